@@ -29,8 +29,8 @@ static bool holds_whole_result(const struct muster_run *run)
     bool is_scatter = run->plan.kind == MUSTER_OP_REDUCE_SCATTER ||
                       run->plan.kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN;
 
-    return !is_scatter || run->plan.algorithm == MUSTER_ALGORITHM_DIRECT || run->shm != NULL ||
-           is_known_everywhere(run);
+    return !is_scatter || run->plan.algorithm == MUSTER_ALGORITHM_DIRECT ||
+           muster_run_is_shared(run) || is_known_everywhere(run);
 }
 
 static enum muster_op_phase phase_of(const struct muster_run *run)
@@ -39,15 +39,15 @@ static enum muster_op_phase phase_of(const struct muster_run *run)
         return MUSTER_PHASE_DELIVERED;
     if (run->state == MUSTER_RUN_COMPLETE && holds_whole_result(run))
         return MUSTER_PHASE_COMPLETE;
-    if (run->shm != NULL)
-        return muster_shm_is_ready(run) ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE;
+    if (muster_run_is_shared(run))
+        return run->ops->shared->is_ready(run) ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE;
     return run->memory != NULL && run->final_count > 0 ? MUSTER_PHASE_GATHER : MUSTER_PHASE_REDUCE;
 }
 
 static void stop_run(struct muster_run *run, uint64_t now_ns)
 {
-    if (run->shm != NULL)
-        muster_shm_freeze(run);
+    if (muster_run_is_shared(run))
+        run->ops->shared->freeze(run);
     run->phase = phase_of(run);
     if (run->state >= MUSTER_RUN_DELIVERED || run->result.is_interrupted)
         return;
@@ -92,20 +92,22 @@ static uint32_t count_runs(const struct muster_group *group)
     return count;
 }
 
-/* Nobody but the root needs chunks of a reduce: over the wire there is nothing to fetch. */
+/* The root alone needs chunks of a reduce: over the wire there is nothing to fetch. */
 static uint32_t shown_chunks(const struct muster_run *run)
 {
-    return run->plan.kind == MUSTER_OP_REDUCE && run->shm == NULL ? 0 : run->plan.chunk_count;
+    return run->plan.kind == MUSTER_OP_REDUCE && !muster_run_is_shared(run) ? 0
+                                                                            : run->plan.chunk_count;
 }
 
-/* Who has ended it for another's different call shows that nobody's result can be its own any more,
- * also when the one that differed is gone. */
-#define ENDED_ALONE (UINT64_C(1) << 62)
+/* Flips a bit in the descriptor of an operation that already failed here with a call mismatch. It then
+ * equals no other member's descriptor, so the next epoch fails it too, even if the mismatching member
+ * is gone. */
+#define MISMATCH_BIT (UINT64_C(1) << 62)
 
 /* What all on one host have announced will be final, whoever dies. */
 static bool is_final(const struct muster_run *run, uint32_t c)
 {
-    if (run->shm != NULL)
+    if (muster_run_is_shared(run))
         return run->phase != MUSTER_PHASE_REDUCE;
     return (run->chunks[c] & MUSTER_CHUNK_FINAL) != 0;
 }
@@ -121,7 +123,7 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     if (op->chunks_final == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     op->id = run->id;
-    op->descriptor = is_ended ? run->descriptor ^ ENDED_ALONE : run->descriptor;
+    op->descriptor = is_ended ? run->descriptor ^ MISMATCH_BIT : run->descriptor;
     op->participant_count = run->participant_count;
     op->kind = run->call.kind;
     op->phase = is_ended ? MUSTER_PHASE_REDUCE : run->phase;
@@ -131,9 +133,9 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     op->root = run->call.root.incarnation;
     if (run->memory == NULL || is_ended)
         return MUSTER_OK;
-    if (run->shm != NULL)
+    if (muster_run_is_shared(run))
         op->has_inputs =
-            op->has_inputs && op->phase == MUSTER_PHASE_REDUCE && muster_shm_has_input(run);
+            op->has_inputs && op->phase == MUSTER_PHASE_REDUCE && run->ops->shared->has_input(run);
     for (uint32_t c = 0; c < op->chunk_count; c++)
         if (is_final(run, c))
             op->chunks_final[c / 8] |= (uint8_t)(1u << (c % 8));
@@ -169,7 +171,7 @@ static enum muster_rc show_runs(const struct muster_group *group, struct muster_
             const struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
             enum muster_rc rc = MUSTER_OK;
 
-            if (!run->is_contradicting) /* it ends alone: the adopted one stands */
+            if (run->mode != MUSTER_RUN_CONTRADICTED) /* it ends alone: the adopted one stands */
                 rc = show_run(run, progress->mem, &progress->ops[progress->op_count++]);
             if (rc != MUSTER_OK)
                 return rc;

@@ -1,101 +1,13 @@
 /* A group: the members of one epoch, their lanes of operations, and the callbacks that are due. */
 #include "collective/group/group_internal.h"
 
-#include <assert.h>
-#include <stdio.h>
+#include <muster/base.h>
+
 #include <string.h>
 
 #include "collective/group/pair.h"
 
-/* --- Participants --- */
-
-uint32_t muster_group_participants(const struct muster_group *group, uint64_t step)
-{
-    uint32_t count = 0;
-
-    if (step >= group->from_step_max)
-        return group->view->member_count;
-    for (uint32_t rank = 0; rank < group->view->member_count; rank++)
-        count += group->view->members[rank].from_step <= step;
-    return count;
-}
-
-uint32_t muster_group_participant_index(const struct muster_group *group, uint64_t step,
-                                        uint32_t rank)
-{
-    uint32_t index = 0;
-
-    if (step >= group->from_step_max)
-        return rank;
-    if (group->view->members[rank].from_step > step)
-        return UINT32_MAX;
-    for (uint32_t i = 0; i < rank; i++)
-        index += group->view->members[i].from_step <= step;
-    return index;
-}
-
-const char *muster_group_rank_name(const struct muster_group *group, uint32_t rank, char *ret_text,
-                                   size_t size)
-{
-    const struct muster_member *member = &group->view->members[rank];
-
-    snprintf(ret_text, size, "%s:%u", member->task_type, member->task_index);
-    return ret_text;
-}
-
-struct muster_run *muster_group_find(const struct muster_group *group,
-                                     const struct muster_op_id *id)
-{
-    const struct muster_list *runs = &group->lanes[MUSTER_LANE_INDEX(id->lane)].runs;
-
-    for (struct muster_list *node = runs->next; node != runs; node = node->next) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
-        if (muster_op_id_compare(&run->id, id) == 0)
-            return run;
-    }
-    return NULL;
-}
-
-struct participants {
-    const struct muster_group *group;
-    const struct muster_op_id *id;
-};
-
-static const char *host_key(const void *data, uint32_t index)
-{
-    const struct participants *of = data;
-
-    return of->group->view->members[muster_op_participant_rank(of->group, of->id, index)].host_key;
-}
-
-/* The participants of a step are those of an earlier one and more: their number says who they are.
- */
-const struct muster_topology *muster_group_topology(struct muster_group *group,
-                                                    const struct muster_op_id *id)
-{
-    const struct participants of = {.group = group, .id = id};
-    uint32_t n = muster_op_participants(group, id);
-    uint32_t lane = id->lane >= MUSTER_LANE_COLOR ? id->lane : 0;
-
-    if (group->topology.n != n || group->topology_lane != lane)
-        muster_topology_make(&group->topology, n, host_key, &of);
-    group->topology_lane = lane;
-    return &group->topology;
-}
-
 /* --- Callbacks --- */
-
-void muster_group_run_done(struct muster_group *group)
-{
-    struct muster_list *node;
-
-    while ((node = muster_list_pop(&group->done)) != NULL) {
-        struct muster_op *op = MUSTER_CONTAINER_OF(node, struct muster_op, node);
-
-        op->done(op, op->error.rc);
-    }
-}
 
 void muster_group_finish(struct muster_group *group)
 {
@@ -110,7 +22,7 @@ static void on_task(struct muster_task *task)
 
     group->is_done_late = false;
     muster_group_run_done(group);
-    if (group->is_left && group->held_count == 0 && muster_list_is_empty(&group->done))
+    if (group->is_left && group->lingering_count == 0 && muster_list_is_empty(&group->done))
         muster_group_finish(group);
     if (!group->is_closed)
         return;
@@ -122,6 +34,9 @@ static void on_task(struct muster_task *task)
 }
 
 /* --- Life --- */
+
+static const struct muster_lane_events lane_events = {.on_activated = muster_group_replay_early,
+                                                      .on_timer = muster_run_on_timer};
 
 static size_t early_bytes_max(const struct muster_view *view)
 {
@@ -135,7 +50,7 @@ static void init_lists(struct muster_group *group)
 {
     for (uint32_t lane = 0; lane < MUSTER_LANES_MAX; lane++)
         muster_list_init(&group->lanes[lane].runs);
-    muster_list_init(&group->held);
+    muster_list_init(&group->pending);
     muster_list_init(&group->done);
     muster_list_init(&group->early);
     muster_list_init(&group->pairs);
@@ -185,6 +100,7 @@ enum muster_rc muster_group_open(const struct muster_group_options *options,
     group->answer_wait_ns =
         options->answer_wait_ns != 0 ? options->answer_wait_ns : MUSTER_ANSWER_WAIT_NS_DEFAULT;
     group->early_bytes_max = early_bytes_max(options->view);
+    group->lane_events = &lane_events;
     init_lists(group);
     rc = muster_wire_attach(group->wire, options->view, &muster_group_wire_client, group);
     if (rc != MUSTER_OK)
@@ -211,7 +127,7 @@ fail:
 
 bool muster_group_is_busy(const struct muster_group *group)
 {
-    if (!muster_list_is_empty(&group->held) || muster_pairs_are_busy(group))
+    if (!muster_list_is_empty(&group->pending) || muster_pairs_are_busy(group))
         return true;
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
         const struct muster_list *runs = &group->lanes[lane].runs;
@@ -227,7 +143,7 @@ bool muster_group_is_finishing(const struct muster_group *group)
 {
     bool is_busy = false;
 
-    if (!muster_list_is_empty(&group->held) || muster_pairs_are_busy(group))
+    if (!muster_list_is_empty(&group->pending) || muster_pairs_are_busy(group))
         return false;
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
         const struct muster_list *runs = &group->lanes[lane].runs;
@@ -237,7 +153,7 @@ bool muster_group_is_finishing(const struct muster_group *group)
 
             if (run->op == NULL)
                 continue;
-            if (run->shm == NULL || !muster_shm_is_ready(run))
+            if (!muster_run_is_shared(run) || !run->ops->shared->is_ready(run))
                 return false;
             is_busy = true;
         }
@@ -247,7 +163,7 @@ bool muster_group_is_finishing(const struct muster_group *group)
 
 bool muster_group_is_idle(const struct muster_group *group)
 {
-    if (!muster_list_is_empty(&group->held) || !muster_list_is_empty(&group->done) ||
+    if (!muster_list_is_empty(&group->pending) || !muster_list_is_empty(&group->done) ||
         muster_pairs_are_busy(group))
         return false;
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
@@ -264,7 +180,7 @@ static void free_runs(struct muster_list *runs)
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
 
         node = node->next;
-        if (!run->is_held)
+        if (!muster_run_is_lingering(run))
             muster_run_free(run);
     }
 }
@@ -273,7 +189,7 @@ void muster_group_leave(struct muster_group *group)
 {
     if (group == NULL)
         return;
-    assert(!group->is_closed && !group->is_left);
+    MUSTER_ASSERT(!group->is_closed && !group->is_left);
     group->is_left = true;
     muster_group_device_close(group);
     muster_group_abandon_receiving(group, NULL);
@@ -281,9 +197,9 @@ void muster_group_leave(struct muster_group *group)
     muster_pairs_free(group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         free_runs(&group->lanes[lane].runs);
-    assert(group->held_count > 0 || !muster_group_is_busy(group));
+    MUSTER_ASSERT(group->lingering_count > 0 || !muster_group_is_busy(group));
     muster_wire_detach(group->wire, group);
-    if (group->held_count == 0)
+    if (group->lingering_count == 0)
         muster_group_finish(group);
     muster_task_post(&group->task, group->env->loop);
 }
@@ -292,8 +208,8 @@ void muster_group_close(struct muster_group *group)
 {
     if (group == NULL)
         return;
-    muster_group_give_up_held(group);
-    assert(!muster_group_is_busy(group));
+    muster_group_end_lingering(group);
+    MUSTER_ASSERT(!muster_group_is_busy(group));
     muster_group_leave(group);
 }
 
@@ -336,7 +252,8 @@ static struct muster_plan plan_of(const struct muster_group *group, enum muster_
         .parameters = group->view->plan,
     };
 
-    return muster_shm_is_used(group) ? muster_shm_plan_make(&input) : muster_plan_make(&input);
+    return group->boards == MUSTER_BOARDS_USED ? muster_shm_plan_make(&input)
+                                               : muster_plan_make(&input);
 }
 
 const char *muster_group_algorithm(const struct muster_group *group, enum muster_op_kind kind,

@@ -1,7 +1,8 @@
 /* The verdicts of a new view are carried out on the operations that the change interrupted. */
 #include "collective/group/group_internal.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <string.h>
 
 #include "collective/group/pair.h"
@@ -52,9 +53,10 @@ static void retry_run(struct muster_run *run, struct muster_group *next)
     muster_run_drop_memory(run);
     run->result.verdict = MUSTER_VERDICT_RETRY;
     run->result.contributor_count = 0;
-    run->is_adopting = false;
-    run->is_mismatched = false;
-    run->state = MUSTER_RUN_QUEUED;
+    run->has_sent_mismatch = false;
+    if (muster_run_is_adopting(run))
+        muster_run_set_mode(run, MUSTER_RUN_ORDINARY);
+    muster_run_move_to(run, MUSTER_RUN_QUEUED);
     move_run(run, next);
     muster_run_join_epoch(run);
     muster_run_make_plan(run);
@@ -72,7 +74,7 @@ static void adopt_run(struct muster_run *run, struct muster_group *next,
     run->abort_why = MUSTER_OK;
     if (run->op != NULL)
         muster_run_start_deadline(run);
-    muster_run_adopt(run, verdict);
+    muster_run_conclude(run, muster_run_adopt(run, verdict));
 }
 
 static void carry_out(struct muster_run *run, struct muster_group *next)
@@ -81,7 +83,7 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
 
     if (run->state == MUSTER_RUN_ENDED || (run->op == NULL && verdict == NULL))
         muster_run_free(run);
-    else if (run->is_contradicting)
+    else if (run->mode == MUSTER_RUN_CONTRADICTED)
         muster_run_end_contradicted(run);
     else if (verdict == NULL || verdict->kind == MUSTER_VERDICT_ABORTED)
         abort_run(run, next);
@@ -100,7 +102,7 @@ static void carry_out_all(struct muster_list *runs, struct muster_group *next)
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
 
         node = node->next;
-        if (run->is_held)
+        if (muster_run_is_lingering(run))
             continue;
         muster_list_remove(&run->node);
         carry_out(run, next);
@@ -169,11 +171,11 @@ static void confirm_ended(struct muster_group *next)
     }
 }
 
-static void issue_held(struct muster_group *next, struct muster_group *group)
+static void issue_pending(struct muster_group *next, struct muster_group *group)
 {
     struct muster_run *run;
 
-    while ((run = pop_run(&group->held)) != NULL) {
+    while ((run = pop_run(&group->pending)) != NULL) {
         muster_run_move(run, next);
         muster_run_issue(run);
     }
@@ -181,7 +183,7 @@ static void issue_held(struct muster_group *next, struct muster_group *group)
 
 void muster_group_hand_over(struct muster_group *group, struct muster_group *next)
 {
-    assert(group->is_frozen && !next->is_frozen);
+    MUSTER_ASSERT(group->is_frozen && !next->is_frozen);
     inherit(next, group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         carry_out_all(&group->lanes[lane].runs, next);
@@ -194,7 +196,7 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
         muster_lane_settle(next, &next->lanes[lane]);
     for (uint32_t lane = 0; lane < next->lane_count; lane++)
         muster_lane_advance(next, &next->lanes[lane]);
-    issue_held(next, group);
+    issue_pending(next, group);
     group->is_ended = true;
     muster_group_device_hand_over(group, next);
 }
@@ -211,7 +213,7 @@ static void end_list(struct muster_list *runs, const struct muster_error *why,
         enum muster_rc rc = run == first ? first_rc : why->rc;
 
         node = node->next;
-        if (run->is_held)
+        if (muster_run_is_lingering(run))
             continue;
         if (run->op != NULL && run != first)
             run->op->error = *why;
@@ -230,7 +232,7 @@ void muster_group_end_all(struct muster_group *group, const struct muster_error 
     group->is_ended = true;
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         end_list(&group->lanes[lane].runs, why, first, first_rc);
-    end_list(&group->held, why, first, first_rc);
+    end_list(&group->pending, why, first, first_rc);
     muster_pairs_end(group, why);
     muster_group_device_end(group, why);
 }

@@ -1,6 +1,8 @@
 /* Frames from the wire find their run; those that come too early are kept. */
 #include "collective/group/group_internal.h"
 
+#include <muster/base.h>
+
 #include <string.h>
 
 #include "collective/group/pair.h"
@@ -128,6 +130,17 @@ static bool is_data(uint8_t type)
            type == MUSTER_FRAME_STEP;
 }
 
+static enum muster_run_outcome receive_by_type(struct muster_run *run, uint32_t participant,
+                                               const struct muster_frame_header *header,
+                                               struct muster_receiving *receiving, void **ret_place)
+{
+    if (header->type == MUSTER_FRAME_CHUNK)
+        return muster_repair_receive(run, header, receiving, ret_place);
+    if ((run->ops->frames >> header->type & 1u) != 0)
+        return run->ops->receive(run, participant, header, receiving, ret_place);
+    return header->type == MUSTER_FRAME_PIECE ? MUSTER_RUN_GOES_ON : MUSTER_RUN_UNEXPECTED;
+}
+
 static void *receive_data(struct muster_run *run, uint32_t rank,
                           const struct muster_frame_header *header,
                           struct muster_receiving *receiving)
@@ -135,24 +148,20 @@ static void *receive_data(struct muster_run *run, uint32_t rank,
     struct muster_group *group = run->group;
     uint32_t participant = participant_of(group, rank, &header->op);
     void *place = NULL;
+    enum muster_run_outcome outcome = receive_by_type(run, participant, header, receiving, &place);
 
-    if (header->type == MUSTER_FRAME_PIECE)
-        return muster_exchange_receive(run, participant, header, receiving);
-    if (header->type == MUSTER_FRAME_CHUNK)
-        place = muster_repair_receive(run, header, receiving);
-    else if (header->type == MUSTER_FRAME_INPUT)
-        place = muster_direct_receive(run, participant, header, receiving);
-    else if (header->type == MUSTER_FRAME_STEP)
-        place = muster_steps_receive(run, participant, header, receiving);
-    else if (participant == run->plan.prev)
-        place = muster_ring_receive(run, header, receiving);
-    if (receiving->mode == MUSTER_RECEIVE_NOTHING && run->state == MUSTER_RUN_ACTIVE)
-        muster_wire_refuse(group->wire, rank, "a chunk came that no plan knows");
-    if (receiving->mode == MUSTER_RECEIVE_SHORT) {
+    if (outcome == MUSTER_RUN_UNEXPECTED && run->state == MUSTER_RUN_ACTIVE)
+        muster_wire_refuse(group->wire, rank,
+                           header->type == MUSTER_FRAME_PIECE ? "a piece came that is not awaited"
+                                                              : "a chunk came that no plan knows");
+    if (outcome != MUSTER_RUN_GOES_ON)
         receiving->mode = MUSTER_RECEIVE_NOTHING;
-        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+    if (receiving->mode == MUSTER_RECEIVE_DATA) {
+        receiving->run = run;
+        receiving->type = header->type;
     }
-    return place;
+    muster_run_conclude(run, outcome); /* the run may end */
+    return outcome == MUSTER_RUN_GOES_ON ? place : NULL;
 }
 
 /* Frames that only say something about an operation, whatever its state. */
@@ -179,7 +188,7 @@ static void *receive(struct muster_group *group, uint32_t rank,
         return NULL;
     if (header->type == MUSTER_FRAME_QUERY || (run != NULL && is_about(header->type)))
         return receive_note(group, rank, header, receiving);
-    if (run != NULL && run->is_unfit)
+    if (run != NULL && muster_run_is_unfit(run))
         return NULL;
     if (run != NULL && header->descriptor != run->descriptor) {
         muster_run_send_mismatch(run);
@@ -226,9 +235,8 @@ static void on_progress(void *client, uint32_t rank, const struct muster_frame_h
 
     (void)header;
     (void)buffer;
-    if (receiving->mode == MUSTER_RECEIVE_DATA &&
-        receiving->run->plan.algorithm == MUSTER_ALGORITHM_RING)
-        muster_ring_progress(receiving->run, receiving, bytes_done);
+    if (receiving->mode == MUSTER_RECEIVE_DATA && receiving->run->ops->progress != NULL)
+        receiving->run->ops->progress(receiving->run, receiving, bytes_done);
 }
 
 static void answer_query(struct muster_group *group, uint32_t rank,
@@ -242,34 +250,32 @@ static void answer_query(struct muster_group *group, uint32_t rank,
     muster_wire_send(group->wire, rank, &header, NULL, NULL);
 }
 
-static void use_note(struct muster_group *group, uint32_t rank,
-                     const struct muster_frame_header *header, const void *text)
+static void use_mismatch(struct muster_run *run, uint32_t participant,
+                         const struct muster_frame_header *header, const char *text)
 {
-    struct muster_run *run;
-    uint32_t participant;
+    struct muster_group *group = run->group;
+    struct muster_lane *lane = &group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
 
-    if (header->type == MUSTER_FRAME_BOARD) {
-        muster_shm_hear_answer(group, rank, header->flags == 1, header->chunk);
+    switch (muster_run_hear_mismatch(run, participant, header, text)) {
+    case MUSTER_MISMATCH_IS_THEIRS:
+        muster_run_hear_complete(run, participant);
+        return;
+    case MUSTER_MISMATCH_CONTRADICTS:
+        muster_run_end_contradicted(run);
+        return;
+    case MUSTER_MISMATCH_NOTED:
+        muster_lane_settle(group, lane);
         return;
     }
-    if (header->type == MUSTER_FRAME_ALARM) {
-        muster_group_device_alarm(group, &header->op);
-        return;
-    }
-    run = muster_group_find(group, &header->op);
-    participant = participant_of(group, rank, &header->op);
-    if (header->type == MUSTER_FRAME_QUERY)
-        answer_query(group, rank, header);
-    if (run == NULL)
-        return;
+}
+
+static void use_run_note(struct muster_run *run, uint32_t participant,
+                         const struct muster_frame_header *header, const void *text)
+{
     switch (header->type) {
     case MUSTER_FRAME_START:
-        if (run->plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
-            muster_exchange_hear_start(run, participant, header);
-        else if (run->steps != NULL)
-            muster_steps_hear_start(run);
-        else if (participant == run->plan.next && run->state <= MUSTER_RUN_COMPLETE)
-            muster_ring_hear_start(run);
+        if (run->ops != NULL && run->ops->hear_start != NULL)
+            muster_run_conclude(run, run->ops->hear_start(run, participant, header));
         break;
     case MUSTER_FRAME_COMPLETE:
         muster_run_hear_spent(run, participant, header->chunk);
@@ -282,30 +288,46 @@ static void use_note(struct muster_group *group, uint32_t rank,
         muster_run_hear_status(run, participant, header->flags == 1);
         break;
     case MUSTER_FRAME_MISMATCH:
-        muster_run_hear_mismatch(run, participant, header, text);
+        use_mismatch(run, participant, header, text);
         break;
     default:
         break;
     }
 }
 
+static void use_note(struct muster_group *group, uint32_t rank,
+                     const struct muster_frame_header *header, const void *text)
+{
+    struct muster_run *run;
+
+    if (header->type == MUSTER_FRAME_BOARD) {
+        muster_shm_hear_answer(group, rank, header->flags == 1, header->chunk);
+        return;
+    }
+    if (header->type == MUSTER_FRAME_ALARM) {
+        muster_group_device_alarm(group, &header->op);
+        return;
+    }
+    run = muster_group_find(group, &header->op);
+    if (header->type == MUSTER_FRAME_QUERY)
+        answer_query(group, rank, header);
+    if (run != NULL)
+        use_run_note(run, participant_of(group, rank, &header->op), header, text);
+}
+
 static void use_data(struct muster_group *group, uint32_t rank,
                      const struct muster_frame_header *header, struct muster_receiving *receiving)
 {
     struct muster_run *run = receiving->run;
+    uint32_t participant = participant_of(group, rank, &header->op);
 
+    MUSTER_ASSERT(run != NULL && run->ops != NULL);
     receiving->mode = MUSTER_RECEIVE_NOTHING;
     receiving->run = NULL;
     if (header->type == MUSTER_FRAME_CHUNK)
-        muster_repair_finish(run, receiving);
-    else if (header->type == MUSTER_FRAME_INPUT)
-        muster_direct_finish(run, participant_of(group, rank, &header->op), receiving);
-    else if (header->type == MUSTER_FRAME_PIECE)
-        muster_exchange_finish(run, participant_of(group, rank, &header->op), receiving);
-    else if (header->type == MUSTER_FRAME_STEP)
-        muster_steps_finish(run, receiving);
+        muster_run_conclude(run, muster_repair_received(run, receiving));
     else
-        muster_ring_finish(run, receiving);
+        muster_run_conclude(run, run->ops->received(run, participant, receiving));
 }
 
 static void use(struct muster_group *group, uint32_t rank, const struct muster_frame_header *header,
@@ -313,7 +335,6 @@ static void use(struct muster_group *group, uint32_t rank, const struct muster_f
 {
     switch (receiving->mode) {
     case MUSTER_RECEIVE_NOTHING:
-    case MUSTER_RECEIVE_SHORT:
         break;
     case MUSTER_RECEIVE_EARLY:
         keep_early(group, rank, header, receiving);
@@ -393,9 +414,8 @@ void muster_group_abandon_receiving(struct muster_group *group, const struct mus
 
         if (run != NULL && receiving->run != run)
             continue;
-        if (receiving->mode == MUSTER_RECEIVE_DATA &&
-            receiving->run->plan.algorithm == MUSTER_ALGORITHM_RING)
-            muster_ring_abandon(receiving->run, receiving);
+        if (receiving->mode == MUSTER_RECEIVE_DATA && receiving->run->ops->abandon != NULL)
+            receiving->run->ops->abandon(receiving->run, receiving);
         muster_buffer_unref(receiving->buffer);
         memset(receiving, 0, sizeof(*receiving));
     }
@@ -416,9 +436,8 @@ static void on_abandoned(void *client, uint32_t rank)
     struct muster_group *group = client;
     struct muster_receiving *receiving = &group->receiving[rank];
 
-    if (receiving->mode == MUSTER_RECEIVE_DATA &&
-        receiving->run->plan.algorithm == MUSTER_ALGORITHM_RING)
-        muster_ring_abandon(receiving->run, receiving);
+    if (receiving->mode == MUSTER_RECEIVE_DATA && receiving->run->ops->abandon != NULL)
+        receiving->run->ops->abandon(receiving->run, receiving);
     muster_buffer_unref(receiving->buffer);
     memset(receiving, 0, sizeof(*receiving));
 }

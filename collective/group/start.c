@@ -56,7 +56,7 @@ static void hold(struct muster_group *group, struct muster_run *run)
     run->result.interrupted_ns = group->frozen_ns;
     run->result.phase = "start";
     run->result.verdict = MUSTER_VERDICT_RETRY;
-    muster_list_append(&group->held, &run->node);
+    muster_list_append(&group->pending, &run->node);
 }
 
 /* A root of another color; one that is gone is found out later, by all. */
@@ -94,10 +94,11 @@ static enum muster_rc try_start(struct muster_op *op, struct muster_group *group
     if (rc != MUSTER_OK)
         return rc;
     op->done = done;
+    op->cancel = muster_run_cancel;
     op->error = (struct muster_error){.rc = MUSTER_OK};
     memset(&op->result, 0, sizeof(op->result));
     muster_list_init(&op->node);
-    run->state = MUSTER_RUN_HELD;
+    muster_run_start_deadline(run);
     if (group->is_frozen)
         hold(group, run);
     else

@@ -14,7 +14,7 @@ static uint32_t find_missing(const struct muster_run *run)
 {
     uint32_t n = run->participant_count;
 
-    if (run->memory == NULL || run->state != MUSTER_RUN_ACTIVE || run->is_adopting ||
+    if (run->memory == NULL || run->state != MUSTER_RUN_ACTIVE || muster_run_is_adopting(run) ||
         run->plan.n != n)
         return UINT32_MAX;
     for (uint32_t back = 1; back < n; back++) {

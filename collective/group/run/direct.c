@@ -1,9 +1,19 @@
 /* Direct exchange for tiny operations: every input everywhere, everybody reduces all in rank order.
  */
-#include "collective/group/group_internal.h"
+#include "collective/group/run/executor.h"
 #include "collective/kernel/combine.h"
+#include "collective/wire/buffer_pool.h"
+
+#include <muster/base.h>
 
 #include <string.h>
+
+/* In the run's buffer, with the inputs behind it. */
+struct direct_run {
+    uint32_t input_count; /* inputs here, the own one included */
+    uint64_t *weights;    /* by participant; a buffer of the pool, or NULL */
+    void *inputs[];       /* by participant; buffers of the pool, or NULL */
+};
 
 static bool is_giver(const struct muster_run *run, uint32_t participant)
 {
@@ -40,19 +50,21 @@ static size_t result_bytes(const struct muster_run *run)
 
 static bool reduce_inputs(struct muster_run *run)
 {
+    const struct direct_run *direct = run->executor;
     const struct muster_op_call *call = &run->call;
 
-    run->finished = muster_buffer_get(run->group->pool, result_bytes(run));
+    run->finished = muster_run_buffer(run, result_bytes(run));
     if (run->finished == NULL)
         return false;
-    muster_combine_all(call, run->finished, (const void *const *)run->inputs, run->weights,
+    muster_combine_all(call, run->finished, (const void *const *)direct->inputs, direct->weights,
                        run->plan.n, call->count);
     return true;
 }
 
 static bool join_inputs(struct muster_run *run)
 {
-    uint8_t *at = muster_buffer_get(run->group->pool, result_bytes(run));
+    const struct direct_run *direct = run->executor;
+    uint8_t *at = muster_run_buffer(run, result_bytes(run));
 
     run->finished = at;
     if (run->finished == NULL)
@@ -61,7 +73,7 @@ static bool join_inputs(struct muster_run *run)
         size_t part = input_bytes(run, i);
 
         if (part > 0)
-            memcpy(at, run->inputs[i], part);
+            memcpy(at, direct->inputs[i], part);
         at += part;
     }
     return true;
@@ -70,6 +82,8 @@ static bool join_inputs(struct muster_run *run)
 /* False: no memory. */
 static bool make_result(struct muster_run *run)
 {
+    const struct direct_run *direct = run->executor;
+
     if (result_bytes(run) == 0)
         return true;
     switch (run->call.kind) {
@@ -82,7 +96,7 @@ static bool make_result(struct muster_run *run)
     case MUSTER_OP_ALL_GATHER_UNEVEN:
         return join_inputs(run);
     case MUSTER_OP_BROADCAST:
-        run->finished = muster_buffer_ref(run->inputs[run->plan.root]);
+        run->finished = muster_buffer_ref(direct->inputs[run->plan.root]);
         return true;
     case MUSTER_OP_BARRIER:
         return true;
@@ -99,124 +113,120 @@ static bool make_result(struct muster_run *run)
 /* False: no memory. */
 static bool take_weight(struct muster_run *run, uint32_t participant, uint64_t weight)
 {
-    size_t bytes = run->plan.n * sizeof(*run->weights);
+    struct direct_run *direct = run->executor;
+    size_t bytes = run->plan.n * sizeof(*direct->weights);
 
     if (!run->call.is_weighted)
         return true;
-    if (run->weights == NULL)
-        run->weights = muster_buffer_get(run->group->pool, bytes);
-    if (run->weights == NULL)
+    if (direct->weights == NULL)
+        direct->weights = muster_run_buffer(run, bytes);
+    if (direct->weights == NULL)
         return false;
-    run->weights[participant] = weight;
+    direct->weights[participant] = weight;
     run->result.total_weight += weight;
     return true;
 }
 
-static void take_input(struct muster_run *run, uint32_t participant, void *buffer, uint64_t weight)
+static enum muster_run_outcome take_input(struct muster_run *run, uint32_t participant,
+                                          void *buffer, uint64_t weight)
 {
-    run->inputs[participant] = buffer;
-    if (!take_weight(run, participant, weight)) {
-        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
-        return;
-    }
+    struct direct_run *direct = run->executor;
+
+    MUSTER_ASSERT(direct->inputs[participant] == NULL);
+    direct->inputs[participant] = buffer;
+    if (!take_weight(run, participant, weight))
+        return MUSTER_RUN_NO_MEMORY;
     run->heard[participant] |= MUSTER_HEARD_INPUT;
-    if (++run->input_count < giver_count(run))
-        return;
-    if (!make_result(run)) {
-        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
-        return;
-    }
-    run->chunks[0] |= MUSTER_CHUNK_FINAL;
-    run->final_count = 1;
-    muster_run_complete(run);
+    if (++direct->input_count < giver_count(run))
+        return MUSTER_RUN_GOES_ON;
+    if (!make_result(run))
+        return MUSTER_RUN_NO_MEMORY;
+    muster_run_mark_final(run, 0);
+    return MUSTER_RUN_HAS_RESULT;
 }
 
 /* Alone, of whatever size: the input is the result. */
-static void start_alone(struct muster_run *run)
+static enum muster_run_outcome start_alone(struct muster_run *run)
 {
     if (run->call.output != run->call.input && result_bytes(run) > 0)
         memmove(run->call.output, run->call.input, result_bytes(run));
     run->result.total_weight = run->call.weight;
     if (run->call.is_weighted && run->call.weight == 0 && result_bytes(run) > 0)
         memset(run->call.output, 0, result_bytes(run));
-    run->chunks[0] |= MUSTER_CHUNK_FINAL;
-    run->final_count = 1;
-    muster_run_complete(run);
+    muster_run_mark_final(run, 0);
+    return MUSTER_RUN_HAS_RESULT;
 }
 
 static void send_input(struct muster_run *run, void *buffer)
 {
-    size_t bytes = input_bytes(run, run->plan.index);
+    struct muster_run_frame frame = {.type = MUSTER_FRAME_INPUT,
+                                     .offset = run->call.weight,
+                                     .payload = buffer,
+                                     .bytes = (uint32_t)input_bytes(run, run->plan.index)};
 
-    for (uint32_t i = 0; i < run->plan.n; i++)
-        if (i != run->plan.index && is_taker(run, i))
-            muster_run_send(run, MUSTER_FRAME_INPUT, i, 0, buffer, (uint32_t)bytes,
-                            buffer != NULL ? muster_buffer_ref(buffer) : NULL);
+    for (frame.participant = 0; frame.participant < run->plan.n; frame.participant++) {
+        if (frame.participant == run->plan.index || !is_taker(run, frame.participant))
+            continue;
+        frame.buffer = buffer != NULL ? muster_buffer_ref(buffer) : NULL;
+        muster_run_send_frame(run, &frame);
+    }
 }
 
-void muster_direct_start(struct muster_run *run)
+static enum muster_run_outcome direct_start(struct muster_run *run)
 {
     size_t bytes = input_bytes(run, run->plan.index);
     void *buffer = NULL;
 
-    if (run->plan.n == 1) {
-        start_alone(run);
-        return;
-    }
+    if (run->plan.n == 1)
+        return start_alone(run);
     if (!is_giver(run, run->plan.index)) {
         muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
-        return;
+        return MUSTER_RUN_GOES_ON;
     }
     if (bytes > 0) {
-        buffer = muster_buffer_get(run->group->pool, bytes);
-        if (buffer == NULL) {
-            muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
-            return;
-        }
+        buffer = muster_run_buffer(run, bytes);
+        if (buffer == NULL)
+            return MUSTER_RUN_NO_MEMORY;
         memcpy(buffer, run->call.input, bytes);
     }
-    run->frame_weight = run->call.weight;
     send_input(run, buffer);
-    if (run->plan.kind == MUSTER_OP_REDUCE) /* so that who means another root finds it out */
+    if (run->plan.kind ==
+        MUSTER_OP_REDUCE) /* so that a member that means another root finds it out */
         muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
     if (is_taker(run, run->plan.index))
-        take_input(run, run->plan.index, buffer, run->call.weight);
-    else
-        muster_buffer_unref(buffer);
+        return take_input(run, run->plan.index, buffer, run->call.weight);
+    muster_buffer_unref(buffer);
+    return MUSTER_RUN_GOES_ON;
 }
 
-void *muster_direct_receive(struct muster_run *run, uint32_t participant,
-                            const struct muster_frame_header *header,
-                            struct muster_receiving *receiving)
+static enum muster_run_outcome direct_receive(struct muster_run *run, uint32_t participant,
+                                              const struct muster_frame_header *header,
+                                              struct muster_receiving *receiving, void **ret_place)
 {
-    if (run->plan.algorithm != MUSTER_ALGORITHM_DIRECT || run->is_adopting ||
-        !is_giver(run, participant) || !is_taker(run, run->plan.index) ||
-        header->payload_bytes != input_bytes(run, participant) ||
+    if (muster_run_is_adopting(run) || !is_giver(run, participant) ||
+        !is_taker(run, run->plan.index) || header->payload_bytes != input_bytes(run, participant) ||
         (run->heard[participant] & MUSTER_HEARD_INPUT) != 0)
-        return NULL;
+        return MUSTER_RUN_UNEXPECTED;
     receiving->mode = MUSTER_RECEIVE_DATA;
-    receiving->run = run;
-    receiving->type = header->type;
     receiving->chunk = 0;
     receiving->weight = header->offset;
     if (header->payload_bytes == 0)
-        return NULL;
-    receiving->buffer = muster_buffer_get(run->group->pool, header->payload_bytes);
-    if (receiving->buffer == NULL)
-        receiving->mode = MUSTER_RECEIVE_SHORT;
-    return receiving->buffer;
+        return MUSTER_RUN_GOES_ON;
+    receiving->buffer = muster_run_buffer(run, header->payload_bytes);
+    *ret_place = receiving->buffer;
+    return receiving->buffer != NULL ? MUSTER_RUN_GOES_ON : MUSTER_RUN_NO_MEMORY;
 }
 
-void muster_direct_finish(struct muster_run *run, uint32_t participant,
-                          struct muster_receiving *receiving)
+static enum muster_run_outcome direct_received(struct muster_run *run, uint32_t participant,
+                                               struct muster_receiving *receiving)
 {
     void *buffer = receiving->buffer;
 
     receiving->buffer = NULL;
-    take_input(run, participant, buffer, receiving->weight);
+    return take_input(run, participant, buffer, receiving->weight);
 }
 
-void muster_direct_deliver(struct muster_run *run)
+static void direct_deliver(struct muster_run *run)
 {
     const uint8_t *from = run->finished;
     size_t bytes = result_bytes(run);
@@ -233,6 +243,71 @@ void muster_direct_deliver(struct muster_run *run)
         from += offsets[0] * run->plan.element_bytes;
     }
     if (run->call.kind != MUSTER_OP_BROADCAST || run->plan.index != run->plan.root ||
-        run->is_adopting)
+        muster_run_is_adopting(run))
         memcpy(run->call.output, from, bytes);
 }
+
+static void direct_finish(struct muster_run *run)
+{
+    struct direct_run *direct = run->executor;
+
+    for (uint32_t i = 0; i < run->plan.n; i++)
+        muster_buffer_unref(direct->inputs[i]);
+    muster_buffer_unref(direct->weights);
+}
+
+static size_t direct_state_bytes(const struct muster_plan *plan)
+{
+    return sizeof(struct direct_run) + plan->n * sizeof(void *);
+}
+
+/* --- Cost --- */
+
+static uint32_t direct_cost(const struct muster_run *run)
+{
+    (void)run;
+    return MUSTER_DIRECT_COST;
+}
+
+/* One member's input to an operation in which all members' inputs go to all. */
+static uint64_t direct_input_bytes(const struct muster_plan *plan)
+{
+    uint64_t bytes = plan->kind == MUSTER_OP_BARRIER ? 0 : plan->count * plan->element_bytes;
+
+    return plan->kind == MUSTER_OP_ALL_GATHER ? bytes / plan->n : bytes;
+}
+
+static struct muster_op_cost direct_plan_cost(const struct muster_plan *plan,
+                                              const struct muster_topology *topology)
+{
+    uint64_t input = direct_input_bytes(plan);
+    uint64_t receivers = plan->n - 1;
+    uint64_t givers = plan->kind == MUSTER_OP_BROADCAST ? 1 : plan->n;
+    bool is_giver = plan->kind != MUSTER_OP_BROADCAST || plan->index == plan->root;
+    bool has_result = input > 0 && plan->kind != MUSTER_OP_BROADCAST;
+    struct muster_op_cost cost = {.sent_bytes = 0};
+
+    (void)topology;
+    if (plan->kind == MUSTER_OP_REDUCE)
+        receivers = plan->index == plan->root ? 0 : 1;
+    cost.sent_bytes = is_giver ? receivers * input : 0;
+    if (plan->n == 1 || input == 0)
+        return cost;
+    cost.memory_bytes = givers * muster_buffer_bytes(input);
+    if (has_result)
+        cost.memory_bytes += muster_buffer_bytes(plan->count * plan->element_bytes);
+    return cost;
+}
+
+const struct muster_executor_ops muster_direct_executor = {
+    .name = "direct",
+    .frames = 1u << MUSTER_FRAME_INPUT,
+    .cost = direct_cost,
+    .state_bytes = direct_state_bytes,
+    .plan_cost = direct_plan_cost,
+    .start = direct_start,
+    .receive = direct_receive,
+    .received = direct_received,
+    .deliver = direct_deliver,
+    .finish = direct_finish,
+};

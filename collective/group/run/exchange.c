@@ -1,8 +1,10 @@
 /* Exchanges: each member sends each other its part, in pieces, straight from and into the caller's
  * memory. */
-#include "collective/group/group_internal.h"
+#include "collective/group/run/executor.h"
+#include "collective/wire/buffer_pool.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <string.h>
 
 /* Pieces on their way to one member, beyond the last that it is known to have. */
@@ -10,7 +12,31 @@
 /* The receiver says how far it is after so many pieces. */
 #define NEWS_PIECES (WINDOW / 2)
 
+/* What goes to and comes from one participant, in pieces of the plan's chunks. */
+struct exchange_peer {
+    const uint8_t *send_at;
+    uint8_t *receive_at;
+    uint64_t send_bytes, receive_bytes;
+    uint32_t sent, allowed; /* pieces: the next to send; how far it may go */
+    uint32_t received;      /* all pieces below have arrived … */
+    uint32_t beyond;        /* … and these beyond: bit i = piece received + i */
+    bool has_started;       /* its START has come */
+    bool is_awaited;        /* something is still to come from it */
+};
+
+struct exchange_run {
+    uint32_t awaited_count;       /* participants from which something is awaited */
+    struct exchange_peer peers[]; /* by participant */
+};
+
 /* --- Who sends what to whom --- */
+
+static struct exchange_peer *peer_of(const struct muster_run *run, uint32_t participant)
+{
+    struct exchange_run *exchange = run->executor;
+
+    return &exchange->peers[participant];
+}
 
 static uint64_t part_bytes(const struct muster_run *run)
 {
@@ -25,14 +51,14 @@ static uint8_t *at(const void *base, uint64_t offset)
 
 static void send_part(struct muster_run *run, uint32_t to, uint64_t offset, uint64_t bytes)
 {
-    run->peers[to].send_at = at(run->call.input, offset);
-    run->peers[to].send_bytes = bytes;
+    peer_of(run, to)->send_at = at(run->call.input, offset);
+    peer_of(run, to)->send_bytes = bytes;
 }
 
 static void receive_part(struct muster_run *run, uint32_t from, uint64_t offset, uint64_t bytes)
 {
-    run->peers[from].receive_at = at(run->call.output, offset);
-    run->peers[from].receive_bytes = bytes;
+    peer_of(run, from)->receive_at = at(run->call.output, offset);
+    peer_of(run, from)->receive_bytes = bytes;
 }
 
 static void share_uneven(struct muster_run *run)
@@ -85,7 +111,7 @@ static void share(struct muster_run *run)
         share_along_route(run);
         break;
     default:
-        assert(false);
+        MUSTER_ASSERT(false);
     }
 }
 
@@ -114,29 +140,25 @@ static uint32_t length_of(const struct muster_run *run, uint64_t bytes, uint64_t
     return (uint32_t)(left < piece_bytes(run) ? left : piece_bytes(run));
 }
 
+/* `bytes` is the part that the sender means: the receiver compares it with what it expects. */
 static void send_frame(struct muster_run *run, enum muster_frame_type type, uint32_t participant,
                        uint32_t piece, uint64_t bytes, const void *payload, uint32_t payload_bytes)
 {
-    struct muster_group *group = run->group;
-    struct muster_frame_header header = {
-        .channel = MUSTER_FRAME_COLLECTIVE,
-        .type = (uint8_t)type,
-        .payload_bytes = payload_bytes,
-        .epoch = group->view->epoch,
-        .op = run->id,
+    const struct muster_run_frame frame = {
+        .type = type,
+        .participant = participant,
         .chunk = piece,
         .offset = bytes / run->plan.element_bytes,
-        .descriptor = run->descriptor,
+        .payload = payload,
+        .bytes = payload_bytes,
     };
 
-    run->result.sent_bytes += payload_bytes;
-    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, participant),
-                     &header, payload, NULL);
+    muster_run_send_frame(run, &frame);
 }
 
 static void pump(struct muster_run *run, uint32_t participant)
 {
-    struct muster_exchange_peer *peer = &run->peers[participant];
+    struct exchange_peer *peer = peer_of(run, participant);
     uint64_t count = piece_count(run, peer->send_bytes);
 
     while (peer->sent < count && peer->sent < peer->allowed) {
@@ -150,90 +172,102 @@ static void pump(struct muster_run *run, uint32_t participant)
 
 static void say_started(struct muster_run *run, uint32_t participant)
 {
-    const struct muster_exchange_peer *peer = &run->peers[participant];
+    const struct exchange_peer *peer = peer_of(run, participant);
 
     send_frame(run, MUSTER_FRAME_START, participant, peer->received, peer->receive_bytes, NULL, 0);
 }
 
 /* Little goes at once: the others keep it until they have started. */
-static uint32_t first_allowed(const struct muster_run *run, const struct muster_exchange_peer *peer)
+static uint32_t first_allowed(const struct muster_run *run, const struct exchange_peer *peer)
 {
-    return peer->send_bytes <= muster_plan_direct_max_bytes(&run->group->view->plan) ? WINDOW : 0;
+    return peer->send_bytes <= muster_run_direct_max_bytes(run) ? WINDOW : 0;
 }
 
 static void copy_own(struct muster_run *run)
 {
-    const struct muster_exchange_peer *own = &run->peers[run->plan.index];
+    const struct exchange_peer *own = peer_of(run, run->plan.index);
 
-    assert(own->send_bytes == own->receive_bytes);
+    MUSTER_ASSERT(own->send_bytes == own->receive_bytes);
     if (own->receive_bytes > 0 && own->receive_at != own->send_at)
         memcpy(own->receive_at, own->send_at, own->receive_bytes);
 }
 
-static void complete_if_whole(struct muster_run *run)
+static enum muster_run_outcome outcome_of(const struct muster_run *run)
 {
-    if (run->state == MUSTER_RUN_ACTIVE && run->peers_left == 0 && !muster_run_awaits_root(run))
-        muster_run_complete(run);
+    const struct exchange_run *exchange = run->executor;
+    bool is_whole = run->state == MUSTER_RUN_ACTIVE && exchange->awaited_count == 0 &&
+                    !muster_run_awaits_root(run);
+
+    return is_whole ? MUSTER_RUN_HAS_RESULT : MUSTER_RUN_GOES_ON;
 }
 
-void muster_exchange_start(struct muster_run *run)
+static enum muster_run_outcome exchange_start(struct muster_run *run)
 {
+    struct exchange_run *exchange = run->executor;
     uint32_t n = run->plan.n;
 
+    MUSTER_ASSERT(exchange->awaited_count == 0);
     share(run);
     copy_own(run);
-    run->peers_left = 0;
     for (uint32_t i = 1; i < n; i++) {
         uint32_t participant = (run->plan.index + i) % n;
-        struct muster_exchange_peer *peer = &run->peers[participant];
+        struct exchange_peer *peer = peer_of(run, participant);
 
         peer->allowed = first_allowed(run, peer);
         peer->is_awaited = peer->receive_bytes > 0 || is_checked(run);
-        run->peers_left += peer->is_awaited;
-        /* the one before hears in any case: who means something else is found out somewhere */
+        exchange->awaited_count += peer->is_awaited;
+        /* The one before hears in any case, so that different calls are found out somewhere. */
         if (peer->is_awaited || i == n - 1)
             say_started(run, participant);
     }
     for (uint32_t i = 1; i < n; i++)
         pump(run, (run->plan.index + i) % n);
-    complete_if_whole(run);
+    return outcome_of(run);
 }
 
 /* Is nothing awaited any more from it? */
-static void hear_if_whole(struct muster_run *run, uint32_t participant)
+static enum muster_run_outcome hear_if_whole(struct muster_run *run, uint32_t participant)
 {
-    struct muster_exchange_peer *peer = &run->peers[participant];
+    struct exchange_run *exchange = run->executor;
+    struct exchange_peer *peer = peer_of(run, participant);
     bool has_all = peer->received == piece_count(run, peer->receive_bytes);
 
     if (!peer->is_awaited || !has_all || (is_checked(run) && !peer->has_started))
-        return;
+        return MUSTER_RUN_GOES_ON;
+    MUSTER_ASSERT(exchange->awaited_count > 0);
     peer->is_awaited = false;
-    run->peers_left--;
-    complete_if_whole(run);
+    exchange->awaited_count--;
+    return outcome_of(run);
 }
 
-void muster_exchange_hear_start(struct muster_run *run, uint32_t participant,
-                                const struct muster_frame_header *header)
+static enum muster_run_outcome dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
+                                       uint64_t expected, bool is_sent_here)
 {
-    struct muster_exchange_peer *peer = &run->peers[participant];
+    return muster_run_set_dispute(run, participant, sent, expected, is_sent_here)
+               ? MUSTER_RUN_DISPUTED
+               : MUSTER_RUN_GOES_ON;
+}
+
+static enum muster_run_outcome exchange_hear_start(struct muster_run *run, uint32_t participant,
+                                                   const struct muster_frame_header *header)
+{
+    struct exchange_peer *peer = peer_of(run, participant);
     uint64_t sent = peer->send_bytes / run->plan.element_bytes;
 
-    if (run->is_adopting || run->state > MUSTER_RUN_COMPLETE)
-        return;
-    if (header->offset != sent) {
-        muster_run_dispute(run, participant, sent, header->offset, true);
-        return;
-    }
+    if (muster_run_is_adopting(run) || run->state > MUSTER_RUN_COMPLETE)
+        return MUSTER_RUN_GOES_ON;
+    if (header->offset != sent)
+        return dispute(run, participant, sent, header->offset, true);
     peer->has_started = true;
     if (header->chunk <= peer->sent && header->chunk + WINDOW > peer->allowed)
         peer->allowed = header->chunk + WINDOW;
     pump(run, participant);
-    hear_if_whole(run, participant);
+    return hear_if_whole(run, participant);
 }
 
 /* --- Receiving --- */
 
-static bool is_expected(const struct muster_run *run, const struct muster_exchange_peer *peer,
+static bool is_expected(const struct muster_run *run, const struct exchange_peer *peer,
                         const struct muster_frame_header *header)
 {
     uint32_t piece = header->chunk;
@@ -244,42 +278,34 @@ static bool is_expected(const struct muster_run *run, const struct muster_exchan
            header->payload_bytes == length_of(run, peer->receive_bytes, piece);
 }
 
-void *muster_exchange_receive(struct muster_run *run, uint32_t participant,
-                              const struct muster_frame_header *header,
-                              struct muster_receiving *receiving)
+static enum muster_run_outcome exchange_receive(struct muster_run *run, uint32_t participant,
+                                                const struct muster_frame_header *header,
+                                                struct muster_receiving *receiving,
+                                                void **ret_place)
 {
-    struct muster_exchange_peer *peer;
-    uint64_t expected;
+    struct exchange_peer *peer = peer_of(run, participant);
+    uint64_t expected = peer->receive_bytes / run->plan.element_bytes;
 
-    if (run->plan.algorithm != MUSTER_ALGORITHM_EXCHANGE || run->is_adopting ||
-        run->state != MUSTER_RUN_ACTIVE)
-        return NULL;
-    peer = &run->peers[participant];
-    expected = peer->receive_bytes / run->plan.element_bytes;
-    if (header->offset != expected) {
-        muster_run_dispute(run, participant, header->offset, expected, false);
-        return NULL;
-    }
-    if (!is_expected(run, peer, header)) {
-        muster_wire_refuse(run->group->wire,
-                           muster_op_participant_rank(run->group, &run->id, participant),
-                           "a piece came that nobody awaits");
-        return NULL;
-    }
+    if (muster_run_is_adopting(run) || run->state != MUSTER_RUN_ACTIVE)
+        return MUSTER_RUN_GOES_ON;
+    if (header->offset != expected)
+        return dispute(run, participant, header->offset, expected, false);
+    if (!is_expected(run, peer, header))
+        return MUSTER_RUN_UNEXPECTED;
     receiving->mode = MUSTER_RECEIVE_DATA;
-    receiving->run = run;
-    receiving->type = header->type;
     receiving->chunk = header->chunk;
-    return peer->receive_at + header->chunk * piece_bytes(run);
+    *ret_place = peer->receive_at + header->chunk * piece_bytes(run);
+    return MUSTER_RUN_GOES_ON;
 }
 
-void muster_exchange_finish(struct muster_run *run, uint32_t participant,
-                            const struct muster_receiving *receiving)
+static enum muster_run_outcome exchange_received(struct muster_run *run, uint32_t participant,
+                                                 struct muster_receiving *receiving)
 {
-    struct muster_exchange_peer *peer = &run->peers[participant];
+    struct exchange_peer *peer = peer_of(run, participant);
     uint64_t count = piece_count(run, peer->receive_bytes);
     uint32_t before = peer->received;
 
+    MUSTER_ASSERT(receiving->chunk >= before && receiving->chunk - before < WINDOW);
     peer->beyond |= 1u << (receiving->chunk - before);
     while ((peer->beyond & 1u) != 0) {
         peer->beyond >>= 1;
@@ -287,5 +313,63 @@ void muster_exchange_finish(struct muster_run *run, uint32_t participant,
     }
     if (before / NEWS_PIECES != peer->received / NEWS_PIECES && peer->received < count)
         say_started(run, participant);
-    hear_if_whole(run, participant);
+    return hear_if_whole(run, participant);
 }
+
+static bool exchange_is_in_place(const struct muster_run *run)
+{
+    (void)run;
+    return true;
+}
+
+static size_t exchange_state_bytes(const struct muster_plan *plan)
+{
+    return sizeof(struct exchange_run) + plan->n * sizeof(struct exchange_peer);
+}
+
+/* --- Cost --- */
+
+static uint32_t exchange_cost(const struct muster_run *run)
+{
+    return run->call.count * run->plan.element_bytes > muster_run_direct_max_bytes(run)
+               ? MUSTER_RING_COST
+               : MUSTER_DIRECT_COST;
+}
+
+/* Straight from and into the caller's memory. What members share out unevenly, or by a route, is
+ * the call's and not the plan's. */
+static uint64_t exchange_sent_bytes(const struct muster_plan *plan)
+{
+    uint64_t part = plan->count / plan->n * plan->element_bytes;
+
+    switch (plan->kind) {
+    case MUSTER_OP_GATHER:
+        return plan->index == plan->root ? 0 : part;
+    case MUSTER_OP_SCATTER:
+        return plan->index == plan->root ? (plan->n - 1) * part : 0;
+    case MUSTER_OP_ALL_TO_ALL:
+        return (plan->n - 1) * part;
+    default:
+        return 0;
+    }
+}
+
+static struct muster_op_cost exchange_plan_cost(const struct muster_plan *plan,
+                                                const struct muster_topology *topology)
+{
+    (void)topology;
+    return (struct muster_op_cost){.sent_bytes = exchange_sent_bytes(plan)};
+}
+
+const struct muster_executor_ops muster_exchange_executor = {
+    .name = "exchange",
+    .frames = 1u << MUSTER_FRAME_PIECE,
+    .cost = exchange_cost,
+    .state_bytes = exchange_state_bytes,
+    .plan_cost = exchange_plan_cost,
+    .start = exchange_start,
+    .receive = exchange_receive,
+    .received = exchange_received,
+    .hear_start = exchange_hear_start,
+    .is_in_place = exchange_is_in_place,
+};

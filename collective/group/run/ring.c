@@ -1,10 +1,22 @@
 /* The ring: partial sums to each chunk's owner, final values onwards, all chunks in flight at once.
  */
-#include "collective/group/group_internal.h"
+#include "collective/group/run/executor.h"
 #include "collective/kernel/combine.h"
+#include "collective/wire/buffer_pool.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <string.h>
+
+/* Received partial sums that have not gone on: at most so many are in the air (collective/README.md,
+ * "Flow control"). */
+#define STAGED_CHUNKS_MAX 32u
+
+struct ring_run {
+    uint32_t start_next;   /* next chunk of plan.start_block to send */
+    uint32_t start_final;  /* of them, known to be final */
+    bool has_next_started; /* the next member takes final values */
+};
 
 static uint8_t *input_at(const struct muster_run *run, const struct muster_plan_chunk *chunk)
 {
@@ -18,37 +30,45 @@ static size_t bytes_of(const struct muster_run *run, const struct muster_plan_ch
     return chunk->count * run->plan.element_bytes;
 }
 
+static void send_partial(struct muster_run *run, uint32_t c, uint64_t weight, const void *partial,
+                         size_t bytes, void *buffer)
+{
+    const struct muster_run_frame frame = {
+        .type = MUSTER_FRAME_REDUCE,
+        .participant = run->plan.next,
+        .chunk = c,
+        .offset = weight,
+        .payload = partial,
+        .bytes = (uint32_t)bytes,
+        .buffer = buffer,
+    };
+
+    muster_run_send_frame(run, &frame);
+}
+
 /* Begin as many partial sums as the window allows. They leave from the tensor: its chunk is
  * overwritten only by the final value, which cannot come before this partial sum has arrived at the
  * next member. */
 static void pump(struct muster_run *run)
 {
     const struct muster_plan *plan = &run->plan;
+    struct ring_run *ring = run->executor;
 
     if (!plan->has_reduction || plan->start_block >= plan->block_count)
         return;
-    while (run->start_next < plan->chunks_per_block &&
-           run->start_next < run->start_final + plan->window) {
-        uint32_t c = plan->start_block * plan->chunks_per_block + run->start_next++;
+    while (ring->start_next < plan->chunks_per_block &&
+           ring->start_next < ring->start_final + plan->window) {
+        uint32_t c = plan->start_block * plan->chunks_per_block + ring->start_next++;
         struct muster_plan_chunk chunk = muster_plan_chunk(plan, c);
 
-        run->frame_weight = run->call.weight;
-        muster_run_send(run, MUSTER_FRAME_REDUCE, plan->next, c, input_at(run, &chunk),
-                        (uint32_t)bytes_of(run, &chunk), NULL);
+        send_partial(run, c, run->call.weight, input_at(run, &chunk), bytes_of(run, &chunk), NULL);
     }
-}
-
-void muster_ring_mark_final(struct muster_run *run, uint32_t c)
-{
-    assert((run->chunks[c] & MUSTER_CHUNK_FINAL) == 0);
-    run->chunks[c] |= MUSTER_CHUNK_FINAL;
-    if (muster_plan_is_wanted(&run->plan, c))
-        run->final_count++;
 }
 
 /* Pass on the final value of c, when the next member is ready for it. */
 static void forward(struct muster_run *run, uint32_t c)
 {
+    const struct ring_run *ring = run->executor;
     struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
     size_t bytes;
     const void *at = muster_run_chunk_at(run, c, &bytes);
@@ -59,7 +79,7 @@ static void forward(struct muster_run *run, uint32_t c)
         break;
     case MUSTER_GATHER_SOURCE:
     case MUSTER_GATHER_PASS:
-        if (!run->plan.is_next_asked || run->has_next_started)
+        if (!run->plan.is_next_asked || ring->has_next_started)
             muster_run_send(run, MUSTER_FRAME_GATHER, run->plan.next, c, at, (uint32_t)bytes, NULL);
         break;
     case MUSTER_GATHER_NONE:
@@ -71,9 +91,12 @@ static void forward(struct muster_run *run, uint32_t c)
 
 static void note_start_block(struct muster_run *run, uint32_t c)
 {
+    struct ring_run *ring = run->executor;
+
     if (c / run->plan.chunks_per_block != run->plan.start_block)
         return;
-    run->start_final++;
+    ring->start_final++;
+    MUSTER_ASSERT(ring->start_final <= run->plan.chunks_per_block);
     pump(run);
 }
 
@@ -82,13 +105,13 @@ static bool is_finished(const struct muster_run *run)
     return !muster_run_awaits_root(run) && run->final_count == muster_plan_wanted_count(&run->plan);
 }
 
-static void become_final(struct muster_run *run, uint32_t c)
+static enum muster_run_outcome become_final(struct muster_run *run, uint32_t c)
 {
-    muster_ring_mark_final(run, c);
+    muster_run_mark_final(run, c);
     forward(run, c);
     note_start_block(run, c);
-    if (is_finished(run) && run->state == MUSTER_RUN_ACTIVE)
-        muster_run_complete(run);
+    return is_finished(run) && run->state == MUSTER_RUN_ACTIVE ? MUSTER_RUN_HAS_RESULT
+                                                               : MUSTER_RUN_GOES_ON;
 }
 
 /* What this member holds before anything has arrived. */
@@ -109,29 +132,34 @@ static void hold_own(struct muster_run *run)
         if (plan->kind != MUSTER_OP_BROADCAST && bytes > 0 &&
             at != (const uint8_t *)run->call.input + part_offset)
             memcpy(at, (const uint8_t *)run->call.input + part_offset, bytes);
-        muster_ring_mark_final(run, c);
+        muster_run_mark_final(run, c);
     }
 }
 
-void muster_ring_start(struct muster_run *run)
+static enum muster_run_outcome ring_start(struct muster_run *run)
 {
     hold_own(run);
     /* a reduce says so only that members which mean different roots find it out */
     if (run->plan.is_next_asked || run->plan.kind == MUSTER_OP_REDUCE)
         muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
     pump(run);
-    if (is_finished(run))
-        muster_run_complete(run);
+    return is_finished(run) ? MUSTER_RUN_HAS_RESULT : MUSTER_RUN_GOES_ON;
 }
 
-void muster_ring_hear_start(struct muster_run *run)
+static enum muster_run_outcome ring_hear_start(struct muster_run *run, uint32_t participant,
+                                               const struct muster_frame_header *header)
 {
-    if (run->has_next_started || run->is_adopting || !run->plan.is_next_asked)
-        return;
-    run->has_next_started = true;
+    struct ring_run *ring = run->executor;
+
+    (void)header;
+    if (participant != run->plan.next || run->state > MUSTER_RUN_COMPLETE ||
+        ring->has_next_started || muster_run_is_adopting(run) || !run->plan.is_next_asked)
+        return MUSTER_RUN_GOES_ON;
+    ring->has_next_started = true;
     for (uint32_t c = 0; c < run->plan.chunk_count; c++)
         if ((run->chunks[c] & MUSTER_CHUNK_FINAL) != 0)
             forward(run, c);
+    return MUSTER_RUN_GOES_ON;
 }
 
 /* --- Receiving --- */
@@ -152,15 +180,6 @@ static bool is_expected(const struct muster_run *run, const struct muster_frame_
            header->payload_bytes == bytes_of(run, chunk);
 }
 
-static void *receive_partial(struct muster_run *run, const struct muster_plan_chunk *chunk,
-                             struct muster_receiving *receiving)
-{
-    receiving->buffer = muster_buffer_get(run->group->pool, bytes_of(run, chunk));
-    if (receiving->buffer == NULL)
-        receiving->mode = MUSTER_RECEIVE_SHORT;
-    return receiving->buffer;
-}
-
 /* The sum replaces the input, which then stands where the partial sum was: the undo copy. */
 static bool is_swapped(const struct muster_run *run, const struct muster_plan_chunk *chunk)
 {
@@ -168,30 +187,31 @@ static bool is_swapped(const struct muster_run *run, const struct muster_plan_ch
            (run->plan.kind == MUSTER_OP_ALL_REDUCE || run->plan.kind == MUSTER_OP_REDUCE);
 }
 
-void *muster_ring_receive(struct muster_run *run, const struct muster_frame_header *header,
-                          struct muster_receiving *receiving)
+static enum muster_run_outcome ring_receive(struct muster_run *run, uint32_t participant,
+                                            const struct muster_frame_header *header,
+                                            struct muster_receiving *receiving, void **ret_place)
 {
     struct muster_plan_chunk chunk;
     size_t bytes;
 
-    if (run->plan.algorithm != MUSTER_ALGORITHM_RING || run->is_adopting ||
+    if (participant != run->plan.prev || muster_run_is_adopting(run) ||
         header->chunk >= run->plan.chunk_count)
-        return NULL;
+        return MUSTER_RUN_UNEXPECTED;
     chunk = muster_plan_chunk(&run->plan, header->chunk);
     if (!is_expected(run, header, &chunk))
-        return NULL;
+        return MUSTER_RUN_UNEXPECTED;
     receiving->mode = MUSTER_RECEIVE_DATA;
-    receiving->run = run;
-    receiving->type = header->type;
     receiving->chunk = header->chunk;
     receiving->weight = header->offset;
-    if (header->type == MUSTER_FRAME_REDUCE)
-        return receive_partial(run, &chunk, receiving);
-    if (!muster_run_save_undo(run, header->chunk)) {
-        receiving->mode = MUSTER_RECEIVE_SHORT;
-        return NULL;
+    if (header->type == MUSTER_FRAME_REDUCE) {
+        receiving->buffer = muster_run_buffer(run, bytes_of(run, &chunk));
+        *ret_place = receiving->buffer;
+        return receiving->buffer != NULL ? MUSTER_RUN_GOES_ON : MUSTER_RUN_NO_MEMORY;
     }
-    return muster_run_chunk_at(run, header->chunk, &bytes);
+    if (!muster_run_save_undo(run, header->chunk))
+        return MUSTER_RUN_NO_MEMORY;
+    *ret_place = muster_run_chunk_at(run, header->chunk, &bytes);
+    return MUSTER_RUN_GOES_ON;
 }
 
 /* Add the own input to bytes [used, end) of the partial sum; at the owner that makes them final. */
@@ -221,7 +241,7 @@ static void add_input(struct muster_run *run, const struct muster_plan_chunk *ch
     muster_combine_finish(call, output, run->plan.n, count);
 }
 
-void muster_ring_progress(struct muster_run *run, struct muster_receiving *receiving,
+static void ring_progress(struct muster_run *run, struct muster_receiving *receiving,
                           size_t bytes_done)
 {
     struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, receiving->chunk);
@@ -230,46 +250,47 @@ void muster_ring_progress(struct muster_run *run, struct muster_receiving *recei
         add_input(run, &chunk, receiving, bytes_done - bytes_done % run->plan.element_bytes);
 }
 
-static void finish_partial(struct muster_run *run, struct muster_receiving *receiving)
+static enum muster_run_outcome partial_received(struct muster_run *run,
+                                                struct muster_receiving *receiving)
 {
     struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, receiving->chunk);
+    uint64_t weight = receiving->weight + run->call.weight;
     uint8_t *partial = receiving->buffer;
     uint32_t c = receiving->chunk;
 
+    MUSTER_ASSERT((run->chunks[c] & MUSTER_CHUNK_REDUCED) == 0);
     add_input(run, &chunk, receiving, bytes_of(run, &chunk));
     run->chunks[c] |= MUSTER_CHUNK_REDUCED;
     receiving->buffer = NULL;
-    run->frame_weight = receiving->weight + run->call.weight;
     if (chunk.reduce == MUSTER_REDUCE_PASS) {
-        muster_run_send(run, MUSTER_FRAME_REDUCE, run->plan.next, c, partial,
-                        (uint32_t)bytes_of(run, &chunk), partial);
-        return;
+        send_partial(run, c, weight, partial, bytes_of(run, &chunk), partial);
+        return MUSTER_RUN_GOES_ON;
     }
-    run->result.total_weight = run->frame_weight;
+    run->result.total_weight = weight;
     if (is_swapped(run, &chunk))
         run->undo[c] = partial;
     else
         muster_buffer_unref(partial);
-    become_final(run, c);
+    return become_final(run, c);
 }
 
-void muster_ring_finish(struct muster_run *run, struct muster_receiving *receiving)
+static enum muster_run_outcome ring_received(struct muster_run *run, uint32_t participant,
+                                             struct muster_receiving *receiving)
 {
     uint32_t c = receiving->chunk;
 
-    if (receiving->type == MUSTER_FRAME_REDUCE) {
-        finish_partial(run, receiving);
-        return;
-    }
+    (void)participant;
+    if (receiving->type == MUSTER_FRAME_REDUCE)
+        return partial_received(run, receiving);
     run->chunks[c] |= MUSTER_CHUNK_TOLD;
     run->result.total_weight = receiving->weight;
-    if (muster_plan_chunk(&run->plan, c).gather == MUSTER_GATHER_HEAR)
-        note_start_block(run, c);
-    else
-        become_final(run, c);
+    if (muster_plan_chunk(&run->plan, c).gather != MUSTER_GATHER_HEAR)
+        return become_final(run, c);
+    note_start_block(run, c);
+    return MUSTER_RUN_GOES_ON;
 }
 
-void muster_ring_abandon(struct muster_run *run, struct muster_receiving *receiving)
+static void ring_abandon(struct muster_run *run, struct muster_receiving *receiving)
 {
     uint32_t c = receiving->chunk;
     struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
@@ -287,3 +308,98 @@ void muster_ring_abandon(struct muster_run *run, struct muster_receiving *receiv
     muster_buffer_unref(receiving->buffer);
     receiving->buffer = NULL;
 }
+
+static bool ring_is_in_place(const struct muster_run *run)
+{
+    (void)run;
+    return true;
+}
+
+/* Inputs that final values have replaced. */
+static void ring_restore(struct muster_run *run)
+{
+    for (uint32_t c = 0; c < run->plan.chunk_count; c++) {
+        size_t bytes;
+        void *at = muster_run_chunk_at(run, c, &bytes);
+
+        if (run->undo[c] == NULL)
+            continue;
+        memcpy(at, run->undo[c], bytes);
+        muster_buffer_unref(run->undo[c]);
+        run->undo[c] = NULL;
+    }
+}
+
+static size_t ring_state_bytes(const struct muster_plan *plan)
+{
+    (void)plan;
+    return sizeof(struct ring_run);
+}
+
+/* --- Cost --- */
+
+static uint32_t ring_cost(const struct muster_run *run)
+{
+    (void)run;
+    return MUSTER_RING_COST;
+}
+
+static uint64_t ring_sent_bytes(const struct muster_plan *plan)
+{
+    uint64_t elements = 0;
+
+    for (uint32_t c = 0; c < plan->chunk_count; c++) {
+        struct muster_plan_chunk chunk = muster_plan_chunk(plan, c);
+
+        if (chunk.reduce == MUSTER_REDUCE_START || chunk.reduce == MUSTER_REDUCE_PASS)
+            elements += chunk.count;
+        if (chunk.gather == MUSTER_GATHER_SOURCE || chunk.gather == MUSTER_GATHER_PASS)
+            elements += chunk.count;
+    }
+    return elements * plan->element_bytes;
+}
+
+/* Partial sums that have gone on and are not known to have arrived. */
+static uint64_t untold_chunks(const struct muster_plan *plan)
+{
+    uint64_t most = 1 + MUSTER_LINK_UNTOLD_BYTES / (plan->chunk_elements * plan->element_bytes + 1);
+    uint64_t passed = 0;
+
+    for (uint32_t c = 0; c < plan->chunk_count; c++)
+        passed += muster_plan_chunk(plan, c).reduce == MUSTER_REDUCE_PASS;
+    return passed < most ? passed : most;
+}
+
+static uint64_t ring_memory_bytes(const struct muster_plan *plan)
+{
+    bool has_undo = plan->kind == MUSTER_OP_ALL_REDUCE || plan->kind == MUSTER_OP_REDUCE;
+    uint64_t staged = plan->chunk_count < STAGED_CHUNKS_MAX ? plan->chunk_count : STAGED_CHUNKS_MAX;
+    uint64_t chunks = (has_undo ? plan->chunk_count : 0) +
+                      (plan->has_reduction ? staged + untold_chunks(plan) : 0);
+
+    return chunks * muster_buffer_bytes(plan->chunk_elements * plan->element_bytes);
+}
+
+static struct muster_op_cost ring_plan_cost(const struct muster_plan *plan,
+                                            const struct muster_topology *topology)
+{
+    (void)topology;
+    return (struct muster_op_cost){.sent_bytes = ring_sent_bytes(plan),
+                                   .memory_bytes = ring_memory_bytes(plan)};
+}
+
+const struct muster_executor_ops muster_ring_executor = {
+    .name = "ring",
+    .frames = 1u << MUSTER_FRAME_REDUCE | 1u << MUSTER_FRAME_GATHER,
+    .cost = ring_cost,
+    .state_bytes = ring_state_bytes,
+    .plan_cost = ring_plan_cost,
+    .start = ring_start,
+    .receive = ring_receive,
+    .progress = ring_progress,
+    .received = ring_received,
+    .abandon = ring_abandon,
+    .hear_start = ring_hear_start,
+    .is_in_place = ring_is_in_place,
+    .restore = ring_restore,
+};

@@ -1,14 +1,16 @@
 /* Plans of steps over frames: each chunk goes through its list, a window of chunks at a time. */
-#include "collective/group/group_internal.h"
+#include "collective/group/run/executor.h"
 #include "collective/kernel/combine.h"
 #include "collective/kernel/kernels.h"
 #include "collective/plan/steps.h"
+#include "collective/wire/buffer_pool.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <string.h>
 
 /* One buffer of the pool. */
-struct muster_steps_run {
+struct steps_run {
     struct muster_step *steps; /* of all chunks */
     void **kept;               /* by step: what has arrived and is not used yet, or NULL */
     const void **operands;     /* by participant, for a sum of all … */
@@ -23,10 +25,22 @@ struct muster_steps_run {
     bool is_blocked;     /* … and one does */
 };
 
+/* In the run's buffer. The list has its own, for its length is not known before it is made. */
+struct steps_state {
+    struct steps_run *list; /* NULL: no memory */
+};
+
+static struct steps_run *steps_of(const struct muster_run *run)
+{
+    const struct steps_state *state = run->executor;
+
+    return state->list;
+}
+
 /* --- Places --- */
 
 /* Where it does no harm when the operation fails, the work is done in the caller's output. */
-bool muster_steps_is_in_place(const struct muster_run *run)
+static bool steps_is_in_place(const struct muster_run *run)
 {
     return run->call.kind != MUSTER_OP_ALL_REDUCE && run->call.kind != MUSTER_OP_REDUCE;
 }
@@ -41,7 +55,7 @@ static uint8_t *work_at(const struct muster_run *run, uint64_t first)
     if (run->call.kind == MUSTER_OP_REDUCE_SCATTER ||
         run->call.kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN)
         first -= own_part_first(run);
-    return (uint8_t *)(muster_steps_is_in_place(run) ? run->call.output : run->finished) +
+    return (uint8_t *)(steps_is_in_place(run) ? run->call.output : run->finished) +
            first * run->plan.element_bytes;
 }
 
@@ -70,20 +84,20 @@ static size_t aligned(size_t bytes)
     return (bytes + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
 }
 
-static size_t state_bytes(uint32_t step_count, uint32_t chunk_count, uint32_t n)
+static size_t list_bytes(uint32_t step_count, uint32_t chunk_count, uint32_t n)
 {
-    return aligned(sizeof(struct muster_steps_run)) +
+    return aligned(sizeof(struct steps_run)) +
            step_count * (sizeof(struct muster_step) + sizeof(void *) + sizeof(uint64_t)) +
            n * (sizeof(void *) + sizeof(uint64_t)) +
            (2 * (size_t)chunk_count + 1) * sizeof(uint32_t) + step_count;
 }
 
-static struct muster_steps_run *state_new(struct muster_buffer_pool *pool, uint32_t step_count,
-                                          uint32_t chunk_count, uint32_t n)
+static struct steps_run *list_new(struct muster_run *run, uint32_t step_count)
 {
-    size_t bytes = state_bytes(step_count, chunk_count, n);
-    uint8_t *memory = muster_buffer_get(pool, bytes);
-    struct muster_steps_run *state = (struct muster_steps_run *)(void *)memory;
+    uint32_t chunk_count = run->plan.chunk_count, n = run->plan.n;
+    size_t bytes = list_bytes(step_count, chunk_count, n);
+    uint8_t *memory = muster_run_buffer(run, bytes);
+    struct steps_run *state = (struct steps_run *)(void *)memory;
 
     if (memory == NULL)
         return NULL;
@@ -113,7 +127,7 @@ static uint32_t count_steps(const struct muster_run *run, const struct muster_to
 static void fill_steps(struct muster_run *run, const struct muster_topology *topology,
                        struct muster_step *scratch)
 {
-    struct muster_steps_run *state = run->steps;
+    struct steps_run *state = steps_of(run);
     uint32_t next = 0;
 
     for (uint32_t c = 0; c < run->plan.chunk_count; c++) {
@@ -126,77 +140,67 @@ static void fill_steps(struct muster_run *run, const struct muster_topology *top
     state->begin[run->plan.chunk_count] = next;
 }
 
-void muster_steps_drop(struct muster_run *run)
+static void steps_finish(struct muster_run *run)
 {
-    if (run->steps == NULL)
+    struct steps_state *state = run->executor;
+
+    if (state->list == NULL)
         return;
-    for (uint32_t s = 0; s < run->steps->step_count; s++)
-        muster_buffer_unref(run->steps->kept[s]);
-    muster_buffer_unref(run->steps);
-    run->steps = NULL;
+    for (uint32_t s = 0; s < state->list->step_count; s++)
+        muster_buffer_unref(state->list->kept[s]);
+    muster_buffer_unref(state->list);
+    state->list = NULL;
 }
 
 /* False: no memory. */
 static bool take_memory(struct muster_run *run)
 {
     const struct muster_plan *plan = &run->plan;
-    struct muster_buffer_pool *pool = run->group->pool;
-    const struct muster_topology *topology = muster_group_topology(run->group, &run->id);
+    struct steps_state *state = run->executor;
+    const struct muster_topology *topology = muster_run_topology(run);
     struct muster_step *scratch =
-        muster_buffer_get(pool, muster_steps_max(plan) * sizeof(struct muster_step));
+        muster_run_buffer(run, muster_steps_max(plan) * sizeof(struct muster_step));
 
+    MUSTER_ASSERT(state->list == NULL);
     if (scratch == NULL)
         return false;
-    run->steps = state_new(pool, count_steps(run, topology, scratch), plan->chunk_count, plan->n);
-    if (run->steps != NULL)
+    state->list = list_new(run, count_steps(run, topology, scratch));
+    if (state->list != NULL)
         fill_steps(run, topology, scratch);
     muster_buffer_unref(scratch);
-    if (run->steps == NULL || muster_steps_is_in_place(run))
-        return run->steps != NULL;
-    run->finished = muster_buffer_get(pool, plan->count * plan->element_bytes);
+    if (state->list == NULL || steps_is_in_place(run))
+        return state->list != NULL;
+    run->finished = muster_run_buffer(run, plan->count * plan->element_bytes);
     if (run->finished == NULL)
-        muster_steps_drop(run); /* frames that come have no place */
+        steps_finish(run); /* frames that come have no place */
     return run->finished != NULL;
 }
 
 /* --- Steps --- */
 
-static void send_frame(struct muster_run *run, uint32_t c, const struct muster_step *step,
-                       const void *payload, void *buffer)
+static void send_step(struct muster_run *run, uint32_t c, const struct muster_step *step)
 {
-    struct muster_group *group = run->group;
-    struct muster_frame_header header = {
-        .channel = MUSTER_FRAME_COLLECTIVE,
+    bool is_library = !step->is_from_input && !steps_is_in_place(run);
+    const struct muster_run_frame frame = {
         .type = MUSTER_FRAME_STEP,
-        .payload_bytes = (uint32_t)bytes_of(run, step),
-        .epoch = group->view->epoch,
-        .op = run->id,
+        .participant = step->peer,
         .chunk = c,
         .phase = step->message,
         .offset = step->is_from_input ? run->call.weight : run->result.total_weight,
-        .descriptor = run->descriptor,
+        .payload = step->is_from_input ? input_at(run, step->first) : work_at(run, step->first),
+        .bytes = (uint32_t)bytes_of(run, step),
+        .buffer = is_library ? muster_buffer_ref(run->finished) : NULL,
     };
 
-    run->result.sent_bytes += header.payload_bytes;
-    muster_wire_send(group->wire, muster_op_participant_rank(group, &run->id, step->peer), &header,
-                     payload, buffer);
-}
-
-static void send_step(struct muster_run *run, uint32_t c, const struct muster_step *step)
-{
-    const void *payload =
-        step->is_from_input ? input_at(run, step->first) : work_at(run, step->first);
-    bool is_library = !step->is_from_input && !muster_steps_is_in_place(run);
-
-    send_frame(run, c, step, payload, is_library ? muster_buffer_ref(run->finished) : NULL);
+    muster_run_send_frame(run, &frame);
 }
 
 static void reduce(struct muster_run *run, uint32_t s)
 {
-    const struct muster_step *step = &run->steps->steps[s];
+    const struct muster_step *step = &steps_of(run)->steps[s];
     const struct muster_op_call *call = &run->call;
     uint8_t *work = work_at(run, step->first);
-    const void *both[] = {input_at(run, step->first), run->steps->kept[s]};
+    const void *both[] = {input_at(run, step->first), steps_of(run)->kept[s]};
 
     if (step->is_from_input && call->user.reduce != NULL)
         memcpy(work, both[0], bytes_of(run, step));
@@ -206,21 +210,21 @@ static void reduce(struct muster_run *run, uint32_t s)
                                  work, both, 2, step->count);
     else
         muster_combine(call, (struct muster_operand){work, 0},
-                       (struct muster_operand){run->steps->kept[s], 0}, step->count);
-    muster_buffer_unref(run->steps->kept[s]);
-    run->steps->kept[s] = NULL;
+                       (struct muster_operand){steps_of(run)->kept[s], 0}, step->count);
+    muster_buffer_unref(steps_of(run)->kept[s]);
+    steps_of(run)->kept[s] = NULL;
 }
 
 static void add_operand(struct muster_run *run, uint32_t *count, const void *at, uint64_t weight)
 {
-    run->steps->operands[*count] = at;
-    run->steps->weights[(*count)++] = weight;
+    steps_of(run)->operands[*count] = at;
+    steps_of(run)->weights[(*count)++] = weight;
 }
 
 /* Blocks have all inputs here; elsewhere the sums of one host go on to the others'. */
 static void combine_held(struct muster_run *run, void *work, uint32_t n, size_t count)
 {
-    const struct muster_steps_run *state = run->steps;
+    const struct steps_run *state = steps_of(run);
     struct muster_op_call call = run->call;
 
     if (run->plan.algorithm != MUSTER_ALGORITHM_BLOCKS && call.reduction == MUSTER_MEAN)
@@ -234,7 +238,7 @@ static void combine_held(struct muster_run *run, void *work, uint32_t n, size_t 
 /* The held ones come by rising participant; the own input has its place among them. */
 static void reduce_held(struct muster_run *run, uint32_t c, uint32_t s)
 {
-    struct muster_steps_run *state = run->steps;
+    struct steps_run *state = steps_of(run);
     const struct muster_step *step = &state->steps[s];
     uint8_t *work = work_at(run, step->first);
     uint32_t count = 0;
@@ -263,7 +267,7 @@ static void reduce_held(struct muster_run *run, uint32_t c, uint32_t s)
 /* False: it has to wait. */
 static bool run_step(struct muster_run *run, uint32_t c, uint32_t s)
 {
-    struct muster_steps_run *state = run->steps;
+    struct steps_run *state = steps_of(run);
     const struct muster_step *step = &state->steps[s];
 
     if (is_incoming(step) && !state->has_arrived[s])
@@ -299,7 +303,7 @@ static bool run_step(struct muster_run *run, uint32_t c, uint32_t s)
 
 static void advance_chunk(struct muster_run *run, uint32_t c)
 {
-    struct muster_steps_run *state = run->steps;
+    struct steps_run *state = steps_of(run);
     uint32_t end = state->begin[c + 1];
 
     if (state->cursor[c] == end && (run->chunks[c] & MUSTER_CHUNK_REDUCED) != 0)
@@ -310,7 +314,7 @@ static void advance_chunk(struct muster_run *run, uint32_t c)
         return;
     run->chunks[c] |= MUSTER_CHUNK_REDUCED;
     if (muster_plan_is_wanted(&run->plan, c))
-        muster_ring_mark_final(run, c);
+        muster_run_mark_final(run, c);
 }
 
 static bool is_through(const struct muster_run *run, uint32_t c)
@@ -320,7 +324,7 @@ static bool is_through(const struct muster_run *run, uint32_t c)
 
 static uint32_t window_end(const struct muster_run *run)
 {
-    uint64_t end = (uint64_t)run->steps->first_open + run->plan.window;
+    uint64_t end = (uint64_t)steps_of(run)->first_open + run->plan.window;
 
     return end < run->plan.chunk_count ? (uint32_t)end : run->plan.chunk_count;
 }
@@ -328,7 +332,7 @@ static uint32_t window_end(const struct muster_run *run)
 /* Chunks [from, end of the window), and those that come into the window thereby. */
 static void advance_from(struct muster_run *run, uint32_t from)
 {
-    struct muster_steps_run *state = run->steps;
+    struct steps_run *state = steps_of(run);
 
     for (uint32_t c = from; c < window_end(run); c++) {
         advance_chunk(run, c);
@@ -337,25 +341,26 @@ static void advance_from(struct muster_run *run, uint32_t from)
     }
 }
 
-/* The run may end in here. */
-static void complete_if_whole(struct muster_run *run)
+static enum muster_run_outcome outcome_of(const struct muster_run *run)
 {
-    if (run->state == MUSTER_RUN_ACTIVE && run->steps->first_open == run->plan.chunk_count &&
-        !muster_run_awaits_root(run))
-        muster_run_complete(run);
+    bool is_whole = run->state == MUSTER_RUN_ACTIVE &&
+                    steps_of(run)->first_open == run->plan.chunk_count &&
+                    !muster_run_awaits_root(run);
+
+    return is_whole ? MUSTER_RUN_HAS_RESULT : MUSTER_RUN_GOES_ON;
 }
 
-static void advance_blocked(struct muster_run *run)
+static enum muster_run_outcome advance_blocked(struct muster_run *run)
 {
-    run->steps->is_blocked = false;
-    advance_from(run, run->steps->first_open);
-    complete_if_whole(run);
+    steps_of(run)->is_blocked = false;
+    advance_from(run, steps_of(run)->first_open);
+    return outcome_of(run);
 }
 
-/* Whose frames this member awaits may send them. */
-static void ask(struct muster_run *run)
+/* Participants whose frames this member awaits may send them. */
+static void ask_senders(struct muster_run *run)
 {
-    struct muster_steps_run *state = run->steps;
+    struct steps_run *state = steps_of(run);
 
     for (uint32_t s = 0; s < state->step_count; s++) {
         uint32_t peer = state->steps[s].peer;
@@ -367,32 +372,36 @@ static void ask(struct muster_run *run)
     }
 }
 
-void muster_steps_start(struct muster_run *run)
+static enum muster_run_outcome steps_start(struct muster_run *run)
 {
-    if (!take_memory(run)) {
-        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
-        return;
-    }
-    run->steps->is_asking =
+    if (!take_memory(run))
+        return MUSTER_RUN_NO_MEMORY;
+    steps_of(run)->is_asking =
         run->plan.count * run->plan.element_bytes > MUSTER_STEPS_UNASKED_BYTES_MAX;
-    if (run->steps->is_asking)
-        ask(run);
-    else if (muster_op_kind_has_root(run->call.kind)) /* who means another one is found out */
+    if (steps_of(run)->is_asking)
+        ask_senders(run);
+    else if (muster_op_kind_has_root(
+                 run->call.kind)) /* a member that means another root finds out */
         muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
     advance_from(run, 0);
-    complete_if_whole(run);
+    return outcome_of(run);
 }
 
-void muster_steps_deliver(struct muster_run *run)
+static void steps_deliver(struct muster_run *run)
 {
     if (run->finished != NULL && !muster_run_awaits_root(run))
         memcpy(run->call.output, run->finished, run->call.count * run->plan.element_bytes);
 }
 
-void muster_steps_hear_start(struct muster_run *run)
+/* What waited for that goes out. */
+static enum muster_run_outcome steps_hear_start(struct muster_run *run, uint32_t participant,
+                                                const struct muster_frame_header *header)
 {
-    if (run->steps != NULL && !run->is_adopting && run->steps->is_blocked)
-        advance_blocked(run);
+    (void)participant;
+    (void)header;
+    if (steps_of(run) == NULL || muster_run_is_adopting(run) || !steps_of(run)->is_blocked)
+        return MUSTER_RUN_GOES_ON;
+    return advance_blocked(run);
 }
 
 /* --- Receiving --- */
@@ -401,7 +410,7 @@ void muster_steps_hear_start(struct muster_run *run)
 static uint32_t find_step(const struct muster_run *run, uint32_t participant,
                           const struct muster_frame_header *header)
 {
-    const struct muster_steps_run *state = run->steps;
+    const struct steps_run *state = steps_of(run);
 
     for (uint32_t s = state->begin[header->chunk]; s < state->begin[header->chunk + 1]; s++) {
         const struct muster_step *step = &state->steps[s];
@@ -412,33 +421,32 @@ static uint32_t find_step(const struct muster_run *run, uint32_t participant,
     return state->step_count;
 }
 
-void *muster_steps_receive(struct muster_run *run, uint32_t participant,
-                           const struct muster_frame_header *header,
-                           struct muster_receiving *receiving)
+static enum muster_run_outcome steps_receive(struct muster_run *run, uint32_t participant,
+                                             const struct muster_frame_header *header,
+                                             struct muster_receiving *receiving, void **ret_place)
 {
-    struct muster_steps_run *state = run->steps;
+    const struct steps_run *state = steps_of(run);
     uint32_t s;
 
-    if (state == NULL || run->is_adopting || header->chunk >= run->plan.chunk_count)
-        return NULL;
+    if (state == NULL || muster_run_is_adopting(run) || header->chunk >= run->plan.chunk_count)
+        return MUSTER_RUN_UNEXPECTED;
     s = find_step(run, participant, header);
     if (s == state->step_count || state->has_arrived[s] != 0 ||
         header->payload_bytes != bytes_of(run, &state->steps[s]))
-        return NULL;
+        return MUSTER_RUN_UNEXPECTED;
     receiving->mode = MUSTER_RECEIVE_DATA;
-    receiving->run = run;
-    receiving->type = header->type;
     receiving->chunk = s;
     receiving->weight = header->offset;
-    if (state->steps[s].kind == MUSTER_STEP_RECEIVE)
-        return work_at(run, state->steps[s].first);
-    receiving->buffer = muster_buffer_get(run->group->pool, header->payload_bytes);
-    if (receiving->buffer == NULL)
-        receiving->mode = MUSTER_RECEIVE_SHORT;
-    return receiving->buffer;
+    if (state->steps[s].kind == MUSTER_STEP_RECEIVE) {
+        *ret_place = work_at(run, state->steps[s].first);
+        return MUSTER_RUN_GOES_ON;
+    }
+    receiving->buffer = muster_run_buffer(run, header->payload_bytes);
+    *ret_place = receiving->buffer;
+    return receiving->buffer != NULL ? MUSTER_RUN_GOES_ON : MUSTER_RUN_NO_MEMORY;
 }
 
-static uint32_t chunk_of(const struct muster_steps_run *state, uint32_t s, uint32_t chunk_count)
+static uint32_t chunk_of(const struct steps_run *state, uint32_t s, uint32_t chunk_count)
 {
     uint32_t low = 0, high = chunk_count;
 
@@ -453,30 +461,43 @@ static uint32_t chunk_of(const struct muster_steps_run *state, uint32_t s, uint3
     return low;
 }
 
-void muster_steps_finish(struct muster_run *run, struct muster_receiving *receiving)
+static enum muster_run_outcome steps_received(struct muster_run *run, uint32_t participant,
+                                              struct muster_receiving *receiving)
 {
-    struct muster_steps_run *state = run->steps;
+    struct steps_run *state = steps_of(run);
     uint32_t s = receiving->chunk, c = chunk_of(state, s, run->plan.chunk_count);
 
+    (void)participant;
+    MUSTER_ASSERT(state->has_arrived[s] == 0);
     state->has_arrived[s] = 1;
     state->kept[s] = receiving->buffer;
     state->kept_weights[s] = receiving->weight;
     if (state->steps[s].kind == MUSTER_STEP_RECEIVE)
         run->result.total_weight = receiving->weight;
     receiving->buffer = NULL;
-    if (state->is_blocked) {
-        advance_blocked(run);
-        return;
-    }
+    if (state->is_blocked)
+        return advance_blocked(run);
     if (c >= window_end(run))
-        return;
+        return MUSTER_RUN_GOES_ON;
     advance_chunk(run, c);
     if (state->first_open < run->plan.chunk_count && is_through(run, state->first_open))
         advance_from(run, state->first_open);
-    complete_if_whole(run);
+    return outcome_of(run);
+}
+
+static size_t steps_state_bytes(const struct muster_plan *plan)
+{
+    (void)plan;
+    return sizeof(struct steps_state);
 }
 
 /* --- Cost --- */
+
+static uint32_t steps_cost(const struct muster_run *run)
+{
+    (void)run;
+    return MUSTER_RING_COST;
+}
 
 struct tally {
     uint64_t sent, staged, staged_max; /* bytes; of one chunk, of the fullest */
@@ -502,8 +523,8 @@ static void tally_chunk(struct tally *tally, const struct muster_plan *plan,
     tally->step_count += count;
 }
 
-struct muster_op_cost muster_steps_cost(const struct muster_plan *plan,
-                                        const struct muster_topology *topology)
+static struct muster_op_cost steps_plan_cost(const struct muster_plan *plan,
+                                             const struct muster_topology *topology)
 {
     size_t scratch_bytes = muster_steps_max(plan) * sizeof(struct muster_step);
     struct muster_step *scratch = muster_mem_alloc(muster_mem_system(), scratch_bytes);
@@ -519,7 +540,7 @@ struct muster_op_cost muster_steps_cost(const struct muster_plan *plan,
     cost.sent_bytes = tally.sent;
     cost.memory_bytes =
         muster_buffer_bytes(scratch_bytes) +
-        muster_buffer_bytes(state_bytes(tally.step_count, plan->chunk_count, plan->n));
+        muster_buffer_bytes(list_bytes(tally.step_count, plan->chunk_count, plan->n));
     if (has_work)
         cost.memory_bytes += muster_buffer_bytes(plan->count * plan->element_bytes);
     /* Only who takes part in a chunk until its end is held back by the window. */
@@ -529,3 +550,32 @@ struct muster_op_cost muster_steps_cost(const struct muster_plan *plan,
         cost.memory_bytes += tally.staged_all;
     return cost;
 }
+
+const struct muster_executor_ops muster_steps_executor = {
+    .name = "steps",
+    .frames = 1u << MUSTER_FRAME_STEP,
+    .cost = steps_cost,
+    .state_bytes = steps_state_bytes,
+    .plan_cost = steps_plan_cost,
+    .start = steps_start,
+    .receive = steps_receive,
+    .received = steps_received,
+    .hear_start = steps_hear_start,
+    .is_in_place = steps_is_in_place,
+    .deliver = steps_deliver,
+    .finish = steps_finish,
+};
+
+static size_t no_state_bytes(const struct muster_plan *plan)
+{
+    (void)plan;
+    return 0;
+}
+
+const struct muster_executor_ops muster_fetch_executor = {
+    .name = "fetch",
+    .cost = steps_cost,
+    .state_bytes = no_state_bytes,
+    .is_in_place = steps_is_in_place,
+    .deliver = steps_deliver,
+};

@@ -16,7 +16,7 @@ static uint32_t chunk_of(const struct muster_run *run, uint32_t stream, uint32_t
 
 void muster_shm_chunks_begin(struct muster_run *run)
 {
-    run->shm->stream_count = run->plan.block_count; /* owners of chunks */
+    muster_shm_of(run)->stream_count = run->plan.block_count; /* owners of chunks */
 }
 
 size_t muster_shm_chunk_offset(const struct muster_run *run, uint32_t c)
@@ -28,7 +28,7 @@ size_t muster_shm_chunk_offset(const struct muster_run *run, uint32_t c)
 
 bool muster_shm_reduce_chunk(struct muster_run *run, uint32_t c)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
     atomic_thread_fence(memory_order_release); /* what the slot held has been shown */
     muster_shm_point(run, "before sum");
@@ -42,14 +42,14 @@ bool muster_shm_reduce_chunk(struct muster_run *run, uint32_t c)
 void muster_shm_hold_chunk(struct muster_run *run, uint32_t c)
 {
     muster_shm_point(run, "before hold");
-    atomic_store_explicit(&run->shm->entry->held, c + 1, memory_order_release);
+    atomic_store_explicit(&muster_shm_of(run)->entry->held, c + 1, memory_order_release);
     atomic_thread_fence(memory_order_release); /* before the next stores, too */
     muster_shm_point(run, "hold");
 }
 
 void muster_shm_place_chunk(struct muster_run *run, uint32_t c, const uint8_t *from)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     size_t bytes;
     uint8_t *output = muster_run_chunk_at(run, c, &bytes);
 
@@ -63,7 +63,7 @@ void muster_shm_place_chunk(struct muster_run *run, uint32_t c, const uint8_t *f
 /* The next chunk of its own. */
 static bool produce(struct muster_run *run, uint32_t j)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     uint32_t c = chunk_of(run, shm->index, j);
 
     if (!muster_shm_reduce_chunk(run, c))
@@ -82,7 +82,7 @@ static bool produce(struct muster_run *run, uint32_t j)
 
 static bool copy(struct muster_run *run, uint32_t s, uint32_t j, const uint8_t *from)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     size_t bytes;
     uint8_t *into = muster_run_chunk_at(run, chunk_of(run, s, j), &bytes);
 
@@ -99,12 +99,12 @@ static bool copy(struct muster_run *run, uint32_t s, uint32_t j, const uint8_t *
 /* Who shows the sum of chunk j of the stream; n: nobody yet. */
 static uint32_t find_sum(const struct muster_run *run, uint32_t s, uint32_t j)
 {
-    const struct muster_shm_participant *owner = &run->shm->participants[s];
+    const struct muster_shm_participant *owner = &muster_shm_of(run)->participants[s];
 
     if (atomic_load_explicit(&owner->entry->published, memory_order_acquire) > j)
         return s;
-    return muster_shm_is_out(owner) ? muster_shm_find_inherited(run, chunk_of(run, s, j))
-                                    : run->shm->n;
+    return muster_shm_is_out(owner) ? muster_shm_find_taken_over(run, chunk_of(run, s, j))
+                                    : muster_shm_of(run)->n;
 }
 
 /* --- All together --- */
@@ -112,7 +112,7 @@ static uint32_t find_sum(const struct muster_run *run, uint32_t s, uint32_t j)
 /* The next chunk of the stream. True: something moved. */
 static bool move(struct muster_run *run, uint32_t s)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     uint32_t j = shm->streams[s].next, from;
 
     if (j == run->plan.chunks_per_block)
@@ -133,7 +133,7 @@ static bool move(struct muster_run *run, uint32_t s)
 /* The others have enough to copy, so this process may copy, too. */
 static bool has_sums_to_spare(const struct muster_run *run)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
     uint64_t chunk_bytes = run->plan.chunk_elements * run->plan.element_bytes;
     uint32_t next = shm->streams[shm->index].next;
 
@@ -143,7 +143,7 @@ static bool has_sums_to_spare(const struct muster_run *run)
 
 static bool move_once(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     bool has_moved = false;
 
     if (!has_sums_to_spare(run))
@@ -157,14 +157,14 @@ bool muster_shm_chunks_move(struct muster_run *run)
 {
     bool has_moved = false;
 
-    for (unsigned i = 0; i < MOVES_MAX && !run->shm->is_blocked && move_once(run); i++)
+    for (unsigned i = 0; i < MOVES_MAX && !muster_shm_of(run)->is_blocked && move_once(run); i++)
         has_moved = true;
-    return has_moved || (!run->shm->is_blocked && muster_shm_inherit(run));
+    return has_moved || (!muster_shm_of(run)->is_blocked && muster_shm_take_over(run));
 }
 
 bool muster_shm_chunks_are_whole(const struct muster_run *run)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
 
     for (uint32_t s = 0; s < shm->stream_count; s++)
         if (shm->streams[s].next < run->plan.chunks_per_block)

@@ -56,18 +56,19 @@ size_t muster_shm_input_bytes(const struct muster_run *run)
 
 static struct muster_shm_part announced_part(const struct muster_run *run, uint32_t giver)
 {
-    const struct muster_shm_entry *entry = run->shm->participants[giver].entry;
-    uint64_t first = entry->parts[run->shm->index], end = entry->parts[run->shm->index + 1];
+    const struct muster_shm_entry *entry = muster_shm_of(run)->participants[giver].entry;
+    uint64_t first = entry->parts[muster_shm_of(run)->index],
+             end = entry->parts[muster_shm_of(run)->index + 1];
 
     return (struct muster_shm_part){.first = first * run->plan.element_bytes,
                                     .bytes = (end - first) * run->plan.element_bytes,
-                                    .balance = entry->balance};
+                                    .expect_checksum = entry->expect_checksum};
 }
 
 struct muster_shm_part muster_shm_part_of(const struct muster_run *run, uint32_t giver)
 {
     uint64_t whole = whole_bytes(run), part = part_bytes(run);
-    uint32_t self = run->shm->index, root = run->plan.root;
+    uint32_t self = muster_shm_of(run)->index, root = run->plan.root;
 
     switch (run->call.kind) {
     case MUSTER_OP_BARRIER:
@@ -151,32 +152,32 @@ static uint64_t weigh(uint32_t from, uint32_t to, uint64_t count)
 
 void muster_shm_show_parts(struct muster_run *run)
 {
-    struct muster_shm_entry *entry = run->shm->entry;
-    uint32_t self = run->shm->index;
+    struct muster_shm_entry *entry = muster_shm_of(run)->entry;
+    uint32_t self = muster_shm_of(run)->index;
 
     if (!is_checked(run))
         return;
-    entry->balance = entry->parts[0] = 0;
-    for (uint32_t i = 0; i < run->shm->n; i++) {
+    entry->expect_checksum = entry->parts[0] = 0;
+    for (uint32_t i = 0; i < muster_shm_of(run)->n; i++) {
         entry->parts[i + 1] = entry->parts[i] + sent_count(run, i);
-        entry->balance += weigh(self, i, sent_count(run, i));
-        entry->balance -= weigh(i, self, expected_count(run, i));
+        entry->expect_checksum += weigh(self, i, sent_count(run, i));
+        entry->expect_checksum -= weigh(i, self, expected_count(run, i));
     }
 }
 
 bool muster_shm_part_fits(struct muster_run *run, uint32_t giver,
                           const struct muster_shm_part *part)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
     size_t bytes = run->plan.element_bytes;
 
     if (!is_checked(run))
         return true;
     if (part->bytes != expected_count(run, giver) * bytes) {
-        muster_run_say_dispute(run, giver, part->bytes / bytes, expected_count(run, giver));
+        muster_run_send_dispute(run, giver, part->bytes / bytes, expected_count(run, giver));
         return false;
     }
-    return shm->ready_count + 1 < shm->n || shm->balance + part->balance == 0;
+    return shm->ready_count + 1 < shm->n || shm->expect_checksum + part->expect_checksum == 0;
 }
 
 /* --- Work --- */
@@ -194,10 +195,10 @@ static uint64_t piece_bytes(const struct muster_run *run)
 /* Bytes of the giver's part that are still to be taken, of the next piece; 0: none. */
 static size_t next_bytes(const struct muster_run *run, uint32_t giver)
 {
-    uint64_t at = run->shm->streams[giver].next * piece_bytes(run);
-    uint64_t left = run->shm->participants[giver].bytes - at;
+    uint64_t at = muster_shm_of(run)->streams[giver].next * piece_bytes(run);
+    uint64_t left = muster_shm_of(run)->participants[giver].bytes - at;
 
-    if (at >= run->shm->participants[giver].bytes)
+    if (at >= muster_shm_of(run)->participants[giver].bytes)
         return 0;
     return left < piece_bytes(run) ? left : piece_bytes(run);
 }
@@ -206,16 +207,16 @@ static bool finish_piece(struct muster_run *run, uint32_t giver)
 {
     if (!muster_shm_is_valid(run))
         return false;
-    run->shm->streams[giver].next++;
+    muster_shm_of(run)->streams[giver].next++;
     muster_shm_point(run, "copy");
     return true;
 }
 
 static bool copy_piece(struct muster_run *run, uint32_t giver)
 {
-    uint64_t at = run->shm->streams[giver].next * piece_bytes(run);
+    uint64_t at = muster_shm_of(run)->streams[giver].next * piece_bytes(run);
     size_t bytes = next_bytes(run, giver);
-    const uint8_t *from = run->shm->participants[giver].input + at;
+    const uint8_t *from = muster_shm_of(run)->participants[giver].input + at;
     uint8_t *into = place_of(run, giver) + at;
 
     if (bytes == 0)
@@ -228,7 +229,7 @@ static bool copy_piece(struct muster_run *run, uint32_t giver)
 
 static void sum(struct muster_run *run, uint64_t at, size_t bytes)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
     for (uint32_t i = 0; i < shm->n; i++)
         shm->sources[i] = shm->participants[i].input + at;
@@ -241,18 +242,18 @@ static bool sum_piece(struct muster_run *run)
 
     if (bytes == 0)
         return false;
-    if (!run->shm->is_unsure) { /* once: the output may be the own input */
+    if (!muster_shm_of(run)->is_unsure) { /* once: the output may be the own input */
         muster_shm_point(run, "before copy");
-        run->shm->is_begun = true;
-        sum(run, run->shm->streams[0].next * piece_bytes(run), bytes);
+        muster_shm_of(run)->is_begun = true;
+        sum(run, muster_shm_of(run)->streams[0].next * piece_bytes(run), bytes);
     }
-    run->shm->is_unsure = !finish_piece(run, 0);
-    return !run->shm->is_unsure;
+    muster_shm_of(run)->is_unsure = !finish_piece(run, 0);
+    return !muster_shm_of(run)->is_unsure;
 }
 
 bool muster_shm_exchange_move(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     bool has_moved = false;
 
     if (is_summed(run))
@@ -264,7 +265,7 @@ bool muster_shm_exchange_move(struct muster_run *run)
 
 bool muster_shm_exchange_is_whole(const struct muster_run *run)
 {
-    for (uint32_t i = 0; i < (is_summed(run) ? 1 : run->shm->n); i++)
+    for (uint32_t i = 0; i < (is_summed(run) ? 1 : muster_shm_of(run)->n); i++)
         if (next_bytes(run, i) > 0)
             return false;
     return true;
@@ -272,7 +273,7 @@ bool muster_shm_exchange_is_whole(const struct muster_run *run)
 
 void muster_shm_exchange_finish(struct muster_run *run)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
 
     if (is_summed(run)) {
         if (shm->participants[0].bytes > 0)

@@ -2,22 +2,10 @@
  * through, and the group closes behind it. */
 #include "collective/group/shm/shm_internal.h"
 
-#include <assert.h>
-
-bool muster_run_hold(struct muster_run *run, enum muster_rc rc)
-{
-    if (run->shm == NULL || !muster_shm_hold(run))
-        return false;
-    run->is_held = true;
-    run->held_rc = rc;
-    run->group->held_count++;
-    muster_run_await_release(run);
-    muster_shm_drive(run->group);
-    return true;
-}
+#include <muster/base.h>
 
 /* Operations of the next groups may wait for its place on the board. */
-static void advance_others(struct muster_shm *link)
+static void advance_other_groups(struct muster_shm *link)
 {
     for (struct muster_list *node = link->node.next; node != &link->node; node = node->next) {
         struct muster_group *group = MUSTER_CONTAINER_OF(node, struct muster_shm, node)->group;
@@ -29,23 +17,23 @@ static void advance_others(struct muster_shm *link)
     }
 }
 
-void muster_run_end_held(struct muster_run *run)
+void muster_shm_end_lingering(struct muster_run *run)
 {
-    struct muster_shm *link = muster_shm_ref(run->shm->link);
+    struct muster_shm *link = muster_shm_ref(muster_shm_of(run)->link);
     bool is_whole = run->state >= MUSTER_RUN_COMPLETE;
 
-    assert(run->is_held);
-    for (uint32_t i = 0; is_whole && i < run->shm->n; i++)
+    MUSTER_ASSERT(muster_run_is_lingering(run));
+    for (uint32_t i = 0; is_whole && i < muster_shm_of(run)->n; i++)
         if (!muster_shm_is_through(run, i))
             muster_shm_leave(run, i);
     if (!is_whole)
         run->result.verdict = MUSTER_VERDICT_ABORTED;
-    muster_run_end(run, is_whole ? MUSTER_OK : run->held_rc);
-    advance_others(link);
+    muster_run_end(run, is_whole ? MUSTER_OK : run->linger_rc);
+    advance_other_groups(link);
     muster_shm_unref(link);
 }
 
-void muster_lane_release(struct muster_lane *lane)
+void muster_shm_release(struct muster_lane *lane)
 {
     struct muster_list *node = lane->runs.next;
 
@@ -53,23 +41,8 @@ void muster_lane_release(struct muster_lane *lane)
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
 
         node = node->next;
-        if (run->is_held && muster_shm_is_released(run))
-            muster_run_end_held(run);
-    }
-}
-
-void muster_group_give_up_held(struct muster_group *group)
-{
-    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
-        struct muster_list *node = group->lanes[lane].runs.next;
-
-        while (node != &group->lanes[lane].runs) {
-            struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
-            node = node->next;
-            if (run->is_held)
-                muster_run_end_held(run);
-        }
+        if (muster_run_is_lingering(run) && muster_shm_is_released(run))
+            muster_shm_end_lingering(run);
     }
 }
 
@@ -97,7 +70,7 @@ void muster_group_close_left(struct muster_board *board)
     struct muster_group *group;
 
     while ((group = find_left(board)) != NULL) {
-        muster_group_give_up_held(group);
+        muster_group_end_lingering(group);
         muster_group_finish(group);
     }
 }

@@ -10,7 +10,7 @@
 
 static bool is_mapped_by_all(const struct muster_run *run, uint32_t share)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
 
     for (uint32_t i = 0; i < shm->n; i++) {
         const struct muster_shm_participant *participant = &shm->participants[i];
@@ -25,7 +25,7 @@ static bool is_mapped_by_all(const struct muster_run *run, uint32_t share)
 /* It has no addresses left, or no memory for their tables. */
 static bool is_refused(const struct muster_run *run, uint32_t share)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
 
     for (uint32_t i = 0; i < shm->n; i++) {
         const struct muster_shm_participant *participant = &shm->participants[i];
@@ -42,11 +42,11 @@ static bool is_refused(const struct muster_run *run, uint32_t share)
 
 static bool show(struct muster_run *run, const void *at, size_t bytes)
 {
-    struct muster_shm_entry *entry = run->shm->entry;
+    struct muster_shm_entry *entry = muster_shm_of(run)->entry;
     uint32_t share;
     uint64_t offset;
 
-    if (!muster_board_find_share(run->shm->link->board, at, bytes, &share, &offset) ||
+    if (!muster_board_find_share(muster_shm_of(run)->link->board, at, bytes, &share, &offset) ||
         !is_mapped_by_all(run, share))
         return false;
     entry->input = SHM_INPUT_SHARE;
@@ -136,23 +136,22 @@ void muster_shm_drop_stages(struct muster_board *board)
     }
 }
 
-/* The others are told; the staging is not kept, for who refused it would refuse it again. */
-static void give_up(struct muster_run *run)
+/* The staging is not kept: a member that has refused it would refuse it again. */
+static void input_refuse(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
     if (shm->stage.at != NULL)
         muster_board_share_free(shm->link->board, shm->stage.at);
     shm->stage.at = NULL;
     shm->is_blocked = true;
-    muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
 }
 
 /* Past the caches when they could not hold what everybody stages: an all_reduce of 16 MiB, n=2, takes
  * 3 to 16 % less time so, and one of 8 MiB would take 12 % more. */
 static void fill_stage(struct muster_run *run, size_t bytes)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
     if (bytes >= CACHE_BYTES / shm->n)
         muster_copy_nontemporal(shm->stage.at, run->call.input, bytes);
@@ -160,31 +159,32 @@ static void fill_stage(struct muster_run *run, size_t bytes)
         muster_shm_copy(shm->stage.at, run->call.input, bytes);
 }
 
-static bool show_stage(struct muster_run *run, size_t bytes)
+static enum muster_shm_input_state show_stage(struct muster_run *run, size_t bytes)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     uint32_t share;
     uint64_t offset;
 
     if (show(run, shm->stage.at, bytes))
-        return true;
-    if (muster_board_find_share(shm->link->board, shm->stage.at, bytes, &share, &offset) &&
-        is_refused(run, share))
-        give_up(run);
-    return false;
+        return SHM_INPUT_SHOWN;
+    if (!muster_board_find_share(shm->link->board, shm->stage.at, bytes, &share, &offset) ||
+        !is_refused(run, share))
+        return SHM_INPUT_NOT_YET;
+    input_refuse(run);
+    return SHM_INPUT_NO_MEMORY;
 }
 
-bool muster_shm_show_input(struct muster_run *run, size_t bytes)
+enum muster_shm_input_state muster_shm_show_input(struct muster_run *run, size_t bytes)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     struct muster_board *board = shm->link->board;
 
     if (shm->stage.at == NULL && show(run, run->call.input, bytes))
-        return true;
+        return SHM_INPUT_SHOWN;
     if (shm->stage.at == NULL) {
         if (!muster_shm_stage_take(board, bytes, &shm->stage)) {
-            give_up(run);
-            return false;
+            input_refuse(run);
+            return SHM_INPUT_NO_MEMORY;
         }
         fill_stage(run, bytes);
     }
@@ -193,7 +193,7 @@ bool muster_shm_show_input(struct muster_run *run, size_t bytes)
 
 void muster_shm_hide_input(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
     if (shm->stage.at != NULL)
         muster_shm_stage_give(shm->link->board, &shm->stage);

@@ -6,14 +6,14 @@
 
 static bool is_large(const struct muster_run *run)
 {
-    return run->shm != NULL && run->plan.algorithm == MUSTER_ALGORITHM_HOST;
+    return muster_run_is_shared(run) && run->plan.algorithm == MUSTER_ALGORITHM_HOST;
 }
 
 /* --- Who is left behind --- */
 
 void muster_shm_leave(struct muster_run *run, uint32_t index)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     _Atomic uint64_t *left = &shm->entry->left;
     uint64_t known = atomic_load_explicit(left, memory_order_relaxed);
 
@@ -29,38 +29,38 @@ void muster_shm_leave(struct muster_run *run, uint32_t index)
 
 static void be_left_behind(struct muster_run *run)
 {
-    if (run->shm->is_left_behind)
+    if (muster_shm_of(run)->is_left_behind)
         return;
-    run->shm->is_left_behind = run->shm->is_blocked = true;
-    muster_run_give_up(run);
+    muster_shm_of(run)->is_left_behind = muster_shm_of(run)->is_blocked = true;
 }
 
 /* Its place on the board is another operation's: it has ended this one. */
 static bool has_gone_on(const struct muster_run *run, uint32_t index)
 {
-    const struct muster_shm_participant *participant = &run->shm->participants[index];
+    const struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
     uint64_t key = atomic_load_explicit(&participant->entry->ready, memory_order_relaxed);
 
-    return participant->is_ready && key != 0 && key != run->shm->key;
+    return participant->is_ready && key != 0 && key != muster_shm_of(run)->key;
 }
 
 /* Whom it has left behind in this operation, which it may have ended since. */
 static uint64_t left_by(const struct muster_run *run, uint32_t index)
 {
-    const struct muster_shm_entry *entry = run->shm->participants[index].entry;
+    const struct muster_shm_entry *entry = muster_shm_of(run)->participants[index].entry;
     uint64_t key = atomic_load_explicit(&entry->ready, memory_order_acquire);
 
-    if (key != run->shm->key && (key != 0 || entry->ordinal != run->shm->ordinal))
+    if (key != muster_shm_of(run)->key &&
+        (key != 0 || entry->ordinal != muster_shm_of(run)->ordinal))
         return 0;
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&entry->left, memory_order_relaxed);
 }
 
-/* Whom one has left behind all leave behind, the first included: what it has published stays good,
- * and nobody must wait for it, for the others do not. */
-void muster_shm_hear_left(struct muster_run *run)
+/* Exclusion is sticky and unanimous: once any member has excluded a participant, every member does. Data
+ * it already published stays valid. */
+void muster_shm_apply_exclusions(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     uint64_t left = 0;
 
     for (uint32_t i = 0; i < shm->n; i++) {
@@ -77,22 +77,22 @@ void muster_shm_hear_left(struct muster_run *run)
 
 bool muster_shm_is_left_behind(const struct muster_run *run)
 {
-    return run->shm != NULL && run->shm->is_left_behind;
+    return muster_shm_of(run)->is_left_behind;
 }
 
 bool muster_shm_is_sure(const struct muster_run *run)
 {
     if (!is_large(run) || run->state != MUSTER_RUN_ACTIVE)
         return is_large(run) && run->state == MUSTER_RUN_COMPLETE;
-    return run->shm->ready_count == run->shm->n && !run->shm->is_blocked &&
-           muster_shm_is_valid(run);
+    return muster_shm_of(run)->ready_count == muster_shm_of(run)->n &&
+           !muster_shm_of(run)->is_blocked && muster_shm_is_valid(run);
 }
 
 /* --- Who has stalled --- */
 
 void muster_shm_beat(struct muster_run *run)
 {
-    _Atomic uint64_t *beat = &muster_shm_board_of(run->shm->link->board)->beat;
+    _Atomic uint64_t *beat = &muster_shm_board_of(muster_shm_of(run)->link->board)->beat;
 
     atomic_store_explicit(beat, atomic_load_explicit(beat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
@@ -101,19 +101,19 @@ void muster_shm_beat(struct muster_run *run)
 /* Since the last time. */
 static bool has_stalled(struct muster_run *run, uint32_t index)
 {
-    struct muster_shm_participant *participant = &run->shm->participants[index];
+    struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
     uint64_t before = participant->seen;
 
     if (participant->peer == NULL || muster_shm_is_through(run, index))
         return false;
     participant->seen = atomic_load_explicit(&muster_shm_board_of_peer(participant->peer)->beat,
                                              memory_order_relaxed);
-    return run->shm->has_seen && participant->seen == before;
+    return muster_shm_of(run)->has_seen && participant->seen == before;
 }
 
 void muster_shm_leave_stalled(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     char who[96];
 
     for (uint32_t i = 0; i < shm->n; i++) {
@@ -132,7 +132,7 @@ void muster_shm_leave_stalled(struct muster_run *run)
 /* All have announced it, so that outputs may have changed, and somebody is not through with it. */
 static bool is_needed(const struct muster_run *run)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
     bool is_anybody_left = false;
 
     for (uint32_t i = 0; i < shm->n; i++) {
@@ -154,9 +154,9 @@ static bool is_needed(const struct muster_run *run)
  * all had announced it. */
 bool muster_shm_hold(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
-    if (run->is_held)
+    if (muster_run_is_lingering(run))
         return true;
     if (!is_large(run) || run->op == NULL || !shm->is_announced)
         return false;
@@ -167,12 +167,13 @@ bool muster_shm_hold(struct muster_run *run)
         return false;
     atomic_store_explicit(&shm->entry->ready, shm->key, memory_order_release);
     shm->is_blocked = shm->is_left_behind;
+    muster_shm_drive(run->group);
     return true;
 }
 
 bool muster_shm_withdraw(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
     if (!is_large(run) || run->state != MUSTER_RUN_ACTIVE || !shm->is_announced || shm->is_blocked)
         return run->state < MUSTER_RUN_COMPLETE || !is_large(run);
@@ -188,5 +189,5 @@ bool muster_shm_withdraw(struct muster_run *run)
 
 bool muster_shm_is_released(const struct muster_run *run)
 {
-    return run->shm->is_left_behind && !is_needed(run);
+    return muster_shm_of(run)->is_left_behind && !is_needed(run);
 }

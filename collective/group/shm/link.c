@@ -78,6 +78,7 @@ static void settle(struct muster_shm *shm, bool is_used)
 
     shm->is_settled = true;
     shm->is_used = is_used;
+    group->boards = is_used ? MUSTER_BOARDS_USED : MUSTER_BOARDS_UNUSED;
     if (is_used)
         muster_loop_set_crowd(shm->env->loop, shm->n);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
@@ -263,6 +264,7 @@ enum muster_rc muster_shm_open(struct muster_group *group, struct muster_board *
         return MUSTER_RESOURCE_EXHAUSTED;
     }
     group->shm = shm;
+    group->boards = MUSTER_BOARDS_UNKNOWN;
     shm->group = group;
     if (board == NULL || board->memory_bytes < MUSTER_SHM_BOARD_BYTES_MIN) {
         refuse_without_board(shm);
@@ -285,12 +287,8 @@ void muster_shm_close(struct muster_group *group)
         return;
     shm->group = NULL;
     group->shm = NULL;
+    group->boards = MUSTER_BOARDS_UNUSED;
     muster_shm_unref(shm);
-}
-
-bool muster_shm_is_settled(const struct muster_group *group)
-{
-    return group->shm == NULL || group->shm->is_settled;
 }
 
 bool muster_shm_is_used(const struct muster_group *group)

@@ -1,16 +1,37 @@
-/* Work on the operations of a group, from its loop or from whoever polls. */
+/* Work on the operations of a group, from its loop or by a poller. */
 #include "collective/group/pair.h"
 #include "collective/group/shm/shm_internal.h"
 
 /* Of loops that do not poll: turns without news before the loop sleeps, and how long it sleeps when
  * nobody signals. */
 #define IDLE_TURNS_MAX 64u
-#define NAP_NS         (200 * MUSTER_NS_PER_US)
+#define SLEEP_NS       (200 * MUSTER_NS_PER_US)
 
 static bool is_due(const struct muster_run *run)
 {
-    return muster_shm_is_deliverable(run) || (run->is_held && muster_shm_is_released(run)) ||
+    return muster_shm_is_deliverable(run) ||
+           (muster_run_is_lingering(run) && muster_shm_is_released(run)) ||
            (run->state == MUSTER_RUN_DELIVERED && muster_shm_is_stable(run));
+}
+
+bool muster_shm_step(struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->executor;
+    enum muster_run_outcome outcome = MUSTER_RUN_GOES_ON;
+    bool has_moved = false, was_left_behind = shm->is_left_behind;
+
+    if (run->state == MUSTER_RUN_ACTIVE) {
+        outcome = muster_shm_work(run, &has_moved);
+        muster_run_conclude(run, outcome);
+    }
+    if (outcome != MUSTER_RUN_HAS_RESULT &&
+        (run->state == MUSTER_RUN_COMPLETE || run->state == MUSTER_RUN_DELIVERED))
+        has_moved = muster_shm_hear_all_complete(run) || has_moved;
+    if (!has_moved)
+        muster_shm_look(run);
+    if (shm->is_left_behind && !was_left_behind)
+        muster_run_conclude(run, MUSTER_RUN_LEFT_BEHIND);
+    return has_moved;
 }
 
 /* Returns whether something moved; *ret_count: operations that are under way. */
@@ -21,14 +42,14 @@ static bool progress_lane(struct muster_group *group, struct muster_lane *lane, 
     for (struct muster_list *node = lane->runs.next; node != &lane->runs; node = node->next) {
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
 
-        if (run->shm == NULL || run->state == MUSTER_RUN_ENDED)
+        if (!muster_run_is_shared(run) || run->state == MUSTER_RUN_ENDED)
             continue;
         ++*ret_count;
         has_moved = muster_shm_step(run) || has_moved;
         has_due = has_due || is_due(run);
     }
     if (has_due) {
-        muster_lane_release(lane);
+        muster_shm_release(lane);
         muster_lane_settle(group, lane);
     }
     return has_moved || has_due;
@@ -55,13 +76,6 @@ static bool progress(struct muster_group *group, uint32_t *ret_count)
 
 /* --- From the loop --- */
 
-static void set_asleep(struct muster_group *group, bool is_asleep)
-{
-    if (group->shm != NULL && group->shm->is_used)
-        atomic_store_explicit(&muster_shm_board_of(group->shm->board)->is_asleep, is_asleep,
-                              memory_order_relaxed);
-}
-
 static void turn(struct muster_group *group)
 {
     struct muster_loop *loop = group->env->loop;
@@ -75,8 +89,8 @@ static void turn(struct muster_group *group)
         muster_task_post(&group->shm_task, loop);
         return;
     }
-    set_asleep(group, true);
-    muster_timer_start(&group->shm_timer, loop, muster_loop_after_ns(loop, NAP_NS));
+    muster_shm_set_asleep(group, true);
+    muster_timer_start(&group->shm_timer, loop, muster_loop_after_ns(loop, SLEEP_NS));
 }
 
 static void on_task(struct muster_task *task)
@@ -88,7 +102,7 @@ static void on_timer(struct muster_timer *timer)
 {
     struct muster_group *group = timer->data;
 
-    set_asleep(group, false);
+    muster_shm_set_asleep(group, false);
     turn(group);
 }
 
@@ -105,23 +119,7 @@ static bool on_poll(struct muster_poller *poller)
 
 static void on_sleep(struct muster_poller *poller, bool is_asleep)
 {
-    set_asleep(poller->data, is_asleep);
-}
-
-void muster_shm_drive(struct muster_group *group)
-{
-    group->shm_idle_turns = 0;
-    if (group->is_closed)
-        return;
-    if (group->env->loop->ops->poller_start != NULL) {
-        muster_poller_start(&group->shm_poller, group->env->loop);
-        return;
-    }
-    if (muster_timer_is_started(&group->shm_timer)) {
-        muster_timer_stop(&group->shm_timer);
-        set_asleep(group, false);
-    }
-    muster_task_post(&group->shm_task, group->env->loop);
+    muster_shm_set_asleep(poller->data, is_asleep);
 }
 
 void muster_shm_init_driving(struct muster_group *group)
@@ -130,11 +128,4 @@ void muster_shm_init_driving(struct muster_group *group)
         (struct muster_poller){.data = group, .on_poll = on_poll, .on_sleep = on_sleep};
     muster_task_init(&group->shm_task, on_task, group);
     muster_timer_init(&group->shm_timer, on_timer, group);
-}
-
-void muster_shm_stop_driving(struct muster_group *group)
-{
-    muster_poller_stop(&group->shm_poller);
-    muster_task_cancel(&group->shm_task);
-    muster_timer_stop(&group->shm_timer);
 }

@@ -46,10 +46,8 @@ const char *muster_shm_refusal_text(uint32_t refusal)
 
 const char *muster_shm_input_name(const struct muster_run *run)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
 
-    if (shm == NULL)
-        return "sent";
     if (!shm->is_announced)
         return "none";
     switch ((enum muster_shm_input)shm->entry->input) {

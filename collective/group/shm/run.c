@@ -1,7 +1,8 @@
 /* One operation through boards, from its announcement to its end. */
 #include "collective/group/shm/shm_internal.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <string.h>
 
 #define OWNED_BYTES_MAX 4096u /* taken back ahead of time */
@@ -22,7 +23,7 @@ void muster_shm_point(const struct muster_run *run, const char *point)
 
 void muster_shm_wake(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
     for (uint32_t i = 0; i < shm->n; i++) {
         struct muster_board_peer *peer = shm->participants[i].peer;
@@ -52,7 +53,8 @@ static void take_memory(struct muster_run *run, uint8_t *memory, uint32_t n)
     shm->streams = (struct muster_shm_stream *)(void *)(shm->weights + n);
     run->heard = (uint8_t *)(shm->streams + streams);
     run->memory = memory;
-    run->shm = shm;
+    run->ops = &muster_shm_executor;
+    run->executor = shm;
 }
 
 size_t muster_shm_table_bytes(const struct muster_plan *plan)
@@ -66,7 +68,7 @@ size_t muster_shm_table_bytes(const struct muster_plan *plan)
 
 static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     struct muster_shm_participant *participant = &shm->participants[index];
     const struct muster_shm_board *board;
 
@@ -95,17 +97,9 @@ size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes)
                : 0;
 }
 
-size_t muster_shm_held_bytes(const struct muster_run *run)
-{
-    const struct muster_shm_run *shm = run->shm;
-
-    return (shm->slot != NULL ? shm->slot_bytes : 0) +
-           (shm->stage.at != NULL ? shm->stage.bytes : 0);
-}
-
 static bool take_slot(struct muster_run *run, struct muster_board *board)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     size_t bytes = muster_shm_slot_bytes(&run->plan, muster_shm_input_bytes(run));
 
     if (bytes == 0)
@@ -121,7 +115,7 @@ static bool take_slot(struct muster_run *run, struct muster_board *board)
     return true;
 }
 
-bool muster_shm_prepare(struct muster_run *run)
+static enum muster_prepared shm_prepare(struct muster_run *run)
 {
     struct muster_shm *link = run->group->shm;
     struct muster_shm_board *board = muster_shm_board_of(link->board);
@@ -131,15 +125,14 @@ bool muster_shm_prepare(struct muster_run *run)
     uint8_t *memory;
 
     if (board->is_taken[MUSTER_LANE_INDEX(run->id.lane)][entry])
-        return false;
+        return MUSTER_PREPARE_LATER;
+    MUSTER_ASSERT(run->memory == NULL);
     memory = muster_buffer_get(run->group->pool, bytes);
-    if (memory == NULL) {
-        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
-        return false;
-    }
+    if (memory == NULL)
+        return MUSTER_PREPARE_NEVER;
     memset(memory, 0, bytes);
     take_memory(run, memory, n);
-    shm = run->shm;
+    shm = run->executor;
     shm->link = muster_shm_ref(link);
     muster_board_enter(link->board);
     muster_board_reading_start(link->board);
@@ -156,16 +149,15 @@ bool muster_shm_prepare(struct muster_run *run)
     (void)muster_shm_kept_give(link->board, MUSTER_LANE_INDEX(run->id.lane), entry);
     run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)].cost += muster_run_cost(run);
     if (take_slot(run, link->board))
-        return true;
+        return MUSTER_PREPARED;
     link->is_short = true;
     muster_run_drop_memory(run);
-    return false;
+    return MUSTER_PREPARE_LATER;
 }
 
-/* True: the input can be announced. */
-static bool place_input(struct muster_run *run)
+static enum muster_shm_input_state place_input(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     struct muster_shm_entry *entry = shm->entry;
     struct muster_board *board = shm->link->board;
     size_t bytes = muster_shm_input_bytes(run);
@@ -173,20 +165,19 @@ static bool place_input(struct muster_run *run)
     entry->input = SHM_INPUT_NONE;
     muster_shm_show_parts(run);
     if (bytes == 0)
-        return true;
-    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
-        memcpy(shm->slot, run->call.input, bytes);
-        run->result.sent_bytes += bytes;
-        entry->input = SHM_INPUT_BOARD;
-        entry->input_offset = (uint64_t)(shm->slot - board->memory);
-        return true;
-    }
-    return muster_shm_show_input(run, bytes);
+        return SHM_INPUT_SHOWN;
+    if (run->plan.algorithm != MUSTER_ALGORITHM_FLAT)
+        return muster_shm_show_input(run, bytes);
+    memcpy(shm->slot, run->call.input, bytes);
+    run->result.sent_bytes += bytes;
+    entry->input = SHM_INPUT_BOARD;
+    entry->input_offset = (uint64_t)(shm->slot - board->memory);
+    return SHM_INPUT_SHOWN;
 }
 
 static void announce(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     struct muster_shm_entry *entry = shm->entry;
     const struct muster_shm_board *board = muster_shm_board_of(shm->link->board);
 
@@ -209,7 +200,7 @@ static bool is_chunked(const struct muster_run *run)
 
 static void begin_entry(struct muster_run *run)
 {
-    struct muster_shm_entry *entry = run->shm->entry;
+    struct muster_shm_entry *entry = muster_shm_of(run)->entry;
 
     muster_shm_point(run, "before start");
     atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
@@ -224,26 +215,9 @@ static void begin_entry(struct muster_run *run)
     atomic_store_explicit(&entry->published, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->held, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
-    if (run->shm->slot != NULL)
-        memset(run->shm->slot + run->shm->marks_offset, 0, muster_shm_marks_bytes(&run->plan));
-}
-
-void muster_shm_start(struct muster_run *run)
-{
-    struct muster_shm_run *shm = run->shm;
-
-    muster_board_enter(shm->link->board);
-    for (uint32_t i = 0; i < shm->n; i++)
-        meet(run, shm->link, i);
-    begin_entry(run);
-    if (is_chunked(run))
-        muster_shm_chunks_begin(run);
-    run->state = MUSTER_RUN_ACTIVE;
-    run->result.contributor_count = run->plan.n;
-    run->result.total_weight = 0;
-    run->heard[shm->index] |= MUSTER_HEARD_ISSUED;
-    (void)muster_shm_step(run);
-    muster_shm_drive(run->group);
+    if (muster_shm_of(run)->slot != NULL)
+        memset(muster_shm_of(run)->slot + muster_shm_of(run)->marks_offset, 0,
+               muster_shm_marks_bytes(&run->plan));
 }
 
 /* --- Who is there --- */
@@ -252,7 +226,7 @@ void muster_shm_start(struct muster_run *run)
  * reductions that go through it several times. */
 static bool is_slot_needed(const struct muster_run *run)
 {
-    return run->shm->slot != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT &&
+    return muster_shm_of(run)->slot != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT &&
            (run->call.user.reduce != NULL || run->call.is_weighted);
 }
 
@@ -260,12 +234,12 @@ static bool is_slot_needed(const struct muster_run *run)
 static const uint8_t *find_input(const struct muster_run *run, uint32_t index,
                                  const struct muster_shm_part *part)
 {
-    const struct muster_shm_participant *participant = &run->shm->participants[index];
+    const struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
     const struct muster_shm_entry *entry = participant->entry;
     uint64_t at = entry->input_offset + part->first;
 
     if (participant->peer == NULL)
-        return is_slot_needed(run) ? run->shm->slot
+        return is_slot_needed(run) ? muster_shm_of(run)->slot
                                    : (const uint8_t *)run->call.input + part->first;
     switch ((enum muster_shm_input)entry->input) {
     case SHM_INPUT_NONE:
@@ -283,7 +257,7 @@ static const uint8_t *find_input(const struct muster_run *run, uint32_t index,
 static uint64_t *said_done(const struct muster_run *run,
                            const struct muster_shm_participant *participant)
 {
-    const struct muster_shm *link = run->shm->link;
+    const struct muster_shm *link = muster_shm_of(run)->link;
 
     return &link->done[(size_t)MUSTER_LANE_INDEX(run->id.lane) * link->n + participant->rank];
 }
@@ -291,13 +265,13 @@ static uint64_t *said_done(const struct muster_run *run,
 /* The key repeats after 65,536 steps, the number does not. */
 static bool is_announced_by(const struct muster_run *run, const struct muster_shm_entry *entry)
 {
-    return atomic_load_explicit(&entry->ready, memory_order_acquire) == run->shm->key &&
-           entry->ordinal == run->shm->ordinal;
+    return atomic_load_explicit(&entry->ready, memory_order_acquire) == muster_shm_of(run)->key &&
+           entry->ordinal == muster_shm_of(run)->ordinal;
 }
 
 static bool hear_ready(struct muster_run *run, uint32_t index)
 {
-    struct muster_shm_participant *participant = &run->shm->participants[index];
+    struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
     const struct muster_shm_entry *entry = participant->entry;
     uint64_t descriptor, weight, done_before;
     struct muster_shm_part part;
@@ -321,22 +295,22 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
         return false;
     participant->input = input;
     participant->bytes = part.bytes;
-    run->shm->balance += part.balance;
+    muster_shm_of(run)->expect_checksum += part.expect_checksum;
     participant->is_ready = true;
     if (*said_done(run, participant) < done_before)
         *said_done(run, participant) = done_before;
-    run->shm->weights[index] = weight;
+    muster_shm_of(run)->weights[index] = weight;
     run->result.total_weight += weight;
     run->heard[index] |= MUSTER_HEARD_ISSUED;
     if (participant->peer != NULL)
         run->result.last_rank = participant->rank;
-    run->shm->ready_count++;
+    muster_shm_of(run)->ready_count++;
     return true;
 }
 
 static bool hear_all_ready(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     bool has_moved = false;
 
     for (uint32_t i = 0; i < shm->n; i++)
@@ -352,7 +326,7 @@ static bool hear_all_ready(struct muster_run *run)
 
 bool muster_shm_is_valid(const struct muster_run *run)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
     bool is_large = run->plan.algorithm == MUSTER_ALGORITHM_HOST;
 
     atomic_thread_fence(memory_order_acquire);
@@ -376,7 +350,7 @@ static void tell_death(struct muster_group *group, const struct muster_incarnati
 
 void muster_shm_look(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
     if (++shm->looks % SHM_LOOKS_PER_DEATH != 0)
         return;
@@ -390,7 +364,7 @@ void muster_shm_look(struct muster_run *run)
         tell_death(run->group, &participant->peer->incarnation);
     }
     if (run->plan.algorithm == MUSTER_ALGORITHM_HOST && run->state == MUSTER_RUN_ACTIVE)
-        muster_shm_hear_left(run);
+        muster_shm_apply_exclusions(run);
 }
 
 void muster_shm_hear(struct muster_run *run)
@@ -443,27 +417,13 @@ void muster_group_start_over(struct muster_group *group)
  * they are on somebody's way. */
 static void own_next_entry(const struct muster_run *run)
 {
-    struct muster_shm_board *board = muster_shm_board_of(run->shm->link->board);
+    struct muster_shm_board *board = muster_shm_board_of(muster_shm_of(run)->link->board);
     struct muster_shm_entry *entry =
         &board->entries[MUSTER_LANE_INDEX(run->id.lane)]
-                       [(run->shm->entry_index + 1) % SHM_LANE_ENTRIES];
+                       [(muster_shm_of(run)->entry_index + 1) % SHM_LANE_ENTRIES];
 
-    muster_shm_own_line(&entry->ready);
-    muster_shm_own_line(&entry->complete);
-}
-
-static void complete(struct muster_run *run)
-{
-    struct muster_shm_run *shm = run->shm;
-
-    run->state = MUSTER_RUN_COMPLETE;
-    run->final_count = muster_plan_wanted_count(&run->plan);
-    muster_shm_point(run, "before complete");
-    if (advance_done(shm->link->board, run->group, MUSTER_LANE_INDEX(run->id.lane)) <= shm->ordinal)
-        atomic_store_explicit(&shm->entry->complete, shm->key, memory_order_release);
-    muster_shm_point(run, "complete");
-    muster_shm_wake(run);
-    own_next_entry(run);
+    muster_shm_own_cache_line(&entry->ready);
+    muster_shm_own_cache_line(&entry->complete);
 }
 
 static bool is_complete(const struct muster_run *run,
@@ -473,24 +433,25 @@ static bool is_complete(const struct muster_run *run,
 
     if (participant->peer == NULL || muster_shm_is_out(participant))
         return true;
-    if (*said_done(run, participant) > run->shm->ordinal)
+    if (*said_done(run, participant) > muster_shm_of(run)->ordinal)
         return true;
-    if (run->state == MUSTER_RUN_DELIVERED && run->shm->looks % SHM_LOOKS_PER_DONE != 0)
+    if (run->state == MUSTER_RUN_DELIVERED && muster_shm_of(run)->looks % SHM_LOOKS_PER_DONE != 0)
         return false; /* it need not be known at once: leave the line to its owner */
-    if (atomic_load_explicit(&participant->lane->done, memory_order_acquire) > run->shm->ordinal)
+    if (atomic_load_explicit(&participant->lane->done, memory_order_acquire) >
+        muster_shm_of(run)->ordinal)
         return true;
-    return atomic_load_explicit(&entry->ready, memory_order_acquire) == run->shm->key &&
-           atomic_load_explicit(&entry->complete, memory_order_acquire) == run->shm->key;
+    return atomic_load_explicit(&entry->ready, memory_order_acquire) == muster_shm_of(run)->key &&
+           atomic_load_explicit(&entry->complete, memory_order_acquire) == muster_shm_of(run)->key;
 }
 
 bool muster_shm_is_through(const struct muster_run *run, uint32_t index)
 {
-    return is_complete(run, &run->shm->participants[index]);
+    return is_complete(run, &muster_shm_of(run)->participants[index]);
 }
 
-static bool hear_all_complete(struct muster_run *run)
+bool muster_shm_hear_all_complete(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     uint32_t before = shm->complete_count;
 
     if (before == shm->n)
@@ -506,6 +467,21 @@ static bool hear_all_complete(struct muster_run *run)
     return shm->complete_count > before;
 }
 
+/* The run is complete here: tell the others. */
+static void shm_completed(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->executor;
+
+    MUSTER_ASSERT(run->state == MUSTER_RUN_COMPLETE);
+    muster_shm_point(run, "before complete");
+    if (advance_done(shm->link->board, run->group, MUSTER_LANE_INDEX(run->id.lane)) <= shm->ordinal)
+        atomic_store_explicit(&shm->entry->complete, shm->key, memory_order_release);
+    muster_shm_point(run, "complete");
+    muster_shm_wake(run);
+    own_next_entry(run);
+    (void)muster_shm_hear_all_complete(run);
+}
+
 /* --- Work --- */
 
 static bool move(struct muster_run *run)
@@ -518,56 +494,88 @@ static bool is_whole(const struct muster_run *run)
     return is_chunked(run) ? muster_shm_chunks_are_whole(run) : muster_shm_exchange_is_whole(run);
 }
 
-static bool work(struct muster_run *run)
+static enum muster_run_outcome show(struct muster_run *run, bool *ret_has_moved)
 {
-    struct muster_shm_run *shm = run->shm;
-    bool has_moved = false;
-
-    if (shm->is_blocked)
-        return false;
-    if (!shm->is_announced) {
-        if (!place_input(run))
-            return false;
+    switch (place_input(run)) {
+    case SHM_INPUT_SHOWN:
         announce(run);
-        has_moved = true;
+        *ret_has_moved = true;
+        return MUSTER_RUN_GOES_ON;
+    case SHM_INPUT_NOT_YET:
+        return MUSTER_RUN_GOES_ON;
+    case SHM_INPUT_NO_MEMORY:
+        return MUSTER_RUN_NO_MEMORY;
     }
+    return MUSTER_RUN_GOES_ON;
+}
+
+enum muster_run_outcome muster_shm_work(struct muster_run *run, bool *ret_has_moved)
+{
+    struct muster_shm_run *shm = run->executor;
+    enum muster_run_outcome outcome = MUSTER_RUN_GOES_ON;
+
+    *ret_has_moved = false;
+    muster_board_enter(shm->link->board);
+    muster_shm_beat(run);
+    if (shm->is_blocked)
+        return MUSTER_RUN_GOES_ON;
+    if (!shm->is_announced)
+        outcome = show(run, ret_has_moved);
+    if (!shm->is_announced)
+        return outcome;
     if (shm->ready_count < shm->n) {
-        has_moved = hear_all_ready(run) || has_moved;
+        *ret_has_moved = hear_all_ready(run) || *ret_has_moved;
         if (shm->ready_count < shm->n)
-            return has_moved;
+            return MUSTER_RUN_GOES_ON;
     }
     if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT) {
         if (!muster_shm_flat_finish(run))
-            return has_moved;
-        complete(run);
-        return true;
+            return MUSTER_RUN_GOES_ON;
+        *ret_has_moved = true;
+        return MUSTER_RUN_HAS_RESULT;
     }
-    has_moved = move(run) || has_moved;
-    if (!shm->is_blocked && is_whole(run)) {
-        complete(run);
-        has_moved = true;
-    }
-    return has_moved;
+    *ret_has_moved = move(run) || *ret_has_moved;
+    if (shm->is_blocked || !is_whole(run))
+        return MUSTER_RUN_GOES_ON;
+    *ret_has_moved = true;
+    return MUSTER_RUN_HAS_RESULT;
 }
 
-bool muster_shm_step(struct muster_run *run)
+/* The first look of a run that starts, or goes on in another epoch. */
+static enum muster_run_outcome begin_work(struct muster_run *run)
 {
-    bool has_moved = false;
+    const struct muster_shm_run *shm = run->executor;
+    enum muster_run_outcome outcome;
+    bool has_moved;
 
-    if (run->state == MUSTER_RUN_ACTIVE) {
-        muster_board_enter(run->shm->link->board);
-        muster_shm_beat(run);
-        has_moved = work(run);
-    }
-    if (run->state == MUSTER_RUN_COMPLETE || run->state == MUSTER_RUN_DELIVERED)
-        has_moved = hear_all_complete(run) || has_moved;
+    outcome = muster_shm_work(run, &has_moved);
     if (!has_moved)
         muster_shm_look(run);
-    return has_moved;
+    if (outcome == MUSTER_RUN_GOES_ON && shm->is_left_behind)
+        outcome = MUSTER_RUN_LEFT_BEHIND;
+    muster_shm_drive(run->group);
+    return outcome;
 }
 
-/* What the others can see and have not seen yet does not end it here alone: everybody holds all
- * inputs. Chunks go the other way: all must have the result. */
+static enum muster_run_outcome shm_start(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->executor;
+
+    MUSTER_ASSERT(!shm->is_announced && shm->ready_count == 0);
+    muster_board_enter(shm->link->board);
+    for (uint32_t i = 0; i < shm->n; i++)
+        meet(run, shm->link, i);
+    begin_entry(run);
+    if (is_chunked(run))
+        muster_shm_chunks_begin(run);
+    run->result.contributor_count = run->plan.n;
+    run->result.total_weight = 0;
+    run->heard[shm->index] |= MUSTER_HEARD_ISSUED;
+    return begin_work(run);
+}
+
+/* For flat plans a locally complete result may be delivered at once: every member holds all inputs and
+ * can finish without us. Chunked plans must wait until every member has the result. */
 bool muster_shm_is_deliverable(const struct muster_run *run)
 {
     return run->state == MUSTER_RUN_COMPLETE &&
@@ -576,14 +584,14 @@ bool muster_shm_is_deliverable(const struct muster_run *run)
 
 bool muster_shm_is_stable(const struct muster_run *run)
 {
-    return run->shm->complete_count == run->shm->n;
+    return muster_shm_of(run)->complete_count == muster_shm_of(run)->n;
 }
 
 void muster_shm_revoke(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
 
-    if (shm == NULL || !shm->is_announced)
+    if (!shm->is_announced)
         return;
     muster_board_enter(shm->link->board);
     atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
@@ -599,7 +607,7 @@ static void own_slots(const struct muster_run *run)
     if (run->plan.algorithm != MUSTER_ALGORITHM_FLAT || bytes > OWNED_BYTES_MAX)
         return;
     for (size_t at = 0; at < bytes; at += SHM_LINE_BYTES)
-        muster_shm_own_line(run->shm->slot + at);
+        muster_shm_own_cache_line(muster_shm_of(run)->slot + at);
 }
 
 /* Left out of the view, but alive: it may still read. */
@@ -615,13 +623,13 @@ static bool is_anybody_gone(const struct muster_shm_run *shm)
  * yet. The heap would write its list into the slot, and the next operation its input. */
 static void drop_slot(struct muster_run *run, bool is_revoked)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     struct muster_board *board = shm->link->board;
 
     if (shm->slot == NULL)
         return;
     if (!is_revoked)
-        (void)hear_all_complete(run);
+        (void)muster_shm_hear_all_complete(run);
     if (!is_revoked && !muster_shm_is_stable(run)) {
         muster_shm_kept_set(board, MUSTER_LANE_INDEX(run->id.lane), shm->entry_index, shm->slot,
                             shm->slot_class);
@@ -631,9 +639,9 @@ static void drop_slot(struct muster_run *run, bool is_revoked)
     muster_shm_heap_give(board, shm->slot, shm->slot_class);
 }
 
-void muster_shm_drop(struct muster_run *run)
+static void shm_finish(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     struct muster_shm *link = shm->link;
     bool is_revoked = run->state < MUSTER_RUN_COMPLETE || is_anybody_gone(shm);
 
@@ -643,8 +651,6 @@ void muster_shm_drop(struct muster_run *run)
     drop_slot(run, is_revoked);
     muster_shm_board_of(link->board)->is_taken[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index] =
         false;
-    run->shm = NULL;
-    run->heard = NULL;
     muster_board_reading_stop(link->board);
     muster_shm_unref(link);
 }
@@ -653,7 +659,7 @@ void muster_shm_drop(struct muster_run *run)
 
 bool muster_shm_is_ready(const struct muster_run *run)
 {
-    return run->shm->ready_count == run->shm->n && muster_shm_is_valid(run);
+    return muster_shm_of(run)->ready_count == muster_shm_of(run)->n && muster_shm_is_valid(run);
 }
 
 bool muster_shm_has_input(const struct muster_run *run)
@@ -662,23 +668,23 @@ bool muster_shm_has_input(const struct muster_run *run)
 
     if (run->plan.algorithm != MUSTER_ALGORITHM_HOST || !is_in_place)
         return true;
-    return !run->shm->is_begun;
+    return !muster_shm_of(run)->is_begun;
 }
 
-void muster_shm_freeze(struct muster_run *run)
+static void shm_freeze(struct muster_run *run)
 {
     if (run->state != MUSTER_RUN_ACTIVE)
         return;
     (void)hear_all_ready(run);
-    run->shm->is_blocked = !muster_shm_is_ready(run);
+    muster_shm_of(run)->is_blocked = !muster_shm_is_ready(run);
 }
 
-void muster_shm_adopt(struct muster_run *run)
+/* Go on in the group of the next epoch, among the participants of the old one. */
+static enum muster_run_outcome shm_adopt(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     const struct muster_view *view = run->group->view;
 
-    run->is_adopting = true;
     shm->is_blocked = false;
     for (uint32_t i = 0; i < shm->n; i++) {
         struct muster_shm_participant *participant = &shm->participants[i];
@@ -687,8 +693,66 @@ void muster_shm_adopt(struct muster_run *run)
             !muster_view_find(view, &participant->peer->incarnation, NULL))
             muster_shm_leave(run, i);
     }
-    (void)muster_shm_step(run);
-    if (shm->is_left_behind)
-        muster_run_give_up(run);
+    if (run->state == MUSTER_RUN_ACTIVE)
+        return begin_work(run);
+    if (!muster_shm_hear_all_complete(run))
+        muster_shm_look(run);
     muster_shm_drive(run->group);
+    return shm->is_left_behind ? MUSTER_RUN_LEFT_BEHIND : MUSTER_RUN_GOES_ON;
 }
+
+/* --- The table --- */
+
+static size_t shm_held_bytes(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->executor;
+
+    return (shm->slot != NULL ? shm->slot_bytes : 0) +
+           (shm->stage.at != NULL ? shm->stage.bytes : 0);
+}
+
+static void shm_show_result(const struct muster_run *run, enum muster_rc rc,
+                            struct muster_op_result *result)
+{
+    result->is_torn =
+        rc != MUSTER_OK && run->state < MUSTER_RUN_COMPLETE && !muster_shm_has_input(run);
+    result->wire = "shm";
+    result->input = muster_shm_input_name(run);
+    result->memory_bytes += shm_held_bytes(run);
+}
+
+static uint32_t shm_cost(const struct muster_run *run)
+{
+    return run->plan.algorithm == MUSTER_ALGORITHM_FLAT ? MUSTER_FLAT_COST : MUSTER_RING_COST;
+}
+
+static const struct muster_shared_ops shared_ops = {
+    .prepare = shm_prepare,
+    .is_deliverable = muster_shm_is_deliverable,
+    .is_stable = muster_shm_is_stable,
+    .is_ready = muster_shm_is_ready,
+    .is_sure = muster_shm_is_sure,
+    .is_left_behind = muster_shm_is_left_behind,
+    .has_input = muster_shm_has_input,
+    .freeze = shm_freeze,
+    .adopt = shm_adopt,
+    .completed = shm_completed,
+    .hear = muster_shm_hear,
+    .leave_stalled = muster_shm_leave_stalled,
+    .revoke = muster_shm_revoke,
+    .withdraw = muster_shm_withdraw,
+    .hold = muster_shm_hold,
+    .end_lingering = muster_shm_end_lingering,
+    .show_result = shm_show_result,
+};
+
+const struct muster_executor_ops muster_shm_executor = {
+    .name = "shm",
+    .cost = shm_cost,
+    .state_bytes = muster_shm_table_bytes,
+    .plan_cost = muster_shm_plan_cost,
+    .start = shm_start,
+    .restore = muster_shm_flat_restore,
+    .finish = shm_finish,
+    .shared = &shared_ops,
+};

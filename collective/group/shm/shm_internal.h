@@ -47,7 +47,7 @@ struct muster_shm_entry {
         published; /* chunks of its own before it are sums, in the place of its input */
     /* exchanges whose counts are the caller's: where the participants' parts begin in its input, in
      * elements, and their end; and what makes 0 with the others' when all expect what they get */
-    uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1], balance;
+    uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1], expect_checksum;
     /* The slot has the sum of the chunk before it; 0: none. Nobody looks before a death. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t held;
     /* It sums the chunk before it, which a dead participant has left: the others take another. 0:
@@ -58,7 +58,7 @@ struct muster_shm_entry {
 /** What a participant takes of another's input, in bytes. */
 struct muster_shm_part {
     uint64_t first, bytes;
-    uint64_t balance; /* as in its entry; else 0 */
+    uint64_t expect_checksum; /* as in its entry; else 0 */
 };
 
 struct muster_shm_lane {
@@ -144,7 +144,7 @@ struct muster_shm_run {
     struct muster_shm *link;
     struct muster_shm_entry *entry; /* the own */
     uint64_t key, ordinal;
-    uint64_t balance; /* of those that are ready */
+    uint64_t expect_checksum; /* of those that are ready */
     uint32_t n, index, entry_index, stream_count;
     uint32_t ready_count, complete_count, looks;
     uint32_t slot_class;             /* of the heap */
@@ -163,9 +163,14 @@ struct muster_shm_run {
     uint64_t *weights;    /* by participant, of those that are ready */
 };
 
+static inline struct muster_shm_run *muster_shm_of(const struct muster_run *run)
+{
+    return run->executor;
+}
+
 /** A hint: this processor will write the line, so fetch it for writing. Without options compilers turn
  * their own hint into one for reading. */
-static inline void muster_shm_own_line(const void *at)
+static inline void muster_shm_own_cache_line(const void *at)
 {
 #if defined(__x86_64__)
     __asm__ volatile("prefetchw %0" : : "m"(*(const uint8_t *)at));
@@ -228,7 +233,41 @@ size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes)
 /** Signal the participants that sleep. */
 void muster_shm_wake(struct muster_run *run);
 
+/** HAS_RESULT: the run is complete, when its lane has been told so. */
+enum muster_run_outcome muster_shm_work(struct muster_run *run, bool *ret_has_moved);
+/** Look which participants are complete. True: more than before. */
+bool muster_shm_hear_all_complete(struct muster_run *run);
+/** How it shows its input: muster_op_result. */
+const char *muster_shm_input_name(const struct muster_run *run);
+bool muster_shm_is_ready(const struct muster_run *run);
+bool muster_shm_has_input(const struct muster_run *run);
+bool muster_shm_is_deliverable(const struct muster_run *run);
+bool muster_shm_is_stable(const struct muster_run *run);
+void muster_shm_revoke(struct muster_run *run);
+void muster_shm_hear(struct muster_run *run);
+/* cost.c */
+struct muster_op_cost muster_shm_plan_cost(const struct muster_plan *plan,
+                                           const struct muster_topology *topology);
+/* drive.c, progress.c */
+/** Some of the work of a run. True: something moved. */
+bool muster_shm_step(struct muster_run *run);
+void muster_shm_set_asleep(struct muster_group *group, bool is_asleep);
+void muster_shm_stop_driving(struct muster_group *group);
+void muster_shm_init_driving(struct muster_group *group);
+/* hold.c */
+void muster_shm_end_lingering(struct muster_run *run);
+/** Lingering runs that no other member needs any more end. */
+void muster_shm_release(struct muster_lane *lane);
+
 /* collective/group/shm/leave.c */
+/** All have announced it, so that nobody needs to wait for anybody: it ends well whatever happens. */
+bool muster_shm_is_sure(const struct muster_run *run);
+void muster_shm_leave_stalled(struct muster_run *run);
+bool muster_shm_is_left_behind(const struct muster_run *run);
+bool muster_shm_hold(struct muster_run *run);
+bool muster_shm_withdraw(struct muster_run *run);
+/** A lingering run: no other member needs it any more, and it has no result. */
+bool muster_shm_is_released(const struct muster_run *run);
 /** Nobody waits for it: its inputs and what it has published stay good. */
 static inline bool muster_shm_is_out(const struct muster_shm_participant *participant)
 {
@@ -238,14 +277,20 @@ static inline bool muster_shm_is_out(const struct muster_shm_participant *partic
 void muster_shm_beat(struct muster_run *run);
 /** Go on without a participant that lives. Before anything that it may still read changes. */
 void muster_shm_leave(struct muster_run *run, uint32_t index);
-/** Whom the others have left behind is left behind here, too. */
-void muster_shm_hear_left(struct muster_run *run);
+/** Participants that the others have left behind are left behind here, too. */
+void muster_shm_apply_exclusions(struct muster_run *run);
 /** The participant has all that it needs, or needs nothing any more (collective/group/shm/run.c). */
 bool muster_shm_is_through(const struct muster_run *run, uint32_t index);
 
 /* collective/group/shm/input.c */
-/** Fill in where the others find the input. False: not yet, or never (its abort is proposed). */
-bool muster_shm_show_input(struct muster_run *run, size_t bytes);
+/** Whether the others can find an input. */
+enum muster_shm_input_state {
+    SHM_INPUT_SHOWN,
+    SHM_INPUT_NOT_YET,   /* a peer has not mapped it */
+    SHM_INPUT_NO_MEMORY, /* here, or for the mapping of a peer: never */
+};
+/** Fill in where the others find the input. */
+enum muster_shm_input_state muster_shm_show_input(struct muster_run *run, size_t bytes);
 void muster_shm_hide_input(struct muster_run *run);
 /** Memory that peers map, or will: for a copy. False: none. */
 bool muster_shm_stage_take(struct muster_board *board, size_t bytes,
@@ -274,6 +319,8 @@ bool muster_shm_exchange_is_whole(const struct muster_run *run);
 void muster_shm_exchange_finish(struct muster_run *run);
 
 /* collective/group/shm/flat.c */
+/** A small one that is over, whose turn has not come: its input again. */
+void muster_shm_flat_restore(struct muster_run *run);
 /** into[i] = shm->sources[0][i] (op) shm->sources[1][i] …; MEAN divides. */
 void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
 bool muster_shm_flat_finish(struct muster_run *run);
@@ -294,9 +341,9 @@ void muster_shm_place_chunk(struct muster_run *run, uint32_t c, const uint8_t *f
 /* collective/group/shm/takeover.c */
 /** Sum a chunk that a dead participant has left and nobody has taken. True: something
  * moved. */
-bool muster_shm_inherit(struct muster_run *run);
+bool muster_shm_take_over(struct muster_run *run);
 /** Whoever shows the sum of a chunk which a dead participant has left; n: nobody. */
-uint32_t muster_shm_find_inherited(const struct muster_run *run, uint32_t c);
+uint32_t muster_shm_find_taken_over(const struct muster_run *run, uint32_t c);
 /** Bytes of the marks for chunks that were inherited; they lie behind the slot. */
 size_t muster_shm_marks_bytes(const struct muster_plan *plan);
 

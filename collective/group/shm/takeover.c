@@ -22,10 +22,11 @@ size_t muster_shm_marks_bytes(const struct muster_plan *plan)
 
 static const uint8_t *slot_of(const struct muster_run *run, uint32_t i)
 {
-    const struct muster_shm_participant *participant = &run->shm->participants[i];
+    const struct muster_shm_participant *participant = &muster_shm_of(run)->participants[i];
     size_t at = (size_t)participant->entry->slot_at * SHM_LINE_BYTES;
 
-    return at + run->shm->slot_bytes > participant->board_bytes ? NULL : participant->board + at;
+    return at + muster_shm_of(run)->slot_bytes > participant->board_bytes ? NULL
+                                                                          : participant->board + at;
 }
 
 static bool is_marked(const struct muster_run *run, uint32_t i, uint32_t c)
@@ -35,14 +36,14 @@ static bool is_marked(const struct muster_run *run, uint32_t i, uint32_t c)
 
     if (slot == NULL)
         return false;
-    marks = (const mark_word *)(const void *)(slot + run->shm->marks_offset);
+    marks = (const mark_word *)(const void *)(slot + muster_shm_of(run)->marks_offset);
     return (atomic_load_explicit(&marks[c / MARK_BITS], memory_order_acquire) >> c % MARK_BITS &
             1) != 0;
 }
 
 static void mark(struct muster_run *run, uint32_t c)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     mark_word *word = (mark_word *)(void *)(shm->slot + shm->marks_offset) + c / MARK_BITS;
     uint64_t marks = atomic_load_explicit(word, memory_order_relaxed);
 
@@ -51,9 +52,9 @@ static void mark(struct muster_run *run, uint32_t c)
     muster_shm_point(run, "mark");
 }
 
-uint32_t muster_shm_find_inherited(const struct muster_run *run, uint32_t c)
+uint32_t muster_shm_find_taken_over(const struct muster_run *run, uint32_t c)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
 
     for (uint32_t i = 0; i < shm->n; i++) {
         uint32_t participant = (shm->index + i) % shm->n;
@@ -72,7 +73,7 @@ static bool is_held(const struct muster_shm_participant *participant, uint32_t c
 /* Another is at it. Who places its sum cannot be helped. */
 static bool is_in_hand(const struct muster_run *run, uint32_t c)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
 
     for (uint32_t i = 0; i < shm->n; i++) {
         const struct muster_shm_participant *participant = &shm->participants[i];
@@ -91,9 +92,9 @@ static bool is_in_hand(const struct muster_run *run, uint32_t c)
 static bool is_shown(const struct muster_run *run, uint32_t c)
 {
     const struct muster_shm_entry *owner =
-        run->shm->participants[c / run->plan.chunks_per_block].entry;
+        muster_shm_of(run)->participants[c / run->plan.chunks_per_block].entry;
 
-    return muster_shm_find_inherited(run, c) < run->shm->n ||
+    return muster_shm_find_taken_over(run, c) < muster_shm_of(run)->n ||
            atomic_load_explicit(&owner->published, memory_order_acquire) >
                c % run->plan.chunks_per_block;
 }
@@ -102,8 +103,8 @@ static bool is_shown(const struct muster_run *run, uint32_t c)
  * shown this one before. */
 static bool is_begun(const struct muster_run *run, uint32_t c)
 {
-    for (uint32_t i = 0; i < run->shm->n; i++)
-        if (is_held(&run->shm->participants[i], c))
+    for (uint32_t i = 0; i < muster_shm_of(run)->n; i++)
+        if (is_held(&muster_shm_of(run)->participants[i], c))
             return true;
     return is_shown(run, c);
 }
@@ -118,15 +119,17 @@ static bool take_held(struct muster_run *run, uint32_t i, uint32_t c)
     if (slot == NULL)
         return false;
     muster_shm_point(run, "before take");
-    memcpy(run->shm->slot, slot, run->shm->marks_offset);
-    return muster_shm_is_valid(run) && is_held(&run->shm->participants[i], c) && !is_shown(run, c);
+    memcpy(muster_shm_of(run)->slot, slot, muster_shm_of(run)->marks_offset);
+    return muster_shm_is_valid(run) && is_held(&muster_shm_of(run)->participants[i], c) &&
+           !is_shown(run, c);
 }
 
 /* True: the slot has it. */
 static bool find_held(struct muster_run *run, uint32_t c)
 {
-    for (uint32_t i = 0; i < run->shm->n; i++)
-        if (muster_shm_is_out(&run->shm->participants[i]) && is_held(&run->shm->participants[i], c))
+    for (uint32_t i = 0; i < muster_shm_of(run)->n; i++)
+        if (muster_shm_is_out(&muster_shm_of(run)->participants[i]) &&
+            is_held(&muster_shm_of(run)->participants[i], c))
             return take_held(run, i, c);
     return false;
 }
@@ -134,7 +137,7 @@ static bool find_held(struct muster_run *run, uint32_t c)
 /* True: chunk *ret_c is to be summed. */
 static bool find_left(const struct muster_run *run, uint32_t *ret_c)
 {
-    const struct muster_shm_run *shm = run->shm;
+    const struct muster_shm_run *shm = run->executor;
 
     for (uint32_t s = 0; s < shm->stream_count; s++)
         for (uint32_t j = shm->streams[s].next;
@@ -155,9 +158,9 @@ static bool sum(struct muster_run *run, uint32_t c)
     return muster_shm_reduce_chunk(run, c) && !is_begun(run, c);
 }
 
-bool muster_shm_inherit(struct muster_run *run)
+bool muster_shm_take_over(struct muster_run *run)
 {
-    struct muster_shm_run *shm = run->shm;
+    struct muster_shm_run *shm = run->executor;
     uint32_t c;
 
     if (!find_left(run, &c)) {

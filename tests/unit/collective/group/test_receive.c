@@ -100,8 +100,8 @@ static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **
         muster_all_reduce_start(&op, ring.members[0].group, &tensor, MUSTER_SUM, ignore_end),
         MUSTER_OK);
     run = op.impl;
-    assert_non_null(run->shm);
-    run->is_adopting = true; /* as after a death */
+    assert_true(muster_run_is_shared(run));
+    run->mode = MUSTER_RUN_ADOPTING; /* as after a death */
     header.epoch = ring.view->epoch;
     header.op = op.id;
     header.descriptor = run->descriptor;

@@ -46,7 +46,7 @@ static void work_as_far_as_it_can(uint32_t member)
     for (struct muster_list *node = runs->next; node != runs; node = node->next) {
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
 
-        if (run->shm != NULL && run->state == MUSTER_RUN_ACTIVE)
+        if (muster_run_is_shared(run) && run->state == MUSTER_RUN_ACTIVE)
             (void)muster_shm_step(run);
     }
 }

@@ -2,15 +2,16 @@
  * once. */
 #include "collective/group/group_internal.h"
 
+#include <muster/base.h>
+
 #include <stdio.h>
 #include <string.h>
 
 #define MISMATCH_OVER 1u /* flag: the sender has ended the operation, or has its result */
-#define DISPUTED      (UINT64_C(1) << 63)
 
 static bool is_over(const struct muster_run *run)
 {
-    return run->state >= MUSTER_RUN_DELIVERED || run->is_adopting;
+    return run->state >= MUSTER_RUN_DELIVERED || muster_run_is_adopting(run);
 }
 
 /* False: no memory. */
@@ -39,9 +40,9 @@ static bool send_description(struct muster_run *run, uint32_t participant)
 
 void muster_run_send_mismatch(struct muster_run *run)
 {
-    if (run->is_mismatched || run->group->is_frozen)
+    if (run->has_sent_mismatch || run->group->is_frozen)
         return;
-    run->is_mismatched = true;
+    run->has_sent_mismatch = true;
     for (uint32_t i = 0; i < run->participant_count; i++)
         if (i != run->self_index && !send_description(run, i)) {
             muster_run_propose_abort(run, MUSTER_INVALID_ARGUMENT);
@@ -155,8 +156,9 @@ static void end_mismatched(struct muster_run *run, enum muster_rc rc)
     muster_wire_recall_op(group->wire, &run->id);
     muster_group_abandon_receiving(group, run);
     muster_run_restore(run);
-    run->state = MUSTER_RUN_ENDED;
-    run->is_mismatched = false; /* our description is sent again, as of who has ended */
+    muster_run_move_to(run, MUSTER_RUN_ENDED);
+    run->has_sent_mismatch =
+        false; /* the description goes out again, as that of a member that has ended */
     muster_run_send_mismatch(run);
     run->abort_why = rc;
     run->complete_count = 1;
@@ -166,41 +168,22 @@ static void end_mismatched(struct muster_run *run, enum muster_rc rc)
     muster_run_hand_back(run, rc);
 }
 
-static void set_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
-                        uint64_t expected, bool is_sent_here)
+void muster_run_send_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
+                             uint64_t expected)
 {
-    run->call.dispute.rank = muster_op_participant_rank(run->group, &run->id, participant);
-    run->call.dispute.sent = sent;
-    run->call.dispute.expected = expected;
-    run->call.dispute.is_sent_here = is_sent_here;
-    run->call.dispute.is_set = true;
-    run->descriptor ^= DISPUTED; /* it no longer fits anybody's */
+    if (!run->group->is_frozen && muster_run_set_dispute(run, participant, sent, expected, false))
+        muster_run_send_mismatch(run);
 }
 
-void muster_run_say_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
-                            uint64_t expected)
+void muster_run_end_disputed(struct muster_run *run)
 {
-    if (run->op == NULL || run->group->is_frozen)
-        return;
-    set_dispute(run, participant, sent, expected, false);
-    muster_run_send_mismatch(run);
-}
-
-void muster_run_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
-                        uint64_t expected, bool is_sent_here)
-{
-    struct muster_group *group = run->group;
-    struct muster_lane *lane = &group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
     char ours[MUSTER_DESCRIPTION_TEXT_BYTES];
 
-    if (run->op == NULL)
-        return;
-    set_dispute(run, participant, sent, expected, is_sent_here);
+    MUSTER_ASSERT(run->op != NULL && run->call.dispute.is_set);
     muster_call_describe(&run->call, ours, sizeof(ours));
     muster_error_set(&run->op->error, MUSTER_INVALID_ARGUMENT,
                      "operation #%u: this rank has called %s", run->id.sequence, ours);
     end_mismatched(run, MUSTER_INVALID_ARGUMENT);
-    muster_lane_settle(group, lane);
 }
 
 /* --- Against what has been adopted --- */
@@ -210,7 +193,7 @@ void muster_run_contradict(struct muster_run *run)
 {
     char ours[MUSTER_DESCRIPTION_TEXT_BYTES];
 
-    run->is_unfit = run->is_contradicting = true;
+    muster_run_set_mode(run, MUSTER_RUN_CONTRADICTED);
     run->abort_why = MUSTER_INVALID_ARGUMENT;
     muster_call_describe(&run->call, ours, sizeof(ours));
     muster_error_set(
@@ -219,25 +202,6 @@ void muster_run_contradict(struct muster_run *run)
         run->id.sequence, ours);
     muster_run_await_answers(run);
     muster_run_send_mismatch(run);
-}
-
-void muster_run_end_contradicted(struct muster_run *run)
-{
-    struct muster_group *group = run->group;
-    struct muster_lane *lane = &group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
-
-    muster_run_end(run, MUSTER_INVALID_ARGUMENT);
-    if (!group->is_frozen)
-        muster_lane_settle(group, lane);
-}
-
-/* A member calls something else than what is decided here: it is told, and not waited for. */
-static void answer(struct muster_run *run, uint32_t participant, uint64_t descriptor)
-{
-    if (descriptor == run->descriptor || run->memory == NULL)
-        return;
-    (void)send_description(run, participant); /* without memory it ends all the same, later */
-    muster_run_hear_complete(run, participant);
 }
 
 static void hear_over(struct muster_run *run, uint32_t participant,
@@ -263,8 +227,8 @@ static bool is_refuted(struct muster_run *run, uint32_t participant,
 {
     char who[96];
 
-    if (run->shm == NULL || run->op == NULL || header->descriptor == run->descriptor ||
-        muster_shm_withdraw(run))
+    if (!muster_run_is_shared(run) || run->op == NULL || header->descriptor == run->descriptor ||
+        run->ops->shared->withdraw(run))
         return false;
     MUSTER_LOG(run->group->env, WARN, "mismatch_refuted", "task",
                muster_group_rank_name(run->group,
@@ -274,25 +238,36 @@ static bool is_refuted(struct muster_run *run, uint32_t participant,
     return true;
 }
 
-void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
-                              const struct muster_frame_header *header, const char *text)
+/* What is decided here stands: the member is told, and is not waited for. Without memory for the
+ * description it ends all the same, later. */
+static bool is_answered(struct muster_run *run, uint32_t participant, uint64_t descriptor)
 {
-    if (run->state == MUSTER_RUN_DELIVERED || run->is_adopting) {
-        answer(run, participant, header->descriptor);
-        return;
-    }
-    if (run->is_contradicting) {
+    if (descriptor == run->descriptor || run->memory == NULL)
+        return false;
+    (void)send_description(run, participant);
+    return true;
+}
+
+enum muster_mismatch_heard muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
+                                                    const struct muster_frame_header *header,
+                                                    const char *text)
+{
+    if (is_over(run) && run->state != MUSTER_RUN_ENDED)
+        return is_answered(run, participant, header->descriptor) ? MUSTER_MISMATCH_IS_THEIRS
+                                                                 : MUSTER_MISMATCH_NOTED;
+    if (run->mode == MUSTER_RUN_CONTRADICTED) {
         if (header->descriptor == run->descriptor)
-            return;
+            return MUSTER_MISMATCH_NOTED;
         explain(run, participant, header, text);
         run->op->error.rc = MUSTER_INVALID_ARGUMENT;
-        muster_run_end_contradicted(run);
-        return;
+        return MUSTER_MISMATCH_CONTRADICTS;
     }
-    if (run->memory == NULL && !muster_run_take_memory(run))
-        return;
+    if (!muster_run_take_memory(run)) {
+        muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
+        return MUSTER_MISMATCH_NOTED;
+    }
     if (is_refuted(run, participant, header))
-        return;
+        return MUSTER_MISMATCH_NOTED;
     hear_over(run, participant, header);
     muster_run_send_mismatch(run);
     if (run->state != MUSTER_RUN_ENDED && header->descriptor != run->descriptor &&
@@ -300,5 +275,5 @@ void muster_run_hear_mismatch(struct muster_run *run, uint32_t participant,
         explain(run, participant, header, text);
         end_mismatched(run, run->op->error.rc);
     }
-    muster_lane_settle(run->group, &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)]);
+    return MUSTER_MISMATCH_NOTED;
 }

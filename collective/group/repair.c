@@ -15,8 +15,7 @@ static uint8_t *direct_memory(struct muster_run *run)
 /* In the caller's memory, not in the library's. */
 static bool is_in_place(const struct muster_run *run)
 {
-    return run->plan.algorithm != MUSTER_ALGORITHM_DIRECT &&
-           (run->plan.algorithm == MUSTER_ALGORITHM_RING || muster_steps_is_in_place(run));
+    return run->ops->is_in_place != NULL && run->ops->is_in_place(run);
 }
 
 /* Where chunk c is kept, and its size. NULL: no memory. */
@@ -73,35 +72,35 @@ static void fetch_from(struct muster_run *run, const struct muster_chunk_source 
     }
 }
 
-static void finish_if_whole(struct muster_run *run)
+static enum muster_run_outcome outcome_of(const struct muster_run *run)
 {
-    if (run->state == MUSTER_RUN_ACTIVE && run->final_count == muster_plan_wanted_count(&run->plan))
-        muster_run_complete(run);
+    bool is_whole =
+        run->state == MUSTER_RUN_ACTIVE && run->final_count == muster_plan_wanted_count(&run->plan);
+
+    return is_whole ? MUSTER_RUN_HAS_RESULT : MUSTER_RUN_GOES_ON;
 }
 
-void muster_run_adopt(struct muster_run *run, const struct muster_verdict *verdict)
+enum muster_run_outcome muster_run_adopt(struct muster_run *run,
+                                         const struct muster_verdict *verdict)
 {
-    if (run->shm != NULL) {
-        muster_shm_adopt(run);
-        return;
-    }
-    if (run->memory == NULL && !muster_run_take_memory(run))
-        return;
-    run->is_adopting = true;
+    if (!muster_run_is_shared(run) && !muster_run_take_memory(run))
+        return MUSTER_RUN_NO_MEMORY;
+    muster_run_set_mode(run, MUSTER_RUN_ADOPTING);
+    if (muster_run_is_shared(run))
+        return run->ops->shared->adopt(run);
     run->heard[run->self_index] = MUSTER_HEARD_ISSUED;
     if (run->state >= MUSTER_RUN_COMPLETE) {
         muster_run_send_all(run, MUSTER_FRAME_COMPLETE);
-        muster_run_hear_complete(run, run->self_index);
-        return;
+        return MUSTER_RUN_HAD_RESULT;
     }
-    run->state = MUSTER_RUN_ACTIVE;
+    muster_run_move_to(run, MUSTER_RUN_ACTIVE);
     if (run->result.contributor_count == 0)
         run->result.contributor_count = run->plan.n;
     for (uint32_t c = 0; c < run->plan.chunk_count; c++)
         run->chunks[c] &= (uint8_t)~MUSTER_CHUNK_ASKED;
     for (uint32_t i = 0; i < verdict->source_count; i++)
         fetch_from(run, &verdict->sources[i]);
-    finish_if_whole(run);
+    return outcome_of(run);
 }
 
 void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t first,
@@ -109,8 +108,9 @@ void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t 
 {
     uint64_t end = (uint64_t)first + count;
 
-    if (run->shm != NULL || (is_in_place(run) && run->state == MUSTER_RUN_DELIVERED))
-        return; /* the memory is the caller's again; who asks for it does not follow the protocol */
+    if (run->ops == NULL || muster_run_is_shared(run) ||
+        (is_in_place(run) && run->state == MUSTER_RUN_DELIVERED))
+        return; /* the memory is the caller's again; a member that asks breaks the protocol */
     for (uint64_t c = first; c < end && c < run->plan.chunk_count; c++) {
         size_t bytes;
         uint8_t *at;
@@ -126,34 +126,33 @@ void muster_repair_serve(struct muster_run *run, uint32_t participant, uint32_t 
     }
 }
 
-void *muster_repair_receive(struct muster_run *run, const struct muster_frame_header *header,
-                            struct muster_receiving *receiving)
+enum muster_run_outcome muster_repair_receive(struct muster_run *run,
+                                              const struct muster_frame_header *header,
+                                              struct muster_receiving *receiving, void **ret_place)
 {
     uint32_t c = header->chunk;
     uint8_t *place;
     size_t bytes;
 
-    if (run->shm != NULL || !run->is_adopting || c >= run->plan.chunk_count ||
+    if (muster_run_is_shared(run) || !muster_run_is_adopting(run) || c >= run->plan.chunk_count ||
         (run->chunks[c] & MUSTER_CHUNK_ASKED) == 0 || (run->chunks[c] & MUSTER_CHUNK_FINAL) != 0)
-        return NULL;
+        return MUSTER_RUN_UNEXPECTED;
     place = chunk_memory(run, c, &bytes);
     if (header->payload_bytes != bytes)
-        return NULL;
+        return MUSTER_RUN_UNEXPECTED;
     receiving->mode = MUSTER_RECEIVE_DATA;
-    receiving->run = run;
-    receiving->type = header->type;
     receiving->chunk = c;
     receiving->weight = header->offset;
-    if (place == NULL || !muster_run_save_undo(run, c)) {
-        receiving->mode = MUSTER_RECEIVE_SHORT;
-        return NULL;
-    }
-    return place;
+    if (place == NULL || !muster_run_save_undo(run, c))
+        return MUSTER_RUN_NO_MEMORY;
+    *ret_place = place;
+    return MUSTER_RUN_GOES_ON;
 }
 
-void muster_repair_finish(struct muster_run *run, struct muster_receiving *receiving)
+enum muster_run_outcome muster_repair_received(struct muster_run *run,
+                                               struct muster_receiving *receiving)
 {
     run->result.total_weight = receiving->weight;
-    muster_ring_mark_final(run, receiving->chunk);
-    finish_if_whole(run);
+    muster_run_mark_final(run, receiving->chunk);
+    return outcome_of(run);
 }

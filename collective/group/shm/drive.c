@@ -1,0 +1,32 @@
+/* What makes the loop of a group work on its operations: a poller, or tasks and a timer. */
+#include "collective/group/shm/shm_internal.h"
+
+void muster_shm_set_asleep(struct muster_group *group, bool is_asleep)
+{
+    if (group->shm != NULL && group->shm->is_used)
+        atomic_store_explicit(&muster_shm_board_of(group->shm->board)->is_asleep, is_asleep,
+                              memory_order_relaxed);
+}
+
+void muster_shm_drive(struct muster_group *group)
+{
+    group->shm_idle_turns = 0;
+    if (group->is_closed)
+        return;
+    if (group->env->loop->ops->poller_start != NULL) {
+        muster_poller_start(&group->shm_poller, group->env->loop);
+        return;
+    }
+    if (muster_timer_is_started(&group->shm_timer)) {
+        muster_timer_stop(&group->shm_timer);
+        muster_shm_set_asleep(group, false);
+    }
+    muster_task_post(&group->shm_task, group->env->loop);
+}
+
+void muster_shm_stop_driving(struct muster_group *group)
+{
+    muster_poller_stop(&group->shm_poller);
+    muster_task_cancel(&group->shm_task);
+    muster_timer_stop(&group->shm_timer);
+}
