@@ -102,6 +102,7 @@ static struct chunk *arena_grow(struct arena *arena, size_t bytes)
     chunk->next = arena->chunks;
     arena->chunks = chunk;
     arena->held_bytes += want;
+    MUSTER_ASSERT(arena->held_bytes <= arena->limit_bytes);
     return chunk;
 }
 
@@ -123,6 +124,7 @@ static void *arena_alloc(void *data, size_t bytes)
             return NULL;
         }
     }
+    MUSTER_ASSERT(bytes <= chunk->bytes - chunk->used);
     block = chunk->room + chunk->used;
     chunk->used += bytes;
     return block;
@@ -183,6 +185,8 @@ static enum muster_rc unpack_into(struct arena *arena, const ProtobufCMessageDes
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s: malformed message",
                                 descriptor->name);
     }
+    /* muster_proto_free finds the arena right in front of the message. */
+    MUSTER_ASSERT((void *)message == (uint8_t *)arena + align_up(sizeof(*arena)));
     memcpy(ret_message, &message, sizeof(message));
     return MUSTER_OK;
 }
@@ -199,6 +203,7 @@ enum muster_rc muster_proto_unpack(struct muster_mem *mem,
     void *stripped = NULL;
     enum muster_rc rc = muster_proto_scan_check(&scan, descriptor, bytes, size);
 
+    MUSTER_ASSERT(ret_message != NULL);
     if (rc != MUSTER_OK)
         return rc;
     if (scan.unknown_fields > 0) {
@@ -236,6 +241,7 @@ enum muster_rc muster_proto_pack(struct muster_mem *mem, const void *message, vo
     if (bytes == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     *ret_size = protobuf_c_message_pack(message, bytes);
+    MUSTER_ASSERT(*ret_size == size); /* else it has written past the block */
     *ret_bytes = bytes;
     return MUSTER_OK;
 }

@@ -83,6 +83,7 @@ static struct muster_activity_wait *find_wait(struct muster_activity *activity,
         shortest = &activity->waits[activity->wait_count++];
         shortest->ns = 0;
     }
+    MUSTER_ASSERT(activity->wait_count <= MUSTER_ACTIVITY_WAITS_MAX);
     shortest->index = member->task_index;
     snprintf(shortest->task, sizeof(shortest->task), "%s:%u", member->task_type,
              member->task_index);
@@ -119,6 +120,7 @@ void muster_activity_count(struct muster_activity *activity, const struct muster
 void muster_activity_count_bytes(struct muster_activity *activity, enum muster_activity_wire wire,
                                  uint64_t bytes)
 {
+    MUSTER_ASSERT(wire < MUSTER_ACTIVITY_WIRES);
     activity->sent_bytes[wire] += bytes;
 }
 

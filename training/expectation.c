@@ -17,6 +17,7 @@ static void on_change(struct muster_resolver_watch *watch, struct muster_cluster
 void muster_expectation_open(struct muster_expectation *expectation, struct muster_env *env,
                              const char *uri, struct muster_node *node)
 {
+    MUSTER_ASSERT(expectation->resolver == NULL && !expectation->has_http); /* all zero */
     expectation->env = env;
     expectation->node = node;
     if (env->http == NULL)
@@ -36,6 +37,7 @@ static void on_watch_closed(struct muster_resolver_watch *watch)
 {
     struct muster_expectation *expectation = watch->data;
 
+    MUSTER_ASSERT(!expectation->is_watching && !expectation->is_watch_closed);
     expectation->is_watch_closed = true;
 }
 

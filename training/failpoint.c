@@ -34,7 +34,7 @@ enum muster_rc muster_failpoint_init(struct muster_failpoint *failpoint, struct 
     failpoint->is_stop = is_good && strcmp(rest, ",stop") == 0;
     if (!is_good || (*rest != '\0' && !failpoint->is_stop))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_KILL=%s: expected step=S[,chunk=C][,stop]", text);
+                                "MUSTER_KILL must be step=S[,chunk=C][,stop], got %s", text);
     failpoint->is_armed = true;
     failpoint->step = step;
     failpoint->chunk = (uint32_t)chunk;

@@ -44,6 +44,7 @@ static void MUSTER_PRINTF(2, 3) line_add(struct line *line, const char *fmt, ...
         line->is_cut = true;
     else
         line->length += (size_t)length;
+    MUSTER_ASSERT(line->length < sizeof(line->text));
 }
 
 static void add_text(struct line *line, const char *name, const char *text)
@@ -120,6 +121,7 @@ static void write_kept(struct muster_report *report)
         const char *end = memchr(report->kept, '\n', report->kept_bytes);
         size_t length = (size_t)(end - report->kept) + 1;
 
+        MUSTER_ASSERT(end != NULL); /* whole lines are kept */
         write_line(report, report->kept, length);
         if (report->fd < 0)
             return;
@@ -178,6 +180,7 @@ void muster_report_values_set(struct muster_report_values *values, const char *n
         clean[length++] =
             *name == '"' || *name == '\\' || (unsigned char)*name < 0x20 ? '_' : *name;
     clean[length] = '\0';
+    MUSTER_ASSERT(values->count <= MUSTER_REPORT_VALUES_MAX);
     for (i = 0; i < values->count && strcmp(values->at[i].name, clean) != 0; i++)
         ;
     if (i == MUSTER_REPORT_VALUES_MAX)

@@ -10,6 +10,7 @@
 
 #include "collective/group/group.h"
 #include "runtime/system/process_system.h"
+#include "runtime/value/array.h"
 #include "training/address.h"
 #include "training/strategy_device.h"
 #include "training/tls_variables.h"
@@ -190,7 +191,7 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
                                         const struct muster_tensor *tensor)
 {
     struct muster_mem *mem = strategy->env->mem;
-    struct muster_node_tensor *grown;
+    struct muster_node_tensor *tensors;
     char *copy;
     enum muster_rc rc = muster_strategy_check(strategy, "register");
 
@@ -210,15 +211,11 @@ enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const 
         if (strcmp(strategy->tensors[i].name, name) == 0)
             return muster_error_set(&strategy->error, MUSTER_ALREADY_EXISTS,
                                     "register %s: the name is taken", name);
-    if (strategy->tensor_count == strategy->tensor_capacity) {
-        size_t capacity = 2 * strategy->tensor_capacity + 8;
-
-        grown = muster_mem_realloc(mem, strategy->tensors, capacity * sizeof(*grown));
-        if (grown == NULL)
-            return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
-        strategy->tensors = grown;
-        strategy->tensor_capacity = capacity;
-    }
+    tensors = muster_array_reserve(mem, strategy->tensors, strategy->tensor_count,
+                                   &strategy->tensor_capacity, sizeof(*tensors));
+    if (tensors == NULL)
+        return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    strategy->tensors = tensors;
     copy = muster_mem_strdup(mem, name);
     if (copy == NULL)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");

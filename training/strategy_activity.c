@@ -104,6 +104,7 @@ static void activity_tell(struct muster_strategy *strategy)
     };
     bool is_logged;
 
+    MUSTER_ASSERT(strategy->node != NULL);
     find_awaited(strategy, view, task, sizeof(task), &wait);
     is_logged = describe_wait(strategy, stands_for, sizeof(stands_for));
     log_wait(strategy, stands_for, is_logged);
@@ -127,6 +128,7 @@ static void on_due(struct muster_timer *timer)
 
 void muster_strategy_start_activity(struct muster_strategy *strategy)
 {
+    MUSTER_ASSERT(strategy->runtime != NULL && strategy->node != NULL);
     (void)muster_runtime_enter(strategy->runtime); /* nobody else knows it yet */
     muster_timer_init(&strategy->activity_timer, on_due, strategy);
     on_due(&strategy->activity_timer);

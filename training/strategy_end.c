@@ -55,6 +55,7 @@ static void on_left(struct muster_node *node, void *data)
  * on the loop. */
 static void leave_at_once(struct muster_strategy *strategy)
 {
+    MUSTER_ASSERT(strategy->node != NULL);
     if (strategy->is_leaving)
         return;
     strategy->is_leaving = true;
@@ -163,6 +164,7 @@ enum muster_rc muster_strategy_watch_exit(struct muster_strategy *strategy)
     struct muster_env *env = strategy->env;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(strategy->exit_wake == NULL && strategy->node != NULL);
     (void)muster_runtime_enter(strategy->runtime); /* nobody else knows it yet */
     rc = muster_wake_open(env->mem, env->loop, on_exit_wake, strategy, &strategy->exit_wake);
     muster_timer_init(&strategy->end_timer, on_end_look, strategy);
@@ -234,6 +236,7 @@ static void strategy_free(struct muster_strategy *strategy)
 {
     struct muster_env *env = strategy->env;
 
+    MUSTER_ASSERT(strategy->node == NULL && strategy->ops_open == 0);
     for (size_t i = 0; i < strategy->tensor_count; i++)
         muster_mem_free(env->mem, (char *)(uintptr_t)strategy->tensors[i].name);
     muster_mem_free(env->mem, strategy->tensors);

@@ -102,6 +102,7 @@ static void on_view(void *data, const struct muster_view_change *opened)
     const struct muster_view *view = opened->view;
     const struct muster_verdict *verdict = NULL;
 
+    MUSTER_ASSERT(view->epoch > change->epoch); /* each view once, in order */
     muster_expectation_stop(&strategy->expectation);
     muster_strategy_split_group(strategy, opened->group);
     muster_strategy_trace_view(strategy, view, opened->previous);

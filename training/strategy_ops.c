@@ -108,6 +108,12 @@ enum muster_rc muster_strategy_all_reduce_weighted(struct muster_strategy *strat
                                                  .start = start_weighted});
 }
 
+static uint32_t size_of(const struct muster_strategy *strategy,
+                        const struct muster_strategy_split *split)
+{
+    return split != NULL ? muster_strategy_split_size(split) : strategy->size;
+}
+
 /* The member that the program knows by this rank, since begin. */
 static struct muster_root root_of_rank(const struct muster_strategy *strategy,
                                        const struct muster_strategy_split *split, uint32_t rank)
@@ -115,18 +121,13 @@ static struct muster_root root_of_rank(const struct muster_strategy *strategy,
     const struct muster_view *view = strategy->view;
     struct muster_root root = {.epoch = view->epoch};
 
+    MUSTER_ASSERT(rank < size_of(strategy, split));
     for (uint32_t i = 0; i < view->member_count; i++)
         if (muster_strategy_takes_part(strategy, split, &view->members[i]) && rank-- == 0) {
             root.incarnation = view->members[i].incarnation;
             break;
         }
     return root;
-}
-
-static uint32_t size_of(const struct muster_strategy *strategy,
-                        const struct muster_strategy_split *split)
-{
-    return split != NULL ? muster_strategy_split_size(split) : strategy->size;
 }
 
 static enum muster_rc run_with_root(struct muster_strategy *strategy,

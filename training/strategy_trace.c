@@ -46,6 +46,7 @@ enum muster_rc muster_strategy_open_recorder(struct muster_strategy *strategy,
     };
     enum muster_rc rc;
 
+    MUSTER_ASSERT(strategy->recorder == NULL && strategy->node != NULL);
     if (env->trace == NULL)
         return MUSTER_OK;
     snprintf(task, sizeof(task), "%s:%u", node->task_type, node->task_index);

@@ -5,6 +5,7 @@ enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_
 {
     enum muster_rc rc;
 
+    MUSTER_ASSERT(strategy->runtime != NULL);
     if (strategy->is_beginning && strategy->activity.state != MUSTER_ACTIVITY_BEGIN &&
         !is_done(strategy)) {
         muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_BEGIN);

@@ -228,6 +228,7 @@ void muster_driver_seat_take(struct muster_driver_seat *seat)
 {
     if (!try_take(seat))
         take_from_keeper(seat);
+    MUSTER_ASSERT(atomic_load_explicit(&seat->holder, memory_order_relaxed) == SEAT_BUSY);
     count_use(seat);
 }
 

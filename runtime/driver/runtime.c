@@ -184,6 +184,7 @@ enum muster_rc muster_runtime_wait(struct muster_runtime *runtime, bool (*is_don
 
     if (rc != MUSTER_OK)
         return rc;
+    MUSTER_ASSERT(is_done != NULL && runtime->depth > 0);
     muster_timer_init(&timer, on_deadline, &is_late);
     is_over = is_done(data);
     if (!is_over && deadline_ns != UINT64_MAX)

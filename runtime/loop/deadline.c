@@ -25,6 +25,7 @@ enum muster_rc muster_deadline_judge(const struct muster_loop *loop, const char 
 {
     uint64_t now_ns = muster_loop_now_ns(loop);
 
+    MUSTER_ASSERT(operation != NULL);
     if (deadline_ns != 0 && deadline_ns >= now_ns)
         return MUSTER_OK;
     return deadline_refuse(operation, deadline_ns, now_ns, ret_error);

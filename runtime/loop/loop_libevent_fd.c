@@ -107,6 +107,7 @@ void muster_loop_libevent_fd_close(struct muster_loop *loop, struct muster_fd_wa
 {
     struct fd_impl *impl = watch->impl;
 
+    MUSTER_ASSERT(impl != NULL && impl->watch == watch);
     watch_remove(ours_of(loop), impl);
     muster_list_remove(&impl->node);
     muster_mem_free(ours_of(loop)->mem, impl);
@@ -153,6 +154,7 @@ void muster_loop_libevent_on_refused_again(struct muster_timer *timer)
 void muster_loop_libevent_fd_update(struct muster_loop *loop, struct muster_fd_watch *watch,
                                     unsigned wanted)
 {
+    MUSTER_ASSERT(watch->impl != NULL);
     watch_set(ours_of(loop), watch->impl, wanted);
 }
 

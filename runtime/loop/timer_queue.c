@@ -72,6 +72,7 @@ void muster_timer_queue_init(struct muster_timer_queue *queue)
 
 void muster_timer_queue_insert(struct muster_timer_queue *queue, struct muster_timer *timer)
 {
+    MUSTER_ASSERT(timer->prev == NULL && queue->root != timer); /* in no queue */
     timer->start_order = queue->next_order++;
     timer->child = NULL;
     timer_detach(timer);

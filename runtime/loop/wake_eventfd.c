@@ -30,6 +30,7 @@ enum muster_rc muster_wake_open(struct muster_mem *mem, struct muster_loop *loop
     struct muster_wake *wake = muster_mem_alloc_zero(mem, 1, sizeof(*wake));
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
+    MUSTER_ASSERT(on_wake != NULL);
     if (wake == NULL)
         return rc;
     wake->mem = mem;

@@ -60,6 +60,7 @@ void muster_metric_init(struct muster_metric *metric, struct muster_metrics *met
                         enum muster_metric_kind kind, const char *name, const char *help,
                         const char *labels)
 {
+    MUSTER_ASSERT(name != NULL && help != NULL);
     *metric = (struct muster_metric){.kind = kind, .name = name, .help = help, .labels = labels};
     muster_list_init(&metric->node);
     if (metrics != NULL)
@@ -79,6 +80,7 @@ void muster_metric_show(struct muster_metric *metric, const int64_t *source)
 void muster_metrics_collector_add(struct muster_metrics *metrics,
                                   struct muster_metrics_collector *collector)
 {
+    MUSTER_ASSERT(collector->collect != NULL);
     muster_list_init(&collector->node);
     if (metrics != NULL)
         muster_list_append(&metrics->collectors, &collector->node);
@@ -206,22 +208,15 @@ enum muster_rc muster_metrics_format(struct muster_metrics *metrics, struct must
                                      char **ret_text, size_t *ret_bytes)
 {
     struct muster_text text;
-    struct muster_list *next;
     const char *name = "";
     enum muster_rc rc;
 
-    for (struct muster_list *at = metrics->collectors.next; at != &metrics->collectors; at = next) {
-        struct muster_metrics_collector *collector =
-            MUSTER_CONTAINER_OF(at, struct muster_metrics_collector, node);
-
-        next = at->next;
+    MUSTER_LIST_EACH_SAFE(&metrics->collectors, collector, struct muster_metrics_collector, node)
         collector->collect(collector);
-    }
-
     muster_text_init(&text, mem);
-    for (struct muster_list *at = metrics->series.next; at != &metrics->series; at = at->next) {
-        add_metric(&text, metric_of(at), strcmp(name, metric_of(at)->name) != 0);
-        name = metric_of(at)->name;
+    MUSTER_LIST_EACH(&metrics->series, metric, const struct muster_metric, node) {
+        add_metric(&text, metric, strcmp(name, metric->name) != 0);
+        name = metric->name;
     }
     rc = muster_text_take(&text, ret_text, ret_bytes);
     muster_text_fini(&text);

@@ -4,6 +4,7 @@
 enum muster_rc muster_command_start(struct muster_command *command, struct muster_host *host,
                                     muster_command_fn *done)
 {
+    MUSTER_ASSERT(done != NULL);
     if (host == NULL || host->ops->run == NULL)
         return MUSTER_UNIMPLEMENTED;
     command->host = host;
@@ -16,5 +17,6 @@ enum muster_rc muster_command_start(struct muster_command *command, struct muste
 
 void muster_command_cancel(struct muster_command *command)
 {
+    MUSTER_ASSERT(command->host != NULL); /* it has been started */
     command->host->ops->cancel_run(command->host, command);
 }

@@ -80,6 +80,7 @@ enum muster_rc muster_process_watch_open(struct muster_process_watch *watch,
 {
     enum muster_rc rc;
 
+    MUSTER_ASSERT(watch->on_exit != NULL);
     watch->host = NULL;
     rc = host->ops->watch(host, watch);
     if (rc == MUSTER_OK)

@@ -91,6 +91,7 @@ static void run_kill(struct run *run, enum muster_rc rc)
 {
     if (run->rc != MUSTER_OK)
         return;
+    MUSTER_ASSERT(run->pid > 0 && rc != MUSTER_OK); /* never kill(-0), which is our own group */
     run->rc = rc;
     kill(-run->pid, SIGKILL);
     begin_reaping(run);

@@ -8,11 +8,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "runtime/value/array.h"
+
 #define HUGE_BYTES ((size_t)2 << 20)
 #ifndef MADV_COLLAPSE /* Linux 6.1 */
 #define MADV_COLLAPSE 25
 #endif
-#define CAPACITY_LEAST 16
 
 /* --- One memory --- */
 
@@ -158,17 +159,12 @@ static size_t position_of(const struct muster_shares *shares, uintptr_t address)
 
 static bool has_room(struct muster_shares *shares)
 {
-    size_t capacity = shares->capacity == 0 ? CAPACITY_LEAST : 2 * shares->capacity;
-    struct muster_share **sorted;
+    struct muster_share **sorted = muster_array_reserve(
+        shares->mem, shares->sorted, shares->count, &shares->capacity, sizeof(*sorted));
 
-    if (shares->count < shares->capacity)
-        return true;
-    sorted =
-        muster_mem_realloc(shares->mem, shares->sorted, capacity * sizeof(struct muster_share *));
     if (sorted == NULL)
         return false;
     shares->sorted = sorted;
-    shares->capacity = capacity;
     return true;
 }
 
@@ -190,6 +186,7 @@ static void shares_insert(struct muster_shares *shares, struct muster_share *sha
             (shares->count - at) * sizeof(struct muster_share *));
     shares->sorted[at] = share;
     shares->count++;
+    MUSTER_ASSERT(shares->count <= shares->capacity);
     muster_list_append(&shares->list, &share->node);
 }
 

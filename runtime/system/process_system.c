@@ -106,6 +106,7 @@ void muster_process_await(const atomic_bool *flag, uint64_t for_ns)
 
 void muster_exit_hook_add(struct muster_exit_hook *hook)
 {
+    MUSTER_ASSERT(hook->on_exit != NULL && !hook->is_added);
     hook->generation = muster_process_generation();
     pthread_mutex_lock(&hooks_mutex);
     muster_list_append(&hooks, &hook->node);

@@ -421,6 +421,7 @@ enum muster_rc muster_recorder_open(const struct muster_recorder_options *option
 {
     struct muster_recorder *recorder = muster_mem_alloc_zero(options->mem, 1, sizeof(*recorder));
 
+    MUSTER_ASSERT(options->trace != NULL && options->job != NULL && options->task != NULL);
     if (recorder == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     recorder->number = atomic_fetch_add(&opened_count, 1) + 1;
@@ -454,6 +455,7 @@ void muster_recorder_close(struct muster_recorder *recorder)
             break;
     }
     pthread_mutex_lock(&lock);
+    MUSTER_ASSERT(open_count > 0);
     if (--open_count == 0)
         release_signals();
     pthread_mutex_unlock(&lock);

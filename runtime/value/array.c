@@ -9,6 +9,7 @@ void *muster_array_reserve(struct muster_mem *mem, void *array, size_t count, si
     size_t wanted = *capacity == 0 ? CAPACITY_FIRST : *capacity * 2;
     void *grown = array;
 
+    MUSTER_ASSERT(count <= *capacity && element_bytes > 0);
     if (count == *capacity) {
         grown = muster_mem_realloc(mem, array, wanted * element_bytes);
         *capacity = grown != NULL ? wanted : *capacity;

@@ -22,6 +22,7 @@ static uint64_t grow_wait(const struct muster_backoff *backoff, uint64_t wait_ns
 uint64_t muster_backoff_next(const struct muster_backoff *backoff, uint64_t *wait_ns,
                              struct muster_rng *rng)
 {
+    MUSTER_ASSERT(backoff->first_ns > 0 && backoff->jitter_permille <= 1000);
     *wait_ns = grow_wait(backoff, *wait_ns);
     return muster_rng_jitter(rng, *wait_ns, backoff->jitter_permille);
 }

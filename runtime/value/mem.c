@@ -92,6 +92,7 @@ static void *limited_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
 
     if (bytes == 0) {
         if (block != NULL) {
+            MUSTER_ASSERT(limited->block_count > 0 && limited->held_bytes >= bytes_old);
             limited->held_bytes -= bytes_old;
             limited->block_count--;
             muster_mem_free(limited->base, block);
@@ -117,6 +118,7 @@ void muster_mem_limited_init(struct muster_mem_limited *limited, struct muster_m
 {
     static const struct muster_mem_ops ops = {.realloc = limited_realloc};
 
+    MUSTER_ASSERT(base != NULL && base != &limited->mem);
     *limited = (struct muster_mem_limited){
         .mem.ops = &ops,
         .base = base,

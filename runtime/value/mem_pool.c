@@ -169,6 +169,7 @@ void muster_mem_pool_init(struct muster_mem_pool *pool, struct muster_mem *base,
 {
     static const struct muster_mem_ops ops = {.realloc = pool_realloc};
 
+    MUSTER_ASSERT(base != NULL && base != &pool->mem);
     memset(pool, 0, sizeof(*pool));
     pool->mem.ops = &ops;
     pool->base = base;

@@ -162,6 +162,7 @@ void muster_text_add_json_number(struct muster_text *text, double number)
 
 enum muster_rc muster_text_take(struct muster_text *text, char **ret_bytes, size_t *ret_count)
 {
+    MUSTER_ASSERT(text->mem != NULL);
     muster_text_add(text, "", 0);
     if (text->is_failed)
         return MUSTER_RESOURCE_EXHAUSTED;

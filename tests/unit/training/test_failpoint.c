@@ -77,7 +77,7 @@ static void a_step_and_a_chunk_are_read_or_refused_by_name(void **state)
         fail_if(rc != rows[i].rc, "%s: %d", rows[i].text, (int)rc);
         assert_int_equal(failpoint.is_armed, expected->is_armed);
         if (rc != MUSTER_OK) {
-            snprintf(text, sizeof(text), "MUSTER_KILL=%s: expected step=S[,chunk=C][,stop]",
+            snprintf(text, sizeof(text), "MUSTER_KILL must be step=S[,chunk=C][,stop], got %s",
                      rows[i].text);
             assert_string_equal(error.text, text);
             continue;

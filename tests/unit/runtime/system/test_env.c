@@ -154,6 +154,11 @@ static void a_host_is_asked_of_its_table(void **state)
     assert_null(muster_host_shares(NULL));
 }
 
+static void never_exits(struct muster_process_watch *watch)
+{
+    (void)watch;
+}
+
 static void only_an_open_watch_is_closed_and_only_once(void **state)
 {
     static const enum muster_rc rows[] = {MUSTER_OK, MUSTER_NOT_FOUND};
@@ -161,7 +166,8 @@ static void only_an_open_watch_is_closed_and_only_once(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct played_host played = {.host = {.ops = &all_of_host}, .rc = rows[i]};
-        struct muster_process_watch watch = {.host = &played.host}; /* left from an earlier use */
+        struct muster_process_watch watch = {
+            .on_exit = never_exits, .host = &played.host /* left from an earlier use */};
 
         assert_int_equal(muster_process_watch_open(&watch, &played.host), rows[i]);
         assert_int_equal(played.watch_count, 1);

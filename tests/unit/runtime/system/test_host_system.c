@@ -20,6 +20,8 @@
 
 #define STARTED_FIELD 22
 
+static void on_exit_told(struct muster_process_watch *watch);
+
 /* Of pidfd_open, which libc has no function for; 0: none. */
 static int pidfd_failure;
 /* What files below /proc hold; NULL: what they do. */
@@ -177,7 +179,8 @@ static void a_beginning_that_is_not_told_is_not_known(void **state)
         {"1 (a ) b) S 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 1 23", 1},
     };
     struct muster_env *env = env_of(state);
-    struct muster_process_watch watch = {.pid = getpid(), .started = 2};
+    struct muster_process_watch watch = {
+        .on_exit = on_exit_told, .pid = getpid(), .started = 2};
     size_t last = sizeof(rows) / sizeof(rows[0]) - 1;
 
     for (size_t i = 0; i <= last; i++) {
@@ -354,7 +357,7 @@ static void a_closed_watch_tells_nothing(void **state)
 static void a_process_without_standard_input_watches(void **state)
 {
     struct muster_env *env = env_of(state);
-    struct muster_process_watch watch = {.pid = getpid()};
+    struct muster_process_watch watch = {.on_exit = on_exit_told, .pid = getpid()};
     int kept = dup(STDIN_FILENO);
     enum muster_rc rc;
 
