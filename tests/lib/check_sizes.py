@@ -14,8 +14,7 @@ HEADER_LOOK = 200
 FUNCTION_LOOK, FUNCTION_REFUSED = 60, 100
 COLUMNS_REFUSED = 120
 # Pages whose lines may be longer: those that say what was decided on a day, and those that are still to be shortened.
-PAGES_LONG = ("docs/decisions/", "tests/fuzz/", "docs/testing.md", "cluster/", "collective/", "net/", "proto/",
-              "resolvers/", "runtime/", "tools/", "training/", "tests/sim/", "tests/seeds/")
+PAGES_LONG = ("docs/decisions/", "tests/fuzz/", "docs/testing.md", "cluster/", "collective/", "net/", "tools/", "tests/sim/")
 
 NAME = re.compile(r"(\w+)\(")
 
