@@ -507,10 +507,56 @@ void played_close(void)
     assert_int_equal(block_count, played.block_count);
 }
 
+void played_close_strategy(struct muster_strategy *strategy)
+{
+    muster_strategy_close(strategy);
+    played_close();
+}
+
 void played_expect(const char *journal)
 {
     assert_string_equal(played.journal, journal);
     played.journal[0] = '\0';
+}
+
+unsigned played_count_lines(const char *text)
+{
+    unsigned count = 0;
+
+    for (const char *at = played.journal; (at = strstr(at, text)) != NULL; at++)
+        count++;
+    return count;
+}
+
+enum muster_rc played_try_begin(struct muster_strategy *strategy)
+{
+    uint64_t step;
+
+    return muster_strategy_begin(strategy, &step, NULL);
+}
+
+void played_begin(struct muster_strategy *strategy)
+{
+    fail_if(played_try_begin(strategy) != MUSTER_OK, "%s", muster_strategy_error(strategy)->text);
+}
+
+void played_begin_unnoted(struct muster_strategy *strategy)
+{
+    played_begin(strategy);
+    played.journal[0] = '\0';
+}
+
+void played_commit(struct muster_strategy *strategy)
+{
+    assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
+}
+
+void played_expect_error(const struct muster_strategy *strategy, enum muster_rc rc,
+                         enum muster_rc expected, const char *text)
+{
+    assert_int_equal(rc, expected);
+    assert_int_equal(muster_strategy_error(strategy)->rc, expected);
+    assert_string_equal(muster_strategy_error(strategy)->text, text);
 }
 
 const char *played_told(void)

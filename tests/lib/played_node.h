@@ -88,6 +88,8 @@ extern struct played_node played;
 void played_open(void);
 /** … and a strategy. */
 struct muster_strategy *played_strategy(void);
+/** Close the strategy (NULL is accepted), and check that everything that it had is free. */
+void played_close_strategy(struct muster_strategy *strategy);
 /** Everything that was allocated is free. No strategy may be open. */
 void played_close(void);
 
@@ -101,6 +103,18 @@ bool played_is_posted(const struct muster_task *task);
 
 /** The journal since the last look is so; lines end with "\n". */
 void played_expect(const char *journal);
+/** How often this text is in the journal. */
+unsigned played_count_lines(const char *text);
+/** Begin a step; it must go well. */
+void played_begin(struct muster_strategy *strategy);
+/** … and forget the journal. */
+void played_begin_unnoted(struct muster_strategy *strategy);
+/** … whatever comes of it. */
+enum muster_rc played_try_begin(struct muster_strategy *strategy);
+void played_commit(struct muster_strategy *strategy);
+/** A call has ended with `expected` and this text. */
+void played_expect_error(const struct muster_strategy *strategy, enum muster_rc rc,
+                         enum muster_rc expected, const char *text);
 /** Everything that the launcher was told. */
 const char *played_told(void);
 /** How many lines of it are of this kind ("view"). */

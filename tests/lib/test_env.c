@@ -79,6 +79,26 @@ void test_env_close(struct test_env *test)
         check_json_blocks();
 }
 
+int test_env_set_up(void **state)
+{
+    static struct test_env test;
+
+    test_env_open(&test);
+    *state = &test;
+    return 0;
+}
+
+int test_env_tear_down(void **state)
+{
+    test_env_close(*state);
+    return 0;
+}
+
+struct muster_env *test_env_of(void **state)
+{
+    return &((struct test_env *)*state)->env;
+}
+
 static void on_guard(struct muster_timer *timer)
 {
     *(bool *)timer->data = true;

@@ -24,6 +24,11 @@ void test_env_open(struct test_env *test);
 /** Fails the case when a block was not freed, or, with the last one that is open, a JSON value. */
 void test_env_close(struct test_env *test);
 
+/** For cmocka_unit_test_setup_teardown: each case has an environment of its own, `*state`. */
+int test_env_set_up(void **state);
+int test_env_tear_down(void **state);
+struct muster_env *test_env_of(void **state);
+
 /** Turn the loop until is_done(data) holds; after 60 s the case fails. */
 void test_env_run_until(struct muster_env *env, bool (*is_done)(void *data), void *data);
 

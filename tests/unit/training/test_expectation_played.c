@@ -10,18 +10,11 @@
 
 static char path[64];
 
-/* At once, so that nobody reads half of it. */
+/* Replaced whole, so that no half of it is read. */
 static void write_cluster(const char *text)
 {
-    char next[sizeof(path) + 8];
-    FILE *file;
-
-    snprintf(next, sizeof(next), "%s.next", path);
-    file = fopen(next, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-    assert_int_equal(rename(next, path), 0);
+    assert_int_equal(muster_files_write(muster_files_system(), path, text, strlen(text)),
+                     MUSTER_OK);
 }
 
 static struct muster_strategy *open_watching(const char *cluster)

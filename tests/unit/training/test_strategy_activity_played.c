@@ -27,20 +27,6 @@ static struct muster_strategy *open_one(void)
     return strategy;
 }
 
-static void close_all(struct muster_strategy *strategy)
-{
-    muster_strategy_close(strategy);
-    played_close();
-}
-
-static void begin(struct muster_strategy *strategy)
-{
-    uint64_t step;
-
-    fail_if(muster_strategy_begin(strategy, &step, NULL) != MUSTER_OK, "%s",
-            muster_strategy_error(strategy)->text);
-}
-
 /* The line that the launcher is told now. On the loop, or in the seat. */
 static const char *tell(void)
 {
@@ -81,9 +67,9 @@ static void where_a_member_stands_is_told(void **state)
     expect(line, "\"state\":\"start\",\"for_ns\":");
     expect(line, "\"step\":0,\"epoch\":0,\"members\":0,\"steps\":0,\"spent_ns\":");
     played_leave();
-    begin(strategy);
+    played_begin(strategy);
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
-    begin(strategy);
+    played_begin(strategy);
     played_enter();
     line = tell();
     expect(line, "\"state\":\"compute\",");
@@ -97,7 +83,7 @@ static void where_a_member_stands_is_told(void **state)
     line = tell(); /* a view without this one */
     expect(line, "\"epoch\":2,\"members\":2,\"steps\":1,\"spent_ns\":");
     played_leave();
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void the_next_line_comes_in_a_quarter_of_a_second(void **state)
@@ -146,7 +132,7 @@ static void the_member_that_an_operation_waits_for_is_told(void **state)
     struct muster_strategy *strategy = open_one();
 
     (void)state;
-    begin(strategy);
+    played_begin(strategy);
     played.on_op = wait_in_turn;
     assert_int_equal(muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM), MUSTER_OK);
     expect(lines[0], "\"state\":\"collective\",");
@@ -154,7 +140,7 @@ static void the_member_that_an_operation_waits_for_is_told(void **state)
     expect_not(lines[1], "waits_for"); /* there is no such rank */
     expect_not(lines[2], "waits_for"); /* there is no group */
     expect_not(lines[3], "waits_for"); /* nothing is under way */
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- what begin waits for --- */
@@ -239,14 +225,14 @@ static void what_begin_waits_for_is_told(void **state)
         lines[0][0] = '\0';
         played.on_state = waits[i].on_state;
         played.on_op = waits[i].on_op;
-        begin(strategy);
+        played_begin(strategy);
         expect(lines[0], "\"state\":\"begin\",");
         if (waits[i].text != NULL)
             expect(lines[0], waits[i].text);
         else
             expect_not(lines[0], "stands_for");
         assert_null(trace_line); /* it has not been long */
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -263,11 +249,11 @@ static void a_joiner_that_reads_is_told(void **state)
     struct muster_strategy *strategy = open_one();
 
     (void)state;
-    begin(strategy);
+    played_begin(strategy);
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
     played.stateless = &joiner;
     played.on_look = look_at_joiner;
-    begin(strategy);
+    played_begin(strategy);
     expect(lines[0], "\"stands_for\":\"worker:5, which joins and reads the state (5 MiB)\"");
     played.stateless = &joiner; /* in a step it does not matter */
     played.on_look = NULL;
@@ -275,7 +261,7 @@ static void a_joiner_that_reads_is_told(void **state)
     expect_not(tell(), "stands_for");
     played_leave();
     played.stateless = NULL;
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- long waits --- */
@@ -306,7 +292,7 @@ static void a_begin_that_takes_long_is_recorded_now_and_then(void **state)
         wait_ns = rows[i].wait_s * MUSTER_NS_PER_S;
         logged_ns = rows[i].logged_s * MUSTER_NS_PER_S;
         played.on_state = look_after_a_while;
-        begin(strategy);
+        played_begin(strategy);
         fail_if((trace_line != NULL) != rows[i].is_logged, "row %zu", i);
         if (trace_line != NULL) {
             assert_int_equal(sscanf(trace_line, "begin_waits %llu %llu 0", &step, &waited_ns), 2);
@@ -314,7 +300,7 @@ static void a_begin_that_takes_long_is_recorded_now_and_then(void **state)
             assert_in_range(waited_ns, wait_ns, wait_ns + MUSTER_NS_PER_S * 60);
             assert_true(strategy->wait_logged_ns > 0);
         }
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -324,12 +310,12 @@ static void who_computes_does_not_wait(void **state)
     struct muster_strategy *strategy = open_one();
 
     (void)state;
-    begin(strategy);
+    played_begin(strategy);
     played_enter();
     wait_for(30 * MUSTER_NS_PER_S, 0);
     assert_null(trace_line);
     played_leave();
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 int main(void)

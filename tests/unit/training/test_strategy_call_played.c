@@ -25,40 +25,17 @@ static struct muster_strategy *open_with(const struct muster_strategy_options *o
     return strategy;
 }
 
-static void begin(struct muster_strategy *strategy)
-{
-    uint64_t step;
-
-    fail_if(muster_strategy_begin(strategy, &step, NULL) != MUSTER_OK, "%s",
-            muster_strategy_error(strategy)->text);
-    played.journal[0] = '\0';
-}
-
 static struct muster_strategy *open_in_step(void)
 {
     struct muster_strategy *strategy = open_with(NULL);
 
-    begin(strategy);
+    played_begin_unnoted(strategy);
     return strategy;
-}
-
-static void close_all(struct muster_strategy *strategy)
-{
-    muster_strategy_close(strategy);
-    played_close();
 }
 
 static enum muster_rc reduce(struct muster_strategy *strategy, size_t count)
 {
     return muster_strategy_all_reduce(strategy, tensors, count, MUSTER_SUM);
-}
-
-static void expect_error(const struct muster_strategy *strategy, enum muster_rc rc,
-                         enum muster_rc expected, const char *text)
-{
-    assert_int_equal(rc, expected);
-    assert_int_equal(muster_strategy_error(strategy)->rc, expected);
-    assert_string_equal(muster_strategy_error(strategy)->text, text);
 }
 
 /* --- what is started --- */
@@ -88,7 +65,7 @@ static void each_call_starts_its_operation(void **state)
     played_expect("all_to_all 3 x i64 into 3\ntouch\n");
     assert_int_equal(muster_strategy_barrier(strategy), MUSTER_OK);
     played_expect("barrier\ntouch\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* The ranks are those since begin, of who takes part in the step. */
@@ -103,24 +80,24 @@ static void roots_are_counted_as_begin_has_said(void **state)
     played_enter();
     played_view(6, 1 | 2 | 4 | 8 | 32, 2 | 8, 9, 0, NULL); /* 1 and 3 take part from step 9 on */
     played_leave();
-    begin(strategy);
+    played_begin_unnoted(strategy);
     assert_int_equal(muster_strategy_size(strategy), 3);
     for (uint32_t rank = 0; rank < 3; rank++) {
         assert_int_equal(muster_strategy_broadcast(strategy, tensors, rank), MUSTER_OK);
         snprintf(expected, sizeof(expected), "broadcast 1 x i64 of %u in 6\ntouch\n", roots[rank]);
         played_expect(expected);
     }
-    expect_error(strategy, muster_strategy_broadcast(strategy, tensors, 3), MUSTER_INVALID_ARGUMENT,
-                 "broadcast: there is no rank 3, the last is 2");
-    expect_error(strategy, muster_strategy_reduce(strategy, tensors, MUSTER_SUM, 4),
-                 MUSTER_INVALID_ARGUMENT, "reduce: there is no rank 4, the last is 2");
+    played_expect_error(strategy, muster_strategy_broadcast(strategy, tensors, 3),
+                        MUSTER_INVALID_ARGUMENT, "broadcast: there is no rank 3, the last is 2");
+    played_expect_error(strategy, muster_strategy_reduce(strategy, tensors, MUSTER_SUM, 4),
+                        MUSTER_INVALID_ARGUMENT, "reduce: there is no rank 4, the last is 2");
     played_enter();
     played_view(7, 1 | 2, 0, 0, 0, NULL); /* the program still knows the former ranks */
     played_leave();
     played.journal[0] = '\0';
     assert_int_equal(muster_strategy_broadcast(strategy, tensors, 2), MUSTER_OK);
     played_expect("broadcast 1 x i64 of 5 in 6\ntouch\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- many at a time --- */
@@ -135,15 +112,6 @@ static void count_open(struct played_op *op)
         op->rc = MUSTER_DEADLINE_EXCEEDED;
         (void)muster_error_set(&op->op->error, op->rc, "rank 2 did not call");
     }
-}
-
-static unsigned count_lines(const char *text)
-{
-    unsigned count = 0;
-
-    for (const char *at = played.journal; (at = strstr(at, text)) != NULL; at++)
-        count++;
-    return count;
 }
 
 /* Not one after it has failed is started but those that are under way with it. */
@@ -165,14 +133,14 @@ static void tensors_travel_sixty_four_at_a_time(void **state)
         played.on_op = count_open;
         assert_int_equal(reduce(strategy, rows[i].count),
                          is_failing ? MUSTER_DEADLINE_EXCEEDED : MUSTER_OK);
-        assert_int_equal(count_lines("all_reduce"), rows[i].started);
-        assert_int_equal(count_lines("touch"), rows[i].started - is_failing);
+        assert_int_equal(played_count_lines("all_reduce"), rows[i].started);
+        assert_int_equal(played_count_lines("touch"), rows[i].started - is_failing);
         assert_int_equal(most_open, rows[i].most_open);
         assert_int_equal(strategy->ops_open, 0);
         if (is_failing)
             assert_string_equal(muster_strategy_error(strategy)->text,
                                 "all_reduce: rank 2 did not call");
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -216,7 +184,7 @@ static void the_nearest_deadline_counts(void **state)
         const struct muster_tensor floats = {.data = &value, .count = 1, .dtype = MUSTER_F64};
 
         played.communication = options.communication;
-        begin(strategy);
+        played_begin_unnoted(strategy);
         played.on_op = read_timeout;
         for (uint64_t pack = 0; pack < 2; pack++) {
             assert_int_equal(reduce_for(strategy, 2, pack * 64, rows[i].call_ns), MUSTER_OK);
@@ -224,7 +192,7 @@ static void the_nearest_deadline_counts(void **state)
         }
         assert_int_equal(muster_strategy_all_reduce_weighted(strategy, &floats, 1, 1), MUSTER_OK);
         assert_in_range(timeout_ns, rows[i].weighted_ns - S / 2, rows[i].weighted_ns);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -251,19 +219,20 @@ static void what_the_group_refuses_is_explained(void **state)
         struct muster_strategy *strategy = open_in_step();
 
         played.start_rc = rows[i].rc;
-        expect_error(strategy, reduce(strategy, 3), rows[i].rc, rows[i].single);
+        played_expect_error(strategy, reduce(strategy, 3), rows[i].rc, rows[i].single);
         assert_int_equal(strategy->ops_rc, rows[i].rc);
         played_expect("all_reduce refused\n");
-        expect_error(strategy, muster_strategy_all_gather(strategy, &tensors[0], &tensors[1]),
-                     rows[i].rc, rows[i].pair);
+        played_expect_error(strategy,
+                            muster_strategy_all_gather(strategy, &tensors[0], &tensors[1]),
+                            rows[i].rc, rows[i].pair);
         played_expect("all_gather refused\n");
-        expect_error(strategy, reduce_for(strategy, 2, 64, 0), rows[i].rc, rows[i].list);
+        played_expect_error(strategy, reduce_for(strategy, 2, 64, 0), rows[i].rc, rows[i].list);
         played_expect("list refused\n");
         assert_int_equal(strategy->ops_open, 0);
         assert_int_equal(strategy->activity.state, MUSTER_ACTIVITY_COMPUTE);
         played.start_rc = MUSTER_OK;
         assert_int_equal(reduce(strategy, 1), MUSTER_OK);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -282,12 +251,12 @@ static void what_was_started_before_a_refusal_is_awaited(void **state)
     ended_count = 0;
     played.on_op = refuse_third;
     played.refused_start = 3;
-    expect_error(strategy, reduce(strategy, 5), MUSTER_RESOURCE_EXHAUSTED,
-                 "all_reduce of tensor 2: resource exhausted");
+    played_expect_error(strategy, reduce(strategy, 5), MUSTER_RESOURCE_EXHAUSTED,
+                        "all_reduce of tensor 2: resource exhausted");
     assert_int_equal(ended_count, 2);
     played_expect("all_reduce 1 x i64 sum\nall_reduce 1 x i64 sum\nall_reduce refused\n"
                   "touch\ntouch\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void without_a_group_nothing_is_started(void **state)
@@ -296,13 +265,13 @@ static void without_a_group_nothing_is_started(void **state)
 
     (void)state;
     played.is_without_group = true;
-    expect_error(strategy, reduce(strategy, 1), MUSTER_ABORTED,
-                 "all_reduce: this member is not in the current view");
-    expect_error(strategy, reduce_for(strategy, 2, 64, 0), MUSTER_ABORTED,
-                 "all_reduce: this member is not in the current view");
+    played_expect_error(strategy, reduce(strategy, 1), MUSTER_ABORTED,
+                        "all_reduce: this member is not in the current view");
+    played_expect_error(strategy, reduce_for(strategy, 2, 64, 0), MUSTER_ABORTED,
+                        "all_reduce: this member is not in the current view");
     played_expect("");
     played.is_without_group = false;
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void what_has_no_meaning_is_refused_before_the_group(void **state)
@@ -313,14 +282,13 @@ static void what_has_no_meaning_is_refused_before_the_group(void **state)
                                           {.data = &flag, .count = 1, .dtype = MUSTER_BOOL}};
 
     (void)state;
-    expect_error(strategy, muster_strategy_all_reduce(strategy, mixed, 2, MUSTER_MEAN),
-                 MUSTER_INVALID_ARGUMENT,
-                 "all_reduce of tensor 1: mean of bool has no meaning: use one of min, max, and, "
-                 "or, xor, or another "
-                 "type (u32 to count)");
+    played_expect_error(strategy, muster_strategy_all_reduce(strategy, mixed, 2, MUSTER_MEAN),
+                        MUSTER_INVALID_ARGUMENT,
+                        "all_reduce of tensor 1: mean of bool has no meaning: use one of min, max, "
+                        "and, or, xor, or another type (u32 to count)");
     assert_int_equal(strategy->ops_rc, MUSTER_INVALID_ARGUMENT);
     assert_int_equal(muster_strategy_broadcast(strategy, &mixed[1], 0), MUSTER_OK);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- how it ends --- */
@@ -354,11 +322,11 @@ static void a_failure_has_the_text_of_the_operation(void **state)
         end_rc = MUSTER_ABORTED;
         end_text = rows[i].text;
         played.on_op = end_so;
-        expect_error(strategy, reduce_for(strategy, 2, rows[i].pack, 0), MUSTER_ABORTED,
-                     rows[i].expected);
+        played_expect_error(strategy, reduce_for(strategy, 2, rows[i].pack, 0), MUSTER_ABORTED,
+                            rows[i].expected);
         assert_int_equal(strategy->ops_rc, MUSTER_ABORTED);
         assert_null(strstr(played.journal, "touch"));
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -387,7 +355,7 @@ static void an_operation_that_ends_with_the_node_has_its_error(void **state)
         assert_int_equal(reduce_for(strategy, 2, rows[i].pack, 0), rows[i].expected);
         assert_string_equal(strategy->error.text, "no registry");
         assert_int_equal(strategy->error.rc, MUSTER_UNAVAILABLE);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -421,13 +389,13 @@ static void results_are_kept_and_counted(void **state)
         assert_int_equal(sent[MUSTER_ACTIVITY_TCP], before + each);
         assert_non_null(strstr(played.journal, "touch"));
         assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
-        begin(strategy);
+        played_begin_unnoted(strategy);
         end_rc = MUSTER_ABORTED; /* sent all the same */
         assert_int_equal(reduce_for(strategy, 2, packs[i], 0), MUSTER_ABORTED);
         assert_int_equal(sent[MUSTER_ACTIVITY_SHM], each);
         assert_int_equal(sent[MUSTER_ACTIVITY_NCCL], 0);
         assert_int_equal(strategy->activity.state, MUSTER_ACTIVITY_COMPUTE);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -456,7 +424,7 @@ static void an_interruption_is_one_of_the_call(void **state)
         assert_int_equal(muster_strategy_result(strategy)->interrupted_ns, 5);
         assert_int_equal(reduce_for(strategy, 3, packs[i], 0), MUSTER_OK);
         assert_false(muster_strategy_result(strategy)->is_interrupted);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -476,7 +444,7 @@ static void a_list_travels_in_packs_and_a_single_tensor_does_not(void **state)
 
     (void)state;
     played.communication = own;
-    begin(strategy);
+    played_begin_unnoted(strategy);
     played.on_op = read_state;
     assert_int_equal(reduce(strategy, 2), MUSTER_OK);
     played_expect("list 1 x i64 sum of 2 in packs of 4096 lane 0\ntouch\n");
@@ -487,7 +455,7 @@ static void a_list_travels_in_packs_and_a_single_tensor_does_not(void **state)
     played_expect("list 1 x i64 sum of 3 in packs of 77 lane 0\ntouch\n");
     assert_int_equal(reduce_for(strategy, 1, 77, 0), MUSTER_OK);
     played_expect("all_reduce 1 x i64 sum\ntouch\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- one call at a time --- */
@@ -532,7 +500,7 @@ static void calls_of_other_threads_are_refused_by_name(void **state)
                     strstr(refusals[i], "is in all_reduce:") == NULL,
                 "%s: %s", calls[i], refusals[i]);
     assert_int_equal(muster_strategy_error(strategy)->rc, MUSTER_OK);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- memory --- */
@@ -543,12 +511,14 @@ static void a_tensor_without_memory_is_told(void **state)
     struct muster_tensor tensor = {.count = 0};
 
     (void)state;
-    expect_error(strategy, muster_strategy_tensor_new(strategy, (enum muster_dtype)99, 3, &tensor),
-                 MUSTER_INVALID_ARGUMENT, "a tensor of 3 x an unknown type: invalid argument");
+    played_expect_error(strategy,
+                        muster_strategy_tensor_new(strategy, (enum muster_dtype)99, 3, &tensor),
+                        MUSTER_INVALID_ARGUMENT,
+                        "a tensor of 3 x an unknown type: invalid argument");
     assert_int_equal(muster_strategy_tensor_new(strategy, MUSTER_U8, 3, &tensor), MUSTER_OK);
     assert_non_null(strstr(muster_strategy_error(strategy)->text, "3 x an unknown type"));
     muster_strategy_tensor_free(strategy, &tensor);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 int main(void)

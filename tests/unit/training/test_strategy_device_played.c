@@ -164,14 +164,6 @@ static void close_all(struct muster_strategy *strategy)
     played_close();
 }
 
-static void expect_error(const struct muster_strategy *strategy, enum muster_rc rc,
-                         enum muster_rc expected, const char *text)
-{
-    assert_int_equal(rc, expected);
-    assert_int_equal(muster_strategy_error(strategy)->rc, expected);
-    assert_string_equal(muster_strategy_error(strategy)->text, text);
-}
-
 /* --- cases --- */
 
 static void each_call_is_started_on_the_device_and_committed(void **state)
@@ -246,7 +238,7 @@ static void memory_of_the_wrong_kind_is_refused(void **state)
         device.on_device = rows[i].on_device;
         rc = muster_strategy_all_reduce_with(strategy, list, 2, MUSTER_SUM, &options);
         if (rows[i].rc != MUSTER_OK) {
-            expect_error(strategy, rc, rows[i].rc, rows[i].text);
+            played_expect_error(strategy, rc, rows[i].rc, rows[i].text);
             played_expect("");
         } else {
             assert_int_equal(rc, MUSTER_OK);
@@ -276,19 +268,21 @@ static void what_a_device_has_not_is_refused(void **state)
     assert_int_equal(muster_strategy_begin(strategy, &step, NULL), MUSTER_OK);
     played.journal[0] = '\0';
     device.on_device = 1;
-    expect_error(strategy, muster_strategy_all_reduce_weighted(strategy, &one, 1, 1),
-                 MUSTER_UNIMPLEMENTED,
-                 "all_reduce is not there for device memory: copy to host memory");
-    expect_error(strategy, muster_strategy_split_all_reduce(split, &one, 1, MUSTER_SUM),
-                 MUSTER_UNIMPLEMENTED,
-                 "all_reduce of a split is not there for device memory: copy to host memory");
-    expect_error(strategy, muster_strategy_all_gather(strategy, &one, &three),
-                 MUSTER_INVALID_ARGUMENT,
-                 "all_gather: 1 of 2 tensors are in device memory, the others in host memory: use "
-                 "two calls");
-    expect_error(strategy, muster_strategy_register(strategy, "gpu", &one), MUSTER_INVALID_ARGUMENT,
-                 "register gpu: the state is kept in host memory, this is the device's: register a "
-                 "copy");
+    played_expect_error(strategy, muster_strategy_all_reduce_weighted(strategy, &one, 1, 1),
+                        MUSTER_UNIMPLEMENTED,
+                        "all_reduce is not there for device memory: copy to host memory");
+    played_expect_error(strategy, muster_strategy_split_all_reduce(split, &one, 1, MUSTER_SUM),
+                        MUSTER_UNIMPLEMENTED,
+                        "all_reduce of a split is not there for device memory: copy to host "
+                        "memory");
+    played_expect_error(strategy, muster_strategy_all_gather(strategy, &one, &three),
+                        MUSTER_INVALID_ARGUMENT,
+                        "all_gather: 1 of 2 tensors are in device memory, the others in host "
+                        "memory: use two calls");
+    played_expect_error(strategy, muster_strategy_register(strategy, "gpu", &one),
+                        MUSTER_INVALID_ARGUMENT,
+                        "register gpu: the state is kept in host memory, this is the device's: "
+                        "register a copy");
     played_expect("");
     close_all(strategy);
 }
@@ -299,9 +293,10 @@ static void without_a_device_a_call_fails(void **state)
 
     (void)state;
     device.open_rc = MUSTER_UNAVAILABLE;
-    expect_error(strategy, muster_strategy_all_reduce(strategy, &one, 1, MUSTER_SUM),
-                 MUSTER_UNAVAILABLE,
-                 "communication NCCL (tensors in host memory need none: AUTO or RING): no driver");
+    played_expect_error(strategy, muster_strategy_all_reduce(strategy, &one, 1, MUSTER_SUM),
+                        MUSTER_UNAVAILABLE,
+                        "communication NCCL (tensors in host memory need none: AUTO or RING): no "
+                        "driver");
     played_expect("device opened\n");
     close_all(strategy);
 }
@@ -405,13 +400,13 @@ static void what_is_refused_is_not_committed(void **state)
 
     (void)state;
     device.bad = 2;
-    expect_error(strategy, muster_strategy_all_reduce(strategy, list, 3, MUSTER_SUM),
-                 MUSTER_INVALID_ARGUMENT, "all_reduce of tensor 1: no such type");
+    played_expect_error(strategy, muster_strategy_all_reduce(strategy, list, 3, MUSTER_SUM),
+                        MUSTER_INVALID_ARGUMENT, "all_reduce of tensor 1: no such type");
     assert_int_equal(device.checked, 2);
     played_expect("device opened\n");
     device.start_rc = MUSTER_RESOURCE_EXHAUSTED;
-    expect_error(strategy, muster_strategy_all_reduce(strategy, list, 3, MUSTER_SUM),
-                 MUSTER_RESOURCE_EXHAUSTED, "all_reduce of tensor 0: resource exhausted");
+    played_expect_error(strategy, muster_strategy_all_reduce(strategy, list, 3, MUSTER_SUM),
+                        MUSTER_RESOURCE_EXHAUSTED, "all_reduce of tensor 0: resource exhausted");
     played_expect("");
     assert_int_equal(strategy->activity.sent_bytes[MUSTER_ACTIVITY_NCCL], 0);
     device.start_rc = MUSTER_OK;
@@ -419,10 +414,10 @@ static void what_is_refused_is_not_committed(void **state)
     played_view(2, 6, 0, 0, 0, NULL);
     played_leave();
     played.journal[0] = '\0';
-    expect_error(strategy, muster_strategy_broadcast(strategy, &one, 0), MUSTER_ABORTED,
-                 "broadcast: the root is gone");
-    expect_error(strategy, muster_strategy_reduce(strategy, &one, MUSTER_SUM, 0), MUSTER_ABORTED,
-                 "reduce: the root is gone");
+    played_expect_error(strategy, muster_strategy_broadcast(strategy, &one, 0), MUSTER_ABORTED,
+                        "broadcast: the root is gone");
+    played_expect_error(strategy, muster_strategy_reduce(strategy, &one, MUSTER_SUM, 0),
+                        MUSTER_ABORTED, "reduce: the root is gone");
     played_expect("");
     assert_int_equal(muster_strategy_broadcast(strategy, &one, 2), MUSTER_OK);
     assert_int_equal(device.last.root, 1); /* as the group counts them */

@@ -36,25 +36,12 @@ static struct muster_strategy *open_one(void)
     return strategy;
 }
 
-static void begin(struct muster_strategy *strategy)
-{
-    uint64_t step;
-
-    fail_if(muster_strategy_begin(strategy, &step, NULL) != MUSTER_OK, "%s",
-            muster_strategy_error(strategy)->text);
-}
-
 static enum muster_rc reduce(struct muster_strategy *strategy)
 {
     static int64_t value;
     const struct muster_tensor tensor = {.data = &value, .count = 1, .dtype = MUSTER_I64};
 
     return muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM);
-}
-
-static void commit(struct muster_strategy *strategy)
-{
-    assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
 }
 
 /* --- where the program stands --- */
@@ -75,15 +62,15 @@ static void stand_in_a_view(struct muster_strategy *strategy)
 
 static void stand_behind_commit(struct muster_strategy *strategy)
 {
-    begin(strategy);
+    played_begin(strategy);
     assert_int_equal(reduce(strategy), MUSTER_OK);
-    commit(strategy);
+    played_commit(strategy);
 }
 
 static void stand_behind_begin(struct muster_strategy *strategy)
 {
     stand_behind_commit(strategy);
-    begin(strategy);
+    played_begin(strategy);
 }
 
 static void stand_in_work(struct muster_strategy *strategy)
@@ -99,17 +86,17 @@ static void fail_op(struct played_op *op)
 
 static void stand_behind_a_failure(struct muster_strategy *strategy)
 {
-    begin(strategy);
+    played_begin(strategy);
     played.on_op = fail_op;
     assert_int_equal(reduce(strategy), MUSTER_DEADLINE_EXCEEDED);
     played.on_op = NULL;
-    commit(strategy);
+    played_commit(strategy);
 }
 
 static void stand_behind_a_failure_begun_again(struct muster_strategy *strategy)
 {
     stand_behind_a_failure(strategy);
-    begin(strategy);
+    played_begin(strategy);
 }
 
 static void stand_excluded(struct muster_strategy *strategy)

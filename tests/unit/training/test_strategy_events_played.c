@@ -25,12 +25,6 @@ static struct muster_strategy *open_in_step(uint64_t step)
     }
 }
 
-static void close_all(struct muster_strategy *strategy)
-{
-    muster_strategy_close(strategy);
-    played_close();
-}
-
 static enum muster_rc reduce(struct muster_strategy *strategy, size_t count)
 {
     static int64_t values[3];
@@ -126,7 +120,7 @@ static void a_view_is_told_with_who_is_gone_and_who_has_come(void **state)
         expect_told(rows[i].told);
         assert_int_equal(strategy->change.is_undelivered,
                          rows[i].cause_ns != 0 && strstr(rows[i].told, "recovery") != NULL);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -136,7 +130,7 @@ static void the_first_view_has_no_news_of_members(void **state)
 
     (void)state;
     expect_told(VIEW "1,\"members\":3,\"step\":0,\"lost\":[],\"joined\":[]}\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* Names that have no room are left out whole. */
@@ -168,7 +162,7 @@ static void a_list_of_names_is_cut_behind_a_name(void **state)
             assert_memory_equal(lost, name, strlen(name));
             lost += strlen(name);
         }
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -239,7 +233,7 @@ static void an_interrupted_operation_is_told_with_its_verdict(void **state)
         assert_int_equal(reduce(strategy, 1), MUSTER_OK);
         assert_int_equal(reduce(strategy, 1), MUSTER_OK); /* one delivery is told */
         expect_delivered(strategy, rows[i].told);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -259,7 +253,7 @@ static void a_list_is_delivered_as_one(void **state)
         assert_int_equal(muster_strategy_all_reduce_with(strategy, tensors, 2, MUSTER_SUM, &packs),
                          MUSTER_OK);
     expect_delivered(strategy, LOSS);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* Its loss is told first, when the second one ends. */
@@ -276,7 +270,7 @@ static void a_delivery_is_told_behind_the_view(void **state)
     assert_int_equal(reduce(strategy, 3), MUSTER_OK);
     expect_delivered(strategy, LOSS ",\"op\":\"all_reduce 2/1\",\"phase\":\"start\","
                                     "\"verdict\":\"retry\"");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void fail_later(struct played_op *op)
@@ -298,7 +292,7 @@ static void what_fails_is_not_a_delivery(void **state)
     played.on_op = NULL;
     assert_int_equal(reduce(strategy, 1), MUSTER_OK);
     assert_int_equal(played_count_told("delivered"), 1);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* A change on the heels of another, whose operation has not ended yet. */
@@ -328,7 +322,7 @@ static void a_view_that_another_follows_is_told_before(void **state)
                      "\"reason\":\"r\",\"recovery_ms\":5.000,\"detected_ns\":2000000,"
                      "\"opened_ns\":7000000,\"op\":\"all_reduce 2/0\",\"phase\":\"start\","
                      "\"verdict\":\"adopt\"}\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- coming back --- */
@@ -362,7 +356,7 @@ static void who_comes_back_is_told_with_its_wait(void **state)
     assert_int_equal(played_count_told("rejoined"), 1);
     assert_non_null(strstr(played_trace(), "excluded 1 1 10\n"));
     assert_non_null(strstr(played.trace, "caught_up 7 4 5"));
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void who_has_failed_is_not_excluded(void **state)
@@ -379,7 +373,7 @@ static void who_has_failed_is_not_excluded(void **state)
     assert_string_equal(strategy->error.text, "no registry");
     assert_null(strstr(played_trace(), "excluded"));
     assert_int_equal(played_count_told("refused"), 0);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void a_failure_is_told_as_it_is_meant(void **state)
@@ -410,7 +404,7 @@ static void a_failure_is_told_as_it_is_meant(void **state)
                     (rows[i].trace[0] == '\0' && strstr(played.trace, "failed") != NULL),
                 "%s", played.trace);
         assert_int_equal(muster_strategy_begin(strategy, &step, NULL), rows[i].rc);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -465,7 +459,7 @@ static void a_step_is_recorded(void **state)
                                                                 "op_started barrier 2 0 1\n"
                                                                 "op_completed ABORTED 2 5 10\n"
                                                                 "step_committed 2 1 0\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void a_change_of_view_is_recorded(void **state)
@@ -490,7 +484,7 @@ static void a_change_of_view_is_recorded(void **state)
     assert_null(strstr(strstr(trace, "member_lost") + 1, "member_lost"));
     assert_null(strstr(strstr(trace, "op_verdict aborted") + 1, "op_verdict"));
     played_expect("recorded rank 0\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* A view without this one: its rank stays. */
@@ -504,7 +498,7 @@ static void a_view_of_others_leaves_the_rank(void **state)
     played_view(5, 5, 0, 0, 1, NULL);
     played_leave();
     played_expect("");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void the_recorder_is_opened_for_this_task(void **state)

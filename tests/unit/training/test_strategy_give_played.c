@@ -13,19 +13,6 @@
     "the initial state is lost: the members that had theirs whole have died while one gave its "   \
     "own to all, and the " left " that are left have parts of several; start the job again"
 
-static void close_all(struct muster_strategy *strategy)
-{
-    muster_strategy_close(strategy);
-    played_close();
-}
-
-static enum muster_rc begin(struct muster_strategy *strategy)
-{
-    uint64_t step;
-
-    return muster_strategy_begin(strategy, &step, NULL);
-}
-
 /* The members of the first view, by bits. */
 static uint32_t members;
 
@@ -158,12 +145,12 @@ static void what_differs_is_given_in_batches(void **state)
 
         differing_word = rows[i].word;
         register_parts(strategy, bytes, rows[i].count);
-        assert_int_equal(begin(strategy), MUSTER_OK);
+        assert_int_equal(played_try_begin(strategy), MUSTER_OK);
         write_given();
         fail_if(strcmp(given, rows[i].given) != 0, "%s: %s", rows[i].name, given);
         assert_int_equal(strategy->shared_bytes, rows[i].count);
         assert_false(strategy->is_torn);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -175,11 +162,11 @@ static void what_is_alike_stays(void **state)
 
     (void)state;
     register_parts(strategy, bytes, 20);
-    assert_int_equal(begin(strategy), MUSTER_OK);
+    assert_int_equal(played_try_begin(strategy), MUSTER_OK);
     for (unsigned i = 0; i < 20; i++)
         assert_int_equal(bytes[i], i % 2 == 0 ? i : 0xff - i);
     assert_non_null(strstr(played_trace(), "state_shared 0 20 1\n"));
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void large_tensors_are_given_in_pieces(void **state)
@@ -208,7 +195,7 @@ static void large_tensors_are_given_in_pieces(void **state)
 
         assert_non_null(data);
         assert_int_equal(muster_strategy_register(strategy, "a", &tensor), MUSTER_OK);
-        assert_int_equal(begin(strategy), MUSTER_OK);
+        assert_int_equal(played_try_begin(strategy), MUSTER_OK);
         snprintf(expected, sizeof(expected), "all_reduce 32 x i64 max\ntouch\n%scommit 0\n",
                  rows[i].pieces);
         fail_if(strstr(played.journal, expected) == NULL, "%s", played.journal);
@@ -216,7 +203,7 @@ static void large_tensors_are_given_in_pieces(void **state)
             if (data[k] != 0xff)
                 fail_msg("byte %zu", k);
         assert_int_equal(strategy->shared_bytes, bytes);
-        close_all(strategy);
+        played_close_strategy(strategy);
         free(data);
     }
 }
@@ -298,12 +285,12 @@ static void who_is_last_has_its_own_again_when_the_giver_dies(void **state)
         played.on_op = die;
         played.refused_bytes = rows[i].refused_bytes;
         register_parts(strategy, parts, PARTS);
-        assert_int_equal(begin(strategy), MUSTER_OK);
+        assert_int_equal(played_try_begin(strategy), MUSTER_OK);
         assert_int_equal(strategy->shared_bytes, PARTS); /* not what the first attempt gave */
         assert_false(strategy->is_torn);
         if (rows[i].members == 3)
             check_own(rows[i].is_whole); /* alone now: it is the giver */
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -328,9 +315,9 @@ static void who_was_torn_is_so_when_the_giver_dies(void **state)
     played.on_op = lose_giver;
     strategy->is_torn = true;
     register_parts(strategy, &byte, 1);
-    assert_int_equal(begin(strategy), MUSTER_UNAVAILABLE);
+    assert_int_equal(played_try_begin(strategy), MUSTER_UNAVAILABLE);
     assert_string_equal(muster_strategy_error(strategy)->text, LOST("1"));
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static size_t blocks_first, blocks_last;
@@ -361,9 +348,9 @@ static void the_giver_keeps_no_copy(void **state)
         blocks_first = 0;
         played.on_op = count_blocks;
         register_parts(strategy, bytes, 20);
-        assert_int_equal(begin(strategy), MUSTER_OK);
+        assert_int_equal(played_try_begin(strategy), MUSTER_OK);
         assert_int_equal(blocks_last - blocks_first, rows[i].is_keeper ? 2 : 0);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -383,10 +370,10 @@ static void a_comparison_without_one_is_repeated(void **state)
     (void)state;
     played.on_op = miss_one;
     register_parts(strategy, bytes, 3);
-    assert_int_equal(begin(strategy), MUSTER_OK);
+    assert_int_equal(played_try_begin(strategy), MUSTER_OK);
     write_given();
     assert_string_equal(given, "cc3 ");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 int main(void)

@@ -28,12 +28,6 @@ static struct muster_strategy *open_registered(void)
     return strategy;
 }
 
-static void close_all(struct muster_strategy *strategy)
-{
-    muster_strategy_close(strategy);
-    played_close();
-}
-
 static void expect_begin(struct muster_strategy *strategy, uint64_t expected, bool is_restored)
 {
     bool restored = !is_restored;
@@ -58,11 +52,6 @@ static void expect_failure(struct muster_strategy *strategy, enum muster_rc rc, 
     assert_int_equal(strategy->activity.state, MUSTER_ACTIVITY_OUTSIDE);
 }
 
-static void commit(struct muster_strategy *strategy)
-{
-    assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
-}
-
 /* --- open --- */
 
 static void a_name_is_taken_once(void **state)
@@ -75,7 +64,7 @@ static void a_name_is_taken_once(void **state)
             muster_strategy_register(strategy, i == 0 ? "a" : "b", &strategy->tensors[0].tensor),
             MUSTER_ALREADY_EXISTS);
     assert_int_equal(strategy->tensor_count, 2);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void what_options_say_reaches_the_node(void **state)
@@ -98,7 +87,7 @@ static void what_options_say_reaches_the_node(void **state)
     assert_true(played.options.plan.is_reproducible);
     assert_true(muster_strategy_is_reproducible(strategy));
     assert_int_equal(strategy->op_timeout_ns, 300 * MUSTER_NS_PER_S);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void what_variables_say_reaches_the_node(void **state)
@@ -120,7 +109,7 @@ static void what_variables_say_reaches_the_node(void **state)
     assert_true(played.options.plan.is_reproducible);
     assert_false(strategy->expectation.is_watching); /* nothing names a resolver */
     assert_null(strategy->expectation.resolver);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void a_node_that_does_not_open_leaves_nothing_behind(void **state)
@@ -152,7 +141,7 @@ static void die_in_the_second_step(void)
     strategy = played_strategy();
     expect_begin(strategy, 1, false);
     played.hit_shm_failpoint(played.shm_failpoint_data, "point");
-    commit(strategy);
+    played_commit(strategy);
     expect_begin(strategy, 2, false);
     played.hit_shm_failpoint(played.shm_failpoint_data, "point");
 }
@@ -202,13 +191,13 @@ static void points_of_the_chosen_step_are_counted(void **state)
         played.hit_shm_failpoint(played.shm_failpoint_data, "point");
         assert_int_equal(strategy->failpoint.seen, rows[i].seen);
         if (i % 2 == 1)
-            commit(strategy);
+            played_commit(strategy);
     }
     played_enter();
     strategy->failpoint.on_hit(strategy->failpoint.data); /* the last word before it dies */
     played_leave();
     assert_int_equal(played_count_told("dying"), 1);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void want_of_memory_is_told(void **state)
@@ -235,7 +224,7 @@ static void want_of_memory_is_told(void **state)
     }
     played.refused_bytes = 0;
     assert_int_equal(muster_strategy_register(strategy, name, &tensor), MUSTER_OK);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* Each allocation of open fails in turn; open does without some. */
@@ -281,7 +270,7 @@ static void who_is_refused_gives_nothing_back(void **state)
     for (int i = 0; i < 2; i++)
         assert_int_equal(muster_strategy_open(NULL, &second, NULL), MUSTER_FAILED_PRECONDITION);
     unsetenv("MUSTER_INCARNATION");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- the first begin --- */
@@ -299,12 +288,12 @@ static void the_first_begin_gives_out_the_state_and_begins_step_one(void **state
     assert_int_equal(muster_strategy_epoch(strategy), 1);
     assert_int_equal(strategy->activity.state, MUSTER_ACTIVITY_COMPUTE);
     assert_false(strategy->is_beginning);
-    commit(strategy);
+    played_commit(strategy);
     expect_begin(strategy, 2, false);
-    commit(strategy);
+    played_commit(strategy);
     played_expect("commit 1\nbegin 2\ncommit 2\n");
     assert_int_equal(strategy->activity.steps, 2);
-    close_all(strategy);
+    played_close_strategy(strategy);
     assert_string_equal(played.journal, "leave done within 10 s\nclose\nrecorder closed\n");
 }
 
@@ -322,7 +311,7 @@ static void a_state_that_the_node_refuses_ends_it(void **state)
     played.set_state_rc = MUSTER_OK;
     expect_failure(strategy, MUSTER_RESOURCE_EXHAUSTED, text);
     played_expect("");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- what goes wrong before the first step --- */
@@ -438,11 +427,11 @@ static void who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up(voi
     played_expect("state a b\nrecorded rank 1\ngather_now 2 x i64 into 6\n"
                   "state a b\nrecorded rank 1\nbegin 7\n");
     assert_int_equal(muster_strategy_epoch(strategy), 4);
-    commit(strategy);
+    played_commit(strategy);
     expect_begin(strategy, 8, false);
-    commit(strategy);
+    played_commit(strategy);
     played_expect("commit 7\nbegin 8\ncommit 8\n");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static uint64_t next_step;
@@ -467,7 +456,7 @@ static void steps_that_the_others_do_not_have_are_lost(void **state)
 
         for (uint64_t step = 1; step <= 3; step++) {
             expect_begin(strategy, step, false);
-            commit(strategy);
+            played_commit(strategy);
         }
         next_step = rows[i].next_step;
         played.on_state = catch_up_at_next;
@@ -475,11 +464,11 @@ static void steps_that_the_others_do_not_have_are_lost(void **state)
         played_enter();
         played_exclude(MUSTER_ABORTED, "suspected");
         played_leave();
-        commit(strategy); /* no error: begin says how to go on */
+        played_commit(strategy); /* no error: begin says how to go on */
         expect_begin(strategy, next_step, true);
         assert_int_equal(strategy->committed_step, next_step - 1);
         assert_false(strategy->is_torn); /* all its values are the members' */
-        commit(strategy);
+        played_commit(strategy);
         muster_strategy_close(strategy);
         snprintf(lost, sizeof(lost), "\"steps_lost\":%u,", (unsigned)rows[i].lost);
         assert_non_null(strstr(played_told(), lost));
@@ -500,7 +489,7 @@ static void operations_of_the_excluded_are_aborted(void **state)
     assert_string_equal(muster_strategy_error(strategy)->text, "suspected");
     assert_int_equal(muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM), MUSTER_ABORTED);
     assert_string_equal(muster_strategy_error(strategy)->text, "all_reduce: call begin first");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- a begin that waits --- */
@@ -530,7 +519,7 @@ static void begin_waits_for_the_end_of_a_change(void **state)
 
     (void)state;
     expect_begin(strategy, 1, false);
-    commit(strategy);
+    played_commit(strategy);
     played.is_changing = true;
     played.on_look = end_change_with_less;
     played.journal[0] = '\0';
@@ -540,17 +529,17 @@ static void begin_waits_for_the_end_of_a_change(void **state)
     assert_int_equal(muster_strategy_size(strategy), 2);
     assert_int_equal(muster_strategy_rank(strategy), 0);
     assert_true(strategy->activity.spent_ns[MUSTER_ACTIVITY_BEGIN] > 0);
-    commit(strategy);
+    played_commit(strategy);
 
     played.is_changing = true;
     played.on_look = exclude_from_change;
     expect_begin(strategy, 7, true);
-    commit(strategy);
+    played_commit(strategy);
 
     played.is_changing = true;
     played.on_look = fail_in_change;
     expect_failure(strategy, MUSTER_UNAVAILABLE, "no registry");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* The joiner of the step that begins, or of one before it, reads this one's tensors. */
@@ -567,13 +556,13 @@ static void begin_waits_for_a_joiner_that_reads(void **state)
         struct muster_strategy *strategy = open_registered();
 
         expect_begin(strategy, 1, false);
-        commit(strategy);
+        played_commit(strategy);
         played.stateless = &joiner;
         played.on_look = played_end_change;
         expect_begin(strategy, 2, false);
         assert_int_equal(played.stateless == NULL, rows[i].is_awaited);
-        commit(strategy);
-        close_all(strategy);
+        played_commit(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -584,19 +573,19 @@ static void who_joins_later_does_not_count_yet(void **state)
 
     (void)state;
     expect_begin(strategy, 1, false);
-    commit(strategy);
+    played_commit(strategy);
     played_enter();
     played_view(2, 15, 1u << 0 | 1u << 3, 3, 0, NULL);
     played_leave();
     expect_begin(strategy, 2, false);
     assert_int_equal(muster_strategy_size(strategy), 2);
     assert_int_equal(muster_strategy_rank(strategy), 0);
-    commit(strategy);
+    played_commit(strategy);
     expect_begin(strategy, 3, false);
     assert_int_equal(muster_strategy_size(strategy), 4);
     assert_int_equal(muster_strategy_rank(strategy), 1);
-    commit(strategy);
-    close_all(strategy);
+    played_commit(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- progress --- */
@@ -608,18 +597,18 @@ static void progress_is_told_at_once_in_a_new_view(void **state)
 
     (void)state;
     expect_begin(strategy, 1, false);
-    commit(strategy);
+    played_commit(strategy);
     played_enter();
     played_view(2, 6, 0, 0, 0, NULL);
     played_leave();
     expect_begin(strategy, 2, false);
     before_ns = strategy->progress_reported_ns = muster_loop_clock_ns(strategy->env->loop);
-    commit(strategy);
+    played_commit(strategy);
     assert_true(strategy->progress_reported_ns > before_ns);
     assert_true(strategy->progress_reported_ns <= muster_loop_clock_ns(strategy->env->loop));
     assert_non_null(strstr(played_told(), "\"progress\",\"step\":1,\"epoch\":1,\"members\":3,"));
     assert_non_null(strstr(played_told(), "\"progress\",\"step\":2,\"epoch\":2,\"members\":2,"));
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 int main(void)

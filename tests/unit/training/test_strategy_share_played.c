@@ -7,19 +7,6 @@
 #include "assertion_count.h"
 #include "played_node.h"
 
-static void close_all(struct muster_strategy *strategy)
-{
-    muster_strategy_close(strategy);
-    played_close();
-}
-
-static enum muster_rc begin(struct muster_strategy *strategy)
-{
-    uint64_t step;
-
-    return muster_strategy_begin(strategy, &step, NULL);
-}
-
 /* The members of the first view, by bits. */
 static uint32_t members, joiners;
 static uint64_t joined_step;
@@ -133,7 +120,7 @@ static void the_first_whole_one_of_the_most_gives(void **state)
         played.match = "a is not b";
         strategy = played_strategy();
         assert_int_equal(muster_strategy_register(strategy, "a", &tensor), MUSTER_OK);
-        rc = begin(strategy);
+        rc = played_try_begin(strategy);
         assert_int_equal(rc, choice->rc);
         assert_string_equal(muster_strategy_error(strategy)->text, choice->text);
         behind = strstr(played.journal, "touch\n") + strlen("touch\n");
@@ -141,7 +128,7 @@ static void the_first_whole_one_of_the_most_gives(void **state)
         behind += strlen(choice->journal);
         fail_if(strncmp(behind, rc == MUSTER_OK ? "commit 0\n" : "give up:", 8) != 0, "%s", behind);
         assert_false(strategy->is_sharing);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -155,12 +142,12 @@ static void who_differs_in_words_only_is_told_so(void **state)
     played_open();
     played.on_op = say;
     strategy = played_strategy();
-    assert_int_equal(begin(strategy), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(played_try_begin(strategy), MUSTER_INVALID_ARGUMENT);
     assert_string_equal(
         muster_strategy_error(strategy)->text,
         "worker:1 differs from 2 of 3 members; compared with the state of worker:0: "
         "the descriptions differ");
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static int64_t said_size;
@@ -202,11 +189,11 @@ static void a_description_has_a_size_that_makes_sense(void **state)
         played.refused_bytes = rows[i].refused_bytes;
         said_size = rows[i].size;
         strategy = played_strategy();
-        assert_int_equal(begin(strategy), rows[i].rc);
+        assert_int_equal(played_try_begin(strategy), rows[i].rc);
         fail_if(strstr(muster_strategy_error(strategy)->text, rows[i].text) == NULL, "%s",
                 muster_strategy_error(strategy)->text);
         assert_int_equal(muster_strategy_error(strategy)->rc, rows[i].rc);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -232,10 +219,10 @@ static void a_comparison_that_fails_ends_begin(void **state)
         played_open();
         played.on_op = fail_broadcast;
         strategy = played_strategy();
-        assert_int_equal(begin(strategy), MUSTER_DEADLINE_EXCEEDED);
+        assert_int_equal(played_try_begin(strategy), MUSTER_DEADLINE_EXCEEDED);
         assert_string_equal(muster_strategy_error(strategy)->text,
                             "comparison of the registered tensors: deadline exceeded");
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -254,10 +241,10 @@ static void without_memory_to_compare_begin_fails(void **state)
         strategy = played_strategy();
         played.refused_bytes = rows[i].refused_bytes;
         played.pack_rc = rows[i].pack_rc;
-        assert_int_equal(begin(strategy), MUSTER_RESOURCE_EXHAUSTED);
+        assert_int_equal(played_try_begin(strategy), MUSTER_RESOURCE_EXHAUSTED);
         assert_string_equal(muster_strategy_error(strategy)->text,
                             "comparison of the registered tensors: resource exhausted");
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 
@@ -276,10 +263,10 @@ static void who_joins_meanwhile_is_not_compared(void **state)
     played.on_state = start_with_members;
     strategy = played_strategy();
     assert_int_equal(muster_strategy_register(strategy, "a", &tensor), MUSTER_OK);
-    assert_int_equal(begin(strategy), MUSTER_OK);
+    assert_int_equal(played_try_begin(strategy), MUSTER_OK);
     assert_non_null(strstr(played.journal, "gather_now 2 x i64 into 6\n"));
     assert_int_equal(strategy->shared_bytes, 1);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* --- attempts --- */
@@ -301,12 +288,12 @@ static void attempts_have_an_end(void **state)
     played_open();
     played.on_op = abort_always;
     strategy = played_strategy();
-    assert_int_equal(begin(strategy), MUSTER_ABORTED);
+    assert_int_equal(played_try_begin(strategy), MUSTER_ABORTED);
     assert_int_equal(gathered, 64);
     assert_non_null(
         strstr(played.journal, "give up: comparison of the registered tensors: aborted"));
     assert_false(strategy->is_sharing);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void start_in_a_change(void)
@@ -331,10 +318,10 @@ static void a_change_that_is_under_way_is_awaited(void **state)
     played.on_state = start_in_a_change;
     played.on_look = end_change_alone;
     strategy = played_strategy();
-    assert_int_equal(begin(strategy), MUSTER_OK);
+    assert_int_equal(played_try_begin(strategy), MUSTER_OK);
     assert_non_null(strstr(played.journal, "gather_now 2 x i64 into 2\n"));
     assert_null(strstr(played.journal, "into 6\n"));
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 static void fail_in_change(void)
@@ -366,11 +353,11 @@ static void a_change_may_be_the_end(void **state)
         played.on_state = start_in_a_change;
         played.on_look = rows[i].on_look;
         strategy = played_strategy();
-        assert_int_equal(begin(strategy), rows[i].rc);
+        assert_int_equal(played_try_begin(strategy), rows[i].rc);
         assert_null(strstr(played.journal, "gather"));
         assert_null(strstr(played.journal, "give up"));
         assert_false(strategy->is_sharing);
-        close_all(strategy);
+        played_close_strategy(strategy);
     }
 }
 

@@ -26,38 +26,6 @@ static struct muster_strategy *open_with(const struct muster_strategy_options *o
     return strategy;
 }
 
-static void begin(struct muster_strategy *strategy)
-{
-    uint64_t step;
-
-    fail_if(muster_strategy_begin(strategy, &step, NULL) != MUSTER_OK, "%s",
-            muster_strategy_error(strategy)->text);
-    played.journal[0] = '\0';
-}
-
-static void close_all(struct muster_strategy *strategy)
-{
-    muster_strategy_close(strategy);
-    played_close();
-}
-
-static void expect_error(const struct muster_strategy *strategy, enum muster_rc rc,
-                         enum muster_rc expected, const char *text)
-{
-    assert_int_equal(rc, expected);
-    assert_int_equal(muster_strategy_error(strategy)->rc, expected);
-    assert_string_equal(muster_strategy_error(strategy)->text, text);
-}
-
-static unsigned count_lines(const char *text)
-{
-    unsigned count = 0;
-
-    for (const char *at = played.journal; (at = strstr(at, text)) != NULL; at++)
-        count++;
-    return count;
-}
-
 static uint64_t timeout_ns;
 
 static void read_timeout(struct played_op *op)
@@ -89,10 +57,10 @@ static void splits_are_made_of_every_group(void **state)
     played_leave();
     played_expect("split lanes 16 + 1 color 4\nrecorded rank 1\n");
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[1], &split[1]), MUSTER_OK);
-    assert_int_equal(count_lines("split lanes 17 + 1 color "), 1);
-    assert_int_equal(count_lines("split lanes 16 + 1 color 4\n"), 1);
-    assert_int_equal(count_lines("split lanes"), 2);
-    close_all(strategy);
+    assert_int_equal(played_count_lines("split lanes 17 + 1 color "), 1);
+    assert_int_equal(played_count_lines("split lanes 16 + 1 color 4\n"), 1);
+    assert_int_equal(played_count_lines("split lanes"), 2);
+    played_close_strategy(strategy);
 }
 
 static void calls_of_a_split_are_on_its_lane_with_its_ranks(void **state)
@@ -105,12 +73,12 @@ static void calls_of_a_split_are_on_its_lane_with_its_ranks(void **state)
     (void)state;
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[1], &split), MUSTER_OK);
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[0], &split), MUSTER_OK);
-    begin(strategy);
+    played_begin_unnoted(strategy);
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
     played_enter();
     played_view(3, 0x6f, 8, 9, 0, NULL); /* 1, 2 and 5 have the color, and 3 from step 9 on */
     played_leave();
-    begin(strategy);
+    played_begin_unnoted(strategy);
     assert_int_equal(muster_strategy_split_size(split), 3);
     assert_int_equal(muster_strategy_split_rank(split), 0);
     assert_int_equal(muster_strategy_split_all_reduce(split, tensors, 1, MUSTER_PROD), MUSTER_OK);
@@ -125,9 +93,9 @@ static void calls_of_a_split_are_on_its_lane_with_its_ranks(void **state)
     played_expect("all_to_all 2 x i64 lane 17 into 2\ntouch\n");
     assert_int_equal(muster_strategy_split_barrier(split), MUSTER_OK);
     played_expect("barrier lane 17\ntouch\n");
-    expect_error(strategy, muster_strategy_split_broadcast(split, tensors, 3),
-                 MUSTER_INVALID_ARGUMENT, "broadcast: there is no rank 3, the last is 2");
-    close_all(strategy);
+    played_expect_error(strategy, muster_strategy_split_broadcast(split, tensors, 3),
+                        MUSTER_INVALID_ARGUMENT, "broadcast: there is no rank 3, the last is 2");
+    played_close_strategy(strategy);
 }
 
 static void a_list_of_a_split_travels_in_packs(void **state)
@@ -141,7 +109,7 @@ static void a_list_of_a_split_travels_in_packs(void **state)
     (void)state;
     played.communication = own;
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[0], &split), MUSTER_OK);
-    begin(strategy);
+    played_begin_unnoted(strategy);
     played.on_op = read_timeout;
     assert_int_equal(muster_strategy_split_all_reduce(split, tensors, 2, MUSTER_SUM), MUSTER_OK);
     played_expect("list 1 x i64 sum of 2 in packs of 64 lane 16\ntouch\n");
@@ -149,7 +117,7 @@ static void a_list_of_a_split_travels_in_packs(void **state)
     assert_int_equal(muster_strategy_split_all_reduce(split, tensors, 1, MUSTER_SUM), MUSTER_OK);
     played_expect("all_reduce 1 x i64 lane 16 sum\ntouch\n");
     assert_in_range(timeout_ns, 8 * S, 9 * S);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 /* Sent to and received from members by their ranks in the split; each may be nobody. */
@@ -170,30 +138,32 @@ static void an_exchange_sends_and_receives(void **state)
 
     (void)state;
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[0], &split), MUSTER_OK);
-    begin(strategy);
+    played_begin_unnoted(strategy);
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
     played_enter();
     played_view(3, 15, 0, 0, 0, NULL);
     played_leave();
-    begin(strategy);
+    played_begin_unnoted(strategy);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(
             muster_strategy_split_exchange(split, tensors, rows[i].to, &pair, rows[i].from),
             MUSTER_OK);
         played_expect(rows[i].journal);
     }
-    expect_error(strategy, muster_strategy_split_exchange(split, tensors, 3, &pair, 1),
-                 MUSTER_INVALID_ARGUMENT, "exchange of a split: ranks 3 and 1 among 3 members");
-    expect_error(strategy, muster_strategy_split_exchange(split, tensors, 1, &pair, 3),
-                 MUSTER_INVALID_ARGUMENT, "exchange of a split: ranks 1 and 3 among 3 members");
+    played_expect_error(strategy, muster_strategy_split_exchange(split, tensors, 3, &pair, 1),
+                        MUSTER_INVALID_ARGUMENT,
+                        "exchange of a split: ranks 3 and 1 among 3 members");
+    played_expect_error(strategy, muster_strategy_split_exchange(split, tensors, 1, &pair, 3),
+                        MUSTER_INVALID_ARGUMENT,
+                        "exchange of a split: ranks 1 and 3 among 3 members");
     played_enter();
     played_view(4, 7, 0, 0, 0, NULL);
     played_leave();
-    expect_error(strategy, muster_strategy_split_exchange(split, tensors, 2, &pair, 1),
-                 MUSTER_ABORTED, "exchange: rank 2 of the split is gone");
-    expect_error(strategy, muster_strategy_split_exchange(split, tensors, 1, &pair, 2),
-                 MUSTER_ABORTED, "exchange: rank 2 of the split is gone");
-    close_all(strategy);
+    played_expect_error(strategy, muster_strategy_split_exchange(split, tensors, 2, &pair, 1),
+                        MUSTER_ABORTED, "exchange: rank 2 of the split is gone");
+    played_expect_error(strategy, muster_strategy_split_exchange(split, tensors, 1, &pair, 2),
+                        MUSTER_ABORTED, "exchange: rank 2 of the split is gone");
+    played_close_strategy(strategy);
 }
 
 static void who_has_failed_makes_no_split(void **state)
@@ -209,7 +179,7 @@ static void who_has_failed_makes_no_split(void **state)
                      MUSTER_UNAVAILABLE);
     assert_null(split);
     assert_int_equal(strategy->split_count, 0);
-    close_all(strategy);
+    played_close_strategy(strategy);
 }
 
 int main(void)

@@ -11,26 +11,6 @@
 #include <muster/loop.h>
 #include <muster/runtime.h>
 
-static int set_up(void **state)
-{
-    static struct test_env test;
-
-    test_env_open(&test);
-    *state = &test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
-static struct muster_env *env_of(void **state)
-{
-    return &((struct test_env *)*state)->env;
-}
-
 #define GUARD_S 60
 
 /* Runs every 0.1 ms, whoever drives. */
@@ -69,7 +49,7 @@ static void on_program_task(struct muster_task *task)
 
 static struct muster_runtime *open_runtime(void **state)
 {
-    struct muster_runtime_options options = {.env = env_of(state), .tick_ns = 100000};
+    struct muster_runtime_options options = {.env = test_env_of(state), .tick_ns = 100000};
     struct muster_runtime *runtime = NULL;
 
     assert_int_equal(muster_runtime_open(&options, &runtime), MUSTER_OK);
@@ -373,7 +353,7 @@ static void an_open_without_memory_leaks_nothing(void **state)
     assert_int_equal(muster_runtime_open(&options, &runtime), MUSTER_INVALID_ARGUMENT);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 struct intruder {
     struct muster_runtime *runtime;

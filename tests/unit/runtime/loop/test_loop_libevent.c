@@ -51,12 +51,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
 static struct muster_loop *loop_of(void **state)
 {
     return ((struct test_env *)*state)->env.loop;
@@ -555,7 +549,7 @@ static void next_due_names_the_first_timer_or_now_for_tasks(void **state)
     muster_timer_stop(&timer);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, test_env_tear_down)
 
 int main(void)
 {

@@ -12,21 +12,6 @@
 
 #include "runtime/loop/loop_poll.h"
 
-static int set_up(void **state)
-{
-    static struct test_env test;
-
-    test_env_open(&test);
-    *state = &test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
 static struct muster_loop *loop_of(void **state)
 {
     return ((struct test_env *)*state)->env.loop;
@@ -569,7 +554,7 @@ static void a_sleep_is_told_to_those_who_listen(void **state)
     assert_int_equal(slots[1].awake_count, 1);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {

@@ -6,26 +6,6 @@
 
 #include <muster/options.h>
 
-static int set_up(void **state)
-{
-    static struct test_env test;
-
-    test_env_open(&test);
-    *state = &test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
-static struct muster_env *env_of(void **state)
-{
-    return &((struct test_env *)*state)->env;
-}
-
 struct settings {
     bool is_json, is_verbose;
     const char *only;
@@ -430,7 +410,7 @@ static void make_word(struct muster_rng *rng, char ret_word[8])
 /* The first of the nearest, if less than a third of the letters and two more are wrong. */
 static void the_nearest_name_is_found_or_none(void **state)
 {
-    struct muster_rng *rng = env_of(state)->rng;
+    struct muster_rng *rng = test_env_of(state)->rng;
 
     for (unsigned round = 0; round < 2000; round++) {
         char words[4][8];
@@ -466,7 +446,7 @@ static void a_name_beyond_the_longest_is_near_to_none(void **state)
     assert_null(muster_options_nearest(longest, others, 1));
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {

@@ -5,21 +5,6 @@
 
 #include <muster/options.h>
 
-static int set_up(void **state)
-{
-    static struct test_env test;
-
-    test_env_open(&test);
-    *state = &test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
 static const struct muster_option rows[] = {
     {.name = "json", .letter = 'j', .kind = MUSTER_OPTION_FLAG, .help = "Write JSON."},
     {.name = "job", .variable = "MUSTER_JOB", .kind = MUSTER_OPTION_TEXT, .help = "A name."},
@@ -204,7 +189,7 @@ static void without_memory_there_is_no_page(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(the_help_page_shows_every_row),
         CASE(help_is_broken_between_words_at_the_last_column),

@@ -4,26 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static int set_up(void **state)
-{
-    static struct test_env test;
-
-    test_env_open(&test);
-    *state = &test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
-static struct muster_env *env_of(void **state)
-{
-    return &((struct test_env *)*state)->env;
-}
-
 static char *format(struct muster_env *env, struct muster_metrics *metrics)
 {
     char *text = NULL;
@@ -36,7 +16,7 @@ static char *format(struct muster_env *env, struct muster_metrics *metrics)
 
 static void series_of_one_name_stand_together(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_metrics *metrics = NULL;
     struct muster_metric a, other, b;
     char *text;
@@ -67,7 +47,7 @@ static void series_of_one_name_stand_together(void **state)
 static void names_are_shown_once_in_the_order_of_their_first_series(void **state)
 {
     static const char *const names[] = {"m_b", "m_a", "m_c"};
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_metrics *metrics = NULL;
     struct muster_metric series[9], unseen;
     char *text;
@@ -148,7 +128,7 @@ static void buckets_of_powers_of_two_are_shown_as_far_as_they_count(void **state
 {
     static const double values[] = {1, 1099511627776.0, 1e300};
     static const unsigned lines[] = {1, 41, 41};
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
 
     for (size_t i = 0; i < 3; i++) {
         struct muster_metrics *metrics = NULL;
@@ -177,7 +157,7 @@ static void buckets_of_powers_of_two_are_shown_as_far_as_they_count(void **state
 
 static void a_histogram_counts_cumulatively_by_powers_of_two(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_metrics *metrics = NULL;
     struct muster_histogram wait;
     char *text;
@@ -205,7 +185,7 @@ static void a_histogram_with_bounds_shows_them_all(void **state)
 {
     static const double upper[] = {0, 0.00001, 0.5, 4294967296.0};
     static const struct muster_histogram_bounds bounds = {upper, 4};
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_metrics *metrics = NULL;
     struct muster_histogram wait;
     char *text;
@@ -234,7 +214,7 @@ static void a_histogram_with_bounds_shows_them_all(void **state)
 
 static void a_metric_can_show_a_number_elsewhere(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_metrics *metrics = NULL;
     struct muster_metric calls;
     int64_t count = 1;
@@ -260,7 +240,7 @@ static void read_clock(struct muster_metrics_collector *collector)
 
 static void a_collector_sets_values_when_the_page_is_asked_for(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_metrics *metrics = NULL;
     struct muster_metric seconds;
     struct muster_metrics_collector collector = {.data = &seconds, .collect = read_clock};
@@ -296,7 +276,7 @@ static void count_call(struct muster_metrics_collector *collector)
 
 static void a_collector_may_go_while_it_runs(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_metrics *metrics = NULL;
     unsigned counts[3] = {0};
     struct muster_metrics_collector collectors[] = {
@@ -353,7 +333,7 @@ static void without_memory_the_page_is_refused(void **state)
     muster_metrics_close(metrics);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {

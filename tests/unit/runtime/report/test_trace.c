@@ -6,29 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int set_up(void **state)
-{
-    static struct test_env test;
-
-    test_env_open(&test);
-    *state = &test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
-static struct muster_env *env_of(void **state)
-{
-    return &((struct test_env *)*state)->env;
-}
-
 static void a_full_ring_keeps_the_newest_oldest_first(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
 
     assert_int_equal(muster_trace_open(env->mem, 3, &env->trace), MUSTER_OK);
     for (uint64_t i = 0; i < 5; i++)
@@ -44,7 +24,7 @@ static void a_full_ring_keeps_the_newest_oldest_first(void **state)
 static void steps_do_not_push_out_what_is_rare(void **state)
 {
     static const uint64_t kept[] = {0, 50, 97, 98, 99};
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
 
     assert_int_equal(muster_trace_open(env->mem, 3, &env->trace), MUSTER_OK);
     for (uint64_t i = 0; i < 100; i++)
@@ -93,7 +73,7 @@ static void both_rings_are_read_in_the_order_of_events(void **state)
         unsigned rare_of_10;
     } rows[] = {{1, 16, 5},   {3, 16, 9},   {40, 16, 3},  {127, 16, 5},
                 {128, 16, 1}, {136, 17, 9}, {160, 20, 0}, {24, 16, 10}};
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_rng_seeded rng;
 
     muster_rng_seeded_init(&rng, 3);
@@ -124,7 +104,7 @@ static void both_rings_are_read_in_the_order_of_events(void **state)
 
 static void warnings_of_the_log_are_events(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
 
     assert_int_equal(muster_trace_open(env->mem, 4, &env->trace), MUSTER_OK);
     MUSTER_LOG(env, INFO, "view");
@@ -138,7 +118,7 @@ static void warnings_of_the_log_are_events(void **state)
 
 static void the_dump_has_one_object_per_line(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     uint64_t before_ns = muster_loop_clock_ns(env->loop);
     char *text = NULL, expected[512];
     size_t bytes = 0;
@@ -197,7 +177,7 @@ static void without_a_ring_events_vanish_and_no_ring_is_empty(void **state)
     muster_trace_close(NULL);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {

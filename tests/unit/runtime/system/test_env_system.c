@@ -11,32 +11,12 @@
 
 #include <event2/event.h>
 
-static int set_up(void **state)
-{
-    static struct test_env test;
-
-    test_env_open(&test);
-    *state = &test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
-static struct muster_env *env_of(void **state)
-{
-    return &((struct test_env *)*state)->env;
-}
-
 static void variables_come_from_the_process(void **state)
 {
     setenv("MUSTER_TEST_VARIABLE", "value", 1);
-    assert_string_equal(muster_vars_get(env_of(state)->vars, "MUSTER_TEST_VARIABLE"), "value");
+    assert_string_equal(muster_vars_get(test_env_of(state)->vars, "MUSTER_TEST_VARIABLE"), "value");
     unsetenv("MUSTER_TEST_VARIABLE");
-    assert_null(muster_vars_get(env_of(state)->vars, "MUSTER_TEST_VARIABLE"));
+    assert_null(muster_vars_get(test_env_of(state)->vars, "MUSTER_TEST_VARIABLE"));
 }
 
 static void make_path(char path[64])
@@ -51,7 +31,7 @@ static void make_path(char path[64])
 
 static void a_file_is_replaced_and_read_back_whole(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     static char big[10000];
     char path[64];
     char *text = NULL;
@@ -73,7 +53,7 @@ static void a_file_is_replaced_and_read_back_whole(void **state)
 
 static void what_is_no_regular_file_is_written_into(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     char path[64], got[8];
     struct stat status;
     int fd;
@@ -98,7 +78,7 @@ static void what_is_no_regular_file_is_written_into(void **state)
 
 static void a_file_above_the_limit_is_refused(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     char path[64];
     char *text = NULL;
     size_t bytes = 0;
@@ -114,7 +94,7 @@ static void a_file_above_the_limit_is_refused(void **state)
 
 static void what_is_no_regular_file_is_known_without_opening_it(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     char path[64];
 
     make_path(path);
@@ -131,7 +111,7 @@ static void what_is_no_regular_file_is_known_without_opening_it(void **state)
 
 static void a_missing_file_is_not_found(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     char *text = NULL;
     size_t bytes = 0;
 
@@ -150,7 +130,7 @@ static void mark(struct muster_task *task)
 static void the_environment_opens_all_its_parts_and_no_upper_layer(void **state)
 {
     struct event_base *base = event_base_new();
-    const struct muster_env_system_options with_mem = {.mem = env_of(state)->mem};
+    const struct muster_env_system_options with_mem = {.mem = test_env_of(state)->mem};
     const struct muster_env_system_options with_base = {.base = base};
     const struct muster_env_system_options *const rows[] = {NULL, &with_mem, &with_base};
 
@@ -195,7 +175,7 @@ static void a_failed_allocation_fails_the_open_without_a_leak(void **state)
     }
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {

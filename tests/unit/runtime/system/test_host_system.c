@@ -69,17 +69,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
-static struct muster_env *env_of(void **state)
-{
-    return &((struct test_env *)*state)->env;
-}
-
 static int next_descriptor(void)
 {
     int fd = dup(STDERR_FILENO);
@@ -90,7 +79,7 @@ static int next_descriptor(void)
 
 static void the_key_is_of_the_boot_and_both_namespaces(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_host *again = NULL;
     char expected[128], boot[64] = "";
     struct stat pids, network;
@@ -146,7 +135,7 @@ static void a_boot_of_another_form_is_a_key_too(void **state)
         {"short\nmore", "short"},
         {"0123456789012345678901234567890123456789\n", "012345678901234567890123456789012345"},
     };
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_host *host = NULL;
@@ -178,7 +167,7 @@ static void a_beginning_that_is_not_told_is_not_known(void **state)
         {"1 (name) S 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 777 23", 777},
         {"1 (a ) b) S 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 1 23", 1},
     };
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_process_watch watch = {
         .on_exit = on_exit_told, .pid = getpid(), .started = 2};
     size_t last = sizeof(rows) / sizeof(rows[0]) - 1;
@@ -197,7 +186,7 @@ static void a_beginning_that_is_not_told_is_not_known(void **state)
 
 static void the_host_knows_the_number_of_the_process_and_the_time_of_day(void **state)
 {
-    struct muster_host *host = env_of(state)->host;
+    struct muster_host *host = test_env_of(state)->host;
     struct timespec before, after;
     uint64_t wall_ns;
 
@@ -229,7 +218,7 @@ static uint64_t started_of_this(void)
 static void a_process_has_begun_at_one_time_whatever_its_name(void **state)
 {
     static const char *const names[] = {"plain", "a b c", ") S 1 2 (", "(1) 2 (3", ")"};
-    struct muster_host *host = env_of(state)->host;
+    struct muster_host *host = test_env_of(state)->host;
     uint64_t started;
 
     prctl(PR_SET_NAME, names[0]);
@@ -290,7 +279,7 @@ static void open_watch(struct muster_env *env, struct muster_process_watch *watc
 
 static void a_killed_process_is_told_once(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     int next = next_descriptor();
     struct told told = {.count = 0};
     pid_t pid = start_child();
@@ -321,7 +310,7 @@ static void a_killed_process_is_told_once(void **state)
 
 static void a_number_that_another_process_has_by_now_is_not_watched(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     int next = next_descriptor();
     struct told told = {.count = 0};
     pid_t pid = start_child();
@@ -339,7 +328,7 @@ static void a_number_that_another_process_has_by_now_is_not_watched(void **state
 
 static void a_closed_watch_tells_nothing(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct told told = {.count = 0};
     pid_t pid = start_child();
     struct muster_process_watch watch = {.data = &told, .on_exit = on_exit_told, .pid = pid};
@@ -356,7 +345,7 @@ static void a_closed_watch_tells_nothing(void **state)
 /* 0 is a descriptor. */
 static void a_process_without_standard_input_watches(void **state)
 {
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     struct muster_process_watch watch = {.on_exit = on_exit_told, .pid = getpid()};
     int kept = dup(STDIN_FILENO);
     enum muster_rc rc;
@@ -397,7 +386,7 @@ static void a_watch_that_cannot_be_opened_says_why(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, test_env_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(the_key_is_of_the_boot_and_both_namespaces),
         CASE(a_host_that_cannot_read_its_key_is_alone),

@@ -9,26 +9,6 @@
 
 #include "runtime/value/text.h"
 
-static int set_up(void **state)
-{
-    static struct test_env test;
-
-    test_env_open(&test);
-    *state = &test;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    test_env_close(*state);
-    return 0;
-}
-
-static struct muster_env *env_of(void **state)
-{
-    return &((struct test_env *)*state)->env;
-}
-
 static void a_json_string_is_escaped_and_is_utf8(void **state)
 {
 #define BAD "\xEF\xBF\xBD"
@@ -64,7 +44,7 @@ static void a_json_string_is_escaped_and_is_utf8(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_text text;
 
-        muster_text_init(&text, env_of(state)->mem);
+        muster_text_init(&text, test_env_of(state)->mem);
         muster_text_add_json(&text, rows[i][0]);
         fail_if(strcmp(text.bytes, rows[i][1]) != 0, "row %zu: %s", i, text.bytes);
         muster_text_fini(&text);
@@ -90,7 +70,7 @@ static void numbers_have_as_many_digits_as_they_need(void **state)
     const double others[] = {(double)INFINITY, -(double)INFINITY, (double)NAN};
     struct muster_text text;
 
-    muster_text_init(&text, env_of(state)->mem);
+    muster_text_init(&text, test_env_of(state)->mem);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         muster_text_clear(&text);
         muster_text_add_json_number(&text, rows[i].number);
@@ -110,7 +90,7 @@ static void numbers_have_as_many_digits_as_they_need(void **state)
 static void text_of_every_length_is_handed_over_whole(void **state)
 {
     static const size_t lengths[] = {0, 1, 254, 255, 256, 257, 511, 512, 513, 3000};
-    struct muster_env *env = env_of(state);
+    struct muster_env *env = test_env_of(state);
     char expected[3001];
 
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
@@ -173,7 +153,7 @@ static void what_text_has_held_is_wiped(void **state)
     struct secret_mem memory;
     struct muster_text text;
 
-    secret_mem_init(&memory, env_of(state)->mem, secret, strlen(secret));
+    secret_mem_init(&memory, test_env_of(state)->mem, secret, strlen(secret));
     muster_text_init(&text, &memory.mem);
     muster_text_add_string(&text, secret);
     assert_true(secret_mem_is_held(&memory));
@@ -221,7 +201,7 @@ static void text_that_is_too_long_for_any_memory_is_refused(void **state)
     struct muster_text text;
     char *bytes = NULL;
 
-    muster_text_init(&text, env_of(state)->mem);
+    muster_text_init(&text, test_env_of(state)->mem);
     muster_text_add(&text, "", SIZE_MAX);
     assert_true(text.is_failed);
     muster_text_clear(&text);
@@ -234,7 +214,7 @@ static void text_that_is_too_long_for_any_memory_is_refused(void **state)
     muster_text_fini(&text);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {
