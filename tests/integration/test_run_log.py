@@ -110,7 +110,7 @@ class Summary(unittest.TestCase):
     def test_its_keys_are_those_of_the_page(self):
         done = run("-n", "2", "--json", "-", "--quiet", "--", COUNTER)
         summary = json.loads(done.stdout.splitlines()[-1])
-        self.assertEqual(set(summary) | {"accuracy"}, documented("unless one has."))
+        self.assertEqual(set(summary) | {"accuracy"}, documented("Its keys:"))
         self.assertNotIn("accuracy", summary)
         self.assertEqual(set(summary["tasks"][0]) | {"trace", "left_in_step", "left_after_step"},
                          documented("An object of `tasks`:"))  # where there is one, or who has left so
