@@ -37,7 +37,7 @@ void muster_strategy_close_device(struct muster_strategy *strategy)
     if (backend == NULL)
         return;
     muster_gpu_close(backend, on_closed, &is_closed);
-    muster_strategy_wait_until(strategy, &is_closed);
+    muster_strategy_wait_until(strategy, muster_strategy_is_true, &is_closed);
     strategy->env->backend = NULL;
 }
 

@@ -20,7 +20,7 @@ static bool strategy_has_left(void *data)
 {
     const struct muster_strategy *strategy = data;
 
-    return strategy->has_left;
+    return strategy->leave == MUSTER_STRATEGY_LEFT;
 }
 
 static void on_gone(struct muster_node *node, void *data)
@@ -46,9 +46,7 @@ static void on_left(struct muster_node *node, void *data)
     struct muster_strategy *strategy = data;
 
     (void)node;
-    MUSTER_ASSERT(strategy->is_leaving && !strategy->has_left);
-    strategy->has_left = true;
-    atomic_store(&strategy->is_over, true);
+    muster_strategy_move_leave(strategy, MUSTER_STRATEGY_LEFT);
 }
 
 /* Out of the view as soon as the others agree, and not as one whose work is done. In the seat, or
@@ -56,9 +54,9 @@ static void on_left(struct muster_node *node, void *data)
 static void leave_at_once(struct muster_strategy *strategy)
 {
     MUSTER_ASSERT(strategy->node != NULL);
-    if (strategy->is_leaving)
+    if (strategy->leave != MUSTER_STRATEGY_STAYS)
         return;
-    strategy->is_leaving = true;
+    muster_strategy_move_leave(strategy, MUSTER_STRATEGY_LEAVES);
     if (!muster_strategy_is_member(strategy) && muster_node_group(strategy->node) == NULL)
         on_left(strategy->node, strategy);
     else
@@ -82,10 +80,10 @@ static void close_node(struct muster_strategy *strategy)
 {
     bool is_closed = false;
 
-    MUSTER_ASSERT(strategy->is_leaving);
-    muster_strategy_wait_until(strategy, &strategy->has_left);
+    MUSTER_ASSERT(strategy->leave != MUSTER_STRATEGY_STAYS);
+    muster_strategy_wait_until(strategy, strategy_has_left, strategy);
     muster_node_close(strategy->node, on_gone, &is_closed);
-    muster_strategy_wait_until(strategy, &is_closed);
+    muster_strategy_wait_until(strategy, muster_strategy_is_true, &is_closed);
     strategy->node = NULL;
 }
 
@@ -151,7 +149,7 @@ static void on_exit(void *data)
         return;
     }
     end_unclosed(strategy);
-    if (strategy->is_leaving)
+    if (strategy->leave != MUSTER_STRATEGY_STAYS)
         rc = muster_runtime_wait(strategy->runtime, strategy_has_left, strategy,
                                  muster_loop_after_ns(strategy->env->loop, EXIT_NS));
     (void)rc; /* late: the end of the process tells the others */
@@ -212,9 +210,9 @@ static void leave_in_order(struct muster_strategy *strategy)
     bool is_done = strategy->state == MUSTER_STRATEGY_READY;
 
     report_result(strategy);
-    if (strategy->is_leaving)
+    if (strategy->leave != MUSTER_STRATEGY_STAYS)
         return; /* the process takes itself down, and closes while it does */
-    strategy->is_leaving = true;
+    muster_strategy_move_leave(strategy, MUSTER_STRATEGY_LEAVES);
     muster_node_leave(strategy->node, is_done,
                       muster_loop_after_ns(strategy->env->loop, LEAVE_TIMEOUT_NS), on_left,
                       strategy);

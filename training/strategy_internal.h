@@ -30,6 +30,13 @@ enum muster_strategy_state {
     MUSTER_STRATEGY_FAILED,  /* error says why; only close is left */
 };
 
+/** The way out of the job, whatever the state: each is reached at most once, in this order. */
+enum muster_strategy_leave {
+    MUSTER_STRATEGY_STAYS,
+    MUSTER_STRATEGY_LEAVES, /* the node has been told; on_left will come */
+    MUSTER_STRATEGY_LEFT,   /* the others know that it is no member any more */
+};
+
 /** The last change of view, until the launcher has been told. */
 #define MUSTER_STRATEGY_NAMES_BYTES 512
 struct muster_strategy_change {
@@ -96,8 +103,10 @@ struct muster_strategy {
     struct muster_exit_hook exit_hook;
     struct muster_wake *exit_wake; /* another thread ends the process, or abandons */
     struct muster_timer end_timer; /* looks whether the process takes itself down */
-    bool is_leaving, has_left;
-    atomic_bool is_over; /* the others know that it is no member any more */
+    enum muster_strategy_leave leave;
+    /* LEFT, for a thread that is not in the seat: stored once by the loop when the leave is over,
+     * loaded by the thread that ends the process. Sequentially consistent; nothing else is read. */
+    atomic_bool is_over;
 
     uint64_t op_timeout_ns;
     struct muster_communication_options
@@ -150,6 +159,8 @@ void muster_strategy_leave(struct muster_strategy *strategy);
 
 /** Go to another state; the move must be one of the table in strategy_state.c. */
 void muster_strategy_move(struct muster_strategy *strategy, enum muster_strategy_state to);
+/** STAYS to LEAVES, or LEAVES to LEFT. */
+void muster_strategy_move_leave(struct muster_strategy *strategy, enum muster_strategy_leave to);
 /** It is one, and has the members' state. */
 bool muster_strategy_is_member(const struct muster_strategy *strategy);
 
@@ -178,8 +189,11 @@ void muster_strategy_trace_view(struct muster_strategy *strategy, const struct m
 /** "adopt". Static. */
 const char *muster_strategy_verdict_name(enum muster_verdict_kind kind);
 
-/** The same until *is_done; there may be no runtime yet. */
-void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_done);
+/** Wait until is_done(data), also after failure; there may be no runtime yet. */
+void muster_strategy_wait_until(struct muster_strategy *strategy, bool (*is_done)(void *data),
+                                void *data);
+/** For is_done: *data is a bool. */
+bool muster_strategy_is_true(void *data);
 
 /** Wait until no change of view is under way, or this process is no member any more. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_view(struct muster_strategy *strategy);

@@ -20,6 +20,14 @@ void muster_strategy_move(struct muster_strategy *strategy, enum muster_strategy
     strategy->state = to;
 }
 
+void muster_strategy_move_leave(struct muster_strategy *strategy, enum muster_strategy_leave to)
+{
+    MUSTER_ASSERT(to == strategy->leave + 1u);
+    strategy->leave = to;
+    if (to == MUSTER_STRATEGY_LEFT)
+        atomic_store(&strategy->is_over, true);
+}
+
 bool muster_strategy_is_member(const struct muster_strategy *strategy)
 {
     return strategy->state == MUSTER_STRATEGY_READY || strategy->state == MUSTER_STRATEGY_STEP;

@@ -17,20 +17,21 @@ enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_
     return strategy->state == MUSTER_STRATEGY_FAILED ? strategy->error.rc : MUSTER_OK;
 }
 
-static bool is_true(void *data)
+bool muster_strategy_is_true(void *data)
 {
     return *(const bool *)data;
 }
 
 /* Without a keeper thread yet (open failed half-way) the loop is turned right here. */
-void muster_strategy_wait_until(struct muster_strategy *strategy, bool *is_gone)
+void muster_strategy_wait_until(struct muster_strategy *strategy, bool (*is_done)(void *data),
+                                void *data)
 {
     if (strategy->runtime != NULL) {
-        enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_true, is_gone, UINT64_MAX);
+        enum muster_rc rc = muster_runtime_wait(strategy->runtime, is_done, data, UINT64_MAX);
         (void)rc; /* no deadline: the node's own one ends the wait */
         return;
     }
-    while (!*is_gone)
+    while (!is_done(data))
         muster_loop_turn(strategy->env->loop, UINT64_MAX);
 }
 

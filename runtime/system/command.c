@@ -1,18 +1,32 @@
 /* A program of the host, run for its output: handed to whoever plays the host. */
-#include <muster/command.h>
+#include "runtime/system/host_command.h"
 
 enum muster_rc muster_command_start(struct muster_command *command, struct muster_host *host,
                                     muster_command_fn *done)
 {
+    enum muster_rc rc;
+
     MUSTER_ASSERT(done != NULL);
     if (host == NULL || host->ops->run == NULL)
         return MUSTER_UNIMPLEMENTED;
     command->host = host;
-    command->done = done;
+    command->done = NULL; /* until it has started: a host must not end it inside run */
     command->output = NULL;
     command->output_bytes = 0;
     command->exit_status = 0;
-    return host->ops->run(host, command);
+    rc = host->ops->run(host, command);
+    if (rc == MUSTER_OK)
+        command->done = done;
+    return rc;
+}
+
+void muster_command_finish(struct muster_command *command, enum muster_rc rc)
+{
+    muster_command_fn *done = command->done;
+
+    MUSTER_ASSERT(done != NULL); /* once, and not inside start */
+    command->done = NULL;
+    done(command, rc);
 }
 
 void muster_command_cancel(struct muster_command *command)

@@ -60,7 +60,7 @@ static void run_finish(struct run *run, const siginfo_t *info)
         muster_mem_free(run->mem, run->text);
     }
     muster_mem_free(run->mem, run);
-    command->done(command, rc);
+    muster_command_finish(command, rc);
 }
 
 /* The output is closed, so the program ends soon. In a process that ignores SIGCHLD the kernel

@@ -286,7 +286,7 @@ static void who_ends_waits_a_moment_at_most(void **state)
     played.is_leave_held = true;
     end_process(strategy);
     assert_false(atomic_load(&strategy->is_over));
-    assert_false(strategy->has_left);
+    assert_int_equal(strategy->leave, MUSTER_STRATEGY_LEAVES);
     played_enter();
     played.left(NULL, played.left_data);
     played_leave();
@@ -403,7 +403,7 @@ static bool is_leaving(void *data)
 {
     const struct muster_strategy *strategy = data;
 
-    return strategy->is_leaving;
+    return strategy->leave != MUSTER_STRATEGY_STAYS;
 }
 
 /* A runtime that takes itself down is looked at now and then. */

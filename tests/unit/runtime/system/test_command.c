@@ -22,7 +22,7 @@ static enum muster_rc played_run(struct muster_host *host, struct muster_command
     struct played_host *played = (struct played_host *)host;
 
     assert_ptr_equal(command->host, host);
-    assert_ptr_equal(command->done, on_done);
+    assert_null(command->done); /* it must not be ended yet */
     assert_null(command->output);
     assert_int_equal(command->output_bytes, 0);
     assert_int_equal(command->exit_status, 0);
@@ -49,6 +49,7 @@ static void a_command_is_handed_to_its_host(void **state)
 
         assert_int_equal(muster_command_start(&command, &played.host, on_done), rows[i]);
         assert_int_equal(played.run_count, 1);
+        assert_ptr_equal(command.done, rows[i] == MUSTER_OK ? on_done : NULL);
         assert_int_equal(played.cancel_count, 0);
         muster_command_cancel(&command);
         assert_int_equal(played.cancel_count, 1);
