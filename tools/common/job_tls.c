@@ -225,7 +225,7 @@ static struct entry *add(struct job_tls *job_tls, const char *who, const char *a
     muster_list_append(&job_tls->entries, &entry->node);
     if (!place(job_tls, who != NULL ? who : "authority", &entry->file)) {
         (void)muster_error_set_sys(ret_error, MUSTER_RESOURCE_EXHAUSTED, errno,
-                                   "TLS: no file for a certificate");
+                                   "TLS: no descriptor for a certificate");
         return NULL;
     }
     return issue(job_tls, entry, ret_error) == MUSTER_OK ? entry : NULL;

@@ -1,6 +1,7 @@
 /* A job's authority: the secret it follows from, whom it names, its files and their renewal. */
 #include "tools/common/job_tls.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -485,6 +486,7 @@ static void without_a_descriptor_there_is_no_certificate(void **state)
 
     assert_int_equal(scene->error.rc, MUSTER_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(scene->error.text, "no descriptor"));
+    assert_non_null(strstr(scene->error.text, strerror(EMFILE)));
 }
 
 static void who_cannot_be_named_gets_no_certificate(void **state)
