@@ -16,7 +16,7 @@ PLACES = {
     ".ci": "run",
     "cmake": ".cmake .in",
     "docs/**": ".md",
-    "examples": ".c CMakeLists.txt",
+    "examples": ".c CMakeLists.txt README.md",
     "examples/*": ".c .h .proto",
     "examples/data": ".csv README.md",
     "include/muster": ".h",
