@@ -38,15 +38,6 @@ net/link
 net/page
 net/stream
 net/tls
-resolvers/core
-resolvers/open
-resolvers/platform/gce
-resolvers/platform/kubernetes
-resolvers/platform/launcher
-resolvers/platform/plain
-resolvers/platform/slurm
-resolvers/platform/tpu
-resolvers/spec
 tools/bench
 tools/common
 tools/jobs

@@ -22,7 +22,7 @@ enum ask_state {
     ASK_DONE,
 };
 
-struct muster_worker_ask {
+struct muster_status_ask {
     struct muster_worker_status *status;
     char *address;
     enum ask_state state;
@@ -36,7 +36,7 @@ struct muster_worker_ask {
 };
 
 /* Every change of state goes through here, so that the table holds. */
-static void ask_move(struct muster_worker_ask *ask, enum ask_state to)
+static void ask_move(struct muster_status_ask *ask, enum ask_state to)
 {
     static const unsigned allowed[] = {
         [ASK_WAITING] = 1u << ASK_ASKING,
@@ -57,7 +57,7 @@ static void asks_free(struct muster_worker_status *status)
     struct muster_mem *mem = status->env->mem;
 
     for (size_t i = 0; i < status->ask_count; i++) {
-        struct muster_worker_ask *ask = &status->asks[i];
+        struct muster_status_ask *ask = &status->asks[i];
 
         muster_worker_status_devices_free(mem, ask->devices, ask->device_count);
         muster_mem_free(mem, ask->address);
@@ -79,7 +79,7 @@ static enum muster_rc gather_devices(struct muster_worker_status *status)
         return muster_error_set(&status->error, MUSTER_RESOURCE_EXHAUSTED,
                                 "no memory for the names of %zu devices", count);
     for (size_t i = 0; i < status->ask_count; i++) {
-        struct muster_worker_ask *ask = &status->asks[i];
+        struct muster_status_ask *ask = &status->asks[i];
 
         if (ask->device_count > 0)
             memcpy(status->devices + at, ask->devices, ask->device_count * sizeof(char *));
@@ -101,7 +101,7 @@ static void on_end(struct muster_task *task)
     status->done(status, rc);
 }
 
-static void ask_begin(struct muster_worker_ask *ask);
+static void ask_begin(struct muster_status_ask *ask);
 
 /* Start as many asks as may run at once; end when none runs and none is left. */
 static void status_continue(struct muster_worker_status *status)
@@ -123,7 +123,7 @@ static void on_begin(struct muster_task *task)
 
 static void on_closed(struct muster_channel *channel)
 {
-    struct muster_worker_ask *ask = muster_channel_data(channel);
+    struct muster_status_ask *ask = muster_channel_data(channel);
     struct muster_worker_status *status = ask->status;
 
     ask_move(ask, ASK_DONE);
@@ -132,7 +132,7 @@ static void on_closed(struct muster_channel *channel)
     status_continue(status);
 }
 
-static void ask_close(struct muster_worker_ask *ask)
+static void ask_close(struct muster_status_ask *ask)
 {
     muster_timer_stop(&ask->timer);
     ask_move(ask, ASK_CLOSING);
@@ -147,7 +147,7 @@ static void status_end(struct muster_worker_status *status, enum muster_rc rc)
     status->is_over = true;
     status->rc = rc;
     for (size_t i = 0; i < status->next; i++) {
-        struct muster_worker_ask *ask = &status->asks[i];
+        struct muster_status_ask *ask = &status->asks[i];
 
         if (ask->state == ASK_ASKING || ask->state == ASK_PAUSING)
             ask_close(ask);
@@ -156,7 +156,7 @@ static void status_end(struct muster_worker_status *status, enum muster_rc rc)
 
 /* One worker. */
 
-static enum muster_rc take_answer(struct muster_worker_ask *ask, struct muster_bytes response)
+static enum muster_rc take_answer(struct muster_status_ask *ask, struct muster_bytes response)
 {
     struct muster_worker_status *status = ask->status;
     struct muster_error error = {0};
@@ -171,7 +171,7 @@ static enum muster_rc take_answer(struct muster_worker_ask *ask, struct muster_b
     return MUSTER_OK;
 }
 
-static void ask_fail(struct muster_worker_ask *ask, enum muster_rc rc, const char *reason)
+static void ask_fail(struct muster_status_ask *ask, enum muster_rc rc, const char *reason)
 {
     struct muster_error *error = &ask->status->error;
 
@@ -190,7 +190,7 @@ static void ask_fail(struct muster_worker_ask *ask, enum muster_rc rc, const cha
 }
 
 /* A pause that leaves time for a try, or 0: none is left. */
-static uint64_t next_pause_ns(struct muster_worker_ask *ask)
+static uint64_t next_pause_ns(struct muster_status_ask *ask)
 {
     uint64_t now_ns = muster_loop_now_ns(ask->status->env->loop);
     uint64_t left_ns = now_ns < ask->status->deadline_ns ? ask->status->deadline_ns - now_ns : 0;
@@ -206,7 +206,7 @@ static uint64_t next_pause_ns(struct muster_worker_ask *ask)
 
 static void on_answer(struct muster_unary *unary, enum muster_rc rc)
 {
-    struct muster_worker_ask *ask = unary->data;
+    struct muster_status_ask *ask = unary->data;
     struct muster_loop *loop = ask->status->env->loop;
     uint64_t pause_ns;
 
@@ -229,7 +229,7 @@ static void on_answer(struct muster_unary *unary, enum muster_rc rc)
     muster_timer_start(&ask->timer, loop, muster_loop_after_ns(loop, pause_ns));
 }
 
-static void ask_try(struct muster_worker_ask *ask)
+static void ask_try(struct muster_status_ask *ask)
 {
     struct muster_worker_status *status = ask->status;
     uint64_t try_ns =
@@ -253,7 +253,7 @@ static void on_pause_over(struct muster_timer *timer)
     ask_try(timer->data);
 }
 
-static void ask_begin(struct muster_worker_ask *ask)
+static void ask_begin(struct muster_status_ask *ask)
 {
     struct muster_worker_status *status = ask->status;
     /* The channel backs off for less time than we pause, so that each try connects anew. */
@@ -296,7 +296,7 @@ static enum muster_rc asks_new(struct muster_worker_status *status, const char *
         return MUSTER_RESOURCE_EXHAUSTED;
     status->ask_count = count;
     for (size_t i = 0; i < count; i++) {
-        struct muster_worker_ask *ask = &status->asks[i];
+        struct muster_status_ask *ask = &status->asks[i];
 
         ask->status = status;
         ask->pause_ns = status->pause_first_ns != 0 ? status->pause_first_ns : PAUSE_FIRST_NS;

@@ -14,7 +14,7 @@
 #define MUSTER_WORKER_STATUS_RESPONSE_MAX ((size_t)1 << 20) /* bytes of one worker's answer */
 
 struct muster_worker_status;
-struct muster_worker_ask;
+struct muster_status_ask;
 typedef void muster_worker_status_fn(struct muster_worker_status *status, enum muster_rc rc);
 
 /** Caller's memory, zeroed before its first start, borrowed from start to done. */
@@ -30,7 +30,7 @@ struct muster_worker_status {
     /* private */
     struct muster_env *env;
     muster_worker_status_fn *done;
-    struct muster_worker_ask *asks; /* one for each address */
+    struct muster_status_ask *asks; /* one for each address */
     size_t ask_count;
     size_t next;   /* the first ask that has not begun */
     size_t active; /* asks whose channel is open */
