@@ -1,5 +1,5 @@
-/* How long a cluster of 10,000 tasks takes to parse, merge, join, compare, pack and unpack: one JSON
- * line, medians and maxima of several runs. */
+/* How long a cluster of 10,000 tasks takes to parse, merge, join, compare, pack and unpack: one
+ * JSON line, medians and maxima of several runs. */
 #include <muster/cluster_spec.h>
 
 #include "resolvers/spec/spec_internal.h"
@@ -13,7 +13,7 @@
 #define TASKS 10000
 #define RUNS  31
 
-/* What every run works on. */
+/* The input of every run. */
 struct input {
     char *text;
     struct muster_cluster_spec *spec;  /* of the text */
@@ -23,7 +23,7 @@ struct input {
     size_t size;
 };
 
-static void check(bool is_right, const char *what)
+static void require_that(bool is_right, const char *what)
 {
     if (!is_right) {
         fprintf(stderr, "bench_cluster_spec: %s failed\n", what);
@@ -37,7 +37,7 @@ static char *make_text(unsigned last_port)
     char *text = malloc(TASKS * 40 + 64);
     size_t length = 0;
 
-    check(text != NULL, "memory");
+    require_that(text != NULL, "memory");
     length += (size_t)sprintf(text, "{\"worker\":{");
     for (unsigned i = TASKS; i-- > 0;)
         length += (size_t)sprintf(text + length, "\"%u\":\"10.0.%u.%u:%u\"%s", i, i / 256, i % 256,
@@ -45,28 +45,28 @@ static char *make_text(unsigned last_port)
     return text;
 }
 
-static struct muster_cluster_spec *parse(const char *text)
+static struct muster_cluster_spec *parse_spec(const char *text)
 {
     struct muster_cluster_spec *spec = NULL;
 
-    check(muster_cluster_spec_parse(muster_mem_system(), text, strlen(text), &spec, NULL) ==
-              MUSTER_OK,
-          "parse");
+    require_that(muster_cluster_spec_parse(muster_mem_system(), text, strlen(text), &spec, NULL) ==
+                     MUSTER_OK,
+                 "parse");
     return spec;
 }
 
 static void run_parse(const struct input *input)
 {
-    muster_cluster_spec_unref(parse(input->text));
+    muster_cluster_spec_unref(parse_spec(input->text));
 }
 
 static void run_merge(const struct input *input)
 {
     struct muster_cluster_spec *merged = NULL;
 
-    check(muster_cluster_spec_merge(muster_mem_system(), input->spec, input->other, &merged) ==
-              MUSTER_OK,
-          "merge");
+    require_that(muster_cluster_spec_merge(muster_mem_system(), input->spec, input->other,
+                                           &merged) == MUSTER_OK,
+                 "merge");
     muster_cluster_spec_unref(merged);
 }
 
@@ -76,27 +76,28 @@ static void run_join(const struct input *input)
     struct muster_cluster_spec *parts[2] = {input->spec, input->other};
     struct muster_cluster_spec *joined = NULL;
 
-    check(muster_cluster_spec_join(muster_mem_system(), parts, 2, &joined, NULL) == MUSTER_OK &&
-              joined->jobs[0]->task_count == (size_t)2 * TASKS,
-          "join");
+    require_that(muster_cluster_spec_join(muster_mem_system(), parts, 2, &joined, NULL) ==
+                         MUSTER_OK &&
+                     joined->jobs[0]->task_count == (size_t)2 * TASKS,
+                 "join");
     muster_cluster_spec_unref(joined);
 }
 
 static void run_compare(const struct input *input)
 {
-    check(muster_cluster_spec_is_equal(input->spec, input->twin) &&
-              !muster_cluster_spec_is_equal(input->spec, input->other),
-          "compare");
+    require_that(muster_cluster_spec_is_equal(input->spec, input->twin) &&
+                     !muster_cluster_spec_is_equal(input->spec, input->other),
+                 "compare");
 }
 
 static void run_diff(const struct input *input)
 {
     struct muster_cluster_diff diff;
 
-    check(muster_cluster_diff_init(&diff, muster_mem_system(), input->spec, input->other) ==
-                  MUSTER_OK &&
-              diff.moved_count == 1,
-          "diff");
+    require_that(muster_cluster_diff_init(&diff, muster_mem_system(), input->spec, input->other) ==
+                         MUSTER_OK &&
+                     diff.moved_count == 1,
+                 "diff");
     muster_cluster_diff_fini(&diff);
 }
 
@@ -105,8 +106,9 @@ static void run_pack(const struct input *input)
     void *bytes = NULL;
     size_t size = 0;
 
-    check(muster_cluster_spec_pack(input->spec, muster_mem_system(), &bytes, &size) == MUSTER_OK,
-          "pack");
+    require_that(muster_cluster_spec_pack(input->spec, muster_mem_system(), &bytes, &size) ==
+                     MUSTER_OK,
+                 "pack");
     muster_mem_free(muster_mem_system(), bytes);
 }
 
@@ -114,9 +116,9 @@ static void run_unpack(const struct input *input)
 {
     struct muster_cluster_spec *spec = NULL;
 
-    check(muster_cluster_spec_unpack(muster_mem_system(), input->bytes, input->size, &spec, NULL) ==
-              MUSTER_OK,
-          "unpack");
+    require_that(muster_cluster_spec_unpack(muster_mem_system(), input->bytes, input->size, &spec,
+                                            NULL) == MUSTER_OK,
+                 "unpack");
     muster_cluster_spec_unref(spec);
 }
 
@@ -128,7 +130,8 @@ static int compare_times(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-static void measure(const char *name, void (*run)(const struct input *), const struct input *input)
+static void measure_run(const char *name, void (*run)(const struct input *),
+                        const struct input *input)
 {
     double times[RUNS];
 
@@ -147,20 +150,20 @@ int main(void)
     char *other = make_text(1);
     struct input input = {.text = make_text(2222)};
 
-    input.spec = parse(input.text);
-    input.twin = parse(input.text);
-    input.other = parse(other);
-    check(muster_cluster_spec_pack(input.spec, muster_mem_system(), &input.bytes, &input.size) ==
-              MUSTER_OK,
-          "pack");
+    input.spec = parse_spec(input.text);
+    input.twin = parse_spec(input.text);
+    input.other = parse_spec(other);
+    require_that(muster_cluster_spec_pack(input.spec, muster_mem_system(), &input.bytes,
+                                          &input.size) == MUSTER_OK,
+                 "pack");
     printf("{\"bench\":\"cluster_spec\",\"tasks\":%d,\"runs\":%d", TASKS, RUNS);
-    measure("parse", run_parse, &input);
-    measure("merge", run_merge, &input);
-    measure("join", run_join, &input);
-    measure("compare", run_compare, &input);
-    measure("diff", run_diff, &input);
-    measure("pack", run_pack, &input);
-    measure("unpack", run_unpack, &input);
+    measure_run("parse", run_parse, &input);
+    measure_run("merge", run_merge, &input);
+    measure_run("join", run_join, &input);
+    measure_run("compare", run_compare, &input);
+    measure_run("diff", run_diff, &input);
+    measure_run("pack", run_pack, &input);
+    measure_run("unpack", run_unpack, &input);
     printf("}\n");
     muster_cluster_spec_unref(input.spec);
     muster_cluster_spec_unref(input.twin);

@@ -57,7 +57,7 @@ struct bench {
     unsigned barrier;
 };
 
-static void die(const char *what)
+static void fail_bench(const char *what)
 {
     fprintf(stderr, "bench_coordination: %s\n", what);
     exit(1);
@@ -74,13 +74,13 @@ static struct muster_env *open_env(void)
     }
     if (muster_env_system_open(NULL, &env) != MUSTER_OK ||
         muster_net_system_open(env, &env->net) != MUSTER_OK)
-        die("no environment");
+        fail_bench("no environment");
     return env;
 }
 
 /* --- The server --- */
 
-static _Noreturn void serve(const struct settings *settings, int ready)
+static _Noreturn void serve_settings(const struct settings *settings, int ready)
 {
     const struct muster_coordination_server_options options = {.task_count = settings->tasks,
                                                                .listen = "127.0.0.1:0"};
@@ -92,10 +92,10 @@ static _Noreturn void serve(const struct settings *settings, int ready)
     bench_bind(0);
     env = open_env();
     if (muster_coordination_server_open(env, &options, &server, &error) != MUSTER_OK)
-        die(error.text);
+        fail_bench(error.text);
     port = muster_coordination_server_address(server)->port;
     if (write(ready, &port, sizeof(port)) != sizeof(port))
-        die("nobody waits for the server");
+        fail_bench("nobody waits for the server");
     for (;;)
         muster_loop_turn(env->loop, UINT64_MAX);
 }
@@ -112,14 +112,14 @@ static double cpu_seconds(pid_t pid)
     (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     file = fopen(path, "r");
     if (file == NULL)
-        die("the server has died");
+        fail_bench("the server has died");
     count = fread(text, 1, sizeof(text) - 1, file);
     (void)fclose(file);
     text[count] = '\0';
     at = strrchr(text, ')');
     if (at == NULL ||
         sscanf(at + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
-        die("/proc/PID/stat");
+        fail_bench("/proc/PID/stat");
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
@@ -157,8 +157,8 @@ static size_t put_incarnations(const struct task *task, uint8_t *out)
     return at + put_fixed(out + at, 0x19, task->bench->service_incarnation);
 }
 
-static void ask(struct task *task, const char *method, const uint8_t *request, size_t bytes,
-                muster_unary_done_fn *done)
+static void ask_as_task(struct task *task, const char *method, const uint8_t *request, size_t bytes,
+                        muster_unary_done_fn *done)
 {
     struct muster_loop *loop = task->bench->env->loop;
 
@@ -166,14 +166,14 @@ static void ask(struct task *task, const char *method, const uint8_t *request, s
     task->is_asking = true;
     if (muster_unary_start(&task->unary, task->channel, method, request, bytes,
                            muster_loop_after_ns(loop, DEADLINE_NS), done) != MUSTER_OK)
-        die("a call does not start");
+        fail_bench("a call does not start");
 }
 
-static void check(const struct muster_unary *unary, enum muster_rc rc)
+static void check_unary(const struct muster_unary *unary, enum muster_rc rc)
 {
     ((struct task *)unary->data)->is_asking = false;
     if (rc != MUSTER_OK)
-        die(unary->status.text);
+        fail_bench(unary->status.text);
 }
 
 /* --- Registration --- */
@@ -183,9 +183,9 @@ static void on_registered(struct muster_unary *unary, enum muster_rc rc)
     struct task *task = unary->data;
     const uint8_t *bytes = unary->response.data;
 
-    check(unary, rc);
+    check_unary(unary, rc);
     if (unary->response.size != 1 + FIXED64_BYTES)
-        die("registration without an incarnation");
+        fail_bench("registration without an incarnation");
     task->bench->service_incarnation = 0;
     for (size_t i = 0; i < FIXED64_BYTES; i++)
         task->bench->service_incarnation |= (uint64_t)bytes[1 + i] << (8 * i);
@@ -200,7 +200,7 @@ static void register_next(struct bench *bench)
 
     if (task->id > 0)
         bytes += put_varint(request + bytes, 0x28, task->id);
-    ask(task, SERVICE "RegisterTask", request, bytes, on_registered);
+    ask_as_task(task, SERVICE "RegisterTask", request, bytes, on_registered);
 }
 
 /* Answers come only when all are there, so connections are paced by turns. */
@@ -219,7 +219,7 @@ static void on_beaten(struct muster_unary *unary, enum muster_rc rc)
 {
     struct task *task = unary->data;
 
-    check(unary, rc);
+    check_unary(unary, rc);
     task->bench->beats++;
 }
 
@@ -238,12 +238,12 @@ static void on_beat(struct muster_timer *timer)
     bytes += put_fixed(request + bytes, 0x11, incarnation_of(task));
     if (task->id > 0)
         bytes += put_varint(request + bytes, 0x18, task->id);
-    ask(task, SERVICE "Heartbeat", request, bytes, on_beaten);
+    ask_as_task(task, SERVICE "Heartbeat", request, bytes, on_beaten);
 }
 
 /* Spread over the second, as tasks that started at different times. Returns the server's share of a
  * core. */
-static double beat(struct bench *bench, pid_t server, double *ret_beats_per_s)
+static double beat_all(struct bench *bench, pid_t server, double *ret_beats_per_s)
 {
     uint64_t begun_ns, took_ns;
     double cpu;
@@ -272,11 +272,11 @@ static void on_passed(struct muster_unary *unary, enum muster_rc rc)
 {
     struct task *task = unary->data;
 
-    check(unary, rc);
+    check_unary(unary, rc);
     task->bench->done++;
 }
 
-static double barrier(struct bench *bench)
+static double run_barrier(struct bench *bench)
 {
     uint64_t begun_ns = bench_clock_ns();
 
@@ -293,7 +293,7 @@ static double barrier(struct bench *bench)
             bytes += put_varint(request + bytes, 0x28, task->id);
         if (bench->barrier > 0)
             bytes += put_varint(request + bytes, 0x30, bench->barrier);
-        ask(task, SERVICE "Barrier", request, bytes, on_passed);
+        ask_as_task(task, SERVICE "Barrier", request, bytes, on_passed);
     }
     while (bench->done < bench->settings.tasks)
         muster_loop_turn(bench->env->loop, MUSTER_NS_PER_MS);
@@ -301,7 +301,7 @@ static double barrier(struct bench *bench)
     return (double)(bench_clock_ns() - begun_ns) / 1e6;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;
 
@@ -318,28 +318,28 @@ static void open_tasks(struct bench *bench, uint16_t port)
     (void)snprintf(target, sizeof(target), "127.0.0.1:%u", port);
     bench->tasks = calloc(bench->settings.tasks, sizeof(*bench->tasks));
     if (bench->tasks == NULL)
-        die("no memory");
+        fail_bench("no memory");
     for (uint32_t i = 0; i < bench->settings.tasks; i++) {
         bench->tasks[i].bench = bench;
         bench->tasks[i].id = i;
         muster_timer_init(&bench->tasks[i].timer, on_beat, &bench->tasks[i]);
         if (muster_channel_open(bench->env, target, NULL, &bench->tasks[i].channel, &error) !=
             MUSTER_OK)
-            die(error.text);
+            fail_bench(error.text);
     }
 }
 
-static void run(struct bench *bench, pid_t server)
+static void run_bench(struct bench *bench, pid_t server)
 {
     double took_ms[BARRIERS_MAX], share, beats_per_s, registered_ms;
     uint64_t begun_ns = bench_clock_ns();
 
     register_all(bench);
     registered_ms = (double)(bench_clock_ns() - begun_ns) / 1e6;
-    share = beat(bench, server, &beats_per_s);
+    share = beat_all(bench, server, &beats_per_s);
     for (unsigned i = 0; i < bench->settings.barriers; i++)
-        took_ms[i] = barrier(bench);
-    qsort(took_ms, bench->settings.barriers, sizeof(took_ms[0]), compare);
+        took_ms[i] = run_barrier(bench);
+    qsort(took_ms, bench->settings.barriers, sizeof(took_ms[0]), compare_times);
     printf("{\"bench\":\"coordination\",\"tasks\":%" PRIu32 ",\"registered_ms\":%.1f,"
            "\"beats_per_s\":%.0f,\"server_core_share\":%.3f,\"barrier_ms\":{\"median\":%.1f,"
            "\"max\":%.1f}}\n",
@@ -347,7 +347,7 @@ static void run(struct bench *bench, pid_t server)
            took_ms[bench->settings.barriers / 2], took_ms[bench->settings.barriers - 1]);
 }
 
-static struct settings parse(int argc, char **argv)
+static struct settings parse_arguments(int argc, char **argv)
 {
     struct settings settings = {.tasks = 1000, .seconds = 5, .barriers = 9};
 
@@ -361,32 +361,32 @@ static struct settings parse(int argc, char **argv)
         else if (strcmp(argv[i], "--barriers") == 0)
             settings.barriers = (unsigned)value;
         else
-            die("usage: bench_coordination [--tasks N] [--seconds S] [--barriers B]");
+            fail_bench("usage: bench_coordination [--tasks N] [--seconds S] [--barriers B]");
     }
     if (settings.tasks == 0 || settings.seconds == 0 || settings.barriers == 0 ||
         settings.barriers > BARRIERS_MAX)
-        die("tasks, seconds and barriers (at most 100) are at least 1");
+        fail_bench("tasks, seconds and barriers (at most 100) are at least 1");
     return settings;
 }
 
 int main(int argc, char **argv)
 {
-    struct bench bench = {.settings = parse(argc, argv)};
+    struct bench bench = {.settings = parse_arguments(argc, argv)};
     uint16_t port = 0;
     int ready[2];
     pid_t server;
 
     if (pipe(ready) != 0)
-        die("no pipe");
+        fail_bench("no pipe");
     server = fork();
     if (server == 0)
-        serve(&bench.settings, ready[1]);
+        serve_settings(&bench.settings, ready[1]);
     if (server < 0 || read(ready[0], &port, sizeof(port)) != sizeof(port))
-        die("no server");
+        fail_bench("no server");
     bench_bind(1);
     bench.env = open_env();
     open_tasks(&bench, port);
-    run(&bench, server);
+    run_bench(&bench, server);
     (void)kill(server, SIGKILL);
     (void)waitpid(server, NULL, 0);
     (void)fflush(stdout);

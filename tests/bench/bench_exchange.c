@@ -31,7 +31,7 @@ static const char *const kinds[] = {"reduce",  "gather",     "scatter",     "all
                                     "permute", "all_to_all", "send_receive"};
 enum { KIND_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* What the processes share. */
+/* Memory that the processes share. */
 struct shared {
     struct bench_meet meet;
     struct muster_address addresses[WIRE_COUNT][RANKS_MAX];
@@ -50,7 +50,7 @@ struct rank {
     bool is_done;
 };
 
-static void check(bool is_good, const char *what)
+static void require_that(bool is_good, const char *what)
 {
     if (is_good)
         return;
@@ -60,7 +60,7 @@ static void check(bool is_good, const char *what)
 
 static void on_done(struct muster_op *op, enum muster_rc rc)
 {
-    check(rc == MUSTER_OK, op->error.text);
+    require_that(rc == MUSTER_OK, op->error.text);
     *(bool *)op->data = true;
 }
 
@@ -69,7 +69,7 @@ static bool is_done(void *data)
     return *(const bool *)data;
 }
 
-static void drive(void *data)
+static void drive_loop(void *data)
 {
     const struct rank *rank = data;
 
@@ -78,9 +78,9 @@ static void drive(void *data)
     muster_runtime_leave(rank->runtime);
 }
 
-static void meet(struct rank *rank)
+static void meet_ranks(struct rank *rank)
 {
-    bench_meet(&rank->shared->meet, rank->n, drive, rank);
+    bench_meet(&rank->shared->meet, rank->n, drive_loop, rank);
 }
 
 /* --- One operation --- */
@@ -100,7 +100,7 @@ static enum muster_rc start_message(struct rank *rank)
     return MUSTER_OK;
 }
 
-static enum muster_rc start(struct rank *rank, const char *kind)
+static enum muster_rc start_operation(struct rank *rank, const char *kind)
 {
     struct muster_op *op = &rank->op;
     struct muster_group *group = rank->group;
@@ -124,27 +124,28 @@ static enum muster_rc start(struct rank *rank, const char *kind)
     return start_message(rank);
 }
 
-static double run(struct rank *rank, const char *kind, unsigned i)
+static double run_operation(struct rank *rank, const char *kind, unsigned i)
 {
     double begin_us;
 
     memset(rank->input.data, (int)i, rank->input.count * sizeof(float));
-    meet(rank);
+    meet_ranks(rank);
     begin_us = bench_clock_us();
     muster_runtime_enter(rank->runtime);
     rank->is_done = false;
     rank->op = (struct muster_op){.data = &rank->is_done,
                                   .deadline_ns = muster_loop_after_ns(rank->env->loop, TIMEOUT_NS)};
-    check(start(rank, kind) == MUSTER_OK, "an operation does not start");
-    check(muster_runtime_wait(rank->runtime, is_done, &rank->is_done, UINT64_MAX) == MUSTER_OK,
-          "waiting");
+    require_that(start_operation(rank, kind) == MUSTER_OK, "an operation does not start");
+    require_that(muster_runtime_wait(rank->runtime, is_done, &rank->is_done, UINT64_MAX) ==
+                     MUSTER_OK,
+                 "waiting");
     muster_runtime_leave(rank->runtime);
     return bench_clock_us() - begin_us;
 }
 
 /* --- All of them --- */
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;
 
@@ -161,11 +162,11 @@ static double median_us(const struct rank *rank, enum wire wire)
             if (rank->shared->us[wire][i][k] > slowest[i])
                 slowest[i] = rank->shared->us[wire][i][k];
     }
-    qsort(slowest, SAMPLES, sizeof(slowest[0]), compare);
+    qsort(slowest, SAMPLES, sizeof(slowest[0]), compare_times);
     return slowest[SAMPLES / 2];
 }
 
-static void measure(struct rank *rank, const char *kind, uint64_t bytes)
+static void measure_rank(struct rank *rank, const char *kind, uint64_t bytes)
 {
     struct muster_group *boards = muster_static_group_group(rank->static_groups[WIRE_BOARDS]);
 
@@ -173,12 +174,12 @@ static void measure(struct rank *rank, const char *kind, uint64_t bytes)
         for (enum wire wire = 0; wire < WIRE_COUNT; wire++) {
             rank->group = muster_static_group_group(rank->static_groups[wire]);
             for (unsigned i = 0; i < WARM_UP; i++)
-                (void)run(rank, kind, i);
+                (void)run_operation(rank, kind, i);
             for (unsigned i = first; i < first + BLOCK; i++)
-                rank->shared->us[wire][i][rank->index] = run(rank, kind, i);
+                rank->shared->us[wire][i][rank->index] = run_operation(rank, kind, i);
         }
-    check(strcmp(muster_group_wire(boards), "shm") == 0, muster_group_wire_reason(boards));
-    meet(rank);
+    require_that(strcmp(muster_group_wire(boards), "shm") == 0, muster_group_wire_reason(boards));
+    meet_ranks(rank);
     if (rank->index == 0) {
         double shown = median_us(rank, WIRE_BOARDS), frames = median_us(rank, WIRE_FRAMES);
 
@@ -186,22 +187,23 @@ static void measure(struct rank *rank, const char *kind, uint64_t bytes)
                rank->n, kind, (unsigned long long)bytes, shown, frames, frames / shown);
         fflush(stdout);
     }
-    meet(rank);
+    meet_ranks(rank);
 }
 
-static void take(struct rank *rank, struct muster_tensor *tensor, uint64_t bytes, bool is_mapped)
+static void take_buffers(struct rank *rank, struct muster_tensor *tensor, uint64_t bytes,
+                         bool is_mapped)
 {
     *tensor = (struct muster_tensor){.count = bytes / sizeof(float), .dtype = MUSTER_F32};
     if (is_mapped)
-        check(muster_tensor_new(rank->env, MUSTER_F32, tensor->count, tensor) == MUSTER_OK,
-              "tensor");
+        require_that(muster_tensor_new(rank->env, MUSTER_F32, tensor->count, tensor) == MUSTER_OK,
+                     "tensor");
     else
         tensor->data = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    check(tensor->data != NULL, "no memory");
+    require_that(tensor->data != NULL, "no memory");
     memset(tensor->data, 0, bytes);
 }
 
-static void give(struct rank *rank, struct muster_tensor *tensor, bool is_mapped)
+static void give_buffers(struct rank *rank, struct muster_tensor *tensor, bool is_mapped)
 {
     if (is_mapped)
         muster_tensor_free(rank->env, tensor);
@@ -209,21 +211,23 @@ static void give(struct rank *rank, struct muster_tensor *tensor, bool is_mapped
         free(tensor->data);
 }
 
-static void join(struct rank *rank, enum wire wire)
+static void join_rank(struct rank *rank, enum wire wire)
 {
     struct muster_error error = {.text = "a group does not open"};
     char job[32];
 
     snprintf(job, sizeof(job), "exchange-%d-%d", (int)getppid(), (int)wire);
     setenv("MUSTER_WIRE", wire == WIRE_FRAMES ? "tcp" : "auto", 1);
-    check(muster_static_group_open(rank->env, job, &rank->static_groups[wire], &error) == MUSTER_OK,
-          error.text);
+    require_that(muster_static_group_open(rank->env, job, &rank->static_groups[wire], &error) ==
+                     MUSTER_OK,
+                 error.text);
     rank->shared->addresses[wire][rank->index] =
         *muster_static_group_address(rank->static_groups[wire]);
     bench_meet(&rank->shared->meet, rank->n, (void (*)(void *))free, NULL);
-    check(muster_static_group_join(rank->static_groups[wire], rank->index,
-                                   rank->shared->addresses[wire], rank->n, NULL) == MUSTER_OK,
-          "a group cannot be joined");
+    require_that(muster_static_group_join(rank->static_groups[wire], rank->index,
+                                          rank->shared->addresses[wire], rank->n,
+                                          NULL) == MUSTER_OK,
+                 "a group cannot be joined");
 }
 
 static int run_rank(struct shared *shared, uint32_t index, uint32_t n, const char *sizes,
@@ -235,31 +239,32 @@ static int run_rank(struct shared *shared, uint32_t index, uint32_t n, const cha
     rank = (struct rank){.shared = shared, .index = index, .n = n};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     bench_bind(index);
-    check(muster_env_system_open(&(struct muster_env_system_options){.mem = NULL}, &rank.env) ==
-              MUSTER_OK,
-          "no environment");
-    check(rank.env->net != NULL || muster_net_system_open(rank.env, &rank.env->net) == MUSTER_OK,
-          "no net");
+    require_that(muster_env_system_open(&(struct muster_env_system_options){.mem = NULL},
+                                        &rank.env) == MUSTER_OK,
+                 "no environment");
+    require_that(rank.env->net != NULL ||
+                     muster_net_system_open(rank.env, &rank.env->net) == MUSTER_OK,
+                 "no net");
     for (enum wire wire = 0; wire < WIRE_COUNT; wire++)
-        join(&rank, wire);
-    check(muster_runtime_open(&(struct muster_runtime_options){.env = rank.env}, &rank.runtime) ==
-              MUSTER_OK,
-          "no runtime");
+        join_rank(&rank, wire);
+    require_that(muster_runtime_open(&(struct muster_runtime_options){.env = rank.env},
+                                     &rank.runtime) == MUSTER_OK,
+                 "no runtime");
     for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
         uint64_t bytes = strtoull(word, NULL, 10);
 
         muster_runtime_enter(rank.runtime);
-        take(&rank, &rank.input, bytes, is_mapped);
-        take(&rank, &rank.output, bytes, is_mapped);
+        take_buffers(&rank, &rank.input, bytes, is_mapped);
+        take_buffers(&rank, &rank.output, bytes, is_mapped);
         muster_runtime_leave(rank.runtime);
         for (int kind = 0; kind < KIND_COUNT; kind++)
-            measure(&rank, kinds[kind], bytes);
+            measure_rank(&rank, kinds[kind], bytes);
         muster_runtime_enter(rank.runtime);
-        give(&rank, &rank.input, is_mapped);
-        give(&rank, &rank.output, is_mapped);
+        give_buffers(&rank, &rank.input, is_mapped);
+        give_buffers(&rank, &rank.output, is_mapped);
         muster_runtime_leave(rank.runtime);
     }
-    meet(&rank);
+    meet_ranks(&rank);
     free(copy);
     return 0;
 }
@@ -273,7 +278,7 @@ int main(int argc, char **argv)
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     bool is_failed = false;
 
-    check(n >= 2 && n <= RANKS_MAX && shared != MAP_FAILED, "2 to 8 processes");
+    require_that(n >= 2 && n <= RANKS_MAX && shared != MAP_FAILED, "2 to 8 processes");
     for (uint32_t i = 0; i < n; i++)
         if (fork() == 0)
             _exit(run_rank(shared, i, n, sizes, is_mapped));

@@ -30,7 +30,7 @@ static void on_call(struct muster_http_call *call, enum muster_rc rc)
     bench->left--;
 }
 
-static double run(struct bench *bench, size_t count)
+static double run_bench(struct bench *bench, size_t count)
 {
     struct muster_http_call *calls = calloc(count, sizeof(*calls));
     struct muster_loop *loop = bench->env->loop;
@@ -120,8 +120,8 @@ int main(int argc, char **argv)
 
     read_arguments(&bench, &options, argc, argv);
     open_all(&bench, &options);
-    single_ms = run(&bench, 1);
-    all_ms = run(&bench, bench.request_count);
+    single_ms = run_bench(&bench, 1);
+    all_ms = run_bench(&bench, bench.request_count);
     counts = fake_cloud_counts(bench.cloud);
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"bench\":\"http\",\"wire\":\"%s\",\"requests\":%zu,\"failed\":%zu,\"single_ms\":%.1f,"

@@ -21,8 +21,8 @@ struct buffers {
     void *into, *from, *expected;
 };
 
-static void check(const struct muster_kernels *kernels, enum muster_dtype dtype,
-                  enum muster_reduction reduction, const struct buffers *buffers)
+static void check_kernels(const struct muster_kernels *kernels, enum muster_dtype dtype,
+                          enum muster_reduction reduction, const struct buffers *buffers)
 {
     size_t bytes = CHECK_COUNT * muster_dtype_bytes(dtype);
 
@@ -39,8 +39,8 @@ static void check(const struct muster_kernels *kernels, enum muster_dtype dtype,
 }
 
 /* GB of one operand per second. The values are zeros: no kernel's time depends on them. */
-static double measure(muster_kernel_reduce_fn *reduce, muster_kernel_swap_fn *swap, size_t bytes,
-                      size_t element, const struct buffers *buffers)
+static double measure_kernel(muster_kernel_reduce_fn *reduce, muster_kernel_swap_fn *swap,
+                             size_t bytes, size_t element, const struct buffers *buffers)
 {
     size_t repeat = bytes < LARGE_BYTES ? ((size_t)2 << 20) / bytes : 1;
     double best_s = 1e9;
@@ -85,23 +85,23 @@ static double measure_all(const struct muster_kernels *kernels, enum muster_dtyp
     return (double)(n * CHUNK_BYTES) / best_s * 1e-9;
 }
 
-static void bench(const struct muster_kernels *kernels, enum muster_dtype dtype,
-                  enum muster_reduction reduction, const struct buffers *buffers)
+static void bench_kernels(const struct muster_kernels *kernels, enum muster_dtype dtype,
+                          enum muster_reduction reduction, const struct buffers *buffers)
 {
     muster_kernel_reduce_fn *reduce = kernels->reduce[dtype][reduction];
     muster_kernel_swap_fn *swap = kernels->swap[dtype][reduction];
     size_t element = muster_dtype_bytes(dtype);
 
-    check(kernels, dtype, reduction, buffers);
+    check_kernels(kernels, dtype, reduction, buffers);
     memset(buffers->into, 0, LARGE_BYTES);
     memset(buffers->from, 0, LARGE_BYTES);
     printf("{\"bench\":\"kernels\",\"dtype\":\"%s\",\"op\":\"%s\",\"path\":\"%s\","
            "\"cache_gbps\":%.2f,\"memory_gbps\":%.2f,\"swap_memory_gbps\":%.2f,"
            "\"all2_gbps\":%.2f,\"all4_gbps\":%.2f}\n",
            muster_dtype_name(dtype), muster_reduction_name(reduction), kernels->name,
-           measure(reduce, NULL, CACHE_BYTES, element, buffers),
-           measure(reduce, NULL, LARGE_BYTES, element, buffers),
-           measure(NULL, swap, LARGE_BYTES, element, buffers),
+           measure_kernel(reduce, NULL, CACHE_BYTES, element, buffers),
+           measure_kernel(reduce, NULL, LARGE_BYTES, element, buffers),
+           measure_kernel(NULL, swap, LARGE_BYTES, element, buffers),
            measure_all(kernels, dtype, reduction, buffers, 2),
            measure_all(kernels, dtype, reduction, buffers, 4));
 }
@@ -121,8 +121,8 @@ int main(int argc, char **argv)
             for (size_t path = 0; (kernels = muster_kernels_at(path)) != NULL; path++)
                 if (kernels->reduce[dtype][reduction] != NULL && reduction != MUSTER_MEAN &&
                     (argc < 2 || strcmp(argv[1], muster_dtype_name((enum muster_dtype)dtype)) == 0))
-                    bench(kernels, (enum muster_dtype)dtype, (enum muster_reduction)reduction,
-                          &buffers);
+                    bench_kernels(kernels, (enum muster_dtype)dtype,
+                                  (enum muster_reduction)reduction, &buffers);
     free(buffers.into);
     free(buffers.from);
     free(buffers.expected);

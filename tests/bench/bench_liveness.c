@@ -92,7 +92,7 @@ static void be_victim(pid_t survivor, int trial, size_t resident_bytes, int to_s
         pause();
 }
 
-static void measure(struct process *process, pid_t victim, struct samples *samples)
+static void measure_process(struct process *process, pid_t victim, struct samples *samples)
 {
     struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, victim, 0u), .events = POLLIN};
     double start = bench_clock_us();
@@ -126,7 +126,7 @@ static bool run_trial(int trial, size_t resident_bytes, struct samples *samples)
     close(pipes[1]);
     if (victim < 0 || !open_process(&process, survivor, 0, trial) || read(pipes[0], &byte, 1) != 1)
         return false;
-    measure(&process, victim, samples);
+    measure_process(&process, victim, samples);
     waitpid(victim, NULL, 0);
     close(pipes[0]);
     close_process(&process);
@@ -147,7 +147,7 @@ static void print_quantiles(const char *name, double *us, int count)
            us[count * 9 / 10], us[count * 99 / 100], us[count - 1]);
 }
 
-static bool run(size_t resident_bytes, int trials)
+static bool run_trials(size_t resident_bytes, int trials)
 {
     struct samples samples = {.word_us = calloc((size_t)trials, sizeof(double)),
                               .pidfd_us = calloc((size_t)trials, sizeof(double)),
@@ -179,5 +179,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_liveness [TRIALS]\n");
         return 2;
     }
-    return run(0, trials) && run(BIG_BYTES, trials) ? 0 : 1;
+    return run_trials(0, trials) && run_trials(BIG_BYTES, trials) ? 0 : 1;
 }

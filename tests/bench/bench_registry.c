@@ -49,7 +49,7 @@ struct bench {
     bool is_closed;
 };
 
-static void die(const char *what)
+static void fail_bench(const char *what)
 {
     fprintf(stderr, "bench_registry: %s\n", what);
     exit(1);
@@ -61,12 +61,12 @@ static struct muster_env *open_env(void)
 
     if (muster_env_system_open(NULL, &env) != MUSTER_OK ||
         muster_net_system_open(env, &env->net) != MUSTER_OK)
-        die("no environment");
+        fail_bench("no environment");
     return env;
 }
 
 /* The server's process: until it is killed. */
-static void serve(const struct settings *settings, const char *path, int port_fd)
+static void serve_settings(const struct settings *settings, const char *path, int port_fd)
 {
     struct muster_env *env = open_env();
     struct muster_registry_store_options store_options = {.path = settings->is_memory ? NULL : path,
@@ -80,10 +80,10 @@ static void serve(const struct settings *settings, const char *path, int port_fd
     bench_bind(0);
     if (muster_registry_store_open(env->mem, &store_options, &store, &error) != MUSTER_OK ||
         muster_registry_server_open(env, store, &options, &server, &error) != MUSTER_OK)
-        die(error.text);
+        fail_bench(error.text);
     muster_address_format(muster_registry_server_address(server), text);
     if (write(port_fd, text, sizeof(text)) != (ssize_t)sizeof(text))
-        die("the client is gone");
+        fail_bench("the client is gone");
     for (;;)
         muster_loop_turn(env->loop, UINT64_MAX);
 }
@@ -103,7 +103,7 @@ static void start_put(struct slot *slot)
             &slot->op, bench->registry, (struct muster_bytes){.data = key, .size = (size_t)length},
             (struct muster_bytes){.data = value, .size = sizeof(value)}, 0,
             muster_loop_after_ns(bench->env->loop, 30 * MUSTER_NS_PER_S), on_put) != MUSTER_OK)
-        die("a put cannot start");
+        fail_bench("a put cannot start");
     bench->open++;
 }
 
@@ -134,7 +134,7 @@ static int compare_u32(const void *left, const void *right)
 }
 
 /* Returns puts per second. */
-static double run(struct bench *bench, const struct settings *settings, uint64_t duration_ns)
+static double run_bench(struct bench *bench, const struct settings *settings, uint64_t duration_ns)
 {
     uint64_t begin_ns = bench_clock_ns();
 
@@ -157,8 +157,8 @@ static void on_closed(struct muster_registry *registry)
     bench->is_closed = true;
 }
 
-static void report(const struct bench *bench, const struct settings *settings, double rate,
-                   uint64_t server_ns)
+static void report_bench(const struct bench *bench, const struct settings *settings, double rate,
+                         uint64_t server_ns)
 {
     size_t count = bench->count;
 
@@ -185,7 +185,7 @@ static uint64_t cpu_ns(pid_t pid)
     return (uint64_t)used.tv_sec * MUSTER_NS_PER_S + (uint64_t)used.tv_nsec;
 }
 
-static int measure(const struct settings *settings, const char *endpoint, pid_t server)
+static int measure_settings(const struct settings *settings, const char *endpoint, pid_t server)
 {
     static struct bench bench;
     struct muster_registry_options options = {.endpoints = endpoint};
@@ -197,15 +197,15 @@ static int measure(const struct settings *settings, const char *endpoint, pid_t 
     bench.env = open_env();
     bench.latency_us = calloc(SAMPLES_MAX, sizeof(bench.latency_us[0]));
     if (bench.latency_us == NULL)
-        die("no memory");
+        fail_bench("no memory");
     if (muster_registry_open(bench.env, &options, &bench.registry, &error) != MUSTER_OK)
-        die(error.text);
+        fail_bench(error.text);
     muster_registry_set_data(bench.registry, &bench);
-    (void)run(&bench, settings, MUSTER_NS_PER_S / 2); /* warm up: all keys exist */
+    (void)run_bench(&bench, settings, MUSTER_NS_PER_S / 2); /* warm up: all keys exist */
     before_ns = cpu_ns(server);
-    rate = run(&bench, settings, settings->seconds * MUSTER_NS_PER_S);
+    rate = run_bench(&bench, settings, settings->seconds * MUSTER_NS_PER_S);
     if (!bench.has_failed && bench.count > 0)
-        report(&bench, settings, rate, cpu_ns(server) - before_ns);
+        report_bench(&bench, settings, rate, cpu_ns(server) - before_ns);
     muster_registry_close(bench.registry, on_closed);
     while (!bench.is_closed)
         muster_loop_turn(bench.env->loop, UINT64_MAX);
@@ -215,7 +215,7 @@ static int measure(const struct settings *settings, const char *endpoint, pid_t 
     return bench.has_failed;
 }
 
-static void parse(int argc, char **argv, struct settings *ret_settings)
+static void parse_arguments(int argc, char **argv, struct settings *ret_settings)
 {
     *ret_settings = (struct settings){.seconds = 5, .in_flight = 64};
     for (int i = 1; i < argc; i++) {
@@ -228,10 +228,10 @@ static void parse(int argc, char **argv, struct settings *ret_settings)
         else if (strcmp(argv[i], "--in-flight") == 0 && i + 1 < argc)
             ret_settings->in_flight = (unsigned)atoi(argv[++i]);
         else
-            die("usage: [--seconds S] [--in-flight N] [--durable | --memory]");
+            fail_bench("usage: [--seconds S] [--in-flight N] [--durable | --memory]");
     }
     if (ret_settings->in_flight == 0 || ret_settings->in_flight > IN_FLIGHT_MAX)
-        die("--in-flight: 1 to 1024");
+        fail_bench("--in-flight: 1 to 1024");
 }
 
 int main(int argc, char **argv)
@@ -244,15 +244,15 @@ int main(int argc, char **argv)
     int code = 1;
     pid_t server = 0;
 
-    parse(argc, argv, &settings);
+    parse_arguments(argc, argv, &settings);
     if (mkdtemp(folder) == NULL || pipe(port) != 0)
-        die("no temporary folder");
+        fail_bench("no temporary folder");
     (void)snprintf(path, sizeof(path), "%s/registry.db", folder);
     server = fork();
     if (server == 0)
-        serve(&settings, path, port[1]);
+        serve_settings(&settings, path, port[1]);
     if (server > 0 && read(port[0], endpoint, sizeof(endpoint)) == (ssize_t)sizeof(endpoint))
-        code = measure(&settings, endpoint, server);
+        code = measure_settings(&settings, endpoint, server);
     if (server > 0) {
         (void)kill(server, SIGKILL);
         (void)waitpid(server, NULL, 0);

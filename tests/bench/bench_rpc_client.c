@@ -71,7 +71,7 @@ static void slot_start(struct slot *slot)
         bench->failed++;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     const uint64_t *x = a, *y = b;
 
@@ -93,7 +93,7 @@ static void run_round(struct bench *bench, unsigned long calls, unsigned long in
     free(slots);
 }
 
-static int measure(struct bench *bench, const struct options *options)
+static int measure_bench(struct bench *bench, const struct options *options)
 {
     Bench__Msg message;
     uint64_t start_ns, ns;
@@ -112,7 +112,7 @@ static int measure(struct bench *bench, const struct options *options)
     start_ns = muster_loop_now_ns(bench->env->loop);
     run_round(bench, options->calls, options->inflight);
     ns = muster_loop_now_ns(bench->env->loop) - start_ns;
-    qsort(bench->latencies_ns, bench->latency_count, sizeof(uint64_t), compare);
+    qsort(bench->latencies_ns, bench->latency_count, sizeof(uint64_t), compare_times);
     printf("{\"bench\":\"rpc_unary\",\"bytes\":%lu,\"inflight\":%lu,\"calls\":%lu,\"failed\":%lu,"
            "\"calls_per_s\":%.0f,\"p50_us\":%.1f,\"p99_us\":%.1f}\n",
            options->bytes, options->inflight, options->calls, bench->failed,
@@ -170,8 +170,8 @@ static void on_probe_done(struct muster_call *call, enum muster_rc rc)
     memcpy(probe->text, call->status.text, sizeof(probe->text));
 }
 
-static void ask(struct bench *bench, struct probe *probe, struct muster_call_options *options,
-                const void *message, unsigned times)
+static void ask_server(struct bench *bench, struct probe *probe,
+                       struct muster_call_options *options, const void *message, unsigned times)
 {
     void *bytes = NULL;
     size_t size = 0;
@@ -193,14 +193,14 @@ static void ask(struct bench *bench, struct probe *probe, struct muster_call_opt
     muster_mem_free(bench->env->mem, bytes);
 }
 
-static unsigned report(const char *name, const struct probe *probe, bool is_right)
+static unsigned report_probe(const char *name, const struct probe *probe, bool is_right)
 {
     printf("%s %s: %s %s, %u messages\n", is_right ? "ok" : "FAILED", name,
            muster_rc_name(probe->rc), probe->text, probe->messages);
     return is_right ? 0 : 1;
 }
 
-static int check(struct bench *bench)
+static int check_bench(struct bench *bench)
 {
     static uint8_t payload[100000];
     struct probe unary = {.messages = 0}, sink = unary, source = unary, missing = unary,
@@ -216,26 +216,26 @@ static int check(struct bench *bench)
     bench__req__init(&request);
     request.size = 1000;
     request.count = 50;
-    ask(bench, &unary, &options, &message, 1);
-    failed += report("unary", &unary, unary.rc == MUSTER_OK && unary.payload_bytes == 100000);
+    ask_server(bench, &unary, &options, &message, 1);
+    failed += report_probe("unary", &unary, unary.rc == MUSTER_OK && unary.payload_bytes == 100000);
     options.method = "/bench.Echo/Source";
-    ask(bench, &source, &options, &request, 1);
-    failed +=
-        report("server streaming", &source,
-               source.rc == MUSTER_OK && source.messages == 50 && source.payload_bytes == 50000);
+    ask_server(bench, &source, &options, &request, 1);
+    failed += report_probe("server streaming", &source,
+                           source.rc == MUSTER_OK && source.messages == 50 &&
+                               source.payload_bytes == 50000);
     options.method = "/bench.Echo/Sink";
     options.on_message = on_req;
-    ask(bench, &sink, &options, &message, 20);
-    failed += report("client streaming", &sink, sink.rc == MUSTER_OK && sink.count == 20);
+    ask_server(bench, &sink, &options, &message, 20);
+    failed += report_probe("client streaming", &sink, sink.rc == MUSTER_OK && sink.count == 20);
     options.method = "/bench.Echo/Missing";
-    ask(bench, &missing, &options, &message, 1);
-    failed += report("unknown method", &missing, missing.rc == MUSTER_UNIMPLEMENTED);
+    ask_server(bench, &missing, &options, &message, 1);
+    failed += report_probe("unknown method", &missing, missing.rc == MUSTER_UNIMPLEMENTED);
     options.method = "/bench.Echo/Source"; /* more than it can send until then */
     options.on_message = on_msg;
     options.deadline_ns = muster_loop_after_ns(bench->env->loop, 50 * MUSTER_NS_PER_MS);
     request.count = 1 << 30;
-    ask(bench, &late, &options, &request, 1);
-    failed += report("deadline", &late, late.rc == MUSTER_DEADLINE_EXCEEDED);
+    ask_server(bench, &late, &options, &request, 1);
+    failed += report_probe("deadline", &late, late.rc == MUSTER_DEADLINE_EXCEEDED);
     return failed > 0;
 }
 
@@ -244,7 +244,7 @@ static void on_closed(struct muster_channel *channel)
     *(bool *)muster_channel_data(channel) = true;
 }
 
-static int run(struct muster_env *env, const struct options *options)
+static int run_bench(struct muster_env *env, const struct options *options)
 {
     const struct muster_channel_options channel_options = {
         .receive_message_max_bytes = MESSAGE_MAX_BYTES,
@@ -264,7 +264,7 @@ static int run(struct muster_env *env, const struct options *options)
         fprintf(stderr, "bench_rpc_client: %s\n", error.text);
         return 1;
     }
-    failed = options->check ? check(&bench) : measure(&bench, options);
+    failed = options->check ? check_bench(&bench) : measure_bench(&bench, options);
     muster_channel_set_data(bench.channel, &is_closed);
     muster_channel_close(bench.channel, on_closed);
     while (!is_closed)
@@ -298,7 +298,7 @@ int main(int argc, char **argv)
         return 1;
     }
     options.tls = program_tls_open(env, argc, argv);
-    failed = run(env, &options);
+    failed = run_bench(env, &options);
     muster_tls_close(options.tls);
     muster_net_system_close(env->net);
     muster_env_system_close(env);

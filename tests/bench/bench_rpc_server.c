@@ -26,7 +26,7 @@ struct progress {
 
 static struct muster_mem_pool memory; /* of messages */
 
-static void reply(struct muster_rpc *rpc, const void *message)
+static void send_reply(struct muster_rpc *rpc, const void *message)
 {
     struct muster_mem *mem = &memory.mem;
     void *bytes = NULL;
@@ -40,8 +40,8 @@ static void reply(struct muster_rpc *rpc, const void *message)
         muster_rpc_finish(rpc, rc, "answer cannot be queued");
 }
 
-static bool unpack(struct muster_rpc *rpc, const ProtobufCMessageDescriptor *descriptor,
-                   struct muster_bytes bytes, void *ret_message)
+static bool unpack_request(struct muster_rpc *rpc, const ProtobufCMessageDescriptor *descriptor,
+                           struct muster_bytes bytes, void *ret_message)
 {
     struct muster_error error;
 
@@ -85,7 +85,7 @@ static void on_released(struct muster_loan *loan)
 }
 
 /* Takes large. */
-static void lend(struct muster_rpc *rpc, struct large *large, size_t bytes)
+static void lend_buffer(struct muster_rpc *rpc, struct large *large, size_t bytes)
 {
     const struct iovec piece = {large->bytes, bytes};
     enum muster_rc rc;
@@ -132,12 +132,12 @@ static void on_unary(struct muster_rpc *rpc, struct muster_bytes bytes)
 
     if (large != NULL && is_plain_msg(bytes, &payload_bytes)) {
         muster_rpc_set_data(rpc, NULL);
-        lend(rpc, large, bytes.size);
+        lend_buffer(rpc, large, bytes.size);
         return;
     }
-    if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
+    if (!unpack_request(rpc, &bench__msg__descriptor, bytes, &message))
         return;
-    reply(rpc, message);
+    send_reply(rpc, message);
     muster_proto_free(message);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
@@ -149,7 +149,7 @@ static void on_up(struct muster_rpc *rpc, struct muster_bytes bytes)
     size_t payload_bytes = 0;
 
     if (!is_plain_msg(bytes, &payload_bytes)) {
-        if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
+        if (!unpack_request(rpc, &bench__msg__descriptor, bytes, &message))
             return;
         payload_bytes = message->payload.len;
         muster_proto_free(message);
@@ -157,7 +157,7 @@ static void on_up(struct muster_rpc *rpc, struct muster_bytes bytes)
     bench__req__init(&answer);
     answer.size = (int32_t)payload_bytes;
     answer.count = 1;
-    reply(rpc, &answer);
+    send_reply(rpc, &answer);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -168,7 +168,7 @@ static void on_down(struct muster_rpc *rpc, struct muster_bytes bytes)
     uint8_t head[12];
     size_t payload_bytes = 0, head_bytes;
 
-    if (!unpack(rpc, &bench__req__descriptor, bytes, &request))
+    if (!unpack_request(rpc, &bench__req__descriptor, bytes, &request))
         return;
     if (request->size >= 0 && request->size <= (int32_t)MESSAGE_MAX_BYTES)
         payload_bytes = (size_t)request->size;
@@ -181,7 +181,7 @@ static void on_down(struct muster_rpc *rpc, struct muster_bytes bytes)
     }
     memcpy(large->bytes, head, head_bytes);
     memset(large->bytes + head_bytes, 0, payload_bytes);
-    lend(rpc, large, head_bytes + payload_bytes);
+    lend_buffer(rpc, large, head_bytes + payload_bytes);
 }
 
 static void on_progress_start(struct muster_rpc *rpc)
@@ -205,7 +205,7 @@ static void on_sink_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     struct progress *progress = muster_rpc_data(rpc);
     Bench__Msg *message = NULL;
 
-    if (!unpack(rpc, &bench__msg__descriptor, bytes, &message))
+    if (!unpack_request(rpc, &bench__msg__descriptor, bytes, &message))
         return;
     progress->count++;
     progress->size += (int32_t)message->payload.len;
@@ -220,7 +220,7 @@ static void on_sink_end(struct muster_rpc *rpc)
     bench__req__init(&answer);
     answer.size = progress->size;
     answer.count = progress->count;
-    reply(rpc, &answer);
+    send_reply(rpc, &answer);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -234,7 +234,7 @@ static void source_send(struct muster_rpc *rpc)
     message.payload.len = (size_t)progress->size;
     message.payload.data = calloc(1, (size_t)progress->size + 1);
     while (progress->count > 0 && muster_rpc_queued_bytes(rpc) < (256u << 10)) {
-        reply(rpc, &message);
+        send_reply(rpc, &message);
         progress->count--;
     }
     free(message.payload.data);
@@ -247,7 +247,7 @@ static void on_source(struct muster_rpc *rpc, struct muster_bytes bytes)
     struct progress *progress = muster_rpc_data(rpc);
     Bench__Req *request = NULL;
 
-    if (!unpack(rpc, &bench__req__descriptor, bytes, &request))
+    if (!unpack_request(rpc, &bench__req__descriptor, bytes, &request))
         return;
     progress->size = request->size;
     progress->count = request->count;
@@ -317,7 +317,7 @@ struct flags {
     const char *metrics; /* a file for gRPC's metrics, written at the end */
 };
 
-static uint64_t number(const char *text, uint64_t otherwise)
+static uint64_t number_or(const char *text, uint64_t otherwise)
 {
     return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
@@ -345,18 +345,18 @@ static void flags_parse(struct flags *flags, int argc, char **argv)
     }
 }
 
-static int serve(struct muster_env *env, const struct flags *flags, struct muster_tls *tls)
+static int serve_calls(struct muster_env *env, const struct flags *flags, struct muster_tls *tls)
 {
     const struct muster_rpc_server_options options = {
         .receive_message_max_bytes = MESSAGE_MAX_BYTES,
         .ping_interval_min_ns = MUSTER_NS_PER_MS,
-        .connections_max = (uint32_t)number(flags->connections_max, CONNECTIONS_MAX),
-        .memory_max_bytes = number(flags->memory_max_bytes, 0),
-        .connection_memory_max_bytes = number(flags->memory_max_bytes, 0) / 2,
-        .unsent_max_bytes = number(flags->unsent_max_bytes, 0),
-        .stall_timeout_ns = number(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
-        .reader_timeout_ns = number(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
-        .handshake_timeout_ns = number(flags->handshake_ms, 0) * MUSTER_NS_PER_MS,
+        .connections_max = (uint32_t)number_or(flags->connections_max, CONNECTIONS_MAX),
+        .memory_max_bytes = number_or(flags->memory_max_bytes, 0),
+        .connection_memory_max_bytes = number_or(flags->memory_max_bytes, 0) / 2,
+        .unsent_max_bytes = number_or(flags->unsent_max_bytes, 0),
+        .stall_timeout_ns = number_or(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
+        .reader_timeout_ns = number_or(flags->stall_ms, 0) * MUSTER_NS_PER_MS,
+        .handshake_timeout_ns = number_or(flags->handshake_ms, 0) * MUSTER_NS_PER_MS,
         .tls = tls,
     };
     const struct muster_descriptors *descriptors = &proto_echo_descriptors;
@@ -395,7 +395,7 @@ static int serve_counting(struct muster_env *env, const struct flags *flags, str
 
     if (muster_metrics_open(env->mem, &env->metrics) == MUSTER_OK &&
         muster_rpc_metrics_open(env, &env->rpc_metrics) == MUSTER_OK)
-        failed = serve(env, flags, tls);
+        failed = serve_calls(env, flags, tls);
     if (failed == 0 &&
         (muster_metrics_format(env->metrics, env->mem, &text, &bytes) != MUSTER_OK ||
          muster_files_write(muster_files_system(), flags->metrics, text, bytes) != MUSTER_OK))
@@ -422,7 +422,8 @@ int main(int argc, char **argv)
         return 1;
     }
     tls = program_tls_open(env, argc, argv);
-    failed = flags.metrics != NULL ? serve_counting(env, &flags, tls) : serve(env, &flags, tls);
+    failed =
+        flags.metrics != NULL ? serve_counting(env, &flags, tls) : serve_calls(env, &flags, tls);
     muster_tls_close(tls);
     muster_net_system_close(env->net);
     muster_env_system_close(env);

@@ -1,10 +1,10 @@
-/* All-reduces of a training program, as a member of a job sees them: under whatever `muster run` gives
- * it, TLS too. Each step reduces ELEMENTS floats; all meet in front of the clock. Rank 0 prints the
- * medians of the time and of its own processor time, which says more on a busy machine.
- * muster run -n 2 --tls auto -- bench_strategy ELEMENTS STEPS
- * With a third number, the state's bytes, the first begin alone: how long the state takes to all. With
- * `same` behind it all members start with the same state, with `mapped` it is in memory that they map.
- * muster run -n 4 -- bench_strategy 1 0 1073741824 */
+/* All-reduces of a training program, as a member of a job sees them: under whatever `muster run`
+ * gives it, TLS too. Each step reduces ELEMENTS floats; all meet in front of the clock. Rank 0
+ * prints the medians of the time and of its own processor time, which says more on a busy machine.
+ * muster run -n 2 --tls auto -- bench_strategy ELEMENTS STEPS With a third number, the state's
+ * bytes, the first begin alone: how long the state takes to all. With `same` behind it all members
+ * start with the same state, with `mapped` it is in memory that they map. muster run -n 4 --
+ * bench_strategy 1 0 1073741824 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static double cpu_us(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;
 
@@ -55,16 +55,17 @@ static enum muster_rc one_step(struct muster_strategy *strategy, struct muster_t
     return rc == MUSTER_OK ? muster_strategy_commit(strategy) : rc;
 }
 
-static void tell(size_t bytes, double *times, double *cpu_times, size_t steps)
+static void print_times(size_t bytes, double *times, double *cpu_times, size_t steps)
 {
-    qsort(times, steps, sizeof(*times), compare);
-    qsort(cpu_times, steps, sizeof(*cpu_times), compare);
+    qsort(times, steps, sizeof(*times), compare_times);
+    qsort(cpu_times, steps, sizeof(*cpu_times), compare_times);
     printf("{\"bench\":\"strategy\",\"bytes\":%zu,\"median_us\":%.0f,\"min_us\":%.0f,"
            "\"cpu_median_us\":%.0f,\"cpu_min_us\":%.0f}\n",
            bytes, times[steps / 2], times[0], cpu_times[steps / 2], cpu_times[0]);
 }
 
-static enum muster_rc measure(struct muster_strategy *strategy, uint64_t count, size_t steps)
+static enum muster_rc measure_strategy(struct muster_strategy *strategy, uint64_t count,
+                                       size_t steps)
 {
     size_t rounds = WARM_UP + steps;
     float one = 1, *values = calloc(count, sizeof(*values));
@@ -79,7 +80,7 @@ static enum muster_rc measure(struct muster_strategy *strategy, uint64_t count, 
     for (size_t i = 0; i < rounds && rc == MUSTER_OK; i++)
         rc = one_step(strategy, &meet, &share, &times[i], &cpu_times[i]);
     if (rc == MUSTER_OK && atoi(getenv("RANK")) == 0)
-        tell(count * sizeof(*values), times + WARM_UP, cpu_times + WARM_UP, steps);
+        print_times(count * sizeof(*values), times + WARM_UP, cpu_times + WARM_UP, steps);
     muster_strategy_close(strategy); /* the tensors are its own until here */
     free(values);
     free(times);
@@ -148,7 +149,7 @@ int main(int argc, char **argv)
     if (rc == MUSTER_OK && argc >= 4)
         rc = measure_first_begin(strategy, argc, argv);
     else if (rc == MUSTER_OK)
-        rc = measure(strategy, strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
+        rc = measure_strategy(strategy, strtoull(argv[1], NULL, 10), strtoull(argv[2], NULL, 10));
     if (rc != MUSTER_OK)
         fprintf(stderr, "bench_strategy: %s: %s\n", muster_rc_name(rc), error.text);
     return rc == MUSTER_OK ? 0 : 1;

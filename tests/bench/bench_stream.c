@@ -36,7 +36,7 @@ struct run {
 static const struct muster_stream_options options = {.send_buffer_bytes = BUFFER_BYTES,
                                                      .receive_buffer_bytes = BUFFER_BYTES};
 
-static void check(bool holds, const char *what)
+static void require_that(bool holds, const char *what)
 {
     if (holds)
         return;
@@ -48,7 +48,7 @@ static uint8_t *make_chunks(size_t bytes)
 {
     uint8_t *chunks = malloc(bytes);
 
-    check(chunks != NULL, "malloc");
+    require_that(chunks != NULL, "malloc");
     memset(chunks, 0x5a, bytes);
     return chunks;
 }
@@ -57,7 +57,7 @@ static uint8_t *make_chunks(size_t bytes)
 
 static void make_blocking(int fd)
 {
-    check(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0, "fcntl");
+    require_that(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0, "fcntl");
 }
 
 static void plain_send(int fd, uint8_t *chunk, size_t bytes)
@@ -68,7 +68,7 @@ static void plain_send(int fd, uint8_t *chunk, size_t bytes)
     while (iov.iov_len > 0) {
         ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
 
-        check(sent > 0, "sendmsg");
+        require_that(sent > 0, "sendmsg");
         iov.iov_base = (uint8_t *)iov.iov_base + sent;
         iov.iov_len -= (size_t)sent;
     }
@@ -79,7 +79,7 @@ static void plain_receive(int fd, uint8_t *chunk, size_t bytes)
     while (bytes > 0) {
         ssize_t received = recv(fd, chunk, bytes, 0);
 
-        check(received > 0, "recv");
+        require_that(received > 0, "recv");
         chunk += received;
         bytes -= (size_t)received;
     }
@@ -92,7 +92,7 @@ static void plain_serve(const struct run *run)
     size_t i;
 
     make_blocking(fd);
-    check(connect(fd, &run->address.any, run->address_bytes) == 0, "connect");
+    require_that(connect(fd, &run->address.any, run->address_bytes) == 0, "connect");
     for (i = 0; i < run->chunk_count; i++) {
         plain_receive(fd, chunk, run->chunk_bytes);
         if (run->mode == PING_PONG)
@@ -145,7 +145,7 @@ static void on_sent(struct muster_stream_write *write, enum muster_rc rc)
 {
     struct side *side = write->data;
 
-    check(rc == MUSTER_OK, "write");
+    require_that(rc == MUSTER_OK, "write");
     if (side->is_driver && side->run->mode == ONE_WAY && side->sent_count < side->run->chunk_count)
         send_chunk(side, write);
     else if (!side->is_driver && side->received_count == side->run->chunk_count)
@@ -156,7 +156,8 @@ static void send_chunk(struct side *side, struct muster_stream_write *write)
 {
     write->data = side;
     side->sent_count++;
-    check(muster_stream_submit(write, side->stream, &side->iov, 1, on_sent) == MUSTER_OK, "submit");
+    require_that(muster_stream_submit(write, side->stream, &side->iov, 1, on_sent) == MUSTER_OK,
+                 "submit");
 }
 
 static void receive_chunk(struct side *side, size_t bytes);
@@ -166,7 +167,7 @@ static void on_received(struct muster_stream_read *read, enum muster_rc rc)
     struct side *side = read->data;
     const struct run *run = side->run;
 
-    check(rc == MUSTER_OK, "read");
+    require_that(rc == MUSTER_OK, "read");
     if (side->is_driver && (run->mode == ONE_WAY || side->received_count == run->chunk_count)) {
         side->is_finished = true;
         return;
@@ -180,18 +181,18 @@ static void on_received(struct muster_stream_read *read, enum muster_rc rc)
         receive_chunk(side, 1);
     else {
         side->writes[1].data = side;
-        check(muster_stream_submit(&side->writes[1], side->stream, &side->last, 1, on_sent) ==
-                  MUSTER_OK,
-              "submit");
+        require_that(muster_stream_submit(&side->writes[1], side->stream, &side->last, 1,
+                                          on_sent) == MUSTER_OK,
+                     "submit");
     }
 }
 
 static void receive_chunk(struct side *side, size_t bytes)
 {
     side->read.data = side;
-    check(muster_stream_receive_into(&side->read, side->stream, side->chunk, bytes, bytes,
-                                     on_received) == MUSTER_OK,
-          "receive");
+    require_that(muster_stream_receive_into(&side->read, side->stream, side->chunk, bytes, bytes,
+                                            on_received) == MUSTER_OK,
+                 "receive");
 }
 
 static void on_closed(struct muster_stream *stream)
@@ -207,8 +208,8 @@ static void side_open(struct side *side, const struct run *run, bool is_driver)
     side->chunk = make_chunks(run->chunk_bytes);
     side->iov = (struct iovec){side->chunk, run->chunk_bytes};
     side->last = (struct iovec){side->chunk, 1};
-    check(muster_env_system_open(NULL, &side->env) == MUSTER_OK, "env");
-    check(muster_net_system_open(side->env, &side->env->net) == MUSTER_OK, "net");
+    require_that(muster_env_system_open(NULL, &side->env) == MUSTER_OK, "env");
+    require_that(muster_net_system_open(side->env, &side->env->net) == MUSTER_OK, "net");
 }
 
 static void side_finish(struct side *side)
@@ -232,7 +233,7 @@ static void on_connected(struct muster_connect *connect, enum muster_rc rc)
 {
     struct side *side = connect->data;
 
-    check(rc == MUSTER_OK, "connect");
+    require_that(rc == MUSTER_OK, "connect");
     side->stream = connect->stream;
     receive_chunk(side, side->run->chunk_bytes);
 }
@@ -244,9 +245,9 @@ static void muster_serve(const struct run *run)
 
     side_open(&side, run, false);
     side.connect.data = &side;
-    check(muster_connect_start(&side.connect, side.env->net, &address, &options, UINT64_MAX,
-                               on_connected) == MUSTER_OK,
-          "connect");
+    require_that(muster_connect_start(&side.connect, side.env->net, &address, &options, UINT64_MAX,
+                                      on_connected) == MUSTER_OK,
+                 "connect");
     side_finish(&side);
     side_close(&side);
 }
@@ -259,7 +260,7 @@ static double muster_drive(const struct run *run, int fd)
 
     side_open(&side, run, true);
     muster_socket_set_options(fd, MUSTER_ADDRESS_IPV4, &options);
-    check(muster_stream_socket_open(side.env, fd, &side.stream) == MUSTER_OK, "stream");
+    require_that(muster_stream_socket_open(side.env, fd, &side.stream) == MUSTER_OK, "stream");
     start_s = bench_clock_s();
     receive_chunk(&side, run->mode == PING_PONG ? run->chunk_bytes : 1);
     for (i = 0; i < (run->mode == PING_PONG ? 1 : QUEUE_LENGTH); i++)
@@ -275,7 +276,7 @@ static double muster_drive(const struct run *run, int fd)
 typedef void serve_fn(const struct run *run);
 typedef double drive_fn(const struct run *run, int fd);
 
-static double measure(struct run *run, serve_fn *serve, drive_fn *drive)
+static double measure_run(struct run *run, serve_fn *serve, drive_fn *drive)
 {
     struct muster_address loopback;
     pid_t child;
@@ -283,12 +284,14 @@ static double measure(struct run *run, serve_fn *serve, drive_fn *drive)
     int status;
     int fd;
 
-    check(muster_address_parse("127.0.0.1:0", &loopback, NULL) == MUSTER_OK, "address");
-    check(muster_socket_listen(&loopback, &options, &run->listener, NULL) == MUSTER_OK, "listen");
+    require_that(muster_address_parse("127.0.0.1:0", &loopback, NULL) == MUSTER_OK, "address");
+    require_that(muster_socket_listen(&loopback, &options, &run->listener, NULL) == MUSTER_OK,
+                 "listen");
     run->address_bytes = sizeof(run->address);
-    check(getsockname(run->listener, &run->address.any, &run->address_bytes) == 0, "getsockname");
+    require_that(getsockname(run->listener, &run->address.any, &run->address_bytes) == 0,
+                 "getsockname");
     child = fork();
-    check(child >= 0, "fork");
+    require_that(child >= 0, "fork");
     if (child == 0) {
         close(run->listener);
         serve(run);
@@ -299,18 +302,18 @@ static double measure(struct run *run, serve_fn *serve, drive_fn *drive)
     while (fd < 0);
     close(run->listener);
     seconds = drive(run, fd);
-    check(waitpid(child, &status, 0) == child && status == 0, "child");
+    require_that(waitpid(child, &status, 0) == child && status == 0, "child");
     return seconds;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     double left = *(const double *)a, right = *(const double *)b;
 
     return (left > right) - (left < right);
 }
 
-static void show(const struct run *run, double plain_s, double muster_s)
+static void show_run(const struct run *run, double plain_s, double muster_s)
 {
     double bytes = (double)run->chunk_bytes * (double)run->chunk_count;
 
@@ -338,12 +341,12 @@ static void compare_run(enum mode mode, size_t chunk_bytes)
     if (run.chunk_count > 20000)
         run.chunk_count = 20000;
     for (i = 0; i < ROUNDS; i++) {
-        plain_s[i] = measure(&run, plain_serve, plain_drive);
-        muster_s[i] = measure(&run, muster_serve, muster_drive);
+        plain_s[i] = measure_run(&run, plain_serve, plain_drive);
+        muster_s[i] = measure_run(&run, muster_serve, muster_drive);
     }
-    qsort(plain_s, ROUNDS, sizeof(double), compare);
-    qsort(muster_s, ROUNDS, sizeof(double), compare);
-    show(&run, plain_s[ROUNDS / 2], muster_s[ROUNDS / 2]);
+    qsort(plain_s, ROUNDS, sizeof(double), compare_times);
+    qsort(muster_s, ROUNDS, sizeof(double), compare_times);
+    show_run(&run, plain_s[ROUNDS / 2], muster_s[ROUNDS / 2]);
 }
 
 /* bench_stream [one_way|ping_pong CHUNK_BYTES]: all sizes, or the one named. */

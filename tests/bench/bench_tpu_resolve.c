@@ -62,7 +62,7 @@ static double cpu_ms(int who)
 
 /* The cloud's side. */
 
-static void put(int fd, const void *bytes, size_t count)
+static void put_bytes(int fd, const void *bytes, size_t count)
 {
     if (write(fd, bytes, count) != (ssize_t)count)
         exit(1);
@@ -72,8 +72,8 @@ static void put_text(int fd, const char *text)
 {
     size_t count = strlen(text);
 
-    put(fd, &count, sizeof(count));
-    put(fd, text, count);
+    put_bytes(fd, &count, sizeof(count));
+    put_bytes(fd, text, count);
 }
 
 static void on_asker_gone(struct muster_fd_watch *watch, unsigned ready)
@@ -82,7 +82,7 @@ static void on_asker_gone(struct muster_fd_watch *watch, unsigned ready)
     *(bool *)watch->data = true;
 }
 
-static _Noreturn void serve(const struct fake_cloud_options *options, int ask, int answer)
+static _Noreturn void serve_options(const struct fake_cloud_options *options, int ask, int answer)
 {
     struct muster_error error = {.text = ""};
     struct muster_env *env = NULL;
@@ -103,11 +103,11 @@ static _Noreturn void serve(const struct fake_cloud_options *options, int ask, i
     put_text(answer, options->is_tls ? fake_cloud_identity(cloud)->ca_pem : "");
     while (!is_over)
         muster_loop_turn(env->loop, MUSTER_NS_PER_S);
-    put(answer, fake_cloud_counts(cloud), sizeof(struct fake_cloud_counts));
+    put_bytes(answer, fake_cloud_counts(cloud), sizeof(struct fake_cloud_counts));
     _exit(0);
 }
 
-static void get(int fd, void *bytes, size_t count)
+static void get_bytes(int fd, void *bytes, size_t count)
 {
     for (size_t at = 0; at < count;) {
         ssize_t n = read(fd, (char *)bytes + at, count - at);
@@ -123,11 +123,11 @@ static char *get_text(int fd)
     size_t count;
     char *text;
 
-    get(fd, &count, sizeof(count));
+    get_bytes(fd, &count, sizeof(count));
     text = calloc(1, count + 1);
     if (text == NULL)
         abort();
-    get(fd, text, count);
+    get_bytes(fd, text, count);
     return text;
 }
 
@@ -142,7 +142,7 @@ static void start_cloud(struct cloud_process *cloud, const struct fake_cloud_opt
     if (cloud->pid == 0) {
         close(down[1]);
         close(up[0]);
-        serve(options, down[0], up[1]);
+        serve_options(options, down[0], up[1]);
     }
     close(down[0]);
     close(up[1]);
@@ -159,7 +159,7 @@ static struct fake_cloud_counts end_cloud(struct cloud_process *cloud)
     struct fake_cloud_counts counts;
 
     close(cloud->ask);
-    get(cloud->answer, &counts, sizeof(counts));
+    get_bytes(cloud->answer, &counts, sizeof(counts));
     close(cloud->answer);
     (void)waitpid(cloud->pid, NULL, 0);
     free(cloud->ca_pem);
@@ -191,7 +191,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     node->bench->left--;
 }
 
-static void start(struct node *node, size_t index)
+static void start_node(struct node *node, size_t index)
 {
     struct bench *bench = node->bench;
     struct muster_tpu_resolver_options options = {
@@ -219,7 +219,7 @@ static void wait_all(struct bench *bench)
 }
 
 /* From the first open to the last answer. */
-static double run(struct bench *bench, size_t count)
+static double run_bench(struct bench *bench, size_t count)
 {
     struct node *nodes = calloc(count, sizeof(*nodes));
     double begin_ms = bench_clock_ms(), end_ms;
@@ -229,7 +229,7 @@ static double run(struct bench *bench, size_t count)
     bench->left = count;
     for (size_t i = 0; i < count; i++) {
         nodes[i].bench = bench;
-        start(&nodes[i], i);
+        start_node(&nodes[i], i);
     }
     wait_all(bench);
     end_ms = bench_clock_ms();
@@ -272,10 +272,10 @@ static void write_authorities(struct bench *bench)
     if (fd < 0 || text == NULL || (bench->authorities != NULL && more == NULL))
         give_up("no file of authorities", bench->ca_file);
     if (more != NULL) {
-        put(fd, text, fread(text, 1, BUNDLE_BYTES_MAX, more));
+        put_bytes(fd, text, fread(text, 1, BUNDLE_BYTES_MAX, more));
         fclose(more);
     }
-    put(fd, bench->cloud.ca_pem, strlen(bench->cloud.ca_pem));
+    put_bytes(fd, bench->cloud.ca_pem, strlen(bench->cloud.ca_pem));
     close(fd);
     free(text);
 }
@@ -313,12 +313,12 @@ int main(int argc, char **argv)
         muster_net_system_open(bench.env, &bench.env->net) != MUSTER_OK)
         give_up("environment", "none");
     open_http(&bench);
-    single_ms = run(&bench, 1);
-    warm_ms = run(&bench, 1);
+    single_ms = run_bench(&bench, 1);
+    warm_ms = run_bench(&bench, 1);
     close_http(&bench);
     open_http(&bench); /* all of them begin without connections, as the single one did */
     all_cpu_ms = cpu_ms(RUSAGE_SELF);
-    all_ms = run(&bench, bench.node_count);
+    all_ms = run_bench(&bench, bench.node_count);
     all_cpu_ms = cpu_ms(RUSAGE_SELF) - all_cpu_ms;
     close_http(&bench);
     counts = end_cloud(&bench.cloud);

@@ -1,4 +1,4 @@
-/* What a case needs around it: a played server, files, and the values of its placeholders. */
+/* The surroundings of a case: a played server, files, and the values of its placeholders. */
 #include "cases.h"
 
 #include "fake_cloud.h"
@@ -84,7 +84,7 @@ static json_t *fill_text(const struct case_cloud *cloud, const char *text)
 }
 
 /* A copy with all placeholders filled in. Gives. */
-static json_t *fill(const struct case_cloud *cloud, const json_t *value)
+static json_t *fill_cloud(const struct case_cloud *cloud, const json_t *value)
 {
     json_t *copy, *member;
     const char *name;
@@ -96,12 +96,12 @@ static json_t *fill(const struct case_cloud *cloud, const json_t *value)
     case JSON_ARRAY:
         copy = json_array();
         json_array_foreach((json_t *)(uintptr_t)value, i, member)
-            json_array_append_new(copy, fill(cloud, member));
+            json_array_append_new(copy, fill_cloud(cloud, member));
         return copy;
     case JSON_OBJECT:
         copy = json_object();
         json_object_foreach((json_t *)(uintptr_t)value, name, member)
-            json_object_set_new(copy, name, fill(cloud, member));
+            json_object_set_new(copy, name, fill_cloud(cloud, member));
         return copy;
     default:
         return json_deep_copy(value);
@@ -145,7 +145,7 @@ static void write_files(struct case_run *run, struct case_cloud *cloud)
 
     json_object_foreach((json_t *)(uintptr_t)cloud->files, name, content)
     {
-        json_t *filled = fill(cloud, content);
+        json_t *filled = fill_cloud(cloud, content);
         char *text = json_is_string(filled) ? strdup(json_string_value(filled))
                                             : json_dumps(filled, JSON_ENCODE_ANY);
         char path[256];
@@ -170,7 +170,7 @@ static bool open_server(struct case_run *run, struct case_cloud *cloud)
     if (rc == MUSTER_OK)
         set_server_values(cloud);
     if (rc == MUSTER_OK && json_array_size(json_object_get(run->one, "http")) > 0) {
-        script = fill(cloud, json_object_get(run->one, "http"));
+        script = fill_cloud(cloud, json_object_get(run->one, "http"));
         text = json_dumps(script, 0);
         rc = fake_cloud_script(cloud->server, text, &error);
         free(text);
@@ -204,7 +204,7 @@ json_t *case_cloud_open(struct case_run *run, struct case_cloud **ret_cloud)
     if (!make_folder(run, cloud))
         return NULL;
     write_files(run, cloud);
-    return run->is_failed ? NULL : fill(cloud, run->one);
+    return run->is_failed ? NULL : fill_cloud(cloud, run->one);
 }
 
 void case_cloud_close(struct case_run *run, struct case_cloud *cloud)

@@ -21,7 +21,7 @@ static enum muster_rc read_def(struct muster_cluster_spec_builder *builder, cons
         json_object_foreach(json_object_get(job, "tasks"), index, address)
         {
             if (case_text(address) == NULL)
-                return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "address is no text");
+                return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "address is not a text");
             muster_cluster_spec_builder_add_task(builder, (int32_t)strtol(index, NULL, 10),
                                                  case_text(address));
         }
@@ -278,7 +278,7 @@ static bool read_other(struct spec_call *call, struct muster_cluster_spec **ret_
     return call->outcome->rc == MUSTER_OK;
 }
 
-/* What is no cluster is equal to none, as in Python. */
+/* A value that is not a cluster equals no cluster, as in Python. */
 static void call_equals(struct spec_call *call)
 {
     struct muster_cluster_spec *other = NULL;

@@ -65,7 +65,7 @@ static bool status_fits(const json_t *error, enum muster_rc rc)
 }
 
 /* Short text of what was seen or wanted; into a caller's buffer. */
-static const char *show(const json_t *value, char *text, size_t bytes)
+static const char *show_value(const json_t *value, char *text, size_t bytes)
 {
     char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 
@@ -77,7 +77,7 @@ static const char *show(const json_t *value, char *text, size_t bytes)
 static const char *show_outcome(const struct case_outcome *outcome, char *text, size_t bytes)
 {
     if (outcome->rc == MUSTER_OK)
-        return show(outcome->value, text, bytes);
+        return show_value(outcome->value, text, bytes);
     snprintf(text, bytes, "%s (%s)", muster_rc_name(outcome->rc), outcome->error.text);
     return text;
 }
@@ -115,10 +115,10 @@ void case_judge(struct case_run *run, const char *where, const json_t *expectati
 
     if (value != NULL) {
         is_right = value_fits(value, outcome);
-        show(value, wanted, sizeof(wanted));
+        show_value(value, wanted, sizeof(wanted));
     } else if (error != NULL) {
         is_right = status_fits(error, outcome->rc);
-        show(json_object_get(error, "status"), wanted, sizeof(wanted));
+        show_value(json_object_get(error, "status"), wanted, sizeof(wanted));
     } else {
         is_right = outcome->rc == MUSTER_OK;
         snprintf(wanted, sizeof(wanted), "success");

@@ -19,7 +19,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     resolve->data = NULL;
 }
 
-static bool ask(struct case_call *call, struct muster_resolve *resolve)
+static bool ask_call(struct case_call *call, struct muster_resolve *resolve)
 {
     struct muster_loop *loop = call->run->env->loop;
     const json_t *task_id = case_argument(call->call, "task_id");
@@ -42,7 +42,7 @@ static void call_cluster_spec(struct case_call *call)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
 
-    if (!ask(call, &resolve))
+    if (!ask_call(call, &resolve))
         return;
     call->outcome->value = case_cluster_dict(call->run, resolve.cluster_spec);
     muster_cluster_spec_unref(resolve.cluster_spec);
@@ -52,7 +52,7 @@ static void call_cluster_def(struct case_call *call)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
 
-    if (!ask(call, &resolve))
+    if (!ask_call(call, &resolve))
         return;
     call->outcome->value = case_cluster_def(resolve.cluster_spec);
     muster_cluster_spec_unref(resolve.cluster_spec);
@@ -62,7 +62,7 @@ static void call_master(struct case_call *call)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_MASTER};
 
-    if (!ask(call, &resolve))
+    if (!ask_call(call, &resolve))
         return;
     call->outcome->value = json_string(resolve.master);
     muster_mem_free(call->run->env->mem, resolve.master);
@@ -72,7 +72,7 @@ static void call_num_accelerators(struct case_call *call)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_NUM_ACCELERATORS};
 
-    if (!ask(call, &resolve))
+    if (!ask_call(call, &resolve))
         return;
     call->outcome->value = json_object();
     for (size_t i = 0; i < resolve.accelerators.kind_count; i++)
@@ -282,7 +282,7 @@ static bool is_text_or_null(const json_t *value)
     return value == NULL || json_is_null(value) || json_is_string(value);
 }
 
-/* What all resolvers take. */
+/* Options that all resolvers take. */
 enum muster_rc case_read_common(struct case_run *run, struct muster_resolver_options *options,
                                 struct muster_error *ret_error)
 {
@@ -292,7 +292,7 @@ enum muster_rc case_read_common(struct case_run *run, struct muster_resolver_opt
     const json_t *task_id = case_argument(run->one, "task_id");
 
     if (!is_text_or_null(task_type) || !is_text_or_null(rpc_layer) || !is_text_or_null(environment))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "an argument is no text");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "an argument is not a text");
     *options = (struct muster_resolver_options){
         .task_type = case_text(task_type),
         .rpc_layer = case_text(rpc_layer),

@@ -17,8 +17,8 @@ static void on_query(struct muster_tpu_query *query, enum muster_rc rc)
     *(bool *)query->data = true;
 }
 
-static enum muster_rc ask(struct case_run *run, struct muster_tpu_client *client,
-                          struct muster_tpu_query *query, struct muster_error *ret_error)
+static enum muster_rc ask_tpu(struct case_run *run, struct muster_tpu_client *client,
+                              struct muster_tpu_query *query, struct muster_error *ret_error)
 {
     bool is_done = false;
     enum muster_rc rc;
@@ -38,8 +38,8 @@ static struct muster_tpu_node *ask_node(struct case_call *call)
 {
     struct muster_tpu_query query = {.what = MUSTER_TPU_NODE};
 
-    call->outcome->rc =
-        ask(call->run, muster_tpu_resolver_client(call->resolver), &query, &call->outcome->error);
+    call->outcome->rc = ask_tpu(call->run, muster_tpu_resolver_client(call->resolver), &query,
+                                &call->outcome->error);
     return query.node;
 }
 
@@ -156,8 +156,8 @@ static void call_runtime_version(struct case_call *call)
 {
     struct muster_tpu_query query = {.what = MUSTER_TPU_RUNTIME_VERSION};
 
-    call->outcome->rc =
-        ask(call->run, muster_tpu_resolver_client(call->resolver), &query, &call->outcome->error);
+    call->outcome->rc = ask_tpu(call->run, muster_tpu_resolver_client(call->resolver), &query,
+                                &call->outcome->error);
     call->outcome->value = text_or_null(query.text);
     muster_mem_free(call->run->env->mem, query.text);
 }
@@ -169,8 +169,8 @@ static void call_configure_version(struct case_call *call)
     const char *restart = case_text(case_argument(call->call, "restart_type"));
 
     query.is_restart_if_needed = restart != NULL && strcmp(restart, "ifNeeded") == 0;
-    call->outcome->rc =
-        ask(call->run, muster_tpu_resolver_client(call->resolver), &query, &call->outcome->error);
+    call->outcome->rc = ask_tpu(call->run, muster_tpu_resolver_client(call->resolver), &query,
+                                &call->outcome->error);
 }
 
 static void call_job_name(struct case_call *call)
@@ -323,11 +323,11 @@ static enum muster_rc read_tpu(const json_t *tpu, const char **ret_tpu,
 }
 
 /* TensorFlow asks for project and zone while it constructs. */
-static enum muster_rc locate(struct case_run *run, struct muster_resolver *resolver,
-                             struct muster_error *ret_error)
+static enum muster_rc locate_core(struct case_run *run, struct muster_resolver *resolver,
+                                  struct muster_error *ret_error)
 {
     struct muster_tpu_query query = {.what = MUSTER_TPU_RESOURCE_NAME};
-    enum muster_rc rc = ask(run, muster_tpu_resolver_client(resolver), &query, ret_error);
+    enum muster_rc rc = ask_tpu(run, muster_tpu_resolver_client(resolver), &query, ret_error);
 
     muster_mem_free(run->env->mem, query.text);
     return rc;
@@ -372,7 +372,7 @@ enum muster_rc case_open_tpu(struct case_run *run, const struct muster_resolver_
         rc = muster_tpu_resolver_open(run->env, &options, ret_resolver, ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    rc = locate(run, *ret_resolver, ret_error);
+    rc = locate_core(run, *ret_resolver, ret_error);
     if (rc != MUSTER_OK) {
         close_wait(run, *ret_resolver);
         *ret_resolver = NULL;

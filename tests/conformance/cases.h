@@ -1,4 +1,4 @@
-/* What the files of the case runner share: a case under way, and how an outcome is judged. */
+/* The case runner: a case under way, and how its outcome is judged. */
 #ifndef MUSTER_CASES_H
 #define MUSTER_CASES_H
 
@@ -21,7 +21,7 @@ struct case_run {
     json_t *variables; /* object from name to text */
 };
 
-/** What a call (or a construction) gave. */
+/** The outcome of a call or a construction. */
 struct case_outcome {
     enum muster_rc rc;
     json_t *value; /* owned; with OK. NULL stands for null */
@@ -96,7 +96,7 @@ typedef enum muster_rc case_open_fn(struct case_run *run,
                                     struct muster_error *ret_error);
 /** How a class of resolvers is opened; NULL: not built. */
 case_open_fn *case_resolver_find(const char *class_name);
-/** What all resolvers take, out of the case's arguments. Errors: INVALID_ARGUMENT. */
+/** Options that all resolvers take, out of the case's arguments. Errors: INVALID_ARGUMENT. */
 enum muster_rc case_read_common(struct case_run *run, struct muster_resolver_options *options,
                                 struct muster_error *ret_error);
 

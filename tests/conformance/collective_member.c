@@ -47,13 +47,13 @@ static _Noreturn void give_up(const char *what, const char *why)
     exit(1);
 }
 
-static void must(const char *what, enum muster_rc rc)
+static void require_ok(const char *what, enum muster_rc rc)
 {
     if (rc != MUSTER_OK)
         give_up(what, muster_rc_text(rc));
 }
 
-static void *own(size_t size)
+static void *own_bytes(size_t size)
 {
     void *memory = calloc(1, size);
 
@@ -62,9 +62,9 @@ static void *own(size_t size)
     return memory;
 }
 
-static char *copied(const char *text)
+static char *copy_text(const char *text)
 {
-    return strcpy(own(strlen(text) + 1), text);
+    return strcpy(own_bytes(strlen(text) + 1), text);
 }
 
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
@@ -77,7 +77,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
     fflush(stdout);
 }
 
-static struct muster_call_options within(uint64_t ns)
+static struct muster_call_options deadline_within(uint64_t ns)
 {
     return (struct muster_call_options){.deadline_ns = muster_loop_after_ns(member.env->loop, ns)};
 }
@@ -101,12 +101,12 @@ static void on_joined(struct tensorflow_worker_service_complete_group_call *call
     free(call);
 }
 
-static void join(char **words)
+static void join_group(char **words)
 {
-    struct tensorflow_worker_service_complete_group_call *call = own(sizeof(*call));
+    struct tensorflow_worker_service_complete_group_call *call = own_bytes(sizeof(*call));
     Tensorflow__CompleteGroupRequest request = TENSORFLOW__COMPLETE_GROUP_REQUEST__INIT;
     Tensorflow__DeviceAttributes attributes = TENSORFLOW__DEVICE_ATTRIBUTES__INIT;
-    struct muster_call_options options = within(PATIENCE_NS);
+    struct muster_call_options options = deadline_within(PATIENCE_NS);
     static char type[] = "CPU";
 
     attributes.name = member.device;
@@ -116,9 +116,9 @@ static void join(char **words)
     request.group_key = atoi(words[1]);
     request.group_size = atoi(words[2]);
     request.device_attributes = &attributes;
-    call->data = copied(words[1]);
-    must("join", tensorflow_worker_service_complete_group_start(call, member.own, &options,
-                                                                &request, on_joined));
+    call->data = copy_text(words[1]);
+    require_ok("join", tensorflow_worker_service_complete_group_start(call, member.own, &options,
+                                                                      &request, on_joined));
 }
 
 static void on_agreed(struct tensorflow_worker_service_complete_instance_call *call,
@@ -133,13 +133,13 @@ static void on_agreed(struct tensorflow_worker_service_complete_instance_call *c
     free(call);
 }
 
-static void agree(char **words)
+static void agree_instance(char **words)
 {
-    struct tensorflow_worker_service_complete_instance_call *call = own(sizeof(*call));
+    struct tensorflow_worker_service_complete_instance_call *call = own_bytes(sizeof(*call));
     Tensorflow__CompleteInstanceRequest request = TENSORFLOW__COMPLETE_INSTANCE_REQUEST__INIT;
     Tensorflow__TensorShape shape = TENSORFLOW__TENSOR_SHAPE__INIT;
     Tensorflow__TensorShapeDim dim = TENSORFLOW__TENSOR_SHAPE_DIM__INIT, *dims = &dim;
-    struct muster_call_options options = within(PATIENCE_NS);
+    struct muster_call_options options = deadline_within(PATIENCE_NS);
 
     request.type = TYPE_BROADCAST;
     request.data_type = TYPE_FLOAT;
@@ -151,9 +151,9 @@ static void agree(char **words)
     shape.dim = &dims;
     shape.n_dim = 1;
     dim.size = atoi(words[4]);
-    call->data = copied(words[2]);
-    must("agree", tensorflow_worker_service_complete_instance_start(call, member.own, &options,
-                                                                    &request, on_agreed));
+    call->data = copy_text(words[2]);
+    require_ok("agree", tensorflow_worker_service_complete_instance_start(
+                            call, member.own, &options, &request, on_agreed));
 }
 
 /* --- offer --- */
@@ -166,16 +166,16 @@ static void on_taken(struct muster_server_buffer *buffer, enum muster_rc rc)
     free(buffer);
 }
 
-static void offer(char **words)
+static void offer_buffer(char **words)
 {
-    struct muster_server_buffer *buffer = own(sizeof(*buffer));
+    struct muster_server_buffer *buffer = own_bytes(sizeof(*buffer));
     size_t count = strtoul(words[2], NULL, 10);
-    float *values = own(count * sizeof(*values) + 1);
+    float *values = own_bytes(count * sizeof(*values) + 1);
     enum muster_rc rc;
 
     for (size_t i = 0; i < count; i++)
         values[i] = strtof(words[3], NULL) + (float)i;
-    buffer->key = copied(words[1]);
+    buffer->key = copy_text(words[1]);
     buffer->bytes = (struct muster_bytes){values, count * sizeof(*values)};
     rc = muster_server_offer_start(buffer, member.server, on_taken);
     if (rc != MUSTER_OK)
@@ -201,21 +201,21 @@ static void on_fetch_over(struct muster_channel *channel)
 }
 
 /* The pieces, put together. Gives. */
-static float *joined(const Tensorflow__RecvBufRespExtra *extra, size_t *ret_count)
+static float *unpack_extra(const Tensorflow__RecvBufRespExtra *extra, size_t *ret_count)
 {
     size_t bytes = 0, at = 0;
     char *all;
 
     for (size_t i = 0; i < extra->n_tensor_content; i++)
         bytes += extra->tensor_content[i].len;
-    all = own(bytes + 1);
+    all = own_bytes(bytes + 1);
     for (size_t i = 0; i < extra->n_tensor_content; at += extra->tensor_content[i].len, i++)
         memcpy(all + at, extra->tensor_content[i].data, extra->tensor_content[i].len);
     *ret_count = bytes / sizeof(float);
     return (float *)(void *)all;
 }
 
-static void tell(const struct fetch *fetch, const Tensorflow__RecvBufResponse *response)
+static void print_fetch(const struct fetch *fetch, const Tensorflow__RecvBufResponse *response)
 {
     Tensorflow__RecvBufRespExtra *extra = NULL;
     size_t count = 0;
@@ -224,10 +224,11 @@ static void tell(const struct fetch *fetch, const Tensorflow__RecvBufResponse *r
 
     if (response->transport_options == NULL)
         give_up("fetch", "no transport options");
-    must("fetch", muster_proto_unpack(member.env->mem, &tensorflow__recv_buf_resp_extra__descriptor,
-                                      response->transport_options->value.data,
-                                      response->transport_options->value.len, NULL, &extra, NULL));
-    values = joined(extra, &count);
+    require_ok("fetch",
+               muster_proto_unpack(member.env->mem, &tensorflow__recv_buf_resp_extra__descriptor,
+                                   response->transport_options->value.data,
+                                   response->transport_options->value.len, NULL, &extra, NULL));
+    values = unpack_extra(extra, &count);
     for (size_t i = 0; i < count; i++)
         sum += (double)values[i] * (double)i;
     say("fetched:%s ok %zu %g %.17g\n", fetch->key, count, count > 0 ? (double)values[0] : 0, sum);
@@ -241,30 +242,31 @@ static void on_fetched(struct tensorflow_worker_service_recv_buf_call *call, enu
     struct fetch *fetch = MUSTER_CONTAINER_OF(call, struct fetch, call);
 
     if (rc == MUSTER_OK)
-        tell(fetch, response);
+        print_fetch(fetch, response);
     else
         say("fetched:%s %s %s\n", fetch->key, muster_rc_name(rc), call->stub.call.status.text);
     muster_channel_close(fetch->channel, on_fetch_over);
 }
 
-static void fetch(char **words)
+static void fetch_buffer(char **words)
 {
     const struct muster_channel_options channel = {.receive_message_max_bytes = MESSAGE_MAX};
-    struct fetch *fetch = own(sizeof(*fetch));
+    struct fetch *fetch = own_bytes(sizeof(*fetch));
     Tensorflow__RecvBufRequest request = TENSORFLOW__RECV_BUF_REQUEST__INIT;
-    struct muster_call_options options = within(strtoul(words[6], NULL, 10) * MUSTER_NS_PER_S);
+    struct muster_call_options options =
+        deadline_within(strtoul(words[6], NULL, 10) * MUSTER_NS_PER_S);
 
     muster_list_append(&member.fetches, &fetch->node);
-    fetch->key = copied(words[2]);
+    fetch->key = copy_text(words[2]);
     request.buf_rendezvous_key = fetch->key;
     request.step_id = strtoll(words[3], NULL, 10);
     request.src_device = words[4];
     request.src_incarnation = strtoull(words[5], NULL, 10);
     request.dst_device = member.device;
-    must("fetch", muster_channel_open(member.env, words[1], &channel, &fetch->channel, NULL));
+    require_ok("fetch", muster_channel_open(member.env, words[1], &channel, &fetch->channel, NULL));
     muster_channel_set_data(fetch->channel, fetch);
-    must("fetch", tensorflow_worker_service_recv_buf_start(&fetch->call, fetch->channel, &options,
-                                                           &request, on_fetched));
+    require_ok("fetch", tensorflow_worker_service_recv_buf_start(&fetch->call, fetch->channel,
+                                                                 &options, &request, on_fetched));
 }
 
 static void abort_collectives(char **words)
@@ -279,13 +281,13 @@ static const struct {
     const char *name;
     size_t word_count_min;
     void (*run)(char **words);
-} commands[] = {{"join", 3, join},
-                {"agree", 5, agree},
-                {"offer", 4, offer},
-                {"fetch", 7, fetch},
+} commands[] = {{"join", 3, join_group},
+                {"agree", 5, agree_instance},
+                {"offer", 4, offer_buffer},
+                {"fetch", 7, fetch_buffer},
                 {"abort", 3, abort_collectives}};
 
-static void run(char *line)
+static void run_line(char *line)
 {
     char *words[WORDS_MAX] = {NULL}, *rest = line;
     size_t count = 0;
@@ -316,7 +318,7 @@ static void on_input(struct muster_fd_watch *input, unsigned ready)
     member.line_bytes += (size_t)got;
     while ((end = memchr(member.line, '\n', member.line_bytes)) != NULL) {
         *end++ = '\0';
-        run(member.line);
+        run_line(member.line);
         member.line_bytes -= (size_t)(end - member.line);
         memmove(member.line, end, member.line_bytes);
     }
@@ -324,7 +326,7 @@ static void on_input(struct muster_fd_watch *input, unsigned ready)
 
 /* --- Beginning and end --- */
 
-static void begin(uint32_t tasks)
+static void begin_member(uint32_t tasks)
 {
     static const char text[] = "{\"coordinator\": [\"127.0.0.1:0\"]}";
     const struct muster_coordination_server_options coordination = {.task_count = tasks};
@@ -332,21 +334,22 @@ static void begin(uint32_t tasks)
                                             .coordination = &coordination};
     struct muster_cluster_spec *cluster = NULL;
 
-    must("environment", muster_env_system_open(NULL, &member.env));
-    must("network", muster_net_system_open(member.env, &member.env->net));
-    must("cluster",
-         muster_cluster_spec_parse(member.env->mem, text, sizeof(text) - 1, &cluster, NULL));
+    require_ok("environment", muster_env_system_open(NULL, &member.env));
+    require_ok("network", muster_net_system_open(member.env, &member.env->net));
+    require_ok("cluster",
+               muster_cluster_spec_parse(member.env->mem, text, sizeof(text) - 1, &cluster, NULL));
     options.cluster = cluster;
-    must("server", muster_server_open(member.env, &options, &member.server, NULL));
+    require_ok("server", muster_server_open(member.env, &options, &member.server, NULL));
     muster_cluster_spec_unref(cluster);
-    must("start", muster_server_start(member.server, NULL));
-    must("own channel", muster_channel_open(member.env, muster_server_target(member.server) + 7,
-                                            NULL, &member.own, NULL));
+    require_ok("start", muster_server_start(member.server, NULL));
+    require_ok("own channel",
+               muster_channel_open(member.env, muster_server_target(member.server) + 7, NULL,
+                                   &member.own, NULL));
     (void)snprintf(member.device, sizeof(member.device), "%s/device:CPU:0",
                    muster_server_name(member.server));
     muster_list_init(&member.fetches);
     member.input = (struct muster_fd_watch){.on_ready = on_input, .wanted = MUSTER_FD_READ};
-    must("input", muster_fd_watch_open(&member.input, member.env->loop));
+    require_ok("input", muster_fd_watch_open(&member.input, member.env->loop));
     say("listening %s %" PRIu64 "\n", muster_server_target(member.server) + 7,
         muster_server_incarnation(member.server));
 }
@@ -357,7 +360,7 @@ static void on_stopped(struct muster_server *server)
     member.is_stopped = true;
 }
 
-static void end(void)
+static void end_member(void)
 {
     for (struct muster_list *node = member.fetches.next; node != &member.fetches; node = node->next)
         muster_call_cancel(&MUSTER_CONTAINER_OF(node, struct fetch, node)->call.stub.call);
@@ -374,9 +377,9 @@ int main(int argc, char **argv)
 {
     if (argc != 2)
         give_up("usage", "collective_member TASKS");
-    begin((uint32_t)atoi(argv[1]));
+    begin_member((uint32_t)atoi(argv[1]));
     while (!member.is_over)
         muster_loop_turn(member.env->loop, UINT64_MAX);
-    end();
+    end_member();
     return 0;
 }

@@ -156,7 +156,7 @@ static void *message_of(struct run *run, size_t at)
                               any != NULL ? any->value.len : 0);
 }
 
-static enum muster_rc start(struct run *run)
+static enum muster_rc run_start(struct run *run)
 {
     const Conformance__ClientCompatRequest *request = run->request;
     struct muster_loop *loop = run->env->loop;
@@ -200,7 +200,7 @@ static void send_all(struct run *run)
     }
 }
 
-static void end(struct run *run)
+static void run_end(struct run *run)
 {
     const Conformance__Cancel *cancel = run->request->cancel;
     int timing = cancel != NULL ? (int)cancel->cancel_timing_case : 0;
@@ -252,7 +252,7 @@ static void on_closed(struct muster_channel *channel)
     ((struct run *)muster_channel_data(channel))->is_closed = true;
 }
 
-static void disconnect(struct run *run)
+static void run_disconnect(struct run *run)
 {
     if (run->channel != NULL) {
         muster_channel_set_data(run->channel, run);
@@ -263,7 +263,7 @@ static void disconnect(struct run *run)
     muster_tls_close(run->tls);
 }
 
-static void answer(struct run *run, const struct muster_error *error)
+static void run_answer(struct run *run, const struct muster_error *error)
 {
     Conformance__ClientCompatResponse response = CONFORMANCE__CLIENT_COMPAT_RESPONSE__INIT;
     Conformance__ClientErrorResult failure = CONFORMANCE__CLIENT_ERROR_RESULT__INIT;
@@ -296,13 +296,13 @@ static bool run_next(struct muster_env *env)
     is_asked = conformance_read(&run->arena, &conformance__client_compat_request__descriptor,
                                 &run->request);
     if (is_asked) {
-        if (connect_to(run, &error) == MUSTER_OK && start(run) == MUSTER_OK) {
+        if (connect_to(run, &error) == MUSTER_OK && run_start(run) == MUSTER_OK) {
             if (run->method.is_request_stream)
                 send_all(run);
-            end(run);
+            run_end(run);
         }
-        answer(run, &error);
-        disconnect(run);
+        run_answer(run, &error);
+        run_disconnect(run);
     }
     conformance_arena_fini(&run->arena);
     muster_mem_free(env->mem, run);

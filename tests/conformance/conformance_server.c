@@ -47,9 +47,9 @@ static enum muster_rc open_tls(struct muster_env *env, struct conformance_arena 
     return muster_tls_open(env, &options, ret_tls, ret_error);
 }
 
-static enum muster_rc serve(struct muster_env *env, struct conformance_arena *arena,
-                            const Conformance__ServerCompatRequest *request,
-                            struct muster_error *ret_error)
+static enum muster_rc serve_calls(struct muster_env *env, struct conformance_arena *arena,
+                                  const Conformance__ServerCompatRequest *request,
+                                  struct muster_error *ret_error)
 {
     struct muster_rpc_server_options options = {.receive_message_max_bytes =
                                                     request->message_receive_limit};
@@ -98,7 +98,7 @@ int main(void)
         return 1;
     conformance_arena_init(&arena, env->mem);
     if (conformance_read(&arena, &conformance__server_compat_request__descriptor, &request))
-        rc = serve(env, &arena, request, &error);
+        rc = serve_calls(env, &arena, request, &error);
     if (rc != MUSTER_OK)
         fprintf(stderr, "conformance_server: %s\n", error.text);
     conformance_arena_fini(&arena);

@@ -123,7 +123,7 @@ static void set_error_trailers(struct work *work)
     muster_mem_free(arena->mem, bytes);
 }
 
-static void finish(struct work *work)
+static void work_finish(struct work *work)
 {
     const Conformance__Error *error = work->error;
     bool has_text =
@@ -158,7 +158,7 @@ static void go_on(struct work *work)
             return;
     }
     if (work->sent_count == work->response_count && (work->is_half_closed || work->is_over))
-        finish(work);
+        work_finish(work);
 }
 
 static void on_paced(struct muster_timer *timer)

@@ -1,4 +1,4 @@
-/* What the programs under connectconformance share. */
+/* Messages and headers of the programs under connectconformance. */
 #include "conformance_wire.h"
 
 #include <errno.h>
@@ -158,7 +158,7 @@ struct muster_metadata conformance_metadata(struct conformance_arena *arena,
                 conformance_alloc(arena, muster_base64_decoded_bytes_max(strlen(value)) + 1, 1);
             if (muster_base64_decode(value, strlen(value), (void *)(uintptr_t)entry->value,
                                      &entry->value_bytes) != MUSTER_OK)
-                give_up("a header is no base64");
+                give_up("a header is not base64");
         }
     }
     return metadata;

@@ -1,5 +1,5 @@
-/* What the programs under connectconformance share: messages on standard input and output, and
- * headers as messages have them. */
+/* The programs under connectconformance: messages on standard input and output, and headers as
+ * messages have them. */
 #ifndef MUSTER_CONFORMANCE_WIRE_H
 #define MUSTER_CONFORMANCE_WIRE_H
 

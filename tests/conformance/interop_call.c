@@ -32,8 +32,8 @@ bool interop_check_body(struct interop_client *client, const ProtobufCBinaryData
     return true;
 }
 
-static void keep(struct interop_value *value, const struct muster_metadata *metadata,
-                 const char *name)
+static void value_keep(struct interop_value *value, const struct muster_metadata *metadata,
+                       const char *name)
 {
     for (size_t i = 0; name != NULL && i < metadata->count; i++) {
         const struct muster_metadata_entry *entry = &metadata->entries[i];
@@ -68,8 +68,8 @@ static void on_done(struct muster_call *muster_call, enum muster_rc rc)
     call->is_done = true;
     call->rc = rc;
     memcpy(call->text, muster_call->status.text, sizeof(call->text));
-    keep(&call->initial, &muster_call->initial_metadata, call->initial_name);
-    keep(&call->trailing, &muster_call->trailing_metadata, call->trailing_name);
+    value_keep(&call->initial, &muster_call->initial_metadata, call->initial_name);
+    value_keep(&call->trailing, &muster_call->trailing_metadata, call->trailing_name);
 }
 
 bool interop_call_start(struct interop_call *call, struct interop_client *client,

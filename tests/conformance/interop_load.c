@@ -11,7 +11,7 @@
 #define REPORT_INTERVAL_NS                                                                         \
     100000000 /* a server may take it for too short, and report more seldom */
 
-/* What is asked for and expected back. */
+/* The request, and the report expected back. */
 struct load {
     double cpu, memory, cost, use; /* cost 0: none */
 };
@@ -81,7 +81,7 @@ static bool check_trailer(struct interop_client *client, const struct interop_va
     is_right =
         muster_proto_unpack(client->env->mem, &xds__data__orca__v3__orca_load_report__descriptor,
                             trailer->value, trailer->bytes, NULL, &report, &error) == MUSTER_OK;
-    is_right = interop_check(client, is_right, "%s is no OrcaLoadReport", INTEROP_ORCA_TRAILER) &&
+    is_right = interop_check(client, is_right, "%s is not an OrcaLoadReport", INTEROP_ORCA_TRAILER) &&
                check_report(client, expected, report);
     muster_proto_free(report);
     return is_right;
@@ -108,7 +108,7 @@ bool interop_orca_per_rpc(struct interop_client *client)
 }
 
 /* Tell the server its load by one message of the stream, and wait for the answer to it. */
-static bool tell(struct interop_call *call, size_t answers, const struct load *load)
+static bool call_tell(struct interop_call *call, size_t answers, const struct load *load)
 {
     Grpc__Testing__StreamingOutputCallRequest request;
     Grpc__Testing__ResponseParameters wanted, *list = &wanted;
@@ -169,9 +169,9 @@ bool interop_orca_oob(struct interop_client *client)
                                         &grpc__testing__streaming_output_call_response__descriptor};
     struct interop_call call = {.client = NULL}, reports = {.client = NULL};
     size_t at = 0;
-    bool is_right = interop_call_start(&call, client, &ask) && tell(&call, 1, &loads[0]) &&
+    bool is_right = interop_call_start(&call, client, &ask) && call_tell(&call, 1, &loads[0]) &&
                     open_reports(&reports, client) && check_reports(&reports, &loads[0], &at) &&
-                    tell(&call, 2, &loads[1]) && check_reports(&reports, &loads[1], &at);
+                    call_tell(&call, 2, &loads[1]) && check_reports(&reports, &loads[1], &at);
 
     if (is_right) {
         muster_call_half_close(&call.call);

@@ -10,7 +10,7 @@
 
 #define INTEROP_ORCA_TRAILER "endpoint-load-metrics-bin"
 
-/** What a server says about itself: an OrcaLoadReport in its wire form. */
+/** A server's report about itself: an OrcaLoadReport in its wire form. */
 struct interop_orca {
     struct muster_env *env;
     void *bytes;
@@ -26,7 +26,7 @@ MUSTER_MUST_CHECK enum muster_rc interop_orca_add(struct interop_orca *orca,
 /** From now on this is what the streams say. Errors: as interop_orca_pack. */
 MUSTER_MUST_CHECK enum muster_rc interop_orca_set(struct interop_orca *orca,
                                                   const Grpc__Testing__TestOrcaReport *wanted);
-/** What the client wants to be told, as an OrcaLoadReport. Gives *ret_bytes. Errors:
+/** The client's request for a report, as an OrcaLoadReport. Gives *ret_bytes. Errors:
  * INVALID_ARGUMENT (too many names), RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc interop_orca_pack(struct muster_mem *mem,
                                                    const Grpc__Testing__TestOrcaReport *wanted,

@@ -10,7 +10,7 @@ static uint8_t zeros[INTEROP_LARGE_REQUEST];
 static const struct interop_ask unary_ask = {.method = INTEROP_TEST_SERVICE "UnaryCall",
                                              .answer = &grpc__testing__simple_response__descriptor};
 
-static bool begin(struct interop_call *call, struct interop_client *client)
+static bool call_begin(struct interop_call *call, struct interop_client *client)
 {
     Grpc__Testing__SimpleRequest request;
     Grpc__Testing__Payload payload;
@@ -49,7 +49,7 @@ bool interop_goaway(struct interop_client *client)
 bool interop_reset(struct interop_client *client)
 {
     struct interop_call call = {.client = NULL};
-    bool is_right = begin(&call, client) && interop_call_end(&call, MUSTER_INTERNAL);
+    bool is_right = call_begin(&call, client) && interop_call_end(&call, MUSTER_INTERNAL);
 
     interop_call_fini(&call);
     return is_right;
@@ -62,7 +62,7 @@ bool interop_max_streams(struct interop_client *client)
     bool is_right = interop_large_unary(client);
 
     for (size_t i = 0; is_right && i < CALLS; i++)
-        is_right = begin(&calls[i], client);
+        is_right = call_begin(&calls[i], client);
     for (size_t i = 0; is_right && i < CALLS; i++)
         is_right = check_end(&calls[i]);
     for (size_t i = 0; i < CALLS; i++)

@@ -136,7 +136,7 @@ static enum muster_rc open_server(struct program *program, const struct settings
     return muster_rpc_server_listen(program->server, ret_address, ret_address, ret_error);
 }
 
-static int serve(struct program *program, const struct settings *settings)
+static int serve_program(struct program *program, const struct settings *settings)
 {
     struct muster_loop *loop = program->env->loop;
     struct muster_address address;
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
         rc = muster_net_system_open(program.env, &program.env->net);
     if (rc == MUSTER_OK) {
         interop_service_init(&program.service, program.env);
-        code = serve(&program, &settings);
+        code = serve_program(&program, &settings);
         interop_service_fini(&program.service);
         muster_net_system_close(program.env->net);
     } else {

@@ -23,7 +23,7 @@ void interop_service_fini(struct interop_service *service);
 MUSTER_MUST_CHECK enum muster_rc interop_service_add(struct interop_service *service,
                                                      struct muster_rpc_server *server);
 
-/* What the files of the service share. */
+/* Shared by the files of the service. */
 
 /** Unpack one request. False: the call has been finished with INVALID_ARGUMENT. Gives
  * *ret_message (muster_proto_free). */

@@ -47,7 +47,7 @@ static void count_failure(struct soak *soak, const struct worker *worker)
     client->failure[0] = '\0';
 }
 
-static void begin(struct soak *soak, struct worker *worker)
+static void soak_begin(struct soak *soak, struct worker *worker)
 {
     struct interop_client *client = soak->client;
 
@@ -65,7 +65,7 @@ static void begin(struct soak *soak, struct worker *worker)
         muster_call_half_close(&worker->call.call);
 }
 
-static void judge(struct soak *soak, struct worker *worker)
+static void soak_judge(struct soak *soak, struct worker *worker)
 {
     const struct interop_settings *settings = soak->client->settings;
     struct interop_client *client = soak->client;
@@ -89,13 +89,13 @@ static void judge(struct soak *soak, struct worker *worker)
 }
 
 /* True while there is something left to wait for. */
-static bool step(struct soak *soak, struct worker *worker)
+static bool soak_step(struct soak *soak, struct worker *worker)
 {
     struct muster_loop *loop = soak->client->env->loop;
     uint64_t now_ns, due_ns;
 
     if (worker->is_calling && worker->call.is_done)
-        judge(soak, worker);
+        soak_judge(soak, worker);
     if (worker->is_calling)
         return true;
     now_ns = muster_loop_now_ns(loop);
@@ -104,7 +104,7 @@ static bool step(struct soak *soak, struct worker *worker)
     due_ns = worker->start_ns == 0 ? now_ns
                                    : worker->start_ns + soak->client->settings->soak_interval_ns;
     if (due_ns <= now_ns)
-        begin(soak, worker);
+        soak_begin(soak, worker);
     if (!worker->is_calling)
         muster_timer_start(&worker->timer, loop, due_ns);
     else if (worker->call.is_done) /* could not begin: look again in the next turn */
@@ -112,19 +112,19 @@ static bool step(struct soak *soak, struct worker *worker)
     return true;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     const uint64_t *x = a, *y = b;
 
     return (*x > *y) - (*x < *y);
 }
 
-static bool report(struct soak *soak)
+static bool soak_report(struct soak *soak)
 {
     const struct interop_settings *settings = soak->client->settings;
     uint64_t *ns = soak->latencies_ns, done = soak->done;
 
-    qsort(ns, (size_t)done, sizeof(*ns), compare);
+    qsort(ns, (size_t)done, sizeof(*ns), compare_times);
     fprintf(stderr,
             "(server_uri: %s:%llu) soak test ran: %llu / %llu iterations. total failures: %llu. "
             "p50: %.1f ms p90: %.1f ms p100: %.1f ms\n",
@@ -141,14 +141,14 @@ static bool report(struct soak *soak)
                          (unsigned long long)settings->soak_failures_max);
 }
 
-static void run(struct soak *soak)
+static void soak_run(struct soak *soak)
 {
     bool is_busy = true;
 
     while (is_busy) {
         is_busy = false;
         for (size_t i = 0; i < soak->worker_count; i++)
-            is_busy = step(soak, &soak->workers[i]) || is_busy;
+            is_busy = soak_step(soak, &soak->workers[i]) || is_busy;
         if (is_busy)
             muster_loop_turn(soak->client->env->loop, UINT64_MAX);
     }
@@ -195,8 +195,8 @@ static bool do_soak(struct interop_client *client, bool is_new_channel)
         return false;
     is_right = soak_init(&soak, client);
     if (is_right) {
-        run(&soak);
-        is_right = report(&soak);
+        soak_run(&soak);
+        is_right = soak_report(&soak);
     }
     muster_mem_free(client->env->mem, soak.workers);
     muster_mem_free(client->env->mem, soak.latencies_ns);

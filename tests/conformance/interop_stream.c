@@ -15,7 +15,7 @@ struct response {
     bool is_compressed;
 };
 
-/* What a call still has to do; its data. */
+/* The work left for a call; its data. */
 struct flow {
     struct muster_rpc *rpc;
     struct muster_timer timer; /* the first response's interval */
@@ -89,7 +89,7 @@ static void go_on(struct flow *flow)
         muster_rpc_finish(rpc, flow->status, flow->message);
 }
 
-static bool reserve(struct flow *flow, size_t more)
+static bool flow_reserve(struct flow *flow, size_t more)
 {
     struct muster_mem *mem = muster_rpc_env(flow->rpc)->mem;
     size_t capacity = flow->capacity == 0 ? 4 : flow->capacity;
@@ -113,7 +113,7 @@ static bool reserve(struct flow *flow, size_t more)
     return true;
 }
 
-static void wish(struct flow *flow, const Grpc__Testing__StreamingOutputCallRequest *request)
+static void flow_wish(struct flow *flow, const Grpc__Testing__StreamingOutputCallRequest *request)
 {
     for (size_t i = 0; i < request->n_response_parameters; i++) {
         const Grpc__Testing__ResponseParameters *wanted = request->response_parameters[i];
@@ -145,8 +145,8 @@ static void take_request(struct flow *flow,
         flow->is_complete = true;
         flow->status = interop_status_of(status);
         flow->message = muster_mem_strdup(service->env->mem, status->message);
-    } else if (reserve(flow, request->n_response_parameters)) {
-        wish(flow, request);
+    } else if (flow_reserve(flow, request->n_response_parameters)) {
+        flow_wish(flow, request);
     } else {
         muster_rpc_finish(flow->rpc, MUSTER_RESOURCE_EXHAUSTED,
                           "more than 4096 responses wait to be sent");

@@ -175,8 +175,8 @@ static bool check_echo(struct interop_client *client, const struct interop_value
                          "%s came with another value", name);
 }
 
-static bool echo(struct interop_client *client, const char *method,
-                 const ProtobufCMessageDescriptor *descriptor, const void *request)
+static bool client_echo(struct interop_client *client, const char *method,
+                        const ProtobufCMessageDescriptor *descriptor, const void *request)
 {
     const struct muster_metadata_entry entries[] = {
         {.name = INITIAL_NAME, .value = INITIAL_VALUE, .value_bytes = strlen(INITIAL_VALUE)},
@@ -208,7 +208,7 @@ bool interop_custom_metadata(struct interop_client *client)
     stream.response_parameters = &list;
     stream.n_response_parameters = 1;
     stream.payload = &request.payload;
-    return echo(client, unary_ask.method, unary_ask.answer, &request.simple) &&
-           echo(client, INTEROP_TEST_SERVICE "FullDuplexCall",
-                &grpc__testing__streaming_output_call_response__descriptor, &stream);
+    return client_echo(client, unary_ask.method, unary_ask.answer, &request.simple) &&
+           client_echo(client, INTEROP_TEST_SERVICE "FullDuplexCall",
+                       &grpc__testing__streaming_output_call_response__descriptor, &stream);
 }

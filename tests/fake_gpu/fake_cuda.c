@@ -162,7 +162,7 @@ static struct fake_stream *stream_of(struct fake_stream *stream)
     return default_stream;
 }
 
-static void enqueue(struct fake_stream *stream, const struct item *fields)
+static void stream_enqueue(struct fake_stream *stream, const struct item *fields)
 {
     struct item *item = malloc(sizeof(*item));
 
@@ -179,7 +179,7 @@ static void enqueue(struct fake_stream *stream, const struct item *fields)
 bool fake_cuda_enqueue(struct fake_stream *stream, void (*work)(void *data), void *data)
 {
     pthread_mutex_lock(&mutex);
-    enqueue(stream, &(struct item){.kind = ITEM_WORK, .work = work, .data = data});
+    stream_enqueue(stream, &(struct item){.kind = ITEM_WORK, .work = work, .data = data});
     pthread_mutex_unlock(&mutex);
     return true;
 }
@@ -387,7 +387,8 @@ FAKE_API int cuStreamWaitEvent(struct fake_stream *stream, struct fake_event *ev
     (void)flags;
     NEED_CONTEXT();
     pthread_mutex_lock(&mutex);
-    enqueue(stream, &(struct item){.kind = ITEM_WAIT, .event = event, .mark = event->recorded});
+    stream_enqueue(stream,
+                   &(struct item){.kind = ITEM_WAIT, .event = event, .mark = event->recorded});
     pthread_mutex_unlock(&mutex);
     return SUCCESS;
 }
@@ -409,7 +410,8 @@ FAKE_API int cuEventRecord(struct fake_event *event, struct fake_stream *stream)
         return LAUNCH_FAILED;
     pthread_mutex_lock(&mutex);
     event->recorded++;
-    enqueue(stream, &(struct item){.kind = ITEM_RECORD, .event = event, .mark = event->recorded});
+    stream_enqueue(stream,
+                   &(struct item){.kind = ITEM_RECORD, .event = event, .mark = event->recorded});
     pthread_mutex_unlock(&mutex);
     return SUCCESS;
 }

@@ -1,4 +1,4 @@
-/* What the two fake libraries share, and what a test finds in them by dlsym: knobs by name, set to
+/* The two fake libraries, and the symbols that a test finds in them by dlsym: knobs by name, set to
  * how often (or whether) a fault happens, and counters. */
 #ifndef MUSTER_TEST_FAKE_GPU_H
 #define MUSTER_TEST_FAKE_GPU_H
@@ -21,8 +21,8 @@ FAKE_API long fake_cuda_get(const char *name);
  * init_fails, init_hangs, init_blocks, id_fails, id_blocks, issue_fails, error_after (operations),
  * abort_blocks, destroy_blocks, finalize_hangs, finalize_fails, revoke_hangs, revoke_fails,
  * shrink_fails, shrink_blocks, shrink_late (fails without a look at the parent), grow_fails; counts
- * misuse, live, inits, shrinks, grows, aborts, revokes, destroys, issued, blocked (calls that wait),
- * named, aborting, aborting_max. */
+ * misuse, live, inits, shrinks, grows, aborts, revokes, destroys, issued, blocked (calls that
+ * wait), named, aborting, aborting_max. */
 FAKE_API void fake_nccl_set(const char *name, long value);
 FAKE_API long fake_nccl_get(const char *name);
 

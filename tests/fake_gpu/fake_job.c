@@ -59,7 +59,7 @@ void fake_job_reduce(struct fake_job *job, void *output, int root, size_t count,
         fake_job_receive(job, peer, job->inputs + (size_t)peer * bytes, bytes);
 }
 
-static bool advance(struct fake_comm *comm, struct fake_transfer *transfer)
+static bool comm_advance(struct fake_comm *comm, struct fake_transfer *transfer)
 {
     size_t moved;
 
@@ -89,7 +89,7 @@ bool fake_job_exchange(struct fake_job *job)
         if (atomic_load(&job->comm->is_stopped))
             return false;
         for (int i = 0; i < job->transfer_count; i++)
-            has_moved |= advance(job->comm, &job->transfers[i]);
+            has_moved |= comm_advance(job->comm, &job->transfers[i]);
         if (!has_moved)
             usleep(50);
     }

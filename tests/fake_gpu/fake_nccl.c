@@ -70,28 +70,28 @@ long fake_nccl_get(const char *name)
     return knob_get(name);
 }
 
-static int misuse(void)
+static int abort_misuse(void)
 {
     knob_add("misuse", 1);
     return INVALID_ARGUMENT;
 }
 
-static bool concerns(int rank)
+static bool concerns_rank(int rank)
 {
     long chosen = knob_get("rank");
 
     return chosen < 0 || chosen == rank;
 }
 
-static bool happens(const char *fault, int rank)
+static bool fault_happens(const char *fault, int rank)
 {
-    return concerns(rank) && knob_take(fault);
+    return concerns_rank(rank) && knob_take(fault);
 }
 
 /* As long as the knob is not zero. */
-static void block(const char *fault, int rank)
+static void block_rank(const char *fault, int rank)
 {
-    if (!concerns(rank))
+    if (!concerns_rank(rank))
         return;
     pthread_mutex_lock(&mutex);
     knob_add("blocked", 1);
@@ -107,7 +107,7 @@ static bool is_live(const struct fake_comm *comm)
 {
     if (comm != NULL && comm->magic == COMM_MAGIC && fake_cuda_has_context())
         return true;
-    (void)misuse();
+    (void)abort_misuse();
     return false;
 }
 
@@ -118,7 +118,7 @@ static bool is_config_fine(const struct config *config)
     if (config == NULL || config->magic != 0xcafebeefu || config->blocking != 0 ||
         config->size > known || config->version > (unsigned)FAKE_NCCL_VERSION ||
         config->version < 21800 || config->split_share != INT_MIN) {
-        (void)misuse();
+        (void)abort_misuse();
         return false;
     }
     if (config->size >= 72 && config->name != NULL)
@@ -136,8 +136,8 @@ static struct fake_comm *comm_new(const char *name, int count, int rank)
     snprintf(comm->name, sizeof(comm->name), "%s", name);
     comm->call = CALL_INIT;
     comm->polls = knob_get("polls");
-    comm->is_hanging = happens("init_hangs", rank);
-    if (happens("init_fails", rank))
+    comm->is_hanging = fault_happens("init_hangs", rank);
+    if (fault_happens("init_fails", rank))
         comm->error = SYSTEM_ERROR;
     else if (!comm->is_hanging && !fake_segment_open(comm))
         comm->error = SYSTEM_ERROR;
@@ -194,7 +194,7 @@ FAKE_API int ncclGetUniqueId(struct unique_id *id)
 {
     static atomic_uint next;
 
-    block("id_blocks", 0);
+    block_rank("id_blocks", 0);
     if (knob_take("id_fails"))
         return SYSTEM_ERROR;
     memset(id, 0, sizeof(*id));
@@ -207,8 +207,8 @@ FAKE_API int ncclCommInitRankConfig(struct fake_comm **ret_comm, int count, stru
                                     int rank, struct config *config)
 {
     if (!fake_cuda_has_context() || !is_config_fine(config) || rank >= count)
-        return misuse();
-    block("init_blocks", rank);
+        return abort_misuse();
+    block_rank("init_blocks", rank);
     *ret_comm = comm_new(id.text, count, rank);
     knob_add("inits", 1);
     return IN_PROGRESS;
@@ -283,10 +283,10 @@ FAKE_API int ncclCommGetAsyncError(struct fake_comm *comm, int *result)
 FAKE_API int ncclCommFinalize(struct fake_comm *comm)
 {
     if (!is_live(comm) || comm->call != CALL_NONE || comm->is_revoked)
-        return misuse();
-    if (happens("finalize_fails", comm->rank))
+        return abort_misuse();
+    if (fault_happens("finalize_fails", comm->rank))
         return INTERNAL_ERROR;
-    comm->is_hanging = happens("finalize_hangs", comm->rank);
+    comm->is_hanging = fault_happens("finalize_hangs", comm->rank);
     comm->is_finalized = true;
     (void)begin_call(comm, CALL_OTHER);
     return comm->is_hanging || comm->polls > 0 ? IN_PROGRESS : SUCCESS;
@@ -295,8 +295,8 @@ FAKE_API int ncclCommFinalize(struct fake_comm *comm)
 FAKE_API int ncclCommDestroy(struct fake_comm *comm)
 {
     if (!is_live(comm) || !comm->is_finalized)
-        return misuse();
-    block("destroy_blocks", comm->rank);
+        return abort_misuse();
+    block_rank("destroy_blocks", comm->rank);
     knob_add("destroys", 1);
     comm_free(comm);
     return SUCCESS;
@@ -314,7 +314,7 @@ FAKE_API int ncclCommAbort(struct fake_comm *comm)
         atomic_store(&knob_find("aborting_max")->value, at_once);
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&mutex);
-    block("abort_blocks", comm->rank);
+    block_rank("abort_blocks", comm->rank);
     knob_add("aborts", 1);
     knob_add("aborting", -1);
     comm_free(comm);
@@ -325,13 +325,13 @@ FAKE_API int ncclCommAbort(struct fake_comm *comm)
 FAKE_API int ncclCommRevoke(struct fake_comm *comm, int flags)
 {
     if (!is_live(comm) || flags != 0 || comm->is_revoked || comm->is_finalized)
-        return misuse();
-    if (happens("revoke_fails", comm->rank))
+        return abort_misuse();
+    if (fault_happens("revoke_fails", comm->rank))
         return INTERNAL_ERROR;
     knob_add("revokes", 1);
     comm->is_revoked = true;
     atomic_store(&comm->is_stopped, true);
-    comm->is_hanging = happens("revoke_hangs", comm->rank);
+    comm->is_hanging = fault_happens("revoke_hangs", comm->rank);
     (void)begin_call(comm, CALL_REVOKE);
     return IN_PROGRESS;
 }
@@ -356,10 +356,10 @@ FAKE_API int ncclCommShrink(struct fake_comm *parent, int *excluded, int count,
     if (!is_live(parent) || !is_config_fine(config) || flags != 0 || count <= 0 ||
         count >= parent->count || parent->call != CALL_NONE || parent->job_count != 0 ||
         is_excluded(excluded, count, parent->rank))
-        return misuse();
+        return abort_misuse();
     rank = parent->rank;
-    block("shrink_blocks", rank);
-    if (knob_get("shrink_late") != 0 || happens("shrink_fails", rank))
+    block_rank("shrink_blocks", rank);
+    if (knob_get("shrink_late") != 0 || fault_happens("shrink_fails", rank))
         return REMOTE_ERROR;
     rank = 0;
     for (int i = 0; i < parent->rank; i++)
@@ -381,8 +381,8 @@ static void name_growth(const struct fake_comm *parent, char *name, size_t size)
 FAKE_API int ncclCommGetUniqueId(struct fake_comm *comm, struct unique_id *id)
 {
     if (!is_live(comm) || comm->call != CALL_NONE || comm->is_revoked)
-        return misuse();
-    block("id_blocks", comm->rank);
+        return abort_misuse();
+    block_rank("id_blocks", comm->rank);
     memset(id, 0, sizeof(*id));
     name_growth(comm, id->text, sizeof(id->text));
     return SUCCESS;
@@ -394,14 +394,14 @@ FAKE_API int ncclCommGrow(struct fake_comm *parent, int count, const struct uniq
     char name[NAME_BYTES];
 
     if (!is_config_fine(config) || (parent == NULL && (id == NULL || rank < 0)))
-        return misuse();
+        return abort_misuse();
     if (parent == NULL) {
         *ret_comm = comm_new(id->text, count, rank);
     } else {
         if (!is_live(parent) || rank != -1 || count <= parent->count || parent->is_revoked ||
             parent->call != CALL_NONE)
-            return misuse();
-        if (happens("grow_fails", parent->rank))
+            return abort_misuse();
+        if (fault_happens("grow_fails", parent->rank))
             return REMOTE_ERROR;
         name_growth(parent, name, sizeof(name));
         parent->growth++;
@@ -436,22 +436,22 @@ static void run_job(void *data)
     on_job_end(comm);
 }
 
-static int submit(struct fake_comm *comm, struct fake_job *job, struct fake_stream *stream)
+static int comm_submit(struct fake_comm *comm, struct fake_job *job, struct fake_stream *stream)
 {
     long limit = knob_get("error_after");
 
     if (!is_live(comm) || comm->call != CALL_NONE || comm->is_revoked || comm->is_finalized) {
         fake_job_free(job);
-        return misuse();
+        return abort_misuse();
     }
-    if (happens("issue_fails", comm->rank)) {
+    if (fault_happens("issue_fails", comm->rank)) {
         fake_job_free(job);
         comm->error = INTERNAL_ERROR;
         return INTERNAL_ERROR;
     }
     job->comm = comm;
     comm->op_count++;
-    if (limit > 0 && concerns(comm->rank) && comm->op_count >= limit) {
+    if (limit > 0 && concerns_rank(comm->rank) && comm->op_count >= limit) {
         comm->error_due = REMOTE_ERROR;
         job->is_hanging = true;
     }
@@ -484,7 +484,7 @@ FAKE_API int ncclAllReduce(const void *send, void *receive, size_t count, int ty
     struct fake_job *job = job_all(comm, send, bytes, true);
 
     fake_job_reduce(job, receive, 0, count, type, reduction);
-    return submit(comm, job, stream);
+    return comm_submit(comm, job, stream);
 }
 
 FAKE_API int ncclReduce(const void *send, void *receive, size_t count, int type, int reduction,
@@ -496,7 +496,7 @@ FAKE_API int ncclReduce(const void *send, void *receive, size_t count, int type,
     fake_job_send(job, root, send, bytes);
     if (comm->rank == root)
         fake_job_reduce(job, receive, 0, count, type, reduction);
-    return submit(comm, job, stream);
+    return comm_submit(comm, job, stream);
 }
 
 FAKE_API int ncclReduceScatter(const void *send, void *receive, size_t count, int type,
@@ -508,7 +508,7 @@ FAKE_API int ncclReduceScatter(const void *send, void *receive, size_t count, in
     for (int peer = 0; peer < comm->count; peer++)
         fake_job_send(job, peer, (const char *)send + (size_t)peer * bytes, bytes);
     fake_job_reduce(job, receive, 0, count, type, reduction);
-    return submit(comm, job, stream);
+    return comm_submit(comm, job, stream);
 }
 
 FAKE_API int ncclBroadcast(const void *send, void *receive, size_t count, int type, int root,
@@ -518,7 +518,7 @@ FAKE_API int ncclBroadcast(const void *send, void *receive, size_t count, int ty
     struct fake_job *job = job_all(comm, send, bytes, comm->rank == root);
 
     fake_job_receive(job, root, receive, bytes);
-    return submit(comm, job, stream);
+    return comm_submit(comm, job, stream);
 }
 
 FAKE_API int ncclAllGather(const void *send, void *receive, size_t count, int type,
@@ -529,7 +529,7 @@ FAKE_API int ncclAllGather(const void *send, void *receive, size_t count, int ty
 
     for (int peer = 0; peer < comm->count; peer++)
         fake_job_receive(job, peer, (char *)receive + (size_t)peer * bytes, bytes);
-    return submit(comm, job, stream);
+    return comm_submit(comm, job, stream);
 }
 
 #if FAKE_NCCL_VERSION >= 22803
@@ -543,7 +543,7 @@ FAKE_API int ncclAlltoAll(const void *send, void *receive, size_t count, int typ
         fake_job_send(job, peer, (const char *)send + (size_t)peer * bytes, bytes);
         fake_job_receive(job, peer, (char *)receive + (size_t)peer * bytes, bytes);
     }
-    return submit(comm, job, stream);
+    return comm_submit(comm, job, stream);
 }
 #endif
 
@@ -560,7 +560,7 @@ FAKE_API int ncclSend(const void *send, size_t count, int type, int peer, struct
                       struct fake_stream *stream)
 {
     if (group_depth == 0 || peer >= comm->count)
-        return misuse();
+        return abort_misuse();
     fake_job_send(job_of_group(comm, stream), peer, send, count * fake_type_bytes(type));
     return SUCCESS;
 }
@@ -569,7 +569,7 @@ FAKE_API int ncclRecv(void *receive, size_t count, int type, int peer, struct fa
                       struct fake_stream *stream)
 {
     if (group_depth == 0 || peer >= comm->count)
-        return misuse();
+        return abort_misuse();
     fake_job_receive(job_of_group(comm, stream), peer, receive, count * fake_type_bytes(type));
     return SUCCESS;
 }
@@ -587,5 +587,5 @@ FAKE_API int ncclGroupEnd(void)
     group_job = NULL;
     if (--group_depth > 0 || job == NULL)
         return SUCCESS;
-    return submit(group_comm, job, group_stream);
+    return comm_submit(group_comm, job, group_stream);
 }

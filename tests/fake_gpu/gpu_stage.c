@@ -20,7 +20,7 @@ const char *gpu_stage_nccl(int version)
     return path;
 }
 
-static void *find(void *handle, const char *name)
+static void *find_symbol(void *handle, const char *name)
 {
     void *function = dlsym(handle, name);
 
@@ -28,7 +28,7 @@ static void *find(void *handle, const char *name)
     return function;
 }
 
-static void reset(const struct gpu_knobs *knobs, int version)
+static void knobs_reset(const struct gpu_knobs *knobs, int version)
 {
     static const char *const cuda[] = {"no_device",    "hold",         "lost_callbacks",
                                        "alloc_fails",  "alloc_blocks", "event_fails",
@@ -59,15 +59,15 @@ void gpu_stage_load(struct gpu_knobs *knobs, int version)
 
     assert_non_null(cuda);
     assert_non_null(nccl);
-    functions[0] = find(cuda, "fake_cuda_set");
-    functions[1] = find(nccl, "fake_nccl_set");
-    functions[2] = find(cuda, "fake_cuda_get");
-    functions[3] = find(nccl, "fake_nccl_get");
+    functions[0] = find_symbol(cuda, "fake_cuda_set");
+    functions[1] = find_symbol(nccl, "fake_nccl_set");
+    functions[2] = find_symbol(cuda, "fake_cuda_get");
+    functions[3] = find_symbol(nccl, "fake_nccl_get");
     memcpy(&knobs->cuda_set, &functions[0], sizeof(void *));
     memcpy(&knobs->nccl_set, &functions[1], sizeof(void *));
     memcpy(&knobs->cuda_get, &functions[2], sizeof(void *));
     memcpy(&knobs->nccl_get, &functions[3], sizeof(void *));
-    reset(knobs, version);
+    knobs_reset(knobs, version);
 }
 
 void gpu_stage_check(const struct gpu_knobs *knobs)

@@ -6,8 +6,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* What was read must survive both ways out. */
-static void check(struct muster_cluster_spec *spec)
+/* A spec that was read must survive both ways out. */
+static void check_spec(struct muster_cluster_spec *spec)
 {
     struct muster_mem *mem = muster_mem_system();
     struct muster_cluster_spec *again = NULL;
@@ -37,8 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     struct muster_cluster_spec *spec = NULL;
 
     if (muster_cluster_spec_parse(mem, (const char *)bytes, size, &spec, NULL) == MUSTER_OK)
-        check(spec);
+        check_spec(spec);
     if (muster_cluster_spec_unpack(mem, bytes, size, &spec, NULL) == MUSTER_OK)
-        check(spec);
+        check_spec(spec);
     return 0;
 }

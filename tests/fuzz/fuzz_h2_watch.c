@@ -6,7 +6,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 /* The code, in pieces of `step`; the bytes that passed. */
-static uint32_t judge(const uint8_t *bytes, size_t size, size_t step, size_t *ret_passed)
+static uint32_t judge_bytes(const uint8_t *bytes, size_t size, size_t step, size_t *ret_passed)
 {
     struct muster_h2_watch watch;
     uint32_t code = 0;
@@ -28,10 +28,10 @@ static uint32_t judge(const uint8_t *bytes, size_t size, size_t step, size_t *re
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     size_t whole, cut;
-    uint32_t code = judge(bytes, size, size + 1, &whole);
+    uint32_t code = judge_bytes(bytes, size, size + 1, &whole);
 
     for (size_t step = 1; step < 12; step += 2) {
-        if (judge(bytes, size, step, &cut) != code || (code == 0 && cut != whole))
+        if (judge_bytes(bytes, size, step, &cut) != code || (code == 0 && cut != whole))
             abort();
     }
     return 0;

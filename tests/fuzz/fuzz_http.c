@@ -9,8 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* What was resolved is a URL, and is itself when resolved again. */
-static void resolve(const char *base, const char *reference)
+/* A resolved reference is a URL, and stays itself when it is resolved again. */
+static void resolve_reference(const char *base, const char *reference)
 {
     struct muster_mem *mem = muster_mem_system();
     struct muster_http_url url;
@@ -28,7 +28,7 @@ static void resolve(const char *base, const char *reference)
 }
 
 /* Decoding gives back what was encoded. */
-static void encode(const char *text)
+static void encode_text(const char *text)
 {
     struct muster_text encoded;
     char *line = NULL, *decoded;
@@ -57,9 +57,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 
     if (text == NULL || room == NULL)
         abort();
-    resolve("https://a.b:8/c/d?e", text);
-    resolve(text, "../x?y");
-    encode(text);
+    resolve_reference("https://a.b:8/c/d?e", text);
+    resolve_reference(text, "../x?y");
+    encode_text(text);
     (void)muster_http_url_decode(text, strlen(text), false, room);
     (void)muster_http_url_redact(text, out, sizeof(out));
     (void)muster_http_url_redact_short(text, out, 1);

@@ -1,5 +1,5 @@
-/* What members and joiners send: views, control messages, manifests, frames. What was read must
- * survive the way out. */
+/* Messages of members and joiners: views, control messages, manifests, frames. A message that was
+ * read must survive the way out. */
 #include <stdlib.h>
 #include <string.h>
 

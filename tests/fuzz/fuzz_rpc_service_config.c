@@ -8,8 +8,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* What was accepted can be used: policies are whole, or refused by name. */
-static void use(const struct muster_service_config *config)
+/* An accepted configuration can be used: policies are whole, or refused by name. */
+static void use_config(const struct muster_service_config *config)
 {
     struct muster_channel_options options = {.authority = NULL};
     struct muster_method_policy_table table;
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     if (text == NULL)
         return 0;
     if (muster_service_config_init(&config, muster_mem_system(), text, &error) == MUSTER_OK) {
-        use(&config);
+        use_config(&config);
         muster_service_config_fini(&config);
     } else if (error.text[0] == '\0') {
         abort();

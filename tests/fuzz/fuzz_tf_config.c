@@ -25,8 +25,8 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     }
 }
 
-static void ask(struct muster_env *env, struct muster_resolver *resolver,
-                enum muster_resolve_what what)
+static void ask_resolver(struct muster_env *env, struct muster_resolver *resolver,
+                         enum muster_resolve_what what)
 {
     int answers = 0;
     struct muster_resolve resolve = {.what = what, .data = &answers, .deadline_ns = UINT64_MAX};
@@ -68,9 +68,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     if (config == NULL ||
         muster_resolver_open(env, "tf_config:", NULL, &resolver, NULL) != MUSTER_OK)
         abort();
-    ask(env, resolver, MUSTER_RESOLVE_CLUSTER_SPEC);
-    ask(env, resolver, MUSTER_RESOLVE_MASTER);
-    ask(env, resolver, MUSTER_RESOLVE_NUM_ACCELERATORS);
+    ask_resolver(env, resolver, MUSTER_RESOLVE_CLUSTER_SPEC);
+    ask_resolver(env, resolver, MUSTER_RESOLVE_MASTER);
+    ask_resolver(env, resolver, MUSTER_RESOLVE_NUM_ACCELERATORS);
     ask_properties(env, resolver);
     muster_resolver_close(resolver, NULL);
     muster_loop_turn(env->loop, 0);

@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 /* A copy of exactly `size` bytes, so that reading past its end is seen. */
-static void run(const uint8_t *bytes, size_t size)
+static void run_input(const uint8_t *bytes, size_t size)
 {
     uint8_t *copy = malloc(size > 0 ? size : 1);
 
@@ -28,13 +28,13 @@ static void run_variants(uint8_t *bytes, size_t size)
     static const uint8_t changes[] = {0x01, 0x80, 0xff, 0x20};
     size_t step = size / VARIANTS_MAX + 1;
 
-    run(bytes, size);
+    run_input(bytes, size);
     for (size_t i = 0; i < size; i += step) {
         uint8_t change = changes[i / step % sizeof(changes)];
 
-        run(bytes, i);
+        run_input(bytes, i);
         bytes[i] ^= change;
-        run(bytes, size);
+        run_input(bytes, size);
         bytes[i] ^= change;
     }
 }

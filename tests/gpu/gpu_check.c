@@ -1,5 +1,6 @@
 /* NCCL and CUDA on a real device, all ranks on one: values against the host's, times, kill -9 and
- * recovery, a rank that comes back. Exit code 77: there is no device, or no NCCL (the text says). */
+ * recovery, a rank that comes back. Exit code 77: there is no device, or no NCCL (the text says).
+ * */
 #include "gpu_check.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 
 extern char **environ;
 
-/* What libevent takes from glibc 2.36: here, so that an older one will do. */
+/* libevent takes this from glibc 2.36; defined here, so that an older glibc will do. */
 uint32_t arc4random(void);
 void arc4random_buf(void *bytes, size_t count);
 
@@ -123,7 +124,7 @@ static bool start_rank(struct check *check, uint32_t rank)
     return child->pid != 0;
 }
 
-static void tell(struct check *check, const char *text)
+static void check_tell(struct check *check, const char *text)
 {
     for (uint32_t rank = 0; rank < check->count; rank++)
         if (check->children[rank].pid != 0 &&
@@ -267,14 +268,14 @@ static void send_view(struct check *check)
                                    child->life, child->address);
     }
     snprintf(text + length, sizeof(text) - length, "\n");
-    tell(check, text);
+    check_tell(check, text);
 }
 
-static bool freeze(struct check *check)
+static bool check_freeze(struct check *check)
 {
     for (uint32_t rank = 0; rank < check->count; rank++)
         check->children[rank].frozen = 0;
-    tell(check, "freeze\n");
+    check_tell(check, "freeze\n");
     return wait_all(check, is_frozen, "stopped");
 }
 
@@ -285,7 +286,7 @@ static bool run_phase(struct check *check, enum check_phase phase, const char *w
     for (uint32_t rank = 0; rank < check->count; rank++)
         check->children[rank].finished = 0;
     snprintf(text, sizeof(text), "go %d\n", (int)phase);
-    tell(check, text);
+    check_tell(check, text);
     return wait_all(check, is_finished, what);
 }
 
@@ -296,7 +297,7 @@ static bool kill_and_return(struct check *check, uint32_t victim)
     double killed_ms = now_ms(), frozen_ms, back_ms;
 
     end_rank(child);
-    if (!freeze(check))
+    if (!check_freeze(check))
         return false;
     frozen_ms = now_ms();
     send_view(check);
@@ -309,7 +310,8 @@ static bool kill_and_return(struct check *check, uint32_t victim)
         return false;
     child->life++;
     back_ms = now_ms();
-    if (!start_rank(check, victim) || !wait_all(check, has_address, "come back") || !freeze(check))
+    if (!start_rank(check, victim) || !wait_all(check, has_address, "come back") ||
+        !check_freeze(check))
         return false;
     send_view(check);
     if (send(child->socket, "go 3\n", 5, MSG_NOSIGNAL) < 0)
@@ -335,23 +337,23 @@ static bool run_check(struct check *check)
         !run_phase(check, PHASE_TIMES, "measured times"))
         return false;
     snprintf(text, sizeof(text), "go %d\n", (int)PHASE_STEPS);
-    tell(check, text);
+    check_tell(check, text);
     for (uint32_t i = 0; i < check->kills; i++) {
         if (!wait_all(check, has_stepped_often, "made steps") ||
             !kill_and_return(check, i % check->count))
             return false;
     }
-    if (!freeze(check)) /* all stop at the same step */
+    if (!check_freeze(check)) /* all stop at the same step */
         return false;
-    tell(check, "go 0\n");
+    check_tell(check, "go 0\n");
     send_view(check);
-    tell(check, "quit\n");
+    check_tell(check, "quit\n");
     return wait_all(check, is_closed, "closed");
 }
 
 /* --- Program --- */
 
-static bool probe(const char *program, int *ret_code)
+static bool probe_program(const char *program, int *ret_code)
 {
     char *arguments[] = {(char *)(uintptr_t)program, (char *)(uintptr_t) "--probe", NULL};
     int status = 0;
@@ -414,7 +416,7 @@ int main(int count, char **arguments)
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (!probe(check.program, &code))
+    if (!probe_program(check.program, &code))
         return code;
     is_fine = run_check(&check);
     for (uint32_t rank = 0; rank < check.count; rank++)

@@ -66,7 +66,7 @@ static struct muster_peer_hello hello_of(const struct rank *rank)
     return hello;
 }
 
-static void forget(struct rank *rank, struct muster_peer_link *link)
+static void rank_forget(struct rank *rank, struct muster_peer_link *link)
 {
     for (size_t i = 0; i < LINKS; i++)
         if (rank->accepted[i] == link)
@@ -77,7 +77,7 @@ static void on_link_ready(struct muster_peer_link *link)
 {
     struct rank *rank = muster_peer_link_data(link);
 
-    forget(rank, link);
+    rank_forget(rank, link);
     muster_wire_accept(rank->wire, link);
 }
 
@@ -99,7 +99,7 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
     (void)error;
-    forget(muster_peer_link_data(link), link);
+    rank_forget(muster_peer_link_data(link), link);
     muster_peer_link_close(link);
 }
 
@@ -127,7 +127,7 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
 
 static const struct muster_group_events group_events = {.on_suspect = NULL};
 
-static void freeze(struct rank *rank)
+static void rank_freeze(struct rank *rank)
 {
     struct muster_progress progress;
 
@@ -173,7 +173,7 @@ static struct muster_view *read_view(struct rank *rank, char *text)
     return view;
 }
 
-static void follow(struct rank *rank, char *text)
+static void rank_follow(struct rank *rank, char *text)
 {
     struct muster_group_options options = {
         .env = rank->env, .wire = rank->wire, .events = &group_events, .data = rank};
@@ -195,11 +195,11 @@ static void follow(struct rank *rank, char *text)
 static void on_line(struct rank *rank, char *line)
 {
     if (strncmp(line, "view ", 5) == 0)
-        follow(rank, line + 5);
+        rank_follow(rank, line + 5);
     else if (strncmp(line, "go ", 3) == 0)
         rank->phase = (enum check_phase)strtoul(line + 3, NULL, 10);
     else if (strcmp(line, "freeze") == 0)
-        freeze(rank);
+        rank_freeze(rank);
     else if (strcmp(line, "quit") == 0)
         rank->is_quitting = true;
 }
@@ -234,14 +234,14 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     rank->rc = rc;
 }
 
-static void prepare(struct rank *rank)
+static void rank_prepare(struct rank *rank)
 {
     rank->op.data = rank;
     rank->op.deadline_ns = muster_loop_after_ns(rank->env->loop, OP_NS);
     rank->is_done = false;
 }
 
-static enum muster_rc finish(struct rank *rank, enum muster_rc rc)
+static enum muster_rc rank_finish(struct rank *rank, enum muster_rc rc)
 {
     if (rc != MUSTER_OK)
         return rc;
@@ -253,8 +253,8 @@ static enum muster_rc finish(struct rank *rank, enum muster_rc rc)
 enum muster_rc check_run(struct rank *rank, struct muster_device_call *call)
 {
     call->stream = rank->stream;
-    prepare(rank);
-    return finish(rank, muster_backend_start(&rank->op, rank->group, call, on_done));
+    rank_prepare(rank);
+    return rank_finish(rank, muster_backend_start(&rank->op, rank->group, call, on_done));
 }
 
 void check_copy(struct rank *rank, unsigned which, void *in, void *out, size_t bytes)
@@ -345,9 +345,9 @@ static bool run_step(struct rank *rank)
     call.output = call.input;
     if (is_interrupted(rank, check_run(rank, &call)))
         return false;
-    prepare(rank);
+    rank_prepare(rank);
     if (is_interrupted(rank,
-                       finish(rank, muster_gpu_commit_start(&rank->op, rank->group, on_done))))
+                       rank_finish(rank, muster_gpu_commit_start(&rank->op, rank->group, on_done))))
         return false;
     check_copy(rank, 0, NULL, floats, count * 4);
     for (uint64_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* What the files of a rank share. */
+/* One rank of gpu_check. */
 #ifndef MUSTER_TEST_GPU_CHECK_RANK_H
 #define MUSTER_TEST_GPU_CHECK_RANK_H
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static double load(enum muster_dtype dtype, const uint8_t *at)
+static double load_element(enum muster_dtype dtype, const uint8_t *at)
 {
     union {
         float f32;
@@ -45,7 +45,7 @@ static double load(enum muster_dtype dtype, const uint8_t *at)
     }
 }
 
-static void store(enum muster_dtype dtype, uint8_t *at, double number)
+static void store_element(enum muster_dtype dtype, uint8_t *at, double number)
 {
     float f32 = (float)number;
     int32_t i32 = (int32_t)number;
@@ -84,7 +84,7 @@ static double input_of(uint32_t rank, uint32_t i)
     return (double)((i + rank) % 3 + 1);
 }
 
-static double reduce(uint32_t n, uint32_t i, enum muster_reduction reduction)
+static double reduce_expected(uint32_t n, uint32_t i, enum muster_reduction reduction)
 {
     double result = input_of(0, i);
 
@@ -110,18 +110,18 @@ struct expectation {
     uint32_t n, rank, part; /* part: VALUES / n */
 };
 
-static double expected(const struct expectation *e, uint32_t i)
+static double expected_element(const struct expectation *e, uint32_t i)
 {
     switch (e->kind) {
     case MUSTER_DEVICE_ALL_REDUCE:
     case MUSTER_DEVICE_REDUCE:
-        return reduce(e->n, i, e->reduction);
+        return reduce_expected(e->n, i, e->reduction);
     case MUSTER_DEVICE_BROADCAST:
         return input_of(e->n - 1, i);
     case MUSTER_DEVICE_ALL_GATHER:
         return input_of(i / e->part, i % e->part);
     case MUSTER_DEVICE_REDUCE_SCATTER:
-        return reduce(e->n, e->rank * e->part + i, e->reduction);
+        return reduce_expected(e->n, e->rank * e->part + i, e->reduction);
     case MUSTER_DEVICE_ALL_TO_ALL:
         return input_of(i / e->part, e->rank * e->part + i % e->part);
     default:
@@ -141,11 +141,11 @@ static void fill_inputs(struct rank *rank, const struct expectation *e, uint32_t
     size_t bytes = muster_dtype_bytes(e->dtype);
 
     for (uint32_t i = 0; i < count; i++)
-        store(e->dtype, rank->host + i * bytes, input_of(e->rank, i));
+        store_element(e->dtype, rank->host + i * bytes, input_of(e->rank, i));
     check_copy(rank, 0, rank->host, NULL, count * bytes);
 }
 
-static void compare(struct rank *rank, const struct expectation *e, unsigned which)
+static void compare_values(struct rank *rank, const struct expectation *e, unsigned which)
 {
     size_t bytes = muster_dtype_bytes(e->dtype);
     uint32_t count = output_count(e);
@@ -153,7 +153,7 @@ static void compare(struct rank *rank, const struct expectation *e, unsigned whi
 
     check_copy(rank, which, NULL, rank->host, count * bytes);
     for (uint32_t i = 0; i < count; i++) {
-        double got = load(e->dtype, rank->host + i * bytes), want = expected(e, i);
+        double got = load_element(e->dtype, rank->host + i * bytes), want = expected_element(e, i);
 
         if (got == want)
             continue;
@@ -185,7 +185,7 @@ static void check_one(struct rank *rank, enum muster_device_kind kind, enum must
     call.to = (e.rank + 1) % n;
     call.from = (e.rank + n - 1) % n;
     check_need(rank, check_run(rank, &call), muster_device_kind_name(kind), &rank->op.error);
-    compare(rank, &e, is_in_place ? 0 : 1);
+    compare_values(rank, &e, is_in_place ? 0 : 1);
 }
 
 void check_rank_values(struct rank *rank)

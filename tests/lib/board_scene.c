@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* What the kernel says of the other side of a socket, changed by a case. */
+/* Cases change the credentials that the kernel reports for the other side of a socket. */
 static uid_t uid_more;
 
 int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict size)

@@ -35,7 +35,7 @@ static void check_fence(const struct fenced *fenced, const unsigned char *fence,
     }
 }
 
-static void fill(unsigned char *block, int value, size_t bytes)
+static void fill_block(unsigned char *block, int value, size_t bytes)
 {
     memset(block, value, bytes < FILLED_MAX ? bytes : FILLED_MAX);
 }
@@ -46,7 +46,7 @@ static void free_fenced(struct fenced *fenced)
         return;
     check_fence(fenced, fenced->before, "before");
     check_fence(fenced, fenced->block + fenced->bytes, "behind");
-    fill(fenced->block, FREED, fenced->bytes);
+    fill_block(fenced->block, FREED, fenced->bytes);
     free(fenced);
 }
 
@@ -65,7 +65,7 @@ static void *careful_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
         fenced->bytes = bytes;
         memset(fenced->before, FENCE, FENCE_BYTES);
         memset(fenced->block + bytes, FENCE, FENCE_BYTES);
-        fill(fenced->block, FRESH, bytes);
+        fill_block(fenced->block, FRESH, bytes);
         if (old != NULL)
             memcpy(fenced->block, old->block, old->bytes < bytes ? old->bytes : bytes);
     }

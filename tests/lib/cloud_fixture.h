@@ -1,5 +1,5 @@
-/* What a test of a cloud's client needs: a leak-checked environment with network, HTTP client, variables, and a
- * fake cloud. */
+/* The fixture of tests of a cloud's client: a leak-checked environment with network, HTTP client,
+ * variables, and a fake cloud. */
 #ifndef MUSTER_CLOUD_FIXTURE_H
 #define MUSTER_CLOUD_FIXTURE_H
 
@@ -25,8 +25,8 @@ struct cloud_fixture {
     size_t var_count;
 };
 
-/** options NULL: plain HTTP. No variable is set, no file is there, and the client uses no proxy. Fails the case
- * when something cannot be opened. */
+/** options NULL: plain HTTP. No variable is set, no file is there, and the client uses no proxy.
+ * Fails the case when something cannot be opened. */
 void cloud_fixture_open(struct cloud_fixture *fixture, const struct fake_cloud_options *options);
 /** Fails the case when a block was not freed. */
 void cloud_fixture_close(struct cloud_fixture *fixture);
@@ -35,8 +35,8 @@ void cloud_fixture_close(struct cloud_fixture *fixture);
 void cloud_fixture_set_var(struct cloud_fixture *fixture, const char *name, const char *value);
 /** Append a script of the cloud; the case fails when it is none. */
 void cloud_fixture_script(struct cloud_fixture *fixture, const char *json);
-/** Write text (with {{base}} and {{hostport}} replaced) to a file of that name. Returns its path, valid until
- * the next call. */
+/** Write text (with {{base}} and {{hostport}} replaced) to a file of that name. Returns its path,
+ * valid until the next call. */
 const char *cloud_fixture_write(struct cloud_fixture *fixture, const char *name, const char *text);
 /** base + path; valid until the next call. */
 const char *cloud_fixture_url(struct cloud_fixture *fixture, const char *path);

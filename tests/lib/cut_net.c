@@ -34,35 +34,35 @@ static struct cut_side *side_of(const struct muster_stream *stream)
     return MUSTER_CONTAINER_OF(stream, struct cut_side, stream);
 }
 
-static struct cut_side *other(struct cut_side *side)
+static struct cut_side *other_side(struct cut_side *side)
 {
     return &side->connection->sides[1 - side->index];
 }
 
-static void wake(struct cut_side *side)
+static void side_wake(struct cut_side *side)
 {
     if (!side->is_closed)
         muster_task_post(&side->task, side->connection->net->env->loop);
 }
 
-static void reset(struct cut_connection *connection)
+static void connection_reset(struct cut_connection *connection)
 {
     connection->is_reset = true;
-    wake(&connection->sides[0]);
-    wake(&connection->sides[1]);
+    side_wake(&connection->sides[0]);
+    side_wake(&connection->sides[1]);
 }
 
-static void deliver(struct cut_side *to, const uint8_t *bytes, size_t count)
+static void deliver_bytes(struct cut_side *to, const uint8_t *bytes, size_t count)
 {
     to->bytes = realloc(to->bytes, to->count + count + 1);
     assert(to->bytes != NULL);
     memcpy(to->bytes + to->count, bytes, count);
     to->count += count;
-    wake(to);
+    side_wake(to);
 }
 
 /* Bytes of the write from where it stands; the limit cuts what arrives, not what is taken. */
-static void take(struct cut_side *side, struct muster_stream_write *write, size_t *room)
+static void side_take(struct cut_side *side, struct muster_stream_write *write, size_t *room)
 {
     size_t at = 0;
 
@@ -78,13 +78,13 @@ static void take(struct cut_side *side, struct muster_stream_write *write, size_
         arrives = step < side->left ? step : (size_t)side->left;
         if (step == 0)
             continue;
-        deliver(other(side), (const uint8_t *)write->iov[i].iov_base + skip, arrives);
+        deliver_bytes(other_side(side), (const uint8_t *)write->iov[i].iov_base + skip, arrives);
         write->bytes_done += step;
         *room -= step;
         if (side->left != UINT64_MAX)
             side->left -= arrives;
         if (side->left == 0)
-            reset(side->connection);
+            connection_reset(side->connection);
     }
 }
 
@@ -103,9 +103,9 @@ static void send_some(struct cut_side *side)
 
     while (!side->is_rest_due && !side->connection->is_reset &&
            (write = first_write(&side->writes)) != NULL) {
-        take(side, write, &room);
+        side_take(side, write, &room);
         if (write->bytes_done < write->bytes_total) {
-            wake(side);
+            side_wake(side);
             break;
         }
         muster_list_remove(&write->node);
@@ -143,7 +143,7 @@ static void receive_some(struct cut_side *side)
         return;
     side->read = NULL;
     read->is_eof = !side->connection->is_reset && side->is_ended;
-    wake(side);
+    side_wake(side);
     read->done(read, read->bytes_done >= read->bytes_min ? MUSTER_OK : MUSTER_UNAVAILABLE);
 }
 
@@ -151,9 +151,9 @@ static void finish_close(struct cut_side *side)
 {
     struct muster_stream_write *write;
 
-    if (!other(side)->is_closed) {
-        other(side)->is_ended = true;
-        wake(other(side));
+    if (!other_side(side)->is_closed) {
+        other_side(side)->is_ended = true;
+        side_wake(other_side(side));
     }
     while ((write = first_write(&side->writes)) != NULL) {
         muster_list_remove(&write->node);
@@ -191,7 +191,7 @@ static enum muster_rc cut_submit(struct muster_stream *stream, struct muster_str
     else
         muster_list_append(&side->writes, &write->node);
     side->is_rest_due = false;
-    wake(side);
+    side_wake(side);
     return MUSTER_OK;
 }
 
@@ -202,7 +202,7 @@ static enum muster_rc cut_receive(struct muster_stream *stream, struct muster_st
     if (side->is_closing || side->read != NULL)
         return MUSTER_FAILED_PRECONDITION;
     side->read = read;
-    wake(side);
+    side_wake(side);
     return MUSTER_OK;
 }
 
@@ -236,7 +236,7 @@ static void cut_close(struct muster_stream *stream, muster_stream_close_fn *clos
     assert(side->read == NULL);
     side->is_closing = true;
     side->closed = closed;
-    wake(side);
+    side_wake(side);
 }
 
 static const struct muster_address *cut_address(const struct muster_stream *stream)
@@ -369,7 +369,7 @@ void cut_net_reset(struct cut_net *net)
 
     for (unsigned i = 0; i < 2; i++)
         connection->sides[i].count = 0;
-    reset(connection);
+    connection_reset(connection);
 }
 
 void cut_net_fini(struct cut_net *net)

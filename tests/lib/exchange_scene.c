@@ -53,7 +53,7 @@ static int64_t value_at(const struct exchange_scene *scene, uint32_t from, uint3
     return (int64_t)(from * 100003 + to * 1009 + i % 251);
 }
 
-static void put(const struct exchange_scene *scene, uint8_t *at, uint64_t i, int64_t value)
+static void scene_put(const struct exchange_scene *scene, uint8_t *at, uint64_t i, int64_t value)
 {
     size_t bytes = muster_dtype_bytes(scene->dtype);
 
@@ -78,7 +78,7 @@ static uint64_t fill_input(const struct exchange_scene *scene, uint32_t member, 
         uint64_t count = count_of(scene, member, to);
 
         for (uint64_t i = 0; i < count && at != NULL; i++)
-            put(scene, at, filled + i, value_at(scene, member, to, i));
+            scene_put(scene, at, filled + i, value_at(scene, member, to, i));
         filled += count;
         if (scene->kind == MUSTER_OP_ALL_GATHER_UNEVEN || scene->kind == MUSTER_OP_REDUCE)
             break;
@@ -98,7 +98,7 @@ static uint64_t fill_reduced(const struct exchange_scene *scene, uint32_t member
         for (uint32_t from = 0; from < scene->n; from++)
             if ((without >> from & 1) == 0)
                 sum += value_at(scene, from, part, i);
-        put(scene, at, i, sum);
+        scene_put(scene, at, i, sum);
     }
     return count;
 }
@@ -114,7 +114,7 @@ static uint64_t fill_output(const struct exchange_scene *scene, uint32_t member,
         uint64_t count = count_of(scene, from, member);
 
         for (uint64_t i = 0; i < count && at != NULL; i++)
-            put(scene, at, filled + i, value_at(scene, from, member, i));
+            scene_put(scene, at, filled + i, value_at(scene, from, member, i));
         filled += count;
     }
     return filled;
@@ -237,7 +237,7 @@ void exchange_stage_close(struct exchange_stage *stage)
 }
 
 /* Ranks of the view that there was when all lived. */
-static enum muster_rc start(struct exchange_stage *stage, uint32_t member)
+static enum muster_rc stage_start(struct exchange_stage *stage, uint32_t member)
 {
     const struct exchange_scene *scene = &stage->scene;
     struct exchange_seat *seat = &stage->seats[member];
@@ -284,7 +284,7 @@ static enum muster_rc start(struct exchange_stage *stage, uint32_t member)
 
 void exchange_stage_start(struct exchange_stage *stage, uint32_t member)
 {
-    assert_int_equal(start(stage, member), MUSTER_OK);
+    assert_int_equal(stage_start(stage, member), MUSTER_OK);
 }
 
 static bool is_living(const struct exchange_stage *stage, uint32_t member)

@@ -1,4 +1,5 @@
-/* One small real HTTP server that plays clouds from scripts: metadata, tokens, TPU, compute, Kubernetes. */
+/* One small real HTTP server that plays clouds from scripts: metadata, tokens, TPU, compute,
+ * Kubernetes. */
 #ifndef MUSTER_FAKE_CLOUD_H
 #define MUSTER_FAKE_CLOUD_H
 
@@ -26,7 +27,7 @@ struct fake_cloud_options {
     size_t crowd;         /* no answer before so many requests are open at once */
 };
 
-/** What a client has sent. Borrowed from the cloud until its close or forget. */
+/** A request that a client has sent. Borrowed from the cloud until its close or forget. */
 struct fake_cloud_request {
     const char *method;
     const char *target; /* as sent */

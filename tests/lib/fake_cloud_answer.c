@@ -1,4 +1,5 @@
-/* One answer of the fake cloud, played step by step: delay, head, body or chunks, and its faults. */
+/* One answer of the fake cloud, played step by step: delay, head, body or chunks, and its faults.
+ * */
 #include "fake_cloud_internal.h"
 
 #include <stdio.h>
@@ -136,7 +137,7 @@ static bool is_set(const struct fake_exchange *exchange, const char *name)
     return muster_json_is_true(muster_json_member(exchange->response, name));
 }
 
-static uint64_t number(const struct muster_json *value, const char *name)
+static uint64_t number_of(const struct muster_json *value, const char *name)
 {
     int64_t n = muster_json_integer(muster_json_member(value, name));
 
@@ -164,13 +165,13 @@ static char *text_of(struct fake_exchange *exchange, const struct muster_json *v
     return line;
 }
 
-static void end(struct fake_exchange *exchange)
+static void exchange_end(struct fake_exchange *exchange)
 {
     fake_exchange_leave(exchange);
     exchange->wire->end(exchange);
 }
 
-static void cut(struct fake_exchange *exchange)
+static void exchange_cut(struct fake_exchange *exchange)
 {
     fake_exchange_leave(exchange);
     exchange->wire->breaks(exchange);
@@ -190,15 +191,15 @@ static void send_piece(struct fake_exchange *exchange)
     exchange->wire->body(exchange, exchange->body + at, count);
 }
 
-/* What comes after the bytes of the body. */
+/* Go on after the bytes of the body. */
 static void after_body(struct fake_exchange *exchange)
 {
     if (exchange->until_bytes < exchange->total_bytes || is_set(exchange, "cut"))
-        cut(exchange);
+        exchange_cut(exchange);
     else if (is_set(exchange, "hold"))
         exchange->phase = FAKE_HELD;
     else
-        end(exchange);
+        exchange_end(exchange);
 }
 
 static void arm_chunk(struct fake_exchange *exchange)
@@ -212,7 +213,7 @@ static void arm_chunk(struct fake_exchange *exchange)
     }
     muster_timer_start(
         &exchange->timer, loop,
-        muster_loop_after_ns(loop, number(muster_json_at(chunks, exchange->chunk), "after_ms") *
+        muster_loop_after_ns(loop, number_of(muster_json_at(chunks, exchange->chunk), "after_ms") *
                                        MUSTER_NS_PER_MS));
 }
 
@@ -241,7 +242,7 @@ void fake_exchange_drained(struct fake_exchange *exchange)
 
 static int status_of(const struct fake_exchange *exchange)
 {
-    uint64_t status = number(exchange->response, "status");
+    uint64_t status = number_of(exchange->response, "status");
 
     if (exchange->response == NULL)
         return 404;
@@ -254,7 +255,7 @@ static void send_head(struct fake_exchange *exchange)
     const char *type = muster_json_text(body) != NULL ? "text/plain" : "application/json";
     bool is_open =
         muster_json_member(exchange->response, "chunks") != NULL || is_set(exchange, "hold");
-    uint64_t repeat = number(exchange->response, "repeat_bytes");
+    uint64_t repeat = number_of(exchange->response, "repeat_bytes");
     const struct muster_json *truncate = muster_json_member(exchange->response, "truncate");
 
     exchange->body = exchange->response == NULL ? muster_mem_strdup(exchange->cloud->env->mem, "{}")
@@ -265,7 +266,7 @@ static void send_head(struct fake_exchange *exchange)
         exchange->total_bytes = repeat;
     exchange->until_bytes = exchange->total_bytes;
     if (truncate != NULL)
-        exchange->until_bytes = number(exchange->response, "truncate");
+        exchange->until_bytes = number_of(exchange->response, "truncate");
     exchange->wire->head(exchange, status_of(exchange),
                          muster_json_member(exchange->response, "headers"), type,
                          is_open ? -1 : (int64_t)exchange->total_bytes);
@@ -274,14 +275,14 @@ static void send_head(struct fake_exchange *exchange)
     fake_exchange_drained(exchange);
 }
 
-static void play(struct fake_exchange *exchange)
+static void exchange_play(struct fake_exchange *exchange)
 {
     const char *raw = muster_json_text(muster_json_member(exchange->response, "raw"));
 
     if (is_set(exchange, "hang")) {
         exchange->phase = FAKE_HELD;
     } else if (is_set(exchange, "close")) {
-        cut(exchange);
+        exchange_cut(exchange);
     } else if (raw != NULL) {
         fake_exchange_leave(exchange);
         exchange->wire->raw(exchange, raw);
@@ -299,7 +300,7 @@ static void on_timer(struct muster_timer *timer)
         muster_timer_start(timer, cloud->env->loop,
                            muster_loop_after_ns(cloud->env->loop, MUSTER_NS_PER_MS));
     else if (exchange->phase == FAKE_WAITING)
-        play(exchange);
+        exchange_play(exchange);
     else
         send_chunk(exchange);
 }
@@ -323,12 +324,12 @@ void fake_exchange_begin(struct fake_exchange *exchange, const char *method, con
     if (++cloud->counts.answers_open > cloud->counts.answers_open_peak)
         cloud->counts.answers_open_peak = cloud->counts.answers_open;
     delay_ns =
-        cloud->options.latency_ns + number(exchange->response, "delay_ms") * MUSTER_NS_PER_MS;
+        cloud->options.latency_ns + number_of(exchange->response, "delay_ms") * MUSTER_NS_PER_MS;
     muster_timer_start(&exchange->timer, cloud->env->loop,
                        muster_loop_after_ns(cloud->env->loop, delay_ns));
 }
 
-/* What a test does to answers that are held open. */
+/* Answers that are held open, for the test to end. */
 
 static struct fake_exchange *held_after(struct fake_cloud *cloud, struct muster_list *node)
 {
@@ -357,6 +358,6 @@ size_t fake_cloud_cut(struct fake_cloud *cloud)
     size_t count = 0;
 
     for (; (exchange = held_after(cloud, &cloud->answers)) != NULL; count++)
-        cut(exchange);
+        exchange_cut(exchange);
     return count;
 }

@@ -69,7 +69,7 @@ static void h1_close(struct fake_connection *connection)
 
 static void on_written(struct muster_stream_write *write, enum muster_rc rc);
 
-static void flush(struct h1 *h1)
+static void h1_flush(struct h1 *h1)
 {
     struct muster_text empty = h1->sending;
 
@@ -105,7 +105,7 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
         return;
     }
     if (h1->out.count > 0)
-        flush(h1);
+        h1_flush(h1);
     else
         after_output(h1);
 }
@@ -120,7 +120,7 @@ static void on_task(struct muster_task *task)
         use_input(h1);
 }
 
-static void wake(struct h1 *h1)
+static void h1_wake(struct h1 *h1)
 {
     muster_task_post(&h1->task, h1->connection.cloud->env->loop);
 }
@@ -151,7 +151,7 @@ static void wire_head(struct fake_exchange *exchange, int status, const struct m
     else if (!has_length && status != 204 && status != 304)
         muster_text_add_format(&h1->out, "Content-Length: %lld\r\n", (long long)length);
     muster_text_add_string(&h1->out, "\r\n");
-    flush(h1);
+    h1_flush(h1);
 }
 
 static void wire_body(struct fake_exchange *exchange, const void *bytes, size_t count)
@@ -159,7 +159,7 @@ static void wire_body(struct fake_exchange *exchange, const void *bytes, size_t 
     struct h1 *h1 = h1_of(exchange);
 
     if (h1->is_head) {
-        wake(h1);
+        h1_wake(h1);
         return;
     }
     if (h1->is_chunked)
@@ -167,7 +167,7 @@ static void wire_body(struct fake_exchange *exchange, const void *bytes, size_t 
     muster_text_add(&h1->out, bytes, count);
     if (h1->is_chunked)
         muster_text_add_string(&h1->out, "\r\n");
-    flush(h1);
+    h1_flush(h1);
 }
 
 static void wire_end(struct fake_exchange *exchange)
@@ -176,9 +176,9 @@ static void wire_end(struct fake_exchange *exchange)
 
     if (h1->is_chunked && !h1->is_head)
         muster_text_add_string(&h1->out, "0\r\n\r\n");
-    flush(h1);
+    h1_flush(h1);
     h1->is_busy = false;
-    wake(h1);
+    h1_wake(h1);
 }
 
 static void wire_breaks(struct fake_exchange *exchange)
@@ -186,7 +186,7 @@ static void wire_breaks(struct fake_exchange *exchange)
     struct h1 *h1 = h1_of(exchange);
 
     h1->is_broken = true;
-    wake(h1);
+    h1_wake(h1);
 }
 
 static void wire_raw(struct fake_exchange *exchange, const char *text)
@@ -194,7 +194,7 @@ static void wire_raw(struct fake_exchange *exchange, const char *text)
     struct h1 *h1 = h1_of(exchange);
 
     muster_text_add_string(&h1->out, text);
-    flush(h1);
+    h1_flush(h1);
     wire_breaks(exchange);
 }
 
@@ -252,7 +252,7 @@ static size_t take_headers(struct h1 *h1, char *at)
 }
 
 /* "METHOD target HTTP/1.1" CRLF headers. */
-static void answer(struct h1 *h1, char *head, const char *body, size_t body_bytes)
+static void h1_answer(struct h1 *h1, char *head, const char *body, size_t body_bytes)
 {
     char *line_end = strstr(head, "\r\n");
     char *target = strchr(head, ' ');
@@ -290,7 +290,7 @@ static void use_input(struct h1 *h1)
     if (body_bytes <= FAKE_BODY_BYTES && h1->in.count >= head_bytes + body_bytes) {
         if (headers != NULL)
             memcpy(headers, "\r\n", 2);
-        answer(h1, head, h1->in.bytes + head_bytes, body_bytes);
+        h1_answer(h1, head, h1->in.bytes + head_bytes, body_bytes);
         left = h1->in.count - head_bytes - body_bytes;
         memmove(h1->in.bytes, h1->in.bytes + head_bytes + body_bytes, left);
         h1->in.count = left;

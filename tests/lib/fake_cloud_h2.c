@@ -147,7 +147,7 @@ static void on_header(struct muster_h2_stream *stream, const char *name, size_t 
     muster_mem_free(mem, value_text);
 }
 
-static void begin(struct h2_exchange *ours)
+static void begin_stream(struct h2_exchange *ours)
 {
     if (ours->has_begun)
         return;
@@ -159,7 +159,7 @@ static void begin(struct h2_exchange *ours)
 static void on_headers(struct muster_h2_stream *stream, bool is_end)
 {
     if (is_end)
-        begin(stream->data);
+        begin_stream(stream->data);
 }
 
 static void on_data(struct muster_h2_stream *stream, const void *bytes, size_t count, bool is_end)
@@ -170,12 +170,12 @@ static void on_data(struct muster_h2_stream *stream, const void *bytes, size_t c
         muster_text_add(&ours->body, bytes, count);
     muster_h2_stream_consume(stream, count);
     if (is_end)
-        begin(ours);
+        begin_stream(ours);
 }
 
 static void on_end(struct muster_h2_stream *stream)
 {
-    begin(stream->data);
+    begin_stream(stream->data);
 }
 
 static void on_drained(struct muster_h2_stream *stream)

@@ -118,16 +118,16 @@ void fake_tls_context_free(struct fake_tls_context *context)
 
 /* Moving bytes. */
 
-static void pump(struct fake_tls *tls);
+static void tls_pump(struct fake_tls *tls);
 
-static void wake(struct fake_tls *tls)
+static void tls_wake(struct fake_tls *tls)
 {
     muster_task_post(&tls->task, tls->env->loop);
 }
 
 static void on_task(struct muster_task *task)
 {
-    pump(task->data);
+    tls_pump(task->data);
 }
 
 static void on_inner_read(struct muster_stream_read *read, enum muster_rc rc)
@@ -143,7 +143,7 @@ static void on_inner_read(struct muster_stream_read *read, enum muster_rc rc)
         tls->has_ended = true;
         tls->is_eof = read->is_eof;
     }
-    pump(tls);
+    tls_pump(tls);
 }
 
 static void on_inner_written(struct muster_stream_write *write, enum muster_rc rc)
@@ -155,10 +155,10 @@ static void on_inner_written(struct muster_stream_write *write, enum muster_rc r
         return;
     if (rc != MUSTER_OK)
         tls->has_failed = true;
-    pump(tls);
+    tls_pump(tls);
 }
 
-static void flush(struct fake_tls *tls)
+static void tls_flush(struct fake_tls *tls)
 {
     int count;
 
@@ -190,7 +190,7 @@ static bool is_fatal(struct fake_tls *tls, int result)
 }
 
 /* Encrypt the owner's bytes as far as nothing waits to leave. */
-static void encrypt(struct fake_tls *tls)
+static void tls_encrypt(struct fake_tls *tls)
 {
     struct muster_stream_write *write = tls->write;
 
@@ -217,7 +217,7 @@ static void encrypt(struct fake_tls *tls)
     }
 }
 
-static void decrypt(struct fake_tls *tls)
+static void tls_decrypt(struct fake_tls *tls)
 {
     struct muster_stream_read *read = tls->read;
 
@@ -271,7 +271,7 @@ static void finish_read(struct fake_tls *tls)
     }
 }
 
-static void pump(struct fake_tls *tls)
+static void tls_pump(struct fake_tls *tls)
 {
     ERR_clear_error();
     if (!SSL_is_init_finished(tls->ssl) && !tls->has_failed) {
@@ -281,14 +281,14 @@ static void pump(struct fake_tls *tls)
             tls->has_failed = true;
     }
     if (SSL_is_init_finished(tls->ssl)) {
-        encrypt(tls);
-        decrypt(tls);
+        tls_encrypt(tls);
+        tls_decrypt(tls);
     }
     if (!tls->has_failed || BIO_pending(tls->to_peer) > 0) { /* an alert still leaves */
         bool has_failed = tls->has_failed;
 
         tls->has_failed = false;
-        flush(tls);
+        tls_flush(tls);
         tls->has_failed = tls->has_failed || has_failed;
     }
     read_more(tls);
@@ -296,7 +296,7 @@ static void pump(struct fake_tls *tls)
     if (!tls->is_closed)
         finish_read(tls);
     if (!tls->is_closed && tls->write != NULL && BIO_pending(tls->to_peer) == 0 && !tls->is_writing)
-        wake(tls);
+        tls_wake(tls);
 }
 
 /* The table. */
@@ -310,7 +310,7 @@ static enum muster_rc tls_submit(struct muster_stream *stream, struct muster_str
         return MUSTER_FAILED_PRECONDITION;
     tls->write = write;
     tls->write_piece = 0;
-    wake(tls);
+    tls_wake(tls);
     return MUSTER_OK;
 }
 
@@ -321,7 +321,7 @@ static enum muster_rc tls_receive(struct muster_stream *stream, struct muster_st
     if (tls->is_closed || tls->read != NULL)
         return MUSTER_FAILED_PRECONDITION;
     tls->read = read;
-    wake(tls);
+    tls_wake(tls);
     return MUSTER_OK;
 }
 
@@ -330,7 +330,7 @@ static void tls_shutdown(struct muster_stream *stream)
     struct fake_tls *tls = tls_of(stream);
 
     SSL_shutdown(tls->ssl);
-    wake(tls);
+    tls_wake(tls);
 }
 
 static void on_inner_closed(struct muster_stream *inner)
@@ -409,7 +409,7 @@ enum muster_rc fake_tls_open(struct muster_env *env, struct fake_tls_context *co
     SSL_set_bio(tls->ssl, tls->from_peer, tls->to_peer);
     SSL_set_accept_state(tls->ssl);
     muster_task_init(&tls->task, on_task, tls);
-    wake(tls);
+    tls_wake(tls);
     *ret_stream = &tls->stream;
     return MUSTER_OK;
 }

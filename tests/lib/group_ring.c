@@ -357,7 +357,7 @@ static bool is_voter(const struct group_ring_member *member)
     return !member->is_dead && member->group != NULL;
 }
 
-static struct muster_view *decide(struct group_ring *ring, uint32_t joiner)
+static struct muster_view *ring_decide(struct group_ring *ring, uint32_t joiner)
 {
     struct muster_progress progress[GROUP_RING_MAX];
     struct muster_vote votes[GROUP_RING_MAX];
@@ -389,7 +389,7 @@ static struct muster_view *decide(struct group_ring *ring, uint32_t joiner)
 
 void group_ring_decide(struct group_ring *ring, uint32_t joiner)
 {
-    struct muster_view *next = decide(ring, joiner);
+    struct muster_view *next = ring_decide(ring, joiner);
 
     muster_view_unref(ring->view);
     ring->view = next;

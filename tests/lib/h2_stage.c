@@ -11,14 +11,14 @@ const uint8_t h2_stage_request_block[H2_STAGE_REQUEST_BLOCK_BYTES] = {0x83, 0x86
 
 /* Events. */
 
-static struct h2_stage *owner(const struct muster_h2_session *session)
+static struct h2_stage *owner_of(const struct muster_h2_session *session)
 {
     return muster_h2_session_data(session);
 }
 
 static struct muster_h2_stream *on_begin(struct muster_h2_session *session)
 {
-    struct h2_stage *stage = owner(session);
+    struct h2_stage *stage = owner_of(session);
     struct muster_h2_stream *stream;
 
     if (stage->begun == H2_STAGE_STREAMS_MAX)
@@ -85,7 +85,7 @@ static void on_close(struct muster_h2_stream *stream, uint32_t code)
 
 static void on_settings(struct muster_h2_session *session)
 {
-    owner(session)->settings++;
+    owner_of(session)->settings++;
 }
 
 static void on_ping(struct muster_h2_session *session)
@@ -95,7 +95,7 @@ static void on_ping(struct muster_h2_session *session)
 
 static void on_pong(struct muster_h2_session *session)
 {
-    owner(session)->pongs++;
+    owner_of(session)->pongs++;
 }
 
 static void on_goaway(struct muster_h2_session *session, uint32_t code, const char *text,
@@ -104,17 +104,17 @@ static void on_goaway(struct muster_h2_session *session, uint32_t code, const ch
     (void)code;
     (void)text;
     (void)length;
-    owner(session)->goaways++;
+    owner_of(session)->goaways++;
 }
 
 void h2_stage_on_gone(struct muster_h2_session *session)
 {
-    owner(session)->is_gone = true;
+    owner_of(session)->is_gone = true;
 }
 
 static void on_down(struct muster_h2_session *session, const struct muster_error *error)
 {
-    struct h2_stage *stage = owner(session);
+    struct h2_stage *stage = owner_of(session);
 
     assert_int_equal(stage->closes, stage->begun);
     stage->downs++;
@@ -139,7 +139,7 @@ const struct muster_h2_events h2_stage_events = {
     .on_down = on_down,
 };
 
-/* What a case does. */
+/* Actions of a case. */
 
 void h2_stage_turn(struct h2_stage *stage)
 {

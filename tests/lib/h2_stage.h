@@ -51,7 +51,7 @@ void h2_stage_feed_frame(struct h2_stage *stage, uint8_t type, uint8_t flags, ui
 void h2_stage_feed_request(struct h2_stage *stage, uint32_t stream, uint8_t flags);
 /** The n-th frame of a type that a server has sent (from 0), or NULL. */
 const uint8_t *h2_stage_sent_frame(const struct h2_stage *stage, uint8_t type, unsigned n);
-/** Of the first GOAWAY that was sent; there must be one. */
+/** The error code of the first GOAWAY that was sent; there must be one. */
 uint32_t h2_stage_goaway_code(const struct h2_stage *stage);
 
 #endif

@@ -12,7 +12,7 @@
 #define JOB_MEMBERS_MAX 8
 #define JOB_WAIT_NS     (60 * MUSTER_NS_PER_S) /* of members for each other */
 
-/** What one of the other members does, in its own process. It returns, or ends the process. */
+/** The work of one of the other members, in its own process. It returns, or ends the process. */
 typedef void job_member_fn(unsigned rank, void *data);
 
 struct job_stage {
@@ -25,11 +25,11 @@ struct job_stage {
     char told[131072];             /* … as far as they were read */
 };
 
-/** A registry, and an environment in which this process is rank `rank` of `size`. No strategy may be
- * open. */
+/** A registry, and an environment in which this process is rank `rank` of `size`. No strategy may
+ * be open. */
 void job_stage_open(struct job_stage *stage, unsigned rank, unsigned size);
-/** Starts another member; before the case has a strategy of its own. One more than there are ranks may
- * set RANK itself, and come in the place of one that has died. */
+/** Starts another member; before the case has a strategy of its own. One more than there are ranks
+ * may set RANK itself, and come in the place of one that has died. */
 void job_stage_start(struct job_stage *stage, unsigned rank, job_member_fn *body, void *data);
 /** The same, and what its launcher is told is what job_stage_told says. */
 void job_stage_start_told(struct job_stage *stage, unsigned rank, job_member_fn *body, void *data);
@@ -39,10 +39,11 @@ void job_stage_join(struct job_stage *stage);
 bool job_stage_join_killed(struct job_stage *stage, unsigned rank);
 void job_stage_close(struct job_stage *stage);
 
-/** What the launcher of the case's own member has been told; grows. */
+/** The lines that the launcher of the case's own member has received; grows. */
 const char *job_stage_told(struct job_stage *stage);
 
-/** Fails the case, or ends a member's process: cmocka's own checks work in the case's process only. */
+/** Fails the case, or ends a member's process: cmocka's own checks work in the case's process only.
+ * */
 #define JOB_CHECK(condition) job_check((condition), #condition, __FILE__, __LINE__)
 void job_check(bool is_true, const char *text, const char *file, int line);
 

@@ -184,14 +184,14 @@ void reference_reduce(enum muster_dtype dtype, enum muster_reduction reduction, 
                    (const uint8_t *)from + i * bytes);
 }
 
-static enum muster_dtype widened(enum muster_dtype dtype)
+static enum muster_dtype widened_dtype(enum muster_dtype dtype)
 {
     return dtype == MUSTER_F16 || dtype == MUSTER_BF16 ? MUSTER_F32 : dtype;
 }
 
-static void widen(enum muster_dtype dtype, const void *from, void *into)
+static void widen_element(enum muster_dtype dtype, const void *from, void *into)
 {
-    if (widened(dtype) == dtype)
+    if (widened_dtype(dtype) == dtype)
         memcpy(into, from, muster_dtype_bytes(dtype));
     else
         reference_encode(MUSTER_F32, reference_decode(dtype, from), into);
@@ -201,15 +201,15 @@ void reference_reduce_all(enum muster_dtype dtype, enum muster_reduction reducti
                           const void *const *from, uint32_t n, size_t count)
 {
     size_t bytes = muster_dtype_bytes(dtype);
-    enum muster_dtype wide = widened(dtype);
+    enum muster_dtype wide = widened_dtype(dtype);
 
     for (size_t i = 0; i < count; i++) {
         uint64_t sum = 0, next = 0;
         uint8_t *at = (uint8_t *)into + i * bytes;
 
-        widen(dtype, (const uint8_t *)from[0] + i * bytes, &sum);
+        widen_element(dtype, (const uint8_t *)from[0] + i * bytes, &sum);
         for (uint32_t k = 1; k < n; k++) {
-            widen(dtype, (const uint8_t *)from[k] + i * bytes, &next);
+            widen_element(dtype, (const uint8_t *)from[k] + i * bytes, &next);
             reduce_one(wide, reduction, &sum, &next);
         }
         if (reduction == MUSTER_MEAN)
@@ -242,7 +242,7 @@ void reference_divide(enum muster_dtype dtype, void *into, uint32_t divisor, siz
 }
 
 /* splitmix64 */
-static uint64_t mix(uint64_t *state)
+static uint64_t mix_state(uint64_t *state)
 {
     uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
 
@@ -253,7 +253,7 @@ static uint64_t mix(uint64_t *state)
 
 /* Where floats change their kind, with either sign and up to one step beside it; for integers: the
  * ends and the middle of the range. */
-static uint64_t special(enum muster_dtype dtype, uint64_t random)
+static uint64_t special_value(enum muster_dtype dtype, uint64_t random)
 {
     unsigned bits = 8 * (unsigned)muster_dtype_bytes(dtype);
     uint64_t sign = (random >> 8 & 1) << (bits - 1), step = (random >> 16) % 3 - 1;
@@ -284,10 +284,10 @@ void reference_fill(enum muster_dtype dtype, void *at, size_t count, uint64_t se
     size_t bytes = muster_dtype_bytes(dtype);
 
     for (size_t i = 0; i < count; i++) {
-        uint64_t random = mix(&seed), value = mix(&seed);
+        uint64_t random = mix_state(&seed), value = mix_state(&seed);
 
         if ((random & 1) != 0)
-            value = special(dtype, random >> 1);
+            value = special_value(dtype, random >> 1);
         store_bits(dtype, value, (uint8_t *)at + i * bytes);
     }
 }

@@ -1,4 +1,4 @@
-/* What a reduction gives, one element at a time and by other means than the kernels: for tests. */
+/* Expected results of reductions, one element at a time and by other means than the kernels. */
 #ifndef MUSTER_TEST_KERNEL_REFERENCE_H
 #define MUSTER_TEST_KERNEL_REFERENCE_H
 
@@ -17,8 +17,8 @@ double reference_get(enum muster_dtype dtype, const void *tensor, uint64_t i);
 /** into[i] = into[i] (op) from[i]. */
 void reference_reduce(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                       const void *from, size_t count);
-/** into[i] = from[0][i] (op) from[1][i] (op) …; MEAN is divided by n; f16 and bf16 in f32, rounded at
- * the end. `into` may be one of the sources. */
+/** into[i] = from[0][i] (op) from[1][i] (op) …; MEAN is divided by n; f16 and bf16 in f32, rounded
+ * at the end. `into` may be one of the sources. */
 void reference_reduce_all(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                           const void *const *from, uint32_t n, size_t count);
 void reference_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count);

@@ -60,7 +60,7 @@ void link_pair_dial(struct link_pair *pair);
 void link_pair_say(struct link_pair *pair, const void *bytes, size_t count);
 uint8_t *link_pair_pattern_new(size_t bytes, unsigned seed);
 
-/** Of both ends; they expect their struct link_end as data. */
+/** The events of both ends; they expect their struct link_end as data. */
 extern const struct muster_peer_link_events link_pair_events;
 
 #endif

@@ -267,7 +267,7 @@ void member_stage_answer_swap(struct member_stage *stage, enum muster_cas_outcom
 
 /* --- Where it stands --- */
 
-static void reach(struct member_stage *stage, enum member_standing standing, unsigned self)
+static void stage_reach(struct member_stage *stage, enum member_standing standing, unsigned self)
 {
     if (standing == STAGE_VOTED || standing == STAGE_STALLED) {
         member_stage_say_freeze(stage, self == 1 ? 2 : 1);
@@ -332,7 +332,7 @@ void member_stage_open(struct member_stage *stage, unsigned self, enum member_st
     for (unsigned number = 1; standing != STAGE_FORMING && number <= STAGE_STRANGER; number++)
         if (number != self && (number <= 3 || number == STAGE_STRANGER))
             member_stage_link(stage, number);
-    reach(stage, standing, self);
+    stage_reach(stage, standing, self);
     member_stage_forget(stage);
 }
 

@@ -47,7 +47,7 @@ void pump_push(struct pump *pump, struct pump_event event, uint64_t delay_ns)
     pump->heap[at] = event;
 }
 
-static struct pump_event pop(struct pump *pump)
+static struct pump_event pump_pop(struct pump *pump)
 {
     struct pump_event top = pump->heap[0], last = pump->heap[--pump->heap_count];
     size_t at = 0;
@@ -194,7 +194,7 @@ static void watch_process(struct pump_node *node, const struct muster_membership
                   MUSTER_NS_PER_US);
 }
 
-static void freeze(struct pump_node *node)
+static void node_freeze(struct pump_node *node)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_FROZEN};
 
@@ -234,7 +234,7 @@ static void told_failed(struct pump_node *node, const struct muster_membership_a
 
 static void stop_node(struct pump_node *node, bool is_told);
 
-static void connect(struct pump_node *node, const struct muster_membership_action *action)
+static void node_connect(struct pump_node *node, const struct muster_membership_action *action)
 {
     struct pump_event event = {.kind = PUMP_CONNECT, .from = node->index};
 
@@ -250,7 +250,7 @@ static void set_timer(struct pump_node *node, struct pump_event event)
     pump_push(node->pump, event, due > node->pump->now_ns ? due - node->pump->now_ns : 0);
 }
 
-static void execute(struct pump_node *node, const struct muster_membership_action *action)
+static void node_execute(struct pump_node *node, const struct muster_membership_action *action)
 {
     struct pump *pump = node->pump;
     struct pump_event event = {.from = node->index, .to = node->index};
@@ -260,7 +260,7 @@ static void execute(struct pump_node *node, const struct muster_membership_actio
         send_control(node, action);
         return;
     case MUSTER_ACTION_CONNECT:
-        connect(node, action);
+        node_connect(node, action);
         return;
     case MUSTER_ACTION_RENEW:
         return; /* its connections do not lose what they carry */
@@ -271,7 +271,7 @@ static void execute(struct pump_node *node, const struct muster_membership_actio
         watch_process(node, action);
         return;
     case MUSTER_ACTION_FREEZE:
-        freeze(node);
+        node_freeze(node);
         return;
     case MUSTER_ACTION_OPEN_GROUP:
         open_group(node, action);
@@ -335,7 +335,7 @@ void pump_step(struct pump_node *node, const struct muster_membership_event *eve
     if (rc != MUSTER_OK && (node->mem == pump->mem || rc != MUSTER_RESOURCE_EXHAUSTED))
         pump_fail(pump, "a step of node %u fails", node->index);
     for (size_t i = 0; i < actions.count && node->is_alive; i++)
-        execute(node, &actions.items[i]);
+        node_execute(node, &actions.items[i]);
     muster_membership_actions_fini(&actions);
     if (node->is_alive && (node->is_left || node->is_failed || rc != MUSTER_OK))
         stop_node(node, true);
@@ -597,7 +597,7 @@ static void on_ops(struct pump *pump, struct pump_node *node)
               PUMP_MS(5 + pump_random(pump, 30)));
 }
 
-static void dispatch(struct pump *pump, struct pump_event *event)
+static void pump_dispatch(struct pump *pump, struct pump_event *event)
 {
     struct pump_node *to = &pump->nodes[event->to];
 
@@ -655,7 +655,7 @@ static void dispatch(struct pump *pump, struct pump_event *event)
     }
 }
 
-/* What a stopped process would do waits until it runs again. */
+/* Events of a stopped process wait until it runs again. */
 static bool is_paused(struct pump *pump, const struct pump_event *event)
 {
     bool is_own = event->kind != PUMP_LEASE && event->kind != PUMP_DEAD_KEY &&
@@ -665,9 +665,9 @@ static bool is_paused(struct pump *pump, const struct pump_event *event)
     return is_own && pump->nodes[who].paused_until_ns > pump->now_ns;
 }
 
-static void turn(struct pump *pump)
+static void pump_turn(struct pump *pump)
 {
-    struct pump_event event = pop(pump);
+    struct pump_event event = pump_pop(pump);
 
     pump->now_ns = event.due_ns;
     if (is_paused(pump, &event)) {
@@ -676,7 +676,7 @@ static void turn(struct pump *pump)
         pump_push(pump, event, pump->nodes[who].paused_until_ns - pump->now_ns);
         return;
     }
-    dispatch(pump, &event);
+    pump_dispatch(pump, &event);
     muster_mem_free(pump->mem, event.bytes);
     muster_view_unref(event.view);
 }
@@ -690,7 +690,7 @@ bool pump_run_until(struct pump *pump, bool (*is_done)(struct pump *pump), uint6
             return true;
         if (pump->heap_count == 0 || pump->heap[0].due_ns > until)
             break;
-        turn(pump);
+        pump_turn(pump);
     }
     if (pump->failure[0] == '\0')
         pump->now_ns = until;
@@ -788,7 +788,7 @@ void pump_open(struct pump *pump, struct muster_mem *mem, uint64_t seed)
 void pump_close(struct pump *pump)
 {
     while (pump->heap_count > 0) {
-        struct pump_event event = pop(pump);
+        struct pump_event event = pump_pop(pump);
 
         muster_mem_free(pump->mem, event.bytes);
         muster_view_unref(event.view);

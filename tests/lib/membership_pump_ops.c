@@ -6,7 +6,7 @@
 
 #include "cluster/membership/progress_proto.h"
 
-static uint64_t bit(unsigned node)
+static uint64_t node_bit(unsigned node)
 {
     return (uint64_t)1 << node;
 }
@@ -46,7 +46,7 @@ static bool is_complete(const struct pump_op *op)
     return true;
 }
 
-static void deliver(struct pump_node *node, struct pump_op *op)
+static void node_deliver(struct pump_node *node, struct pump_op *op)
 {
     for (unsigned chunk = 1; chunk < PUMP_CHUNKS; chunk++)
         if (op->chunks[chunk] != op->chunks[0])
@@ -65,13 +65,13 @@ static void remove_op(struct pump_node *node, unsigned at)
     node->op_count--;
 }
 
-static uint64_t participants(const struct pump_node *node, const struct muster_op_id *id)
+static uint64_t node_participants(const struct pump_node *node, const struct muster_op_id *id)
 {
     uint64_t set = 0;
 
     for (uint32_t i = 0; i < node->view->member_count; i++)
         if (node->view->members[i].from_step <= id->step)
-            set |= bit(pump_node_of(node->pump, &node->view->members[i].incarnation));
+            set |= node_bit(pump_node_of(node->pump, &node->view->members[i].incarnation));
     return set;
 }
 
@@ -79,29 +79,29 @@ static uint64_t participants(const struct pump_node *node, const struct muster_o
 
 static void say_complete(struct pump_node *node, struct pump_op *op)
 {
-    uint64_t to = participants(node, &op->id);
+    uint64_t to = node_participants(node, &op->id);
 
     if (op->is_announced)
         return;
     op->is_announced = true;
-    op->complete_from |= bit(node->index);
+    op->complete_from |= node_bit(node->index);
     for (unsigned i = 0; i < node->pump->node_count; i++)
-        if ((to & bit(i)) != 0 && i != node->index)
+        if ((to & node_bit(i)) != 0 && i != node->index)
             pump_send_complete(node, i, node->view->epoch, &op->id);
 }
 
 /* Deliver what may be delivered; forget, in order, what everybody has. */
-static void settle(struct pump_node *node)
+static void node_settle(struct pump_node *node)
 {
     for (unsigned i = 0; i < node->op_count;) {
         struct pump_op *op = &node->ops[i];
-        uint64_t all = participants(node, &op->id);
+        uint64_t all = node_participants(node, &op->id);
 
         if (!is_complete(op))
             return;
         say_complete(node, op);
         if (!op->is_delivered && (op->is_small || (op->complete_from & all) == all))
-            deliver(node, op);
+            node_deliver(node, op);
         if (i > 0 || (op->complete_from & all) != all) {
             i++;
             continue;
@@ -120,8 +120,8 @@ void pump_ops_complete(struct pump_node *node, unsigned from, uint64_t epoch,
         return;
     for (unsigned i = 0; i < node->op_count; i++)
         if (muster_op_id_compare(&node->ops[i].id, id) == 0)
-            node->ops[i].complete_from |= bit(from);
-    settle(node);
+            node->ops[i].complete_from |= node_bit(from);
+    node_settle(node);
 }
 
 /* All participants have issued it in this epoch: then its chunks may become final anywhere, even
@@ -130,7 +130,7 @@ static bool may_run(struct pump_node *node, const struct pump_op *op)
 {
     struct pump *pump = node->pump;
     uint64_t epoch = node->view->epoch;
-    uint64_t all = participants(node, &op->id);
+    uint64_t all = node_participants(node, &op->id);
 
     if (muster_op_id_compare(&pump->issuing[epoch], &op->id) < 0) {
         pump->issuing[epoch] = op->id;
@@ -138,13 +138,13 @@ static bool may_run(struct pump_node *node, const struct pump_op *op)
     }
     if (muster_op_id_compare(&pump->issuing[epoch], &op->id) != 0)
         return true; /* others are past it */
-    pump->issuers[epoch] |= bit(node->index);
+    pump->issuers[epoch] |= node_bit(node->index);
     return (pump->issuers[epoch] & all) == all;
 }
 
 /* A chunk that a verdict says to fetch. */
-static bool fetch(struct pump_node *node, struct pump_op *op, const struct muster_verdict *verdict,
-                  unsigned chunk)
+static bool node_fetch(struct pump_node *node, struct pump_op *op,
+                       const struct muster_verdict *verdict, unsigned chunk)
 {
     struct pump *pump = node->pump;
 
@@ -180,9 +180,9 @@ static void run_op(struct pump_node *node, struct pump_op *op)
     if (op->chunks[chunk] != 0)
         return;
     if (verdict != NULL && verdict->kind == MUSTER_VERDICT_ADOPT)
-        fetch(node, op, verdict, chunk);
+        node_fetch(node, op, verdict, chunk);
     else if (may_run(node, op))
-        op->chunks[chunk] = participants(node, &op->id);
+        op->chunks[chunk] = node_participants(node, &op->id);
 }
 
 static void abort_at_issue(struct pump_node *node, const struct muster_op_id *id)
@@ -191,7 +191,7 @@ static void abort_at_issue(struct pump_node *node, const struct muster_op_id *id
     node->next_sequence++;
 }
 
-static void issue(struct pump_node *node)
+static void node_issue(struct pump_node *node)
 {
     struct muster_op_id id = {.step = node->committed_step + 1, .sequence = node->next_sequence};
     const struct muster_verdict *verdict;
@@ -253,8 +253,8 @@ void pump_ops_tick(struct pump_node *node)
         return;
     for (unsigned i = 0; i < node->op_count; i++)
         run_op(node, &node->ops[i]);
-    settle(node);
-    issue(node);
+    node_settle(node);
+    node_issue(node);
 }
 
 /* --- changes of view --- */
@@ -304,12 +304,12 @@ struct muster_progress *pump_ops_freeze(struct pump_node *node)
 
 /* ADOPT without sources: every survivor has the whole result, so it is delivered and forgotten at
  * once. */
-static bool conclude(struct pump_node *node, struct pump_op *op)
+static bool node_conclude(struct pump_node *node, struct pump_op *op)
 {
     if (!is_complete(op))
         pump_fail(node->pump, "node %u: adopted without sources, but not complete", node->index);
     if (!op->is_delivered)
-        deliver(node, op);
+        node_deliver(node, op);
     check_outcome(node, &op->id, op->chunks[0]);
     node->has_stable = true;
     node->stable_through = op->id;
@@ -334,7 +334,7 @@ static bool apply_verdict(struct pump_node *node, struct pump_op *op,
         pump_fail(pump, "node %u: a delivered operation is not adopted", node->index);
     if (verdict->kind == MUSTER_VERDICT_ADOPT) {
         pump->verdicts_adopt++;
-        return verdict->source_count > 0 || !conclude(node, op);
+        return verdict->source_count > 0 || !node_conclude(node, op);
     }
     memset(op->chunks, 0, sizeof(op->chunks));
     if (verdict->kind == MUSTER_VERDICT_RETRY) {

@@ -153,7 +153,7 @@ void pump_on_register(struct pump *pump, struct pump_node *node)
     change->register_revision = node->register_revision;
 }
 
-static void deregister(struct pump *pump, struct pump_node *node)
+static void pump_deregister(struct pump *pump, struct pump_node *node)
 {
     if (!node->is_registered)
         return;
@@ -172,7 +172,7 @@ void pump_on_deregister(struct pump *pump, struct pump_node *node)
         pump_push(pump, again, PUMP_MS(200));
         return;
     }
-    deregister(pump, node);
+    pump_deregister(pump, node);
     pump_step_kind(node, MUSTER_EVENT_DEREGISTERED);
 }
 
@@ -185,7 +185,7 @@ void pump_on_lease(struct pump *pump, struct pump_node *node)
     else if (node->registry_cut_ns == 0)
         node->registry_cut_ns = pump->now_ns;
     else if (pump->now_ns - node->registry_cut_ns >= PUMP_S(10))
-        deregister(pump, node);
+        pump_deregister(pump, node);
     if (node->is_alive || node->is_registered)
         pump_push(pump, (struct pump_event){.kind = PUMP_LEASE, .to = node->index}, PUMP_S(1));
     if (is_kept && node->wants_registered && !node->is_registered)

@@ -31,8 +31,8 @@ void mvcc_stage_close(struct mvcc_stage *f)
     assert_int_equal(muster_mem_limited_fini(&f->mem), 0);
 }
 
-static void say(struct mvcc_stage *f, const char *fmt, ...) MUSTER_PRINTF(2, 3);
-static void say(struct mvcc_stage *f, const char *fmt, ...)
+static void trace_say(struct mvcc_stage *f, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+static void trace_say(struct mvcc_stage *f, const char *fmt, ...)
 {
     size_t used = strlen(f->text);
     va_list args;
@@ -47,25 +47,25 @@ static void say_result(struct mvcc_stage *f, const struct muster_mvcc_result *re
     for (size_t i = 0; i < result->record_count; i++) {
         const struct muster_registry_record *r = &result->records[i];
 
-        say(f, "%.*s=%.*s:%d,%d,%d", (int)r->key.size, (const char *)r->key.data,
-            (int)r->value.size, (const char *)r->value.data, (int)r->create_revision,
-            (int)r->mod_revision, (int)r->version);
+        trace_say(f, "%.*s=%.*s:%d,%d,%d", (int)r->key.size, (const char *)r->key.data,
+                  (int)r->value.size, (const char *)r->value.data, (int)r->create_revision,
+                  (int)r->mod_revision, (int)r->version);
         if (r->lease != 0)
-            say(f, "/%d", (int)r->lease);
-        say(f, " ");
+            trace_say(f, "/%d", (int)r->lease);
+        trace_say(f, " ");
     }
     if (result->kind == MUSTER_MVCC_RANGE)
-        say(f, "#%d%s", (int)result->count, result->is_more ? "+" : "");
+        trace_say(f, "#%d%s", (int)result->count, result->is_more ? "+" : "");
     if (result->kind == MUSTER_MVCC_DELETE)
-        say(f, "-%d", (int)result->count);
+        trace_say(f, "-%d", (int)result->count);
     if (result->kind == MUSTER_MVCC_PUT)
-        say(f, "put");
+        trace_say(f, "put");
     if (result->kind == MUSTER_MVCC_TXN)
-        say(f, "%s", result->is_succeeded ? "yes" : "no");
+        trace_say(f, "%s", result->is_succeeded ? "yes" : "no");
     for (size_t i = 0; i < result->result_count; i++) {
-        say(f, " [");
+        trace_say(f, " [");
         say_result(f, &result->results[i]);
-        say(f, "]");
+        trace_say(f, "]");
     }
 }
 
@@ -160,7 +160,7 @@ static struct muster_mvcc_request parse_op(char **words, size_t count)
     return request;
 }
 
-static size_t split(char *text, char **ret_words)
+static size_t split_words(char *text, char **ret_words)
 {
     size_t count = 0;
     char *rest = NULL;
@@ -184,7 +184,7 @@ void mvcc_stage_apply(struct mvcc_stage *f, struct muster_mvcc_request *request)
     if (rc == MUSTER_OK)
         say_result(f, &result);
     else
-        say(f, "%s %s", muster_rc_name(rc), error.text);
+        trace_say(f, "%s %s", muster_rc_name(rc), error.text);
     muster_registry_arena_reset(&f->arena);
     assert_int_equal(muster_mvcc_commit(&f->mvcc), MUSTER_OK);
 }
@@ -195,7 +195,7 @@ void mvcc_stage_compact(struct mvcc_stage *f, int64_t revision)
     bool is_done = false;
     enum muster_rc rc = muster_mvcc_compact(&f->mvcc, revision, &error);
 
-    say(f, "%s", rc == MUSTER_OK ? "compacted" : error.text);
+    trace_say(f, "%s", rc == MUSTER_OK ? "compacted" : error.text);
     for (int i = 0; rc == MUSTER_OK && !is_done && i < 1000; i++)
         assert_int_equal(muster_mvcc_compact_some(&f->mvcc, 3, &is_done), MUSTER_OK);
     assert_int_equal(muster_mvcc_commit(&f->mvcc), MUSTER_OK);
@@ -210,7 +210,7 @@ const char *mvcc_stage_line(struct mvcc_stage *f, const char *script)
 
     f->text[0] = '\0';
     (void)snprintf(copy, sizeof(copy), "%s", script);
-    count = split(copy, words);
+    count = split_words(copy, words);
     if (strcmp(words[0], "mvcc_stage_compact") == 0) {
         mvcc_stage_compact(f, strtoll(words[1], NULL, 10));
         return f->text;
@@ -251,7 +251,7 @@ struct muster_mvcc_request mvcc_stage_op(char *copy, const char *script)
     char *words[WORDS_MAX];
 
     (void)strcpy(copy, script);
-    return parse_op(words, split(copy, words));
+    return parse_op(words, split_words(copy, words));
 }
 
 struct muster_mvcc_request mvcc_stage_txn_of(const struct muster_mvcc_compare *compares,

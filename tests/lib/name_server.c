@@ -22,7 +22,7 @@ struct packet {
     size_t count;
 };
 
-static void put16(struct packet *packet, unsigned value)
+static void packet_put16(struct packet *packet, unsigned value)
 {
     assert_true(packet->count + 2 <= PACKET_MAX);
     packet->bytes[packet->count++] = (uint8_t)(value >> 8);
@@ -39,12 +39,12 @@ static void put_bytes(struct packet *packet, const void *bytes, size_t count)
 /* A record whose name is the question's. */
 static void put_record(struct packet *packet, unsigned type, const void *data, size_t bytes)
 {
-    put16(packet, 0xc00c);
-    put16(packet, type);
-    put16(packet, 1);
-    put16(packet, 0);
-    put16(packet, 60);
-    put16(packet, (unsigned)bytes);
+    packet_put16(packet, 0xc00c);
+    packet_put16(packet, type);
+    packet_put16(packet, 1);
+    packet_put16(packet, 0);
+    packet_put16(packet, 60);
+    packet_put16(packet, (unsigned)bytes);
     put_bytes(packet, data, bytes);
     packet->bytes[7]++;
 }
@@ -54,9 +54,9 @@ static void put_service(struct packet *packet, unsigned priority, unsigned weigh
 {
     struct packet data = {.count = 0};
 
-    put16(&data, priority);
-    put16(&data, weight);
-    put16(&data, port);
+    packet_put16(&data, priority);
+    packet_put16(&data, weight);
+    packet_put16(&data, port);
     data.bytes[data.count++] = (uint8_t)strlen(label);
     put_bytes(&data, label, strlen(label));
     data.bytes[data.count++] = 0;

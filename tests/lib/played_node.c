@@ -182,7 +182,7 @@ static void on_look_turn(struct muster_task *task)
         played.on_look();
 }
 
-static void look(bool is_awaited)
+static void look_again(bool is_awaited)
 {
     if (is_awaited && played.on_look != NULL)
         played_post(&played.look_task, on_look_turn);
@@ -191,7 +191,7 @@ static void look(bool is_awaited)
 bool muster_node_is_changing(const struct muster_node *node)
 {
     (void)node;
-    look(played.is_changing);
+    look_again(played.is_changing);
     return played.is_changing;
 }
 
@@ -218,7 +218,7 @@ const struct muster_member *muster_node_find_stateless(struct muster_node *node,
     (void)node;
     if (played.stateless == NULL || played.stateless->from_step > step)
         return NULL;
-    look(true);
+    look_again(true);
     return played.stateless;
 }
 

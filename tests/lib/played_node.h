@@ -1,7 +1,8 @@
-/* A strategy on a node that the case plays: what the strategy asks of the cluster and of its group is noted,
- * and the case decides what comes of it. Only in programs that are linked for it (tests/CMakeLists.txt):
- * there these functions stand in place of muster_node_open and all others of cluster/node/member.h, of the flight
- * recorder, and of those that start operations on a group. */
+/* A strategy on a node that the case plays: what the strategy asks of the cluster and of its group
+ * is noted, and the case decides what comes of it. Only in programs that are linked for it
+ * (tests/CMakeLists.txt): there these functions stand in place of muster_node_open and all others
+ * of cluster/node/member.h, of the flight recorder, and of those that start operations on a group.
+ * */
 #ifndef MUSTER_TEST_PLAYED_NODE_H
 #define MUSTER_TEST_PLAYED_NODE_H
 
@@ -33,7 +34,8 @@ struct played_op {
     struct muster_op own;
 };
 
-/** The node, and what it is told to do. All zero at the start of a case but for the hooks' defaults. */
+/** The node, and what it is told to do. All zero at the start of a case but for the hooks'
+ * defaults. */
 struct played_node {
     struct muster_node_options options; /* of the node that is open */
     struct muster_env *env;
@@ -120,14 +122,15 @@ const char *played_told(void);
 /** How many lines of it are of this kind ("view"). */
 unsigned played_count_told(const char *kind);
 
-/** What the flight recorder holds: lines of kind, text if there is one, and three numbers. In the seat. */
+/** The contents of the flight recorder: lines of kind, text if there is one, and three numbers. In
+ * the seat. */
 const char *played_trace(void);
 
 /** The incarnation of worker:index. */
 struct muster_incarnation played_incarnation(uint32_t index);
-/** A view of members 0 … 31 by bits, which the node is in from now on; those in `joined` take part from
- * step `from_step` on. cause_ns 0: nothing was lost. fields: begun_step, reason, verdicts and what else
- * counts; or NULL. On the loop or in the seat. */
+/** A view of members 0 … 31 by bits, which the node is in from now on; those in `joined` take part
+ * from step `from_step` on. cause_ns 0: nothing was lost. fields: begun_step, reason, verdicts and
+ * what else counts; or NULL. On the loop or in the seat. */
 void played_view(uint64_t epoch, uint32_t members, uint32_t joined, uint64_t from_step,
                  uint64_t cause_ns, const struct muster_view *fields);
 /** The events of a node. On the loop, or in the seat. */

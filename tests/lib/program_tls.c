@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *flag(int argc, char **argv, const char *name)
+static const char *flag_value(int argc, char **argv, const char *name)
 {
     for (int i = 1; i + 1 < argc; i++) {
         if (strcmp(argv[i], name) == 0)
@@ -16,10 +16,10 @@ static const char *flag(int argc, char **argv, const char *name)
 
 struct muster_tls *program_tls_open(struct muster_env *env, int argc, char **argv)
 {
-    const char *client_ca = flag(argc, argv, "--tls-client-ca");
-    struct muster_tls_options options = {.cert_file = flag(argc, argv, "--tls-cert"),
-                                         .key_file = flag(argc, argv, "--tls-key"),
-                                         .ca_file = flag(argc, argv, "--tls-ca"),
+    const char *client_ca = flag_value(argc, argv, "--tls-client-ca");
+    struct muster_tls_options options = {.cert_file = flag_value(argc, argv, "--tls-cert"),
+                                         .key_file = flag_value(argc, argv, "--tls-key"),
+                                         .ca_file = flag_value(argc, argv, "--tls-ca"),
                                          .is_peer_required = client_ca != NULL};
     struct muster_tls *tls = NULL;
     struct muster_error error;

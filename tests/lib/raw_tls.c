@@ -72,7 +72,7 @@ void raw_tls_set_policy(bool is_lax)
     unlink(path);
 }
 
-/* What it is told. */
+/* Callbacks of the stream. */
 
 static int on_session(SSL *ssl, SSL_SESSION *session)
 {
@@ -231,7 +231,7 @@ void raw_tls_fini(struct raw_tls *raw)
 /* The connection. */
 
 /* Takes fd. */
-static void begin(struct raw_tls *raw, int fd)
+static void raw_begin(struct raw_tls *raw, int fd)
 {
     const struct raw_tls_options *options = &raw->options;
 
@@ -256,7 +256,7 @@ static void begin(struct raw_tls *raw, int fd)
 
 void raw_tls_take(struct raw_tls *raw, int fd)
 {
-    begin(raw, dup(fd));
+    raw_begin(raw, dup(fd));
 }
 
 void raw_tls_listen(struct raw_tls *raw, struct muster_address *ret_address)
@@ -283,10 +283,10 @@ void raw_tls_connect(struct raw_tls *raw, const struct muster_address *address)
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&place, sizeof(place)), 0);
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
-    begin(raw, fd);
+    raw_begin(raw, fd);
 }
 
-static void judge(struct raw_tls *raw, int result)
+static void raw_judge(struct raw_tls *raw, int result)
 {
     int error = SSL_get_error(raw->ssl, result);
     const char *reason = ERR_reason_error_string(ERR_peek_error());
@@ -308,7 +308,7 @@ static void read_some(struct raw_tls *raw)
         memcpy(raw->heard + raw->heard_count, bytes, count < room ? count : room);
         raw->heard_count += count < room ? count : room;
     }
-    judge(raw, result);
+    raw_judge(raw, result);
 }
 
 void raw_tls_step(struct raw_tls *raw)
@@ -318,7 +318,7 @@ void raw_tls_step(struct raw_tls *raw)
     if (raw->ssl == NULL && raw->listen_fd >= 0)
         fd = accept4(raw->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
-        begin(raw, fd);
+        raw_begin(raw, fd);
     if (raw->ssl == NULL || raw->is_over)
         return;
     ERR_clear_error();
@@ -327,7 +327,7 @@ void raw_tls_step(struct raw_tls *raw)
 
         raw->is_shaken = result == 1;
         if (result != 1)
-            judge(raw, result);
+            raw_judge(raw, result);
     }
     if (raw->is_shaken)
         read_some(raw);

@@ -63,7 +63,7 @@ void raw_tls_listen(struct raw_tls *raw, struct muster_address *ret_address);
 void raw_tls_connect(struct raw_tls *raw, const struct muster_address *address);
 void raw_tls_take(struct raw_tls *raw, int fd);
 
-/** What can be done without waiting. */
+/** Do all that can be done without waiting. */
 void raw_tls_step(struct raw_tls *raw);
 /** Ask for another handshake (TLS 1.2). */
 void raw_tls_renegotiate(struct raw_tls *raw);

@@ -17,7 +17,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
 }
 
 /* True: answered with OK; otherwise `answer` tells the error. */
-static bool ask(struct muster_resolve *resolve, struct muster_resolver *resolver)
+static bool ask_resolver(struct muster_resolve *resolve, struct muster_resolver *resolver)
 {
     bool is_done = false;
 
@@ -36,7 +36,7 @@ const char *ask_cluster(struct muster_resolver *resolver)
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
     char *text = NULL;
 
-    if (!ask(&resolve, resolver))
+    if (!ask_resolver(&resolve, resolver))
         return answer;
     assert_int_equal(muster_cluster_spec_format(resolve.cluster_spec, resolver->env->mem, &text),
                      MUSTER_OK);
@@ -52,7 +52,7 @@ const char *ask_master(struct muster_resolver *resolver, const char *task_type, 
         .what = MUSTER_RESOLVE_MASTER,
         .query = {.task_type = task_type, .has_task_id = task_id >= 0, .task_id = task_id}};
 
-    if (!ask(&resolve, resolver))
+    if (!ask_resolver(&resolve, resolver))
         return answer;
     snprintf(answer, sizeof(answer), "%s", resolve.master);
     muster_mem_free(resolver->env->mem, resolve.master);
@@ -65,7 +65,7 @@ const char *ask_accelerators(struct muster_resolver *resolver)
     const struct muster_accelerators *found = &resolve.accelerators;
     int length;
 
-    if (!ask(&resolve, resolver))
+    if (!ask_resolver(&resolve, resolver))
         return answer;
     length = snprintf(answer, sizeof(answer), "{");
     for (size_t i = 0; i < found->kind_count; i++)

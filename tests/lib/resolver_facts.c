@@ -14,8 +14,8 @@ static char facts[8192];
 static size_t length;
 static char last_error[240]; /* told in full; of this line */
 
-static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *format, ...)
+static void print_fact(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void print_fact(const char *format, ...)
 {
     va_list values;
 
@@ -51,11 +51,11 @@ void resolver_facts_devices(void *data, const char *const **ret_names, size_t *r
 static void say_text(enum muster_rc rc, const char *text)
 {
     if (rc != MUSTER_OK)
-        say("%s", muster_rc_name(rc));
+        print_fact("%s", muster_rc_name(rc));
     else if (text == NULL)
-        say("none");
+        print_fact("none");
     else
-        say("'%s'", text);
+        print_fact("'%s'", text);
 }
 
 static void say_task(struct muster_resolver *resolver)
@@ -66,14 +66,14 @@ static void say_task(struct muster_resolver *resolver)
     int64_t id = 0;
     enum muster_rc rc = muster_resolver_task_type(resolver, &type, &error);
 
-    say("task ");
+    print_fact("task ");
     say_text(rc, type);
     muster_mem_free(resolver->env->mem, type);
     rc = muster_resolver_task_id(resolver, &is_set, &id, &error);
     if (rc != MUSTER_OK)
-        say(" %s\n", muster_rc_name(rc));
+        print_fact(" %s\n", muster_rc_name(rc));
     else
-        say(is_set ? " %d\n" : " none\n", (int)id);
+        print_fact(is_set ? " %d\n" : " none\n", (int)id);
 }
 
 static void say_properties(struct muster_resolver *resolver)
@@ -84,16 +84,16 @@ static void say_properties(struct muster_resolver *resolver)
     uint32_t size = 0;
     enum muster_rc rc = muster_resolver_rpc_layer(resolver, &layer, &error);
 
-    say("layer ");
+    print_fact("layer ");
     say_text(rc, layer);
     muster_mem_free(resolver->env->mem, layer);
-    say(", environment ");
+    print_fact(", environment ");
     say_text(MUSTER_OK, muster_resolver_environment(resolver));
     rc = muster_resolver_world_size(resolver, &is_set, &size, &error);
     if (rc != MUSTER_OK)
-        say(", size %s\n", muster_rc_name(rc));
+        print_fact(", size %s\n", muster_rc_name(rc));
     else
-        say(is_set ? ", size %u\n" : ", no size\n", size);
+        print_fact(is_set ? ", size %u\n" : ", no size\n", size);
 }
 
 static void say_sources(struct muster_resolver *resolver)
@@ -106,8 +106,8 @@ static void say_sources(struct muster_resolver *resolver)
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        say("%s: %s%s", names[i], muster_resolver_source(resolver, (enum muster_fact)i),
-            i + 1 < sizeof(names) / sizeof(names[0]) ? "; " : "\n");
+        print_fact("%s: %s%s", names[i], muster_resolver_source(resolver, (enum muster_fact)i),
+                   i + 1 < sizeof(names) / sizeof(names[0]) ? "; " : "\n");
 }
 
 /* Questions. */
@@ -116,8 +116,8 @@ static void say_error(const struct muster_resolve *resolve)
 {
     bool is_new = strcmp(last_error, resolve->error.text) != 0;
 
-    say("%s%s%s", muster_rc_name(resolve->rc), is_new ? ": " : ", as before",
-        is_new ? resolve->error.text : "");
+    print_fact("%s%s%s", muster_rc_name(resolve->rc), is_new ? ": " : ", as before",
+               is_new ? resolve->error.text : "");
     (void)snprintf(last_error, sizeof(last_error), "%s", resolve->error.text);
 }
 
@@ -127,7 +127,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     *(bool *)resolve->data = true;
 }
 
-static enum muster_rc ask(struct muster_resolve *resolve, struct muster_resolver *resolver)
+static enum muster_rc ask_fact(struct muster_resolve *resolve, struct muster_resolver *resolver)
 {
     bool is_done = false;
 
@@ -149,13 +149,13 @@ static void say_cluster(struct muster_resolver *resolver)
     char *text = NULL;
 
     last_error[0] = '\0';
-    say("cluster ");
-    if (ask(&resolve, resolver) != MUSTER_OK)
+    print_fact("cluster ");
+    if (ask_fact(&resolve, resolver) != MUSTER_OK)
         say_error(&resolve);
     else if (muster_cluster_spec_format(resolve.cluster_spec, resolver->env->mem, &text) !=
              MUSTER_OK)
-        say("RESOURCE_EXHAUSTED");
-    say("%s\n", text != NULL ? text : "");
+        print_fact("RESOURCE_EXHAUSTED");
+    print_fact("%s\n", text != NULL ? text : "");
     muster_mem_free(resolver->env->mem, text);
     muster_cluster_spec_unref(resolve.cluster_spec);
 }
@@ -169,9 +169,9 @@ static void say_master(struct muster_resolver *resolver, const struct row *row)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_MASTER, .query = row->query};
 
-    say(" %s=", row->name);
-    if (ask(&resolve, resolver) == MUSTER_OK)
-        say("'%s'", resolve.master);
+    print_fact(" %s=", row->name);
+    if (ask_fact(&resolve, resolver) == MUSTER_OK)
+        print_fact("'%s'", resolve.master);
     else
         say_error(&resolve);
     muster_mem_free(resolver->env->mem, resolve.master);
@@ -190,10 +190,10 @@ static void say_masters(struct muster_resolver *resolver)
     };
 
     last_error[0] = '\0';
-    say("masters");
+    print_fact("masters");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         say_master(resolver, &rows[i]);
-    say("\n");
+    print_fact("\n");
 }
 
 static void say_accelerators(struct muster_resolver *resolver)
@@ -206,35 +206,36 @@ static void say_accelerators(struct muster_resolver *resolver)
     };
 
     last_error[0] = '\0';
-    say("accelerators");
+    print_fact("accelerators");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_resolve resolve = {.what = MUSTER_RESOLVE_NUM_ACCELERATORS,
                                          .query = rows[i].query};
         const struct muster_accelerators *found = &resolve.accelerators;
 
-        say(" %s=", rows[i].name);
-        if (ask(&resolve, resolver) != MUSTER_OK)
+        print_fact(" %s=", rows[i].name);
+        if (ask_fact(&resolve, resolver) != MUSTER_OK)
             say_error(&resolve);
         else if (found->kind_count == 0)
-            say("0");
+            print_fact("0");
         for (size_t k = 0; resolve.rc == MUSTER_OK && k < found->kind_count; k++)
-            say("%s%s*%d", k > 0 ? "+" : "", found->kinds[k].kind, (int)found->kinds[k].count);
+            print_fact("%s%s*%d", k > 0 ? "+" : "", found->kinds[k].kind,
+                       (int)found->kinds[k].count);
         assert_null(resolve.master);
         assert_null(resolve.cluster_spec);
     }
-    say("\n");
+    print_fact("\n");
 }
 
 const char *resolver_facts(struct muster_resolver *resolver)
 {
     length = 0;
-    say("%s, %s\n", muster_resolver_name(resolver), muster_resolver_reason(resolver));
+    print_fact("%s, %s\n", muster_resolver_name(resolver), muster_resolver_reason(resolver));
     say_task(resolver);
     say_properties(resolver);
     say_cluster(resolver);
     say_masters(resolver);
     say_accelerators(resolver);
-    say("then ");
+    print_fact("then ");
     say_task(resolver);
     say_sources(resolver);
     return facts;

@@ -11,7 +11,7 @@ void rpc_raw_ask(struct rpc_raw *raw, uint32_t stream, const char *path)
     rpc_raw_message(raw, stream, 0, 2, "hi", 2, FLAG_END_STREAM);
 }
 
-static void serve(struct rpc_raw *bystander, uint32_t stream)
+static void serve_bystander(struct rpc_raw *bystander, uint32_t stream)
 {
     rpc_raw_ask(bystander, stream, "/t/Echo");
     rpc_stand_advance(bystander->stand, 0);
@@ -38,14 +38,14 @@ static void run_attack(void **state)
 
     rpc_stand_open(stand, &options);
     bystander = rpc_raw_open(stand);
-    serve(bystander, 1);
+    serve_bystander(bystander, 1);
     before = stand->test.mem.held_bytes;
     stand->test.mem.held_peak_bytes = before;
     raw = rpc_raw_connect(stand);
 
     attack->run(raw);
     rpc_stand_advance(stand, 0);
-    serve(bystander, 3);
+    serve_bystander(bystander, 3);
 
     if (stand->test.mem.held_peak_bytes - before > attack->memory_max)
         fail_msg("%zu bytes were held", stand->test.mem.held_peak_bytes - before);

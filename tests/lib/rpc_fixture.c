@@ -26,14 +26,14 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
         fixture_of(rpc)->hanging = NULL;
 }
 
-static void send(struct muster_rpc *rpc, const void *bytes, size_t count)
+static void rpc_send(struct muster_rpc *rpc, const void *bytes, size_t count)
 {
     assert_int_equal(muster_rpc_send(rpc, bytes, count), MUSTER_OK);
 }
 
 static void on_unary(struct muster_rpc *rpc, struct muster_bytes message)
 {
-    send(rpc, message.data, message.size);
+    rpc_send(rpc, message.data, message.size);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -53,7 +53,7 @@ static void on_source(struct muster_rpc *rpc, struct muster_bytes message)
     char text[32];
 
     for (size_t i = 0; i < count; i++)
-        send(rpc, text, (size_t)snprintf(text, sizeof(text), "%zu", i));
+        rpc_send(rpc, text, (size_t)snprintf(text, sizeof(text), "%zu", i));
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -69,13 +69,13 @@ static void on_sink_end(struct muster_rpc *rpc)
     char text[32];
     int length = snprintf(text, sizeof(text), "%zu", (size_t)(uintptr_t)muster_rpc_data(rpc));
 
-    send(rpc, text, (size_t)length);
+    rpc_send(rpc, text, (size_t)length);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
 static void on_bidi_message(struct muster_rpc *rpc, struct muster_bytes message)
 {
-    send(rpc, message.data, message.size);
+    rpc_send(rpc, message.data, message.size);
 }
 
 static void on_bidi_end(struct muster_rpc *rpc)
@@ -120,7 +120,7 @@ static void on_metadata(struct muster_rpc *rpc, struct muster_bytes message)
     }
     muster_rpc_send_headers(rpc, chosen);
     muster_rpc_set_trailers(rpc, chosen);
-    send(rpc, message.data, message.size);
+    rpc_send(rpc, message.data, message.size);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -144,7 +144,7 @@ static void on_large(struct muster_rpc *rpc, struct muster_bytes message)
     char *block = calloc(1, bytes + 1);
 
     assert_non_null(block);
-    send(rpc, block, bytes);
+    rpc_send(rpc, block, bytes);
     free(block);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
@@ -305,7 +305,7 @@ static void on_probe_message(struct muster_call *call, struct muster_bytes messa
         probe->on_message_hook(probe);
 }
 
-static void describe(char *out, size_t out_bytes, const struct muster_metadata *metadata)
+static void describe_metadata(char *out, size_t out_bytes, const struct muster_metadata *metadata)
 {
     size_t length = 0;
 
@@ -323,8 +323,8 @@ static void on_probe_done(struct muster_call *call, enum muster_rc rc)
     probe->done++;
     probe->rc = rc;
     memcpy(probe->text, call->status.text, sizeof(probe->text));
-    describe(probe->initial, sizeof(probe->initial), &call->initial_metadata);
-    describe(probe->trailing, sizeof(probe->trailing), &call->trailing_metadata);
+    describe_metadata(probe->initial, sizeof(probe->initial), &call->initial_metadata);
+    describe_metadata(probe->trailing, sizeof(probe->trailing), &call->trailing_metadata);
     if (probe->on_done_hook != NULL)
         probe->on_done_hook(probe);
 }

@@ -77,7 +77,7 @@ static void on_lend(struct muster_rpc *rpc, struct muster_bytes message)
         muster_mem_free(mem, loan);
 }
 
-static void pour(struct muster_rpc *rpc)
+static void rpc_pour(struct muster_rpc *rpc)
 {
     static const char block[POUR_BYTES];
 
@@ -90,7 +90,7 @@ static void pour(struct muster_rpc *rpc)
 static void on_pour(struct muster_rpc *rpc, struct muster_bytes message)
 {
     on_take(rpc, message);
-    pour(rpc);
+    rpc_pour(rpc);
 }
 
 static void on_proto(struct muster_rpc *rpc, struct muster_bytes message)
@@ -119,7 +119,7 @@ static const struct muster_rpc_method methods[] = {
     {.path = "/t/Pour",
      .on_start = on_start,
      .on_message = on_pour,
-     .on_writable = pour,
+     .on_writable = rpc_pour,
      .on_end = on_end,
      .is_unary = true},
     {.path = "/t/Take", .on_start = on_start, .on_message = on_take, .on_end = on_end},
@@ -171,7 +171,7 @@ void rpc_stand_advance(struct rpc_stand *stand, uint64_t delta_ns)
     virtual_loop_advance(&stand->loop, delta_ns);
 }
 
-/* What a client sends. */
+/* Frames that a client sends. */
 
 static void on_turn(void *data)
 {
@@ -302,7 +302,7 @@ void rpc_raw_reset(struct rpc_raw *raw, uint32_t stream, uint32_t code)
     rpc_raw_frame(raw, FRAME_RST, 0, stream, payload, 4);
 }
 
-/* What the server has sent. */
+/* Frames that the server has sent. */
 
 static uint32_t number_at(const uint8_t *bytes)
 {

@@ -32,8 +32,8 @@ struct rpc_stand {
 };
 
 /* Methods: /t/Echo (unary), /t/Take (counts messages, never answers), /t/Give (unary: 1 MiB at
- * once), /t/Lend (as /t/Give, without a copy), /t/Pour (unary: sends without end, a quarter of a MiB
- * at a time), /t/Proto (unary: unpacks a sample.Tree behind the guard). */
+ * once), /t/Lend (as /t/Give, without a copy), /t/Pour (unary: sends without end, a quarter of a
+ * MiB at a time), /t/Proto (unary: unpacks a sample.Tree behind the guard). */
 
 void rpc_stand_open(struct rpc_stand *stand, const struct muster_rpc_server_options *options);
 /** Fails the case when a block is left. */
@@ -63,7 +63,7 @@ size_t rpc_raw_header_put(uint8_t *out, const char *name, const char *value);
 /** The start of a request block for path, up to te. Returns its size. */
 size_t rpc_raw_block_put(uint8_t *out, const char *path);
 
-/** What the server told; -1: nothing. */
+/** The error code of the server's GOAWAY; -1: it sent none. */
 int64_t rpc_raw_goaway_code(const struct rpc_raw *raw);
 /** Whether the last GOAWAY carries that text. */
 bool rpc_raw_has_goaway_text(const struct rpc_raw *raw, const char *text);

@@ -13,7 +13,7 @@ struct secret_stack {
 /** Run on a thread of its own while the caller waits; the stack is kept. Fails the case without
  * memory. */
 void secret_stack_run(struct secret_stack *stack, void (*run)(void *data), void *data);
-/** What was left behind by run. */
+/** Whether run has left the secret on the stack. */
 bool secret_stack_holds(const struct secret_stack *stack, const void *secret, size_t secret_bytes);
 void secret_stack_free(struct secret_stack *stack);
 

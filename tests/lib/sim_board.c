@@ -1,5 +1,5 @@
-/* One memfd for each board and share, mapped twice: by its owner to write, for all others to
- * read. Death makes the owner's mapping private: the pages that it writes from then on are copies. */
+/* One memfd for each board and share, mapped twice: by its owner to write, for all others to read.
+ * Death makes the owner's mapping private: the pages that it writes from then on are copies. */
 #include "sim_board.h"
 
 #include "test_env.h"
@@ -11,7 +11,7 @@
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
 #define REFUSED_MAX        8
 
-/* What one member writes and all others read. */
+/* An area that one member writes and all others read. */
 struct area {
     struct muster_list node; /* board->shares */
     uint8_t *memory;
@@ -60,7 +60,7 @@ static struct sim_peer *sim_peer_of(const struct muster_board_peer *peer)
     return (struct sim_peer *)(uintptr_t)peer;
 }
 
-static void post(struct sim_board *ours)
+static void post_event(struct sim_board *ours)
 {
     if (!ours->is_closed && !ours->is_dead)
         muster_task_post(&ours->task, ours->loop);
@@ -95,7 +95,8 @@ static void area_fini(struct area *area)
     close(area->fd);
 }
 
-/* Nobody else writes to the memory, so that pages which the owner does not write stay as they are. */
+/* Nobody else writes to the memory, so that pages which the owner does not write stay as they are.
+ * */
 static void area_cut(struct area *area)
 {
     void *memory = mmap(area->memory, area->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
@@ -148,7 +149,7 @@ static void set_failed(struct sim_board *ours, struct sim_peer *peer, const char
     peer->peer.is_failed = true;
     muster_error_set(&peer->peer.why, MUSTER_UNAVAILABLE, "%s", why);
     stop_timer(ours, &peer->timer);
-    post(ours);
+    post_event(ours);
 }
 
 static void set_ready(struct sim_board *ours, struct sim_peer *peer, struct sim_board *target)
@@ -161,7 +162,7 @@ static void set_ready(struct sim_board *ours, struct sim_peer *peer, struct sim_
     if (ours->world->is_reading_forbidden)
         muster_error_set(&peer->peer.read_why, MUSTER_PERMISSION_DENIED, "forbidden by the test");
     stop_timer(ours, &peer->timer);
-    post(ours);
+    post_event(ours);
 }
 
 static bool is_refused(const struct sim_board *ours, const struct muster_incarnation *incarnation)
@@ -172,7 +173,7 @@ static bool is_refused(const struct sim_board *ours, const struct muster_incarna
     return false;
 }
 
-static void settle(struct sim_board *ours, struct sim_peer *peer)
+static void settle_peer(struct sim_board *ours, struct sim_peer *peer)
 {
     struct sim_board *target = find_board(ours->world, &peer->peer.incarnation);
     struct sim_peer *back = target == NULL ? NULL : find_peer(target, &ours->incarnation);
@@ -214,10 +215,10 @@ static enum muster_rc sim_connect(struct muster_board *board, const struct muste
         if (!ours->is_dead)
             muster_timer_start(&peer->timer, ours->loop,
                                muster_loop_after_ns(ours->loop, CONNECT_TIMEOUT_NS));
-        settle(ours, peer);
+        settle_peer(ours, peer);
     } else {
         peer->is_told = false;
-        post(ours);
+        post_event(ours);
     }
     *ret_peer = &peer->peer;
     return MUSTER_OK;
@@ -274,7 +275,7 @@ static void sim_signal(struct muster_board *board, struct muster_board_peer *pee
         return;
     ours->world->signal_count++;
     target->is_signalled = true;
-    post(target);
+    post_event(target);
 }
 
 static bool sim_is_dead(const struct muster_board_peer *peer)
@@ -371,12 +372,12 @@ static enum muster_rc sim_share_new(struct muster_board *board, size_t bytes, vo
     muster_list_append(&ours->shares, &area->node);
     if (ours->is_dead)
         area_cut(area);
-    post(ours);
+    post_event(ours);
     *ret_at = area->memory;
     return MUSTER_OK;
 }
 
-/* What the dead free stays as it was for the others. */
+/* Memory that a dead member frees stays as it was for the others. */
 static void sim_share_free(struct muster_board *board, void *at)
 {
     struct sim_board *ours = ours_of(board);
@@ -569,8 +570,8 @@ void sim_board_kill(struct sim_board_world *world, const struct muster_incarnati
     }
 }
 
-static void refuse(struct sim_board_world *world, const struct muster_incarnation *a,
-                   const struct muster_incarnation *b)
+static void world_refuse(struct sim_board_world *world, const struct muster_incarnation *a,
+                         const struct muster_incarnation *b)
 {
     struct sim_board *ours = find_board(world, a);
     struct sim_peer *peer = NULL;
@@ -586,8 +587,8 @@ static void refuse(struct sim_board_world *world, const struct muster_incarnatio
 void sim_board_refuse(struct sim_board_world *world, const struct muster_incarnation *a,
                       const struct muster_incarnation *b)
 {
-    refuse(world, a, b);
-    refuse(world, b, a);
+    world_refuse(world, a, b);
+    world_refuse(world, b, a);
 }
 
 void sim_board_world_fini(struct sim_board_world *world)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static unsigned draw(struct paper *paper, unsigned below)
+static unsigned paper_draw(struct paper *paper, unsigned below)
 {
     paper->random = paper->random * 1103515245u + 12345u;
     return (paper->random >> 16) % below;
@@ -40,7 +40,7 @@ uint32_t paper_input_at(const struct paper *paper, const struct paper_member *me
 
 /* --- Steps --- */
 
-static void stage(struct paper *paper, uint32_t to, uint64_t count)
+static void paper_stage(struct paper *paper, uint32_t to, uint64_t count)
 {
     struct paper_member *member = &paper->members[to];
 
@@ -69,8 +69,8 @@ static bool do_overlap(const struct muster_step *a, const struct muster_step *b)
 }
 
 /* Final values go into place as they arrive: no step before may still need what is there. */
-static void place(struct paper_member *member, uint32_t c, uint32_t s,
-                  const struct paper_message *message)
+static void member_place(struct paper_member *member, uint32_t c, uint32_t s,
+                         const struct paper_message *message)
 {
     const struct muster_step *step = &member->steps[s];
 
@@ -79,8 +79,8 @@ static void place(struct paper_member *member, uint32_t c, uint32_t s,
     memcpy(member->work + step->first, message->sets, step->count * sizeof(uint32_t));
 }
 
-static void send(struct paper *paper, struct paper_member *member, uint32_t c,
-                 const struct muster_step *step)
+static void paper_send(struct paper *paper, struct paper_member *member, uint32_t c,
+                       const struct muster_step *step)
 {
     uint32_t self = self_of(paper, member), s;
     struct paper_message *message = message_of(paper, self, step->peer, c, step->message);
@@ -99,9 +99,9 @@ static void send(struct paper *paper, struct paper_member *member, uint32_t c,
     s = step_expecting(to, c, self, step->message);
     assert_true(to->steps[s].first == step->first && to->steps[s].count == step->count);
     if (to->steps[s].kind == MUSTER_STEP_RECEIVE)
-        place(to, c, s, message);
+        member_place(to, c, s, message);
     else
-        stage(paper, step->peer, step->count);
+        paper_stage(paper, step->peer, step->count);
 }
 
 static void use_up(struct paper_member *member, struct paper_message *message, bool is_staged)
@@ -112,8 +112,8 @@ static void use_up(struct paper_member *member, struct paper_message *message, b
     message->sets = NULL;
 }
 
-static void reduce(struct paper *paper, struct paper_member *member, const struct muster_step *step,
-                   struct paper_message *message)
+static void paper_reduce(struct paper *paper, struct paper_member *member,
+                         const struct muster_step *step, struct paper_message *message)
 {
     for (uint64_t i = 0; i < step->count; i++) {
         uint32_t own = step->is_from_input ? paper_input_at(paper, member, step->first + i)
@@ -160,13 +160,13 @@ static bool run_step(struct paper *paper, struct paper_member *member, uint32_t 
     }
     switch ((enum muster_step_kind)step->kind) {
     case MUSTER_STEP_SEND:
-        send(paper, member, c, step);
+        paper_send(paper, member, c, step);
         break;
     case MUSTER_STEP_RECEIVE:
         use_up(member, message, false);
         break;
     case MUSTER_STEP_REDUCE:
-        reduce(paper, member, step, message);
+        paper_reduce(paper, member, step, message);
         break;
     case MUSTER_STEP_HOLD:
         break; /* stays where it is until REDUCE_HELD */
@@ -185,7 +185,8 @@ static bool run_step(struct paper *paper, struct paper_member *member, uint32_t 
 }
 
 /* As far as chunk c can go, or one step of it. */
-static bool advance(struct paper *paper, struct paper_member *member, uint32_t c, bool is_one_step)
+static bool paper_advance(struct paper *paper, struct paper_member *member, uint32_t c,
+                          bool is_one_step)
 {
     bool has_moved = false;
 
@@ -216,7 +217,7 @@ static bool advance_member(struct paper *paper, uint32_t index, bool is_one_step
     bool has_moved = false;
 
     for (uint32_t c = first; c < end && c < paper->chunk_count; c++)
-        has_moved = advance(paper, member, c, is_one_step) || has_moved;
+        has_moved = paper_advance(paper, member, c, is_one_step) || has_moved;
     return has_moved;
 }
 
@@ -290,7 +291,7 @@ void paper_run(struct paper *paper, unsigned seed, uint32_t lazy)
     while (has_moved) {
         has_moved = false;
         for (uint32_t i = 0; i < paper->n; i++) {
-            uint32_t index = draw(paper, paper->n);
+            uint32_t index = paper_draw(paper, paper->n);
 
             if (index != lazy)
                 has_moved = advance_member(paper, index, seed % 2 != 0) || has_moved;

@@ -1,4 +1,4 @@
-/* What every byte stream must keep: cases over a connected pair of streams. */
+/* The contract of every byte stream: cases over a connected pair of streams. */
 #include "tests/lib/stream_contract.h"
 
 #include <setjmp.h>
@@ -40,21 +40,21 @@ struct seen_read {
     unsigned closed_before;
 };
 
-static void enter(struct pair *pair)
+static void pair_enter(struct pair *pair)
 {
     if (pair->contract.enter != NULL)
         pair->contract.enter(&pair->contract);
     pair->is_inside = true;
 }
 
-static void leave(struct pair *pair)
+static void pair_leave(struct pair *pair)
 {
     pair->is_inside = false;
     if (pair->contract.leave != NULL)
         pair->contract.leave(&pair->contract);
 }
 
-static void turn(struct pair *pair)
+static void pair_turn(struct pair *pair)
 {
     pair->contract.turn(&pair->contract);
 }
@@ -69,7 +69,7 @@ static void run_until_count(struct pair *pair, const unsigned *count, unsigned w
     unsigned turns;
 
     for (turns = 0; *count < wanted && turns < TURNS_MAX; turns++)
-        turn(pair);
+        pair_turn(pair);
     assert_int_equal(*count, wanted);
 }
 
@@ -92,31 +92,31 @@ static void on_read(struct muster_stream_read *read, enum muster_rc rc)
     seen->count++;
 }
 
-static enum muster_rc submit(struct pair *pair, struct seen_write *seen,
-                             struct muster_stream *stream, const void *bytes, size_t count)
+static enum muster_rc pair_submit(struct pair *pair, struct seen_write *seen,
+                                  struct muster_stream *stream, const void *bytes, size_t count)
 {
     enum muster_rc rc;
 
     seen->pair = pair;
     seen->write.data = seen;
     seen->iov[0] = (struct iovec){.iov_base = (void *)(uintptr_t)bytes, .iov_len = count};
-    enter(pair);
+    pair_enter(pair);
     rc = muster_stream_submit(&seen->write, stream, seen->iov, 1, on_write);
-    leave(pair);
+    pair_leave(pair);
     return rc;
 }
 
-static enum muster_rc receive(struct pair *pair, struct seen_read *seen,
-                              struct muster_stream *stream, void *buffer, size_t bytes_min,
-                              size_t bytes_max)
+static enum muster_rc pair_receive(struct pair *pair, struct seen_read *seen,
+                                   struct muster_stream *stream, void *buffer, size_t bytes_min,
+                                   size_t bytes_max)
 {
     enum muster_rc rc;
 
     seen->pair = pair;
     seen->read.data = seen;
-    enter(pair);
+    pair_enter(pair);
     rc = muster_stream_receive_into(&seen->read, stream, buffer, bytes_min, bytes_max, on_read);
-    leave(pair);
+    pair_leave(pair);
     return rc;
 }
 
@@ -132,14 +132,14 @@ static void close_stream(struct pair *pair, struct muster_stream **stream)
 {
     if (*stream == NULL)
         return;
-    enter(pair);
+    pair_enter(pair);
     (*stream)->data = pair;
     muster_stream_close(*stream, on_closed);
-    leave(pair);
+    pair_leave(pair);
     *stream = NULL;
 }
 
-static void fill(uint8_t *bytes, size_t count, unsigned salt)
+static void fill_bytes(uint8_t *bytes, size_t count, unsigned salt)
 {
     size_t i;
 
@@ -156,21 +156,21 @@ static void bytes_of_a_gathered_write_arrive_whole_and_in_order(struct pair *pai
     struct seen_read read = {.count = 0};
     size_t bytes = 0;
 
-    fill(sent, sizeof(sent), 3);
+    fill_bytes(sent, sizeof(sent), 3);
     write.iov[0] = (struct iovec){.iov_base = sent, .iov_len = 1};
     write.iov[1] = (struct iovec){.iov_base = sent + 1, .iov_len = 99999};
     write.iov[2] = (struct iovec){.iov_base = sent + 100000, .iov_len = sizeof(sent) - 100000};
-    enter(pair);
+    pair_enter(pair);
     assert_int_equal(muster_stream_submit(&write.write, pair->client, write.iov, 3, on_write),
                      MUSTER_OK);
-    leave(pair);
+    pair_leave(pair);
     while (bytes < sizeof(received)) {
         size_t rest = sizeof(received) - bytes;
 
         read.count = 0;
-        assert_int_equal(
-            receive(pair, &read, pair->server, received + bytes, rest < 700 ? rest : 700, rest),
-            MUSTER_OK);
+        assert_int_equal(pair_receive(pair, &read, pair->server, received + bytes,
+                                      rest < 700 ? rest : 700, rest),
+                         MUSTER_OK);
         run_until_count(pair, &read.count, 1);
         assert_int_equal(read.rc, MUSTER_OK);
         bytes += read.read.bytes_done;
@@ -188,10 +188,10 @@ static void writes_of_one_turn_keep_their_order(struct pair *pair)
     struct seen_read read = {.count = 0};
     char received[6];
 
-    assert_int_equal(submit(pair, &writes[0], pair->client, "ab", 2), MUSTER_OK);
-    assert_int_equal(submit(pair, &writes[1], pair->client, "cd", 2), MUSTER_OK);
-    assert_int_equal(submit(pair, &writes[2], pair->client, "ef", 2), MUSTER_OK);
-    assert_int_equal(receive(pair, &read, pair->server, received, 6, 6), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &writes[0], pair->client, "ab", 2), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &writes[1], pair->client, "cd", 2), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &writes[2], pair->client, "ef", 2), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &read, pair->server, received, 6, 6), MUSTER_OK);
     run_until_count(pair, &read.count, 1);
 
     assert_memory_equal(received, "abcdef", 6);
@@ -204,13 +204,13 @@ static void a_read_waits_for_its_minimum(struct pair *pair)
     char received[8];
     unsigned i;
 
-    assert_int_equal(receive(pair, &read, pair->server, received, 4, 8), MUSTER_OK);
-    assert_int_equal(submit(pair, &first, pair->client, "abc", 3), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &read, pair->server, received, 4, 8), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &first, pair->client, "abc", 3), MUSTER_OK);
     run_until_count(pair, &first.count, 1);
     for (i = 0; i < 20; i++)
-        turn(pair);
+        pair_turn(pair);
     assert_int_equal(read.count, 0);
-    assert_int_equal(submit(pair, &second, pair->client, "d", 1), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &second, pair->client, "d", 1), MUSTER_OK);
     run_until_count(pair, &read.count, 1);
 
     assert_int_equal(read.read.bytes_done, 4);
@@ -222,8 +222,8 @@ static void a_second_read_is_refused(struct pair *pair)
     struct seen_read first = {.count = 0}, second = {.count = 0};
     char received[2];
 
-    assert_int_equal(receive(pair, &first, pair->server, received, 1, 1), MUSTER_OK);
-    assert_int_equal(receive(pair, &second, pair->server, received + 1, 1, 1),
+    assert_int_equal(pair_receive(pair, &first, pair->server, received, 1, 1), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &second, pair->server, received + 1, 1, 1),
                      MUSTER_FAILED_PRECONDITION);
     close_stream(pair, &pair->server);
     run_until_count(pair, &first.count, 1);
@@ -238,12 +238,12 @@ static void shutdown_sends_what_is_queued_and_then_the_end(struct pair *pair)
     struct seen_read read = {.count = 0};
     char received[8];
 
-    assert_int_equal(submit(pair, &write, pair->client, "abc", 3), MUSTER_OK);
-    enter(pair);
+    assert_int_equal(pair_submit(pair, &write, pair->client, "abc", 3), MUSTER_OK);
+    pair_enter(pair);
     muster_stream_shutdown(pair->client);
-    leave(pair);
-    assert_int_equal(submit(pair, &late, pair->client, "d", 1), MUSTER_FAILED_PRECONDITION);
-    assert_int_equal(receive(pair, &read, pair->server, received, 8, 8), MUSTER_OK);
+    pair_leave(pair);
+    assert_int_equal(pair_submit(pair, &late, pair->client, "d", 1), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(pair_receive(pair, &read, pair->server, received, 8, 8), MUSTER_OK);
     run_until_count(pair, &read.count, 1);
 
     assert_int_equal(write.rc, MUSTER_OK);
@@ -259,11 +259,11 @@ static void the_other_direction_works_after_shutdown(struct pair *pair)
     struct seen_read read = {.count = 0};
     char received[3];
 
-    enter(pair);
+    pair_enter(pair);
     muster_stream_shutdown(pair->client);
-    leave(pair);
-    assert_int_equal(submit(pair, &write, pair->server, "xyz", 3), MUSTER_OK);
-    assert_int_equal(receive(pair, &read, pair->client, received, 3, 3), MUSTER_OK);
+    pair_leave(pair);
+    assert_int_equal(pair_submit(pair, &write, pair->server, "xyz", 3), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &read, pair->client, received, 3, 3), MUSTER_OK);
     run_until_count(pair, &read.count, 1);
 
     assert_int_equal(read.rc, MUSTER_OK);
@@ -277,8 +277,8 @@ static void close_cancels_open_requests_and_calls_closed_last(struct pair *pair)
     struct seen_read read = {.count = 0};
     char received[1];
 
-    assert_int_equal(submit(pair, &write, pair->client, bulk, sizeof(bulk)), MUSTER_OK);
-    assert_int_equal(receive(pair, &read, pair->client, received, 1, 1), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &write, pair->client, bulk, sizeof(bulk)), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &read, pair->client, received, 1, 1), MUSTER_OK);
     close_stream(pair, &pair->client);
     assert_int_equal(write.count + read.count + pair->closed_count, 0);
     run_until_count(pair, &pair->closed_count, 1);
@@ -295,7 +295,7 @@ static void a_closed_peer_is_the_end_of_the_stream(struct pair *pair)
     struct seen_read read = {.count = 0};
     char received[1];
 
-    assert_int_equal(receive(pair, &read, pair->server, received, 1, 1), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &read, pair->server, received, 1, 1), MUSTER_OK);
     close_stream(pair, &pair->client);
     run_until_count(pair, &read.count, 1);
 
@@ -312,7 +312,7 @@ static void writing_to_a_closed_peer_fails_in_the_end(struct pair *pair)
     close_stream(pair, &pair->server);
     for (tries = 0; tries < 1000 && write.rc == MUSTER_OK; tries++) {
         write.count = 0;
-        assert_int_equal(submit(pair, &write, pair->client, bulk, sizeof(bulk)), MUSTER_OK);
+        assert_int_equal(pair_submit(pair, &write, pair->client, bulk, sizeof(bulk)), MUSTER_OK);
         run_until_count(pair, &write.count, 1);
     }
 
@@ -326,17 +326,18 @@ static void a_recalled_read_keeps_the_bytes_that_follow(struct pair *pair)
     char received[6];
     size_t placed;
 
-    assert_int_equal(receive(pair, &recalled, pair->server, received, 6, 6), MUSTER_OK);
-    assert_int_equal(submit(pair, &write, pair->client, "abc", 3), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &recalled, pair->server, received, 6, 6), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &write, pair->client, "abc", 3), MUSTER_OK);
     run_until_count(pair, &write.count, 1);
-    turn(pair);
-    enter(pair);
+    pair_turn(pair);
+    pair_enter(pair);
     placed = muster_stream_receive_recall(&recalled.read, pair->server);
-    leave(pair);
+    pair_leave(pair);
     assert_true(placed <= 3);
-    assert_int_equal(submit(pair, &write, pair->client, "def", 3), MUSTER_OK);
-    assert_int_equal(receive(pair, &read, pair->server, received + placed, 6 - placed, 6 - placed),
-                     MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &write, pair->client, "def", 3), MUSTER_OK);
+    assert_int_equal(
+        pair_receive(pair, &read, pair->server, received + placed, 6 - placed, 6 - placed),
+        MUSTER_OK);
     run_until_count(pair, &read.count, 1);
 
     assert_int_equal(recalled.count, 0);
@@ -351,19 +352,19 @@ static void the_rest_of_a_recalled_write_goes_first(struct pair *pair)
     unsigned turns;
     size_t taken;
 
-    fill(sent, sizeof(sent), 7);
-    assert_int_equal(submit(pair, &first, pair->client, sent, sizeof(sent)), MUSTER_OK);
-    assert_int_equal(submit(pair, &behind, pair->client, "end", 3), MUSTER_OK);
+    fill_bytes(sent, sizeof(sent), 7);
+    assert_int_equal(pair_submit(pair, &first, pair->client, sent, sizeof(sent)), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &behind, pair->client, "end", 3), MUSTER_OK);
     for (turns = 0; turns < 100 && first.write.bytes_done == 0; turns++)
-        turn(pair);
-    enter(pair);
+        pair_turn(pair);
+    pair_enter(pair);
     taken = muster_stream_submit_recall(&first.write, pair->client);
-    leave(pair);
+    pair_leave(pair);
     assert_true(taken > 0 && taken < sizeof(sent));
-    assert_int_equal(submit(pair, &rest, pair->client, sent + taken, sizeof(sent) - taken),
+    assert_int_equal(pair_submit(pair, &rest, pair->client, sent + taken, sizeof(sent) - taken),
                      MUSTER_OK);
     assert_int_equal(
-        receive(pair, &read, pair->server, received, sizeof(received), sizeof(received)),
+        pair_receive(pair, &read, pair->server, received, sizeof(received), sizeof(received)),
         MUSTER_OK);
     run_until_count(pair, &read.count, 1);
 
@@ -378,16 +379,16 @@ static void unread_bytes_come_back_first(struct pair *pair)
     struct seen_read read = {.count = 0};
     char received[6];
 
-    assert_int_equal(submit(pair, &write, pair->client, "abcdef", 6), MUSTER_OK);
-    assert_int_equal(receive(pair, &read, pair->server, received, 4, 4), MUSTER_OK);
+    assert_int_equal(pair_submit(pair, &write, pair->client, "abcdef", 6), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &read, pair->server, received, 4, 4), MUSTER_OK);
     run_until_count(pair, &read.count, 1);
-    enter(pair);
+    pair_enter(pair);
     muster_stream_unread(pair->server, "cd", 2);
     muster_stream_unread(pair->server, "ab", 2);
-    leave(pair);
+    pair_leave(pair);
     memset(received, 0, sizeof(received));
     read.count = 0;
-    assert_int_equal(receive(pair, &read, pair->server, received, 6, 6), MUSTER_OK);
+    assert_int_equal(pair_receive(pair, &read, pair->server, received, 6, 6), MUSTER_OK);
     run_until_count(pair, &read.count, 1);
 
     assert_memory_equal(received, "abcdef", 6);
@@ -400,15 +401,15 @@ static void take_now_takes_only_what_is_there(struct pair *pair)
     size_t bytes = 0;
     unsigned turns;
 
-    enter(pair);
+    pair_enter(pair);
     assert_int_equal(muster_stream_take_now(pair->server, received, 4), 0);
-    leave(pair);
-    assert_int_equal(submit(pair, &write, pair->client, "wxyz", 4), MUSTER_OK);
+    pair_leave(pair);
+    assert_int_equal(pair_submit(pair, &write, pair->client, "wxyz", 4), MUSTER_OK);
     for (turns = 0; turns < TURNS_MAX && bytes < 4; turns++) {
-        turn(pair);
-        enter(pair);
+        pair_turn(pair);
+        pair_enter(pair);
         bytes += muster_stream_take_now(pair->server, received + bytes, 4 - bytes);
-        leave(pair);
+        pair_leave(pair);
     }
 
     assert_memory_equal(received, "wxyz", 4);
@@ -448,20 +449,20 @@ static void start_connect(struct pair *pair, const struct muster_address *addres
 {
     pair->connect_count = 0;
     pair->connect.data = pair;
-    enter(pair);
+    pair_enter(pair);
     assert_int_equal(muster_connect_start(&pair->connect, pair->contract.env->net, address, NULL,
                                           deadline_ns, on_connect),
                      MUSTER_OK);
-    leave(pair);
+    pair_leave(pair);
 }
 
 static void close_listener(struct pair *pair)
 {
     if (pair->listener == NULL)
         return;
-    enter(pair);
+    pair_enter(pair);
     muster_listener_close(pair->listener, on_listener_closed);
-    leave(pair);
+    pair_leave(pair);
     pair->listener = NULL;
     run_until_count(pair, &pair->listener_closed_count, 1);
 }
@@ -486,13 +487,13 @@ static void a_cancelled_connect_is_called_back_once(struct pair *pair)
 
     close_stream(pair, &pair->client);
     start_connect(pair, muster_listener_address(pair->listener), far_ns(pair));
-    enter(pair);
+    pair_enter(pair);
     muster_connect_cancel(&pair->connect);
-    leave(pair);
+    pair_leave(pair);
     assert_int_equal(pair->connect_count, 0);
     run_until_count(pair, &pair->connect_count, 1);
     for (i = 0; i < 50; i++)
-        turn(pair);
+        pair_turn(pair);
 
     assert_int_equal(pair->connect_count, 1);
     assert_int_equal(pair->connect_rc, MUSTER_CANCELLED);
@@ -504,10 +505,10 @@ static void a_taken_port_is_named(struct pair *pair)
     struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc;
 
-    enter(pair);
+    pair_enter(pair);
     rc = muster_listener_open(pair->contract.env->net, muster_listener_address(pair->listener),
                               NULL, on_accept, pair, &second, &error);
-    leave(pair);
+    pair_leave(pair);
 
     assert_int_equal(rc, MUSTER_ALREADY_EXISTS);
     assert_true(error.text[0] != '\0');
@@ -529,11 +530,11 @@ static void both_sides_name_each_other(struct pair *pair)
 
 static void connect_pair(struct pair *pair)
 {
-    enter(pair);
+    pair_enter(pair);
     assert_int_equal(muster_listener_open(pair->contract.env->net, &pair->contract.address, NULL,
                                           on_accept, pair, &pair->listener, NULL),
                      MUSTER_OK);
-    leave(pair);
+    pair_leave(pair);
     start_connect(pair, muster_listener_address(pair->listener), far_ns(pair));
     run_until_count(pair, &pair->connect_count, 1);
     run_until_count(pair, &pair->accept_count, 1);
@@ -552,7 +553,7 @@ static void run_case(void **state)
     close_stream(pair, &pair->server);
     close_listener(pair);
     for (turns = 0; turns < 300; turns++)
-        turn(pair);
+        pair_turn(pair);
     pair->close(&pair->contract);
 }
 

@@ -1,4 +1,4 @@
-/* What every byte stream must keep, whatever carries it: the same cases run over sockets and over
+/* The contract of every byte stream, whatever carries it: the same cases run over sockets and over
  * simulated links. */
 #ifndef MUSTER_STREAM_CONTRACT_H
 #define MUSTER_STREAM_CONTRACT_H

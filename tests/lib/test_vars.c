@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static const char *get(struct muster_vars *vars, const char *name)
+static const char *vars_get(struct muster_vars *vars, const char *name)
 {
     const struct test_vars *self = MUSTER_CONTAINER_OF(vars, struct test_vars, vars);
 
@@ -15,7 +15,7 @@ static const char *get(struct muster_vars *vars, const char *name)
 
 void test_vars_init(struct test_vars *vars, const struct test_var *list)
 {
-    static const struct muster_vars_ops ops = {.get = get};
+    static const struct muster_vars_ops ops = {.get = vars_get};
 
     vars->vars.ops = &ops;
     vars->list = list;

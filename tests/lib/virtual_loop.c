@@ -5,29 +5,29 @@
 
 #define TURNS_MAX 100000
 
-static struct virtual_loop *self(const struct muster_loop *loop)
+static struct virtual_loop *virtual_of(const struct muster_loop *loop)
 {
     return (struct virtual_loop *)(uintptr_t)loop;
 }
 
 static uint64_t now_ns(const struct muster_loop *loop)
 {
-    return self(loop)->now_ns;
+    return virtual_of(loop)->now_ns;
 }
 
 static void timer_start(struct muster_loop *loop, struct muster_timer *timer)
 {
-    muster_timer_queue_insert(&self(loop)->timers, timer);
+    muster_timer_queue_insert(&virtual_of(loop)->timers, timer);
 }
 
 static void timer_stop(struct muster_loop *loop, struct muster_timer *timer)
 {
-    muster_timer_queue_remove(&self(loop)->timers, timer);
+    muster_timer_queue_remove(&virtual_of(loop)->timers, timer);
 }
 
 static void task_post(struct muster_loop *loop, struct muster_task *task)
 {
-    muster_list_append(&self(loop)->tasks, &task->node);
+    muster_list_append(&virtual_of(loop)->tasks, &task->node);
 }
 
 static enum muster_rc fd_open(struct muster_loop *loop, struct muster_fd_watch *watch)

@@ -53,7 +53,7 @@ static void on_crowd(struct muster_timer *timer)
     }
 }
 
-static void hold(struct played_worker *worker, struct muster_rpc *rpc)
+static void worker_hold(struct played_worker *worker, struct muster_rpc *rpc)
 {
     struct worker_stage *stage = worker->stage;
 
@@ -70,7 +70,7 @@ static void on_question(struct muster_rpc *rpc, struct muster_bytes message)
     assert_int_equal(message.size, 0);
     worker->asked++;
     if (worker->stage->crowd > 0) {
-        hold(worker, rpc);
+        worker_hold(worker, rpc);
         return;
     }
     if (worker->hangs > 0) {

@@ -1,4 +1,5 @@
-/* The table of certificates. The words name the culprit, so that a refusal for another reason is seen. */
+/* The table of certificates. The words name the culprit, so that a refusal for another reason is
+ * seen. */
 #include "wrong_certs.h"
 
 #include <stdio.h>
@@ -80,7 +81,7 @@ static const struct wrong_certs_row rows[] = {
      .hides_issuers = true,
      .words = {OURS("certificate CN=leaf: its issuer CN=link is not trusted by"),
                HTTP("unable to get local issuer")}},
-    {.name = "under a certificate that is no authority's",
+    {.name = "under a certificate that is not an authority's",
      .issuers = {{.name = "link", .basic = "critical,CA:FALSE"}},
      .words = {OURS("certificate CN=link is refused: invalid CA certificate"),
                HTTP("invalid CA certificate")}},
@@ -107,7 +108,7 @@ static const struct wrong_certs_row rows[] = {
      .words = {OURS("certificate CN=leaf is refused: unhandled critical extension"),
                HTTP("unhandled critical extension")}},
 
-    /* What the key may be used for. */
+    /* Uses of the key. */
     {.name = "for servers and clients", .leaf = {.extended_usage = "serverAuth,clientAuth"}},
     {.name = "for servers only",
      .leaf = {.extended_usage = "serverAuth"},
@@ -266,9 +267,10 @@ static const struct wrong_certs_row rows[] = {
      BY_NAME,
      .words = {DIALLERS("is for DNS:*.0.0.1, not for \"127.0.0.1\"")}},
 
-    /* Members: by their SPIFFE id (X.509-SVID 2 and 5.2), by their hosts' names where they have none. */
+    /* Members: by their SPIFFE id (X.509-SVID 2 and 5.2), by their hosts' names where they have
+     * none. */
     {.name = "of a host that is a member", .leaf = {.alt_names = "DNS:member.test"}, BY_MEMBERS},
-    {.name = "of a host beside a URI that is no SPIFFE id",
+    {.name = "of a host beside a URI that is not a SPIFFE id",
      .leaf = {.alt_names = "URI:https://test/job/a/task/1,DNS:member.test"},
      BY_MEMBERS},
     {.name = "of another job",

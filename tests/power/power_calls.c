@@ -1,5 +1,5 @@
-/* libc's calls that change files, watched: the kernel is asked as ever, but nothing is really synced.
- */
+/* libc's calls that change files, watched: the kernel is asked as ever, but nothing is really
+ * synced. */
 #include "power_disk.h"
 #include "power_disk_internal.h"
 
@@ -18,7 +18,7 @@
 /* Exported, so that libraries find these instead of libc's. */
 #define WATCHED __attribute__((visibility("default")))
 
-/* Of each descriptor: the file in the log plus 3, so that 0 is none. */
+/* The file in the log of each descriptor, plus 3, so that 0 means none. */
 static int watched[DESCRIPTORS];
 
 static int file_of(int fd)
@@ -26,7 +26,8 @@ static int file_of(int fd)
     return fd >= 0 && fd < DESCRIPTORS ? watched[fd] - 3 : -3;
 }
 
-/* Calls that are to fail: some of those on the recorded folder that make, change or sync something. */
+/* Calls that are to fail: some of those on the recorded folder that make, change or sync something.
+ * */
 static struct {
     size_t after, count;
     int sys;
@@ -59,7 +60,7 @@ static bool is_refused(bool is_watched)
     return true;
 }
 
-static void watch(int fd, int file)
+static void watch_file(int fd, int file)
 {
     if (fd >= 0 && fd < DESCRIPTORS)
         watched[fd] = file + 3;
@@ -76,17 +77,17 @@ static int open_watched(const char *path, int flags, unsigned mode)
     fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
     if (fd < 0)
         return fd;
-    watch(fd, -3);
+    watch_file(fd, -3);
     if (name == NULL) {
         if (power_log_is_folder(path))
-            watch(fd, FOLDER);
+            watch_file(fd, FOLDER);
         return fd;
     }
     if (file < 0)
         file = power_log_create(name);
     else if ((flags & O_TRUNC) != 0)
         power_log_truncate(file, 0);
-    watch(fd, file);
+    watch_file(fd, file);
     return fd;
 }
 
@@ -128,14 +129,14 @@ int power_mkostemp(char *path, int flags)
 
     if (fd < 0)
         return fd;
-    watch(fd, name != NULL ? power_log_create(name) : -3);
+    watch_file(fd, name != NULL ? power_log_create(name) : -3);
     return fd;
 }
 
 int power_close(int fd) __asm__("close") WATCHED;
 int power_close(int fd)
 {
-    watch(fd, -3);
+    watch_file(fd, -3);
     return (int)syscall(SYS_close, fd);
 }
 
@@ -249,7 +250,7 @@ int power_rename(const char *from, const char *to)
     return file_name_again(SYS_renameat, from, to, false);
 }
 
-/* Of file systems. */
+/* Calls on file systems. */
 
 static uint64_t room_bytes = UINT64_MAX;
 

@@ -304,7 +304,7 @@ static void tear_content(struct cut *cut, struct content *content, const struct 
     }
 }
 
-static void apply(const struct step *step, struct content *contents, struct folder *names)
+static void step_apply(const struct step *step, struct content *contents, struct folder *names)
 {
     switch (step->kind) {
     case POWER_WRITE:
@@ -350,7 +350,7 @@ static void play_steps(size_t steps, struct cut *cut, struct content *contents,
         bool is_content = step->kind == POWER_WRITE || step->kind == POWER_TRUNCATE;
 
         if (i < synced[is_content ? step->file : FILES_MAX] || is_kept(cut))
-            apply(step, contents, names);
+            step_apply(step, contents, names);
         else if (step->kind == POWER_WRITE && cut->seed > POWER_KEEPS_ALL &&
                  muster_rng_below(&cut->rng.rng, 3) == 0)
             tear_content(cut, &contents[step->file], step);

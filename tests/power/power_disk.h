@@ -31,21 +31,21 @@ bool power_disk_is_sync(size_t steps);
 /** Syncs of files recorded so far. */
 size_t power_disk_syncs(void);
 
-/** From now on `after` calls on the recorded folder that make, change or sync something succeed, and
- * the `count` next fail with this errno; 0: none fails any more. */
+/** From now on `after` calls on the recorded folder that make, change or sync something succeed,
+ * and the `count` next fail with this errno; 0: none fails any more. */
 void power_disk_fail(size_t after, size_t count, int sys);
 
 /** Some could fail: so many calls were made. */
 bool power_disk_has_failed(void);
 
-/** What all file systems say is left for users; UINT64_MAX: the truth again. */
+/** Set the room that all file systems report to users; UINT64_MAX: the true one again. */
 void power_disk_set_room(uint64_t bytes);
 
 /** Make the files of the folder `to`, and no others, those that a disk may hold whose power was cut
  * after the first `steps` steps. */
 void power_disk_cut(size_t steps, uint64_t seed, const char *to);
 
-/** What was done, one step per line, on the standard error. */
+/** Print the steps, one per line, on standard error. */
 void power_disk_print(size_t from, size_t to);
 
 /** Forget everything. */

@@ -71,7 +71,8 @@ void power_world_note(struct power_world *world, bool is_safe)
                               .text = power_world_text_of(world->store)};
 }
 
-static void append(struct power_world *world, const char *key, size_t value_bytes, bool is_deletion)
+static void world_append(struct power_world *world, const char *key, size_t value_bytes,
+                         bool is_deletion)
 {
     static char value[6000];
     struct muster_registry_record old;
@@ -96,9 +97,9 @@ void power_world_write(struct power_world *world)
 
     world->revision++;
     (void)snprintf(key, sizeof(key), "k%02d", (int)world->revision);
-    append(world, key, world->revision % 3 == 0 ? 5000 : 30, false);
-    append(world, "same", 100, false);
-    append(world, "often", 1, true);
+    world_append(world, key, world->revision % 3 == 0 ? 5000 : 30, false);
+    world_append(world, "same", 100, false);
+    world_append(world, "often", 1, true);
     assert_int_equal(muster_registry_store_put_lease(world->store, world->revision, 9), MUSTER_OK);
     assert_int_equal(muster_registry_store_delete_lease(world->store, world->revision - 2),
                      MUSTER_OK);

@@ -37,8 +37,8 @@ static struct muster_bytes bytes_of(const char *text)
     return (struct muster_bytes){.data = text, .size = strlen(text)};
 }
 
-static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void tell(const char *format, ...)
+static void print_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void print_line(const char *format, ...)
 {
     va_list args;
 
@@ -49,7 +49,7 @@ static void tell(const char *format, ...)
     (void)fflush(stdout);
 }
 
-static uint64_t within(const struct ledger *ledger)
+static uint64_t deadline_within(const struct ledger *ledger)
 {
     return muster_loop_after_ns(ledger->env->loop, WITHIN_NS);
 }
@@ -71,28 +71,28 @@ static void close_ledger(struct ledger *ledger)
     muster_registry_close(ledger->registry, on_registry_closed);
 }
 
-/* What is there. */
+/* Entries. */
 
 static void on_listed(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct ledger *ledger = op->data;
 
     for (size_t i = 0; rc == MUSTER_OK && i < op->kv_count; i++)
-        tell("has %.*s=%.*s %" PRIu64, (int)op->kvs[i].key.size, (const char *)op->kvs[i].key.data,
-             (int)op->kvs[i].value.size, (const char *)op->kvs[i].value.data,
-             op->kvs[i].mod_revision);
+        print_line("has %.*s=%.*s %" PRIu64, (int)op->kvs[i].key.size,
+                   (const char *)op->kvs[i].key.data, (int)op->kvs[i].value.size,
+                   (const char *)op->kvs[i].value.data, op->kvs[i].mod_revision);
     if (rc != MUSTER_OK)
         fprintf(stderr, "ledger: %s: %s\n", muster_rc_name(rc), op->error.text);
     ledger->code = rc == MUSTER_OK ? 0 : 1;
     close_ledger(ledger);
 }
 
-static void list(struct ledger *ledger)
+static void list_entries(struct ledger *ledger)
 {
     const struct muster_registry_range all = {.key = bytes_of("/"),
                                               .reach = MUSTER_REGISTRY_PREFIX};
-    enum muster_rc rc =
-        muster_registry_range_start(&ledger->op, ledger->registry, &all, within(ledger), on_listed);
+    enum muster_rc rc = muster_registry_range_start(&ledger->op, ledger->registry, &all,
+                                                    deadline_within(ledger), on_listed);
 
     if (rc == MUSTER_OK)
         return;
@@ -111,11 +111,11 @@ static void on_changes(struct muster_registry_watch *watch,
         const struct muster_registry_kv *kv = &changes[i].kv;
 
         if (changes[i].is_delete)
-            tell("saw %.*s- %" PRIu64, (int)kv->key.size, (const char *)kv->key.data,
-                 kv->mod_revision);
+            print_line("saw %.*s- %" PRIu64, (int)kv->key.size, (const char *)kv->key.data,
+                       kv->mod_revision);
         else
-            tell("saw %.*s=%.*s %" PRIu64, (int)kv->key.size, (const char *)kv->key.data,
-                 (int)kv->value.size, (const char *)kv->value.data, kv->mod_revision);
+            print_line("saw %.*s=%.*s %" PRIu64, (int)kv->key.size, (const char *)kv->key.data,
+                       (int)kv->value.size, (const char *)kv->value.data, kv->mod_revision);
     }
 }
 
@@ -124,7 +124,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
     struct ledger *ledger = watch->data;
 
     ledger->is_watching = false;
-    tell("watch ended %s %s", muster_rc_name(rc), watch->error.text);
+    print_line("watch ended %s %s", muster_rc_name(rc), watch->error.text);
 }
 
 static void start_watch(struct ledger *ledger)
@@ -135,7 +135,7 @@ static void start_watch(struct ledger *ledger)
 
     ledger->is_watching = rc == MUSTER_OK;
     if (rc != MUSTER_OK)
-        tell("watch refused %s", muster_rc_name(rc));
+        print_line("watch refused %s", muster_rc_name(rc));
 }
 
 static void on_granted(struct muster_registry_lease *lease, enum muster_rc rc)
@@ -144,21 +144,21 @@ static void on_granted(struct muster_registry_lease *lease, enum muster_rc rc)
 
     ledger->is_leased = rc == MUSTER_OK;
     if (rc != MUSTER_OK)
-        tell("lease refused %s %s", muster_rc_name(rc), lease->error.text);
+        print_line("lease refused %s %s", muster_rc_name(rc), lease->error.text);
     muster_task_post(&ledger->next, ledger->env->loop);
 }
 
 static void on_lost(struct muster_registry_lease *lease)
 {
     ((struct ledger *)lease->data)->is_leased = false;
-    tell("lease lost");
+    print_line("lease lost");
 }
 
 /* The writes, one after the other. */
 
 static void tell_refusal(struct ledger *ledger, enum muster_rc rc, const char *text)
 {
-    tell("refused %s %s %s", ledger->write, muster_rc_name(rc), text);
+    print_line("refused %s %s %s", ledger->write, muster_rc_name(rc), text);
     muster_task_post(&ledger->next, ledger->env->loop);
 }
 
@@ -171,10 +171,10 @@ static void on_written(struct muster_registry_op *op, enum muster_rc rc)
         return;
     }
     if (rc == MUSTER_OK)
-        tell("acked %s %" PRIu64, ledger->write,
-             ledger->is_deletion && op->count == 0 ? 0 : op->revision);
+        print_line("acked %s %" PRIu64, ledger->write,
+                   ledger->is_deletion && op->count == 0 ? 0 : op->revision);
     else
-        tell("unknown %s %s", ledger->write, muster_rc_name(rc));
+        print_line("unknown %s %s", ledger->write, muster_rc_name(rc));
     muster_task_post(&ledger->next, ledger->env->loop);
 }
 
@@ -186,7 +186,7 @@ static enum muster_rc put_pair(struct ledger *ledger, const char *value)
     const struct muster_registry_txn txn = {.success = steps, .success_count = 2};
 
     (void)snprintf(ledger->write, sizeof(ledger->write), "/pair/a=%s", value);
-    return muster_registry_txn_start(&ledger->op, ledger->registry, &txn, within(ledger),
+    return muster_registry_txn_start(&ledger->op, ledger->registry, &txn, deadline_within(ledger),
                                      on_written);
 }
 
@@ -197,7 +197,7 @@ static enum muster_rc delete_key(struct ledger *ledger, uint64_t number)
     (void)snprintf(key, sizeof(key), "/k/%" PRIu64, number);
     (void)snprintf(ledger->write, sizeof(ledger->write), "%s-", key);
     return muster_registry_delete_start(&ledger->op, ledger->registry, bytes_of(key),
-                                        MUSTER_REGISTRY_KEY, within(ledger), on_written);
+                                        MUSTER_REGISTRY_KEY, deadline_within(ledger), on_written);
 }
 
 static enum muster_rc put_key(struct ledger *ledger, const char *value)
@@ -208,7 +208,7 @@ static enum muster_rc put_key(struct ledger *ledger, const char *value)
     (void)snprintf(key, sizeof(key), "/k/%s", value);
     (void)snprintf(ledger->write, sizeof(ledger->write), "%s=%s", key, value);
     return muster_registry_put_start(&ledger->op, ledger->registry, bytes_of(key), bytes_of(value),
-                                     lease, within(ledger), on_written);
+                                     lease, deadline_within(ledger), on_written);
 }
 
 static void on_next(struct muster_task *task)
@@ -242,14 +242,14 @@ static void begin_ledger(struct ledger *ledger)
     muster_registry_set_data(ledger->registry, ledger);
     muster_task_init(&ledger->next, on_next, ledger);
     if (ledger->count == 0) {
-        list(ledger);
+        list_entries(ledger);
         return;
     }
     start_watch(ledger);
-    rc = muster_registry_lease_start(&ledger->lease, ledger->registry, LEASE_S, within(ledger),
-                                     on_granted, on_lost);
+    rc = muster_registry_lease_start(&ledger->lease, ledger->registry, LEASE_S,
+                                     deadline_within(ledger), on_granted, on_lost);
     if (rc != MUSTER_OK) {
-        tell("lease refused %s", muster_rc_name(rc));
+        print_line("lease refused %s", muster_rc_name(rc));
         muster_task_post(&ledger->next, ledger->env->loop);
     }
 }
@@ -290,6 +290,6 @@ int main(int argc, char **argv)
     if (rc != MUSTER_OK)
         fprintf(stderr, "ledger: %s: %s\n", muster_rc_name(rc), error.text);
     else if (ledger.code == 0)
-        tell("done");
+        print_line("done");
     return rc != MUSTER_OK ? 1 : ledger.code;
 }

@@ -1,6 +1,6 @@
 /* locker lock|elect|observe NAME [VALUE]: one who wants a lock or an election of the registry that
- * MUSTER_REGISTRY names, and says on standard output what becomes of it. A line on standard input is
- * the leader's new word; its end lets go. */
+ * MUSTER_REGISTRY names, and says on standard output what becomes of it. A line on standard input
+ * is the leader's new word; its end lets go. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static _Noreturn void give_up(const char *what, const char *why)
     exit(1);
 }
 
-static void say(const char *text, unsigned long long number)
+static void print_number(const char *text, unsigned long long number)
 {
     printf("%s %llu\n", text, number);
     fflush(stdout);
@@ -49,14 +49,14 @@ static void on_lock_done(struct muster_lock *lock, enum muster_rc rc)
     if (rc != MUSTER_OK)
         give_up("lock", lock->error.text);
     locker->is_held = true;
-    say("held", lock->token);
+    print_number("held", lock->token);
 }
 
 static void on_lock_lost(struct muster_lock *lock)
 {
     struct locker *locker = lock->data;
 
-    say("lost", lock->token);
+    print_number("lost", lock->token);
     locker->is_over = true;
 }
 
@@ -64,7 +64,7 @@ static void on_unlocked(struct muster_lock *lock)
 {
     struct locker *locker = lock->data;
 
-    say("unlocked", lock->token);
+    print_number("unlocked", lock->token);
     locker->is_over = true;
 }
 
@@ -75,14 +75,14 @@ static void on_elected(struct muster_election *election, enum muster_rc rc)
     if (rc != MUSTER_OK)
         give_up("elect", election->error.text);
     locker->is_held = true;
-    say("elected", election->term);
+    print_number("elected", election->term);
 }
 
 static void on_deposed(struct muster_election *election)
 {
     struct locker *locker = election->data;
 
-    say("lost", election->term);
+    print_number("lost", election->term);
     locker->is_over = true;
 }
 
@@ -90,14 +90,14 @@ static void on_proclaimed(struct muster_election *election, enum muster_rc rc)
 {
     if (rc != MUSTER_OK)
         give_up("proclaim", election->error.text);
-    say("proclaimed", election->term);
+    print_number("proclaimed", election->term);
 }
 
 static void on_resigned(struct muster_election *election)
 {
     struct locker *locker = election->data;
 
-    say("resigned", election->term);
+    print_number("resigned", election->term);
     locker->is_over = true;
 }
 
@@ -173,7 +173,7 @@ static void on_input(struct muster_fd_watch *input, unsigned ready)
         give_up("proclaim", "refused");
 }
 
-static void begin(struct locker *locker)
+static void locker_begin(struct locker *locker)
 {
     struct muster_registry_options options = {.endpoints = getenv("MUSTER_REGISTRY")};
     struct muster_error error;
@@ -212,7 +212,7 @@ static void on_registry_closed(struct muster_registry *registry)
     locker->is_registry_closed = true;
 }
 
-static void end(struct locker *locker)
+static void locker_end(struct locker *locker)
 {
     if (strcmp(locker->what, "observe") == 0) {
         muster_election_watch_stop(&locker->watch);
@@ -236,10 +236,10 @@ int main(int argc, char **argv)
     if (argc < 3 || muster_env_system_open(NULL, &locker.env) != MUSTER_OK ||
         muster_net_system_open(locker.env, &locker.env->net) != MUSTER_OK)
         give_up("usage", "locker lock|elect|observe NAME [VALUE]");
-    begin(&locker);
+    locker_begin(&locker);
     while (!locker.is_over)
         muster_loop_turn(locker.env->loop, UINT64_MAX);
-    end(&locker);
+    locker_end(&locker);
     muster_net_system_close(locker.env->net);
     muster_env_system_close(locker.env);
     return 0;

@@ -26,19 +26,19 @@ static struct {
 } tensors[TENSORS_MAX]; /* the registered ones */
 static int tensor_count;
 
-static const char *word(const struct words *words, int i, const char *fallback)
+static const char *next_word(const struct words *words, int i, const char *fallback)
 {
     return i < words->count ? words->at[i] : fallback;
 }
 
-static uint64_t number(const struct words *words, int i, const char *fallback)
+static uint64_t next_number(const struct words *words, int i, const char *fallback)
 {
-    return strtoull(word(words, i, fallback), NULL, 10);
+    return strtoull(next_word(words, i, fallback), NULL, 10);
 }
 
-static double seconds(const struct words *words, int i)
+static double next_seconds(const struct words *words, int i)
 {
-    return strtod(word(words, i, "0"), NULL);
+    return strtod(next_word(words, i, "0"), NULL);
 }
 
 static void answer_error(enum muster_rc rc, const char *text)
@@ -54,7 +54,7 @@ static bool is_ok(enum muster_rc rc)
     return rc == MUSTER_OK;
 }
 
-static void *filled(uint64_t count, double value)
+static void *make_tensor(uint64_t count, double value)
 {
     double *data = calloc(count == 0 ? 1 : count, sizeof(*data));
 
@@ -66,7 +66,7 @@ static void *filled(uint64_t count, double value)
 }
 
 /* The value of a word NAME=VALUE; NULL: there is none. */
-static const char *named(const struct words *words, const char *name)
+static const char *find_named(const struct words *words, const char *name)
 {
     size_t length = strlen(name);
 
@@ -78,7 +78,7 @@ static const char *named(const struct words *words, const char *name)
 
 static uint64_t named_number(const struct words *words, const char *name)
 {
-    const char *text = named(words, name);
+    const char *text = find_named(words, name);
 
     return text == NULL ? 0 : strtoull(text, NULL, 10);
 }
@@ -90,7 +90,7 @@ static struct muster_communication_options read_communication(const struct words
         .bytes_per_pack = named_number(words, "bytes_per_pack"),
         .timeout_ns = named_number(words, "timeout_ms") * 1000000,
     };
-    const char *name = named(words, "communication");
+    const char *name = find_named(words, "communication");
 
     if (name != NULL &&
         muster_communication_parse(name, &options.implementation, NULL) != MUSTER_OK)
@@ -101,9 +101,9 @@ static struct muster_communication_options read_communication(const struct words
 static void open_as(const struct words *words, struct muster_strategy **ret_strategy)
 {
     struct muster_strategy_options options = {
-        .op_timeout_ns = (uint64_t)(seconds(words, 1) * 1e9),
-        .start_timeout_ns = (uint64_t)(seconds(words, 2) * 1e9),
-        .resolver = strcmp(word(words, 3, "-"), "-") == 0 ? NULL : words->at[3],
+        .op_timeout_ns = (uint64_t)(next_seconds(words, 1) * 1e9),
+        .start_timeout_ns = (uint64_t)(next_seconds(words, 2) * 1e9),
+        .resolver = strcmp(next_word(words, 3, "-"), "-") == 0 ? NULL : words->at[3],
         .communication = read_communication(words),
         .is_reproducible = named_number(words, "reproducible") != 0,
     };
@@ -116,7 +116,8 @@ static void open_as(const struct words *words, struct muster_strategy **ret_stra
         answer_error(rc, error.text);
 }
 
-/* open [op_timeout_s [start_timeout_s [resolver [communication=NAME …]]]]; 0 and - are the default */
+/* open [op_timeout_s [start_timeout_s [resolver [communication=NAME …]]]]; 0 and - are the default
+ * */
 static void command_open(const struct words *words)
 {
     open_as(words, &strategy);
@@ -134,21 +135,21 @@ static void command_open_another(const struct words *words)
 /* register NAME COUNT VALUE: of f64 */
 static void command_register(const struct words *words)
 {
-    struct muster_tensor tensor = {.count = number(words, 2, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor tensor = {.count = next_number(words, 2, "1"), .dtype = MUSTER_F64};
 
     if (tensor_count == TENSORS_MAX)
         abort();
-    tensor.data = filled(tensor.count, seconds(words, 3));
-    if (!is_ok(muster_strategy_register(strategy, word(words, 1, ""), &tensor))) {
+    tensor.data = make_tensor(tensor.count, next_seconds(words, 3));
+    if (!is_ok(muster_strategy_register(strategy, next_word(words, 1, ""), &tensor))) {
         free(tensor.data);
         return;
     }
-    snprintf(tensors[tensor_count].name, sizeof(tensors[0].name), "%s", word(words, 1, ""));
+    snprintf(tensors[tensor_count].name, sizeof(tensors[0].name), "%s", next_word(words, 1, ""));
     tensors[tensor_count++].tensor = tensor;
     printf("ok\n");
 }
 
-static struct muster_tensor *find(const char *name)
+static struct muster_tensor *find_tensor(const char *name)
 {
     for (int i = 0; i < tensor_count; i++)
         if (strcmp(tensors[i].name, name) == 0)
@@ -159,10 +160,10 @@ static struct muster_tensor *find(const char *name)
 /* set NAME VALUE: every element */
 static void command_set(const struct words *words)
 {
-    struct muster_tensor *tensor = find(word(words, 1, ""));
+    struct muster_tensor *tensor = find_tensor(next_word(words, 1, ""));
 
     for (uint64_t i = 0; i < tensor->count; i++)
-        ((double *)tensor->data)[i] = seconds(words, 2);
+        ((double *)tensor->data)[i] = next_seconds(words, 2);
     printf("ok\n");
 }
 
@@ -182,7 +183,7 @@ static void print_value(const struct muster_tensor *tensor)
 static void command_get(const struct words *words)
 {
     printf("ok");
-    print_value(find(word(words, 1, "")));
+    print_value(find_tensor(next_word(words, 1, "")));
     printf("\n");
 }
 
@@ -198,7 +199,7 @@ static void command_begin(const struct words *words)
                muster_strategy_epoch(strategy));
 }
 
-static void fill(const struct muster_tensor *tensor, double value)
+static void fill_tensor(const struct muster_tensor *tensor, double value)
 {
     for (uint64_t i = 0; i < tensor->count; i++)
         ((double *)tensor->data)[i] = value;
@@ -215,8 +216,8 @@ static bool is_either(const struct muster_tensor *tensor, double low, double hig
     return data[0] == low || data[0] == high;
 }
 
-/* One step whose state is its number + 1, which it becomes directly behind begin, as the statistics of
- * a forward pass do. Answers what is wrong. */
+/* One step whose state is its number + 1, which it becomes directly behind begin, as the statistics
+ * of a forward pass do. Answers what is wrong. */
 static bool train_early(const struct muster_tensor *tensor, const struct muster_tensor *gradient,
                         uint64_t *ret_step)
 {
@@ -234,7 +235,7 @@ static bool train_early(const struct muster_tensor *tensor, const struct muster_
             printf("\n");
             return false;
         }
-        fill(tensor, (double)step + 1);
+        fill_tensor(tensor, (double)step + 1);
         rc = muster_strategy_all_reduce(strategy, gradient, 1, MUSTER_SUM);
     } while (rc == MUSTER_ABORTED);
     *ret_step = step;
@@ -244,13 +245,13 @@ static bool train_early(const struct muster_tensor *tensor, const struct muster_
 /* train_early NAME SIZE STEPS: until that many members have made that many steps together */
 static void command_train_early(const struct words *words)
 {
-    struct muster_tensor gradient = {.data = filled(1, 1), .count = 1, .dtype = MUSTER_F64};
+    struct muster_tensor gradient = {.data = make_tensor(1, 1), .count = 1, .dtype = MUSTER_F64};
     uint64_t step = 0, steps = 0;
     bool is_going = true;
 
-    while (is_going && steps < number(words, 3, "1")) {
-        is_going = train_early(find(word(words, 1, "")), &gradient, &step);
-        steps = muster_strategy_size(strategy) == number(words, 2, "1") ? steps + 1 : 0;
+    while (is_going && steps < next_number(words, 3, "1")) {
+        is_going = train_early(find_tensor(next_word(words, 1, "")), &gradient, &step);
+        steps = muster_strategy_size(strategy) == next_number(words, 2, "1") ? steps + 1 : 0;
     }
     if (is_going)
         printf("ok step=%" PRIu64 "\n", step);
@@ -269,17 +270,17 @@ static enum muster_reduction reduction_of(const char *name)
 static void command_all_reduce(const struct words *words)
 {
     struct muster_tensor reduced[REDUCED_MAX];
-    uint64_t count = number(words, 4, "1");
+    uint64_t count = next_number(words, 4, "1");
 
     if (count == 0 || count > REDUCED_MAX)
         abort();
     for (uint64_t i = 0; i < count; i++)
-        reduced[i] =
-            (struct muster_tensor){.data = filled(number(words, 1, "1"), seconds(words, 2)),
-                                   .count = number(words, 1, "1"),
-                                   .dtype = MUSTER_F64};
+        reduced[i] = (struct muster_tensor){
+            .data = make_tensor(next_number(words, 1, "1"), next_seconds(words, 2)),
+            .count = next_number(words, 1, "1"),
+            .dtype = MUSTER_F64};
     if (is_ok(muster_strategy_all_reduce(strategy, reduced, count,
-                                         reduction_of(word(words, 3, "sum"))))) {
+                                         reduction_of(next_word(words, 3, "sum"))))) {
         printf("ok");
         print_value(&reduced[count - 1]);
         printf(" contributors=%u interrupted=%d\n", muster_strategy_contributors(strategy),
@@ -292,10 +293,11 @@ static void command_all_reduce(const struct words *words)
 /* all_reduce_weighted COUNT VALUE WEIGHT */
 static void command_all_reduce_weighted(const struct words *words)
 {
-    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor tensor = {.count = next_number(words, 1, "1"), .dtype = MUSTER_F64};
 
-    tensor.data = filled(tensor.count, seconds(words, 2));
-    if (is_ok(muster_strategy_all_reduce_weighted(strategy, &tensor, 1, number(words, 3, "1")))) {
+    tensor.data = make_tensor(tensor.count, next_seconds(words, 2));
+    if (is_ok(muster_strategy_all_reduce_weighted(strategy, &tensor, 1,
+                                                  next_number(words, 3, "1")))) {
         printf("ok");
         print_value(&tensor);
         printf(" weight=%" PRIu64 "\n", muster_strategy_result(strategy)->total_weight);
@@ -319,17 +321,17 @@ static bool are_bytes(const uint8_t *at, size_t bytes, uint8_t value)
     return true;
 }
 
-/* all_reduce_packed DTYPE COUNT REDUCTION TENSORS BYTES_PER_PACK [TIMEOUT_S [communication=NAME]]: of
- * bytes 1, in packs; after an error: whether the memory is as it was. */
+/* all_reduce_packed DTYPE COUNT REDUCTION TENSORS BYTES_PER_PACK [TIMEOUT_S [communication=NAME]]:
+ * of bytes 1, in packs; after an error: whether the memory is as it was. */
 static void command_all_reduce_packed(const struct words *words)
 {
     const struct muster_communication_options options = {
         .implementation = read_communication(words).implementation,
-        .bytes_per_pack = number(words, 5, "0"),
-        .timeout_ns = (uint64_t)(seconds(words, 6) * 1e9)};
+        .bytes_per_pack = next_number(words, 5, "0"),
+        .timeout_ns = (uint64_t)(next_seconds(words, 6) * 1e9)};
     struct muster_tensor tensors_of_call[REDUCED_MAX];
-    uint64_t count = number(words, 4, "1"), elements = number(words, 2, "1");
-    enum muster_dtype dtype = dtype_of(word(words, 1, "f64"));
+    uint64_t count = next_number(words, 4, "1"), elements = next_number(words, 2, "1");
+    enum muster_dtype dtype = dtype_of(next_word(words, 1, "f64"));
     size_t bytes = elements * muster_dtype_bytes(dtype), stride = (bytes + 15) / 8 * 8;
     uint8_t *memory = malloc(count * stride + 1);
     enum muster_rc rc;
@@ -341,7 +343,7 @@ static void command_all_reduce_packed(const struct words *words)
         tensors_of_call[i] =
             (struct muster_tensor){.data = memory + i * stride, .count = elements, .dtype = dtype};
     rc = muster_strategy_all_reduce_with(strategy, tensors_of_call, count,
-                                         reduction_of(word(words, 3, "sum")), &options);
+                                         reduction_of(next_word(words, 3, "sum")), &options);
     if (rc == MUSTER_OK)
         printf("ok first=%u last=%u input=%s\n", memory[0], memory[count * stride - stride],
                muster_strategy_result(strategy)->input);
@@ -354,10 +356,10 @@ static void command_all_reduce_packed(const struct words *words)
 /* broadcast COUNT VALUE [ROOT] */
 static void command_broadcast(const struct words *words)
 {
-    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor tensor = {.count = next_number(words, 1, "1"), .dtype = MUSTER_F64};
 
-    tensor.data = filled(tensor.count, seconds(words, 2));
-    if (is_ok(muster_strategy_broadcast(strategy, &tensor, (uint32_t)number(words, 3, "0")))) {
+    tensor.data = make_tensor(tensor.count, next_seconds(words, 2));
+    if (is_ok(muster_strategy_broadcast(strategy, &tensor, (uint32_t)next_number(words, 3, "0")))) {
         printf("ok");
         print_value(&tensor);
         printf("\n");
@@ -368,11 +370,11 @@ static void command_broadcast(const struct words *words)
 /* reduce COUNT VALUE REDUCTION ROOT */
 static void command_reduce(const struct words *words)
 {
-    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor tensor = {.count = next_number(words, 1, "1"), .dtype = MUSTER_F64};
 
-    tensor.data = filled(tensor.count, seconds(words, 2));
-    if (is_ok(muster_strategy_reduce(strategy, &tensor, reduction_of(word(words, 3, "sum")),
-                                     (uint32_t)number(words, 4, "0")))) {
+    tensor.data = make_tensor(tensor.count, next_seconds(words, 2));
+    if (is_ok(muster_strategy_reduce(strategy, &tensor, reduction_of(next_word(words, 3, "sum")),
+                                     (uint32_t)next_number(words, 4, "0")))) {
         printf("ok");
         print_value(&tensor);
         printf("\n");
@@ -395,11 +397,11 @@ static void print_parts(const struct muster_tensor *tensor, uint32_t parts)
 static void command_all_gather(const struct words *words)
 {
     uint32_t size = muster_strategy_size(strategy);
-    struct muster_tensor input = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor input = {.count = next_number(words, 1, "1"), .dtype = MUSTER_F64};
     struct muster_tensor output = {.count = input.count * size, .dtype = MUSTER_F64};
 
-    input.data = filled(input.count, seconds(words, 2));
-    output.data = filled(output.count, 0);
+    input.data = make_tensor(input.count, next_seconds(words, 2));
+    output.data = make_tensor(output.count, 0);
     if (is_ok(muster_strategy_all_gather(strategy, &input, &output)))
         print_parts(&output, size);
     free(input.data);
@@ -410,11 +412,11 @@ static void command_all_gather(const struct words *words)
 static void command_all_to_all(const struct words *words)
 {
     uint32_t size = muster_strategy_size(strategy);
-    uint64_t count = number(words, 1, "1");
+    uint64_t count = next_number(words, 1, "1");
     struct muster_tensor input = {.count = count * size, .dtype = MUSTER_F64}, output = input;
 
-    input.data = filled(input.count, seconds(words, 2));
-    output.data = filled(output.count, 0);
+    input.data = make_tensor(input.count, next_seconds(words, 2));
+    output.data = make_tensor(output.count, 0);
     for (uint64_t i = 0; i < input.count; i++)
         ((double *)input.data)[i] += (double)(i / count);
     if (is_ok(muster_strategy_all_to_all(strategy, &input, &output)))
@@ -450,21 +452,21 @@ static double *device_memory(uint64_t count, double value)
     return data;
 }
 
-/* device_all_reduce COUNT VALUE [REDUCTION [TENSORS [communication=NAME]]]: of device memory, which is
- * kept */
+/* device_all_reduce COUNT VALUE [REDUCTION [TENSORS [communication=NAME]]]: of device memory, which
+ * is kept */
 static void command_device_all_reduce(const struct words *words)
 {
     const struct muster_communication_options options = read_communication(words);
     struct muster_tensor reduced[REDUCED_MAX];
-    uint64_t count = number(words, 4, "1");
+    uint64_t count = next_number(words, 4, "1");
 
     for (uint64_t i = 0; i < count; i++)
-        reduced[i] =
-            (struct muster_tensor){.data = device_memory(number(words, 1, "1"), seconds(words, 2)),
-                                   .count = number(words, 1, "1"),
-                                   .dtype = MUSTER_F64};
+        reduced[i] = (struct muster_tensor){
+            .data = device_memory(next_number(words, 1, "1"), next_seconds(words, 2)),
+            .count = next_number(words, 1, "1"),
+            .dtype = MUSTER_F64};
     if (!is_ok(muster_strategy_all_reduce_with(strategy, reduced, count,
-                                               reduction_of(word(words, 3, "sum")), &options)))
+                                               reduction_of(next_word(words, 3, "sum")), &options)))
         return;
     printf("ok");
     print_value(&reduced[count - 1]);
@@ -474,10 +476,10 @@ static void command_device_all_reduce(const struct words *words)
 /* device_broadcast COUNT VALUE ROOT */
 static void command_device_broadcast(const struct words *words)
 {
-    struct muster_tensor tensor = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor tensor = {.count = next_number(words, 1, "1"), .dtype = MUSTER_F64};
 
-    tensor.data = device_memory(tensor.count, seconds(words, 2));
-    if (is_ok(muster_strategy_broadcast(strategy, &tensor, (uint32_t)number(words, 3, "0")))) {
+    tensor.data = device_memory(tensor.count, next_seconds(words, 2));
+    if (is_ok(muster_strategy_broadcast(strategy, &tensor, (uint32_t)next_number(words, 3, "0")))) {
         printf("ok");
         print_value(&tensor);
         printf("\n");
@@ -488,10 +490,10 @@ static void command_device_broadcast(const struct words *words)
 static void command_device_all_gather(const struct words *words)
 {
     uint32_t size = muster_strategy_size(strategy);
-    struct muster_tensor input = {.count = number(words, 1, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor input = {.count = next_number(words, 1, "1"), .dtype = MUSTER_F64};
     struct muster_tensor output = {.count = input.count * size, .dtype = MUSTER_F64};
 
-    input.data = device_memory(input.count, seconds(words, 2));
+    input.data = device_memory(input.count, next_seconds(words, 2));
     output.data = device_memory(output.count, 0);
     if (is_ok(muster_strategy_all_gather(strategy, &input, &output)))
         print_parts(&output, size);
@@ -503,14 +505,14 @@ static void command_device_register(const struct words *words)
     const struct muster_tensor tensor = {
         .data = device_memory(1, 0), .count = 1, .dtype = MUSTER_F64};
 
-    if (is_ok(muster_strategy_register(strategy, word(words, 1, ""), &tensor)))
+    if (is_ok(muster_strategy_register(strategy, next_word(words, 1, ""), &tensor)))
         printf("ok\n");
 }
 
 /* knob LIBRARY NAME VALUE: of the fake libraries, "cuda" or "nccl" */
 static void command_knob(const struct words *words)
 {
-    bool is_cuda = strcmp(word(words, 1, ""), "cuda") == 0;
+    bool is_cuda = strcmp(next_word(words, 1, ""), "cuda") == 0;
     void *library = dlopen(getenv(is_cuda ? "MUSTER_CUDA_LIBRARY" : "MUSTER_NCCL_LIBRARY"),
                            RTLD_NOW | RTLD_NOLOAD);
     void (*set)(const char *, long);
@@ -518,7 +520,7 @@ static void command_knob(const struct words *words)
     if (library == NULL)
         abort();
     *(void **)&set = dlsym(library, is_cuda ? "fake_cuda_set" : "fake_nccl_set");
-    set(word(words, 2, ""), (long)number(words, 3, "0"));
+    set(next_word(words, 2, ""), (long)next_number(words, 3, "0"));
     printf("ok\n");
 }
 
@@ -544,7 +546,7 @@ static void command_split(const struct words *words)
 {
     if (split_count == MUSTER_SPLITS_MAX)
         abort();
-    snprintf(splits[split_count].kind, sizeof(splits[0].kind), "%s", word(words, 1, ""));
+    snprintf(splits[split_count].kind, sizeof(splits[0].kind), "%s", next_word(words, 1, ""));
     if (!is_ok(muster_strategy_split(strategy, color_of, splits[split_count].kind,
                                      &splits[split_count].split)))
         return;
@@ -555,7 +557,7 @@ static void command_split(const struct words *words)
 static struct muster_strategy_split *split_of(const struct words *words)
 {
     for (uint32_t i = 0; i < split_count; i++)
-        if (strcmp(splits[i].kind, word(words, 1, "")) == 0)
+        if (strcmp(splits[i].kind, next_word(words, 1, "")) == 0)
             return splits[i].split;
     abort();
 }
@@ -570,9 +572,9 @@ static void command_split_place(const struct words *words)
 /* split_all_reduce KIND COUNT VALUE */
 static void command_split_all_reduce(const struct words *words)
 {
-    struct muster_tensor tensor = {.count = number(words, 2, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor tensor = {.count = next_number(words, 2, "1"), .dtype = MUSTER_F64};
 
-    tensor.data = filled(tensor.count, seconds(words, 3));
+    tensor.data = make_tensor(tensor.count, next_seconds(words, 3));
     if (is_ok(muster_strategy_split_all_reduce(split_of(words), &tensor, 1, MUSTER_SUM))) {
         printf("ok");
         print_value(&tensor);
@@ -585,10 +587,10 @@ static void command_split_all_reduce(const struct words *words)
 /* split_broadcast KIND COUNT VALUE ROOT, split_reduce likewise */
 static void command_split_broadcast(const struct words *words)
 {
-    struct muster_tensor tensor = {.count = number(words, 2, "1"), .dtype = MUSTER_F64};
-    uint32_t root = (uint32_t)number(words, 4, "0");
+    struct muster_tensor tensor = {.count = next_number(words, 2, "1"), .dtype = MUSTER_F64};
+    uint32_t root = (uint32_t)next_number(words, 4, "0");
 
-    tensor.data = filled(tensor.count, seconds(words, 3));
+    tensor.data = make_tensor(tensor.count, next_seconds(words, 3));
     if (is_ok(strcmp(words->at[0], "split_reduce") == 0
                   ? muster_strategy_split_reduce(split_of(words), &tensor, MUSTER_SUM, root)
                   : muster_strategy_split_broadcast(split_of(words), &tensor, root))) {
@@ -599,17 +601,18 @@ static void command_split_broadcast(const struct words *words)
     free(tensor.data);
 }
 
-/* split_all_gather KIND COUNT VALUE; split_all_to_all likewise: VALUE + r for rank r of the group */
+/* split_all_gather KIND COUNT VALUE; split_all_to_all likewise: VALUE + r for rank r of the group
+ * */
 static void command_split_all_gather(const struct words *words)
 {
     bool is_gather = strcmp(words->at[0], "split_all_gather") == 0;
     uint32_t size = muster_strategy_split_size(split_of(words));
-    uint64_t count = number(words, 2, "1");
+    uint64_t count = next_number(words, 2, "1");
     struct muster_tensor input = {.count = is_gather ? count : count * size, .dtype = MUSTER_F64};
     struct muster_tensor output = {.count = count * size, .dtype = MUSTER_F64};
 
-    input.data = filled(input.count, seconds(words, 3));
-    output.data = filled(output.count, 0);
+    input.data = make_tensor(input.count, next_seconds(words, 3));
+    output.data = make_tensor(output.count, 0);
     for (uint64_t i = 0; i < input.count; i++)
         ((double *)input.data)[i] += (double)(i / count);
     if (is_ok(is_gather ? muster_strategy_split_all_gather(split_of(words), &input, &output)
@@ -622,12 +625,12 @@ static void command_split_all_gather(const struct words *words)
 /* split_exchange KIND COUNT VALUE TO FROM: ranks in the group, - for nobody */
 static void command_split_exchange(const struct words *words)
 {
-    struct muster_tensor output = {.count = number(words, 2, "1"), .dtype = MUSTER_F64};
+    struct muster_tensor output = {.count = next_number(words, 2, "1"), .dtype = MUSTER_F64};
     struct muster_tensor input = output;
-    const char *to = word(words, 4, "-"), *from = word(words, 5, "-");
+    const char *to = next_word(words, 4, "-"), *from = next_word(words, 5, "-");
 
-    output.data = filled(output.count, seconds(words, 3));
-    input.data = filled(input.count, 0);
+    output.data = make_tensor(output.count, next_seconds(words, 3));
+    input.data = make_tensor(input.count, 0);
     if (is_ok(muster_strategy_split_exchange(
             split_of(words), &output,
             *to == '-' ? MUSTER_SPLIT_NOBODY : (uint32_t)strtoul(to, NULL, 10), &input,
@@ -661,7 +664,7 @@ static void command_commit(const struct words *words)
         printf("ok\n");
 }
 
-/* What the members have agreed on. */
+/* Print the options that the members have agreed on. */
 static void command_options(const struct words *words)
 {
     struct muster_communication_options options = muster_strategy_communication(strategy);
@@ -697,12 +700,12 @@ static void command_close(const struct words *words)
 /* abandon TEXT */
 static void command_abandon(const struct words *words)
 {
-    muster_strategy_abandon(strategy, word(words, 1, "on command"));
+    muster_strategy_abandon(strategy, next_word(words, 1, "on command"));
     printf("ok\n");
 }
 
 /* A program may need time to end: PUPPET_LINGERS_S. */
-static void linger(void)
+static void wait_for_end(void)
 {
     const char *text = getenv("PUPPET_LINGERS_S");
 
@@ -713,7 +716,7 @@ static void linger(void)
 /* exit CODE: without close */
 static void command_exit(const struct words *words)
 {
-    exit((int)number(words, 1, "0"));
+    exit((int)next_number(words, 1, "0"));
 }
 
 /* As a process in which CPython takes itself down. */
@@ -790,7 +793,7 @@ static void command_report_twice(const struct words *words)
 /* A child of fork tries every call: each call's code, one after the other, then close and exit. */
 static void command_fork(const struct words *words)
 {
-    struct muster_tensor tensor = {.data = filled(1, 1), .count = 1, .dtype = MUSTER_F64};
+    struct muster_tensor tensor = {.data = make_tensor(1, 1), .count = 1, .dtype = MUSTER_F64};
     uint64_t step;
     int status = -1;
     pid_t child;
@@ -860,7 +863,7 @@ static const struct {
     {"close", command_close, false},
 };
 
-static void obey(char *line)
+static void obey_line(char *line)
 {
     struct words words = {.count = 0};
     char *rest = NULL;
@@ -869,7 +872,7 @@ static void obey(char *line)
          at = strtok_r(NULL, " \n", &rest))
         words.at[words.count++] = at;
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-        if (strcmp(commands[i].name, word(&words, 0, "")) != 0)
+        if (strcmp(commands[i].name, next_word(&words, 0, "")) != 0)
             continue;
         if (commands[i].needs_strategy && strategy == NULL)
             printf("unheard: there is no strategy\n");
@@ -878,7 +881,7 @@ static void obey(char *line)
         fflush(stdout);
         return;
     }
-    printf("unheard: what is %s?\n", word(&words, 0, "nothing"));
+    printf("unheard: what is %s?\n", next_word(&words, 0, "nothing"));
     fflush(stdout);
 }
 
@@ -886,9 +889,9 @@ int main(void)
 {
     char line[256];
 
-    atexit(linger); /* runs after muster's own */
+    atexit(wait_for_end); /* runs after muster's own */
     while (fgets(line, sizeof(line), stdin) != NULL)
-        obey(line);
+        obey_line(line);
     command_close(&(struct words){.count = 0});
     return 0;
 }

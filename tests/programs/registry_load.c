@@ -1,6 +1,6 @@
-/* registry_load PREFIX: one who writes to the registry that MUSTER_REGISTRY names as fast as it goes,
- * and checks that nothing is lost, repeated or out of order, until standard input ends. Then one JSON
- * line; exit code 1 when something was wrong. A line "acked N" every hundred writes. */
+/* registry_load PREFIX: one who writes to the registry that MUSTER_REGISTRY names as fast as it
+ * goes, and checks that nothing is lost, repeated or out of order, until standard input ends. Then
+ * one JSON line; exit code 1 when something was wrong. A line "acked N" every hundred writes. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -57,7 +57,7 @@ __attribute__((format(printf, 1, 2))) static _Noreturn void wrong(const char *fo
     exit(1);
 }
 
-static uint64_t within(const struct load *load)
+static uint64_t deadline_within(const struct load *load)
 {
     return muster_loop_after_ns(load->env->loop, WITHIN_NS);
 }
@@ -72,9 +72,9 @@ static uint64_t number_of(struct muster_bytes bytes)
 
 static void write_next(struct load *load);
 static void read_back(struct load *load);
-static void list(struct load *load);
+static void list_keys(struct load *load);
 
-static void later(struct load *load, muster_timer_fn *what)
+static void schedule_later(struct load *load, muster_timer_fn *what)
 {
     muster_timer_init(&load->again, what, load);
     muster_timer_start(&load->again, load->env->loop,
@@ -83,7 +83,7 @@ static void later(struct load *load, muster_timer_fn *what)
 
 /* The watch. */
 
-static void show(struct load *load, const struct muster_registry_change *changes, size_t count)
+static void show_load(struct load *load, const struct muster_registry_change *changes, size_t count)
 {
     for (size_t i = 0; i + 1 < count; i += 2) {
         uint64_t first = number_of(changes[i].kv.value);
@@ -102,7 +102,7 @@ static void show(struct load *load, const struct muster_registry_change *changes
 static void on_changes(struct muster_registry_watch *watch,
                        const struct muster_registry_change *changes, size_t count)
 {
-    show(watch->data, changes, count);
+    show_load(watch->data, changes, count);
 }
 
 static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
@@ -113,7 +113,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
         wrong("the watch ended: %s", watch->error.text);
     load->is_watching = false;
     load->relist_count++;
-    list(load);
+    list_keys(load);
 }
 
 static void watch_from(struct load *load, uint64_t revision)
@@ -131,7 +131,7 @@ static void watch_from(struct load *load, uint64_t revision)
 
 static void on_list_again(struct muster_timer *timer)
 {
-    list(timer->data);
+    list_keys(timer->data);
 }
 
 static void on_listed(struct muster_registry_op *op, enum muster_rc rc)
@@ -154,13 +154,13 @@ static void on_listed(struct muster_registry_op *op, enum muster_rc rc)
     load->has_begun = true;
 }
 
-static void list(struct load *load)
+static void list_keys(struct load *load)
 {
     struct muster_registry_range range = {.key = bytes_of(load->first)};
 
     load->list.data = load;
-    if (muster_registry_range_start(&load->list, load->registry, &range, within(load), on_listed) !=
-        MUSTER_OK)
+    if (muster_registry_range_start(&load->list, load->registry, &range, deadline_within(load),
+                                    on_listed) != MUSTER_OK)
         wrong("no range");
 }
 
@@ -183,14 +183,14 @@ static void be_away(struct load *load)
         load->away_since = 0;
         load->compact.data = load;
         if (muster_registry_compact_start(&load->compact, load->registry, load->mod_revision,
-                                          within(load), on_compacted) != MUSTER_OK)
+                                          deadline_within(load), on_compacted) != MUSTER_OK)
             wrong("no compaction");
     }
 }
 
 /* Writing: two keys in one transaction, on the condition that nobody wrote since. */
 
-static void take(struct load *load, uint64_t number, uint64_t revision)
+static void take_answer(struct load *load, uint64_t number, uint64_t revision)
 {
     load->number = number;
     load->mod_revision = revision;
@@ -215,13 +215,13 @@ static void on_read_back(struct muster_registry_op *op, enum muster_rc rc)
     if (rc != MUSTER_OK && !muster_registry_is_unknown(rc))
         wrong("a read was refused: %s", op->error.text);
     if (rc != MUSTER_OK) {
-        later(load, on_read_again);
+        schedule_later(load, on_read_again);
         return;
     }
     if (number != load->number && number != load->number + 1)
         wrong("%" PRIu64 " was written, and %" PRIu64 " is there", load->number, number);
     load->is_one_late = number == load->number;
-    take(load, number, op->kv_count > 0 ? op->kvs[0].mod_revision : 0);
+    take_answer(load, number, op->kv_count > 0 ? op->kvs[0].mod_revision : 0);
 }
 
 static void read_back(struct load *load)
@@ -229,7 +229,7 @@ static void read_back(struct load *load)
     struct muster_registry_range range = {.key = bytes_of(load->first)};
 
     load->op.data = load;
-    if (muster_registry_range_start(&load->op, load->registry, &range, within(load),
+    if (muster_registry_range_start(&load->op, load->registry, &range, deadline_within(load),
                                     on_read_back) != MUSTER_OK)
         wrong("no range");
 }
@@ -244,7 +244,7 @@ static void on_written(struct muster_registry_op *op, enum muster_rc rc)
         read_back(load); /* the unknown one has come in meanwhile */
     } else if (rc == MUSTER_OK) {
         load->is_one_late = false; /* its condition does not hold any more */
-        take(load, load->number + 1, op->revision);
+        take_answer(load, load->number + 1, op->revision);
     } else if (muster_registry_is_unknown(rc)) {
         load->unknown_count++;
         read_back(load);
@@ -271,8 +271,8 @@ static void write_next(struct load *load)
     (void)snprintf(text, sizeof(text), "%" PRIu64, load->number + 1);
     puts[0].value = puts[1].value = bytes_of(text);
     load->op.data = load;
-    if (muster_registry_txn_start(&load->op, load->registry, &txn, within(load), on_written) !=
-        MUSTER_OK)
+    if (muster_registry_txn_start(&load->op, load->registry, &txn, deadline_within(load),
+                                  on_written) != MUSTER_OK)
         wrong("no transaction");
 }
 
@@ -292,18 +292,19 @@ static void on_leased(struct muster_registry_op *op, enum muster_rc rc)
     if (rc != MUSTER_OK && !muster_registry_is_unknown(rc))
         wrong("no key of the lease: %s", op->error.text);
     if (rc != MUSTER_OK) {
-        later(load, on_put_again);
+        schedule_later(load, on_put_again);
         return;
     }
     load->leased_revision = op->revision;
-    list(load);
+    list_keys(load);
 }
 
 static void put_leased(struct load *load)
 {
     load->op.data = load;
     if (muster_registry_put_start(&load->op, load->registry, bytes_of(load->leased), bytes_of("1"),
-                                  load->session.lease, within(load), on_leased) != MUSTER_OK)
+                                  load->session.lease, deadline_within(load),
+                                  on_leased) != MUSTER_OK)
         wrong("no put");
 }
 
@@ -360,8 +361,8 @@ static void check_end(struct load *load)
     struct muster_registry_range range = {.key = bytes_of(load->leased)};
 
     load->op.data = load;
-    if (muster_registry_range_start(&load->op, load->registry, &range, within(load), on_checked) !=
-        MUSTER_OK)
+    if (muster_registry_range_start(&load->op, load->registry, &range, deadline_within(load),
+                                    on_checked) != MUSTER_OK)
         wrong("no range");
     while (!load->is_over)
         muster_loop_turn(load->env->loop, UINT64_MAX);

@@ -4,9 +4,9 @@
  * STEPPER_HURRY=FILE it takes its time until there is, STEPPER_LINGER_MS (5) for each step; with
  * STEPPER_DIES rank 1 kills itself behind the first step of each life; with STEPPER_ERRS=begin:N or
  * all_reduce:N rank 1's first life has an error of its own in step N, behind that call, and closes;
- * with STEPPER_QUITS=begin:N or commit:N it calls exit(0) there; with STEPPER_CRASHES=segv:N or abrt:N
- * it is ended in step N by that signal, of a real cause; with STEPPER_GAPS everybody says how long it
- * has waited for each step's result since the one before. */
+ * with STEPPER_QUITS=begin:N or commit:N it calls exit(0) there; with STEPPER_CRASHES=segv:N or
+ * abrt:N it is ended in step N by that signal, of a real cause; with STEPPER_GAPS everybody says
+ * how long it has waited for each step's result since the one before. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +17,12 @@
 
 #include <muster/muster.h>
 
-static uint64_t number(int argc, char **argv, int i, uint64_t fallback)
+static uint64_t number_argument(int argc, char **argv, int i, uint64_t fallback)
 {
     return i < argc ? strtoull(argv[i], NULL, 10) : fallback;
 }
 
-static void linger(void)
+static void wait_for_end(void)
 {
     const char *hurry = getenv("STEPPER_HURRY"), *linger_ms = getenv("STEPPER_LINGER_MS");
 
@@ -31,8 +31,8 @@ static void linger(void)
 }
 
 /* The variable wishes that rank 1's first life ends here. */
-static bool errs(const struct muster_strategy *strategy, const char *variable, const char *call,
-                 uint64_t step)
+static bool strategy_errs(const struct muster_strategy *strategy, const char *variable,
+                          const char *call, uint64_t step)
 {
     const char *life = getenv("MUSTER_RESTART_COUNT"), *wish = getenv(variable);
     char here[40];
@@ -42,11 +42,11 @@ static bool errs(const struct muster_strategy *strategy, const char *variable, c
            life != NULL && strcmp(life, "0") == 0;
 }
 
-static void crash(const struct muster_strategy *strategy, uint64_t step)
+static void strategy_crash(const struct muster_strategy *strategy, uint64_t step)
 {
-    if (errs(strategy, "STEPPER_CRASHES", "abrt", step))
+    if (strategy_errs(strategy, "STEPPER_CRASHES", "abrt", step))
         abort();
-    if (errs(strategy, "STEPPER_CRASHES", "segv", step)) {
+    if (strategy_errs(strategy, "STEPPER_CRASHES", "segv", step)) {
         volatile char *page = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         *page = 1;
@@ -55,7 +55,7 @@ static void crash(const struct muster_strategy *strategy, uint64_t step)
 
 static void quit_in_step(const struct muster_strategy *strategy, const char *call, uint64_t step)
 {
-    if (errs(strategy, "STEPPER_QUITS", call, step))
+    if (strategy_errs(strategy, "STEPPER_QUITS", call, step))
         exit(0);
 }
 
@@ -80,8 +80,8 @@ static void measure_gap(uint64_t step)
     last_ms = ms;
 }
 
-static enum muster_rc train(struct muster_strategy *strategy, struct muster_tensor *state,
-                            struct muster_tensor *share, uint64_t steps)
+static enum muster_rc strategy_train(struct muster_strategy *strategy, struct muster_tensor *state,
+                                     struct muster_tensor *share, uint64_t steps)
 {
     double *total = state->data, *values = share->data;
     enum muster_rc rc = MUSTER_OK;
@@ -91,11 +91,11 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
         rc = muster_strategy_begin(strategy, &step, NULL);
         if (rc != MUSTER_OK || step > steps)
             return rc;
-        linger();
+        wait_for_end();
         quit_in_step(strategy, "begin", step);
-        if (errs(strategy, "STEPPER_ERRS", "begin", step))
+        if (strategy_errs(strategy, "STEPPER_ERRS", "begin", step))
             return MUSTER_UNKNOWN;
-        crash(strategy, step);
+        strategy_crash(strategy, step);
         for (uint64_t i = 0; i < share->count; i++)
             values[i] = 1;
         rc = muster_strategy_all_reduce(strategy, share, 1, MUSTER_MEAN);
@@ -106,7 +106,7 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
         if (rc != MUSTER_OK)
             return rc;
         measure_gap(step);
-        if (errs(strategy, "STEPPER_ERRS", "all_reduce", step))
+        if (strategy_errs(strategy, "STEPPER_ERRS", "all_reduce", step))
             return MUSTER_UNKNOWN;
         for (uint64_t i = 0; i < state->count; i++)
             total[i] += values[0];
@@ -123,8 +123,8 @@ static enum muster_rc train(struct muster_strategy *strategy, struct muster_tens
 /* stepper STEPS [COUNT [NAME [ELEMENTS]]] */
 int main(int argc, char **argv)
 {
-    struct muster_tensor state = {.count = number(argc, argv, 2, 8), .dtype = MUSTER_F64};
-    struct muster_tensor share = {.count = number(argc, argv, 4, 1), .dtype = MUSTER_F64};
+    struct muster_tensor state = {.count = number_argument(argc, argv, 2, 8), .dtype = MUSTER_F64};
+    struct muster_tensor share = {.count = number_argument(argc, argv, 4, 1), .dtype = MUSTER_F64};
     const char *hold = getenv("STEPPER_HOLD");
     const char *name = argc > 3 ? argv[3] : "total";
     struct muster_strategy *strategy = NULL;
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     if (rc == MUSTER_OK)
         rc = muster_strategy_register(strategy, name, &state);
     if (rc == MUSTER_OK)
-        rc = train(strategy, &state, &share, number(argc, argv, 1, 1));
+        rc = strategy_train(strategy, &state, &share, number_argument(argc, argv, 1, 1));
     if (rc == MUSTER_OK) {
         printf("total %g\n", *(double *)state.data);
         fflush(stdout);

@@ -1,6 +1,6 @@
-/* A training program to look at: watched FILE steps until there is FILE, reporting "loss" and a name
- * that a page must not take for markup. Rank 1 takes 20 ms longer for each step than the others, and
- * stands still outside of calls while there is FILE.stall. */
+/* A training program to look at: watched FILE steps until there is FILE, reporting "loss" and a
+ * name that a page must not take for markup. Rank 1 takes 20 ms longer for each step than the
+ * others, and stands still outside of calls while there is FILE.stall. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define ELEMENTS 4096
 
-static void compute(struct muster_strategy *strategy, const char *file)
+static void strategy_compute(struct muster_strategy *strategy, const char *file)
 {
     char stall[4096];
 
@@ -23,7 +23,7 @@ static void compute(struct muster_strategy *strategy, const char *file)
         usleep(1000);
 }
 
-static enum muster_rc train(struct muster_strategy *strategy, const char *file)
+static enum muster_rc strategy_train(struct muster_strategy *strategy, const char *file)
 {
     static double total, values[ELEMENTS];
     struct muster_tensor state = {&total, 1, MUSTER_F64};
@@ -35,7 +35,7 @@ static enum muster_rc train(struct muster_strategy *strategy, const char *file)
         rc = muster_strategy_begin(strategy, &step, NULL);
         if (rc != MUSTER_OK)
             return rc;
-        compute(strategy, file);
+        strategy_compute(strategy, file);
         values[0] = access(file, F_OK) == 0; /* all end in the same step */
         values[1] = 1;
         rc = muster_strategy_all_reduce(strategy, &share, 1, MUSTER_SUM);
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "watched: %s\n", argc != 2 ? "usage: watched FILE" : error.text);
         return 1;
     }
-    rc = train(strategy, argv[1]);
+    rc = strategy_train(strategy, argv[1]);
     if (rc != MUSTER_OK)
         fprintf(stderr, "watched: %s\n", muster_strategy_error(strategy)->text);
     muster_strategy_close(strategy);

@@ -129,7 +129,7 @@ void cast_start_all(struct cast *cast)
         cast_start(&cast->tasks[i], cast_draw(cast, spread_ns + 1));
 }
 
-static void launch(struct cast_task *task)
+static void task_launch(struct cast_task *task)
 {
     struct cast *cast = task->cast;
 
@@ -148,7 +148,7 @@ static void launch(struct cast_task *task)
 }
 
 /* A child is gone: say so, and plan its return. */
-static void reap(struct cast_task *task)
+static void task_reap(struct cast_task *task)
 {
     struct cast *cast = task->cast;
     uint64_t now_ns = sim_world_now_ns(cast->world);
@@ -169,10 +169,10 @@ static void look_after(struct cast_task *task)
     if (cast_is_alive(task) || task->act_ns == 0)
         return;
     if (!task->is_reported)
-        reap(task);
+        task_reap(task);
     else if (task->is_wanted && sim_world_now_ns(task->cast->world) >= task->act_ns &&
              sim_host_is_up(task->host))
-        launch(task);
+        task_launch(task);
 }
 
 bool cast_run(struct cast *cast, uint64_t duration_ns)
@@ -189,7 +189,7 @@ bool cast_run(struct cast *cast, uint64_t duration_ns)
     return sim_failure(cast->world) == NULL;
 }
 
-/* Who. */
+/* Tasks. */
 
 struct cast_task *cast_any(struct cast *cast)
 {
@@ -233,7 +233,7 @@ struct cast_task *cast_leader(struct cast *cast)
     return NULL;
 }
 
-/* What happens to them. */
+/* Faults of tasks. */
 
 void cast_kill(struct cast_task *task, bool restart)
 {
@@ -338,7 +338,7 @@ static bool is_whole(const struct cast *cast, uint64_t step)
     return true;
 }
 
-static void describe(const struct cast *cast, char *text, size_t room)
+static void cast_describe(const struct cast *cast, char *text, size_t room)
 {
     uint32_t i;
     int used = snprintf(text, room, "epoch %" PRIu64, ledger_epoch(cast->ledger));
@@ -368,7 +368,7 @@ bool cast_await_progress(struct cast *cast, uint64_t steps, uint64_t limit_ns)
     }
     if (is_whole(cast, step))
         return true;
-    describe(cast, text, sizeof(text));
+    cast_describe(cast, text, sizeof(text));
     sim_fail(cast->world, "no progress to step %" PRIu64 " in time: %s", step, text);
     return false;
 }

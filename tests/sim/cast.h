@@ -23,7 +23,7 @@ struct cast_status {
     bool has_failed;
 };
 
-/** What runs in the processes: the model, or the real parts. */
+/** The program that runs in the processes: the model, or the real parts. */
 struct cast_ops {
     const char *name;
     void (*open)(struct cast *cast); /* sets cast->parts; starts the registry */
@@ -88,7 +88,7 @@ struct cast {
     struct muster_plan_parameters plan;
     /* A process says that it cannot go on. True: the play expects that. NULL: never. */
     bool (*on_failed)(struct cast_task *task, const struct muster_error *error);
-    /* What it says of every allocation of every life of that task; NULL: nothing. */
+    /* Decides each allocation of each life of that task; NULL: none is refused. */
     sim_refuse_fn *refuses;
     void *refuse_data;
     uint32_t refused_index;

@@ -1,4 +1,5 @@
-/* A process of the profile "collective": a trainee, its group and its links; what a view does to it. */
+/* A process of the profile "collective": a trainee, its group and its links; what a view does to
+ * it. */
 #include "tests/sim/collective_stage.h"
 
 #include <stdlib.h>
@@ -224,7 +225,7 @@ static void on_store(void *data, const char *point)
         sim_kill(actor->role->node);
 }
 
-/* What it stores from now on reaches nobody. */
+/* Stores of the dead process from now on reach no other process. */
 void role_on_death(struct sim_node *node, void *data)
 {
     struct role *role = data;

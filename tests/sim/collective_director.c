@@ -1,5 +1,5 @@
-/* The director of the profile "collective": collects votes, decides views, and lets everybody hear of
- * them sooner or later. */
+/* The director of the profile "collective": collects votes, decides views, and lets everybody hear
+ * of them sooner or later. */
 #include "tests/sim/collective_stage.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ uint64_t stage_soon(struct stage *stage)
            stage_draw(stage, UINT64_C(1) << (10 + stage_draw(stage, 13)));
 }
 
-static void commit(struct stage *stage, struct muster_view *view)
+static void stage_commit(struct stage *stage, struct muster_view *view)
 {
     uint32_t i;
 
@@ -58,11 +58,11 @@ void stage_commit_first(struct stage *stage)
     fields.plan.forced = (enum muster_algorithm)stage_draw(stage, MUSTER_ALGORITHM_TWO_LEVEL + 1);
     if (muster_view_new(muster_mem_system(), &fields, &view) != MUSTER_OK)
         abort();
-    commit(stage, view);
+    stage_commit(stage, view);
 }
 
 /* Everybody alive has voted: decide and commit. */
-static void decide(struct stage *stage)
+static void stage_decide(struct stage *stage)
 {
     struct muster_vote votes[LEDGER_LIVES_MAX];
     struct muster_member joiners[LEDGER_LIVES_MAX];
@@ -89,7 +89,7 @@ static void decide(struct stage *stage)
     }
     if (muster_view_decide(&input, &view) != MUSTER_OK)
         abort();
-    commit(stage, view);
+    stage_commit(stage, view);
 }
 
 static bool needs_change(const struct stage *stage)
@@ -190,5 +190,5 @@ void stage_direct(struct stage *stage)
     if (stage->decide_ns == 0 && has_all_votes(stage))
         stage->decide_ns = stage_soon(stage);
     if (stage->decide_ns != 0 && now_ns >= stage->decide_ns && has_all_votes(stage))
-        decide(stage);
+        stage_decide(stage);
 }

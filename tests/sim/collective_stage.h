@@ -1,5 +1,5 @@
-/* The stage of the profile "collective": processes with real groups, seen from outside (role) and from
- * inside (actor), and the director's verbs. */
+/* The stage of the profile "collective": processes with real groups, seen from outside (role) and
+ * from inside (actor), and the director's verbs. */
 #ifndef MUSTER_SIM_COLLECTIVE_STAGE_H
 #define MUSTER_SIM_COLLECTIVE_STAGE_H
 
@@ -70,11 +70,11 @@ uint64_t stage_draw(struct stage *stage, uint64_t bound);
 uint64_t stage_soon(struct stage *stage);
 
 bool role_is_alive(const struct role *role);
-/** Of the newest view. */
+/** Whether it is a member of the newest view. */
 bool role_is_member(const struct role *role);
 /** NULL: it has not begun, or is gone. */
 struct actor *role_actor(const struct role *role);
-/** What it stores from now on reaches nobody. */
+/** Stores of the dead process from now on reach no other process. */
 void role_on_death(struct sim_node *node, void *data);
 
 /* collective_actor.c: in the process */

@@ -40,7 +40,7 @@ const char *sim_fault_name(enum sim_fault_kind kind)
     return names[kind];
 }
 
-static uint64_t draw(struct sim_faults *faults, uint64_t bound)
+static uint64_t faults_draw(struct sim_faults *faults, uint64_t bound)
 {
     return bound == 0 ? 0 : muster_rng_below(&faults->rng.rng, bound);
 }
@@ -64,7 +64,7 @@ static struct sim_node *pick_node(struct sim_faults *faults, enum sim_fault_kind
 
         if (node->life != SIM_ALIVE || node->is_paused || node->kill_countdown > 0)
             continue;
-        if (may_hit(faults, kind, node) && draw(faults, ++seen) == 0)
+        if (may_hit(faults, kind, node) && faults_draw(faults, ++seen) == 0)
             picked = node;
     }
     return picked;
@@ -79,7 +79,7 @@ static struct sim_host *pick_other_host(struct sim_faults *faults, const struct 
     for (link = faults->world->hosts.next; link != &faults->world->hosts; link = link->next) {
         struct sim_host *host = MUSTER_CONTAINER_OF(link, struct sim_host, link);
 
-        if (host != first && draw(faults, ++seen) == 0)
+        if (host != first && faults_draw(faults, ++seen) == 0)
             picked = host;
     }
     return picked;
@@ -184,7 +184,7 @@ static bool inject_node(struct sim_faults *faults, enum sim_fault_kind kind, uin
         sim_kill(node);
         return true;
     case SIM_FAULT_KILL_WITHIN:
-        sim_kill_within(node, (uint32_t)draw(faults, UINT64_C(1) << draw(faults, 8)));
+        sim_kill_within(node, (uint32_t)faults_draw(faults, UINT64_C(1) << faults_draw(faults, 8)));
         return true;
     case SIM_FAULT_CRASH_HOST:
         sim_crash(node->host);
@@ -193,10 +193,10 @@ static bool inject_node(struct sim_faults *faults, enum sim_fault_kind kind, uin
         sim_pause(node);
         break;
     case SIM_FAULT_SLOW:
-        sim_slow(node, 2 + (uint32_t)draw(faults, 500));
+        sim_slow(node, 2 + (uint32_t)faults_draw(faults, 500));
         break;
     case SIM_FAULT_DRIFT:
-        sim_drift(node, (int32_t)draw(faults, 2001) - 1000);
+        sim_drift(node, (int32_t)faults_draw(faults, 2001) - 1000);
         return true;
     default:
         return inject_link(faults, kind, node, duration_ns);
@@ -205,15 +205,15 @@ static bool inject_node(struct sim_faults *faults, enum sim_fault_kind kind, uin
     return true;
 }
 
-static bool inject(struct sim_faults *faults, enum sim_fault_kind kind)
+static bool faults_inject(struct sim_faults *faults, enum sim_fault_kind kind)
 {
-    uint64_t duration_ns =
-        1 + draw(faults, faults->options.duration_max_ns >> draw(faults, 10)); /* often short */
+    uint64_t duration_ns = 1 + faults_draw(faults, faults->options.duration_max_ns >>
+                                                       faults_draw(faults, 10)); /* often short */
 
     if (kind == SIM_FAULT_RESET)
-        return sim_reset_stream(faults->world, draw(faults, UINT64_MAX));
+        return sim_reset_stream(faults->world, faults_draw(faults, UINT64_MAX));
     if (kind == SIM_FAULT_STALL)
-        return sim_stall_stream(faults->world, draw(faults, UINT64_MAX), duration_ns);
+        return sim_stall_stream(faults->world, faults_draw(faults, UINT64_MAX), duration_ns);
     return inject_node(faults, kind, duration_ns);
 }
 
@@ -221,15 +221,17 @@ static void schedule_next(struct sim_faults *faults)
 {
     if (faults->count < faults->options.count_max && faults->kind_count > 0)
         sim_event_schedule(faults->world, &faults->next,
-                           faults->world->now_ns + 1 + draw(faults, faults->interval_ns * 2));
+                           faults->world->now_ns + 1 +
+                               faults_draw(faults, faults->interval_ns * 2));
 }
 
 static void on_next(struct sim_event *event)
 {
     struct sim_faults *faults = event->data;
-    enum sim_fault_kind kind = (enum sim_fault_kind)faults->kinds[draw(faults, faults->kind_count)];
+    enum sim_fault_kind kind =
+        (enum sim_fault_kind)faults->kinds[faults_draw(faults, faults->kind_count)];
 
-    if (inject(faults, kind)) {
+    if (faults_inject(faults, kind)) {
         faults->count++;
         faults->counts[kind]++;
         sim_note(faults->world, sim_fault_name(kind), faults->count, 0, 0);
@@ -245,11 +247,11 @@ static void draw_kinds(struct sim_faults *faults)
 
     for (kind = 0; kind < SIM_FAULT_COUNT; kind++)
         allowed_count += faults->options.allowed >> kind & 1;
-    sure = draw(faults, allowed_count);
+    sure = faults_draw(faults, allowed_count);
     for (kind = 0; kind < SIM_FAULT_COUNT; kind++) {
         if ((faults->options.allowed >> kind & 1) == 0)
             continue;
-        if (sure-- == 0 || draw(faults, 2) == 0)
+        if (sure-- == 0 || faults_draw(faults, 2) == 0)
             faults->kinds[faults->kind_count++] = kind;
     }
 }
@@ -265,7 +267,7 @@ struct sim_faults *sim_faults_start(struct sim_world *world,
     muster_list_init(&faults->lasting);
     muster_rng_seeded_init(&faults->rng, muster_rng_next(sim_world_rng(world)));
     draw_kinds(faults);
-    faults->interval_ns = options->interval_min_ns + draw(faults, range_ns);
+    faults->interval_ns = options->interval_min_ns + faults_draw(faults, range_ns);
     sim_event_init(&faults->next, on_next, faults);
     schedule_next(faults);
     return faults;

@@ -24,7 +24,7 @@ struct epoch_entry {
     } list[LEDGER_LIVES_MAX];
 };
 
-/* What was said of one operation, and who said so. */
+/* A claim about one operation, and the member that made it. */
 struct saying {
     ledger_lives_type who;
     ledger_lives_type contributors;
@@ -63,7 +63,7 @@ struct ledger {
     size_t state_room;
 };
 
-static void *grow(void *items, size_t *room, size_t needed, size_t item_bytes)
+static void *grow_items(void *items, size_t *room, size_t needed, size_t item_bytes)
 {
     size_t room_new = *room == 0 ? 64 : *room;
 
@@ -84,7 +84,7 @@ struct ledger *ledger_new(struct sim_world *world)
     struct ledger *ledger = sim_alloc(sizeof(*ledger));
 
     ledger->world = world;
-    ledger->epochs = grow(NULL, &ledger->epoch_room, 16, sizeof(*ledger->epochs));
+    ledger->epochs = grow_items(NULL, &ledger->epoch_room, 16, sizeof(*ledger->epochs));
     return ledger;
 }
 
@@ -272,8 +272,8 @@ void ledger_committed(struct ledger *ledger, const struct muster_view *view)
                  view->epoch, ledger->epoch);
         return;
     }
-    ledger->epochs =
-        grow(ledger->epochs, &ledger->epoch_room, (size_t)view->epoch + 1, sizeof(*ledger->epochs));
+    ledger->epochs = grow_items(ledger->epochs, &ledger->epoch_room, (size_t)view->epoch + 1,
+                                sizeof(*ledger->epochs));
     entry = &ledger->epochs[view->epoch];
     entry->digest = view->digest;
     for (i = 0; i < view->member_count && i < LEDGER_LIVES_MAX; i++) {
@@ -305,7 +305,7 @@ void ledger_entered(struct ledger *ledger, uint32_t life, const struct muster_vi
         sim_fail(ledger->world, "life %" PRIu32 " goes from epoch %" PRIu64 " to %" PRIu64, life,
                  ledger->entered[life], view->epoch);
     else if ((ledger->epochs[view->epoch].members >> life & 1) == 0)
-        sim_fail(ledger->world, "life %" PRIu32 " enters epoch %" PRIu64 " and is no member", life,
+        sim_fail(ledger->world, "life %" PRIu32 " enters epoch %" PRIu64 " and is not a member", life,
                  view->epoch);
     ledger->entered[life] = view->epoch;
     sim_note(ledger->world, "entered", life, view->epoch, 0);
@@ -355,17 +355,18 @@ static struct op_entry *find_op(struct ledger *ledger, const struct muster_op_id
         place = 0;
     }
     ledger->op_places =
-        grow(ledger->op_places, &ledger->place_room, place + 1, sizeof(*ledger->op_places));
+        grow_items(ledger->op_places, &ledger->place_room, place + 1, sizeof(*ledger->op_places));
     if (ledger->op_places[place] == 0) {
         ledger->ops =
-            grow(ledger->ops, &ledger->op_room, ledger->op_count + 1, sizeof(*ledger->ops));
+            grow_items(ledger->ops, &ledger->op_room, ledger->op_count + 1, sizeof(*ledger->ops));
         ledger->ops[ledger->op_count] = (struct op_entry){.id = *id};
         ledger->op_places[place] = (uint32_t)++ledger->op_count;
     }
     return &ledger->ops[ledger->op_places[place] - 1];
 }
 
-/* It stood still while the others ended or began anew, and does not know yet: its books are gone. */
+/* It stood still while the others ended or began anew, and does not know yet: its books are gone.
+ * */
 static bool is_ghost(const struct ledger *ledger, uint32_t life)
 {
     return ledger->entered[life] < ledger->forgotten_epoch;
@@ -502,7 +503,7 @@ void ledger_state(struct ledger *ledger, uint32_t life, uint64_t step, uint64_t 
         return;
     }
     ledger->states =
-        grow(ledger->states, &ledger->state_room, (size_t)step + 1, sizeof(*ledger->states));
+        grow_items(ledger->states, &ledger->state_room, (size_t)step + 1, sizeof(*ledger->states));
     state = &ledger->states[step];
     if (state->digest != digest) {
         if ((state->who & ledger_members(ledger, ledger->epoch)) != 0)

@@ -36,7 +36,8 @@ ledger_lives_type ledger_participants_of(const struct ledger *ledger, uint64_t e
 uint64_t ledger_place(const struct ledger *ledger, uint64_t epoch, const struct muster_op_id *op,
                       uint32_t life);
 
-/** What every process splits lanes by: a function of the incarnation, which anybody can compute. */
+/** Colors by which processes split lanes: a function of the incarnation, which anybody can compute.
+ * */
 #define LEDGER_COLORS 2
 uint32_t ledger_color(const struct muster_incarnation *incarnation);
 

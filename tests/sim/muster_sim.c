@@ -116,7 +116,7 @@ static void run_worker(struct board *board, const struct options *options, struc
 
 /* A worker that crashes has found something: note it and go on with the rest. */
 
-static pid_t spawn(struct board *board, const struct options *options, struct slot *slot)
+static pid_t spawn_member(struct board *board, const struct options *options, struct slot *slot)
 {
     pid_t pid;
 
@@ -159,7 +159,7 @@ static void run_all(struct board *board, const struct options *options)
 
     for (i = 0; i < options->jobs; i++) {
         board->slots[i].item = UINT64_MAX;
-        pids[i] = spawn(board, options, &board->slots[i]);
+        pids[i] = spawn_member(board, options, &board->slots[i]);
     }
     while (running > 0) {
         int status = 0;
@@ -173,7 +173,7 @@ static void run_all(struct board *board, const struct options *options)
             pids[i] = 0;
             running--;
             if (note_end(board, options, &board->slots[i], status)) {
-                pids[i] = spawn(board, options, &board->slots[i]);
+                pids[i] = spawn_member(board, options, &board->slots[i]);
                 running++;
             }
         }
@@ -242,7 +242,7 @@ static void print_text(const struct board *board)
            board->seeds, board->faults, board->events, board->failure_count);
 }
 
-static int trace(const struct options *options)
+static int write_trace(const struct options *options)
 {
     uint64_t item;
     int rc = 0;
@@ -272,7 +272,7 @@ static const char usage_text[] =
     "  --list          print the profiles\n"
     "exit code: 0 no failure, 1 failures, 2 wrong usage\n";
 
-static int refuse(const char *what, const char *text)
+static int refuse_option(const char *what, const char *text)
 {
     fprintf(stderr, "muster-sim: %s: %s\n%s", what, text, usage_text);
     return 2;
@@ -320,13 +320,13 @@ static int parse_arguments(int argc, char **argv, struct options *options)
         switch (flag) {
         case 's':
             if (!parse_seeds(optarg, options))
-                return refuse("not a range of seeds", optarg);
+                return refuse_option("not a range of seeds", optarg);
             has_seeds = true;
             break;
         case 'p':
             options->profile = sim_profile_find(optarg);
             if (options->profile == NULL)
-                return refuse("no such profile (see --list)", optarg);
+                return refuse_option("no such profile (see --list)", optarg);
             break;
         case 'j':
             options->is_json = true;
@@ -337,7 +337,7 @@ static int parse_arguments(int argc, char **argv, struct options *options)
         case 'n':
             options->jobs = (uint32_t)strtoul(optarg, NULL, 10);
             if (options->jobs == 0 || options->jobs > JOBS_MAX)
-                return refuse("not a number of jobs", optarg);
+                return refuse_option("not a number of jobs", optarg);
             break;
         case 'l':
             list_profiles();
@@ -351,8 +351,8 @@ static int parse_arguments(int argc, char **argv, struct options *options)
         }
     }
     if (optind < argc)
-        return refuse("unexpected argument", argv[optind]);
-    return has_seeds ? -1 : refuse("missing", "--seeds A..B");
+        return refuse_option("unexpected argument", argv[optind]);
+    return has_seeds ? -1 : refuse_option("missing", "--seeds A..B");
 }
 
 int main(int argc, char **argv)
@@ -367,7 +367,7 @@ int main(int argc, char **argv)
     if (rc >= 0)
         return rc;
     if (options.is_trace)
-        return trace(&options);
+        return write_trace(&options);
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) {
         perror("muster-sim: mmap");

@@ -17,7 +17,7 @@
 
 /* The launcher. */
 
-static void launch(struct stage *stage, uint32_t task)
+static void stage_launch(struct stage *stage, uint32_t task)
 {
     struct role *role = &stage->roles[stage->role_count];
     char name[32];
@@ -41,7 +41,7 @@ static void launch(struct stage *stage, uint32_t task)
     role->member.pid = sim_node_pid(role->node);
 }
 
-static void relaunch(struct stage *stage)
+static void stage_relaunch(struct stage *stage)
 {
     uint64_t now_ns = sim_world_now_ns(stage->world);
     uint32_t i;
@@ -54,7 +54,7 @@ static void relaunch(struct stage *stage)
         if (now_ns < stage->return_ns[i])
             continue;
         stage->return_ns[i] = 0;
-        launch(stage, i);
+        stage_launch(stage, i);
     }
 }
 
@@ -206,7 +206,7 @@ static void set_stage(struct stage *stage)
         stage->hosts[i] = sim_host_add(stage->world, name);
     }
     for (i = 0; i < stage->task_count; i++)
-        launch(stage, i);
+        stage_launch(stage, i);
     (void)sim_run_for(stage->world, MUSTER_NS_PER_MS);
     stage_commit_first(stage);
 }
@@ -239,7 +239,7 @@ void sim_profile_collective(struct sim_run *run, const struct sim_profile *profi
     faults = sim_faults_start(stage->world, &options);
     end_ns = sim_world_now_ns(stage->world) + RUN_NS;
     while (sim_world_now_ns(stage->world) < end_ns && play_on(stage)) {
-        relaunch(stage);
+        stage_relaunch(stage);
         if (!stage->is_healing && stage_draw(stage, 400) == 0)
             arm_kill(stage);
     }

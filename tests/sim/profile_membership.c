@@ -21,18 +21,18 @@ struct play {
 
 /* Phrases. */
 
-static uint64_t ms(struct cast *cast, uint64_t max)
+static uint64_t draw_ms(struct cast *cast, uint64_t max)
 {
     return cast_draw(cast, max * MUSTER_NS_PER_MS + 1);
 }
 
 /* A span whose magnitude is uniform: as often 1 ms as 100 ms. */
-static uint64_t span(struct cast *cast, uint64_t max_ns)
+static uint64_t draw_span(struct cast *cast, uint64_t max_ns)
 {
     return cast_draw(cast, (max_ns >> cast_draw(cast, 12)) + 1);
 }
 
-static void begin(struct cast *cast)
+static void profile_begin(struct cast *cast)
 {
     cast_start_all(cast);
     if (!cast_await_step(cast, 1 + cast_draw(cast, 5), START_NS))
@@ -74,9 +74,9 @@ static void play_first_view(struct cast *cast)
         absent = (uint32_t)cast_draw(cast, cast->task_count);
     for (i = 0; i < cast->task_count; i++)
         if (i != absent)
-            cast_start(&cast->tasks[i], ms(cast, 3000));
+            cast_start(&cast->tasks[i], draw_ms(cast, 3000));
     if (cast_chance(cast, 400)) {
-        cast_run(cast, ms(cast, 1500));
+        cast_run(cast, draw_ms(cast, 1500));
         cast_kill(cast_any(cast), true);
     }
     if (!cast_await_step(cast, 2, START_NS))
@@ -89,12 +89,12 @@ static void play_join(struct cast *cast)
 {
     uint32_t late = (uint32_t)cast_draw(cast, cast->task_count), round;
 
-    begin(cast);
+    profile_begin(cast);
     cast_kill(&cast->tasks[late], false);
-    cast_run(cast, ms(cast, 3000));
+    cast_run(cast, draw_ms(cast, 3000));
     cast_start(&cast->tasks[late], 0);
     for (round = (uint32_t)cast_draw(cast, 4); round > 0; round--) {
-        cast_run(cast, span(cast, MUSTER_NS_PER_S));
+        cast_run(cast, draw_span(cast, MUSTER_NS_PER_S));
         cast_kill(cast_any(cast), true); /* perhaps the joiner, perhaps who serves it */
     }
 }
@@ -103,18 +103,18 @@ static void play_leave(struct cast *cast)
 {
     uint32_t count = 1 + (uint32_t)cast_draw(cast, cast->task_count - 1);
 
-    begin(cast);
+    profile_begin(cast);
     while (count-- > 0) {
         cast_leave(cast_any_member(cast));
-        cast_run(cast, span(cast, MUSTER_NS_PER_S));
+        cast_run(cast, draw_span(cast, MUSTER_NS_PER_S));
     }
     if (cast_chance(cast, 300))
         cast_kill(cast_any_member(cast), true);
-    cast_run(cast, ms(cast, 2000));
+    cast_run(cast, draw_ms(cast, 2000));
     cast_start(&cast->tasks[cast_draw(cast, cast->task_count)], 0);
 }
 
-static struct cast_task *follower(struct cast *cast)
+static struct cast_task *draw_follower(struct cast *cast)
 {
     struct cast_task *task = cast_any_member(cast);
 
@@ -125,10 +125,10 @@ static void play_death(struct cast *cast)
 {
     uint32_t count = 1 + (uint32_t)cast_draw(cast, 4);
 
-    begin(cast);
+    profile_begin(cast);
     while (count-- > 0) {
-        cast_kill(follower(cast), cast_chance(cast, 700));
-        cast_run(cast, span(cast, 2 * MUSTER_NS_PER_S));
+        cast_kill(draw_follower(cast), cast_chance(cast, 700));
+        cast_run(cast, draw_span(cast, 2 * MUSTER_NS_PER_S));
     }
 }
 
@@ -136,10 +136,10 @@ static void play_several_deaths(struct cast *cast)
 {
     uint32_t count = 1 + (uint32_t)cast_draw(cast, cast->task_count - 1);
 
-    begin(cast);
+    profile_begin(cast);
     while (count-- > 0) {
         cast_kill(cast_any(cast), true);
-        cast_run(cast, span(cast, 50 * MUSTER_NS_PER_MS));
+        cast_run(cast, draw_span(cast, 50 * MUSTER_NS_PER_MS));
     }
 }
 
@@ -155,11 +155,11 @@ static void play_by_hand(struct cast *cast)
     uint32_t count = cast_chance(cast, 500) ? cast->task_count / 2 : cast->task_count - 1;
 
     cast->is_by_hand = true;
-    begin(cast);
+    profile_begin(cast);
     while (count-- > 0)
         cast_kill(cast_any(cast), false);
     if (cast_chance(cast, 300))
-        cast_run(cast, span(cast, 50 * MUSTER_NS_PER_MS));
+        cast_run(cast, draw_span(cast, 50 * MUSTER_NS_PER_MS));
     if (!cast_await_progress(cast, 2, by_hand_limit_ns(cast)))
         return;
     if (cast_chance(cast, 500))
@@ -170,14 +170,14 @@ static void play_leader_death(struct cast *cast)
 {
     uint32_t count = 1 + (uint32_t)cast_draw(cast, cast->task_count);
 
-    begin(cast);
+    profile_begin(cast);
     if (cast_chance(cast, 500)) {
-        cast_kill(follower(cast), true);
-        cast_run(cast, span(cast, 20 * MUSTER_NS_PER_MS));
+        cast_kill(draw_follower(cast), true);
+        cast_run(cast, draw_span(cast, 20 * MUSTER_NS_PER_MS));
     }
     while (count-- > 0) {
         cast_kill(cast_leader(cast), true);
-        cast_run(cast, span(cast, 100 * MUSTER_NS_PER_MS));
+        cast_run(cast, draw_span(cast, 100 * MUSTER_NS_PER_MS));
     }
 }
 
@@ -185,32 +185,32 @@ static void play_rivals(struct cast *cast)
 {
     struct cast_task *leader;
 
-    begin(cast);
+    profile_begin(cast);
     leader = cast_leader(cast);
     if (leader == NULL)
         return;
     part_from_others(cast, leader, false, true);
-    cast_run(cast, span(cast, 8 * MUSTER_NS_PER_S));
+    cast_run(cast, draw_span(cast, 8 * MUSTER_NS_PER_S));
     if (cast_chance(cast, 300))
         cast_kill(cast_any_member(cast), true);
     part_from_others(cast, leader, false, false);
-    cast_run(cast, ms(cast, 2000));
+    cast_run(cast, draw_ms(cast, 2000));
 }
 
 static void play_false_suspicion(struct cast *cast)
 {
     struct cast_task *task;
 
-    begin(cast);
+    profile_begin(cast);
     task = cast_any_member(cast);
     if (task == NULL)
         return;
     sim_pause(task->node);
     cast->fault_count++;
-    cast_run(cast, span(cast, 6 * MUSTER_NS_PER_S));
+    cast_run(cast, draw_span(cast, 6 * MUSTER_NS_PER_S));
     if (cast_chance(cast, 300))
-        cast_kill(follower(cast), true);
-    cast_run(cast, span(cast, MUSTER_NS_PER_S));
+        cast_kill(draw_follower(cast), true);
+    cast_run(cast, draw_span(cast, MUSTER_NS_PER_S));
     sim_resume(task->node);
 }
 
@@ -218,28 +218,28 @@ static void play_excluded(struct cast *cast)
 {
     struct cast_task *task;
 
-    begin(cast);
+    profile_begin(cast);
     task = cast_any_member(cast);
     if (task == NULL)
         return;
     part_from_others(cast, task, cast_chance(cast, 700), true);
-    cast_run(cast, ms(cast, 12000));
+    cast_run(cast, draw_ms(cast, 12000));
     part_from_others(cast, task, true, false);
-    cast_run(cast, ms(cast, 3000));
+    cast_run(cast, draw_ms(cast, 3000));
 }
 
 static void play_all_dead(struct cast *cast)
 {
     uint32_t i;
 
-    begin(cast);
+    profile_begin(cast);
     for (i = 0; i < cast->task_count; i++) {
         cast_kill(&cast->tasks[i], true);
-        cast_run(cast, span(cast, 20 * MUSTER_NS_PER_MS));
+        cast_run(cast, draw_span(cast, 20 * MUSTER_NS_PER_MS));
     }
     if (cast_chance(cast, 300)) {
         cast->ops->registry_kill(cast);
-        cast_run(cast, ms(cast, 2000));
+        cast_run(cast, draw_ms(cast, 2000));
         cast->ops->registry_restart(cast);
     }
 }
@@ -248,33 +248,33 @@ static void play_min_members(struct cast *cast)
 {
     uint32_t count = 1 + (uint32_t)cast_draw(cast, cast->task_count - 1), i;
 
-    begin(cast);
+    profile_begin(cast);
     while (count-- > 0)
         cast_kill(cast_any(cast), false);
-    cast_run(cast, ms(cast, 6000));
+    cast_run(cast, draw_ms(cast, 6000));
     for (i = 0; i < cast->task_count; i++)
-        cast_start(&cast->tasks[i], ms(cast, 1000));
+        cast_start(&cast->tasks[i], draw_ms(cast, 1000));
 }
 
 static void play_registry_outage(struct cast *cast)
 {
     uint32_t count = 1 + (uint32_t)cast_draw(cast, 3);
 
-    begin(cast);
+    profile_begin(cast);
     while (count-- > 0) {
         bool kill_first = cast_chance(cast, 500);
 
         if (kill_first)
             cast_kill(cast_any(cast), true);
-        cast_run(cast, span(cast, 20 * MUSTER_NS_PER_MS));
+        cast_run(cast, draw_span(cast, 20 * MUSTER_NS_PER_MS));
         cast->ops->registry_kill(cast);
         cast->fault_count++;
-        cast_run(cast, span(cast, 500 * MUSTER_NS_PER_MS));
+        cast_run(cast, draw_span(cast, 500 * MUSTER_NS_PER_MS));
         if (!kill_first)
             cast_kill(cast_any(cast), true);
-        cast_run(cast, span(cast, 15 * MUSTER_NS_PER_S));
+        cast_run(cast, draw_span(cast, 15 * MUSTER_NS_PER_S));
         cast->ops->registry_restart(cast);
-        cast_run(cast, span(cast, 3 * MUSTER_NS_PER_S));
+        cast_run(cast, draw_span(cast, 3 * MUSTER_NS_PER_S));
     }
 }
 
@@ -284,20 +284,20 @@ static void play_lost_connections(struct cast *cast)
 {
     uint64_t epoch, end_ns;
 
-    begin(cast);
+    profile_begin(cast);
     epoch = ledger_epoch(cast->ledger);
-    end_ns = sim_world_now_ns(cast->world) + ms(cast, 10000);
+    end_ns = sim_world_now_ns(cast->world) + draw_ms(cast, 10000);
     while (sim_world_now_ns(cast->world) < end_ns && sim_failure(cast->world) == NULL) {
         for (uint64_t count = 1 + cast_draw(cast, 1 + cast_draw(cast, 40)); count > 0; count--)
             cast->fault_count += sim_reset_stream(cast->world, cast_draw(cast, UINT64_MAX));
-        if (!cast_run(cast, 1 + span(cast, MUSTER_NS_PER_S)))
+        if (!cast_run(cast, 1 + draw_span(cast, MUSTER_NS_PER_S)))
             return;
         if (ledger_epoch(cast->ledger) != epoch)
             sim_fail(cast->world, "a broken connection became a change of view");
     }
 }
 
-static void happen(struct cast *cast)
+static void make_fault(struct cast *cast)
 {
     switch (cast_draw(cast, 12)) {
     case 0:
@@ -331,13 +331,13 @@ static void play_mixed(struct cast *cast)
 {
     uint64_t end_ns;
 
-    begin(cast);
-    end_ns = sim_world_now_ns(cast->world) + ms(cast, 20000);
+    profile_begin(cast);
+    end_ns = sim_world_now_ns(cast->world) + draw_ms(cast, 20000);
     cast_start_faults(cast, SIM_FAULTS_ALL);
     while (sim_world_now_ns(cast->world) < end_ns &&
            ledger_life_count(cast->ledger) < LIVES_IN_PLAY_MAX &&
-           cast_run(cast, span(cast, 3 * MUSTER_NS_PER_S)))
-        happen(cast);
+           cast_run(cast, draw_span(cast, 3 * MUSTER_NS_PER_S)))
+        make_fault(cast);
 }
 
 /* Memory runs out here and there, for one allocation, for some, or until somebody gives up. */
@@ -345,7 +345,7 @@ static void play_starved(struct cast *cast)
 {
     uint32_t rounds = 1 + (uint32_t)cast_draw(cast, 6);
 
-    begin(cast);
+    profile_begin(cast);
     while (rounds-- > 0) {
         struct cast_task *task = cast_chance(cast, 200) ? NULL : cast_any(cast);
         uint64_t after = cast_draw(cast, UINT64_C(1) << cast_draw(cast, 12));
@@ -357,7 +357,7 @@ static void play_starved(struct cast *cast)
             cast_starve(cast, cast->ops->registry_node(cast), &cast->registry_hunger, after, count);
         if (cast_chance(cast, 300))
             cast_kill(cast_any(cast), true); /* the change of view meets the hunger */
-        cast_run(cast, span(cast, 4 * MUSTER_NS_PER_S));
+        cast_run(cast, draw_span(cast, 4 * MUSTER_NS_PER_S));
     }
 }
 
@@ -439,7 +439,7 @@ void sim_profile_membership(struct sim_run *run, const struct sim_profile *profi
 
     cast_open(&cast, world, run->seed, &worker_ops, &play->options);
     cast.on_failed = play->may_fail ? may_fail : NULL;
-    (void)cast_run(&cast, ms(&cast, 200));
+    (void)cast_run(&cast, draw_ms(&cast, 200));
     play->run(&cast);
     cast_heal(&cast);
     if (sim_failure(world) == NULL && cast_await_progress(&cast, 5, PROGRESS_NS) &&

@@ -1,6 +1,6 @@
 /* Profile "rpc": the real gRPC client and server under faults, receivers that pause among them,
- * channels that balance, ask for health and repeat calls: one done per call, deadlines hold, nothing
- * leaks. */
+ * channels that balance, ask for health and repeat calls: one done per call, deadlines hold,
+ * nothing leaks. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@
 
 enum call_kind { ECHO, SLOW, COUNT, CHAT, KINDS };
 
-/* What a request asks for; followed by payload_bytes of pattern. */
+/* The head of a request, followed by payload_bytes of pattern. */
 struct request {
     uint64_t id;
     uint64_t delay_ns;     /* SLOW */
@@ -36,7 +36,7 @@ struct request {
     uint32_t is_repeatable; /* its client repeats it: a server may send it away */
 };
 
-/* What both sides know of a call, outside of any process. */
+/* Facts of a call known to both sides, outside of any process. */
 struct fact {
     uint32_t handled; /* requests that a server was shown (first message of each call) */
     bool is_cancelled;
@@ -53,7 +53,7 @@ struct scene {
     bool is_healed;
 };
 
-static uint8_t pattern(uint64_t id, uint64_t offset)
+static uint8_t pattern_byte(uint64_t id, uint64_t offset)
 {
     return (uint8_t)((id * UINT64_C(0x9E3779B97F4A7C15) + offset * 31) >> 11);
 }
@@ -63,7 +63,7 @@ static bool is_pattern(uint64_t id, const uint8_t *bytes, size_t count)
     size_t i;
 
     for (i = 0; i < count; i++)
-        if (bytes[i] != pattern(id, i))
+        if (bytes[i] != pattern_byte(id, i))
             return false;
     return true;
 }
@@ -90,7 +90,7 @@ struct handled {
     bool is_paused;
 };
 
-static void finish(struct handled *handled, enum muster_rc rc)
+static void handled_finish(struct handled *handled, enum muster_rc rc)
 {
     if (handled->is_finished)
         return;
@@ -98,18 +98,18 @@ static void finish(struct handled *handled, enum muster_rc rc)
     muster_rpc_finish(handled->rpc, rc, rc == MUSTER_OK ? NULL : "told to");
 }
 
-static void answer(struct handled *handled, const void *bytes, size_t count)
+static void handled_answer(struct handled *handled, const void *bytes, size_t count)
 {
     if (!handled->is_finished && muster_rpc_send(handled->rpc, bytes, count) != MUSTER_OK)
-        finish(handled, MUSTER_INTERNAL);
+        handled_finish(handled, MUSTER_INTERNAL);
 }
 
 static void on_slow(struct muster_timer *timer)
 {
     struct handled *handled = timer->data;
 
-    answer(handled, &handled->request, sizeof(handled->request));
-    finish(handled, MUSTER_OK);
+    handled_answer(handled, &handled->request, sizeof(handled->request));
+    handled_finish(handled, MUSTER_OK);
 }
 
 static void on_pause_over(struct muster_timer *timer)
@@ -171,7 +171,7 @@ static bool read_request(struct handled *handled, struct muster_bytes message)
                                         (handled->request.is_repeatable != 0 ? ATTEMPTS : 1))
         sim_fail(scene->world, "call %" PRIu64 " was handled too often", handled->request.id);
     if (handled->request.is_repeatable != 0 && muster_rng_below(handled->server->env->rng, 8) == 0)
-        finish(handled, MUSTER_UNAVAILABLE);
+        handled_finish(handled, MUSTER_UNAVAILABLE);
     return true;
 }
 
@@ -181,8 +181,8 @@ static void on_echo(struct muster_rpc *rpc, struct muster_bytes message)
 
     if (!read_request(handled, message))
         return;
-    answer(handled, message.data, message.size);
-    finish(handled, MUSTER_OK);
+    handled_answer(handled, message.data, message.size);
+    handled_finish(handled, MUSTER_OK);
 }
 
 static void on_slow_request(struct muster_rpc *rpc, struct muster_bytes message)
@@ -204,10 +204,10 @@ static void send_more(struct muster_rpc *rpc)
            handled->sent < handled->request.answer_count && muster_rpc_queued_bytes(rpc) < 4000) {
         memcpy(bytes, &handled->sent, sizeof(handled->sent));
         handled->sent++;
-        answer(handled, bytes, 4 + handled->sent * 37 % 900);
+        handled_answer(handled, bytes, 4 + handled->sent * 37 % 900);
     }
     if (handled->received > 0 && handled->sent == handled->request.answer_count)
-        finish(handled, MUSTER_OK);
+        handled_finish(handled, MUSTER_OK);
 }
 
 static void on_count(struct muster_rpc *rpc, struct muster_bytes message)
@@ -221,12 +221,12 @@ static void on_chat(struct muster_rpc *rpc, struct muster_bytes message)
     struct handled *handled = muster_rpc_data(rpc);
 
     if (read_request(handled, message))
-        answer(handled, message.data, message.size);
+        handled_answer(handled, message.data, message.size);
 }
 
 static void on_chat_half_close(struct muster_rpc *rpc)
 {
-    finish(muster_rpc_data(rpc), MUSTER_OK);
+    handled_finish(muster_rpc_data(rpc), MUSTER_OK);
 }
 
 static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
@@ -334,7 +334,7 @@ struct dialled {
     bool is_paused;
 };
 
-static uint64_t draw(struct client *client, uint64_t bound)
+static uint64_t client_draw(struct client *client, uint64_t bound)
 {
     return bound == 0 ? 0 : muster_rng_below(client->env->rng, bound);
 }
@@ -345,7 +345,7 @@ static size_t make_message(const struct dialled *dialled, uint8_t *bytes)
 
     memcpy(bytes, &dialled->request, sizeof(dialled->request));
     for (i = 0; i < dialled->request.payload_bytes; i++)
-        bytes[sizeof(dialled->request) + i] = pattern(dialled->request.id, i);
+        bytes[sizeof(dialled->request) + i] = pattern_byte(dialled->request.id, i);
     return sizeof(dialled->request) + dialled->request.payload_bytes;
 }
 
@@ -372,7 +372,7 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
 
     if (dialled->is_paused)
         sim_fail(world, "paused call %" PRIu64 " was shown a message", dialled->request.id);
-    if (draw(dialled->client, 8) == 0)
+    if (client_draw(dialled->client, 8) == 0)
         pause_call(dialled);
     if (dialled->kind == COUNT) {
         if (message.size >= sizeof(number))
@@ -430,23 +430,24 @@ static void begin_call(struct client *client)
     struct scene *scene = client->scene;
     struct dialled *dialled;
     struct muster_call_options options = {.on_message = on_message};
-    uint64_t timeout_ns = draw(client, (UINT64_C(1) << 21) << draw(client, 11));
+    uint64_t timeout_ns = client_draw(client, (UINT64_C(1) << 21) << client_draw(client, 11));
 
     if (client->call_count >= CALLS_MAX || scene->next_id >= FACTS_MAX)
         return;
     dialled = muster_mem_alloc_zero(client->env->mem, 1, sizeof(*dialled));
     dialled->client = client;
-    dialled->kind = (enum call_kind)draw(client, KINDS);
+    dialled->kind = (enum call_kind)client_draw(client, KINDS);
     dialled->request.id = scene->next_id++;
-    dialled->request.delay_ns = draw(client, 300 * MUSTER_NS_PER_MS);
-    dialled->request.answer_count = (uint32_t)draw(client, ANSWERS_MAX);
-    dialled->request.payload_bytes = (uint32_t)draw(client, UINT64_C(1) << draw(client, 15));
+    dialled->request.delay_ns = client_draw(client, 300 * MUSTER_NS_PER_MS);
+    dialled->request.answer_count = (uint32_t)client_draw(client, ANSWERS_MAX);
+    dialled->request.payload_bytes =
+        (uint32_t)client_draw(client, UINT64_C(1) << client_draw(client, 15));
     if (dialled->request.payload_bytes > PAYLOAD_MAX)
         dialled->request.payload_bytes = PAYLOAD_MAX;
     dialled->request.is_repeatable = client->is_repeating;
     dialled->call.data = dialled;
     options.method = paths[dialled->kind];
-    options.wait_for_ready = scene->is_healed || draw(client, 2) == 0;
+    options.wait_for_ready = scene->is_healed || client_draw(client, 2) == 0;
     options.deadline_ns = dialled->deadline_ns = muster_loop_after_ns(
         client->env->loop, scene->is_healed ? 10 * MUSTER_NS_PER_S : timeout_ns);
     if (muster_call_start(&dialled->call, client->channel, &options, on_done) != MUSTER_OK) {
@@ -475,19 +476,19 @@ static void check_deadline(struct dialled *dialled)
     dialled->is_late = true;
 }
 
-static void tend(struct dialled *dialled)
+static void dialled_tend(struct dialled *dialled)
 {
     struct client *client = dialled->client;
 
     check_deadline(dialled);
-    if (dialled->is_paused && draw(client, 2) == 0) {
+    if (dialled->is_paused && client_draw(client, 2) == 0) {
         dialled->is_paused = false;
         muster_call_resume(&dialled->call);
-    } else if (draw(client, 8) == 0) {
+    } else if (client_draw(client, 8) == 0) {
         pause_call(dialled);
     }
     if (dialled->kind == CHAT && !dialled->is_half_closed) {
-        if (draw(client, 4) != 0) {
+        if (client_draw(client, 4) != 0) {
             if (muster_call_queued_bytes(&dialled->call) < 100000)
                 send_request(dialled);
         } else {
@@ -495,7 +496,7 @@ static void tend(struct dialled *dialled)
             muster_call_half_close(&dialled->call);
         }
     }
-    if (!client->scene->is_healed && draw(client, 30) == 0)
+    if (!client->scene->is_healed && client_draw(client, 30) == 0)
         muster_call_cancel(&dialled->call);
 }
 
@@ -522,13 +523,13 @@ static void target_draw(struct client *client, char target[128],
     struct scene *scene = client->scene;
 
     snprintf(target, 128, "%s:%d", sim_host_name(scene->hosts[0]), PORT);
-    if (scene->server_count > 1 && draw(client, 2) == 0)
+    if (scene->server_count > 1 && client_draw(client, 2) == 0)
         snprintf(target, 128, "%s:%d,%s:%d", sim_host_name(scene->hosts[1]), PORT,
                  sim_host_name(scene->hosts[0]), PORT);
-    if (draw(client, 2) == 0)
+    if (client_draw(client, 2) == 0)
         return;
     options->load_balancing = MUSTER_ROUND_ROBIN;
-    if (draw(client, 2) == 0)
+    if (client_draw(client, 2) == 0)
         options->health_service = "";
 }
 
@@ -552,8 +553,8 @@ static void open_channel(struct client *client)
     char target[128];
 
     target_draw(client, target, &options);
-    options.connections_max = (uint32_t)draw(client, 4);
-    client->is_repeating = draw(client, 2) == 0;
+    options.connections_max = (uint32_t)client_draw(client, 4);
+    client->is_repeating = client_draw(client, 2) == 0;
     options.method_policies = &repeat;
     options.method_policy_count = client->is_repeating;
     if (muster_channel_open(client->env, target, &options, &client->channel, &error) != MUSTER_OK) {
@@ -564,7 +565,7 @@ static void open_channel(struct client *client)
     muster_channel_set_data(client->channel, client);
 }
 
-static void act(struct muster_timer *timer)
+static void on_act(struct muster_timer *timer)
 {
     struct client *client = timer->data;
     struct muster_list *link, *next;
@@ -572,16 +573,16 @@ static void act(struct muster_timer *timer)
     if (client->is_closing)
         return;
     muster_timer_start(timer, client->env->loop,
-                       muster_loop_after_ns(client->env->loop, 1 + draw(client, ACT_NS)));
+                       muster_loop_after_ns(client->env->loop, 1 + client_draw(client, ACT_NS)));
     if (!client->is_channel_open || client->channel == NULL)
         return;
     for (link = client->calls.next; link != &client->calls; link = next) {
         next = link->next;
-        tend(MUSTER_CONTAINER_OF(link, struct dialled, link));
+        dialled_tend(MUSTER_CONTAINER_OF(link, struct dialled, link));
     }
-    if (draw(client, 2) == 0)
+    if (client_draw(client, 2) == 0)
         begin_call(client);
-    if (!client->scene->is_healed && draw(client, 200) == 0) {
+    if (!client->scene->is_healed && client_draw(client, 200) == 0) {
         muster_channel_close(client->channel, on_channel_closed);
         client->channel = NULL;
     }
@@ -596,7 +597,7 @@ static void start_client(struct sim_node *node, struct muster_env *env, void *da
     sim_node_set_program(node, client);
     muster_list_init(&client->calls);
     open_channel(client);
-    muster_timer_init(&client->timer, act, client);
+    muster_timer_init(&client->timer, on_act, client);
     muster_timer_start(&client->timer, env->loop, muster_loop_now_ns(env->loop));
 }
 
@@ -618,7 +619,7 @@ static bool is_server(const struct scene *scene, uint32_t i)
     return i < scene->server_count;
 }
 
-static void revive(struct scene *scene)
+static void scene_revive(struct scene *scene)
 {
     uint32_t i;
 
@@ -729,13 +730,13 @@ void sim_profile_rpc(struct sim_run *run, const struct sim_profile *profile)
         snprintf(name, sizeof(name), "%s%" PRIu32, is_server(&scene, i) ? "server" : "client", i);
         scene.hosts[i] = sim_host_add(scene.world, name);
     }
-    revive(&scene);
+    scene_revive(&scene);
     faults = sim_faults_start(scene.world, &options);
     while (sim_world_now_ns(scene.world) < end_ns &&
            sim_run_for(scene.world, 50 * MUSTER_NS_PER_MS))
-        revive(&scene);
+        scene_revive(&scene);
     sim_faults_heal(faults);
-    revive(&scene);
+    scene_revive(&scene);
     end_play(&scene);
     sim_run_close(run, scene.world, sim_faults_count(faults));
     sim_faults_free(faults);

@@ -53,14 +53,14 @@ struct scene {
     uint64_t bytes_wanted;
 };
 
-static uint8_t pattern(uint64_t key, bool from_client, uint64_t offset)
+static uint8_t pattern_byte(uint64_t key, bool from_client, uint64_t offset)
 {
     uint64_t mixed = (key * 2 + from_client) * UINT64_C(0x9E3779B97F4A7C15) + offset;
 
     return (uint8_t)(mixed * UINT64_C(0xBF58476D1CE4E5B9) >> 56);
 }
 
-static uint64_t draw(struct talker *talker, uint64_t bound)
+static uint64_t talker_draw(struct talker *talker, uint64_t bound)
 {
     return muster_rng_below(talker->env->rng, bound);
 }
@@ -107,15 +107,16 @@ static void on_write(struct muster_stream_write *write, enum muster_rc rc)
 
 static void say_something(struct talk *talk)
 {
-    size_t count = 1 + (size_t)draw(talk->talker, UINT64_C(1) << draw(talk->talker, 13));
+    size_t count =
+        1 + (size_t)talker_draw(talk->talker, UINT64_C(1) << talker_draw(talk->talker, 13));
     size_t cut, i;
 
     if (talk->is_writing || talk->is_closing || talk->stream == NULL || !talk->has_key)
         return;
     count = count > CHUNK_BYTES_MAX ? CHUNK_BYTES_MAX : count;
     for (i = 0; i < count; i++)
-        talk->out[i] = pattern(talk->key, talk->is_client, talk->sent + i);
-    cut = (size_t)draw(talk->talker, count + 1);
+        talk->out[i] = pattern_byte(talk->key, talk->is_client, talk->sent + i);
+    cut = (size_t)talker_draw(talk->talker, count + 1);
     talk->iov[0] = (struct iovec){.iov_base = talk->out, .iov_len = cut};
     talk->iov[1] = (struct iovec){.iov_base = talk->out + cut, .iov_len = count - cut};
     talk->write.data = talk;
@@ -133,7 +134,7 @@ static void check_bytes(struct talk *talk, size_t count)
     size_t i;
 
     for (i = 0; i < count; i++)
-        if (talk->in[i] != pattern(talk->key, !talk->is_client, talk->received + i)) {
+        if (talk->in[i] != pattern_byte(talk->key, !talk->is_client, talk->received + i)) {
             sim_fail(scene->world, "stream %" PRIu64 ": byte %" PRIu64 " is wrong", talk->key,
                      talk->received + i);
             return;
@@ -160,8 +161,8 @@ static void on_read(struct muster_stream_read *read, enum muster_rc rc)
 
 static void start_read(struct talk *talk)
 {
-    size_t bytes_max = talk->has_key ? 1 + (size_t)draw(talk->talker, CHUNK_BYTES_MAX) : 8;
-    size_t bytes_min = talk->has_key ? 1 + (size_t)draw(talk->talker, bytes_max) : 8;
+    size_t bytes_max = talk->has_key ? 1 + (size_t)talker_draw(talk->talker, CHUNK_BYTES_MAX) : 8;
+    size_t bytes_min = talk->has_key ? 1 + (size_t)talker_draw(talk->talker, bytes_max) : 8;
 
     talk->read.data = talk;
     if (!talk->is_closing && muster_stream_receive_into(&talk->read, talk->stream, talk->in,
@@ -214,7 +215,7 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
 static void begin_talk(struct talker *talker)
 {
     struct scene *scene = talker->scene;
-    struct sim_host *host = scene->hosts[draw(talker, scene->node_count)];
+    struct sim_host *host = scene->hosts[talker_draw(talker, scene->node_count)];
     struct muster_address address = sim_host_address(host, PORT);
     struct talk *talk;
 
@@ -230,28 +231,28 @@ static void begin_talk(struct talker *talker)
         sim_fail(scene->world, "a connect was refused");
 }
 
-static void act(struct muster_timer *timer)
+static void on_act(struct muster_timer *timer)
 {
     struct talker *talker = timer->data;
     struct muster_list *link, *next;
 
     if (talker->is_closing)
         return;
-    if (draw(talker, 4) == 0 || talker->talk_count == 0)
+    if (talker_draw(talker, 4) == 0 || talker->talk_count == 0)
         begin_talk(talker);
     for (link = talker->talks.next; link != &talker->talks; link = next) {
         struct talk *talk = MUSTER_CONTAINER_OF(link, struct talk, link);
 
         next = link->next;
-        if (!talk->is_saying && draw(talker, 3) == 0)
+        if (!talk->is_saying && talker_draw(talker, 3) == 0)
             say_something(talk);
-        if (draw(talker, 40) == 0)
+        if (talker_draw(talker, 40) == 0)
             talk_close(talk);
-        else if (talk->stream != NULL && !talk->is_closing && draw(talker, 40) == 0)
+        else if (talk->stream != NULL && !talk->is_closing && talker_draw(talker, 40) == 0)
             muster_stream_shutdown(talk->stream);
     }
     muster_timer_start(timer, talker->env->loop,
-                       muster_loop_after_ns(talker->env->loop, 1 + draw(talker, STEP_NS)));
+                       muster_loop_after_ns(talker->env->loop, 1 + talker_draw(talker, STEP_NS)));
 }
 
 static void start_talker(struct sim_node *node, struct muster_env *env, void *data)
@@ -267,7 +268,7 @@ static void start_talker(struct sim_node *node, struct muster_env *env, void *da
     if (muster_listener_open(env->net, &address, NULL, on_accept, talker, &talker->listener,
                              NULL) != MUSTER_OK)
         sim_fail(scene->world, "the port is not free after a death");
-    muster_timer_init(&talker->timer, act, talker);
+    muster_timer_init(&talker->timer, on_act, talker);
     muster_timer_start(&talker->timer, env->loop, muster_loop_now_ns(env->loop));
 }
 
@@ -329,7 +330,7 @@ static bool has_progressed(void *data)
     return scene->bytes_checked >= scene->bytes_wanted;
 }
 
-static void revive(struct scene *scene)
+static void scene_revive(struct scene *scene)
 {
     uint32_t i;
 
@@ -342,7 +343,7 @@ static void revive(struct scene *scene)
                                                          .data = scene});
 }
 
-static void finish(struct scene *scene)
+static void scene_finish(struct scene *scene)
 {
     uint32_t i;
 
@@ -386,10 +387,10 @@ void sim_profile_streams(struct sim_run *run, const struct sim_profile *profile)
     faults = sim_faults_start(scene.world, &options);
     while (sim_world_now_ns(scene.world) < end_ns &&
            sim_run_for(scene.world, 50 * MUSTER_NS_PER_MS))
-        revive(&scene);
+        scene_revive(&scene);
     sim_faults_heal(faults);
-    revive(&scene);
-    finish(&scene);
+    scene_revive(&scene);
+    scene_finish(&scene);
     sim_run_close(run, scene.world, sim_faults_count(faults));
     sim_faults_free(faults);
 }

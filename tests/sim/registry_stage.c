@@ -85,9 +85,9 @@ void registry_stage_kill(struct registry_stage *stage)
     muster_registry_store_rollback(stage->store);
 }
 
-/* What it accepted: read from the store itself, after every event. */
+/* Accepted records, read from the store itself after every event. */
 
-static enum muster_rc visit(void *data, const struct muster_registry_record *record)
+static enum muster_rc visit_record(void *data, const struct muster_registry_record *record)
 {
     struct registry_stage *stage = data;
     struct muster_view *view = NULL;
@@ -112,14 +112,15 @@ static enum muster_rc visit(void *data, const struct muster_registry_record *rec
     return MUSTER_OK;
 }
 
-static void look(void *data)
+static void look_at_store(void *data)
 {
     struct registry_stage *stage = data;
 
     if (stage->world->last_node != stage->server_node ||
         muster_registry_store_committed_seq(stage->store) < stage->next_seq)
         return;
-    if (muster_registry_store_scan_log(stage->store, stage->next_seq, visit, stage) != MUSTER_OK)
+    if (muster_registry_store_scan_log(stage->store, stage->next_seq, visit_record, stage) !=
+        MUSTER_OK)
         sim_fail(stage->world, "the store cannot be read: %s",
                  muster_registry_store_error(stage->store));
 }
@@ -220,7 +221,7 @@ struct registry_stage *registry_stage_open(struct sim_world *world, struct sim_h
     stage->launcher_node = sim_node_start(
         world, &(struct sim_node_options){
                    .name = "launcher", .host = host, .start = start_launcher, .data = stage});
-    sim_oracle_add(world, look, stage);
+    sim_oracle_add(world, look_at_store, stage);
     return stage;
 }
 

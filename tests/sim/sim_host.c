@@ -183,7 +183,7 @@ void sim_cut(struct sim_world *world, struct sim_host *a, struct sim_host *b,
 }
 
 /* a and b NULL: all. */
-static void heal(struct sim_world *world, const struct sim_host *a, const struct sim_host *b)
+static void world_heal(struct sim_world *world, const struct sim_host *a, const struct sim_host *b)
 {
     struct muster_list *link = world->cuts.next;
 
@@ -202,16 +202,16 @@ static void heal(struct sim_world *world, const struct sim_host *a, const struct
 void sim_heal(struct sim_world *world, struct sim_host *a, struct sim_host *b)
 {
     sim_note(world, "heal", a->number, b->number, 0);
-    heal(world, a, b);
+    world_heal(world, a, b);
 }
 
 void sim_heal_all(struct sim_world *world)
 {
     sim_note(world, "heal_all", 0, 0, 0);
-    heal(world, NULL, NULL);
+    world_heal(world, NULL, NULL);
 }
 
-/* What a process asks its host: who am I, is that process dead. */
+/* Questions of a process to its host: its own identity, whether another process is dead. */
 
 struct sim_watch {
     struct muster_process_watch *watch;

@@ -125,7 +125,7 @@ bool sim_link_is_dead(const struct sim_world *world, const struct sim_host *from
                       const struct sim_host *to);
 uint64_t sim_link_latency_ns(struct sim_world *world, const struct sim_host *from,
                              const struct sim_host *to);
-/** Whose address it is, seen from `from` (loopback is its own). NULL: nobody's. */
+/** The host that has the address, seen from `from` (loopback is its own). NULL: none has it. */
 struct sim_host *sim_host_find(struct sim_host *from, const struct muster_address *address);
 struct sim_host *sim_host_by_name(struct sim_world *world, const char *name);
 void sim_host_free(struct sim_host *host);

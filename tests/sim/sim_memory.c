@@ -14,14 +14,14 @@ struct block {
     alignas(max_align_t) size_t bytes;
 };
 
-static void fill(struct sim_mem *mem, struct block *block, size_t from, size_t to)
+static void fill_block(struct sim_mem *mem, struct block *block, size_t from, size_t to)
 {
     if (to > from)
         memset((uint8_t *)(block + 1) + from, mem->fill,
                to - from > FILL_BYTES_MAX ? FILL_BYTES_MAX : to - from);
 }
 
-static void release(struct sim_mem *mem, struct block *block)
+static void release_block(struct sim_mem *mem, struct block *block)
 {
     muster_list_remove(&block->link);
     mem->block_count--;
@@ -37,7 +37,7 @@ static void *mem_realloc(struct muster_mem *api, void *ptr, size_t bytes)
 
     if (bytes == 0) {
         if (old != NULL)
-            release(mem, old);
+            release_block(mem, old);
         return NULL;
     }
     if (mem->refuses != NULL && !mem->is_sure && mem->refuses(mem->refuse_data))
@@ -52,10 +52,10 @@ static void *mem_realloc(struct muster_mem *api, void *ptr, size_t bytes)
     mem->block_count++;
     if (old != NULL) {
         memcpy(block + 1, old + 1, old->bytes < bytes ? old->bytes : bytes);
-        fill(mem, block, old->bytes, bytes);
-        release(mem, old);
+        fill_block(mem, block, old->bytes, bytes);
+        release_block(mem, old);
     } else {
-        fill(mem, block, 0, bytes);
+        fill_block(mem, block, 0, bytes);
     }
     return block + 1;
 }
@@ -91,6 +91,6 @@ size_t sim_mem_drop(struct sim_mem *mem)
     struct muster_list *link;
 
     while ((link = mem->blocks.next) != &mem->blocks)
-        release(mem, MUSTER_CONTAINER_OF(link, struct block, link));
+        release_block(mem, MUSTER_CONTAINER_OF(link, struct block, link));
     return count;
 }

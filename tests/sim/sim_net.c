@@ -282,7 +282,7 @@ static void on_refused(struct sim_event *event)
     end_dial(dial, MUSTER_UNAVAILABLE, "connection refused");
 }
 
-static void retry(struct sim_dial *dial)
+static void dial_retry(struct sim_dial *dial)
 {
     struct sim_world *world = dial->node->world;
 
@@ -298,7 +298,7 @@ static void on_answer(struct sim_event *event)
     struct sim_stream *stream;
 
     if (sim_link_is_dead(dial->node->world, dial->target, dial->node->host)) {
-        retry(dial);
+        dial_retry(dial);
         return;
     }
     stream = &dial->connection->sides[0];
@@ -337,7 +337,7 @@ static void on_syn(struct sim_event *event)
         return;
     }
     if (sim_link_is_dead(world, dial->node->host, dial->target)) {
-        retry(dial);
+        dial_retry(dial);
         return;
     }
     back_ns = world->now_ns + sim_link_latency_ns(world, dial->target, dial->node->host);

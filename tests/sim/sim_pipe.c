@@ -10,12 +10,12 @@
 #define RETRANSMIT_MAX_NS (200 * MUSTER_NS_PER_MS)
 #define SMALL_BYTES       128 /* small messages are often cut to single bytes */
 
-static struct sim_stream *receiver(struct sim_pipe *pipe)
+static struct sim_stream *pipe_receiver(struct sim_pipe *pipe)
 {
     return &pipe->connection->sides[1 - pipe->from];
 }
 
-static struct sim_stream *sender(struct sim_pipe *pipe)
+static struct sim_stream *pipe_sender(struct sim_pipe *pipe)
 {
     return &pipe->connection->sides[pipe->from];
 }
@@ -38,7 +38,7 @@ static uint64_t latency_ns(const struct sim_pipe *pipe, uint32_t from)
 
 /* The ring. */
 
-static void grow(struct sim_pipe *pipe, size_t needed)
+static void pipe_grow(struct sim_pipe *pipe, size_t needed)
 {
     size_t room = pipe->room == 0 ? 1024 : pipe->room;
     uint8_t *bytes;
@@ -75,7 +75,7 @@ void sim_pipe_put(struct sim_pipe *pipe, const void *bytes, size_t count)
 {
     const uint8_t *at = bytes;
 
-    grow(pipe, (size_t)(pipe->taken - pipe->read) + count);
+    pipe_grow(pipe, (size_t)(pipe->taken - pipe->read) + count);
     while (count > 0) {
         size_t to = (size_t)(pipe->taken & (pipe->room - 1));
         size_t part = pipe->room - to < count ? pipe->room - to : count;
@@ -213,7 +213,7 @@ static void hash_segment(struct sim_pipe *pipe, uint64_t end)
 /* The receiver's kernel takes a segment, or answers that nobody is there. */
 static void receive_segment(struct sim_pipe *pipe, const struct sim_segment *segment)
 {
-    struct sim_stream *stream = receiver(pipe);
+    struct sim_stream *stream = pipe_receiver(pipe);
 
     sim_note(pipe->connection->world, segment->is_fin ? "fin" : "segment",
              pipe->connection->number * 2 + pipe->from, segment->end - pipe->arrived, segment->end);
@@ -221,7 +221,7 @@ static void receive_segment(struct sim_pipe *pipe, const struct sim_segment *seg
     if (stream->phase == SIM_SIDE_GONE || stream->phase == SIM_SIDE_CLOSING || stream->is_reset) {
         /* a FIN alone is no news to a socket that is gone in order */
         if (!segment->is_fin || stream->is_reset || stream->is_silent)
-            sim_stream_send_reset(sender(pipe));
+            sim_stream_send_reset(pipe_sender(pipe));
         pipe->arrived = segment->end;
         pipe->read = segment->end;
         return;
@@ -255,7 +255,7 @@ static void on_arrival(struct sim_event *event)
 static void on_ack(struct sim_event *event)
 {
     struct sim_pipe *pipe = event->data;
-    struct sim_stream *stream = sender(pipe);
+    struct sim_stream *stream = pipe_sender(pipe);
 
     if (is_blocked(pipe, 1 - pipe->from))
         return;
@@ -282,7 +282,7 @@ static void on_timeout(struct sim_event *event)
         return;
     }
     sim_note(world, "user_timeout", pipe->connection->number * 2 + pipe->from, 0, 0);
-    sim_stream_reset(sender(pipe));
+    sim_stream_reset(pipe_sender(pipe));
 }
 
 static void on_wake(struct sim_event *event)

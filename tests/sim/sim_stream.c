@@ -154,7 +154,7 @@ static void stream_shutdown(struct muster_stream *base)
 
 /* Reading. */
 
-static size_t take(struct sim_stream *stream, uint8_t *bytes, size_t bytes_max)
+static size_t stream_take(struct sim_stream *stream, uint8_t *bytes, size_t bytes_max)
 {
     size_t count = stream->unread_count < bytes_max ? stream->unread_count : bytes_max;
     size_t available = sim_pipe_available(in_of(stream));
@@ -189,7 +189,7 @@ static bool read_part(struct sim_stream *stream, size_t *ret_count)
 {
     struct muster_stream_read *read = stream->read;
     size_t count =
-        take(stream, read->buffer + read->bytes_done, read->bytes_max - read->bytes_done);
+        stream_take(stream, read->buffer + read->bytes_done, read->bytes_max - read->bytes_done);
 
     *ret_count = count;
     read->bytes_done += count;
@@ -249,7 +249,7 @@ static size_t stream_take_now(struct muster_stream *base, void *buffer, size_t b
     sim_node_enter(stream->node);
     if (stream->phase != SIM_SIDE_OPEN || stream->read != NULL)
         return 0;
-    return take(stream, buffer, bytes_max);
+    return stream_take(stream, buffer, bytes_max);
 }
 
 static void stream_unread(struct muster_stream *base, const void *bytes, size_t count)

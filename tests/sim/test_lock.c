@@ -1,5 +1,5 @@
-/* Locks in the simulated world: one holder at a time, tokens that rise, whatever dies, stands still or
- * is cut off. */
+/* Locks in the simulated world: one holder at a time, tokens that rise, whatever dies, stands still
+ * or is cut off. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@
 
 struct scene;
 
-/* What the world knows of one who wants the lock. */
+/* One contender for the lock, as the world knows it. */
 struct person {
     struct scene *scene;
     struct sim_host *host;
@@ -94,7 +94,7 @@ static uint64_t draw_ns(struct program *program, uint64_t below_ns)
 }
 
 static void open_session(struct program *program);
-static void ask(struct program *program);
+static void program_ask(struct program *program);
 
 static void on_session_closed(struct muster_session *session)
 {
@@ -108,7 +108,7 @@ static void on_session_lost(struct muster_session *session)
 
 static void on_unlocked(struct muster_lock *lock)
 {
-    ask(lock->data);
+    program_ask(lock->data);
 }
 
 static void let_go(struct program *program)
@@ -199,7 +199,7 @@ static void on_lost(struct muster_lock *lock)
     muster_timer_stop(&program->pace);
 }
 
-static void ask(struct program *program)
+static void program_ask(struct program *program)
 {
     struct muster_lock_options options = {.name = bytes_of("/t/lock"), .deadline_ns = UINT64_MAX};
 
@@ -214,7 +214,7 @@ static void on_opened(struct muster_session *session, enum muster_rc rc)
     struct program *program = session->data;
 
     if (rc == MUSTER_OK)
-        ask(program);
+        program_ask(program);
     else
         open_session(program);
 }
@@ -338,7 +338,7 @@ static void open_scene(struct scene *scene, uint64_t seed)
     }
 }
 
-static void fault(struct scene *scene)
+static void scene_fault(struct scene *scene)
 {
     struct muster_rng *rng = sim_world_rng(scene->world);
     struct person *person = &scene->people[muster_rng_below(rng, PEOPLE)];
@@ -366,7 +366,7 @@ static void fault(struct scene *scene)
     }
 }
 
-static void mend(struct scene *scene)
+static void scene_mend(struct scene *scene)
 {
     sim_heal_all(scene->world);
     if (!sim_node_is_alive(scene->registry))
@@ -392,20 +392,20 @@ static bool have_all_held(void *data)
     return true;
 }
 
-static void play(uint64_t seed, uint64_t *ret_hash)
+static void play_seed(uint64_t seed, uint64_t *ret_hash)
 {
     struct scene scene;
 
     open_scene(&scene, seed);
     for (int i = 0; i < FAULTS && sim_failure(scene.world) == NULL; i++) {
         (void)sim_run_for(scene.world, muster_rng_below(sim_world_rng(scene.world), 2 * SECOND));
-        fault(&scene);
+        scene_fault(&scene);
         (void)sim_run_for(scene.world,
                           muster_rng_below(sim_world_rng(scene.world), (TTL_S + 2) * SECOND));
-        mend(&scene);
+        scene_mend(&scene);
     }
     (void)sim_run_for(scene.world, SECOND); /* a kill within a turn may still be to come */
-    mend(&scene);
+    scene_mend(&scene);
     for (size_t i = 0; i < PEOPLE; i++)
         scene.people[i].held_count = 0;
     if (!sim_run_until(scene.world, have_all_held, &scene, 60 * SECOND))
@@ -426,9 +426,9 @@ static void one_holder_at_a_time_whatever_happens(void **state)
         uint64_t first = 0;
         uint64_t second = 0;
 
-        play(seed, &first);
+        play_seed(seed, &first);
         if (seed <= 2) {
-            play(seed, &second);
+            play_seed(seed, &second);
             assert_int_equal(first, second);
         }
     }

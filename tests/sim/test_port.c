@@ -81,7 +81,7 @@ static void on_said(struct muster_stream_write *write, enum muster_rc rc)
     (void)rc;
 }
 
-static void say(struct caller *caller, const char *speech)
+static void caller_say(struct caller *caller, const char *speech)
 {
     caller->iov = (struct iovec){(void *)(uintptr_t)speech, strlen(speech)};
     if (caller->iov.iov_len > 0 &&
@@ -102,10 +102,10 @@ static void on_connected(struct muster_connect *connect, enum muster_rc rc)
     if (muster_stream_receive_into(&caller->read, caller->stream, &caller->byte, 1, 1,
                                    on_hang_up) != MUSTER_OK)
         sim_fail(caller->scene->world, "a caller cannot listen");
-    say(caller, caller->speech);
+    caller_say(caller, caller->speech);
 }
 
-static struct caller *call(struct scene *scene, const char *speech)
+static struct caller *scene_call(struct scene *scene, const char *speech)
 {
     struct caller *caller = &scene->callers[scene->caller_count++];
 
@@ -123,7 +123,7 @@ static struct caller *call(struct scene *scene, const char *speech)
 static void say_later(struct caller *caller, const char *speech)
 {
     sim_enter(caller->scene->client);
-    say(caller, speech);
+    caller_say(caller, speech);
     sim_leave(caller->scene->client);
 }
 
@@ -154,7 +154,7 @@ static void open_scene(struct scene *scene)
     assert_true(sim_run_for(scene->world, SHORT_NS));
 }
 
-static void pass(struct scene *scene, uint64_t span_ns)
+static void scene_pass(struct scene *scene, uint64_t span_ns)
 {
     (void)sim_run_for(scene->world, span_ns);
     if (sim_failure(scene->world) != NULL)
@@ -179,7 +179,7 @@ static void close_scene(struct scene *scene)
         if (scene->callers[i].stream != NULL)
             muster_stream_close(scene->callers[i].stream, NULL);
     sim_leave(scene->client);
-    pass(scene, MUSTER_NS_PER_S);
+    scene_pass(scene, MUSTER_NS_PER_S);
     assert_true(scene->is_port_closed);
     sim_exit(scene->server);
     sim_exit(scene->client);
@@ -202,11 +202,11 @@ static void who_says_nothing_is_dropped_after_ten_seconds(void **state)
 
     (void)state;
     open_scene(&scene);
-    caller = call(&scene, "");
+    caller = scene_call(&scene, "");
 
-    pass(&scene, SILENCE_NS - SHORT_NS);
+    scene_pass(&scene, SILENCE_NS - SHORT_NS);
     assert_false(caller->is_dropped);
-    pass(&scene, 2 * SHORT_NS);
+    scene_pass(&scene, 2 * SHORT_NS);
 
     assert_true(caller->is_dropped);
     close_scene(&scene);
@@ -219,11 +219,11 @@ static void a_few_bytes_win_no_time(void **state)
 
     (void)state;
     open_scene(&scene);
-    caller = call(&scene, "M");
+    caller = scene_call(&scene, "M");
 
-    pass(&scene, SILENCE_NS / 2);
+    scene_pass(&scene, SILENCE_NS / 2);
     say_later(caller, "ST");
-    pass(&scene, SILENCE_NS / 2 + SHORT_NS);
+    scene_pass(&scene, SILENCE_NS / 2 + SHORT_NS);
 
     assert_true(caller->is_dropped);
     assert_int_equal(scene.peer_count, 0);
@@ -237,9 +237,9 @@ static void who_has_spoken_may_be_silent_for_ever(void **state)
 
     (void)state;
     open_scene(&scene);
-    caller = call(&scene, "MSTR");
+    caller = scene_call(&scene, "MSTR");
 
-    pass(&scene, 3 * SILENCE_NS);
+    scene_pass(&scene, 3 * SILENCE_NS);
 
     assert_false(caller->is_dropped);
     assert_int_equal(scene.peer_count, 1);
@@ -254,12 +254,12 @@ static void beyond_1024_silent_ones_the_next_is_dropped_at_once(void **state)
     (void)state;
     open_scene(&scene);
     for (unsigned i = 0; i < SILENT_MAX; i++)
-        call(&scene, "");
-    pass(&scene, MUSTER_NS_PER_S);
+        scene_call(&scene, "");
+    scene_pass(&scene, MUSTER_NS_PER_S);
     assert_int_equal(count_dropped(&scene), 0);
 
-    last = call(&scene, "MSTR");
-    pass(&scene, SHORT_NS);
+    last = scene_call(&scene, "MSTR");
+    scene_pass(&scene, SHORT_NS);
 
     assert_true(last->is_dropped);
     assert_int_equal(count_dropped(&scene), 1);
@@ -275,13 +275,13 @@ static void who_speaks_makes_room_for_the_next(void **state)
     (void)state;
     open_scene(&scene);
     for (unsigned i = 0; i < SILENT_MAX; i++)
-        call(&scene, "");
-    pass(&scene, MUSTER_NS_PER_S);
+        scene_call(&scene, "");
+    scene_pass(&scene, MUSTER_NS_PER_S);
     say_later(&scene.callers[5], "MSTR");
-    pass(&scene, SHORT_NS);
+    scene_pass(&scene, SHORT_NS);
 
-    last = call(&scene, "");
-    pass(&scene, SHORT_NS);
+    last = scene_call(&scene, "");
+    scene_pass(&scene, SHORT_NS);
 
     assert_false(last->is_dropped);
     assert_int_equal(scene.peer_count, 1);
@@ -295,12 +295,12 @@ static void when_the_silent_ones_are_dropped_others_are_served(void **state)
     (void)state;
     open_scene(&scene);
     for (unsigned i = 0; i < SILENT_MAX; i++)
-        call(&scene, "");
-    pass(&scene, SILENCE_NS + MUSTER_NS_PER_S);
+        scene_call(&scene, "");
+    scene_pass(&scene, SILENCE_NS + MUSTER_NS_PER_S);
     assert_int_equal(count_dropped(&scene), SILENT_MAX);
 
-    call(&scene, "MSTR");
-    pass(&scene, SHORT_NS);
+    scene_call(&scene, "MSTR");
+    scene_pass(&scene, SHORT_NS);
 
     assert_int_equal(scene.peer_count, 1);
     close_scene(&scene);

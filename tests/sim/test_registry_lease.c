@@ -1,4 +1,5 @@
-/* A lease of the registry client against the clock, before two registries that are played by hand. */
+/* A lease of the registry client against the clock, before two registries that are played by hand.
+ * */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -164,7 +165,7 @@ static void scene_close(struct scene *scene)
     (void)sim_world_close(scene->world);
 }
 
-static struct program *enter(struct scene *scene)
+static struct program *scene_enter(struct scene *scene)
 {
     sim_enter(scene->node);
     return sim_node_program(scene->node);
@@ -236,7 +237,7 @@ static void nothing_is_said_of_a_lease_once_the_client_is_closed(void **state)
 
         scene_open(&scene, false);
         assert_true(sim_run_for(scene.world, rows[i]));
-        muster_registry_close(enter(&scene)->registry, on_closed);
+        muster_registry_close(scene_enter(&scene)->registry, on_closed);
         sim_leave(scene.node);
         assert_true(sim_run_until(scene.world, is_closed, &scene, SECOND));
         assert_true(sim_run_for(scene.world, 60 * SECOND));
@@ -257,7 +258,7 @@ static void a_lease_may_be_stopped_twice(void **state)
         struct program *program = NULL;
 
         scene_open(&scene, false);
-        program = enter(&scene);
+        program = scene_enter(&scene);
         if (!rows[i]) {
             muster_registry_lease_stop(&program->lease);
             scene.granted_ns = 0;
@@ -270,7 +271,7 @@ static void a_lease_may_be_stopped_twice(void **state)
         muster_registry_lease_stop(&program->lease);
         sim_leave(scene.node);
         assert_true(sim_run_for(scene.world, SECOND));
-        muster_registry_lease_stop(&enter(&scene)->lease);
+        muster_registry_lease_stop(&scene_enter(&scene)->lease);
         sim_leave(scene.node);
         assert_true(sim_run_for(scene.world, 60 * SECOND));
 

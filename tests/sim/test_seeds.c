@@ -44,7 +44,7 @@ static void read_file(struct seed_file *file)
     fclose(stream);
 }
 
-static void replay(void **state)
+static void replay_seed(void **state)
 {
     const struct seed_file *file = *state;
     const struct sim_profile *profile = sim_profile_find(file->profile);
@@ -54,7 +54,7 @@ static void replay(void **state)
     fail_if(!sim_run_twice(profile, file->seed, &run), "%s: %s", file->name, run.failure);
 }
 
-static int compare(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(((const struct seed_file *)a)->name, ((const struct seed_file *)b)->name);
 }
@@ -73,7 +73,7 @@ static size_t read_directory(void)
     }
     if (directory != NULL)
         closedir(directory);
-    qsort(files, count, sizeof(files[0]), compare);
+    qsort(files, count, sizeof(files[0]), compare_names);
     for (i = 0; i < count; i++)
         read_file(&files[i]);
     return count;
@@ -86,7 +86,7 @@ int main(void)
 
     for (i = 0; i < count; i++)
         tests[i] = (struct CMUnitTest){
-            .name = files[i].name, .test_func = replay, .initial_state = &files[i]};
+            .name = files[i].name, .test_func = replay_seed, .initial_state = &files[i]};
     if (count == 0)
         return 1; /* the directory is not where it should be */
     return _cmocka_run_group_tests("seeds", tests, count, NULL, NULL);

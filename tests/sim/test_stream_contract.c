@@ -13,22 +13,22 @@
 static struct sim_conditions conditions;
 static struct tls_net tls_net;
 
-static void enter(struct stream_contract *contract)
+static void contract_enter(struct stream_contract *contract)
 {
     sim_enter(contract->data);
 }
 
-static void leave(struct stream_contract *contract)
+static void contract_leave(struct stream_contract *contract)
 {
     sim_leave(contract->data);
 }
 
-static void turn(struct stream_contract *contract)
+static void contract_turn(struct stream_contract *contract)
 {
     (void)sim_step(sim_node_world(contract->data));
 }
 
-static void start(struct sim_node *node, struct muster_env *env, void *data)
+static void node_start(struct sim_node *node, struct muster_env *env, void *data)
 {
     (void)node;
     (void)env;
@@ -40,15 +40,15 @@ static void open_contract(struct stream_contract *contract)
     struct sim_world *world = sim_world_open(7, &conditions);
     struct sim_host *host = sim_host_add(world, "host");
     struct sim_node *node = sim_node_start(
-        world, &(struct sim_node_options){.name = "both", .host = host, .start = start});
+        world, &(struct sim_node_options){.name = "both", .host = host, .start = node_start});
 
     (void)sim_step(world);
     contract->data = node;
     contract->env = sim_node_env(node);
     contract->address = sim_host_address(host, 0);
-    contract->enter = enter;
-    contract->leave = leave;
-    contract->turn = turn;
+    contract->enter = contract_enter;
+    contract->leave = contract_leave;
+    contract->turn = contract_turn;
 }
 
 static void close_contract(struct stream_contract *contract)

@@ -1,5 +1,5 @@
-/* Whole nodes and the registry in the simulated world, while each allocation of one process fails in turn:
- * the process goes on or says that it cannot, and the job goes on. */
+/* Whole nodes and the registry in the simulated world, while each allocation of one process fails
+ * in turn: the process goes on or says that it cannot, and the job goes on. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define RUNS_MAX  8 /* per mode, of hundreds of allocations */
 #define NOBODY    UINT32_MAX
 
-/* Who runs short, and when. */
+/* The side that runs short of memory, and when. */
 struct row {
     uint32_t task_count;
     uint32_t hungry; /* a task, from its start; NOBODY: the registry */

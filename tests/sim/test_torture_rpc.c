@@ -1,5 +1,5 @@
-/* Calls between two simulated processes, while each allocation of one of them fails in turn: a call that
- * has started ends once, whatever it has for a deadline, and the next one is served. */
+/* Calls between two simulated processes, while each allocation of one of them fails in turn: a call
+ * that has started ends once, whatever it has for a deadline, and the next one is served. */
 #include <string.h>
 
 #include <muster/rpc.h>
@@ -147,7 +147,7 @@ static bool is_done(void *data)
     return ((struct scene *)data)->done_count > 0;
 }
 
-static void call(struct scene *scene, bool is_patient)
+static void begin_call(struct scene *scene, bool is_patient)
 {
     bool has_started;
 
@@ -230,9 +230,9 @@ static void run_scenario(struct torture *torture, const void *data)
                torture);
 
     torture_arm(torture);
-    call(&scene, false);
+    begin_call(&scene, false);
     torture_disarm(torture);
-    call(&scene, true);
+    begin_call(&scene, true);
     assert_int_equal(scene.rc, MUSTER_OK);
 
     close_scene(&scene);

@@ -1,5 +1,5 @@
-/* Sessions, locks and elections of a process whose allocations fail in turn: each callback comes once, an
- * error says why, and what the process has left stands in nobody's way. */
+/* Sessions, locks and elections of a process whose allocations fail in turn: each callback comes
+ * once, an error says why, and what the process has left stands in nobody's way. */
 #include <string.h>
 
 #include <muster/locks.h>
@@ -144,7 +144,7 @@ static struct muster_loop *loop_of(struct person *person)
     return sim_node_env(person->node)->loop;
 }
 
-static uint64_t soon(struct person *person)
+static uint64_t person_soon(struct person *person)
 {
     return muster_loop_after_ns(loop_of(person), WAIT_NS);
 }
@@ -160,8 +160,8 @@ static bool open_session(struct person *person)
 
     sim_enter(person->node);
     person->session.data = person;
-    rc = muster_session_open(&person->session, person->registry, TTL_S, soon(person), on_opened,
-                             on_session_lost);
+    rc = muster_session_open(&person->session, person->registry, TTL_S, person_soon(person),
+                             on_opened, on_session_lost);
     assert_int_equal(person->opened, 0);
     sim_leave(person->node);
     if (rc != MUSTER_OK) {
@@ -176,9 +176,10 @@ static bool open_session(struct person *person)
 /* Asks for the lock, or to be the leader, and does not wait. */
 static void take_place(struct person *person)
 {
-    const struct muster_lock_options lock = {.name = bytes_of(QUEUE), .deadline_ns = soon(person)};
+    const struct muster_lock_options lock = {.name = bytes_of(QUEUE),
+                                             .deadline_ns = person_soon(person)};
     const struct muster_election_options election = {
-        .name = bytes_of(QUEUE), .value = bytes_of("first"), .deadline_ns = soon(person)};
+        .name = bytes_of(QUEUE), .value = bytes_of("first"), .deadline_ns = person_soon(person)};
     enum muster_rc rc;
 
     sim_enter(person->node);
@@ -203,12 +204,12 @@ static bool has_place(const struct person *person)
     return person->done > 0 && person->done_rc == MUSTER_OK && person->place_lost == 0;
 }
 
-static void proclaim(struct person *person)
+static void person_proclaim(struct person *person)
 {
     enum muster_rc rc;
 
     sim_enter(person->node);
-    rc = muster_election_proclaim_start(&person->election, bytes_of("second"), soon(person),
+    rc = muster_election_proclaim_start(&person->election, bytes_of("second"), person_soon(person),
                                         on_proclaimed);
     assert_int_equal(person->proclaimed, 0);
     sim_leave(person->node);
@@ -380,7 +381,7 @@ static void play_place(struct scene *scene, struct torture *torture)
     if (scene->row->is_late)
         torture_arm(torture);
     if (scene->row->is_election && has_place(hungry))
-        proclaim(hungry);
+        person_proclaim(hungry);
     if (!has_place(hungry))
         return;
     give_back(hungry);
@@ -389,7 +390,8 @@ static void play_place(struct scene *scene, struct torture *torture)
     await_told(hungry, &hungry->stopped);
 }
 
-/* The other one has its turn while the hungry session lives: nothing is left of the hungry place. */
+/* The other one has its turn while the hungry session lives: nothing is left of the hungry place.
+ * */
 static void other_has_its_turn(struct scene *scene)
 {
     struct person *other = &scene->other;
@@ -428,7 +430,7 @@ static void run_place(struct torture *torture, const void *data)
     close_scene(&scene);
 }
 
-/* Who looks on sees the last word, once there is memory. */
+/* A watcher sees the last value, once there is memory. */
 static void run_watch(struct torture *torture, const void *data)
 {
     struct scene scene;
@@ -445,7 +447,7 @@ static void run_watch(struct torture *torture, const void *data)
     rc = muster_election_watch_start(&hungry->watch, hungry->registry, bytes_of(QUEUE), on_leader);
     sim_leave(hungry->node);
     run_for(hungry, MUSTER_NS_PER_S);
-    proclaim(&scene.other);
+    person_proclaim(&scene.other);
     torture_disarm(torture);
     run_for(hungry, 4 * WAIT_NS);
 

@@ -97,7 +97,7 @@ static struct sim_node *start_on(struct fixture *fixture, unsigned host)
                                                      .start = start_process});
 }
 
-static struct process *process(struct fixture *fixture, unsigned i)
+static struct process *process_at(struct fixture *fixture, unsigned i)
 {
     return sim_node_program(fixture->nodes[i]);
 }
@@ -131,7 +131,7 @@ static int close_fixture(void **state)
 
 static void begin_connect(struct fixture *fixture, uint64_t timeout_ms)
 {
-    struct process *client = process(fixture, 0);
+    struct process *client = process_at(fixture, 0);
     struct muster_address address = sim_host_address(fixture->hosts[1], PORT);
 
     sim_enter(fixture->nodes[0]);
@@ -148,14 +148,14 @@ static void connect_both(struct fixture *fixture)
 {
     begin_connect(fixture, 1000);
     run_ms(fixture, 5);
-    assert_int_equal(process(fixture, 0)->connect_rc, MUSTER_OK);
-    assert_non_null(process(fixture, 0)->stream);
-    assert_non_null(process(fixture, 1)->stream);
+    assert_int_equal(process_at(fixture, 0)->connect_rc, MUSTER_OK);
+    assert_non_null(process_at(fixture, 0)->stream);
+    assert_non_null(process_at(fixture, 1)->stream);
 }
 
-static void say(struct fixture *fixture, unsigned from, const char *text)
+static void fixture_say(struct fixture *fixture, unsigned from, const char *text)
 {
-    struct process *sender = process(fixture, from);
+    struct process *sender = process_at(fixture, from);
 
     sim_enter(fixture->nodes[from]);
     sender->write.data = sender;
@@ -167,9 +167,9 @@ static void say(struct fixture *fixture, unsigned from, const char *text)
 
 static void listen_for(struct fixture *fixture, unsigned at, size_t count)
 {
-    process(fixture, at)->read_count = 0;
+    process_at(fixture, at)->read_count = 0;
     sim_enter(fixture->nodes[at]);
-    start_read(process(fixture, at), count);
+    start_read(process_at(fixture, at), count);
     sim_leave(fixture->nodes[at]);
 }
 
@@ -210,7 +210,7 @@ static void on_expire(struct muster_timer *timer)
 
 static void start_timer(struct fixture *fixture, uint64_t delay_ms)
 {
-    struct process *owner = process(fixture, 0);
+    struct process *owner = process_at(fixture, 0);
 
     sim_enter(fixture->nodes[0]);
     muster_timer_init(&owner->timer, on_expire, owner);
@@ -225,13 +225,13 @@ static void a_timer_fires_once_at_its_time(void **state)
 
     start_timer(fixture, 10);
     run_ms(fixture, 9);
-    assert_int_equal(process(fixture, 0)->expire_count, 0);
+    assert_int_equal(process_at(fixture, 0)->expire_count, 0);
     run_ms(fixture, 2);
-    assert_int_equal(process(fixture, 0)->expire_count, 1);
-    assert_true(process(fixture, 0)->expired_ns >= process(fixture, 0)->timer.due_ns);
+    assert_int_equal(process_at(fixture, 0)->expire_count, 1);
+    assert_true(process_at(fixture, 0)->expired_ns >= process_at(fixture, 0)->timer.due_ns);
     run_ms(fixture, 50);
 
-    assert_int_equal(process(fixture, 0)->expire_count, 1);
+    assert_int_equal(process_at(fixture, 0)->expire_count, 1);
 }
 
 static void a_fast_clock_fires_early(void **state)
@@ -241,10 +241,10 @@ static void a_fast_clock_fires_early(void **state)
     sim_drift(fixture->nodes[0], 100000); /* ten per cent */
     start_timer(fixture, 1000);
     run_ms(fixture, 905);
-    assert_int_equal(process(fixture, 0)->expire_count, 0);
+    assert_int_equal(process_at(fixture, 0)->expire_count, 0);
     run_ms(fixture, 10);
 
-    assert_int_equal(process(fixture, 0)->expire_count, 1);
+    assert_int_equal(process_at(fixture, 0)->expire_count, 1);
 }
 
 static void a_paused_process_does_nothing_and_catches_up(void **state)
@@ -255,16 +255,16 @@ static void a_paused_process_does_nothing_and_catches_up(void **state)
     start_timer(fixture, 5);
     listen_for(fixture, 0, 3);
     sim_pause(fixture->nodes[0]);
-    say(fixture, 1, "abc");
+    fixture_say(fixture, 1, "abc");
     run_ms(fixture, 100);
-    assert_int_equal(process(fixture, 0)->expire_count, 0);
-    assert_int_equal(process(fixture, 0)->read_count, 0);
-    assert_int_equal(process(fixture, 1)->write_count, 1);
+    assert_int_equal(process_at(fixture, 0)->expire_count, 0);
+    assert_int_equal(process_at(fixture, 0)->read_count, 0);
+    assert_int_equal(process_at(fixture, 1)->write_count, 1);
     sim_resume(fixture->nodes[0]);
     run_ms(fixture, 1);
 
-    assert_int_equal(process(fixture, 0)->expire_count, 1);
-    assert_int_equal(process(fixture, 0)->read_count, 1);
+    assert_int_equal(process_at(fixture, 0)->expire_count, 1);
+    assert_int_equal(process_at(fixture, 0)->read_count, 1);
 }
 
 static void on_never(struct muster_fd_watch *watch, unsigned ready)
@@ -278,7 +278,7 @@ static void real_descriptors_are_refused(void **state)
     struct fixture *fixture = *state;
     struct muster_fd_watch watch = {.on_ready = on_never, .wanted = MUSTER_FD_READ};
 
-    assert_int_equal(muster_fd_watch_open(&watch, process(fixture, 0)->env->loop),
+    assert_int_equal(muster_fd_watch_open(&watch, process_at(fixture, 0)->env->loop),
                      MUSTER_UNIMPLEMENTED);
 }
 
@@ -291,14 +291,14 @@ static void a_cut_holds_bytes_until_it_heals(void **state)
     connect_both(fixture);
     listen_for(fixture, 1, 3);
     sim_cut(fixture->world, fixture->hosts[0], fixture->hosts[1], SIM_BOTH_WAYS);
-    say(fixture, 0, "abc");
+    fixture_say(fixture, 0, "abc");
     run_ms(fixture, 3000);
-    assert_int_equal(process(fixture, 1)->read_count, 0);
+    assert_int_equal(process_at(fixture, 1)->read_count, 0);
     sim_heal(fixture->world, fixture->hosts[0], fixture->hosts[1]);
     run_ms(fixture, 1000);
 
-    assert_int_equal(process(fixture, 1)->read_count, 1);
-    assert_memory_equal(process(fixture, 1)->received, "abc", 3);
+    assert_int_equal(process_at(fixture, 1)->read_count, 1);
+    assert_memory_equal(process_at(fixture, 1)->received, "abc", 3);
 }
 
 static void a_one_way_cut_lets_the_other_way_pass(void **state)
@@ -309,12 +309,12 @@ static void a_one_way_cut_lets_the_other_way_pass(void **state)
     listen_for(fixture, 0, 3);
     listen_for(fixture, 1, 3);
     sim_cut(fixture->world, fixture->hosts[0], fixture->hosts[1], SIM_ONE_WAY);
-    say(fixture, 0, "abc");
-    say(fixture, 1, "xyz");
+    fixture_say(fixture, 0, "abc");
+    fixture_say(fixture, 1, "xyz");
     run_ms(fixture, 1000);
 
-    assert_int_equal(process(fixture, 0)->read_count, 1);
-    assert_int_equal(process(fixture, 1)->read_count, 0);
+    assert_int_equal(process_at(fixture, 0)->read_count, 1);
+    assert_int_equal(process_at(fixture, 1)->read_count, 0);
 }
 
 static void connecting_through_a_cut_times_out(void **state)
@@ -324,11 +324,11 @@ static void connecting_through_a_cut_times_out(void **state)
     sim_cut(fixture->world, fixture->hosts[0], fixture->hosts[1], SIM_BOTH_WAYS);
     begin_connect(fixture, 300);
     run_ms(fixture, 299);
-    assert_int_equal(process(fixture, 0)->connect_count, 0);
+    assert_int_equal(process_at(fixture, 0)->connect_count, 0);
     run_ms(fixture, 2);
 
-    assert_int_equal(process(fixture, 0)->connect_count, 1);
-    assert_int_equal(process(fixture, 0)->connect_rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(process_at(fixture, 0)->connect_count, 1);
+    assert_int_equal(process_at(fixture, 0)->connect_rc, MUSTER_DEADLINE_EXCEEDED);
 }
 
 /* Death. */
@@ -342,8 +342,8 @@ static void a_killed_process_ends_its_streams_and_frees_its_port(void **state)
     sim_kill(fixture->nodes[1]);
     assert_false(sim_node_is_alive(fixture->nodes[1]));
     run_ms(fixture, 10);
-    assert_int_equal(process(fixture, 0)->read_count, 1);
-    assert_int_equal(process(fixture, 0)->read_rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(process_at(fixture, 0)->read_count, 1);
+    assert_int_equal(process_at(fixture, 0)->read_rc, MUSTER_UNAVAILABLE);
     fixture->nodes[1] = start_on(fixture, 1);
     run_ms(fixture, 1);
     connect_both(fixture);
@@ -355,14 +355,14 @@ static void what_was_sent_before_a_kill_still_arrives(void **state)
 
     connect_both(fixture);
     listen_for(fixture, 1, 3);
-    say(fixture, 0, "abc");
+    fixture_say(fixture, 0, "abc");
     assert_true(sim_run_for(fixture->world, 20 * MUSTER_NS_PER_US));
-    assert_int_equal(process(fixture, 0)->write_count, 1);
+    assert_int_equal(process_at(fixture, 0)->write_count, 1);
     sim_kill(fixture->nodes[0]);
     run_ms(fixture, 10);
 
-    assert_int_equal(process(fixture, 1)->read_rc, MUSTER_OK);
-    assert_memory_equal(process(fixture, 1)->received, "abc", 3);
+    assert_int_equal(process_at(fixture, 1)->read_rc, MUSTER_OK);
+    assert_memory_equal(process_at(fixture, 1)->received, "abc", 3);
 }
 
 static void a_crashed_host_is_silent_until_it_boots(void **state)
@@ -372,15 +372,15 @@ static void a_crashed_host_is_silent_until_it_boots(void **state)
     connect_both(fixture);
     listen_for(fixture, 0, 1);
     sim_crash(fixture->hosts[1]);
-    say(fixture, 0, "abc");
+    fixture_say(fixture, 0, "abc");
     run_ms(fixture, 20000);
-    assert_int_equal(process(fixture, 0)->read_count, 0);
+    assert_int_equal(process_at(fixture, 0)->read_count, 0);
     sim_boot(fixture->hosts[1]);
     run_ms(fixture, 1000);
 
-    assert_int_equal(process(fixture, 0)->read_count, 1);
-    assert_int_equal(process(fixture, 0)->read_rc, MUSTER_UNAVAILABLE);
-    assert_false(process(fixture, 0)->read.is_eof);
+    assert_int_equal(process_at(fixture, 0)->read_count, 1);
+    assert_int_equal(process_at(fixture, 0)->read_rc, MUSTER_UNAVAILABLE);
+    assert_false(process_at(fixture, 0)->read.is_eof);
 }
 
 static void on_exit(struct muster_process_watch *watch)
@@ -392,7 +392,7 @@ static void on_exit(struct muster_process_watch *watch)
 
 static enum muster_rc watch_pid(struct fixture *fixture, int64_t pid)
 {
-    struct process *owner = process(fixture, 0);
+    struct process *owner = process_at(fixture, 0);
     enum muster_rc rc;
 
     owner->watch = (struct muster_process_watch){.data = owner, .on_exit = on_exit, .pid = pid};
@@ -415,7 +415,7 @@ static void the_death_of_a_neighbour_is_told_once(void **state)
     assert_int_equal(watch_pid(fixture, sim_node_pid(fixture->nodes[1])), MUSTER_NOT_FOUND);
     assert_int_equal(watch_pid(fixture, sim_node_pid(fixture->nodes[0])), MUSTER_OK);
     sim_enter(fixture->nodes[0]);
-    muster_process_watch_close(&process(fixture, 0)->watch);
+    muster_process_watch_close(&process_at(fixture, 0)->watch);
     sim_leave(fixture->nodes[0]);
 }
 
@@ -435,12 +435,12 @@ static void a_watched_death_comes_after_a_while(void **state)
 
     assert_int_equal(watch_pid(fixture, sim_node_pid(neighbour)), MUSTER_OK);
     run_ms(fixture, 10);
-    assert_int_equal(process(fixture, 0)->exit_count, 0);
+    assert_int_equal(process_at(fixture, 0)->exit_count, 0);
     sim_kill(neighbour);
-    assert_int_equal(process(fixture, 0)->exit_count, 0);
+    assert_int_equal(process_at(fixture, 0)->exit_count, 0);
     run_ms(fixture, 10);
 
-    assert_int_equal(process(fixture, 0)->exit_count, 1);
+    assert_int_equal(process_at(fixture, 0)->exit_count, 1);
 }
 
 static void a_kill_within_a_turn_leaves_half_a_message(void **state)
@@ -451,7 +451,7 @@ static void a_kill_within_a_turn_leaves_half_a_message(void **state)
 
     memset(bulk, 'x', sizeof(bulk) - 1);
     connect_both(fixture);
-    say(fixture, 0, bulk);
+    fixture_say(fixture, 0, bulk);
     sim_kill_within(fixture->nodes[0], 3);
     for (rounds = 0; rounds < 100 && sim_node_is_alive(fixture->nodes[0]); rounds++)
         run_ms(fixture, 1);
@@ -459,7 +459,7 @@ static void a_kill_within_a_turn_leaves_half_a_message(void **state)
     listen_for(fixture, 1, 64);
     run_ms(fixture, 10);
 
-    assert_int_equal(process(fixture, 1)->read_count, 1);
+    assert_int_equal(process_at(fixture, 1)->read_count, 1);
 }
 
 static void leaving_memory_behind_is_a_failure(void **state)
@@ -476,7 +476,7 @@ static void leaving_memory_behind_is_a_failure(void **state)
 static void files_outlive_their_process(void **state)
 {
     struct fixture *fixture = *state;
-    struct muster_env *env = process(fixture, 0)->env;
+    struct muster_env *env = process_at(fixture, 0)->env;
     char *text = NULL;
     size_t count = 0;
 
@@ -484,7 +484,7 @@ static void files_outlive_their_process(void **state)
     sim_kill(fixture->nodes[0]);
     fixture->nodes[0] = start_on(fixture, 0);
     run_ms(fixture, 1);
-    env = process(fixture, 0)->env;
+    env = process_at(fixture, 0)->env;
     assert_int_equal(muster_files_read(env->files, env->mem, "/state", 2, &text, &count),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_int_equal(muster_files_read(env->files, env->mem, "/state", 100, &text, &count),

@@ -22,7 +22,7 @@ static void record_state(struct train_worker *worker)
     worker->sums[worker->committed] = sum;
 }
 
-static void commit(struct train_worker *worker, uint64_t step)
+static void worker_commit(struct train_worker *worker, uint64_t step)
 {
     worker->committed = step;
     record_state(worker);
@@ -39,7 +39,7 @@ static void end_step(struct train_worker *worker)
     muster_node_touch_state(worker->node);
     for (unsigned i = 0; i < COUNT; i++)
         worker->state[i] += worker->gradient[i];
-    commit(worker, worker->step);
+    worker_commit(worker, worker->step);
     muster_timer_start(&worker->timer, worker->env->loop,
                        muster_loop_after_ns(worker->env->loop, worker->job->pace_ns));
 }
@@ -133,7 +133,7 @@ static void on_ready(void *data, uint64_t next_step, bool is_restored)
     worker->restores += is_restored;
     if (next_step == 0) {
         memset(worker->state, 0, COUNT * sizeof(*worker->state));
-        commit(worker, 0);
+        worker_commit(worker, 0);
     } else {
         worker->committed = next_step - 1;
         record_state(worker);
@@ -350,8 +350,8 @@ uint64_t train_job_highest_step(const struct train_job *job)
     return step;
 }
 
-static void compare(struct train_job *job, const struct train_worker *a,
-                    const struct train_worker *b)
+static void job_compare(struct train_job *job, const struct train_worker *a,
+                        const struct train_worker *b)
 {
     for (unsigned step = 0; step < STEPS_MAX; step++)
         if (a->has_sum[step] && b->has_sum[step] && a->sums[step] != b->sums[step]) {
@@ -366,7 +366,7 @@ static void compare_all(struct train_job *job)
     for (unsigned a = 0; a < job->worker_count; a++)
         for (unsigned b = 0; b < a; b++)
             if (train_job_is_alive(&job->workers[a]) && train_job_is_alive(&job->workers[b]))
-                compare(job, &job->workers[a], &job->workers[b]);
+                job_compare(job, &job->workers[a], &job->workers[b]);
 }
 
 void train_job_assert_trains_within(struct train_job *job, uint64_t limit_ns)

@@ -60,7 +60,7 @@ void train_job_run_registry(struct train_job *job);
 void train_job_open(struct train_job *job, uint64_t seed, unsigned worker_hosts);
 void train_job_close(struct train_job *job);
 struct train_worker *train_job_start_task(struct train_job *job, uint32_t task);
-/** What `muster run` does as soon as it reaps a child. */
+/** Report a death, as `muster run` does as soon as it reaps a child. */
 void train_job_say_dead(struct train_job *job, const struct train_worker *worker);
 bool train_job_is_alive(const struct train_worker *worker);
 uint64_t train_job_highest_step(const struct train_job *job);

@@ -41,8 +41,8 @@ static void issue_next(struct trainee *trainee)
         wait_then(trainee, trainee->pace_ns / 10);
 }
 
-/* Some state changes before any operation: statistics of a forward pass, the state of a generator. Only where
- * joiners are waited for: a stage without nodes copies the state when it likes. */
+/* Some state changes before any operation: statistics of a forward pass, the state of a generator.
+ * Only where joiners are waited for: a stage without nodes copies the state when it likes. */
 static void change_early(struct trainee *trainee)
 {
     for (uint32_t i = 0; trainee->ops->may_begin != NULL && i < TRAINEE_STATE_COUNT; i += 3)
@@ -78,7 +78,7 @@ void trainee_aside_closed(struct trainee *trainee)
     wait_then(trainee, trainee->pace_ns);
 }
 
-/* What was aborted is started again, in the same order everywhere. False: nothing was. */
+/* Start aborted operations again, in the same order everywhere. False: none was aborted. */
 static bool start_again(struct trainee *trainee)
 {
     uint32_t i, count = 0;

@@ -13,7 +13,7 @@
 
 struct trainee;
 
-/** What the loop asks of whoever keeps its membership. `keeper` is trainee->keeper. */
+/** Questions of the loop to the keeper of its membership. `keeper` is trainee->keeper. */
 struct trainee_keeper_ops {
     /* The group to start operations on. */
     struct muster_group *(*group)(void *keeper);
@@ -35,7 +35,7 @@ struct trainee_keeper_ops {
     void (*feed)(void *keeper);
 };
 
-/** What a reduction makes of the inputs. */
+/** The kind of a reduction. */
 enum trainee_flavour {
     TRAINEE_SUM,
     TRAINEE_WEIGHTED, /* all_reduce: the mean by weight */
@@ -139,7 +139,7 @@ void trainee_reset_state(struct trainee *trainee);
 /* trainee_op.c */
 uint64_t sim_mix(uint64_t a, uint64_t b);
 uint64_t sim_digest(const void *bytes, size_t count);
-/** What members do alike; all zero: drawn from the operation's id. */
+/** Parameters that all members share; all zero: drawn from the operation's id. */
 struct trainee_wish {
     uint64_t shape;
     enum trainee_flavour flavour;

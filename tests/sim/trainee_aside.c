@@ -1,4 +1,4 @@
-/* What runs beside the loop: operations on other lanes, of some members or all, with priorities;
+/* Work beside the loop: operations on other lanes, of some members or all, with priorities;
  * weights, functions of the program's own, roots that do not fit; a list of tensors. */
 #include <muster/collective.h>
 
@@ -65,8 +65,8 @@ static struct trainee_wish wish_of(uint64_t shape)
     return wish;
 }
 
-static void start(struct trainee *trainee, struct trainee_op *op, uint64_t shape,
-                  uint32_t *sequences)
+static void trainee_start(struct trainee *trainee, struct trainee_op *op, uint64_t shape,
+                          uint32_t *sequences)
 {
     uint32_t lane = (shape >> 30 & 1) != 0 ? LANE_SPLIT : LANE_OF_ALL;
     uint32_t color = lane == LANE_SPLIT ? trainee->color + 1 : 0;
@@ -91,7 +91,7 @@ void trainee_aside_begin(struct trainee *trainee)
         return;
     draw_priorities(trainee, group);
     for (i = 0; i < count && trainee->is_running; i++)
-        start(trainee, &trainee->asides[i], sim_mix(shape, i), sequences);
+        trainee_start(trainee, &trainee->asides[i], sim_mix(shape, i), sequences);
     if (trainee->is_running && (shape >> 20 & 3) == 0)
         (void)trainee_list_start(trainee, group, sim_mix(shape, 99));
 }

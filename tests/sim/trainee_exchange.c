@@ -27,7 +27,7 @@ static uint64_t count_of(const struct trainee_op *op, uint32_t from, uint32_t to
 }
 
 /* All members' parts, or what one has for all. */
-static uint64_t total(const struct trainee_op *op, bool is_received)
+static uint64_t op_total(const struct trainee_op *op, bool is_received)
 {
     uint64_t sum = 0;
     uint32_t i;
@@ -49,15 +49,15 @@ void trainee_exchange_shape(struct trainee_op *op)
         break;
     case MUSTER_OP_ALL_TO_ALL:
     case MUSTER_OP_ALL_TO_ALL_UNEVEN:
-        op->input.count = total(op, false);
-        op->output.count = total(op, true);
+        op->input.count = op_total(op, false);
+        op->output.count = op_total(op, true);
         break;
     case MUSTER_OP_ALL_GATHER_UNEVEN:
         op->input.count = count_of(op, op->place, 0);
-        op->output.count = total(op, true);
+        op->output.count = op_total(op, true);
         break;
     case MUSTER_OP_REDUCE_SCATTER_UNEVEN:
-        op->input.count = total(op, false);
+        op->input.count = op_total(op, false);
         op->output.count = count_of(op, 0, op->place);
         break;
     default:
@@ -103,14 +103,14 @@ enum muster_rc trainee_exchange_start(struct trainee_op *op, struct muster_group
 
 /* --- Results --- */
 
-static ledger_lives_type participants(const struct trainee_op *op)
+static ledger_lives_type op_participants(const struct trainee_op *op)
 {
     return ledger_participants_of(op->trainee->ledger, op->epoch, &op->id);
 }
 
 static ledger_lives_type life_at(const struct trainee_op *op, uint32_t place)
 {
-    ledger_lives_type lives = participants(op);
+    ledger_lives_type lives = op_participants(op);
     uint32_t life;
 
     for (life = 0; life < LEDGER_LIVES_MAX; life++)
@@ -205,7 +205,7 @@ void trainee_exchange_check(const struct trainee_op *op)
         check_run(op, root, 0, op->place * op->part, op->part);
         break;
     case MUSTER_OP_REDUCE_SCATTER_UNEVEN:
-        check_run(op, participants(op), 0, first_scattered(op), op->output.count);
+        check_run(op, op_participants(op), 0, first_scattered(op), op->output.count);
         break;
     default:
         check_from_all(op);

@@ -1,5 +1,5 @@
-/* Lists of tensors in a simulated training loop: each tensor is checked by itself, for parts of a list
- * may have been done in different views. */
+/* Lists of tensors in a simulated training loop: each tensor is checked by itself, for parts of a
+ * list may have been done in different views. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static int64_t factor_of(const struct trainee_list *list, uint32_t tensor, uint6
     return (int64_t)(1 + (sim_mix(sim_mix(list->shape, tensor), i) & 0xFF));
 }
 
-static void set(const struct muster_tensor *tensor, uint64_t i, int64_t value)
+static void set_elements(const struct muster_tensor *tensor, uint64_t i, int64_t value)
 {
     if (tensor->dtype == MUSTER_F64)
         ((double *)tensor->data)[i] = (double)value;
@@ -68,7 +68,7 @@ static void check_tensor(const struct trainee_list *list, uint32_t tensor, uint6
         }
 }
 
-static void judge(struct trainee_list *list, enum muster_rc rc)
+static void list_judge(struct trainee_list *list, enum muster_rc rc)
 {
     struct trainee *trainee = list->trainee;
     struct ledger_outcome outcome = {.rc = rc, .is_partial = true, .has_value = true};
@@ -100,7 +100,7 @@ static void on_done(struct muster_list_op *op, enum muster_rc rc)
         !trainee->wants_leave)
         sim_fail(trainee->world, "a list of life %" PRIu32 " ended with %d: %s", trainee->life,
                  (int)rc, op->error.text);
-    judge(list, rc);
+    list_judge(list, rc);
     trainee_aside_closed(trainee);
 }
 
@@ -123,8 +123,9 @@ static void make_tensors(struct trainee_list *list)
                                    .count = (drawn >> 8) % (UINT64_C(1) << drawn % 11),
                                    .dtype = (drawn >> 40 & 3) == 0 ? MUSTER_F64 : MUSTER_I64};
         for (k = 0; k < list->tensors[i].count; k++)
-            set(&list->tensors[i], k,
-                trainee_key_sum(UINT64_C(1) << list->trainee->life) * factor_of(list, i, k));
+            set_elements(&list->tensors[i], k,
+                         trainee_key_sum(UINT64_C(1) << list->trainee->life) *
+                             factor_of(list, i, k));
         at += list->tensors[i].count * sizeof(int64_t);
         at += muster_rng_below(list->trainee->env->rng, 2) * GAP_BYTES;
     }

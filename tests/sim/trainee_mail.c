@@ -22,7 +22,7 @@ static uint64_t shape_of(const struct trainee *trainee, uint64_t step, uint32_t 
     return sim_mix(sim_mix(trainee->seed, step), low * (uint64_t)LEDGER_LIVES_MAX + high);
 }
 
-static void check(const struct trainee_mail *mail)
+static void mail_check(const struct trainee_mail *mail)
 {
     uint64_t i;
 
@@ -45,7 +45,7 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
         sim_fail(trainee->world, "a message called back twice");
     mail->is_open = false;
     if (rc == MUSTER_OK && !mail->is_send)
-        check(mail);
+        mail_check(mail);
     if (rc != MUSTER_OK && rc != MUSTER_ABORTED && !(trainee->may_cancel && rc == MUSTER_CANCELLED))
         sim_fail(trainee->world, "a message of life %" PRIu32 " ended with %d: %s", trainee->life,
                  (int)rc, op->error.text);
@@ -54,8 +54,8 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     trainee_aside_closed(trainee);
 }
 
-static bool start(struct trainee *trainee, struct muster_group *group, uint32_t rank, bool is_send,
-                  uint64_t shape)
+static bool trainee_start(struct trainee *trainee, struct muster_group *group, uint32_t rank,
+                          bool is_send, uint64_t shape)
 {
     struct trainee_mail *mail = &trainee->mails[trainee->mail_count++];
     const struct muster_member *member = &muster_group_view(group)->members[rank];
@@ -106,8 +106,8 @@ void trainee_mail_begin(struct trainee *trainee)
             view->members[muster_group_rank(group)].from_step >= trainee->step ||
             (shape & 3) != 0 || trainee->mail_count + 2 > TRAINEE_MAILS_MAX)
             continue;
-        if (!start(trainee, group, rank, (shape & 32) != 0, shape) ||
-            !start(trainee, group, rank, (shape & 32) == 0, shape))
+        if (!trainee_start(trainee, group, rank, (shape & 32) != 0, shape) ||
+            !trainee_start(trainee, group, rank, (shape & 32) == 0, shape))
             return;
     }
 }

@@ -45,14 +45,14 @@ int64_t trainee_key_sum(ledger_lives_type lives)
     return sum;
 }
 
-static int64_t weight(const struct trainee_op *op, uint64_t element)
+static int64_t op_weight(const struct trainee_op *op, uint64_t element)
 {
     return (int64_t)(1 + (sim_mix(op->shape, element) & 0xFF));
 }
 
 int64_t trainee_op_value(const struct trainee_op *op, ledger_lives_type lives, uint64_t element)
 {
-    return trainee_key_sum(lives) * weight(op, element);
+    return trainee_key_sum(lives) * op_weight(op, element);
 }
 
 void trainee_op_complain(const struct trainee_op *op, const char *what, uint64_t number)
@@ -128,7 +128,7 @@ static void fill_input(struct trainee_op *op)
     if (op->flavour == TRAINEE_USER)
         trainee_reduce_fill(op);
     for (i = 0; i < op->input.count && op->flavour != TRAINEE_USER; i++)
-        set_element(&op->input, i, key_of(op->trainee->life) * weight(op, i));
+        set_element(&op->input, i, key_of(op->trainee->life) * op_weight(op, i));
     memcpy(op->saved, op->input.data, tensor_bytes(&op->input));
 }
 
@@ -141,7 +141,7 @@ static uint64_t find_epoch(const struct trainee_op *op, uint64_t epoch, uint64_t
     for (; epoch > 0; epoch--) {
         ledger_lives_type lives = ledger_participants_of(op->trainee->ledger, epoch, &op->id);
 
-        if (lives != 0 && trainee_key_sum(lives) * weight(op, element) == value)
+        if (lives != 0 && trainee_key_sum(lives) * op_weight(op, element) == value)
             return epoch;
     }
     return 0;
@@ -155,7 +155,7 @@ static ledger_lives_type check_sum(const struct trainee_op *op, uint64_t epoch)
     epoch = find_epoch(op, epoch, 0, trainee_op_element(&op->output, 0));
     lives = ledger_participants_of(op->trainee->ledger, epoch, &op->id);
     for (i = 0; i < op->output.count; i++)
-        if (trainee_op_element(&op->output, i) != trainee_key_sum(lives) * weight(op, i)) {
+        if (trainee_op_element(&op->output, i) != trainee_key_sum(lives) * op_weight(op, i)) {
             trainee_op_complain(op, "wrong sum at element", i);
             break;
         }
@@ -172,12 +172,13 @@ static ledger_lives_type check_part(const struct trainee_op *op, uint64_t epoch)
     for (; epoch > 0; epoch--) {
         lives = ledger_participants_of(ledger, epoch, &op->id);
         first = ledger_place(ledger, epoch, &op->id, op->trainee->life) * op->output.count;
-        if (trainee_key_sum(lives) * weight(op, first) == trainee_op_element(&op->output, 0))
+        if (trainee_key_sum(lives) * op_weight(op, first) == trainee_op_element(&op->output, 0))
             break;
     }
     lives = ledger_participants_of(ledger, epoch, &op->id);
     for (i = 0; i < op->output.count; i++)
-        if (trainee_op_element(&op->output, i) != trainee_key_sum(lives) * weight(op, first + i)) {
+        if (trainee_op_element(&op->output, i) !=
+            trainee_key_sum(lives) * op_weight(op, first + i)) {
             trainee_op_complain(op, "wrong part at element", i);
             break;
         }
@@ -189,7 +190,7 @@ static uint32_t find_giver(const struct trainee_op *op, int64_t value)
 {
     uint32_t life = 0;
 
-    while (life < LEDGER_LIVES_MAX && key_of(life) * weight(op, 0) != value)
+    while (life < LEDGER_LIVES_MAX && key_of(life) * op_weight(op, 0) != value)
         life++;
     return life;
 }
@@ -204,7 +205,7 @@ static ledger_lives_type check_copy(const struct trainee_op *op, uint64_t first,
         return 0;
     }
     for (i = 0; i < count; i++)
-        if (trainee_op_element(&op->output, first + i) != key_of(life) * weight(op, i)) {
+        if (trainee_op_element(&op->output, first + i) != key_of(life) * op_weight(op, i)) {
             trainee_op_complain(op, "wrong copy at element", first + i);
             break;
         }
@@ -281,7 +282,7 @@ static bool is_expected(const struct trainee_op *op, enum muster_rc rc)
            ((op->trainee->wants_leave || op->trainee->is_ending) && rc == MUSTER_CANCELLED);
 }
 
-static void judge(struct trainee_op *op, enum muster_rc rc)
+static void op_judge(struct trainee_op *op, enum muster_rc rc)
 {
     struct trainee *trainee = op->trainee;
     struct ledger_outcome outcome = {.rc = rc};
@@ -311,7 +312,7 @@ static void on_done(struct muster_op *base, enum muster_rc rc)
         trainee_op_complain(op, "called back twice", 0);
     if (rc == MUSTER_OK)
         op->trainee->ops->touch(op->trainee->keeper);
-    judge(op, rc);
+    op_judge(op, rc);
     op->state = rc == MUSTER_OK ? TRAINEE_OP_OK : TRAINEE_OP_FAILED;
     op->done(op);
 }
@@ -429,8 +430,8 @@ static enum muster_rc start_exchange(struct trainee_op *op, struct muster_group 
     return trainee_exchange_start(op, group, root, on_done);
 }
 
-static enum muster_rc start(struct trainee_op *op, struct muster_group *group,
-                            uint32_t participant_count)
+static enum muster_rc begin_op(struct trainee_op *op, struct muster_group *group,
+                               uint32_t participant_count)
 {
     if (op->flavour != TRAINEE_SUM)
         return trainee_reduce_start(op, group, on_done);
@@ -485,10 +486,10 @@ void trainee_op_start(struct trainee_op *op, struct trainee *trainee, const stru
     sim_note(trainee->world, "op_start", trainee->life,
              id->step * 10000 + id->lane * 10 + id->sequence,
              (uint64_t)op->kind * 1000000 + op->input.count * 10 + op->flavour);
-    rc = start(op, group, participant_count);
+    rc = begin_op(op, group, participant_count);
     if (rc == MUSTER_RESOURCE_EXHAUSTED && trainee->may_starve) {
         trainee->ops->feed(trainee->keeper); /* the program makes room and tries again */
-        rc = start(op, group, participant_count);
+        rc = begin_op(op, group, participant_count);
     }
     if (rc == MUSTER_FAILED_PRECONDITION && trainee->may_cancel) {
         /* no verdict came in time on what was cancelled: the group has ended, an exclusion follows

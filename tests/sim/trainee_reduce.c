@@ -13,7 +13,7 @@ struct affine {
 
 #define WORDS (sizeof(struct affine) / sizeof(uint64_t))
 
-static struct affine compose(struct affine first, struct affine then)
+static struct affine compose_affine(struct affine first, struct affine then)
 {
     return (struct affine){first.factor * then.factor, first.term * then.factor + then.term};
 }
@@ -25,7 +25,7 @@ static struct affine element_of(const struct trainee_op *op, uint32_t life, uint
     return (struct affine){mixed | 1, sim_mix(mixed, 1)};
 }
 
-static void reduce(void *data, void *into, const void *from, size_t count)
+static void reduce_affine(void *data, void *into, const void *from, size_t count)
 {
     struct affine *sums = into;
     const struct affine *elements = from;
@@ -33,7 +33,7 @@ static void reduce(void *data, void *into, const void *from, size_t count)
 
     (void)data;
     for (i = 0; i < count; i++)
-        sums[i] = compose(sums[i], elements[i]);
+        sums[i] = compose_affine(sums[i], elements[i]);
 }
 
 static uint64_t weight_of(const struct trainee_op *op, uint32_t life)
@@ -62,7 +62,7 @@ enum muster_rc trainee_reduce_start(struct trainee_op *op, struct muster_group *
                                     muster_op_fn *done)
 {
     static const struct muster_user_reduction reduction = {
-        .name = "compose", .element_bytes = sizeof(struct affine), .reduce = reduce};
+        .name = "compose", .element_bytes = sizeof(struct affine), .reduce = reduce_affine};
 
     if (op->flavour == TRAINEE_WEIGHTED)
         return muster_all_reduce_weighted_start(&op->op, group, &op->output,
@@ -92,7 +92,7 @@ static bool is_composed(const struct trainee_op *op, uint64_t epoch, uint64_t i)
     struct affine sum = {1, 0};
 
     for (place = 0; place < n; place++)
-        sum = compose(sum, element_of(op, life_at(op, epoch, place), i));
+        sum = compose_affine(sum, element_of(op, life_at(op, epoch, place), i));
     return n > 0 && memcmp(&sum, (struct affine *)op->output.data + i, sizeof(sum)) == 0;
 }
 

@@ -29,7 +29,7 @@ static struct sim_world *world_of(const struct worker *worker)
     return worker->task->cast->world;
 }
 
-/* What the training loop asks. */
+/* Questions of the training loop. */
 
 static struct muster_group *worker_group(void *keeper)
 {
@@ -118,7 +118,7 @@ static const struct trainee_keeper_ops keeper_ops = {
     .feed = worker_feed,
 };
 
-/* What the node tells. */
+/* Callbacks of the node. */
 
 static void on_view(void *data, const struct muster_view_change *change)
 {
@@ -228,7 +228,7 @@ static void on_refused(struct muster_timer *timer)
     on_closed(NULL, worker);
 }
 
-static void start(struct sim_node *process, struct muster_env *env, void *data)
+static void process_start(struct sim_node *process, struct muster_env *env, void *data)
 {
     struct cast_task *task = data;
     struct cast *cast = task->cast;
@@ -273,9 +273,9 @@ static void start(struct sim_node *process, struct muster_env *env, void *data)
     name_state(worker);
 }
 
-/* What the cast asks. */
+/* Questions of the cast. */
 
-static void leave(struct cast_task *task)
+static void task_leave(struct cast_task *task)
 {
     struct worker *worker = sim_node_program(task->node);
 
@@ -283,7 +283,7 @@ static void leave(struct cast_task *task)
         trainee_wish_leave(&worker->trainee);
 }
 
-static bool status(const struct cast_task *task, struct cast_status *ret_status)
+static bool task_status(const struct cast_task *task, struct cast_status *ret_status)
 {
     struct worker *worker = sim_node_program(task->node);
 
@@ -337,9 +337,9 @@ const struct cast_ops worker_ops = {
     .name = "membership",
     .open = open_parts,
     .close = close_parts,
-    .start = start,
-    .leave = leave,
-    .status = status,
+    .start = process_start,
+    .leave = task_leave,
+    .status = task_status,
     .kill_at_chunk = kill_at_chunk,
     .confirm_dead = confirm_dead,
     .registry_kill = registry_kill,

@@ -241,7 +241,7 @@ bool sim_step(struct sim_world *world)
     return !world->is_failed;
 }
 
-static uint64_t later(const struct sim_world *world, uint64_t delay_ns)
+static uint64_t world_later(const struct sim_world *world, uint64_t delay_ns)
 {
     return delay_ns > UINT64_MAX - world->now_ns ? UINT64_MAX : world->now_ns + delay_ns;
 }
@@ -249,7 +249,7 @@ static uint64_t later(const struct sim_world *world, uint64_t delay_ns)
 bool sim_run_until(struct sim_world *world, sim_condition_fn *condition, void *data,
                    uint64_t limit_ns)
 {
-    uint64_t end_ns = later(world, limit_ns);
+    uint64_t end_ns = world_later(world, limit_ns);
 
     while (!world->is_failed) {
         if (condition(data))
@@ -266,7 +266,7 @@ bool sim_run_until(struct sim_world *world, sim_condition_fn *condition, void *d
 
 bool sim_run_for(struct sim_world *world, uint64_t duration_ns)
 {
-    uint64_t end_ns = later(world, duration_ns);
+    uint64_t end_ns = world_later(world, duration_ns);
 
     while (!world->is_failed && world->heap_count > 0 && world->heap[1]->time_ns <= end_ns)
         (void)sim_step(world);

@@ -13,7 +13,7 @@ struct sim_world;
 struct sim_host; /* a machine: address, processes, files */
 struct sim_node; /* one life of one process */
 
-/* What the links and processes are like. Streams take these values when they connect. */
+/* Conditions of links and processes. Streams take these values when they connect. */
 struct sim_conditions {
     uint64_t latency_min_ns; /* one way between two hosts; each pair of hosts draws its own */
     uint64_t latency_max_ns;
@@ -46,7 +46,7 @@ size_t sim_world_close(struct sim_world *world);
 uint64_t sim_world_now_ns(const struct sim_world *world);
 /** A generator of the scenario's own: what it draws does not move what the network draws. */
 struct muster_rng *sim_world_rng(struct sim_world *world);
-/** Of everything that has happened so far. Two runs of one seed must agree. */
+/** The hash of everything that has happened so far. Two runs of one seed must agree. */
 uint64_t sim_world_hash(const struct sim_world *world);
 uint64_t sim_world_event_count(const struct sim_world *world);
 /** Write every event as a line. NULL: stop. Borrows file. */
@@ -61,7 +61,7 @@ void sim_note(struct sim_world *world, const char *kind, uint64_t a, uint64_t b,
 
 /** Say that something is wrong; the first text is kept and the run ends. */
 void sim_fail(struct sim_world *world, const char *fmt, ...) MUSTER_PRINTF(2, 3);
-/** What was wrong, or NULL. Borrowed. */
+/** The failure, or NULL. Borrowed. */
 const char *sim_failure(const struct sim_world *world);
 
 typedef bool sim_condition_fn(void *data);
@@ -117,8 +117,8 @@ struct sim_host *sim_node_host(const struct sim_node *node);
 struct sim_world *sim_node_world(const struct sim_node *node);
 int64_t sim_node_pid(const struct sim_node *node);
 struct muster_env *sim_node_env(struct sim_node *node);
-/** What the scenario does between enter and leave is done by this process, between two of its
- * turns. The process must be alive; the world does not step meanwhile. */
+/** Between enter and leave the scenario acts as this process, between two of its turns. The process
+ * must be alive; the world does not step meanwhile. */
 void sim_enter(struct sim_node *node);
 void sim_leave(struct sim_node *node);
 /** The program's own object, for oracles; set in start. NULL after its death. */
@@ -134,8 +134,8 @@ void sim_kill_within(struct sim_node *node, uint32_t actions);
 /** The program has closed everything and returns from main: what it has not freed is counted as
  * leaked. */
 void sim_exit(struct sim_node *node);
-/** Whether the next allocation of the process fails; asked for each one. NULL: none does. Borrows data for
- * the life of the process. */
+/** Whether the next allocation of the process fails; asked for each one. NULL: none does. Borrows
+ * data for the life of the process. */
 typedef bool sim_refuse_fn(void *data);
 void sim_refuse(struct sim_node *node, sim_refuse_fn *refuses, void *data);
 /** Memory of a process that is never refused: for what is the scenario's and not the library's. */

@@ -31,7 +31,7 @@ static size_t tile_bytes(size_t count, size_t first)
     return (count - first < TILE ? count - first : TILE) * sizeof(float);
 }
 
-static void rewrite(float *tensor, size_t count, int iteration)
+static void rewrite_tensor(float *tensor, size_t count, int iteration)
 {
     for (size_t i = 0; i < count; i += TILE)
         memcpy(tensor + i, inputs[iteration % PHASES], tile_bytes(count, i));
@@ -54,7 +54,7 @@ static double slowest_of(const struct meet *meet, int size)
     return slowest;
 }
 
-static int measure(struct meet *meet, int rank, int size, size_t bytes, int iterations)
+static int measure_meet(struct meet *meet, int rank, int size, size_t bytes, int iterations)
 {
     size_t count = bytes / sizeof(float);
     double *samples = calloc((size_t)iterations, sizeof(*samples));
@@ -64,7 +64,7 @@ static int measure(struct meet *meet, int rank, int size, size_t bytes, int iter
     for (int i = 0; i < WARM_UP + iterations; i++) {
         double begin_us;
 
-        rewrite(tensor, count, i);
+        rewrite_tensor(tensor, count, i);
         meet_all(meet, (unsigned)size);
         begin_us = meet_now_us();
         MPI_Allreduce(MPI_IN_PLACE, tensor, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
         int iterations = 0;
 
         if (sscanf(argv[i], "%zu:%d", &bytes, &iterations) == 2)
-            is_good = measure(meet, rank, size, bytes, iterations) && is_good;
+            is_good = measure_meet(meet, rank, size, bytes, iterations) && is_good;
     }
     MPI_Finalize();
     return meet != NULL && is_good ? 0 : 1;

@@ -24,7 +24,7 @@
 #define assert_string_equal(a, b)        assert_true(strcmp((a), (b)) == 0)
 #define assert_memory_equal(a, b, bytes) assert_true(memcmp((a), (b), (bytes)) == 0)
 
-/* Of assertion_count.h; here nobody counts. */
+/* assertion_count.h declares it; nothing counts here. */
 __attribute__((weak)) _Atomic size_t assertion_count;
 
 struct CMUnitTest {

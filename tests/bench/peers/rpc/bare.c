@@ -1,5 +1,6 @@
-/* bench.Echo on nothing but nghttp2, libevent and protobuf-c: what a C server costs that has no limits, deadlines
- * or streams. One write per read; response headers and trailers are static. usage: bare PORT */
+/* bench.Echo on nothing but nghttp2, libevent and protobuf-c: what a C server costs that has no
+ * limits, deadlines or streams. One write per read; response headers and trailers are static.
+ * usage: bare PORT */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
@@ -52,7 +53,7 @@ static void connection_close(struct connection *connection)
 }
 
 /* False: the connection is gone. */
-static int put(struct connection *connection, const uint8_t *bytes, size_t count)
+static int put_bytes(struct connection *connection, const uint8_t *bytes, size_t count)
 {
     ssize_t sent = write(connection->fd, bytes, count);
 
@@ -70,7 +71,7 @@ static int put(struct connection *connection, const uint8_t *bytes, size_t count
     return 1;
 }
 
-static int flush(struct connection *connection)
+static int flush_output(struct connection *connection)
 {
     while (connection->rest == NULL) {
         size_t count = 0;
@@ -88,7 +89,7 @@ static int flush(struct connection *connection)
         }
         if (count == 0)
             return 1;
-        if (!put(connection, gathered, count))
+        if (!put_bytes(connection, gathered, count))
             return 0;
     }
     return 1;
@@ -111,7 +112,7 @@ static void on_writable(int fd, short what, void *data)
     }
     free(connection->rest);
     connection->rest = NULL;
-    if (sent < 0 || !flush(connection))
+    if (sent < 0 || !flush_output(connection))
         connection_close(connection);
 }
 
@@ -125,7 +126,7 @@ static void on_readable(int fd, short what, void *data)
         return;
     if (count <= 0 ||
         nghttp2_session_mem_recv(connection->session, read_buffer, (size_t)count) < 0 ||
-        !flush(connection))
+        !flush_output(connection))
         connection_close(connection);
 }
 
@@ -148,7 +149,7 @@ static ssize_t on_body(nghttp2_session *session, int32_t id, uint8_t *buffer, si
     return (ssize_t)count;
 }
 
-static void pack(struct call *call, const ProtobufCMessage *message)
+static void pack_call(struct call *call, const ProtobufCMessage *message)
 {
     size_t bytes = protobuf_c_message_get_packed_size(message);
 
@@ -168,12 +169,12 @@ static void answer_down(struct call *call)
         return;
     reply.payload.len = (size_t)request->size;
     reply.payload.data = calloc(1, reply.payload.len + 1);
-    pack(call, &reply.base);
+    pack_call(call, &reply.base);
     free(reply.payload.data);
     bench__req__free_unpacked(request, NULL);
 }
 
-static void answer(nghttp2_session *session, int32_t id, struct call *call)
+static void answer_call(nghttp2_session *session, int32_t id, struct call *call)
 {
     static const nghttp2_nv head[] = {STATIC(":status", "200"),
                                       STATIC("content-type", "application/grpc")};
@@ -188,7 +189,7 @@ static void answer(nghttp2_session *session, int32_t id, struct call *call)
         if (message == NULL)
             return;
         size.size = (int32_t)message->payload.len;
-        pack(call, strcmp(call->path, "/bench.Echo/Up") == 0 ? &size.base : &message->base);
+        pack_call(call, strcmp(call->path, "/bench.Echo/Up") == 0 ? &size.base : &message->base);
         bench__msg__free_unpacked(message, NULL);
     }
     nghttp2_submit_response(session, id, head, 2, &body);
@@ -249,7 +250,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
         return 0;
     call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (call != NULL && call->in_bytes >= 5)
-        answer(session, frame->hd.stream_id, call);
+        answer_call(session, frame->hd.stream_id, call);
     return 0;
 }
 
@@ -296,7 +297,7 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
     connection->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, connection);
     connection->writable = event_new(base, fd, EV_WRITE, on_writable, connection);
     event_add(connection->readable, NULL);
-    if (!flush(connection))
+    if (!flush_output(connection))
         connection_close(connection);
 }
 

@@ -51,7 +51,7 @@ static void stage_close(struct stage *stage)
 }
 
 /* "GPU*2 TPU*1" */
-static const char *counted(struct stage *stage, const char *type, const int64_t *id)
+static const char *counted_devices(struct stage *stage, const char *type, const int64_t *id)
 {
     static char text[200];
     struct muster_accelerators found = {.kind_count = 77};
@@ -102,10 +102,10 @@ static void devices_of_a_task_are_counted_by_the_parts_of_their_names(void **sta
         struct stage stage;
 
         stage_open(&stage, &rows[i].name, 1);
-        assert_string_equal(counted(&stage, NULL, NULL), rows[i].all);
-        assert_string_equal(counted(&stage, "w", NULL), rows[i].all);
-        assert_string_equal(counted(&stage, NULL, &one), rows[i].all);
-        assert_string_equal(counted(&stage, "w", &one), rows[i].of_w_1);
+        assert_string_equal(counted_devices(&stage, NULL, NULL), rows[i].all);
+        assert_string_equal(counted_devices(&stage, "w", NULL), rows[i].all);
+        assert_string_equal(counted_devices(&stage, NULL, &one), rows[i].all);
+        assert_string_equal(counted_devices(&stage, "w", &one), rows[i].of_w_1);
         stage_close(&stage);
     }
 }
@@ -118,7 +118,7 @@ static void kinds_stand_in_the_order_in_which_they_came(void **state)
     (void)state;
 
     stage_open(&stage, names, 6);
-    assert_string_equal(counted(&stage, NULL, NULL), "b*3 aa*1 a*2");
+    assert_string_equal(counted_devices(&stage, NULL, NULL), "b*3 aa*1 a*2");
     stage_close(&stage);
 }
 
@@ -134,16 +134,16 @@ static void a_kind_that_has_no_room_is_an_error(void **state)
     (void)state;
 
     stage_open(&stage, names, 17);
-    assert_string_equal(counted(&stage, NULL, NULL),
+    assert_string_equal(counted_devices(&stage, NULL, NULL),
                         "a*2 b*1 c*1 d*1 e*1 f*1 g*1 h*1 i*1 j*1 k*1 l*1 m*1 n*1 o*1 p*1");
     stage.list.count = 18;
-    assert_string_equal(counted(&stage, NULL, NULL),
+    assert_string_equal(counted_devices(&stage, NULL, NULL),
                         "RESOURCE_EXHAUSTED: no room for accelerator kind 'q'");
     stage.list = (struct list){longs, 1};
-    assert_string_equal(counted(&stage, NULL, NULL), "a123456789012345678901234567890*1");
+    assert_string_equal(counted_devices(&stage, NULL, NULL), "a123456789012345678901234567890*1");
     stage.list.count = 2;
     assert_string_equal(
-        counted(&stage, NULL, NULL),
+        counted_devices(&stage, NULL, NULL),
         "RESOURCE_EXHAUSTED: no room for accelerator kind 'a1234567890123456789012345678901'");
     stage_close(&stage);
 }

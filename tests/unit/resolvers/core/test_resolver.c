@@ -90,7 +90,7 @@ static void world_close(struct world *world)
     test_env_close(&world->test);
 }
 
-static struct muster_cluster_spec *cluster(struct world *world, const char *text)
+static struct muster_cluster_spec *world_cluster(struct world *world, const char *text)
 {
     struct muster_cluster_spec *spec = NULL;
 
@@ -181,7 +181,7 @@ static void results_of_a_failed_question_are_dropped(void **state)
     world_open(&world);
     assert_int_equal(muster_resolve_start(&world.resolve, &world.slow.resolver, on_answer),
                      MUSTER_OK);
-    world.resolve.cluster_spec = cluster(&world, "{\"w\":[\"a\"]}");
+    world.resolve.cluster_spec = world_cluster(&world, "{\"w\":[\"a\"]}");
     muster_resolve_finish(world.slow.open, MUSTER_UNAVAILABLE);
     test_env_turn(world.env, 4);
 
@@ -274,7 +274,7 @@ static void a_remedy_names_the_task_behind_its_uri(void **state)
 
     world_open(&world);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_cluster_spec *spec = cluster(&world, rows[i].cluster);
+        struct muster_cluster_spec *spec = world_cluster(&world, rows[i].cluster);
         char text[220];
 
         assert_string_equal(muster_resolver_task_remedy(rows[i].uri, spec, sizeof(text), text),

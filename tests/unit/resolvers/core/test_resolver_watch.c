@@ -28,14 +28,14 @@ struct world {
     bool is_closed;
 };
 
-static struct platform *of(struct muster_resolver *resolver)
+static struct platform *counting_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct platform, resolver);
 }
 
 static void platform_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    struct platform *platform = of(resolver);
+    struct platform *platform = counting_of(resolver);
 
     platform->asked++;
     if (platform->answer != NULL)
@@ -51,7 +51,7 @@ static void platform_start(struct muster_resolver *resolver, struct muster_resol
 
 static void platform_watched(struct muster_resolver *resolver, bool is_watched)
 {
-    of(resolver)->is_watched = is_watched;
+    counting_of(resolver)->is_watched = is_watched;
 }
 
 static void platform_close(struct muster_resolver *resolver)

@@ -1,4 +1,5 @@
-/* Cloud resolvers under bad weather: no memory at every allocation, given up or closed at every turn. */
+/* Cloud resolvers under bad weather: no memory at every allocation, given up or closed at every
+ * turn. */
 #include <muster/resolver.h>
 #include <muster/tpu.h>
 
@@ -144,7 +145,8 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     asked->is_done = true;
 }
 
-static void ask(struct asked *asked, const struct row *row, struct muster_resolver *resolver)
+static void start_question(struct asked *asked, const struct row *row,
+                           struct muster_resolver *resolver)
 {
     *asked = (struct asked){.resolve = {.what = row->what}};
     asked->resolve.data = asked;
@@ -164,7 +166,7 @@ static enum muster_rc open_ask_close(struct stage *stage, const struct row *row)
 
     if (rc != MUSTER_OK)
         return rc;
-    ask(&asked, row, resolver);
+    start_question(&asked, row, resolver);
     test_env_run_until(&stage->env, test_env_is_true, &asked.is_done);
     if (asked.resolve.rc != MUSTER_OK)
         assert_int_not_equal(asked.resolve.error.text[0], '\0');
@@ -213,7 +215,7 @@ static bool give_up_after(struct stage *stage, const struct row *row, unsigned t
 
     if (muster_resolver_open(&stage->env, stage->uri, NULL, &resolver, &error) != MUSTER_OK)
         fail_msg("%s: %s", row->name, error.text);
-    ask(&asked, row, resolver);
+    start_question(&asked, row, resolver);
     for (unsigned i = 0; i < turns && !asked.is_done; i++)
         muster_loop_turn(stage->env.loop, UINT64_MAX);
     was_done = asked.is_done;
@@ -289,11 +291,11 @@ static void a_started_coordinator_is_never_lost_for_want_of_memory(void **state)
         assert_int_equal(muster_tpu_resolver_open(&stage.env, &options, &resolver, &error),
                          MUSTER_OK);
         stage.mem.fail_at = ++fail_at;
-        ask(&asked, &row, resolver);
+        start_question(&asked, &row, resolver);
         test_env_run_until(&stage.env, test_env_is_true, &asked.is_done);
         rc = asked.resolve.rc;
         stage.mem.fail_at = 0;
-        ask(&asked, &row, resolver);
+        start_question(&asked, &row, resolver);
         test_env_run_until(&stage.env, test_env_is_true, &asked.is_done);
         assert_int_equal(asked.resolve.rc, MUSTER_OK);
         assert_int_equal(server_count, 1);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct muster_cluster_spec *parsed(const char *text)
+static struct muster_cluster_spec *parse_spec(const char *text)
 {
     struct muster_cluster_spec *spec = NULL;
 
@@ -20,7 +20,7 @@ static void zero_index_and_empty_address_are_written(void **state)
 {
     static const unsigned char expected[] = {0x0a, 0x09, 0x0a, 0x01, 'w', 0x12,
                                              0x04, 0x08, 0x00, 0x12, 0x00};
-    struct muster_cluster_spec *spec = parsed("{\"w\":[\"\"]}");
+    struct muster_cluster_spec *spec = parse_spec("{\"w\":[\"\"]}");
     void *bytes = NULL;
     size_t size = 0;
     (void)state;
@@ -62,7 +62,7 @@ static void every_cluster_survives_the_wire(void **state)
     (void)state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_cluster_spec *spec = parsed(rows[i]);
+        struct muster_cluster_spec *spec = parse_spec(rows[i]);
         struct muster_cluster_spec *back = NULL;
         struct muster_error error = {.text = ""};
         void *bytes = NULL;
@@ -86,7 +86,7 @@ static void jobs_are_written_by_name_and_tasks_from_the_highest_down(void **stat
                                              0x00, 0x12, 0x01, 'x',  0x0a, 0x11, 0x0a, 0x01,
                                              'z',  0x12, 0x05, 0x08, 0x01, 0x12, 0x01, 'q',
                                              0x12, 0x05, 0x08, 0x00, 0x12, 0x01, 'p'};
-    struct muster_cluster_spec *spec = parsed("{\"z\":[\"p\",\"q\"],\"a\":[\"x\"]}");
+    struct muster_cluster_spec *spec = parse_spec("{\"z\":[\"p\",\"q\"],\"a\":[\"x\"]}");
     void *bytes = NULL;
     size_t size = 0;
     (void)state;
@@ -99,7 +99,7 @@ static void jobs_are_written_by_name_and_tasks_from_the_highest_down(void **stat
     muster_cluster_spec_unref(spec);
 }
 
-/* Of 16 MiB; a field that nobody knows fills them. */
+/* The limit is 16 MiB; a field that no reader knows fills them. */
 static void bytes_above_the_limit_are_refused(void **state)
 {
     static const unsigned char head[] = {0x7a, 0xfb, 0xff, 0xff, 0x07};

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int setup(void **state)
+static int spec_setup(void **state)
 {
     struct muster_mem_limited *mem = malloc(sizeof(*mem));
 
@@ -17,7 +17,7 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
+static int spec_teardown(void **state)
 {
     struct muster_mem_limited *mem = *state;
     size_t left = muster_mem_limited_fini(mem);
@@ -31,7 +31,7 @@ static struct muster_mem *mem_of(void **state)
     return &((struct muster_mem_limited *)*state)->mem;
 }
 
-static struct muster_cluster_spec *parsed(void **state, const char *text)
+static struct muster_cluster_spec *parse_spec(void **state, const char *text)
 {
     struct muster_cluster_spec *spec = NULL;
     struct muster_error error = {0};
@@ -73,7 +73,7 @@ static void text_reads_back_in_its_shortest_form(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_cluster_spec *spec = parsed(state, rows[i].text);
+        struct muster_cluster_spec *spec = parse_spec(state, rows[i].text);
 
         assert_text(state, spec, rows[i].expected);
         muster_cluster_spec_unref(spec);
@@ -122,7 +122,7 @@ static void malformed_text_names_the_culprit(void **state)
 
 static void questions_about_unknown_tasks_are_not_found(void **state)
 {
-    struct muster_cluster_spec *spec = parsed(state, "{\"w\":{\"1\":\"b\",\"4\":\"e\"}}");
+    struct muster_cluster_spec *spec = parse_spec(state, "{\"w\":{\"1\":\"b\",\"4\":\"e\"}}");
     struct muster_error error = {0};
     const char *address = NULL;
     size_t count = 0;
@@ -203,7 +203,7 @@ static void a_job_is_dense_when_its_tasks_are_numbered_from_zero(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_cluster_spec *spec = parsed(state, rows[i].text);
+        struct muster_cluster_spec *spec = parse_spec(state, rows[i].text);
 
         assert_int_equal(muster_cluster_job_is_dense(spec->jobs[0]), rows[i].is_dense);
         assert_null(muster_cluster_spec_job(spec, NULL));
@@ -215,7 +215,7 @@ static void a_job_is_dense_when_its_tasks_are_numbered_from_zero(void **state)
 
 static void a_cluster_without_a_job_is_empty(void **state)
 {
-    struct muster_cluster_spec *spec = parsed(state, "{}");
+    struct muster_cluster_spec *spec = parse_spec(state, "{}");
 
     assert_true(muster_cluster_spec_is_empty(spec));
     assert_null(muster_cluster_spec_job(spec, "w"));
@@ -226,7 +226,7 @@ static void a_cluster_without_a_job_is_empty(void **state)
 static void a_value_lives_until_its_last_reference_goes(void **state)
 {
     struct muster_mem_limited *mem = *state;
-    struct muster_cluster_spec *spec = parsed(state, "{\"w\":[\"a\"]}");
+    struct muster_cluster_spec *spec = parse_spec(state, "{\"w\":[\"a\"]}");
 
     assert_ptr_equal(muster_cluster_spec_ref(spec), spec);
     muster_cluster_spec_unref(spec);
@@ -238,7 +238,7 @@ static void a_value_lives_until_its_last_reference_goes(void **state)
 }
 
 /* "1 3; 4: - b - d" */
-static const char *written(void **state, const struct muster_cluster_spec *spec)
+static const char *format_spec(void **state, const struct muster_cluster_spec *spec)
 {
     static char text[200];
     const char **addresses = NULL;
@@ -275,9 +275,9 @@ static void tasks_are_listed_by_index_and_in_their_places(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_cluster_spec *spec = parsed(state, rows[i].text);
+        struct muster_cluster_spec *spec = parse_spec(state, rows[i].text);
 
-        assert_string_equal(written(state, spec), rows[i].expected);
+        assert_string_equal(format_spec(state, spec), rows[i].expected);
         muster_cluster_spec_unref(spec);
     }
 }
@@ -285,7 +285,7 @@ static void tasks_are_listed_by_index_and_in_their_places(void **state)
 static void lists_of_tasks_need_a_job_and_memory(void **state)
 {
     struct muster_mem_limited *mem = *state;
-    struct muster_cluster_spec *spec = parsed(state, "{\"w\":[\"a\",\"b\"]}");
+    struct muster_cluster_spec *spec = parse_spec(state, "{\"w\":[\"a\",\"b\"]}");
     struct muster_error error = {0};
     const char **addresses = NULL;
     int32_t *indices = NULL;
@@ -393,10 +393,10 @@ static void equality_ignores_the_order_of_jobs_only(void **state)
         {"{\"w\":[\"a\",\"b\",\"c\"],\"ps\":[\"p\"]}", false},
         {"{\"w\":[\"a\",\"c\"],\"ps\":[\"p\"]}", false},
     };
-    struct muster_cluster_spec *spec = parsed(state, "{\"w\":[\"a\",\"b\"],\"ps\":[\"p\"]}");
+    struct muster_cluster_spec *spec = parse_spec(state, "{\"w\":[\"a\",\"b\"],\"ps\":[\"p\"]}");
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_cluster_spec *other = parsed(state, rows[i].other);
+        struct muster_cluster_spec *other = parse_spec(state, rows[i].other);
 
         assert_int_equal(muster_cluster_spec_is_equal(spec, other), rows[i].is_equal);
         assert_int_equal(muster_cluster_spec_is_equal(other, spec), rows[i].is_equal);
@@ -407,8 +407,8 @@ static void equality_ignores_the_order_of_jobs_only(void **state)
 
 static void merge_appends_jobs_and_the_last_of_a_name_counts(void **state)
 {
-    struct muster_cluster_spec *first = parsed(state, "{\"w\":[\"a\",\"b\"],\"ps\":[\"p\"]}");
-    struct muster_cluster_spec *second = parsed(state, "{\"w\":{\"1\":\"x\"},\"c\":[\"c\"]}");
+    struct muster_cluster_spec *first = parse_spec(state, "{\"w\":[\"a\",\"b\"],\"ps\":[\"p\"]}");
+    struct muster_cluster_spec *second = parse_spec(state, "{\"w\":{\"1\":\"x\"},\"c\":[\"c\"]}");
     struct muster_cluster_spec *merged = NULL;
 
     assert_int_equal(muster_cluster_spec_merge(mem_of(state), first, second, &merged), MUSTER_OK);
@@ -428,7 +428,7 @@ static void merge_appends_jobs_and_the_last_of_a_name_counts(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, spec_setup, spec_teardown)
     const struct CMUnitTest tests[] = {
         CASE(text_reads_back_in_its_shortest_form),
         CASE(malformed_text_names_the_culprit),

@@ -27,8 +27,8 @@ static struct muster_gce_resolver_options group_g(const struct cloud_fixture *f)
                                                 .is_anonymous = true};
 }
 
-static struct muster_resolver *opened(struct cloud_fixture *f,
-                                      struct muster_gce_resolver_options options)
+static struct muster_resolver *open_resolver(struct cloud_fixture *f,
+                                             struct muster_gce_resolver_options options)
 {
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
@@ -55,7 +55,7 @@ static void instances_of_all_pages_are_sorted_by_address(void **state)
                                 "10.0.0.10") "," INSTANCE("b",
                                                           "fd00::1") "," INSTANCE("c",
                                                                                   "10.0.0.2") "]");
-    resolver = opened(&f, group_g(&f));
+    resolver = open_resolver(&f, group_g(&f));
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"10.0.0.10:80\",\"10.0.0.2:80\",\"[fd00::1]:80\"]}");
@@ -86,7 +86,7 @@ static void a_large_group_is_looked_up_side_by_side(void **state)
                                "]}}},{\"response\":{\"body\":{\"networkInterfaces\":["
                                "{\"networkIP\":\"10.0.0.1\"}]}}}]");
     cloud_fixture_script(&f, script);
-    resolver = opened(&f, group_g(&f));
+    resolver = open_resolver(&f, group_g(&f));
 
     assert_says(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:80\"", NULL);
     assert_int_equal(fake_cloud_counts(f.cloud)->requests, 201);
@@ -113,13 +113,13 @@ static void project_and_zone_come_from_the_metadata_server(void **state)
                 ITEM("a"), "") "," INSTANCE("a", "10.0.0.1") "]");
     options = group_g(&f);
     options.project = options.zone = NULL;
-    resolver = opened(&f, options);
+    resolver = open_resolver(&f, options);
 
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:80\"]}");
     close_resolver(resolver);
 
     cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "127.0.0.1:1");
-    resolver = opened(&f, options);
+    resolver = open_resolver(&f, options);
     assert_says(ask_cluster(resolver), "UNAVAILABLE", "127.0.0.1:1", NULL);
     close_resolver(resolver);
     cloud_fixture_close(&f);
@@ -145,7 +145,7 @@ static void the_token_of_the_metadata_server_is_sent_and_renewed_after_a_401(voi
         "\"},\"response\":{\"body\":{}}},{\"response\":{\"status\":401,\"body\":{}}}]");
     options = group_g(&f);
     options.is_anonymous = false;
-    resolver = opened(&f, options);
+    resolver = open_resolver(&f, options);
 
     assert_string_equal(ask_cluster(resolver), "{\"worker\":{}}");
 
@@ -179,7 +179,7 @@ static void one_instance_that_fails_ends_the_question(void **state)
 
         cloud_fixture_open(&f, NULL);
         cloud_fixture_script(&f, rows[i].script);
-        resolver = opened(&f, group_g(&f));
+        resolver = open_resolver(&f, group_g(&f));
         assert_says(ask_cluster(resolver), rows[i].prefix, rows[i].word, NULL);
         close_resolver(resolver);
         cloud_fixture_close(&f);
@@ -228,7 +228,7 @@ static void an_instance_of_more_than_a_mebibyte_is_refused(void **state)
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(&f, "[" PAGE(ITEM("a"), "") ",{\"response\":{\"body\":\" \","
                                                      "\"repeat_bytes\":1048577}}]");
-    resolver = opened(&f, group_g(&f));
+    resolver = open_resolver(&f, group_g(&f));
 
     assert_says(ask_cluster(resolver), "RESOURCE_EXHAUSTED", "instances/a", "1048576", NULL);
 
@@ -246,7 +246,7 @@ static void a_list_that_is_not_there_for_a_moment_is_asked_for_again(void **stat
     cloud_fixture_script(&f,
                          "[{\"match\":{\"path\":\"" LIST "\"},\"times\":1,\"response\":{\"status\":"
                          "503}}," PAGE(ITEM("a"), "") "," INSTANCE("a", "10.0.0.1") "]");
-    resolver = opened(&f, group_g(&f));
+    resolver = open_resolver(&f, group_g(&f));
 
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:80\"]}");
 
@@ -278,7 +278,7 @@ static void a_late_answer_names_the_request(void **state)
 
         cloud_fixture_open(&f, NULL);
         cloud_fixture_script(&f, scripts[i]);
-        resolver = opened(&f, group_g(&f));
+        resolver = open_resolver(&f, group_g(&f));
         resolve.deadline_ns = muster_loop_after_ns(f.env->loop, 100 * MUSTER_NS_PER_MS);
         assert_int_equal(muster_resolve_start(&resolve, resolver, take_answer), MUSTER_OK);
         test_env_run_until(f.env, test_env_is_true, &is_done);
@@ -304,7 +304,7 @@ static void a_question_can_be_given_up_before_its_first_request(void **state)
     (void)state;
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(&f, "[{\"response\":{\"hang\":true}}]");
-    resolver = opened(&f, group_g(&f));
+    resolver = open_resolver(&f, group_g(&f));
     resolve.deadline_ns = muster_loop_after_ns(f.env->loop, 30 * MUSTER_NS_PER_S);
 
     assert_int_equal(muster_resolve_start(&resolve, resolver, ignore_answer), MUSTER_OK);
@@ -328,7 +328,7 @@ static void a_failure_gives_up_the_other_look_ups(void **state)
         &f, "[" PAGE(ITEM("a") "," ITEM("b"), "") ",{\"match\":{\"path\":\"" ZONE
                                                   "/instances/a\"},\"response\":{\"hang\":true}},"
                                                   "{\"response\":{\"status\":403,\"body\":{}}}]");
-    resolver = opened(&f, group_g(&f));
+    resolver = open_resolver(&f, group_g(&f));
     resolve.data = &is_done;
     resolve.deadline_ns = cloud_fixture_in_s(&f, 3600);
 
@@ -358,7 +358,7 @@ static void a_silent_metadata_server_is_given_up_with_the_question(void **state)
     cloud_fixture_script(&f, "[{\"response\":{\"hang\":true}}]");
     options = group_g(&f);
     options.zone = NULL;
-    resolver = opened(&f, options);
+    resolver = open_resolver(&f, options);
     resolve.data = &is_done;
     resolve.deadline_ns = cloud_fixture_in_s(&f, 3600);
 

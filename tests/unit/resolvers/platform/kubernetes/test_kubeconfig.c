@@ -53,8 +53,8 @@ static const char plain[] = "apiVersion: v1\n"
                             "- name: stranger\n"
                             "  context: {cluster: k, user: nobody}\n";
 
-static enum muster_rc parse(struct test_env *test, const char *text, const char *context,
-                            struct muster_kubeconfig *config, struct muster_error *error)
+static enum muster_rc parse_config(struct test_env *test, const char *text, const char *context,
+                                   struct muster_kubeconfig *config, struct muster_error *error)
 {
     struct muster_kubeconfig_file file = {
         .path = "/home/me/.kube/config", .text = text, .size = strlen(text)};
@@ -70,7 +70,7 @@ static void the_current_context_is_read(void **state)
     (void)state;
     test_env_open(&test);
 
-    assert_int_equal(parse(&test, plain, NULL, &config, &error), MUSTER_OK);
+    assert_int_equal(parse_config(&test, plain, NULL, &config, &error), MUSTER_OK);
 
     assert_string_equal(config.context, "a");
     assert_string_equal(config.server, "https://k.example:6443");
@@ -91,7 +91,7 @@ static void paths_are_relative_to_the_file_that_names_them(void **state)
     (void)state;
     test_env_open(&test);
 
-    assert_int_equal(parse(&test, plain, "b", &config, &error), MUSTER_OK);
+    assert_int_equal(parse_config(&test, plain, "b", &config, &error), MUSTER_OK);
 
     assert_string_equal(config.ca_file, "/home/me/.kube/pki/ca.crt");
     assert_string_equal(config.cert_file, "/abs/c.crt");
@@ -113,7 +113,7 @@ static void json_is_read_as_well(void **state)
     (void)state;
     test_env_open(&test);
 
-    assert_int_equal(parse(&test, text, NULL, &config, &error), MUSTER_OK);
+    assert_int_equal(parse_config(&test, text, NULL, &config, &error), MUSTER_OK);
 
     assert_string_equal(config.server, "http://127.0.0.1:80");
     assert_string_equal(config.token_file, "/home/me/.kube/t");
@@ -157,7 +157,7 @@ static void what_is_wrong_is_named_with_its_entry(void **state)
         struct muster_kubeconfig config;
         struct muster_error error = {0};
 
-        fail_if(parse(&test, rows[i].text, rows[i].context, &config, &error) != rows[i].rc ||
+        fail_if(parse_config(&test, rows[i].text, rows[i].context, &config, &error) != rows[i].rc ||
                     strstr(error.text, rows[i].says) == NULL,
                 "row %zu: %s", i, error.text);
     }
@@ -172,7 +172,7 @@ static void a_context_without_user_is_an_open_server(void **state)
     (void)state;
     test_env_open(&test);
 
-    assert_int_equal(parse(&test, plain, "open", &config, &error), MUSTER_OK);
+    assert_int_equal(parse_config(&test, plain, "open", &config, &error), MUSTER_OK);
 
     assert_null(config.token);
     muster_kubeconfig_fini(&config);

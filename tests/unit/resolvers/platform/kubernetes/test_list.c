@@ -12,8 +12,8 @@
 #define LIST(items)        "{\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[" items "]}"
 #define ANSWER(path, body) "[{\"match\":{\"path\":\"" path "\"},\"response\":{\"body\":" body "}}]"
 
-static struct muster_resolver *opened(struct cloud_fixture *f,
-                                      struct muster_kubernetes_resolver_options options)
+static struct muster_resolver *open_list(struct cloud_fixture *f,
+                                         struct muster_kubernetes_resolver_options options)
 {
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
@@ -44,7 +44,7 @@ static void pages_are_followed_and_begun_anew_when_their_mark_expires(void **sta
                                                   "{\"match\":{\"query\":{\"continue\":\"m&1\"}},"
                                                   "\"response\":{\"body\":" LIST(
                                                       POD("a", "10.0.0.1")) "}}]");
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
+    resolver = open_list(&f, (struct muster_kubernetes_resolver_options){0});
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"10.0.0.1:8470\",\"10.0.0.2:8470\"]}");
@@ -61,7 +61,7 @@ static void pages_without_end_are_given_up(void **state)
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(&f, ANSWER("/api/v1/pods", "{\"metadata\":{\"continue\":\"more\"},"
                                                     "\"items\":[]}"));
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
+    resolver = open_list(&f, (struct muster_kubernetes_resolver_options){0});
 
     assert_says(ask_cluster(resolver), "RESOURCE_EXHAUSTED", "without end", NULL);
 
@@ -88,7 +88,7 @@ static void each_selector_may_begin_anew_as_often_as_the_first(void **state)
                                       "{\"response\":{\"body\":{\"metadata\":{\"continue\":\"x\"},"
                                       "\"items\":[]}}}]");
     resolver =
-        opened(&f, (struct muster_kubernetes_resolver_options){.jobs = jobs, .job_count = 1});
+        open_list(&f, (struct muster_kubernetes_resolver_options){.jobs = jobs, .job_count = 1});
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"10.0.0.1:8470\",\"10.0.0.1:8470\"]}");

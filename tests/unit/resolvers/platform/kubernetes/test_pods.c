@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-static enum muster_rc add(struct muster_kubernetes_pods *pods, const char *text,
-                          struct muster_error *error)
+static enum muster_rc add_page(struct muster_kubernetes_pods *pods, const char *text,
+                               struct muster_error *error)
 {
     return muster_kubernetes_pods_add_page(pods, text, strlen(text), error);
 }
@@ -28,9 +28,9 @@ static void pages_add_up_and_are_sorted_by_name(void **state)
     test_env_open(&test);
     muster_kubernetes_pods_init(&pods, test.env.mem);
 
-    assert_int_equal(add(&pods, first, &error), MUSTER_OK);
+    assert_int_equal(add_page(&pods, first, &error), MUSTER_OK);
     assert_string_equal(pods.continue_mark, "m");
-    assert_int_equal(add(&pods, second, &error), MUSTER_OK);
+    assert_int_equal(add_page(&pods, second, &error), MUSTER_OK);
     muster_kubernetes_pods_sort(&pods);
 
     assert_int_equal(pods.count, 3);
@@ -54,7 +54,7 @@ static void an_empty_list_has_no_pods(void **state)
     test_env_open(&test);
     muster_kubernetes_pods_init(&pods, test.env.mem);
 
-    assert_int_equal(add(&pods, "{\"metadata\":{},\"items\":[]}", &error), MUSTER_OK);
+    assert_int_equal(add_page(&pods, "{\"metadata\":{},\"items\":[]}", &error), MUSTER_OK);
 
     assert_int_equal(pods.count, 0);
     muster_kubernetes_pods_fini(&pods);
@@ -84,7 +84,8 @@ static void what_is_no_list_is_refused(void **state)
         struct muster_error error = {0};
 
         muster_kubernetes_pods_init(&pods, test.env.mem);
-        fail_if(add(&pods, rows[i], &error) != MUSTER_INVALID_ARGUMENT || error.text[0] == '\0',
+        fail_if(add_page(&pods, rows[i], &error) != MUSTER_INVALID_ARGUMENT ||
+                    error.text[0] == '\0',
                 "'%s': %s", rows[i], error.text);
         muster_kubernetes_pods_fini(&pods);
     }

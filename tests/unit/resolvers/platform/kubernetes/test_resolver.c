@@ -16,8 +16,8 @@
 #define LIST(items)        "{\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[" items "]}"
 #define ANSWER(path, body) "[{\"match\":{\"path\":\"" path "\"},\"response\":{\"body\":" body "}}]"
 
-static struct muster_resolver *opened(struct cloud_fixture *f,
-                                      struct muster_kubernetes_resolver_options options)
+static struct muster_resolver *open_resolver(struct cloud_fixture *f,
+                                             struct muster_kubernetes_resolver_options options)
 {
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
@@ -37,7 +37,7 @@ static void pods_become_tasks_in_the_order_of_their_names(void **state)
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(
         &f, ANSWER("/api/v1/pods", LIST(POD("w-2", "10.0.0.2") "," POD("w-10", "10.0.0.10"))));
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
+    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){0});
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"10.0.0.10:8470\",\"10.0.0.2:8470\"]}");
@@ -67,7 +67,7 @@ static void jobs_selectors_namespace_and_pod_addresses_can_be_chosen(void **stat
             "a", "10.0.0.2")) "}},"
                               "{\"match\":{\"path\":\"/api/v1/namespaces/ml/"
                               "pods\"},\"response\":{\"body\":" LIST(POD("z", "10.0.0.3")) "}}]");
-    resolver = opened(
+    resolver = open_resolver(
         &f, (struct muster_kubernetes_resolver_options){.jobs = jobs,
                                                         .job_count = 2,
                                                         .port = 99,
@@ -114,7 +114,7 @@ static void what_the_server_says_becomes_a_clear_error(void **state)
         cloud_fixture_open(&f, NULL);
         snprintf(script, sizeof(script), "[{\"response\":%s}]", rows[i].response);
         cloud_fixture_script(&f, script);
-        resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
+        resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){0});
         assert_says(ask_cluster(resolver), rows[i].prefix, rows[i].word, NULL);
         close_resolver(resolver);
         cloud_fixture_close(&f);
@@ -146,7 +146,7 @@ static void within_a_cluster_a_rotated_token_is_read_again(void **state)
                               "\"response\":{\"body\":" LIST(POD(
                                   "a", "10.0.0.2")) "}},"
                                                     "{\"response\":{\"status\":401,\"body\":{}}}]");
-    resolver = opened(
+    resolver = open_resolver(
         &f, (struct muster_kubernetes_resolver_options){
                 .location = MUSTER_KUBERNETES_WITHIN_CLUSTER, .token_file = token, .ca_file = ca});
 
@@ -210,9 +210,9 @@ static void a_kubeconfig_with_client_certificate_opens_the_door(void **state)
     cloud_fixture_write(&f, "cert", identity->client_cert_pem);
     cloud_fixture_write(&f, "key", identity->client_key_pem);
     cloud_fixture_script(&f, ANSWER("/api/v1/pods", LIST(POD("a", "10.0.0.1"))));
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){
-                              .location = MUSTER_KUBERNETES_OFF_CLUSTER,
-                              .kubeconfig = cloud_fixture_write(&f, "config", text)});
+    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){
+                                     .location = MUSTER_KUBERNETES_OFF_CLUSTER,
+                                     .kubeconfig = cloud_fixture_write(&f, "config", text)});
 
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
 
@@ -227,7 +227,7 @@ static void a_server_that_cannot_prove_itself_gets_no_token(void **state)
     struct cloud_fixture f;
     (void)state;
     cloud_fixture_open(&f, &tls);
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){.token = "s3cret"});
+    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){.token = "s3cret"});
 
     assert_says(ask_cluster(resolver), "UNAUTHENTICATED", "certificate", NULL);
     assert_int_equal(fake_cloud_counts(f.cloud)->requests, 0);
@@ -313,7 +313,7 @@ static void wait_told(struct cloud_fixture *f, struct told *told, size_t wanted)
     test_env_run_until(f->env, test_env_is_true, &told->is_enough);
 }
 
-static void say(struct cloud_fixture *f, const char *script)
+static void name_pod(struct cloud_fixture *f, const char *script)
 {
     fake_cloud_forget_script(f->cloud);
     cloud_fixture_script(f, script);
@@ -329,8 +329,8 @@ static void a_watch_tells_what_the_server_tells_and_outlives_its_streams(void **
     struct cloud_fixture f;
     (void)state;
     cloud_fixture_open(&f, NULL);
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
-    say(&f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
+    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){0});
+    name_pod(&f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
     watch.data = &told;
 
     assert_int_equal(muster_resolver_watch_open(&watch, resolver), MUSTER_OK);
@@ -339,14 +339,14 @@ static void a_watch_tells_what_the_server_tells_and_outlives_its_streams(void **
 
     /* An event in two pieces. */
     wait_streaming(&f, "7");
-    say(&f, "[" LISTED("8", POD("a", "10.0.0.2")) "]");
+    name_pod(&f, "[" LISTED("8", POD("a", "10.0.0.2")) "]");
     fake_cloud_push(f.cloud, "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"resourceVer");
     fake_cloud_push(f.cloud, "sion\":\"8\"}}}\n");
     wait_told(&f, &told, 2);
     assert_string_equal(told.text, "{\"worker\":[\"10.0.0.2:8470\"]}");
 
     /* The version is too old: listed anew, and watched from there. */
-    say(&f, "[" HELD("20") "," LISTED("20", POD("a", "10.0.0.3")) "]");
+    name_pod(&f, "[" HELD("20") "," LISTED("20", POD("a", "10.0.0.3")) "]");
     fake_cloud_push(f.cloud, "{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n");
     wait_told(&f, &told, 3);
     assert_string_equal(told.text, "{\"worker\":[\"10.0.0.3:8470\"]}");
@@ -355,7 +355,7 @@ static void a_watch_tells_what_the_server_tells_and_outlives_its_streams(void **
     wait_streaming(&f, "20");
     fake_cloud_push(f.cloud, "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{"
                              "\"resourceVersion\":\"31\"}}}\n");
-    say(&f, "[" HELD("31") "," LISTED("40", POD("a", "10.0.0.4")) "]");
+    name_pod(&f, "[" HELD("31") "," LISTED("40", POD("a", "10.0.0.4")) "]");
     fake_cloud_cut(f.cloud);
     wait_streaming(&f, "31");
     fake_cloud_push(f.cloud, "{\"type\":\"ADDED\",\"object\":{}}\n");
@@ -413,8 +413,8 @@ static void a_resolver_can_be_closed_right_after_its_watch(void **state)
     struct cloud_fixture f;
     (void)state;
     cloud_fixture_open(&f, NULL);
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){0});
-    say(&f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
+    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){0});
+    name_pod(&f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
     watch.data = &told;
     assert_int_equal(muster_resolver_watch_open(&watch, resolver), MUSTER_OK);
     wait_streaming(&f, "7");
@@ -440,7 +440,7 @@ static void closing_gives_up_an_open_question(void **state)
     (void)state;
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(&f, "[{\"response\":{\"hang\":true}}]");
-    resolver = opened(&f, (struct muster_kubernetes_resolver_options){.token = "t"});
+    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){.token = "t"});
     resolve.deadline_ns = muster_loop_after_ns(f.env->loop, 30 * MUSTER_NS_PER_S);
     resolve.data = NULL;
 

@@ -68,7 +68,7 @@ static bool is_heard(void *data)
            fake_cloud_push(stage->f.cloud, "\n") == 1;
 }
 
-static void stream(struct stage *stage)
+static void stage_stream(struct stage *stage)
 {
     stage->stream_count++;
     muster_kubernetes_watch_listed(&stage->watch, "7");
@@ -96,7 +96,7 @@ static void a_watch_wanted_again_before_it_has_ended_asks_for_a_listing(void **s
     (void)state;
     stage_open(&stage);
     muster_kubernetes_watch_start(&stage.watch);
-    stream(&stage);
+    stage_stream(&stage);
 
     muster_kubernetes_watch_stop(&stage.watch);
     muster_kubernetes_watch_start(&stage.watch);
@@ -105,7 +105,7 @@ static void a_watch_wanted_again_before_it_has_ended_asks_for_a_listing(void **s
 
     assert_int_equal(stage.off_count, 0);
     assert_int_equal(stage.change_count, 1);
-    stream(&stage);
+    stage_stream(&stage);
     stage_close(&stage);
 }
 
@@ -115,7 +115,7 @@ static void a_watch_can_be_stopped_while_it_renews(void **state)
     (void)state;
     stage_open(&stage);
     muster_kubernetes_watch_start(&stage.watch);
-    stream(&stage);
+    stage_stream(&stage);
 
     muster_kubernetes_watch_stop(&stage.watch);
     muster_kubernetes_watch_start(&stage.watch);
@@ -130,7 +130,7 @@ static void an_event_that_memory_does_not_hold_ends_the_stream(void **state)
     (void)state;
     stage_open(&stage);
     muster_kubernetes_watch_start(&stage.watch);
-    stream(&stage);
+    stage_stream(&stage);
 
     muster_text_fini(&stage.watch.line);
     muster_mem_limited_init(&none, careful_mem(), 1);
@@ -149,7 +149,7 @@ static void a_change_is_told_and_its_version_kept(void **state)
     (void)state;
     stage_open(&stage);
     muster_kubernetes_watch_start(&stage.watch);
-    stream(&stage);
+    stage_stream(&stage);
 
     fake_cloud_push(stage.f.cloud, EVENT);
     while (stage.change_count == 0)
@@ -167,11 +167,11 @@ static void a_version_that_expires_again_and_again_is_asked_for_with_a_pause(voi
     (void)state;
     stage_open(&stage);
     muster_kubernetes_watch_start(&stage.watch);
-    stream(&stage);
+    stage_stream(&stage);
 
     fake_cloud_push(stage.f.cloud, EXPIRED);
     wait_for(&stage, MUSTER_KUBERNETES_WATCH_UNLISTED);
-    stream(&stage);
+    stage_stream(&stage);
     fake_cloud_push(stage.f.cloud, EXPIRED);
     while (stage.watch.state == MUSTER_KUBERNETES_WATCH_STREAMING)
         muster_loop_turn(stage.f.env->loop, UINT64_MAX);
@@ -204,7 +204,7 @@ static void an_event_without_end_ends_the_stream(void **state)
     (void)state;
     stage_open(&stage);
     muster_kubernetes_watch_start(&stage.watch);
-    stream(&stage);
+    stage_stream(&stage);
     memset(piece, 'x', sizeof(piece) - 1);
 
     for (int i = 0; i < 5; i++)

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static struct muster_json *parsed(const char *text)
+static struct muster_json *parse_yaml(const char *text)
 {
     struct muster_json *root = NULL;
     struct muster_error error = {0};
@@ -18,7 +18,7 @@ static struct muster_json *parsed(const char *text)
 
 static void mappings_and_sequences_keep_their_order(void **state)
 {
-    struct muster_json *root = parsed("b: 1\na:\n- x\n- {k: v, l: [1, 2]}\n");
+    struct muster_json *root = parse_yaml("b: 1\na:\n- x\n- {k: v, l: [1, 2]}\n");
     char *text = NULL;
     (void)state;
 
@@ -32,7 +32,7 @@ static void mappings_and_sequences_keep_their_order(void **state)
 static void plain_words_become_values_and_quoted_ones_stay_text(void **state)
 {
     struct muster_json *root =
-        parsed("[null, ~, true, False, 007, 1.5, yes, \"true\", 'null', \"\"]");
+        parse_yaml("[null, ~, true, False, 007, 1.5, yes, \"true\", 'null', \"\"]");
     static const enum muster_json_kind kinds[] = {
         MUSTER_JSON_NULL, MUSTER_JSON_NULL, MUSTER_JSON_BOOL, MUSTER_JSON_BOOL, MUSTER_JSON_TEXT,
         MUSTER_JSON_TEXT, MUSTER_JSON_TEXT, MUSTER_JSON_TEXT, MUSTER_JSON_TEXT, MUSTER_JSON_TEXT};
@@ -48,13 +48,13 @@ static void plain_words_become_values_and_quoted_ones_stay_text(void **state)
 
 static void json_is_yaml_and_nothing_is_null(void **state)
 {
-    struct muster_json *root = parsed("{\"a\": {\"b\": [true, \"x\\u00e9\"]}}");
+    struct muster_json *root = parse_yaml("{\"a\": {\"b\": [true, \"x\\u00e9\"]}}");
     const struct muster_json *list = muster_json_member(muster_json_member(root, "a"), "b");
     (void)state;
 
     assert_string_equal(muster_json_text(muster_json_at(list, 1)), "x\xc3\xa9");
     muster_json_free(root);
-    root = parsed("# only a comment\n");
+    root = parse_yaml("# only a comment\n");
     assert_int_equal(muster_json_kind(root), MUSTER_JSON_NULL);
     muster_json_free(root);
 }

@@ -1,4 +1,4 @@
-/* What the variables of JAX, torchrun, PMI and Open MPI tell: rank, size, at most one address. */
+/* Rank, size and at most one address from variables of JAX, torchrun, PMI and Open MPI. */
 #include "resolvers/platform/launcher/world_resolver.h"
 
 #include "test_env.h"
@@ -150,7 +150,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     world->error = resolve->error;
 }
 
-static void ask(struct world *world, struct muster_resolve *resolve)
+static void ask_world(struct world *world, struct muster_resolve *resolve)
 {
     resolve->data = world;
     resolve->deadline_ns = UINT64_MAX;
@@ -176,14 +176,14 @@ static void check_answers(struct world *world, const struct row *row)
     struct muster_resolve master = {.what = MUSTER_RESOLVE_MASTER};
     char *text = NULL;
 
-    ask(world, &cluster);
+    ask_world(world, &cluster);
     assert_int_equal(world->rc, MUSTER_OK);
     assert_int_equal(muster_cluster_spec_format(cluster.cluster_spec, world->env->mem, &text),
                      MUSTER_OK);
     assert_string_equal(text, row->cluster);
     muster_mem_free(world->env->mem, text);
     muster_cluster_spec_unref(cluster.cluster_spec);
-    ask(world, &master);
+    ask_world(world, &master);
     assert_int_equal(world->rc, MUSTER_OK);
     assert_string_equal(master.master, row->master);
     muster_mem_free(world->env->mem, master.master);
@@ -203,7 +203,7 @@ static void every_launcher_tells_what_it_knows(void **state)
         if (row->rc == MUSTER_OK) {
             check_answers(&world, row);
         } else {
-            ask(&world, &resolve);
+            ask_world(&world, &resolve);
             assert_int_equal(world.rc, row->rc);
             if (strstr(world.error.text, row->text) == NULL)
                 fail_msg("row %zu: '%s' does not hold '%s'", i, world.error.text, row->text);
@@ -222,7 +222,7 @@ static void a_task_whose_address_is_not_told_is_not_found(void **state)
     (void)state;
 
     world_open(&world, "torchrun:", list);
-    ask(&world, &resolve);
+    ask_world(&world, &resolve);
 
     assert_int_equal(world.rc, MUSTER_NOT_FOUND);
     assert_non_null(strstr(world.error.text, "worker:2"));

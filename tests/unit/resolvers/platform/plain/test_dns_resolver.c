@@ -43,14 +43,14 @@ static void world_open(struct world *world, const char *target, const char *opti
     world->resolve.deadline_ns = UINT64_MAX;
 }
 
-static void start(struct world *world)
+static void start_world(struct world *world)
 {
     assert_int_equal(muster_resolve_start(&world->resolve, world->resolver, on_answer), MUSTER_OK);
 }
 
-static void ask(struct world *world)
+static void ask_world(struct world *world)
 {
-    start(world);
+    start_world(world);
     test_env_run_until(world->env, test_env_is_true, &world->is_answered);
 }
 
@@ -86,7 +86,7 @@ static void services_are_tasks_sorted_by_name(void **state)
     (void)state;
 
     world_open(&world, "_muster._tcp.example.org", "&job=ps");
-    ask(&world);
+    ask_world(&world);
 
     assert_cluster(&world, "{\"ps\":[\"heavy:2379\",\"late:2382\",\"light:2380\"]}");
     assert_string_equal(muster_resolver_source(world.resolver, MUSTER_FACT_CLUSTER_SPEC),
@@ -100,7 +100,7 @@ static void addresses_are_tasks_with_the_port(void **state)
     (void)state;
 
     world_open(&world, "workers.example.org:2222", "");
-    ask(&world);
+    ask_world(&world);
 
     assert_cluster(&world,
                    "{\"worker\":[\"10.1.2.3:2222\",\"10.1.2.4:2222\",\"[2001:db8::7]:2222\"]}");
@@ -118,7 +118,7 @@ static void self_says_which_task_this_is(void **state)
     world_open(&world, "workers.example.org:2222", "&self=10.1.2.4:2222");
     assert_int_equal(muster_resolver_task_id(world.resolver, &is_set, &id, NULL), MUSTER_OK);
     assert_false(is_set);
-    ask(&world);
+    ask_world(&world);
     muster_cluster_spec_unref(world.resolve.cluster_spec);
 
     assert_int_equal(muster_resolver_task_id(world.resolver, &is_set, &id, NULL), MUSTER_OK);
@@ -143,7 +143,7 @@ static void failures_of_the_server_are_told_with_the_name(void **state)
 
         world_open(&world, "_x._tcp.example.org", "");
         world.server.mood = rows[i].mood;
-        ask(&world);
+        ask_world(&world);
         assert_int_equal(world.rc, rows[i].rc);
         assert_non_null(strstr(world.resolve.error.text, "_x._tcp.example.org"));
         world_close(&world);
@@ -158,7 +158,7 @@ static void a_silent_server_ends_the_question_at_its_deadline(void **state)
     world_open(&world, "_x._tcp.example.org", "");
     world.server.mood = IS_SILENT;
     world.resolve.deadline_ns = muster_loop_after_ns(world.env->loop, MUSTER_NS_PER_MS);
-    ask(&world);
+    ask_world(&world);
 
     assert_int_equal(world.rc, MUSTER_DEADLINE_EXCEEDED);
     world_close(&world);
@@ -171,7 +171,7 @@ static void close_ends_a_question_under_way(void **state)
 
     world_open(&world, "workers.example.org:1", "");
     world.server.mood = IS_SILENT;
-    start(&world);
+    start_world(&world);
     world_close(&world);
 
     assert_true(world.is_answered);

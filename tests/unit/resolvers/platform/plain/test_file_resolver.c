@@ -72,7 +72,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
     muster_cluster_spec_unref(resolve->cluster_spec);
 }
 
-static void ask(struct world *world, enum muster_resolve_what what, char **ret_master)
+static void ask_world(struct world *world, enum muster_resolve_what what, char **ret_master)
 {
     struct muster_resolve resolve = {.data = world, .what = what, .deadline_ns = UINT64_MAX};
 
@@ -91,11 +91,11 @@ static void each_question_reads_the_file(void **state)
     world_open(&world, "file:/etc/my%20cluster.json?task_type=w&task_id=1&rpc_layer=grpc",
                "/etc/my cluster.json");
     world.shelf.text = "{\"w\":[\"a:1\",\"b:1\"]}";
-    ask(&world, MUSTER_RESOLVE_MASTER, &master);
+    ask_world(&world, MUSTER_RESOLVE_MASTER, &master);
     assert_string_equal(master, "grpc://b:1");
     muster_mem_free(world.env.mem, master);
     world.shelf.text = "{\"w\":[\"a:1\",\"c:1\"]}";
-    ask(&world, MUSTER_RESOLVE_MASTER, &master);
+    ask_world(&world, MUSTER_RESOLVE_MASTER, &master);
 
     assert_string_equal(master, "grpc://c:1");
     assert_string_equal(muster_resolver_source(world.resolver, MUSTER_FACT_CLUSTER_SPEC),
@@ -121,7 +121,7 @@ static void what_is_wrong_with_the_file_is_said_with_its_path(void **state)
     world_open(&world, "file:/c.json", "/c.json");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         world.shelf.text = rows[i].text;
-        ask(&world, MUSTER_RESOLVE_CLUSTER_SPEC, NULL);
+        ask_world(&world, MUSTER_RESOLVE_CLUSTER_SPEC, NULL);
         assert_int_equal(world.rc, rows[i].rc);
         assert_non_null(strstr(world.error.text, "/c.json"));
         if (strstr(world.error.text, rows[i].error) == NULL)

@@ -12,25 +12,25 @@ struct member {
     bool *is_freed;
 };
 
-static struct member *of(struct muster_resolver *resolver)
+static struct member *member_of(struct muster_resolver *resolver)
 {
     return MUSTER_CONTAINER_OF(resolver, struct member, resolver);
 }
 
 static void member_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    of(resolver)->open = resolve;
+    member_of(resolver)->open = resolve;
 }
 
 static void member_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
-    of(resolver)->open = NULL;
+    member_of(resolver)->open = NULL;
     muster_resolve_finish(resolve, MUSTER_CANCELLED);
 }
 
 static void member_close(struct muster_resolver *resolver)
 {
-    *of(resolver)->is_freed = true;
+    *member_of(resolver)->is_freed = true;
     muster_resolver_fini(resolver);
 }
 
@@ -114,7 +114,7 @@ static void world_close(struct world *world)
     test_env_close(&world->test);
 }
 
-static void answer(struct world *world, size_t member, const char *text)
+static void member_answer(struct world *world, size_t member, const char *text)
 {
     struct muster_resolve *resolve = world->members[member].open;
 
@@ -137,9 +137,9 @@ static void all_members_are_asked_at_once_and_the_last_answer_ends_it(void **sta
 
     world_open(&world);
     assert_int_equal(muster_resolve_start(&world.resolve, world.both, on_answer), MUSTER_OK);
-    answer(&world, 1, "{\"w\":[\"b:1\"]}");
+    member_answer(&world, 1, "{\"w\":[\"b:1\"]}");
     assert_int_equal(world.answers, 0);
-    answer(&world, 0, "{\"w\":[\"a:1\"]}");
+    member_answer(&world, 0, "{\"w\":[\"a:1\"]}");
 
     assert_int_equal(world.answers, 1);
     assert_int_equal(world.rc, MUSTER_OK);
@@ -157,8 +157,8 @@ static void a_member_that_fails_is_named(void **state)
 
     world_open(&world);
     assert_int_equal(muster_resolve_start(&world.resolve, world.both, on_answer), MUSTER_OK);
-    answer(&world, 0, "{\"w\":[\"a:1\"]}");
-    answer(&world, 1, NULL);
+    member_answer(&world, 0, "{\"w\":[\"a:1\"]}");
+    member_answer(&world, 1, NULL);
 
     assert_int_equal(world.rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(world.resolve.error.text, "member 2"));
@@ -206,7 +206,7 @@ static void a_question_about_the_master_goes_to_the_first_member_alone(void **st
     assert_int_equal(muster_resolve_start(&world.resolve, world.both, on_answer), MUSTER_OK);
     assert_null(world.members[1].open);
     world.members[0].open->master = muster_mem_strdup(world.env->mem, "m:1");
-    answer(&world, 0, "{}");
+    member_answer(&world, 0, "{}");
 
     assert_string_equal(world.resolve.master, "m:1");
     muster_mem_free(world.env->mem, world.resolve.master);

@@ -110,7 +110,7 @@ static void keep_answer(struct muster_resolve *resolve, enum muster_rc rc)
     assert_int_equal(rc, MUSTER_OK);
 }
 
-static void ask(struct world *world)
+static void ask_world(struct world *world)
 {
     world->resolve.data = world;
     world->resolve.what = MUSTER_RESOLVE_CLUSTER_SPEC;
@@ -199,7 +199,7 @@ static void the_tool_is_run_once_and_every_question_waits_for_it(void **state)
 
     world_init(&world);
     open_uri(&world, "slurm:");
-    ask(&world);
+    ask_world(&world);
     second.data = &world;
     second.deadline_ns = world.resolve.deadline_ns;
     assert_int_equal(muster_resolve_start(&second, world.resolver, on_answer), MUSTER_OK);
@@ -211,7 +211,7 @@ static void the_tool_is_run_once_and_every_question_waits_for_it(void **state)
     assert_int_equal(world.rc, MUSTER_OK);
     assert_int_equal(world.tool.runs, 1);
     assert_string_equal(muster_slurm_resolver_visible_devices(world.resolver), "2,3");
-    ask(&world);
+    ask_world(&world);
     assert_int_equal(world.tool.runs, 1);
     world_fini(&world);
 }
@@ -224,7 +224,7 @@ static void without_the_tool_there_are_no_gpus(void **state)
     world_init(&world);
     world.tool.start_rc = MUSTER_NOT_FOUND;
     open_uri(&world, "slurm:");
-    ask(&world);
+    ask_world(&world);
 
     assert_int_equal(world.rc, MUSTER_OK);
     assert_int_equal(own_id(&world), 1);
@@ -240,12 +240,12 @@ static void a_tool_that_fails_is_an_error_that_names_the_remedy(void **state)
 
     world_init(&world);
     open_uri(&world, "slurm:");
-    ask(&world);
+    ask_world(&world);
     tool_end(&world, MUSTER_OK, 9, "could not talk to the driver\nsecond line\n");
     assert_int_equal(world.rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(world.error.text, "status 9 ('could not talk to the driver')"));
     assert_non_null(strstr(world.error.text, "gpus_per_node"));
-    ask(&world);
+    ask_world(&world);
     tool_end(&world, MUSTER_DEADLINE_EXCEEDED, 0, NULL);
     assert_int_equal(world.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(world.error.text, "nvidia-smi"));
@@ -261,7 +261,7 @@ static void close_ends_a_tool_that_runs(void **state)
 
     world_init(&world);
     open_uri(&world, "slurm:");
-    ask(&world);
+    ask_world(&world);
     world.resolver->data = &world;
     muster_resolver_close(world.resolver, on_closed);
     test_env_run_until(&world.env, test_env_is_true, &world.is_closed);
@@ -293,7 +293,7 @@ static void the_environment_is_changed_only_by_who_asks_for_it(void **state)
     assert_int_equal(muster_slurm_resolver_open(&world.env, &options, &world.resolver, NULL),
                      MUSTER_OK);
     assert_null(muster_slurm_resolver_visible_devices(world.resolver));
-    ask(&world);
+    ask_world(&world);
 
     assert_int_equal(world.sets, 1);
     assert_string_equal(world.set, "2,3");
@@ -311,10 +311,10 @@ static void the_own_task_follows_node_and_local_id_where_they_are_known(void **s
     set_variable(&world, "SLURMD_NODENAME", "n2");
     set_variable(&world, "SLURM_LOCALID", "0");
     open_uri(&world, "slurm:gpus_per_node=0");
-    ask(&world);
+    ask_world(&world);
     assert_int_equal(own_id(&world), 2);
     set_variable(&world, "SLURMD_NODENAME", "elsewhere");
-    ask(&world);
+    ask_world(&world);
 
     assert_int_equal(own_id(&world), 1);
     world_fini(&world);
@@ -365,7 +365,7 @@ static void the_master_is_that_of_a_whole_task(void **state)
         world_init(&world);
         open_uri(&world, "slurm:gpus_per_node=0&rpc_layer=");
         if (rows[i].has_own)
-            ask(&world);
+            ask_world(&world);
         print_message("row %zu\n", i);
         assert_int_equal(ask_master(&world, rows[i].query), rows[i].rc);
         assert_string_equal(master, rows[i].master);
@@ -410,7 +410,7 @@ static void what_is_wrong_is_named(void **state)
             muster_resolver_open(&world.env, rows[i].uri, NULL, &world.resolver, &world.error),
             rows[i].rc);
         if (rows[i].rc == MUSTER_OK) {
-            ask(&world);
+            ask_world(&world);
             assert_int_equal(world.rc, MUSTER_INVALID_ARGUMENT);
         }
         if (strstr(world.error.text, rows[i].text) == NULL)

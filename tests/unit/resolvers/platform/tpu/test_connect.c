@@ -72,19 +72,19 @@ static void on_connected(struct muster_tpu_connect *connect, enum muster_rc rc)
     stage->done_count++;
 }
 
-static void start(struct stage *stage, uint64_t within_ms)
+static void stage_start(struct stage *stage, uint64_t within_ms)
 {
     stage->connect.data = stage;
     stage->connect.deadline_ns =
         muster_loop_after_ns(stage->env->loop, within_ms * MUSTER_NS_PER_MS);
     stage->is_done = false;
-    assert_int_equal(muster_tpu_connect_start(&stage->connect, stage->env, &stage->options,
-                                              on_connected),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_tpu_connect_start(&stage->connect, stage->env, &stage->options, on_connected),
+        MUSTER_OK);
     assert_false(stage->is_done);
 }
 
-static void wait(struct stage *stage)
+static void stage_wait(struct stage *stage)
 {
     test_env_run_until(stage->env, test_env_is_true, &stage->is_done);
 }
@@ -108,8 +108,8 @@ static void a_tpu_is_connected_when_all_its_workers_answer(void **state)
     (void)state;
     stage_open(&stage);
 
-    start(&stage, 30000);
-    wait(&stage);
+    stage_start(&stage, 30000);
+    stage_wait(&stage);
 
     assert_int_equal(stage.rc, MUSTER_OK);
     assert_int_equal(stage.done_count, 1);
@@ -117,9 +117,9 @@ static void a_tpu_is_connected_when_all_its_workers_answer(void **state)
     assert_int_equal(stage.connect.system.num_hosts, 3);
     assert_int_equal(stage.connect.system.num_of_cores_per_host, 2);
     assert_int_equal(stage.connect.system.device_count, 9);
-    assert_int_equal(muster_cluster_spec_task_address(stage.connect.cluster_spec, "worker", 2,
-                                                      &address, NULL),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_cluster_spec_task_address(stage.connect.cluster_spec, "worker", 2, &address, NULL),
+        MUSTER_OK);
     assert_string_equal(address, stage.workers[2].text);
     assert_string_equal(ask_accelerators(stage.connect.resolver), "{\"TPU\":2}");
     stage_close(&stage);
@@ -150,8 +150,8 @@ static void a_worker_that_is_not_up_yet_is_waited_for(void **state)
     muster_timer_start(&late.timer, stage.env->loop,
                        muster_loop_after_ns(stage.env->loop, 50 * MUSTER_NS_PER_MS));
 
-    start(&stage, 30000);
-    wait(&stage);
+    stage_start(&stage, 30000);
+    stage_wait(&stage);
 
     assert_int_equal(stage.rc, MUSTER_OK);
     assert_int_equal(stage.connect.system.num_hosts, 3);
@@ -165,8 +165,8 @@ static void a_worker_that_never_comes_is_named(void **state)
     stage_open(&stage);
     fake_worker_leave(&stage.workers[1]);
 
-    start(&stage, 300);
-    wait(&stage);
+    stage_start(&stage, 300);
+    stage_wait(&stage);
 
     assert_failed(&stage, MUSTER_UNAVAILABLE, "cannot connect", stage.workers[1].text);
     stage_close(&stage);
@@ -179,8 +179,8 @@ static void workers_of_different_size_are_no_tpu(void **state)
     stage_open(&stage);
     stage.workers[2].core_count = 1;
 
-    start(&stage, 30000);
-    wait(&stage);
+    stage_start(&stage, 30000);
+    stage_wait(&stage);
 
     assert_failed(&stage, MUSTER_FAILED_PRECONDITION, "different numbers of cores", "task 2 has 1");
     stage_close(&stage);
@@ -193,8 +193,8 @@ static void a_worker_without_cores_is_no_part_of_a_tpu(void **state)
     stage_open(&stage);
     stage.workers[0].core_count = 0;
 
-    start(&stage, 30000);
-    wait(&stage);
+    stage_start(&stage, 30000);
+    stage_wait(&stage);
 
     assert_failed(&stage, MUSTER_FAILED_PRECONDITION, "TPU n", "2 of its 3 workers");
     stage_close(&stage);
@@ -207,8 +207,8 @@ static void a_node_that_is_not_there_is_named(void **state)
     stage_open(&stage);
     stage.options.client.tpu = "elsewhere";
 
-    start(&stage, 30000);
-    wait(&stage);
+    stage_start(&stage, 30000);
+    stage_wait(&stage);
 
     assert_failed(&stage, MUSTER_NOT_FOUND, "elsewhere", "404");
     assert_int_equal(stage.workers[0].asked, 0);
@@ -251,8 +251,8 @@ static void the_tpu_of_this_machine_is_counted_here(void **state)
     stage.options.client.tpu = "local";
     stage.options.common.list_devices = list_two;
 
-    start(&stage, 30000);
-    wait(&stage);
+    stage_start(&stage, 30000);
+    stage_wait(&stage);
 
     assert_int_equal(stage.rc, MUSTER_OK);
     assert_int_equal(stage.connect.system.num_cores, 2);
@@ -270,13 +270,13 @@ static void cancel_ends_connecting_at_any_moment(void **state)
 
     for (unsigned turns = 0; turns < 40; turns++) {
         stage.done_count = 0;
-        start(&stage, 600000);
+        stage_start(&stage, 600000);
         for (unsigned i = 0; i < turns; i++)
             test_env_turn(stage.env, 1);
         assert_false(stage.is_done);
         muster_tpu_connect_cancel(&stage.connect);
         muster_tpu_connect_cancel(&stage.connect);
-        wait(&stage);
+        stage_wait(&stage);
         assert_failed(&stage, MUSTER_CANCELLED, "", "");
         assert_int_equal(stage.done_count, 1);
     }
@@ -300,7 +300,7 @@ static void on_counted(struct muster_resolve *resolve, enum muster_rc rc)
     count->is_done = true;
 }
 
-static struct muster_resolver *opened(struct stage *stage)
+static struct muster_resolver *stage_opened(struct stage *stage)
 {
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {.text = ""};
@@ -313,8 +313,7 @@ static struct muster_resolver *opened(struct stage *stage)
 static void count_start(struct count *count, struct muster_resolver *resolver)
 {
     *count = (struct count){.resolve = {.data = count, .what = MUSTER_RESOLVE_NUM_ACCELERATORS}};
-    count->resolve.deadline_ns =
-        muster_loop_after_ns(resolver->env->loop, 600 * MUSTER_NS_PER_S);
+    count->resolve.deadline_ns = muster_loop_after_ns(resolver->env->loop, 600 * MUSTER_NS_PER_S);
     assert_int_equal(muster_resolve_start(&count->resolve, resolver, on_counted), MUSTER_OK);
 }
 
@@ -324,7 +323,7 @@ static void the_workers_are_asked_for_their_cores(void **state)
     struct stage stage;
     (void)state;
     stage_open(&stage);
-    resolver = opened(&stage);
+    resolver = stage_opened(&stage);
 
     assert_string_equal(ask_accelerators(resolver), "{\"TPU\":2}");
     assert_string_equal(ask_accelerators(resolver), "{\"TPU\":2}");
@@ -342,7 +341,7 @@ static void hosts_with_different_numbers_of_cores_are_named(void **state)
     (void)state;
     stage_open(&stage);
     stage.workers[1].core_count = 4;
-    resolver = opened(&stage);
+    resolver = stage_opened(&stage);
 
     assert_says(ask_accelerators(resolver), "FAILED_PRECONDITION", "task 0 has 2", "task 1 has 4",
                 NULL);
@@ -359,7 +358,7 @@ static void a_cancelled_count_ends_at_any_moment(void **state)
     (void)state;
     stage_open(&stage);
     stage.workers[2].is_hanging = true;
-    resolver = opened(&stage);
+    resolver = stage_opened(&stage);
 
     for (unsigned turns = 0; turns < 40; turns++) {
         count_start(&count, resolver);

@@ -10,8 +10,9 @@
 
 /* A mesh full of devices, devices_per_task of them to a task, cores fastest, then x, y, z; the
  * first `missing` places of the walk stay empty. */
-static struct muster_tpu_topology *mesh(struct test_env *test, struct muster_tpu_coordinates shape,
-                                        int32_t devices_per_task, int32_t missing)
+static struct muster_tpu_topology *make_mesh(struct test_env *test,
+                                             struct muster_tpu_coordinates shape,
+                                             int32_t devices_per_task, int32_t missing)
 {
     static const size_t fastest_first[4] = {3, 0, 1, 2};
     int32_t count = shape.at[0] * shape.at[1] * shape.at[2] * shape.at[3];
@@ -43,7 +44,7 @@ static struct muster_tpu_topology *mesh(struct test_env *test, struct muster_tpu
     return topology;
 }
 
-static struct muster_tpu_device_assignment *built(
+static struct muster_tpu_device_assignment *build_assignment(
     struct test_env *test, struct muster_tpu_topology *topology,
     struct muster_tpu_device_assignment_options options)
 {
@@ -73,9 +74,10 @@ static void no_options_give_the_one_core_at_the_origin(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 8, 0);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 8, 0);
 
-    assignment = built(&test, topology, (struct muster_tpu_device_assignment_options){0});
+    assignment =
+        build_assignment(&test, topology, (struct muster_tpu_device_assignment_options){0});
 
     assert_int_equal(assignment->num_replicas, 1);
     assert_int_equal(assignment->num_cores_per_replica, 1);
@@ -92,10 +94,10 @@ static void few_replicas_share_chips_before_they_spread(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
 
-    assignment =
-        built(&test, topology, (struct muster_tpu_device_assignment_options){.num_replicas = 4});
+    assignment = build_assignment(&test, topology,
+                                  (struct muster_tpu_device_assignment_options){.num_replicas = 4});
 
     /* 4 replicas: (2,1,1,2), not (1,2,1,2): both cores of a chip, then x */
     assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
@@ -114,11 +116,11 @@ static void whole_chips_that_fill_the_mesh_form_a_ring(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
 
-    assignment = built(&test, topology,
-                       (struct muster_tpu_device_assignment_options){
-                           .computation_shape = {{1, 1, 1, 2}}, .num_replicas = 16});
+    assignment = build_assignment(&test, topology,
+                                  (struct muster_tpu_device_assignment_options){
+                                      .computation_shape = {{1, 1, 1, 2}}, .num_replicas = 16});
 
     assert_core(assignment, 3, 0, (struct muster_tpu_coordinates){{3, 0, 0, 0}});
     assert_core(assignment, 3, 1, (struct muster_tpu_coordinates){{3, 0, 0, 1}});
@@ -127,11 +129,11 @@ static void whole_chips_that_fill_the_mesh_form_a_ring(void **state)
     assert_core(assignment, 15, 1, (struct muster_tpu_coordinates){{0, 1, 0, 1}});
     muster_tpu_device_assignment_unref(assignment);
 
-    assignment =
-        built(&test, topology,
-              (struct muster_tpu_device_assignment_options){.computation_shape = {{1, 1, 1, 2}},
-                                                            .num_replicas = 16,
-                                                            .order = MUSTER_TPU_DEVICE_ORDER_MESH});
+    assignment = build_assignment(
+        &test, topology,
+        (struct muster_tpu_device_assignment_options){.computation_shape = {{1, 1, 1, 2}},
+                                                      .num_replicas = 16,
+                                                      .order = MUSTER_TPU_DEVICE_ORDER_MESH});
     assert_core(assignment, 4, 0, (struct muster_tpu_coordinates){{0, 1, 0, 0}});
     muster_tpu_device_assignment_unref(assignment);
     muster_tpu_topology_unref(topology);
@@ -145,11 +147,11 @@ static void chips_within_a_replica_form_a_ring_too(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
 
-    assignment = built(&test, topology,
-                       (struct muster_tpu_device_assignment_options){
-                           .computation_shape = {{2, 2, 1, 2}}, .num_replicas = 4});
+    assignment = build_assignment(&test, topology,
+                                  (struct muster_tpu_device_assignment_options){
+                                      .computation_shape = {{2, 2, 1, 2}}, .num_replicas = 4});
 
     assert_core(assignment, 0, 4, (struct muster_tpu_coordinates){{1, 1, 0, 0}});
     assert_core(assignment, 0, 6, (struct muster_tpu_coordinates){{0, 1, 0, 0}});
@@ -167,13 +169,13 @@ static void a_stride_interleaves_replicas(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 8, 0);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 8, 0);
 
-    assignment =
-        built(&test, topology,
-              (struct muster_tpu_device_assignment_options){.computation_shape = {{2, 1, 1, 1}},
-                                                            .computation_stride = {{2, 1, 1, 1}},
-                                                            .num_replicas = 4});
+    assignment = build_assignment(
+        &test, topology,
+        (struct muster_tpu_device_assignment_options){.computation_shape = {{2, 1, 1, 1}},
+                                                      .computation_stride = {{2, 1, 1, 1}},
+                                                      .num_replicas = 4});
 
     assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
     assert_core(assignment, 0, 1, (struct muster_tpu_coordinates){{2, 0, 0, 0}});
@@ -205,8 +207,8 @@ static void every_full_layout_uses_every_core_once(void **state)
 
         if (size.at[2] < shape.at[2])
             continue;
-        topology = mesh(&test, size, 2, 0);
-        assignment = built(
+        topology = make_mesh(&test, size, 2, 0);
+        assignment = build_assignment(
             &test, topology,
             (struct muster_tpu_device_assignment_options){
                 .computation_shape = shape,
@@ -237,9 +239,9 @@ static void a_mesh_with_gaps_is_filled_in_task_order(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 2, 2);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 2, 2);
 
-    assignment = built(&test, topology, options);
+    assignment = build_assignment(&test, topology, options);
 
     assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{1, 0, 0, 0}});
     assert_core(assignment, 2, 1, (struct muster_tpu_coordinates){{3, 0, 0, 1}});
@@ -276,7 +278,7 @@ static void what_does_not_fit_is_refused(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_tpu_device_assignment *assignment = NULL;
@@ -302,10 +304,10 @@ static void replicas_are_found_by_the_task_that_computes_them(void **state)
     size_t count = 0;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
-    assignment = built(&test, topology,
-                       (struct muster_tpu_device_assignment_options){
-                           .computation_shape = {{1, 1, 1, 2}}, .num_replicas = 4});
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
+    assignment = build_assignment(&test, topology,
+                                  (struct muster_tpu_device_assignment_options){
+                                      .computation_shape = {{1, 1, 1, 2}}, .num_replicas = 4});
 
     /* task 1 holds y = 1, which the ring visits third and fourth */
     assert_int_equal(
@@ -345,7 +347,7 @@ static void an_assignment_as_given_must_name_devices(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
 
     assert_int_equal(
         muster_tpu_device_assignment_new(test.env.mem, topology, good, 2, 1, &assignment, &error),

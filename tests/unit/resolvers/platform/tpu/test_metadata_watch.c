@@ -10,7 +10,7 @@
 #define FLAVOR "\"Metadata-Flavor\":\"Google\""
 #define TAG(at)                                                                                    \
     "{\"match\":{\"path\":\"" PATH "\",\"query\":{\"last_etag\":\"" at "\"}},\"response\":"
-/* What is answered to whoever has seen `at`. */
+/* The answer to a client that has seen `at`. */
 #define SEEN(at, etag) TAG(at) "{\"headers\":{" FLAVOR ",\"ETag\":\"" etag "\"},\"body\":\"v\"}}"
 #define SEEN_ONCE(at, etag)                                                                        \
     TAG(at) "{\"headers\":{" FLAVOR ",\"ETag\":\"" etag "\"},\"body\":\"v\"},\"times\":1}"

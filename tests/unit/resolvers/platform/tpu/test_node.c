@@ -11,7 +11,7 @@
 
 #define AT_S(seconds) (UINT64_C(1714557600) + (seconds)) * MUSTER_NS_PER_S /* 2024-05-01T10:00:00 */
 
-static struct muster_tpu_node *parsed(struct test_env *test, const char *text)
+static struct muster_tpu_node *parse_named(struct test_env *test, const char *text)
 {
     struct muster_tpu_node *node = NULL;
     struct muster_error error = {0};
@@ -27,7 +27,7 @@ static const char *text_or_dash(const char *text)
 }
 
 /* "STATE HEALTH TYPE VERSION; HOST PORT, HOST PORT; TYPE CREATED WORKER DETAILS" */
-static const char *described(const struct muster_tpu_node *node)
+static const char *describe_node(const struct muster_tpu_node *node)
 {
     static char text[500];
     size_t length;
@@ -82,12 +82,12 @@ static void a_node_is_what_the_api_says(void **state)
     test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
-        struct muster_tpu_node *node = parsed(&test, nodes[i][0]);
+        struct muster_tpu_node *node = parse_named(&test, nodes[i][0]);
 
-        assert_string_equal(described(node), nodes[i][1]);
+        assert_string_equal(describe_node(node), nodes[i][1]);
         assert_ptr_equal(muster_tpu_node_ref(node), node);
         muster_tpu_node_unref(node);
-        assert_string_equal(described(node), nodes[i][1]);
+        assert_string_equal(describe_node(node), nodes[i][1]);
         muster_tpu_node_unref(node);
     }
     muster_tpu_node_unref(NULL);
@@ -109,7 +109,7 @@ static void parse_node(struct torture *torture, const void *data)
     assert_int_equal(rc, torture->refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
     assert_string_equal(error.text, rc == MUSTER_OK ? "" : "no memory for a TPU node");
     if (rc == MUSTER_OK)
-        assert_string_equal(described(node), row[1]);
+        assert_string_equal(describe_node(node), row[1]);
     muster_tpu_node_unref(node);
     test_env_close(&test);
 }
@@ -215,7 +215,7 @@ static void a_node_that_is_not_ready_is_told(void **state)
     test_env_open(&test);
 
     for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_tpu_node *node = parsed(&test, rows[i / 2].node);
+        struct muster_tpu_node *node = parse_named(&test, rows[i / 2].node);
         bool is_tf1 = i % 2 == 1;
         struct muster_error error = {.text = ""};
         enum muster_rc rc = muster_tpu_node_check(node, "n", is_tf1, &error);
@@ -299,7 +299,7 @@ static void memory_that_ran_out_cools_down_for_90_seconds(void **state)
     test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_tpu_node *node = parsed(&test, rows[i].node);
+        struct muster_tpu_node *node = parse_named(&test, rows[i].node);
 
         fail_if(muster_tpu_node_is_recoverable(node, &rows[i].recovery, rows[i].wall_ns) !=
                     rows[i].is_recoverable,

@@ -23,8 +23,8 @@ static struct muster_tpu_resolver_options tpu_n(const struct cloud_fixture *f)
                    .is_anonymous = true}};
 }
 
-static struct muster_resolver *opened(struct cloud_fixture *f,
-                                      const struct muster_tpu_resolver_options *options)
+static struct muster_resolver *open_resolver(struct cloud_fixture *f,
+                                             const struct muster_tpu_resolver_options *options)
 {
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
@@ -46,7 +46,7 @@ static void a_node_is_asked_anew_each_time(void **state)
                                             "\"response\":{\"body\":{\"state\":\"CREATING\"}}}," AT(
                                                 NODE("v1", "n"), READY) "]");
     options = tpu_n(&f);
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
 
     assert_says(ask_cluster(resolver), "FAILED_PRECONDITION", "TPU n", "CREATING", NULL);
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
@@ -71,17 +71,17 @@ static void the_contrib_form_looks_at_health(void **state)
                 "{\"state\":\"READY\",\"health\":\"TIMEOUT\",\"ipAddress\":\"1.1.1.1\"}") "]");
     options = tpu_n(&f);
     options.client.is_tf1 = true;
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
     close_resolver(resolver);
 
     options.client.tpu = "sick";
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
     assert_says(ask_cluster(resolver), "FAILED_PRECONDITION", "unhealthy", "TIMEOUT", NULL);
     close_resolver(resolver);
 
     options.client.tpu = "localhost:1234,localhost:1235";
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
     assert_string_equal(ask_cluster(resolver), "{}");
     assert_string_equal(ask_master(resolver, NULL, -1), "localhost:1234");
     close_resolver(resolver);
@@ -99,7 +99,7 @@ static void a_full_resource_name_needs_no_metadata(void **state)
     options = tpu_n(&f);
     options.client.tpu = "projects/p/locations/z/nodes/n";
     options.client.project = options.client.zone = NULL;
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
 
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
 
@@ -142,7 +142,7 @@ static void the_coordinator_is_started_once_and_copies_share_it(void **state)
     options.coordinator_name = "coordinator";
     options.start_server = start_server;
     options.start_server_data = &server;
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
 
     assert_says(ask_cluster(resolver), "UNAVAILABLE", "no port is free", NULL);
     server.port = 4321;
@@ -182,7 +182,7 @@ static void questions_side_by_side_start_one_coordinator(void **state)
     cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
     cloud_fixture_script(&f, "[{\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},"
                              "\"body\":\"10.9.9.9\"}}]");
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
 
     for (size_t i = 0; i < 2; i++) {
         resolves[i] = (struct muster_resolve){.what = MUSTER_RESOLVE_MASTER, .data = &is_done[i]};
@@ -228,7 +228,7 @@ static void what_fails_names_the_tpu_and_the_cause(void **state)
         snprintf(script, sizeof(script), "[{\"response\":%s}]", rows[i].response);
         cloud_fixture_script(&f, script);
         options = tpu_n(&f);
-        resolver = opened(&f, &options);
+        resolver = open_resolver(&f, &options);
         assert_says(ask_cluster(resolver), rows[i].prefix, rows[i].word, NULL);
         close_resolver(resolver);
         cloud_fixture_close(&f);
@@ -270,7 +270,7 @@ static void a_version_is_set_on_every_worker(void **state)
     options.client.tpu = "grpc://127.0.0.1:1,grpc://127.0.0.1:2,grpc://127.0.0.1:3";
     options.client.version_port =
         (uint16_t)strtoul(strrchr(fake_cloud_base(f.cloud), ':') + 1, NULL, 10);
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
 
     query.is_restart_if_needed = true;
     assert_int_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query), MUSTER_OK);
@@ -315,7 +315,7 @@ static void no_version_is_set_on_a_node_that_is_not_ready(void **state)
                  rows[i].node);
         cloud_fixture_script(&f, script);
         options = tpu_n(&f);
-        resolver = opened(&f, &options);
+        resolver = open_resolver(&f, &options);
 
         assert_int_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query), rows[i].rc);
         assert_non_null(strstr(query.error.text, rows[i].word));
@@ -374,7 +374,7 @@ static void a_query_given_up_at_once_asks_nothing(void **state)
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), READY) "]");
     options = tpu_n(&f);
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
     query.data = &is_done;
     query.deadline_ns = cloud_fixture_in_s(&f, 30);
 
@@ -397,7 +397,7 @@ static void on_waited(struct muster_tpu_wait *wait, enum muster_rc rc)
     *(bool *)wait->data = true;
 }
 
-static void hurry(struct muster_tpu_wait *wait, enum muster_rc rc)
+static void hurry_wait(struct muster_tpu_wait *wait, enum muster_rc rc)
 {
     (void)rc;
     muster_tpu_wait_look_now(wait);
@@ -406,8 +406,9 @@ static void hurry(struct muster_tpu_wait *wait, enum muster_rc rc)
 /* Each round looks three times; a hurried interval counts as waited. */
 static void waiting_ends_when_another_interval_would_be_too_long(void **state)
 {
-    struct muster_tpu_wait wait = {
-        .timeout_ns = 90 * MUSTER_NS_PER_S, .interval_ns = 30 * MUSTER_NS_PER_S, .on_wait = hurry};
+    struct muster_tpu_wait wait = {.timeout_ns = 90 * MUSTER_NS_PER_S,
+                                   .interval_ns = 30 * MUSTER_NS_PER_S,
+                                   .on_wait = hurry_wait};
     struct muster_tpu_resolver_options options;
     struct muster_resolver *resolver;
     struct cloud_fixture f;
@@ -416,7 +417,7 @@ static void waiting_ends_when_another_interval_would_be_too_long(void **state)
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"X\"}") "]");
     options = tpu_n(&f);
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
     wait.data = &is_done;
 
     assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
@@ -442,7 +443,7 @@ static void a_closing_client_ends_those_who_wait(void **state)
     cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"TIMEOUT\","
                                                      "\"networkEndpoints\":[]}") "]");
     options = tpu_n(&f);
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
     wait.data = &is_done;
 
     assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
@@ -463,7 +464,7 @@ static void nobody_waits_where_no_api_tells_health(void **state)
     struct cloud_fixture f;
     (void)state;
     cloud_fixture_open(&f, NULL);
-    resolver = opened(&f, &options);
+    resolver = open_resolver(&f, &options);
 
     assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
                      MUSTER_FAILED_PRECONDITION);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static int distance(struct muster_tpu_ring_place a, struct muster_tpu_ring_place b)
+static int ring_distance(struct muster_tpu_ring_place a, struct muster_tpu_ring_place b)
 {
     return abs(a.at[0] - b.at[0]) + abs(a.at[1] - b.at[1]) + abs(a.at[2] - b.at[2]);
 }
@@ -63,7 +63,7 @@ static void boxes_of_even_sizes_become_closed_rings(void **state)
             assert_in_range(position, 0, count - 1);
             assert_false(seen[position]);
             seen[position] = true;
-            assert_int_equal(distance(place, next), 1);
+            assert_int_equal(ring_distance(place, next), 1);
         }
     }
 }

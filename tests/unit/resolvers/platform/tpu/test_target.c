@@ -116,8 +116,9 @@ static const char *text_or_dash(const char *text)
     return text != NULL ? text : "-";
 }
 
-/* What becomes of a row, in words. */
-static const char *described(struct muster_env *env, const struct row *row, enum muster_rc *ret_rc)
+/* The outcome of a row as text. */
+static const char *describe_target(struct muster_env *env, const struct row *row,
+                                   enum muster_rc *ret_rc)
 {
     static const char *const kinds[] = {
         [MUSTER_TPU_TARGET_NODE] = "node",
@@ -169,7 +170,7 @@ static void the_argument_wins_then_gke_then_the_name_then_the_config(void **stat
         enum muster_rc rc;
 
         set_variables(&test.env, &vars, list, &rows[i]);
-        assert_string_equal(described(&test.env, &rows[i], &rc), rows[i].expected);
+        assert_string_equal(describe_target(&test.env, &rows[i], &rc), rows[i].expected);
     }
     test_env_close(&test);
 }
@@ -186,7 +187,7 @@ static void find_target(struct torture *torture, const void *data)
     test_env_open(&test);
     set_variables(&test.env, &vars, list, row);
     torture_arm_limited(torture, &test.mem);
-    text = described(&test.env, row, &rc);
+    text = describe_target(&test.env, row, &rc);
     torture_disarm(torture);
     if (torture->refused > 0 && rc == MUSTER_RESOURCE_EXHAUSTED)
         assert_string_equal(text, "RESOURCE_EXHAUSTED: no memory");

@@ -22,8 +22,8 @@ static struct muster_tpu_topology_options two_tasks(void)
     };
 }
 
-static struct muster_tpu_topology *made(struct test_env *test,
-                                        const struct muster_tpu_topology_options *options)
+static struct muster_tpu_topology *make_topology(struct test_env *test,
+                                                 const struct muster_tpu_topology_options *options)
 {
     struct muster_tpu_topology *topology = NULL;
     struct muster_error error = {0};
@@ -42,7 +42,7 @@ static void a_place_leads_back_to_its_task_and_device(void **state)
     (void)state;
     test_env_open(&test);
 
-    topology = made(&test, &options);
+    topology = make_topology(&test, &options);
 
     assert_int_equal(muster_tpu_topology_find(topology, &at, &task, &device, NULL), MUSTER_OK);
     assert_int_equal(task, 1);
@@ -82,7 +82,7 @@ static void names_follow_tensorflow(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = made(&test, &options);
+    topology = make_topology(&test, &options);
 
     assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_TPU, "worker",
                                                      sizeof(name), name, &error),
@@ -117,7 +117,7 @@ static void a_job_of_294_characters_has_room(void **state)
     struct test_env test;
     (void)state;
     test_env_open(&test);
-    topology = made(&test, &options);
+    topology = make_topology(&test, &options);
     memset(job, 'j', sizeof(job));
     job[295] = '\0';
 
@@ -148,7 +148,7 @@ static void a_place_without_device_is_not_found(void **state)
     options.num_tasks = 1;
     options.device_coordinate_count = 8;
 
-    topology = made(&test, &options);
+    topology = make_topology(&test, &options);
 
     assert_int_equal(topology->missing_device_count, 2);
     assert_int_equal(muster_tpu_topology_find(topology, &gap, NULL, NULL, &error),
@@ -259,7 +259,7 @@ static void a_topology_survives_the_wire(void **state)
     (void)state;
     test_env_open(&test);
     options.embedding_feature = MUSTER_TPU_EMBEDDING_V2;
-    topology = made(&test, &options);
+    topology = make_topology(&test, &options);
 
     assert_int_equal(muster_tpu_topology_pack(topology, test.env.mem, &bytes, &size), MUSTER_OK);
     assert_int_equal(muster_tpu_topology_unpack(test.env.mem, bytes, size, &again, &error),
@@ -291,7 +291,7 @@ static void the_largest_mesh_has_four_million_places(void **state)
     (void)state;
     test_env_open(&test);
 
-    topology = made(&test, &options);
+    topology = make_topology(&test, &options);
     assert_int_equal(topology->missing_device_count, MUSTER_TPU_MESH_SIZE_MAX);
     assert_int_equal(topology->num_tasks, 0);
     muster_tpu_topology_unref(topology);

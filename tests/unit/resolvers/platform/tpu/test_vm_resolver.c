@@ -27,7 +27,7 @@ static void open_with_server(struct cloud_fixture *f, const char *script)
         cloud_fixture_script(f, script);
 }
 
-static struct muster_resolver *opened(struct cloud_fixture *f, const char *uri)
+static struct muster_resolver *open_resolver(struct cloud_fixture *f, const char *uri)
 {
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
@@ -38,7 +38,7 @@ static struct muster_resolver *opened(struct cloud_fixture *f, const char *uri)
 }
 
 /* "worker 3/4", "-" for what is not known, or the error. */
-static const char *place(struct muster_resolver *resolver)
+static const char *resolver_place(struct muster_resolver *resolver)
 {
     static char text[512];
     struct muster_error error = {0};
@@ -70,9 +70,9 @@ static void variables_tell_the_slice_and_nobody_is_asked(void **state)
     open_with_server(&f, NULL);
     cloud_fixture_set_var(&f, "TPU_WORKER_HOSTNAMES", "t-0.svc,t-1.svc");
     cloud_fixture_set_var(&f, "TPU_WORKER_ID", "1");
-    resolver = opened(&f, "tpu_vm:port=2222");
+    resolver = open_resolver(&f, "tpu_vm:port=2222");
 
-    assert_string_equal(place(resolver), "worker 1/2");
+    assert_string_equal(resolver_place(resolver), "worker 1/2");
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"t-0.svc:2222\",\"t-1.svc:2222\"]}");
     assert_string_equal(ask_master(resolver, NULL, -1), "grpc://t-0.svc:2222");
     assert_string_equal(ask_master(resolver, "worker", 1), "grpc://t-1.svc:2222");
@@ -96,10 +96,10 @@ static void processes_come_before_hosts(void **state)
     cloud_fixture_set_var(&f, "TPU_WORKER_HOSTNAMES", "a");
     cloud_fixture_set_var(&f, "TPU_PROCESS_ADDRESSES", "a:8476,a:8477");
     cloud_fixture_set_var(&f, "TPU_WORKER_ID", "1");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
 
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"a:8470\",\"a:8471\"]}");
-    assert_string_equal(place(resolver), "worker 1/2");
+    assert_string_equal(resolver_place(resolver), "worker 1/2");
 
     close_resolver(resolver);
     cloud_fixture_close(&f);
@@ -116,9 +116,9 @@ static void of_several_slices_the_coordinator_is_the_master(void **state)
     cloud_fixture_set_var(&f, "MEGASCALE_NUM_SLICES", "2");
     cloud_fixture_set_var(&f, "MEGASCALE_SLICE_ID", "1");
     cloud_fixture_set_var(&f, "MEGASCALE_COORDINATOR_ADDRESS", "a-0.svc:8080");
-    resolver = opened(&f, "tpu_vm:rpc_layer=");
+    resolver = open_resolver(&f, "tpu_vm:rpc_layer=");
 
-    assert_string_equal(place(resolver), "worker 3/4");
+    assert_string_equal(resolver_place(resolver), "worker 3/4");
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":{\"2\":\"b-0:8470\",\"3\":\"b-1:8470\"}}");
     assert_string_equal(ask_master(resolver, NULL, -1), "a-0.svc:8482");
@@ -144,13 +144,13 @@ static void the_metadata_server_tells_what_variables_do_not(void **state)
     open_with_server(
         &f, "[" ATTRIBUTE(ENDPOINTS, "unknown:unknown:10.0.0.7,u:u:10.0.0.8") "," ATTRIBUTE(
                 "agent-worker-number", "1\\n") "," NO_ATTRIBUTE "]");
-    resolver = opened(&f, "tpu_vm:");
-    assert_string_equal(place(resolver), "worker -/-");
+    resolver = open_resolver(&f, "tpu_vm:");
+    assert_string_equal(resolver_place(resolver), "worker -/-");
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"10.0.0.7:8470\",\"10.0.0.8:8470\"]}");
 
-    assert_string_equal(place(resolver), "worker 1/2");
+    assert_string_equal(resolver_place(resolver), "worker 1/2");
     assert_string_equal(ask_master(resolver, NULL, -1), "grpc://10.0.0.7:8470");
     assert_says(muster_resolver_source(resolver, MUSTER_FACT_CLUSTER_SPEC), ENDPOINTS, NULL);
     assert_string_equal(
@@ -170,11 +170,11 @@ static void tpu_env_tells_slices_and_worker(void **state)
                          "ACCELERATOR_TYPE: 'v4-16'\\nWORKER_ID: '0'\\nMEGASCALE_NUM_SLICES: '3'\\n"
                          "MEGASCALE_SLICE_ID: '2'\\nMEGASCALE_COORDINATOR_ADDRESS: "
                          "'10.1.1.1:8080'\\n") "," NO_ATTRIBUTE "]");
-    resolver = opened(&f, "tpu_vm:coordinator_port=99");
+    resolver = open_resolver(&f, "tpu_vm:coordinator_port=99");
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":{\"4\":\"h-0:8470\",\"5\":\"h-1:8470\"}}");
-    assert_string_equal(place(resolver), "worker 4/6");
+    assert_string_equal(resolver_place(resolver), "worker 4/6");
     assert_string_equal(ask_master(resolver, NULL, -1), "grpc://10.1.1.1:99");
 
     close_resolver(resolver);
@@ -189,10 +189,10 @@ static void a_variable_wins_over_the_metadata_server(void **state)
     open_with_server(&f, "[" ATTRIBUTE(ENDPOINTS, "h-0,h-1,h-2") "," ATTRIBUTE(
                              "agent-worker-number", "0") "," NO_ATTRIBUTE "]");
     cloud_fixture_set_var(&f, "TPU_WORKER_ID", "2");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
 
     assert_says(ask_cluster(resolver), "{\"worker\":[\"h-0", NULL);
-    assert_string_equal(place(resolver), "worker 2/3");
+    assert_string_equal(resolver_place(resolver), "worker 2/3");
     assert_string_equal(muster_resolver_source(resolver, MUSTER_FACT_TASK_ID), "TPU_WORKER_ID");
 
     close_resolver(resolver);
@@ -206,7 +206,7 @@ static void the_server_is_asked_anew_each_time(void **state)
     (void)state;
     open_with_server(&f, "[" ATTRIBUTE_TIMES(ENDPOINTS, "h-0,h-1", ",\"times\":1") "," ATTRIBUTE(
                              ENDPOINTS, "h-0,h-2") "," NO_ATTRIBUTE "]");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
 
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"h-0:8470\",\"h-1:8470\"]}");
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"h-0:8470\",\"h-2:8470\"]}");
@@ -223,11 +223,11 @@ static void skip_forbids_the_metadata_server(void **state)
     open_with_server(&f, "[" ATTRIBUTE(ENDPOINTS, "h-0") "," NO_ATTRIBUTE "]");
     cloud_fixture_set_var(&f, "TPU_SKIP_MDS_QUERY", "true");
     cloud_fixture_set_var(&f, "TPU_WORKER_ID", "3");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
 
     assert_says(ask_cluster(resolver), "FAILED_PRECONDITION", "TPU_WORKER_HOSTNAMES",
                 "TPU_SKIP_MDS_QUERY", NULL);
-    assert_string_equal(place(resolver), "worker 3/-");
+    assert_string_equal(resolver_place(resolver), "worker 3/-");
     assert_int_equal(fake_cloud_counts(f.cloud)->requests, 0);
 
     close_resolver(resolver);
@@ -240,7 +240,7 @@ static void a_machine_without_a_tpu_is_told_apart(void **state)
     struct cloud_fixture f;
     (void)state;
     open_with_server(&f, "[" NO_ATTRIBUTE "]");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
 
     assert_says(ask_cluster(resolver), "NOT_FOUND", "TPU VM", "TPU_WORKER_HOSTNAMES", NULL);
     assert_says(ask_accelerators(resolver), "NOT_FOUND", NULL);
@@ -270,10 +270,10 @@ static void malformed_answers_name_their_source(void **state)
                                                               "%s") "," NO_ATTRIBUTE "]",
                  rows[i].endpoints, rows[i].number);
         open_with_server(&f, script);
-        resolver = opened(&f, "tpu_vm:");
+        resolver = open_resolver(&f, "tpu_vm:");
 
         assert_says(ask_cluster(resolver), "INVALID_ARGUMENT", rows[i].word, NULL);
-        assert_string_equal(place(resolver), "worker -/-");
+        assert_string_equal(resolver_place(resolver), "worker -/-");
 
         close_resolver(resolver);
         cloud_fixture_close(&f);
@@ -288,9 +288,9 @@ static void malformed_variables_are_told_at_once(void **state)
     open_with_server(&f, NULL);
     cloud_fixture_set_var(&f, "TPU_WORKER_HOSTNAMES", "a,b");
     cloud_fixture_set_var(&f, "TPU_WORKER_ID", "two");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
 
-    assert_says(place(resolver), "INVALID_ARGUMENT", "TPU_WORKER_ID=two", NULL);
+    assert_says(resolver_place(resolver), "INVALID_ARGUMENT", "TPU_WORKER_ID=two", NULL);
     assert_says(ask_cluster(resolver), "INVALID_ARGUMENT", "TPU_WORKER_ID=two", NULL);
 
     close_resolver(resolver);
@@ -337,7 +337,7 @@ static void closing_ends_a_question(void **state)
     struct cloud_fixture f;
     (void)state;
     open_with_server(&f, "[{\"match\":{\"method\":\"GET\"},\"response\":{\"hang\":true}}]");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
     resolve.deadline_ns = cloud_fixture_in_s(&f, 30);
     assert_int_equal(muster_resolve_start(&resolve, resolver, ignore_answer), MUSTER_OK);
 
@@ -402,7 +402,7 @@ static void a_watch_hears_of_new_workers(void **state)
     struct cloud_fixture f;
     (void)state;
     open_with_server(&f, "[" TAGGED("0", "a") "," TAGGED("a", "a") "," ANSWER("h-0") "]");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
     watcher.f = &f;
     watcher.watch = (struct muster_resolver_watch){
         .data = &watcher, .on_change = on_cluster, .settle_ns = MUSTER_NS_PER_MS};
@@ -430,7 +430,7 @@ static void variables_are_not_watched(void **state)
     (void)state;
     open_with_server(&f, NULL);
     cloud_fixture_set_var(&f, "TPU_WORKER_HOSTNAMES", "a");
-    resolver = opened(&f, "tpu_vm:");
+    resolver = open_resolver(&f, "tpu_vm:");
     watcher.watch = (struct muster_resolver_watch){.data = &watcher, .on_change = on_cluster};
     assert_int_equal(muster_resolver_watch_open(&watcher.watch, resolver), MUSTER_OK);
 
@@ -452,7 +452,7 @@ static void auto_finds_the_mark(void **state)
     open_with_server(&f, NULL);
     cloud_fixture_set_var(&f, "KUBERNETES_SERVICE_HOST", "10.0.0.1");
     cloud_fixture_set_var(&f, "TPU_WORKER_HOSTNAMES", "a,b");
-    resolver = opened(&f, "auto:");
+    resolver = open_resolver(&f, "auto:");
 
     assert_string_equal(muster_resolver_name(resolver), "tpu_vm");
     assert_string_equal(muster_resolver_reason(resolver),
@@ -465,7 +465,7 @@ static void auto_finds_the_mark(void **state)
 
     cloud_fixture_set_var(&f, "TPU_WORKER_HOSTNAMES", "a,b");
     cloud_fixture_set_var(&f, "TPU_NAME", "grpc://10.0.0.1");
-    resolver = opened(&f, "auto:");
+    resolver = open_resolver(&f, "auto:");
     assert_string_equal(muster_resolver_name(resolver), "tpu");
     close_resolver(resolver);
     cloud_fixture_close(&f);

@@ -14,9 +14,9 @@ struct row {
     const char *expected; /* "ID/SIZE COORDINATOR CLUSTER", or "STATUS: " and a part of the text */
 };
 
-/* What init makes of texts, as one line. */
-static const char *describe(struct muster_mem *mem, const struct muster_tpu_vm_texts *texts,
-                            uint16_t port)
+/* The outcome of init as one line. */
+static const char *describe_vm(struct muster_mem *mem, const struct muster_tpu_vm_texts *texts,
+                               uint16_t port)
 {
     static char line[1024];
     struct muster_error error = {0};
@@ -146,7 +146,7 @@ static void a_slice_is_what_the_texts_say(void **state)
     test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *found = describe(test.env.mem, &rows[i].texts, PORT);
+        const char *found = describe_vm(test.env.mem, &rows[i].texts, PORT);
 
         if (strncmp(found, rows[i].expected, strlen(rows[i].expected)) != 0)
             fail_msg("%s: '%s' instead of '%s'", rows[i].name, found, rows[i].expected);
@@ -162,9 +162,9 @@ static void no_port_is_left_for_the_last_on_a_host(void **state)
     (void)state;
     test_env_open(&test);
 
-    assert_string_equal(describe(test.env.mem, &texts, 65535),
+    assert_string_equal(describe_vm(test.env.mem, &texts, 65535),
                         "INVALID_ARGUMENT: H names host 'a' so often that no port is left for it");
-    assert_string_equal(describe(test.env.mem, &texts, 65534),
+    assert_string_equal(describe_vm(test.env.mem, &texts, 65534),
                         "-1/3 - {\"w\":[\"a:65534\",\"b:65534\",\"a:65535\"]}");
 
     test_env_close(&test);
@@ -181,7 +181,7 @@ static void more_hosts_than_there_may_be_are_refused(void **state)
     for (size_t i = 0; i + 1 < sizeof(many); i++)
         many[i] = i % 2 == 0 ? 'a' : ',';
 
-    assert_string_equal(describe(test.env.mem, &texts, PORT),
+    assert_string_equal(describe_vm(test.env.mem, &texts, PORT),
                         "RESOURCE_EXHAUSTED: H has more than 65536 hosts");
     many[sizeof(many) - 3] = '\0';
     for (size_t i = 1; i + 3 < sizeof(many); i += 2) /* a port of their own for each thousand */
@@ -203,11 +203,11 @@ static void too_many_tasks_in_all_are_refused(void **state)
     for (size_t i = 0; i + 1 < sizeof(many); i++)
         many[i] = i % 2 == 0 ? 'a' : ',';
 
-    assert_string_equal(describe(test.env.mem, &texts, 1),
+    assert_string_equal(describe_vm(test.env.mem, &texts, 1),
                         "INVALID_ARGUMENT: 65536 slices of 40000 workers are too many");
     many[2 * 32767 - 1] = '\0';
     texts.slice_id.value = "0";
-    assert_memory_equal(describe(test.env.mem, &texts, 1), "-1/2147418112 - {", 17);
+    assert_memory_equal(describe_vm(test.env.mem, &texts, 1), "-1/2147418112 - {", 17);
 
     test_env_close(&test);
 }
