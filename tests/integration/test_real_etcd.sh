@@ -14,8 +14,8 @@ start_etcd_cluster "$work/etcd"
 export MUSTER_TEST_REGISTRY=$etcd_endpoints
 run_cases() {
     local cases
-    for cases in registry_client registry_client_watch lock election; do
-        "$MUSTER_BINARY_DIR/tests/test_cluster_$cases" || return
+    for cases in registry_client watch lock election; do
+        "$MUSTER_BINARY_DIR/tests/test_cluster_client_$cases" || return
     done
 }
 
