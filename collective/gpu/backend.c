@@ -80,12 +80,11 @@ struct muster_gpu_group *muster_gpu_group_of(struct muster_gpu_backend *backend,
 {
     struct muster_gpu_group *gpu_group;
 
-    if (group->device != NULL)
-        return MUSTER_CONTAINER_OF(group->device, struct muster_gpu_group, base);
+    if (group->parts[MUSTER_PART_DEVICE] != NULL)
+        return MUSTER_CONTAINER_OF(group->parts[MUSTER_PART_DEVICE], struct muster_gpu_group, base);
     gpu_group = muster_mem_alloc_zero(backend->env->mem, 1, sizeof(*gpu_group));
     if (gpu_group == NULL)
         return NULL;
-    gpu_group->base.ops = &muster_gpu_group_ops;
     gpu_group->backend = backend;
     gpu_group->group = group;
     gpu_group->is_frozen = group->is_frozen;
@@ -98,7 +97,7 @@ struct muster_gpu_group *muster_gpu_group_of(struct muster_gpu_backend *backend,
     muster_list_init(&gpu_group->done);
     muster_task_init(&gpu_group->task, on_group_task, gpu_group);
     muster_list_append(&backend->groups, &gpu_group->node);
-    group->device = &gpu_group->base;
+    muster_group_register(group, MUSTER_PART_DEVICE, &gpu_group->base, &muster_gpu_group_ops);
     return gpu_group;
 }
 

@@ -70,7 +70,7 @@ struct muster_gpu_backend {
 
 /** What the backend holds for a group, across its epochs. */
 struct muster_gpu_group {
-    struct muster_group_device base;
+    struct muster_group_part base;
     struct muster_list node;
     struct muster_gpu_backend *backend;
     struct muster_group *group;  /* NULL: closed; freed when nothing is open */
@@ -136,7 +136,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_gpu_words_check(const struct muster_gpu_
                                                         struct muster_error *ret_error);
 
 /* collective/gpu/group.c */
-extern const struct muster_group_device_ops muster_gpu_group_ops;
+extern const struct muster_group_part_ops muster_gpu_group_ops;
 extern const struct muster_gpu_communicator_events muster_gpu_group_comm_events;
 /** Agreed: run it, or queue it for a communicator. */
 void muster_gpu_group_enter(struct muster_gpu_group *group, struct muster_gpu_op *op,

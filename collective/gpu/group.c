@@ -359,9 +359,9 @@ bool muster_gpu_group_collect(struct muster_gpu_group *group, bool is_slow)
 
 /* --- What the group tells --- */
 
-static struct muster_gpu_group *group_of(struct muster_group_device *device)
+static struct muster_gpu_group *group_of(struct muster_group_part *part)
 {
-    return MUSTER_CONTAINER_OF(device, struct muster_gpu_group, base);
+    return MUSTER_CONTAINER_OF(part, struct muster_gpu_group, base);
 }
 
 static bool is_working(const struct muster_gpu_group *group)
@@ -384,12 +384,12 @@ static void stop_all(struct muster_gpu_group *group, const struct muster_error *
         muster_gpu_communicator_stop(group->comm);
 }
 
-static void on_freeze(struct muster_group_device *device)
+static void on_freeze(struct muster_group_part *part)
 {
     struct muster_error why;
 
     muster_error_set(&why, MUSTER_ABORTED, "the members have changed");
-    stop_all(group_of(device), &why);
+    stop_all(group_of(part), &why);
 }
 
 static void explain_doomed(struct muster_gpu_group *group)
@@ -408,9 +408,9 @@ static void explain_doomed(struct muster_gpu_group *group)
     }
 }
 
-static void on_hand_over(struct muster_group_device *device, struct muster_group *next)
+static void on_hand_over(struct muster_group_part *part, struct muster_group *next)
 {
-    struct muster_gpu_group *group = group_of(device);
+    struct muster_gpu_group *group = group_of(part);
     struct muster_list held;
 
     group->group = next;
@@ -424,9 +424,9 @@ static void on_hand_over(struct muster_group_device *device, struct muster_group
         muster_gpu_op_agree(first_op(&held));
 }
 
-static void on_end(struct muster_group_device *device, const struct muster_error *why)
+static void on_end(struct muster_group_part *part, const struct muster_error *why)
 {
-    struct muster_gpu_group *group = group_of(device);
+    struct muster_gpu_group *group = group_of(part);
 
     stop_all(group, why);
     doom(group, &group->held, NULL, why);
@@ -437,9 +437,9 @@ static void on_end(struct muster_group_device *device, const struct muster_error
     end_doomed(group);
 }
 
-static void on_close(struct muster_group_device *device)
+static void on_close(struct muster_group_part *part)
 {
-    struct muster_gpu_group *group = group_of(device);
+    struct muster_gpu_group *group = group_of(part);
     struct muster_gpu_communicator *comm = group->comm;
     bool is_orderly = !group->is_ended && !group->is_frozen;
 
@@ -454,20 +454,24 @@ static void on_close(struct muster_group_device *device)
     muster_gpu_group_settle(group);
 }
 
-static void on_alarm(struct muster_group_device *device, const struct muster_op_id *id)
+static void on_alarm(struct muster_group_part *part, uint32_t rank,
+                     const struct muster_frame_header *header)
 {
-    struct muster_gpu_group *group = group_of(device);
+    struct muster_gpu_group *group = group_of(part);
 
-    group->alarm = *id;
+    (void)rank;
+    group->alarm = header->op;
     group->has_alarm = true;
     if (group->setup != NULL)
         muster_gpu_setup_hear_alarm(group->setup);
 }
 
-const struct muster_group_device_ops muster_gpu_group_ops = {
+const struct muster_group_part_ops muster_gpu_group_ops = {
+    .name = "gpu",
+    .frames = 1u << MUSTER_FRAME_ALARM,
     .freeze = on_freeze,
     .hand_over = on_hand_over,
     .end = on_end,
     .close = on_close,
-    .alarm = on_alarm,
+    .hear = on_alarm,
 };

@@ -1,4 +1,4 @@
-/* Operations on a device: started by the environment's backend, which the group tells of its changes. */
+/* Operations on a device, by the environment's backend. */
 #include <muster/backend.h>
 
 #include "collective/group/group_internal.h"
@@ -30,44 +30,4 @@ enum muster_rc muster_backend_start(struct muster_op *op, struct muster_group *g
     MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_device_kind_name(call->kind), "why",
                error.text);
     return rc;
-}
-
-/* --- What a group tells --- */
-
-void muster_group_device_freeze(struct muster_group *group)
-{
-    if (group->device != NULL)
-        group->device->ops->freeze(group->device);
-}
-
-void muster_group_device_hand_over(struct muster_group *group, struct muster_group *next)
-{
-    struct muster_group_device *device = group->device;
-
-    if (device == NULL)
-        return;
-    group->device = NULL;
-    next->device = device;
-    device->ops->hand_over(device, next);
-}
-
-void muster_group_device_end(struct muster_group *group, const struct muster_error *why)
-{
-    if (group->device != NULL)
-        group->device->ops->end(group->device, why);
-}
-
-void muster_group_device_close(struct muster_group *group)
-{
-    struct muster_group_device *device = group->device;
-
-    group->device = NULL;
-    if (device != NULL)
-        device->ops->close(device);
-}
-
-void muster_group_device_alarm(struct muster_group *group, const struct muster_op_id *id)
-{
-    if (group->device != NULL)
-        group->device->ops->alarm(group->device, id);
 }

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "collective/group/pair.h"
-
 static const char *phase_name(enum muster_op_phase phase)
 {
     static const char *const names[] = {
@@ -64,11 +62,10 @@ void muster_group_stop(struct muster_group *group)
     group->frozen_ns = muster_loop_now_ns(group->env->loop);
     group->frozen_begun_step = group->begun_step;
     group->frozen_committed_step = group->committed_step;
-    muster_group_device_freeze(group);
+    muster_group_parts_freeze(group);
     muster_wire_recall(group->wire, group->view->epoch + 1);
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
-    muster_pairs_stop(group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
         struct muster_list *runs = &group->lanes[lane].runs;
 
@@ -203,4 +200,44 @@ enum muster_rc muster_group_freeze(struct muster_group *group, struct muster_pro
 bool muster_group_is_frozen(const struct muster_group *group)
 {
     return group->is_frozen;
+}
+
+/* --- Giving up --- */
+
+static void end_list(struct muster_list *runs, const struct muster_error *why,
+                     struct muster_run *first, enum muster_rc first_rc)
+{
+    struct muster_list *node = runs->next;
+
+    while (node != runs) {
+        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+        enum muster_rc rc = run == first ? first_rc : why->rc;
+
+        node = node->next;
+        if (muster_run_is_lingering(run))
+            continue;
+        if (run->op != NULL && run != first)
+            run->op->error = *why;
+        if (muster_run_hold(run, rc))
+            continue;
+        muster_run_restore(run);
+        run->result.verdict = MUSTER_VERDICT_ABORTED;
+        muster_run_end(run, rc);
+    }
+}
+
+void muster_group_end_all(struct muster_group *group, const struct muster_error *why,
+                          struct muster_run *first, enum muster_rc first_rc)
+{
+    muster_group_stop(group);
+    group->is_ended = true;
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        end_list(&group->lanes[lane].runs, why, first, first_rc);
+    end_list(&group->pending, why, first, first_rc);
+    muster_group_parts_end(group, why);
+}
+
+void muster_group_abort_all(struct muster_group *group, const struct muster_error *why)
+{
+    muster_group_end_all(group, why, NULL, why->rc);
 }

@@ -5,15 +5,13 @@
 
 #include <string.h>
 
-#include "collective/group/pair.h"
-
 /* --- Callbacks --- */
 
 void muster_group_finish(struct muster_group *group)
 {
     group->is_left = false;
     group->is_closed = true;
-    muster_shm_close(group);
+    muster_group_parts_finish(group);
 }
 
 static void on_task(struct muster_task *task)
@@ -107,7 +105,10 @@ enum muster_rc muster_group_open(const struct muster_group_options *options,
         goto fail;
     group->view = muster_view_ref(options->view);
     init_steps(group);
-    rc = muster_shm_open(group, options->board);
+    muster_group_register(group, MUSTER_PART_SHM, &group->shm_part, &muster_shm_part_ops);
+    muster_group_register(group, MUSTER_PART_MESSAGES, &group->messages_part,
+                          &muster_messages_part_ops);
+    rc = muster_group_parts_open(group);
     if (rc != MUSTER_OK) {
         muster_wire_detach(group->wire, group);
         muster_view_unref(group->view);
@@ -127,7 +128,7 @@ fail:
 
 bool muster_group_is_busy(const struct muster_group *group)
 {
-    if (!muster_list_is_empty(&group->pending) || muster_pairs_are_busy(group))
+    if (!muster_list_is_empty(&group->pending) || muster_group_parts_are_busy(group))
         return true;
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
         const struct muster_list *runs = &group->lanes[lane].runs;
@@ -143,7 +144,7 @@ bool muster_group_is_finishing(const struct muster_group *group)
 {
     bool is_busy = false;
 
-    if (!muster_list_is_empty(&group->pending) || muster_pairs_are_busy(group))
+    if (!muster_list_is_empty(&group->pending) || muster_group_parts_are_busy(group))
         return false;
     for (uint32_t lane = 0; lane < group->lane_count; lane++) {
         const struct muster_list *runs = &group->lanes[lane].runs;
@@ -164,7 +165,7 @@ bool muster_group_is_finishing(const struct muster_group *group)
 bool muster_group_is_idle(const struct muster_group *group)
 {
     if (!muster_list_is_empty(&group->pending) || !muster_list_is_empty(&group->done) ||
-        muster_pairs_are_busy(group))
+        muster_group_parts_are_busy(group))
         return false;
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         if (!muster_list_is_empty(&group->lanes[lane].runs))
@@ -191,10 +192,9 @@ void muster_group_leave(struct muster_group *group)
         return;
     MUSTER_ASSERT(!group->is_closed && !group->is_left);
     group->is_left = true;
-    muster_group_device_close(group);
+    muster_group_parts_close(group);
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
-    muster_pairs_free(group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         free_runs(&group->lanes[lane].runs);
     MUSTER_ASSERT(group->lingering_count > 0 || !muster_group_is_busy(group));

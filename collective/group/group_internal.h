@@ -85,8 +85,9 @@ struct muster_group {
     uint32_t shm_idle_turns;
     void (*shm_point)(void *data, const char *point); /* failpoint; NULL: none */
     void *shm_point_data;
-    struct muster_group_device *device; /* the backend's; NULL: none yet */
-    struct muster_op_id skipped;        /* the last one that was logged */
+    struct muster_group_part *parts[MUSTER_PARTS_MAX]; /* NULL: none */
+    struct muster_group_part shm_part, messages_part;
+    struct muster_op_id skipped; /* the last one that was logged */
 };
 
 /* members.c */
@@ -148,7 +149,7 @@ bool muster_group_has_skipped(const struct muster_group *group, const struct mus
 void muster_group_say_skipped(struct muster_group *group, uint32_t rank,
                               const struct muster_op_id *id);
 
-/* freeze.c, hand_over.c */
+/* freeze.c */
 /** Links forget the epoch's frames, half-received chunks are rolled back. Idempotent. */
 void muster_group_stop(struct muster_group *group);
 /** Stop, and end every operation: `first` (may be NULL) with first_rc, the others with why->rc. */

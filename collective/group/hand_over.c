@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#include "collective/group/pair.h"
-
 static struct muster_run *pop_run(struct muster_list *list)
 {
     struct muster_list *node = muster_list_pop(list);
@@ -124,10 +122,17 @@ static void inherit_lane(struct muster_lane *to, const struct muster_lane *from)
     to->count_before = from->count_before;
 }
 
-static void inherit(struct muster_group *next, struct muster_group *group)
+static void inherit_done(struct muster_group *next, struct muster_group *group)
 {
     struct muster_list *node;
 
+    while ((node = muster_list_pop(&group->done)) != NULL)
+        muster_list_append(&next->done, node);
+    muster_task_cancel(&group->task);
+}
+
+static void inherit(struct muster_group *next, struct muster_group *group)
+{
     if (next->begun_step < group->begun_step)
         next->begun_step = group->begun_step;
     if (next->committed_step < group->committed_step)
@@ -136,9 +141,7 @@ static void inherit(struct muster_group *next, struct muster_group *group)
     next->lane_count = group->lane_count;
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         inherit_lane(&next->lanes[lane], &group->lanes[lane]);
-    while ((node = muster_list_pop(&group->done)) != NULL)
-        muster_list_append(&next->done, node);
-    muster_task_cancel(&group->task);
+    inherit_done(next, group);
     muster_task_post(&next->task, next->env->loop);
 }
 
@@ -187,57 +190,13 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
     inherit(next, group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         carry_out_all(&group->lanes[lane].runs, next);
-    muster_pairs_hand_over(group, next);
     confirm_ended(next);
-    while (!muster_list_is_empty(&group->done))
-        muster_list_append(&next->done, muster_list_pop(&group->done));
-    muster_task_cancel(&group->task);
     for (uint32_t lane = 0; lane < next->lane_count; lane++)
         muster_lane_settle(next, &next->lanes[lane]);
     for (uint32_t lane = 0; lane < next->lane_count; lane++)
         muster_lane_advance(next, &next->lanes[lane]);
     issue_pending(next, group);
     group->is_ended = true;
-    muster_group_device_hand_over(group, next);
-}
-
-/* --- Giving up --- */
-
-static void end_list(struct muster_list *runs, const struct muster_error *why,
-                     struct muster_run *first, enum muster_rc first_rc)
-{
-    struct muster_list *node = runs->next;
-
-    while (node != runs) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-        enum muster_rc rc = run == first ? first_rc : why->rc;
-
-        node = node->next;
-        if (muster_run_is_lingering(run))
-            continue;
-        if (run->op != NULL && run != first)
-            run->op->error = *why;
-        if (muster_run_hold(run, rc))
-            continue;
-        muster_run_restore(run);
-        run->result.verdict = MUSTER_VERDICT_ABORTED;
-        muster_run_end(run, rc);
-    }
-}
-
-void muster_group_end_all(struct muster_group *group, const struct muster_error *why,
-                          struct muster_run *first, enum muster_rc first_rc)
-{
-    muster_group_stop(group);
-    group->is_ended = true;
-    for (uint32_t lane = 0; lane < group->lane_count; lane++)
-        end_list(&group->lanes[lane].runs, why, first, first_rc);
-    end_list(&group->pending, why, first, first_rc);
-    muster_pairs_end(group, why);
-    muster_group_device_end(group, why);
-}
-
-void muster_group_abort_all(struct muster_group *group, const struct muster_error *why)
-{
-    muster_group_end_all(group, why, NULL, why->rc);
+    muster_group_parts_hand_over(group, next);
+    inherit_done(next, group);
 }

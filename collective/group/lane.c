@@ -341,8 +341,7 @@ static uint32_t spent_us(const struct muster_run *run)
 static void complete(struct muster_run *run)
 {
     muster_run_move_to(run, MUSTER_RUN_COMPLETE);
-    if (run->group->boards == MUSTER_BOARDS_USED)
-        muster_shm_advance(run->group, &run->id);
+    muster_group_parts_run_completed(run->group, &run->id);
     run->spent_us = spent_us(run);
     for (uint32_t i = 0; i < run->participant_count; i++)
         if (i != run->self_index)

@@ -9,11 +9,6 @@
 #define KEPT_BYTES_MAX                                                                             \
     (2 * (MUSTER_EAGER_BYTES_MAX + MUSTER_EAGER_COUNT_MAX * sizeof(struct muster_early)))
 
-bool muster_message_is_frame(uint8_t type)
-{
-    return type >= MUSTER_FRAME_OFFER && type <= MUSTER_FRAME_OUTCOME;
-}
-
 static bool is_from_sender(uint8_t type)
 {
     return type == MUSTER_FRAME_OFFER || type == MUSTER_FRAME_MESSAGE ||
@@ -404,10 +399,11 @@ static void *receive_piece(struct muster_group *group, struct muster_pair *pair,
     return place;
 }
 
-void *muster_message_on_frame(struct muster_group *group, uint32_t rank,
+static void *messages_receive(struct muster_group_part *part, uint32_t rank,
                               const struct muster_frame_header *header,
                               struct muster_receiving *receiving)
 {
+    struct muster_group *group = part->group;
     struct muster_pair *pair = NULL;
     struct muster_op_id id;
 
@@ -451,10 +447,11 @@ static void use_piece(struct muster_group *group, struct muster_pair *pair,
                                                              .sequence = header->op.sequence});
 }
 
-void muster_message_use(struct muster_group *group, uint32_t rank,
-                        const struct muster_frame_header *header,
-                        struct muster_receiving *receiving)
+static void messages_received(struct muster_group_part *part, uint32_t rank,
+                              const struct muster_frame_header *header,
+                              struct muster_receiving *receiving)
 {
+    struct muster_group *group = part->group;
     struct muster_pair *pair = muster_pair_get(group, rank);
 
     if (pair == NULL)
@@ -474,3 +471,43 @@ void muster_message_use(struct muster_group *group, uint32_t rank,
         break;
     }
 }
+
+/* --- As a part of the group --- */
+
+static void messages_freeze(struct muster_group_part *part)
+{
+    muster_pairs_stop(part->group);
+}
+
+static void messages_hand_over(struct muster_group_part *part, struct muster_group *next)
+{
+    muster_pairs_hand_over(part->group, next);
+}
+
+static void messages_end(struct muster_group_part *part, const struct muster_error *why)
+{
+    muster_pairs_end(part->group, why);
+}
+
+static void messages_close(struct muster_group_part *part)
+{
+    muster_pairs_free(part->group);
+}
+
+static bool messages_are_busy(const struct muster_group_part *part)
+{
+    return muster_pairs_are_busy(part->group);
+}
+
+const struct muster_group_part_ops muster_messages_part_ops = {
+    .name = "messages",
+    .frames = 1u << MUSTER_FRAME_OFFER | 1u << MUSTER_FRAME_TAKE | 1u << MUSTER_FRAME_MESSAGE |
+              1u << MUSTER_FRAME_WITHDRAW | 1u << MUSTER_FRAME_OUTCOME,
+    .freeze = messages_freeze,
+    .hand_over = messages_hand_over,
+    .end = messages_end,
+    .close = messages_close,
+    .is_busy = messages_are_busy,
+    .receive = messages_receive,
+    .received = messages_received,
+};

@@ -120,13 +120,6 @@ const char *muster_message_name(const struct muster_message *message, char *ret_
 uint32_t muster_message_pieces(const struct muster_message *message);
 
 /* message_receive.c */
-bool muster_message_is_frame(uint8_t type);
-void *muster_message_on_frame(struct muster_group *group, uint32_t rank,
-                              const struct muster_frame_header *header,
-                              struct muster_receiving *receiving);
-void muster_message_use(struct muster_group *group, uint32_t rank,
-                        const struct muster_frame_header *header,
-                        struct muster_receiving *receiving);
 /** Use what came before the receive was started. It may end in here. */
 void muster_message_replay(struct muster_message *message);
 /** Everything is here: it ends, and the sender is told. */

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#include "collective/group/pair.h"
-
 #define NOTE_BYTES_MAX 256u
 
 static bool is_issued(const struct muster_group *group, const struct muster_op_id *id)
@@ -20,90 +18,6 @@ static uint32_t participant_of(const struct muster_group *group, uint32_t rank,
                                const struct muster_op_id *id)
 {
     return muster_op_participant_index(group, id, rank);
-}
-
-/* --- Early frames --- */
-
-static void *receive_early(struct muster_group *group, uint32_t rank,
-                           const struct muster_frame_header *header,
-                           struct muster_receiving *receiving)
-{
-    if (group->early_bytes + header->payload_bytes > group->early_bytes_max) {
-        group->is_rank_paused[rank] = true;
-        muster_wire_pause(group->wire, rank);
-        return NULL;
-    }
-    receiving->buffer = muster_buffer_get(group->pool, header->payload_bytes);
-    if (receiving->buffer == NULL) {
-        muster_wire_refuse(group->wire, rank, "no memory for an early frame");
-        return NULL;
-    }
-    receiving->mode = MUSTER_RECEIVE_EARLY;
-    return receiving->buffer;
-}
-
-static void keep_early(struct muster_group *group, uint32_t rank,
-                       const struct muster_frame_header *header, struct muster_receiving *receiving)
-{
-    struct muster_early *early = muster_buffer_get(group->pool, sizeof(*early));
-
-    if (early == NULL) {
-        muster_buffer_unref(receiving->buffer);
-        receiving->buffer = NULL;
-        muster_wire_refuse(group->wire, rank, "no memory for an early frame");
-        return;
-    }
-    early->rank = rank;
-    early->header = *header;
-    early->buffer = receiving->buffer;
-    receiving->buffer = NULL;
-    group->early_bytes += header->payload_bytes + sizeof(*early);
-    muster_list_append(&group->early, &early->node);
-}
-
-static void early_free(struct muster_group *group, struct muster_early *early)
-{
-    group->early_bytes -= early->header.payload_bytes + sizeof(*early);
-    muster_list_remove(&early->node);
-    muster_buffer_unref(early->buffer);
-    muster_buffer_unref(early);
-}
-
-static struct muster_early *find_early(struct muster_group *group, const struct muster_op_id *id)
-{
-    for (struct muster_list *node = group->early.next; node != &group->early; node = node->next) {
-        struct muster_early *early = MUSTER_CONTAINER_OF(node, struct muster_early, node);
-
-        if (muster_op_id_compare(&early->header.op, id) == 0)
-            return early;
-    }
-    return NULL;
-}
-
-static void resume_paused(struct muster_group *group)
-{
-    for (uint32_t rank = 0; rank < group->view->member_count; rank++) {
-        if (!group->is_rank_paused[rank])
-            continue;
-        group->is_rank_paused[rank] = false;
-        muster_wire_resume(group->wire, rank);
-    }
-}
-
-static void drop_early_of(struct muster_group *group, const struct muster_op_id *id)
-{
-    struct muster_early *early;
-
-    while ((early = find_early(group, id)) != NULL)
-        early_free(group, early);
-    resume_paused(group);
-}
-
-void muster_group_drop_early(struct muster_group *group)
-{
-    while (!muster_list_is_empty(&group->early))
-        early_free(group, MUSTER_CONTAINER_OF(group->early.next, struct muster_early, node));
-    resume_paused(group);
 }
 
 /* --- Dispatch --- */
@@ -177,11 +91,11 @@ static void *receive(struct muster_group *group, uint32_t rank,
     struct muster_run *run = muster_group_find(group, &header->op);
 
     if (!is_about(header->type) && !muster_group_is_lane_known(group, &header->op))
-        return receive_early(group, rank, header, receiving);
+        return muster_frame_receive_early(group, rank, header, receiving);
     if (run == NULL && header->type != MUSTER_FRAME_STATUS &&
         muster_group_has_skipped(group, &header->op)) {
         muster_group_say_skipped(group, rank, &header->op);
-        drop_early_of(group, &header->op);
+        muster_group_drop_early_of(group, &header->op);
         return NULL;
     }
     if (run == NULL && is_issued(group, &header->op) && header->type != MUSTER_FRAME_QUERY)
@@ -195,7 +109,7 @@ static void *receive(struct muster_group *group, uint32_t rank,
         return NULL;
     }
     if (run == NULL || run->state <= MUSTER_RUN_QUEUED)
-        return receive_early(group, rank, header, receiving);
+        return muster_frame_receive_early(group, rank, header, receiving);
     if (run->state == MUSTER_RUN_ENDED)
         return NULL;
     muster_run_hear_issued(run, participant_of(group, rank, &header->op));
@@ -207,17 +121,19 @@ static void *on_frame(void *client, uint32_t rank, const struct muster_frame_hea
 {
     struct muster_group *group = client;
     struct muster_receiving *receiving = &group->receiving[rank];
+    struct muster_group_part *part;
 
     muster_buffer_unref(receiving->buffer); /* of a frame that the link was told to discard */
     memset(receiving, 0, sizeof(*receiving));
     if (group->is_frozen || group->is_closed)
         return NULL;
+    part = muster_group_part_of_frame(group, header->type);
+    if (part != NULL && part->ops->receive != NULL)
+        return part->ops->receive(part, rank, header, receiving);
     if (header->type == MUSTER_FRAME_BOARD || header->type == MUSTER_FRAME_ALARM) {
         receiving->mode = MUSTER_RECEIVE_NOTE;
         return NULL;
     }
-    if (muster_message_is_frame(header->type))
-        return muster_message_on_frame(group, rank, header, receiving);
     if (MUSTER_LANE_INDEX(header->op.lane) >= MUSTER_LANES_MAX ||
         (muster_group_is_lane_known(group, &header->op) &&
          participant_of(group, rank, &header->op) == UINT32_MAX)) {
@@ -298,16 +214,13 @@ static void use_run_note(struct muster_run *run, uint32_t participant,
 static void use_note(struct muster_group *group, uint32_t rank,
                      const struct muster_frame_header *header, const void *text)
 {
+    struct muster_group_part *part = muster_group_part_of_frame(group, header->type);
     struct muster_run *run;
 
-    if (header->type == MUSTER_FRAME_BOARD) {
-        muster_shm_hear_answer(group, rank, header->flags == 1, header->chunk);
-        return;
-    }
-    if (header->type == MUSTER_FRAME_ALARM) {
-        muster_group_device_alarm(group, &header->op);
-        return;
-    }
+    if (part != NULL && part->ops->hear != NULL)
+        part->ops->hear(part, rank, header);
+    if (header->type == MUSTER_FRAME_BOARD || header->type == MUSTER_FRAME_ALARM)
+        return; /* of no operation */
     run = muster_group_find(group, &header->op);
     if (header->type == MUSTER_FRAME_QUERY)
         answer_query(group, rank, header);
@@ -337,7 +250,7 @@ static void use(struct muster_group *group, uint32_t rank, const struct muster_f
     case MUSTER_RECEIVE_NOTHING:
         break;
     case MUSTER_RECEIVE_EARLY:
-        keep_early(group, rank, header, receiving);
+        muster_frame_keep_early(group, rank, header, receiving);
         if (is_issued(group, &header->op)) /* it began while the payload was coming in */
             muster_group_replay_early(group, &header->op);
         break;
@@ -347,7 +260,8 @@ static void use(struct muster_group *group, uint32_t rank, const struct muster_f
         receiving->buffer = NULL;
         break;
     case MUSTER_RECEIVE_MESSAGE:
-        muster_message_use(group, rank, header, receiving);
+        group->parts[MUSTER_PART_MESSAGES]->ops->received(group->parts[MUSTER_PART_MESSAGES], rank,
+                                                          header, receiving);
         break;
     case MUSTER_RECEIVE_DATA:
         use_data(group, rank, header, receiving);
@@ -385,7 +299,7 @@ static void replay(struct muster_group *group, struct muster_early *early)
     } else if (place != NULL && header.payload_bytes > 0) {
         memcpy(place, early->buffer, header.payload_bytes);
     }
-    early_free(group, early);
+    muster_early_free(group, early);
     use(group, rank, &header, &receiving);
 }
 
@@ -395,7 +309,7 @@ void muster_group_replay_early(struct muster_group *group, const struct muster_o
     struct muster_early *early;
     bool has_freed = false;
 
-    while ((early = find_early(group, &op)) != NULL) {
+    while ((early = muster_early_find(group, &op)) != NULL) {
         struct muster_run *run = muster_group_find(group, &op);
 
         if (run == NULL ? !is_issued(group, &op) : run->state <= MUSTER_RUN_QUEUED)
@@ -404,21 +318,7 @@ void muster_group_replay_early(struct muster_group *group, const struct muster_o
         has_freed = true;
     }
     if (has_freed)
-        resume_paused(group);
-}
-
-void muster_group_abandon_receiving(struct muster_group *group, const struct muster_run *run)
-{
-    for (uint32_t rank = 0; rank < group->view->member_count; rank++) {
-        struct muster_receiving *receiving = &group->receiving[rank];
-
-        if (run != NULL && receiving->run != run)
-            continue;
-        if (receiving->mode == MUSTER_RECEIVE_DATA && receiving->run->ops->abandon != NULL)
-            receiving->run->ops->abandon(receiving->run, receiving);
-        muster_buffer_unref(receiving->buffer);
-        memset(receiving, 0, sizeof(*receiving));
-    }
+        muster_group_resume_paused(group);
 }
 
 /* --- News of links --- */
@@ -434,12 +334,8 @@ static void on_higher_epoch(void *client, const struct muster_incarnation *peer,
 static void on_abandoned(void *client, uint32_t rank)
 {
     struct muster_group *group = client;
-    struct muster_receiving *receiving = &group->receiving[rank];
 
-    if (receiving->mode == MUSTER_RECEIVE_DATA && receiving->run->ops->abandon != NULL)
-        receiving->run->ops->abandon(receiving->run, receiving);
-    muster_buffer_unref(receiving->buffer);
-    memset(receiving, 0, sizeof(*receiving));
+    muster_group_abandon(&group->receiving[rank]);
 }
 
 static void on_link_down(void *client, uint32_t rank, const struct muster_error *error)

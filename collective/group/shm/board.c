@@ -1,4 +1,4 @@
-/* What lies where on a board. */
+/* What lies where on a board, and what every part of an operation looks up there. */
 #include "collective/group/shm/shm_internal.h"
 
 struct muster_shm_board *muster_shm_board_of(struct muster_board *board)
@@ -29,4 +29,108 @@ uint64_t muster_shm_key(uint64_t epoch, const struct muster_op_id *id)
 uint32_t muster_shm_entry_index(const struct muster_op_id *id)
 {
     return (uint32_t)(id->step * 7 + id->sequence) % SHM_LANE_ENTRIES;
+}
+
+/* --- Failpoints and signals --- */
+
+void muster_group_set_shm_failpoint(struct muster_group *group, muster_shm_point_fn *fn, void *data)
+{
+    group->shm_point = fn;
+    group->shm_point_data = data;
+}
+
+void muster_shm_point(const struct muster_run *run, const char *point)
+{
+    if (run->group->shm_point != NULL)
+        run->group->shm_point(run->group->shm_point_data, point);
+}
+
+void muster_shm_wake(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->executor;
+
+    for (uint32_t i = 0; i < shm->n; i++) {
+        struct muster_board_peer *peer = shm->participants[i].peer;
+
+        if (peer != NULL && atomic_load_explicit(&muster_shm_board_of_peer(peer)->is_asleep,
+                                                 memory_order_relaxed) != 0)
+            muster_board_signal(shm->link->board, peer);
+    }
+}
+
+/* --- Slots --- */
+
+static size_t line_up(size_t bytes)
+{
+    return (bytes + SHM_LINE_BYTES - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
+}
+
+size_t muster_shm_marks_bytes(const struct muster_plan *plan)
+{
+    return (plan->chunk_count + SHM_MARK_BITS - 1) / SHM_MARK_BITS * sizeof(muster_shm_mark_word);
+}
+
+size_t muster_shm_chunk_slot_bytes(const struct muster_plan *plan)
+{
+    return line_up(plan->chunk_elements * plan->element_bytes);
+}
+
+size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes)
+{
+    if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
+        return input_bytes;
+    return plan->kind == MUSTER_OP_ALL_REDUCE
+               ? muster_shm_chunk_slot_bytes(plan) + muster_shm_marks_bytes(plan)
+               : 0;
+}
+
+/* --- The others --- */
+
+bool muster_shm_is_valid(const struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->executor;
+    bool is_large = run->plan.algorithm == MUSTER_ALGORITHM_HOST;
+
+    atomic_thread_fence(memory_order_acquire);
+    for (uint32_t i = 0; i < shm->n; i++) {
+        const struct muster_shm_entry *entry = shm->participants[i].entry;
+
+        if (is_large &&
+            (atomic_load_explicit(&entry->left, memory_order_acquire) >> shm->index & 1) != 0)
+            return false;
+        if (atomic_load_explicit(&entry->ready, memory_order_relaxed) != shm->key)
+            return false;
+    }
+    return true;
+}
+
+uint64_t *muster_shm_said_done(const struct muster_run *run,
+                               const struct muster_shm_participant *participant)
+{
+    const struct muster_shm *link = muster_shm_of(run)->link;
+
+    return &link->done[(size_t)MUSTER_LANE_INDEX(run->id.lane) * link->n + participant->rank];
+}
+
+static bool is_complete(const struct muster_run *run,
+                        const struct muster_shm_participant *participant)
+{
+    const struct muster_shm_entry *entry = participant->entry;
+
+    if (participant->peer == NULL || muster_shm_is_out(participant))
+        return true;
+    if (*muster_shm_said_done(run, participant) > muster_shm_of(run)->ordinal)
+        return true;
+    if (run->state == MUSTER_RUN_DELIVERED && muster_shm_of(run)->looks % SHM_LOOKS_PER_DONE != 0)
+        return false; /* it need not be known at once: leave the line to its owner */
+    if (atomic_load_explicit(&participant->lane->done, memory_order_acquire) >
+        muster_shm_of(run)->ordinal)
+        return true;
+    return atomic_load_explicit(&entry->ready, memory_order_acquire) == muster_shm_of(run)->key &&
+           atomic_load_explicit(&entry->complete, memory_order_acquire) == muster_shm_of(run)->key;
+}
+
+bool muster_shm_is_through(const struct muster_run *run, uint32_t index)
+{
+    return is_complete(run, &muster_shm_of(run)->participants[index]);
 }

@@ -271,7 +271,8 @@ bool muster_shm_exchange_is_whole(const struct muster_run *run)
     return true;
 }
 
-void muster_shm_exchange_finish(struct muster_run *run)
+/* Everything at once. */
+static void finish_at_once(struct muster_run *run)
 {
     const struct muster_shm_run *shm = run->executor;
 
@@ -287,4 +288,29 @@ void muster_shm_exchange_finish(struct muster_run *run)
         if (giver->bytes > 0 && into != giver->input)
             memcpy(into, giver->input, giver->bytes);
     }
+}
+
+/* --- Small operations: every input in a slot of its owner --- */
+
+/* The own slot holds the input until the run is dropped. */
+void muster_shm_flat_restore(struct muster_run *run)
+{
+    const struct muster_shm_run *shm = run->executor;
+    bool is_in_place = run->call.kind == MUSTER_OP_ALL_REDUCE || run->call.kind == MUSTER_OP_REDUCE;
+    size_t bytes = muster_shm_input_bytes(run);
+
+    if (run->plan.algorithm == MUSTER_ALGORITHM_FLAT && is_in_place && shm->slot != NULL &&
+        shm->is_announced && bytes > 0)
+        memcpy(run->call.output, shm->slot, bytes);
+}
+
+/* False: a slot has been used again, by a member that has gone on without this one. */
+bool muster_shm_flat_finish(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->executor;
+
+    muster_shm_point(run, "before flat");
+    finish_at_once(run);
+    shm->is_blocked = !muster_shm_is_valid(run);
+    return !shm->is_blocked;
 }

@@ -171,22 +171,6 @@ bool muster_shm_hold(struct muster_run *run)
     return true;
 }
 
-bool muster_shm_withdraw(struct muster_run *run)
-{
-    struct muster_shm_run *shm = run->executor;
-
-    if (!is_large(run) || run->state != MUSTER_RUN_ACTIVE || !shm->is_announced || shm->is_blocked)
-        return run->state < MUSTER_RUN_COMPLETE || !is_large(run);
-    muster_board_enter(shm->link->board);
-    atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
-    muster_shm_hear(run);
-    if (shm->ready_count < shm->n)
-        return true;
-    atomic_store_explicit(&shm->entry->ready, shm->key, memory_order_release);
-    return false;
-}
-
 bool muster_shm_is_released(const struct muster_run *run)
 {
     return muster_shm_of(run)->is_left_behind && !is_needed(run);

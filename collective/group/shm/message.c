@@ -132,7 +132,7 @@ bool muster_message_show(struct muster_message *message)
 {
     struct muster_shm_shown *shown;
 
-    if (!muster_shm_is_used(message->group))
+    if (message->group->boards != MUSTER_BOARDS_USED)
         return false;
     shown = &own_board(message)->shown[message->pair->rank][place_of(message)];
     if (atomic_load_explicit(&shown->key, memory_order_relaxed) != 0)
@@ -325,7 +325,7 @@ bool muster_message_look(struct muster_message *message)
 {
     struct muster_group *group = message->group;
 
-    if (!muster_shm_is_used(group) || message->is_unreadable)
+    if (group->boards != MUSTER_BOARDS_USED || message->is_unreadable)
         return false;
     message->key = key_of(message);
     message->copied = message->looks = 0;

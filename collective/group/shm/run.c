@@ -7,39 +7,7 @@
 
 #define OWNED_BYTES_MAX 4096u /* taken back ahead of time */
 
-/* --- Small things --- */
-
-void muster_group_set_shm_failpoint(struct muster_group *group, muster_shm_point_fn *fn, void *data)
-{
-    group->shm_point = fn;
-    group->shm_point_data = data;
-}
-
-void muster_shm_point(const struct muster_run *run, const char *point)
-{
-    if (run->group->shm_point != NULL)
-        run->group->shm_point(run->group->shm_point_data, point);
-}
-
-void muster_shm_wake(struct muster_run *run)
-{
-    struct muster_shm_run *shm = run->executor;
-
-    for (uint32_t i = 0; i < shm->n; i++) {
-        struct muster_board_peer *peer = shm->participants[i].peer;
-
-        if (peer != NULL && atomic_load_explicit(&muster_shm_board_of_peer(peer)->is_asleep,
-                                                 memory_order_relaxed) != 0)
-            muster_board_signal(shm->link->board, peer);
-    }
-}
-
 /* --- Beginning --- */
-
-static size_t line_up(size_t bytes)
-{
-    return (bytes + SHM_LINE_BYTES - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
-}
 
 /* Of one buffer of the pool: the run, what it knows of each participant, and run->heard. */
 static void take_memory(struct muster_run *run, uint8_t *memory, uint32_t n)
@@ -83,20 +51,6 @@ static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index
     participant->entry = &board->entries[MUSTER_LANE_INDEX(run->id.lane)][shm->entry_index];
 }
 
-static size_t chunk_slot_bytes(const struct muster_plan *plan)
-{
-    return line_up(plan->chunk_elements * plan->element_bytes);
-}
-
-size_t muster_shm_slot_bytes(const struct muster_plan *plan, size_t input_bytes)
-{
-    if (plan->algorithm == MUSTER_ALGORITHM_FLAT)
-        return input_bytes;
-    return plan->kind == MUSTER_OP_ALL_REDUCE
-               ? chunk_slot_bytes(plan) + muster_shm_marks_bytes(plan)
-               : 0;
-}
-
 static bool take_slot(struct muster_run *run, struct muster_board *board)
 {
     struct muster_shm_run *shm = run->executor;
@@ -110,12 +64,12 @@ static bool take_slot(struct muster_run *run, struct muster_board *board)
     if (shm->slot == NULL)
         return false;
     shm->slot_bytes = bytes;
-    shm->marks_offset = chunk_slot_bytes(&run->plan);
+    shm->marks_offset = muster_shm_chunk_slot_bytes(&run->plan);
     shm->entry->slot_at = (uint32_t)((size_t)(shm->slot - board->memory) / SHM_LINE_BYTES);
     return true;
 }
 
-static enum muster_prepared shm_prepare(struct muster_run *run)
+enum muster_prepared muster_shm_prepare(struct muster_run *run)
 {
     struct muster_shm *link = run->group->shm;
     struct muster_shm_board *board = muster_shm_board_of(link->board);
@@ -254,14 +208,6 @@ static const uint8_t *find_input(const struct muster_run *run, uint32_t index,
     return NULL;
 }
 
-static uint64_t *said_done(const struct muster_run *run,
-                           const struct muster_shm_participant *participant)
-{
-    const struct muster_shm *link = muster_shm_of(run)->link;
-
-    return &link->done[(size_t)MUSTER_LANE_INDEX(run->id.lane) * link->n + participant->rank];
-}
-
 /* The key repeats after 65,536 steps, the number does not. */
 static bool is_announced_by(const struct muster_run *run, const struct muster_shm_entry *entry)
 {
@@ -297,8 +243,8 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
     participant->bytes = part.bytes;
     muster_shm_of(run)->expect_checksum += part.expect_checksum;
     participant->is_ready = true;
-    if (*said_done(run, participant) < done_before)
-        *said_done(run, participant) = done_before;
+    if (*muster_shm_said_done(run, participant) < done_before)
+        *muster_shm_said_done(run, participant) = done_before;
     muster_shm_of(run)->weights[index] = weight;
     run->result.total_weight += weight;
     run->heard[index] |= MUSTER_HEARD_ISSUED;
@@ -322,24 +268,6 @@ static bool hear_all_ready(struct muster_run *run)
     if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
         atomic_thread_fence(memory_order_seq_cst); /* muster_shm_hold */
     return has_moved;
-}
-
-bool muster_shm_is_valid(const struct muster_run *run)
-{
-    const struct muster_shm_run *shm = run->executor;
-    bool is_large = run->plan.algorithm == MUSTER_ALGORITHM_HOST;
-
-    atomic_thread_fence(memory_order_acquire);
-    for (uint32_t i = 0; i < shm->n; i++) {
-        const struct muster_shm_entry *entry = shm->participants[i].entry;
-
-        if (is_large &&
-            (atomic_load_explicit(&entry->left, memory_order_acquire) >> shm->index & 1) != 0)
-            return false;
-        if (atomic_load_explicit(&entry->ready, memory_order_relaxed) != shm->key)
-            return false;
-    }
-    return true;
 }
 
 static void tell_death(struct muster_group *group, const struct muster_incarnation *peer)
@@ -371,6 +299,23 @@ void muster_shm_hear(struct muster_run *run)
 {
     if (run->state == MUSTER_RUN_ACTIVE && !run->group->is_frozen)
         (void)hear_all_ready(run);
+}
+
+bool muster_shm_withdraw(struct muster_run *run)
+{
+    struct muster_shm_run *shm = run->executor;
+    bool is_large = run->plan.algorithm == MUSTER_ALGORITHM_HOST;
+
+    if (!is_large || run->state != MUSTER_RUN_ACTIVE || !shm->is_announced || shm->is_blocked)
+        return run->state < MUSTER_RUN_COMPLETE || !is_large;
+    muster_board_enter(shm->link->board);
+    atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
+    muster_shm_hear(run);
+    if (shm->ready_count < shm->n)
+        return true;
+    atomic_store_explicit(&shm->entry->ready, shm->key, memory_order_release);
+    return false;
 }
 
 /* --- The end --- */
@@ -426,29 +371,6 @@ static void own_next_entry(const struct muster_run *run)
     muster_shm_own_cache_line(&entry->complete);
 }
 
-static bool is_complete(const struct muster_run *run,
-                        const struct muster_shm_participant *participant)
-{
-    const struct muster_shm_entry *entry = participant->entry;
-
-    if (participant->peer == NULL || muster_shm_is_out(participant))
-        return true;
-    if (*said_done(run, participant) > muster_shm_of(run)->ordinal)
-        return true;
-    if (run->state == MUSTER_RUN_DELIVERED && muster_shm_of(run)->looks % SHM_LOOKS_PER_DONE != 0)
-        return false; /* it need not be known at once: leave the line to its owner */
-    if (atomic_load_explicit(&participant->lane->done, memory_order_acquire) >
-        muster_shm_of(run)->ordinal)
-        return true;
-    return atomic_load_explicit(&entry->ready, memory_order_acquire) == muster_shm_of(run)->key &&
-           atomic_load_explicit(&entry->complete, memory_order_acquire) == muster_shm_of(run)->key;
-}
-
-bool muster_shm_is_through(const struct muster_run *run, uint32_t index)
-{
-    return is_complete(run, &muster_shm_of(run)->participants[index]);
-}
-
 bool muster_shm_hear_all_complete(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
@@ -459,7 +381,7 @@ bool muster_shm_hear_all_complete(struct muster_run *run)
     for (uint32_t i = 0; i < shm->n; i++) {
         struct muster_shm_participant *participant = &shm->participants[i];
 
-        if (participant->is_complete || !is_complete(run, participant))
+        if (participant->is_complete || !muster_shm_is_through(run, i))
             continue;
         participant->is_complete = true;
         shm->complete_count++;
@@ -468,7 +390,7 @@ bool muster_shm_hear_all_complete(struct muster_run *run)
 }
 
 /* The run is complete here: tell the others. */
-static void shm_completed(struct muster_run *run)
+void muster_shm_completed(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
 
@@ -557,7 +479,7 @@ static enum muster_run_outcome begin_work(struct muster_run *run)
     return outcome;
 }
 
-static enum muster_run_outcome shm_start(struct muster_run *run)
+enum muster_run_outcome muster_shm_start(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
 
@@ -639,7 +561,7 @@ static void drop_slot(struct muster_run *run, bool is_revoked)
     muster_shm_heap_give(board, shm->slot, shm->slot_class);
 }
 
-static void shm_finish(struct muster_run *run)
+void muster_shm_finish(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
     struct muster_shm *link = shm->link;
@@ -671,7 +593,7 @@ bool muster_shm_has_input(const struct muster_run *run)
     return !muster_shm_of(run)->is_begun;
 }
 
-static void shm_freeze(struct muster_run *run)
+void muster_shm_freeze(struct muster_run *run)
 {
     if (run->state != MUSTER_RUN_ACTIVE)
         return;
@@ -680,7 +602,7 @@ static void shm_freeze(struct muster_run *run)
 }
 
 /* Go on in the group of the next epoch, among the participants of the old one. */
-static enum muster_run_outcome shm_adopt(struct muster_run *run)
+enum muster_run_outcome muster_shm_adopt(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
     const struct muster_view *view = run->group->view;
@@ -700,59 +622,3 @@ static enum muster_run_outcome shm_adopt(struct muster_run *run)
     muster_shm_drive(run->group);
     return shm->is_left_behind ? MUSTER_RUN_LEFT_BEHIND : MUSTER_RUN_GOES_ON;
 }
-
-/* --- The table --- */
-
-static size_t shm_held_bytes(const struct muster_run *run)
-{
-    const struct muster_shm_run *shm = run->executor;
-
-    return (shm->slot != NULL ? shm->slot_bytes : 0) +
-           (shm->stage.at != NULL ? shm->stage.bytes : 0);
-}
-
-static void shm_show_result(const struct muster_run *run, enum muster_rc rc,
-                            struct muster_op_result *result)
-{
-    result->is_torn =
-        rc != MUSTER_OK && run->state < MUSTER_RUN_COMPLETE && !muster_shm_has_input(run);
-    result->wire = "shm";
-    result->input = muster_shm_input_name(run);
-    result->memory_bytes += shm_held_bytes(run);
-}
-
-static uint32_t shm_cost(const struct muster_run *run)
-{
-    return run->plan.algorithm == MUSTER_ALGORITHM_FLAT ? MUSTER_FLAT_COST : MUSTER_RING_COST;
-}
-
-static const struct muster_shared_ops shared_ops = {
-    .prepare = shm_prepare,
-    .is_deliverable = muster_shm_is_deliverable,
-    .is_stable = muster_shm_is_stable,
-    .is_ready = muster_shm_is_ready,
-    .is_sure = muster_shm_is_sure,
-    .is_left_behind = muster_shm_is_left_behind,
-    .has_input = muster_shm_has_input,
-    .freeze = shm_freeze,
-    .adopt = shm_adopt,
-    .completed = shm_completed,
-    .hear = muster_shm_hear,
-    .leave_stalled = muster_shm_leave_stalled,
-    .revoke = muster_shm_revoke,
-    .withdraw = muster_shm_withdraw,
-    .hold = muster_shm_hold,
-    .end_lingering = muster_shm_end_lingering,
-    .show_result = shm_show_result,
-};
-
-const struct muster_executor_ops muster_shm_executor = {
-    .name = "shm",
-    .cost = shm_cost,
-    .state_bytes = muster_shm_table_bytes,
-    .plan_cost = muster_shm_plan_cost,
-    .start = shm_start,
-    .restore = muster_shm_flat_restore,
-    .finish = shm_finish,
-    .shared = &shared_ops,
-};

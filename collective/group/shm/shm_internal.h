@@ -55,6 +55,10 @@ struct muster_shm_entry {
     _Atomic uint32_t taken;
 };
 
+/** A bit for each chunk that has been taken over. */
+typedef _Atomic uint64_t muster_shm_mark_word;
+#define SHM_MARK_BITS 64u
+
 /** What a participant takes of another's input, in bytes. */
 struct muster_shm_part {
     uint64_t first, bytes;
@@ -187,18 +191,11 @@ enum muster_shm_refusal {
     MUSTER_SHM_REACHES_NO_PEER,
 };
 
-/* collective/group/shm/reason.c */
-/** The group's wire is settled: kept for muster_group_wire_reason, and logged. */
-__attribute__((format(printf, 3, 4))) void muster_shm_say(struct muster_group *group,
-                                                          const char *wire, const char *fmt, ...);
-/** NULL: its members may agree on boards. */
-const char *muster_shm_ineligible_reason(const struct muster_view *view);
-/** After the name of a member. Static text. */
-const char *muster_shm_refusal_text(uint32_t refusal);
-
 /* collective/group/shm/link.c */
 struct muster_shm *muster_shm_ref(struct muster_shm *shm);
 void muster_shm_unref(struct muster_shm *shm);
+/** Another group of this process uses that board, too. */
+bool muster_shm_is_needed(const struct muster_shm *shm, const struct muster_board_peer *peer);
 
 /* collective/group/shm/board.c */
 struct muster_shm_board *muster_shm_board_of(struct muster_board *board);
@@ -220,7 +217,21 @@ void muster_shm_kept_set(struct muster_board *board, uint32_t lane_index, uint32
 bool muster_shm_kept_give(struct muster_board *board, uint32_t lane_index, uint32_t entry_index);
 bool muster_shm_kept_give_all(struct muster_board *board);
 
+/** Bytes of the slot before the marks. */
+size_t muster_shm_chunk_slot_bytes(const struct muster_plan *plan);
+/** Its done as announcements have said it: a hint. */
+uint64_t *muster_shm_said_done(const struct muster_run *run,
+                               const struct muster_shm_participant *participant);
+
 /* collective/group/shm/run.c */
+enum muster_prepared muster_shm_prepare(struct muster_run *run);
+enum muster_run_outcome muster_shm_start(struct muster_run *run);
+enum muster_run_outcome muster_shm_adopt(struct muster_run *run);
+void muster_shm_completed(struct muster_run *run);
+void muster_shm_freeze(struct muster_run *run);
+void muster_shm_finish(struct muster_run *run);
+/** An operation of the wire is complete: operations behind it in its lane may be known to be. */
+void muster_shm_advance(struct muster_group *group, const struct muster_op_id *id);
 void muster_shm_point(const struct muster_run *run, const char *point);
 /** Participants that have been read from are still there: what was read is what they had. */
 bool muster_shm_is_valid(const struct muster_run *run);
@@ -237,20 +248,17 @@ void muster_shm_wake(struct muster_run *run);
 enum muster_run_outcome muster_shm_work(struct muster_run *run, bool *ret_has_moved);
 /** Look which participants are complete. True: more than before. */
 bool muster_shm_hear_all_complete(struct muster_run *run);
-/** How it shows its input: muster_op_result. */
-const char *muster_shm_input_name(const struct muster_run *run);
 bool muster_shm_is_ready(const struct muster_run *run);
 bool muster_shm_has_input(const struct muster_run *run);
 bool muster_shm_is_deliverable(const struct muster_run *run);
 bool muster_shm_is_stable(const struct muster_run *run);
 void muster_shm_revoke(struct muster_run *run);
 void muster_shm_hear(struct muster_run *run);
-/* cost.c */
-struct muster_op_cost muster_shm_plan_cost(const struct muster_plan *plan,
-                                           const struct muster_topology *topology);
 /* drive.c, progress.c */
 /** Some of the work of a run. True: something moved. */
 bool muster_shm_step(struct muster_run *run);
+/** From now on the loop works on the operations of the group. */
+void muster_shm_drive(struct muster_group *group);
 void muster_shm_set_asleep(struct muster_group *group, bool is_asleep);
 void muster_shm_stop_driving(struct muster_group *group);
 void muster_shm_init_driving(struct muster_group *group);
@@ -315,8 +323,6 @@ bool muster_shm_part_fits(struct muster_run *run, uint32_t giver,
 /** Take a piece of each part, or sum one. True: something moved. */
 bool muster_shm_exchange_move(struct muster_run *run);
 bool muster_shm_exchange_is_whole(const struct muster_run *run);
-/** Everything at once. */
-void muster_shm_exchange_finish(struct muster_run *run);
 
 /* collective/group/shm/flat.c */
 /** A small one that is over, whose turn has not come: its input again. */

@@ -9,16 +9,8 @@
 
 #include <string.h>
 
-#define MARK_BITS 64u
 /* Looks in vain after which a process takes what another has taken, who may be kept from running. */
 #define IDLE_LOOKS_MAX 64u
-
-typedef _Atomic uint64_t mark_word;
-
-size_t muster_shm_marks_bytes(const struct muster_plan *plan)
-{
-    return (plan->chunk_count + MARK_BITS - 1) / MARK_BITS * sizeof(mark_word);
-}
 
 static const uint8_t *slot_of(const struct muster_run *run, uint32_t i)
 {
@@ -32,23 +24,25 @@ static const uint8_t *slot_of(const struct muster_run *run, uint32_t i)
 static bool is_marked(const struct muster_run *run, uint32_t i, uint32_t c)
 {
     const uint8_t *slot = slot_of(run, i);
-    const mark_word *marks;
+    const muster_shm_mark_word *marks;
 
     if (slot == NULL)
         return false;
-    marks = (const mark_word *)(const void *)(slot + muster_shm_of(run)->marks_offset);
-    return (atomic_load_explicit(&marks[c / MARK_BITS], memory_order_acquire) >> c % MARK_BITS &
+    marks = (const muster_shm_mark_word *)(const void *)(slot + muster_shm_of(run)->marks_offset);
+    return (atomic_load_explicit(&marks[c / SHM_MARK_BITS], memory_order_acquire) >>
+                c % SHM_MARK_BITS &
             1) != 0;
 }
 
 static void mark(struct muster_run *run, uint32_t c)
 {
     struct muster_shm_run *shm = run->executor;
-    mark_word *word = (mark_word *)(void *)(shm->slot + shm->marks_offset) + c / MARK_BITS;
+    muster_shm_mark_word *word =
+        (muster_shm_mark_word *)(void *)(shm->slot + shm->marks_offset) + c / SHM_MARK_BITS;
     uint64_t marks = atomic_load_explicit(word, memory_order_relaxed);
 
     muster_shm_point(run, "before mark");
-    atomic_store_explicit(word, marks | UINT64_C(1) << c % MARK_BITS, memory_order_release);
+    atomic_store_explicit(word, marks | UINT64_C(1) << c % SHM_MARK_BITS, memory_order_release);
     muster_shm_point(run, "mark");
 }
 
