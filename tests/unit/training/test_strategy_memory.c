@@ -111,7 +111,8 @@ static void be_hungry(unsigned rank, void *data)
             torture_arm_system(torture);
         can_go_on = take_step(strategy, step, &state);
     }
-    JOB_CHECK(can_go_on || torture->refused > 0);
+    /* A lasting run has a short deadline, which a busy host can miss before anything is refused. */
+    JOB_CHECK(can_go_on || torture->refused > 0 || torture->is_lasting);
     JOB_CHECK(can_go_on || strategy == NULL || muster_strategy_error(strategy)->text[0] != '\0');
     torture_disarm(
         torture); /* a close that lacks memory waits as long as a member may take to leave */
