@@ -80,6 +80,8 @@ static void arena_free(struct arena *arena)
     }
 }
 
+/* Chunks double up to a limit, so that a large message needs few allocations and a small one wastes
+ * little. */
 static struct chunk *arena_grow(struct arena *arena, size_t bytes)
 {
     size_t want = arena->chunks->bytes * 2;
@@ -106,6 +108,8 @@ static struct chunk *arena_grow(struct arena *arena, size_t bytes)
     return chunk;
 }
 
+/* The allocator of protobuf-c, which calls it with sizes that a peer has chosen: everything counts
+ * against the limit, and a refusal is remembered to tell it from a malformed message. */
 static void *arena_alloc(void *data, size_t bytes)
 {
     struct arena *arena = data;
@@ -191,6 +195,8 @@ static enum muster_rc unpack_into(struct arena *arena, const ProtobufCMessageDes
     return MUSTER_OK;
 }
 
+/* Unknown fields are stripped first, because protobuf-c would keep them at fifty times their size.
+ * */
 enum muster_rc muster_proto_unpack(struct muster_mem *mem,
                                    const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                    size_t size, const struct muster_proto_limits *limits,
@@ -225,6 +231,8 @@ enum muster_rc muster_proto_unpack(struct muster_mem *mem,
     return rc;
 }
 
+/* The arena stands right in front of its message (unpack_into checks it), so the message alone is
+ * enough. */
 void muster_proto_free(void *message)
 {
     if (message == NULL)

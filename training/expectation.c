@@ -14,6 +14,8 @@ static void on_change(struct muster_resolver_watch *watch, struct muster_cluster
         muster_node_set_expected(expectation->node, count);
 }
 
+/* A cluster that cannot be watched is no reason not to start: the number of tasks then stays as it
+ * was found. */
 void muster_expectation_open(struct muster_expectation *expectation, struct muster_env *env,
                              const char *uri, struct muster_node *node)
 {
@@ -74,6 +76,8 @@ static void turn_until(const struct muster_expectation *expectation, const bool 
         muster_loop_turn(expectation->env->loop, UINT64_MAX);
 }
 
+/* In the reverse order of open, each awaited: a resolver may still use the HTTP client while it
+ * closes. */
 void muster_expectation_close(struct muster_expectation *expectation)
 {
     if (expectation->resolver != NULL) {

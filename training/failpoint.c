@@ -41,6 +41,7 @@ enum muster_rc muster_failpoint_init(struct muster_failpoint *failpoint, struct 
     return MUSTER_OK;
 }
 
+/* on_hit runs before the signal, because nothing of this process runs after it. */
 void muster_failpoint_hit(struct muster_failpoint *failpoint, uint64_t step)
 {
     if (!failpoint->is_armed || step != failpoint->step)

@@ -93,6 +93,8 @@ static void add_values(struct line *line, const struct muster_report_values *val
     line_add(line, "}");
 }
 
+/* A line is shorter than PIPE_BUF, so it is written whole or not at all; anything else means that
+ * the reader is gone. */
 static void write_line(struct muster_report *report, const char *text, size_t length)
 {
     ssize_t written;
@@ -150,6 +152,7 @@ static void send_news(struct muster_report *report, struct line *line)
         report->dropped++;
 }
 
+/* Kept in order: a line that could be written at once must not pass lines that wait. */
 static void send_line(struct muster_report *report, struct line *line)
 {
     if (!line_finish(report, line))

@@ -141,6 +141,8 @@ static enum muster_rc new_strategy(struct muster_strategy **ret_strategy,
     return MUSTER_OK;
 }
 
+/* Each part is opened after the parts that it uses, and muster_strategy_close undoes whatever is
+ * there, so one label serves all failures. */
 enum muster_rc muster_strategy_open(const struct muster_strategy_options *options,
                                     struct muster_strategy **ret_strategy,
                                     struct muster_error *ret_error)
@@ -187,6 +189,7 @@ fail:
     return rc;
 }
 
+/* Names must differ, because members compare their states by name before the first step. */
 enum muster_rc muster_strategy_register(struct muster_strategy *strategy, const char *name,
                                         const struct muster_tensor *tensor)
 {
@@ -371,6 +374,8 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
     return MUSTER_OK;
 }
 
+/* After a commit the step counts on every member that has committed it: its tensors are what
+ * joiners and returning members are given. */
 static enum muster_rc commit_in_seat(struct muster_strategy *strategy)
 {
     uint64_t now_ns;

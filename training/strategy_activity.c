@@ -72,6 +72,8 @@ static bool describe_wait(const struct muster_strategy *strategy, char *text, si
     return false;
 }
 
+/* A wait is logged after a while without progress, then now and then, so that a log shows the wait
+ * and is not filled by it. */
 static void log_wait(struct muster_strategy *strategy, const char *text, bool is_logged)
 {
     uint64_t now_ns = clock_ns(strategy), since_ns = strategy->activity.since_ns;
@@ -135,6 +137,7 @@ void muster_strategy_start_activity(struct muster_strategy *strategy)
     muster_runtime_leave(strategy->runtime);
 }
 
+/* The last report says that this member closes. */
 void muster_strategy_stop_activity(struct muster_strategy *strategy)
 {
     muster_timer_stop(&strategy->activity_timer);

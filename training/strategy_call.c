@@ -18,6 +18,7 @@ enum muster_rc muster_strategy_wait_ops(struct muster_strategy *strategy)
     return muster_strategy_wait(strategy, are_ops_done);
 }
 
+/* An interruption stays visible: of several operations in a call the last result would hide it. */
 void muster_strategy_keep_result(struct muster_strategy *strategy,
                                  const struct muster_op_result *result)
 {
@@ -33,6 +34,8 @@ void muster_strategy_keep_result(struct muster_strategy *strategy,
     strategy->has_result = true;
 }
 
+/* The first failure is the call's: later ones are mostly its consequences. Bytes and waits are
+ * counted for operations that failed too, because they were spent. */
 void muster_strategy_on_op_done(struct muster_op *op, enum muster_rc rc)
 {
     struct muster_strategy *strategy = op->data;
@@ -143,6 +146,8 @@ enum muster_rc muster_strategy_run_in_seat(struct muster_strategy *strategy,
     return strategy->ops_rc;
 }
 
+/* An excluded member gets ABORTED and not FAILED_PRECONDITION: its program did nothing wrong, and
+ * begin brings it back. */
 enum muster_rc muster_strategy_check_step(struct muster_strategy *strategy, const char *name)
 {
     enum muster_rc rc = muster_strategy_check(strategy, name);

@@ -28,6 +28,7 @@ static void on_closed(void *data)
     *(bool *)data = true;
 }
 
+/* After the node: its groups hold communicators of the backend. */
 void muster_strategy_close_device(struct muster_strategy *strategy)
 {
     struct muster_backend *backend = strategy->env->backend;
@@ -162,6 +163,8 @@ static void count_bytes(struct muster_strategy *strategy, const struct muster_st
                                         muster_dtype_bytes(call->tensors[i].dtype));
 }
 
+/* A failure on one member's device is not seen by the others, who may have OK from theirs. The
+ * commit operation behind the work tells all of them, so that a call ends alike on all members. */
 enum muster_rc muster_strategy_run_on_device(struct muster_strategy *strategy,
                                              const struct muster_strategy_call *call)
 {

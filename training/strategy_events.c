@@ -131,6 +131,8 @@ static void on_view(void *data, const struct muster_view_change *opened)
         muster_strategy_tell_view(strategy, NULL);
 }
 
+/* The node has the state: begin, which waits for this, goes on. A return is reported with its cost,
+ * the time since the exclusion. */
 static void on_ready(void *data, uint64_t next_step, bool is_restored)
 {
     struct muster_strategy *strategy = data;
@@ -150,6 +152,8 @@ static void on_ready(void *data, uint64_t next_step, bool is_restored)
             (double)(now_ns - strategy->waiting_since_ns) / (double)MUSTER_NS_PER_MS, next_step);
 }
 
+/* Only the state changes here: the running call ends by its own error, and begin waits for
+ * on_ready. */
 static void on_excluded(void *data, const struct muster_error *why)
 {
     struct muster_strategy *strategy = data;

@@ -130,6 +130,8 @@ static struct muster_root root_of_rank(const struct muster_strategy *strategy,
     return root;
 }
 
+/* The root is checked before the call starts: a rank that nobody has is a mistake of this program
+ * alone, and must not start anything on the group. */
 static enum muster_rc run_with_root(struct muster_strategy *strategy,
                                     struct muster_strategy_call *call, uint32_t root)
 {

@@ -22,6 +22,7 @@ static enum muster_rc check_reductions(struct muster_strategy *strategy,
 
 /* --- In packs --- */
 
+/* As muster_strategy_on_op_done, for the one operation of a list. */
 static void on_list_done(struct muster_list_op *list, enum muster_rc rc)
 {
     struct muster_strategy *strategy = list->data;
@@ -42,6 +43,7 @@ static void on_list_done(struct muster_list_op *list, enum muster_rc rc)
                          list->error.text[0] != '\0' ? list->error.text : muster_rc_text(rc));
 }
 
+/* One operation of the group for all tensors of the call: it packs small ones together. */
 static enum muster_rc run_list_in_seat(struct muster_strategy *strategy,
                                        const struct muster_strategy_call *call)
 {
@@ -76,6 +78,8 @@ static enum muster_rc run_list_in_seat(struct muster_strategy *strategy,
 
 /* --- Any call --- */
 
+/* All that can be refused without the group is refused first, on this member alone: an operation
+ * that others have started and this one has not would make them wait. */
 enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
                                    const struct muster_strategy_call *call)
 {

@@ -1,6 +1,8 @@
 /* Splits of a strategy: groups of some members, by color. */
 #include "training/strategy_internal.h"
 
+/* Before the first begin only: all members must make the same splits, in the same order, before any
+ * operation runs on them. */
 enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_color_fn *color,
                                      void *data, struct muster_strategy_split **ret_split)
 {
@@ -63,6 +65,7 @@ static const struct muster_member *own_member(const struct muster_strategy *stra
     return &strategy->view->members[rank];
 }
 
+/* A joiner is in the view before it takes part: it counts from from_step on. */
 bool muster_strategy_takes_part(const struct muster_strategy *strategy,
                                 const struct muster_strategy_split *split,
                                 const struct muster_member *member)
@@ -89,6 +92,8 @@ uint32_t muster_strategy_split_size(const struct muster_strategy_split *split)
     return size;
 }
 
+/* Ranks are positions among the members that take part, in the order of the view, as in a group of
+ * all. */
 uint32_t muster_strategy_split_rank(const struct muster_strategy_split *split)
 {
     const struct muster_view *view = split->strategy->view;

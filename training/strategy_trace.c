@@ -80,6 +80,7 @@ void muster_strategy_dump_trace(struct muster_strategy *strategy, const char *er
     strategy_dump_trace(strategy, error);
 }
 
+/* Closed late, when nothing emits events any more. */
 void muster_strategy_close_trace(struct muster_strategy *strategy)
 {
     if (strategy->recorder != NULL && strategy->is_always_traced)
@@ -114,6 +115,8 @@ static uint64_t call_bytes(const struct muster_strategy_call *call)
     return bytes;
 }
 
+/* Time stamps are those of the activity, which has just read the clock: a call costs one reading.
+ * */
 void muster_strategy_trace_call(const struct muster_strategy *strategy,
                                 const struct muster_strategy_call *call)
 {

@@ -39,7 +39,7 @@ static enum muster_rc read_data(struct muster_env *env, struct muster_error *ret
     if (data == NULL || env->is_data_authenticated_only || strcmp(data, "encrypted") == 0)
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "MUSTER_TLS_DATA=%.40s: expected encrypted or authenticated", data);
+                            "MUSTER_TLS_DATA must be encrypted or authenticated, got %.40s", data);
 }
 
 enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_error *ret_error)

@@ -33,8 +33,8 @@ static enum muster_rc read_number(struct muster_env *env, const char *name, uint
     value = strtoull(text, &end, 10);
     if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value > max)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s=%s: expected a whole number up to %llu", name, text,
-                                (unsigned long long)max);
+                                "%s must be a whole number up to %llu, got %s", name,
+                                (unsigned long long)max, text);
     *ret_value = value;
     return MUSTER_OK;
 }
@@ -49,7 +49,7 @@ static enum muster_rc read_evict_after(struct muster_env *env, uint64_t *ret_ns,
 
     if (end != NULL && (*end != '\0' || !(seconds > 0 && seconds <= SECONDS_MAX)))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_EVICT_AFTER_S=%s: expected seconds above 0", text);
+                                "MUSTER_EVICT_AFTER_S must be seconds above 0, got %s", text);
     *ret_ns = (uint64_t)(seconds * (double)MUSTER_NS_PER_S);
     return MUSTER_OK;
 }
@@ -65,7 +65,7 @@ static enum muster_rc read_incarnation(struct muster_env *env,
         muster_incarnation_parse(text, ret_incarnation) == MUSTER_OK)
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "MUSTER_INCARNATION=%s: expected 32 hexadecimal digits", text);
+                            "MUSTER_INCARNATION must be 32 hexadecimal digits, got %s", text);
 }
 
 static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key,
@@ -75,8 +75,8 @@ static enum muster_rc read_host_key(struct muster_env *env, const char **ret_key
 
     if (text != NULL && strlen(text) >= MUSTER_HOST_KEY_BYTES)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "MUSTER_HOST_KEY=%.80s…: expected less than %d bytes", text,
-                                MUSTER_HOST_KEY_BYTES);
+                                "MUSTER_HOST_KEY must be shorter than %d bytes, got %.80s…",
+                                MUSTER_HOST_KEY_BYTES, text);
     *ret_key = text != NULL && *text != '\0' ? text : NULL;
     return MUSTER_OK;
 }
@@ -101,7 +101,7 @@ static enum muster_rc read_plan(struct muster_env *env, struct muster_plan_param
     return strcmp(reproducible, "view") == 0
                ? MUSTER_OK
                : muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                  "MUSTER_REPRODUCIBLE=%s: expected view or no", reproducible);
+                                  "MUSTER_REPRODUCIBLE must be view or no, got %s", reproducible);
 }
 
 enum muster_rc muster_training_read_log(struct muster_env *env, enum muster_log_level *ret_level,
@@ -179,6 +179,7 @@ enum muster_rc muster_training_read_variables(struct muster_env *env,
     return rc;
 }
 
+/* For programs that want to refuse bad settings before they load their data. */
 enum muster_rc muster_strategy_check_variables(struct muster_env *env,
                                                struct muster_error *ret_error)
 {
@@ -193,6 +194,8 @@ enum muster_rc muster_strategy_check_variables(struct muster_env *env,
     return rc != MUSTER_OK ? rc : muster_training_read_variables(env, &node, ret_error);
 }
 
+/* The launcher knows this process by one incarnation, so only one strategy at a time can be that
+ * member. A second one after the first has closed is not a restart: is_return counts once. */
 enum muster_rc muster_training_take_incarnation(struct muster_node_options *node,
                                                 bool *ret_is_taken, struct muster_error *ret_error)
 {

@@ -99,6 +99,7 @@ static enum muster_rc refuse_fork(const char *call, struct muster_error *ret_err
         call);
 }
 
+/* The text names both threads and their calls, because the program has two places to look at. */
 static enum muster_rc refuse_thread(struct muster_runtime *runtime, uint32_t owner,
                                     const char *call, struct muster_error *ret_error)
 {
@@ -157,6 +158,7 @@ enum muster_rc muster_runtime_enter(struct muster_runtime *runtime)
     return muster_runtime_enter_as(runtime, "muster_runtime_enter", &error);
 }
 
+/* Idempotent towards a refused enter: a thread that was not let in has nothing to give back. */
 void muster_runtime_leave(struct muster_runtime *runtime)
 {
     if (runtime->generation != muster_process_generation() ||

@@ -43,6 +43,8 @@ enum muster_rc muster_deadline_check(const struct muster_env *env, const char *o
     return rc;
 }
 
+/* A part of an operation whose time has run out must still end with DEADLINE_EXCEEDED by its
+ * callback, not by a refusal that looks like a mistake of the caller. */
 uint64_t muster_deadline_inherit(const struct muster_loop *loop, uint64_t deadline_ns)
 {
     uint64_t now_ns = muster_loop_now_ns(loop);

@@ -11,6 +11,7 @@ uint64_t muster_loop_clock_ns(const struct muster_loop *loop)
     return loop->ops->clock_ns != NULL ? loop->ops->clock_ns(loop) : loop->ops->now_ns(loop);
 }
 
+/* The sum stays at UINT64_MAX instead of wrapping round: a delay without end is never due. */
 uint64_t muster_loop_after_ns(const struct muster_loop *loop, uint64_t delay_ns)
 {
     uint64_t now_ns = muster_loop_now_ns(loop);
@@ -23,6 +24,8 @@ void muster_timer_init(struct muster_timer *timer, muster_timer_fn *on_expire, v
     *timer = (struct muster_timer){.data = data, .on_expire = on_expire};
 }
 
+/* A due time in the past becomes now: timers that are due at once then run in the order in which
+ * they were started, which the heap and the limit of a turn rely on. */
 void muster_timer_start(struct muster_timer *timer, struct muster_loop *loop, uint64_t due_ns)
 {
     uint64_t now_ns = muster_loop_now_ns(loop);
@@ -34,6 +37,7 @@ void muster_timer_start(struct muster_timer *timer, struct muster_loop *loop, ui
     loop->ops->timer_start(loop, timer);
 }
 
+/* Idempotent: a timer that is in no loop is left alone, so clean-up code needs no condition. */
 void muster_timer_stop(struct muster_timer *timer)
 {
     struct muster_loop *loop = timer->loop;
@@ -56,6 +60,8 @@ void muster_task_init(struct muster_task *task, muster_task_fn *on_run, void *da
     muster_list_init(&task->node);
 }
 
+/* A task that waits already keeps its place: posting is a request to run once more, not a counter.
+ * */
 void muster_task_post(struct muster_task *task, struct muster_loop *loop)
 {
     MUSTER_ASSERT(task->on_run != NULL);
@@ -127,6 +133,7 @@ enum muster_rc muster_fd_watch_open(struct muster_fd_watch *watch, struct muster
     return rc;
 }
 
+/* An update to the events that are wanted already costs nothing, so callers need not keep track. */
 void muster_fd_watch_update(struct muster_fd_watch *watch, unsigned wanted)
 {
     MUSTER_ASSERT((wanted & ~(unsigned)(MUSTER_FD_READ | MUSTER_FD_WRITE)) == 0);
@@ -136,6 +143,7 @@ void muster_fd_watch_update(struct muster_fd_watch *watch, unsigned wanted)
     watch->wanted = wanted;
 }
 
+/* Idempotent, and a watch whose open failed may be closed too: clean-up code needs no condition. */
 void muster_fd_watch_close(struct muster_fd_watch *watch)
 {
     struct muster_loop *loop = watch->loop;

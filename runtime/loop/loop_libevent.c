@@ -12,6 +12,8 @@
  * often. */
 #define FOREIGN_POLL_NS (10 * MUSTER_NS_PER_MS)
 
+/* In a loop of its own the tick only ends the poll. In a joined base it is the turn: nobody else
+ * would run timers and tasks. */
 static void on_tick(evutil_socket_t fd, short events, void *data)
 {
     struct libevent_loop *ours = data;
@@ -31,6 +33,8 @@ static void on_tick(evutil_socket_t fd, short events, void *data)
                              muster_loop_libevent_clock_ns());
 }
 
+/* Inside a turn the time stands still, so that callbacks of one turn agree on it and the clock is
+ * read once. */
 static uint64_t libevent_now_ns(const struct muster_loop *loop)
 {
     struct libevent_loop *ours = ours_of(loop);
@@ -218,6 +222,8 @@ uint64_t muster_loop_next_due_ns(const struct muster_loop *loop)
     return due_ns < look_ns ? due_ns : look_ns;
 }
 
+/* Rounded up to whole milliseconds: an owner that polls for less would turn the loop before its
+ * timer is due. */
 int muster_loop_wait_ms(const struct muster_loop *loop)
 {
     uint64_t due_ns = muster_loop_next_due_ns(loop), now_ns = muster_loop_now_ns(loop), wait_ms;

@@ -23,6 +23,8 @@ struct fd_impl {
     bool is_refused; /* no memory: the events wanted are not watched, or not in the mirror */
 };
 
+/* The callback may close its watch, so nothing of it is read afterwards. A foreign turn of a joined
+ * base counts as a turn of ours while the callback runs. */
 static void on_fd_event(evutil_socket_t fd, short events, void *data)
 {
     struct fd_impl *impl = data;
@@ -133,6 +135,8 @@ enum muster_rc muster_loop_libevent_fd_open(struct muster_loop *loop, struct mus
     return rc;
 }
 
+/* Removed and added again, because libevent cannot change the events of a pending one. A refusal is
+ * no error of the caller, who has no way to hear of it: the watch is tried again. */
 static void watch_set(struct libevent_loop *ours, struct fd_impl *impl, unsigned wanted)
 {
     watch_remove(ours, impl);

@@ -7,6 +7,7 @@
 
 #include <event2/event.h>
 
+/* The monotonic clock of the host: deadlines must not move when somebody sets the wall clock. */
 uint64_t muster_loop_libevent_clock_ns(void)
 {
     struct timespec now;
@@ -15,6 +16,7 @@ uint64_t muster_loop_libevent_clock_ns(void)
     return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* Rounded up, because a poll that ends early would find nothing due and spin until it is. */
 static struct timeval to_timeval(uint64_t ns)
 {
     uint64_t us = ns / MUSTER_NS_PER_US + (ns % MUSTER_NS_PER_US != 0);
@@ -25,6 +27,8 @@ static struct timeval to_timeval(uint64_t ns)
     };
 }
 
+/* Waiting tasks make the loop due at once. In a joined base nothing spins, so pollers are looked at
+ * by the tick. */
 uint64_t muster_loop_libevent_due_ns(const struct libevent_loop *ours)
 {
     const struct muster_timer *first = muster_timer_queue_first(&ours->timers);
@@ -49,6 +53,8 @@ static void set_tick_fd(const struct libevent_loop *ours, uint64_t due_ns)
     (void)timerfd_settime(ours->tick_fd, TFD_TIMER_ABSTIME, &spec, NULL);
 }
 
+/* libevent sorts its own timers for each poll; one timerfd that is set only when the due time
+ * changes is cheaper. A joined base has its own timer, and gets ours as an event. */
 void muster_loop_libevent_arm(struct libevent_loop *ours, uint64_t due_ns, uint64_t now_ns)
 {
     struct timeval delay;
@@ -77,6 +83,8 @@ void muster_loop_libevent_rearm(struct libevent_loop *ours)
         muster_loop_libevent_arm(ours, due_ns, muster_loop_libevent_clock_ns());
 }
 
+/* order_limit keeps timers that are started by these callbacks for the next turn, so that a timer
+ * that starts itself again at once cannot hold up the turn. */
 static bool run_timers(struct libevent_loop *ours)
 {
     uint64_t order_limit = ours->timers.next_order;
@@ -92,6 +100,8 @@ static bool run_timers(struct libevent_loop *ours)
     return has_run;
 }
 
+/* The list is taken whole before the first task runs: tasks posted meanwhile wait for the next
+ * turn, and one that is cancelled by an earlier one is not run. */
 static bool run_tasks(struct libevent_loop *ours)
 {
     struct muster_list batch;

@@ -35,6 +35,7 @@ void muster_loop_poll_init(struct muster_loop_poll *poll)
     muster_list_init(&poll->pollers);
 }
 
+/* Counting processors costs a system call, and the count changes with the members only. */
 void muster_loop_poll_set_crowd(struct muster_loop_poll *poll, uint32_t count)
 {
     if (count == poll->crowd)
@@ -76,6 +77,8 @@ bool muster_loop_poll_is_tired(const struct muster_loop_poll *poll, uint64_t now
     return now_ns >= poll->moved_ns + poll->eager_ns;
 }
 
+/* Halved after each sleep without a move: looking has not paid. A move sets it back to the full
+ * time. */
 void muster_loop_poll_slept(struct muster_loop_poll *poll)
 {
     poll->eager_ns /= 2;

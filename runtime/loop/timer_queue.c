@@ -79,6 +79,8 @@ void muster_timer_queue_insert(struct muster_timer_queue *queue, struct muster_t
     queue->root = timer_meld(queue->root, timer);
 }
 
+/* The children of the removed timer are melded into one heap, which takes its place at the root or
+ * is melded with the rest. */
 void muster_timer_queue_remove(struct muster_timer_queue *queue, struct muster_timer *timer)
 {
     struct muster_timer *rest = meld_siblings(timer->child);

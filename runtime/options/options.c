@@ -65,12 +65,14 @@ static void keep_nearer(const char *name, const char *candidate, size_t *distanc
     }
 }
 
-/* A word is a likely typo if at most a third of its letters, or one, are wrong. */
+/* A word is a likely typo if at most a third of its letters, plus one, are wrong. The bound itself
+ * is no longer near. */
 static size_t tolerance_of(const char *name)
 {
     return strlen(name) / 3 + 2;
 }
 
+/* The nearest name within the tolerance; of equals the first. */
 const char *muster_options_nearest(const char *name, const char *const *names, size_t count)
 {
     size_t distance = tolerance_of(name);

@@ -82,6 +82,7 @@ static bool number_parse(const char *text, uint64_t *ret_value)
     return *end == '\0';
 }
 
+/* strtod would skip leading space and accept "inf" and "nan", which no option means. */
 static bool real_parse(const char *text, double *ret_value)
 {
     char *end;
@@ -90,6 +91,7 @@ static bool real_parse(const char *text, double *ret_value)
     return !isspace((unsigned char)*text) && end != text && *end == '\0' && isfinite(*ret_value);
 }
 
+/* The words stand in pairs, the false one first. */
 static bool flag_parse(const char *text, bool *ret_value)
 {
     static const char *const words[] = {"false", "true", "no", "yes", "off", "on", "0", "1"};
@@ -138,6 +140,7 @@ static bool refuse_value(struct muster_error *ret_error, const char *text, const
     return false;
 }
 
+/* The bound is shown in the unit in which people write it, so that it can be copied. */
 static bool is_within(const struct muster_option *row, const char *text, uint64_t value,
                       struct muster_error *ret_error)
 {

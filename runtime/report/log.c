@@ -38,6 +38,7 @@ bool muster_log_wants(const struct muster_env *env, enum muster_log_level level)
     return is_logged(env, level) || is_traced(env, level);
 }
 
+/* Warnings and errors also go to the flight recorder, whatever the level of the log. */
 void muster_log_write(const struct muster_env *env, enum muster_log_level level, const char *event,
                       const struct muster_field *fields, size_t count)
 {
@@ -75,6 +76,7 @@ static void add_time(struct muster_text *line, uint64_t wall_ns)
     muster_text_add_format(line, "%s.%03uZ", text, ms);
 }
 
+/* A text that is plain needs no quotes in a text line: "key=value" stays greppable. */
 static bool is_plain(const char *text)
 {
     if (*text == '\0')

@@ -44,6 +44,7 @@ static struct muster_metric *metric_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct muster_metric, node);
 }
 
+/* Prometheus wants all series of a name in one block, below one HELP and TYPE. */
 static void insert_by_name(struct muster_metrics *metrics, struct muster_metric *metric)
 {
     struct muster_list *at = metrics->series.prev;
@@ -122,6 +123,7 @@ static int bucket_of_power(double value)
     return bucket;
 }
 
+/* NaN would make the sum useless for ever, and is left out. */
 void muster_histogram_observe(struct muster_histogram *histogram, double value)
 {
     const struct muster_histogram_bounds *bounds = histogram->bounds;
@@ -204,6 +206,7 @@ static void add_metric(struct muster_text *text, const struct muster_metric *met
         muster_text_add_format(text, "%" PRId64 "\n", value);
 }
 
+/* Collectors run first: they bring values up to date that are too dear to keep so all the time. */
 enum muster_rc muster_metrics_format(struct muster_metrics *metrics, struct muster_mem *mem,
                                      char **ret_text, size_t *ret_bytes)
 {

@@ -82,6 +82,8 @@ enum muster_rc muster_trace_open(struct muster_mem *mem, uint32_t capacity,
     return MUSTER_OK;
 }
 
+/* The slot is given back first: a failing assertion in another thread must not print a trace that
+ * is being freed. */
 void muster_trace_close(struct muster_trace *trace)
 {
     if (trace == NULL)

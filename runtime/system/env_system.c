@@ -29,6 +29,7 @@ fail:
     return rc;
 }
 
+/* The host watches processes on the loop, so it goes first. */
 void muster_env_system_close(struct muster_env *env)
 {
     if (env == NULL)

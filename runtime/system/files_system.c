@@ -27,6 +27,7 @@ static void text_free(struct text *text)
     muster_mem_free(text->mem, text->bytes);
 }
 
+/* Copied and wiped instead of realloc, which could leave part of a key behind in the old block. */
 static bool text_grow(struct text *text)
 {
     size_t capacity = text->capacity * 2 + READ_STEP_BYTES;
@@ -84,6 +85,7 @@ static enum muster_rc system_read(struct muster_files *files, struct muster_mem 
     return MUSTER_OK;
 }
 
+/* A short write or a signal is not an error: the rest is written. */
 static int write_all(int fd, const char *bytes, size_t count)
 {
     while (count > 0) {
@@ -115,6 +117,9 @@ static int fill_file(const char *path, int flags, bool is_synced, const void *by
     return sys;
 }
 
+/* Written beside the target, synced and renamed over it: a reader sees the old file or the new one,
+ * also after a power cut. The name holds the PID, so that two writers do not share the neighbour.
+ * */
 static int replace_file(const char *path, const void *bytes, size_t count)
 {
     char neighbour[PATH_MAX];

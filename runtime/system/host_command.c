@@ -97,6 +97,7 @@ static void run_kill(struct run *run, enum muster_rc rc)
     begin_reaping(run);
 }
 
+/* Killed and then reaped like any other: done comes when the process is gone, not before. */
 static void on_deadline(struct muster_timer *timer)
 {
     run_kill(timer->data, MUSTER_DEADLINE_EXCEEDED);
@@ -135,6 +136,8 @@ static void on_output(struct muster_fd_watch *watch, unsigned ready)
         begin_reaping(run);
 }
 
+/* The program is the leader of a process group of its own, so that a kill also reaches its
+ * children. */
 static int spawn_with(pid_t *ret_pid, int output, const char *const *argv)
 {
     posix_spawn_file_actions_t actions;

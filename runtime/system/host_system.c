@@ -72,6 +72,7 @@ static uint64_t system_wall_ns(struct muster_host *host)
     return (uint64_t)now.tv_sec * MUSTER_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
+/* Closed before the callback, which may free the watch or open it again. */
 static void on_pidfd_readable(struct muster_fd_watch *fd_watch, unsigned ready)
 {
     struct muster_process_watch *watch = fd_watch->data;
@@ -81,6 +82,8 @@ static void on_pidfd_readable(struct muster_fd_watch *fd_watch, unsigned ready)
     watch->on_exit(watch);
 }
 
+/* The pidfd is opened before the start time is compared: from then on the number cannot pass to
+ * another process without the pidfd telling. */
 static enum muster_rc system_watch(struct muster_host *host, struct muster_process_watch *watch)
 {
     struct host_system *ours = ours_of(host);

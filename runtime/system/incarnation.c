@@ -29,7 +29,7 @@ const char *muster_incarnation_format(const struct muster_incarnation *a,
     return ret_text;
 }
 
-/* -1: no hexadecimal digit. */
+/* Returns -1 for a character that is not a hexadecimal digit. */
 static int digit_value(char digit)
 {
     if (digit >= '0' && digit <= '9')
@@ -41,6 +41,7 @@ static int digit_value(char digit)
     return -1;
 }
 
+/* All zeros is refused: it stands for "no process" wherever an incarnation is optional. */
 enum muster_rc muster_incarnation_parse(const char *text,
                                         struct muster_incarnation *ret_incarnation)
 {

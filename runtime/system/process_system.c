@@ -26,6 +26,7 @@ static void on_fork_in_child(void)
     muster_list_init(&hooks);
 }
 
+/* Each hook is taken off the list before it runs, so that it runs once. */
 static void run_hooks(void)
 {
     struct muster_list *node;

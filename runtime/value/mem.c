@@ -38,6 +38,7 @@ void *muster_mem_alloc(struct muster_mem *mem, size_t bytes)
     return muster_mem_realloc(mem, NULL, bytes);
 }
 
+/* The product may overflow with a count that a peer has sent, and then there is no such memory. */
 void *muster_mem_alloc_zero(struct muster_mem *mem, size_t count, size_t bytes)
 {
     void *ptr;
@@ -74,6 +75,8 @@ char *muster_mem_strdup(struct muster_mem *mem, const char *text)
     return muster_mem_strndup(mem, text, strlen(text));
 }
 
+/* fail_at counts down at every allocation, also of a block that only grows: a test can refuse each
+ * one in turn. */
 static bool limited_refuses(struct muster_mem_limited *limited, size_t bytes_old, size_t bytes)
 {
     if (limited->fail_at != 0 && --limited->fail_at == 0)

@@ -105,6 +105,7 @@ static void *pool_alloc(struct muster_mem_pool *pool, size_t bytes)
     return block + 1;
 }
 
+/* Kept up to a limit of bytes, so that a peak does not hold its memory for ever. */
 static void pool_free(struct muster_mem_pool *pool, struct muster_mem_pool_block *block)
 {
     size_t room = block->room;
@@ -133,6 +134,8 @@ static void *large_realloc(struct muster_mem_pool *pool, struct muster_mem_pool_
     return block + 1;
 }
 
+/* A block stays where it is as long as its class fits: growing by small steps moves it only from
+ * class to class. */
 static void *pool_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
 {
     struct muster_mem_pool *pool = (struct muster_mem_pool *)mem;

@@ -42,6 +42,8 @@ MUSTER_PRINTF(2, 0) static void set_text(struct muster_error *error, const char 
         error->text[0] = '\0';
 }
 
+/* Returns rc, so that a function can fail in one statement. NULL is accepted: not every caller has
+ * room for a text. */
 enum muster_rc muster_error_set(struct muster_error *ret_error, enum muster_rc rc, const char *fmt,
                                 ...)
 {
@@ -77,6 +79,8 @@ enum muster_rc muster_error_set_sys(struct muster_error *ret_error, enum muster_
     return rc;
 }
 
+/* By what a caller can do about it: UNAVAILABLE is worth another attempt, INVALID_ARGUMENT and
+ * PERMISSION_DENIED are not, RESOURCE_EXHAUSTED is after something was freed. */
 enum muster_rc muster_rc_from_errno(int sys)
 {
     switch (sys) {

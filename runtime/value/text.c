@@ -78,6 +78,7 @@ void muster_text_add_string(struct muster_text *text, const char *string)
     muster_text_add(text, string, strlen(string));
 }
 
+/* The length is measured first: the room is reserved once, and nothing is cut. */
 void muster_text_add_format(struct muster_text *text, const char *fmt, ...)
 {
     va_list args;

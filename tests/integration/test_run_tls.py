@@ -216,7 +216,7 @@ class TlsAuto(unittest.TestCase):
         member = dict(RANK="0", WORLD_SIZE="1", MUSTER_REGISTRY="https://127.0.0.1:1")
         for variables, words in ((dict(MUSTER_TLS_DATA="authenticated"), "MUSTER_TLS_DATA without MUSTER_TLS_CERT_FILE"),
                                  (dict(MUSTER_TLS_DATA="plain", MUSTER_TLS_CERT_FILE="/nowhere/cert.pem", MUSTER_TLS_PEERS="*",
-                                       MUSTER_TLS_CA_FILE="/nowhere/ca.pem"), "expected encrypted or authenticated"),
+                                       MUSTER_TLS_CA_FILE="/nowhere/ca.pem"), "must be encrypted or authenticated"),
                                  (dict(MUSTER_REGISTRY_CA_FILE="/nowhere/ca.pem"), "/nowhere/ca.pem cannot be read"),
                                  (dict(MUSTER_TLS_CERT_FILE="/nowhere/cert.pem"), "MUSTER_TLS_PEERS"),
                                  (dict(MUSTER_TLS_CERT_FILE="/nowhere/cert.pem", MUSTER_TLS_PEERS="*"), "MUSTER_TLS_CA_FILE"),

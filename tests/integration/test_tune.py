@@ -81,7 +81,7 @@ class Tune(unittest.TestCase):
         self.write("chunks 3\n")
         env = dict(CLEAN, MUSTER_REGISTRY="127.0.0.1:1", RANK="0", WORLD_SIZE="1")
         for name, value, text in (("MUSTER_TUNE_FILE", self.file, "line 1: 'chunks'"),
-                                  ("MUSTER_REPRODUCIBLE", "global", "expected view or no")):
+                                  ("MUSTER_REPRODUCIBLE", "global", "must be view or no")):
             done = subprocess.run([STEPPER, "1"], env=dict(env, **{name: value}), text=True, capture_output=True,
                                   timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 1)

@@ -301,7 +301,7 @@ static void data_is_encrypted_unless_it_is_said_otherwise(void **state)
         assert_int_equal(env->is_data_authenticated_only, rows[i].is_authenticated_only);
         assert_int_equal(env->tls != NULL, rows[i].rc == MUSTER_OK);
         if (rows[i].rc != MUSTER_OK)
-            assert_non_null(strstr(error.text, "expected encrypted or authenticated"));
+            assert_non_null(strstr(error.text, "must be encrypted or authenticated"));
         muster_training_close_tls(env);
         member_fini(&member);
     }
