@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["MUSTER_SOURCE_DIR"], "tests", "lib"))
@@ -18,59 +17,12 @@ import guard
 guard.enter()
 import needs
 from etcd_cluster import ETCD, ETCDCTL, Embedded, EtcdCluster
-from puppets import BINARIES, CLEAN, MUSTER, PATIENCE_S, PROGRAMS
+from launchers import STEPPER, Launcher
+from puppets import BINARIES
 from two_hosts import two_hosts, why_not
 
 SOURCE = os.environ["MUSTER_SOURCE_DIR"]
-STEPPER = os.path.join(PROGRAMS, "stepper")
 LONG = 4000  # steps that take 25 ms each: until the case has seen what it waits for, and lets the workers hurry
-
-
-class Launcher:
-    """`muster run` on a host; what it says is kept, and can be waited for."""
-
-    def __init__(self, case, host, *words):
-        self.case, self.host = case, host
-        self.said, self.news = [], threading.Condition()
-        # ip netns exec becomes the program: the launcher is our own child
-        self.process = subprocess.Popen([*host.inside, MUSTER, "run", *words], text=True, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, env=dict(CLEAN, STEPPER_HURRY=case.path("hurry"), STEPPER_LINGER_MS="25",
-                                                                         **host.variables))
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-        case.addCleanup(self.discard)
-
-    def read(self):
-        for line in self.process.stdout:
-            with self.news:
-                self.said.append(line)
-                self.news.notify_all()
-        with self.news:
-            self.said.append("")
-            self.news.notify_all()
-
-    def text(self):
-        return "".join(self.said)
-
-    def hear(self, words, count=1):
-        with self.news:
-            heard = self.news.wait_for(lambda: self.text().count(words) >= count or self.said[-1:] == [""], PATIENCE_S)
-            self.case.assertTrue(heard and self.text().count(words) >= count, (words, self.text()))
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def end(self, code=0):
-        self.process.wait(timeout=PATIENCE_S)
-        self.reader.join()
-        self.case.assertEqual(self.process.returncode, code, self.text())
-
-    def discard(self):
-        self.process.kill()
-        self.process.wait()
-        self.reader.join()
-        self.process.stdout.close()
 
 
 class OnRegistry:
@@ -103,8 +55,12 @@ class OnRegistry:
         with open(self.path("hurry"), "w", encoding="utf-8"):
             pass
 
+    def start(self, rank, *words):
+        host = self.hosts[rank]
+        return Launcher(self, *words, inside=host.inside, STEPPER_HURRY=self.path("hurry"), STEPPER_LINGER_MS="25", **host.variables)
+
     def launch(self, rank, *more, **kinds):
-        return Launcher(self, self.hosts[rank], *self.words(rank, *more, **kinds))
+        return self.start(rank, *self.words(rank, *more, **kinds))
 
     def summaries(self, ranks=(0, 1)):
         found = []
@@ -136,7 +92,7 @@ class OnRegistry:
     def test_the_main_job_trains_through_deaths_on_both(self):
         words = [(*self.words(rank, "--kill", "worker:1@step=60", "--kill", "worker:2@step=120")[:-5], os.path.join(BINARIES, "bin", "digits"),
                   "--data", f"{SOURCE}/examples/data/digits.csv", "--steps", "300", "--batch", "64") for rank in range(2)]
-        launchers = [Launcher(self, self.hosts[rank], *words[rank]) for rank in range(2)]
+        launchers = [self.start(rank, *words[rank]) for rank in range(2)]
         for launcher in launchers:
             launcher.end()
         self.assert_same(300)
@@ -148,7 +104,7 @@ class OnRegistry:
             launchers[rank].hear("view 1 with 4 members")
         for rank in (1, 0):
             launchers[rank].kill()
-            launchers[rank] = Launcher(self, self.hosts[rank], "--resume", self.path(f"run{rank}"))
+            launchers[rank] = self.start(rank, "--resume", self.path(f"run{rank}"))
             launchers[rank].hear("taken over", 2)
         self.hurry()
         for launcher in launchers:

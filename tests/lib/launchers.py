@@ -16,9 +16,12 @@ DAY_S = 24 * 3600
 
 
 class Launcher:
-    def __init__(self, case, *words, **variables):
+    """`muster run`, maybe inside a network namespace; its output is kept, and can be waited for."""
+
+    def __init__(self, case, *words, inside=(), **variables):
         self.case, self.said, self.news = case, [], threading.Condition()
-        self.child = subprocess.Popen([MUSTER, "run", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        # ip netns exec becomes the program: the launcher is our own child
+        self.child = subprocess.Popen([*inside, MUSTER, "run", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       env=dict(CLEAN, **variables))
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -36,12 +39,14 @@ class Launcher:
     def text(self):
         return "".join(self.said)
 
-    def hear(self, pattern):
+    def hear(self, pattern, count=1):
+        """The match number `count` of the pattern, once it is there."""
+        def matches():
+            return list(re.finditer(pattern, self.text()))
         with self.news:
-            heard = self.news.wait_for(lambda: re.search(pattern, self.text()) or self.said[-1:] == [""], PATIENCE_S)
-            match = re.search(pattern, self.text())
-            self.case.assertTrue(heard and match, (pattern, self.text()))
-            return match
+            heard = self.news.wait_for(lambda: len(matches()) >= count or self.said[-1:] == [""], PATIENCE_S)
+            self.case.assertTrue(heard and len(matches()) >= count, (pattern, self.text()))
+            return matches()[count - 1]
 
     def guard(self):
         with open(f"/proc/{self.child.pid}/task/{self.child.pid}/children", encoding="utf-8") as file:
