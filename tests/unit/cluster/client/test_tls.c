@@ -104,22 +104,6 @@ static void check_refusal(struct scene *scene, const struct muster_error *error,
     assert_string_equal(refusal->text, error->text);
 }
 
-static void an_operation_ends_at_once_when_the_registry_is_not_trusted(void **state)
-{
-    struct scene scene;
-
-    (void)state;
-    scene_open(&scene);
-    serve(&scene, scene.theirs, false);
-    dial(&scene, NULL, scene.ours);
-
-    assert_int_equal(registry_pair_put(&scene.pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
-    check_refusal(&scene, &scene.pair.op.error, "its issuer CN=theirs is not trusted");
-    assert_true(scene.pair.op.is_unsent);
-
-    scene_close(&scene);
-}
-
 static void an_operation_ends_at_once_when_the_registry_demands_another_certificate(void **state)
 {
     struct scene scene;
@@ -169,54 +153,41 @@ static void on_snapshot_done(struct muster_registry_snapshot *snapshot, enum mus
     scene->is_ended = true;
 }
 
-static void watches_and_snapshots_end_at_once_too(void **state)
-{
-    struct scene scene;
-    struct muster_registry_watch watch = {.data = &scene};
-    struct muster_registry_snapshot snapshot = {.data = &scene};
-    struct registry_pair *f = &scene.pair;
+/* A registry that the client cannot talk to, and the error that says so. */
+struct refusal {
+    const char *name;
+    bool is_served_by_others; /* by a certificate of an authority that the client does not trust */
+    bool is_served_plain;
+    bool is_asked_plain;
+    enum muster_rc rc;
+    const char *words[2];
+};
 
-    (void)state;
-    scene_open(&scene);
-    serve(&scene, scene.theirs, false);
-    dial(&scene, NULL, scene.ours);
-    assert_int_equal(muster_registry_watch_start(&watch, f->registry, registry_pair_bytes_of("a"),
-                                                 MUSTER_REGISTRY_KEY, 0, on_changes, on_watch_end),
-                     MUSTER_OK);
-    test_env_run_until(f->env, test_env_is_true, &scene.is_ended);
-    check_refusal(&scene, &scene.ended, "is not trusted");
-    registry_pair_close_client(f);
-    dial(&scene, NULL, scene.ours);
-    scene.is_ended = false;
-    assert_int_equal(muster_registry_snapshot_start(&snapshot, f->registry, registry_pair_soon(f),
-                                                    on_bytes, on_snapshot_done),
-                     MUSTER_OK);
-    test_env_run_until(f->env, test_env_is_true, &scene.is_ended);
-    check_refusal(&scene, &scene.ended, "is not trusted");
-
-    scene_close(&scene);
-}
-
-static void check_mismatch(struct scene *scene, const struct muster_error *error, const char *words)
+static void check_end(struct scene *scene, const struct refusal *row,
+                      const struct muster_error *error)
 {
     const struct muster_error *refusal = muster_registry_refusal(scene->pair.registry);
 
-    assert_int_equal(error->rc, MUSTER_FAILED_PRECONDITION);
-    if (strstr(error->text, scene->listen) == NULL || strstr(error->text, words) == NULL)
-        fail_msg("%s", error->text);
+    if (error->rc != row->rc || strstr(error->text, scene->listen) == NULL)
+        fail_msg("%s: %d %s", row->name, (int)error->rc, error->text);
+    for (size_t i = 0; i < 2; i++) {
+        if (strstr(error->text, row->words[i]) == NULL)
+            fail_msg("%s: '%s' is not in: %s", row->name, row->words[i], error->text);
+    }
     assert_non_null(refusal);
     assert_string_equal(refusal->text, error->text);
 }
 
-static void check_all_end_at_once(struct scene *scene, const char *words)
+/* Operations, watches and snapshots, each by a client of its own. */
+static void check_all_end_at_once(struct scene *scene, const struct refusal *row)
 {
     struct muster_registry_watch watch = {.data = scene};
     struct muster_registry_snapshot snapshot = {.data = scene};
     struct registry_pair *f = &scene->pair;
 
     dial(scene, NULL, scene->ours);
-    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_FAILED_PRECONDITION);
-    check_mismatch(scene, &f->op.error, words);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), row->rc);
+    check_end(scene, row, &f->op.error);
     assert_true(f->op.is_unsent);
     registry_pair_close_client(f);
     dial(scene, NULL, scene->ours);
@@ -224,7 +195,7 @@ static void check_all_end_at_once(struct scene *scene, const char *words)
                                                  MUSTER_REGISTRY_KEY, 0, on_changes, on_watch_end),
                      MUSTER_OK);
     test_env_run_until(f->env, test_env_is_true, &scene->is_ended);
-    check_mismatch(scene, &scene->ended, words);
+    check_end(scene, row, &scene->ended);
     registry_pair_close_client(f);
     dial(scene, NULL, scene->ours);
     scene->is_ended = false;
@@ -232,86 +203,95 @@ static void check_all_end_at_once(struct scene *scene, const char *words)
                                                     on_bytes, on_snapshot_done),
                      MUSTER_OK);
     test_env_run_until(f->env, test_env_is_true, &scene->is_ended);
-    check_mismatch(scene, &scene->ended, words);
+    check_end(scene, row, &scene->ended);
 }
 
-static void a_registry_of_tls_that_is_asked_in_plain_text_is_told_at_once(void **state)
+static void all_end_at_once_when_the_registry_cannot_be_talked_to(void **state)
 {
-    struct scene scene;
+    static const struct refusal rows[] = {
+        {"served by others",
+         true,
+         false,
+         false,
+         MUSTER_UNAUTHENTICATED,
+         {"its issuer CN=theirs is not trusted", "MUSTER_REGISTRY_CA_FILE"}},
+        {"TLS, asked in plain text",
+         false,
+         false,
+         true,
+         MUSTER_FAILED_PRECONDITION,
+         {"speaks TLS, and is asked in plain text", "write https://127.0.0.1:"}},
+        {"plain text, asked for TLS",
+         false,
+         true,
+         false,
+         MUSTER_FAILED_PRECONDITION,
+         {"speaks plain text, and https:// asks for TLS", "write 127.0.0.1:"}},
+    };
 
     (void)state;
-    scene_open(&scene);
-    serve(&scene, scene.ours, false);
-    (void)strcpy(scene.endpoint, scene.listen);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct scene scene;
 
-    check_all_end_at_once(&scene,
-                          "speaks TLS, and is asked in plain text: write https://127.0.0.1:");
+        scene_open(&scene);
+        serve(&scene,
+              rows[i].is_served_plain       ? NULL
+              : rows[i].is_served_by_others ? scene.theirs
+                                            : scene.ours,
+              false);
+        if (rows[i].is_asked_plain)
+            (void)strcpy(scene.endpoint, scene.listen);
 
-    scene_close(&scene);
+        check_all_end_at_once(&scene, &rows[i]);
+
+        scene_close(&scene);
+    }
 }
 
-static void a_registry_in_plain_text_that_is_asked_for_tls_is_told_at_once(void **state)
+/* The registry has let us in, and comes back in plain text or by an issuer that is not trusted. A
+ * question waits for it until its deadline, because certificates may be about to change. */
+static void check_waits_for_return(struct scene *scene, bool comes_back_plain, const char *words)
 {
-    struct scene scene;
+    struct registry_pair *f = &scene->pair;
+    struct muster_registry_range range = {.key = registry_pair_bytes_of(PREFIX "a"),
+                                          .reach = MUSTER_REGISTRY_KEY};
+    enum muster_rc rc;
 
-    (void)state;
-    scene_open(&scene);
-    serve(&scene, NULL, false);
-
-    check_all_end_at_once(&scene, "speaks plain text, and https:// asks for TLS: write 127.0.0.1:");
-
-    scene_close(&scene);
+    serve(scene, scene->ours, false);
+    dial(scene, NULL, scene->ours);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    registry_pair_stop_server(f);
+    serve(scene, comes_back_plain ? NULL : scene->theirs, false);
+    rc = registry_pair_finish_op(
+        f, muster_registry_range_start(&f->op, f->registry, &range,
+                                       muster_loop_after_ns(f->env->loop, SHORT_NS),
+                                       registry_pair_on_op));
+    assert_true(rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(f->op.error.text, words));
+    assert_null(muster_registry_refusal(f->registry));
 }
 
 static void a_registry_that_speaks_tls_again_later_is_waited_for(void **state)
 {
     struct scene scene;
-    struct registry_pair *f = &scene.pair;
-    struct muster_registry_range range = {.key = registry_pair_bytes_of(PREFIX "a"),
-                                          .reach = MUSTER_REGISTRY_KEY};
-    enum muster_rc rc;
 
     (void)state;
     scene_open(&scene);
-    serve(&scene, scene.ours, false);
-    dial(&scene, NULL, scene.ours);
-    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
-    registry_pair_stop_server(f);
-    serve(&scene, NULL, false);
-    rc = registry_pair_finish_op(
-        f, muster_registry_range_start(&f->op, f->registry, &range,
-                                       muster_loop_after_ns(f->env->loop, SHORT_NS),
-                                       registry_pair_on_op));
 
-    assert_true(rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED);
-    assert_non_null(strstr(f->op.error.text, "speaks plain text"));
-    assert_null(muster_registry_refusal(f->registry));
+    check_waits_for_return(&scene, true, "speaks plain text");
+
     scene_close(&scene);
 }
 
-/* As long as somebody has let us in before, certificates may be about to change. */
 static void after_a_first_contact_a_refusal_is_waited_out(void **state)
 {
     struct scene scene;
     struct registry_pair *f = &scene.pair;
-    struct muster_registry_range range = {.key = registry_pair_bytes_of(PREFIX "a"),
-                                          .reach = MUSTER_REGISTRY_KEY};
-    enum muster_rc rc;
 
     (void)state;
     scene_open(&scene);
-    serve(&scene, scene.ours, false);
-    dial(&scene, NULL, scene.ours);
-    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
-    registry_pair_stop_server(f);
-    serve(&scene, scene.theirs, false);
-    rc = registry_pair_finish_op(
-        f, muster_registry_range_start(&f->op, f->registry, &range,
-                                       muster_loop_after_ns(f->env->loop, SHORT_NS),
-                                       registry_pair_on_op));
-    assert_true(rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED);
-    assert_non_null(strstr(f->op.error.text, "is not trusted"));
-    assert_null(muster_registry_refusal(f->registry));
+    check_waits_for_return(&scene, false, "is not trusted");
+
     registry_pair_stop_server(f);
     serve(&scene, scene.ours, false);
     assert_int_equal(registry_pair_range(f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
@@ -351,12 +331,9 @@ static void a_refusal_is_over_once_somebody_lets_us_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operation_ends_at_once_when_the_registry_is_not_trusted),
         cmocka_unit_test(an_operation_ends_at_once_when_the_registry_demands_another_certificate),
-        cmocka_unit_test(watches_and_snapshots_end_at_once_too),
         cmocka_unit_test(after_a_first_contact_a_refusal_is_waited_out),
-        cmocka_unit_test(a_registry_of_tls_that_is_asked_in_plain_text_is_told_at_once),
-        cmocka_unit_test(a_registry_in_plain_text_that_is_asked_for_tls_is_told_at_once),
+        cmocka_unit_test(all_end_at_once_when_the_registry_cannot_be_talked_to),
         cmocka_unit_test(a_registry_that_speaks_tls_again_later_is_waited_for),
         cmocka_unit_test(a_refusal_is_over_once_somebody_lets_us_in),
     };
