@@ -19,7 +19,7 @@ guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
-with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "net", "peer_link.h"), encoding="utf-8") as header:
+with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "net", "link", "peer_link.h"), encoding="utf-8") as header:
     PEER_VERSION = int(re.search(r"MUSTER_PEER_VERSION (\d+)u", header.read()).group(1))
 
 
