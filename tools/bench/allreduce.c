@@ -3,6 +3,7 @@
 #include "bench/allreduce.h"
 
 #include "bench/bench.h"
+#include "bench/samples.h"
 #include "bench/list.h"
 #include "common/command.h"
 #include "common/output.h"
@@ -19,9 +20,6 @@
 #include <unistd.h>
 
 /* A size is repeated until about so many bytes were reduced, within limits. */
-#define REPEAT_BYTES (UINT64_C(2) << 30)
-#define REPEAT_MIN   10u
-#define REPEAT_MAX   1000u
 
 /* Open files of a process: connections, boards and pipes of the others, while they are made. */
 #define FILES_BASE     16u
@@ -101,47 +99,6 @@ const struct muster_options bench_allreduce_options = {
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
-
-bool bench_read_all(int fd, void *bytes, size_t count)
-{
-    while (count > 0) {
-        ssize_t done = read(fd, bytes, count);
-
-        if (done == 0 || (done < 0 && errno != EINTR))
-            return false;
-        if (done > 0) {
-            bytes = (uint8_t *)bytes + done;
-            count -= (size_t)done;
-        }
-    }
-    return true;
-}
-
-bool bench_write_all(int fd, const void *bytes, size_t count)
-{
-    while (count > 0) {
-        ssize_t done = write(fd, bytes, count);
-
-        if (done <= 0 && errno != EINTR)
-            return false;
-        if (done > 0) {
-            bytes = (const uint8_t *)bytes + done;
-            count -= (size_t)done;
-        }
-    }
-    return true;
-}
-
-size_t bench_iterations(const struct bench_settings *settings, uint64_t bytes)
-{
-    uint64_t count = REPEAT_BYTES / (bytes + 1);
-
-    if (settings->iterations > 0)
-        return settings->iterations;
-    if (count < REPEAT_MIN)
-        return REPEAT_MIN;
-    return count > REPEAT_MAX ? REPEAT_MAX : count;
-}
 
 /* --- The parent --- */
 

@@ -3,7 +3,7 @@
 
 #include "common/command.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct bench benches[] = {
@@ -39,19 +39,4 @@ int command_bench(int argc, char **argv)
         fprintf(stderr, "muster bench: there is no benchmark '%s'\n", argv[1]);
     print_benches(stderr);
     return EXIT_USAGE;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
-double bench_quantile(double *samples, size_t count, double q)
-{
-    size_t index = (size_t)(q * (double)count);
-
-    qsort(samples, count, sizeof(*samples), compare_doubles);
-    return samples[index < count ? index : count - 1];
 }

@@ -22,9 +22,6 @@ extern const struct muster_options bench_recover_options;
 /** What `muster bench recover` starts as workers. */
 int bench_recover_worker(int argc, char **argv);
 
-/** The q-quantile (0 … 1) of count > 0 samples; sorts them. */
-double bench_quantile(double *samples, size_t count, double q);
-
 /** `muster bench`: runs one of them. */
 int command_bench(int argc, char **argv);
 

@@ -29,7 +29,7 @@ struct recover_settings {
 /* What the survivors would need if the victim had never been there. */
 static bool measure_one_less(struct recover *run)
 {
-    struct recover_samples *calm = &run->calm_ns;
+    struct bench_samples *calm = &run->calm_ns;
     long restarts, lost;
     bool is_good;
 
@@ -39,7 +39,7 @@ static bool measure_one_less(struct recover *run)
     is_good = recover_wait_calm(run, ONE_LESS_STEPS);
     recover_crew_close(run, is_good, &restarts, &lost);
     run->tasks++;
-    run->one_less_ns = recover_quantile(calm, 0.5);
+    run->one_less_ns = bench_samples_quantile(calm, 0.5);
     calm->count = 0;
     return is_good;
 }

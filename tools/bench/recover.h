@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "bench/samples.h"
+
 enum {
     RECOVER_TASKS_MAX = 64,
     RECOVER_RING = 1 << 12, /* records kept per task */
@@ -57,13 +59,6 @@ struct recover_record *recover_find(struct recover_shared *shared, uint32_t task
 
 /* --- the supervisor --- */
 
-struct recover_samples {
-    double *at;
-    size_t count, capacity;
-};
-void recover_sample(struct recover_samples *samples, double value);
-double recover_quantile(struct recover_samples *samples, double q);
-
 /** One kill that fell inside an operation. */
 struct recover_kill {
     uint64_t duration_ns; /* from the last start to the last result */
@@ -88,7 +83,7 @@ struct recover {
     struct recover_shared *shared;
     uint64_t calm_after, calm_count; /* calm steps in a row beyond calm_after */
     uint64_t hit_step;               /* the last one beside which a bystander was killed */
-    struct recover_samples calm_ns;  /* durations of undisturbed operations */
+    struct bench_samples calm_ns;    /* durations of undisturbed operations */
     /* the result */
     struct recover_kill *log; /* of `in_op` */
     uint64_t attempts, in_op, steps, steps_unfinished;

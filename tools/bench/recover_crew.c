@@ -192,7 +192,7 @@ static void read_step(struct recover *run, uint64_t step)
     run->steps++;
     run->steps_unfinished += first == NULL;
     if (is_calm)
-        recover_sample(&run->calm_ns, done > start ? (double)(done - start) : 0);
+        bench_samples_add(&run->calm_ns, done > start ? (double)(done - start) : 0);
     if (step > run->calm_after)
         run->calm_count = is_calm ? run->calm_count + 1 : 0;
 }

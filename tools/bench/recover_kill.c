@@ -1,8 +1,6 @@
 /* `muster bench recover`: one kill at a uniform phase, and the samples. */
 #include "bench/recover.h"
 
-#include "bench/bench.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,24 +19,6 @@
 #define DEATH_WAIT_MS 20000
 /* From the moment that a worker writes down before it starts an operation until it has issued it. */
 #define ISSUE_MAX_NS UINT64_C(3000000)
-
-/* --- samples --- */
-
-void recover_sample(struct recover_samples *samples, double value)
-{
-    if (samples->count == samples->capacity) {
-        samples->capacity = 2 * samples->capacity + 64;
-        samples->at = realloc(samples->at, samples->capacity * sizeof(double));
-        if (samples->at == NULL)
-            abort();
-    }
-    samples->at[samples->count++] = value;
-}
-
-double recover_quantile(struct recover_samples *samples, double q)
-{
-    return samples->count == 0 ? 0 : bench_quantile(samples->at, samples->count, q);
-}
 
 /* --- when and whom --- */
 
@@ -79,7 +59,7 @@ static uint64_t started_by_all_ns(const struct recover *run, uint64_t step)
 static bool wait_for_moment(struct recover *run)
 {
     double phase = (double)(next_random(run) >> 11) / 9007199254740992.0;
-    double typical_ns = recover_quantile(&run->calm_ns, 0.5);
+    double typical_ns = bench_samples_quantile(&run->calm_ns, 0.5);
     uint64_t since_ns = recover_now_ns(), step = recover_newest_step(run) + 1, start_ns;
 
     if (typical_ns < (double)AIMED_MIN_NS) {

@@ -8,20 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void print_quantiles(const char *name, struct recover_samples *samples, const char *end)
+static void print_quantiles(const char *name, struct bench_samples *samples, const char *end)
 {
     if (samples->count == 0)
         printf("\"%s\":null%s", name, end);
     else
         printf("\"%s\":{\"count\":%zu,\"median\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"max\":%.3f}%s",
-               name, samples->count, recover_quantile(samples, 0.5), recover_quantile(samples, 0.9),
-               recover_quantile(samples, 0.99), recover_quantile(samples, 1), end);
+               name, samples->count, bench_samples_quantile(samples, 0.5),
+               bench_samples_quantile(samples, 0.9), bench_samples_quantile(samples, 0.99),
+               bench_samples_quantile(samples, 1), end);
     free(samples->at);
 }
 
 /* What the kills show. */
 struct sums {
-    struct recover_samples stall, all, adopt, retry, control;
+    struct bench_samples stall, all, adopt, retry, control;
     size_t shm, adopted, retried;
     size_t retried_issued; /* although all members had started it well before */
 };
@@ -32,14 +33,14 @@ static void add_up(struct sums *sums, const struct recover *run, double median_n
         const struct recover_kill *entry = &run->log[k];
         double overhead_ms = ((double)entry->duration_ns - median_ns) / 1e6;
 
-        recover_sample(&sums->stall, (double)entry->stall_ns / 1e6);
-        recover_sample(&sums->all, overhead_ms);
-        recover_sample(entry->is_adopted ? &sums->adopt : &sums->retry, overhead_ms);
+        bench_samples_add(&sums->stall, (double)entry->stall_ns / 1e6);
+        bench_samples_add(&sums->all, overhead_ms);
+        bench_samples_add(entry->is_adopted ? &sums->adopt : &sums->retry, overhead_ms);
         sums->shm += entry->is_shm;
         sums->retried_issued += !entry->is_adopted && entry->is_issued;
     }
     for (size_t i = 0; i < run->calm_ns.count; i++)
-        recover_sample(&sums->control, (run->calm_ns.at[i] - median_ns) / 1e6);
+        bench_samples_add(&sums->control, (run->calm_ns.at[i] - median_ns) / 1e6);
     sums->adopted = sums->adopt.count;
     sums->retried = sums->retry.count;
 }
@@ -65,7 +66,7 @@ static bool is_good(const struct recover *run, const struct sums *sums, long ste
 int recover_print(struct recover *run, long restarts, long steps_lost)
 {
     struct sums sums = {.shm = 0};
-    double median_ns = recover_quantile(&run->calm_ns, 0.5);
+    double median_ns = bench_samples_quantile(&run->calm_ns, 0.5);
     long expected = run->is_bystander ? 0 : (long)run->attempts;
     long survivors_restarted = restarts < 0 ? -1 : restarts - expected;
 
