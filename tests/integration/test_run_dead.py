@@ -18,7 +18,7 @@ guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS, Job
 
 STEPPER = os.path.join(PROGRAMS, "stepper")
-EVERY = 32  # tools/run/task/dead.c: CLEAN_EVERY
+EVERY = 32  # tools/run/registry/dead.c: CLEAN_EVERY
 PATIENCE_DEATHS = 16 * EVERY  # a look that the next view overtakes is repeated
 PREFIX = "/muster/dying/"
 

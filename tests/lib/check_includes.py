@@ -71,18 +71,19 @@ INNER = {
     "tools/trace": "common",
     "tools/serve": "common",
     "tools/bench": "common",
-    "tools/run": "common jobs serve resolve",
-    "tools/run/output": "common jobs run",
-    "tools/run/report": "common jobs serve resolve run run/output",
-    "tools/run/claim": "common jobs serve resolve run",
-    "tools/run/task": "common jobs run run/claim",
-    "tools/table": "common resolve jobs trace serve bench run",
+    "tools/run/state": "common",
+    "tools/run/output": "common run/state",
+    "tools/run/options": "common resolve run/state run/output",
+    "tools/run/registry": "common jobs run/state run/output",
+    "tools/run/claim": "common run/state run/output run/registry",
+    "tools/run/report": "common jobs serve run/state run/output run/registry",
+    "tools/run/resume": "common run/state run/output run/registry run/report",
+    "tools/run/task": "common run/state run/output run/registry run/claim run/report run/resume",
+    "tools/run": "common run/state run/output run/options run/registry run/claim run/report run/resume run/task",
+    "tools/table": "common resolve jobs trace serve bench run run/options",
 }
 # Includes against that order, by file. Each is to go; none is added.
-AGAINST_THE_ORDER = {
-    "tools/run/registry.c": "run/task/dead.h",
-    "tools/run/run.h": "run/output/output.h run/report/publish.h run/report/activity.h run/report/history.h run/output/log.h run/task/restart.h run/claim/resume.h run/report/roll.h run/report/status.h run/report/terminal.h",
-}
+AGAINST_THE_ORDER = {}
 
 # Of net's internal headers resolvers see look-ups, the HTTP and gRPC clients, credentials and base64.
 RESOLVERS_SEE_OF_NET = re.compile(r"net/(stream/(dns|base64)\w*|http/\w+|auth/\w+|grpc/\w+|grpc/client/\w+)\.h")

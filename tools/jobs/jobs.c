@@ -2,6 +2,7 @@
  * answers are there. */
 #include "jobs/jobs.h"
 
+#include "common/text_bytes.h"
 #include "jobs/job_keys.h"
 #include "jobs/jobs_names.h"
 #include "jobs/local_jobs.h"
@@ -52,11 +53,6 @@ struct jobs {
     bool *is_registered;
 };
 
-static struct muster_bytes bytes_of(const char *text)
-{
-    return (struct muster_bytes){.data = text, .size = strlen(text)};
-}
-
 static uint64_t deadline_of(const struct jobs *jobs)
 {
     return muster_loop_after_ns(jobs->env->loop, WITHIN_NS);
@@ -86,7 +82,7 @@ static enum muster_rc read_range(struct jobs *jobs, struct source *source, const
                                  muster_registry_op_fn *done)
 {
     const struct muster_registry_range range = {
-        .key = bytes_of(key), .reach = reach, .is_keys_only = is_keys_only};
+        .key = text_bytes(key), .reach = reach, .is_keys_only = is_keys_only};
 
     jobs->op.data = jobs;
     return wait_for(jobs, muster_registry_range_start(&jobs->op, source->client, &range,
@@ -224,8 +220,8 @@ static enum muster_rc jobs_ask(struct jobs *jobs, struct source *source, uint64_
             continue; /* of another machine of the same job */
         snprintf(key, sizeof(key), "%s%s", JOB_ASK_PREFIX, jobs->records[i].job);
         jobs->op.data = jobs;
-        rc = wait_for(jobs, muster_registry_put_start(&jobs->op, source->client, bytes_of(key),
-                                                      bytes_of("1"), source->lease,
+        rc = wait_for(jobs, muster_registry_put_start(&jobs->op, source->client, text_bytes(key),
+                                                      text_bytes("1"), source->lease,
                                                       deadline_of(jobs), on_op));
         if (rc == MUSTER_OK && *ret_revision == 0)
             *ret_revision = jobs->op.revision;

@@ -3,12 +3,41 @@
 
 #include "common/command.h"
 #include "common/output.h"
+#include "run/claim/claim.h"
+#include "run/options/options.h"
+#include "run/output/log.h"
+#include "run/output/output.h"
+#include "run/output/spool.h"
+#include "run/registry/registry.h"
+#include "run/registry/roll.h"
+#include "run/registry/sweep.h"
+#include "run/registry/tls.h"
+#include "run/registry/weights.h"
+#include "run/report/events.h"
+#include "run/report/progress.h"
+#include "run/report/publish.h"
+#include "run/report/status.h"
+#include "run/report/summary.h"
+#include "run/resume/resume.h"
+#include "run/resume/table.h"
+#include "run/signals.h"
+#include "run/state/outcome.h"
+#include "run/state/resume.h"
+#include "run/take_over.h"
+#include "run/task/child.h"
+#include "run/task/descendants.h"
+#include "run/task/guard.h"
+#include "run/task/ports.h"
+#include "run/task/task.h"
+#include "run/task/terminal.h"
 
 #include <muster/strategy.h>
 #include <muster/stream.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,9 +46,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Who came back too late has not failed: the others had finished. If there are others, and one of
- * them ended with 0. */
-static void blame_who_was_too_late(struct run *run)
+/* A task that came back after the others had finished is not a failure. But if no task finished on
+ * time, the first late one is reported as the failure. */
+static void blame_late_task(struct run *run)
 {
     struct run_task *first = NULL;
 
@@ -38,15 +67,16 @@ static void blame_who_was_too_late(struct run *run)
     run->failed_code = run_task_exit_code(first->wait_status);
 }
 
-void run_finish(struct run *run)
+/* No worker runs or is to be started: decide the exit code, and leave the loop. */
+static void run_finish(struct run *run)
 {
     struct run_outcome outcome;
     bool has_failed = false;
 
     if (run->state == RUN_STATE_DONE)
         return;
-    run->state = RUN_STATE_DONE;
-    blame_who_was_too_late(run);
+    run_move(run, RUN_STATE_DONE);
+    blame_late_task(run);
     for (uint32_t i = 0; i < run->task_count; i++)
         has_failed = has_failed || run->tasks[i].state != RUN_TASK_LEFT;
     if (run->fatal_code != 0)
@@ -64,8 +94,8 @@ void run_finish(struct run *run)
     muster_loop_stop(run->env->loop);
 }
 
-static bool fail(const char *format, ...) MUSTER_PRINTF(1, 2);
-static bool fail(const char *format, ...)
+static bool run_fail(const char *format, ...) MUSTER_PRINTF(1, 2);
+static bool run_fail(const char *format, ...)
 {
     char text[MUSTER_ERROR_TEXT_BYTES];
     va_list args;
@@ -115,7 +145,7 @@ static bool open_trace_dir(struct run *run)
     if (name == NULL)
         return true;
     if (snprintf(path, sizeof(path), "%s", name) >= (int)sizeof(path))
-        return fail("the name of --trace is too long");
+        return run_fail("the name of --trace is too long");
     if (make_path(path) && realpath(path, run->trace_dir) != NULL)
         return true;
     run_log_error("cannot make the directory %s: %s (choose another --trace)", name,
@@ -130,7 +160,7 @@ static bool open_log_dir(struct run *run)
 
     if (settings->log_dir != NULL) {
         if (strlen(settings->log_dir) >= sizeof(run->log_dir))
-            return fail("the name of --log-dir is too long");
+            return run_fail("the name of --log-dir is too long");
         strcpy(run->log_dir, settings->log_dir);
         if (make_path(run->log_dir))
             return true;
@@ -143,8 +173,8 @@ static bool open_log_dir(struct run *run)
     snprintf(run->log_dir, sizeof(run->log_dir), "%s/muster-run-XXXXXX",
              temporary != NULL ? temporary : "/tmp");
     if (mkdtemp(run->log_dir) == NULL)
-        return fail("cannot make the directory %.150s: %s (name one with --log-dir)", run->log_dir,
-                    strerror(errno));
+        return run_fail("cannot make the directory %.150s: %s (name one with --log-dir)",
+                        run->log_dir, strerror(errno));
     return true;
 }
 
@@ -158,12 +188,12 @@ static bool open_ports(struct run *run)
     FILE *file;
 
     if (ports == NULL)
-        return fail("no memory");
+        return run_fail("no memory");
     if (!run_ports_find(run->env->rng, ports, settings->worker_count + 1u)) {
         int sys = errno;
 
         free(ports);
-        return fail("no free port on 127.0.0.1: %s", strerror(sys));
+        return run_fail("no free port on 127.0.0.1: %s", strerror(sys));
     }
     run->master_port = settings->master_port != 0 ? (uint16_t)settings->master_port
                                                   : ports[settings->worker_count];
@@ -180,50 +210,44 @@ static bool open_ports(struct run *run)
     return true;
 }
 
-static bool is_same_terminal(void)
+/* The output of workers may get lost, but not the summary that was asked for. */
+static void close_output(struct run *run)
 {
-    struct stat out, err;
+    int error = 0;
 
-    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && fstat(STDOUT_FILENO, &out) == 0 &&
-           fstat(STDERR_FILENO, &err) == 0 && out.st_rdev == err.st_rdev;
-}
-
-static void open_sinks(struct run *run)
-{
-    run_sink_open(&run->sinks[0], run, STDOUT_FILENO);
-    run_sink_open(&run->sinks[1], run, STDERR_FILENO);
-    run->out = &run->sinks[0];
-    run->err = is_same_terminal() ? run->out : &run->sinks[1];
-}
-
-/* What workers print may get lost, the summary that was asked for may not. */
-static void close_sinks(struct run *run)
-{
-    struct run_sink *out = &run->sinks[0];
-
-    if (!run_sink_close(out) && run->settings.json != NULL &&
+    if (!run_output_close(run, &error) && run->settings.json != NULL &&
         strcmp(run->settings.json, "-") == 0) {
-        if (out->error == 0 || out->error == EPIPE) /* not told yet */
-            output_tell_lost("the summary", out->fd, out->error != 0 ? out->error : ETIMEDOUT);
+        if (error == 0 || error == EPIPE) /* not told yet */
+            output_tell_lost("the summary", STDOUT_FILENO, error != 0 ? error : ETIMEDOUT);
         if (run->exit_code == EXIT_OK)
             run->exit_code = EXIT_OTHER;
     }
-    run_sink_close(&run->sinks[1]);
 }
 
 static bool open_tasks(struct run *run)
 {
     run->tasks = calloc(run->settings.worker_count, sizeof(run->tasks[0]));
     if (run->tasks == NULL)
-        return fail("no memory");
+        return run_fail("no memory");
     run->task_count = run->settings.worker_count;
-    for (uint32_t i = 0; i < run->task_count; i++)
+    for (uint32_t i = 0; i < run->task_count; i++) {
         run_task_init(&run->tasks[i], run, i);
+        run_output_open_task(&run->tasks[i]);
+    }
     return true;
 }
 
-/* What a successor knows from the table. */
-static bool recall(struct run *run)
+static void close_tasks(struct run *run)
+{
+    for (uint32_t i = 0; run->tasks != NULL && i < run->task_count; i++) {
+        run_output_close_task(&run->tasks[i]);
+        free(run->tasks[i].trace_file);
+    }
+    free(run->tasks);
+}
+
+/* A successor takes the facts of its predecessor from the table. */
+static bool recall_table(struct run *run)
 {
     const char *why = NULL;
 
@@ -237,11 +261,9 @@ static bool recall(struct run *run)
 
 static bool open_places(struct run *run)
 {
-    if (run->resume != NULL) {
-        run_table_init(run);
-        if (!run_spool_open(run))
-            return fail("the directory of --resumable cannot be watched: %s", strerror(errno));
-    }
+    run_table_open(run);
+    if (run->resume != NULL && !run_spool_open(run))
+        return run_fail("the directory of --resumable cannot be watched: %s", strerror(errno));
     if (!open_trace_dir(run))
         return false;
     return (run->resume != NULL && run->resume->is_resumed) ||
@@ -288,7 +310,7 @@ static void run_open_loop(struct run *run)
     start_clock(run);
     run_terminal_open(run);
     if (run->resume != NULL && run->resume->is_resumed)
-        run_resume_take_over(run);
+        run_take_over(run);
     else
         start_all(run);
     if (run->state != RUN_STATE_DONE)
@@ -300,30 +322,40 @@ static void run_open_loop(struct run *run)
     if (!run_summary_write(run) && run->exit_code == EXIT_OK)
         run->exit_code = EXIT_OTHER;
     run_table_save(run);
-    if (run->resume != NULL)
-        run_spool_close(run);
+    run_spool_close(run);
 }
 
 static void run_with_signals(struct run *run)
 {
     if (!run_signals_open(run)) {
         run->exit_code = EXIT_OTHER;
-        fail("cannot handle signals: %s", strerror(errno));
+        run_fail("cannot handle signals: %s", strerror(errno));
         return;
     }
-    run_events_init(run);
+    run_events_open(run);
     run_publish_open(run);
     run_open_loop(run);
     run_publish_close(run);
+    run_events_close(run);
     run_signals_close(run);
+}
+
+/* The client of the registry, and the parts that are idle until it answers. */
+static bool open_registry(struct run *run, struct muster_error *ret_error)
+{
+    if (!run_tls_open(run, ret_error) || !run_registry_open(run, ret_error))
+        return false;
+    run_weights_open(run);
+    run_roll_share(run->roll, run);
+    return true;
 }
 
 static int run_in(struct run *run)
 {
     struct muster_error error = {0};
 
-    open_sinks(run);
-    run_progress_init(run);
+    run_output_open(run);
+    run_progress_open(run);
     muster_timer_init(&run->grace_timer, NULL, run);
     run->exit_code = EXIT_OK;
     run->roll = run_roll_new();
@@ -332,9 +364,9 @@ static int run_in(struct run *run)
         run->exit_code = EXIT_USAGE;
     } else if (!open_tasks(run)) {
         run->exit_code = EXIT_OTHER;
-    } else if (!recall(run)) {
+    } else if (!recall_table(run)) {
         run->exit_code = EXIT_BAD_INPUT;
-    } else if (!run_tls_open(run, &error) || !run_registry_open(run, &error)) {
+    } else if (!open_registry(run, &error)) {
         run_log_error("%s", error.text);
         run->exit_code = command_exit_of(error.rc);
     } else if (!run_claim_take(run, &run->exit_code) || !run_former_confirm(run, &run->exit_code)) {
@@ -349,11 +381,12 @@ static int run_in(struct run *run)
     run_former_close(run);
     run_claim_close(run);
     run_registry_close(run);
+    run_weights_close(run);
     run_tls_close(run);
-    close_sinks(run);
-    for (uint32_t i = 0; run->tasks != NULL && i < run->task_count; i++)
-        free(run->tasks[i].trace_file);
-    free(run->tasks);
+    run_spool_close(run);
+    run_table_close(run);
+    close_output(run);
+    close_tasks(run);
     free(run->tf_cluster);
     run_roll_free(run->roll);
     return run->exit_code;
@@ -365,7 +398,7 @@ static int open_and_run(struct run *run)
     enum muster_rc rc = muster_env_system_open(NULL, &run->env);
 
     if (rc != MUSTER_OK) {
-        fail("no event loop: %s", muster_rc_text(rc));
+        run_fail("no event loop: %s", muster_rc_text(rc));
         return EXIT_OTHER;
     }
     rc = muster_net_system_open(run->env, &run->env->net);
@@ -373,7 +406,7 @@ static int open_and_run(struct run *run)
         code = run_in(run);
         muster_net_system_close(run->env->net);
     } else {
-        fail("no network: %s", muster_rc_text(rc));
+        run_fail("no network: %s", muster_rc_text(rc));
     }
     muster_env_system_close(run->env);
     return code;
@@ -386,13 +419,30 @@ static bool open_resume(struct run *run, struct run_resume *resume, int argc, ch
 
     if (dir == NULL && run->settings.resumable == NULL)
         return true;
-    resume->run = run;
     run->resume = resume;
     if (dir == NULL)
         return run_resume_begin(resume, run->settings.resumable, argc, argv, ret_exit);
     return run_resume_recall(resume, dir, &argv, &argc, ret_exit) &&
            run_settings_read(&run->settings, argc, argv, ret_exit);
 }
+
+static void on_place_held(struct run *run, uint64_t launcher)
+{
+    run_guard_claim(run, launcher);
+}
+
+static void kill_all(struct run *run)
+{
+    run_task_signal_all(run, SIGKILL);
+}
+
+static const struct run_control control = {.on_exit = run_task_on_exit,
+                                           .on_loss_told = run_task_on_loss_told,
+                                           .on_place_held = on_place_held,
+                                           .on_changed = run_table_changed,
+                                           .on_all_ended = run_finish,
+                                           .end_all = run_task_end_all,
+                                           .kill_all = kill_all};
 
 int command_run(int argc, char **argv)
 {
@@ -404,13 +454,14 @@ int command_run(int argc, char **argv)
         output_no_memory();
     if (run_settings_read(&run->settings, argc, argv, &code) &&
         open_resume(run, &resume, argc, argv, &code)) {
+        run->control = &control;
         run->pid = getpid();
         run->guard_fd = run->resume == NULL ? run_guard_start(run, &run->guard_pid) : -1;
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         raise_descriptor_limit(run);
         code = open_and_run(run);
         run_guard_stop(run->guard_fd, run->guard_pid);
-        run_child_sweep();
+        run_descendants_kill();
     }
     run_resume_end(&resume);
     free(run);

@@ -1,6 +1,11 @@
 /* Signals to the launcher, passed on to the workers. One that means stop ends the run; another one a
  * second later or more kills. */
-#include "run/run.h"
+#include "run/signals.h"
+
+#include "run/output/log.h"
+#include "run/task/child.h"
+#include "run/task/task.h"
+#include "run/task/terminal.h"
 
 #include <errno.h>
 #include <signal.h>

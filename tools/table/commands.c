@@ -5,6 +5,7 @@
 #include "common/version.h"
 #include "jobs/status.h"
 #include "resolve/resolve.h"
+#include "run/options/options.h"
 #include "run/run.h"
 #include "serve/serve.h"
 #include "trace/trace.h"

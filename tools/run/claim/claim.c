@@ -1,11 +1,13 @@
 /* The place of a launcher in its job: /muster/<job>/launchers/<node rank>, taken by compare-and-swap under a
  * lease. A place has one launcher; all launchers of a job have the same --nnodes, -n and --tls. */
-#include "run/claim/run_claim_internal.h"
+#include "run/claim/claim.h"
 
 #include "common/command.h"
 #include "common/output.h"
+#include "run/claim/claim_internal.h"
+#include "run/output/log.h"
+#include "run/state/outcome.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -27,10 +29,10 @@ void run_claim_move(struct run_claim *claim, enum claim_state to)
         [CLAIM_OVER] = 0,
     };
 
-    assert((allowed[claim->state] & 1u << to) != 0);
+    MUSTER_ASSERT((allowed[claim->state] & 1u << to) != 0);
     claim->state = to;
     if (to == CLAIM_HELD)
-        run_guard_claim(claim->run, claim->own.launcher);
+        claim->run->control->on_place_held(claim->run, claim->own.launcher);
 }
 
 /* --- what the others say */
@@ -47,15 +49,14 @@ static void claim_superseded(struct run_claim *claim, const struct run_claim_rec
     char who[RUN_CLAIM_TEXT_BYTES];
 
     run_claim_move(claim, CLAIM_OVER);
-    run_progress_clear(run);
     run_log_error(
         "the place of node rank %llu in job %s has been taken over by the launcher "
         "at %s, while this one was stopped or without the registry: its workers are killed",
         (unsigned long long)claim->own.node_rank, run->settings.job_name,
         run_claim_record_describe(successor, who));
     run->fatal_code = EXIT_OTHER;
-    run_task_end_all(run, SIGTERM);
-    run_task_signal_all(run, SIGKILL); /* a successor's workers wait for their places */
+    run->control->end_all(run, SIGTERM);
+    run->control->kill_all(run); /* a successor's workers wait for their places */
 }
 
 static void claim_take_again(struct run_claim *claim);
@@ -95,10 +96,10 @@ static void claim_answer(struct run_claim *claim)
     if (claim->is_putting || claim->state != CLAIM_HELD)
         return;
     claim->is_asked = false;
-    claim->is_putting = muster_registry_swap_start(&claim->put, run_claim_client(claim),
-                                                   run_claim_bytes(claim->key), claim->revision,
-                                                   run_claim_bytes(claim->value), claim->lease.id,
-                                                   run_claim_soon(claim), on_answered) == MUSTER_OK;
+    claim->is_putting =
+        muster_registry_swap_start(&claim->put, run_claim_client(claim), text_bytes(claim->key),
+                                   claim->revision, text_bytes(claim->value), claim->lease.id,
+                                   run_claim_soon(claim), on_answered) == MUSTER_OK;
 }
 
 static void claim_show_own(struct run_claim *claim, const struct run_claim_record *record,
@@ -292,7 +293,7 @@ static void on_looked(struct muster_registry_op *op, enum muster_rc rc)
     claim->watch.data = claim;
     claim->is_watching =
         muster_registry_watch_start(&claim->watch, run_claim_client(claim),
-                                    run_claim_bytes(claim->prefix), MUSTER_REGISTRY_PREFIX,
+                                    text_bytes(claim->prefix), MUSTER_REGISTRY_PREFIX,
                                     op->revision + 1, on_changes, on_watch_end) == MUSTER_OK;
     claim->seen_revision = op->revision;
     run_claim_show_all(claim, op->kvs, op->kv_count);
@@ -300,7 +301,7 @@ static void on_looked(struct muster_registry_op *op, enum muster_rc rc)
 
 void run_claim_look(struct run_claim *claim)
 {
-    struct muster_registry_range range = {.key = run_claim_bytes(claim->prefix),
+    struct muster_registry_range range = {.key = text_bytes(claim->prefix),
                                           .reach = MUSTER_REGISTRY_PREFIX};
 
     if (claim->is_watching || claim->is_busy || claim->state == CLAIM_OVER)
@@ -392,10 +393,10 @@ static void claim_take_again(struct run_claim *claim)
     run_claim_lease(claim);
     if (!claim->is_leased || claim->is_putting)
         return;
-    claim->is_putting = muster_registry_swap_start(
-                            &claim->put, run_claim_client(claim), run_claim_bytes(claim->key),
-                            claim->revision, run_claim_bytes(claim->value), claim->lease.id,
-                            run_claim_soon(claim), on_taken_again) == MUSTER_OK;
+    claim->is_putting =
+        muster_registry_swap_start(&claim->put, run_claim_client(claim), text_bytes(claim->key),
+                                   claim->revision, text_bytes(claim->value), claim->lease.id,
+                                   run_claim_soon(claim), on_taken_again) == MUSTER_OK;
     if (!claim->is_putting)
         claim_try_again(claim);
 }

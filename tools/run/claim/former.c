@@ -1,11 +1,14 @@
 /* Members that a former launcher had started at this place: it is gone, so they are, and that is written down
  * for all who wait for them. Where their processes may live nothing is said. */
-#include "common/command.h"
-#include "common/output.h"
-#include "run/run.h"
 #include "run/claim/claim.h"
 
-#include <muster/registry.h>
+#include "common/command.h"
+#include "common/output.h"
+#include "common/text_bytes.h"
+#include "run/claim/record.h"
+#include "run/output/log.h"
+#include "run/registry/registry.h"
+#include "run/state/outcome.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +37,6 @@ struct run_former {
     struct former_member *writing;
     uint64_t tell_ns;
 };
-
-static struct muster_bytes bytes_of(const char *text)
-{
-    return (struct muster_bytes){.data = text, .size = strlen(text)};
-}
 
 static uint64_t former_after(const struct run_former *former, uint64_t delay_ns)
 {
@@ -121,12 +119,12 @@ static void on_read(struct muster_registry_op *op, enum muster_rc rc)
 static void former_read(struct run_former *former)
 {
     struct muster_registry_step steps[] = {
-        {.kind = MUSTER_REGISTRY_GET, .key = bytes_of(former->view_key)},
+        {.kind = MUSTER_REGISTRY_GET, .key = text_bytes(former->view_key)},
         {.kind = MUSTER_REGISTRY_GET,
-         .key = bytes_of(former->members_prefix),
+         .key = text_bytes(former->members_prefix),
          .reach = MUSTER_REGISTRY_PREFIX},
         {.kind = MUSTER_REGISTRY_GET,
-         .key = bytes_of(former->dead_prefix),
+         .key = text_bytes(former->dead_prefix),
          .reach = MUSTER_REGISTRY_PREFIX}};
     struct muster_registry_txn txn = {.success = steps, .success_count = 3};
 
@@ -185,7 +183,7 @@ static void former_write(struct run_former *former)
     former->put.data = former;
     former->is_putting =
         muster_registry_put_start(&former->put, run_registry_client(former->run),
-                                  bytes_of(former->key), bytes_of(how), 0,
+                                  text_bytes(former->key), text_bytes(how), 0,
                                   former_after(former, REQUEST_NS), on_written) == MUSTER_OK;
     member->is_settled = former->is_putting;
     former->writing = member;

@@ -1,7 +1,11 @@
 /* The launcher's own log. Its lines share standard error with what workers print. */
-#include "run/run.h"
+#include "run/output/log.h"
 
 #include "common/output.h"
+#include "run/output/console.h"
+#include "run/output/output.h"
+
+#include <muster/json.h>
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,16 +18,18 @@ static const char *const level_names[] = {
     [MUSTER_LOG_DEBUG] = "debug", [MUSTER_LOG_TRACE] = "trace",
 };
 
-/* For errors of parts that do not know the run. */
+/* The run whose log is open, for errors of parts that do not know it. */
 static struct run *logging;
 
 void run_log_open(struct run *run)
 {
-    run->log_level = MUSTER_LOG_INFO;
+    struct run_output *output = run->output;
+
+    output->log_level = MUSTER_LOG_INFO;
     if (run->settings.log_level != NULL &&
-        muster_log_level_parse(run->settings.log_level, &run->log_level) != MUSTER_OK)
-        run->log_level = MUSTER_LOG_INFO; /* the options' table has checked it */
-    run->is_log_json = strcmp(run->settings.log_format, "json") == 0;
+        muster_log_level_parse(run->settings.log_level, &output->log_level) != MUSTER_OK)
+        output->log_level = MUSTER_LOG_INFO; /* the options' table has checked it */
+    output->is_log_json = strcmp(run->settings.log_format, "json") == 0;
     logging = run;
 }
 
@@ -76,7 +82,7 @@ static bool write_record(struct run *run, const struct muster_json *record)
         return false;
     length = strlen(line);
     line[length] = '\n'; /* in place of the NUL: sinks take a count */
-    run_sink_write(run->err, line, length + 1);
+    run_sink_write(run->output->err, line, length + 1);
     muster_mem_free(run->env->mem, line);
     return true;
 }
@@ -182,22 +188,22 @@ static void write_text(struct run *run, const char *text)
     struct run_text whole;
     const char *line;
 
-    if (run->progress.is_terminal)
+    if (run->output->is_terminal)
         format_short_time(run, when, sizeof(when));
     else
         format_time(run, when, sizeof(when));
     line = text_line(&whole, "%s [muster] %s\n", when, text);
-    run_sink_write(run->err, line, strlen(line));
+    run_sink_write(run->output->err, line, strlen(line));
     free(whole.whole);
 }
 
 static void log_write(struct run *run, enum muster_log_level level, const char *event,
                       const struct muster_field *fields, size_t count, char *text)
 {
-    if (run->settings.is_quiet || level > run->log_level)
+    if (run->settings.is_quiet || run->output == NULL || level > run->output->log_level)
         return;
-    run_progress_clear(run);
-    if (!run->is_log_json || !write_json(run, level, event, fields, count, text))
+    run_console_clear(run);
+    if (!run->output->is_log_json || !write_json(run, level, event, fields, count, text))
         write_text(run, text);
 }
 
@@ -234,8 +240,8 @@ void run_log_error(const char *fmt, ...)
     line = text_format(&text, fmt, args);
     va_end(args);
     if (logging != NULL)
-        run_progress_clear(logging);
-    if (logging == NULL || !logging->is_log_json ||
+        run_console_clear(logging);
+    if (logging == NULL || logging->output == NULL || !logging->output->is_log_json ||
         !write_json(logging, MUSTER_LOG_ERROR, "error", NULL, 0, line))
         fprintf(stderr, "muster run: %s\n", line);
     free(text.whole);
@@ -244,7 +250,7 @@ void run_log_error(const char *fmt, ...)
 void run_log_report(struct run *run, const char *event, const struct muster_field *fields,
                     size_t count, char *text)
 {
-    run_progress_clear(run);
-    if (!run->is_log_json || !write_json(run, MUSTER_LOG_ERROR, event, fields, count, text))
-        run_sink_write(run->err, text, strlen(text));
+    run_console_clear(run);
+    if (!run->output->is_log_json || !write_json(run, MUSTER_LOG_ERROR, event, fields, count, text))
+        run_sink_write(run->output->err, text, strlen(text));
 }

@@ -1,7 +1,11 @@
 /* What workers print, taken by whole lines: prefixed on the console, plain in log files. */
-#include "run/run.h"
+#include "run/output/output.h"
 
 #include "common/output.h"
+#include "run/output/console.h"
+#include "run/output/log.h"
+#include "run/output/spool.h"
+#include "run/state/number.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,179 +15,98 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define READ_BYTES      ((size_t)64 << 10)
-#define DRAIN_BYTES_MAX ((size_t)1 << 20) /* a stranger that holds the pipe may write for ever */
-
-static void append(struct run_stream *stream, const char *bytes, size_t count)
+/* While a sink is full the workers' output is not read, so that their pipes fill and they wait. Reports are read
+ * always. */
+static void output_balance(struct run *run)
 {
-    if (count == 0)
+    struct run_output *output = run->output;
+    bool is_full = run_sink_is_full(output->out) || run_sink_is_full(output->err);
+
+    if (is_full == output->is_held)
         return;
-    if (stream->length + count > stream->capacity) {
-        size_t wanted = stream->capacity == 0 ? 1024 : stream->capacity;
-        char *grown;
-
-        while (wanted < stream->length + count)
-            wanted *= 2;
-        grown = realloc(stream->line, wanted);
-        if (grown == NULL)
-            output_no_memory();
-        stream->line = grown;
-        stream->capacity = wanted;
-    }
-    memcpy(stream->line + stream->length, bytes, count);
-    stream->length += count;
-}
-
-static void end_line(struct run_stream *stream)
-{
-    stream->on_line(stream, stream->line != NULL ? stream->line : "", stream->length);
-    stream->length = 0;
-}
-
-static void take(struct run_stream *stream, const char *bytes, size_t count)
-{
-    while (count > 0) {
-        const char *newline = memchr(bytes, '\n', count);
-        size_t length = newline != NULL ? (size_t)(newline - bytes) : count;
-        size_t room = RUN_LINE_BYTES_MAX - stream->length;
-
-        if (length > room) {
-            append(stream, bytes, room);
-            end_line(stream);
-            bytes += room;
-            count -= room;
-            continue;
-        }
-        append(stream, bytes, length);
-        if (newline == NULL)
-            return;
-        end_line(stream);
-        bytes += length + 1;
-        count -= length + 1;
-    }
-}
-
-static bool is_file(const struct run_stream *stream)
-{
-    return stream->task->run->resume != NULL;
-}
-
-static void close_stream(struct run_stream *stream)
-{
-    if (!stream->is_open)
-        return;
-    stream->is_open = false;
-    if (!is_file(stream))
-        muster_fd_watch_close(&stream->watch);
-    close(stream->watch.fd);
-    if (stream->length > 0)
-        end_line(stream);
-    free(stream->line);
-    stream->line = NULL;
-    stream->length = stream->capacity = 0;
-    if (stream->log_fd >= 0)
-        close(stream->log_fd);
-    stream->log_fd = -1;
-}
-
-/* False: nothing more for now, or the end. */
-static bool read_some(struct run_stream *stream)
-{
-    static char bytes[READ_BYTES];
-    ssize_t count = read(stream->watch.fd, bytes, sizeof(bytes));
-
-    if (count > 0) {
-        stream->taken += (size_t)count;
-        take(stream, bytes, (size_t)count);
-        return true;
-    }
-    if ((count < 0 && (errno == EAGAIN || errno == EINTR)) || (count == 0 && is_file(stream)))
-        return false;
-    if (count < 0)
-        run_tell(stream->task->run, "what %s prints is lost from here on: %s", stream->task->name,
-                 strerror(errno));
-    close_stream(stream);
-    return false;
-}
-
-static void on_readable(struct muster_fd_watch *watch, unsigned ready)
-{
-    struct run_stream *stream = watch->data;
-
-    (void)ready;
-    read_some(stream);
-    run_output_balance(stream->task->run);
-}
-
-void run_stream_open(struct run_stream *stream, struct run_task *task, int fd, run_line_fn *on_line)
-{
-    stream->task = task;
-    stream->on_line = on_line;
-    stream->watch = (struct muster_fd_watch){
-        .data = stream, .on_ready = on_readable, .fd = fd, .wanted = 0};
-    if (is_file(stream)) {
-        stream->is_open = lseek(fd, (off_t)stream->taken, SEEK_SET) >= 0;
-        return;
-    }
-    if (muster_fd_watch_open(&stream->watch, task->run->env->loop) != MUSTER_OK)
-        output_no_memory(); /* what a worker says is not lost in silence */
-    stream->is_open = true;
-    if (!task->run->is_output_held || on_line != run_output_line)
-        muster_fd_watch_update(&stream->watch, MUSTER_FD_READ);
-}
-
-void run_stream_drain(struct run_stream *stream)
-{
-    for (size_t taken = 0; taken < DRAIN_BYTES_MAX || is_file(stream); taken += READ_BYTES) {
-        if (!stream->is_open || !read_some(stream))
-            break;
-    }
-    close_stream(stream);
-}
-
-bool run_stream_poll(struct run_stream *stream)
-{
-    size_t taken = stream->taken;
-
-    for (size_t done = 0; done < DRAIN_BYTES_MAX; done += READ_BYTES) {
-        if (!stream->is_open || !read_some(stream))
-            break;
-    }
-    if (stream->taken > taken)
-        run_table_changed(stream->task->run);
-    return stream->taken >= taken + DRAIN_BYTES_MAX;
-}
-
-static void hold(struct run_stream *stream, bool is_held)
-{
-    if (stream->is_open && !is_file(stream))
-        muster_fd_watch_update(&stream->watch, is_held ? 0 : MUSTER_FD_READ);
-}
-
-void run_output_balance(struct run *run)
-{
-    bool is_full = run_sink_is_full(run->out) || run_sink_is_full(run->err);
-
-    if (is_full == run->is_output_held)
-        return;
-    run->is_output_held = is_full;
+    output->is_held = is_full;
     for (uint32_t i = 0; i < run->task_count; i++) {
-        hold(&run->tasks[i].out, is_full);
-        hold(&run->tasks[i].err, is_full);
+        run_stream_hold(&run->tasks[i].output->out, is_full);
+        run_stream_hold(&run->tasks[i].output->err, is_full);
     }
-    if (!is_full && run->resume != NULL)
+    if (!is_full && run->spool != NULL)
         run_spool_poll_later(run);
 }
 
-static void keep_last(struct run_task *task, const char *line, size_t length)
+static void on_sink_level(struct run_sink *sink)
 {
-    char *place = task->last_lines[task->last_line_count % RUN_LAST_LINES];
+    output_balance(sink->data);
+}
+
+static bool is_same_terminal(void)
+{
+    struct stat out, err;
+
+    return isatty(STDOUT_FILENO) && isatty(STDERR_FILENO) && fstat(STDOUT_FILENO, &out) == 0 &&
+           fstat(STDERR_FILENO, &err) == 0 && out.st_rdev == err.st_rdev;
+}
+
+void run_output_open(struct run *run)
+{
+    struct run_output *output = calloc(1, sizeof(*output));
+
+    if (output == NULL)
+        output_no_memory();
+    run->output = output;
+    run_sink_open(&output->sinks[0], run->env->loop, STDOUT_FILENO, on_sink_level, run);
+    run_sink_open(&output->sinks[1], run->env->loop, STDERR_FILENO, on_sink_level, run);
+    output->out = &output->sinks[0];
+    output->err = is_same_terminal() ? output->out : &output->sinks[1];
+    output->is_terminal = isatty(STDERR_FILENO) != 0;
+    run_log_open(run);
+}
+
+bool run_output_close(struct run *run, int *ret_error)
+{
+    struct run_output *output = run->output;
+    bool is_whole = run_sink_close(&output->sinks[0]);
+
+    *ret_error = output->sinks[0].error;
+    run_sink_close(&output->sinks[1]);
+    free(output);
+    run->output = NULL;
+    return is_whole;
+}
+
+void run_output_open_task(struct run_task *task)
+{
+    struct run_task_output *output = calloc(1, sizeof(*output));
+
+    if (output == NULL)
+        output_no_memory();
+    output->out.log_fd = output->err.log_fd = output->report.log_fd = -1;
+    task->output = output;
+}
+
+void run_output_close_task(struct run_task *task)
+{
+    free(task->output);
+    task->output = NULL;
+}
+
+void run_output_begin_life(struct run_task *task)
+{
+    struct run_task_output *output = task->output;
+
+    output->last_line_count = 0;
+    output->out.taken = output->err.taken = output->report.taken = 0;
+    output->out.freed = output->err.freed = output->report.freed = 0;
+}
+
+static void last_lines_add(struct run_task *task, const char *line, size_t length)
+{
+    char *place = task->output->last_lines[task->output->last_line_count % RUN_LAST_LINES];
 
     if (length >= RUN_LAST_LINE_BYTES)
         length = RUN_LAST_LINE_BYTES - 1;
     memcpy(place, line, length);
     place[length] = '\0';
-    task->last_line_count++;
+    task->output->last_line_count++;
 }
 
 static void write_log(struct run_stream *stream, const char *line, size_t length)
@@ -214,7 +137,7 @@ void run_output_line(void *data, const char *line, size_t length)
 
     if (whole == NULL)
         output_no_memory();
-    keep_last(task, line, length);
+    last_lines_add(task, line, length);
     whole[0] = '[';
     memcpy(whole + 1, task->name, name_length);
     memcpy(whole + 1 + name_length, "] ", 2);
@@ -222,10 +145,11 @@ void run_output_line(void *data, const char *line, size_t length)
     text[length] = '\n';
     if (stream->log_fd >= 0)
         write_log(stream, text, length + 1);
-    if (stream->console != NULL && stream->console == task->run->err && task->run->is_log_json) {
-        run_log_output(task, stream == &task->err ? "stderr" : "stdout", line, length);
+    if (stream->console != NULL && stream->console == task->run->output->err &&
+        task->run->output->is_log_json) {
+        run_log_output(task, stream == &task->output->err ? "stderr" : "stdout", line, length);
     } else if (stream->console != NULL) {
-        run_progress_clear(task->run);
+        run_console_clear(task->run);
         run_sink_write(stream->console, whole, name_length + length + 4);
     }
     free(whole);
@@ -261,6 +185,7 @@ static int open_log(const struct run_task *task, const char *name, bool is_conti
 bool run_output_open_logs(struct run_task *task, bool is_continued)
 {
     struct run *run = task->run;
+    struct run_task_output *output = task->output;
     unsigned redirects = 0;
     unsigned files = 0;
 
@@ -269,15 +194,15 @@ bool run_output_open_logs(struct run_task *task, bool is_continued)
     if (run->settings.tee == NULL && run->settings.redirects == NULL && run->log_dir[0] != '\0')
         files = RUN_MASK_OUT | RUN_MASK_ERR;
     files |= redirects;
-    task->out.log_fd = task->err.log_fd = -1;
-    task->out.console = (redirects & RUN_MASK_OUT) != 0 ? NULL : run->out;
-    task->err.console = (redirects & RUN_MASK_ERR) != 0 ? NULL : run->err;
+    output->out.log_fd = output->err.log_fd = -1;
+    output->out.console = (redirects & RUN_MASK_OUT) != 0 ? NULL : run->output->out;
+    output->err.console = (redirects & RUN_MASK_ERR) != 0 ? NULL : run->output->err;
     if ((files & RUN_MASK_OUT) != 0)
-        task->out.log_fd = open_log(task, "stdout.log", is_continued);
+        output->out.log_fd = open_log(task, "stdout.log", is_continued);
     if ((files & RUN_MASK_ERR) != 0)
-        task->err.log_fd = open_log(task, "stderr.log", is_continued);
-    return ((files & RUN_MASK_OUT) == 0 || task->out.log_fd >= 0) &&
-           ((files & RUN_MASK_ERR) == 0 || task->err.log_fd >= 0);
+        output->err.log_fd = open_log(task, "stderr.log", is_continued);
+    return ((files & RUN_MASK_OUT) == 0 || output->out.log_fd >= 0) &&
+           ((files & RUN_MASK_ERR) == 0 || output->err.log_fd >= 0);
 }
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk)

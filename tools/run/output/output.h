@@ -1,68 +1,53 @@
-/* What workers print: pipes read by lines, and descriptors of ours written without blocking the
- * loop. */
+/* Output of workers by whole lines, on the console and in log files, and the launcher's own lines between them. */
 #ifndef MUSTER_RUN_OUTPUT_H
 #define MUSTER_RUN_OUTPUT_H
 
-#include <muster/loop.h>
+#include <muster/log.h>
 
-#define RUN_LINE_BYTES_MAX ((size_t)1 << 20) /* a longer line is cut into lines of this size */
-#define RUN_SINK_BYTES_MAX ((size_t)4 << 20) /* queued for a slow reader; then workers wait */
+#include "run/output/sink.h"
+#include "run/output/stream.h"
+#include "run/state/run.h"
 
-struct run;
-struct run_task;
+#define RUN_LAST_LINES      12 /* kept per task for the report of its failure */
+#define RUN_LAST_LINE_BYTES 240
 
-/** A descriptor of ours that is written without blocking the loop. */
-struct run_sink {
-    struct muster_fd_watch watch;
-    struct run *run;
-    int fd;
-    bool is_watched; /* false: regular files and such, written at once */
-    bool is_broken;
-    int error; /* the errno that broke it */
-    char *bytes;
-    size_t start, end, capacity;
+/** Of a run. */
+struct run_output {
+    struct run_sink sinks[2];
+    struct run_sink *out, *err; /* the same one when both are one terminal */
+    bool is_held;               /* a sink is full: workers are not read */
+    enum muster_log_level log_level;
+    bool is_log_json;
+    bool is_terminal;                         /* standard error */
+    bool is_line_shown;                       /* a progress line stands on the terminal */
+    void (*on_line_cleared)(struct run *run); /* NULL: nobody draws it */
 };
-void run_sink_open(struct run_sink *sink, struct run *run, int fd);
-/** Queue (and soon write) bytes. */
-void run_sink_write(struct run_sink *sink, const char *bytes, size_t count);
-/** Write what is queued, waiting for a slow reader up to 10 s. Whether all was written. */
-bool run_sink_close(struct run_sink *sink);
-bool run_sink_is_full(const struct run_sink *sink);
 
-typedef void run_line_fn(void *data, const char *line, size_t length);
-
-/** One pipe of a child, read by lines. */
-struct run_stream {
-    struct muster_fd_watch watch;
-    struct run_task *task;
-    run_line_fn *on_line;
-    struct run_sink *console; /* NULL: not shown */
-    int log_fd;               /* -1: none */
-    size_t taken, freed;      /* of the file that stands for the pipe of a resumable worker */
-    bool is_open;
-    char *line;
-    size_t length, capacity;
+/** Of a task: its present life. */
+struct run_task_output {
+    struct run_stream out, err, report;
+    char last_lines[RUN_LAST_LINES][RUN_LAST_LINE_BYTES];
+    unsigned last_line_count; /* ever, of this life */
 };
-/** Take the read end fd; of a file: from `taken` on. */
-void run_stream_open(struct run_stream *stream, struct run_task *task, int fd,
-                     run_line_fn *on_line);
-/** Read what a dead worker left (a pipe holds 1 MiB at most, a file all that was not read yet), hand
- * on a last line without its end, close. */
-void run_stream_drain(struct run_stream *stream);
-/** Of a file: read what is new. Whether there may be more. */
-bool run_stream_poll(struct run_stream *stream);
-/** Stop or go on reading all workers' output, as the sinks have room. */
-void run_output_balance(struct run *run);
-/** on_line of standard output and error: prefix, console, log file, last lines. `data` is the
- * stream. */
+
+/** Standard output and standard error; before the first word is logged. */
+void run_output_open(struct run *run);
+/** Write what is queued. False: standard output did not take it all, and ret_error says why. */
+bool run_output_close(struct run *run, int *ret_error);
+
+void run_output_open_task(struct run_task *task);
+void run_output_close_task(struct run_task *task);
+/** A new life begins: nothing of it has been read. */
+void run_output_begin_life(struct run_task *task);
+
+/** on_line of standard output and error: prefix, console, log file, last lines. */
 run_line_fn run_output_line;
-/** DIR/attempt_K/RANK of this life of task, made. */
+/** Make DIR/attempt_K/RANK of this life of task. */
 void run_output_make_dir(const struct run_task *task, char *path, size_t room);
-/** Log files of this life of task, by --log-dir, --tee and --redirects; is_continued: at their
+/** Open log files of this life of task, by --log-dir, --tee and --redirects; is_continued: at their
  * ends. False: told why. */
 bool run_output_open_logs(struct run_task *task, bool is_continued);
-
-/** The log directory and all that is in it. */
+/** Remove the log directory and all that is in it. */
 void run_output_remove_logs(const struct run *run);
 
 #endif

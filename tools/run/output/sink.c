@@ -1,6 +1,5 @@
-/* A descriptor of ours (standard output, standard error), written without ever blocking the loop.
- */
-#include "run/run.h"
+/* A descriptor of this process (standard output, standard error), written without ever blocking the loop. */
+#include "run/output/sink.h"
 
 #include "common/output.h"
 
@@ -16,7 +15,7 @@
 #define CAPACITY_KEEP ((size_t)64 << 10)
 
 /* How many of these bytes were written. */
-static size_t write_bytes(struct run_sink *sink, const char *bytes, size_t count)
+static size_t sink_write_bytes(struct run_sink *sink, const char *bytes, size_t count)
 {
     ssize_t written =
         write(sink->fd, bytes, sink->is_watched && count > PIECE_BYTES ? PIECE_BYTES : count);
@@ -35,16 +34,16 @@ static size_t write_bytes(struct run_sink *sink, const char *bytes, size_t count
 }
 
 /* Write one piece. False: nothing could be written. */
-static bool write_piece(struct run_sink *sink)
+static bool sink_write_piece(struct run_sink *sink)
 {
-    size_t written = write_bytes(sink, sink->bytes + sink->start, sink->end - sink->start);
+    size_t written = sink_write_bytes(sink, sink->bytes + sink->start, sink->end - sink->start);
 
     sink->start += written;
     return written > 0;
 }
 
 /* False: nobody reads. */
-static bool await_room(const struct run_sink *sink)
+static bool sink_await_room(const struct run_sink *sink)
 {
     struct pollfd poll_fd = {.fd = sink->fd, .events = POLLOUT};
     int count;
@@ -54,25 +53,25 @@ static bool await_room(const struct run_sink *sink)
     return count > 0;
 }
 
-static void write_all(struct run_sink *sink)
+static void sink_write_all(struct run_sink *sink)
 {
-    while (sink->start < sink->end && !sink->is_broken && await_room(sink))
-        write_piece(sink);
+    while (sink->start < sink->end && !sink->is_broken && sink_await_room(sink))
+        sink_write_piece(sink);
 }
 
 /* There is no memory to keep these bytes: for once the loop waits. */
-static void write_through(struct run_sink *sink, const char *bytes, size_t count)
+static void sink_write_through(struct run_sink *sink, const char *bytes, size_t count)
 {
-    write_all(sink);
-    while (count > 0 && !sink->is_broken && await_room(sink)) {
-        size_t written = write_bytes(sink, bytes, count);
+    sink_write_all(sink);
+    while (count > 0 && !sink->is_broken && sink_await_room(sink)) {
+        size_t written = sink_write_bytes(sink, bytes, count);
 
         bytes += written;
         count -= written;
     }
 }
 
-static void rewind_when_empty(struct run_sink *sink)
+static void sink_rewind(struct run_sink *sink)
 {
     if (sink->start < sink->end)
         return;
@@ -84,16 +83,28 @@ static void rewind_when_empty(struct run_sink *sink)
     }
 }
 
+/* Reports each crossing of the limit once. */
+static void sink_note_level(struct run_sink *sink)
+{
+    bool is_full = sink->end - sink->start > RUN_SINK_BYTES_MAX;
+
+    if (is_full == sink->is_full)
+        return;
+    sink->is_full = is_full;
+    if (sink->on_level != NULL)
+        sink->on_level(sink);
+}
+
 static void on_writable(struct muster_fd_watch *watch, unsigned ready)
 {
     struct run_sink *sink = watch->data;
 
     (void)ready;
-    write_piece(sink);
-    rewind_when_empty(sink);
+    sink_write_piece(sink);
+    sink_rewind(sink);
     if (sink->start == sink->end)
         muster_fd_watch_update(&sink->watch, 0);
-    run_output_balance(sink->run);
+    sink_note_level(sink);
 }
 
 /* A regular file or /dev/null never blocks, and cannot be watched. */
@@ -105,20 +116,20 @@ static bool can_block(int fd)
            (fstat(fd, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode)));
 }
 
-void run_sink_open(struct run_sink *sink, struct run *run, int fd)
+void run_sink_open(struct run_sink *sink, struct muster_loop *loop, int fd,
+                   run_sink_level_fn *on_level, void *data)
 {
-    *sink = (struct run_sink){.run = run, .fd = fd};
+    *sink = (struct run_sink){.data = data, .on_level = on_level, .fd = fd};
     sink->watch.data = sink;
     sink->watch.fd = fd;
     sink->watch.on_ready = on_writable;
     sink->watch.wanted = MUSTER_FD_WRITE;
-    sink->is_watched =
-        can_block(fd) && muster_fd_watch_open(&sink->watch, run->env->loop) == MUSTER_OK;
+    sink->is_watched = can_block(fd) && muster_fd_watch_open(&sink->watch, loop) == MUSTER_OK;
     if (sink->is_watched)
         muster_fd_watch_update(&sink->watch, 0);
 }
 
-static bool reserve(struct run_sink *sink, size_t count)
+static bool sink_reserve(struct run_sink *sink, size_t count)
 {
     size_t used = sink->end - sink->start;
     size_t wanted = sink->capacity == 0 ? PIECE_BYTES : sink->capacity;
@@ -145,24 +156,27 @@ void run_sink_write(struct run_sink *sink, const char *bytes, size_t count)
 {
     if (sink->is_broken || count == 0)
         return;
-    if (!reserve(sink, count)) {
-        write_through(sink, bytes, count);
+    if (!sink_reserve(sink, count)) {
+        sink_write_through(sink, bytes, count);
+        sink_note_level(sink);
         return;
     }
     memcpy(sink->bytes + sink->end, bytes, count);
     sink->end += count;
     if (sink->is_watched) {
         muster_fd_watch_update(&sink->watch, MUSTER_FD_WRITE);
+        sink_note_level(sink);
         return;
     }
-    while (sink->start < sink->end && write_piece(sink))
+    while (sink->start < sink->end && sink_write_piece(sink))
         ;
-    rewind_when_empty(sink);
+    sink_rewind(sink);
+    sink_note_level(sink);
 }
 
 bool run_sink_is_full(const struct run_sink *sink)
 {
-    return sink->end - sink->start > RUN_SINK_BYTES_MAX;
+    return sink->is_full;
 }
 
 bool run_sink_close(struct run_sink *sink)
@@ -171,7 +185,7 @@ bool run_sink_close(struct run_sink *sink)
 
     if (sink->is_watched)
         muster_fd_watch_close(&sink->watch);
-    write_all(sink);
+    sink_write_all(sink);
     is_whole = !sink->is_broken && sink->start == sink->end;
     free(sink->bytes);
     sink->bytes = NULL;

@@ -1,9 +1,15 @@
-/* What resumable workers write: files in place of pipes, so that nothing is lost and nobody waits
+/* Output and reports of resumable workers: files in place of pipes, so that nothing is lost and no worker waits
  * while no launcher is there to read. */
-#include "run/run.h"
+#include "run/output/spool.h"
+
+#include "common/output.h"
+#include "run/output/output.h"
+#include "run/state/resume.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
@@ -11,6 +17,11 @@
 #define PAGE_BYTES  ((size_t)4096)
 
 static const char *const names[3] = {"out", "err", "report"};
+
+struct run_spool {
+    struct muster_fd_watch news_watch; /* inotify: a file in DIR/lives has grown */
+    struct muster_timer poll_timer;
+};
 
 static void spool_path(const struct run_task *task, const char *name, char *path, size_t bytes)
 {
@@ -22,31 +33,30 @@ void run_spool_poll_later(struct run *run)
 {
     struct muster_loop *loop = run->env->loop;
 
-    if (run->resume->is_watching)
-        muster_timer_start(&run->resume->poll_timer, loop, muster_loop_now_ns(loop));
+    if (run->spool != NULL)
+        muster_timer_start(&run->spool->poll_timer, loop, muster_loop_now_ns(loop));
 }
 
-static void poll_all(struct run *run)
+static void spool_poll(struct run *run)
 {
     bool is_more = false;
 
     for (uint32_t i = 0; i < run->task_count; i++) {
-        struct run_task *task = &run->tasks[i];
+        struct run_task_output *output = run->tasks[i].output;
 
-        is_more |= run_stream_poll(&task->report);
-        if (run->is_output_held)
+        is_more |= run_stream_poll(&output->report);
+        if (run->output->is_held)
             continue;
-        is_more |= run_stream_poll(&task->out);
-        is_more |= run_stream_poll(&task->err);
+        is_more |= run_stream_poll(&output->out);
+        is_more |= run_stream_poll(&output->err);
     }
-    run_output_balance(run);
     if (is_more)
         run_spool_poll_later(run);
 }
 
 static void on_poll(struct muster_timer *timer)
 {
-    poll_all(timer->data);
+    spool_poll(timer->data);
 }
 
 static void on_news(struct muster_fd_watch *watch, unsigned ready)
@@ -56,43 +66,48 @@ static void on_news(struct muster_fd_watch *watch, unsigned ready)
     (void)ready;
     while (read(watch->fd, events, sizeof(events)) > 0)
         ;
-    poll_all(watch->data);
+    spool_poll(watch->data);
 }
 
 bool run_spool_open(struct run *run)
 {
-    struct run_resume *resume = run->resume;
+    struct run_spool *spool;
     char path[600];
     int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 
-    muster_timer_init(&resume->poll_timer, on_poll, run);
-    snprintf(path, sizeof(path), "%s/lives", resume->dir);
-    resume->news_watch = (struct muster_fd_watch){
-        .data = run, .on_ready = on_news, .fd = fd, .wanted = MUSTER_FD_READ};
     if (fd < 0)
         return false;
+    spool = calloc(1, sizeof(*spool));
+    if (spool == NULL)
+        output_no_memory();
+    muster_timer_init(&spool->poll_timer, on_poll, run);
+    snprintf(path, sizeof(path), "%s/lives", run->resume->dir);
+    spool->news_watch = (struct muster_fd_watch){
+        .data = run, .on_ready = on_news, .fd = fd, .wanted = MUSTER_FD_READ};
     if (inotify_add_watch(fd, path, IN_MODIFY) < 0 ||
-        muster_fd_watch_open(&resume->news_watch, run->env->loop) != MUSTER_OK) {
+        muster_fd_watch_open(&spool->news_watch, run->env->loop) != MUSTER_OK) {
         int sys = errno;
 
         close(fd);
+        free(spool);
         errno = sys;
         return false;
     }
-    resume->is_watching = true;
+    run->spool = spool;
     return true;
 }
 
 void run_spool_close(struct run *run)
 {
-    struct run_resume *resume = run->resume;
+    struct run_spool *spool = run->spool;
 
-    muster_timer_stop(&resume->poll_timer);
-    if (!resume->is_watching)
+    if (spool == NULL)
         return;
-    resume->is_watching = false;
-    muster_fd_watch_close(&resume->news_watch);
-    close(resume->news_watch.fd);
+    muster_timer_stop(&spool->poll_timer);
+    muster_fd_watch_close(&spool->news_watch);
+    close(spool->news_watch.fd);
+    free(spool);
+    run->spool = NULL;
 }
 
 bool run_spool_open_life(const struct run_task *task, int read_ends[3], int write_ends[3])
@@ -109,7 +124,7 @@ bool run_spool_open_life(const struct run_task *task, int read_ends[3], int writ
     return true;
 }
 
-static void free_taken(struct run_stream *stream)
+static void stream_free_taken(struct run_stream *stream)
 {
     size_t taken = stream->taken - stream->length;
 
@@ -124,9 +139,9 @@ static void free_taken(struct run_stream *stream)
 void run_spool_free_taken(struct run *run)
 {
     for (uint32_t i = 0; i < run->task_count; i++) {
-        free_taken(&run->tasks[i].out);
-        free_taken(&run->tasks[i].err);
-        free_taken(&run->tasks[i].report);
+        stream_free_taken(&run->tasks[i].output->out);
+        stream_free_taken(&run->tasks[i].output->err);
+        stream_free_taken(&run->tasks[i].output->report);
     }
 }
 

@@ -1,5 +1,5 @@
 /* Reports of what workers do: kept per task, added up over its lives, and put into words. */
-#include "run/run.h"
+#include "run/report/activity.h"
 
 #include <string.h>
 
@@ -201,14 +201,6 @@ const char *run_activity_state(const struct run_task *task)
     return "unknown";
 }
 
-static const struct run_task *task_find(const struct run *run, const char *name)
-{
-    for (uint32_t i = 0; i < run->task_count; i++)
-        if (strcmp(run->tasks[i].name, name) == 0)
-            return &run->tasks[i];
-    return NULL;
-}
-
 const char *run_activity_waits_for(const struct run_task *task)
 {
     const struct run_task *at = task;
@@ -224,7 +216,7 @@ const char *run_activity_waits_for(const struct run_task *task)
             silent_ns(at) > RUN_SILENCE_MAX_NS)
             return awaited;
         awaited = at->activity.waits_for;
-        at = task_find(task->run, awaited);
+        at = run_task_find(task->run, awaited);
     }
     return task->activity.waits_for;
 }

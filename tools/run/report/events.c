@@ -1,7 +1,13 @@
 /* What happened to the members, told once for all of them and in plain words. */
-#include "run/run.h"
+#include "run/report/events.h"
 
-#include <stdarg.h>
+#include "common/output.h"
+#include "run/output/log.h"
+#include "run/registry/roll.h"
+#include "run/report/anew.h"
+#include "run/report/history.h"
+#include "run/report/recovery.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,48 +15,9 @@
 #define DELIVERY_WAIT_NS MUSTER_NS_PER_S          /* for the members' next operation */
 #define DEATH_WAIT_NS    (2 * MUSTER_NS_PER_S)    /* for the members' word on a death */
 
-static struct run_task *task_of_name(struct run *run, const char *name)
-{
-    for (uint32_t i = 0; i < run->task_count; i++) {
-        if (strcmp(run->tasks[i].name, name) == 0)
-            return &run->tasks[i];
-    }
-    return NULL;
-}
-
-/* The names in epoch->lost or ->joined, one after the other. */
-struct lost {
-    char names[RUN_NAMES_BYTES];
-    char *rest;
-};
-
-static struct lost names_of(const char names[RUN_NAMES_BYTES])
-{
-    struct lost lost = {.rest = NULL};
-
-    memcpy(lost.names, names, sizeof(lost.names));
-    return lost;
-}
-
-static const char *next_lost(struct lost *lost)
-{
-    return strtok_r(lost->rest == NULL ? lost->names : NULL, " ", &lost->rest);
-}
-
-static bool names_contain(const char names[RUN_NAMES_BYTES], const char *name)
-{
-    struct lost all = names_of(names);
-    const char *one;
-
-    while ((one = next_lost(&all)) != NULL)
-        if (strcmp(one, name) == 0)
-            return true;
-    return false;
-}
-
 /* --- deaths */
 
-static void tell_epochs_before(struct run *run, uint64_t number);
+static void epochs_tell_before(struct run *run, uint64_t number);
 
 /* One change can lose a worker and take its next life in: first the death is told. */
 static void tell_join(struct run_task *task)
@@ -103,9 +70,10 @@ static void on_death_unexplained(struct muster_timer *timer)
     struct run_task *task = timer->data;
     struct run *run = task->run;
 
-    for (size_t i = 0; i < sizeof(run->epochs) / sizeof(run->epochs[0]); i++)
-        if (run->epochs[i].is_open && names_contain(run->epochs[i].lost, task->name))
-            tell_epochs_before(run, run->epochs[i].epoch + 1);
+    for (size_t i = 0; i < RUN_EPOCHS_MAX; i++)
+        if (run->events->epochs[i].is_open &&
+            run_names_contain(run->events->epochs[i].lost, task->name))
+            epochs_tell_before(run, run->events->epochs[i].epoch + 1);
     if (task->is_death_untold)
         tell_death(task);
 }
@@ -125,7 +93,7 @@ bool run_events_are_expected(const struct run_task *task)
 }
 
 /* Of the members of this launcher the last one has died: nobody says more of those before it. */
-static void hurry_deaths(struct run *run)
+static void deaths_hurry(struct run *run)
 {
     struct muster_loop *loop = run->env->loop;
 
@@ -147,165 +115,10 @@ void run_events_on_death(struct run_task *task)
     task->death_step = task->step;
     muster_timer_start(&task->death_timer, loop, muster_loop_after_ns(loop, DEATH_WAIT_NS));
     if (!run_events_are_expected(task))
-        hurry_deaths(task->run);
+        deaths_hurry(task->run);
 }
 
 /* --- changes of view */
-
-static void add_text(char *text, size_t bytes, const char *fmt, ...) MUSTER_PRINTF(3, 4);
-static void add_text(char *text, size_t bytes, const char *fmt, ...)
-{
-    size_t length = strlen(text);
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text + length, bytes - length, fmt, args);
-    va_end(args);
-}
-
-/* The members say that it has left. */
-static bool has_left(const struct run_epoch *epoch, const char *name)
-{
-    char word[64];
-    const char *at;
-
-    snprintf(word, sizeof(word), "%s left", name);
-    at = strstr(epoch->reason, word);
-    return at != NULL && (at[strlen(word)] == '\0' || at[strlen(word)] == ',');
-}
-
-/* The loss is of a life before the present one, and its death has been told. */
-static bool is_of_former_life(const struct run_epoch *epoch, const struct run_task *task)
-{
-    return task->lives > 1 && !task->is_death_untold &&
-           (task->member_from == 0 || task->member_from >= epoch->epoch);
-}
-
-/* Its work was done, or it wished to go: nothing to recover from. */
-static bool is_leave(struct run *run, const struct run_epoch *epoch, const char *name)
-{
-    const struct run_task *task = task_of_name(run, name);
-
-    if (task == NULL)
-        return has_left(epoch, name);
-    return !task->is_death_untold && !task->is_loss_owed && !is_of_former_life(epoch, task) &&
-           !task->is_abandoned && (task->state == RUN_TASK_LEFT || has_left(epoch, name));
-}
-
-/* Why the others left it out although it lives, from "worker:1 lost (silent), worker:2 left". */
-static void describe_exclusion(const struct run_epoch *epoch, const char *name, char *how,
-                               size_t bytes)
-{
-    char word[64];
-    const char *why;
-
-    snprintf(word, sizeof(word), "%s lost (", name);
-    why = strstr(epoch->reason, word);
-    why = why != NULL ? why + strlen(word) : "";
-    if (why[0] == '\0' || strncmp(why, "silent)", strlen("silent)")) == 0)
-        snprintf(how, bytes,
-                 "left out although its process lives (the others did not hear from it)");
-    else
-        snprintf(how, bytes, "left out although its process lives (%.*s)", (int)strcspn(why, ")"),
-                 why);
-}
-
-/* "killed by SIGKILL", "left", …. False: the death was told before the members spoke of it. */
-static bool describe_loss(struct run *run, const struct run_epoch *epoch, const char *name,
-                          char *how, size_t bytes)
-{
-    struct run_task *task = task_of_name(run, name);
-
-    if (task == NULL) {
-        snprintf(how, bytes, "%s", is_leave(run, epoch, name) ? "left" : "lost");
-    } else if (task->is_death_untold) {
-        run_task_death(task->death_status, how, bytes);
-        task->is_death_untold = false;
-        muster_timer_stop(&task->death_timer);
-    } else if (task->is_loss_owed) {
-        task->is_loss_owed = false;
-        return false;
-    } else if (is_of_former_life(epoch, task)) {
-        return false;
-    } else if (is_leave(run, epoch, name)) {
-        snprintf(how, bytes, "left");
-    } else if (task->is_abandoned) {
-        snprintf(how, bytes, "gave up");
-    } else { /* its process lives */
-        describe_exclusion(epoch, name, how, bytes);
-    }
-    if (task != NULL)
-        task->is_loss_owed = false;
-    return true;
-}
-
-/* "worker:1 killed by SIGKILL, worker:2 left"; names are separated by blanks in epoch->lost.
- * Returns how many are lost, those included that the text does not name; how many have only left. */
-static unsigned describe_lost(struct run *run, const struct run_epoch *epoch, char *text,
-                              size_t bytes, unsigned *ret_left)
-{
-    struct lost lost = names_of(epoch->lost);
-    const char *name;
-    char how[200];
-    unsigned count = 0;
-
-    *ret_left = 0;
-    text[0] = '\0';
-    while ((name = next_lost(&lost)) != NULL) {
-        *ret_left += is_leave(run, epoch, name);
-        if (describe_loss(run, epoch, name, how, sizeof(how)))
-            add_text(text, bytes, "%s%s %s", text[0] != '\0' ? ", " : "", name, how);
-        count++;
-    }
-    return count;
-}
-
-static void describe_operation(const struct run_epoch *epoch, unsigned lost, char *text,
-                               size_t bytes)
-{
-    static const struct {
-        const char *verdict;
-        const char *one;
-        const char *many;
-    } verdicts[] = {
-        {"adopt", "completed with its part", "completed with their parts"},
-        {"retry", "retried without it", "retried without them"},
-        {"aborted", "aborted on all members", "aborted on all members"},
-    };
-    const char *number = strchr(epoch->op, '#');
-
-    text[0] = '\0';
-    if (epoch->op[0] == '\0')
-        return;
-    if (number != NULL) /* "all_reduce #812 of step 150" */
-        add_text(text, bytes, ", operation %.*s (%.*s, ", (int)strspn(number + 1, "0123456789"),
-                 number + 1, (int)strcspn(epoch->op, " #"), epoch->op);
-    else
-        add_text(text, bytes, ", operation %s (", epoch->op);
-    add_text(text, bytes, "%s phase)", epoch->phase[0] != '\0' ? epoch->phase : "start");
-    for (size_t i = 0; i < sizeof(verdicts) / sizeof(verdicts[0]); i++) {
-        if (strcasecmp(epoch->verdict, verdicts[i].verdict) == 0) {
-            add_text(text, bytes, " %s", lost > 1 ? verdicts[i].many : verdicts[i].one);
-            return;
-        }
-    }
-    add_text(text, bytes, " interrupted");
-}
-
-static bool are_done(struct run *run, const struct run_epoch *epoch)
-{
-    struct lost lost = names_of(epoch->lost);
-    const char *name;
-
-    while ((name = next_lost(&lost)) != NULL) {
-        const struct run_task *task = task_of_name(run, name);
-
-        if (task != NULL ? !task->has_result || task->is_loss_owed || is_of_former_life(epoch, task)
-                         : !has_left(epoch, name))
-            return false;
-    }
-    return true;
-}
 
 static void tell_join_elsewhere(struct run *run, const struct run_epoch *epoch, const char *name,
                                 const char *event)
@@ -320,11 +133,11 @@ static void tell_join_elsewhere(struct run *run, const struct run_epoch *epoch, 
 /* Tasks of other launchers; those of this one say themselves how long it took. */
 static void tell_joined_elsewhere(struct run *run, const struct run_epoch *epoch)
 {
-    struct lost joined = names_of(epoch->joined);
-    const char *name;
+    struct run_names joined;
 
-    while ((name = next_lost(&joined)) != NULL) {
-        if (task_of_name(run, name) == NULL)
+    for (const char *name = run_names_first(&joined, epoch->joined); name != NULL;
+         name = run_names_next(&joined)) {
+        if (run_task_find(run, name) == NULL)
             tell_join_elsewhere(run, epoch, name,
                                 run_roll_add(run->roll, name) ? "joined" : "rejoined");
     }
@@ -340,7 +153,7 @@ static void keep_recovery(struct run *run, const struct run_epoch *epoch, bool i
         run->detections_ms[run->detection_count++] = epoch->detection_ms;
 }
 
-static void tell_epoch(struct run *run, struct run_epoch *epoch)
+static void epoch_tell(struct run *run, struct run_epoch *epoch)
 {
     char who[600];
     char operation[200];
@@ -353,13 +166,13 @@ static void tell_epoch(struct run *run, struct run_epoch *epoch)
     if (epoch->epoch > run->epoch_told)
         run->epoch_told = epoch->epoch;
     muster_timer_stop(&epoch->timer);
-    if (epoch->lost[0] != '\0' && are_done(run, epoch))
+    if (epoch->lost[0] != '\0' && run_epoch_are_lost_done(epoch))
         return; /* workers that have finished leave one by one: no news */
     run_recovery_settle(epoch);
-    lost = describe_lost(run, epoch, who, sizeof(who), &left);
+    lost = run_epoch_describe_lost(epoch, who, sizeof(who), &left);
     is_recovery = lost > left;
     run_history_on_view(run, epoch, is_recovery, who);
-    describe_operation(epoch, lost, operation, sizeof(operation));
+    run_epoch_describe_operation(epoch, lost, operation, sizeof(operation));
     if (epoch->step > 0)
         snprintf(step, sizeof(step), " at step %llu", (unsigned long long)epoch->step);
     if (epoch->recovery_ms > 0 && is_recovery)
@@ -393,13 +206,13 @@ static void tell_epoch(struct run *run, struct run_epoch *epoch)
 }
 
 /* In the order of their numbers. */
-static void tell_epochs_before(struct run *run, uint64_t number)
+static void epochs_tell_before(struct run *run, uint64_t number)
 {
     for (;;) {
         struct run_epoch *first = NULL;
 
-        for (size_t i = 0; i < sizeof(run->epochs) / sizeof(run->epochs[0]); i++) {
-            struct run_epoch *epoch = &run->epochs[i];
+        for (size_t i = 0; i < RUN_EPOCHS_MAX; i++) {
+            struct run_epoch *epoch = &run->events->epochs[i];
 
             if (epoch->is_open && epoch->epoch < number &&
                 (first == NULL || epoch->epoch < first->epoch))
@@ -407,24 +220,8 @@ static void tell_epochs_before(struct run *run, uint64_t number)
         }
         if (first == NULL)
             return;
-        tell_epoch(run, first);
+        epoch_tell(run, first);
     }
-}
-
-/* The launcher may hear of a death from the members before it has reaped the process. */
-static bool are_deaths_known(struct run *run, const struct run_epoch *epoch)
-{
-    struct lost lost = names_of(epoch->lost);
-    const char *name;
-
-    while ((name = next_lost(&lost)) != NULL) {
-        const struct run_task *task = task_of_name(run, name);
-
-        if (task != NULL && task->state == RUN_TASK_RUNNING && !task->is_death_untold &&
-            !is_of_former_life(epoch, task) && !is_leave(run, epoch, name))
-            return false;
-    }
-    return true;
 }
 
 static void on_gathered(struct muster_timer *timer)
@@ -432,31 +229,30 @@ static void on_gathered(struct muster_timer *timer)
     struct run_epoch *epoch = timer->data;
     struct muster_loop *loop = epoch->run->env->loop;
 
-    if ((!are_deaths_known(epoch->run, epoch) && epoch->waits < DEATH_WAIT_NS / GATHER_NS) ||
+    if ((!run_epoch_are_deaths_known(epoch) && epoch->waits < DEATH_WAIT_NS / GATHER_NS) ||
         (!run_recovery_is_known(epoch) && epoch->waits < DELIVERY_WAIT_NS / GATHER_NS)) {
         epoch->waits++;
         muster_timer_start(timer, loop, muster_loop_after_ns(loop, GATHER_NS));
         return;
     }
-    tell_epochs_before(epoch->run, epoch->epoch + 1);
+    epochs_tell_before(epoch->run, epoch->epoch + 1);
 }
 
-static struct run_epoch *epoch_of(struct run *run, uint64_t number)
+static struct run_epoch *epoch_find(struct run *run, uint64_t number)
 {
-    size_t count = sizeof(run->epochs) / sizeof(run->epochs[0]);
     struct run_epoch *oldest = NULL;
 
-    for (size_t i = 0; i < count; i++) {
-        if (run->epochs[i].is_open && run->epochs[i].epoch == number)
-            return &run->epochs[i];
+    for (size_t i = 0; i < RUN_EPOCHS_MAX; i++) {
+        if (run->events->epochs[i].is_open && run->events->epochs[i].epoch == number)
+            return &run->events->epochs[i];
     }
-    for (size_t i = 0; i < count; i++) {
-        if (!run->epochs[i].is_open)
-            return &run->epochs[i];
-        if (oldest == NULL || run->epochs[i].epoch < oldest->epoch)
-            oldest = &run->epochs[i];
+    for (size_t i = 0; i < RUN_EPOCHS_MAX; i++) {
+        if (!run->events->epochs[i].is_open)
+            return &run->events->epochs[i];
+        if (oldest == NULL || run->events->epochs[i].epoch < oldest->epoch)
+            oldest = &run->events->epochs[i];
     }
-    tell_epoch(run, oldest);
+    epoch_tell(run, oldest);
     return oldest;
 }
 
@@ -468,37 +264,22 @@ static void copy_text(char *to, size_t bytes, const struct muster_json *report, 
         snprintf(to, bytes, "%s", text);
 }
 
-/* A joiner knows nobody who was lost or who joined with it: the first member that does names them.
- * False: not this one. */
-static bool copy_names(char names[RUN_NAMES_BYTES], const struct muster_json *list)
-{
-    if (names[0] != '\0' || muster_json_count(list) == 0)
-        return false;
-    for (size_t i = 0; i < muster_json_count(list); i++) {
-        const char *name = muster_json_text(muster_json_at(list, i));
-
-        if (name != NULL)
-            add_text(names, RUN_NAMES_BYTES, "%s%s", i > 0 ? " " : "", name);
-    }
-    return true;
-}
-
 static void note_losses(struct run *run, const struct muster_json *report, uint64_t epoch)
 {
     const struct muster_json *lost = muster_json_member(report, "lost");
 
     for (size_t i = 0; i < muster_json_count(lost); i++) {
         const char *name = muster_json_text(muster_json_at(lost, i));
-        struct run_task *task = name != NULL ? task_of_name(run, name) : NULL;
+        struct run_task *task = name != NULL ? run_task_find(run, name) : NULL;
 
         if (name != NULL)
             run_roll_add(run->roll, name);
         if (task != NULL)
-            run_task_on_loss_told(task, epoch);
+            run->control->on_loss_told(task, epoch);
     }
 }
 
-static void open_epoch(struct run *run, struct run_epoch *epoch, uint64_t number,
+static void epoch_open(struct run *run, struct run_epoch *epoch, uint64_t number,
                        const struct muster_json *report)
 {
     struct muster_loop *loop = run->env->loop;
@@ -509,16 +290,11 @@ static void open_epoch(struct run *run, struct run_epoch *epoch, uint64_t number
     muster_timer_start(&epoch->timer, loop, muster_loop_after_ns(loop, GATHER_NS));
 }
 
-bool run_events_has_lost(const struct run_epoch *epoch, const char *name)
-{
-    return names_contain(epoch->lost, name);
-}
-
 void run_events_look(struct run_epoch *epoch)
 {
-    if (epoch->reports >= epoch->members && are_deaths_known(epoch->run, epoch) &&
+    if (epoch->reports >= epoch->members && run_epoch_are_deaths_known(epoch) &&
         run_recovery_is_known(epoch))
-        tell_epochs_before(epoch->run, epoch->epoch + 1);
+        epochs_tell_before(epoch->run, epoch->epoch + 1);
 }
 
 void run_events_on_view(struct run_task *task, const struct muster_json *report)
@@ -535,20 +311,23 @@ void run_events_on_view(struct run_task *task, const struct muster_json *report)
     if (task->member_from == 0)
         task->member_from = (uint64_t)number;
     note_losses(run, report, (uint64_t)number);
-    if (reason != NULL && strcmp(reason, MUSTER_VIEW_ANEW) == 0)
+    if (reason != NULL && strcmp(reason, MUSTER_VIEW_ANEW) == 0 &&
+        run_anew_is_news(run, (uint64_t)number)) {
+        run_events_flush(run); /* the deaths that ended the job come before its new beginning */
         run_anew_on_view(run, (uint64_t)number,
                          (uint64_t)muster_json_integer(muster_json_member(report, "members")));
-    epoch = epoch_of(run, (uint64_t)number);
+    }
+    epoch = epoch_find(run, (uint64_t)number);
     if (!epoch->is_open) {
         if ((uint64_t)number <= run->epoch_told)
             return; /* told already, or what came after it: a late member's word changes nothing */
-        open_epoch(run, epoch, (uint64_t)number, report);
+        epoch_open(run, epoch, (uint64_t)number, report);
     }
     epoch->reports++;
     run_recovery_note(epoch, report);
-    if (copy_names(epoch->lost, muster_json_member(report, "lost")))
+    if (run_names_copy(epoch->lost, muster_json_member(report, "lost")))
         epoch->step = 0; /* of a member that knows */
-    copy_names(epoch->joined, muster_json_member(report, "joined"));
+    run_names_copy(epoch->joined, muster_json_member(report, "joined"));
     if (step > 0 && (uint64_t)step > epoch->step)
         epoch->step = (uint64_t)step;
     if (recovery_ms > epoch->recovery_ms)
@@ -568,7 +347,7 @@ void run_events_on_joined(struct run_task *task, const struct muster_json *repor
     task->is_again = !run_roll_add(task->run->roll, task->name);
     task->run->rejoins += task->is_again;
     task->run->joins += !task->is_again;
-    tell_epochs_before(task->run, epoch > 0 ? (uint64_t)epoch : 0);
+    epochs_tell_before(task->run, epoch > 0 ? (uint64_t)epoch : 0);
     task->is_join_untold = true;
     task->join_epoch = epoch;
     task->joined_ns = muster_loop_clock_ns(task->run->env->loop);
@@ -576,15 +355,29 @@ void run_events_on_joined(struct run_task *task, const struct muster_json *repor
     tell_join(task);
 }
 
-void run_events_init(struct run *run)
+void run_events_open(struct run *run)
 {
+    run->events = calloc(1, sizeof(*run->events));
+    if (run->events == NULL)
+        output_no_memory();
     for (uint32_t i = 0; i < run->task_count; i++)
         muster_timer_init(&run->tasks[i].death_timer, on_death_unexplained, &run->tasks[i]);
 }
 
+void run_events_close(struct run *run)
+{
+    if (run->events == NULL)
+        return;
+    for (size_t i = 0; i < RUN_EPOCHS_MAX; i++)
+        if (run->events->epochs[i].is_open)
+            muster_timer_stop(&run->events->epochs[i].timer);
+    free(run->events);
+    run->events = NULL;
+}
+
 void run_events_flush(struct run *run)
 {
-    tell_epochs_before(run, UINT64_MAX);
+    epochs_tell_before(run, UINT64_MAX);
     for (uint32_t i = 0; i < run->task_count; i++) {
         if (run->tasks[i].is_death_untold)
             tell_death(&run->tasks[i]);

@@ -1,6 +1,6 @@
 /* Curves that are thinned out, and events of which the last ones are kept: a job of a month takes as
  * much memory as one of an hour. */
-#include "run/run.h"
+#include "run/report/history.h"
 
 #include "common/output.h"
 

@@ -3,11 +3,8 @@
 #define MUSTER_RUN_HISTORY_H
 
 #include <muster/json.h>
-#include <muster/loop.h>
 
-struct run;
-struct run_task;
-struct run_epoch;
+#include "run/report/epoch.h"
 
 #define RUN_SAMPLES_MAX     512 /* of a curve: when it is full every other one goes */
 #define RUN_EVENTS_MAX      128 /* the last ones */
@@ -18,7 +15,7 @@ struct run_epoch;
 struct run_sample {
     uint64_t at_ms; /* since the start */
     uint64_t step, members, view;
-    double values[16]; /* as many as RUN_VALUES_MAX; NAN: not reported */
+    double values[RUN_VALUES_MAX]; /* NAN: not reported */
 };
 
 struct run_event {

@@ -1,5 +1,10 @@
 /* Progress: one line that is drawn anew on a terminal, a plain line now and then elsewhere. */
-#include "run/run.h"
+#include "run/report/progress.h"
+
+#include "run/output/console.h"
+#include "run/output/log.h"
+#include "run/output/output.h"
+#include "run/report/activity.h"
 
 #include <string.h>
 #include <sys/ioctl.h>
@@ -7,8 +12,6 @@
 
 #define DRAW_NS (100 * MUSTER_NS_PER_MS)
 #define LOG_NS  (10 * MUSTER_NS_PER_S)
-
-static const char clear_line[] = "\r\033[K";
 
 /* "5,210" */
 static void format_grouped(double value, char *text, size_t bytes)
@@ -65,7 +68,7 @@ static void cut_to_terminal(char *text)
 
 static bool is_drawn(const struct run *run)
 {
-    return run->progress.is_terminal && !run->is_log_json;
+    return run->output->is_terminal && !run->output->is_log_json;
 }
 
 static void progress_start(struct run *run)
@@ -100,17 +103,8 @@ static void on_due(struct muster_timer *timer)
                 "%s", text);
         return;
     }
-    run_progress_clear(run);
     cut_to_terminal(text);
-    run_sink_write(run->err, text, strlen(text));
-    run->progress.is_shown = true;
-}
-
-void run_progress_init(struct run *run)
-{
-    muster_timer_init(&run->progress.timer, on_due, run);
-    run->progress.is_terminal = isatty(STDERR_FILENO) != 0;
-    run_log_open(run);
+    run_console_draw(run, text);
 }
 
 void run_progress_on_report(struct run *run)
@@ -120,21 +114,22 @@ void run_progress_on_report(struct run *run)
         progress_start(run);
 }
 
-void run_progress_clear(struct run *run)
+/* Drawn again once the other line is out. */
+static void on_line_cleared(struct run *run)
 {
-    if (!run->progress.is_shown)
-        return;
-    run->progress.is_shown = false;
-    run_sink_write(run->err, clear_line, sizeof(clear_line) - 1);
-    /* It comes back once the other line is out. */
     run->progress.is_changed = true;
     run_progress_on_report(run);
+}
+
+void run_progress_open(struct run *run)
+{
+    muster_timer_init(&run->progress.timer, on_due, run);
+    run->output->on_line_cleared = on_line_cleared;
 }
 
 void run_progress_stop(struct run *run)
 {
     muster_timer_stop(&run->progress.timer);
-    if (run->progress.is_shown)
-        run_sink_write(run->err, clear_line, sizeof(clear_line) - 1);
-    run->progress.is_shown = false;
+    run->output->on_line_cleared = NULL;
+    run_console_draw(run, NULL);
 }

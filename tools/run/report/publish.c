@@ -1,11 +1,13 @@
 /* One small record of this launcher's tasks in the registry, under a lease. A job that nobody looks at
  * writes only when a member changes; who looks writes the job's ask key, and is answered. */
-#include "run/run.h"
+#include "run/report/publish.h"
 
-#include "jobs/job_keys.h"
 #include "common/output.h"
-
-#include <muster/registry.h>
+#include "common/text_bytes.h"
+#include "jobs/job_keys.h"
+#include "run/registry/registry.h"
+#include "run/report/status.h"
+#include "run/report/status_json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +32,6 @@ struct run_publish {
     uint64_t again_ns; /* refused: nothing is tried before */
     uint64_t shown;    /* fingerprint of the last record that was written without being asked */
 };
-
-static struct muster_bytes bytes_of(const char *text)
-{
-    return (struct muster_bytes){.data = text, .size = strlen(text)};
-}
 
 static struct muster_registry *client_of(const struct run_publish *publish)
 {
@@ -75,15 +72,15 @@ static void on_written(struct muster_registry_op *op, enum muster_rc rc)
 
 static void record_write(struct run_publish *publish)
 {
-    struct muster_json *record = run_status_json(publish->run);
+    struct muster_json *record = run_status_json(publish->run, run_status_url(publish->run));
     char *text = NULL;
 
     publish->op.data = publish;
     if (record != NULL &&
         muster_json_format(record, false, publish->run->env->mem, &text) == MUSTER_OK)
         publish->is_busy =
-            muster_registry_put_start(&publish->op, client_of(publish), bytes_of(publish->key),
-                                      bytes_of(text), publish->lease.id,
+            muster_registry_put_start(&publish->op, client_of(publish), text_bytes(publish->key),
+                                      text_bytes(text), publish->lease.id,
                                       deadline_of(publish, WITHIN_NS), on_written) == MUSTER_OK;
     muster_mem_free(publish->run->env->mem, text);
     muster_json_free(record);
@@ -143,9 +140,9 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
 static void watch_start(struct run_publish *publish)
 {
     publish->watch.data = publish;
-    publish->is_watching =
-        muster_registry_watch_start(&publish->watch, client_of(publish), bytes_of(publish->ask_key),
-                                    MUSTER_REGISTRY_KEY, 0, on_asked, on_watch_end) == MUSTER_OK;
+    publish->is_watching = muster_registry_watch_start(
+                               &publish->watch, client_of(publish), text_bytes(publish->ask_key),
+                               MUSTER_REGISTRY_KEY, 0, on_asked, on_watch_end) == MUSTER_OK;
 }
 
 /* --- The lease */

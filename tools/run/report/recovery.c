@@ -2,9 +2,7 @@
  * operation that each of them delivered, and how much of it they needed to learn of it. All times are
  * of this host's monotonic clock; of a death on another host the launcher knows only what its own
  * workers say. */
-#include "run/run.h"
-
-#include <string.h>
+#include "run/report/recovery.h"
 
 static uint64_t ns_of(const struct muster_json *report, const char *name)
 {
@@ -26,22 +24,22 @@ void run_recovery_note(struct run_epoch *epoch, const struct muster_json *report
         epoch->ended_ns = opened_ns;
 }
 
-void run_recovery_on_delivered(struct run_task *task, const struct muster_json *report)
+struct run_epoch *run_recovery_on_delivered(struct run_task *task, const struct muster_json *report)
 {
-    struct run *run = task->run;
+    struct run_events *events = task->run->events;
     uint64_t number = ns_of(report, "epoch"), delivered_ns = ns_of(report, "delivered_ns");
 
-    for (size_t i = 0; i < sizeof(run->epochs) / sizeof(run->epochs[0]); i++) {
-        struct run_epoch *epoch = &run->epochs[i];
+    for (size_t i = 0; i < RUN_EPOCHS_MAX; i++) {
+        struct run_epoch *epoch = &events->epochs[i];
 
         if (!epoch->is_open || epoch->epoch != number)
             continue;
         epoch->delivered++;
         if (delivered_ns > epoch->ended_ns)
             epoch->ended_ns = delivered_ns;
-        run_events_look(epoch);
-        return;
+        return epoch;
     }
+    return NULL;
 }
 
 bool run_recovery_is_known(const struct run_epoch *epoch)
@@ -63,7 +61,7 @@ static uint64_t death_ns(const struct run_epoch *epoch)
     for (uint32_t i = 0; i < run->task_count; i++) {
         const struct run_task *task = &run->tasks[i];
 
-        if (task->died_ns != 0 && run_events_has_lost(epoch, task->name) &&
+        if (task->died_ns != 0 && run_names_contain(epoch->lost, task->name) &&
             !is_death_of_former_life(epoch, task) && (first_ns == 0 || task->died_ns < first_ns))
             first_ns = task->died_ns;
     }

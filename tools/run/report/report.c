@@ -1,5 +1,12 @@
 /* Lines of JSON that workers write on MUSTER_REPORT_FD (docs/protocol.md). */
-#include "run/run.h"
+#include "run/report/report.h"
+
+#include "run/output/log.h"
+#include "run/registry/roll.h"
+#include "run/report/activity.h"
+#include "run/report/events.h"
+#include "run/report/progress.h"
+#include "run/report/recovery.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +102,14 @@ static void on_unclosed(struct run_task *task, const struct muster_json *report)
     task->is_in_step = muster_json_is_true(muster_json_member(report, "in_step"));
 }
 
+static void on_delivered(struct run_task *task, const struct muster_json *report)
+{
+    struct run_epoch *epoch = run_recovery_on_delivered(task, report);
+
+    if (epoch != NULL)
+        run_events_look(epoch);
+}
+
 static void on_trace(struct run_task *task, const struct muster_json *report)
 {
     const char *path = muster_json_text(muster_json_member(report, "file"));
@@ -138,7 +153,7 @@ static void on_report(struct run_task *task, const struct muster_json *report)
     else if (strcmp(kind, "result") == 0)
         on_result(task, report);
     else if (strcmp(kind, "delivered") == 0)
-        run_recovery_on_delivered(task, report);
+        on_delivered(task, report);
     else if (strcmp(kind, "dying") == 0)
         task->dying_ns = number_of(report, "at_ns");
     else if (strcmp(kind, "abandoned") == 0)

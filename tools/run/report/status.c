@@ -1,14 +1,20 @@
 /* The pages of `muster run --status`. */
-#include "run/run.h"
+#include "run/report/status.h"
 
 #include "common/command.h"
 #include "common/output.h"
+#include "run/output/log.h"
+#include "run/output/output.h"
+#include "run/registry/registry.h"
+#include "run/report/health.h"
+#include "run/report/history.h"
+#include "run/report/metrics.h"
 #include "run/report/page.h"
+#include "run/report/status_json.h"
 #include "serve/service.h"
 
 #include <muster/address.h>
 #include <muster/http.h>
-#include <muster/registry.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,187 +39,9 @@ struct run_status {
 
 /* --- Health */
 
-static enum muster_rc health_refuse(struct muster_error *ret_error, const char *why)
-{
-    return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", why);
-}
-
-static uint32_t tasks_in(const struct run *run, enum run_task_state state)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < run->task_count; i++)
-        count += run->tasks[i].state == state;
-    return count;
-}
-
-enum muster_rc run_status_check(const struct run *run, struct muster_error *ret_error)
-{
-    char why[400];
-
-    if (run->failed != NULL)
-        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s has failed: the job ends",
-                                run->failed->name);
-    if (run->state == RUN_STATE_STOPPING || run->stop_signal != 0)
-        return health_refuse(ret_error, "the job is being ended");
-    if (run->state == RUN_STATE_REGROUPING)
-        return health_refuse(ret_error, "all workers start again");
-    if (run->state == RUN_STATE_DONE)
-        return MUSTER_OK; /* all have ended with 0, or failed is set */
-    if (tasks_in(run, RUN_TASK_FAILED) > 0) {
-        snprintf(why, sizeof(why), "%u of %u workers have failed and have no restart left",
-                 tasks_in(run, RUN_TASK_FAILED), run->task_count);
-        return health_refuse(ret_error, why);
-    }
-    if (run->progress.members > 0 && run->progress.members < run->settings.members_min &&
-        tasks_in(run, RUN_TASK_LEFT) == 0) {
-        snprintf(why, sizeof(why), "%llu members, and --min-members is %llu",
-                 (unsigned long long)run->progress.members,
-                 (unsigned long long)run->settings.members_min);
-        return health_refuse(ret_error, why);
-    }
-    if (run_activity_is_stuck(run, why, sizeof(why)))
-        return health_refuse(ret_error, why);
-    return MUSTER_OK;
-}
-
 static enum muster_rc on_check(struct muster_health_check *check, struct muster_error *ret_error)
 {
-    return run_status_check(((struct run_status *)check->data)->run, ret_error);
-}
-
-/* --- JSON */
-
-static struct muster_json *number_new(uint64_t value)
-{
-    return muster_json_integer_new((int64_t)value);
-}
-
-static struct muster_json *text_or_null(const char *text)
-{
-    return muster_json_text_new(text[0] != '\0' ? text : NULL);
-}
-
-static const char *host_name(void)
-{
-    static char name[256];
-
-    if (name[0] == '\0' && gethostname(name, sizeof(name) - 1) != 0)
-        strcpy(name, "unknown");
-    return name;
-}
-
-static struct muster_json *counts_of(const struct run_activity *activity)
-{
-    static const struct {
-        enum run_count count;
-        const char *name;
-    } rows[] = {
-        {RUN_COUNT_COMPUTE_NS, "compute_ns"}, {RUN_COUNT_COLLECTIVE_NS, "collective_ns"},
-        {RUN_COUNT_WAITING_NS, "waiting_ns"}, {RUN_COUNT_BEGIN_NS, "begin_ns"},
-        {RUN_COUNT_OUTSIDE_NS, "outside_ns"}, {RUN_COUNT_SHM_BYTES, "shm_bytes"},
-        {RUN_COUNT_TCP_BYTES, "tcp_bytes"},   {RUN_COUNT_NCCL_BYTES, "nccl_bytes"},
-    };
-    struct muster_json *object = muster_json_object_new();
-
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (!muster_json_set(object, rows[i].name,
-                             number_new(run_counter_sum(&activity->counts[rows[i].count]))))
-            break;
-    return object;
-}
-
-static struct muster_json *waited_of(const struct run_activity *activity)
-{
-    struct muster_json *object = muster_json_object_new();
-
-    for (size_t i = 0; i < activity->wait_count; i++)
-        if (!muster_json_set(object, activity->waits[i].task,
-                             number_new(run_counter_sum(&activity->waits[i].ns))))
-            break;
-    return object;
-}
-
-static struct muster_json *member_of(const struct run_task *task)
-{
-    const struct run_activity *activity = &task->activity;
-    struct muster_json *object = muster_json_object_new();
-
-    if (muster_json_set(object, "task", muster_json_text_new(task->name)) &&
-        muster_json_set(object, "rank",
-                        number_new(activity->is_member ? activity->rank : task->rank)) &&
-        muster_json_set(object, "host", muster_json_text_new(host_name())) &&
-        muster_json_set(object, "pid", number_new((uint64_t)task->worker_pid)) &&
-        muster_json_set(object, "state", muster_json_text_new(run_activity_state(task))) &&
-        muster_json_set(object, "waits_for", text_or_null(run_activity_waits_for(task))) &&
-        muster_json_set(object, "op", text_or_null(activity->op)) &&
-        muster_json_set(object, "step", number_new(task->step)) &&
-        muster_json_set(object, "restarts", number_new(task->lives > 0 ? task->lives - 1 : 0)) &&
-        muster_json_set(object, "counts", counts_of(activity)) &&
-        muster_json_set(object, "waited_ns", waited_of(activity)))
-        return object;
-    muster_json_free(object);
-    return NULL;
-}
-
-static struct muster_json *members_of(const struct run *run)
-{
-    struct muster_json *members = muster_json_array_new();
-
-    for (uint32_t i = 0; i < run->task_count; i++)
-        if (!muster_json_append(members, member_of(&run->tasks[i])))
-            break;
-    return members;
-}
-
-static struct muster_json *values_of(const struct run *run)
-{
-    struct muster_json *values = muster_json_object_new();
-
-    for (size_t i = 0; i < run->progress.values.count; i++)
-        (void)muster_json_set(values, run->progress.values.at[i].name, /* NAN has no word there */
-                              muster_json_real_new(run->progress.values.at[i].value));
-    return values;
-}
-
-static const char *state_of(const struct run *run, bool is_healthy)
-{
-    if (run->state == RUN_STATE_DONE)
-        return run->exit_code == EXIT_OK ? "ended" : "failed";
-    if (run->state == RUN_STATE_STOPPING || run->failed != NULL)
-        return "ending";
-    return is_healthy ? "running" : "waiting";
-}
-
-struct muster_json *run_status_json(const struct run *run)
-{
-    struct muster_json *object = muster_json_object_new();
-    struct muster_error why = {.rc = MUSTER_OK};
-    bool is_healthy = run_status_check(run, &why) == MUSTER_OK;
-    uint64_t now_ns = muster_loop_now_ns(run->env->loop);
-
-    if (muster_json_set(object, "job", muster_json_text_new(run->settings.job_name)) &&
-        muster_json_set(object, "node_rank", number_new(run->settings.node_rank)) &&
-        muster_json_set(object, "machines", number_new(run->settings.nodes_max)) &&
-        muster_json_set(object, "host", muster_json_text_new(host_name())) &&
-        muster_json_set(object, "pid", number_new((uint64_t)run->pid)) &&
-        muster_json_set(object, "status", text_or_null(run_status_url(run))) &&
-        muster_json_set(object, "registry", muster_json_text_new(run_registry_endpoint(run))) &&
-        muster_json_set(object, "state", muster_json_text_new(state_of(run, is_healthy))) &&
-        muster_json_set(object, "reason", text_or_null(is_healthy ? "" : why.text)) &&
-        muster_json_set(object, "elapsed_ms",
-                        number_new(run->started_ns > 0 && now_ns > run->started_ns
-                                       ? (now_ns - run->started_ns) / MUSTER_NS_PER_MS
-                                       : 0)) &&
-        muster_json_set(object, "view", number_new(run->epoch_last)) &&
-        muster_json_set(object, "members_in_view", number_new(run->progress.members)) &&
-        muster_json_set(object, "step", number_new(run->progress.step)) &&
-        muster_json_set(object, "restarts", number_new(run->restarts)) &&
-        muster_json_set(object, "values", values_of(run)) &&
-        muster_json_set(object, "members", members_of(run)))
-        return object;
-    muster_json_free(object);
-    return NULL;
+    return run_health_check(((struct run_status *)check->data)->run, ret_error);
 }
 
 /* --- The others, of whom the view tells */
@@ -232,10 +60,10 @@ static struct muster_json *other_of(const struct muster_member *member, uint32_t
 
     snprintf(task, sizeof(task), "%s:%u", member->task_type, member->task_index);
     if (muster_json_set(object, "task", muster_json_text_new(task)) &&
-        muster_json_set(object, "rank", number_new(rank)) &&
+        muster_json_set(object, "rank", muster_json_integer_new(rank)) &&
         muster_json_set(object, "address",
                         muster_json_text_new(muster_address_format(&member->address, address))) &&
-        muster_json_set(object, "pid", number_new((uint64_t)member->pid)))
+        muster_json_set(object, "pid", muster_json_integer_new(member->pid)))
         return object;
     muster_json_free(object);
     return NULL;
@@ -293,7 +121,7 @@ static void on_json(struct muster_http_page *page, struct muster_http_reply *rep
 {
     struct run_status *status = page->data;
     const struct run *run = status->run;
-    struct muster_json *json = run_status_json(run);
+    struct muster_json *json = run_status_json(run, status->url);
     char *text = NULL;
 
     view_read(status);
@@ -381,7 +209,7 @@ bool run_status_open(struct run *run, int *ret_exit)
     if (pages_add(status) != MUSTER_OK)
         output_no_memory();
     run_history_open(run);
-    if (run->is_log_json)
+    if (run->output->is_log_json)
         run_log(run, MUSTER_LOG_INFO, "status", RUN_FIELDS(MUSTER_FIELD("url", status->url)),
                 "status %s", status->url);
     else

@@ -1,7 +1,11 @@
 /* How the run ended: for people, and as one JSON object for programs. */
-#include "run/run.h"
+#include "run/report/summary.h"
 
 #include "common/output.h"
+#include "run/output/log.h"
+#include "run/output/output.h"
+#include "run/report/anew.h"
+#include "run/state/outcome.h"
 
 #include <errno.h>
 #include <math.h>
@@ -139,7 +143,9 @@ static void tell_training(struct run *run, const struct run_outcome *outcome)
 static void print_failure(struct run *run)
 {
     const struct run_task *task = run->failed;
-    unsigned kept = task->last_line_count < RUN_LAST_LINES ? task->last_line_count : RUN_LAST_LINES;
+    const struct run_task_output *output = task->output;
+    unsigned kept =
+        output->last_line_count < RUN_LAST_LINES ? output->last_line_count : RUN_LAST_LINES;
     time_t seconds = (time_t)(task->ended_wall_ns / MUSTER_NS_PER_S);
     char host[128] = "?";
     char when[64] = "?";
@@ -182,7 +188,7 @@ static void print_failure(struct run *run)
         fprintf(report.file, "  last output\n");
     for (unsigned i = 0; i < kept; i++)
         fprintf(report.file, "    %s\n",
-                task->last_lines[(task->last_line_count - kept + i) % RUN_LAST_LINES]);
+                output->last_lines[(output->last_line_count - kept + i) % RUN_LAST_LINES]);
     report_end(&report, run, "first_failure",
                RUN_FIELDS(MUSTER_FIELD("task", task->name), MUSTER_FIELD("rank", task->rank),
                           MUSTER_FIELD("host", host), MUSTER_FIELD("pid", task->worker_pid),
@@ -441,7 +447,7 @@ static bool write_text(struct run *run, char *text)
 
     text[length] = '\n'; /* in place of the NUL: files take a count */
     if (strcmp(path, "-") == 0) {
-        run_sink_write(run->out, text, length + 1);
+        run_sink_write(run->output->out, text, length + 1);
         return true;
     }
     rc = muster_files_write(run->env->files, path, text, length + 1);

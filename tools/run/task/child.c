@@ -1,5 +1,16 @@
-/* Starting a worker, signalling it, and leaving nothing behind. */
-#include "run/run.h"
+/* Processes of workers: started, signalled, reaped. */
+#include "run/task/child.h"
+
+#include "run/output/log.h"
+#include "run/output/output.h"
+#include "run/output/spool.h"
+#include "run/registry/tls.h"
+#include "run/report/report.h"
+#include "run/state/worker_fds.h"
+#include "run/task/environment.h"
+#include "run/task/guard.h"
+#include "run/task/keeper.h"
+#include "run/task/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -161,18 +172,18 @@ static void on_exit_watched(struct muster_process_watch *watch)
     struct run_task *task = watch->data;
 
     task->is_watched = false;
-    run_task_on_exit(task);
+    task->run->control->on_exit(task);
 }
 
 static void open_streams(struct run_task *task, int out, int err, int report)
 {
-    run_stream_open(&task->out, task, out, run_output_line);
-    run_stream_open(&task->err, task, err, run_output_line);
-    run_stream_open(&task->report, task, report, run_report_line);
+    run_stream_open(&task->output->out, task, out, run_output_line);
+    run_stream_open(&task->output->err, task, err, run_output_line);
+    run_stream_open(&task->output->report, task, report, run_report_line);
 }
 
 /* pid: the worker, or its keeper. */
-static void watch(struct run_task *task, pid_t pid)
+static void child_watch(struct run_task *task, pid_t pid)
 {
     task->pid = pid;
     task->watch =
@@ -201,11 +212,11 @@ void run_child_adopt(struct run_task *task, pid_t keeper)
     }
     for (int i = 0; i < 3; i++)
         close_if_open(write_ends[i]);
-    watch(task, keeper);
+    child_watch(task, keeper);
 }
 
 /* The worker has been started by us. */
-static int welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
+static int child_welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
 {
     int failure;
 
@@ -221,7 +232,7 @@ static int welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
     if (task->run->resume != NULL)
         run_keeper_find(task, &task->worker_pid);
     run_guard_add(task->run, task, pid);
-    watch(task, pid);
+    child_watch(task, pid);
     open_streams(task, pipes->out[0], pipes->err[0], pipes->report[0]);
     pipes->out[0] = pipes->err[0] = pipes->report[0] = -1;
     return 0;
@@ -241,7 +252,7 @@ int run_child_start(struct run_task *task)
     pid = fork();
     if (pid == 0)
         become_child(task, &pipes, environment);
-    failure = pid < 0 ? errno : welcome(task, &pipes, pid);
+    failure = pid < 0 ? errno : child_welcome(task, &pipes, pid);
     pipes_close(&pipes);
 out:
     run_environment_free(environment);
@@ -283,43 +294,6 @@ void run_child_reap(struct run *run)
         if (task->is_watched)
             muster_process_watch_close(&task->watch);
         task->is_watched = false;
-        run_task_on_exit(task);
-    }
-}
-
-/* The kernel lists our children; what a killed one leaves becomes ours in turn. False: it cannot say. */
-static bool list_children(char *text, size_t room)
-{
-    char path[64];
-    ssize_t length;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    length = read(fd, text, room - 1);
-    close(fd);
-    text[length > 0 ? length : 0] = '\0';
-    return length >= 0;
-}
-
-void run_child_sweep(void)
-{
-    for (unsigned round = 0; round < 1000; round++) {
-        char text[4096], *next = text, *end;
-        long pid;
-
-        if (!list_children(text, sizeof(text)))
-            continue;
-        for (pid = strtol(next, &end, 10); end != next && *end != '\0';
-             pid = strtol(next, &end, 10)) {
-            kill((pid_t)pid, SIGKILL);
-            next = end;
-        }
-        if (next == text)
-            return;
-        while (waitpid(-1, NULL, 0) < 0 && errno == EINTR)
-            ;
+        task->run->control->on_exit(task);
     }
 }

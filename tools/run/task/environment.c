@@ -1,10 +1,13 @@
 /* The environment of a worker: ours, torchrun's names, TF_CONFIG, and muster's own
  * (docs/protocol.md). */
-#include "run/run.h"
+#include "run/task/environment.h"
 
 #include "common/output.h"
+#include "run/output/output.h"
+#include "run/registry/registry.h"
+#include "run/registry/tls.h"
+#include "run/state/worker_fds.h"
 
-#include <assert.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -28,7 +31,7 @@ static void add(struct builder *builder, const char *name, const char *fmt, ...)
     char *whole = NULL;
 
     va_start(args, fmt);
-    assert(builder->count < OWN_MAX);
+    MUSTER_ASSERT(builder->count < OWN_MAX);
     if (vasprintf(&value, fmt, args) < 0 || asprintf(&whole, "%s=%s", name, value) < 0)
         output_no_memory();
     va_end(args);

@@ -1,6 +1,6 @@
 /* A small process that outlives a killed launcher by a moment, to end the process groups that it
  * leaves. */
-#include "run/run.h"
+#include "run/task/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>

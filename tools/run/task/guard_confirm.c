@@ -1,7 +1,10 @@
 /* The guard of a killed launcher tells the registry that its members are dead, and that the place is free. It
  * opens its own connection, in its own process, after all are killed. */
-#include "run/run.h"
-#include "run/claim/claim.h"
+#include "run/task/guard.h"
+
+#include "common/text_bytes.h"
+#include "run/claim/record.h"
+#include "run/registry/tls.h"
 
 #include <muster/registry.h>
 #include <muster/stream.h>
@@ -25,11 +28,6 @@ struct confirmation {
     bool is_ours; /* the place is the killed launcher's still */
     uint64_t revision, launcher;
 };
-
-static struct muster_bytes bytes_of(const char *text)
-{
-    return (struct muster_bytes){.data = text, .size = strlen(text)};
-}
 
 static void on_done(struct muster_registry_op *op, enum muster_rc rc)
 {
@@ -92,8 +90,8 @@ static bool write_deaths(struct confirmation *confirmation, const struct muster_
         snprintf(keys[i], KEY_BYTES, "/muster/%s/dead/%s", confirmation->run->settings.job_name,
                  muster_incarnation_format(&dead[i], incarnation));
         steps[i] = (struct muster_registry_step){.kind = MUSTER_REGISTRY_PUT,
-                                                 .key = bytes_of(keys[i]),
-                                                 .value = bytes_of(RUN_DEATH_WITH_LAUNCHER)};
+                                                 .key = text_bytes(keys[i]),
+                                                 .value = text_bytes(RUN_DEATH_WITH_LAUNCHER)};
     }
     while (is_again)
         if (confirmation_await(confirmation,
@@ -132,7 +130,7 @@ static void give_place_back(struct confirmation *confirmation)
 
     snprintf(key, sizeof(key), "/muster/%s/launchers/%llu", confirmation->run->settings.job_name,
              (unsigned long long)confirmation->run->settings.node_rank);
-    range.key = step.key = is_as_read.key = bytes_of(key);
+    range.key = step.key = is_as_read.key = text_bytes(key);
     if (!confirmation_await(confirmation,
                             muster_registry_range_start(&confirmation->op, confirmation->client,
                                                         &range, confirmation_soon(confirmation),

@@ -1,9 +1,22 @@
-/* The life of each worker, and what its end means for the others. */
-#include "run/run.h"
+/* The life of each worker, and the consequences of its end. */
+#include "run/task/task.h"
 
 #include "common/command.h"
+#include "run/output/log.h"
+#include "run/output/output.h"
+#include "run/output/spool.h"
+#include "run/registry/registry.h"
+#include "run/report/events.h"
+#include "run/report/history.h"
+#include "run/resume/table.h"
+#include "run/state/outcome.h"
+#include "run/task/child.h"
+#include "run/task/guard.h"
+#include "run/task/keeper.h"
+#include "run/task/ports.h"
+#include "run/task/restart.h"
+#include "run/task/terminal.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,57 +27,14 @@
 
 #define MISUSE_WAIT_NS (250 * MUSTER_NS_PER_MS) /* the others may say the same of their start */
 
-static void task_move(struct run_task *task, enum run_task_state to)
-{
-    static const unsigned allowed[] = {
-        [RUN_TASK_NEW] = 1u << RUN_TASK_WAITING | 1u << RUN_TASK_RUNNING | 1u << RUN_TASK_FAILED,
-        [RUN_TASK_WAITING] =
-            1u << RUN_TASK_RUNNING | 1u << RUN_TASK_FAILED | 1u << RUN_TASK_WAITING,
-        [RUN_TASK_RUNNING] = 1u << RUN_TASK_LEFT | 1u << RUN_TASK_FAILED | 1u << RUN_TASK_WAITING,
-        [RUN_TASK_LEFT] = 1u << RUN_TASK_WAITING, /* a gang restart takes it in again */
-        [RUN_TASK_FAILED] = 1u << RUN_TASK_WAITING,
-    };
-
-    assert((allowed[task->state] & 1u << to) != 0);
-    task->state = to;
-}
-
-static uint64_t count_tasks(const struct run *run, enum run_task_state state)
-{
-    uint64_t count = 0;
-
-    for (uint32_t i = 0; i < run->task_count; i++)
-        count += run->tasks[i].state == state;
-    return count;
-}
-
-int run_task_exit_code(int wait_status)
-{
-    return WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status)
-                                    : WEXITSTATUS(wait_status);
-}
-
-const char *run_task_death(int wait_status, char *text, size_t bytes)
-{
-    const char *name = WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : NULL;
-
-    if (!WIFSIGNALED(wait_status))
-        snprintf(text, bytes, "exited with code %d", WEXITSTATUS(wait_status));
-    else if (name != NULL)
-        snprintf(text, bytes, "killed by SIG%s", name);
-    else
-        snprintf(text, bytes, "killed by signal %d", WTERMSIG(wait_status));
-    return text;
-}
-
 /* The whole run ends when nobody is running or to be started. */
-static void check_done(struct run *run)
+static void run_check_done(struct run *run)
 {
-    if (count_tasks(run, RUN_TASK_RUNNING) == 0 && count_tasks(run, RUN_TASK_WAITING) == 0)
-        run_finish(run);
+    if (run_task_count(run, RUN_TASK_RUNNING) == 0 && run_task_count(run, RUN_TASK_WAITING) == 0)
+        run->control->on_all_ended(run);
 }
 
-static void note_failure(struct run_task *task, int code)
+static void run_note_failure(struct run_task *task, int code)
 {
     struct run *run = task->run;
 
@@ -92,22 +62,22 @@ static const char *why_not_runnable(const char *program, int failure)
 }
 
 /* The program cannot be started at all: trying again would not help. */
-static void fail_start(struct run_task *task, int failure)
+static void task_fail_start(struct run_task *task, int failure)
 {
     struct run *run = task->run;
     int code = failure == ENOENT || failure == ENOTDIR ? EXIT_NOT_FOUND : EXIT_NOT_RUNNABLE;
 
-    task_move(task, RUN_TASK_FAILED);
+    run_task_move(task, RUN_TASK_FAILED);
     task->wait_status = W_EXITCODE(code, 0);
     if (run->failed == NULL) {
         run_log_error("cannot start '%s': %s%s", run->settings.program[0], strerror(failure),
                       why_not_runnable(run->settings.program[0], failure));
     }
-    note_failure(task, code);
+    run_note_failure(task, code);
     run_task_end_all(run, SIGTERM);
 }
 
-static void start(struct run_task *task)
+static void task_start(struct run_task *task)
 {
     struct run *run = task->run;
     int failure;
@@ -115,7 +85,6 @@ static void start(struct run_task *task)
     task->lives++;
     muster_rng_fill(run->env->rng, task->incarnation.bytes, sizeof(task->incarnation.bytes));
     task->started_ns = muster_loop_now_ns(run->env->loop);
-    task->last_line_count = 0;
     task->has_result = false;
     task->has_reported = false;
     task->has_committed = false;
@@ -129,12 +98,11 @@ static void start(struct run_task *task)
     task->trace_file = NULL;
     task->dying_ns = 0;
     task->step = 0;
-    task->out.taken = task->err.taken = task->report.taken = 0;
-    task->out.freed = task->err.freed = task->report.freed = 0;
+    run_output_begin_life(task);
     if (!run_output_open_logs(task, false)) {
-        task_move(task, RUN_TASK_FAILED);
+        run_task_move(task, RUN_TASK_FAILED);
         task->wait_status = W_EXITCODE(EXIT_OTHER, 0);
-        note_failure(task, EXIT_OTHER);
+        run_note_failure(task, EXIT_OTHER);
         run_task_end_all(run, SIGTERM);
         return;
     }
@@ -144,9 +112,9 @@ static void start(struct run_task *task)
         task->collected = task->lives;
         if (run->resume != NULL)
             run_spool_remove_life(task);
-        fail_start(task, failure);
+        task_fail_start(task, failure);
     } else {
-        task_move(task, RUN_TASK_RUNNING);
+        run_task_move(task, RUN_TASK_RUNNING);
         run_history_on_start(task);
     }
     run_table_changed(run);
@@ -156,21 +124,21 @@ static void on_start_due(struct muster_timer *timer)
 {
     struct run_task *task = timer->data;
 
-    start(task);
-    check_done(task->run);
+    task_start(task);
+    run_check_done(task->run);
 }
 
-static void start_later(struct run_task *task, uint64_t delay_ns)
+static void task_start_later(struct run_task *task, uint64_t delay_ns)
 {
     struct muster_loop *loop = task->run->env->loop;
 
-    task_move(task, RUN_TASK_WAITING);
+    run_task_move(task, RUN_TASK_WAITING);
     muster_timer_start(&task->start_timer, loop, muster_loop_after_ns(loop, delay_ns));
 }
 
 void run_task_start_again(struct run_task *task)
 {
-    start_later(task, 0);
+    task_start_later(task, 0);
 }
 
 void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank)
@@ -178,7 +146,6 @@ void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank)
     task->run = run;
     task->local_rank = local_rank;
     task->rank = run->settings.rank_first + local_rank;
-    task->out.log_fd = task->err.log_fd = task->report.log_fd = -1;
     snprintf(task->name, sizeof(task->name), "worker:%u", task->rank);
     muster_timer_init(&task->start_timer, on_start_due, task);
 }
@@ -186,8 +153,8 @@ void run_task_init(struct run_task *task, struct run *run, uint32_t local_rank)
 void run_task_start_all(struct run *run)
 {
     for (uint32_t i = 0; i < run->task_count && run->state == RUN_STATE_RUNNING; i++)
-        start(&run->tasks[i]);
-    check_done(run);
+        task_start(&run->tasks[i]);
+    run_check_done(run);
 }
 
 /* --- all end */
@@ -203,7 +170,7 @@ static void on_grace_over(struct muster_timer *timer)
     run_task_signal_all(timer->data, SIGKILL);
 }
 
-static void signal_with_grace(struct run *run, int signal)
+static void run_signal_with_grace(struct run *run, int signal)
 {
     struct muster_loop *loop = run->env->loop;
 
@@ -212,7 +179,7 @@ static void signal_with_grace(struct run *run, int signal)
     muster_timer_start(&run->grace_timer, loop, muster_loop_after_ns(loop, run->settings.grace_ns));
 }
 
-static void cancel_starts(struct run *run)
+static void run_cancel_starts(struct run *run)
 {
     for (uint32_t i = 0; i < run->task_count; i++) {
         struct run_task *task = &run->tasks[i];
@@ -220,7 +187,7 @@ static void cancel_starts(struct run *run)
         if (task->state != RUN_TASK_WAITING)
             continue;
         muster_timer_stop(&task->start_timer);
-        task_move(task, RUN_TASK_FAILED);
+        run_task_move(task, RUN_TASK_FAILED);
         if (!run->settings.is_gang && task->restarts > 0) { /* a restart that was not made */
             task->restarts--;
             run->restarts--;
@@ -230,39 +197,39 @@ static void cancel_starts(struct run *run)
 
 void run_task_end_all(struct run *run, int signal)
 {
-    if (run->state == RUN_STATE_STOPPING || run->state == RUN_STATE_DONE)
+    if (run_is_ending(run))
         return;
-    run->state = RUN_STATE_STOPPING;
-    cancel_starts(run);
-    signal_with_grace(run, signal);
+    run_move(run, RUN_STATE_STOPPING);
+    run_cancel_starts(run);
+    run_signal_with_grace(run, signal);
 }
 
 /* --- a gang restart */
 
-static void start_gang(struct run *run)
+static void gang_start(struct run *run)
 {
     muster_timer_stop(&run->grace_timer);
-    run->state = RUN_STATE_RUNNING;
+    run_move(run, RUN_STATE_RUNNING);
     if (run->settings.master_port == 0)
         run_ports_find(run->env->rng, &run->master_port, 1);
     for (uint32_t i = 0; i < run->task_count; i++)
-        start_later(&run->tasks[i], run_restart_delay_ns(run->tasks[i].fruitless_lives));
+        task_start_later(&run->tasks[i], run_restart_delay_ns(run->tasks[i].fruitless_lives));
 }
 
-static void begin_regrouping(struct run *run, const struct run_task *cause)
+static void gang_end(struct run *run, const struct run_task *cause)
 {
     run->gang_restarts++;
     run->restarts++;
     for (uint32_t i = 0; i < run->task_count; i++)
         run->survivors_restarted += &run->tasks[i] != cause;
-    run->state = RUN_STATE_REGROUPING;
-    cancel_starts(run);
-    signal_with_grace(run, SIGTERM);
+    run_move(run, RUN_STATE_REGROUPING);
+    run_cancel_starts(run);
+    run_signal_with_grace(run, SIGTERM);
 }
 
 /* --- the end of one */
 
-static void confirm_death(struct run_task *task, int wait_status)
+static void task_confirm_death(struct run_task *task, int wait_status)
 {
     char how[64];
 
@@ -299,17 +266,17 @@ static bool find_wait_status(struct run_task *task)
 
 /* First what others wait for, with the last step that it reported; then what the process left: its
  * group, its zombie, its last output. */
-static void collect(struct run_task *task)
+static void task_collect(struct run_task *task)
 {
     bool is_swept = find_wait_status(task);
 
     task->died_ns = muster_loop_clock_ns(task->run->env->loop);
-    run_stream_drain(&task->report);
+    run_stream_drain(&task->output->report);
     if (task->dying_ns != 0 && task->dying_ns < task->died_ns)
         task->died_ns = task->dying_ns; /* the system takes its time to take a process down */
     if (task->is_abandoned && task->wait_status == 0) /* a program that did not do its work */
         task->wait_status = W_EXITCODE(1, 0);
-    confirm_death(task, task->wait_status);
+    task_confirm_death(task, task->wait_status);
     if (task->pid > 0 && !is_swept)
         kill(-task->pid, SIGKILL);
     if (task->pid > 0)
@@ -317,15 +284,15 @@ static void collect(struct run_task *task)
     run_guard_remove(task->run, task->pid);
     task->ended_ns = muster_loop_now_ns(task->run->env->loop);
     task->ended_wall_ns = muster_host_wall_ns(task->run->env->host);
-    run_stream_drain(&task->out);
-    run_stream_drain(&task->err);
+    run_stream_drain(&task->output->out);
+    run_stream_drain(&task->output->err);
     if (run_restart_is_fruitless(task->has_committed, task->ended_ns - task->started_ns))
         task->fruitless_lives++;
     else
         task->fruitless_lives = 0;
 }
 
-static void note_kill(struct run_task *task)
+static void task_note_kill(struct run_task *task)
 {
     struct run_settings *settings = &task->run->settings;
 
@@ -338,7 +305,7 @@ static void note_kill(struct run_task *task)
     }
 }
 
-static void note_misuse(struct run_task *task)
+static void task_note_misuse(struct run_task *task)
 {
     int code = WIFEXITED(task->wait_status) ? WEXITSTATUS(task->wait_status) : 0;
 
@@ -377,7 +344,7 @@ static struct run_task *first_misuse(struct run *run)
     return first;
 }
 
-static enum run_action decide(const struct run_task *task)
+static enum run_action task_decide(const struct run_task *task)
 {
     const struct run *run = task->run;
     struct run_restart_question question = {
@@ -391,8 +358,9 @@ static enum run_action decide(const struct run_task *task)
         .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
         .restarts_max = run->settings.restarts_max,
         /* those of other launchers are theirs to count: taken for alive */
-        .others_left = count_tasks(run, RUN_TASK_RUNNING) - 1 + count_tasks(run, RUN_TASK_WAITING) +
-                       count_tasks(run, RUN_TASK_LEFT) + run->settings.world_size - run->task_count,
+        .others_left = run_task_count(run, RUN_TASK_RUNNING) - 1 +
+                       run_task_count(run, RUN_TASK_WAITING) + run_task_count(run, RUN_TASK_LEFT) +
+                       run->settings.world_size - run->task_count,
         .members_min = run->settings.members_min,
     };
 
@@ -407,7 +375,7 @@ static uint64_t restart_delay_ns(const struct run_task *task)
     return task->misuse_code != 0 && delay_ns < MISUSE_WAIT_NS ? MISUSE_WAIT_NS : delay_ns;
 }
 
-static void restart(struct run_task *task)
+static void task_restart(struct run_task *task)
 {
     bool is_settled = task->is_loss_told || !run_events_are_expected(task);
     uint64_t delay_ns = restart_delay_ns(task);
@@ -415,7 +383,7 @@ static void restart(struct run_task *task)
 
     task->restarts++;
     task->run->restarts++;
-    start_later(task, is_settled || delay_ns > untold_ns ? delay_ns : untold_ns);
+    task_start_later(task, is_settled || delay_ns > untold_ns ? delay_ns : untold_ns);
 }
 
 void run_task_on_loss_told(struct run_task *task, uint64_t epoch)
@@ -433,23 +401,23 @@ void run_task_on_loss_told(struct run_task *task, uint64_t epoch)
     muster_timer_start(&task->start_timer, loop, due_ns);
 }
 
-static void give_up(struct run_task *task)
+static void task_give_up(struct run_task *task)
 {
-    note_failure(task, run_task_exit_code(task->wait_status));
-    task_move(task, RUN_TASK_FAILED);
+    run_note_failure(task, run_task_exit_code(task->wait_status));
+    run_task_move(task, RUN_TASK_FAILED);
 }
 
-static void regroup_when_all_ended(struct run *run)
+static void gang_start_when_all_ended(struct run *run)
 {
-    if (run->state == RUN_STATE_REGROUPING && count_tasks(run, RUN_TASK_RUNNING) == 0 &&
-        count_tasks(run, RUN_TASK_WAITING) == 0)
-        start_gang(run);
+    if (run->state == RUN_STATE_REGROUPING && run_task_count(run, RUN_TASK_RUNNING) == 0 &&
+        run_task_count(run, RUN_TASK_WAITING) == 0)
+        gang_start(run);
 }
 
 void run_task_check(struct run *run)
 {
-    regroup_when_all_ended(run);
-    check_done(run);
+    gang_start_when_all_ended(run);
+    run_check_done(run);
 }
 
 void run_task_go_on_ending(struct run *run, bool is_gang_restart)
@@ -458,9 +426,9 @@ void run_task_go_on_ending(struct run *run, bool is_gang_restart)
         run_task_end_all(run, run->stop_signal != 0 ? run->stop_signal : SIGTERM);
         return;
     }
-    run->state = RUN_STATE_REGROUPING;
-    cancel_starts(run);
-    signal_with_grace(run, SIGTERM);
+    run_move(run, RUN_STATE_REGROUPING);
+    run_cancel_starts(run);
+    run_signal_with_grace(run, SIGTERM);
 }
 
 /* Once, and not while they may all have been called wrongly. */
@@ -492,43 +460,43 @@ void run_task_on_exit(struct run_task *task)
     struct run *run = task->run;
     enum run_action action;
 
-    collect(task);
+    task_collect(task);
     if (run_terminal_return(run, task->wait_status) && run->state == RUN_STATE_RUNNING) {
         run->stop_signal = WTERMSIG(task->wait_status);
-        run->state = RUN_STATE_STOPPING; /* there is no other worker to tell */
+        run_move(run, RUN_STATE_STOPPING); /* there is no other worker to tell */
     }
     run_history_on_death(task);
-    note_kill(task);
-    note_misuse(task);
-    action = decide(task);
+    task_note_kill(task);
+    task_note_misuse(task);
+    action = task_decide(task);
     if (WIFSIGNALED(task->wait_status) && action != RUN_ACTION_NONE)
         run->kills++;
     if (action != RUN_ACTION_NONE && action != RUN_ACTION_LEAVE)
         run_events_on_death(task);
     switch (action) {
     case RUN_ACTION_NONE:
-        task_move(task, task->wait_status == 0 ? RUN_TASK_LEFT : RUN_TASK_FAILED);
+        run_task_move(task, task->wait_status == 0 ? RUN_TASK_LEFT : RUN_TASK_FAILED);
         break;
     case RUN_ACTION_LEAVE:
-        task_move(task, RUN_TASK_LEFT);
+        run_task_move(task, RUN_TASK_LEFT);
         tell_unclosed(task);
         break;
     case RUN_ACTION_RESTART:
-        restart(task);
+        task_restart(task);
         tell_foreign(task);
         break;
     case RUN_ACTION_RESTART_ALL:
-        task_move(task, RUN_TASK_FAILED);
-        begin_regrouping(run, task);
+        run_task_move(task, RUN_TASK_FAILED);
+        gang_end(run, task);
         break;
     case RUN_ACTION_GO_ON:
-        give_up(task);
+        task_give_up(task);
         break;
     case RUN_ACTION_END_ALL:
         run->is_misuse = run->failed == NULL && task->misuse_code != 0;
         if (run->is_misuse)
-            note_failure(first_misuse(run), task->misuse_code);
-        give_up(task);
+            run_note_failure(first_misuse(run), task->misuse_code);
+        task_give_up(task);
         run_task_end_all(run, SIGTERM);
         break;
     }

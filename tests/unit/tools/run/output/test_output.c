@@ -28,9 +28,11 @@ static int refused_vasprintf(char **ret_text, const char *fmt, va_list args)
 #define realloc   torture_library_realloc
 #define strndup   refused_strndup
 #define vasprintf refused_vasprintf
+#include "tools/run/output/console.c"
 #include "tools/run/output/log.c"
 #include "tools/run/output/output.c"
 #include "tools/run/output/sink.c"
+#include "tools/run/output/stream.c"
 #undef malloc
 #undef realloc
 #undef strndup
@@ -56,16 +58,6 @@ static const char unreadable[] = "first\n";
 
 /* The launcher's other parts. */
 
-void run_progress_clear(struct run *run)
-{
-    (void)run;
-}
-
-void run_table_changed(struct run *run)
-{
-    (void)run;
-}
-
 void run_spool_poll_later(struct run *run)
 {
     (void)run;
@@ -90,6 +82,8 @@ void output_tell_lost(const char *what, int fd, int error)
 
 static struct run run;
 static struct run_task task;
+static struct run_output output;
+static struct run_task_output task_output;
 
 /* The read end of a pipe that holds what the worker has said. */
 static int say(const struct row *row)
@@ -116,19 +110,21 @@ static _Noreturn void launch(const struct row *row, struct torture *torture, int
     run.settings.log_format = row->is_json ? "json" : "text";
     run.resume = NULL;
     task.run = &run;
-    task.out.log_fd = task.err.log_fd = -1;
+    task_output.out.log_fd = task_output.err.log_fd = -1;
     (void)snprintf(task.name, sizeof(task.name), "worker:0");
+    run.output = &output;
+    task.output = &task_output;
     run_log_open(&run);
-    run_sink_open(&run.sinks[0], &run, out);
-    run.out = run.err = task.out.console = &run.sinks[0];
+    run_sink_open(&output.sinks[0], run.env->loop, out, on_sink_level, &run);
+    output.out = output.err = task_output.out.console = &output.sinks[0];
     torture_arm_system(torture);
     torture_arm_library(torture);
-    run_stream_open(&task.out, &task, said, run_output_line);
+    run_stream_open(&task_output.out, &task, said, run_output_line);
     if (row->told != NULL)
         run_tell(&run, "%s", row->told);
-    while (task.out.is_open)
+    while (task_output.out.is_open)
         muster_loop_turn(run.env->loop, UINT64_MAX);
-    _exit(run_sink_close(run.out) ? 0 : 3);
+    _exit(run_sink_close(output.out) ? 0 : 3);
 }
 
 static char arrived[PIPE_BYTES], complaint[256];

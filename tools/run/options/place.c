@@ -1,0 +1,184 @@
+/* --resolver: which machine of how many this is, and where the first one is. */
+#include "run/options/options.h"
+
+#include "common/command.h"
+#include "resolve/resolver_env.h"
+
+#include <muster/address.h>
+#include <muster/resolver.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define ANSWER_WITHIN_NS (60 * MUSTER_NS_PER_S)
+#define REMEDY_BYTES     220
+
+/* As members are ranked: by job, then index. Others stand aside. */
+static const char *const training_jobs[] = {"chief", "master", "worker"};
+
+/* What a question gave. */
+struct asking {
+    struct muster_error error;
+    bool is_done;
+    bool is_closed;
+};
+
+static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
+{
+    struct asking *asking = resolve->data;
+
+    if (rc != MUSTER_OK)
+        asking->error = resolve->error;
+    asking->is_done = true;
+}
+
+static void on_closed(struct muster_resolver *resolver)
+{
+    ((struct asking *)resolver->data)->is_closed = true;
+}
+
+/* The place among the tasks that train; `machines` of them. False: it is none of them. */
+static bool find_rank(const struct muster_cluster_spec *spec, const char *type, int64_t id,
+                      struct run_place *place)
+{
+    bool is_found = false;
+
+    for (size_t i = 0; i < sizeof(training_jobs) / sizeof(training_jobs[0]); i++) {
+        const struct muster_cluster_job *job = muster_cluster_spec_job(spec, training_jobs[i]);
+
+        for (size_t k = 0; job != NULL && k < job->task_count; k++) {
+            struct muster_endpoint first;
+
+            if (place->machines == 0 &&
+                muster_endpoint_parse(job->tasks[k].address, 0, &first, NULL) == MUSTER_OK) {
+                snprintf(place->master_addr, sizeof(place->master_addr), "%s", first.host);
+                place->master_port = first.port;
+            }
+            if (type != NULL && strcmp(type, job->name) == 0 && id == job->tasks[k].index) {
+                place->rank = place->machines;
+                snprintf(place->address, sizeof(place->address), "%s", job->tasks[k].address);
+                is_found = true;
+            }
+            place->machines++;
+        }
+    }
+    return is_found;
+}
+
+static enum muster_rc tell_no_task(const char *uri, const struct muster_cluster_spec *spec,
+                                   const char *type, const int64_t *id,
+                                   struct muster_error *ret_error)
+{
+    char remedy[REMEDY_BYTES], task[64] = "none";
+
+    if (type != NULL)
+        snprintf(task, sizeof(task), id != NULL ? "%.40s:%lld" : "%.40s", type,
+                 (long long)(id != NULL ? *id : 0));
+    return muster_error_set(ret_error, MUSTER_NOT_FOUND,
+                            "this must be one of the tasks that train, the resolver says %s; name "
+                            "it, %s",
+                            task, muster_resolver_task_remedy(uri, spec, sizeof(remedy), remedy));
+}
+
+static enum muster_rc read_place(struct muster_resolver *resolver, const char *uri,
+                                 const struct muster_cluster_spec *spec, struct run_place *place,
+                                 struct muster_error *ret_error)
+{
+    char *type = NULL;
+    bool has_id = false;
+    bool has_size = false;
+    uint32_t size = 0;
+    int64_t id = 0;
+    enum muster_rc rc = muster_resolver_task_type(resolver, &type, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_resolver_task_id(resolver, &has_id, &id, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_resolver_world_size(resolver, &has_size, &size, ret_error);
+    if (rc == MUSTER_OK && (!find_rank(spec, type, id, place) || !has_id) && !(has_size && has_id))
+        rc = tell_no_task(uri, spec, type, has_id ? &id : NULL, ret_error);
+    if (rc == MUSTER_OK && has_size) {
+        place->machines = size;
+        place->rank = (uint32_t)id;
+    }
+    muster_mem_free(resolver->env->mem, type);
+    return rc;
+}
+
+static enum muster_rc ask_in(struct muster_env *env, const char *uri, struct run_place *place,
+                             struct muster_error *ret_error)
+{
+    struct asking asking = {.is_done = false};
+    struct muster_resolve resolve = {
+        .data = &asking,
+        .what = MUSTER_RESOLVE_CLUSTER_SPEC,
+        .deadline_ns = muster_loop_after_ns(env->loop, ANSWER_WITHIN_NS),
+    };
+    struct muster_resolver *resolver = NULL;
+    enum muster_rc rc = muster_resolver_open(env, uri, NULL, &resolver, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    resolver->data = &asking;
+    rc = muster_resolve_start(&resolve, resolver, on_answer);
+    while (rc == MUSTER_OK && !asking.is_done)
+        muster_loop_turn(env->loop, UINT64_MAX);
+    if (rc == MUSTER_OK)
+        rc = asking.error.rc;
+    if (rc == MUSTER_OK)
+        rc = read_place(resolver, uri, resolve.cluster_spec, place, ret_error);
+    else
+        *ret_error = asking.error;
+    muster_cluster_spec_unref(rc == MUSTER_OK || asking.error.rc == MUSTER_OK ? resolve.cluster_spec
+                                                                              : NULL);
+    muster_resolver_close(resolver, on_closed);
+    while (!asking.is_closed)
+        muster_loop_turn(env->loop, UINT64_MAX);
+    return rc;
+}
+
+static bool find_place(const char *uri, struct run_place *ret_place, int *ret_exit)
+{
+    struct run_place place = {.machines = 0};
+    struct muster_env *env = NULL;
+    struct muster_error error = {0};
+    enum muster_rc rc = resolver_env_open(&env, &error);
+
+    if (rc == MUSTER_OK) {
+        rc = ask_in(env, uri, &place, &error);
+        resolver_env_close(env);
+    }
+    if (rc != MUSTER_OK) {
+        *ret_exit = command_fail("run", &error);
+        return false;
+    }
+    *ret_place = place;
+    return true;
+}
+
+/* What the resolver says stands for the options that were not given. */
+bool run_place_read(struct run_settings *settings, int *ret_exit)
+{
+    struct run_place *place = &settings->place;
+
+    if (settings->resolver == NULL)
+        return true;
+    if (settings->nodes_text != NULL || settings->node_rank != RUN_NODE_RANK_UNSET) {
+        *ret_exit = command_refuse(
+            RUN_COMMAND, "--resolver %s tells the machines: leave out --nnodes and --node-rank",
+            settings->resolver);
+        return false;
+    }
+    if (!find_place(settings->resolver, place, ret_exit))
+        return false;
+    snprintf(settings->place_text, sizeof(settings->place_text), "%u", place->machines);
+    settings->nodes_text = settings->place_text;
+    settings->node_rank = place->rank;
+    if (place->machines == 1 || place->master_addr[0] == '\0')
+        return true;
+    if (settings->master_addr == NULL)
+        settings->master_addr = place->master_addr;
+    if (settings->master_port == 0)
+        settings->master_port = place->master_port;
+    return true;
+}

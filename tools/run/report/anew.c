@@ -1,0 +1,55 @@
+/* A job of which no member was left, and that has begun anew: what its members had done so far is lost, but
+ * for what the program itself has kept. */
+#include "run/report/anew.h"
+
+#include "run/output/log.h"
+#include "run/state/outcome.h"
+
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void forget_steps(struct run *run)
+{
+    run->progress.step = 0;
+    for (uint32_t i = 0; i < run->task_count; i++)
+        if (run->tasks[i].state != RUN_TASK_RUNNING)
+            run->tasks[i].step = 0;
+}
+
+/* The first view of all is not news, nor is one that another member has reported. */
+bool run_anew_is_news(const struct run *run, uint64_t epoch)
+{
+    return epoch > run->epoch_first && epoch > run->epoch_anew;
+}
+
+void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members)
+{
+    uint64_t step = run_outcome_committed(run);
+
+    MUSTER_ASSERT(run_anew_is_news(run, epoch));
+    run->epoch_anew = epoch;
+    run->steps_undone += step;
+    if (run->anew_count < RUN_ANEW_MAX)
+        run->anew_at[run->anew_count++] = step;
+    forget_steps(run);
+    run_log(run, MUSTER_LOG_WARN, "began_anew",
+            RUN_FIELDS(MUSTER_FIELD("view", epoch), MUSTER_FIELD("members", members),
+                       MUSTER_FIELD("step", step)),
+            "the job begins anew, for none of its members was left: it stood at step %llu as last "
+            "reported, %llu step%s lost, view %llu with %llu member%s",
+            (unsigned long long)step, (unsigned long long)step, plural(step),
+            (unsigned long long)epoch, (unsigned long long)members, plural(members));
+    run->control->on_changed(run);
+}
+
+struct muster_json *run_anew_steps(const struct run *run)
+{
+    struct muster_json *steps = muster_json_array_new();
+
+    for (size_t i = 0; i < run->anew_count; i++)
+        if (!muster_json_append(steps, muster_json_integer_new((int64_t)run->anew_at[i])))
+            break;
+    return steps;
+}

@@ -1,0 +1,41 @@
+/* The health of the job. */
+#include "run/report/health.h"
+
+#include "run/report/activity.h"
+
+#include <stdio.h>
+
+static enum muster_rc health_refuse(struct muster_error *ret_error, const char *why)
+{
+    return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", why);
+}
+
+enum muster_rc run_health_check(const struct run *run, struct muster_error *ret_error)
+{
+    char why[400];
+
+    if (run->failed != NULL)
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s has failed: the job ends",
+                                run->failed->name);
+    if (run->state == RUN_STATE_STOPPING || run->stop_signal != 0)
+        return health_refuse(ret_error, "the job is being ended");
+    if (run->state == RUN_STATE_REGROUPING)
+        return health_refuse(ret_error, "all workers start again");
+    if (run->state == RUN_STATE_DONE)
+        return MUSTER_OK; /* all have ended with 0, or failed is set */
+    if (run_task_count(run, RUN_TASK_FAILED) > 0) {
+        snprintf(why, sizeof(why), "%u of %u workers have failed and have no restart left",
+                 run_task_count(run, RUN_TASK_FAILED), run->task_count);
+        return health_refuse(ret_error, why);
+    }
+    if (run->progress.members > 0 && run->progress.members < run->settings.members_min &&
+        run_task_count(run, RUN_TASK_LEFT) == 0) {
+        snprintf(why, sizeof(why), "%llu members, and --min-members is %llu",
+                 (unsigned long long)run->progress.members,
+                 (unsigned long long)run->settings.members_min);
+        return health_refuse(ret_error, why);
+    }
+    if (run_activity_is_stuck(run, why, sizeof(why)))
+        return health_refuse(ret_error, why);
+    return MUSTER_OK;
+}

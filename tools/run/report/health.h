@@ -1,0 +1,10 @@
+/* The health of the job: /healthz of the status page, and the state in `muster status`. */
+#ifndef MUSTER_RUN_HEALTH_H
+#define MUSTER_RUN_HEALTH_H
+
+#include "run/state/run.h"
+
+/** OK, or why the job does not get on. */
+enum muster_rc run_health_check(const struct run *run, struct muster_error *ret_error);
+
+#endif

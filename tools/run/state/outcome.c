@@ -1,0 +1,118 @@
+/* What the results of the workers say together. */
+#include "run/state/outcome.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double left = *(const double *)a;
+    double right = *(const double *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+static void sort_times(double *times, size_t count, double *ret_median, double *ret_max)
+{
+    if (count == 0)
+        return;
+    qsort(times, count, sizeof(double), compare_doubles);
+    *ret_max = times[count - 1];
+    *ret_median = (times[(count - 1) / 2] + times[count / 2]) / 2;
+}
+
+uint32_t run_outcome_took_part(const struct run *run)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < run->task_count; i++)
+        count += run->tasks[i].took_part;
+    return count;
+}
+
+bool run_outcome_has_begun(const struct run *run)
+{
+    return run_outcome_took_part(run) > 0;
+}
+
+bool run_outcome_is_idle(const struct run *run)
+{
+    bool uses_muster = false;
+
+    for (uint32_t i = 0; i < run->task_count; i++)
+        uses_muster = uses_muster || run->tasks[i].uses_muster;
+    return uses_muster && !run_outcome_has_begun(run);
+}
+
+bool run_outcome_is_foreign(const struct run *run)
+{
+    uint32_t dead = 0;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        if (run->tasks[i].uses_muster)
+            return false;
+        dead += run->tasks[i].restarts > 0 || run->tasks[i].state == RUN_TASK_FAILED;
+    }
+    return dead > 1 && !run->settings.is_gang && !run->is_misuse;
+}
+
+bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task)
+{
+    return task->state == RUN_TASK_LEFT && task->is_unclosed && !task->has_result &&
+           task->wait_status == 0 && (task->is_in_step || task->left_step < outcome->steps);
+}
+
+bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task)
+{
+    return task->has_result && task->steps == outcome->steps;
+}
+
+uint64_t run_outcome_committed(const struct run *run)
+{
+    uint64_t steps = run->progress.step;
+
+    for (uint32_t i = 0; i < run->task_count; i++)
+        steps = run->tasks[i].step > steps ? run->tasks[i].step : steps;
+    return steps;
+}
+
+void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome)
+{
+    struct run_outcome outcome = {.results = 0};
+    const char *digest = NULL;
+    bool is_same = true;
+    bool has_result = false;
+
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+
+        if (!task->has_result)
+            continue;
+        has_result = true;
+        outcome.steps = task->steps > outcome.steps ? task->steps : outcome.steps;
+        outcome.steps_lost =
+            task->steps_lost > outcome.steps_lost ? task->steps_lost : outcome.steps_lost;
+    }
+    if (!has_result)
+        outcome.steps = run_outcome_committed(run);
+    outcome.steps_lost += run->steps_undone;
+    for (uint32_t i = 0; i < run->task_count; i++) {
+        const struct run_task *task = &run->tasks[i];
+
+        if (!run_outcome_is_final(&outcome, task))
+            continue;
+        if (outcome.results++ == 0) {
+            digest = task->digest;
+            outcome.values = &task->results;
+        }
+        is_same = is_same && strcmp(digest, task->digest) == 0;
+    }
+    is_same = is_same && !run->is_different_elsewhere;
+    outcome.is_identical = is_same && outcome.results > 0;
+    outcome.is_different = !is_same;
+    sort_times(run->recoveries_ms, run->recovery_count, &outcome.recovery_median_ms,
+               &outcome.recovery_max_ms);
+    sort_times(run->detections_ms, run->detection_count, &outcome.detection_median_ms,
+               &outcome.detection_max_ms);
+    *ret_outcome = outcome;
+}

@@ -1,0 +1,33 @@
+/* The result of the run, from the results of its workers. */
+#ifndef MUSTER_RUN_STATE_OUTCOME_H
+#define MUSTER_RUN_STATE_OUTCOME_H
+
+#include "run/state/run.h"
+
+/** A worker that left early has done fewer steps and has other weights: only those with the most steps are compared. */
+struct run_outcome {
+    uint32_t results; /* of those */
+    uint64_t steps, steps_lost;
+    bool is_identical;
+    bool is_different;
+    const struct run_values *values; /* of the first of those */
+    double recovery_median_ms, recovery_max_ms;
+    double detection_median_ms, detection_max_ms;
+};
+void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome);
+/** Tasks of this launcher that have committed a step, in any of their lives. */
+uint32_t run_outcome_took_part(const struct run *run);
+bool run_outcome_has_begun(const struct run *run);
+/** Some worker has reported, so the program uses muster, and none of them has ever committed a step. */
+bool run_outcome_is_idle(const struct run *run);
+/** Several workers have died, no worker has ever reported, and each of them is restarted on its own, which the others
+ * of a program without muster do not notice. */
+bool run_outcome_is_foreign(const struct run *run);
+/** The last step that a worker has reported as committed, since the job last began. */
+uint64_t run_outcome_committed(const struct run *run);
+/** The task ended with 0 and without close, in the middle of a step or before the others had done theirs. */
+bool run_outcome_has_left_early(const struct run_outcome *outcome, const struct run_task *task);
+/** The task has a result, and no task did more steps. */
+bool run_outcome_is_final(const struct run_outcome *outcome, const struct run_task *task);
+
+#endif

@@ -1,0 +1,105 @@
+/* One run: the facts that the parts of the launcher share. Each part keeps its own state behind a pointer that only its
+ * files follow. */
+#ifndef MUSTER_RUN_STATE_RUN_H
+#define MUSTER_RUN_STATE_RUN_H
+
+#include <limits.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <muster/env.h>
+
+#include "run/state/control.h"
+#include "run/state/settings.h"
+#include "run/state/task.h"
+
+#define RUN_RECOVERIES_MAX 4096
+#define RUN_ANEW_MAX       64
+/* The cause that a death is confirmed with when a whole launcher has died with its workers. */
+#define RUN_DEATH_WITH_LAUNCHER "SIGKILL with its launcher, step not known"
+
+enum run_state {
+    RUN_STATE_RUNNING,
+    RUN_STATE_REGROUPING, /* a gang restart: all end, then all start */
+    RUN_STATE_STOPPING,   /* all end for good */
+    RUN_STATE_DONE,
+};
+
+/** The newest step of the job, as its members report it. */
+struct run_progress {
+    bool is_changed; /* since it was shown last */
+    uint64_t step, epoch, members;
+    struct run_values values;
+    struct muster_timer timer; /* of the progress line */
+};
+
+struct run {
+    struct run_settings settings;
+    const struct run_control *control;
+    struct muster_env *env;
+    enum run_state state;
+    struct run_task *tasks;
+    uint32_t task_count;
+    /* state of the parts */
+    struct run_output *output;
+    struct run_spool *spool; /* NULL: workers write to pipes */
+    struct run_registry *registry;
+    struct run_tls *tls; /* NULL: plain text */
+    struct run_weights *weights;
+    struct run_roll *roll;
+    struct run_sweep *sweep;
+    struct run_claim *claim;
+    struct run_former *former;
+    struct run_events *events;
+    struct run_history *history; /* NULL: no status page */
+    struct run_status *status;   /* NULL: no --status */
+    struct run_publish *publish;
+    struct run_resume *resume; /* NULL: everything ends with this launcher */
+    struct run_table *table;   /* NULL: without resume */
+    /* this process, and what its workers inherit */
+    struct muster_fd_watch signal_watch;
+    int guard_fd;
+    pid_t guard_pid;
+    pid_t pid;
+    struct rlimit descriptors; /* as we got it; the workers get it so */
+    uint16_t master_port;
+    char *tf_cluster;         /* JSON of the cluster, or NULL */
+    char trace_dir[PATH_MAX]; /* of --trace; "": not given */
+    char log_dir[512];
+    bool is_terminal_lent; /* to the only worker */
+    /* the end */
+    struct muster_timer grace_timer;
+    int stop_signal;               /* that told us to stop; 0: none */
+    uint64_t stopped_ns;           /* when it came */
+    const struct run_task *failed; /* the first that failed without a restart left */
+    int failed_code;
+    bool is_misuse; /* and no worker was called rightly */
+    bool is_foreign_told;
+    int fatal_code; /* the run had to end, whatever its workers say; 0: it had not */
+    int exit_code;
+    /* the job, as its members report it */
+    uint64_t started_ns, began_wall_ns;
+    struct run_progress progress;
+    uint64_t epoch_first, epoch_last, epoch_told;
+    uint64_t members_max;           /* with whom a worker of this launcher has committed a step */
+    uint64_t epoch_anew;            /* the view with which the job last began anew; 0: it has not */
+    uint64_t steps_undone;          /* those before it did */
+    uint64_t anew_at[RUN_ANEW_MAX]; /* the steps at which the job stood then; the first ones */
+    size_t anew_count;
+    uint32_t machines_same;      /* whose weights are known to be the same, this one included */
+    bool is_different_elsewhere; /* another machine has other weights after the same step */
+    /* counts for the summary */
+    uint64_t gang_restarts;
+    uint64_t restarts, kills, joins, rejoins, survivors_restarted;
+    double recoveries_ms[RUN_RECOVERIES_MAX], detections_ms[RUN_RECOVERIES_MAX];
+    size_t recovery_count, detection_count;
+};
+
+/** The one way to change the state of a run; asserts that the move is allowed. */
+void run_move(struct run *run, enum run_state to);
+/** A successor gives the run the state that its predecessor's table shows. */
+void run_restore(struct run *run, enum run_state state);
+/** All workers are being ended for good, or have ended. */
+bool run_is_ending(const struct run *run);
+
+#endif

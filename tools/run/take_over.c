@@ -1,0 +1,66 @@
+/* A successor takes over the workers of a launcher that was killed (--resume). */
+#include "run/take_over.h"
+
+#include "run/output/log.h"
+#include "run/output/output.h"
+#include "run/output/spool.h"
+#include "run/resume/table.h"
+#include "run/task/child.h"
+#include "run/task/keeper.h"
+#include "run/task/task.h"
+
+/* A worker that has ended meanwhile is still RUNNING here, but not watched. */
+static void take_over_task(struct run_task *task)
+{
+    struct run *run = task->run;
+    int worker_pid = 0;
+    int keeper;
+    bool has_end;
+
+    if (task->collected == task->lives)
+        return;
+    keeper = run_keeper_find(task, &worker_pid);
+    if (worker_pid == 0) { /* its launcher died before it could start it */
+        run_spool_remove_life(task);
+        task->lives--;
+        run_task_restore(task, RUN_TASK_WAITING);
+        return;
+    }
+    run_task_restore(task, RUN_TASK_RUNNING);
+    task->worker_pid = worker_pid;
+    task->started_ns = 0; /* long ago */
+    if (!run_output_open_logs(task, true))
+        task->output->out.log_fd = task->output->err.log_fd = -1;
+    (void)run_keeper_wait_status(task, &has_end); /* its keeper may still be sweeping */
+    if (keeper != 0 && !has_end)
+        run_tell(run, "%s (pid %d) taken over", task->name, worker_pid);
+    run_child_adopt(task, keeper);
+}
+
+static bool has_task_ended(const struct run_task *task)
+{
+    return task->state == RUN_TASK_RUNNING && !task->is_watched;
+}
+
+static void go_on_with_task(struct run_task *task)
+{
+    if (has_task_ended(task))
+        run_task_on_exit(task);
+    else if (task->state == RUN_TASK_NEW || task->state == RUN_TASK_WAITING)
+        run_task_start_again(task);
+}
+
+void run_take_over(struct run *run)
+{
+    enum run_state state = run->state;
+
+    run_restore(run, RUN_STATE_RUNNING);
+    for (uint32_t i = 0; i < run->task_count; i++)
+        take_over_task(&run->tasks[i]);
+    if (state == RUN_STATE_REGROUPING || state == RUN_STATE_STOPPING)
+        run_task_go_on_ending(run, state == RUN_STATE_REGROUPING);
+    for (uint32_t i = 0; i < run->task_count && run->state != RUN_STATE_DONE; i++)
+        go_on_with_task(&run->tasks[i]);
+    run_table_save(run);
+    run_task_check(run);
+}

@@ -1,0 +1,138 @@
+/* The keeper of a worker that may outlive its launcher: its parent, which writes down how it ended,
+ * and ends what it has left behind. One small process for each life of a worker. */
+#include "run/task/keeper.h"
+
+#include "run/state/resume.h"
+#include "run/task/descendants.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WRITING_ROUNDS 5000
+#define LOCK_FD        3 /* in the keeper: held for its life, so that a successor knows that it lives */
+
+static void life_path(const struct run_task *task, const char *what, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/lives/%u.%u.%s", task->run->resume->dir, task->rank, task->lives - 1,
+             what);
+}
+
+/* The file is not synced: a power cut ends worker, keeper and launcher, and their pids mean nothing after it. */
+static void write_number_file(const char *path, int number)
+{
+    char temporary[640];
+    FILE *file;
+
+    snprintf(temporary, sizeof(temporary), "%s.new", path);
+    file = fopen(temporary, "we");
+    if (file == NULL)
+        return;
+    fprintf(file, "%d\n", number);
+    if (fclose(file) == 0 && rename(temporary, path) != 0)
+        unlink(temporary);
+}
+
+/* Orphans of the worker are ours: they end with it. */
+static void keeper_wait(pid_t worker, const char *end_path)
+{
+    siginfo_t info = {.si_pid = 0};
+    int status;
+
+    while (waitid(P_PID, (id_t)worker, &info, WEXITED | WNOWAIT) < 0 && errno == EINTR)
+        ;
+    status =
+        info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
+    write_number_file(end_path, status);
+    run_descendants_kill();
+    kill(0, SIGKILL); /* its group, and so this process */
+}
+
+/* Nothing of the launcher may stay open here. */
+static void let_go(int lock_fd)
+{
+    int null = open("/dev/null", O_RDWR);
+
+    for (int i = 0; i < 3; i++)
+        dup2(null, i);
+    dup2(lock_fd, LOCK_FD);
+    syscall(SYS_close_range, LOCK_FD + 1u, ~0u, 0u);
+}
+
+void run_keeper(const struct run_task *task, int failure_fd, void (*become_worker)(void *data),
+                void *data)
+{
+    char path[600], end_path[600];
+    sigset_t all;
+    pid_t worker;
+    int lock_fd, failure;
+
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    prctl(PR_SET_NAME, "muster-keeper");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    life_path(task, "keeper", path, sizeof(path));
+    life_path(task, "end", end_path, sizeof(end_path));
+    lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock_fd < 0 || flock(lock_fd, LOCK_EX | LOCK_NB) != 0)
+        goto fail;
+    worker = fork();
+    if (worker == 0)
+        become_worker(data);
+    if (worker < 0 || dprintf(lock_fd, "%d %d\n", (int)getpid(), (int)worker) < 0)
+        goto fail;
+    let_go(lock_fd);
+    keeper_wait(worker, end_path);
+    _exit(EXIT_FAILURE);
+fail:
+    failure = errno;
+    if (write(failure_fd, &failure, sizeof(failure)) < 0)
+        _exit(EXIT_FAILURE);
+    _exit(EXIT_FAILURE);
+}
+
+int run_keeper_find(const struct run_task *task, int *ret_worker_pid)
+{
+    char path[600];
+    char text[64] = "";
+    int keeper = 0, worker = 0;
+    bool is_alive;
+    int fd;
+
+    life_path(task, "keeper", path, sizeof(path));
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    is_alive = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    for (int i = 0; i < WRITING_ROUNDS; i++) { /* it has the lock, and is about to write */
+        if (pread(fd, text, sizeof(text) - 1, 0) > 0 || !is_alive)
+            break;
+        usleep(1000);
+    }
+    if (strchr(text, '\n') == NULL || sscanf(text, "%d %d", &keeper, &worker) != 2)
+        keeper = worker = 0;
+    close(fd);
+    *ret_worker_pid = worker;
+    return is_alive ? keeper : 0;
+}
+
+int run_keeper_wait_status(const struct run_task *task, bool *ret_is_known)
+{
+    char path[600];
+    int status = W_EXITCODE(0, SIGKILL);
+    FILE *file;
+
+    life_path(task, "end", path, sizeof(path));
+    file = fopen(path, "re");
+    *ret_is_known = file != NULL && fscanf(file, "%d", &status) == 1;
+    if (file != NULL)
+        fclose(file);
+    return status;
+}
