@@ -33,7 +33,7 @@ static const struct muster_option rows[] = {
      .fallback = "2",
      .min = 1,
      .max = BENCH_RANKS_MAX,
-     .help = "How many processes take part."},
+     .help = "Number of processes."},
     {.name = "bytes",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct bench_settings, bytes),
@@ -45,13 +45,13 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct bench_settings, wire),
      .fallback = "auto",
      .choices = "auto|shm|tcp",
-     .help = "How chunks travel."},
+     .help = "Transport of the chunks."},
     {.name = "memory",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_settings, memory),
      .fallback = "mapped",
      .choices = "mapped|private",
-     .help = "Tensors that the others map (muster_tensor_new), or ordinary memory."},
+     .help = "Tensors that the other ranks map (muster_tensor_new), or private memory."},
     {.name = "dtype",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_settings, dtype),
@@ -63,7 +63,7 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct bench_settings, algorithm),
      .fallback = "auto",
      .choices = "auto|direct|ring|halving|double_tree|blocks|two_level",
-     .help = "The only one for sizes that it can run (direct: up to 4 MiB)."},
+     .help = "Use only this algorithm, for sizes that it supports (direct: up to 4 MiB)."},
     {.name = "iters",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct bench_settings, iterations),
@@ -82,12 +82,12 @@ static const struct muster_option rows[] = {
     {.name = "bind",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct bench_settings, is_bound),
-     .help = "Bind rank r to processor r modulo their number."},
+     .help = "Bind rank r to CPU r modulo the number of CPUs."},
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct bench_settings, is_json),
-     .help = "Print one JSON object per size: with wire_reason (why shm or tcp), and input (how a "
-             "rank showed its tensor: mapped, slot, staged, sent)."},
+     .help = "Print one JSON object per size, with wire_reason (why shm or tcp) and input (how a "
+             "rank provided its tensor: mapped, slot, staged, sent)."},
 };
 
 const struct muster_options bench_allreduce_options = {
@@ -95,7 +95,7 @@ const struct muster_options bench_allreduce_options = {
     .usage = "[-n N] [--bytes A,B,…] [--json]",
     .about =
         "Time all-reduces (sum) between N processes. Each rank rewrites its tensor before each "
-        "operation, all meet in front of the clock; a sample is the time of the slowest rank.",
+        "operation, and all ranks start together; a sample is the time of the slowest rank.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };

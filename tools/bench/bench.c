@@ -8,9 +8,9 @@
 
 static const struct bench benches[] = {
     {"allreduce", "all-reduce between processes of this machine", bench_allreduce},
-    {"tune", "time all algorithms, write a table for `muster run --tune-file`", bench_tune},
-    {"scale", "all-reduce among many members, played through a model of the network", bench_scale},
-    {"recover", "kill workers inside an all_reduce, measure what it costs the others",
+    {"tune", "time all algorithms and write a table for 'muster run --tune-file'", bench_tune},
+    {"scale", "simulate all-reduces among many members with a model of the network", bench_scale},
+    {"recover", "kill workers inside an all-reduce and measure the cost to the others",
      bench_recover},
     {"recover-worker", NULL, bench_recover_worker},
 };
@@ -21,7 +21,7 @@ static void print_benches(FILE *file)
     for (size_t i = 0; i < sizeof(benches) / sizeof(benches[0]); i++)
         if (benches[i].summary != NULL)
             fprintf(file, "  %-12s %s\n", benches[i].name, benches[i].summary);
-    fprintf(file, "\n'muster bench NAME --help' shows the options of one.\n");
+    fprintf(file, "\n'muster bench NAME --help' shows the options of a benchmark.\n");
 }
 
 int command_bench(int argc, char **argv)

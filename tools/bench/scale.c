@@ -45,7 +45,7 @@ static const struct muster_option rows[] = {
      FIELD(algorithm),
      .fallback = "all",
      .choices = "all|auto|direct|ring|halving|double_tree|blocks|two_level",
-     .help = "Which plans to play."},
+     .help = "Plans to simulate."},
     {.name = "ranks-per-host",
      .kind = MUSTER_OPTION_NUMBER,
      FIELD(ranks_per_host),
@@ -57,32 +57,32 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_REAL,
      FIELD(latency_us),
      .fallback = "10",
-     .help = "From host to host, per message."},
+     .help = "Latency between hosts per message, in µs."},
     {.name = "gbps",
      .kind = MUSTER_OPTION_REAL,
      FIELD(gbps),
      .fallback = "100",
-     .help = "10^9 bits per second of a host's port, each way."},
+     .help = "Bandwidth of a host's port in each direction, in Gbit/s."},
     {.name = "overhead-us",
      .kind = MUSTER_OPTION_REAL,
      FIELD(overhead_us),
      .fallback = "1",
-     .help = "That a message costs its sender."},
+     .help = "Sender overhead per message, in µs."},
     {.name = "local-latency-us",
      .kind = MUSTER_OPTION_REAL,
      FIELD(local_latency_us),
      .fallback = "1",
-     .help = "Within a host, per message."},
+     .help = "Latency within a host per message, in µs."},
     {.name = "local-gbps",
      .kind = MUSTER_OPTION_REAL,
      FIELD(local_gbps),
      .fallback = "200",
-     .help = "10^9 bits per second of a member within its host, each way."},
+     .help = "Bandwidth of a member within its host in each direction, in Gbit/s."},
     {.name = "tune-file",
      .kind = MUSTER_OPTION_TEXT,
      FIELD(tune_file),
      .value = "FILE",
-     .help = "Choose by this table instead of the built-in one."},
+     .help = "Choose algorithms by this table instead of the built-in one."},
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
      FIELD(is_json),
@@ -92,13 +92,12 @@ static const struct muster_option rows[] = {
 const struct muster_options bench_scale_options = {
     .command = "muster bench scale",
     .usage = "[-n A,B,…] [--bytes A,B,…] [--ranks-per-host R] [--latency-us L] [--gbps G] [--json]",
-    .about =
-        "Play the plans of an all-reduce among up to 4,096 members through a model: a message of b "
-        "bytes keeps its sender's port for overhead + b / bandwidth, is at the receiver one "
-        "latency "
-        "later and keeps its port for b / bandwidth; the members of a host share its port. Adding "
-        "costs nothing. The bound is the larger of one latency + log2(hosts) overheads and of "
-        "2 (hosts - 1) / hosts of the bytes through one port; no plan can be faster.",
+    .about = "Simulate the plans of an all-reduce among up to 4,096 members with a model of a "
+             "network: a message of b bytes occupies its sender's port for overhead + b / "
+             "bandwidth, reaches the receiver one latency later and occupies its port for b / "
+             "bandwidth; the members of a host share its port. Adding costs nothing. The bound is "
+             "the larger of one latency + log2(hosts) overheads and the time of 2 (hosts - 1) / "
+             "hosts of the bytes through one port; no plan can be faster.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };

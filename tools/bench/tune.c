@@ -52,16 +52,15 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      FIELD(out),
      .value = "FILE",
-     .help = "Write the table there instead of on standard output."},
+     .help = "Write the table to this file instead of standard output."},
 };
 
 const struct muster_options bench_tune_options = {
     .command = "muster bench tune",
     .usage = "[-n A,B,…] [--bytes A,B,…] [--out FILE]",
-    .about =
-        "Time the all-reduce of each algorithm between processes of this machine over TCP, and "
-        "write down which is the fastest from which number of processes and up to which size: a "
-        "table for `muster run --tune-file FILE`. Nothing else should run meanwhile.",
+    .about = "Time the all-reduce of each algorithm between processes of this machine over TCP, "
+             "and write a table of the fastest algorithm by number of processes and size, for "
+             "'muster run --tune-file FILE'. Run nothing else meanwhile.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };

@@ -27,7 +27,7 @@ enum command_exit {
     {                                                                                              \
         .name = "log-level", .variable = "MUSTER_LOG_LEVEL", .kind = MUSTER_OPTION_CHOICE,         \
         .offset = offsetof(settings_type, log_level), .fallback = (level),                         \
-        .choices = "error|warn|info|debug|trace", .help = "How much goes to standard error."       \
+        .choices = "error|warn|info|debug|trace", .help = "Log level of standard error."           \
     }
 
 /** The option row of a command that logs: --log-format, into settings' field log_format. */
@@ -35,8 +35,7 @@ enum command_exit {
     {                                                                                              \
         .name = "log-format", .variable = "MUSTER_LOG_FORMAT", .kind = MUSTER_OPTION_CHOICE,       \
         .offset = offsetof(settings_type, log_format), .fallback = "text", .choices = "text|json", \
-        .help = "What goes to standard error: lines for people, or one "                           \
-                "JSON object per line."                                                            \
+        .help = "Format of standard error: lines of text, or one JSON object per line."            \
     }
 
 /**

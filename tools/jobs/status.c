@@ -17,8 +17,8 @@ static const struct muster_option rows[] = {STATUS_ROWS};
 const struct muster_options status_options = {
     .command = "muster status",
     .usage = "[options]",
-    .about = "Show the jobs of a registry: their members, view and step, and who waits for whom. "
-             "Without a registry: the jobs that you have started on this host.",
+    .about = "Show the jobs of a registry: their members, view and step, and which member waits "
+             "for which. Without --registry: the jobs that you started on this host.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };

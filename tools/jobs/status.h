@@ -24,16 +24,16 @@ struct status_settings {
      .fallback = "local",                                                                          \
      .check = status_check_registry,                                                               \
      .value = "HOST:PORT,…|local",                                                                 \
-     .help = "Whose jobs are shown: those of a 'muster registry' or etcd cluster, or those that "  \
-             "you have started on this host with 'muster run' and no --registry."},                \
+     .help = "Registry whose jobs are shown: a 'muster registry' or an etcd cluster. local: the "  \
+             "jobs that you started on this host with 'muster run' without --registry."},          \
         {.name = "job",                                                                            \
          ROW(job),                                                                                 \
          .kind = MUSTER_OPTION_TEXT,                                                               \
          .value = "NAME",                                                                          \
-         .help = "This job only."},                                                                \
+         .help = "Show only this job."},                                                           \
     {                                                                                              \
         .name = "json", ROW(is_json), .kind = MUSTER_OPTION_FLAG,                                  \
-        .help = "One JSON object per line instead of text."                                        \
+        .help = "Print one JSON object per line instead of text."                                  \
     }
 
 bool status_check_registry(const char *text, struct muster_error *ret_error);

@@ -34,20 +34,19 @@ static const struct muster_option rows[] = {
      .fallback = "1",
      .unit = "s",
      .min = JOBS_INTERVAL_MIN_NS,
-     .help = "Time between two looks."},
+     .help = "Time between two updates."},
     {.name = "count",
      ROW(count),
      .kind = MUSTER_OPTION_NUMBER,
      .fallback = "0",
-     .help = "End after so many looks; 0: go on."},
+     .help = "Exit after this many updates (0: never)."},
 };
 
 const struct muster_options top_options = {
     .command = "muster top",
     .usage = "[options]",
-    .about =
-        "Show the jobs of a registry, live: q or Ctrl-C ends. What 'muster status' shows, again "
-        "and again; as lines where standard output is not a terminal.",
+    .about = "Show the jobs of a registry live, as 'muster status' shows them once; q or Ctrl-C "
+             "quits. Prints lines where standard output is not a terminal.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };

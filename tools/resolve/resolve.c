@@ -29,40 +29,39 @@ static const struct muster_option rows[] = {
      .fallback = "auto:",
      .check = command_check_resolver,
      .value = "URI",
-     .help =
-         "Who is asked: auto: (the first whose mark is in the environment), tf_config:, "
-         "static:worker=host:port,host:port;ps=…, slurm:, sagemaker:, torchrun:, jax:, openmpi:, "
-         "pmi:, file:PATH, dns:_service._tcp.domain, dns:host:port, union:URI|URI … Options stand "
-         "behind it, as in static:worker=a:1?task_type=worker&task_id=0. "
-         "docs/resolvers.md has them all, with their options."},
+     .help = "Resolver to ask: auto: (the first whose platform the environment shows), tf_config:, "
+             "static:worker=host:port,host:port;ps=…, slurm:, sagemaker:, torchrun:, jax:, "
+             "openmpi:, pmi:, file:PATH, dns:_service._tcp.domain, dns:host:port, union:URI|URI … "
+             "Options follow it, as in static:worker=a:1?task_type=worker&task_id=0. "
+             "docs/resolvers.md lists all resolvers with their options."},
     {.name = "timeout",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct settings, timeout_ns),
      .fallback = "60",
      .unit = "s",
      .min = MUSTER_NS_PER_MS,
-     .help = "How long to wait for all answers together."},
+     .help = "Time limit for all answers together."},
     {.name = "watch",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_watching),
-     .help = "Then tell every task that is added, removed or moved, until SIGTERM or SIGINT."},
+     .help = "Then report every task that is added, removed or moved, until SIGTERM or SIGINT."},
     {.name = "interval",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct settings, interval_ns),
      .fallback = "0",
      .unit = "s",
-     .help = "With --watch: how often to ask; 0 is as the resolver sees fit."},
+     .help = "With --watch: time between two queries (0: the resolver decides)."},
     {.name = "changes",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct settings, changes_max),
      .fallback = "0",
      .unit = "changes",
-     .help = "With --watch: end after so many; 0 is never."},
+     .help = "With --watch: exit after this many changes (0: never)."},
     {.name = "explain",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_explaining),
-     .help = "Show on standard error every variable, file and request that was looked at, with "
-             "--json as a JSON object each; secrets are not shown."},
+     .help = "Show on standard error every variable, file and request that was read, with --json "
+             "as one JSON object each; secrets are not shown."},
     COMMAND_LOG_ROW(struct settings, "warn"),
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
@@ -73,10 +72,9 @@ static const struct muster_option rows[] = {
 const struct muster_options resolve_options = {
     .command = "muster resolve",
     .usage = "[--resolver URI] [--watch] [--explain] [--json]",
-    .about =
-        "Show the cluster that this process is in, as a resolver sees it from here, and where "
-        "each fact comes from. Exit code 3: the platform's data are malformed or missing, 4: it "
-        "cannot be reached in time, 5: it refuses.",
+    .about = "Show the cluster of this process as a resolver sees it, and the source of each fact. "
+             "Exit code 3: the platform's data are malformed or missing, 4: it cannot be reached "
+             "in time, 5: it denies access.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };

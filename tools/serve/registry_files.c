@@ -30,19 +30,19 @@ static const struct muster_option backup_rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct backup_settings, data),
      .value = "FILE",
-     .help = "A data file that nobody serves now."},
+     .help = "A data file that no registry serves now."},
     {.name = "registry",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct backup_settings, registry),
      .check = command_check_registry,
      .value = "HOST:PORT",
-     .help = "A registry that lives: its clients go on meanwhile. Of an etcd it is a snapshot for "
-             "'etcdctl snapshot restore'."},
+     .help = "A running registry; its clients are not interrupted. The backup of an etcd is a "
+             "snapshot for 'etcdctl snapshot restore'."},
     {.name = "tls-secret",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct backup_settings, tls_secret),
      .value = "FILE",
-     .help = "Of a registry that was started with --tls-secret: the same file."},
+     .help = "For a registry that was started with --tls-secret: the same file."},
     {.name = "job",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct backup_settings, job),
@@ -53,19 +53,19 @@ static const struct muster_option backup_rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct backup_settings, output),
      .value = "FILE",
-     .help = "Where the backup goes; nothing is overwritten."},
+     .help = "File of the backup; it must not exist."},
     {.name = "timeout",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct backup_settings, timeout_ns),
      .fallback = "600",
      .unit = "s",
-     .help = "How long a living registry may take."},
+     .help = "Time limit for the copy of a running registry."},
 };
 
 const struct muster_options registry_backup_options = {
     .command = "muster registry backup",
     .usage = "--data FILE|--registry HOST:PORT --output FILE",
-    .about = "Copy a registry's data, consistent and with a checksum.",
+    .about = "Write a consistent copy of a registry's data, with a checksum.",
     .rows = backup_rows,
     .row_count = sizeof(backup_rows) / sizeof(backup_rows[0]),
 };
@@ -80,7 +80,7 @@ static const struct muster_option restore_rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct restore_settings, from),
      .value = "FILE",
-     .help = "What 'muster registry backup' has written (or 'etcdctl snapshot save' of a muster "
+     .help = "Backup written by 'muster registry backup' (or 'etcdctl snapshot save' of a muster "
              "registry)."},
     {.name = "data",
      .letter = 'd',
@@ -94,9 +94,9 @@ static const struct muster_option restore_rows[] = {
 const struct muster_options registry_restore_options = {
     .command = "muster registry restore",
     .usage = "--from FILE --data FILE",
-    .about = "Make a data file from a backup. The registry on it is a new one: its revision is "
-             "ahead of the old one's, watches of the old one are told to read again, and leases "
-             "have their full time.",
+    .about = "Make a data file from a backup. It counts as a new registry: its revision is ahead "
+             "of the old one's, watches of the old one are told to read again, and leases start "
+             "with their full time.",
     .rows = restore_rows,
     .row_count = sizeof(restore_rows) / sizeof(restore_rows[0]),
 };

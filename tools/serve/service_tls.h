@@ -19,7 +19,7 @@ struct service_tls_settings {
      .kind = MUSTER_OPTION_TEXT,                                                                   \
      .offset = offsetof(settings_type, tls.cert),                                                  \
      .value = "FILE",                                                                              \
-     .help = "Serve TLS with this certificate and its issuers (PEM); looked at again each "        \
+     .help = "Serve TLS with this certificate and its issuers (PEM); checked for changes every "   \
              "minute."},                                                                           \
         {.name = "tls-key",                                                                        \
          .kind = MUSTER_OPTION_TEXT,                                                               \
@@ -30,12 +30,12 @@ struct service_tls_settings {
          .kind = MUSTER_OPTION_TEXT,                                                               \
          .offset = offsetof(settings_type, tls.client_ca),                                         \
          .value = "FILE",                                                                          \
-         .help = "Demand certificates of clients, issued under these roots (PEM)."},               \
+         .help = "Require client certificates issued under these roots (PEM)."},                   \
     {                                                                                              \
         .name = "authorization", .kind = MUSTER_OPTION_TEXT,                                       \
         .offset = offsetof(settings_type, tls.authorization), .value = "FILE",                     \
-        .help = "Who may call what: a policy in gRPC's JSON (docs/tls.md); who is in no rule may " \
-                "not."                                                                             \
+        .help = "Policy of permitted calls, as gRPC's JSON (docs/tls.md); calls that no rule "     \
+                "allows are denied."                                                               \
     }
 
 /** The policy of settings; *ret_authorization stays NULL without one. Gives. Errors as

@@ -11,17 +11,17 @@
 #include "trace/trace.h"
 
 const struct command commands[] = {
-    {"run", "start workers and keep them going when some die", command_run, &run_options},
-    {"status", "show the jobs of a registry: members, steps, who waits for whom", command_status,
+    {"run", "start workers and keep the job going when some die", command_run, &run_options},
+    {"status", "show the jobs of a registry: members, steps, waits", command_status,
      &status_options},
     {"top", "show the same, live", command_top, &top_options},
-    {"resolve", "show the cluster that this process is in", command_resolve, &resolve_options},
+    {"resolve", "show the cluster of this process", command_resolve, &resolve_options},
     {"coordinator", "serve JAX's coordination service", command_coordinator, &coordinator_options},
     {"server", "serve a task of a cluster, as tf.distribute.Server", command_server,
      &server_options},
     {"registry", "serve the registry over the etcd v3 API", command_registry, &registry_options},
-    {"bench", "measure: 'muster bench' lists the benchmarks", command_bench, NULL},
-    {"trace", "merge flight recorders of members into a trace for Perfetto", command_trace,
+    {"bench", "run a benchmark; 'muster bench' lists them", command_bench, NULL},
+    {"trace", "merge flight recorders of members into one trace for Perfetto", command_trace,
      &trace_options},
     {"version", "show the version", command_version, &version_options},
     {"help", "show this, or 'help COMMAND', 'help options', 'help exit-codes'", command_help, NULL},

@@ -9,23 +9,22 @@
 static const char exit_codes[] =
     "Exit codes of muster\n"
     "\n"
-    "    0  it worked; 'muster run': all workers ended with 0\n"
-    "    1  it failed in a way that has no code of its own\n"
-    "    2  unknown command or option, or a value that is none\n"
+    "    0  success; 'muster run': all workers exited with 0\n"
+    "    1  a failure that has no code of its own\n"
+    "    2  unknown command or option, or an invalid value\n"
     "    3  input data are malformed, or name a job, task or file that does not exist\n"
-    "    4  a server cannot be reached, an address is in use, or time is up\n"
+    "    4  a server cannot be reached, an address is in use, or a time limit has passed\n"
     "    5  permission denied\n"
-    "    6  'muster run': all workers ended with 0, but their weights differ after the same step\n"
+    "    6  'muster run': all workers exited with 0, but their weights differ after the same step\n"
     "\n"
-    "'muster run' ends with the exit code of the first worker that failed for good (it had no\n"
-    "restart left):\n"
+    "'muster run' exits with the code of the first worker that failed with no restart left:\n"
     "\n"
     "    N      the worker's own exit code\n"
     "    126    the program cannot be executed\n"
     "    127    the program was not found\n"
-    "    128+S  the worker was ended by signal S (137 = SIGKILL), or 'muster run' itself was told\n"
-    "           to stop by signal S and its workers did not end with 0 (130 = Ctrl-C, 143 = "
-    "SIGTERM)\n";
+    "    128+S  signal S killed the worker (137 = SIGKILL), or signal S told 'muster run' itself "
+    "to\n"
+    "           stop and its workers did not exit with 0 (130 = Ctrl-C, 143 = SIGTERM)\n";
 
 static void print_commands(FILE *file)
 {

@@ -21,19 +21,19 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, output),
      .value = "OUT.json",
-     .help = "Where the trace goes; standard output by default."},
+     .help = "File of the trace; standard output by default."},
     {.name = "kinds",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_kinds),
-     .help = "List the kinds of events, and what their numbers mean."},
+     .help = "List the kinds of events and the meaning of their numbers."},
 };
 
 const struct muster_options trace_options = {
     .command = "muster trace",
     .usage = "FILE… [--output OUT.json]",
-    .about = "Merge files of the flight recorder, which members write when they end in an error, "
-             "into one trace for ui.perfetto.dev or chrome://tracing: a process for each life of a "
-             "member, by the wall clock.",
+    .about = "Merge flight recorder files, which members write when they end with an error, into "
+             "one trace for ui.perfetto.dev or chrome://tracing: one process per life of a member, "
+             "by wall clock.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };

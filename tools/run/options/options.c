@@ -40,23 +40,22 @@ static const struct muster_option rows[] = {
      .fallback = "1",
      .value = "N|auto|cpu|gpu",
      .unit = "workers",
-     .help = "Workers on this machine: a number, or one per CPU or GPU (auto: per GPU if there is "
-             "any)."},
+     .help = "Workers on this machine: a number, or one per CPU or per GPU (auto: per GPU if the "
+             "machine has any)."},
     {.name = "max-restarts",
      ROW(restarts_max),
      .kind = MUSTER_OPTION_NUMBER,
      .fallback = "3",
      .unit = "per task",
-     .help = "How often a worker that dies is started again. Not when all workers (with --restart "
-             "all: when any) end within 5 s with 2 or 64 (wrong arguments), 126 or 127 (no such "
-             "command) before they report anything."},
+     .help = "Restarts of a worker that dies, before it counts as failed. No restart when all "
+             "workers (with --restart all: any worker) exit within 5 s with 2 or 64 (wrong "
+             "arguments), 126 or 127 (no such command) before they report anything."},
     {.name = "restart",
      ROW(restart),
      .kind = MUSTER_OPTION_CHOICE,
      .choices = "worker|all",
      .fallback = "worker",
-     .help = "Who is started again: the worker that died, or, for programs that do not use muster, "
-             "all of them."},
+     .help = "Restart the worker that died, or, for programs that do not use muster, all workers."},
     {.name = "min-members",
      ROW(members_min),
      .kind = MUSTER_OPTION_NUMBER,
@@ -64,18 +63,19 @@ static const struct muster_option rows[] = {
      .unit = "workers",
      .min = 1,
      .max = RUN_WORKERS_MAX,
-     .help = "With fewer workers left the job waits, and ends when none can come back."},
+     .help = "With fewer workers than this the job waits, and ends when none of the missing ones "
+             "can come back."},
     {.name = "min-members-timeout",
      ROW(members_min_timeout_ns),
      .kind = MUSTER_OPTION_DURATION,
      .fallback = "60",
      .unit = "s",
-     .help = "How long it waits; counted in whole seconds, at least 1."},
+     .help = "How long the job waits for --min-members; counted in whole seconds, at least 1."},
     {.name = "job",
      ROW(job),
      .kind = MUSTER_OPTION_TEXT,
      .value = "NAME",
-     .help = "The job's name in the registry. A name of its own by default."},
+     .help = "Name of the job in the registry; a random one by default."},
     {.name = "registry",
      .variable = "MUSTER_REGISTRY",
      ROW(registry),
@@ -83,48 +83,49 @@ static const struct muster_option rows[] = {
      .fallback = "embedded",
      .check = check_registry,
      .value = "HOST:PORT,…|embedded",
-     .help =
-         "Where members find each other: in this process, or a 'muster registry' or etcd cluster."},
+     .help = "Where members find each other: a registry inside this process, a 'muster registry', "
+             "or an etcd cluster."},
     {.name = "listen",
      .variable = "MUSTER_LISTEN",
      ROW(listen),
      .kind = MUSTER_OPTION_TEXT,
      .check = check_listen,
      .value = "ADDRESS[:PORT[-PORT]]",
-     .help = "Where the workers are reached by those of other machines: an IP address, a host name "
-             "or a network interface of this machine (10.0.0.1, eth0, [fd00::1]); 0.0.0.0 and [::] "
-             "listen at all addresses. By default the resolver's address of this machine, else the "
-             "one from which it reaches the registry. With a range of ports, for firewalls, each "
-             "worker takes a free one of them (eth0:5000-5099)."},
+     .help =
+         "Address at which workers on other machines reach the workers of this one: an IP address, "
+         "a host name or a network interface of this machine (10.0.0.1, eth0, [fd00::1]); 0.0.0.0 "
+         "and [::] listen at all addresses. By default the address that the resolver gives for "
+         "this machine, else the one from which it reaches the registry. With a range of ports, "
+         "for firewalls, each worker takes a free port of it (eth0:5000-5099)."},
     {.name = "nnodes",
      ROW(nodes_text),
      .kind = MUSTER_OPTION_TEXT,
      .value = "MIN[:MAX]",
      .unit = "machines",
      .help = "Machines of the job; 1 by default. More than one needs --node-rank, --job and "
-             "--registry. The job begins when all are there, or with MIN of them after "
+             "--registry. The job starts when all machines are there, or with MIN of them after "
              "--min-members-timeout; machines that come later join."},
     {.name = "resolver",
      ROW(resolver),
      .kind = MUSTER_OPTION_TEXT,
      .check = command_check_resolver,
      .value = "URI",
-     .help = "Who knows how many machines there are, which one this is, where the first one is and "
-             "at which address this one is reached, in place of --nnodes, --node-rank, "
+     .help = "Resolver that supplies the number of machines, the rank of this one, and the "
+             "addresses of the first one and of this one, in place of --nnodes, --node-rank, "
              "--master-addr and --master-port: slurm:, tf_config:, kubernetes: … "
              "(docs/resolvers.md). Each task of the cluster is one 'muster run'."},
     {.name = "node-rank",
      ROW(node_rank),
      .kind = MUSTER_OPTION_NUMBER,
      .max = RUN_WORKERS_MAX,
-     .help = "Which of the machines this is, counted from 0; 0 by default."},
+     .help = "Rank of this machine, counted from 0; 0 by default."},
     {.name = "master-addr",
      ROW(master_addr),
      .kind = MUSTER_OPTION_TEXT,
      .value = "HOST",
-     .help = "MASTER_ADDR of the workers: the machine of node rank 0. By default 127.0.0.1 on one "
-             "machine; on several machines the variable is left as it is. Programs that use muster "
-             "do not need it; with --restart all, several machines need it."},
+     .help = "MASTER_ADDR of the workers: the machine with node rank 0. By default 127.0.0.1 on "
+             "one machine; on several machines the variable is left as it is. Programs that use "
+             "muster do not need it; --restart all on several machines does."},
     {.name = "master-port",
      ROW(master_port),
      .kind = MUSTER_OPTION_NUMBER,
@@ -136,36 +137,35 @@ static const struct muster_option rows[] = {
      ROW(tune_file),
      .kind = MUSTER_OPTION_TEXT,
      .value = "FILE",
-     .help = "Which algorithm runs which operation: a table of `muster bench tune`. Counts in the "
-             "first view."},
+     .help =
+         "Choose the algorithm of each operation by this table, written by 'muster bench tune'."},
     {.name = "reproducible",
      ROW(reproducible),
      .kind = MUSTER_OPTION_CHOICE,
      .choices = "no|view",
      .fallback = "no",
-     .help = "view: the same bits of every reduction whatever the algorithm, the chunks, the wire "
-             "and the timing, as long as the members are the same."},
+     .help = "view: reductions give the same bits whatever the algorithm, chunks, transport and "
+             "timing, as long as the members stay the same."},
     {.name = "stripes",
      ROW(stripes),
      .kind = MUSTER_OPTION_NUMBER,
      .fallback = "0",
      .max = 8,
-     .help = "Connections between two members; 0: 1 within a host, 2 between hosts."},
+     .help = "TCP connections between two members; 0: 1 on the same host, 2 between hosts."},
     {.name = "tls",
      ROW(tls),
      .kind = MUSTER_OPTION_CHOICE,
      .choices = "off|auto",
      .fallback = "off",
-     .help =
-         "auto: members speak TLS, and so does this launcher's registry, with certificates of an "
-         "authority of the job: one in this launcher's memory, or that of --tls-secret. Other jobs "
-         "are kept out."},
+     .help = "auto: TLS between members and to this launcher's registry, with certificates of an "
+             "authority of the job: one in this launcher's memory, or that of --tls-secret. "
+             "Processes of other jobs are rejected."},
     {.name = "tls-secret",
      .variable = "MUSTER_TLS_SECRET_FILE",
      ROW(tls_secret),
      .kind = MUSTER_OPTION_TEXT,
      .value = "FILE",
-     .help = "With --tls auto: the authority follows from this file (32 random bytes or more) and "
+     .help = "With --tls auto: derive the authority from this file (32 random bytes or more) and "
              "--job. The same file on all machines makes one secure job of several launchers; "
              "'muster registry --tls-secret' serves it."},
     {.name = "tls-data",
@@ -173,63 +173,58 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_CHOICE,
      .choices = "encrypted|authenticated",
      .fallback = "encrypted",
-     .help =
-         "With --tls auto; authenticated: members prove to each other who they are, but what "
-         "collectives and catch-up send is not encrypted: faster, for networks that you trust."},
+     .help = "With --tls auto. authenticated: members prove their identity to each other, but data "
+             "of collectives and catch-up are not encrypted: faster, for trusted networks."},
     {.name = "tls-life",
      ROW(tls_life_ns),
      .kind = MUSTER_OPTION_DURATION,
      .fallback = "3600",
      .unit = "s",
      .min = 3 * MUSTER_NS_PER_S,
-     .help =
-         "How long a certificate of --tls auto is good for; it is renewed after a third of it."},
+     .help = "Lifetime of a certificate of --tls auto; it is renewed after a third of it."},
     {.name = "log-level",
      ROW(log_level),
      .kind = MUSTER_OPTION_CHOICE,
      .choices = "error|warn|info|debug|trace",
-     .help =
-         "How much this command says, and the muster library in its workers (MUSTER_LOG_LEVEL). "
-         "Without it: info, and warn in workers."},
+     .help = "Log level of this command and of the muster library in its workers "
+             "(MUSTER_LOG_LEVEL). By default info here, and warn in workers."},
     COMMAND_LOG_FORMAT_ROW(struct run_settings),
     {.name = "log-dir",
      ROW(log_dir),
      .kind = MUSTER_OPTION_TEXT,
      .value = "DIR",
      .help =
-         "Write the output of each worker to DIR/attempt_K/RANK/stdout.log and stderr.log, too."},
+         "Also write the output of each worker to DIR/attempt_K/RANK/stdout.log and stderr.log."},
     {.name = "trace",
      ROW(trace_dir),
      .kind = MUSTER_OPTION_TEXT,
      .value = "DIR",
-     .help =
-         "Every member writes its flight recorder to DIR at its end, for 'muster trace'. Without "
-         "it, and without MUSTER_TRACE, those write it that end in an error: to "
-         "DIR/attempt_K/RANK of --log-dir, or to $TMPDIR/muster-UID (docs/trace.md)."},
+     .help = "Every member writes its flight recorder to DIR at its end, for 'muster trace'. "
+             "Without this option and MUSTER_TRACE only members that end with an error write it: "
+             "to DIR/attempt_K/RANK of --log-dir, or to $TMPDIR/muster-UID (docs/trace.md)."},
     {.name = "tee",
      ROW(tee),
      .kind = MUSTER_OPTION_TEXT,
      .value = "MASK",
-     .help = "What goes both to the console and to a file: 1 standard output, 2 error, 3 both, or "
-             "per local rank "
-             "'0:3,1:1'. Without a mask: 3."},
+     .help = "Streams that go both to the console and to a file: 1 standard output, 2 standard "
+             "error, 3 both, or per local rank '0:3,1:1'. Without a mask: 3."},
     {.name = "redirects",
      ROW(redirects),
      .kind = MUSTER_OPTION_TEXT,
      .value = "MASK",
-     .help = "What goes to a file only; masks as for --tee."},
+     .help = "Streams that go only to a file; masks as for --tee."},
     {.name = "resumable",
      ROW(resumable),
      .kind = MUSTER_OPTION_TEXT,
      .value = "DIR",
-     .help = "Let the workers outlive this command when it is killed, and keep in DIR what a "
-             "successor needs. SIGTERM and Ctrl-C end them as ever."},
+     .help = "Let the workers outlive this command when it is killed, and keep in DIR the state "
+             "that a successor needs. SIGTERM and Ctrl-C still end the workers."},
     {.name = "resume",
      ROW(resume),
      .kind = MUSTER_OPTION_TEXT,
      .value = "DIR",
      .help = "Take over the workers of a killed 'muster run --resumable DIR', with its options and "
-             "its program. Alone."},
+             "its program. Takes no other options."},
     {.name = "json",
      ROW(json),
      .kind = MUSTER_OPTION_TEXT,
@@ -241,40 +236,37 @@ static const struct muster_option rows[] = {
      .check = command_check_listen,
      .value = "HOST:PORT",
      .help = "Serve pages about the job over HTTP: / for people, /metrics for Prometheus, /healthz "
-             "for probes. Port 0 takes a free one; standard error says which."},
+             "for probes. Port 0 takes a free port, which standard error shows."},
     {.name = "kill",
      ROW(kill_texts),
      .kind = MUSTER_OPTION_TEXTS,
      .value = "TASK@step=S[,chunk=C]",
-     .help = "A failpoint: this worker (worker:2, or a rank) kills itself with SIGKILL inside an "
-             "operation of step S, "
-             "in its first life. May be repeated, for different workers."},
+     .help = "Fault injection: this worker (worker:2, or a rank) kills itself with SIGKILL inside "
+             "an operation of step S, in its first life. May be repeated for different workers."},
     {.name = "grace",
      ROW(grace_ns),
      .kind = MUSTER_OPTION_DURATION,
      .fallback = "30",
      .unit = "s",
-     .help = "From SIGTERM to SIGKILL when workers are told to end."},
+     .help = "Time between SIGTERM and SIGKILL when workers are ended."},
     {.name = "force-new",
      ROW(is_force_new),
      .kind = MUSTER_OPTION_FLAG,
-     .help = "Begin the job anew although members of its last view are not known to be dead: they "
-             "are given "
-             "up, as after the loss of a host. Refused while one of them is registered."},
+     .help = "Start the job over although members of its last view are not known to be dead: they "
+             "count as lost, as with their host. Refused while one of them is registered."},
     {.name = "quiet",
      .letter = 'q',
      ROW(is_quiet),
      .kind = MUSTER_OPTION_FLAG,
-     .help = "No progress, events or summary; errors only."},
+     .help = "No progress, events or summary; only errors."},
 };
 
 const struct muster_options run_options = {
     .command = RUN_COMMAND,
     .usage = "[options] -- PROGRAM [ARGS]",
-    .about = "Start workers on this machine, keep them going when some die, and end with 0 when "
-             "all of them "
-             "did. They get torchrun's environment variables and TF_CONFIG. Nothing outlives this "
-             "command (but --resumable).",
+    .about = "Start workers on this machine and keep the job going when some die; exit with 0 when "
+             "all workers did. Workers get torchrun's environment variables and TF_CONFIG. No "
+             "process of the job outlives this command (except with --resumable).",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
     .stops_at_word = true,
