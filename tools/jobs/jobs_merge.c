@@ -53,7 +53,7 @@ struct wait {
     bool is_known, is_passed;
 };
 
-/* Of all records, by task. */
+/* Waits of all records, by task. */
 struct waits {
     struct wait *all;
     size_t count;
