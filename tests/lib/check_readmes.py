@@ -38,19 +38,6 @@ net/link
 net/page
 net/stream
 net/tls
-tools/bench
-tools/common
-tools/jobs
-tools/protoc_gen_muster
-tools/resolve
-tools/run
-tools/run/claim
-tools/run/output
-tools/run/report
-tools/run/task
-tools/serve
-tools/table
-tools/trace
 """.split())  # folders whose README is still to be written
 
 
