@@ -5,7 +5,7 @@
  *
  * Every worker holds the same weights and takes its share of each batch. Workers may die and come
  * back at any time: the others go on, and whoever returns gets the current weights from them. All
- * that this program has to do for it is the loop in train(): begin, gradient, all_reduce, update,
+ * that this program has to do for it is the loop in train_model(): begin, gradient, all_reduce, update,
  * commit. */
 #include <errno.h>
 #include <math.h>
@@ -46,7 +46,7 @@ struct network {
 
 enum { WEIGHTS = sizeof(struct network) / sizeof(float) };
 
-/* What the workers add up in a step: their gradients, and over how many images. */
+/* The operand of a step's all-reduce: gradients, and the number of images that they cover. */
 struct contribution {
     struct network gradient;
     float loss;
@@ -142,13 +142,13 @@ static void layer_forward(const float *weights, const float *bias, const float *
     }
 }
 
-static void relu(float *values, int count)
+static void apply_relu(float *values, int count)
 {
     for (int i = 0; i < count; i++)
         values[i] = values[i] > 0.0f ? values[i] : 0.0f;
 }
 
-static void softmax(float *values, int count)
+static void apply_softmax(float *values, int count)
 {
     float largest = values[0], sum = 0.0f;
 
@@ -162,14 +162,14 @@ static void softmax(float *values, int count)
         values[i] /= sum;
 }
 
-static void forward(const struct network *net, const float *pixels, struct activations *a)
+static void run_forward(const struct network *net, const float *pixels, struct activations *a)
 {
     layer_forward(&net->w1[0][0], net->b1, pixels, PIXELS, a->h1, HIDDEN_1);
-    relu(a->h1, HIDDEN_1);
+    apply_relu(a->h1, HIDDEN_1);
     layer_forward(&net->w2[0][0], net->b2, a->h1, HIDDEN_1, a->h2, HIDDEN_2);
-    relu(a->h2, HIDDEN_2);
+    apply_relu(a->h2, HIDDEN_2);
     layer_forward(&net->w3[0][0], net->b3, a->h2, HIDDEN_2, a->out, CLASSES);
-    softmax(a->out, CLASSES);
+    apply_softmax(a->out, CLASSES);
 }
 
 /* Add this layer's gradient; hand the error on to the layer below (below NULL: there is none). */
@@ -202,7 +202,7 @@ static void add_image(const struct network *net, const struct image *image, uint
 
     for (int i = 0; i < PIXELS; i++)
         pixels[i] = image->pixels[i] + next_uniform(&noise, NOISE);
-    forward(net, pixels, &a);
+    run_forward(net, pixels, &a);
     c->loss -= logf(fmaxf(a.out[image->label], 1e-12f));
     c->images += 1.0f;
 
@@ -212,7 +212,7 @@ static void add_image(const struct network *net, const struct image *image, uint
     layer_backward(&net->w1[0][0], pixels, PIXELS, e1, HIDDEN_1, &g->w1[0][0], g->b1, NULL);
 }
 
-static double accuracy(const struct network *net, const struct images *set)
+static double measure_accuracy(const struct network *net, const struct images *set)
 {
     int right = 0;
 
@@ -220,7 +220,7 @@ static double accuracy(const struct network *net, const struct images *set)
         struct activations a;
         int best = 0;
 
-        forward(net, set->at[k].pixels, &a);
+        run_forward(net, set->at[k].pixels, &a);
         for (int i = 1; i < CLASSES; i++)
             best = a.out[i] > a.out[best] ? i : best;
         right += best == set->at[k].label;
@@ -248,8 +248,9 @@ static void compute_share(const struct network *net, const struct images *train,
     }
 }
 
-static void update(struct network *net, struct network *velocity, const struct contribution *sum,
-                   const struct settings *settings, uint64_t step)
+static void update_weights(struct network *net, struct network *velocity,
+                           const struct contribution *sum, const struct settings *settings,
+                           uint64_t step)
 {
     float *weights = (float *)net, *speed = (float *)velocity;
     const float *gradient = (const float *)&sum->gradient;
@@ -270,9 +271,9 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static enum muster_rc train(struct muster_strategy *strategy, struct network *net,
-                            struct network *velocity, const struct images *images,
-                            const struct settings *settings)
+static enum muster_rc train_model(struct muster_strategy *strategy, struct network *net,
+                                  struct network *velocity, const struct images *images,
+                                  const struct settings *settings)
 {
     struct muster_tensor tensor; /* in memory that the other workers of this machine can see */
     enum muster_rc rc = muster_strategy_tensor_new(
@@ -299,7 +300,7 @@ static enum muster_rc train(struct muster_strategy *strategy, struct network *ne
             continue; /* nothing was changed: begin says where to go on */
         if (rc != MUSTER_OK)
             break;
-        update(net, velocity, sum, settings, step);
+        update_weights(net, velocity, sum, settings, step);
 
         seen += (double)sum->images;
         muster_strategy_report(strategy, "loss", (double)(sum->loss / sum->images));
@@ -403,9 +404,9 @@ int main(int argc, char **argv)
     if (rc == MUSTER_OK)
         rc = muster_strategy_register(strategy, "velocity", &state[1]);
     if (rc == MUSTER_OK)
-        rc = train(strategy, &net, &velocity, &train_set, &settings);
+        rc = train_model(strategy, &net, &velocity, &train_set, &settings);
     if (rc == MUSTER_OK)
-        muster_strategy_report_result(strategy, "accuracy", accuracy(&net, &test_set));
+        muster_strategy_report_result(strategy, "accuracy", measure_accuracy(&net, &test_set));
     else
         fprintf(stderr, "digits: %s\n", muster_strategy_error(strategy)->text);
     muster_strategy_close(strategy);

@@ -68,7 +68,7 @@ static void on_get(struct muster_rpc *rpc, const Cache__Key *request)
     (void)cache_cache_get_reply(rpc, &message);
 }
 
-static bool set(struct muster_rpc *rpc, const Cache__Entry *entry)
+static bool cache_set(struct muster_rpc *rpc, const Cache__Entry *entry)
 {
     struct cache *cache = muster_rpc_service(rpc);
 
@@ -85,7 +85,7 @@ static bool set(struct muster_rpc *rpc, const Cache__Entry *entry)
 
 static void on_set(struct muster_rpc *rpc, const Cache__Entry *request)
 {
-    if (!set(rpc, request))
+    if (!cache_set(rpc, request))
         return;
     Cache__Count count = count_of(muster_rpc_service(rpc));
     (void)cache_cache_set_reply(rpc, &count);
@@ -106,7 +106,7 @@ static void on_delete(struct muster_rpc *rpc, const Cache__Key *request)
 
 static void on_load_message(struct muster_rpc *rpc, const Cache__Entry *request)
 {
-    (void)set(rpc, request);
+    (void)cache_set(rpc, request);
 }
 
 static void on_load_half_close(struct muster_rpc *rpc)
@@ -123,8 +123,8 @@ static bool is_watched(const struct watcher *watcher, const struct cache_entry *
     return strncmp(entry->key, watcher->prefix, strlen(watcher->prefix)) == 0;
 }
 
-static void tell(const struct cache *cache, struct watcher *watcher,
-                 const struct cache_entry *entry, bool is_removed)
+static void watcher_send(const struct cache *cache, struct watcher *watcher,
+                         const struct cache_entry *entry, bool is_removed)
 {
     Cache__Entry message = to_message(cache, entry);
 
@@ -146,7 +146,7 @@ static void on_change(struct cache_store *store, const struct cache_entry *entry
     for (node = cache->watchers.next; node != &cache->watchers; node = next) {
         next = node->next;
         if (is_watched(watcher_of(node), entry))
-            tell(cache, watcher_of(node), entry, is_removed);
+            watcher_send(cache, watcher_of(node), entry, is_removed);
     }
 }
 
@@ -168,7 +168,7 @@ static void on_watch(struct muster_rpc *rpc, const Cache__Key *request)
         const struct cache_entry *entry = MUSTER_CONTAINER_OF(node, struct cache_entry, by_use);
 
         if (is_watched(watcher, entry))
-            tell(cache, watcher, entry, false);
+            watcher_send(cache, watcher, entry, false);
     }
 }
 

@@ -26,7 +26,7 @@ bool cache_store_init(struct cache_store *store, struct muster_loop *loop, size_
     return store->buckets != NULL;
 }
 
-static struct cache_entry *newest(struct muster_list *node)
+static struct cache_entry *entry_of_use(struct muster_list *node)
 {
     return MUSTER_CONTAINER_OF(node, struct cache_entry, by_use);
 }
@@ -54,11 +54,11 @@ void cache_store_remove(struct cache_store *store, struct cache_entry *entry)
 void cache_store_fini(struct cache_store *store)
 {
     while (!muster_list_is_empty(&store->by_use))
-        entry_free(store, newest(store->by_use.next));
+        entry_free(store, entry_of_use(store->by_use.next));
     free(store->buckets);
 }
 
-static struct cache_entry *find(struct cache_store *store, const char *key)
+static struct cache_entry *entry_find(struct cache_store *store, const char *key)
 {
     struct cache_entry *entry = *bucket_of(store, key);
 
@@ -69,7 +69,7 @@ static struct cache_entry *find(struct cache_store *store, const char *key)
 
 struct cache_entry *cache_store_get(struct cache_store *store, const char *key)
 {
-    struct cache_entry *entry = find(store, key);
+    struct cache_entry *entry = entry_find(store, key);
 
     if (entry != NULL) {
         muster_list_remove(&entry->by_use);
@@ -120,11 +120,11 @@ bool cache_store_set(struct cache_store *store, const char *key, const void *val
         free(entry);
         return false;
     }
-    old = find(store, key);
+    old = entry_find(store, key);
     if (old != NULL)
         entry_free(store, old); /* watchers hear of the new value only */
     while (store->bytes + size_of(entry) > store->bytes_max)
-        cache_store_remove(store, newest(store->by_use.prev));
+        cache_store_remove(store, entry_of_use(store->by_use.prev));
     entry->next = *bucket;
     *bucket = entry;
     muster_list_prepend(&store->by_use, &entry->by_use);

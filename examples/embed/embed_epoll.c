@@ -20,7 +20,7 @@ static int termination_fd(void)
 }
 
 /* False: epoll takes no files; they can be read at any time. */
-static bool watch(int epoll, int fd)
+static bool watch_fd(int epoll, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data = {.fd = fd}};
 
@@ -37,10 +37,10 @@ int main(int argc, char **argv)
     if (!line_calls_open(&calls, argc, argv, NULL))
         return 2;
     struct muster_loop *loop = calls.env->loop;
-    (void)watch(epoll, muster_loop_fd(loop));
-    (void)watch(epoll, termination);
+    (void)watch_fd(epoll, muster_loop_fd(loop));
+    (void)watch_fd(epoll, termination);
     bool is_reading = calls.channel != NULL;
-    bool is_file = is_reading && !watch(epoll, STDIN_FILENO);
+    bool is_file = is_reading && !watch_fd(epoll, STDIN_FILENO);
     while (!calls.is_closed) {
         int count =
             epoll_wait(epoll, &event, 1, is_file && is_reading ? 0 : muster_loop_wait_ms(loop));

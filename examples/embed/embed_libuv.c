@@ -27,7 +27,7 @@ static void on_handle(uv_handle_t *handle, void *data)
         uv_close(handle, NULL);
 }
 
-static void turn(struct program *program)
+static void turn_loop(struct program *program)
 {
     muster_loop_turn(program->calls.env->loop, 0);
     if (program->calls.is_closed)
@@ -38,12 +38,12 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status;
     (void)events;
-    turn(poll->data);
+    turn_loop(poll->data);
 }
 
 static void on_due(uv_timer_t *timer)
 {
-    turn(timer->data);
+    turn_loop(timer->data);
 }
 
 /* Before each sleep: work that was posted meanwhile, and the time that may have changed. */

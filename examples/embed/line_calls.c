@@ -21,7 +21,8 @@ static void on_line(struct muster_rpc *rpc, struct muster_bytes line)
 static const struct muster_rpc_method method = {
     .path = METHOD, .on_message = on_line, .is_unary = true};
 
-static enum muster_rc serve(struct line_calls *calls, const char *place, struct muster_error *error)
+static enum muster_rc serve_lines(struct line_calls *calls, const char *place,
+                                  struct muster_error *error)
 {
     struct muster_address address;
     char text[MUSTER_ADDRESS_TEXT_BYTES];
@@ -55,7 +56,7 @@ bool line_calls_open(struct line_calls *calls, int argc, char **argv, struct eve
     }
     (void)snprintf(error.text, sizeof(error.text), "usage: serve HOST:PORT | ask HOST:PORT");
     if (argc == 3 && strcmp(argv[1], "serve") == 0)
-        rc = serve(calls, argv[2], &error);
+        rc = serve_lines(calls, argv[2], &error);
     else if (argc == 3 && strcmp(argv[1], "ask") == 0)
         rc = muster_channel_open(calls->env, argv[2], NULL, &calls->channel, &error);
     if (rc == MUSTER_OK && calls->channel != NULL)

@@ -1,4 +1,4 @@
-/* What the program does besides its own work: serve lines of text over gRPC, or ask with them.
+/* The gRPC part of the program: serve lines of text, or send them as requests.
  * It knows nothing of the loop that drives it. */
 #ifndef EXAMPLE_LINE_CALLS_H
 #define EXAMPLE_LINE_CALLS_H

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 /* Ask with the lines that are whole, keep the rest. */
-static void cut(struct line_input *input, struct line_calls *calls)
+static void cut_line(struct line_input *input, struct line_calls *calls)
 {
     char *line = input->bytes, *end;
     size_t left = input->count;
@@ -32,7 +32,7 @@ bool line_input_read(struct line_input *input, int fd, struct line_calls *calls)
         return true;
     if (count > 0) {
         input->count += (size_t)count;
-        cut(input, calls);
+        cut_line(input, calls);
         return true;
     }
     if (input->count > 0)

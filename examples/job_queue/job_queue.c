@@ -47,7 +47,8 @@ static struct worker *worker_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct worker, node);
 }
 
-/* What the registry refuses (it is full, say) is the caller's to know; else nobody knows. */
+/* The caller learns of a request that the registry rejects (it is full, say). After any other failure the result is
+ * unknown. */
 static void finish_failed(struct muster_rpc *rpc, const struct job_op *op, enum muster_rc rc,
                           const char *text)
 {
@@ -59,9 +60,9 @@ static void finish_failed(struct muster_rpc *rpc, const struct job_op *op, enum 
 
 /* --- Workers --- */
 
-static void dispatch(struct queue *queue);
+static void queue_dispatch(struct queue *queue);
 
-static void unclaim(struct worker *worker)
+static void job_unclaim(struct worker *worker)
 {
     if (worker->job != NULL)
         job_store_unclaim(&worker->queue->store, worker->job);
@@ -83,13 +84,13 @@ static void on_given_back(struct job_op *op, enum muster_rc rc, bool is_applied)
     (void)rc; /* the store repeats what failed; what is not applied was another's already */
     (void)is_applied;
     worker->is_busy = false;
-    unclaim(worker);
+    job_unclaim(worker);
     worker_free(worker);
-    dispatch(queue);
+    queue_dispatch(queue);
 }
 
 /* The worker's stream is over and nothing is under way: its job goes to another. */
-static void settle(struct worker *worker)
+static void job_settle(struct worker *worker)
 {
     if (worker->rpc != NULL || worker->is_busy)
         return;
@@ -123,15 +124,15 @@ static void on_taken(struct job_op *op, enum muster_rc rc, bool is_applied)
     if (rc == MUSTER_OK && is_applied && job != NULL && worker->rpc != NULL)
         hand_out(worker, job);
     else if (rc == MUSTER_OK && !is_applied)
-        unclaim(worker); /* another server was faster */
+        job_unclaim(worker); /* another server was faster */
     else if (worker->rpc != NULL)
         muster_rpc_finish(worker->rpc, MUSTER_UNAVAILABLE, "the registry does not answer");
     worker->is_asking = worker->job == NULL && worker->rpc != NULL;
-    settle(worker);
-    dispatch(queue);
+    job_settle(worker);
+    queue_dispatch(queue);
 }
 
-static void dispatch(struct queue *queue)
+static void queue_dispatch(struct queue *queue)
 {
     struct muster_list *node, *next;
 
@@ -153,7 +154,7 @@ static void dispatch(struct queue *queue)
         if (job_store_take(&queue->store, &worker->op, job, on_taken) != MUSTER_OK) {
             worker->is_busy = false;
             worker->is_asking = true;
-            unclaim(worker);
+            job_unclaim(worker);
             return;
         }
     }
@@ -166,7 +167,7 @@ static void on_finished(struct job_op *op, enum muster_rc rc, bool is_applied)
 
     worker->is_busy = false;
     if (rc == MUSTER_OK) {
-        unclaim(worker);
+        job_unclaim(worker);
         worker->is_asking = is_applied;
         if (!is_applied && worker->rpc != NULL)
             muster_rpc_finish(worker->rpc, MUSTER_ABORTED, "the job was given to another worker");
@@ -174,8 +175,8 @@ static void on_finished(struct job_op *op, enum muster_rc rc, bool is_applied)
         finish_failed(worker->rpc, op, rc,
                       "the registry does not answer: the job may be begun again");
     }
-    settle(worker);
-    dispatch(queue);
+    job_settle(worker);
+    queue_dispatch(queue);
 }
 
 static void on_work(struct muster_rpc *rpc, const JobQueue__WorkRequest *request)
@@ -186,7 +187,7 @@ static void on_work(struct muster_rpc *rpc, const JobQueue__WorkRequest *request
         return;
     if (request->done == NULL && worker->job == NULL && !worker->is_busy) {
         worker->is_asking = true;
-        dispatch(worker->queue);
+        queue_dispatch(worker->queue);
         return;
     }
     if (request->done != NULL && request->done->result.len > CONTENT_BYTES_MAX) {
@@ -236,7 +237,7 @@ static void on_work_end(struct muster_rpc *rpc, enum muster_rc rc)
         return;
     worker->rpc = NULL;
     worker->is_asking = false;
-    settle(worker);
+    job_settle(worker);
 }
 
 static void end_workers(struct queue *queue, const char *text)
@@ -409,7 +410,7 @@ static void on_get_count(struct muster_rpc *rpc, const JobQueue__CountRequest *r
 
 static void on_change(struct job_store *store)
 {
-    dispatch(store->data);
+    queue_dispatch(store->data);
 }
 
 static void on_session_lost(struct job_store *store)
@@ -417,7 +418,7 @@ static void on_session_lost(struct job_store *store)
     end_workers(store->data, "the queue lost its lease: what you work on may be begun by others");
 }
 
-static void drain(struct serving *serving)
+static void queue_drain(struct serving *serving)
 {
     struct queue *queue = MUSTER_CONTAINER_OF(serving, struct queue, serving);
     struct muster_list *node, *next;
@@ -475,7 +476,7 @@ static const struct muster_options options = {
 int main(int argc, char **argv)
 {
     static struct queue queue = {
-        .serving = {.program = "job_queue", .on_drain = drain, .on_closed = close_store},
+        .serving = {.program = "job_queue", .on_drain = queue_drain, .on_closed = close_store},
         .store = {.on_change = on_change,
                   .on_done = on_done,
                   .on_session_lost = on_session_lost,

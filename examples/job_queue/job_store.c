@@ -16,7 +16,7 @@ static struct muster_bytes text_bytes(const char *text)
     return (struct muster_bytes){text, strlen(text)};
 }
 
-static uint64_t deadline(const struct job_store *store)
+static uint64_t op_deadline(const struct job_store *store)
 {
     return muster_loop_after_ns(store->env->loop, DEADLINE_NS);
 }
@@ -119,7 +119,8 @@ static bool is_kind(struct muster_bytes key, const char *kind, size_t *ret_bytes
     return key.size > *ret_bytes && memcmp(key.data, kind, *ret_bytes) == 0;
 }
 
-static void apply(struct job_store *store, const struct muster_registry_kv *kv, bool is_delete)
+static void change_apply(struct job_store *store, const struct muster_registry_kv *kv,
+                         bool is_delete)
 {
     const char *key = kv->key.data;
     size_t bytes;
@@ -157,7 +158,7 @@ static void on_changes(struct muster_registry_watch *watch,
     struct job_store *store = watch->data;
 
     for (size_t i = 0; i < count; i++)
-        apply(store, &changes[i].kv, changes[i].is_delete);
+        change_apply(store, &changes[i].kv, changes[i].is_delete);
     store->on_change(store);
 }
 
@@ -174,7 +175,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
     look_again(watch->data);
 }
 
-/* What is not in the registry any more goes, what is there comes. */
+/* The copy follows the registry: keys that are gone are removed, the others are put. */
 static void on_range(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct job_store *store = op->data;
@@ -190,7 +191,7 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
         job_remove(job_of(node));
     }
     for (size_t i = 0; i < op->kv_count; i++)
-        apply(store, &op->kvs[i], false);
+        change_apply(store, &op->kvs[i], false);
     store->watch.data = store;
     if (muster_registry_watch_start(&store->watch, store->registry, text_bytes(PREFIX),
                                     MUSTER_REGISTRY_PREFIX, op->revision + 1, on_changes,
@@ -227,7 +228,7 @@ static void range_start(struct job_store *store)
     muster_registry_watch_stop(&store->watch);
     store->range.data = store;
     store->is_ranging = muster_registry_range_start(&store->range, store->registry, &range,
-                                                    deadline(store), on_range) == MUSTER_OK;
+                                                    op_deadline(store), on_range) == MUSTER_OK;
     if (!store->is_ranging)
         look_again(store);
 }
@@ -236,13 +237,13 @@ static void session_start(struct job_store *store)
 {
     store->session.data = store;
     store->is_session_busy =
-        muster_session_open(&store->session, store->registry, SESSION_S, deadline(store),
+        muster_session_open(&store->session, store->registry, SESSION_S, op_deadline(store),
                             on_session, on_session_lost) == MUSTER_OK;
     if (!store->is_session_busy)
         look_again(store);
 }
 
-/* What is under way goes on; its own end looks again. */
+/* A request that is under way goes on; its callback looks again. */
 static void on_again(struct muster_timer *timer)
 {
     struct job_store *store = timer->data;
@@ -344,14 +345,14 @@ static void set_keys(struct job_op *op, const char *id, job_op_fn *done)
     op->done = done;
 }
 
-static struct muster_registry_compare absent(const char *key)
+static struct muster_registry_compare compare_absent(const char *key)
 {
     return (struct muster_registry_compare){.key = text_bytes(key),
                                             .target = MUSTER_REGISTRY_CREATE_REVISION,
                                             .relation = MUSTER_REGISTRY_EQUAL};
 }
 
-static struct muster_registry_compare present(const char *key)
+static struct muster_registry_compare compare_present(const char *key)
 {
     return (struct muster_registry_compare){.key = text_bytes(key),
                                             .target = MUSTER_REGISTRY_CREATE_REVISION,
@@ -366,46 +367,50 @@ static struct muster_registry_compare is_ours(const struct job_store *store, con
                                             .number = (uint64_t)store->session.lease};
 }
 
-static struct muster_registry_step put(const char *key, struct muster_bytes value, int64_t lease)
+static struct muster_registry_step step_put(const char *key, struct muster_bytes value,
+                                            int64_t lease)
 {
     return (struct muster_registry_step){
         .kind = MUSTER_REGISTRY_PUT, .key = text_bytes(key), .value = value, .lease = lease};
 }
 
-static struct muster_registry_step removal(const char *key)
+static struct muster_registry_step step_delete(const char *key)
 {
     return (struct muster_registry_step){.kind = MUSTER_REGISTRY_DELETE, .key = text_bytes(key)};
 }
 
-static enum muster_rc commit(struct job_store *store, struct job_op *op,
-                             const struct muster_registry_compare *compares, size_t compare_count,
-                             const struct muster_registry_step *steps, size_t step_count)
+static enum muster_rc store_commit(struct job_store *store, struct job_op *op,
+                                   const struct muster_registry_compare *compares,
+                                   size_t compare_count, const struct muster_registry_step *steps,
+                                   size_t step_count)
 {
     const struct muster_registry_txn txn = {.compares = compares,
                                             .compare_count = compare_count,
                                             .success = steps,
                                             .success_count = step_count};
 
-    return muster_registry_txn_start(&op->op, store->registry, &txn, deadline(store), on_txn);
+    return muster_registry_txn_start(&op->op, store->registry, &txn, op_deadline(store), on_txn);
 }
 
 enum muster_rc job_store_submit(struct job_store *store, struct job_op *op, const char *id,
                                 struct muster_bytes payload, job_op_fn *done)
 {
     set_keys(op, id, done);
-    const struct muster_registry_compare new_id[] = {absent(op->keys[0]), absent(op->keys[2])};
-    const struct muster_registry_step step = put(op->keys[0], payload, 0);
-    return commit(store, op, new_id, 2, &step, 1);
+    const struct muster_registry_compare new_id[] = {compare_absent(op->keys[0]),
+                                                     compare_absent(op->keys[2])};
+    const struct muster_registry_step step = step_put(op->keys[0], payload, 0);
+    return store_commit(store, op, new_id, 2, &step, 1);
 }
 
 enum muster_rc job_store_take(struct job_store *store, struct job_op *op, struct job *job,
                               job_op_fn *done)
 {
     set_keys(op, job->id, done);
-    const struct muster_registry_compare free_job[] = {present(op->keys[0]), absent(op->keys[1])};
+    const struct muster_registry_compare free_job[] = {compare_present(op->keys[0]),
+                                                       compare_absent(op->keys[1])};
     const struct muster_registry_step step =
-        put(op->keys[1], (struct muster_bytes){"", 0}, store->session.lease);
-    return commit(store, op, free_job, 2, &step, 1);
+        step_put(op->keys[1], (struct muster_bytes){"", 0}, store->session.lease);
+    return store_commit(store, op, free_job, 2, &step, 1);
 }
 
 enum muster_rc job_store_finish(struct job_store *store, struct job_op *op, const char *id,
@@ -413,9 +418,9 @@ enum muster_rc job_store_finish(struct job_store *store, struct job_op *op, cons
 {
     set_keys(op, id, done);
     const struct muster_registry_compare ours = is_ours(store, op->keys[1]);
-    const struct muster_registry_step steps[] = {put(op->keys[2], result, 0), removal(op->keys[0]),
-                                                 removal(op->keys[1])};
-    return commit(store, op, &ours, 1, steps, 3);
+    const struct muster_registry_step steps[] = {
+        step_put(op->keys[2], result, 0), step_delete(op->keys[0]), step_delete(op->keys[1])};
+    return store_commit(store, op, &ours, 1, steps, 3);
 }
 
 static void give_back(struct job_op *op);
@@ -450,11 +455,11 @@ static void on_given_back(struct muster_registry_op *registry_op, enum muster_rc
 static void give_back(struct job_op *op)
 {
     const struct muster_registry_compare ours = is_ours(op->store, op->keys[1]);
-    const struct muster_registry_step step = removal(op->keys[1]);
+    const struct muster_registry_step step = step_delete(op->keys[1]);
     const struct muster_registry_txn txn = {
         .compares = &ours, .compare_count = 1, .success = &step, .success_count = 1};
 
-    if (muster_registry_txn_start(&op->op, op->store->registry, &txn, deadline(op->store),
+    if (muster_registry_txn_start(&op->op, op->store->registry, &txn, op_deadline(op->store),
                                   on_given_back) != MUSTER_OK)
         give_back_later(op);
 }
@@ -473,7 +478,7 @@ enum muster_rc job_store_forget(struct job_store *store, struct job_op *op, cons
                                 job_op_fn *done)
 {
     set_keys(op, id, done);
-    const struct muster_registry_compare there = present(op->keys[2]);
-    const struct muster_registry_step step = removal(op->keys[2]);
-    return commit(store, op, &there, 1, &step, 1);
+    const struct muster_registry_compare there = compare_present(op->keys[2]);
+    const struct muster_registry_step step = step_delete(op->keys[2]);
+    return store_commit(store, op, &there, 1, &step, 1);
 }

@@ -74,7 +74,7 @@ static void on_termination(struct muster_wake *wake)
     serving->server = NULL;
 }
 
-static bool fail(const struct serving *serving, const char *what)
+static bool report_error(const struct serving *serving, const char *what)
 {
     fprintf(stderr, "%s: %s\n", serving->program, what);
     return false;
@@ -87,7 +87,7 @@ bool serving_open(struct serving *serving, const struct muster_rpc_server_option
         muster_wake_open(serving->env->mem, serving->env->loop, on_termination, serving,
                          &termination) != MUSTER_OK ||
         muster_rpc_server_open(serving->env, options, &serving->server) != MUSTER_OK)
-        return fail(serving, "no environment");
+        return report_error(serving, "no environment");
     muster_rpc_server_set_data(serving->server, serving);
     return true;
 }
@@ -98,11 +98,11 @@ bool serving_describe(struct serving *serving, const struct muster_descriptors *
 
     if (muster_rpc_health_open(serving->server, &health) != MUSTER_OK ||
         muster_rpc_reflection_open(serving->server, &descriptors, 1) != MUSTER_OK)
-        return fail(serving, "health and reflection cannot be served");
+        return report_error(serving, "health and reflection cannot be served");
     return true;
 }
 
-static bool start(struct serving *serving, const char *place)
+static bool serving_start(struct serving *serving, const char *place)
 {
     struct muster_error error;
     struct muster_address address;
@@ -120,7 +120,7 @@ static bool start(struct serving *serving, const char *place)
 
 int serving_run(struct serving *serving, const char *place)
 {
-    bool is_started = start(serving, place);
+    bool is_started = serving_start(serving, place);
 
     (void)signal(SIGTERM, on_signal);
     (void)signal(SIGINT, on_signal);

@@ -1,5 +1,5 @@
-/* What every small service does alike: an environment, a server, the ready line, SIGTERM that
- * drains. */
+/* The parts that every small service has: an environment, a server, the ready line, and draining at
+ * SIGTERM. */
 #ifndef EXAMPLE_SERVING_H
 #define EXAMPLE_SERVING_H
 
@@ -32,7 +32,7 @@ bool serving_is_address(const char *text, struct muster_error *ret_error);
     }
 /** Environment and server (options may be NULL). False: said on stderr. */
 bool serving_open(struct serving *serving, const struct muster_rpc_server_options *options);
-/** What people expect of a server: health, and reflection of its own .proto file. False: said on
+/** Add the standard services: health, and reflection of the .proto file. False: reported on
  * stderr. */
 bool serving_describe(struct serving *serving, const struct muster_descriptors *descriptors);
 /** Listen at place, print "listening HOST:PORT", serve until SIGTERM or SIGINT. Returns the exit

@@ -85,6 +85,6 @@ if grep -q stub "$work/any.muster.h"; then fail "any.muster.h has stubs"; fi
 
 if "$plugin" </dev/null >/dev/null 2>&1; then :; else fail "an empty request is a request of nothing"; fi
 if printf '\377\377' | "$plugin" 2>"$work/said"; then fail "rubbish was taken"; fi
-grep -q "no request of protoc" "$work/said" || fail "rubbish: $(cat "$work/said")"
+grep -q "not a request of protoc" "$work/said" || fail "rubbish: $(cat "$work/said")"
 "$plugin" --help | grep -q 'muster_out' || fail "no help"
 echo "stubs are as recorded and compile; what cannot be made is refused"

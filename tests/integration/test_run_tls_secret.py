@@ -210,7 +210,7 @@ class Secret(unittest.TestCase):
         rows = (((*auto, "--tls-secret", self.make_secret("open", mode=0o604)), DENIED, "open to everybody"),
                 ((*auto, "--tls-secret", self.make_secret("short", 31)), BAD_INPUT, "must have 32 random bytes"),
                 ((*auto, "--tls-secret", self.path("nowhere")), BAD_INPUT, "cannot be read"),
-                ((*auto, "--tls-secret", pipe), BAD_INPUT, "no regular file"),
+                ((*auto, "--tls-secret", pipe), BAD_INPUT, "not a regular file"),
                 (("run", "-n", "1", "--tls-secret", self.secret), USAGE, "is for --tls auto"),
                 ((*auto, "--registry", "https://127.0.0.1:1"), USAGE, "--tls-secret FILE"),
                 ((*auto, "--resumable", self.path("never")), USAGE, "--tls-secret FILE"),

@@ -50,7 +50,7 @@ PLACES = {
     "tools/**": ".c .h README.md",
     "tools": "CMakeLists.txt README.md install-dependencies quickstart test",
     "tools/run/report": ".c .h README.md page.html",
-    "tools/protoc_gen_muster": ".c .h .proto",
+    "tools/protoc_gen_muster": ".c .h .proto README.md",
 }
 LAYERS = ("runtime", "proto", "net", "resolvers", "collective", "cluster", "params", "training")
 for layer in LAYERS:

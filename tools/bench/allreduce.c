@@ -102,7 +102,7 @@ const struct muster_options bench_allreduce_options = {
 
 /* --- The parent --- */
 
-static bool spawn(struct bench_run *run, uint32_t index)
+static bool spawn_rank(struct bench_run *run, uint32_t index)
 {
     int down[2], up[2];
     struct bench_child *child = &run->children[index];
@@ -158,7 +158,7 @@ static bool read_rank(struct bench_run *run, uint32_t index, void *bytes, size_t
     return await_rank(run, index) && bench_read_all(run->children[index].from_child, bytes, count);
 }
 
-static bool introduce(struct bench_run *run)
+static bool introduce_ranks(struct bench_run *run)
 {
     struct muster_address addresses[BENCH_RANKS_MAX];
 
@@ -261,7 +261,7 @@ static bool read_outcome(struct bench_run *run, uint32_t rank, struct outcome *o
 }
 
 /* Read one size's samples of all ranks. Returns whether all could be read and were identical. */
-static bool collect(struct bench_run *run, uint64_t bytes)
+static bool collect_samples(struct bench_run *run, uint64_t bytes)
 {
     size_t count = bench_iterations(run->settings, bytes);
     struct outcome outcome = {
@@ -278,7 +278,7 @@ static bool collect(struct bench_run *run, uint64_t bytes)
     return is_read && output_flush() && outcome.is_identical;
 }
 
-static bool reap(const struct bench_run *run, bool is_failed)
+static bool reap_ranks(const struct bench_run *run, bool is_failed)
 {
     for (uint32_t i = 0; i < run->rank_count; i++) {
         int status = 0;
@@ -340,9 +340,9 @@ int bench_allreduce(int argc, char **argv)
         mmap(NULL, sizeof(*run.meet), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     is_ok = run.meet != MAP_FAILED;
     for (uint32_t i = 0; i < run.rank_count && is_ok; i++)
-        is_ok = spawn(&run, i);
-    is_ok = is_ok && introduce(&run);
+        is_ok = spawn_rank(&run, i);
+    is_ok = is_ok && introduce_ranks(&run);
     for (size_t i = 0; i < run.size_count && is_ok; i++)
-        is_ok = collect(&run, run.sizes[i]);
-    return reap(&run, !is_ok) ? EXIT_OK : EXIT_OTHER;
+        is_ok = collect_samples(&run, run.sizes[i]);
+    return reap_ranks(&run, !is_ok) ? EXIT_OK : EXIT_OTHER;
 }

@@ -27,7 +27,7 @@ struct bench_settings {
     bool is_json;
 };
 
-/** What parent and children know from before the fork. */
+/** State that parent and children share from before the fork. */
 struct bench_run {
     const struct bench_settings *settings;
     uint64_t sizes[BENCH_SIZES_MAX];
@@ -42,7 +42,7 @@ struct bench_run {
     } children[BENCH_RANKS_MAX];
 };
 
-/** What a rank says of a size after it; its samples follow. */
+/** Report of a rank after a size; its samples follow. */
 struct bench_size {
     char algorithm[16];
     char input[16];        /* muster_op_result */

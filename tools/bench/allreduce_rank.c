@@ -79,7 +79,7 @@ static void prepare_op(struct rank *rank)
 }
 
 /* Others may need what this rank still has to send. */
-static void drive(void *data)
+static void rank_turn(void *data)
 {
     const struct rank *rank = data;
 
@@ -107,7 +107,7 @@ static uint32_t value_at(uint32_t rank, uint64_t i, size_t iteration)
     return (uint32_t)((i + rank + iteration) % PHASES);
 }
 
-/* What rewriting and checking need is made beforehand: with fewer processors than ranks, time that a
+/* The data for rewriting and checking are made beforehand: with fewer processors than ranks, time that a
  * rank takes between operations is taken from one that still measures. */
 static bool make_tiles(struct rank *rank)
 {
@@ -138,7 +138,7 @@ static size_t tile_bytes_at(const struct rank *rank, uint64_t first)
     return count * muster_dtype_bytes(rank->run->dtype);
 }
 
-static void rewrite(struct rank *rank, size_t iteration)
+static void rank_rewrite(struct rank *rank, size_t iteration)
 {
     size_t element_bytes = muster_dtype_bytes(rank->run->dtype);
 
@@ -166,8 +166,8 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-/* What is timed: start, wait and callback, as a program calls them. */
-static enum muster_rc reduce(struct rank *rank)
+/* The timed part: start, wait and callback, as a program calls them. */
+static enum muster_rc rank_reduce(struct rank *rank)
 {
     const struct muster_tensor tensor = {
         .data = rank->tensor, .count = rank->count, .dtype = rank->run->dtype};
@@ -195,16 +195,16 @@ static void note_result(struct rank *rank)
         result->memory_bytes > used->memory_bytes ? result->memory_bytes : used->memory_bytes;
 }
 
-static bool measure(struct rank *rank, uint64_t bytes, size_t iteration,
-                    struct bench_sample *ret_sample)
+static bool rank_measure(struct rank *rank, uint64_t bytes, size_t iteration,
+                         struct bench_sample *ret_sample)
 {
     double begin_us;
     enum muster_rc rc;
 
-    rewrite(rank, iteration);
-    bench_meet(rank->run->meet, rank->run->rank_count, drive, rank);
+    rank_rewrite(rank, iteration);
+    bench_meet(rank->run->meet, rank->run->rank_count, rank_turn, rank);
     begin_us = now_us();
-    rc = reduce(rank);
+    rc = rank_reduce(rank);
     ret_sample->us = now_us() - begin_us;
     if (!is_good(rank, rc))
         return false;
@@ -244,7 +244,7 @@ static bool tell_size(const struct rank *rank, int to_parent)
     return bench_write_all(to_parent, &size, sizeof(size));
 }
 
-/* What peers map, or ordinary memory. */
+/* The tensor is memory that peers map, or private memory. */
 static bool take_tensor(struct rank *rank)
 {
     const struct bench_run *run = rank->run;
@@ -286,7 +286,7 @@ static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
     for (size_t i = 0; i < BENCH_WARM_UP + iterations && is_ok; i++) {
         if (i == BENCH_WARM_UP + iterations / 2)
             rank->steady_allocations = rank->mem.alloc_count;
-        is_ok = measure(rank, bytes, i, &samples[i]);
+        is_ok = rank_measure(rank, bytes, i, &samples[i]);
     }
     rank->steady_allocations = rank->mem.alloc_count - rank->steady_allocations;
     is_ok = is_ok && pass_barrier(rank) && tell_size(rank, to_parent) &&
@@ -321,7 +321,7 @@ static bool open_env(struct rank *rank)
     return is_told(rank, rc, "cannot open a loop and sockets");
 }
 
-static bool join(struct rank *rank, int from_parent, int to_parent)
+static bool rank_join(struct rank *rank, int from_parent, int to_parent)
 {
     struct muster_address addresses[BENCH_RANKS_MAX];
     const struct bench_settings *settings = rank->run->settings;
@@ -374,7 +374,7 @@ int bench_allreduce_rank(const struct bench_run *run, uint32_t index, int from_p
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (run->settings->is_bound)
         bench_bind(index);
-    if (!make_tiles(&rank) || !join(&rank, from_parent, to_parent))
+    if (!make_tiles(&rank) || !rank_join(&rank, from_parent, to_parent))
         return EXIT_OTHER;
     for (size_t i = 0; i < run->size_count; i++) {
         if (!measure_size(&rank, run->sizes[i], to_parent))

@@ -19,7 +19,7 @@ int bench_tune(int argc, char **argv);
 extern const struct muster_options bench_tune_options;
 int bench_recover(int argc, char **argv);
 extern const struct muster_options bench_recover_options;
-/** What `muster bench recover` starts as workers. */
+/** The worker program of `muster bench recover`. */
 int bench_recover_worker(int argc, char **argv);
 
 /** `muster bench`: runs one of them. */

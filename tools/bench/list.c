@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool refuse(const struct bench_list_rule *rule, const char *text, const char *format, ...)
-    MUSTER_PRINTF(3, 4);
-static bool refuse(const struct bench_list_rule *rule, const char *text, const char *format, ...)
+static bool refuse_value(const struct bench_list_rule *rule, const char *text, const char *format,
+                         ...) MUSTER_PRINTF(3, 4);
+static bool refuse_value(const struct bench_list_rule *rule, const char *text, const char *format,
+                         ...)
 {
     char what[200];
     va_list args;
@@ -33,23 +34,23 @@ static bool parse_word(const struct bench_list_rule *rule, const char *word, uin
     return word[0] >= '0' && word[0] <= '9' && *end == '\0';
 }
 
-static bool add(const struct bench_list_rule *rule, const char *text, const char *word,
-                struct bench_list *list)
+static bool add_value(const struct bench_list_rule *rule, const char *text, const char *word,
+                      struct bench_list *list)
 {
     size_t count_max = rule->count_max == 0 ? BENCH_LIST_MAX : rule->count_max;
     uint64_t value;
 
     if (list->count == count_max)
-        return refuse(rule, text, "more than %zu of them", count_max);
+        return refuse_value(rule, text, "more than %zu of them", count_max);
     if (!parse_word(rule, word, &value))
-        return refuse(rule, text, "'%s' is not a %s", word,
-                      rule->is_sizes ? "size such as 65536, 64K, 1M or 2G" : "number");
+        return refuse_value(rule, text, "'%s' is not a %s", word,
+                            rule->is_sizes ? "size such as 65536, 64K, 1M or 2G" : "number");
     if (value < rule->min || value > rule->max)
-        return refuse(rule, text, "'%s' is not from %llu to %llu", word,
-                      (unsigned long long)rule->min, (unsigned long long)rule->max);
+        return refuse_value(rule, text, "'%s' is not from %llu to %llu", word,
+                            (unsigned long long)rule->min, (unsigned long long)rule->max);
     if (rule->multiple > 1 && value % rule->multiple != 0)
-        return refuse(rule, text, "'%s' holds no whole number of elements of %llu bytes", word,
-                      (unsigned long long)rule->multiple);
+        return refuse_value(rule, text, "'%s' holds no whole number of elements of %llu bytes",
+                            word, (unsigned long long)rule->multiple);
     list->values[list->count++] = value;
     return true;
 }
@@ -63,12 +64,12 @@ bool bench_list_parse(const struct bench_list_rule *rule, const char *text,
     ret_list->count = 0;
     if (text[0] == '\0' || text[0] == ',' || strstr(text, ",,") != NULL ||
         text[strlen(text) - 1] == ',')
-        return refuse(rule, text, "a comma stands between two");
+        return refuse_value(rule, text, "a comma stands between two");
     if (strlen(text) >= sizeof(copy))
-        return refuse(rule, text, "more than %zu bytes of text", sizeof(copy) - 1);
+        return refuse_value(rule, text, "more than %zu bytes of text", sizeof(copy) - 1);
     strcpy(copy, text);
     for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest))
-        if (!add(rule, text, word, ret_list))
+        if (!add_value(rule, text, word, ret_list))
             return false;
     return true;
 }

@@ -13,7 +13,7 @@ struct bench_list {
     size_t count;
 };
 
-/** What an option takes. */
+/** Values that an option accepts. */
 struct bench_list_rule {
     const char *command; /* "muster bench scale" */
     const char *option;  /* "--bytes" */

@@ -8,7 +8,7 @@
 #define LOOKS_PER_WAIT  4096u  /* with a processor each; else 64 */
 
 /* To ask costs a file. */
-static uint32_t processors(void)
+static uint32_t count_processors(void)
 {
     static uint32_t count;
 
@@ -20,7 +20,7 @@ static uint32_t processors(void)
 void bench_meet(struct bench_meet *meet, uint32_t count, void (*on_wait)(void *data), void *data)
 {
     uint32_t generation = atomic_load(&meet->generation);
-    bool is_crowded = count > processors();
+    bool is_crowded = count > count_processors();
 
     if (atomic_fetch_add(&meet->arrived, 1) + 1 == count) {
         atomic_store(&meet->arrived, 0);
@@ -40,6 +40,6 @@ void bench_bind(uint32_t rank)
     cpu_set_t set;
 
     CPU_ZERO(&set);
-    CPU_SET(rank % processors(), &set);
+    CPU_SET(rank % count_processors(), &set);
     (void)sched_setaffinity(0, sizeof(set), &set);
 }

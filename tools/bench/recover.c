@@ -26,7 +26,7 @@ struct recover_settings {
     bool is_json;
 };
 
-/* What the survivors would need if the victim had never been there. */
+/* The time that the survivors would need if the victim had never been there. */
 static bool measure_one_less(struct recover *run)
 {
     struct bench_samples *calm = &run->calm_ns;
@@ -62,7 +62,7 @@ static bool kill_all(struct recover *run)
     return run->in_op >= run->kills;
 }
 
-static int measure(struct recover *run)
+static int measure_kills(struct recover *run)
 {
     long restarts = -1, steps_lost = -1;
     bool is_good = measure_one_less(run);
@@ -179,7 +179,7 @@ int bench_recover(int argc, char **argv)
     run.log = calloc(run.kills + 1, sizeof(*run.log));
     if (run.log == NULL)
         return EXIT_OTHER;
-    exit_code = measure(&run);
+    exit_code = measure_kills(&run);
     free(run.calm_ns.at);
     free(run.log);
     return exit_code;

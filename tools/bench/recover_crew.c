@@ -23,7 +23,7 @@
 
 /* --- start and end --- */
 
-static bool fail(const char *what)
+static bool crew_fail(const char *what)
 {
     fprintf(stderr, "muster bench recover: cannot %s: %s\n", what, strerror(errno));
     return false;
@@ -62,14 +62,14 @@ bool recover_crew_open(struct recover *run, uint32_t tasks)
     if (run->fd >= 0 && ftruncate(run->fd, (off_t)sizeof(struct recover_shared)) == 0)
         run->shared = recover_map(run->fd);
     if (run->shared == NULL)
-        return fail("map shared memory");
+        return crew_fail("map shared memory");
     run->shared->bytes = run->bytes;
     run->shared->is_mapped = strcmp(run->memory, "mapped") == 0;
     run->shared->victim_rss_bytes = run->is_bystander ? 0 : run->victim_rss_bytes;
     run->launcher = fork();
     if (run->launcher == 0)
         run_launcher(run, tasks, parent);
-    return run->launcher > 0 || fail("start workers");
+    return run->launcher > 0 || crew_fail("start workers");
 }
 
 /* "name": N of the launcher's summary, or -1. */
@@ -94,7 +94,7 @@ static void read_summary(const struct recover *run, long *ret_restarts, long *re
     *ret_steps_lost = read_number(text, "\"steps_lost\":");
 }
 
-static void nap(void)
+static void sleep_briefly(void)
 {
     struct timespec span = {0, NAP_NS};
 
@@ -117,7 +117,7 @@ static bool wait_for_end(struct recover *run, uint64_t span_ns)
 
     while (is_launcher_alive(run) && recover_now_ns() < until_ns) {
         recover_read_steps(run);
-        nap();
+        sleep_briefly();
     }
     return run->launcher == 0;
 }
@@ -154,8 +154,8 @@ uint64_t recover_newest_step(const struct recover *run)
     return newest;
 }
 
-static void compare(struct recover *run, const struct recover_record *first,
-                    const struct recover_record *record, uint64_t step)
+static void compare_digests(struct recover *run, const struct recover_record *first,
+                            const struct recover_record *record, uint64_t step)
 {
     if (!record->is_wrong && record->digest == first->digest &&
         record->contributors == first->contributors)
@@ -184,7 +184,7 @@ static void read_step(struct recover *run, uint64_t step)
         start = s > start ? s : start;
         done = d > done ? d : done;
         first = first != NULL ? first : record;
-        compare(run, first, record, step);
+        compare_digests(run, first, record, step);
         is_calm = is_calm && record->contributors == run->tasks && !record->is_interrupted &&
                   record->epoch == first->epoch;
     }
@@ -262,7 +262,7 @@ bool recover_go_on(struct recover *run, const char *what, uint64_t since_ns)
         return give_up(run, what, since_ns, text);
     if (now_ns >= since_ns + WAIT_MAX_NS)
         return give_up(run, what, since_ns, "nothing came");
-    nap();
+    sleep_briefly();
     return true;
 }
 

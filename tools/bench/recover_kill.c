@@ -77,7 +77,7 @@ static bool wait_for_moment(struct recover *run)
 
 /* --- the kill --- */
 
-static bool fail(uint32_t victim, const char *what)
+static bool kill_fail(uint32_t victim, const char *what)
 {
     fprintf(stderr, "muster bench recover: worker:%u %s: %s\n", victim, what, strerror(errno));
     return false;
@@ -92,13 +92,13 @@ static bool kill_and_wait(struct recover *run, uint32_t victim, uint64_t *ret_ki
     bool is_dead;
 
     if (fd < 0)
-        return fail(victim, "cannot be watched");
+        return kill_fail(victim, "cannot be watched");
     *ret_kill_ns = recover_now_ns();
     kill(pid, SIGKILL);
     run->attempts++;
     is_dead = poll(&death, 1, DEATH_WAIT_MS) == 1;
     close(fd);
-    return is_dead || fail(victim, "does not die");
+    return is_dead || kill_fail(victim, "does not die");
 }
 
 /* The last operation that the dead one started, whether or not it lives again. */

@@ -20,7 +20,7 @@ static void print_quantiles(const char *name, struct bench_samples *samples, con
     free(samples->at);
 }
 
-/* What the kills show. */
+/* Samples over all kills. */
 struct sums {
     struct bench_samples stall, all, adopt, retry, control;
     size_t shm, adopted, retried;

@@ -49,7 +49,7 @@ static void make_row(float *row, float first)
         row[i] = first * (float)(i + 1);
 }
 
-static void fill(float *values, uint64_t count, uint32_t task)
+static void fill_tensor(float *values, uint64_t count, uint32_t task)
 {
     float row[PATTERN];
     uint64_t i;
@@ -73,7 +73,7 @@ static bool is_uniform(const float *values, uint64_t count)
 }
 
 /* FNV over 64-bit words in four lanes: the workers share the processors with what is measured. */
-static uint64_t digest(const float *values, uint64_t count)
+static uint64_t digest_of(const float *values, uint64_t count)
 {
     enum { LANES = 4 };
     uint64_t hash[LANES] = {UINT64_C(0xcbf29ce484222325), 1, 2, 3}, words[LANES] = {0};
@@ -112,7 +112,7 @@ static struct recover_record *take_record(struct recover_shared *shared, uint32_
 }
 
 /* All tasks meet; the largest word of all. */
-static enum muster_rc meet(struct muster_strategy *strategy, float *word)
+static enum muster_rc agree_on_word(struct muster_strategy *strategy, float *word)
 {
     struct muster_tensor tensor = {word, 1, MUSTER_F32};
 
@@ -135,8 +135,8 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
     if (rc != MUSTER_OK)
         return rc;
     last = atomic_load(&shared->stop) != 0 ? 1 : 0;
-    fill(values, count, task);
-    rc = meet(strategy, &last);
+    fill_tensor(values, count, task);
+    rc = agree_on_word(strategy, &last);
     if (rc != MUSTER_OK)
         return rc;
     *ret_is_last = last > 0;
@@ -154,11 +154,11 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
     record->is_shm = strcmp(result->wire, "shm") == 0;
     atomic_store(&record->done_ns, recover_now_ns());
 
-    rc = meet(strategy, &word);
+    rc = agree_on_word(strategy, &word);
     if (rc != MUSTER_OK)
         return rc;
     record->is_wrong = !is_uniform(values, count);
-    record->digest = digest(values, count);
+    record->digest = digest_of(values, count);
     atomic_store(&record->is_checked, true);
     return muster_strategy_commit(strategy);
 }
@@ -232,8 +232,8 @@ static void load_close(struct load *load, struct muster_strategy *strategy)
     free(load->ballast);
 }
 
-static enum muster_rc train(struct muster_strategy *strategy, struct recover_shared *shared,
-                            uint32_t task)
+static enum muster_rc run_steps(struct muster_strategy *strategy, struct recover_shared *shared,
+                                uint32_t task)
 {
     static uint64_t training_state; /* until the strategy is closed */
     struct muster_tensor state = {&training_state, sizeof(training_state), MUSTER_U8};
@@ -242,7 +242,7 @@ static enum muster_rc train(struct muster_strategy *strategy, struct recover_sha
     enum muster_rc rc = load_open(&load, strategy, shared);
 
     if (rc == MUSTER_OK) {
-        fill(load.values, shared->bytes / sizeof(float), task);
+        fill_tensor(load.values, shared->bytes / sizeof(float), task);
         rc = muster_strategy_register(strategy, "state", &state);
     }
     if (rc == MUSTER_OK)
@@ -271,7 +271,7 @@ int bench_recover_worker(int argc, char **argv)
     wait_while_held(shared);
     rc = muster_strategy_open(NULL, &strategy, &error);
     if (rc == MUSTER_OK)
-        rc = train(strategy, shared, task);
+        rc = run_steps(strategy, shared, task);
     if (rc != MUSTER_OK)
         fprintf(stderr, "muster bench recover, task %u: %s: %s\n", task, muster_rc_text(rc),
                 strategy != NULL ? muster_strategy_error(strategy)->text : error.text);

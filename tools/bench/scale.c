@@ -139,8 +139,8 @@ static bool is_too_much(const struct muster_plan_model *model)
 }
 
 /* False: it has failed. What an algorithm cannot run is left out. */
-static bool play(const struct settings *settings, struct muster_plan_model *model,
-                 enum muster_algorithm chosen)
+static bool play_plan(const struct settings *settings, struct muster_plan_model *model,
+                      enum muster_algorithm chosen)
 {
     struct muster_plan_model_result result;
     struct muster_error error;
@@ -162,11 +162,11 @@ static bool play_all(const struct settings *settings, struct muster_plan_model *
 
     if (muster_algorithm_parse(settings->algorithm, &only)) {
         model->algorithm = only == MUSTER_ALGORITHM_AUTO ? chosen : only;
-        return play(settings, model, chosen);
+        return play_plan(settings, model, chosen);
     }
     for (int a = MUSTER_ALGORITHM_DIRECT; a <= MUSTER_ALGORITHM_TWO_LEVEL; a++) {
         model->algorithm = (enum muster_algorithm)a;
-        if (!play(settings, model, chosen))
+        if (!play_plan(settings, model, chosen))
             return false;
     }
     return true;

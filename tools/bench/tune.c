@@ -106,8 +106,8 @@ static bool take_line(struct bench_tune_set *set, enum muster_algorithm algorith
 }
 
 /* False: it could not be started, or has failed. */
-static bool measure(const struct settings *settings, struct bench_tune_set *set,
-                    enum muster_algorithm algorithm)
+static bool measure_all(const struct settings *settings, struct bench_tune_set *set,
+                        enum muster_algorithm algorithm)
 {
     char path[1024], command[2048], line[LINE_BYTES];
     bool is_ok = true;
@@ -193,7 +193,7 @@ int bench_tune(int argc, char **argv)
         return EXIT_BAD_INPUT;
     for (size_t i = 0; i < count; i++)
         for (size_t a = 0; a < CANDIDATE_COUNT; a++)
-            if (!measure(&settings, &sets[i], candidates[a])) {
+            if (!measure_all(&settings, &sets[i], candidates[a])) {
                 fprintf(stderr, "muster bench tune: `muster bench allreduce` has failed\n");
                 return EXIT_OTHER;
             }

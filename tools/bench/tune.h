@@ -1,4 +1,4 @@
-/* What `muster bench tune` has measured, and the table that follows from it. Pure. */
+/* Measurements of `muster bench tune`, and the table that follows from them. Pure. */
 #ifndef MUSTER_TOOLS_BENCH_TUNE_H
 #define MUSTER_TOOLS_BENCH_TUNE_H
 
@@ -14,7 +14,7 @@ struct bench_tune_best {
     double median_us;
 };
 
-/** Of one number of processes; sizes rise. Zero at first but for n. */
+/** Measurements with n processes, by rising size. Zero at first but for n. */
 struct bench_tune_set {
     uint32_t n;
     uint32_t count;

@@ -82,7 +82,7 @@ static enum muster_rc read_secret(const char *path, uint8_t bytes[SECRET_BYTES_M
     close(fd);
     if (count < 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the secret %.150s is no regular file", path);
+                                "the secret %.150s is not a regular file", path);
     if ((status.st_mode & S_IRWXO) != 0)
         return muster_error_set(ret_error, MUSTER_PERMISSION_DENIED,
                                 "the secret %.110s is open to everybody on this machine: "
@@ -127,7 +127,7 @@ static enum muster_rc open_authority(struct job_tls *job_tls, struct muster_erro
 
 /* --- the files */
 
-/* What is half written is no PEM: its reader keeps the former and looks again. */
+/* A half-written file is not PEM: its reader keeps the former certificate and tries again. */
 static bool write_memory(int fd, const char *text, size_t length)
 {
     return ftruncate(fd, 0) == 0 && pwrite(fd, text, length, 0) == (ssize_t)length;
@@ -165,8 +165,8 @@ static enum muster_rc write_file(const struct job_tls_file *file, const char *te
                             strerror(errno));
 }
 
-static enum muster_rc issue(struct job_tls *job_tls, const struct entry *entry,
-                            struct muster_error *ret_error)
+static enum muster_rc issue_certificate(struct job_tls *job_tls, const struct entry *entry,
+                                        struct muster_error *ret_error)
 {
     char id[2 * JOB_TLS_ID_BYTES + sizeof(JOB_TLS_DOMAIN)];
     const struct muster_tls_subject subject = {.name = entry->who,
@@ -189,7 +189,7 @@ static enum muster_rc issue(struct job_tls *job_tls, const struct entry *entry,
     return rc;
 }
 
-static char *copy(const char *text)
+static char *copy_text(const char *text)
 {
     char *whole = text != NULL ? strdup(text) : NULL;
 
@@ -199,7 +199,7 @@ static char *copy(const char *text)
 }
 
 /* name: of the file on the disk, without slashes. */
-static bool place(const struct job_tls *job_tls, const char *name, struct job_tls_file *file)
+static bool place_file(const struct job_tls *job_tls, const char *name, struct job_tls_file *file)
 {
     if (job_tls->options.dir != NULL) {
         file->fd = -1;
@@ -213,28 +213,28 @@ static bool place(const struct job_tls *job_tls, const char *name, struct job_tl
     return file->fd >= 0;
 }
 
-static struct entry *add(struct job_tls *job_tls, const char *who, const char *alt_names,
-                         struct muster_error *ret_error)
+static struct entry *add_entry(struct job_tls *job_tls, const char *who, const char *alt_names,
+                               struct muster_error *ret_error)
 {
     struct entry *entry = calloc(1, sizeof(*entry));
 
     if (entry == NULL)
         output_no_memory();
-    entry->who = copy(who);
-    entry->alt_names = copy(alt_names);
+    entry->who = copy_text(who);
+    entry->alt_names = copy_text(alt_names);
     muster_list_append(&job_tls->entries, &entry->node);
-    if (!place(job_tls, who != NULL ? who : "authority", &entry->file)) {
+    if (!place_file(job_tls, who != NULL ? who : "authority", &entry->file)) {
         (void)muster_error_set_sys(ret_error, MUSTER_RESOURCE_EXHAUSTED, errno,
                                    "TLS: no descriptor for a certificate");
         return NULL;
     }
-    return issue(job_tls, entry, ret_error) == MUSTER_OK ? entry : NULL;
+    return issue_certificate(job_tls, entry, ret_error) == MUSTER_OK ? entry : NULL;
 }
 
 const struct job_tls_file *job_tls_add(struct job_tls *job_tls, const char *who,
                                        const char *alt_names, struct muster_error *ret_error)
 {
-    struct entry *entry = add(job_tls, who, alt_names, ret_error);
+    struct entry *entry = add_entry(job_tls, who, alt_names, ret_error);
 
     return entry != NULL ? &entry->file : NULL;
 }
@@ -264,7 +264,7 @@ static void on_renewal_due(struct muster_timer *timer)
          node = node->next) {
         const struct entry *entry = MUSTER_CONTAINER_OF(node, struct entry, node);
 
-        if (entry->who != NULL && issue(job_tls, entry, &error) != MUSTER_OK)
+        if (entry->who != NULL && issue_certificate(job_tls, entry, &error) != MUSTER_OK)
             has_failed = true;
     }
     if (has_failed && job_tls->options.on_failure != NULL)
@@ -360,7 +360,7 @@ enum muster_rc job_tls_open(const struct job_tls_options *options, struct job_tl
     if (rc == MUSTER_OK)
         rc = make_dir(job_tls, ret_error);
     if (rc == MUSTER_OK) {
-        job_tls->ca = add(job_tls, NULL, NULL, ret_error);
+        job_tls->ca = add_entry(job_tls, NULL, NULL, ret_error);
         rc = job_tls->ca != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
     }
     if (rc != MUSTER_OK) {

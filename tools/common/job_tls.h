@@ -1,4 +1,4 @@
-/* What commands of one job know each other by: its authority, and certificates that are kept fresh. */
+/* The identities of one job: its authority, and certificates that are renewed in time. */
 #ifndef MUSTER_TOOLS_JOB_TLS_H
 #define MUSTER_TOOLS_JOB_TLS_H
 
@@ -34,7 +34,7 @@ struct job_tls_file {
 /** A job's name can stand in a SPIFFE id. */
 bool job_tls_is_name(const char *job);
 /** Errors: the file of the secret is named: NOT_FOUND, PERMISSION_DENIED (others may read it),
- * INVALID_ARGUMENT (too short, no regular file); RESOURCE_EXHAUSTED. Gives. */
+ * INVALID_ARGUMENT (too short, not a regular file); RESOURCE_EXHAUSTED. Gives. */
 MUSTER_MUST_CHECK enum muster_rc job_tls_open(const struct job_tls_options *options,
                                               struct job_tls **ret_job_tls,
                                               struct muster_error *ret_error);
@@ -46,7 +46,7 @@ const struct job_tls_file *job_tls_add(struct job_tls *job_tls, const char *who,
 const struct job_tls_file *job_tls_authority(const struct job_tls *job_tls);
 /** How often files must be looked at, so that a renewed one is seen in time. */
 uint64_t job_tls_reload_ns(const struct job_tls *job_tls);
-/** Who a command is, and whom it meets. */
+/** The identity of a command, and the peers that it accepts. */
 struct job_tls_role {
     const char *who, *alt_names, *peers;
 };
@@ -54,7 +54,7 @@ struct job_tls_role {
 
 /** --tls-secret and --job of such a command, both or none. False: told, *ret_exit says how to end. */
 bool job_tls_check(const char *command, const char *secret_file, const char *job, int *ret_exit);
-/** Of a command that is one of a job by the secret alone: authority, certificate and credential. Gives
+/** Authority, certificate and credential of a command that belongs to a job by the secret alone. Gives
  * both; *ret_job_tls also after an error, when it is not NULL. */
 MUSTER_MUST_CHECK enum muster_rc job_tls_open_role(const struct job_tls_options *options,
                                                    const struct job_tls_role *role,

@@ -1,4 +1,4 @@
-/* What a command prints must arrive: what is lost is told, and is no success. */
+/* Standard output of a command: lost output is reported, and the command then fails. */
 #include "common/output.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* What a command prints must arrive: what is lost is told, and is no success. */
+/* Standard output of a command: lost output is reported, and the command then fails. */
 #ifndef MUSTER_TOOLS_OUTPUT_H
 #define MUSTER_TOOLS_OUTPUT_H
 
@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-/** Before anything is opened: a standard descriptor that is closed fails whoever uses it, and does
- * not become a socket of ours. */
+/** Before anything is opened: a closed standard descriptor is replaced by one whose use fails, so that it does
+ * not become a socket of this process. */
 void output_init(void);
-/** What was printed has arrived. False, now and from now on: it has not, which was told once. */
+/** Flush standard output. False, now and from now on: output was lost, which was reported once. */
 bool output_flush(void);
 /** "muster: WHAT (its name) is lost: why" on standard error; error is an errno. */
 void output_tell_lost(const char *what, int fd, int error);

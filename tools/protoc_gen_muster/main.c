@@ -59,7 +59,7 @@ static void add_file(Plugin__Response *response, const struct model *model,
     response->file[response->n_file++] = written;
 }
 
-static int answer(const Plugin__Response *response)
+static int write_response(const Plugin__Response *response)
 {
     size_t size = plugin__response__get_packed_size(response);
     uint8_t *bytes = malloc(size + 1);
@@ -73,7 +73,7 @@ static int answer(const Plugin__Response *response)
     return is_written ? 0 : 1;
 }
 
-static int generate(Plugin__Request *request)
+static int generate_response(Plugin__Request *request)
 {
     Plugin__Response response;
     struct model model;
@@ -94,7 +94,7 @@ static int generate(Plugin__Request *request)
     }
     if (model.error == NULL && model.messages_program != NULL)
         messages_make(&response, &model);
-    code = answer(&response);
+    code = write_response(&response);
     model_fini(&model);
     pool_free_all();
     return code;
@@ -124,8 +124,8 @@ int main(int argc, char **argv)
     request = bytes == NULL ? NULL : plugin__request__unpack(NULL, size, bytes);
     free(bytes);
     if (request == NULL) {
-        fprintf(stderr, "protoc-gen-muster: standard input is no request of protoc\n");
+        fprintf(stderr, "protoc-gen-muster: standard input is not a request of protoc\n");
         return 1;
     }
-    return generate(request);
+    return generate_response(request);
 }

@@ -102,8 +102,8 @@ struct taken {
     const char *what; /* the proto's */
 };
 
-static void take(struct model *model, struct taken *taken, size_t *count, const char *name,
-                 const char *what)
+static void model_take_name(struct model *model, struct taken *taken, size_t *count,
+                            const char *name, const char *what)
 {
     for (size_t i = 0; i < *count && model->error == NULL; i++) {
         if (strcmp(taken[i].name, name) == 0)
@@ -128,10 +128,10 @@ static void check_names(struct model *model, const struct model_file *file)
         const char *prefix = name_service(file, service);
         const char *full = model_full_name(file, service->name);
 
-        take(model, taken, &count, pool_text("%s_service", prefix), full);
+        model_take_name(model, taken, &count, pool_text("%s_service", prefix), full);
         for (size_t k = 0; k < service->n_method; k++)
-            take(model, taken, &count, name_method(prefix, service->method[k]),
-                 pool_text("%s.%s", full, service->method[k]->name));
+            model_take_name(model, taken, &count, name_method(prefix, service->method[k]),
+                            pool_text("%s.%s", full, service->method[k]->name));
     }
 }
 

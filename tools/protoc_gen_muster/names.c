@@ -1,4 +1,4 @@
-/* What things of a .proto file are called in C; messages as protobuf-c calls them. */
+/* Names in C for the parts of a .proto file; messages are named as protobuf-c names them. */
 #include "names.h"
 
 #include <ctype.h>
@@ -44,7 +44,7 @@ char *name_member(const char *name)
     return pool_text("%s", name);
 }
 
-static char *camel(const char *name)
+static char *name_camel(const char *name)
 {
     char *text = pool_alloc(1, strlen(name) + 1);
     bool is_next_upper = true;
@@ -62,7 +62,7 @@ static char *camel(const char *name)
 }
 
 /* `change` of each part between dots, joined. */
-static char *join(const char *name, char *(*change)(const char *), const char *joint)
+static char *join_names(const char *name, char *(*change)(const char *), const char *joint)
 {
     char *joined = pool_text("%s", "");
 
@@ -91,18 +91,18 @@ static const char *in_c_package(const struct model_file *file, const char *full_
 
 char *name_message(const struct model_type *type)
 {
-    return join(in_c_package(type->file, type->full_name), camel, "__");
+    return join_names(in_c_package(type->file, type->full_name), name_camel, "__");
 }
 
 char *name_descriptor(const struct model_type *type)
 {
     return pool_text("%s__descriptor",
-                     join(in_c_package(type->file, type->full_name), name_snake, "__"));
+                     join_names(in_c_package(type->file, type->full_name), name_snake, "__"));
 }
 
 char *name_service(const struct model_file *file, const Plugin__Service *service)
 {
-    return join(in_c_package(file, model_full_name(file, service->name)), name_snake, "_");
+    return join_names(in_c_package(file, model_full_name(file, service->name)), name_snake, "_");
 }
 
 char *name_method(const char *service, const Plugin__Method *method)

@@ -1,4 +1,4 @@
-/* What things of a .proto file are called in C. All texts belong to the pool. */
+/* Names in C for the parts of a .proto file. All texts belong to the pool. */
 #ifndef MUSTER_PROTOC_GEN_NAMES_H
 #define MUSTER_PROTOC_GEN_NAMES_H
 

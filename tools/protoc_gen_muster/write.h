@@ -1,4 +1,4 @@
-/* What is written for one file. */
+/* The output for one .proto file. */
 #ifndef MUSTER_PROTOC_GEN_WRITE_H
 #define MUSTER_PROTOC_GEN_WRITE_H
 
@@ -6,7 +6,7 @@
 
 #include "model.h"
 
-/** What stubs are written from: one method with all its names. */
+/** One method with all its names: the input of a stub. */
 struct stub {
     const char *prefix;  /* "pkg_service_method" */
     const char *service; /* "pkg_service" */

@@ -102,7 +102,7 @@ static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
 }
 
 /* Ask and wait. False: asking->error says why. */
-static bool ask(struct asking *asking, struct muster_resolve *resolve)
+static bool ask_resolver(struct asking *asking, struct muster_resolve *resolve)
 {
     struct muster_loop *loop = asking->env->loop;
 
@@ -121,7 +121,7 @@ static bool add_cluster(struct asking *asking, struct muster_json *answer)
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
     bool is_added;
 
-    if (!ask(asking, &resolve))
+    if (!ask_resolver(asking, &resolve))
         return false;
     is_added = muster_json_set(answer, "cluster_spec",
                                resolve_spec_json(asking->env, resolve.cluster_spec));
@@ -134,7 +134,7 @@ static bool add_master(struct asking *asking, struct muster_json *answer)
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_MASTER};
     bool is_added;
 
-    if (!ask(asking, &resolve))
+    if (!ask_resolver(asking, &resolve))
         return false;
     is_added = muster_json_set(answer, "master", muster_json_text_new(resolve.master));
     muster_mem_free(asking->env->mem, resolve.master);
@@ -168,7 +168,7 @@ static bool add_accelerators(struct asking *asking, struct muster_json *answer)
     bool is_known;
 
     asking->deadline_ns = devices_ns < whole_ns ? devices_ns : whole_ns;
-    is_known = ask(asking, &resolve);
+    is_known = ask_resolver(asking, &resolve);
     asking->deadline_ns = whole_ns;
     if (!is_known && (!is_left_out(asking->error.rc) || !add_warning(&asking->error, answer))) {
         muster_json_free(map);
@@ -233,7 +233,7 @@ static const char *const fact_names[] = {
     [MUSTER_FACT_WORLD_SIZE] = "world_size",
 };
 
-/* Of what is known. */
+/* Sources of the facts that are known. */
 static bool add_sources(struct asking *asking, struct muster_json *answer)
 {
     struct muster_json *sources = muster_json_object_new();
@@ -280,7 +280,7 @@ static struct muster_json *ask_all(struct asking *asking)
 }
 
 /* A platform that is not there, or contradicts itself, is bad input here. */
-static int fail(const struct muster_error *error)
+static int fail_command(const struct muster_error *error)
 {
     int code = command_exit_of(error->rc);
 
@@ -357,7 +357,7 @@ static void set_signals(void (*handler)(int))
 }
 
 /* Until a signal comes; each failure is told once. */
-static void follow(struct watching *watching)
+static void follow_changes(struct watching *watching)
 {
     struct muster_loop *loop = watching->asking->env->loop;
     enum muster_rc told_rc = MUSTER_OK;
@@ -388,7 +388,7 @@ static int watch_all(struct asking *asking)
         .data = &watching, .on_change = on_change, .interval_ns = asking->settings->interval_ns};
     rc = muster_resolver_watch_open(&watching.watch, asking->resolver);
     if (rc == MUSTER_OK)
-        follow(&watching);
+        follow_changes(&watching);
     muster_wake_close(watching.wake);
     return rc == MUSTER_OK ? EXIT_OK : EXIT_OTHER;
 }
@@ -416,10 +416,10 @@ static int resolve_in(struct muster_env *env, const struct settings *settings)
 
     if (muster_resolver_open(env, settings->resolver, NULL, &asking.resolver, &asking.error) !=
         MUSTER_OK)
-        return fail(&asking.error);
+        return fail_command(&asking.error);
     answer = ask_all(&asking);
     if (answer == NULL)
-        code = fail(&asking.error);
+        code = fail_command(&asking.error);
     else if (!resolve_print(env, answer, settings->is_json))
         code = EXIT_OTHER;
     muster_json_free(answer);

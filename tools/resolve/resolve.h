@@ -1,4 +1,4 @@
-/* What the files of `muster resolve` share. */
+/* Parts of `muster resolve`: explanation and output. */
 #ifndef MUSTER_RESOLVE_H
 #define MUSTER_RESOLVE_H
 

@@ -130,8 +130,8 @@ static void raise_descriptor_limit(void)
 
 /* The socket of the coordinator that was killed, when it is where this one shall listen; else a new
  * one. Held from now on. */
-static enum muster_rc hold(struct coordinator *coordinator, const char *data, const char *listen,
-                           struct muster_error *ret_error)
+static enum muster_rc coordinator_hold_socket(struct coordinator *coordinator, const char *data,
+                                              const char *listen, struct muster_error *ret_error)
 {
     struct holder_name name = {0, 0};
     struct muster_address wanted, bound;
@@ -176,7 +176,8 @@ static enum muster_rc open_coordinator(struct service *service, struct muster_er
     if (settings->data != NULL)
         rc = data_owner_check(settings->data, ret_error);
     if (rc == MUSTER_OK && settings->data != NULL)
-        rc = hold(coordinator_of(service), settings->data, settings->listen, ret_error);
+        rc = coordinator_hold_socket(coordinator_of(service), settings->data, settings->listen,
+                                     ret_error);
     if (rc == MUSTER_OK)
         rc = service_tls_open(service->env, &settings->tls, &options.tls, ret_error);
     if (rc == MUSTER_OK)
@@ -208,7 +209,7 @@ static void close_coordinator(struct service *service, uint64_t deadline_ns)
     muster_coordination_server_close(coordinator->server, deadline_ns, on_closed);
 }
 
-static void clean(struct service *service)
+static void coordinator_clean(struct service *service)
 {
     holder_dismiss(coordinator_of(service)->holder);
     muster_authorization_free(coordinator_of(service)->authorization);
@@ -218,7 +219,7 @@ static const struct service_kind kind = {.name = "coordinator",
                                          .open = open_coordinator,
                                          .address = address,
                                          .close = close_coordinator,
-                                         .clean = clean};
+                                         .clean = coordinator_clean};
 
 int command_coordinator(int argc, char **argv)
 {

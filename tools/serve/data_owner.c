@@ -1,4 +1,4 @@
-/* Who has a data file open: the kernel's list of file locks knows. */
+/* The process that has a data file open, from the kernel's list of file locks. */
 #include "serve/data_owner.h"
 
 #include <fcntl.h>

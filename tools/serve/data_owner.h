@@ -1,4 +1,4 @@
-/* Who has a data file open. */
+/* The process that has a data file open. */
 #ifndef MUSTER_TOOLS_DATA_OWNER_H
 #define MUSTER_TOOLS_DATA_OWNER_H
 

@@ -125,7 +125,7 @@ static bool send_fd(int to, int fd)
     return sendmsg(to, &message, MSG_NOSIGNAL) == 1;
 }
 
-static int offer(const struct holder_name *name)
+static int offer_socket(const struct holder_name *name)
 {
     struct sockaddr_un address;
     socklen_t length = address_of(name, &address);
@@ -156,10 +156,12 @@ static bool hand_over(int offered, int fd, bool is_owner_dead)
     return is_done;
 }
 
-/* Of the owner's end of `life` nothing but its end is heard; a byte says that it ended in order. */
-static _Noreturn void keep(const struct holder_name *name, int fd, int life, int keep_ms)
+/* `life` is a pipe from the owner: it closes when the owner ends, and a byte before that says that the owner ended
+ * in order. */
+static _Noreturn void keep_socket(const struct holder_name *name, int fd, int life, int keep_ms)
 {
-    struct pollfd waits[] = {{.fd = life, .events = POLLIN}, {.fd = offer(name), .events = POLLIN}};
+    struct pollfd waits[] = {{.fd = life, .events = POLLIN},
+                             {.fd = offer_socket(name), .events = POLLIN}};
     int timeout_ms = -1;
     char byte = 0;
 
@@ -209,7 +211,7 @@ int holder_start(const struct holder_name *name, int fd, unsigned keep_s)
         (void)setsid();
         (void)signal(SIGPIPE, SIG_IGN);
         close_others(fd, life[0]);
-        keep(name, fd, life[0], (int)keep_s * MS_PER_S);
+        keep_socket(name, fd, life[0], (int)keep_s * MS_PER_S);
     }
     close(life[0]);
     /* A successor may look for it as soon as anybody knows that this process serves. */

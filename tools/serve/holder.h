@@ -5,12 +5,13 @@
 
 #include <muster/status.h>
 
-/** What both generations name it by, e.g. the file that they share. */
+/** The name by which both generations find the holder: the file that they share. */
 struct holder_name {
     unsigned long long device, inode;
 };
 
-/** Of a file, made empty if it is not there. Errors: PERMISSION_DENIED, NOT_FOUND (its folder). */
+/** The name of a file, which is created empty if it does not exist. Errors: PERMISSION_DENIED, NOT_FOUND (its
+ * folder). */
 enum muster_rc holder_name_of(const char *path, struct holder_name *ret_name,
                               struct muster_error *ret_error);
 /** The socket that the holder of a dead predecessor keeps, or -1; waits up to 3 s for one that is dying.

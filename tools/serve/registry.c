@@ -39,7 +39,7 @@ static bool check_url(const char *text, struct muster_error *ret_error)
             return true;
     }
     muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                     "\"%.80s\" is no URL such as http://host:2379 or https://host:2379", text);
+                     "\"%.80s\" is not a URL such as http://host:2379 or https://host:2379", text);
     return false;
 }
 
@@ -223,7 +223,7 @@ static void close_registry(struct service *service, uint64_t deadline_ns)
     muster_registry_server_close(registry->server, deadline_ns, on_closed);
 }
 
-static void clean(struct service *service)
+static void registry_clean(struct service *service)
 {
     muster_registry_store_close(registry_of(service)->store);
     muster_authorization_free(registry_of(service)->authorization);
@@ -236,7 +236,7 @@ static const struct service_kind kind = {.name = "registry",
                                          .address = address,
                                          .close = close_registry,
                                          .check = check_registry,
-                                         .clean = clean};
+                                         .clean = registry_clean};
 
 int command_registry(int argc, char **argv)
 {

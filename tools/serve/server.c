@@ -214,7 +214,7 @@ static void close_server(struct service *service, uint64_t deadline_ns)
     muster_server_stop(task_of(service)->server, deadline_ns, on_stopped);
 }
 
-static void clean(struct service *service)
+static void server_clean(struct service *service)
 {
     muster_server_free(task_of(service)->server);
     muster_authorization_free(task_of(service)->authorization);
@@ -226,7 +226,7 @@ static const struct service_kind kind = {.name = "server",
                                          .open = open_server,
                                          .address = address,
                                          .close = close_server,
-                                         .clean = clean};
+                                         .clean = server_clean};
 
 int command_server(int argc, char **argv)
 {

@@ -77,7 +77,7 @@ static void watch_signals(void)
     (void)signal(SIGXFSZ, SIG_IGN); /* a file past its limit is a write that fails */
 }
 
-/* What is counted belongs to all that open opens. */
+/* The counters cover everything that service_open opens. */
 static enum muster_rc status_open(struct service *service, struct muster_error *ret_error)
 {
     struct muster_env *env = service->env;
@@ -180,7 +180,7 @@ static void status_close(struct service *service)
     env->metrics = NULL;
 }
 
-static int serve(struct service *service)
+static int serve_until_signal(struct service *service)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_told;
@@ -219,7 +219,7 @@ static int serve_in(struct service *service)
     }
     if (status_open(service, &error) == MUSTER_OK &&
         service->kind->open(service, &error) == MUSTER_OK)
-        code = serve(service);
+        code = serve_until_signal(service);
     else
         code = command_fail(name, &error);
     service_tell(service, &error);

@@ -1,4 +1,4 @@
-/* What a command that serves asks about TLS: options to a credential. */
+/* TLS options of a command that serves, turned into a credential. */
 #include "serve/service_tls.h"
 
 #include "common/command.h"

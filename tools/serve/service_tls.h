@@ -1,4 +1,4 @@
-/* What a command that serves asks about TLS, and about who may call it. */
+/* Options of a command that serves: TLS, and authorization of its callers. */
 #ifndef MUSTER_TOOLS_SERVICE_TLS_H
 #define MUSTER_TOOLS_SERVICE_TLS_H
 

@@ -190,7 +190,7 @@ static void print_process(struct life *life)
     print_name(life, "thread_name", THREAD_MEMBERSHIP, "membership");
 }
 
-/* What the header tells, at the moment when the file was written. */
+/* The facts of the header, at the moment when the file was written. */
 static void print_end(struct life *life)
 {
     const struct trace_file *file = life->file;

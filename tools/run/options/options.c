@@ -272,8 +272,8 @@ const struct muster_options run_options = {
     .stops_at_word = true,
 };
 
-static bool refuse(int *ret_exit, const char *fmt, ...) MUSTER_PRINTF(2, 3);
-static bool refuse(int *ret_exit, const char *fmt, ...)
+static bool refuse_option(int *ret_exit, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+static bool refuse_option(int *ret_exit, const char *fmt, ...)
 {
     char what[512];
     va_list args;
@@ -305,13 +305,14 @@ static bool read_workers(struct run_settings *settings, int *ret_exit)
     else if (strcmp(text, "auto") == 0)
         count = gpus > 0 ? gpus : count_cpus();
     else if (!run_number_parse(text, '\0', RUN_WORKERS_MAX, &count, NULL))
-        return refuse(ret_exit, "--nproc-per-node %s: not a number from 1 to %d, auto, cpu or gpu",
-                      text, RUN_WORKERS_MAX);
+        return refuse_option(ret_exit,
+                             "--nproc-per-node %s: not a number from 1 to %d, auto, cpu or gpu",
+                             text, RUN_WORKERS_MAX);
     if (count == 0 && strcmp(text, "gpu") == 0)
-        return refuse(ret_exit, "--nproc-per-node gpu: this machine has no NVIDIA GPU "
-                                "(/dev/nvidia[0-9]*): give a number of workers, or auto");
+        return refuse_option(ret_exit, "--nproc-per-node gpu: this machine has no NVIDIA GPU "
+                                       "(/dev/nvidia[0-9]*): give a number of workers, or auto");
     if (count == 0)
-        return refuse(ret_exit, "--nproc-per-node %s: it must be at least 1 worker", text);
+        return refuse_option(ret_exit, "--nproc-per-node %s: it must be at least 1 worker", text);
     settings->worker_count = (uint32_t)count;
     return true;
 }
@@ -329,19 +330,20 @@ static bool read_nodes(struct run_settings *settings, int *ret_exit)
         max = min;
     else if (!run_number_parse(text, ':', RUN_WORKERS_MAX, &min, &text) ||
              !run_number_parse(text, '\0', RUN_WORKERS_MAX, &max, NULL))
-        return refuse(ret_exit, "--nnodes %s: not of the form MIN or MIN:MAX",
-                      settings->nodes_text);
+        return refuse_option(ret_exit, "--nnodes %s: not of the form MIN or MIN:MAX",
+                             settings->nodes_text);
     if (min == 0 || min > max)
-        return refuse(ret_exit, "--nnodes %s: at least 1, and MIN not above MAX",
-                      settings->nodes_text);
+        return refuse_option(ret_exit, "--nnodes %s: at least 1, and MIN not above MAX",
+                             settings->nodes_text);
     if (settings->node_rank == RUN_NODE_RANK_UNSET)
         settings->node_rank = 0;
     if (settings->node_rank >= max)
-        return refuse(ret_exit, "--node-rank %llu: there are %llu machines (--nnodes)",
-                      (unsigned long long)settings->node_rank, (unsigned long long)max);
+        return refuse_option(ret_exit, "--node-rank %llu: there are %llu machines (--nnodes)",
+                             (unsigned long long)settings->node_rank, (unsigned long long)max);
     if (max * settings->worker_count > RUN_WORKERS_MAX)
-        return refuse(ret_exit, "%llu machines with %u workers each are more than %d workers",
-                      (unsigned long long)max, settings->worker_count, RUN_WORKERS_MAX);
+        return refuse_option(ret_exit,
+                             "%llu machines with %u workers each are more than %d workers",
+                             (unsigned long long)max, settings->worker_count, RUN_WORKERS_MAX);
     settings->nodes_min = (uint32_t)min;
     settings->nodes_max = (uint32_t)max;
     settings->rank_first = (uint32_t)settings->node_rank * settings->worker_count;
@@ -354,13 +356,13 @@ static bool check_many_nodes(const struct run_settings *settings, int *ret_exit)
     if (settings->nodes_max == 1)
         return true;
     if (settings->is_embedded)
-        return refuse(ret_exit,
-                      "--nnodes %s needs a registry that all machines reach: start one with "
-                      "'muster registry --listen HOST:PORT' and name it with --registry",
-                      settings->nodes_text);
+        return refuse_option(ret_exit,
+                             "--nnodes %s needs a registry that all machines reach: start one with "
+                             "'muster registry --listen HOST:PORT' and name it with --registry",
+                             settings->nodes_text);
     if (settings->job == NULL)
-        return refuse(ret_exit, "--nnodes %s needs a --job, the same name on all machines",
-                      settings->nodes_text);
+        return refuse_option(ret_exit, "--nnodes %s needs a --job, the same name on all machines",
+                             settings->nodes_text);
     return true;
 }
 
@@ -372,45 +374,49 @@ static bool check_master(struct run_settings *settings, int *ret_exit)
     if (settings->nodes_max == 1)
         return true;
     if (settings->master_addr == NULL && settings->master_port != 0)
-        return refuse(ret_exit,
-                      "--master-port %llu needs --master-addr, the machine of node rank 0, with "
-                      "--nnodes %s",
-                      (unsigned long long)settings->master_port, settings->nodes_text);
+        return refuse_option(
+            ret_exit,
+            "--master-port %llu needs --master-addr, the machine of node rank 0, with "
+            "--nnodes %s",
+            (unsigned long long)settings->master_port, settings->nodes_text);
     if (settings->master_addr != NULL && settings->master_port == 0)
         settings->master_port = MASTER_PORT_OF_TORCHRUN;
     if (settings->is_gang && settings->master_addr == NULL && !is_inherited)
-        return refuse(ret_exit,
-                      "--restart all is for programs that do not use muster, which meet at "
-                      "MASTER_ADDR: with --nnodes %s give --master-addr and --master-port, the "
-                      "same on all machines",
-                      settings->nodes_text);
+        return refuse_option(
+            ret_exit,
+            "--restart all is for programs that do not use muster, which meet at "
+            "MASTER_ADDR: with --nnodes %s give --master-addr and --master-port, the "
+            "same on all machines",
+            settings->nodes_text);
     return true;
 }
 
-/* What an authority of this launcher alone cannot do. */
+/* An authority of this launcher alone serves neither other launchers nor a successor. */
 static bool check_tls_alone(const struct run_settings *settings, int *ret_exit)
 {
     if (!settings->is_embedded)
-        return refuse(ret_exit,
-                      "--tls auto with --registry: several launchers need one authority: give all "
+        return refuse_option(
+            ret_exit, "--tls auto with --registry: several launchers need one authority: give all "
                       "of them, and 'muster registry', the same --tls-secret FILE (or leave out "
                       "--tls auto and hand out certificates of your own)");
     if (settings->resumable != NULL || settings->resume != NULL)
-        return refuse(ret_exit, "--tls auto: the authority ends with this launcher, so there is "
-                                "nothing to resume; give --tls-secret FILE, too, from which a "
-                                "successor has it again, or leave out --resumable");
+        return refuse_option(ret_exit,
+                             "--tls auto: the authority ends with this launcher, so there is "
+                             "nothing to resume; give --tls-secret FILE, too, from which a "
+                             "successor has it again, or leave out --resumable");
     return true;
 }
 
 static bool check_tls_secret(const struct run_settings *settings, int *ret_exit)
 {
     if (settings->job == NULL && !settings->is_embedded)
-        return refuse(ret_exit,
-                      "--tls-secret: name the --job: its authority follows from the name");
+        return refuse_option(ret_exit,
+                             "--tls-secret: name the --job: its authority follows from the name");
     if (!settings->is_embedded && run_worker_fds_have_tls())
-        return refuse(ret_exit, "--tls auto in a worker of a job with --tls auto: give --registry "
-                                "embedded, or leave out --tls: these workers are members of the "
-                                "same trust");
+        return refuse_option(ret_exit,
+                             "--tls auto in a worker of a job with --tls auto: give --registry "
+                             "embedded, or leave out --tls: these workers are members of the "
+                             "same trust");
     return true;
 }
 
@@ -418,16 +424,18 @@ static bool check_tls(struct run_settings *settings, int *ret_exit)
 {
     settings->is_tls_auto = strcmp(settings->tls, "auto") == 0;
     if (!settings->is_tls_auto && strcmp(settings->tls_data, "encrypted") != 0)
-        return refuse(ret_exit,
-                      "--tls-data %s needs --tls auto; members with certificates of their own are "
-                      "given MUSTER_TLS_DATA",
-                      settings->tls_data);
+        return refuse_option(
+            ret_exit,
+            "--tls-data %s needs --tls auto; members with certificates of their own are "
+            "given MUSTER_TLS_DATA",
+            settings->tls_data);
     if (!settings->is_tls_auto)
         return settings->tls_secret == NULL ||
-               refuse(ret_exit, "--tls-secret (or MUSTER_TLS_SECRET_FILE) is for --tls auto: give "
-                                "that, too");
+               refuse_option(ret_exit,
+                             "--tls-secret (or MUSTER_TLS_SECRET_FILE) is for --tls auto: give "
+                             "that, too");
     if (!job_tls_is_name(settings->job_name))
-        return refuse(
+        return refuse_option(
             ret_exit,
             "--job '%s': with --tls auto a name has 1 to 63 letters, digits, '.', '_' and '-'",
             settings->job_name);
@@ -446,8 +454,8 @@ static bool read_job(struct run_settings *settings, int *ret_exit)
         return true;
     }
     if (job[0] == '\0' || strlen(job) >= sizeof(settings->job_name) || strchr(job, '/') != NULL)
-        return refuse(ret_exit, "--job '%s': a name has 1 to %zu characters and no '/'", job,
-                      sizeof(settings->job_name) - 1);
+        return refuse_option(ret_exit, "--job '%s': a name has 1 to %zu characters and no '/'", job,
+                             sizeof(settings->job_name) - 1);
     snprintf(settings->job_name, sizeof(settings->job_name), "%s", job);
     return true;
 }
@@ -457,10 +465,10 @@ static bool refuse_task(const struct run_settings *settings, const char *text, i
     int length = (int)strcspn(text, "@");
 
     if (settings->world_size == 1)
-        return refuse(ret_exit, "--kill %s: there is no task '%.*s', only worker:0", text, length,
-                      text);
-    return refuse(ret_exit, "--kill %s: there is no task '%.*s', only worker:0 to worker:%u", text,
-                  length, text, settings->world_size - 1);
+        return refuse_option(ret_exit, "--kill %s: there is no task '%.*s', only worker:0", text,
+                             length, text);
+    return refuse_option(ret_exit, "--kill %s: there is no task '%.*s', only worker:0 to worker:%u",
+                         text, length, text, settings->world_size - 1);
 }
 
 /* "worker:2@step=150,chunk=3" */
@@ -474,25 +482,26 @@ static bool read_kill(struct run_settings *settings, const char *text, int *ret_
     const char *rest = NULL;
 
     if (strchr(text, '@') == NULL)
-        return refuse(ret_exit,
-                      "--kill %s: not of the form TASK@step=S[,chunk=C], TASK being worker:2 or 2",
-                      text);
+        return refuse_option(
+            ret_exit, "--kill %s: not of the form TASK@step=S[,chunk=C], TASK being worker:2 or 2",
+            text);
     if (!run_number_parse(task, '@', UINT32_MAX, &rank, &point) || rank >= settings->world_size)
         return refuse_task(settings, text, ret_exit);
     for (size_t i = 0; i < settings->kill_count; i++) {
         if (settings->kills[i].rank == rank)
-            return refuse(ret_exit,
-                          "--kill %s: worker:%llu has one already, and kills itself in its first "
-                          "life only",
-                          text, (unsigned long long)rank);
+            return refuse_option(
+                ret_exit,
+                "--kill %s: worker:%llu has one already, and kills itself in its first "
+                "life only",
+                text, (unsigned long long)rank);
     }
     if (strncmp(point, "step=", 5) != 0 || strlen(point) >= sizeof(kill->point) ||
         !(run_number_parse(point + 5, '\0', UINT64_MAX / 16, &number, &rest) ||
           (run_number_parse(point + 5, ',', UINT64_MAX / 16, &number, &rest) &&
            strncmp(rest, "chunk=", 6) == 0 &&
            run_number_parse(rest + 6, '\0', UINT32_MAX, &number, NULL))))
-        return refuse(ret_exit, "--kill %s: '%s' is not of the form step=S or step=S,chunk=C", text,
-                      point);
+        return refuse_option(
+            ret_exit, "--kill %s: '%s' is not of the form step=S or step=S,chunk=C", text, point);
     kill->rank = (uint32_t)rank;
     snprintf(kill->point, sizeof(kill->point), "%s", point);
     settings->kill_count++;
@@ -509,7 +518,7 @@ static bool check_tune_file(const struct run_settings *settings, int *ret_exit)
         muster_plan_parameters_read(muster_files_system(), muster_mem_system(), settings->tune_file,
                                     &parameters, &error) == MUSTER_OK)
         return true;
-    return refuse(ret_exit, "--tune-file %s", error.text);
+    return refuse_option(ret_exit, "--tune-file %s", error.text);
 }
 
 /* Now, not at the end of a long training. */
@@ -523,15 +532,15 @@ static bool check_json(const struct run_settings *settings, int *ret_exit)
     is_there = access(settings->json, F_OK) == 0;
     fd = open(settings->json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
-        return refuse(ret_exit, "--json '%s': a file cannot be written there: %s", settings->json,
-                      strerror(errno));
+        return refuse_option(ret_exit, "--json '%s': a file cannot be written there: %s",
+                             settings->json, strerror(errno));
     close(fd);
     if (!is_there)
         unlink(settings->json);
     return true;
 }
 
-static bool check(struct run_settings *settings, int *ret_exit)
+static bool check_settings(struct run_settings *settings, int *ret_exit)
 {
     unsigned mask;
 
@@ -547,19 +556,19 @@ static bool check(struct run_settings *settings, int *ret_exit)
         settings->members_min < settings->nodes_min * settings->worker_count)
         settings->members_min = settings->nodes_min * settings->worker_count;
     if (settings->members_min > settings->world_size)
-        return refuse(ret_exit, "--min-members %llu: there are only %u workers",
-                      (unsigned long long)settings->members_min, settings->world_size);
+        return refuse_option(ret_exit, "--min-members %llu: there are only %u workers",
+                             (unsigned long long)settings->members_min, settings->world_size);
     if (!run_mask_of(settings->tee, 0, &mask))
-        return refuse(ret_exit, "--tee %s: not a mask such as 3 or 0:1,1:2", settings->tee);
+        return refuse_option(ret_exit, "--tee %s: not a mask such as 3 or 0:1,1:2", settings->tee);
     if (!run_mask_of(settings->redirects, 0, &mask))
-        return refuse(ret_exit, "--redirects %s: not a mask such as 3 or 0:1,1:2",
-                      settings->redirects);
+        return refuse_option(ret_exit, "--redirects %s: not a mask such as 3 or 0:1,1:2",
+                             settings->redirects);
     for (size_t i = 0; i < settings->kill_texts.count; i++) {
         if (!read_kill(settings, settings->kill_texts.values[i], ret_exit))
             return false;
     }
     if (settings->program[0] == NULL)
-        return refuse(ret_exit, "no program: write it behind '--'");
+        return refuse_option(ret_exit, "no program: write it behind '--'");
     return true;
 }
 
@@ -570,7 +579,7 @@ static bool is_mask_option(const char *argument)
 
 /* torchrun's spelling with '_', and --tee and --redirects without a mask, as the option table knows
  * them. */
-static char *respell(const char *argument, const char *next)
+static char *respell_option(const char *argument, const char *next)
 {
     static const char both[] = "=3";
     size_t length = strlen(argument);
@@ -613,7 +622,7 @@ bool run_settings_read(struct run_settings *settings, int argc, char **argv, int
         output_no_memory();
     kept[kept[0] != NULL] = spelled;
     for (int i = 0; i < argc; i++)
-        spelled[i] = end == 0 || i < end ? respell(argv[i], argv[i + 1]) : argv[i];
+        spelled[i] = end == 0 || i < end ? respell_option(argv[i], argv[i + 1]) : argv[i];
     *settings = (struct run_settings){.node_rank = RUN_NODE_RANK_UNSET};
     if (!command_parse(&run_options, argc, spelled, settings, &rest, ret_exit))
         return false;
@@ -621,9 +630,9 @@ bool run_settings_read(struct run_settings *settings, int argc, char **argv, int
     if (settings->resume != NULL)    /* what counts is what the first start was told */
         return rest == argc && argc <= 3 && strncmp(spelled[1], "--resume", 8) == 0
                    ? true
-                   : refuse(ret_exit,
-                            "--resume %s stands alone: options and program are those of the "
-                            "first start",
-                            settings->resume);
-    return check(settings, ret_exit);
+                   : refuse_option(ret_exit,
+                                   "--resume %s stands alone: options and program are those of the "
+                                   "first start",
+                                   settings->resume);
+    return check_settings(settings, ret_exit);
 }

@@ -16,7 +16,7 @@
 /* As members are ranked: by job, then index. Others stand aside. */
 static const char *const training_jobs[] = {"chief", "master", "worker"};
 
-/* What a question gave. */
+/* State and result of a query. */
 struct asking {
     struct muster_error error;
     bool is_done;
@@ -156,7 +156,6 @@ static bool find_place(const char *uri, struct run_place *ret_place, int *ret_ex
     return true;
 }
 
-/* What the resolver says stands for the options that were not given. */
 bool run_place_read(struct run_settings *settings, int *ret_exit)
 {
     struct run_place *place = &settings->place;

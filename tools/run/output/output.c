@@ -1,4 +1,4 @@
-/* What workers print, taken by whole lines: prefixed on the console, plain in log files. */
+/* Output of workers by whole lines: prefixed on the console, plain in log files. */
 #include "run/output/output.h"
 
 #include "common/output.h"

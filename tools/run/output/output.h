@@ -11,7 +11,7 @@
 #define RUN_LAST_LINES      12 /* kept per task for the report of its failure */
 #define RUN_LAST_LINE_BYTES 240
 
-/** Of a run. */
+/** Output of a run. */
 struct run_output {
     struct run_sink sinks[2];
     struct run_sink *out, *err; /* the same one when both are one terminal */
@@ -23,7 +23,7 @@ struct run_output {
     void (*on_line_cleared)(struct run *run); /* NULL: nobody draws it */
 };
 
-/** Of a task: its present life. */
+/** Output of the present life of a task. */
 struct run_task_output {
     struct run_stream out, err, report;
     char last_lines[RUN_LAST_LINES][RUN_LAST_LINE_BYTES];

@@ -30,8 +30,8 @@ struct run_dead {
 };
 
 /* The incarnation that the key names, if it begins with prefix. */
-static bool names(const struct muster_registry_kv *kv, const char *prefix,
-                  struct muster_incarnation *ret_incarnation)
+static bool key_names_incarnation(const struct muster_registry_kv *kv, const char *prefix,
+                                  struct muster_incarnation *ret_incarnation)
 {
     char text[MUSTER_INCARNATION_TEXT_BYTES];
     size_t length = strlen(prefix);
@@ -56,7 +56,7 @@ static bool has_record(const struct run_dead *dead, const struct muster_incarnat
     for (size_t i = 0; i < dead->op.kv_count; i++) {
         struct muster_incarnation other;
 
-        if (names(&dead->op.kvs[i], dead->members_prefix, &other) &&
+        if (key_names_incarnation(&dead->op.kvs[i], dead->members_prefix, &other) &&
             muster_incarnation_is_equal(&other, who))
             return true;
     }
@@ -64,7 +64,7 @@ static bool has_record(const struct run_dead *dead, const struct muster_incarnat
 }
 
 /* The view comes first. */
-static size_t choose(struct run_dead *dead, const struct muster_view *view)
+static size_t choose_deaths(struct run_dead *dead, const struct muster_view *view)
 {
     const struct muster_registry_kv *kvs = dead->op.kvs;
     size_t count = 0;
@@ -72,8 +72,9 @@ static size_t choose(struct run_dead *dead, const struct muster_view *view)
     for (size_t i = 1; i < dead->op.kv_count && count < DELETES_MAX; i++) {
         struct muster_incarnation who;
 
-        if (names(&kvs[i], dead->dead_prefix, &who) && kvs[i].mod_revision < kvs[0].mod_revision &&
-            !is_member(view, &who) && !has_record(dead, &who))
+        if (key_names_incarnation(&kvs[i], dead->dead_prefix, &who) &&
+            kvs[i].mod_revision < kvs[0].mod_revision && !is_member(view, &who) &&
+            !has_record(dead, &who))
             snprintf(dead->keys[count++], KEY_BYTES, "%.*s", (int)kvs[i].key.size,
                      (const char *)kvs[i].key.data);
     }
@@ -119,12 +120,12 @@ static void on_read(struct muster_registry_op *op, enum muster_rc rc)
         muster_view_unpack(muster_mem_system(), op->kvs[0].value.data, op->kvs[0].value.size,
                            &view) != MUSTER_OK)
         return;
-    count = choose(dead, view);
+    count = choose_deaths(dead, view);
     muster_view_unref(view);
     delete_chosen(dead, count, op->kvs[0].mod_revision);
 }
 
-static void clean(struct run_dead *dead)
+static void delete_deaths(struct run_dead *dead)
 {
     struct muster_registry_step steps[] = {
         {.kind = MUSTER_REGISTRY_GET, .key = text_bytes(dead->view_key)},
@@ -146,7 +147,7 @@ void run_dead_count(struct run_dead *dead)
 {
     dead->written++;
     if (dead->written >= CLEAN_EVERY && !dead->is_busy)
-        clean(dead);
+        delete_deaths(dead);
 }
 
 struct run_dead *run_dead_open(struct muster_registry *client, struct muster_loop *loop,

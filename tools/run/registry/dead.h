@@ -8,11 +8,11 @@
 
 struct run_dead;
 
-/** Of one job. Borrows all until close. Gives. */
+/** Watch the deaths of one job. Borrows all until close. Gives. */
 struct run_dead *run_dead_open(struct muster_registry *client, struct muster_loop *loop,
                                const char *job);
-/** One more was written: every 32nd time those are deleted that were older than the view, are no
- * members of it and have no record. Who reads the view needs only the deaths of its members, and
+/** One more death was written: every 32nd time the deaths are deleted that are older than the view, of processes
+ * that are not members of it and have no record. A reader of the view needs only the deaths of its members, and
  * the newer ones. */
 void run_dead_count(struct run_dead *dead);
 /** The client must have been closed. NULL is accepted. */

@@ -52,7 +52,7 @@ struct death {
     char how[64];
 };
 
-static bool serve(struct run_registry *registry, struct muster_error *ret_error)
+static bool registry_serve(struct run_registry *registry, struct muster_error *ret_error)
 {
     struct muster_registry_store_options store_options = {.path = NULL};
     struct muster_tls *tls = run_tls_served(registry->run);
@@ -112,7 +112,7 @@ static void on_probed(struct muster_registry_op *op, enum muster_rc rc)
 }
 
 /* Something to connect for. */
-static void probe(struct run_registry *registry)
+static void registry_probe(struct run_registry *registry)
 {
     struct muster_loop *loop = registry->run->env->loop;
     struct muster_registry_range range = {.key = text_bytes("/muster/"),
@@ -142,16 +142,16 @@ static void on_silence(struct muster_timer *timer)
                  registry->endpoint, registry->absence);
     registry->is_silence_told = !is_up;
     if (!is_up)
-        probe(registry);
+        registry_probe(registry);
     muster_timer_start(timer, loop, muster_loop_after_ns(loop, SILENCE_NS));
 }
 
 /* Under TLS the first contact comes before the first worker: a refusal is for good. */
-static bool meet(struct run_registry *registry, struct muster_error *ret_error)
+static bool registry_meet(struct run_registry *registry, struct muster_error *ret_error)
 {
     struct muster_loop *loop = registry->run->env->loop;
 
-    probe(registry);
+    registry_probe(registry);
     while (registry->is_probing && strstr(registry->endpoint, "https://") != NULL)
         muster_loop_turn(loop, UINT64_MAX);
     if (muster_registry_refusal(registry->client) == NULL)
@@ -179,7 +179,7 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
     run->registry = registry;
     if (!run->settings.is_embedded)
         snprintf(registry->endpoint, sizeof(registry->endpoint), "%s", run->settings.registry);
-    else if (!serve(registry, ret_error))
+    else if (!registry_serve(registry, ret_error))
         return false;
     if (run->tls != NULL && strstr(registry->endpoint, "https://") == NULL)
         run_tell(run,
@@ -195,7 +195,7 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
         local_jobs_add(registry->endpoint);
         return true;
     }
-    if (!meet(registry, ret_error))
+    if (!registry_meet(registry, ret_error))
         return false;
     muster_timer_start(&registry->silence_timer, run->env->loop,
                        muster_loop_after_ns(run->env->loop, SILENCE_NS));
@@ -214,7 +214,7 @@ const char *run_registry_endpoint(const struct run *run)
 
 static void write_death(struct death *death);
 
-static void forget(struct death *death)
+static void death_free(struct death *death)
 {
     muster_list_remove(&death->node);
     free(death);
@@ -228,7 +228,7 @@ static void on_written(struct muster_registry_op *op, enum muster_rc rc)
     if (rc == MUSTER_OK)
         run_dead_count(death->registry->dead);
     if (rc == MUSTER_OK || death->registry->is_closing)
-        forget(death);
+        death_free(death);
     else
         muster_timer_start(&death->again, loop, muster_loop_after_ns(loop, PUT_AGAIN_NS));
 }
@@ -246,7 +246,7 @@ static void write_death(struct death *death)
     if (muster_registry_put_start(
             &death->op, death->registry->client, text_bytes(death->key), text_bytes(death->how), 0,
             muster_loop_after_ns(loop, PUT_WITHIN_NS), on_written) != MUSTER_OK)
-        forget(death);
+        death_free(death);
 }
 
 void run_registry_confirm_death(struct run *run, const struct run_task *task, const char *how)
@@ -295,7 +295,7 @@ static void drop_waiting_deaths(struct run_registry *registry)
         if (!muster_timer_is_started(&death->again))
             continue;
         muster_timer_stop(&death->again);
-        forget(death);
+        death_free(death);
     }
 }
 

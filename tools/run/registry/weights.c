@@ -28,7 +28,7 @@ struct run_weights {
     uint32_t same;
 };
 
-static uint64_t soon(const struct run_weights *weights)
+static uint64_t weights_deadline(const struct run_weights *weights)
 {
     return muster_loop_after_ns(weights->run->env->loop, WITHIN_NS);
 }
@@ -52,7 +52,7 @@ static bool wait_for(struct run_weights *weights, enum muster_rc started)
     return weights->rc == MUSTER_OK;
 }
 
-static void compare(struct run_weights *weights, const struct muster_registry_kv *kv)
+static void weights_compare(struct run_weights *weights, const struct muster_registry_kv *kv)
 {
     char text[sizeof(weights->value)], digest[RUN_DIGEST_BYTES] = "";
     const char *rank = (const char *)kv->key.data + strlen(weights->prefix);
@@ -81,11 +81,11 @@ static void on_listed(struct muster_registry_op *op, enum muster_rc rc)
     struct run_weights *weights = op->data;
 
     for (size_t i = 0; rc == MUSTER_OK && i < op->kv_count; i++)
-        compare(weights, &op->kvs[i]);
+        weights_compare(weights, &op->kvs[i]);
     on_op(op, rc);
 }
 
-static bool exchange(struct run_weights *weights)
+static bool weights_exchange(struct run_weights *weights)
 {
     struct muster_registry *client = run_registry_client(weights->run);
     struct muster_registry_range all = {.key = text_bytes(weights->prefix),
@@ -94,13 +94,13 @@ static bool exchange(struct run_weights *weights)
     while (weights->is_busy) /* the deletion, on a very short job */
         muster_loop_turn(weights->run->env->loop, UINT64_MAX);
     return wait_for(weights, muster_registry_grant_start(&weights->op, client, LEASE_S, 0,
-                                                         soon(weights), on_op)) &&
+                                                         weights_deadline(weights), on_op)) &&
            wait_for(weights,
                     muster_registry_put_start(&weights->op, client, text_bytes(weights->key),
                                               text_bytes(weights->value), weights->lease,
-                                              soon(weights), on_op)) &&
-           wait_for(weights, muster_registry_range_start(&weights->op, client, &all, soon(weights),
-                                                         on_listed));
+                                              weights_deadline(weights), on_op)) &&
+           wait_for(weights, muster_registry_range_start(&weights->op, client, &all,
+                                                         weights_deadline(weights), on_listed));
 }
 
 static void name_keys(struct run_weights *weights)
@@ -130,11 +130,11 @@ void run_weights_open(struct run *run)
     run->weights = weights;
     name_keys(weights);
     weights->op.data = weights;
-    /* What an earlier run of this job has left; a registry that does not answer is told of by others. */
+    /* Weights of an earlier run of this job. A registry that does not answer is reported by registry.c. */
     if (run->settings.nodes_max > 1 && run->resume == NULL)
         weights->is_busy = muster_registry_delete_start(
                                &weights->op, run_registry_client(run), text_bytes(weights->key),
-                               MUSTER_REGISTRY_KEY, soon(weights), on_op) == MUSTER_OK;
+                               MUSTER_REGISTRY_KEY, weights_deadline(weights), on_op) == MUSTER_OK;
 }
 
 /* Those that end later will compare theirs with ours. */
@@ -161,7 +161,7 @@ void run_weights_compare(struct run *run)
     weights->digest = final_digest(run, &outcome);
     snprintf(weights->value, sizeof(weights->value), "%" PRIu64 " %" PRIu64 " %s", run->epoch_last,
              weights->steps, weights->digest);
-    if (!exchange(weights))
+    if (!weights_exchange(weights))
         run_tell(run,
                  "the registry does not tell whether the weights of other machines are the same");
     else

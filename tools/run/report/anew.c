@@ -5,7 +5,7 @@
 #include "run/output/log.h"
 #include "run/state/outcome.h"
 
-static const char *plural(uint64_t count)
+static const char *plural_of(uint64_t count)
 {
     return count == 1 ? "" : "s";
 }
@@ -39,8 +39,8 @@ void run_anew_on_view(struct run *run, uint64_t epoch, uint64_t members)
                        MUSTER_FIELD("step", step)),
             "the job begins anew, for none of its members was left: it stood at step %llu as last "
             "reported, %llu step%s lost, view %llu with %llu member%s",
-            (unsigned long long)step, (unsigned long long)step, plural(step),
-            (unsigned long long)epoch, (unsigned long long)members, plural(members));
+            (unsigned long long)step, (unsigned long long)step, plural_of(step),
+            (unsigned long long)epoch, (unsigned long long)members, plural_of(members));
     run->control->on_changed(run);
 }
 

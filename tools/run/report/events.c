@@ -1,4 +1,4 @@
-/* What happened to the members, told once for all of them and in plain words. */
+/* Deaths, joins and changes of view, each reported once for all members and in plain words. */
 #include "run/report/events.h"
 
 #include "common/output.h"
@@ -92,7 +92,7 @@ bool run_events_are_expected(const struct run_task *task)
     return false;
 }
 
-/* Of the members of this launcher the last one has died: nobody says more of those before it. */
+/* The last member of this launcher has died, so no further report on the deaths before it will come. */
 static void deaths_hurry(struct run *run)
 {
     struct muster_loop *loop = run->env->loop;

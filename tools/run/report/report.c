@@ -140,7 +140,8 @@ static void on_report(struct run_task *task, const struct muster_json *report)
     if (kind == NULL)
         return;
     task->has_reported = task->uses_muster = true;
-    if (strcmp(kind, "activity") != 0) /* who is no member yet knows views of former runs */
+    if (strcmp(kind, "activity") !=
+        0) /* before it is a member, a worker may know views of former runs */
         note_epoch(task->run, report);
     if (strcmp(kind, "progress") == 0)
         on_progress(task, report);
@@ -168,7 +169,7 @@ static void on_report(struct run_task *task, const struct muster_json *report)
         on_refused(task, report);
 }
 
-/* A line that is no report is the worker's mistake, and no reason to stop. */
+/* A malformed line is a mistake of the worker, and not a reason to stop. */
 void run_report_line(void *data, const char *line, size_t length)
 {
     struct run_stream *stream = data;

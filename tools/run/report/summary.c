@@ -31,7 +31,7 @@ static const double *find_value(const struct run_values *values, const char *nam
     return NULL;
 }
 
-static const char *plural(uint64_t count)
+static const char *plural_of(uint64_t count)
 {
     return count == 1 ? "" : "s";
 }
@@ -82,11 +82,11 @@ static void tell_weights(struct run *run, const struct run_outcome *outcome)
 {
     if (outcome->is_identical && run->settings.nodes_max > 1)
         run_tell(run, "weights byte-identical on %u worker%s of this machine (%llu in the job)",
-                 outcome->results, plural(outcome->results),
+                 outcome->results, plural_of(outcome->results),
                  (unsigned long long)run->progress.members);
     else if (outcome->is_identical)
         run_tell(run, "weights byte-identical on %u worker%s", outcome->results,
-                 plural(outcome->results));
+                 plural_of(outcome->results));
     for (uint32_t i = 0; i < run->task_count; i++) {
         const struct run_task *task = &run->tasks[i];
 
@@ -102,7 +102,7 @@ static void tell_weights(struct run *run, const struct run_outcome *outcome)
 static void describe_kills(const struct run *run, char *text, size_t bytes)
 {
     size_t length = (size_t)snprintf(text, bytes, "%llu kill%s", (unsigned long long)run->kills,
-                                     plural(run->kills));
+                                     plural_of(run->kills));
 
     if (run->anew_count == 0) {
         snprintf(text + length, bytes - length, " survived");
@@ -134,8 +134,8 @@ static void tell_training(struct run *run, const struct run_outcome *outcome)
         snprintf(slowest, sizeof(slowest), ", slowest recovery %.1f ms", outcome->recovery_max_ms);
     describe_kills(run, kills, sizeof(kills));
     run_tell(run, "%s, %llu step%s lost%s, %llu survivor%s restarted", kills,
-             (unsigned long long)outcome->steps_lost, plural(outcome->steps_lost), slowest,
-             (unsigned long long)run->survivors_restarted, plural(run->survivors_restarted));
+             (unsigned long long)outcome->steps_lost, plural_of(outcome->steps_lost), slowest,
+             (unsigned long long)run->survivors_restarted, plural_of(run->survivors_restarted));
     if (!outcome->is_different)
         tell_weights(run, outcome);
 }
@@ -222,17 +222,18 @@ static void tell_part(struct run *run)
     if (run_outcome_is_idle(run)) {
         run_log_error("0 of %u task%s took part: no worker of this launcher has committed a step, "
                       "exit code of this run %d",
-                      run->task_count, plural(run->task_count), run->exit_code);
+                      run->task_count, plural_of(run->task_count), run->exit_code);
     } else if (count > 0 && run->settings.nodes_max > 1) {
         run_tell(run, "%u of %u task%s of this machine took part, in a job of up to %llu members",
-                 count, run->task_count, plural(run->task_count),
+                 count, run->task_count, plural_of(run->task_count),
                  (unsigned long long)run->members_max);
     } else if (count > 0) {
-        run_tell(run, "%u of %u task%s took part", count, run->task_count, plural(run->task_count));
+        run_tell(run, "%u of %u task%s took part", count, run->task_count,
+                 plural_of(run->task_count));
     }
 }
 
-/* Who ended with 0 and without close, while the others had more to do or in the middle of a step. */
+/* Tasks that ended with 0 and without close, while the others had more to do or in the middle of a step. */
 static void tell_unclosed(struct run *run, const struct run_outcome *outcome)
 {
     for (uint32_t i = 0; i < run->task_count; i++) {
@@ -260,7 +261,7 @@ void run_summary_print(struct run *run)
                  (unsigned long long)outcome.steps, seconds_of(run));
     else if (run->restarts > 0 && run->exit_code == 0)
         run_tell(run, "all workers ended with 0 after %llu restart%s in %.1f s",
-                 (unsigned long long)run->restarts, plural(run->restarts), seconds_of(run));
+                 (unsigned long long)run->restarts, plural_of(run->restarts), seconds_of(run));
     tell_unclosed(run, &outcome);
     tell_part(run);
     print_unreached(run);
@@ -272,7 +273,7 @@ void run_summary_print(struct run *run)
 
 /* --- JSON */
 
-static struct muster_json *number(uint64_t value)
+static struct muster_json *number_new(uint64_t value)
 {
     return muster_json_integer_new((int64_t)value);
 }
@@ -342,16 +343,16 @@ static struct muster_json *tasks_of(const struct run *run, const struct run_outc
         struct muster_json *one = muster_json_object_new();
 
         if (!muster_json_set(one, "task", muster_json_text_new(task->name)) ||
-            !muster_json_set(one, "rank", number(task->rank)) ||
-            !muster_json_set(one, "restarts", number(task->lives > 0 ? task->lives - 1 : 0)) ||
+            !muster_json_set(one, "rank", number_new(task->rank)) ||
+            !muster_json_set(one, "restarts", number_new(task->lives > 0 ? task->lives - 1 : 0)) ||
             !muster_json_set(one, "exit_code",
-                             number((uint64_t)run_task_exit_code(task->wait_status))) ||
+                             number_new((uint64_t)run_task_exit_code(task->wait_status))) ||
             (task->has_result &&
-             (!muster_json_set(one, "steps", number(task->steps)) ||
+             (!muster_json_set(one, "steps", number_new(task->steps)) ||
               !muster_json_set(one, "digest", muster_json_text_new(task->digest)))) ||
             (run_outcome_has_left_early(outcome, task) &&
              !muster_json_set(one, task->is_in_step ? "left_in_step" : "left_after_step",
-                              number(task->left_step))) ||
+                              number_new(task->left_step))) ||
             (task->trace_file != NULL &&
              !muster_json_set(one, "trace", muster_json_text_new(task->trace_file)))) {
             muster_json_free(one);
@@ -397,16 +398,16 @@ static struct muster_json *summary_of(struct run *run)
     is_whole =
         muster_json_set(root, "exit_code", muster_json_integer_new(run->exit_code)) &&
         (accuracy == NULL || muster_json_set(root, "accuracy", real_or_null(true, *accuracy))) &&
-        muster_json_set(root, "steps", number(outcome.steps)) &&
-        muster_json_set(root, "kills", number(run->kills)) &&
+        muster_json_set(root, "steps", number_new(outcome.steps)) &&
+        muster_json_set(root, "kills", number_new(run->kills)) &&
         muster_json_set(root, "kills_unreached", unreached_of(run)) &&
-        muster_json_set(root, "restarts", number(run->restarts)) &&
-        muster_json_set(root, "rejoins", number(run->rejoins)) &&
-        muster_json_set(root, "steps_lost", number(outcome.steps_lost)) &&
+        muster_json_set(root, "restarts", number_new(run->restarts)) &&
+        muster_json_set(root, "rejoins", number_new(run->rejoins)) &&
+        muster_json_set(root, "steps_lost", number_new(outcome.steps_lost)) &&
         muster_json_set(root, "begun_anew_at", run_anew_steps(run)) &&
-        muster_json_set(root, "epochs", number(run->epoch_last)) &&
-        muster_json_set(root, "views", number(run->epoch_last)) &&
-        muster_json_set(root, "joins", number(run->joins)) &&
+        muster_json_set(root, "epochs", number_new(run->epoch_last)) &&
+        muster_json_set(root, "views", number_new(run->epoch_last)) &&
+        muster_json_set(root, "joins", number_new(run->joins)) &&
         muster_json_set(root, "recovery_ms",
                         times_of(run->recovery_count > 0, outcome.recovery_median_ms,
                                  outcome.recovery_max_ms)) &&
@@ -419,14 +420,14 @@ static struct muster_json *summary_of(struct run *run)
                         outcome.results > 0 ? muster_json_bool_new(outcome.is_identical)
                                             : muster_json_null_new()) &&
         muster_json_set(root, "digests", digests_of(run, &outcome)) &&
-        muster_json_set(root, "survivors_restarted", number(run->survivors_restarted)) &&
-        muster_json_set(root, "workers", number(run->task_count)) &&
-        muster_json_set(root, "took_part", number(run_outcome_took_part(run))) &&
-        muster_json_set(root, "machines", number(run->settings.nodes_max)) &&
+        muster_json_set(root, "survivors_restarted", number_new(run->survivors_restarted)) &&
+        muster_json_set(root, "workers", number_new(run->task_count)) &&
+        muster_json_set(root, "took_part", number_new(run_outcome_took_part(run))) &&
+        muster_json_set(root, "machines", number_new(run->settings.nodes_max)) &&
         muster_json_set(root, "machines_identical",
-                        outcome.is_identical ? number(run->machines_same)
+                        outcome.is_identical ? number_new(run->machines_same)
                                              : muster_json_null_new()) &&
-        muster_json_set(root, "members_max", number(run->members_max)) &&
+        muster_json_set(root, "members_max", number_new(run->members_max)) &&
         muster_json_set(root, "seconds", muster_json_real_new(seconds_of(run))) &&
         muster_json_set(root, "job", muster_json_text_new(run->settings.job_name)) &&
         muster_json_set(root, "values", values_of(&outcome)) &&

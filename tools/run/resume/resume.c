@@ -143,7 +143,7 @@ static bool has_run_ended(const struct run_resume *resume, int *ret_exit)
     return has_ended;
 }
 
-/* What a run that has ended has left. */
+/* Files that an ended run has left. */
 static void resume_clean(const struct run_resume *resume)
 {
     static const char *const names[] = {"table.json", "registry.db", "registry.db-wal",

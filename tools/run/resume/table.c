@@ -21,7 +21,7 @@ struct run_table {
     bool is_changed; /* since it was saved last */
 };
 
-static struct muster_json *number(uint64_t value)
+static struct muster_json *number_new(uint64_t value)
 {
     return muster_json_integer_new((int64_t)value);
 }
@@ -74,7 +74,7 @@ static bool save_fields(struct muster_json *object, const void *base, const stru
             value = *(const bool *)at;
         else
             value = (uint64_t)(int64_t)(*(const int *)(const void *)at);
-        if (!muster_json_set(object, fields[i].name, number(value)))
+        if (!muster_json_set(object, fields[i].name, number_new(value)))
             return false;
     }
     return true;
@@ -127,7 +127,7 @@ static void load_values(struct run_values *values, const struct muster_json *obj
 /* Up to the last whole line. */
 static struct muster_json *taken_of(const struct run_stream *stream)
 {
-    return number(stream->taken - stream->length);
+    return number_new(stream->taken - stream->length);
 }
 
 static struct muster_json *task_of(const struct run_task *task)
@@ -136,7 +136,7 @@ static struct muster_json *task_of(const struct run_task *task)
     char incarnation[MUSTER_INCARNATION_TEXT_BYTES];
 
     if (muster_json_set(object, "task", muster_json_text_new(task->name)) &&
-        muster_json_set(object, "state", number(task->state)) &&
+        muster_json_set(object, "state", number_new(task->state)) &&
         muster_json_set(
             object, "incarnation",
             muster_json_text_new(muster_incarnation_format(&task->incarnation, incarnation))) &&
@@ -216,12 +216,12 @@ static struct muster_json *table_of(const struct run *run)
     struct muster_json *root = muster_json_object_new();
     int64_t failed = run->failed == NULL ? -1 : run->failed - run->tasks;
 
-    if (muster_json_set(root, "version", number(TABLE_VERSION)) &&
-        muster_json_set(root, "state", number(run->state)) &&
+    if (muster_json_set(root, "version", number_new(TABLE_VERSION)) &&
+        muster_json_set(root, "state", number_new(run->state)) &&
         muster_json_set(root, "exit_code", muster_json_integer_new(run->exit_code)) &&
         muster_json_set(root, "job", muster_json_text_new(run->settings.job_name)) &&
-        muster_json_set(root, "registry_port", number(run->resume->registry_port)) &&
-        muster_json_set(root, "master_port", number(run->master_port)) &&
+        muster_json_set(root, "registry_port", number_new(run->resume->registry_port)) &&
+        muster_json_set(root, "master_port", number_new(run->master_port)) &&
         muster_json_set(root, "tf_cluster", muster_json_text_new(run->tf_cluster)) &&
         muster_json_set(root, "log_dir", muster_json_text_new(run->log_dir)) &&
         muster_json_set(root, "failed", muster_json_integer_new(failed)) &&

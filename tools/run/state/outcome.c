@@ -1,4 +1,4 @@
-/* What the results of the workers say together. */
+/* The result of the run, from the results of its workers. */
 #include "run/state/outcome.h"
 
 #include <stdlib.h>

@@ -22,9 +22,9 @@ struct builder {
     bool is_tls_replaced; /* what we were started with of MUSTER_TLS_* is for another job */
 };
 
-static void add(struct builder *builder, const char *name, const char *fmt, ...)
+static void add_variable(struct builder *builder, const char *name, const char *fmt, ...)
     MUSTER_PRINTF(3, 4);
-static void add(struct builder *builder, const char *name, const char *fmt, ...)
+static void add_variable(struct builder *builder, const char *name, const char *fmt, ...)
 {
     va_list args;
     char *value = NULL;
@@ -44,29 +44,30 @@ static void add_torchrun(struct builder *builder, const struct run_task *task)
     const struct run_settings *settings = &task->run->settings;
     uint64_t restarts = settings->is_gang ? task->run->gang_restarts : task->restarts;
 
-    add(builder, "RANK", "%u", task->rank);
-    add(builder, "LOCAL_RANK", "%u", task->local_rank);
-    add(builder, "WORLD_SIZE", "%u", settings->world_size);
-    add(builder, "LOCAL_WORLD_SIZE", "%u", settings->worker_count);
-    add(builder, "GROUP_RANK", "%llu", (unsigned long long)settings->node_rank);
-    add(builder, "GROUP_WORLD_SIZE", "%u", settings->nodes_max);
-    add(builder, "ROLE_NAME", "default");
-    add(builder, "ROLE_RANK", "%u", task->rank);
-    add(builder, "ROLE_WORLD_SIZE", "%u", settings->world_size);
+    add_variable(builder, "RANK", "%u", task->rank);
+    add_variable(builder, "LOCAL_RANK", "%u", task->local_rank);
+    add_variable(builder, "WORLD_SIZE", "%u", settings->world_size);
+    add_variable(builder, "LOCAL_WORLD_SIZE", "%u", settings->worker_count);
+    add_variable(builder, "GROUP_RANK", "%llu", (unsigned long long)settings->node_rank);
+    add_variable(builder, "GROUP_WORLD_SIZE", "%u", settings->nodes_max);
+    add_variable(builder, "ROLE_NAME", "default");
+    add_variable(builder, "ROLE_RANK", "%u", task->rank);
+    add_variable(builder, "ROLE_WORLD_SIZE", "%u", settings->world_size);
     if (settings->master_addr != NULL)
-        add(builder, "MASTER_ADDR", "%s", settings->master_addr);
+        add_variable(builder, "MASTER_ADDR", "%s", settings->master_addr);
     else if (settings->nodes_max == 1)
-        add(builder, "MASTER_ADDR", "127.0.0.1");
+        add_variable(builder, "MASTER_ADDR", "127.0.0.1");
     if (settings->master_addr != NULL || settings->nodes_max == 1)
-        add(builder, "MASTER_PORT", "%u", task->run->master_port);
-    add(builder, "TORCHELASTIC_RESTART_COUNT", "%llu", (unsigned long long)restarts);
-    add(builder, "TORCHELASTIC_MAX_RESTARTS", "%llu", (unsigned long long)settings->restarts_max);
-    add(builder, "TORCHELASTIC_RUN_ID", "%s", settings->job_name);
+        add_variable(builder, "MASTER_PORT", "%u", task->run->master_port);
+    add_variable(builder, "TORCHELASTIC_RESTART_COUNT", "%llu", (unsigned long long)restarts);
+    add_variable(builder, "TORCHELASTIC_MAX_RESTARTS", "%llu",
+                 (unsigned long long)settings->restarts_max);
+    add_variable(builder, "TORCHELASTIC_RUN_ID", "%s", settings->job_name);
     if (settings->worker_count > 1 && getenv("OMP_NUM_THREADS") == NULL)
-        add(builder, "OMP_NUM_THREADS", "1");
+        add_variable(builder, "OMP_NUM_THREADS", "1");
     if (getenv("PYTHONUNBUFFERED") == NULL)
-        add(builder, "PYTHONUNBUFFERED",
-            "1"); /* lines come when they are printed, not at the end */
+        add_variable(builder, "PYTHONUNBUFFERED",
+                     "1"); /* lines come when they are printed, not at the end */
 }
 
 /* Never 0, which would mean the default. */
@@ -84,18 +85,18 @@ static void add_tls(struct builder *builder, const struct run_task *task)
     if (task->run->tls == NULL)
         return;
     run_tls_show(task, &shown);
-    add(builder, "MUSTER_TLS_CERT_FILE", "%s", shown.cert);
-    add(builder, "MUSTER_TLS_CA_FILE", "%s", shown.ca);
-    add(builder, "MUSTER_TLS_PEERS", "%s", shown.peers);
-    add(builder, "MUSTER_TLS_DATA", "%s", task->run->settings.tls_data);
-    add(builder, "MUSTER_TLS_RELOAD_MS", "%llu",
-        (unsigned long long)(shown.reload_ns / MUSTER_NS_PER_MS));
+    add_variable(builder, "MUSTER_TLS_CERT_FILE", "%s", shown.cert);
+    add_variable(builder, "MUSTER_TLS_CA_FILE", "%s", shown.ca);
+    add_variable(builder, "MUSTER_TLS_PEERS", "%s", shown.peers);
+    add_variable(builder, "MUSTER_TLS_DATA", "%s", task->run->settings.tls_data);
+    add_variable(builder, "MUSTER_TLS_RELOAD_MS", "%llu",
+                 (unsigned long long)(shown.reload_ns / MUSTER_NS_PER_MS));
     if (!shown.is_registry_of_job)
         return;
-    add(builder, "MUSTER_REGISTRY_CERT_FILE", "%s", shown.cert);
-    add(builder, "MUSTER_REGISTRY_KEY_FILE", "%s", shown.cert);
-    add(builder, "MUSTER_REGISTRY_CA_FILE", "%s", shown.ca);
-    add(builder, "MUSTER_REGISTRY_PEERS", "%s", shown.registry);
+    add_variable(builder, "MUSTER_REGISTRY_CERT_FILE", "%s", shown.cert);
+    add_variable(builder, "MUSTER_REGISTRY_KEY_FILE", "%s", shown.cert);
+    add_variable(builder, "MUSTER_REGISTRY_CA_FILE", "%s", shown.ca);
+    add_variable(builder, "MUSTER_REGISTRY_PEERS", "%s", shown.registry);
 }
 
 /* Where the worker listens. The port of a resolver's address is for one. */
@@ -106,14 +107,14 @@ static void add_address(struct builder *builder, const struct run_settings *sett
     const char *address = scheme != NULL ? scheme + 3 : settings->place.address;
 
     if (settings->listen_text[0] != '\0')
-        add(builder, "MUSTER_LISTEN", "%s", settings->listen_text);
+        add_variable(builder, "MUSTER_LISTEN", "%s", settings->listen_text);
     if (address[0] == '\0' || muster_endpoint_parse(address, UINT16_MAX, &own, NULL) != MUSTER_OK)
         return;
     if (settings->worker_count == 1)
-        add(builder, "MUSTER_TASK_ADDRESS", "%s", address);
+        add_variable(builder, "MUSTER_TASK_ADDRESS", "%s", address);
     else
-        add(builder, "MUSTER_TASK_ADDRESS", strchr(own.host, ':') != NULL ? "[%s]" : "%s",
-            own.host);
+        add_variable(builder, "MUSTER_TASK_ADDRESS", strchr(own.host, ':') != NULL ? "[%s]" : "%s",
+                     own.host);
 }
 
 /* Where the flight recorder is written: what the user has set stays, unless an option says it. */
@@ -122,15 +123,15 @@ static void add_trace(struct builder *builder, const struct run_task *task)
     char made[1024], path[PATH_MAX];
 
     if (task->run->trace_dir[0] != '\0') {
-        add(builder, "MUSTER_TRACE", "always");
-        add(builder, "MUSTER_TRACE_DIR", "%s", task->run->trace_dir);
+        add_variable(builder, "MUSTER_TRACE", "always");
+        add_variable(builder, "MUSTER_TRACE_DIR", "%s", task->run->trace_dir);
         return;
     }
     if (task->run->settings.log_dir == NULL || getenv("MUSTER_TRACE_DIR") != NULL)
         return;
     run_output_make_dir(task, made, sizeof(made));
     if (realpath(made, path) != NULL)
-        add(builder, "MUSTER_TRACE_DIR", "%s", path);
+        add_variable(builder, "MUSTER_TRACE_DIR", "%s", path);
 }
 
 static void add_muster(struct builder *builder, const struct run_task *task)
@@ -139,36 +140,36 @@ static void add_muster(struct builder *builder, const struct run_task *task)
     char incarnation[MUSTER_INCARNATION_TEXT_BYTES];
     uint64_t restarts = task->lives > 0 ? task->lives - 1 : 0;
 
-    add(builder, "MUSTER_REGISTRY", "%s", run_registry_endpoint(task->run));
-    add(builder, "MUSTER_JOB", "%s", settings->job_name);
+    add_variable(builder, "MUSTER_REGISTRY", "%s", run_registry_endpoint(task->run));
+    add_variable(builder, "MUSTER_JOB", "%s", settings->job_name);
     add_address(builder, settings);
-    add(builder, "MUSTER_INCARNATION", "%s",
-        muster_incarnation_format(&task->incarnation, incarnation));
-    add(builder, "MUSTER_RESTART_COUNT", "%llu", (unsigned long long)restarts);
-    add(builder, "MUSTER_REJOIN", "%d",
-        restarts > 0 && settings->world_size > 1 && !settings->is_gang);
-    add(builder, "MUSTER_NODE_RANK", "%llu", (unsigned long long)settings->node_rank);
-    add(builder, "MUSTER_REPORT_FD", "%d", RUN_REPORT_FD);
+    add_variable(builder, "MUSTER_INCARNATION", "%s",
+                 muster_incarnation_format(&task->incarnation, incarnation));
+    add_variable(builder, "MUSTER_RESTART_COUNT", "%llu", (unsigned long long)restarts);
+    add_variable(builder, "MUSTER_REJOIN", "%d",
+                 restarts > 0 && settings->world_size > 1 && !settings->is_gang);
+    add_variable(builder, "MUSTER_NODE_RANK", "%llu", (unsigned long long)settings->node_rank);
+    add_variable(builder, "MUSTER_REPORT_FD", "%d", RUN_REPORT_FD);
     if (settings->log_level != NULL)
-        add(builder, "MUSTER_LOG_LEVEL", "%s", settings->log_level);
-    add(builder, "MUSTER_LOG_FORMAT", "%s", settings->log_format);
-    add(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
-    add(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
-        (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
+        add_variable(builder, "MUSTER_LOG_LEVEL", "%s", settings->log_level);
+    add_variable(builder, "MUSTER_LOG_FORMAT", "%s", settings->log_format);
+    add_variable(builder, "MUSTER_MIN_MEMBERS", "%llu", (unsigned long long)settings->members_min);
+    add_variable(builder, "MUSTER_MIN_MEMBERS_TIMEOUT_S", "%llu",
+                 (unsigned long long)whole_seconds(settings->members_min_timeout_ns));
     if (settings->tune_file != NULL)
-        add(builder, "MUSTER_TUNE_FILE", "%s", settings->tune_file);
+        add_variable(builder, "MUSTER_TUNE_FILE", "%s", settings->tune_file);
     if (strcmp(settings->reproducible, "no") != 0)
-        add(builder, "MUSTER_REPRODUCIBLE", "%s", settings->reproducible);
+        add_variable(builder, "MUSTER_REPRODUCIBLE", "%s", settings->reproducible);
     if (settings->stripes != 0)
-        add(builder, "MUSTER_STRIPES", "%llu", (unsigned long long)settings->stripes);
+        add_variable(builder, "MUSTER_STRIPES", "%llu", (unsigned long long)settings->stripes);
     for (size_t i = 0; i < settings->kill_count; i++) {
         if (settings->kills[i].rank == task->rank && task->lives == 1)
-            add(builder, "MUSTER_KILL", "%s", settings->kills[i].point);
+            add_variable(builder, "MUSTER_KILL", "%s", settings->kills[i].point);
     }
     if (task->run->tf_cluster != NULL)
-        add(builder, "TF_CONFIG",
-            "{\"cluster\": %s, \"task\": {\"type\": \"worker\", \"index\": %u}}",
-            task->run->tf_cluster, task->rank);
+        add_variable(builder, "TF_CONFIG",
+                     "{\"cluster\": %s, \"task\": {\"type\": \"worker\", \"index\": %u}}",
+                     task->run->tf_cluster, task->rank);
 }
 
 /* Ours replaces what we were started with; what only a launcher above us meant is not passed on. */

@@ -1,4 +1,4 @@
-/* What happens after a worker has ended: a pure decision. */
+/* The decision after the end of a worker: pure functions. */
 #include "run/task/restart.h"
 
 #define SHORT_LIFE_NS (5 * MUSTER_NS_PER_S)

@@ -1,4 +1,4 @@
-/* What happens after a worker has ended: a pure decision. */
+/* The decision after the end of a worker: pure functions. */
 #ifndef MUSTER_RUN_RESTART_H
 #define MUSTER_RUN_RESTART_H
 

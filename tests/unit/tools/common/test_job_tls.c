@@ -131,7 +131,7 @@ static enum muster_rc open_job(struct scene *scene, const char *job, const char 
     return job_tls_open(&options, &scene->job_tls, &scene->error);
 }
 
-/* What is in a file of ours; valid until the next. */
+/* The text of a file of the job; valid until the next call. */
 static const char *read_file(const struct job_tls_file *file)
 {
     static char text[8192];
@@ -195,7 +195,7 @@ static void secret_and_job_go_together(void **state)
 struct secret_row {
     const char *name;
     size_t count;
-    mode_t mode; /* 0: no regular file: a pipe; S_IFDIR: a folder */
+    mode_t mode; /* 0: not a regular file: a pipe; S_IFDIR: a folder */
     enum muster_rc rc;
     const char *text;
 };
@@ -211,8 +211,8 @@ static const struct secret_row secret_rows[] = {
     {"read by everybody", 32, 0604, MUSTER_PERMISSION_DENIED, "open to everybody"},
     {"written by everybody", 32, 0602, MUSTER_PERMISSION_DENIED, "open to everybody"},
     {"run by everybody", 32, 0601, MUSTER_PERMISSION_DENIED, "open to everybody"},
-    {"a pipe", 0, S_IFIFO, MUSTER_INVALID_ARGUMENT, "no regular file"},
-    {"a folder", 0, S_IFDIR, MUSTER_INVALID_ARGUMENT, "no regular file"},
+    {"a pipe", 0, S_IFIFO, MUSTER_INVALID_ARGUMENT, "not a regular file"},
+    {"a folder", 0, S_IFDIR, MUSTER_INVALID_ARGUMENT, "not a regular file"},
     {"nothing", 0, 0, MUSTER_NOT_FOUND, "cannot be read"},
 };
 
@@ -253,7 +253,7 @@ static void a_secret_that_others_may_know_is_refused(void **state)
     }
 }
 
-/* Whom it names. */
+/* --- Names in certificates */
 
 /* Both ends by files of their own; how the client and then the server end. */
 struct meeting {
@@ -263,7 +263,7 @@ struct meeting {
     enum muster_rc rc; /* of the first that ends badly */
 };
 
-static enum muster_rc meet(struct scene *scene, const struct meeting *row)
+static enum muster_rc roles_meet(struct scene *scene, const struct meeting *row)
 {
     struct job_tls *ends[2] = {NULL, NULL};
     struct muster_tls *tls[2] = {NULL, NULL};
@@ -335,7 +335,7 @@ static void who_is_of_the_job_is_let_in(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        fail_if(meet(*state, &rows[i]) != rows[i].rc, "%s", rows[i].name);
+        fail_if(roles_meet(*state, &rows[i]) != rows[i].rc, "%s", rows[i].name);
 }
 
 static void without_memory_nobody_gets_a_role(void **state)

@@ -1,4 +1,4 @@
-/* What a command that serves asks about TLS and authorization. */
+/* Options of a command that serves: TLS and authorization. */
 #include "tools/serve/service_tls.h"
 
 #include <setjmp.h>
@@ -22,7 +22,7 @@ int command_refuse(const char *command, const char *format, ...)
     return 64;
 }
 
-/* What goes together. */
+/* --- Options that need each other */
 
 static void certificate_and_key_go_together(void **state)
 {

@@ -1,4 +1,4 @@
-/* What workers print while each allocation of the launcher fails in turn: it arrives whole, or the launcher ends and
+/* Output of workers while each allocation of the launcher fails in turn: it arrives whole, or the launcher ends and
  * says why. */
 #include "torture.h"
 
@@ -86,7 +86,7 @@ static struct run_output output;
 static struct run_task_output task_output;
 
 /* The read end of a pipe that holds what the worker has said. */
-static int say(const struct row *row)
+static int write_said(const struct row *row)
 {
     static char text[LONG_BYTES];
     int fds[2];
@@ -102,9 +102,9 @@ static int say(const struct row *row)
     return fds[row->said == unreadable ? 1 : 0];
 }
 
-static _Noreturn void launch(const struct row *row, struct torture *torture, int out)
+static _Noreturn void launch_run(const struct row *row, struct torture *torture, int out)
 {
-    int said = say(row);
+    int said = write_said(row);
 
     assert_int_equal(muster_env_system_open(NULL, &run.env), MUSTER_OK);
     run.settings.log_format = row->is_json ? "json" : "text";
@@ -154,7 +154,7 @@ static int launch_apart(const struct row *row, struct torture *torture)
     assert_true(pid >= 0);
     if (pid == 0) {
         (void)dup2(err[1], STDERR_FILENO);
-        launch(row, torture, out[1]);
+        launch_run(row, torture, out[1]);
     }
     close(out[1]);
     close(err[1]);
@@ -214,8 +214,8 @@ static void no_line_of_a_worker_is_lost_in_silence(void **state)
         {"a long line", false, NULL, NULL, {"[worker:0] xx"}},
         {"a line in JSON", true, "first\nsecond\n", NULL, {"\"first\"", "\"second\"", "worker:0"}},
         {"a record in JSON", true, "{\"loss\": 0.5}\n", NULL, {"loss"}}, /* or as a text */
-        {"what is UTF-8", true, "f\xc3\xa4st\n", NULL, {"f\xc3\xa4st"}},
-        {"what is no UTF-8", true, "fi\xffst\n", NULL, {"fi?st"}},
+        {"UTF-8", true, "f\xc3\xa4st\n", NULL, {"f\xc3\xa4st"}},
+        {"bytes that are not UTF-8", true, "fi\xffst\n", NULL, {"fi?st"}},
         {"a word of ours", false, "first\n", "a word", {"a word\n", "[worker:0] first\n"}},
         {"what cannot be read", false, unreadable, NULL,
          {"what worker:0 prints is lost from here on: Bad file descriptor\n"}},

@@ -13,7 +13,7 @@ struct scene {
 };
 
 /* The incarnation whose 32 digits are all this one. */
-static const char *who(char digit)
+static const char *incarnation_of(char digit)
 {
     static char texts[16][MUSTER_INCARNATION_TEXT_BYTES];
     char *text = texts[digit % 16];
@@ -27,7 +27,7 @@ static void key_join(char key[static KEY_BYTES], const char *prefix, const char 
     assert_true(snprintf(key, KEY_BYTES, "%s%s", prefix, name) < KEY_BYTES);
 }
 
-static void put(struct scene *scene, const char *prefix, const char *name)
+static void put_key(struct scene *scene, const char *prefix, const char *name)
 {
     char key[KEY_BYTES];
 
@@ -44,7 +44,8 @@ static void put_view(struct scene *scene, char member)
     void *bytes = NULL;
     size_t size = 0;
 
-    assert_int_equal(muster_incarnation_parse(who(member), &members[0].incarnation), MUSTER_OK);
+    assert_int_equal(muster_incarnation_parse(incarnation_of(member), &members[0].incarnation),
+                     MUSTER_OK);
     assert_int_equal(muster_view_new(muster_mem_system(), &fields, &view), MUSTER_OK);
     assert_int_equal(muster_view_pack(view, muster_mem_system(), &bytes, &size), MUSTER_OK);
     assert_int_equal(
@@ -71,18 +72,18 @@ static void scene_close(struct scene *scene)
     run_dead_close(scene->dead);
 }
 
-static void finish(struct scene *scene)
+static void scene_finish(struct scene *scene)
 {
     while (scene->dead->is_busy)
         muster_loop_turn(scene->pair.env->loop, UINT64_MAX);
 }
 
 /* So many deaths are written. */
-static void count(struct scene *scene, unsigned times)
+static void count_deaths(struct scene *scene, unsigned times)
 {
     for (unsigned i = 0; i < times; i++)
         run_dead_count(scene->dead);
-    finish(scene);
+    scene_finish(scene);
 }
 
 static bool is_there(struct scene *scene, const char *prefix, const char *name)
@@ -100,24 +101,25 @@ static void only_what_nobody_asks_for_is_deleted(void **state)
 
     (void)state;
     scene_open(&scene);
-    put(&scene, KEYS "dead/", who('1'));
-    put(&scene, KEYS "dead/", who('2'));
-    put(&scene, KEYS "dead/", who('3'));
-    put(&scene, KEYS "members/", who('3'));
-    put(&scene, KEYS "dead/", "no incarnation");
-    put(&scene, OTHERS "dead/", who('1'));
+    put_key(&scene, KEYS "dead/", incarnation_of('1'));
+    put_key(&scene, KEYS "dead/", incarnation_of('2'));
+    put_key(&scene, KEYS "dead/", incarnation_of('3'));
+    put_key(&scene, KEYS "members/", incarnation_of('3'));
+    put_key(&scene, KEYS "dead/", "no incarnation");
+    put_key(&scene, OTHERS "dead/", incarnation_of('1'));
     put_view(&scene, '2');
-    put(&scene, KEYS "dead/", who('4'));
+    put_key(&scene, KEYS "dead/", incarnation_of('4'));
 
-    count(&scene, CLEAN_EVERY);
+    count_deaths(&scene, CLEAN_EVERY);
 
-    assert_false(is_there(&scene, KEYS "dead/", who('1')));
-    assert_true(is_there(&scene, KEYS "dead/", who('2'))); /* a member: the others ask for it */
-    assert_true(is_there(&scene, KEYS "dead/", who('3'))); /* it may yet be invited */
-    assert_true(is_there(&scene, KEYS "dead/", who('4'))); /* newer than the view */
+    assert_false(is_there(&scene, KEYS "dead/", incarnation_of('1')));
+    assert_true(
+        is_there(&scene, KEYS "dead/", incarnation_of('2'))); /* a member: the others ask for it */
+    assert_true(is_there(&scene, KEYS "dead/", incarnation_of('3'))); /* it may yet be invited */
+    assert_true(is_there(&scene, KEYS "dead/", incarnation_of('4'))); /* newer than the view */
     assert_true(is_there(&scene, KEYS "dead/", "no incarnation"));
-    assert_true(is_there(&scene, OTHERS "dead/", who('1')));
-    assert_true(is_there(&scene, KEYS "members/", who('3')));
+    assert_true(is_there(&scene, OTHERS "dead/", incarnation_of('1')));
+    assert_true(is_there(&scene, KEYS "members/", incarnation_of('3')));
     assert_true(is_there(&scene, KEYS, "view"));
     scene_close(&scene);
 }
@@ -128,19 +130,19 @@ static void it_waits_for_32_deaths_each_time(void **state)
 
     (void)state;
     scene_open(&scene);
-    put(&scene, KEYS "dead/", who('1'));
+    put_key(&scene, KEYS "dead/", incarnation_of('1'));
     put_view(&scene, '2');
 
-    count(&scene, CLEAN_EVERY - 1);
-    assert_true(is_there(&scene, KEYS "dead/", who('1')));
-    count(&scene, 1);
-    assert_false(is_there(&scene, KEYS "dead/", who('1')));
-    put(&scene, KEYS "dead/", who('3'));
+    count_deaths(&scene, CLEAN_EVERY - 1);
+    assert_true(is_there(&scene, KEYS "dead/", incarnation_of('1')));
+    count_deaths(&scene, 1);
+    assert_false(is_there(&scene, KEYS "dead/", incarnation_of('1')));
+    put_key(&scene, KEYS "dead/", incarnation_of('3'));
     put_view(&scene, '2');
-    count(&scene, CLEAN_EVERY - 1);
-    assert_true(is_there(&scene, KEYS "dead/", who('3')));
-    count(&scene, 1);
-    assert_false(is_there(&scene, KEYS "dead/", who('3')));
+    count_deaths(&scene, CLEAN_EVERY - 1);
+    assert_true(is_there(&scene, KEYS "dead/", incarnation_of('3')));
+    count_deaths(&scene, 1);
+    assert_false(is_there(&scene, KEYS "dead/", incarnation_of('3')));
     scene_close(&scene);
 }
 
@@ -150,21 +152,21 @@ static void without_a_view_all_stay_and_the_next_death_asks_again(void **state)
 
     (void)state;
     scene_open(&scene);
-    put(&scene, KEYS "dead/", who('1'));
+    put_key(&scene, KEYS "dead/", incarnation_of('1'));
 
-    count(&scene, CLEAN_EVERY);
-    assert_true(is_there(&scene, KEYS "dead/", who('1')));
-    put(&scene, KEYS, "view"); /* which is none */
-    count(&scene, 1);
-    assert_true(is_there(&scene, KEYS "dead/", who('1')));
+    count_deaths(&scene, CLEAN_EVERY);
+    assert_true(is_there(&scene, KEYS "dead/", incarnation_of('1')));
+    put_key(&scene, KEYS, "view"); /* which is none */
+    count_deaths(&scene, 1);
+    assert_true(is_there(&scene, KEYS "dead/", incarnation_of('1')));
     put_view(&scene, '2');
-    count(&scene, 1);
+    count_deaths(&scene, 1);
 
-    assert_false(is_there(&scene, KEYS "dead/", who('1')));
+    assert_false(is_there(&scene, KEYS "dead/", incarnation_of('1')));
     scene_close(&scene);
 }
 
-/* Who reads the new view may ask for what the old one did not need. */
+/* A reader of the new view may need deaths that the old one did not. */
 static void nothing_is_deleted_by_a_view_that_has_changed(void **state)
 {
     struct scene scene;
@@ -172,18 +174,18 @@ static void nothing_is_deleted_by_a_view_that_has_changed(void **state)
 
     (void)state;
     scene_open(&scene);
-    put(&scene, KEYS "dead/", who('1'));
+    put_key(&scene, KEYS "dead/", incarnation_of('1'));
     put_view(&scene, '2');
     read_at = scene.pair.revision;
-    key_join(scene.dead->keys[0], KEYS "dead/", who('1'));
+    key_join(scene.dead->keys[0], KEYS "dead/", incarnation_of('1'));
     scene.dead->op.data = scene.dead;
     scene.dead->written = CLEAN_EVERY;
 
     put_view(&scene, '1');
     delete_chosen(scene.dead, 1, read_at);
-    finish(&scene);
+    scene_finish(&scene);
 
-    assert_true(is_there(&scene, KEYS "dead/", who('1')));
+    assert_true(is_there(&scene, KEYS "dead/", incarnation_of('1')));
     assert_int_equal(scene.dead->written, CLEAN_EVERY);
     scene_close(&scene);
 }
@@ -197,14 +199,14 @@ static void more_than_fit_are_deleted_in_turns(void **state)
     scene_open(&scene);
     for (unsigned i = 1; i <= DELETES_MAX + 5; i++) {
         snprintf(name, sizeof(name), "%032x", i);
-        put(&scene, KEYS "dead/", name);
+        put_key(&scene, KEYS "dead/", name);
     }
     put_view(&scene, '2');
 
-    count(&scene, CLEAN_EVERY);
+    count_deaths(&scene, CLEAN_EVERY);
     registry_pair_range(&scene.pair, KEYS "dead/", MUSTER_REGISTRY_PREFIX);
     assert_int_equal(scene.pair.kv_count, 5);
-    count(&scene, CLEAN_EVERY);
+    count_deaths(&scene, CLEAN_EVERY);
     registry_pair_range(&scene.pair, KEYS "dead/", MUSTER_REGISTRY_PREFIX);
 
     assert_int_equal(scene.pair.kv_count, 0);

@@ -205,7 +205,7 @@ static void only_who_serves_is_met_at_the_registry(void **state)
     }
 }
 
-/* What a worker would find at a path. */
+/* The file that a worker would find at a path. */
 static void check_file(const char *path, bool has_key)
 {
     char text[8192];
@@ -384,7 +384,7 @@ int main(void)
         cmocka_unit_test(a_renewal_that_fails_is_told),
     };
 
-    /* What a case opens does not lie where it will put a worker's files. */
+    /* Descriptors that a case opens must not take the numbers of a worker's files. */
     if (dup2(STDERR_FILENO, RUN_TLS_FD) < 0 || dup2(STDERR_FILENO, RUN_TLS_CA_FD) < 0)
         return 1;
     return cmocka_run_group_tests_name("run_tls", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* What happens after a worker has ended. */
+/* The decision after the end of a worker. */
 #include "tools/run/task/restart.c"
 
 #include <setjmp.h>
