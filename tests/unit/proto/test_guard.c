@@ -40,8 +40,8 @@ static int tear_down(void **state)
     return leaked != 0;
 }
 
-static enum muster_rc unpack(struct fixture *fixture, const void *bytes, size_t size,
-                             Sample__Tree **ret_tree)
+static enum muster_rc unpack_bytes(struct fixture *fixture, const void *bytes, size_t size,
+                                   Sample__Tree **ret_tree)
 {
     memset(&fixture->error, 0, sizeof(fixture->error));
     return muster_proto_unpack(&fixture->mem.mem, TREE, bytes, size, NULL, ret_tree,
@@ -52,7 +52,7 @@ static void expect_refused(struct fixture *fixture, const void *bytes, size_t si
                            enum muster_rc expected)
 {
     Sample__Tree *tree = NULL;
-    enum muster_rc rc = unpack(fixture, bytes, size, &tree);
+    enum muster_rc rc = unpack_bytes(fixture, bytes, size, &tree);
 
     if (rc != expected)
         print_error("got %s, expected %s\n", muster_rc_name(rc), muster_rc_name(expected));
@@ -64,7 +64,7 @@ static void expect_refused(struct fixture *fixture, const void *bytes, size_t si
 
 /* Nested `left` fields around nothing, innermost last; returns the size. Lengths are 5-byte
  * varints. */
-static size_t nest(uint8_t *out, size_t depth)
+static size_t nest_messages(uint8_t *out, size_t depth)
 {
     size_t size = depth * 6;
 
@@ -111,7 +111,7 @@ static void a_full_message_survives_the_round_trip(void **state)
     root.tree = &child;
     assert_int_equal(muster_proto_pack(&fixture->mem.mem, &root, &bytes, &size), MUSTER_OK);
 
-    assert_int_equal(unpack(fixture, bytes, size, &tree), MUSTER_OK);
+    assert_int_equal(unpack_bytes(fixture, bytes, size, &tree), MUSTER_OK);
 
     assert_string_equal(tree->children[0]->name, "żółw");
     assert_memory_equal(tree->blob.data, "\0\xff", 2);
@@ -129,7 +129,7 @@ static void an_empty_message_has_default_fields(void **state)
     struct fixture *fixture = *state;
     Sample__Tree *tree = NULL;
 
-    assert_int_equal(unpack(fixture, NULL, 0, &tree), MUSTER_OK);
+    assert_int_equal(unpack_bytes(fixture, NULL, 0, &tree), MUSTER_OK);
 
     assert_string_equal(tree->name, "");
     assert_int_equal(tree->n_children, 0);
@@ -166,7 +166,7 @@ static void deep_nesting_is_refused_before_the_stack_notices(void **state)
 {
     struct fixture *fixture = *state;
     uint8_t *bytes = malloc(34000 + 6);
-    size_t size = nest(bytes, 34000 / 6);
+    size_t size = nest_messages(bytes, 34000 / 6);
 
     expect_refused(fixture, bytes, size, MUSTER_RESOURCE_EXHAUSTED);
     free(bytes);
@@ -178,9 +178,9 @@ static void nesting_is_allowed_up_to_the_limit(void **state)
     uint8_t bytes[40 * 6];
     Sample__Tree *tree = NULL;
 
-    assert_int_equal(unpack(fixture, bytes, nest(bytes, 31), &tree), MUSTER_OK);
+    assert_int_equal(unpack_bytes(fixture, bytes, nest_messages(bytes, 31), &tree), MUSTER_OK);
     muster_proto_free(tree);
-    expect_refused(fixture, bytes, nest(bytes, 32), MUSTER_RESOURCE_EXHAUSTED);
+    expect_refused(fixture, bytes, nest_messages(bytes, 32), MUSTER_RESOURCE_EXHAUSTED);
 }
 
 static void a_flood_of_unknown_fields_leaves_nothing_behind(void **state)
@@ -194,7 +194,7 @@ static void a_flood_of_unknown_fields_leaves_nothing_behind(void **state)
         bytes[i] = 15 << 3; /* field 15 is not declared */
         bytes[i + 1] = 1;
     }
-    assert_int_equal(unpack(fixture, bytes, size, &tree), MUSTER_OK);
+    assert_int_equal(unpack_bytes(fixture, bytes, size, &tree), MUSTER_OK);
 
     assert_int_equal(tree->base.n_unknown_fields, 0);
     assert_true(fixture->mem.held_bytes < 4096);
@@ -211,7 +211,7 @@ static void unknown_fields_are_stripped_at_every_depth(void **state)
                                     2,    'x', 'y',  0x38, 5,    8, 9};
     Sample__Tree *tree = NULL;
 
-    assert_int_equal(unpack(fixture, bytes, sizeof(bytes), &tree), MUSTER_OK);
+    assert_int_equal(unpack_bytes(fixture, bytes, sizeof(bytes), &tree), MUSTER_OK);
 
     assert_int_equal(tree->n_children, 1);
     assert_string_equal(tree->children[0]->name, "a");
@@ -312,12 +312,12 @@ static void every_cut_and_every_flipped_byte_is_survived(void **state)
         uint8_t *exact = malloc(size + 1);
 
         memcpy(exact, whole, size);
-        if (unpack(fixture, exact, size, &tree) == MUSTER_OK)
+        if (unpack_bytes(fixture, exact, size, &tree) == MUSTER_OK)
             muster_proto_free(tree);
         for (size_t at = 0; at < size; at++) {
             for (unsigned bit = 0; bit < 8; bit++) {
                 exact[at] ^= (uint8_t)(1u << bit);
-                if (unpack(fixture, exact, size, &tree) == MUSTER_OK)
+                if (unpack_bytes(fixture, exact, size, &tree) == MUSTER_OK)
                     muster_proto_free(tree);
                 exact[at] ^= (uint8_t)(1u << bit);
             }

@@ -13,7 +13,7 @@
 #define TREE  (&sample__tree__descriptor)
 #define KINDS (&sample__kinds__descriptor)
 
-/* What a scan says of bytes. */
+/* The findings of a scan. */
 struct finding {
     enum muster_rc rc;
     size_t elements, unknown_fields;

@@ -30,8 +30,8 @@ static void start_computing(struct muster_activity *activity)
     muster_activity_move(activity, MUSTER_ACTIVITY_COMPUTE, 0);
 }
 
-static void call(struct muster_activity *activity, uint64_t start_ns, uint64_t met_ns,
-                 uint32_t last_rank, uint64_t end_ns)
+static void call_once(struct muster_activity *activity, uint64_t start_ns, uint64_t met_ns,
+                      uint32_t last_rank, uint64_t end_ns)
 {
     const struct muster_op_result result = {
         .met_ns = met_ns, .last_rank = last_rank, .wire = "shm", .sent_bytes = 8};
@@ -53,7 +53,7 @@ static void time_goes_to_the_state_that_it_was_spent_in(void **state)
     assert_int_equal(activity.state, MUSTER_ACTIVITY_START);
     muster_activity_move(&activity, MUSTER_ACTIVITY_BEGIN, 150);
     muster_activity_move(&activity, MUSTER_ACTIVITY_COMPUTE, 170);
-    call(&activity, 200, 260, 1, 270);
+    call_once(&activity, 200, 260, 1, 270);
     muster_activity_move(&activity, MUSTER_ACTIVITY_OUTSIDE, 300);
 
     assert_int_equal(muster_activity_spent_ns(&activity, MUSTER_ACTIVITY_START, 333), 50);
@@ -195,7 +195,7 @@ static void waits_are_by_task(void **state)
     }
     start_computing(&activity);
     for (uint32_t i = 0; i < 4; i++)
-        call(&activity, 100 * (i + 1), 100 * (i + 1) + 1 + i, i, 100 * (i + 1) + 20);
+        call_once(&activity, 100 * (i + 1), 100 * (i + 1) + 1 + i, i, 100 * (i + 1) + 20);
 
     assert_int_equal(activity.wait_count, 3);
     assert_string_equal(activity.waits[0].task, "worker:1");
@@ -220,7 +220,7 @@ static void a_full_table_keeps_the_longest_waits(void **state)
     make_view(12);
     start_computing(activity);
     for (uint32_t i = 0; i < 12; i++)
-        call(activity, 1000 * (i + 1), 1000 * (i + 1) + waits_ns[i], i, 1000 * (i + 1) + 900);
+        call_once(activity, 1000 * (i + 1), 1000 * (i + 1) + waits_ns[i], i, 1000 * (i + 1) + 900);
 
     assert_int_equal(activity->wait_count, MUSTER_ACTIVITY_WAITS_MAX);
     assert_int_equal(activity->waiting_ns, 388);

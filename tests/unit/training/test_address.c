@@ -447,7 +447,7 @@ static const struct row rows[] = {
      .rc = MUSTER_INVALID_ARGUMENT},
 };
 
-static void check(const struct row *row, struct muster_env *env)
+static void check_row(const struct row *row, struct muster_env *env)
 {
     struct muster_replica_place place = {.is_sole = row->is_sole};
     struct muster_node_options node = {.registry = row->registry, .host_key = row->host_key};
@@ -491,7 +491,7 @@ static void address_is_told_or_the_resolvers_or_towards_the_registry(void **stat
         test.env.vars = &vars.vars;
         test.env.net = &host.net;
         host.loop = test.env.loop;
-        check(&rows[i], &test.env);
+        check_row(&rows[i], &test.env);
         test.env.net = NULL;
         test_env_close(&test);
     }

@@ -168,7 +168,7 @@ static void a_process_dies_or_stops_at_the_chosen_chunk_only(void **state)
     }
 }
 
-/* What is not armed, or of another step, counts nothing. */
+/* A failpoint that is not armed, or is of another step, counts nothing. */
 static void hits_of_the_step_are_counted(void **state)
 {
     struct muster_failpoint failpoint;

@@ -13,7 +13,7 @@
 #include "resolver_ask.h"
 #include "training/place.h"
 
-/* What a resolver says; NULL: nothing. */
+/* The answer of a resolver; NULL: none. */
 static void on_resolved(struct muster_resolve *resolve, enum muster_rc rc)
 {
     (void)rc;
@@ -175,7 +175,7 @@ static const struct row rows[] = {
      NULL,
      MUSTER_INVALID_ARGUMENT,
      "RANK=4 is outside WORLD_SIZE=4: ranks go from 0 to one below the size"},
-    {"rank is no number",
+    {"rank is not a number",
      {{"RANK", "x1"}, {"WORLD_SIZE", "4"}},
      NULL,
      NULL,

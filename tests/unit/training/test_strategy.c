@@ -79,7 +79,7 @@ static void what_is_said_badly_opens_nothing(void **state)
     }
 }
 
-/* What the program says itself comes before what the environment says. */
+/* Options of the program come before the environment. */
 static void options_come_before_variables(void **state)
 {
     struct muster_strategy_options options = {.job = "another",

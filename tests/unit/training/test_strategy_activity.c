@@ -1,4 +1,4 @@
-/* What the launcher is told of a member that stands still: whom it waits for, and in what. */
+/* Reports of a member that stands still: for which member it waits, and in which operation. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct gate {
     bool is_before_open; /* … where it stands until then: before open, or in the step */
 };
 
-static void pass(const struct gate *gate)
+static void pass_time(const struct gate *gate)
 {
     char byte;
 
@@ -33,11 +33,11 @@ static void be_late(unsigned rank, void *data)
 
     (void)rank;
     if (gate->is_before_open)
-        pass(gate);
+        pass_time(gate);
     strategy = job_strategy_open();
     job_begin(strategy);
     if (!gate->is_before_open)
-        pass(gate);
+        pass_time(gate);
     job_sum(strategy, &one);
     job_commit(strategy);
     muster_strategy_close(strategy);

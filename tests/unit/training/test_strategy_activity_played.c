@@ -1,4 +1,4 @@
-/* What the launcher is told of a member that works, waits or stands still, on a node that the case plays. */
+/* Reports of a member that works, waits or stands still, on a node that the case plays. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static struct muster_strategy *open_one(void)
 }
 
 /* The line that the launcher is told now. On the loop, or in the seat. */
-static const char *tell(void)
+static const char *tell_now(void)
 {
     struct muster_strategy *strategy = played.strategy;
     char *line;
@@ -44,7 +44,7 @@ static const char *tell(void)
     return line;
 }
 
-static void expect(const char *line, const char *text)
+static void expect_told(const char *line, const char *text)
 {
     fail_if(strstr(line, text) == NULL, "no %s in %s", text, line);
 }
@@ -63,25 +63,25 @@ static void where_a_member_stands_is_told(void **state)
 
     (void)state;
     played_enter();
-    line = tell();
-    expect(line, "\"state\":\"start\",\"for_ns\":");
-    expect(line, "\"step\":0,\"epoch\":0,\"members\":0,\"steps\":0,\"spent_ns\":");
+    line = tell_now();
+    expect_told(line, "\"state\":\"start\",\"for_ns\":");
+    expect_told(line, "\"step\":0,\"epoch\":0,\"members\":0,\"steps\":0,\"spent_ns\":");
     played_leave();
     played_begin(strategy);
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
     played_begin(strategy);
     played_enter();
-    line = tell();
-    expect(line, "\"state\":\"compute\",");
-    expect(line, "\"step\":1,\"epoch\":1,\"members\":3,\"steps\":1,\"rank\":1,\"spent_ns\":");
+    line = tell_now();
+    expect_told(line, "\"state\":\"compute\",");
+    expect_told(line, "\"step\":1,\"epoch\":1,\"members\":3,\"steps\":1,\"rank\":1,\"spent_ns\":");
     expect_not(line, "waits_for");
     expect_not(line, "stands_for");
     strategy->activity.since_ns = muster_loop_clock_ns(strategy->env->loop) - 3000000000u;
-    line = tell();
-    expect(line, "\"for_ns\":30");
+    line = tell_now();
+    expect_told(line, "\"for_ns\":30");
     played_view(2, 5, 0, 0, 0, NULL);
-    line = tell(); /* a view without this one */
-    expect(line, "\"epoch\":2,\"members\":2,\"steps\":1,\"spent_ns\":");
+    line = tell_now(); /* a view without this one */
+    expect_told(line, "\"epoch\":2,\"members\":2,\"steps\":1,\"spent_ns\":");
     played_leave();
     played_close_strategy(strategy);
 }
@@ -94,7 +94,7 @@ static void the_next_line_comes_in_a_quarter_of_a_second(void **state)
     (void)state;
     played_enter();
     before_ns = muster_loop_now_ns(strategy->env->loop);
-    (void)tell();
+    (void)tell_now();
     assert_in_range(strategy->activity_timer.due_ns, before_ns + 250 * MUSTER_NS_PER_MS,
                     muster_loop_clock_ns(strategy->env->loop) + 250 * MUSTER_NS_PER_MS);
     played_leave();
@@ -114,15 +114,15 @@ static void wait_in_turn(struct played_op *op)
 
     (void)op;
     played.group_waits = &waits[0];
-    snprintf(lines[0], sizeof(lines[0]), "%s", tell());
+    snprintf(lines[0], sizeof(lines[0]), "%s", tell_now());
     played.group_waits = &waits[1];
-    snprintf(lines[1], sizeof(lines[1]), "%s", tell());
+    snprintf(lines[1], sizeof(lines[1]), "%s", tell_now());
     played.group_waits = &waits[0];
     played.is_without_group = true;
-    snprintf(lines[2], sizeof(lines[2]), "%s", tell());
+    snprintf(lines[2], sizeof(lines[2]), "%s", tell_now());
     played.is_without_group = false;
     played.group_waits = NULL;
-    snprintf(lines[3], sizeof(lines[3]), "%s", tell());
+    snprintf(lines[3], sizeof(lines[3]), "%s", tell_now());
 }
 
 static void the_member_that_an_operation_waits_for_is_told(void **state)
@@ -135,8 +135,8 @@ static void the_member_that_an_operation_waits_for_is_told(void **state)
     played_begin(strategy);
     played.on_op = wait_in_turn;
     assert_int_equal(muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM), MUSTER_OK);
-    expect(lines[0], "\"state\":\"collective\",");
-    expect(lines[0], "\"waits_for\":\"worker:2\",\"op\":\"all_reduce #0 of step 1\"");
+    expect_told(lines[0], "\"state\":\"collective\",");
+    expect_told(lines[0], "\"waits_for\":\"worker:2\",\"op\":\"all_reduce #0 of step 1\"");
     expect_not(lines[1], "waits_for"); /* there is no such rank */
     expect_not(lines[2], "waits_for"); /* there is no group */
     expect_not(lines[3], "waits_for"); /* nothing is under way */
@@ -155,7 +155,7 @@ static void wait_for(uint64_t wait_ns, uint64_t logged_ns)
 
     strategy->activity.since_ns = now_ns - wait_ns;
     strategy->wait_logged_ns = logged_ns > 0 ? now_ns - logged_ns : 0;
-    snprintf(lines[0], sizeof(lines[0]), "%s", tell());
+    snprintf(lines[0], sizeof(lines[0]), "%s", tell_now());
     trace_line = strstr(played_trace(), "begin_waits");
 }
 
@@ -226,9 +226,9 @@ static void what_begin_waits_for_is_told(void **state)
         played.on_state = waits[i].on_state;
         played.on_op = waits[i].on_op;
         played_begin(strategy);
-        expect(lines[0], "\"state\":\"begin\",");
+        expect_told(lines[0], "\"state\":\"begin\",");
         if (waits[i].text != NULL)
-            expect(lines[0], waits[i].text);
+            expect_told(lines[0], waits[i].text);
         else
             expect_not(lines[0], "stands_for");
         assert_null(trace_line); /* it has not been long */
@@ -254,11 +254,11 @@ static void a_joiner_that_reads_is_told(void **state)
     played.stateless = &joiner;
     played.on_look = look_at_joiner;
     played_begin(strategy);
-    expect(lines[0], "\"stands_for\":\"worker:5, which joins and reads the state (5 MiB)\"");
+    expect_told(lines[0], "\"stands_for\":\"worker:5, which joins and reads the state (5 MiB)\"");
     played.stateless = &joiner; /* in a step it does not matter */
     played.on_look = NULL;
     played_enter();
-    expect_not(tell(), "stands_for");
+    expect_not(tell_now(), "stands_for");
     played_leave();
     played.stateless = NULL;
     played_close_strategy(strategy);

@@ -1,4 +1,4 @@
-/* What is kept of the results of one call. */
+/* The result that is kept of one call's operations. */
 #include "training/strategy_call.h"
 
 #include <string.h>

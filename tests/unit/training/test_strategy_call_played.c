@@ -33,7 +33,7 @@ static struct muster_strategy *open_in_step(void)
     return strategy;
 }
 
-static enum muster_rc reduce(struct muster_strategy *strategy, size_t count)
+static enum muster_rc reduce_tensors(struct muster_strategy *strategy, size_t count)
 {
     return muster_strategy_all_reduce(strategy, tensors, count, MUSTER_SUM);
 }
@@ -131,7 +131,7 @@ static void tensors_travel_sixty_four_at_a_time(void **state)
         most_open = ended_count = 0;
         failing = rows[i].failing;
         played.on_op = count_open;
-        assert_int_equal(reduce(strategy, rows[i].count),
+        assert_int_equal(reduce_tensors(strategy, rows[i].count),
                          is_failing ? MUSTER_DEADLINE_EXCEEDED : MUSTER_OK);
         assert_int_equal(played_count_lines("all_reduce"), rows[i].started);
         assert_int_equal(played_count_lines("touch"), rows[i].started - is_failing);
@@ -219,7 +219,7 @@ static void what_the_group_refuses_is_explained(void **state)
         struct muster_strategy *strategy = open_in_step();
 
         played.start_rc = rows[i].rc;
-        played_expect_error(strategy, reduce(strategy, 3), rows[i].rc, rows[i].single);
+        played_expect_error(strategy, reduce_tensors(strategy, 3), rows[i].rc, rows[i].single);
         assert_int_equal(strategy->ops_rc, rows[i].rc);
         played_expect("all_reduce refused\n");
         played_expect_error(strategy,
@@ -231,7 +231,7 @@ static void what_the_group_refuses_is_explained(void **state)
         assert_int_equal(strategy->ops_open, 0);
         assert_int_equal(strategy->activity.state, MUSTER_ACTIVITY_COMPUTE);
         played.start_rc = MUSTER_OK;
-        assert_int_equal(reduce(strategy, 1), MUSTER_OK);
+        assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
         played_close_strategy(strategy);
     }
 }
@@ -251,7 +251,7 @@ static void what_was_started_before_a_refusal_is_awaited(void **state)
     ended_count = 0;
     played.on_op = refuse_third;
     played.refused_start = 3;
-    played_expect_error(strategy, reduce(strategy, 5), MUSTER_RESOURCE_EXHAUSTED,
+    played_expect_error(strategy, reduce_tensors(strategy, 5), MUSTER_RESOURCE_EXHAUSTED,
                         "all_reduce of tensor 2: resource exhausted");
     assert_int_equal(ended_count, 2);
     played_expect("all_reduce 1 x i64 sum\nall_reduce 1 x i64 sum\nall_reduce refused\n"
@@ -265,7 +265,7 @@ static void without_a_group_nothing_is_started(void **state)
 
     (void)state;
     played.is_without_group = true;
-    played_expect_error(strategy, reduce(strategy, 1), MUSTER_ABORTED,
+    played_expect_error(strategy, reduce_tensors(strategy, 1), MUSTER_ABORTED,
                         "all_reduce: this member is not in the current view");
     played_expect_error(strategy, reduce_for(strategy, 2, 64, 0), MUSTER_ABORTED,
                         "all_reduce: this member is not in the current view");
@@ -446,10 +446,10 @@ static void a_list_travels_in_packs_and_a_single_tensor_does_not(void **state)
     played.communication = own;
     played_begin_unnoted(strategy);
     played.on_op = read_state;
-    assert_int_equal(reduce(strategy, 2), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 2), MUSTER_OK);
     played_expect("list 1 x i64 sum of 2 in packs of 4096 lane 0\ntouch\n");
     assert_int_equal(state_in_call, MUSTER_ACTIVITY_COLLECTIVE);
-    assert_int_equal(reduce(strategy, 1), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     played_expect("all_reduce 1 x i64 sum\ntouch\n");
     assert_int_equal(reduce_for(strategy, 3, 77, 0), MUSTER_OK);
     played_expect("list 1 x i64 sum of 3 in packs of 77 lane 0\ntouch\n");
@@ -494,7 +494,7 @@ static void calls_of_other_threads_are_refused_by_name(void **state)
 
     (void)state;
     played.on_op = call_from_another_thread;
-    assert_int_equal(reduce(strategy, 1), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     for (size_t i = 0; i < 3; i++)
         fail_if(strstr(refusals[i], calls[i]) != refusals[i] ||
                     strstr(refusals[i], "is in all_reduce:") == NULL,

@@ -27,7 +27,7 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void)
 
 static struct job_stage stage;
 
-static void *symbol(const char *name)
+static void *load_symbol(const char *name)
 {
     void *library = dlopen(CUDA, RTLD_NOW);
     void *found = library != NULL ? dlsym(library, name) : NULL;
@@ -45,10 +45,10 @@ static struct muster_tensor on_device(double value)
     void *context = NULL;
     double *data;
 
-    *(void **)&init = symbol("cuInit");
-    *(void **)&retain = symbol("cuDevicePrimaryCtxRetain");
-    *(void **)&use = symbol("cuCtxSetCurrent");
-    *(void **)&alloc = symbol("cuMemAlloc_v2");
+    *(void **)&init = load_symbol("cuInit");
+    *(void **)&retain = load_symbol("cuDevicePrimaryCtxRetain");
+    *(void **)&use = load_symbol("cuCtxSetCurrent");
+    *(void **)&alloc = load_symbol("cuMemAlloc_v2");
     JOB_CHECK(init(0) == 0 && retain(&context, 0) == 0 && use(context) == 0);
     JOB_CHECK(alloc(&address, SIZE * COUNT * sizeof(*data)) == 0);
     data = (double *)(uintptr_t)address;
@@ -61,17 +61,17 @@ static void give_back(const struct muster_tensor *tensor)
 {
     int (*release)(unsigned long long);
 
-    *(void **)&release = symbol("cuMemFree_v2");
+    *(void **)&release = load_symbol("cuMemFree_v2");
     JOB_CHECK(release((unsigned long long)(uintptr_t)tensor->data) == 0);
 }
 
-static void set(struct muster_tensor *tensor, double value)
+static void set_values(struct muster_tensor *tensor, double value)
 {
     for (unsigned i = 0; i < SIZE * COUNT; i++)
         ((double *)tensor->data)[i] = value;
 }
 
-static bool is(const struct muster_tensor *tensor, unsigned from, double value)
+static bool has_values(const struct muster_tensor *tensor, unsigned from, double value)
 {
     for (unsigned i = from; i < from + COUNT; i++)
         if (((const double *)tensor->data)[i] < value || ((const double *)tensor->data)[i] > value)
@@ -117,7 +117,7 @@ struct run {
     struct muster_tensor a, b;
 };
 
-static uint32_t same(void *data, const struct muster_member *member)
+static uint32_t has_same(void *data, const struct muster_member *member)
 {
     (void)data;
     (void)member;
@@ -141,20 +141,20 @@ static void reduce_and_give(struct run *run)
     const uint64_t *sent = &run->strategy->activity.sent_bytes[MUSTER_ACTIVITY_NCCL];
     struct muster_tensor both[2];
 
-    set(&run->a, run->rank + 1);
-    set(&run->b, 10 * (run->rank + 1));
+    set_values(&run->a, run->rank + 1);
+    set_values(&run->b, 10 * (run->rank + 1));
     both[0] = run->a;
     both[1] = run->b;
     OK(muster_strategy_all_reduce(run->strategy, both, 2, MUSTER_SUM));
-    JOB_CHECK(is(&run->a, 0, 3) && is(&run->b, 0, 30));
+    JOB_CHECK(has_values(&run->a, 0, 3) && has_values(&run->b, 0, 30));
     JOB_CHECK(muster_strategy_contributors(run->strategy) == SIZE);
     JOB_CHECK(*sent == 2 * COUNT * sizeof(double));
-    set(&run->a, run->rank + 1);
+    set_values(&run->a, run->rank + 1);
     OK(muster_strategy_broadcast(run->strategy, &run->a, 1));
-    JOB_CHECK(is(&run->a, 0, 2));
-    set(&run->a, run->rank + 1);
+    JOB_CHECK(has_values(&run->a, 0, 2));
+    set_values(&run->a, run->rank + 1);
     OK(muster_strategy_reduce(run->strategy, &run->a, MUSTER_MAX, 1));
-    JOB_CHECK(is(&run->a, 0, run->rank == 1 ? 2 : 1));
+    JOB_CHECK(has_values(&run->a, 0, run->rank == 1 ? 2 : 1));
 }
 
 static void gather_and_exchange(struct run *run)
@@ -162,13 +162,13 @@ static void gather_and_exchange(struct run *run)
     struct muster_tensor all = run->b, parts = run->a;
 
     all.count = parts.count = SIZE * COUNT;
-    set(&run->a, run->rank + 1);
+    set_values(&run->a, run->rank + 1);
     OK(muster_strategy_all_gather(run->strategy, &run->a, &all));
-    JOB_CHECK(is(&all, 0, 1) && is(&all, COUNT, 2));
+    JOB_CHECK(has_values(&all, 0, 1) && has_values(&all, COUNT, 2));
     for (unsigned i = 0; i < SIZE * COUNT; i++)
         ((double *)parts.data)[i] = 10 * run->rank + i / COUNT;
     OK(muster_strategy_all_to_all(run->strategy, &parts, &all));
-    JOB_CHECK(is(&all, 0, run->rank) && is(&all, COUNT, 10 + run->rank));
+    JOB_CHECK(has_values(&all, 0, run->rank) && has_values(&all, COUNT, 10 + run->rank));
 }
 
 static void refuse_run(struct run *run)
@@ -178,7 +178,7 @@ static void refuse_run(struct run *run)
     const struct muster_tensor host = {.data = values, .count = COUNT, .dtype = MUSTER_F64};
     struct muster_tensor mixed[] = {run->a, host}, list[] = {run->a, run->b};
 
-    set(&run->a, 7);
+    set_values(&run->a, 7);
     FAILS(muster_strategy_all_reduce(run->strategy, mixed, 2, MUSTER_SUM), MUSTER_INVALID_ARGUMENT,
           "all_reduce: 1 of 2 tensors are in device memory");
     FAILS(muster_strategy_all_gather(run->strategy, &run->a, &host), MUSTER_INVALID_ARGUMENT,
@@ -192,7 +192,7 @@ static void refuse_run(struct run *run)
     list[1].dtype = MUSTER_BOOL;
     FAILS(muster_strategy_all_reduce(run->strategy, list, 2, MUSTER_SUM), MUSTER_INVALID_ARGUMENT,
           "all_reduce of tensor 1: ");
-    JOB_CHECK(is(&run->a, 0, 7)); /* nothing of the call has started */
+    JOB_CHECK(has_values(&run->a, 0, 7)); /* nothing of the call has started */
 }
 
 static void run_all(unsigned rank, void *data)
@@ -204,7 +204,7 @@ static void run_all(unsigned rank, void *data)
     own.strategy = must_open(MUSTER_COMMUNICATION_AUTO);
     own.a = on_device(0);
     own.b = on_device(0);
-    OK(muster_strategy_split(own.strategy, same, NULL, &own.split));
+    OK(muster_strategy_split(own.strategy, has_same, NULL, &own.split));
     FAILS(muster_strategy_register(own.strategy, "gpu", &own.a), MUSTER_INVALID_ARGUMENT,
           "register gpu: the state is kept in host memory");
     JOB_CHECK(own.strategy->tensor_count == 0);
@@ -280,7 +280,7 @@ static void be_one_with_nccl(unsigned rank, void *data)
     job_begin(strategy);
     if (muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM) != MUSTER_OK)
         job_check(false, muster_strategy_error(strategy)->text, __FILE__, __LINE__);
-    JOB_CHECK(is(&tensor, 0, 3 * SIZE));
+    JOB_CHECK(has_values(&tensor, 0, 3 * SIZE));
     job_commit(strategy);
     muster_strategy_close(strategy);
     give_back(&tensor);

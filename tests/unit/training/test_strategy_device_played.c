@@ -247,7 +247,7 @@ static void memory_of_the_wrong_kind_is_refused(void **state)
     }
 }
 
-static uint32_t same(void *data, const struct muster_member *member)
+static uint32_t is_same(void *data, const struct muster_member *member)
 {
     (void)data;
     (void)member;
@@ -264,7 +264,7 @@ static void what_a_device_has_not_is_refused(void **state)
     memset(&device, 0, sizeof(device));
     played_open();
     strategy = played_strategy();
-    assert_int_equal(muster_strategy_split(strategy, same, NULL, &split), MUSTER_OK);
+    assert_int_equal(muster_strategy_split(strategy, is_same, NULL, &split), MUSTER_OK);
     assert_int_equal(muster_strategy_begin(strategy, &step, NULL), MUSTER_OK);
     played.journal[0] = '\0';
     device.on_device = 1;

@@ -99,7 +99,7 @@ static void close_behind_a_failure(struct muster_strategy *strategy)
     muster_strategy_close(strategy);
 }
 
-/* What failed before is behind a program that has begun again. */
+/* An earlier failure is over for a program that has begun again. */
 static void close_behind_a_failure_that_was_overcome(struct muster_strategy *strategy)
 {
     const struct muster_tensor nothing = {.count = 1, .dtype = MUSTER_I64};

@@ -36,7 +36,7 @@ static struct muster_strategy *open_one(void)
     return strategy;
 }
 
-static enum muster_rc reduce(struct muster_strategy *strategy)
+static enum muster_rc reduce_one(struct muster_strategy *strategy)
 {
     static int64_t value;
     const struct muster_tensor tensor = {.data = &value, .count = 1, .dtype = MUSTER_I64};
@@ -63,7 +63,7 @@ static void stand_in_a_view(struct muster_strategy *strategy)
 static void stand_behind_commit(struct muster_strategy *strategy)
 {
     played_begin(strategy);
-    assert_int_equal(reduce(strategy), MUSTER_OK);
+    assert_int_equal(reduce_one(strategy), MUSTER_OK);
     played_commit(strategy);
 }
 
@@ -76,7 +76,7 @@ static void stand_behind_begin(struct muster_strategy *strategy)
 static void stand_in_work(struct muster_strategy *strategy)
 {
     stand_behind_begin(strategy);
-    assert_int_equal(reduce(strategy), MUSTER_OK);
+    assert_int_equal(reduce_one(strategy), MUSTER_OK);
 }
 
 static void fail_op(struct played_op *op)
@@ -88,7 +88,7 @@ static void stand_behind_a_failure(struct muster_strategy *strategy)
 {
     played_begin(strategy);
     played.on_op = fail_op;
-    assert_int_equal(reduce(strategy), MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(reduce_one(strategy), MUSTER_DEADLINE_EXCEEDED);
     played.on_op = NULL;
     played_commit(strategy);
 }
@@ -295,7 +295,7 @@ static void who_ends_waits_a_moment_at_most(void **state)
     played_close();
 }
 
-/* What the launcher had no room for is told before the process ends. */
+/* Reports that the launcher had no room for are told before the process ends. */
 static void *read_until_unclosed(void *data)
 {
     while (strstr(played_told(), "\"unclosed\"") == NULL)

@@ -76,7 +76,7 @@ static void replica_close(struct replica *replica)
 
 #define STEP_OF_DEATH 2
 
-static void die(unsigned rank, void *data)
+static void die_at_once(unsigned rank, void *data)
 {
     struct replica replica;
 
@@ -196,7 +196,7 @@ static void the_living_go_on_and_their_launcher_is_told(void **state)
     turnstile_open(&turnstile);
     job_stage_open(&stage, 0, SIZE);
     job_stage_start(&stage, 1, live_on, NULL);
-    job_stage_start(&stage, 2, die, NULL);
+    job_stage_start(&stage, 2, die_at_once, NULL);
     job_stage_start(&stage, 3, come_late, &turnstile);
     replica_open(&replica, 0);
     live_through(&replica, &turnstile);
@@ -227,7 +227,7 @@ static void who_comes_late_has_the_state_of_the_others(void **state)
     job_stage_open(&stage, 2, SIZE);
     job_stage_start(&stage, 0, live_on, &turnstile);
     job_stage_start(&stage, 1, live_on, NULL);
-    job_stage_start(&stage, 2, die, NULL);
+    job_stage_start(&stage, 2, die_at_once, NULL);
     wait_to_pass(&turnstile);
     replica_open(&replica, 77);
     replica_begin(&replica);

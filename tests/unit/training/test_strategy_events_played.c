@@ -1,5 +1,5 @@
-/* What the launcher is told, and the flight recorder holds, of views, operations and ends, on a node that the
- * case plays. */
+/* Views, operations and ends as the launcher is told of them and the flight recorder holds them, on
+ * a node that the case plays. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static struct muster_strategy *open_in_step(uint64_t step)
     }
 }
 
-static enum muster_rc reduce(struct muster_strategy *strategy, size_t count)
+static enum muster_rc reduce_tensors(struct muster_strategy *strategy, size_t count)
 {
     static int64_t values[3];
     struct muster_tensor tensors[3];
@@ -230,8 +230,8 @@ static void an_interrupted_operation_is_told_with_its_verdict(void **state)
         phase = rows[i].phase;
         forget_told();
         played.on_op = lose_once;
-        assert_int_equal(reduce(strategy, 1), MUSTER_OK);
-        assert_int_equal(reduce(strategy, 1), MUSTER_OK); /* one delivery is told */
+        assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
+        assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK); /* one delivery is told */
         expect_delivered(strategy, rows[i].told);
         played_close_strategy(strategy);
     }
@@ -267,7 +267,7 @@ static void a_delivery_is_told_behind_the_view(void **state)
     decided.verdict_count = 1;
     expect_told(VIEW "1,\"members\":3,\"step\":0,\"lost\":[],\"joined\":[]}\n");
     played.on_op = lose_once;
-    assert_int_equal(reduce(strategy, 3), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 3), MUSTER_OK);
     expect_delivered(strategy, LOSS ",\"op\":\"all_reduce 2/1\",\"phase\":\"start\","
                                     "\"verdict\":\"retry\"");
     played_close_strategy(strategy);
@@ -287,10 +287,10 @@ static void what_fails_is_not_a_delivery(void **state)
     decided.verdict_count = 0;
     forget_told();
     played.on_op = fail_later;
-    assert_int_equal(reduce(strategy, 1), MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(reduce_tensors(strategy, 1), MUSTER_DEADLINE_EXCEEDED);
     expect_told(LOSS "}\n");
     played.on_op = NULL;
-    assert_int_equal(reduce(strategy, 1), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     assert_int_equal(played_count_told("delivered"), 1);
     played_close_strategy(strategy);
 }
@@ -314,7 +314,7 @@ static void a_view_that_another_follows_is_told_before(void **state)
     decided.verdict_count = 1;
     forget_told();
     played.on_op = lose_twice;
-    assert_int_equal(reduce(strategy, 1), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     assert_int_equal(played_count_told("delivered"), 1);
     assert_non_null(strstr(played.told, "{\"report\":\"delivered\",\"epoch\":3,"));
     *strstr(played.told, "{\"report\":\"delivered\"") = '\0';
@@ -434,9 +434,9 @@ static void a_step_is_recorded(void **state)
     const struct muster_tensor all = {.data = values, .count = 6, .dtype = MUSTER_I64};
 
     (void)state;
-    assert_int_equal(reduce(strategy, 1), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     played.on_op = set_result;
-    assert_int_equal(reduce(strategy, 3), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 3), MUSTER_OK);
     played.on_op = meet_at_once;
     assert_int_equal(muster_strategy_all_gather(strategy, &one, &all), MUSTER_OK);
     played.on_op = fail_op;
@@ -554,7 +554,7 @@ static void without_a_recorder_nothing_is_recorded(void **state)
     assert_string_equal(played.recorded_task, "");
     assert_null(strategy->env->trace);
     assert_int_equal(muster_strategy_begin(strategy, &step, NULL), MUSTER_OK);
-    assert_int_equal(reduce(strategy, 1), MUSTER_OK);
+    assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     played_enter();
     played_view(5, 6, 0, 0, 1, NULL);
     played_fail(MUSTER_UNAVAILABLE, "no registry");

@@ -40,7 +40,7 @@ static void write_given(void)
 /* From this word of a digest on (0 … 3: both halves of it and of its complement) the others' is larger. */
 static unsigned differing_word;
 
-static void give(struct played_op *op)
+static void give_state(struct played_op *op)
 {
     uint8_t *bytes = op->tensor.data;
 
@@ -94,7 +94,7 @@ static struct muster_strategy *open_giving(uint32_t of_members, uint32_t (*diffe
     comparison_count = given_count = 0;
     given[0] = '\0';
     played.on_state = start_with_members;
-    played.on_op = give;
+    played.on_op = give_state;
     return played_strategy();
 }
 
@@ -234,7 +234,7 @@ static void check_own(bool is_whole)
     assert_int_equal(kept == PARTS, is_whole);
 }
 
-static void die(struct played_op *op)
+static void die_once(struct played_op *op)
 {
     if (strcmp(op->kind, "gather_now") == 0) {
         uint64_t *words = op->output.data;
@@ -254,7 +254,7 @@ static void die(struct played_op *op)
         return; /* the size of a description */
     if (strcmp(op->kind, "broadcast") == 0 && op->tensor.count > 1)
         return; /* the description */
-    give(op);
+    give_state(op);
     if (played.view->epoch > 1 || strcmp(op->kind, "broadcast") != 0 ||
         ++broadcast_count <= death->at)
         return;
@@ -282,7 +282,7 @@ static void who_is_last_has_its_own_again_when_the_giver_dies(void **state)
         print_message("%s\n", rows[i].name);
         death = &rows[i];
         broadcast_count = 0;
-        played.on_op = die;
+        played.on_op = die_once;
         played.refused_bytes = rows[i].refused_bytes;
         register_parts(strategy, parts, PARTS);
         assert_int_equal(played_try_begin(strategy), MUSTER_OK);
@@ -298,7 +298,7 @@ static void lose_giver(struct played_op *op)
 {
     if (strcmp(op->kind, "gather_now") == 0)
         ((uint64_t *)op->output.data)[1] = played.view->epoch == 1; /* the first one is whole */
-    give(op);
+    give_state(op);
     if (strcmp(op->kind, "broadcast") != 0)
         return;
     played_view(2, 2, 0, 0, 1, NULL);
@@ -324,7 +324,7 @@ static size_t blocks_first, blocks_last;
 
 static void count_blocks(struct played_op *op)
 {
-    give(op);
+    give_state(op);
     if (strcmp(op->kind, "broadcast") != 0)
         return;
     blocks_last = played_blocks();
@@ -356,7 +356,7 @@ static void the_giver_keeps_no_copy(void **state)
 
 static void miss_one(struct played_op *op)
 {
-    give(op);
+    give_state(op);
     if (strcmp(op->kind, "all_reduce") == 0 && comparison_count == 1)
         op->op->result.contributor_count = 2;
 }

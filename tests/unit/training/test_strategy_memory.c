@@ -20,7 +20,7 @@ struct row {
     int killed;          /* a rank that dies in step 2, before its sum; -1: none */
 };
 
-/* Of the hungry process; in memory that the case sees. */
+/* The state of the hungry process, in memory that the case sees. */
 struct hungry {
     const struct row *row;
     struct torture torture;

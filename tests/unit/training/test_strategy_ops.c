@@ -152,7 +152,7 @@ static void gather_and_exchange(const struct script *script)
     OK(muster_strategy_barrier(script->strategy));
 }
 
-/* What is refused here needs no other member: all go on. */
+/* A refusal here needs no other member: all go on. */
 static void refuse_bad_tensors(const struct script *script)
 {
     int64_t values[2 * SIZE];
@@ -180,7 +180,7 @@ static void refuse_bad_tensors(const struct script *script)
 }
 
 /* One rank calls with another count: all are told, and begin the step again. */
-static void differ(const struct script *script)
+static void differ_in_shape(const struct script *script)
 {
     static const uint64_t packs[] = {0, 256};
     int64_t values[4] = {1, 1, 1, 1};
@@ -243,7 +243,7 @@ static void work_in_halves(const struct script *script)
           "reduce: there is no rank 2");
 }
 
-/* Who has no group in a split is told so, and disturbs nobody. */
+/* A member without a group in a split is told so, and disturbs nobody. */
 static void stand_aside(const struct script *script)
 {
     static const char text[] = "of a split: this member has no group in it";
@@ -341,7 +341,7 @@ static void run_script(unsigned rank, void *data)
     refuse_bad_tensors(script);
     job_commit(own.strategy);
     JOB_CHECK(job_begin(own.strategy) == 2);
-    differ(script);
+    differ_in_shape(script);
     check_places(script);
     work_in_halves(script);
     if (rank == 3)

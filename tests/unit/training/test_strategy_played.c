@@ -442,7 +442,7 @@ static void catch_up_at_next(void)
     played_ready(next_step, true);
 }
 
-/* What this one had committed and the others had not. */
+/* Steps that this member had committed and the others had not are lost. */
 static void steps_that_the_others_do_not_have_are_lost(void **state)
 {
     static const struct {
@@ -566,7 +566,7 @@ static void begin_waits_for_a_joiner_that_reads(void **state)
     }
 }
 
-/* Who joins for a later step is no member of this one. */
+/* A member that joins for a later step does not take part in this one. */
 static void who_joins_later_does_not_count_yet(void **state)
 {
     struct muster_strategy *strategy = open_registered();

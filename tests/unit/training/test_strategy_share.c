@@ -15,7 +15,7 @@
 
 static struct job_stage stage;
 
-/* What a member registers, and what comes of it. */
+/* The tensors that a member registers, and the outcome. */
 struct plan {
     const char *name;
     uint64_t counts[SIZE]; /* of the first tensor */
@@ -30,7 +30,7 @@ static void fill_values(int64_t *values, size_t count, unsigned rank)
         values[i] = (int64_t)(i % 5 == 0 ? 7 : i + 1000 * rank); /* partly alike */
 }
 
-static void check(const int64_t *values, size_t count, unsigned rank)
+static void check_state(const int64_t *values, size_t count, unsigned rank)
 {
     for (size_t i = 0; i < count; i++)
         JOB_CHECK(values[i] == (int64_t)(i % 5 == 0 ? 7 : i + 1000 * rank));
@@ -57,15 +57,15 @@ static void be_one(unsigned rank, void *data)
         if (rc != MUSTER_INVALID_ARGUMENT ||
             strstr(muster_strategy_error(strategy)->text, plan->text) == NULL)
             job_check(false, muster_strategy_error(strategy)->text, __FILE__, __LINE__);
-        check(values, 8, rank);
-        check(second, 3, rank);
+        check_state(values, 8, rank);
+        check_state(second, 3, rank);
         JOB_CHECK(muster_strategy_begin(strategy, &step, NULL) == MUSTER_INVALID_ARGUMENT);
         JOB_CHECK(muster_strategy_commit(strategy) == MUSTER_INVALID_ARGUMENT);
     } else {
         if (rc != MUSTER_OK)
             job_check(false, muster_strategy_error(strategy)->text, __FILE__, __LINE__);
-        check(values, plan->counts[rank], plan->giver);
-        check(second, 3, plan->giver);
+        check_state(values, plan->counts[rank], plan->giver);
+        check_state(second, 3, plan->giver);
         job_sum(strategy, &sum);
         job_commit(strategy);
         JOB_CHECK(job_begin(strategy) == 2);
@@ -142,11 +142,11 @@ static void fill_large(struct large *large, unsigned rank, unsigned alike)
 
 static void check_large(const struct large *large, unsigned rank, unsigned alike)
 {
-    check(large->values, LARGE / sizeof(int64_t), rank);
+    check_state(large->values, LARGE / sizeof(int64_t), rank);
     for (size_t i = 0; i < sizeof(large->flags); i++)
         JOB_CHECK(large->flags[i] == rank);
     for (unsigned i = 0; i < PARTS; i++)
-        check(large->parts[i], 2, (alike >> i & 1) != 0 ? 99 : rank);
+        check_state(large->parts[i], 2, (alike >> i & 1) != 0 ? 99 : rank);
 }
 
 static void be_one_with_much(unsigned rank, void *data)
@@ -191,7 +191,7 @@ struct death {
 };
 
 /* All of the survivors' tensors are one rank's, whole. */
-static void survive(unsigned rank, void *data)
+static void survive_death(unsigned rank, void *data)
 {
     const struct death *death = data;
     struct large large = {.values = malloc(LARGE)};
@@ -232,8 +232,8 @@ static void when_the_giver_dies_all_have_another_s_state_whole(void **state)
         death = (struct death){.rank = 0, .moment = i * i * 3};
         job_stage_open(&stage, 2, 3);
         for (unsigned rank = 0; rank < 2; rank++)
-            job_stage_start(&stage, rank, survive, &death);
-        survive(2, &death);
+            job_stage_start(&stage, rank, survive_death, &death);
+        survive_death(2, &death);
         killed_count += job_stage_join_killed(&stage, 0);
         job_stage_close(&stage);
     }

@@ -21,7 +21,7 @@ static void start_with_members(void)
 
 enum said { OWN, OWN_TORN, OTHER, OTHER_TORN };
 
-/* What the members say of their states, from rank 0 on; this one is worker:1. */
+/* The descriptions of the members, from rank 0 on; this one is worker:1. */
 struct choice {
     const char *name;
     uint32_t members;
@@ -33,8 +33,8 @@ struct choice {
 
 static const struct choice *choice;
 
-/* What the members say in the order of ranks. */
-static void say(struct played_op *op)
+/* The descriptions in the order of ranks. */
+static void say_descriptions(struct played_op *op)
 {
     static char text[] = "theirs";
     const uint64_t *own = op->tensor.data;
@@ -116,7 +116,7 @@ static void the_first_whole_one_of_the_most_gives(void **state)
         joiners = 0;
         played_open();
         played.on_state = start_with_members;
-        played.on_op = say;
+        played.on_op = say_descriptions;
         played.match = "a is not b";
         strategy = played_strategy();
         assert_int_equal(muster_strategy_register(strategy, "a", &tensor), MUSTER_OK);
@@ -140,7 +140,7 @@ static void who_differs_in_words_only_is_told_so(void **state)
     (void)state;
     choice = &odd;
     played_open();
-    played.on_op = say;
+    played.on_op = say_descriptions;
     strategy = played_strategy();
     assert_int_equal(played_try_begin(strategy), MUSTER_INVALID_ARGUMENT);
     assert_string_equal(
@@ -155,7 +155,7 @@ static int64_t said_size;
 static void say_size(struct played_op *op)
 {
     if (strcmp(op->kind, "gather_now") == 0)
-        say(op);
+        say_descriptions(op);
     else if (op->tensor.dtype == MUSTER_I64)
         *(int64_t *)op->tensor.data = said_size;
 }
@@ -199,13 +199,13 @@ static void a_description_has_a_size_that_makes_sense(void **state)
 
 static void fail_broadcast(struct played_op *op)
 {
-    say(op);
+    say_descriptions(op);
     if (strcmp(op->kind, "broadcast") == 0 &&
         op->tensor.dtype == (said_size % 2 == 0 ? MUSTER_I64 : MUSTER_U8))
         op->rc = MUSTER_DEADLINE_EXCEEDED;
 }
 
-/* Of the size, and of the bytes. */
+/* The comparison broadcasts the size, then the bytes: either may fail. */
 static void a_comparison_that_fails_ends_begin(void **state)
 {
     static const struct choice odd[] = {{"another", 7, {OWN, OWN, OTHER}, "", MUSTER_OK, ""},
@@ -248,7 +248,7 @@ static void without_memory_to_compare_begin_fails(void **state)
     }
 }
 
-/* Who joins for a later step has no part in it, and ranks are those of the others. */
+/* A member that joins for a later step has no part in it, and ranks are those of the others. */
 static void who_joins_meanwhile_is_not_compared(void **state)
 {
     struct muster_strategy *strategy;
@@ -337,7 +337,7 @@ static void exclude_in_change(void)
     played_exclude(MUSTER_ABORTED, "suspected");
 }
 
-/* Who is no member any more behind it has nothing to share. */
+/* A process that is no longer a member afterwards has nothing to share. */
 static void a_change_may_be_the_end(void **state)
 {
     static const struct {

@@ -116,7 +116,7 @@ static void failure_means_at_a_failure(void **state)
     check_events(events, sizeof(events) / sizeof(events[0]));
 }
 
-static void work(struct muster_strategy *strategy)
+static void work_once(struct muster_strategy *strategy)
 {
     int64_t one = 1;
 
@@ -132,7 +132,7 @@ static void give_up(unsigned rank, void *data)
     (void)data;
     setenv("MUSTER_TRACE", "off", 1);
     strategy = job_strategy_open();
-    work(strategy);
+    work_once(strategy);
     muster_strategy_close(strategy);
 }
 
@@ -148,10 +148,10 @@ static void a_loss_is_recorded(void **state)
     open_shelf_of("always", 2);
     job_stage_start(&stage, 1, give_up, NULL);
     strategy = job_strategy_open();
-    work(strategy);
+    work_once(strategy);
     job_commit(strategy);
     do {
-        work(strategy);
+        work_once(strategy);
         job_commit(strategy);
     } while (muster_strategy_size(strategy) == 2);
     muster_strategy_close(strategy);

@@ -83,7 +83,7 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static char *issue(struct muster_tls_authority *authority, const char *spiffe_id)
+static char *issue_cert(struct muster_tls_authority *authority, const char *spiffe_id)
 {
     const struct muster_tls_subject subject = {
         .name = "task", .spiffe_id = spiffe_id, .life_s = 3600};
@@ -116,7 +116,7 @@ static void member_init(struct member *member)
     assert_non_null(mkdtemp(member->folder));
     snprintf(member->cert, sizeof(member->cert), "%s/cert.pem", member->folder);
     snprintf(member->ca, sizeof(member->ca), "%s/ca.pem", member->folder);
-    pem = issue(member->authority, OUR_JOB "/task/0");
+    pem = issue_cert(member->authority, OUR_JOB "/task/0");
     write_file(member->cert, pem);
     write_file(member->ca, muster_tls_authority_pem(member->authority));
     muster_mem_free(env->mem, pem);
@@ -167,7 +167,8 @@ static struct muster_tls *tls_of(struct member *member, const struct peer *peer)
     char *pem = NULL;
 
     if (peer->spiffe_id != NULL)
-        pem = issue(peer->is_of_stranger ? member->stranger : member->authority, peer->spiffe_id);
+        pem = issue_cert(peer->is_of_stranger ? member->stranger : member->authority,
+                         peer->spiffe_id);
     options.cert_pem = options.key_pem = pem;
     options.peer_names = names;
     options.peer_name_count = 1;
@@ -332,7 +333,7 @@ static void a_credential_in_use_is_waited_for(void **state)
     member_fini(&member);
 }
 
-/* Who never gives it back is not waited for any longer. */
+/* A connection that never gives its credential back is not waited for any longer. */
 static void a_credential_that_stays_in_use_is_left(void **state)
 {
     struct member member;

@@ -1,4 +1,4 @@
-/* What the launcher says in variables: taken as it stands, or refused by name. */
+/* Variables of the launcher: taken as they stand, or refused by name. */
 #include "training/variables.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #define INCARNATION "0123456789abcdef0123456789ABCDEF"
 
-/* What is read from one variable, "" or NULL for none. */
+/* The outcome of one variable; its value is "" or NULL for none. */
 static enum muster_rc read_one(const char *name, const char *value,
                                struct muster_node_options *ret_node, struct muster_error *ret_error)
 {
@@ -52,7 +52,7 @@ static uint64_t stripe_count(const struct muster_node_options *node)
     return node->stripe_count;
 }
 
-static uint64_t machine(const struct muster_node_options *node)
+static uint64_t read_machine(const struct muster_node_options *node)
 {
     return node->machine;
 }
@@ -101,10 +101,10 @@ static const struct row rows[] = {
     {"MUSTER_STRIPES", NULL, stripe_count, 0},
     {"MUSTER_STRIPES", "8", stripe_count, 8},
     {"MUSTER_STRIPES", "9", stripe_count, REFUSED},
-    {"MUSTER_NODE_RANK", NULL, machine, 0},
-    {"MUSTER_NODE_RANK", "0", machine, 1},
-    {"MUSTER_NODE_RANK", "1000000", machine, 1000001},
-    {"MUSTER_NODE_RANK", "1000001", machine, REFUSED},
+    {"MUSTER_NODE_RANK", NULL, read_machine, 0},
+    {"MUSTER_NODE_RANK", "0", read_machine, 1},
+    {"MUSTER_NODE_RANK", "1000000", read_machine, 1000001},
+    {"MUSTER_NODE_RANK", "1000001", read_machine, REFUSED},
     {"MUSTER_EVICT_AFTER_S", NULL, evict_after_ns, 0},
     {"MUSTER_EVICT_AFTER_S", "", evict_after_ns, 0},
     {"MUSTER_EVICT_AFTER_S", "0.25", evict_after_ns, S / 4},
@@ -119,8 +119,8 @@ static const struct row rows[] = {
     {"MUSTER_REPRODUCIBLE", "no", is_reproducible, 0},
     {"MUSTER_REPRODUCIBLE", "view", is_reproducible, 1},
     {"MUSTER_REPRODUCIBLE", "yes", is_reproducible, REFUSED},
-    {"MUSTER_WIRE", "tcp", machine, 0},
-    {"MUSTER_WIRE", "pigeon", machine, REFUSED},
+    {"MUSTER_WIRE", "tcp", read_machine, 0},
+    {"MUSTER_WIRE", "pigeon", read_machine, REFUSED},
 };
 
 static void numbers_are_read_whole_or_refused_by_name(void **state)

@@ -184,7 +184,7 @@ static void a_wait_drives_the_loop_in_the_programs_thread(void **state)
     muster_runtime_close(runtime);
 }
 
-static bool never(void *data)
+static bool is_never_done(void *data)
 {
     (void)data;
     return false;
@@ -198,7 +198,7 @@ static void a_wait_ends_at_its_deadline(void **state)
 
     muster_runtime_enter(runtime);
     deadline_ns = muster_loop_after_ns(loop, 3 * MUSTER_NS_PER_MS);
-    assert_int_equal(muster_runtime_wait(runtime, never, NULL, deadline_ns),
+    assert_int_equal(muster_runtime_wait(runtime, is_never_done, NULL, deadline_ns),
                      MUSTER_DEADLINE_EXCEEDED);
     assert_true(muster_loop_now_ns(loop) >= deadline_ns);
     muster_runtime_leave(runtime);
@@ -215,7 +215,8 @@ static void the_keeper_comes_back_after_a_long_wait(void **state)
 
     muster_runtime_enter(runtime);
     assert_int_equal(
-        muster_runtime_wait(runtime, never, NULL, muster_loop_after_ns(loop, 5 * MUSTER_NS_PER_MS)),
+        muster_runtime_wait(runtime, is_never_done, NULL,
+                            muster_loop_after_ns(loop, 5 * MUSTER_NS_PER_MS)),
         MUSTER_DEADLINE_EXCEEDED);
     muster_runtime_leave(runtime);
     ticker_start(&ticker, runtime);
@@ -271,7 +272,7 @@ struct slot {
     bool is_done;
 };
 
-static bool look(struct muster_poller *poller)
+static bool look_around(struct muster_poller *poller)
 {
     struct slot *slot = poller->data;
     unsigned value = atomic_load(&slot->value);
@@ -296,7 +297,7 @@ static void a_wait_sees_shared_memory_through_its_poller(void **state)
 {
     struct muster_runtime *runtime = open_runtime(state);
     struct slot slot = {.seen = 0};
-    struct muster_poller poller = {.data = &slot, .on_poll = look};
+    struct muster_poller poller = {.data = &slot, .on_poll = look_around};
     pthread_t thread;
 
     muster_runtime_enter(runtime);
@@ -361,7 +362,7 @@ struct intruder {
     struct muster_error error;
 };
 
-static void *intrude(void *data)
+static void *intrude_from_thread(void *data)
 {
     struct intruder *intruder = data;
 
@@ -374,7 +375,7 @@ static enum muster_rc intrude_elsewhere(struct intruder *intruder)
 {
     pthread_t thread;
 
-    assert_int_equal(pthread_create(&thread, NULL, intrude, intruder), 0);
+    assert_int_equal(pthread_create(&thread, NULL, intrude_from_thread, intruder), 0);
     pthread_join(thread, NULL);
     return intruder->rc;
 }

@@ -18,7 +18,7 @@ struct noting_loop {
     bool is_crowded;
 };
 
-static struct noting_loop *noted(const struct muster_loop *loop, char call)
+static struct noting_loop *noting_of(const struct muster_loop *loop, char call)
 {
     struct noting_loop *noting = (struct noting_loop *)(uintptr_t)loop;
     size_t length = strlen(noting->calls);
@@ -48,13 +48,13 @@ static uint64_t noting_clock_ns(const struct muster_loop *loop)
 
 static void noting_timer_start(struct muster_loop *loop, struct muster_timer *timer)
 {
-    (void)noted(loop, 's');
+    (void)noting_of(loop, 's');
     assert_ptr_equal(timer->loop, loop);
 }
 
 static void noting_timer_stop(struct muster_loop *loop, struct muster_timer *timer)
 {
-    (void)noted(loop, 'e');
+    (void)noting_of(loop, 'e');
     assert_null(timer->loop);
 }
 
@@ -62,7 +62,7 @@ static struct muster_list posted;
 
 static void noting_task_post(struct muster_loop *loop, struct muster_task *task)
 {
-    (void)noted(loop, 'p');
+    (void)noting_of(loop, 'p');
     muster_list_append(&posted, &task->node);
 }
 
@@ -70,13 +70,13 @@ static enum muster_rc noting_fd_open(struct muster_loop *loop, struct muster_fd_
 {
     assert_null(watch->loop);
     assert_null(watch->impl);
-    return noted(loop, 'o')->fd_rc;
+    return noting_of(loop, 'o')->fd_rc;
 }
 
 static void noting_fd_update(struct muster_loop *loop, struct muster_fd_watch *watch,
                              unsigned wanted)
 {
-    struct noting_loop *noting = noted(loop, 'u');
+    struct noting_loop *noting = noting_of(loop, 'u');
 
     noting->wanted = wanted;
     assert_int_not_equal(watch->wanted, wanted); /* not yet */
@@ -84,18 +84,18 @@ static void noting_fd_update(struct muster_loop *loop, struct muster_fd_watch *w
 
 static void noting_fd_close(struct muster_loop *loop, struct muster_fd_watch *watch)
 {
-    (void)noted(loop, 'c');
+    (void)noting_of(loop, 'c');
     assert_null(watch->loop);
 }
 
 static void noting_stay_awake(struct muster_loop *loop, uint64_t for_ns)
 {
-    noted(loop, 'a')->awake_ns = for_ns;
+    noting_of(loop, 'a')->awake_ns = for_ns;
 }
 
 static void noting_poller_start(struct muster_loop *loop, struct muster_poller *poller)
 {
-    (void)noted(loop, 'w');
+    (void)noting_of(loop, 'w');
     assert_ptr_equal(poller->loop, loop);
     assert_true(muster_list_is_empty(&poller->node));
     muster_list_append(&posted, &poller->node);
@@ -103,7 +103,7 @@ static void noting_poller_start(struct muster_loop *loop, struct muster_poller *
 
 static void noting_set_crowd(struct muster_loop *loop, uint32_t count)
 {
-    noted(loop, 'n')->crowd = count;
+    noting_of(loop, 'n')->crowd = count;
 }
 
 static bool noting_is_crowded(const struct muster_loop *loop)

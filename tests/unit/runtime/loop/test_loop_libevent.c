@@ -17,7 +17,7 @@
 
 static char order[16];
 
-static void note(char what)
+static void note_call(char what)
 {
     size_t length = strlen(order);
 
@@ -28,12 +28,12 @@ static void note(char what)
 
 static void note_timer(struct muster_timer *timer)
 {
-    note(*(const char *)timer->data);
+    note_call(*(const char *)timer->data);
 }
 
 static void note_task(struct muster_task *task)
 {
-    note(*(const char *)task->data);
+    note_call(*(const char *)task->data);
 }
 
 static void set_true(struct muster_timer *timer)
@@ -91,7 +91,7 @@ static struct muster_task second;
 
 static void post_second(struct muster_task *task)
 {
-    note('1');
+    note_call('1');
     muster_task_post(&second, task->data);
 }
 
@@ -112,7 +112,7 @@ static void a_task_posted_in_a_turn_waits_for_the_next(void **state)
 
 static void start_again(struct muster_timer *timer)
 {
-    note('t');
+    note_call('t');
     muster_timer_start(timer, timer->data, 0);
 }
 
@@ -301,7 +301,7 @@ static void a_wake_signalled_before_the_turn_is_not_lost(void **state)
 
 static void stop_loop(struct muster_timer *timer)
 {
-    note('s');
+    note_call('s');
     muster_loop_stop(timer->data);
 }
 
@@ -508,7 +508,7 @@ static void on_foreign(evutil_socket_t fd, short events, void *data)
     (void)fd;
     (void)events;
     foreign_now_ns = muster_loop_now_ns(loop);
-    note('f');
+    note_call('f');
 }
 
 static void a_foreign_event_sees_the_time_after_the_poll(void **state)

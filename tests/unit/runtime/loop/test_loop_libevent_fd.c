@@ -103,7 +103,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* What a watch has told since somebody looked. */
+/* The events that a watch has told since the case looked last. */
 struct told {
     struct muster_fd_watch watch;
     unsigned ready;

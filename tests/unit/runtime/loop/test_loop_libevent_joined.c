@@ -315,7 +315,7 @@ struct mover {
     unsigned left; /* it moves so many times */
 };
 
-static bool move(struct muster_poller *poller)
+static bool move_once(struct muster_poller *poller)
 {
     struct mover *mover = poller->data;
 
@@ -326,8 +326,8 @@ static bool move(struct muster_poller *poller)
     return true;
 }
 
-/* What moves in memory is answered in the next turn before the clock is read and timers are run; never in
- * two turns in a row. */
+/* A move in memory is answered in the next turn before the clock is read and timers are run, but
+ * never in two turns in a row. */
 static void what_has_moved_is_answered_first_but_not_twice(void **state)
 {
     struct muster_timer timer;
@@ -336,7 +336,7 @@ static void what_has_moved_is_answered_first_but_not_twice(void **state)
 
     (void)state;
     kernel.is_clock_played = true;
-    mover.poller = (struct muster_poller){.data = &mover, .on_poll = move};
+    mover.poller = (struct muster_poller){.data = &mover, .on_poll = move_once};
     muster_poller_start(&mover.poller, test.env.loop);
     muster_timer_init(&timer, tell_timer, (char[]){"t"});
     muster_task_init(&task, tell_task, (char[]){"k"});
@@ -383,7 +383,7 @@ static void the_next_turn_is_due_for_what_is_not_seen(void **state)
 
     (void)state;
     kernel.is_clock_played = true;
-    mover.poller = (struct muster_poller){.data = &mover, .on_poll = move};
+    mover.poller = (struct muster_poller){.data = &mover, .on_poll = move_once};
     muster_timer_init(&timer, on_expire, &count);
     assert_int_equal(muster_loop_next_due_ns(test.env.loop), UINT64_MAX);
     muster_poller_start(&mover.poller, test.env.loop);
@@ -412,7 +412,7 @@ static void a_joined_loop_looks_at_memory_at_each_tick(void **state)
     assert_int_equal(muster_loop_open(test.env.mem, base, &loop), MUSTER_OK);
     test.env.loop = loop;
     muster_task_init(&task, on_run, &count);
-    mover.poller = (struct muster_poller){.data = &mover, .on_poll = move};
+    mover.poller = (struct muster_poller){.data = &mover, .on_poll = move_once};
     kernel.delay_us = -2;
     kernel.arm_count = 0;
     muster_poller_start(&mover.poller, loop);
@@ -433,7 +433,7 @@ static void a_joined_loop_looks_at_memory_at_each_tick(void **state)
     event_base_free(base);
 }
 
-/* Who turns the base of a loop that is not joined, for the sake of foreign events. */
+/* A stranger turns the base of a loop that is not joined, for the sake of foreign events. */
 static void a_base_that_others_turn_runs_what_is_due(void **state)
 {
     struct event_base *base = muster_loop_event_base(test.env.loop);

@@ -1,5 +1,5 @@
-/* What a turn of the real loop asks of the kernel and of libevent, in which order: the clock, the timer's
- * descriptor, the poll, the scheduler are played. */
+/* The calls to the kernel and to libevent that a turn of the real loop makes, in order: the clock,
+ * the timer's descriptor, the poll and the scheduler are played. */
 #include "runtime/loop/loop_libevent_internal.h"
 #include "test_env.h"
 
@@ -18,9 +18,9 @@
 #define START_NS (1000 * MUSTER_NS_PER_S)
 #define US       MUSTER_NS_PER_US
 
-/* What is noted: "a70" the timer is set, 70 us from the start ("a-": off), "L" a look at the descriptors,
- * "S" a sleep, "y" a yield, "u" the count of switches, "z" and "w" the pollers are told of a sleep and its
- * end. */
+/* The notes: "a70" the timer is set, 70 us from the start ("a-": off), "L" a look at the
+ * descriptors, "S" a sleep, "y" a yield, "u" the count of switches, "z" and "w" the pollers are
+ * told of a sleep and its end. */
 static struct {
     bool is_on;
     struct libevent_loop *loop;
@@ -35,7 +35,7 @@ static struct {
     bool is_usage_unknown;
 } machine;
 
-static void note(const char *what)
+static void note_call(const char *what)
 {
     assert_true(strlen(machine.told) + strlen(what) < sizeof(machine.told));
     strcat(machine.told, what);
@@ -73,7 +73,7 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *spec, struct iti
         (uint64_t)spec->it_value.tv_sec * MUSTER_NS_PER_S + (uint64_t)spec->it_value.tv_nsec;
     if (machine.armed_ns != 0)
         snprintf(text, sizeof(text), "a%g", (double)(machine.armed_ns - START_NS) / 1000);
-    note(text);
+    note_call(text);
     return 0;
 }
 
@@ -87,7 +87,7 @@ int event_base_loop(struct event_base *base, int flags)
             base, flags);
     if (!is_sleep)
         assert_int_equal(flags, EVLOOP_ONCE | EVLOOP_NONBLOCK);
-    note(is_sleep ? "S" : "L");
+    note_call(is_sleep ? "S" : "L");
     if (machine.moves_at > 0 && --machine.moves_at == 0)
         machine.loop->has_moved = true;
     if (!is_sleep)
@@ -105,7 +105,7 @@ int event_base_loop(struct event_base *base, int flags)
 
 int sched_yield(void)
 {
-    note("y");
+    note_call("y");
     machine.now_ns += machine.yield_ns;
     machine.switch_count += machine.switches;
     return 0;
@@ -116,7 +116,7 @@ int getrusage(__rusage_who_t who, struct rusage *ret_usage)
     if (!machine.is_on)
         return (int)syscall(SYS_getrusage, who, ret_usage);
     assert_int_equal(who, RUSAGE_THREAD);
-    note("u");
+    note_call("u");
     ret_usage->ru_nivcsw = machine.switch_count;
     return machine.is_usage_unknown ? -1 : 0;
 }
@@ -142,7 +142,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void turn(uint64_t wait_ns, const char *expected)
+static void run_turn(uint64_t wait_ns, const char *expected)
 {
     muster_loop_turn(test.env.loop, wait_ns);
     assert_false(machine.loop->is_in_turn);
@@ -168,25 +168,25 @@ static void a_turn_sleeps_until_the_first_thing_is_due(void **state)
 
     (void)state;
     muster_timer_init(&timer, on_expire, &count);
-    turn(0, "L");
-    turn(5 * US, "a5S");
+    run_turn(0, "L");
+    run_turn(5 * US, "a5S");
     assert_int_equal(machine.now_ns, START_NS + 5 * US);
-    turn(UINT64_MAX, "S");
+    run_turn(UINT64_MAX, "S");
 
     muster_timer_start(&timer, test.env.loop, START_NS + 70 * US);
-    turn(5 * US, "a10S");
-    turn(UINT64_MAX, "a70S");
-    turn(UINT64_MAX, ""); /* it has run, so the caller looks */
+    run_turn(5 * US, "a10S");
+    run_turn(UINT64_MAX, "a70S");
+    run_turn(UINT64_MAX, ""); /* it has run, so the caller looks */
     assert_int_equal(count, 1);
-    turn(UINT64_MAX, "S");
+    run_turn(UINT64_MAX, "S");
 
     muster_timer_start(&timer, test.env.loop, START_NS + 80 * US);
     machine.sleep_ns = US;
-    turn(UINT64_MAX, "a80S");
-    turn(UINT64_MAX, "S"); /* it is set */
+    run_turn(UINT64_MAX, "a80S");
+    run_turn(UINT64_MAX, "S"); /* it is set */
     muster_timer_stop(&timer);
-    turn(UINT64_MAX, "a-S");
-    turn(0, "L");
+    run_turn(UINT64_MAX, "a-S");
+    run_turn(0, "L");
 }
 
 static void who_has_work_leaves_the_poll_out_once(void **state)
@@ -199,22 +199,22 @@ static void who_has_work_leaves_the_poll_out_once(void **state)
     muster_task_init(&task, on_run, NULL);
     for (unsigned i = 0; i < 3; i++) {
         muster_task_post(&task, test.env.loop);
-        turn(UINT64_MAX, "");
+        run_turn(UINT64_MAX, "");
         muster_task_post(&task, test.env.loop);
-        turn(UINT64_MAX, "L"); /* never twice in a row */
+        run_turn(UINT64_MAX, "L"); /* never twice in a row */
     }
     muster_task_post(&task, test.env.loop);
-    turn(0, "L"); /* who does not wait has come to look */
+    run_turn(0, "L"); /* who does not wait has come to look */
     muster_task_post(&task, test.env.loop);
-    turn(1, "");
-    turn(UINT64_MAX, "S");
+    run_turn(1, "");
+    run_turn(UINT64_MAX, "S");
 
     task.data = &timer; /* something is due at once */
     muster_task_post(&task, test.env.loop);
-    turn(UINT64_MAX, "L");
-    turn(UINT64_MAX, "");
+    run_turn(UINT64_MAX, "L");
+    run_turn(UINT64_MAX, "");
     muster_loop_stop(test.env.loop);
-    turn(UINT64_MAX, "L");
+    run_turn(UINT64_MAX, "L");
     machine.loop->is_stopped = false;
 }
 
@@ -224,19 +224,19 @@ static void who_expects_something_looks_instead_of_sleeping(void **state)
     machine.yield_ns = US;
     muster_loop_stay_awake(test.env.loop, 3 * US);
     muster_loop_stay_awake(test.env.loop, 2 * US); /* the latest counts */
-    turn(UINT64_MAX, "uyLyLyLS");
-    turn(UINT64_MAX, "S");
+    run_turn(UINT64_MAX, "uyLyLyLS");
+    run_turn(UINT64_MAX, "S");
 
     muster_loop_stay_awake(test.env.loop, 10 * US);
-    turn(2 * US, "uyLyL"); /* no longer than it would sleep */
+    run_turn(2 * US, "uyLyL"); /* no longer than it would sleep */
     machine.moves_at = 2;
-    turn(UINT64_MAX, "uyLyL");
+    run_turn(UINT64_MAX, "uyLyL");
     muster_loop_set_background(test.env.loop, true);
-    turn(2 * US, "a9S");
+    run_turn(2 * US, "a9S");
     muster_loop_set_background(test.env.loop, false);
     (void)muster_loop_event_base(test.env.loop); /* what is foreign is not seen */
-    turn(UINT64_MAX, "uyL");
-    turn(0, "L");
+    run_turn(UINT64_MAX, "uyL");
+    run_turn(0, "L");
 }
 
 static void who_takes_the_processor_from_others_sleeps_for_a_while(void **state)
@@ -251,18 +251,18 @@ static void who_takes_the_processor_from_others_sleeps_for_a_while(void **state)
     muster_loop_stay_awake(test.env.loop, UINT64_MAX);
     for (size_t i = 0; i < sizeof(parked_us) / sizeof(parked_us[0]); i++) {
         machine.switches = 1;
-        turn(UINT64_MAX, "uyuLS");
+        run_turn(UINT64_MAX, "uyuLS");
         assert_int_equal(loop->parked_until_ns + US - machine.now_ns, parked_us[i] * US);
         machine.now_ns = loop->parked_until_ns - 1;
-        turn(UINT64_MAX, "S");
+        run_turn(UINT64_MAX, "S");
         machine.now_ns = loop->parked_until_ns;
         machine.switches = 0;
-        turn(3 * US, "uyuLyuL"); /* back late, but nobody has run */
+        run_turn(3 * US, "uyuLyuL"); /* back late, but nobody has run */
         machine.now_ns = loop->parked_until_ns + 2 * loop->parked_ns - machine.yield_ns - 1;
     }
     machine.now_ns += 1; /* not again, but anew */
     machine.switches = 1;
-    turn(UINT64_MAX, "uyuLS");
+    run_turn(UINT64_MAX, "uyuLS");
     assert_int_equal(loop->parked_ns, 100 * US);
 }
 
@@ -285,7 +285,7 @@ static void who_cannot_tell_whether_others_have_run_stays_awake(void **state)
         machine.yield_ns = rows[i].yield_ns;
         machine.is_usage_unknown = rows[i].is_usage_unknown;
         muster_loop_set_crowd(test.env.loop, rows[i].is_crowd ? UINT32_MAX : 0);
-        turn(4 * US, rows[i].told);
+        run_turn(4 * US, rows[i].told);
     }
 }
 
@@ -296,7 +296,7 @@ struct slot {
     unsigned look_count, moves_at; /* the look at which it moves; 0: never */
 };
 
-static bool look(struct muster_poller *poller)
+static bool look_once(struct muster_poller *poller)
 {
     struct slot *slot = poller->data;
 
@@ -306,12 +306,12 @@ static bool look(struct muster_poller *poller)
 static void on_sleep(struct muster_poller *poller, bool is_asleep)
 {
     (void)poller;
-    note(is_asleep ? "z" : "w");
+    note_call(is_asleep ? "z" : "w");
 }
 
 static void slot_start(struct slot *slot)
 {
-    *slot = (struct slot){.poller = {.data = slot, .on_poll = look, .on_sleep = on_sleep}};
+    *slot = (struct slot){.poller = {.data = slot, .on_poll = look_once, .on_sleep = on_sleep}};
     muster_poller_start(&slot->poller, test.env.loop);
 }
 
@@ -335,16 +335,17 @@ static void memory_is_looked_at_until_looking_does_not_pay(void **state)
     machine.step_ns = US;
     slot_start(&slot);
     assert_int_equal(loop->poll.moved_ns, machine.now_ns);
-    turn(UINT64_MAX, "LLLLLyyyyyL" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "za402Sw");
+    run_turn(UINT64_MAX,
+             "LLLLLyyyyyL" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "za402Sw");
     assert_int_equal(loop->poll.turn_ns, loop->now_ns);
     assert_int_equal(loop->poll.eager_ns, 100 * US);
-    turn(UINT64_MAX, "za604Sw"); /* nothing has moved since */
+    run_turn(UINT64_MAX, "za604Sw"); /* nothing has moved since */
     assert_int_equal(loop->poll.eager_ns, 50 * US);
     machine.now_ns += 60 * US; /* the caller has computed: something is expected */
-    turn(20 * US, "LL");
+    run_turn(20 * US, "LL");
 
     slot_move(&slot, 300); /* 1, 128, 128 and 43 */
-    turn(UINT64_MAX, "L");
+    run_turn(UINT64_MAX, "L");
     assert_int_equal(loop->poll.moved_ns, machine.now_ns);
     assert_int_equal(loop->poll.eager_ns, 200 * US);
     assert_int_equal(slot.look_count, 300);
@@ -359,22 +360,22 @@ static void who_sleeps_says_so_and_looks_once_more(void **state)
     (void)state;
     muster_loop_set_background(test.env.loop, true);
     slot_start(&slot);
-    turn(UINT64_MAX, "za200Sw");
+    run_turn(UINT64_MAX, "za200Sw");
     assert_int_equal(slot.look_count, 3); /* in the turn, before the sleep and after it */
     assert_int_equal(loop->poll.descriptors_due_ns, machine.now_ns + 10 * US);
-    turn(50 * US, "za250Sw"); /* no longer than the caller wants */
+    run_turn(50 * US, "za250Sw"); /* no longer than the caller wants */
 
     loop->poll.moved_ns = 0;
     slot_move(&slot, 2); /* as it is told: it does not sleep */
-    turn(UINT64_MAX, "zw");
+    run_turn(UINT64_MAX, "zw");
     assert_int_equal(loop->poll.moved_ns, machine.now_ns);
     loop->poll.moved_ns = 0;
     slot_move(&slot, 3); /* while it sleeps */
-    turn(UINT64_MAX, "za450Sw");
+    run_turn(UINT64_MAX, "za450Sw");
     assert_int_equal(loop->poll.moved_ns, machine.now_ns);
     loop->poll.moved_ns = 0;
     slot_move(&slot, 0);
-    turn(UINT64_MAX, "za650Sw");
+    run_turn(UINT64_MAX, "za650Sw");
     assert_int_equal(loop->poll.moved_ns, 0);
     muster_poller_stop(&slot.poller);
 }
@@ -389,35 +390,35 @@ static void what_moves_ends_the_turn_and_descriptors_are_not_forgotten(void **st
     muster_task_init(&task, on_run, NULL);
     slot_start(&slot);
     slot_move(&slot, 1);
-    turn(UINT64_MAX, "L"); /* for the first time */
+    run_turn(UINT64_MAX, "L"); /* for the first time */
     assert_int_equal(loop->poll.descriptors_due_ns, machine.now_ns + 10 * US);
     slot_move(&slot, 1);
-    turn(UINT64_MAX, "");
+    run_turn(UINT64_MAX, "");
     slot_move(&slot, 1);
-    turn(0, "L"); /* who does not wait has come to look */
+    run_turn(0, "L"); /* who does not wait has come to look */
     machine.now_ns += 10 * US - 1;
     slot_move(&slot, 1);
-    turn(UINT64_MAX, "");
+    run_turn(UINT64_MAX, "");
     machine.now_ns += 1;
     slot_move(&slot, 1);
-    turn(UINT64_MAX, "L");
+    run_turn(UINT64_MAX, "L");
 
     muster_task_post(&task, test.env.loop); /* work is a move, too */
     loop->poll.moved_ns = 0;
-    turn(UINT64_MAX, "");
+    run_turn(UINT64_MAX, "");
     assert_int_equal(loop->poll.moved_ns, machine.now_ns);
     assert_int_equal(loop->poll.turn_ns, machine.now_ns);
     muster_loop_stop(test.env.loop);
-    turn(UINT64_MAX, "");
+    run_turn(UINT64_MAX, "");
     loop->is_stopped = false;
-    turn(0, "L");
+    run_turn(0, "L");
 
     machine.step_ns = US;
     machine.moves_at = 2; /* a descriptor */
-    turn(UINT64_MAX, "LL");
+    run_turn(UINT64_MAX, "LL");
     assert_int_equal(loop->poll.moved_ns, machine.now_ns);
     (void)muster_loop_event_base(test.env.loop); /* what is foreign is not seen */
-    turn(UINT64_MAX, "L");
+    run_turn(UINT64_MAX, "L");
     muster_poller_stop(&slot.poller);
 }
 
@@ -432,10 +433,10 @@ static void a_turn_that_polls_ends_when_something_is_due(void **state)
     slot_start(&slot);
     muster_timer_init(&timer, on_expire, &count);
     muster_timer_start(&timer, test.env.loop, START_NS + 35 * US);
-    turn(UINT64_MAX, "LLL");
+    run_turn(UINT64_MAX, "LLL");
     assert_int_equal(machine.now_ns, START_NS + 35 * US);
     assert_int_equal(count, 0);
-    turn(UINT64_MAX, "");
+    run_turn(UINT64_MAX, "");
     assert_int_equal(count, 1);
     muster_poller_stop(&slot.poller);
 }

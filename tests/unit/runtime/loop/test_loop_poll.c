@@ -27,7 +27,7 @@ struct slot {
     bool stops_itself;
 };
 
-static bool look(struct muster_poller *poller)
+static bool slot_look(struct muster_poller *poller)
 {
     struct slot *slot = poller->data;
 
@@ -40,7 +40,7 @@ static bool look(struct muster_poller *poller)
     return true;
 }
 
-static void told(struct muster_poller *poller, bool is_asleep)
+static void slot_told(struct muster_poller *poller, bool is_asleep)
 {
     struct slot *slot = poller->data;
 
@@ -54,7 +54,8 @@ static void told(struct muster_poller *poller, bool is_asleep)
 
 static void slot_start(struct slot *slot, struct muster_loop *loop)
 {
-    slot->poller = (struct muster_poller){.data = slot, .on_poll = look, .on_sleep = told};
+    slot->poller = (struct muster_poller){
+        .data = slot, .on_poll = slot_look, .on_sleep = slot_told};
     muster_poller_start(&slot->poller, loop);
 }
 
@@ -192,7 +193,7 @@ static void descriptors_are_seen_beside_a_busy_poller(void **state)
     close(ends[1]);
 }
 
-static void mark(struct muster_task *task)
+static void mark_done(struct muster_task *task)
 {
     *(bool *)task->data = true;
 }
@@ -204,7 +205,7 @@ static void tasks_and_timers_run_beside_a_busy_poller(void **state)
     struct muster_task task;
 
     slot_start(&slot, loop_of(state));
-    muster_task_init(&task, mark, &is_run);
+    muster_task_init(&task, mark_done, &is_run);
     muster_task_post(&task, loop_of(state));
     muster_loop_turn(loop_of(state), UINT64_MAX);
 
@@ -289,7 +290,7 @@ static void poll_open(struct muster_loop_poll *poll, struct slot *slot)
     muster_loop_poll_init(poll);
     muster_loop_poll_moved(poll, machine.now_ns);
     poll->descriptors_due_ns = UINT64_MAX;
-    slot->poller = (struct muster_poller){.data = slot, .on_poll = look};
+    slot->poller = (struct muster_poller){.data = slot, .on_poll = slot_look};
     muster_list_append(&poll->pollers, &slot->poller.node);
 }
 
@@ -514,7 +515,8 @@ static void pollers_take_turns(void **state)
     poll_open(&poll, &slots[0]);
     muster_list_init(&poll.pollers);
     for (size_t i = 0; i < 3; i++) {
-        slots[i].poller = (struct muster_poller){.data = &slots[i], .on_poll = look, .loop = &loop};
+        slots[i].poller = (struct muster_poller){
+            .data = &slots[i], .on_poll = slot_look, .loop = &loop};
         muster_list_append(&poll.pollers, &slots[i].poller.node);
     }
     assert_false(muster_loop_poll_once(&poll));
@@ -544,7 +546,8 @@ static void a_sleep_is_told_to_those_who_listen(void **state)
 
     (void)state;
     poll_open(&poll, &slots[0]); /* it does not */
-    slots[1].poller = (struct muster_poller){.data = &slots[1], .on_poll = look, .on_sleep = told};
+    slots[1].poller = (struct muster_poller){
+        .data = &slots[1], .on_poll = slot_look, .on_sleep = slot_told};
     muster_list_append(&poll.pollers, &slots[1].poller.node);
     muster_loop_poll_tell(&poll, true);
     assert_int_equal(slots[1].asleep_count, 1);

@@ -68,7 +68,7 @@ long syscall(long number, ...)
     return real(number, words[0], words[1], words[2], words[3], words[4]);
 }
 
-static struct sched_attr scheduling(void)
+static struct sched_attr scheduling_of(void)
 {
     struct sched_attr attr;
 
@@ -93,7 +93,7 @@ static int in_child(int (*run)(void))
 
 static int has_long_slices(void)
 {
-    return scheduling().sched_runtime > SHORT_NS;
+    return scheduling_of().sched_runtime > SHORT_NS;
 }
 
 static int shorten_kindly(void)
@@ -103,20 +103,20 @@ static int shorten_kindly(void)
     if (setpriority(PRIO_PROCESS, 0, 7) != 0)
         return 2;
     muster_time_slice_shorten();
-    attr = scheduling();
+    attr = scheduling_of();
     return attr.sched_runtime == SHORT_NS && attr.sched_nice == 7 &&
            attr.sched_policy == SCHED_NORMAL && in_child(has_long_slices);
 }
 
 static int leave_batch_alone(void)
 {
-    struct sched_attr attr = scheduling();
+    struct sched_attr attr = scheduling_of();
 
     attr.sched_policy = SCHED_BATCH;
     if (syscall(SYS_sched_setattr, 0, &attr, 0) != 0)
         return 2;
     muster_time_slice_shorten();
-    return has_long_slices() && scheduling().sched_policy == SCHED_BATCH;
+    return has_long_slices() && scheduling_of().sched_policy == SCHED_BATCH;
 }
 
 static void a_thread_gets_short_slices_and_its_children_do_not(void **state)

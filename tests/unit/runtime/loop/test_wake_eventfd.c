@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of a descriptor that a case has chosen; calls on others pass. */
+/* The calls on one descriptor, which a case has chosen; calls on others pass. */
 static struct {
     int eventfd_failure, flags;
     int fd, read_failure, write_failure;

@@ -122,7 +122,7 @@ static enum muster_rc parse_with(const struct muster_options *table, const char 
     return muster_options_parse(table, muster_vars_system(), argc, argv, settings, &rest, &error);
 }
 
-static enum muster_rc parse(const char *line, struct settings *settings)
+static enum muster_rc parse_line(const char *line, struct settings *settings)
 {
     return parse_with(&options, line, settings);
 }
@@ -132,7 +132,7 @@ static void defaults_fill_what_nobody_gave(void **state)
     struct settings settings;
 
     (void)state;
-    assert_int_equal(parse("", &settings), MUSTER_OK);
+    assert_int_equal(parse_line("", &settings), MUSTER_OK);
     assert_string_equal(settings.job, "default");
     assert_string_equal(settings.wire, "auto");
     assert_int_equal(settings.count, 1);
@@ -149,10 +149,10 @@ static void a_flag_beats_the_variable_and_the_variable_the_default(void **state)
     (void)state;
     setenv("MUSTER_TEST_COUNT", "7", 1);
     setenv("MUSTER_TEST_KILL", "worker:0", 1);
-    assert_int_equal(parse("", &settings), MUSTER_OK);
+    assert_int_equal(parse_line("", &settings), MUSTER_OK);
     assert_int_equal(settings.count, 7);
     assert_string_equal(settings.kills.values[0], "worker:0");
-    assert_int_equal(parse("-n 8 --kill a --kill=b", &settings), MUSTER_OK);
+    assert_int_equal(parse_line("-n 8 --kill a --kill=b", &settings), MUSTER_OK);
     assert_int_equal(settings.count, 8);
     assert_int_equal(settings.kills.count, 2);
     assert_string_equal(settings.kills.values[0], "a");
@@ -166,9 +166,8 @@ static void every_form_of_a_value_is_read(void **state)
     struct settings settings;
 
     (void)state;
-    assert_int_equal(parse("--json --job=x --wire tcp -n4 --min-members-timeout 250ms "
-                           "--bytes=64K --rate -1.5",
-                           &settings),
+    assert_int_equal(parse_line("--json --job=x --wire tcp -n4 --min-members-timeout 250ms "
+                                "--bytes=64K --rate -1.5", &settings),
                      MUSTER_OK);
     assert_true(settings.is_json);
     assert_string_equal(settings.job, "x");
@@ -177,7 +176,8 @@ static void every_form_of_a_value_is_read(void **state)
     assert_int_equal(settings.timeout_ns, 250 * MUSTER_NS_PER_MS);
     assert_int_equal(settings.bytes, 65536);
     assert_true(settings.rate == -1.5);
-    assert_int_equal(parse("--json --no-json --min-members-timeout=1.5", &settings), MUSTER_OK);
+    assert_int_equal(parse_line("--json --no-json --min-members-timeout=1.5",
+                                &settings), MUSTER_OK);
     assert_false(settings.is_json);
     assert_int_equal(settings.timeout_ns, 1500 * MUSTER_NS_PER_MS);
 }
@@ -197,7 +197,7 @@ static void a_letter_takes_its_value_in_every_form(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(parse(cases[i].line, &settings), MUSTER_OK);
+        assert_int_equal(parse_line(cases[i].line, &settings), MUSTER_OK);
         assert_int_equal(settings.count, cases[i].count);
         assert_int_equal(settings.is_verbose, cases[i].is_verbose);
         assert_null(argv[rest]);
@@ -227,7 +227,7 @@ static void words_keep_their_order_wherever_they_stand(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char left[64] = "";
 
-        assert_int_equal(parse(cases[i][0], &settings), MUSTER_OK);
+        assert_int_equal(parse_line(cases[i][0], &settings), MUSTER_OK);
         for (int at = rest; argv[at] != NULL; at++) {
             strcat(left, at > rest ? "," : "");
             strcat(left, argv[at]);
@@ -241,7 +241,7 @@ static void words_are_moved_behind_the_options_in_order(void **state)
     struct settings settings;
 
     (void)state;
-    assert_int_equal(parse("one --job x two --json - -- --three", &settings), MUSTER_OK);
+    assert_int_equal(parse_line("one --job x two --json - -- --three", &settings), MUSTER_OK);
     assert_true(settings.is_json);
     assert_string_equal(argv[rest], "one");
     assert_string_equal(argv[rest + 1], "two");
@@ -318,7 +318,7 @@ static void errors_name_the_culprit(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(parse(cases[i].line, &settings), MUSTER_INVALID_ARGUMENT);
+        assert_int_equal(parse_line(cases[i].line, &settings), MUSTER_INVALID_ARGUMENT);
         assert_string_equal(error.text, cases[i].text);
     }
 }
@@ -329,7 +329,7 @@ static void a_bad_variable_is_named(void **state)
 
     (void)state;
     setenv("MUSTER_TEST_COUNT", "many", 1);
-    assert_int_equal(parse("", &settings), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(parse_line("", &settings), MUSTER_INVALID_ARGUMENT);
     assert_string_equal(error.text, "MUSTER_TEST_COUNT: \"many\" is not a whole number");
     unsetenv("MUSTER_TEST_COUNT");
 }
@@ -343,11 +343,11 @@ static void help_is_told_apart_from_errors(void **state)
 
     (void)state;
     rest = 77;
-    assert_int_equal(parse("--help", &settings), MUSTER_CANCELLED);
+    assert_int_equal(parse_line("--help", &settings), MUSTER_CANCELLED);
     assert_string_equal(error.text, "help was asked for");
-    assert_int_equal(parse("-h", &settings), MUSTER_CANCELLED);
+    assert_int_equal(parse_line("-h", &settings), MUSTER_CANCELLED);
     assert_string_equal(error.text, "help was asked for");
-    assert_int_equal(parse("one -h", &settings), MUSTER_CANCELLED);
+    assert_int_equal(parse_line("one -h", &settings), MUSTER_CANCELLED);
     assert_int_equal(rest, 77); /* written on success alone */
 
     own.rows = own_rows; /* a command may have its own */
@@ -366,7 +366,7 @@ static void variables_are_read_where_there_are_some(void **state)
     (void)state;
     setenv("MUSTER_TEST_ONLY", "only", 1);
     setenv("MUSTER_TEST_COUNT", "", 1); /* as if it was not there */
-    assert_int_equal(parse("", &settings), MUSTER_OK);
+    assert_int_equal(parse_line("", &settings), MUSTER_OK);
     assert_string_equal(settings.only, "only");
     assert_int_equal(settings.count, 1);
     memset(&settings, 0, sizeof(settings));

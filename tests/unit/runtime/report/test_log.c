@@ -44,7 +44,7 @@ static struct stage *stage_open(bool is_json, enum muster_log_level level_max)
     return &stage;
 }
 
-/* What has been written is there at once. */
+/* A record is in the file at once. */
 static void stage_close(struct stage *stage, const char *expected)
 {
     char text[4096];

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static char *format(struct muster_env *env, struct muster_metrics *metrics)
+static char *format_page(struct muster_env *env, struct muster_metrics *metrics)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -28,7 +28,7 @@ static void series_of_one_name_stand_together(void **state)
     muster_metric_add(&a, 5);
     muster_metric_set(&other, -2);
     muster_metric_add(&b, 7);
-    text = format(env, metrics);
+    text = format_page(env, metrics);
 
     assert_string_equal(text, "# HELP m_bytes_total Bytes.\n"
                               "# TYPE m_bytes_total counter\n"
@@ -61,7 +61,7 @@ static void names_are_shown_once_in_the_order_of_their_first_series(void **state
     muster_metric_add(&unseen, 1);
     muster_metric_fini(&series[3]);
     muster_metric_fini(&series[3]);
-    text = format(env, metrics);
+    text = format_page(env, metrics);
 
     assert_string_equal(text, "# HELP m_b H.\n# TYPE m_b gauge\nm_b 0\nm_b{x} 6\n"
                               "# HELP m_a H.\n# TYPE m_a gauge\nm_a 1\nm_a{x} 4\nm_a{x} 7\n"
@@ -138,12 +138,12 @@ static void buckets_of_powers_of_two_are_shown_as_far_as_they_count(void **state
 
         assert_int_equal(muster_metrics_open(env->mem, &metrics), MUSTER_OK);
         muster_histogram_init(&wait, metrics, "m_us", "Wait.", NULL, NULL);
-        text = format(env, metrics);
+        text = format_page(env, metrics);
         assert_null(strstr(text, "le=\"1\""));
         assert_non_null(strstr(text, "m_us_bucket{le=\"+Inf\"} 0\n"));
         muster_mem_free(env->mem, text);
         muster_histogram_observe(&wait, values[i]);
-        text = format(env, metrics);
+        text = format_page(env, metrics);
         for (const char *at = text; (at = strstr(at, "_bucket{le=\"")) != NULL; at++)
             count++;
         assert_int_equal(count, lines[i] + 1);
@@ -167,7 +167,7 @@ static void a_histogram_counts_cumulatively_by_powers_of_two(void **state)
     muster_histogram_observe(&wait, 0.5);
     muster_histogram_observe(&wait, 2);
     muster_histogram_observe(&wait, 3);
-    text = format(env, metrics);
+    text = format_page(env, metrics);
 
     assert_string_equal(text, "# HELP m_us Wait.\n"
                               "# TYPE m_us histogram\n"
@@ -196,7 +196,7 @@ static void a_histogram_with_bounds_shows_them_all(void **state)
     muster_histogram_observe(&wait, 0.5);
     muster_histogram_observe(&wait, 0.25);
     muster_histogram_observe(&wait, 5e9);
-    text = format(env, metrics);
+    text = format_page(env, metrics);
 
     assert_string_equal(text, "# HELP m_seconds Wait.\n"
                               "# TYPE m_seconds histogram\n"
@@ -224,7 +224,7 @@ static void a_metric_can_show_a_number_elsewhere(void **state)
     muster_metric_init(&calls, metrics, MUSTER_COUNTER, "m_total", "Calls.", NULL);
     muster_metric_show(&calls, &count);
     count = 3;
-    text = format(env, metrics);
+    text = format_page(env, metrics);
 
     assert_non_null(strstr(text, "m_total 3\n"));
     muster_mem_free(env->mem, text);
@@ -250,12 +250,12 @@ static void a_collector_sets_values_when_the_page_is_asked_for(void **state)
     muster_metric_init(&seconds, metrics, MUSTER_COUNTER, "m_seconds_total", "Time.", NULL);
     seconds.per_unit = 1000;
     muster_metrics_collector_add(metrics, &collector);
-    text = format(env, metrics);
+    text = format_page(env, metrics);
 
     assert_non_null(strstr(text, "\nm_seconds_total 1.5\n"));
     muster_mem_free(env->mem, text);
     muster_metrics_collector_remove(&collector);
-    text = format(env, metrics);
+    text = format_page(env, metrics);
 
     assert_non_null(strstr(text, "\nm_seconds_total 1.5\n"));
     muster_mem_free(env->mem, text);
@@ -290,7 +290,7 @@ static void a_collector_may_go_while_it_runs(void **state)
     muster_metrics_collector_add(metrics, &collectors[1]);
     muster_metrics_collector_add(NULL, &collectors[2]); /* nobody asks it */
     for (unsigned i = 1; i <= 2; i++) {
-        muster_mem_free(env->mem, format(env, metrics));
+        muster_mem_free(env->mem, format_page(env, metrics));
         assert_int_equal(counts[0] + 10 * counts[1] + 100 * counts[2], 1 + 10 * i);
     }
     muster_metrics_close(metrics);

@@ -16,7 +16,7 @@ static void on_done(struct muster_command *command, enum muster_rc rc)
     fail_msg("nobody has ended the program");
 }
 
-/* Of an earlier run nothing is left. */
+/* Nothing is left of an earlier run. */
 static enum muster_rc played_run(struct muster_host *host, struct muster_command *command)
 {
     struct played_host *played = (struct played_host *)host;

@@ -122,7 +122,7 @@ static void a_missing_file_is_not_found(void **state)
                      MUSTER_NOT_FOUND);
 }
 
-static void mark(struct muster_task *task)
+static void mark_done(struct muster_task *task)
 {
     *(bool *)task->data = true;
 }
@@ -146,7 +146,7 @@ static void the_environment_opens_all_its_parts_and_no_upper_layer(void **state)
         assert_ptr_equal(env->rng, muster_rng_system());
         assert_non_null(env->host);
         assert_true(env->net == NULL && env->log == NULL && env->trace == NULL);
-        muster_task_init(&task, mark, &is_run);
+        muster_task_init(&task, mark_done, &is_run);
         muster_task_post(&task, env->loop);
         event_base_loop(base, EVLOOP_NONBLOCK); /* turns those that have joined it */
         assert_int_equal(is_run, is_joined);

@@ -135,7 +135,7 @@ static void world_open(struct world *world)
     world->command.deadline_ns = muster_loop_after_ns(world->test.env.loop, 3600 * MUSTER_NS_PER_S);
 }
 
-static enum muster_rc start(struct world *world, const char *const *argv)
+static enum muster_rc world_start(struct world *world, const char *const *argv)
 {
     world->command.argv = argv;
     return muster_command_start(&world->command, world->test.env.host, on_done);
@@ -150,7 +150,7 @@ static int next_descriptor(void)
 }
 
 /* Nothing is left of it: no timer, no descriptor, no memory. */
-static void finish(struct world *world)
+static void world_finish(struct world *world)
 {
     test_env_run_until(&world->test.env, test_env_is_true, &world->is_done);
     test_env_turn(&world->test.env, 3);
@@ -166,7 +166,7 @@ static void run_script(struct world *world, const char *script)
     const char *const argv[] = {"sh", "-c", script, NULL};
 
     world_open(world);
-    assert_int_equal(start(world, argv), MUSTER_OK);
+    assert_int_equal(world_start(world, argv), MUSTER_OK);
     assert_int_equal(world->done_count, 0);
     test_env_run_until(&world->test.env, test_env_is_true, &world->is_done);
 }
@@ -203,7 +203,7 @@ static void output_and_status_come_back_once(void **state)
         assert_string_equal(world.command.output, rows[i].output);
         assert_int_equal(world.command.output_bytes, strlen(rows[i].output));
         assert_int_equal(world.command.exit_status, rows[i].exit_status);
-        finish(&world);
+        world_finish(&world);
         assert_int_equal(next_descriptor(), next);
     }
     unsetenv("MUSTER_TEST_VARIABLE");
@@ -233,7 +233,7 @@ static void output_of_every_length_comes_whole_up_to_the_limit(void **state)
             assert_int_equal(strspn(world.command.output, "x"), rows[i]);
         else
             assert_null(world.command.output);
-        finish(&world);
+        world_finish(&world);
     }
 }
 
@@ -246,14 +246,14 @@ static void a_process_without_standard_input_runs_programs(void **state)
 
     world_open(&world);
     close(STDIN_FILENO);
-    assert_int_equal(start(&world, (const char *const[]){"echo", "out", NULL}), MUSTER_OK);
+    assert_int_equal(world_start(&world, (const char *const[]){"echo", "out", NULL}), MUSTER_OK);
     test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
     assert_int_equal(world.rc, MUSTER_OK);
     assert_string_equal(world.command.output, "out\n");
     assert_int_equal(next_descriptor(), STDIN_FILENO);
     assert_int_equal(dup2(kept, STDIN_FILENO), STDIN_FILENO);
     close(kept);
-    finish(&world);
+    world_finish(&world);
 }
 
 /* The kernel has reaped it: how it ended is not known. */
@@ -268,7 +268,7 @@ static void who_ignores_the_end_of_children_hears_of_it_all_the_same(void **stat
     assert_int_equal(world.rc, MUSTER_OK);
     assert_int_equal(world.command.exit_status, 0);
     assert_string_equal(world.command.output, "out\n");
-    finish(&world);
+    world_finish(&world);
 }
 
 static bool is_closed(void *data)
@@ -322,7 +322,7 @@ static void start_waiting(struct world *world, int fds[2])
     argv[2] = script;
     world_open(world);
     output = next_descriptor();
-    assert_int_equal(start(world, argv), MUSTER_OK);
+    assert_int_equal(world_start(world, argv), MUSTER_OK);
     assert_false(is_closed(&output));
     test_env_run_until(&world->test.env, is_closed, &output);
     check_waits(world->test.env.loop);
@@ -342,7 +342,7 @@ static void a_program_that_has_closed_its_output_is_waited_for(void **state)
     assert_int_equal(world.command.exit_status, 5);
     close(fds[0]);
     close(fds[1]);
-    finish(&world);
+    world_finish(&world);
 }
 
 /* And the descriptor that has the number of its output by now stays. */
@@ -362,7 +362,7 @@ static void a_program_that_has_closed_its_output_can_be_cancelled(void **state)
     close(other);
     close(fds[0]);
     close(fds[1]);
-    finish(&world);
+    world_finish(&world);
 }
 
 /* The run, its watch, its text, and more text. */
@@ -378,7 +378,8 @@ static void without_memory_a_program_is_not_run_or_is_killed(void **state)
 
         world_open(&world);
         world.test.mem.fail_at = at;
-        assert_int_equal(start(&world, argv), at == 1 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+        assert_int_equal(world_start(&world,
+                                     argv), at == 1 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
         assert_int_equal(world.done_count, 0);
         if (at == 1) {
             test_env_close(&world.test);
@@ -389,7 +390,7 @@ static void without_memory_a_program_is_not_run_or_is_killed(void **state)
         assert_null(world.command.output);
         if (at < 4) /* it may have ended by itself */
             assert_int_equal(world.command.exit_status, 128 + SIGKILL);
-        finish(&world);
+        world_finish(&world);
         assert_int_equal(next_descriptor(), next);
     }
 }
@@ -422,7 +423,7 @@ static void a_call_that_fails_when_a_program_is_started_is_told(void **state)
         failing.name = rows[i].name;
         failing.sys = rows[i].sys;
         failing.skipped = rows[i].skipped;
-        assert_int_equal(start(&world, argv), rows[i].rc);
+        assert_int_equal(world_start(&world, argv), rows[i].rc);
         assert_null(failing.name);
         assert_null(world.command.impl);
         assert_int_equal(failing.made, 0);
@@ -448,14 +449,14 @@ static void reading_goes_on_after_an_interruption_and_ends_at_an_error(void **st
         output = next_descriptor();
         failing.name = "read";
         failing.sys = rows[i].sys;
-        assert_int_equal(start(&world, argv), MUSTER_OK);
+        assert_int_equal(world_start(&world, argv), MUSTER_OK);
         assert_true((fcntl(output, F_GETFL) & O_NONBLOCK) != 0);
         assert_int_equal(failing.made, 0);
         test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
         assert_int_equal(world.rc, rows[i].rc);
         if (rows[i].rc == MUSTER_OK)
             assert_string_equal(world.command.output, "out\n");
-        finish(&world);
+        world_finish(&world);
     }
 }
 
@@ -479,7 +480,7 @@ static void a_program_that_cannot_be_run_is_refused_at_once(void **state)
 
         world_open(&world);
         world.command.deadline_ns = rows[i].deadline_ns;
-        assert_int_equal(start(&world, rows[i].argv), rows[i].rc);
+        assert_int_equal(world_start(&world, rows[i].argv), rows[i].rc);
         test_env_turn(&world.test.env, 3);
         assert_int_equal(world.done_count, 0);
         assert_null(world.command.impl);
@@ -496,13 +497,13 @@ static void a_program_ends_at_the_deadline(void **state)
 
     world_open(&world);
     world.command.deadline_ns = muster_loop_after_ns(world.test.env.loop, 1000);
-    assert_int_equal(start(&world, argv), MUSTER_OK);
+    assert_int_equal(world_start(&world, argv), MUSTER_OK);
     test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
 
     assert_int_equal(world.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_int_equal(world.command.exit_status, 128 + SIGKILL);
     assert_null(world.command.output);
-    finish(&world);
+    world_finish(&world);
 }
 
 /* Every process of the program holds the pipe: its end is theirs. */
@@ -520,7 +521,7 @@ static void children_of_the_program_end_with_it(void **state)
     assert_int_equal(pipe(fds), 0);
     snprintf(script, sizeof(script), "sleep 1000 & echo >/dev/fd/%d; wait", fds[1]);
     argv[2] = script;
-    assert_int_equal(start(&world, argv), MUSTER_OK);
+    assert_int_equal(world_start(&world, argv), MUSTER_OK);
     close(fds[1]);
     watched.fd = fds[0];
     assert_int_equal(poll(&watched, 1, GUARD_MS), 1);
@@ -531,7 +532,7 @@ static void children_of_the_program_end_with_it(void **state)
     assert_int_equal(poll(&watched, 1, GUARD_MS), 1);
     assert_int_equal(read(fds[0], &byte, 1), 0);
     close(fds[0]);
-    finish(&world);
+    world_finish(&world);
 }
 
 static void cancel_kills_and_may_be_repeated(void **state)
@@ -541,7 +542,7 @@ static void cancel_kills_and_may_be_repeated(void **state)
     (void)state;
 
     world_open(&world);
-    assert_int_equal(start(&world, argv), MUSTER_OK);
+    assert_int_equal(world_start(&world, argv), MUSTER_OK);
     muster_command_cancel(&world.command);
     muster_command_cancel(&world.command);
     assert_int_equal(world.done_count, 0);
@@ -549,7 +550,7 @@ static void cancel_kills_and_may_be_repeated(void **state)
     muster_command_cancel(&world.command); /* too late */
 
     assert_int_equal(world.rc, MUSTER_CANCELLED);
-    finish(&world);
+    world_finish(&world);
 }
 
 static void endless_output_is_cut_off(void **state)
@@ -559,12 +560,12 @@ static void endless_output_is_cut_off(void **state)
     (void)state;
 
     world_open(&world);
-    assert_int_equal(start(&world, argv), MUSTER_OK);
+    assert_int_equal(world_start(&world, argv), MUSTER_OK);
     test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
 
     assert_int_equal(world.rc, MUSTER_RESOURCE_EXHAUSTED);
     assert_true(world.test.mem.held_peak_bytes < 2 * MUSTER_COMMAND_OUTPUT_BYTES_MAX + 65536);
-    finish(&world);
+    world_finish(&world);
 }
 
 int main(void)

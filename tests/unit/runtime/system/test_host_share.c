@@ -17,8 +17,8 @@
 #define HUGE_BYTES ((size_t)2 << 20)
 #define PAGE_BYTES 4096
 
-/* What the kernel is played to do, and what it was asked. Only calls of the product and of the cases come
- * here. */
+/* The failures that the kernel is to show, and the calls that it got. Only calls of the product and
+ * of the cases come here. */
 static struct {
     bool has_huge_pages; /* of a reserve: a plain file stands for it */
     int memfd_failure;   /* errno; 0: none */
@@ -134,7 +134,7 @@ static int next_descriptor(void)
 /* "a1": listener a was told of share 1; "A1": that it goes. */
 static char heard[32];
 
-static void hear(char letter, const struct muster_share *share)
+static void hear_share(char letter, const struct muster_share *share)
 {
     size_t length = strlen(heard);
 
@@ -144,12 +144,12 @@ static void hear(char letter, const struct muster_share *share)
 
 static void on_new(void *data, const struct muster_share *share)
 {
-    hear(*(const char *)data, share);
+    hear_share(*(const char *)data, share);
 }
 
 static void on_free(void *data, const struct muster_share *share)
 {
-    hear((char)(*(const char *)data - 'a' + 'A'), share);
+    hear_share((char)(*(const char *)data - 'a' + 'A'), share);
 }
 
 static void others_read_what_the_owner_writes_and_cannot_write(void **state)
@@ -285,7 +285,7 @@ static void large_memory_can_be_mapped_in_huge_pages(void **state)
     struct muster_shared_memory shared;
     (void)state;
 
-    /* What the kernel finds for each size begins elsewhere within a huge page. */
+    /* The kernel's address for each size begins elsewhere within a huge page. */
     for (size_t pages = 0; pages < 9; pages++) {
         uint8_t *view;
 
@@ -578,7 +578,7 @@ static void a_set_of_shares_begins_empty_whatever_lay_there(void **state)
     assert_int_equal(next_descriptor(), next);
 }
 
-/* What is above all of them is looked for behind the last one. */
+/* An address above all shares is looked for behind the last one. */
 static void what_is_beyond_all_shares_is_not_found(void **state)
 {
     const uint8_t *const end = (const uint8_t *)(UINTPTR_MAX - PAGE_BYTES);
@@ -628,7 +628,7 @@ static void numbers_do_not_begin_anew(void **state)
     test_env_close(&test);
 }
 
-/* Of 64 descriptors those from 48 on. */
+/* The last quarter of 64 descriptors begins with 48. */
 static void the_last_quarter_of_the_descriptors_is_left_to_others(void **state)
 {
     struct test_env test;
@@ -651,7 +651,7 @@ static void the_last_quarter_of_the_descriptors_is_left_to_others(void **state)
     assert_int_equal(last, 47);
     assert_int_equal(next_descriptor(), 48);
 
-    /* Whose limit is not known has enough. */
+    /* A process whose limit is not known has enough. */
     kernel.has_no_limits = true;
     assert_int_equal(muster_share_new(muster_host_shares(test.env.host), 1, &share), MUSTER_OK);
     kernel.has_no_limits = false;

@@ -22,9 +22,9 @@
 
 static void on_exit_told(struct muster_process_watch *watch);
 
-/* Of pidfd_open, which libc has no function for; 0: none. */
+/* The errno of pidfd_open, which libc has no function for; 0: it works. */
 static int pidfd_failure;
-/* What files below /proc hold; NULL: what they do. */
+/* The text of files below /proc; NULL: the real one. */
 static const char *proc_text;
 
 int open(const char *path, int flags, ...)
@@ -102,7 +102,7 @@ static void the_key_is_of_the_boot_and_both_namespaces(void **state)
     muster_host_system_close(NULL);
 }
 
-/* Whose machine does not say who it is shares its key with nobody. */
+/* A machine that does not say which one it is shares its key with nobody. */
 static void a_host_that_cannot_read_its_key_is_alone(void **state)
 {
     struct test_env *test = *state;

@@ -127,7 +127,7 @@ static struct muster_exit_hook hooks[] = {{.data = &letters[0], .on_exit = tell_
                                           {.data = &letters[1], .on_exit = tell_letter},
                                           {.data = &letters[2], .on_exit = tell_letter}};
 
-/* What the hooks of a child tell that does this and ends in order. */
+/* The hooks of a child that does this and ends in order tell so much. */
 static void check_told(void (*work)(void), const char *expected)
 {
     char told[16] = "";

@@ -10,7 +10,7 @@
 
 typedef void child_fn(struct test_env *test);
 
-/* What the child wrote to standard error, and how it ended. */
+/* The child's standard error, and its end. */
 struct child_end {
     char text[16384];
     int status;

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-static struct muster_json *parsed(const char *text)
+static struct muster_json *parse_json(const char *text)
 {
     struct muster_json *root = NULL;
 
@@ -20,7 +20,7 @@ static struct muster_json *parsed(const char *text)
 
 static void members_come_in_the_order_of_the_text(void **state)
 {
-    struct muster_json *root = parsed(" {\"z\": 1, \"a\": [true, null, 2.5, \"t\"]}\n");
+    struct muster_json *root = parse_json(" {\"z\": 1, \"a\": [true, null, 2.5, \"t\"]}\n");
     struct muster_json_walk walk;
     (void)state;
 
@@ -38,7 +38,7 @@ static void members_come_in_the_order_of_the_text(void **state)
 
 static void what_is_missing_reads_as_null(void **state)
 {
-    struct muster_json *root = parsed("[]");
+    struct muster_json *root = parse_json("[]");
     struct muster_json_walk walk;
     (void)state;
 
@@ -59,7 +59,7 @@ static void what_is_missing_reads_as_null(void **state)
 static void a_name_that_is_repeated_counts_last_or_is_refused(void **state)
 {
     static const char text[] = "{\"a\": [{\"b\": 1, \"b\": 2}]}";
-    struct muster_json *root = parsed(text);
+    struct muster_json *root = parse_json(text);
     struct muster_json *unique = NULL;
     struct muster_error error;
     (void)state;
@@ -138,7 +138,7 @@ static void every_kind_of_value_reads_back(void **state)
     (void)state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_json *value = parsed(rows[i].text);
+        struct muster_json *value = parse_json(rows[i].text);
         char *text = NULL;
 
         assert_int_equal(muster_json_kind(value), rows[i].kind);
@@ -207,7 +207,7 @@ static void built_values_are_written_on_one_line_or_indented(void **state)
 
 static void a_list_in_a_list_is_indented_by_its_depth(void **state)
 {
-    struct muster_json *root = parsed("[[[1,2]],[{\"a\":{\"b\":[3]}}]]");
+    struct muster_json *root = parse_json("[[[1,2]],[{\"a\":{\"b\":[3]}}]]");
     char *text = NULL;
     (void)state;
 
@@ -303,11 +303,11 @@ static void the_deepest_allowed_nesting_is_read(void **state)
             *at++ = twice == 0 ? ',' : ']';
         }
         *at = '\0';
-        muster_json_free(parsed(text));
+        muster_json_free(parse_json(text));
     }
 }
 
-/* What closes nothing does not pay for what opens. */
+/* A bracket that closes nothing does not make up for one that opens. */
 static void depth_is_counted_from_the_ground(void **state)
 {
     char text[MUSTER_JSON_DEPTH_MAX + 8] = "]]]";

@@ -32,7 +32,7 @@ static int close_stage(void **state)
     return muster_mem_limited_fini(&stage->base) == 0 ? 0 : -1;
 }
 
-/* What the base holds for a block besides its room. */
+/* The bytes that the base holds for a block besides its room. */
 static size_t header_of(struct stage *stage)
 {
     size_t before = stage->base.held_bytes, header;
