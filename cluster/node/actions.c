@@ -162,6 +162,9 @@ static void tell_failed(struct muster_node *node)
     node->tell.is_failure_told = true;
     if (node->events->on_failed != NULL)
         node->events->on_failed(node->data, &error);
+    /* The program may wait for what nobody brings to an end any more. */
+    if (!node->is_closing && node->group != NULL && muster_group_is_busy(node->group))
+        muster_node_break_group(node, &error);
 }
 
 /* Each callback may start the next step, or close the node. */

@@ -76,7 +76,7 @@ const struct muster_wire_events muster_node_wire_events = {.on_link_down = NULL}
 
 /* No memory for what the others count on: this process cannot vote and has no part in their operations. Its
  * own end at once, so that the program does too. */
-static void group_break(struct muster_node *node, const struct muster_error *why)
+void muster_node_break_group(struct muster_node *node, const struct muster_error *why)
 {
     node->handover.is_broken = true;
     muster_node_fail(node, why);
@@ -105,7 +105,7 @@ void muster_node_freeze(struct muster_node *node)
     }
     muster_mem_free(node->env->mem, progress);
     muster_error_set(&error, rc, "the group cannot be frozen");
-    group_break(node, &error);
+    muster_node_break_group(node, &error);
 }
 
 static void record_view(struct muster_node *node, struct muster_view *view, struct muster_view *old)
@@ -172,7 +172,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
         node->group = old;
         muster_error_set(&error, rc, "the group of view %llu cannot be opened",
                          (unsigned long long)view->epoch);
-        group_break(node, &error);
+        muster_node_break_group(node, &error);
         return;
     }
     muster_group_set_shm_failpoint(node->group, node->shm_failpoint, node->shm_failpoint_data);

@@ -333,6 +333,8 @@ void muster_node_exclude(struct muster_node *node, const struct muster_error *wh
 void muster_node_freeze(struct muster_node *node);
 void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over);
 void muster_node_abort_group(struct muster_node *node, const struct muster_error *why);
+/** The node fails, its open operations end with `why`, and it takes part in no group any more. */
+void muster_node_break_group(struct muster_node *node, const struct muster_error *why);
 extern const struct muster_wire_events muster_node_wire_events;
 
 /* leave.c */

@@ -1,7 +1,11 @@
 /* A node's opening, what its start waits for, and the state that it is given. */
 #include "node_stand.h"
 
+#include <muster/collective.h>
+
 #include <string.h>
+
+#include "cluster/node/node_internal.h"
 
 #define LONG_NAME                                                                                  \
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890"  \
@@ -137,6 +141,50 @@ static void the_state_is_named_once(void **state)
     node_stand_close(&stand);
 }
 
+static void on_op_done(struct muster_op *op, enum muster_rc rc)
+{
+    *(enum muster_rc *)op->data = rc;
+}
+
+static bool has_failed(void *data)
+{
+    return *(const enum muster_rc *)data != MUSTER_OK;
+}
+
+/* The other member is no more than a record: it never starts the operation. */
+static void a_node_that_fails_ends_what_its_program_waits_for(void **state)
+{
+    const struct muster_member other = node_stand_other(NODE_STAND_HOST, "127.0.0.1:9");
+    const struct muster_error lack = {.rc = MUSTER_RESOURCE_EXHAUSTED, .text = "no memory"};
+    enum muster_rc rc = MUSTER_OK;
+    struct muster_op op = {.data = &rc};
+    float number = 1;
+    const struct muster_tensor tensor = {&number, 1, MUSTER_F32};
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_put_record(&stand, &other);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    assert_string_equal(stand.told, "view:2 ");
+    stand.told[0] = '\0';
+    op.deadline_ns = muster_loop_after_ns(stand.pair.env->loop, 3600 * MUSTER_NS_PER_S);
+    assert_int_equal(
+        muster_all_reduce_start(&op, stand.node->group, &tensor, MUSTER_SUM, on_op_done),
+        MUSTER_OK);
+
+    muster_node_fail(stand.node, &lack);
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "failed:8 ");
+    test_env_run_until(stand.pair.env, has_failed, &rc);
+    assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_string_equal(op.error.text, "no memory");
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest node[] = {
@@ -145,6 +193,7 @@ int main(void)
         cmocka_unit_test(a_start_that_takes_too_long_names_the_missing),
         cmocka_unit_test(who_is_silent_on_this_host_is_evicted_when_it_was_asked_for),
         cmocka_unit_test(the_state_is_named_once),
+        cmocka_unit_test(a_node_that_fails_ends_what_its_program_waits_for),
     };
 
     return cmocka_run_group_tests(node, NULL, NULL);
