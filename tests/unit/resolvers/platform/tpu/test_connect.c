@@ -172,32 +172,29 @@ static void a_worker_that_never_comes_is_named(void **state)
     stage_close(&stage);
 }
 
-static void workers_of_different_size_are_no_tpu(void **state)
+static void workers_that_do_not_fit_together_are_named(void **state)
 {
-    struct stage stage;
+    static const struct {
+        unsigned worker, core_count;
+        const char *words[2];
+    } rows[] = {
+        {2, 1, {"different numbers of cores", "task 2 has 1"}},
+        {0, 0, {"TPU n", "2 of its 3 workers"}},
+    };
+
     (void)state;
-    stage_open(&stage);
-    stage.workers[2].core_count = 1;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stage stage;
 
-    stage_start(&stage, 30000);
-    stage_wait(&stage);
+        stage_open(&stage);
+        stage.workers[rows[i].worker].core_count = rows[i].core_count;
 
-    assert_failed(&stage, MUSTER_FAILED_PRECONDITION, "different numbers of cores", "task 2 has 1");
-    stage_close(&stage);
-}
+        stage_start(&stage, 30000);
+        stage_wait(&stage);
 
-static void a_worker_without_cores_is_no_part_of_a_tpu(void **state)
-{
-    struct stage stage;
-    (void)state;
-    stage_open(&stage);
-    stage.workers[0].core_count = 0;
-
-    stage_start(&stage, 30000);
-    stage_wait(&stage);
-
-    assert_failed(&stage, MUSTER_FAILED_PRECONDITION, "TPU n", "2 of its 3 workers");
-    stage_close(&stage);
+        assert_failed(&stage, MUSTER_FAILED_PRECONDITION, rows[i].words[0], rows[i].words[1]);
+        stage_close(&stage);
+    }
 }
 
 static void a_node_that_is_not_there_is_named(void **state)
@@ -381,8 +378,7 @@ int main(void)
         cmocka_unit_test(a_tpu_is_connected_when_all_its_workers_answer),
         cmocka_unit_test(a_worker_that_is_not_up_yet_is_waited_for),
         cmocka_unit_test(a_worker_that_never_comes_is_named),
-        cmocka_unit_test(workers_of_different_size_are_no_tpu),
-        cmocka_unit_test(a_worker_without_cores_is_no_part_of_a_tpu),
+        cmocka_unit_test(workers_that_do_not_fit_together_are_named),
         cmocka_unit_test(a_node_that_is_not_there_is_named),
         cmocka_unit_test(options_that_name_no_tpu_are_refused_at_once),
         cmocka_unit_test(the_tpu_of_this_machine_is_counted_here),
