@@ -16,6 +16,7 @@ static bool jobs_are_equal(const struct muster_cluster_job *a, const struct must
     return true;
 }
 
+/* by_name is sorted, so the order in which jobs were added does not count. */
 bool muster_cluster_spec_is_equal(const struct muster_cluster_spec *a,
                                   const struct muster_cluster_spec *b)
 {
@@ -54,6 +55,7 @@ const struct muster_cluster_job *muster_cluster_spec_job(const struct muster_clu
     return found != NULL ? *found : NULL;
 }
 
+/* Indices are distinct and sorted: a job that begins with 0 and ends with count - 1 has no gap. */
 bool muster_cluster_job_is_dense(const struct muster_cluster_job *job)
 {
     return job->task_count > 0 && job->tasks[0].index == 0 &&
@@ -79,6 +81,7 @@ const char *muster_cluster_job_address(const struct muster_cluster_job *job, int
     return task != NULL ? task->address : NULL;
 }
 
+/* As muster_cluster_spec_job, with an error that names the job. */
 static enum muster_rc find_job(const struct muster_cluster_spec *spec, const char *name,
                                const struct muster_cluster_job **ret_job,
                                struct muster_error *ret_error)
@@ -141,6 +144,7 @@ enum muster_rc muster_cluster_spec_job_tasks(const struct muster_cluster_spec *s
 
     if (rc != MUSTER_OK)
         return rc;
+    /* One place per index up to the highest; tasks with negative indices have none. */
     if (found->task_count > 0 && found->tasks[found->task_count - 1].index >= 0)
         count = (size_t)found->tasks[found->task_count - 1].index + 1;
     addresses = muster_mem_alloc_zero(mem, count, sizeof(addresses[0]));

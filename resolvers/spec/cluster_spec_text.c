@@ -49,6 +49,7 @@ static enum muster_rc add_task(struct muster_cluster_spec_builder *builder, cons
     return MUSTER_OK;
 }
 
+/* A job as an object from index to address: {"0": "a:1", "3": "b:1"}. */
 static enum muster_rc add_sparse_job(struct muster_cluster_spec_builder *builder, const char *what,
                                      const char *job, const struct muster_json *tasks,
                                      struct muster_error *ret_error)
@@ -69,6 +70,7 @@ static enum muster_rc add_sparse_job(struct muster_cluster_spec_builder *builder
     return rc;
 }
 
+/* A job as a list of addresses, or as an object from index to address. */
 static enum muster_rc add_job(struct muster_cluster_spec_builder *builder, const char *what,
                               const char *job, const struct muster_json *tasks,
                               struct muster_error *ret_error)
@@ -134,6 +136,7 @@ enum muster_rc muster_cluster_spec_parse(struct muster_mem *mem, const char *tex
     return rc;
 }
 
+/* A job with gaps between its indices needs the longer form. */
 static struct muster_json *job_to_json(const struct muster_cluster_job *job)
 {
     bool is_dense = muster_cluster_job_is_dense(job);

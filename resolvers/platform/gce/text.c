@@ -57,6 +57,7 @@ static enum muster_rc add_item(struct muster_gce_instances *instances,
     return add_name(instances, name, ret_error);
 }
 
+/* A group without instances has no "items"; the last page has no "nextPageToken". */
 static enum muster_rc add_items(struct muster_gce_instances *instances,
                                 const struct muster_json *root, struct muster_error *ret_error)
 {

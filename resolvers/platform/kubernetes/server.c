@@ -51,6 +51,7 @@ static enum muster_rc check_file(struct muster_env *env, const char *path,
     return MUSTER_OK;
 }
 
+/* Within a pod: address from variables, token and authority from the mounted service account. */
 static enum muster_rc find_within(struct muster_kubernetes_server *server,
                                   const struct muster_kubernetes_resolver_options *options,
                                   struct muster_error *ret_error)
@@ -108,6 +109,7 @@ static enum muster_rc find_credentials(struct muster_kubernetes_server *server,
     return MUSTER_OK;
 }
 
+/* Outside of a cluster: all from the context of a kubeconfig. */
 static enum muster_rc find_off(struct muster_kubernetes_server *server,
                                const struct muster_kubernetes_resolver_options *options,
                                struct muster_error *ret_error)
@@ -136,6 +138,7 @@ static enum muster_rc find_off(struct muster_kubernetes_server *server,
     return find_credentials(server, ret_error);
 }
 
+/* An address given by the caller, with its authority and token, if any. */
 static enum muster_rc find_given(struct muster_kubernetes_server *server,
                                  const struct muster_kubernetes_resolver_options *options,
                                  struct muster_error *ret_error)

@@ -16,6 +16,7 @@ struct world_resolver {
     const struct muster_world_source *source;
 };
 
+/* The variables, read anew each time; *ret_world is written only if all of them are valid. */
 static enum muster_rc read_world(struct muster_resolver *resolver, struct muster_world *ret_world,
                                  struct muster_error *ret_error)
 {

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* The bytes of all names, and whether every job and node has one. */
 static size_t measure_texts(const struct muster_slurm_resolver_options *given, bool *ret_has_names)
 {
     size_t bytes = 1;

@@ -50,6 +50,8 @@ void muster_tpu_client_check_closed(struct muster_tpu_client *client)
         muster_task_post(&client->close_task, client->env->loop);
 }
 
+/* TPU_API_DISCOVERY_URL wins over the option, as in cloud_tpu_client; without either the endpoint
+ * is fixed and no discovery document is fetched. */
 static enum muster_rc copy_texts(struct muster_tpu_client *client,
                                  const struct muster_tpu_client_options *options)
 {
@@ -74,6 +76,8 @@ static enum muster_rc copy_texts(struct muster_tpu_client *client,
     return MUSTER_OK;
 }
 
+/* Only a TPU that is looked up in the API needs credentials: grpc:// addresses and local ones do
+ * not. */
 static enum muster_rc open_credentials(struct muster_tpu_client *client,
                                        const struct muster_tpu_client_options *options,
                                        struct muster_error *ret_error)

@@ -103,6 +103,7 @@ static enum muster_rc read_symptoms(struct muster_tpu_node *node, struct muster_
     return MUSTER_OK;
 }
 
+/* Texts point into node->root, which lives as long as the node. */
 static enum muster_rc read_node(struct muster_tpu_node *node, struct muster_error *ret_error)
 {
     enum muster_rc rc;
@@ -191,6 +192,8 @@ static bool is_one_of(const char *text, const char *a, const char *b)
     return text != NULL && (strcmp(text, a) == 0 || strcmp(text, b) == 0);
 }
 
+/* A symptom of exhausted memory blocks recovery for MUSTER_TPU_OOM_COOL_NS, unless the caller
+ * ignores its kind; a time that cannot be read does not block. */
 bool muster_tpu_node_is_recoverable(const struct muster_tpu_node *node,
                                     const struct muster_tpu_recovery *recovery, uint64_t wall_ns)
 {

@@ -63,6 +63,7 @@ static int compare_numbers(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
+/* By job, replica, task, kind, index: the devices of a host stand together after sorting. */
 static int compare_devices(const void *a, const void *b)
 {
     const struct tpu_device *x = a, *y = b;

@@ -29,6 +29,8 @@ static uint64_t elapsed_ns(const struct muster_tpu_wait *wait)
     return real_ns > wait->waited_ns ? real_ns : wait->waited_ns;
 }
 
+/* A round of looks has found no healthy TPU: pause, unless the pause would end after the time is
+ * over. */
 static void sleep_or_give_up(struct muster_tpu_wait *wait, const struct muster_tpu_node *node)
 {
     struct muster_loop *loop = wait->client->env->loop;
