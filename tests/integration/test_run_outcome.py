@@ -332,7 +332,7 @@ class Misuse(unittest.TestCase):
 
     def test_the_rule_is_in_the_help(self):
         page = subprocess.run([MUSTER, "run", "--help"], text=True, capture_output=True, timeout=PATIENCE_S, check=True)
-        self.assertRegex(re.sub(r"\s+", " ", page.stdout), "Not when all workers .* 2 or 64 .* 126 or 127")
+        self.assertRegex(re.sub(r"\s+", " ", page.stdout), "No restart when all workers .* 2 or 64 .* 126 or 127")
 
 
 class Failpoints(unittest.TestCase):
