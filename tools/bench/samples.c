@@ -1,6 +1,8 @@
 /* Measured values, and their quantiles. */
 #include "bench/samples.h"
 
+#include <muster/base.h>
+
 #include <stdlib.h>
 
 static int compare_doubles(const void *a, const void *b)
@@ -14,6 +16,7 @@ double bench_quantile(double *samples, size_t count, double q)
 {
     size_t index = (size_t)(q * (double)count);
 
+    MUSTER_ASSERT(count > 0);
     qsort(samples, count, sizeof(*samples), compare_doubles);
     return samples[index < count ? index : count - 1];
 }

@@ -31,6 +31,7 @@ static void on_op(struct muster_registry_op *op, enum muster_rc rc)
 
 static enum muster_rc wait_for(struct jobs *jobs, enum muster_rc started)
 {
+    MUSTER_ASSERT(!jobs->is_busy);
     jobs->is_busy = started == MUSTER_OK;
     jobs->rc = started;
     while (jobs->is_busy)

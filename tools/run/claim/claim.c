@@ -48,6 +48,7 @@ static void claim_superseded(struct run_claim *claim, const struct run_claim_rec
     struct run *run = claim->run;
     char who[RUN_CLAIM_TEXT_BYTES];
 
+    MUSTER_ASSERT(!run_claim_is_own(claim, successor));
     run_claim_move(claim, CLAIM_OVER);
     run_log_error(
         "the place of node rank %llu in job %s has been taken over by the launcher "

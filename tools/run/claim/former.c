@@ -176,6 +176,7 @@ static void former_write(struct run_former *former)
     char incarnation[MUSTER_INCARNATION_TEXT_BYTES];
     const char *how = settings->is_force_new ? GIVEN_UP : RUN_DEATH_WITH_LAUNCHER;
 
+    MUSTER_ASSERT(!former->is_putting);
     if (member == NULL)
         return;
     snprintf(former->key, sizeof(former->key), "%s%s", former->dead_prefix,

@@ -139,6 +139,7 @@ static bool claim_put(struct run_claim *claim)
     struct muster_registry_txn txn = {
         .compares = &is_as_seen, .compare_count = 1, .success = steps, .success_count = 3};
 
+    MUSTER_ASSERT(claim->state == CLAIM_ASKING && !claim->is_busy);
     claim->rc = muster_registry_txn_start(&claim->op, run_claim_client(claim), &txn,
                                           run_claim_soon(claim), on_put);
     claim->is_busy = claim->rc == MUSTER_OK;

@@ -25,6 +25,7 @@ void run_console_clear(struct run *run)
 
 void run_console_draw(struct run *run, const char *text)
 {
+    MUSTER_ASSERT(run->output != NULL);
     line_erase(run->output);
     if (text == NULL)
         return;

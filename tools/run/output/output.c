@@ -50,6 +50,7 @@ void run_output_open(struct run *run)
 {
     struct run_output *output = calloc(1, sizeof(*output));
 
+    MUSTER_ASSERT(run->output == NULL);
     if (output == NULL)
         output_no_memory();
     run->output = output;
@@ -77,6 +78,7 @@ void run_output_open_task(struct run_task *task)
 {
     struct run_task_output *output = calloc(1, sizeof(*output));
 
+    MUSTER_ASSERT(task->output == NULL);
     if (output == NULL)
         output_no_memory();
     output->out.log_fd = output->err.log_fd = output->report.log_fd = -1;
@@ -93,6 +95,7 @@ void run_output_begin_life(struct run_task *task)
 {
     struct run_task_output *output = task->output;
 
+    MUSTER_ASSERT(!output->out.is_open && !output->err.is_open && !output->report.is_open);
     output->last_line_count = 0;
     output->out.taken = output->err.taken = output->report.taken = 0;
     output->out.freed = output->err.freed = output->report.freed = 0;

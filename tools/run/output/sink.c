@@ -154,6 +154,7 @@ static bool sink_reserve(struct run_sink *sink, size_t count)
 
 void run_sink_write(struct run_sink *sink, const char *bytes, size_t count)
 {
+    MUSTER_ASSERT(sink->start <= sink->end && sink->end <= sink->capacity);
     if (sink->is_broken || count == 0)
         return;
     if (!sink_reserve(sink, count)) {

@@ -25,6 +25,7 @@ struct run_spool {
 
 static void spool_path(const struct run_task *task, const char *name, char *path, size_t bytes)
 {
+    MUSTER_ASSERT(task->lives > 0);
     snprintf(path, bytes, "%s/lives/%u.%u.%s", task->run->resume->dir, task->rank, task->lives - 1,
              name);
 }
@@ -75,6 +76,7 @@ bool run_spool_open(struct run *run)
     char path[600];
     int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 
+    MUSTER_ASSERT(run->spool == NULL && run->resume != NULL);
     if (fd < 0)
         return false;
     spool = calloc(1, sizeof(*spool));

@@ -116,6 +116,7 @@ static void on_readable(struct muster_fd_watch *watch, unsigned ready)
 
 void run_stream_open(struct run_stream *stream, struct run_task *task, int fd, run_line_fn *on_line)
 {
+    MUSTER_ASSERT(!stream->is_open && stream->length == 0);
     stream->task = task;
     stream->on_line = on_line;
     stream->watch =

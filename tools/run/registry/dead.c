@@ -137,6 +137,7 @@ static void delete_deaths(struct run_dead *dead)
          .reach = MUSTER_REGISTRY_PREFIX}};
     struct muster_registry_txn txn = {.success = steps, .success_count = 3};
 
+    MUSTER_ASSERT(!dead->is_busy);
     dead->op.data = dead;
     dead->is_busy = muster_registry_txn_start(&dead->op, dead->client, &txn,
                                               muster_loop_after_ns(dead->loop, WITHIN_NS),

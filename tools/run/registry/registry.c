@@ -173,6 +173,7 @@ bool run_registry_open(struct run *run, struct muster_error *ret_error)
 
     if (registry == NULL)
         output_no_memory();
+    MUSTER_ASSERT(run->registry == NULL);
     registry->run = run;
     muster_list_init(&registry->deaths);
     muster_timer_init(&registry->silence_timer, on_silence, registry);
@@ -256,6 +257,7 @@ void run_registry_confirm_death(struct run *run, const struct run_task *task, co
 
     if (death == NULL)
         output_no_memory();
+    MUSTER_ASSERT(run->registry != NULL && !run->registry->is_closing);
     death->registry = run->registry;
     muster_timer_init(&death->again, on_again, death);
     snprintf(death->key, sizeof(death->key), "/muster/%s/dead/%s", run->settings.job_name,

@@ -73,24 +73,39 @@ static uint64_t roll_deadline(const struct run_roll *roll)
     return muster_loop_after_ns(roll->run->env->loop, WITHIN_NS);
 }
 
+static void roll_move(struct run_roll *roll, enum run_roll_state to)
+{
+    static const unsigned allowed[] = {
+        [RUN_ROLL_LOCAL] = 1u << RUN_ROLL_READING,
+        [RUN_ROLL_READING] = 1u << RUN_ROLL_READ | 1u << RUN_ROLL_WRITTEN,
+        [RUN_ROLL_READ] = 1u << RUN_ROLL_GRANTING,
+        [RUN_ROLL_GRANTING] = 1u << RUN_ROLL_READ | 1u << RUN_ROLL_WRITING,
+        [RUN_ROLL_WRITING] = 1u << RUN_ROLL_READ | 1u << RUN_ROLL_WRITTEN,
+        [RUN_ROLL_WRITTEN] = 0,
+    };
+
+    MUSTER_ASSERT((allowed[roll->state] & 1u << to) != 0);
+    roll->state = to;
+}
+
 /* A failure costs a word in the log of a later launcher: the next member tries again. */
 static void on_written(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct run_roll *roll = op->data;
 
-    roll->state = rc == MUSTER_OK ? RUN_ROLL_WRITTEN : RUN_ROLL_READ;
+    roll_move(roll, rc == MUSTER_OK ? RUN_ROLL_WRITTEN : RUN_ROLL_READ);
 }
 
 static void on_granted(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct run_roll *roll = op->data;
-    struct muster_bytes value = {.data = "members", .size = strlen("members")};
-
-    roll->state = RUN_ROLL_READ;
-    if (rc == MUSTER_OK &&
+    struct muster_bytes value = text_bytes("members");
+    bool is_writing =
+        rc == MUSTER_OK &&
         muster_registry_put_start(op, run_registry_client(roll->run), text_bytes(roll->key), value,
-                                  op->lease, roll_deadline(roll), on_written) == MUSTER_OK)
-        roll->state = RUN_ROLL_WRITING;
+                                  op->lease, roll_deadline(roll), on_written) == MUSTER_OK;
+
+    roll_move(roll, is_writing ? RUN_ROLL_WRITING : RUN_ROLL_READ);
 }
 
 static void roll_write(struct run_roll *roll)
@@ -98,20 +113,18 @@ static void roll_write(struct run_roll *roll)
     if (roll->state == RUN_ROLL_READ &&
         muster_registry_grant_start(&roll->op, run_registry_client(roll->run), LEASE_S, 0,
                                     roll_deadline(roll), on_granted) == MUSTER_OK)
-        roll->state = RUN_ROLL_GRANTING;
+        roll_move(roll, RUN_ROLL_GRANTING);
 }
 
 static void on_read(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct run_roll *roll = op->data;
     bool has_members = roll->count > 0;
+    bool is_written = rc == MUSTER_OK && op->kv_count > 0; /* by a launcher before this one */
 
-    roll->state = RUN_ROLL_READ;
-    if (rc == MUSTER_OK && op->kv_count > 0) {
-        for (uint32_t i = 0; i < roll->run->task_count; i++)
-            roll_add_name(roll, roll->run->tasks[i].name);
-        roll->state = RUN_ROLL_WRITTEN;
-    }
+    for (uint32_t i = 0; is_written && i < roll->run->task_count; i++)
+        roll_add_name(roll, roll->run->tasks[i].name);
+    roll_move(roll, is_written ? RUN_ROLL_WRITTEN : RUN_ROLL_READ);
     if (has_members)
         roll_write(roll);
 }
@@ -130,7 +143,7 @@ void run_roll_share(struct run_roll *roll, struct run *run)
     range.key = text_bytes(roll->key);
     if (muster_registry_range_start(&roll->op, run_registry_client(run), &range,
                                     roll_deadline(roll), on_read) == MUSTER_OK)
-        roll->state = RUN_ROLL_READING;
+        roll_move(roll, RUN_ROLL_READING);
 }
 
 /* --- */

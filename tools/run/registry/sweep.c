@@ -57,9 +57,24 @@ static uint64_t sweep_now_s(const struct run_sweep *sweep)
     return muster_host_wall_ns(sweep->run->env->host) / MUSTER_NS_PER_S;
 }
 
+static void sweep_move(struct run_sweep *sweep, enum sweep_state to)
+{
+    static const unsigned allowed[] = {
+        [SWEEP_IDLE] = 1u << SWEEP_LEASING,
+        [SWEEP_LEASING] = 1u << SWEEP_TAKING | 1u << SWEEP_IDLE,
+        [SWEEP_TAKING] = 1u << SWEEP_LISTING | 1u << SWEEP_IDLE,
+        [SWEEP_LISTING] = 1u << SWEEP_READING | 1u << SWEEP_IDLE,
+        [SWEEP_READING] = 1u << SWEEP_READING | 1u << SWEEP_WRITING | 1u << SWEEP_IDLE,
+        [SWEEP_WRITING] = 1u << SWEEP_READING | 1u << SWEEP_IDLE,
+    };
+
+    MUSTER_ASSERT((allowed[sweep->state] & 1u << to) != 0);
+    sweep->state = to;
+}
+
 static void sweep_end(struct run_sweep *sweep)
 {
-    sweep->state = SWEEP_IDLE;
+    sweep_move(sweep, SWEEP_IDLE);
     free(sweep->jobs);
     sweep->jobs = NULL;
     sweep->job_count = sweep->at = 0;
@@ -67,7 +82,7 @@ static void sweep_end(struct run_sweep *sweep)
 
 static void sweep_go_on(struct run_sweep *sweep, enum sweep_state state, enum muster_rc started)
 {
-    sweep->state = state;
+    sweep_move(sweep, state);
     if (started != MUSTER_OK)
         sweep_end(sweep);
 }

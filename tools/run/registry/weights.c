@@ -43,8 +43,9 @@ static void on_op(struct muster_registry_op *op, enum muster_rc rc)
 }
 
 /* True: it has been done. */
-static bool wait_for(struct run_weights *weights, enum muster_rc started)
+static bool weights_await(struct run_weights *weights, enum muster_rc started)
 {
+    MUSTER_ASSERT(!weights->is_busy);
     weights->is_busy = started == MUSTER_OK;
     weights->rc = started;
     while (weights->is_busy)
@@ -93,14 +94,15 @@ static bool weights_exchange(struct run_weights *weights)
 
     while (weights->is_busy) /* the deletion, on a very short job */
         muster_loop_turn(weights->run->env->loop, UINT64_MAX);
-    return wait_for(weights, muster_registry_grant_start(&weights->op, client, LEASE_S, 0,
-                                                         weights_deadline(weights), on_op)) &&
-           wait_for(weights,
-                    muster_registry_put_start(&weights->op, client, text_bytes(weights->key),
-                                              text_bytes(weights->value), weights->lease,
-                                              weights_deadline(weights), on_op)) &&
-           wait_for(weights, muster_registry_range_start(&weights->op, client, &all,
-                                                         weights_deadline(weights), on_listed));
+    return weights_await(weights, muster_registry_grant_start(&weights->op, client, LEASE_S, 0,
+                                                              weights_deadline(weights), on_op)) &&
+           weights_await(weights,
+                         muster_registry_put_start(&weights->op, client, text_bytes(weights->key),
+                                                   text_bytes(weights->value), weights->lease,
+                                                   weights_deadline(weights), on_op)) &&
+           weights_await(weights,
+                         muster_registry_range_start(&weights->op, client, &all,
+                                                     weights_deadline(weights), on_listed));
 }
 
 static void name_keys(struct run_weights *weights)
@@ -126,6 +128,7 @@ void run_weights_open(struct run *run)
 
     if (weights == NULL)
         output_no_memory();
+    MUSTER_ASSERT(run->weights == NULL && run->registry != NULL);
     weights->run = run;
     run->weights = weights;
     name_keys(weights);

@@ -70,6 +70,7 @@ static void wait_note(struct run_activity *activity, const char *task, uint64_t 
 {
     size_t i = 0;
 
+    MUSTER_ASSERT(activity->wait_count <= RUN_WAITS_MAX);
     while (i < activity->wait_count && strcmp(activity->waits[i].task, task) != 0)
         i++;
     if (i == RUN_WAITS_MAX)

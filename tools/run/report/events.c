@@ -162,6 +162,7 @@ static void epoch_tell(struct run *run, struct run_epoch *epoch)
     unsigned lost, left;
     bool is_recovery;
 
+    MUSTER_ASSERT(epoch->is_open);
     epoch->is_open = false;
     if (epoch->epoch > run->epoch_told)
         run->epoch_told = epoch->epoch;
@@ -284,6 +285,7 @@ static void epoch_open(struct run *run, struct run_epoch *epoch, uint64_t number
 {
     struct muster_loop *loop = run->env->loop;
 
+    MUSTER_ASSERT(!epoch->is_open && number > 0);
     *epoch = (struct run_epoch){.run = run, .is_open = true, .epoch = number};
     epoch->members = (uint64_t)muster_json_integer(muster_json_member(report, "members"));
     muster_timer_init(&epoch->timer, on_gathered, epoch);
@@ -357,6 +359,7 @@ void run_events_on_joined(struct run_task *task, const struct muster_json *repor
 
 void run_events_open(struct run *run)
 {
+    MUSTER_ASSERT(run->events == NULL);
     run->events = calloc(1, sizeof(*run->events));
     if (run->events == NULL)
         output_no_memory();

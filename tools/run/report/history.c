@@ -42,6 +42,7 @@ static void take_sample(struct run_history *history)
 
     if (history->sample_count == RUN_SAMPLES_MAX)
         thin_out(history);
+    MUSTER_ASSERT(history->sample_count < RUN_SAMPLES_MAX);
     sample = &history->samples[history->sample_count++];
     sample->at_ms = elapsed_ms(run);
     sample->step = run->progress.step;

@@ -75,6 +75,7 @@ static void record_write(struct run_publish *publish)
     struct muster_json *record = run_status_json(publish->run, run_status_url(publish->run));
     char *text = NULL;
 
+    MUSTER_ASSERT(publish->is_leased && !publish->is_busy);
     publish->op.data = publish;
     if (record != NULL &&
         muster_json_format(record, false, publish->run->env->mem, &text) == MUSTER_OK)

@@ -196,6 +196,7 @@ bool run_status_open(struct run *run, int *ret_exit)
     status = calloc(1, sizeof(*status));
     if (status == NULL)
         output_no_memory();
+    MUSTER_ASSERT(run->status == NULL);
     status->run = run;
     if (muster_address_parse_listen(run->settings.status, &address, &error) != MUSTER_OK ||
         muster_http_server_open(run->env, &address, &status->server, &error) != MUSTER_OK) {

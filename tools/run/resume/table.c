@@ -352,6 +352,7 @@ void run_table_open(struct run *run)
 {
     if (run->resume == NULL)
         return;
+    MUSTER_ASSERT(run->table == NULL);
     run->table = calloc(1, sizeof(*run->table));
     if (run->table == NULL)
         output_no_memory();

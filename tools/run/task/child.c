@@ -185,6 +185,7 @@ static void open_streams(struct run_task *task, int out, int err, int report)
 /* pid: the worker, or its keeper. */
 static void child_watch(struct run_task *task, pid_t pid)
 {
+    MUSTER_ASSERT(!task->is_watched);
     task->pid = pid;
     task->watch =
         (struct muster_process_watch){.data = task, .on_exit = on_exit_watched, .pid = pid};

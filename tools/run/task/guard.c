@@ -49,6 +49,7 @@ static void guard_remove(struct guard *guard, pid_t group)
 
 static void guard_follow(struct guard *guard, const struct guard_message *message)
 {
+    MUSTER_ASSERT(guard->count <= RUN_WORKERS_MAX);
     switch (message->word) {
     case GUARD_ADD:
         if (guard->count == RUN_WORKERS_MAX)

@@ -21,6 +21,7 @@
 
 static void life_path(const struct run_task *task, const char *what, char *path, size_t bytes)
 {
+    MUSTER_ASSERT(task->lives > 0);
     snprintf(path, bytes, "%s/lives/%u.%u.%s", task->run->resume->dir, task->rank, task->lives - 1,
              what);
 }

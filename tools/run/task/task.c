@@ -82,6 +82,8 @@ static void task_start(struct run_task *task)
     struct run *run = task->run;
     int failure;
 
+    MUSTER_ASSERT(task->state == RUN_TASK_NEW || task->state == RUN_TASK_WAITING);
+    MUSTER_ASSERT(task->collected == task->lives);
     task->lives++;
     muster_rng_fill(run->env->rng, task->incarnation.bytes, sizeof(task->incarnation.bytes));
     task->started_ns = muster_loop_now_ns(run->env->loop);
@@ -208,6 +210,7 @@ void run_task_end_all(struct run *run, int signal)
 
 static void gang_start(struct run *run)
 {
+    MUSTER_ASSERT(run_task_count(run, RUN_TASK_RUNNING) == 0);
     muster_timer_stop(&run->grace_timer);
     run_move(run, RUN_STATE_RUNNING);
     if (run->settings.master_port == 0)
@@ -460,6 +463,7 @@ void run_task_on_exit(struct run_task *task)
     struct run *run = task->run;
     enum run_action action;
 
+    MUSTER_ASSERT(task->state == RUN_TASK_RUNNING && task->collected < task->lives);
     task_collect(task);
     if (run_terminal_return(run, task->wait_status) && run->state == RUN_STATE_RUNNING) {
         run->stop_signal = WTERMSIG(task->wait_status);
