@@ -34,7 +34,7 @@ struct exchange {
     bool is_impersonating; /* the second request runs */
 };
 
-static void forget(struct exchange *exchange, char **secret)
+static void secret_forget(struct exchange *exchange, char **secret)
 {
     if (*secret != NULL)
         explicit_bzero(*secret, strlen(*secret));
@@ -44,13 +44,14 @@ static void forget(struct exchange *exchange, char **secret)
 
 static void forget_request(struct exchange *exchange)
 {
-    forget(exchange, &exchange->body);
-    forget(exchange, &exchange->proof);
-    forget(exchange, &exchange->authorization);
+    secret_forget(exchange, &exchange->body);
+    secret_forget(exchange, &exchange->proof);
+    secret_forget(exchange, &exchange->authorization);
 }
 
 /* has_asked: it is the token server's fault, and the words say what to do about it. */
-static void fail(struct exchange *exchange, enum muster_rc rc, const char *detail, bool has_asked)
+static void exchange_fail(struct exchange *exchange, enum muster_rc rc, const char *detail,
+                          bool has_asked)
 {
     static const struct muster_http_remedies remedies = {
         .missing = "is token_uri a token server?",
@@ -192,8 +193,8 @@ static char *basic_of(struct muster_mem *mem, const char *id, const char *secret
 
 static void on_call(struct muster_http_call *call, enum muster_rc rc);
 
-static void send(struct exchange *exchange, const char *url, const char *content_type,
-                 uint64_t deadline_ns)
+static void exchange_send(struct exchange *exchange, const char *url, const char *content_type,
+                          uint64_t deadline_ns)
 {
     struct muster_http_request *request = &exchange->call.request;
 
@@ -209,7 +210,7 @@ static void send(struct exchange *exchange, const char *url, const char *content
     request->body_bytes = strlen(exchange->body);
     request->deadline_ns = muster_deadline_inherit(exchange->credentials.env->loop, deadline_ns);
     if (muster_http_call_start(&exchange->call, exchange->credentials.env, on_call) != MUSTER_OK)
-        fail(exchange, request->error.rc, request->error.text, false);
+        exchange_fail(exchange, request->error.rc, request->error.text, false);
 }
 
 static void exchange_fetch(struct muster_credentials *credentials, uint64_t deadline_ns)
@@ -233,11 +234,11 @@ static void exchange_fetch(struct muster_credentials *credentials, uint64_t dead
         rc = exchange->authorization != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
     }
     if (rc != MUSTER_OK) {
-        fail(exchange, rc, error.text, false);
+        exchange_fail(exchange, rc, error.text, false);
         return;
     }
     exchange->is_impersonating = false;
-    send(exchange, file->token_url, FORM_TYPE, deadline_ns);
+    exchange_send(exchange, file->token_url, FORM_TYPE, deadline_ns);
 }
 
 static void exchange_cancel(struct muster_credentials *credentials)
@@ -270,7 +271,7 @@ static enum muster_rc make_impersonation_body(struct exchange *exchange)
     return rc;
 }
 
-static void impersonate(struct exchange *exchange, const char *token)
+static void exchange_impersonate(struct exchange *exchange, const char *token)
 {
     struct muster_mem *mem = exchange->credentials.env->mem;
     size_t room = sizeof("Bearer ") + strlen(token);
@@ -280,13 +281,13 @@ static void impersonate(struct exchange *exchange, const char *token)
     if (exchange->authorization == NULL || make_impersonation_body(exchange) != MUSTER_OK) {
         if (exchange->authorization != NULL)
             exchange->authorization[0] = '\0';
-        fail(exchange, MUSTER_RESOURCE_EXHAUSTED, "no memory", false);
+        exchange_fail(exchange, MUSTER_RESOURCE_EXHAUSTED, "no memory", false);
         return;
     }
     snprintf(exchange->authorization, room, "Bearer %s", token);
     exchange->is_impersonating = true;
-    send(exchange, exchange->file.impersonation_url, "application/json",
-         exchange->call.request.deadline_ns);
+    exchange_send(exchange, exchange->file.impersonation_url, "application/json",
+                  exchange->call.request.deadline_ns);
 }
 
 static const char *remedy_of(const struct exchange *exchange)
@@ -316,7 +317,7 @@ static void hide_secrets(struct exchange *exchange)
 }
 
 /* 400 and 401 are how token servers say that they do not believe us (RFC 6749 5.2). */
-static void refuse(struct exchange *exchange)
+static void exchange_refuse(struct exchange *exchange)
 {
     const struct muster_http_request *request = &exchange->call.request;
     struct muster_error error = {.text = ""};
@@ -332,7 +333,7 @@ static void refuse(struct exchange *exchange)
         snprintf(text, sizeof(text), "%.110s; %s", error.text, remedy_of(exchange));
     else
         snprintf(text, sizeof(text), "%s", error.text);
-    fail(exchange, rc, text, !is_told);
+    exchange_fail(exchange, rc, text, !is_told);
 }
 
 static void on_call(struct muster_http_call *call, enum muster_rc rc)
@@ -346,7 +347,7 @@ static void on_call(struct muster_http_call *call, enum muster_rc rc)
     uint64_t lifetime_ns = 0;
 
     if (rc == MUSTER_OK && muster_http_status_rc(request->status) != MUSTER_OK) {
-        refuse(exchange);
+        exchange_refuse(exchange);
         return;
     }
     if (rc == MUSTER_OK &&
@@ -357,9 +358,9 @@ static void on_call(struct muster_http_call *call, enum muster_rc rc)
         rc = muster_token_answer_read(root, muster_host_wall_ns(env->host), &token, &lifetime_ns,
                                       &error);
     if (rc != MUSTER_OK) {
-        fail(exchange, rc, error.text, true);
+        exchange_fail(exchange, rc, error.text, true);
     } else if (exchange->file.impersonation_url != NULL && !exchange->is_impersonating) {
-        impersonate(exchange, token);
+        exchange_impersonate(exchange, token);
     } else {
         forget_request(exchange);
         muster_credentials_fetched(&exchange->credentials, token, lifetime_ns);

@@ -9,8 +9,8 @@
 #define IMPERSONATION_S     3600
 #define IMPERSONATION_S_MAX 43200
 
-static enum muster_rc need(const struct muster_json *object, const char *name,
-                           const char **ret_text, struct muster_error *ret_error)
+static enum muster_rc need_field(const struct muster_json *object, const char *name,
+                                 const char **ret_text, struct muster_error *ret_error)
 {
     const char *text = muster_json_text(muster_json_member(object, name));
 
@@ -35,7 +35,8 @@ static enum muster_rc check_url(const char *name, const char *text, struct muste
     struct muster_http_url url;
 
     if (muster_http_url_parse(text, &url, NULL) != MUSTER_OK)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%s\" is no http url", name);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%s\" is not an http url",
+                                name);
     for (size_t i = 0; i < 3; i++)
         if (url.host_length == strlen(loopback[i]) &&
             memcmp(url.host, loopback[i], url.host_length) == 0)
@@ -50,11 +51,11 @@ static enum muster_rc read_service_account(const struct muster_json *root,
                                            struct muster_credentials_file *file,
                                            struct muster_error *ret_error)
 {
-    enum muster_rc rc = need(root, "client_email", &file->client_email, ret_error);
+    enum muster_rc rc = need_field(root, "client_email", &file->client_email, ret_error);
 
     file->kind = MUSTER_CREDENTIALS_SERVICE_ACCOUNT;
     if (rc == MUSTER_OK)
-        rc = need(root, "private_key", &file->private_key, ret_error);
+        rc = need_field(root, "private_key", &file->private_key, ret_error);
     file->private_key_id = may_have(root, "private_key_id");
     file->project = may_have(root, "project_id");
     file->token_url = may_have(root, "token_uri");
@@ -65,13 +66,13 @@ static enum muster_rc read_authorized_user(const struct muster_json *root,
                                            struct muster_credentials_file *file,
                                            struct muster_error *ret_error)
 {
-    enum muster_rc rc = need(root, "client_id", &file->client_id, ret_error);
+    enum muster_rc rc = need_field(root, "client_id", &file->client_id, ret_error);
 
     file->kind = MUSTER_CREDENTIALS_AUTHORIZED_USER;
     if (rc == MUSTER_OK)
-        rc = need(root, "client_secret", &file->client_secret, ret_error);
+        rc = need_field(root, "client_secret", &file->client_secret, ret_error);
     if (rc == MUSTER_OK)
-        rc = need(root, "refresh_token", &file->refresh_token, ret_error);
+        rc = need_field(root, "refresh_token", &file->refresh_token, ret_error);
     file->project = may_have(root, "quota_project_id");
     file->token_url = may_have(root, "token_uri");
     return rc;
@@ -98,7 +99,7 @@ static enum muster_rc read_source(const struct muster_json *source,
     if (strcmp(type, "json") != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the \"type\" of \"format\" is neither text nor json");
-    return need(format, "subject_token_field_name", &file->subject_field, ret_error);
+    return need_field(format, "subject_token_field_name", &file->subject_field, ret_error);
 }
 
 static enum muster_rc read_lifetime(const struct muster_json *value, int64_t *ret_s,
@@ -120,13 +121,13 @@ static enum muster_rc read_external_account(const struct muster_json *root,
                                             struct muster_error *ret_error)
 {
     const struct muster_json *how = muster_json_member(root, "service_account_impersonation");
-    enum muster_rc rc = need(root, "audience", &file->audience, ret_error);
+    enum muster_rc rc = need_field(root, "audience", &file->audience, ret_error);
 
     file->kind = MUSTER_CREDENTIALS_EXTERNAL_ACCOUNT;
     if (rc == MUSTER_OK)
-        rc = need(root, "subject_token_type", &file->subject_token_type, ret_error);
+        rc = need_field(root, "subject_token_type", &file->subject_token_type, ret_error);
     if (rc == MUSTER_OK)
-        rc = need(root, "token_url", &file->token_url, ret_error);
+        rc = need_field(root, "token_url", &file->token_url, ret_error);
     if (rc == MUSTER_OK)
         rc = read_source(muster_json_member(root, "credential_source"), file, ret_error);
     if (rc == MUSTER_OK)
@@ -144,7 +145,7 @@ static enum muster_rc read_by_type(const struct muster_json *root,
                                    struct muster_error *ret_error)
 {
     const char *type = NULL;
-    enum muster_rc rc = need(root, "type", &type, ret_error);
+    enum muster_rc rc = need_field(root, "type", &type, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -174,12 +175,13 @@ static enum muster_rc read_impersonated(const struct muster_json *root,
         return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
                                 "\"source_credentials\" impersonate somebody themselves");
     if (rc == MUSTER_OK)
-        rc = need(root, "service_account_impersonation_url", &file->impersonation_url, ret_error);
+        rc = need_field(root, "service_account_impersonation_url", &file->impersonation_url,
+                        ret_error);
     if (rc == MUSTER_OK && (muster_json_count(delegates) > MUSTER_DELEGATES_MAX ||
                             (muster_json_kind(delegates) != MUSTER_JSON_NULL &&
                              muster_json_kind(delegates) != MUSTER_JSON_ARRAY)))
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                              "\"delegates\" is no list of at most %u", MUSTER_DELEGATES_MAX);
+                              "\"delegates\" must be a list of at most %u", MUSTER_DELEGATES_MAX);
     for (size_t i = 0; rc == MUSTER_OK && i < muster_json_count(delegates); i++)
         if (muster_json_text(muster_json_at(delegates, i)) == NULL)
             rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,

@@ -14,8 +14,8 @@ struct metadata_credentials {
 };
 
 /* What went wrong, who was asked, and where else a token may come from. */
-static void explain(const struct metadata_credentials *self, enum muster_rc rc,
-                    const struct muster_error *why, struct muster_error *ret_error)
+static void explain_failure(const struct metadata_credentials *self, enum muster_rc rc,
+                            const struct muster_error *why, struct muster_error *ret_error)
 {
     const char *text = self->credentials.text;
     const char *cause = strstr(why->text, TOKEN_PATH ": ");
@@ -54,7 +54,7 @@ static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
     if (rc == MUSTER_OK) {
         muster_credentials_fetched(&self->credentials, token, lifetime_ns);
     } else {
-        explain(self, rc, &error, &told);
+        explain_failure(self, rc, &error, &told);
         told.rc = rc;
         muster_credentials_failed(&self->credentials, &told);
     }

@@ -41,11 +41,11 @@ static enum muster_rc read_lifetime(const struct muster_json *root, uint64_t wal
         if (muster_http_timestamp_parse(expire_time, wall_ns, ret_lifetime_ns) == MUSTER_OK)
             return MUSTER_OK;
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the token server's expireTime is no time");
+                                "the token server's expireTime is not a time");
     }
     if (muster_json_kind(expires_in) != MUSTER_JSON_NULL && !read_seconds(expires_in, &seconds))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the token server's expires_in is no number of seconds");
+                                "the token server's expires_in is not a number of seconds");
     *ret_lifetime_ns = (uint64_t)seconds * MUSTER_NS_PER_S;
     return MUSTER_OK;
 }

@@ -71,7 +71,7 @@ bool muster_grpc_parser_is_empty(const struct muster_grpc_parser *parser)
     return parser->prefix_filled == 0 && parser->inflater == NULL;
 }
 
-static void skip(struct muster_bytes *bytes, size_t count)
+static void bytes_skip(struct muster_bytes *bytes, size_t count)
 {
     bytes->data = (const uint8_t *)bytes->data + count;
     bytes->size -= count;
@@ -88,7 +88,7 @@ static bool take_prefix(struct muster_grpc_parser *parser, struct muster_bytes *
     if (count > 0) {
         memcpy(parser->prefix + parser->prefix_filled, bytes->data, count);
         parser->prefix_filled = (uint8_t)(parser->prefix_filled + count);
-        skip(bytes, count);
+        bytes_skip(bytes, count);
     }
     if (parser->prefix_filled < MUSTER_GRPC_PREFIX_BYTES)
         return false;
@@ -99,7 +99,7 @@ static bool take_prefix(struct muster_grpc_parser *parser, struct muster_bytes *
 
 /* Room for `more` bytes behind what is filled: the declared size is a claim, so growth follows
  * arrival. */
-static bool reserve(struct muster_grpc_parser *parser, size_t more)
+static bool reserve_bytes(struct muster_grpc_parser *parser, size_t more)
 {
     size_t need = parser->filled + more;
     size_t capacity = parser->capacity * 2;
@@ -121,20 +121,20 @@ static bool reserve(struct muster_grpc_parser *parser, size_t more)
     return true;
 }
 
-static enum muster_grpc_parsed collect(struct muster_grpc_parser *parser,
-                                       struct muster_bytes *bytes)
+static enum muster_grpc_parsed collect_bytes(struct muster_grpc_parser *parser,
+                                             struct muster_bytes *bytes)
 {
     size_t count = parser->message_bytes - parser->filled;
 
     if (count > bytes->size)
         count = bytes->size;
     if (count > 0) {
-        if (parser->place == NULL && !reserve(parser, count))
+        if (parser->place == NULL && !reserve_bytes(parser, count))
             return MUSTER_GRPC_NO_MEMORY;
         memcpy((parser->place != NULL ? parser->place : parser->buffer) + parser->filled,
                bytes->data, count);
         parser->filled += count;
-        skip(bytes, count);
+        bytes_skip(bytes, count);
     }
     return parser->filled < parser->message_bytes ? MUSTER_GRPC_NEED_MORE : MUSTER_GRPC_MESSAGE;
 }
@@ -183,8 +183,8 @@ static enum muster_grpc_parsed inflate_on(struct muster_grpc_parser *parser,
     return rc == MUSTER_OK ? MUSTER_GRPC_MESSAGE : refuse_gzip(rc);
 }
 
-static enum muster_grpc_parsed inflate(struct muster_grpc_parser *parser,
-                                       struct muster_bytes *message)
+static enum muster_grpc_parsed inflate_message(struct muster_grpc_parser *parser,
+                                               struct muster_bytes *message)
 {
     bool is_borrowed = message->data != parser->buffer;
     enum muster_grpc_parsed parsed;
@@ -237,9 +237,9 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
     if (parser->place == NULL && parser->filled == 0 && bytes->size >= parser->message_bytes) {
         ret_message->data = bytes->data;
         ret_message->size = parser->message_bytes;
-        skip(bytes, parser->message_bytes);
+        bytes_skip(bytes, parser->message_bytes);
     } else {
-        parsed = collect(parser, bytes);
+        parsed = collect_bytes(parser, bytes);
         if (parsed != MUSTER_GRPC_MESSAGE)
             return parsed;
         ret_message->data = parser->place != NULL ? parser->place : parser->buffer;
@@ -249,7 +249,7 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
     parser->filled = 0;
     parser->is_place_asked = false;
     parser->is_compressed = parser->prefix[0] == FLAG_COMPRESSED;
-    return parser->is_compressed ? inflate(parser, ret_message) : parsed;
+    return parser->is_compressed ? inflate_message(parser, ret_message) : parsed;
 }
 
 bool muster_grpc_parser_hold(struct muster_grpc_parser *parser, struct muster_bytes *message)
@@ -258,7 +258,7 @@ bool muster_grpc_parser_hold(struct muster_grpc_parser *parser, struct muster_by
                                   message->data == parser->plain || message->data == parser->place))
         return true;
     parser->message_bytes = message->size;
-    if (!reserve(parser, message->size > 0 ? message->size : 1))
+    if (!reserve_bytes(parser, message->size > 0 ? message->size : 1))
         return false;
     if (message->size > 0)
         memcpy(parser->buffer, message->data, message->size);
@@ -285,7 +285,7 @@ enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parse
         (void)snprintf(ret_text, bytes, "out of memory");
         return MUSTER_RESOURCE_EXHAUSTED;
     case MUSTER_GRPC_BAD_GZIP:
-        (void)snprintf(ret_text, bytes, "compressed message is no gzip");
+        (void)snprintf(ret_text, bytes, "compressed message is not in gzip format");
         return MUSTER_INTERNAL;
     default:
         if (parser->prefix[0] == FLAG_COMPRESSED)

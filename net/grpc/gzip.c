@@ -14,19 +14,19 @@
 #define INPUT_PIECE         (16u << 10)
 #define INFLATE_STATE_BYTES (40u << 10) /* zlib's, with its window */
 
-static void *allocate(void *mem, unsigned count, unsigned bytes)
+static void *gzip_allocate(void *mem, unsigned count, unsigned bytes)
 {
     return muster_mem_alloc_zero(mem, count, bytes);
 }
 
-static void release(void *mem, void *memory)
+static void gzip_release(void *mem, void *memory)
 {
     muster_mem_free(mem, memory);
 }
 
 static z_stream stream_in(struct muster_mem *mem)
 {
-    return (z_stream){.zalloc = allocate, .zfree = release, .opaque = mem};
+    return (z_stream){.zalloc = gzip_allocate, .zfree = gzip_release, .opaque = mem};
 }
 
 enum muster_rc muster_grpc_gzip_deflate(struct muster_mem *mem, const struct iovec *pieces,
@@ -137,7 +137,7 @@ size_t muster_grpc_inflater_held_bytes(const struct muster_grpc_inflater *inflat
 }
 
 /* Memory follows what has come out, so that a few bytes cannot ask for all of it. */
-static bool grow(struct muster_grpc_inflater *inflater)
+static bool grow_output(struct muster_grpc_inflater *inflater)
 {
     size_t max = capacity_max(inflater);
     size_t wanted = inflater->capacity < max / 2 ? inflater->capacity * 2 : max;
@@ -201,7 +201,7 @@ enum muster_rc muster_grpc_inflater_step(struct muster_grpc_inflater *inflater, 
             continue;
         if (inflater->capacity == capacity_max(inflater))
             return MUSTER_OUT_OF_RANGE;
-        if (!grow(inflater))
+        if (!grow_output(inflater))
             return MUSTER_RESOURCE_EXHAUSTED;
     }
     return MUSTER_OK;

@@ -12,7 +12,7 @@ static void drop_held(struct muster_rpc_inbox *inbox)
     inbox->held_at = inbox->held_bytes = inbox->held_capacity = 0;
 }
 
-static void show(struct muster_rpc_inbox *inbox, struct muster_bytes message, bool is_last)
+static void inbox_show(struct muster_rpc_inbox *inbox, struct muster_bytes message, bool is_last)
 {
     inbox->events->on_message(inbox, message, is_last);
     if (inbox->parser->plain != NULL && !inbox->has_kept_message)
@@ -20,7 +20,7 @@ static void show(struct muster_rpc_inbox *inbox, struct muster_bytes message, bo
 }
 
 /* Show what is complete in *bytes until the application pauses; the rest stays there. */
-static void tell(struct muster_rpc_inbox *inbox, struct muster_bytes *bytes, bool is_last)
+static void inbox_tell(struct muster_rpc_inbox *inbox, struct muster_bytes *bytes, bool is_last)
 {
     struct muster_bytes message;
 
@@ -34,7 +34,7 @@ static void tell(struct muster_rpc_inbox *inbox, struct muster_bytes *bytes, boo
         if (parsed == MUSTER_GRPC_LATER || parsed == MUSTER_GRPC_NEED_MORE)
             return;
         if (parsed == MUSTER_GRPC_MESSAGE)
-            show(inbox, message, is_last && bytes->size == 0);
+            inbox_show(inbox, message, is_last && bytes->size == 0);
         else
             inbox->events->on_refused(inbox, parsed);
     }
@@ -52,7 +52,7 @@ static void tell_end(struct muster_rpc_inbox *inbox)
 }
 
 /* The last act of every entry: the owner may go now. */
-static void leave(struct muster_rpc_inbox *inbox)
+static void inbox_leave(struct muster_rpc_inbox *inbox)
 {
     inbox->is_telling = false;
     if (inbox->is_release_due)
@@ -68,7 +68,7 @@ static void go_on(struct muster_rpc_inbox *inbox)
     if (inbox->held != NULL)
         bytes.data = inbox->held + inbox->held_at;
     inbox->is_telling = true;
-    tell(inbox, &bytes, inbox->is_ended);
+    inbox_tell(inbox, &bytes, inbox->is_ended);
     if (!inbox->events->is_open(inbox))
         bytes.size = 0;
     taken = inbox->held_bytes - bytes.size;
@@ -79,7 +79,7 @@ static void go_on(struct muster_rpc_inbox *inbox)
     muster_h2_stream_consume(inbox->stream, taken);
     tell_end(inbox);
     inbox->events->on_change(inbox);
-    leave(inbox);
+    inbox_leave(inbox);
 }
 
 static void on_resume(struct muster_task *task)
@@ -136,7 +136,7 @@ bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox)
 }
 
 /* Room behind what is held, in front of which the taken bytes may lie. */
-static bool reserve(struct muster_rpc_inbox *inbox, size_t more)
+static bool inbox_reserve(struct muster_rpc_inbox *inbox, size_t more)
 {
     size_t need = inbox->held_bytes + more;
     size_t capacity = inbox->held_capacity * 2;
@@ -159,9 +159,9 @@ static bool reserve(struct muster_rpc_inbox *inbox, size_t more)
     return true;
 }
 
-static bool hold(struct muster_rpc_inbox *inbox, struct muster_bytes bytes)
+static bool inbox_hold(struct muster_rpc_inbox *inbox, struct muster_bytes bytes)
 {
-    if (!reserve(inbox, bytes.size))
+    if (!inbox_reserve(inbox, bytes.size))
         return false;
     memcpy(inbox->held + inbox->held_bytes, bytes.data, bytes.size);
     inbox->held_bytes += bytes.size;
@@ -175,15 +175,15 @@ void muster_rpc_inbox_receive(struct muster_rpc_inbox *inbox, struct muster_byte
 
     inbox->is_telling = true;
     if (inbox->held_bytes == 0 && !inbox->is_inflating)
-        tell(inbox, &bytes, is_last);
+        inbox_tell(inbox, &bytes, is_last);
     if (bytes.size > 0 && inbox->events->is_open(inbox)) {
-        if (hold(inbox, bytes))
+        if (inbox_hold(inbox, bytes))
             count -= bytes.size;
         else
             inbox->events->on_refused(inbox, MUSTER_GRPC_NO_MEMORY);
     }
     muster_h2_stream_consume(inbox->stream, count);
-    leave(inbox);
+    inbox_leave(inbox);
 }
 
 void muster_rpc_inbox_end(struct muster_rpc_inbox *inbox)
@@ -191,7 +191,7 @@ void muster_rpc_inbox_end(struct muster_rpc_inbox *inbox)
     inbox->is_ended = true;
     inbox->is_telling = true;
     tell_end(inbox);
-    leave(inbox);
+    inbox_leave(inbox);
 }
 
 bool muster_rpc_inbox_is_holding_end(const struct muster_rpc_inbox *inbox)

@@ -20,14 +20,15 @@ enum muster_rc muster_interceptor_chain_init(struct muster_interceptor_chain *ch
 }
 
 /* The call as link i sees it. */
-static const struct muster_interceptor *enter(struct muster_interception *interception, size_t i)
+static const struct muster_interceptor *chain_enter(struct muster_interception *interception,
+                                                    size_t i)
 {
     interception->call.interceptor = interception->chain->links[i];
     interception->call.data = interception->data[i];
     return interception->call.interceptor;
 }
 
-static void leave(struct muster_interception *interception, size_t i)
+static void chain_leave(struct muster_interception *interception, size_t i)
 {
     interception->data[i] = interception->call.data;
 }
@@ -35,12 +36,12 @@ static void leave(struct muster_interception *interception, size_t i)
 static enum muster_rc start_link(struct muster_interception *interception, size_t i,
                                  struct muster_error *error)
 {
-    const struct muster_interceptor *link = enter(interception, i);
+    const struct muster_interceptor *link = chain_enter(interception, i);
     enum muster_rc rc = MUSTER_OK;
 
     if (link->on_start != NULL)
         rc = link->on_start(&interception->call, error);
-    leave(interception, i);
+    chain_leave(interception, i);
     return rc;
 }
 
@@ -77,11 +78,11 @@ void muster_interception_send(struct muster_interception *interception, const st
     for (size_t i = 0; i < count && interception->started > 0; i++)
         message.bytes += pieces[i].iov_len;
     for (size_t i = 0; i < interception->started; i++) {
-        const struct muster_interceptor *link = enter(interception, i);
+        const struct muster_interceptor *link = chain_enter(interception, i);
 
         if (link->on_send != NULL)
             link->on_send(&interception->call, &message);
-        leave(interception, i);
+        chain_leave(interception, i);
     }
 }
 
@@ -92,11 +93,11 @@ void muster_interception_receive(struct muster_interception *interception,
     const struct muster_intercepted_message seen = {&piece, 1, message.size, wire_bytes};
 
     for (size_t i = interception->started; i-- > 0;) {
-        const struct muster_interceptor *link = enter(interception, i);
+        const struct muster_interceptor *link = chain_enter(interception, i);
 
         if (link->on_receive != NULL)
             link->on_receive(&interception->call, &seen);
-        leave(interception, i);
+        chain_leave(interception, i);
     }
 }
 
@@ -104,11 +105,11 @@ void muster_interception_attempt(struct muster_interception *interception, unsig
 {
     interception->is_attempting = true;
     for (size_t i = 0; i < interception->started; i++) {
-        const struct muster_interceptor *link = enter(interception, i);
+        const struct muster_interceptor *link = chain_enter(interception, i);
 
         if (link->on_attempt != NULL)
             link->on_attempt(&interception->call, attempt);
-        leave(interception, i);
+        chain_leave(interception, i);
     }
 }
 
@@ -118,11 +119,11 @@ void muster_interception_attempt_end(struct muster_interception *interception, e
         return;
     interception->is_attempting = false;
     for (size_t i = interception->started; i-- > 0;) {
-        const struct muster_interceptor *link = enter(interception, i);
+        const struct muster_interceptor *link = chain_enter(interception, i);
 
         if (link->on_attempt_end != NULL)
             link->on_attempt_end(&interception->call, rc);
-        leave(interception, i);
+        chain_leave(interception, i);
     }
 }
 
@@ -139,7 +140,7 @@ void muster_interception_end(struct muster_interception *interception, enum must
     end.duration_ns =
         muster_loop_now_ns(interception->call.env->loop) - interception->call.start_ns;
     while (count-- > 0) {
-        const struct muster_interceptor *link = enter(interception, count);
+        const struct muster_interceptor *link = chain_enter(interception, count);
 
         if (link->on_end != NULL)
             link->on_end(&interception->call, &end);

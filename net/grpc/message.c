@@ -20,8 +20,8 @@ size_t muster_rpc_message_bytes(const struct iovec *pieces, size_t count)
 }
 
 /* NULL: it would not be smaller, or there is no memory for it. */
-static struct muster_h2_buffer *compress(struct muster_mem *mem, const struct iovec *pieces,
-                                         size_t count)
+static struct muster_h2_buffer *compress_message(struct muster_mem *mem, const struct iovec *pieces,
+                                                 size_t count)
 {
     size_t bytes = muster_rpc_message_bytes(pieces, count), less = 0;
     struct muster_h2_buffer *buffer;
@@ -43,7 +43,7 @@ static struct muster_h2_buffer *compress(struct muster_mem *mem, const struct io
 static bool send_compressed(struct muster_h2_stream *stream, struct muster_mem *mem,
                             const struct iovec *pieces, size_t count)
 {
-    struct muster_h2_buffer *buffer = compress(mem, pieces, count);
+    struct muster_h2_buffer *buffer = compress_message(mem, pieces, count);
 
     if (buffer != NULL)
         muster_h2_stream_send(stream, buffer);

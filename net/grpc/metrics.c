@@ -104,7 +104,7 @@ struct muster_rpc_metrics {
 };
 
 /* The value of a label, as Prometheus quotes it. Returns what snprintf would. */
-static size_t quote(const char *text, char *to, size_t size)
+static size_t quote_label(const char *text, char *to, size_t size)
 {
     size_t count = 0;
 
@@ -148,11 +148,11 @@ static size_t write_labels(const struct muster_rpc_series *series, char *to, siz
 {
     size_t count = (size_t)snprintf(to, size, "grpc_method=\"");
 
-    count += quote(series->method + (series->method[0] == '/'), to + count, size - count);
+    count += quote_label(series->method + (series->method[0] == '/'), to + count, size - count);
     count += (size_t)snprintf(to + count, size - count, "\"");
     if (series->side == MUSTER_RPC_CLIENT) {
         count += (size_t)snprintf(to + count, size - count, ",grpc_target=\"");
-        count += quote(series->target, to + count, size - count);
+        count += quote_label(series->target, to + count, size - count);
         count += (size_t)snprintf(to + count, size - count, "\"");
     }
     return count;
@@ -219,8 +219,8 @@ struct muster_rpc_outcome *muster_rpc_series_outcome(struct muster_rpc_series *s
     return series->outcomes[at];
 }
 
-static struct muster_rpc_series *find(struct muster_list *row, uint64_t hash, const char *method,
-                                      const char *target)
+static struct muster_rpc_series *find_series(struct muster_list *row, uint64_t hash,
+                                             const char *method, const char *target)
 {
     for (struct muster_list *node = row->next; node != row; node = node->next) {
         struct muster_rpc_series *series =
@@ -248,7 +248,7 @@ struct muster_rpc_series *muster_rpc_metrics_series(struct muster_rpc_metrics *m
     hash = muster_hash64(target, strlen(target), (uint64_t)side);
     hash = muster_hash64(method, strlen(method), hash);
     row = &metrics->table[hash % BUCKETS];
-    series = find(row, hash, method, target);
+    series = find_series(row, hash, method, target);
     if (series != NULL)
         return series;
     if (metrics->series_count < SERIES_MAX)
@@ -288,7 +288,7 @@ static struct shown_counters *counters_new(struct muster_rpc_metrics *metrics,
     shown->name = memcpy(shown->labels + labels_bytes, name, name_bytes);
     count = (size_t)snprintf(shown->labels, labels_bytes, "%s=\"",
                              side == MUSTER_RPC_SERVER ? "server" : "target");
-    count += quote(name, shown->labels + count, labels_bytes - count);
+    count += quote_label(name, shown->labels + count, labels_bytes - count);
     (void)snprintf(shown->labels + count, labels_bytes - count, "\"");
     for (size_t i = 0; i < COUNTER_ROWS; i++) {
         if (counter_rows[i].names[side] == NULL)

@@ -7,7 +7,7 @@
 #define FRAME_MAX_BYTES         (256u << 10)
 #define HEADER_LIST_MAX_BYTES   (16u << 10)
 
-static void give_up(struct muster_rpc_session *session, const char *text)
+static void session_fail(struct muster_rpc_session *session, const char *text)
 {
     struct muster_error error;
 
@@ -19,18 +19,18 @@ static void on_handshake_timeout(struct muster_timer *timer)
 {
     struct muster_rpc_session *session = timer->data;
 
-    give_up(session, "peer did not answer as HTTP/2");
+    session_fail(session, "peer did not answer as HTTP/2");
 }
 
 static void on_dead(struct muster_rpc_keepalive *keepalive)
 {
     struct muster_rpc_session *session = keepalive->data;
 
-    give_up(session, "keepalive timeout");
+    session_fail(session, "keepalive timeout");
 }
 
-static void watch(struct muster_rpc_session *session, struct muster_loop *loop,
-                  const struct muster_rpc_session_options *options)
+static void watch_start(struct muster_rpc_session *session, struct muster_loop *loop,
+                        const struct muster_rpc_session_options *options)
 {
     session->keepalive = (struct muster_rpc_keepalive){
         .data = session,
@@ -69,7 +69,7 @@ enum muster_rc muster_rpc_session_open(struct muster_rpc_session *session, struc
     rc = muster_h2_session_open(env, stream, &h2, events, data, &session->h2);
 
     if (rc == MUSTER_OK)
-        watch(session, env->loop, options);
+        watch_start(session, env->loop, options);
     return rc;
 }
 

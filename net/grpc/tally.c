@@ -19,7 +19,8 @@ void muster_rpc_tally_start(struct muster_rpc_tally *tally, struct muster_rpc_se
 }
 
 /* What a server's call and a client's attempt have in common. */
-static void observe(const struct muster_rpc_tally *tally, enum muster_rc rc, uint64_t duration_ns)
+static void observe_value(const struct muster_rpc_tally *tally, enum muster_rc rc,
+                          uint64_t duration_ns)
 {
     struct muster_rpc_outcome *outcome = muster_rpc_series_outcome(tally->series, rc);
 
@@ -39,7 +40,7 @@ void muster_rpc_tally_end(struct muster_rpc_tally *tally, enum muster_rc rc,
     if (series == NULL)
         return;
     if (series->side == MUSTER_RPC_SERVER) {
-        observe(tally, rc, muster_loop_clock_ns(loop) - tally->start_ns);
+        observe_value(tally, rc, muster_loop_clock_ns(loop) - tally->start_ns);
     } else {
         muster_rpc_tally_attempt_end(tally, rc, loop);
         outcome = muster_rpc_series_outcome(series, rc);
@@ -67,6 +68,6 @@ void muster_rpc_tally_attempt_end(struct muster_rpc_tally *tally, enum muster_rc
 {
     if (tally->series == NULL || !tally->is_attempting)
         return;
-    observe(tally, rc, muster_loop_clock_ns(loop) - tally->attempt_ns);
+    observe_value(tally, rc, muster_loop_clock_ns(loop) - tally->attempt_ns);
     tally->is_attempting = false;
 }

@@ -53,7 +53,7 @@ struct muster_h2_session {
     const char *drain_text;       /* NULL: not draining */
     bool is_drained;              /* the last stream was named */
     struct muster_h2_watch watch; /* a server's */
-    struct muster_h2_bucket resets, empties;
+    struct muster_token_bucket resets, empties;
     unsigned depth; /* of calls into nghttp2 and of events */
     bool is_writing, is_reading;
     bool is_terminating; /* our last GOAWAY is queued: nothing that comes is read any more */

@@ -100,8 +100,8 @@ static void session_init(struct muster_h2_session *session, struct muster_env *e
     muster_list_init(&session->drained);
     muster_h2_session_turns_init(session);
     muster_h2_watch_init(&session->watch);
-    muster_h2_bucket_init(&session->resets, RESET_BURST, RESET_PER_SECOND);
-    muster_h2_bucket_init(&session->empties, EMPTY_BURST, EMPTY_PER_SECOND);
+    muster_token_bucket_init(&session->resets, RESET_BURST, RESET_PER_SECOND);
+    muster_token_bucket_init(&session->empties, EMPTY_BURST, EMPTY_PER_SECOND);
 }
 
 enum muster_rc muster_h2_session_open(struct muster_env *env, struct muster_stream *stream,

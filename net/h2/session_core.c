@@ -56,7 +56,7 @@ void muster_h2_session_lose(struct muster_h2_session *session, const char *text)
                           error != NULL ? error->text : text);
 }
 
-static void goaway(struct muster_h2_session *session, uint32_t code, const char *text)
+static void send_goaway(struct muster_h2_session *session, uint32_t code, const char *text)
 {
     int32_t last = nghttp2_session_get_last_proc_stream_id(session->ng);
 
@@ -71,7 +71,8 @@ void muster_h2_session_drain_now(struct muster_h2_session *session, const char *
     if (session->state != MUSTER_H2_SESSION_OPEN || session->is_drained)
         return;
     session->is_drained = true;
-    goaway(session, NGHTTP2_NO_ERROR, session->drain_text != NULL ? session->drain_text : text);
+    send_goaway(session, NGHTTP2_NO_ERROR,
+                session->drain_text != NULL ? session->drain_text : text);
 }
 
 void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t code, const char *text)
@@ -79,7 +80,7 @@ void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t cod
     if (session->state != MUSTER_H2_SESSION_OPEN || session->is_terminating)
         return;
     session->is_terminating = true;
-    goaway(session, code, text);
+    send_goaway(session, code, text);
 }
 
 bool muster_h2_session_has_failed(const struct muster_h2_session *session)

@@ -19,7 +19,7 @@ static struct muster_h2_stream *stream_of(struct muster_h2_session *session, int
 /* Events of nghttp2: receiving. */
 
 /* Nothing more of this stream is told but its close. */
-static int discard(struct muster_h2_stream *stream, uint32_t code)
+static int stream_discard(struct muster_h2_stream *stream, uint32_t code)
 {
     stream->is_discarded = true;
     return nghttp2_submit_rst_stream(stream->session->ng, NGHTTP2_FLAG_NONE, stream->id, code);
@@ -77,12 +77,12 @@ static int on_header(nghttp2_session *ng, const nghttp2_frame *frame, const uint
     if (!is_within) {
         stream->is_discarded = true;
         session->events->on_over_limit(stream);
-        return discard(stream, NGHTTP2_ENHANCE_YOUR_CALM);
+        return stream_discard(stream, NGHTTP2_ENHANCE_YOUR_CALM);
     }
     if (session->options.is_server)
         verdict = muster_h2_request_header(&stream->request, name, name_bytes, value, value_bytes);
     if (verdict == MUSTER_H2_HEADER_MALFORMED)
-        return discard(stream, NGHTTP2_PROTOCOL_ERROR);
+        return stream_discard(stream, NGHTTP2_PROTOCOL_ERROR);
     if (verdict == MUSTER_H2_HEADER_TAKEN)
         session->events->on_header(stream, (const char *)name, name_bytes, (const char *)value,
                                    value_bytes);
@@ -99,7 +99,7 @@ static int on_data_chunk(nghttp2_session *ng, uint8_t flags, int32_t id, const u
     muster_h2_session_check(session, nghttp2_session_consume_connection(ng, count));
     if (stream != NULL && session->options.is_server &&
         !muster_h2_request_data(&stream->request, count) && !stream->is_discarded)
-        muster_h2_session_check(session, discard(stream, NGHTTP2_PROTOCOL_ERROR));
+        muster_h2_session_check(session, stream_discard(stream, NGHTTP2_PROTOCOL_ERROR));
     if (stream == NULL || stream->is_discarded)
         return nghttp2_session_consume_stream(ng, id, count);
     session->events->on_data(stream, bytes, count, (flags & NGHTTP2_FLAG_END_STREAM) != 0);
@@ -114,7 +114,7 @@ static int headers_received(struct muster_h2_session *session, const nghttp2_fra
     if (stream == NULL || stream->is_discarded)
         return 0;
     if (session->options.is_server && !muster_h2_request_headers(&stream->request, is_end))
-        return discard(stream, NGHTTP2_PROTOCOL_ERROR);
+        return stream_discard(stream, NGHTTP2_PROTOCOL_ERROR);
     session->events->on_headers(stream, is_end);
     if (is_end)
         session->events->on_end(stream);
@@ -126,7 +126,7 @@ static int body_received(struct muster_h2_session *session, struct muster_h2_str
     if (stream == NULL || stream->is_discarded)
         return 0;
     if (session->options.is_server && !muster_h2_request_end(&stream->request))
-        return discard(stream, NGHTTP2_PROTOCOL_ERROR);
+        return stream_discard(stream, NGHTTP2_PROTOCOL_ERROR);
     session->events->on_end(stream);
     return 0;
 }
@@ -136,7 +136,7 @@ static int data_received(struct muster_h2_session *session, const nghttp2_frame 
     if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
         return body_received(session, stream_of(session, frame->hd.stream_id));
     if (frame->hd.length <= frame->data.padlen && /* padding is no data either */
-        !muster_h2_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop)))
+        !muster_token_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop)))
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "empty_data_flood");
     return 0;
 }
@@ -159,7 +159,7 @@ static void settings_received(struct muster_h2_session *session, const nghttp2_f
     if (frame->hd.flags & NGHTTP2_FLAG_ACK)
         return;
     if (session->has_settings) {
-        if (!muster_h2_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop)))
+        if (!muster_token_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop)))
             muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "settings_flood");
         return;
     }
@@ -171,7 +171,7 @@ static void settings_received(struct muster_h2_session *session, const nghttp2_f
 static void reset_received(struct muster_h2_session *session)
 {
     if (session->options.is_server &&
-        !muster_h2_bucket_take(&session->resets, muster_loop_now_ns(session->env->loop)))
+        !muster_token_bucket_take(&session->resets, muster_loop_now_ns(session->env->loop)))
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "rapid_reset");
 }
 
@@ -233,7 +233,7 @@ static int on_frame_send(nghttp2_session *ng, const nghttp2_frame *frame, void *
     if (frame->hd.type == NGHTTP2_RST_STREAM && session->options.is_server &&
         frame->rst_stream.error_code != NGHTTP2_NO_ERROR &&
         frame->rst_stream.error_code != NGHTTP2_CANCEL &&
-        !muster_h2_bucket_take(&session->resets, muster_loop_now_ns(session->env->loop)))
+        !muster_token_bucket_take(&session->resets, muster_loop_now_ns(session->env->loop)))
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "stream_error_flood");
     return 0;
 }

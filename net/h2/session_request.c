@@ -32,7 +32,7 @@ static bool is_text(struct text text, const char *wanted)
 }
 
 /* Once, and not empty. */
-static bool mark(struct muster_h2_request *request, unsigned wanted, struct text value)
+static bool mark_seen(struct muster_h2_request *request, unsigned wanted, struct text value)
 {
     bool is_first = (request->marks & wanted) == 0;
 
@@ -46,7 +46,8 @@ static bool take_method(struct muster_h2_request *request, struct text value)
         request->marks |= IS_CONNECT;
     if (is_text(value, "OPTIONS"))
         request->marks |= IS_OPTIONS;
-    return mark(request, HAS_METHOD, value) && nghttp2_check_method(value.at, value.bytes) != 0;
+    return mark_seen(request, HAS_METHOD, value) &&
+           nghttp2_check_method(value.at, value.bytes) != 0;
 }
 
 static bool take_path(struct muster_h2_request *request, struct text value)
@@ -55,7 +56,7 @@ static bool take_path(struct muster_h2_request *request, struct text value)
         request->marks |= IS_ABSOLUTE;
     if (is_text(value, "*"))
         request->marks |= IS_ASTERISK;
-    return mark(request, HAS_PATH, value) && nghttp2_check_path(value.at, value.bytes) != 0;
+    return mark_seen(request, HAS_PATH, value) && nghttp2_check_path(value.at, value.bytes) != 0;
 }
 
 static bool take_scheme(struct muster_h2_request *request, struct text value)
@@ -70,7 +71,7 @@ static bool take_scheme(struct muster_h2_request *request, struct text value)
         if (!is_letter && (i == 0 || strchr("0123456789+-.", c) == NULL || c == '\0'))
             return false;
     }
-    return mark(request, HAS_SCHEME, value);
+    return mark_seen(request, HAS_SCHEME, value);
 }
 
 /* Nothing here goes by it, so whatever can be seen will do. */
@@ -93,7 +94,7 @@ static bool take_pseudo(struct muster_h2_request *request, struct text name, str
         return take_method(request, value);
     if (is_text(name, ":scheme"))
         return take_scheme(request, value);
-    return is_text(name, ":authority") && mark(request, HAS_AUTHORITY, value) &&
+    return is_text(name, ":authority") && mark_seen(request, HAS_AUTHORITY, value) &&
            is_authority(value);
 }
 
@@ -109,7 +110,7 @@ static bool take_content_length(struct muster_h2_request *request, struct text v
         sum = sum * 10 + (uint64_t)(c - '0');
     }
     request->content_bytes = sum;
-    return mark(request, HAS_CONTENT_LENGTH, value);
+    return mark_seen(request, HAS_CONTENT_LENGTH, value);
 }
 
 /* By its length first: most headers are none of these. The last five are of the connection (RFC 9113
@@ -121,7 +122,8 @@ static bool take_regular(struct muster_h2_request *request, struct text name, st
         return !is_text(name, "te") ||
                (value.bytes == 8 && strncasecmp((const char *)value.at, "trailers", 8) == 0);
     case 4:
-        return !is_text(name, "host") || (mark(request, HAS_HOST, value) && is_authority(value));
+        return !is_text(name, "host") ||
+               (mark_seen(request, HAS_HOST, value) && is_authority(value));
     case 14:
         return !is_text(name, "content-length") || take_content_length(request, value);
     case 7:

@@ -84,7 +84,7 @@ void muster_h2_stream_respond(struct muster_h2_stream *stream,
     muster_h2_session_wake(stream->session);
 }
 
-static void resume(struct muster_h2_stream *stream)
+static void stream_resume(struct muster_h2_stream *stream)
 {
     if (!is_live(stream))
         return;
@@ -102,13 +102,13 @@ void muster_h2_stream_send(struct muster_h2_stream *stream, struct muster_h2_buf
     }
     muster_h2_buffer_count(buffer, stream->holding);
     muster_h2_body_append(&stream->body, buffer);
-    resume(stream);
+    stream_resume(stream);
 }
 
 void muster_h2_stream_end(struct muster_h2_stream *stream)
 {
     stream->body.is_ended = true;
-    resume(stream);
+    stream_resume(stream);
 }
 
 void muster_h2_stream_submit_trailers(struct muster_h2_stream *stream,

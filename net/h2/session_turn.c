@@ -90,7 +90,7 @@ static void rest_expect(struct muster_h2_session *session, bool is_more)
  * not sleep meanwhile. Who takes each piece at once leaves the kernel's work for all of them to the
  * sender, and waking up costs both sides more than looking again (1 MiB requests between two
  * processors of a virtual machine: a quarter and a third of their time). */
-static void linger(struct muster_h2_session *session)
+static void linger_start(struct muster_h2_session *session)
 {
     session->linger_turns = LINGER_TURNS;
     session->gather_until_ns = muster_loop_after_ns(session->env->loop, GATHER_NS);
@@ -135,7 +135,7 @@ static void on_read(struct muster_stream_read *read, enum muster_rc rc)
                                read->bytes_done);
     rest_expect(session, is_full);
     if (is_bulk)
-        linger(session);
+        linger_start(session);
     if (rc != MUSTER_OK)
         muster_h2_session_lose(session, loss_text(session, read));
     if (!is_bulk || is_full)
@@ -181,7 +181,7 @@ static void tell_drained(struct muster_h2_session *session)
 }
 
 /* Fill an output with all that nghttp2 has to send. */
-static void gather(struct muster_h2_session *session)
+static void gather_output(struct muster_h2_session *session)
 {
     if (session->is_goaway_out || !nghttp2_session_want_write(session->ng))
         return;
@@ -223,7 +223,7 @@ static void on_parting_over(struct muster_timer *timer)
 /* All is said. A server that closed now would answer what still comes with a reset, and a reset takes
  * away what the client has not read yet, our last answer or the reason of our GOAWAY. So it sends FIN
  * and drops what comes until the client ends, too. */
-static void part(struct muster_h2_session *session)
+static void session_part(struct muster_h2_session *session)
 {
     if (!session->options.is_server) {
         muster_h2_session_end(session, MUSTER_UNAVAILABLE, MUSTER_H2_ENDED_BY_GOAWAY);
@@ -242,7 +242,7 @@ static void session_flush(struct muster_h2_session *session)
 
     if (session->state != MUSTER_H2_SESSION_OPEN || session->is_writing)
         return;
-    gather(session);
+    gather_output(session);
     if (session->state != MUSTER_H2_SESSION_OPEN)
         return;
     if (session->output != NULL) {
@@ -255,7 +255,7 @@ static void session_flush(struct muster_h2_session *session)
         else
             muster_h2_session_end(session, MUSTER_UNAVAILABLE, "connection is closed");
     } else if (is_finished(session)) {
-        part(session);
+        session_part(session);
     }
     tell_drained(session);
 }

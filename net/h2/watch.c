@@ -16,7 +16,7 @@ void muster_h2_watch_init(struct muster_h2_watch *watch)
     *watch = (struct muster_h2_watch){.skip_bytes = PREFACE_BYTES};
 }
 
-static uint32_t judge(struct muster_h2_watch *watch)
+static uint32_t judge_frame(struct muster_h2_watch *watch)
 {
     const uint8_t *head = watch->head;
     uint32_t id = (uint32_t)(head[5] & 0x7f) << 24 | (uint32_t)head[6] << 16 |
@@ -52,7 +52,7 @@ size_t muster_h2_watch_feed(struct muster_h2_watch *watch, const uint8_t *bytes,
         at += wanted;
         if (watch->head_bytes < MUSTER_H2_FRAME_HEAD_BYTES)
             return at;
-        *ret_code = judge(watch);
+        *ret_code = judge_frame(watch);
         if (*ret_code != MUSTER_H2_NO_ERROR)
             return at - wanted;
         watch->skip_bytes =

@@ -3,7 +3,7 @@
 #ifndef MUSTER_NET_H2_WATCH_H
 #define MUSTER_NET_H2_WATCH_H
 
-#include "net/stream/token_bucket.h"
+#include "net/h2/stream_ids.h"
 
 #define MUSTER_H2_FRAME_HEAD_BYTES 9
 

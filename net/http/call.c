@@ -14,7 +14,7 @@ static void on_task(struct muster_task *task);
 
 /* IDLE -> TOKEN | SENDING; TOKEN -> SENDING; SENDING -> TOKEN | SENDING | WAITING; WAITING -> TOKEN
  * | SENDING; all -> IDLE. */
-static void move(struct muster_http_call *call, enum muster_http_call_state next)
+static void call_move(struct muster_http_call *call, enum muster_http_call_state next)
 {
     static const unsigned allowed[] = {
         [MUSTER_HTTP_CALL_IDLE] = 1u << MUSTER_HTTP_CALL_TOKEN | 1u << MUSTER_HTTP_CALL_SENDING,
@@ -63,18 +63,18 @@ void muster_http_call_fini(struct muster_http_call *call)
     muster_http_request_fini(&call->request);
 }
 
-static void finish(struct muster_http_call *call, enum muster_rc rc)
+static void call_finish(struct muster_http_call *call, enum muster_rc rc)
 {
     muster_timer_stop(&call->timer);
     muster_task_cancel(&call->task);
-    move(call, MUSTER_HTTP_CALL_IDLE);
+    call_move(call, MUSTER_HTTP_CALL_IDLE);
     call->request.deadline_ns = call->deadline_ns;
     call->done(call, rc);
 }
 
 static void finish_cancelled(struct muster_http_call *call)
 {
-    finish(call, muster_error_set(&call->request.error, MUSTER_CANCELLED, "http: cancelled"));
+    call_finish(call, muster_error_set(&call->request.error, MUSTER_CANCELLED, "http: cancelled"));
 }
 
 /* Trying again. */
@@ -121,7 +121,7 @@ static uint64_t choose_delay_ns(const struct muster_http_call *call, enum muster
 static void on_request(struct muster_http_request *request, enum muster_rc rc);
 static void on_token(struct muster_token_get *get, enum muster_rc rc);
 
-static enum muster_rc send(struct muster_http_call *call)
+static enum muster_rc call_send(struct muster_http_call *call)
 {
     uint64_t until_ns = call->deadline_ns;
     enum muster_rc rc;
@@ -135,7 +135,7 @@ static enum muster_rc send(struct muster_http_call *call)
     call->request.attempt = call->attempt;
     rc = muster_http_start(&call->request, call->env->http, on_request);
     if (rc == MUSTER_OK)
-        move(call, MUSTER_HTTP_CALL_SENDING);
+        call_move(call, MUSTER_HTTP_CALL_SENDING);
     return rc;
 }
 
@@ -198,13 +198,13 @@ static enum muster_rc begin_attempt(struct muster_http_call *call, const char *s
 
     if (call->credentials == NULL) {
         rc = set_headers(call, NULL);
-        return rc == MUSTER_OK ? send(call) : rc;
+        return rc == MUSTER_OK ? call_send(call) : rc;
     }
     rc = muster_token_get_start(&call->token_get, call->credentials, stale_token,
                                 muster_deadline_inherit(call->env->loop, call->deadline_ns),
                                 on_token);
     if (rc == MUSTER_OK)
-        move(call, MUSTER_HTTP_CALL_TOKEN);
+        call_move(call, MUSTER_HTTP_CALL_TOKEN);
     else
         call->request.error = call->token_get.error;
     return rc;
@@ -224,9 +224,9 @@ static void on_token(struct muster_token_get *get, enum muster_rc rc)
     if (rc == MUSTER_OK)
         rc = set_headers(call, get->token);
     if (rc == MUSTER_OK)
-        rc = send(call);
+        rc = call_send(call);
     if (rc != MUSTER_OK)
-        finish(call, rc);
+        call_finish(call, rc);
 }
 
 /* The token was refused: a new one, once. False: none can be had, or it was one already. */
@@ -244,7 +244,7 @@ static void on_request(struct muster_http_request *request, enum muster_rc rc)
     uint64_t delay_ns;
 
     if (call->is_cancelled || rc == MUSTER_CANCELLED) {
-        finish(call, rc == MUSTER_OK ? MUSTER_OK : rc);
+        call_finish(call, rc == MUSTER_OK ? MUSTER_OK : rc);
         return;
     }
     if (rc == MUSTER_OK && refresh_token(call))
@@ -253,10 +253,10 @@ static void on_request(struct muster_http_request *request, enum muster_rc rc)
         rc = muster_http_memory_take(call->memory, request);
     delay_ns = may_repeat(call, rc) ? choose_delay_ns(call, rc) : UINT64_MAX;
     if (delay_ns == UINT64_MAX) {
-        finish(call, rc);
+        call_finish(call, rc);
         return;
     }
-    move(call, MUSTER_HTTP_CALL_WAITING);
+    call_move(call, MUSTER_HTTP_CALL_WAITING);
     muster_timer_start(&call->timer, call->env->loop,
                        muster_loop_after_ns(call->env->loop, delay_ns));
 }
@@ -269,7 +269,7 @@ static void on_timer(struct muster_timer *timer)
     call->attempt++;
     rc = begin_attempt(call, NULL);
     if (rc != MUSTER_OK)
-        finish(call, rc);
+        call_finish(call, rc);
 }
 
 static void on_task(struct muster_task *task)

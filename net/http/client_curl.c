@@ -31,7 +31,7 @@ static struct muster_curl_exchange *exchange_of(struct muster_list *node)
 
 /* What is known of a server. */
 
-static void wake(struct muster_curl_client *client)
+static void client_wake(struct muster_curl_client *client)
 {
     muster_task_post(&client->task, client->http.env->loop);
 }
@@ -47,7 +47,7 @@ static void release_waiting(struct muster_curl_client *client, struct muster_htt
         exchange_of(node)->is_released = true;
         muster_list_append(&client->fresh, node);
     }
-    wake(client);
+    client_wake(client);
 }
 
 /* A server that keeps the scout waiting for its answer must not hold up the others. */
@@ -98,7 +98,7 @@ static void exchange_free(struct muster_curl_exchange *exchange)
     muster_mem_free(client->http.env->mem, exchange);
 }
 
-static void tell(struct muster_curl_exchange *exchange)
+static void exchange_report(struct muster_curl_exchange *exchange)
 {
     struct muster_http_request *request = exchange->request;
     enum muster_rc rc = exchange->rc;
@@ -155,14 +155,14 @@ static void engine_drop(struct muster_curl_engine *engine)
 }
 
 /* Never inside a callback of curl. */
-static void collect(struct muster_curl_client *client)
+static void collect_ended(struct muster_curl_client *client)
 {
     struct muster_list *node;
 
     collect_from(&client->few);
     collect_from(&client->many);
     while ((node = muster_list_pop(&client->ended)) != NULL)
-        tell(exchange_of(node));
+        exchange_report(exchange_of(node));
     if (client->few.is_broken)
         engine_drop(&client->few);
     if (client->many.is_broken)
@@ -173,7 +173,7 @@ static void collect(struct muster_curl_client *client)
 
 static bool engine_open(struct muster_curl_engine *engine);
 
-static void dispatch(struct muster_curl_exchange *exchange)
+static void exchange_dispatch(struct muster_curl_exchange *exchange)
 {
     struct muster_curl_client *client = exchange->client;
     struct muster_http_origin *origin = exchange->origin;
@@ -245,14 +245,14 @@ static void on_task(struct muster_task *task)
         else if (exchange->rc != MUSTER_OK)
             mark_ended(exchange, CURLE_OUT_OF_MEMORY);
         else
-            dispatch(exchange);
+            exchange_dispatch(exchange);
     }
     /* Now, because curl's timer, a millisecond away, would find those of many turns. */
     run_due(&client->few);
     run_due(&client->many);
     if (!muster_list_is_empty(&client->fresh))
-        wake(client);
-    collect(client);
+        client_wake(client);
+    collect_ended(client);
 }
 
 static enum muster_rc exchange_set_up(struct muster_curl_exchange *exchange,
@@ -289,7 +289,7 @@ static enum muster_rc curl_start(struct muster_http *http, struct muster_http_re
     }
     request->impl = exchange;
     muster_list_append(&client->fresh, &exchange->node);
-    wake(client);
+    client_wake(client);
     return MUSTER_OK;
 }
 
@@ -304,7 +304,7 @@ static void curl_cancel(struct muster_http *http, struct muster_http_request *re
     exchange->is_cancelled = true;
     muster_list_remove(&exchange->node);
     muster_list_append(&client->fresh, &exchange->node);
-    wake(client);
+    client_wake(client);
 }
 
 /* Descriptors and time. */
@@ -317,7 +317,7 @@ static void on_socket_ready(struct muster_fd_watch *watch, unsigned ready)
                 ((ready & MUSTER_FD_WRITE) != 0 ? CURL_CSELECT_OUT : 0);
 
     engine_run(engine, watch->fd, flags);
-    collect(engine->client);
+    collect_ended(engine->client);
 }
 
 static void on_timer(struct muster_timer *timer)
@@ -325,7 +325,7 @@ static void on_timer(struct muster_timer *timer)
     struct muster_curl_engine *engine = timer->data;
 
     run_due(engine);
-    collect(engine->client);
+    collect_ended(engine->client);
 }
 
 static struct engine_socket *socket_new(struct muster_curl_engine *engine, int fd, unsigned wanted)
@@ -349,7 +349,7 @@ static struct engine_socket *socket_new(struct muster_curl_engine *engine, int f
 }
 
 /* No memory to hear of its socket. Curl is at work: the task takes the exchange out. */
-static void starve(CURL *easy)
+static void exchange_starve(CURL *easy)
 {
     struct muster_curl_exchange *exchange;
     char *private = NULL;
@@ -362,7 +362,7 @@ static void starve(CURL *easy)
         muster_error_set(&exchange->request->error, MUSTER_RESOURCE_EXHAUSTED, "http: no memory");
     muster_list_remove(&exchange->node);
     muster_list_append(&exchange->client->fresh, &exchange->node);
-    wake(exchange->client);
+    client_wake(exchange->client);
 }
 
 static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *socket_data)
@@ -386,7 +386,7 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *data, vo
     }
     socket = socket_new(engine, fd, wanted);
     if (socket == NULL) /* -1 would end all requests: so only its own ends */
-        starve(easy);
+        exchange_starve(easy);
     else
         (void)curl_multi_assign(engine->multi, fd, socket);
     return 0;

@@ -60,7 +60,7 @@ static const char *words_for(CURLcode code)
         return "the server hung up without an answer";
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_UNSUPPORTED_PROTOCOL:
-        return "the answer is no HTTP";
+        return "the answer is not HTTP";
     case CURLE_SSL_CONNECT_ERROR:
         return "the TLS handshake failed";
     case CURLE_HTTP2:

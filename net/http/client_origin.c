@@ -10,7 +10,7 @@ static struct muster_http_origin *origin_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct muster_http_origin, node);
 }
 
-static void forget(struct muster_http_origins *origins, struct muster_http_origin *origin)
+static void forget_origin(struct muster_http_origins *origins, struct muster_http_origin *origin)
 {
     muster_timer_stop(&origin->timer);
     muster_list_remove(&origin->node);
@@ -32,7 +32,7 @@ void muster_http_origins_fini(struct muster_http_origins *origins)
         struct muster_http_origin *origin = origin_of(origins->list.next);
 
         assert(origin->use_count == 0);
-        forget(origins, origin);
+        forget_origin(origins, origin);
     }
 }
 
@@ -51,7 +51,7 @@ static char *key_of(struct muster_mem *mem, const struct muster_http_url *url)
     return key;
 }
 
-static struct muster_http_origin *find(struct muster_http_origins *origins, const char *key)
+static struct muster_http_origin *find_origin(struct muster_http_origins *origins, const char *key)
 {
     struct muster_list *node;
 
@@ -88,7 +88,7 @@ static void forget_unused(struct muster_http_origins *origins)
 
         node = node->prev;
         if (origin->use_count == 0)
-            forget(origins, origin);
+            forget_origin(origins, origin);
     }
 }
 
@@ -100,7 +100,7 @@ struct muster_http_origin *muster_http_origins_take(struct muster_http_origins *
 
     if (key == NULL)
         return NULL;
-    origin = find(origins, key);
+    origin = find_origin(origins, key);
     if (origin != NULL)
         muster_mem_free(origins->mem, key);
     else

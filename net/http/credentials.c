@@ -20,7 +20,7 @@ bool muster_token_is_valid(const char *token)
 
 /* Questions. */
 
-static void answer(struct muster_token_get *get, enum muster_rc rc)
+static void get_answer(struct muster_token_get *get, enum muster_rc rc)
 {
     muster_timer_stop(&get->timer);
     muster_task_cancel(&get->task);
@@ -35,7 +35,7 @@ static void on_get_task(struct muster_task *task)
 {
     struct muster_token_get *get = task->data;
 
-    answer(get, get->rc);
+    get_answer(get, get->rc);
 }
 
 static enum muster_rc set_late(struct muster_token_get *get)
@@ -49,7 +49,7 @@ static void on_get_deadline(struct muster_timer *timer)
 {
     struct muster_token_get *get = timer->data;
 
-    answer(get, set_late(get));
+    get_answer(get, set_late(get));
 }
 
 static bool has_token(const struct muster_credentials *credentials, uint64_t until_ns)
@@ -57,7 +57,7 @@ static bool has_token(const struct muster_credentials *credentials, uint64_t unt
     return credentials->token != NULL && muster_loop_now_ns(credentials->env->loop) < until_ns;
 }
 
-static void fetch(struct muster_credentials *credentials)
+static void fetch_token(struct muster_credentials *credentials)
 {
     if (credentials->is_fetching)
         return;
@@ -98,7 +98,7 @@ enum muster_rc muster_token_get_start(struct muster_token_get *get,
         return MUSTER_OK;
     }
     muster_timer_start(&get->timer, loop, deadline_ns);
-    fetch(credentials);
+    fetch_token(credentials);
     return MUSTER_OK;
 }
 
@@ -147,7 +147,7 @@ void muster_credentials_failed(struct muster_credentials *credentials,
     muster_task_post(&credentials->task, credentials->env->loop);
 }
 
-static void forget(struct muster_mem *mem, char **secret)
+static void secret_forget(struct muster_mem *mem, char **secret)
 {
     if (*secret != NULL)
         explicit_bzero(*secret, strlen(*secret));
@@ -161,7 +161,7 @@ static void keep_token(struct muster_credentials *credentials)
     uint64_t life_ns = credentials->next_lifetime_ns;
     struct muster_loop *loop = credentials->env->loop;
 
-    forget(credentials->env->mem, &credentials->token);
+    secret_forget(credentials->env->mem, &credentials->token);
     credentials->token = credentials->next_token;
     credentials->next_token = NULL;
     credentials->token_until_ns = muster_loop_after_ns(loop, life_ns);
@@ -194,7 +194,7 @@ static void on_fetch_end(struct muster_task *task)
 
         if (get->rc == MUSTER_OK && rc != MUSTER_OK)
             get->error = error;
-        answer(get, get->rc != MUSTER_OK ? get->rc : rc);
+        get_answer(get, get->rc != MUSTER_OK ? get->rc : rc);
     }
     if (credentials->is_closed)
         muster_task_post(&credentials->close_task, credentials->env->loop);
@@ -228,8 +228,8 @@ void muster_credentials_fini(struct muster_credentials *credentials)
 {
     struct muster_mem *mem = credentials->env->mem;
 
-    forget(mem, &credentials->token);
-    forget(mem, &credentials->next_token);
+    secret_forget(mem, &credentials->token);
+    secret_forget(mem, &credentials->next_token);
     muster_mem_free(mem, credentials->project);
 }
 

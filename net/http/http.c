@@ -364,7 +364,7 @@ static void choose_method(struct muster_http_request *request)
 }
 
 /* Every exchange ends here: the log and the tracer see it, without secrets. */
-static void trace(const struct muster_http_request *request, enum muster_rc rc)
+static void trace_request(const struct muster_http_request *request, enum muster_rc rc)
 {
     const struct muster_http *http = request->http;
     struct muster_http_tracer *tracer = http->tracer;
@@ -408,7 +408,7 @@ static enum muster_rc follow_redirect(struct muster_http_request *request)
         muster_mem_free(request->mem, next);
         return rc;
     }
-    trace(request, MUSTER_OK);
+    trace_request(request, MUSTER_OK);
     choose_method(request);
     muster_mem_free(request->mem, request->current_url);
     request->current_url = NULL;
@@ -435,11 +435,11 @@ static void set_reason(struct muster_http_request *request)
                                request->current_method, url);
 }
 
-static void finish(struct muster_http_request *request, enum muster_rc rc)
+static void request_finish(struct muster_http_request *request, enum muster_rc rc)
 {
     struct muster_http *http = request->http;
 
-    trace(request, rc);
+    trace_request(request, rc);
     muster_timer_stop(&request->timer);
     muster_list_remove(&request->node);
     request->http = NULL;
@@ -468,7 +468,7 @@ void muster_http_provide_end(struct muster_http_request *request, enum muster_rc
             request->answer_text[0] = '\0';
         request->answer = request->answer_text;
     }
-    finish(request, rc);
+    request_finish(request, rc);
 }
 
 /* The client. */

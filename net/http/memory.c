@@ -33,7 +33,7 @@ void muster_http_memory_init(struct muster_http_memory *memory, struct muster_me
     muster_list_init(&memory->answers);
 }
 
-static void forget(struct muster_http_memory *memory, struct answer *answer)
+static void answer_free(struct muster_http_memory *memory, struct answer *answer)
 {
     if (answer == NULL)
         return;
@@ -46,10 +46,10 @@ static void forget(struct muster_http_memory *memory, struct answer *answer)
 void muster_http_memory_fini(struct muster_http_memory *memory)
 {
     while (!muster_list_is_empty(&memory->answers))
-        forget(memory, answer_of(memory->answers.next));
+        answer_free(memory, answer_of(memory->answers.next));
 }
 
-static struct answer *find(struct muster_http_memory *memory, const char *url)
+static struct answer *find_answer(struct muster_http_memory *memory, const char *url)
 {
     uint64_t hash = hash_of(url);
     struct muster_list *node;
@@ -65,14 +65,14 @@ static struct answer *find(struct muster_http_memory *memory, const char *url)
 
 const char *muster_http_memory_etag(struct muster_http_memory *memory, const char *url)
 {
-    struct answer *answer = find(memory, url);
+    struct answer *answer = find_answer(memory, url);
 
     return answer != NULL ? answer->etag : NULL;
 }
 
 /* What cannot be kept is asked for in full next time. */
-static void keep(struct muster_http_memory *memory, const struct muster_http_request *request,
-                 const char *etag)
+static void answer_keep(struct muster_http_memory *memory,
+                        const struct muster_http_request *request, const char *etag)
 {
     size_t url_bytes = strlen(request->url) + 1, etag_bytes = strlen(etag) + 1;
     size_t bytes = sizeof(struct answer) + url_bytes + etag_bytes + request->answer_bytes;
@@ -96,15 +96,16 @@ static void keep(struct muster_http_memory *memory, const struct muster_http_req
     memory->bytes += bytes;
     while (memory->count > MUSTER_HTTP_MEMORY_ANSWERS_MAX ||
            memory->bytes > MUSTER_HTTP_MEMORY_BYTES_MAX)
-        forget(memory, answer_of(memory->answers.prev));
+        answer_free(memory, answer_of(memory->answers.prev));
 }
 
-static enum muster_rc give(struct muster_http_memory *memory, struct answer *answer,
-                           struct muster_http_request *request)
+static enum muster_rc answer_give(struct muster_http_memory *memory, struct answer *answer,
+                                  struct muster_http_request *request)
 {
     if (answer == NULL)
-        return muster_error_set(&request->error, MUSTER_INTERNAL,
-                                "http: the server says that nothing has changed, but was not asked");
+        return muster_error_set(
+            &request->error, MUSTER_INTERNAL,
+            "http: the server says that nothing has changed, but was not asked");
     muster_list_remove(&answer->node);
     muster_list_prepend(&memory->answers, &answer->node);
     return muster_http_replace_answer(request, 200, answer->body, answer->body_bytes);
@@ -113,14 +114,14 @@ static enum muster_rc give(struct muster_http_memory *memory, struct answer *ans
 enum muster_rc muster_http_memory_take(struct muster_http_memory *memory,
                                        struct muster_http_request *request)
 {
-    struct answer *answer = find(memory, request->url);
+    struct answer *answer = find_answer(memory, request->url);
     const char *etag;
 
     if (request->status == 304)
-        return give(memory, answer, request);
-    forget(memory, answer);
+        return answer_give(memory, answer, request);
+    answer_free(memory, answer);
     etag = muster_http_response_header(request, "etag");
     if (request->status == 200 && etag != NULL)
-        keep(memory, request, etag);
+        answer_keep(memory, request, etag);
     return MUSTER_OK;
 }

@@ -309,7 +309,7 @@ static void add_parameter(char *out, size_t room, size_t *at, const char *text, 
     }
 }
 
-static char *redact(const char *text, bool has_query, char *out, size_t room)
+static char *redact_url(const char *text, bool has_query, char *out, size_t room)
 {
     const char *authority = strstr(text, "://");
     size_t path_end = strcspn(text, "?#");
@@ -343,13 +343,13 @@ static char *redact(const char *text, bool has_query, char *out, size_t room)
 char *muster_http_url_redact(const char *text, char *out, size_t room)
 {
     out[0] = '\0';
-    return redact(text, true, out, room);
+    return redact_url(text, true, out, room);
 }
 
 char *muster_http_url_redact_short(const char *text, char *out, size_t room)
 {
     out[0] = '\0';
-    return redact(text, false, out, room);
+    return redact_url(text, false, out, room);
 }
 
 void muster_http_redact_secret(char *text, const char *secret)

@@ -134,7 +134,7 @@ static enum muster_rc open_probe(struct muster_link_heal *heal, uint64_t deadlin
 
 /* --- Attempts --- */
 
-static void attempt(struct muster_link_heal *heal)
+static void heal_attempt(struct muster_link_heal *heal)
 {
     uint64_t deadline_ns = muster_loop_after_ns(heal->env->loop, heal->attempt_ns);
     enum muster_rc rc;
@@ -160,7 +160,7 @@ static void on_due(struct muster_timer *timer)
     struct muster_error error;
 
     if (muster_loop_now_ns(heal->env->loop) < heal->deadline_ns) {
-        attempt(heal);
+        heal_attempt(heal);
         return;
     }
     muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "no connection in time%s",
@@ -197,7 +197,7 @@ void muster_link_heal_broken(struct muster_link_heal *heal, struct muster_peer_l
         muster_loop_after_ns(heal->env->loop, goal->span_ns != 0 ? goal->span_ns : SPAN_NS_DEFAULT);
     heal->delay_ns = DELAY_FIRST_NS;
     heal->attempt_ns = ATTEMPT_FIRST_NS;
-    attempt(heal);
+    heal_attempt(heal);
 }
 
 void muster_link_heal_resumed(struct muster_link_heal *heal, const struct muster_peer_link *link,

@@ -127,7 +127,7 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
     release_one(port);
 }
 
-static void shake(struct greeting *greeting)
+static void greeting_shake(struct greeting *greeting)
 {
     struct muster_port *port = greeting->port;
     struct muster_stream *stream = greeting->stream;
@@ -158,7 +158,7 @@ static void hand_on(struct greeting *greeting)
     stream->data = NULL;
     muster_stream_unread(stream, greeting->magic, MAGIC_BYTES);
     if (memcmp(greeting->magic, TLS_MAGIC, TLS_MAGIC_BYTES) == 0 && links_are_secured(port)) {
-        shake(greeting);
+        greeting_shake(greeting);
         return;
     }
     greeting_free(greeting);
@@ -170,7 +170,7 @@ static void hand_on(struct greeting *greeting)
 
 /* NULL: it can be handed on. The server of calls takes HTTP/2 in plain text where it demands TLS, and
  * TLS where it has none, too: it tells the client and the operator that they disagree. */
-static const char *refusal(const struct greeting *greeting)
+static const char *describe_refusal(const struct greeting *greeting)
 {
     const struct muster_port *port = greeting->port;
     bool is_tls = memcmp(greeting->magic, TLS_MAGIC, TLS_MAGIC_BYTES) == 0;
@@ -190,7 +190,7 @@ static void on_magic(struct muster_stream_read *read, enum muster_rc rc)
 {
     struct greeting *greeting = read->data;
 
-    const char *reason = rc == MUSTER_OK ? refusal(greeting) : "ended early";
+    const char *reason = rc == MUSTER_OK ? describe_refusal(greeting) : "ended early";
 
     if (reason == NULL)
         hand_on(greeting);

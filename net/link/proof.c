@@ -19,9 +19,10 @@ void muster_link_proof_ask(struct muster_link_proof *proof, struct muster_env *e
     muster_link_keys_list(self->keys, &self->target, proof->asked + IDS_AT);
 }
 
-static enum muster_rc prove(struct muster_link_proof *proof, uint8_t role,
-                            const struct muster_link_key *key,
-                            uint8_t ret_mac[MUSTER_LINK_MAC_BYTES], struct muster_error *ret_error)
+static enum muster_rc compute_proof(struct muster_link_proof *proof, uint8_t role,
+                                    const struct muster_link_key *key,
+                                    uint8_t ret_mac[MUSTER_LINK_MAC_BYTES],
+                                    struct muster_error *ret_error)
 {
     enum muster_rc rc;
 
@@ -66,14 +67,14 @@ enum muster_rc muster_link_proof_answer(struct muster_link_proof *proof, struct 
     muster_peer_hello_pack(self, proof->answered);
     muster_rng_fill(env->rng, proof->answered + NONCE_AT, MUSTER_LINK_NONCE_BYTES);
     memcpy(proof->answered + IDS_AT, key->id, sizeof(key->id));
-    rc = prove(proof, ROLE_OPENER, key, proof->opener_mac, ret_error);
+    rc = compute_proof(proof, ROLE_OPENER, key, proof->opener_mac, ret_error);
     if (rc == MUSTER_OK)
-        rc = prove(proof, ROLE_ACCEPTOR, key, proof->answered_mac, ret_error);
+        rc = compute_proof(proof, ROLE_ACCEPTOR, key, proof->answered_mac, ret_error);
     return rc;
 }
 
-static enum muster_rc compare(const uint8_t *said, const uint8_t *expected,
-                              struct muster_error *ret_error)
+static enum muster_rc compare_macs(const uint8_t *said, const uint8_t *expected,
+                                   struct muster_error *ret_error)
 {
     if (muster_crypto_is_equal(said, expected, MUSTER_LINK_MAC_BYTES))
         return MUSTER_OK;
@@ -94,11 +95,11 @@ enum muster_rc muster_link_proof_return(
         return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
                                 "the peer names a key that is not here");
     memcpy(proof->answered, answered, sizeof(proof->answered));
-    rc = prove(proof, ROLE_ACCEPTOR, key, proof->answered_mac, ret_error);
+    rc = compute_proof(proof, ROLE_ACCEPTOR, key, proof->answered_mac, ret_error);
     if (rc == MUSTER_OK)
-        rc = compare(answered + sizeof(proof->answered), proof->answered_mac, ret_error);
+        rc = compare_macs(answered + sizeof(proof->answered), proof->answered_mac, ret_error);
     if (rc == MUSTER_OK)
-        rc = prove(proof, ROLE_OPENER, key, proof->opener_mac, ret_error);
+        rc = compute_proof(proof, ROLE_OPENER, key, proof->opener_mac, ret_error);
     return rc;
 }
 
@@ -106,5 +107,5 @@ enum muster_rc muster_link_proof_check(const struct muster_link_proof *proof,
                                        const uint8_t mac[MUSTER_LINK_MAC_BYTES],
                                        struct muster_error *ret_error)
 {
-    return compare(mac, proof->opener_mac, ret_error);
+    return compare_macs(mac, proof->opener_mac, ret_error);
 }

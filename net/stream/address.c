@@ -133,8 +133,8 @@ static enum muster_rc split_bracketed(const char *text, struct host_port *ret_pa
 }
 
 /* Text with two or more colons and no brackets is all host: a bare IPv6 address. */
-static enum muster_rc split(const char *text, struct host_port *ret_parts,
-                            struct muster_error *ret_error)
+static enum muster_rc split_port(const char *text, struct host_port *ret_parts,
+                                 struct muster_error *ret_error)
 {
     const char *colon = strchr(text, ':');
 
@@ -200,7 +200,7 @@ enum muster_rc muster_address_parse(const char *text, struct muster_address *ret
 
     if (strncmp(text, UNIX_PREFIX, strlen(UNIX_PREFIX)) == 0)
         return parse_unix(text, ret_address, ret_error);
-    rc = split(text, &parts, ret_error);
+    rc = split_port(text, &parts, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     if (!parse_ip(&parts, &address))
@@ -420,7 +420,7 @@ enum muster_rc muster_endpoint_parse(const char *text, uint16_t default_port,
             *ret_endpoint = endpoint;
         return rc;
     }
-    rc = split(text, &parts, ret_error);
+    rc = split_port(text, &parts, ret_error);
     if (rc == MUSTER_OK)
         rc = parse_host(text, &parts, &endpoint, ret_error);
     if (rc == MUSTER_OK)

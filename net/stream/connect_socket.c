@@ -18,7 +18,7 @@ struct attempt {
     int fd;
 };
 
-static void release(struct attempt *attempt)
+static void attempt_release(struct attempt *attempt)
 {
     muster_task_cancel(&attempt->task);
     muster_timer_stop(&attempt->retry);
@@ -30,14 +30,14 @@ static void release(struct attempt *attempt)
     muster_mem_free(attempt->env->mem, attempt);
 }
 
-static void finish(struct attempt *attempt, struct muster_stream *stream)
+static void attempt_finish(struct attempt *attempt, struct muster_stream *stream)
 {
     struct muster_connect *connect = attempt->connect;
     enum muster_rc rc = attempt->error.rc;
 
     connect->stream = stream;
     connect->error = attempt->error;
-    release(attempt);
+    attempt_release(attempt);
     connect->done(connect, rc);
 }
 
@@ -64,7 +64,7 @@ static bool is_self_connected(const struct attempt *attempt)
            muster_address_is_equal(&local, &peer);
 }
 
-static void succeed(struct attempt *attempt)
+static void attempt_succeed(struct attempt *attempt)
 {
     struct muster_stream *stream = NULL;
     int fd = attempt->fd;
@@ -73,14 +73,14 @@ static void succeed(struct attempt *attempt)
     muster_fd_watch_close(&attempt->watch);
     if (is_self_connected(attempt)) {
         set_failure(attempt, ECONNREFUSED);
-        finish(attempt, NULL);
+        attempt_finish(attempt, NULL);
         return;
     }
     attempt->fd = -1;
     rc = muster_stream_socket_open(attempt->env, fd, &stream);
     if (rc != MUSTER_OK)
         (void)muster_error_set(&attempt->error, rc, "connect: no memory for the stream");
-    finish(attempt, stream);
+    attempt_finish(attempt, stream);
 }
 
 static void on_writable(struct muster_fd_watch *watch, unsigned ready)
@@ -93,14 +93,14 @@ static void on_writable(struct muster_fd_watch *watch, unsigned ready)
     if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &sys, &length) != 0)
         sys = errno;
     if (sys == 0) {
-        succeed(attempt);
+        attempt_succeed(attempt);
         return;
     }
     set_failure(attempt, sys);
-    finish(attempt, NULL);
+    attempt_finish(attempt, NULL);
 }
 
-static void begin(struct attempt *attempt)
+static void attempt_begin(struct attempt *attempt)
 {
     union muster_sockaddr sockaddr;
     socklen_t length = muster_sockaddr_from(&attempt->connect->address, &sockaddr);
@@ -127,14 +127,14 @@ static void on_task(struct muster_task *task)
     struct attempt *attempt = task->data;
 
     if (attempt->error.rc == MUSTER_OK)
-        succeed(attempt);
+        attempt_succeed(attempt);
     else
-        finish(attempt, NULL);
+        attempt_finish(attempt, NULL);
 }
 
 static void on_retry(struct muster_timer *timer)
 {
-    begin(timer->data);
+    attempt_begin(timer->data);
 }
 
 static void on_deadline(struct muster_timer *timer)
@@ -145,7 +145,7 @@ static void on_deadline(struct muster_timer *timer)
     (void)muster_error_set(&attempt->error, MUSTER_DEADLINE_EXCEEDED,
                            "connect to %s: no answer before the deadline",
                            muster_address_format(&attempt->connect->address, text));
-    finish(attempt, NULL);
+    attempt_finish(attempt, NULL);
 }
 
 static enum muster_rc attempt_new(struct muster_env *env, struct muster_connect *connect,
@@ -194,7 +194,7 @@ enum muster_rc muster_connect_socket_start(struct muster_env *env, struct muster
     muster_timer_init(&connect->timer, on_deadline, attempt);
     if (deadline_ns != UINT64_MAX)
         muster_timer_start(&connect->timer, env->loop, deadline_ns);
-    begin(attempt);
+    attempt_begin(attempt);
     return MUSTER_OK;
 }
 

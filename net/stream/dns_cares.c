@@ -221,7 +221,7 @@ static void query_release(struct query *query)
         muster_mem_free(query->dns->env->mem, query);
 }
 
-static void deliver(struct query *query)
+static void query_deliver(struct query *query)
 {
     struct muster_lookup *lookup = query->lookup;
     struct muster_dns_srv *srv = query->srv;
@@ -243,7 +243,7 @@ static void deliver(struct query *query)
 
 static void on_task(struct muster_task *task)
 {
-    deliver(task->data);
+    query_deliver(task->data);
 }
 
 static void on_deadline(struct muster_timer *timer)
@@ -253,11 +253,11 @@ static void on_deadline(struct muster_timer *timer)
     if (!query->is_decided)
         (void)muster_error_set(&query->error, MUSTER_DEADLINE_EXCEEDED,
                                "lookup of %s: no answer before the deadline", query->name);
-    deliver(query);
+    query_deliver(query);
 }
 
 /* The answer is delivered from a task, outside c-ares. */
-static void decide(struct query *query)
+static void query_decide(struct query *query)
 {
     query->is_decided = true;
     muster_task_post(&query->task, query->dns->env->loop);
@@ -270,7 +270,7 @@ static void decide_status(struct query *query, int status)
     if (status != ARES_SUCCESS)
         (void)muster_error_set(&query->error, rc_from_ares(status), "lookup of %s: %s", query->name,
                                ares_strerror(status));
-    decide(query);
+    query_decide(query);
 }
 
 /* c-ares has called back. Returns whether somebody still waits for it. */
@@ -292,7 +292,7 @@ static void query_cancel(struct query *query)
     if (query == NULL || query->is_decided)
         return;
     (void)muster_error_set(&query->error, MUSTER_CANCELLED, "lookup of %s: cancelled", query->name);
-    decide(query);
+    query_decide(query);
 }
 
 static enum muster_rc query_new(struct muster_dns *dns, const char *name, uint64_t deadline_ns,
@@ -396,7 +396,7 @@ enum muster_rc muster_dns_lookup(struct muster_dns *dns, struct muster_lookup *l
     lookup->impl = query;
     lookup->address_count = is_ip ? 1 : 0;
     if (is_ip) {
-        decide(query);
+        query_decide(query);
         return MUSTER_OK;
     }
     query_run(query);

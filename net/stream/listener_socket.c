@@ -80,8 +80,8 @@ static int bind_address(int fd, const struct muster_address *address)
     return bind(fd, &sockaddr.any, length);
 }
 
-static enum muster_rc refuse(const struct muster_address *address, int sys,
-                             struct muster_error *ret_error)
+static enum muster_rc refuse_connection(const struct muster_address *address, int sys,
+                                        struct muster_error *ret_error)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];
 
@@ -103,7 +103,7 @@ enum muster_rc muster_socket_listen(const struct muster_address *address,
     sys = errno;
     if (fd >= 0)
         close(fd);
-    return refuse(address, sys, ret_error);
+    return refuse_connection(address, sys, ret_error);
 }
 
 /* Accepting. */

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#define GATHER_COUNT_MAX  256
+#define GATHER_COUNT_MAX 256
 /* A turn sends whole writes until it has so much, of longer ones at most the second, and then looks
  * for what has come in: the kernel's pages go back and forth between two neighbours while they are
  * in the caches (1 MiB at once: a third slower over loopback, measured). */
@@ -19,8 +19,8 @@ struct muster_stream_write *muster_stream_socket_first_write(const struct socket
 }
 
 /* Fills iov from the queue, with what one send takes. Returns the number of entries. */
-static size_t gather(const struct socket_stream *socket, struct iovec iov[GATHER_COUNT_MAX],
-                     size_t *ret_bytes)
+static size_t gather_writes(const struct socket_stream *socket, struct iovec iov[GATHER_COUNT_MAX],
+                            size_t *ret_bytes)
 {
     const struct muster_list *node;
     size_t index = socket->first_iov;
@@ -76,7 +76,7 @@ static void finish_write(struct socket_stream *socket, struct muster_stream_writ
 }
 
 /* The kernel has taken `bytes` of the queue. */
-static void advance(struct socket_stream *socket, size_t bytes)
+static void advance_writes(struct socket_stream *socket, size_t bytes)
 {
     struct muster_stream_write *write;
 
@@ -118,9 +118,9 @@ static bool send_once(struct socket_stream *socket, size_t *ret_sent)
     size_t bytes;
     ssize_t sent;
 
-    message.msg_iovlen = gather(socket, iov, &bytes);
+    message.msg_iovlen = gather_writes(socket, iov, &bytes);
     if (bytes == 0) {
-        advance(socket, 0);
+        advance_writes(socket, 0);
         return false;
     }
     sent = muster_zerocopy_send(&socket->zerocopy, socket->watch.fd, &message, bytes);
@@ -130,7 +130,7 @@ static bool send_once(struct socket_stream *socket, size_t *ret_sent)
         return false;
     }
     *ret_sent = sent < 0 ? 0 : (size_t)sent;
-    advance(socket, *ret_sent);
+    advance_writes(socket, *ret_sent);
     socket->is_blocked = *ret_sent < bytes;
     return !socket->is_blocked;
 }

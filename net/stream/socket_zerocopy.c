@@ -69,7 +69,7 @@ static void note_done(struct muster_zerocopy *zerocopy, uint32_t first, uint32_t
     }
 }
 
-static void note(struct muster_zerocopy *zerocopy, struct msghdr *message)
+static void note_sent(struct muster_zerocopy *zerocopy, struct msghdr *message)
 {
     struct cmsghdr *part;
 
@@ -97,14 +97,14 @@ bool muster_zerocopy_hear(struct muster_zerocopy *zerocopy, int fd)
     for (unsigned i = 0; i < NOTICES_MAX && muster_zerocopy_is_busy(zerocopy); i++) {
         union {
             struct cmsghdr align;
-            uint8_t bytes[CMSG_SPACE(sizeof(struct sock_extended_err) +
-                                     sizeof(struct sockaddr_in6))];
+            uint8_t
+                bytes[CMSG_SPACE(sizeof(struct sock_extended_err) + sizeof(struct sockaddr_in6))];
         } control;
         struct msghdr message = {.msg_control = &control, .msg_controllen = sizeof(control)};
 
         if (recvmsg(fd, &message, MSG_ERRQUEUE) < 0)
             break;
-        note(zerocopy, &message);
+        note_sent(zerocopy, &message);
     }
     return zerocopy->is_copied && !was_copied;
 }

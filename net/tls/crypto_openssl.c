@@ -66,8 +66,9 @@ static EVP_PKEY *read_key(const char *pem)
     return key;
 }
 
-static enum muster_rc sign(EVP_PKEY *key, const void *bytes, size_t size, struct muster_mem *mem,
-                           uint8_t **ret_signature, size_t *ret_signature_bytes)
+static enum muster_rc sign_with_key(EVP_PKEY *key, const void *bytes, size_t size,
+                                    struct muster_mem *mem, uint8_t **ret_signature,
+                                    size_t *ret_signature_bytes)
 {
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     uint8_t *signature = NULL;
@@ -109,10 +110,10 @@ enum muster_rc muster_crypto_sign_rs256(const char *key_pem, const void *bytes, 
     if (key == NULL || !EVP_PKEY_is_a(key, "RSA") ||
         EVP_PKEY_get_bits(key) < MUSTER_CRYPTO_RSA_BITS_MIN) {
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                              "the private key is no RSA key in PEM of %d bits or more",
+                              "the private key is not an RSA key in PEM of %d bits or more",
                               MUSTER_CRYPTO_RSA_BITS_MIN);
     } else {
-        rc = sign(key, bytes, size, mem, ret_signature, ret_signature_bytes);
+        rc = sign_with_key(key, bytes, size, mem, ret_signature, ret_signature_bytes);
         if (rc != MUSTER_OK)
             (void)muster_error_set(ret_error, rc, "the signature cannot be made");
     }

@@ -1,8 +1,8 @@
 /* A connection to somebody: connect, then shake hands. */
 #include "net/tls/dial.h"
 
-static void finish(struct muster_dial *dial, struct muster_stream *stream,
-                   const struct muster_error *error, enum muster_rc rc)
+static void dial_finish(struct muster_dial *dial, struct muster_stream *stream,
+                        const struct muster_error *error, enum muster_rc rc)
 {
     dial->stream = stream;
     dial->error = *error;
@@ -14,7 +14,7 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
     struct muster_dial *dial = handshake->data;
 
     dial->is_unheard = handshake->is_unheard;
-    finish(dial, handshake->stream, &handshake->error, rc);
+    dial_finish(dial, handshake->stream, &handshake->error, rc);
 }
 
 static void on_connect(struct muster_connect *connect, enum muster_rc rc)
@@ -27,7 +27,7 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
                                                          .sessions = dial->options.sessions};
 
     if (rc != MUSTER_OK || dial->options.tls == NULL) {
-        finish(dial, connect->stream, &connect->error, rc);
+        dial_finish(dial, connect->stream, &connect->error, rc);
         return;
     }
     dial->is_shaking = true;
@@ -38,7 +38,7 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
         return;
     (void)muster_error_set(&connect->error, rc, "TLS to \"%.100s\": %s", dial->options.server_name,
                            muster_rc_text(rc));
-    finish(dial, NULL, &connect->error, rc);
+    dial_finish(dial, NULL, &connect->error, rc);
 }
 
 enum muster_rc muster_dial_start(struct muster_dial *dial, struct muster_net *net,

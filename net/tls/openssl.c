@@ -60,8 +60,9 @@ static void look_at(struct muster_tls_context *context, X509 *cert)
     X509_free(again);
 }
 
-static enum muster_rc refuse(struct muster_tls_context *context, struct muster_error *ret_error,
-                             const char *name, const char *what)
+static enum muster_rc refuse_material(struct muster_tls_context *context,
+                                      struct muster_error *ret_error, const char *name,
+                                      const char *what)
 {
     context->is_starved |= has_lacked_memory();
     if (context->is_starved)
@@ -130,21 +131,22 @@ static enum muster_rc use_cert(struct muster_tls_context *context,
 
     BIO_free(bio);
     if (!is_used)
-        return refuse(context, ret_error, material->cert_name,
-                      "holds no certificate in PEM that can be used (BEGIN CERTIFICATE; RSA keys "
-                      "need 2,048 bits, elliptic ones 224)");
+        return refuse_material(
+            context, ret_error, material->cert_name,
+            "holds no certificate in PEM that can be used (BEGIN CERTIFICATE; RSA keys "
+            "need 2,048 bits, elliptic ones 224)");
     key = read_key(material);
     if (key == NULL && (key = read_key(material)) != NULL)
         context->is_starved = true; /* for a moment */
     if (key == NULL)
-        return refuse(context, ret_error, material->key_name,
-                      "holds no private key in PEM, or one behind a pass phrase");
+        return refuse_material(context, ret_error, material->key_name,
+                               "holds no private key in PEM, or one behind a pass phrase");
     fits = SSL_CTX_use_PrivateKey(context->ssl, key) == 1;
     EVP_PKEY_free(key);
     if (!fits || SSL_CTX_check_private_key(context->ssl) != 1) {
         context->is_starved |= has_lacked_memory();
         if (context->is_starved)
-            return refuse(context, ret_error, material->key_name, "");
+            return refuse_material(context, ret_error, material->key_name, "");
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the private key in %.80s does not belong to the certificate in "
                                 "%.80s",
@@ -171,8 +173,8 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
     }
     BIO_free(bio);
     if (!is_whole || count == 0)
-        return refuse(context, ret_error, material->ca_name,
-                      "holds no certificate in PEM to trust");
+        return refuse_material(context, ret_error, material->ca_name,
+                               "holds no certificate in PEM to trust");
     (void)snprintf(context->ca_name, sizeof(context->ca_name), "%s", material->ca_name);
     context->has_roots = true;
     return MUSTER_OK;
@@ -279,9 +281,9 @@ static bool set_up(SSL_CTX *ssl, enum muster_tls_version version_min)
            SSL_CTX_set_session_id_context(ssl, (const unsigned char *)"muster", 6) == 1;
 }
 
-static enum muster_rc fill(struct muster_tls_context *context,
-                           const struct muster_tls_material *material,
-                           struct muster_error *ret_error)
+static enum muster_rc context_fill(struct muster_tls_context *context,
+                                   const struct muster_tls_material *material,
+                                   struct muster_error *ret_error)
 {
     enum muster_rc rc = MUSTER_OK;
 
@@ -295,8 +297,8 @@ static enum muster_rc fill(struct muster_tls_context *context,
     } else if (rc == MUSTER_OK) {
         (void)snprintf(context->ca_name, sizeof(context->ca_name), "the system's roots");
         if (SSL_CTX_set_default_verify_paths(context->ssl) != 1)
-            rc = refuse(context, ret_error, context->ca_name,
-                        "OpenSSL does not know where they are");
+            rc = refuse_material(context, ret_error, context->ca_name,
+                                 "OpenSSL does not know where they are");
     }
     ERR_clear_error();
     if (rc == MUSTER_OK && context->is_starved)
@@ -326,7 +328,7 @@ static enum muster_rc context_make(struct muster_mem *mem,
                               "OpenSSL gives no context: no memory, or its configuration "
                               "(openssl.cnf) forbids TLS 1.2 and 1.3");
     else
-        rc = fill(context, material, ret_error);
+        rc = context_fill(context, material, ret_error);
     if (rc != MUSTER_OK) {
         ERR_clear_error();
         muster_tls_context_free(context);

@@ -11,8 +11,8 @@
 #define POINT_BYTES 65 /* of P-256, uncompressed */
 
 /* HKDF (RFC 5869) with SHA-256. */
-static bool draw(const char *name, const void *secret, size_t secret_bytes,
-                 uint8_t out[DRAWN_BYTES])
+static bool draw_hash(const char *name, const void *secret, size_t secret_bytes,
+                      uint8_t out[DRAWN_BYTES])
 {
     EVP_KDF *kdf = EVP_KDF_fetch(NULL, OSSL_KDF_NAME_HKDF, NULL);
     EVP_KDF_CTX *context = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
@@ -35,7 +35,8 @@ static bool draw(const char *name, const void *secret, size_t secret_bytes,
 }
 
 /* drawn mod (order - 1) + 1: from 1 to order - 1. */
-static bool reduce(const uint8_t drawn[DRAWN_BYTES], const EC_GROUP *group, BIGNUM *ret_number)
+static bool reduce_to_order(const uint8_t drawn[DRAWN_BYTES], const EC_GROUP *group,
+                            BIGNUM *ret_number)
 {
     BN_CTX *context = BN_CTX_secure_new();
     BIGNUM *order = BN_secure_new(), *all = BN_secure_new();
@@ -81,8 +82,9 @@ EVP_PKEY *muster_tls_openssl_derive(const char *name, const void *secret, size_t
     uint8_t drawn[DRAWN_BYTES], public[POINT_BYTES];
     EVP_PKEY *key = NULL;
 
-    if (point != NULL && number != NULL && draw(name, secret, secret_bytes, drawn) &&
-        reduce(drawn, group, number) && EC_POINT_mul(group, point, number, NULL, NULL, NULL) == 1 &&
+    if (point != NULL && number != NULL && draw_hash(name, secret, secret_bytes, drawn) &&
+        reduce_to_order(drawn, group, number) &&
+        EC_POINT_mul(group, point, number, NULL, NULL, NULL) == 1 &&
         EC_POINT_point2oct(group, point, POINT_CONVERSION_UNCOMPRESSED, public, sizeof(public),
                            NULL) == sizeof(public))
         key = from_parts(number, public);

@@ -27,7 +27,7 @@ struct muster_tls_sessions *muster_tls_sessions_new(struct muster_mem *mem)
     return sessions;
 }
 
-static void forget(struct muster_tls_sessions *sessions)
+static void sessions_forget(struct muster_tls_sessions *sessions)
 {
     for (size_t i = 0; i < SESSIONS_MAX; i++) {
         SSL_SESSION_free(sessions->slots[i]);
@@ -41,7 +41,7 @@ void muster_tls_sessions_free(struct muster_tls_sessions *sessions)
 {
     if (sessions == NULL)
         return;
-    forget(sessions);
+    sessions_forget(sessions);
     muster_mem_free(sessions->mem, sessions);
 }
 
@@ -54,7 +54,7 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
         return 0;
     if (sessions->context != engine->context ||
         strcmp(sessions->server_name, engine->server_name) != 0) {
-        forget(sessions);
+        sessions_forget(sessions);
         sessions->context = muster_tls_context_ref(engine->context);
         memcpy(sessions->server_name, engine->server_name, sizeof(sessions->server_name));
     }
@@ -65,7 +65,7 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
 }
 
 /* A ticket of TLS 1.3 is used once (RFC 8446 C.4). */
-static void resume(struct muster_tls_engine *engine)
+static void session_resume(struct muster_tls_engine *engine)
 {
     struct muster_tls_sessions *sessions = engine->options.sessions;
     SSL_SESSION *session;
@@ -222,7 +222,7 @@ static bool set_up(struct muster_tls_engine *engine)
     SSL_set_connect_state(engine->ssl);
     if (!set_server_name(engine))
         return false;
-    resume(engine);
+    session_resume(engine);
     return true;
 }
 
@@ -262,7 +262,7 @@ void muster_tls_engine_close(struct muster_tls_engine *engine)
     muster_mem_free(engine->options.mem, engine);
 }
 
-static enum muster_tls_step judge(struct muster_tls_engine *engine, int result)
+static enum muster_tls_step step_of_result(struct muster_tls_engine *engine, int result)
 {
     int ssl_error = SSL_get_error(engine->ssl, result);
 
@@ -297,7 +297,7 @@ enum muster_tls_step muster_tls_engine_handshake(struct muster_tls_engine *engin
     ERR_clear_error();
     result = SSL_do_handshake(engine->ssl);
     if (result != 1)
-        return judge(engine, result);
+        return step_of_result(engine, result);
     if (note_protocol(engine) != MUSTER_OK || muster_tls_openssl_accept(engine) != MUSTER_OK)
         return MUSTER_TLS_FAILED;
     engine->is_shaken = true;
@@ -313,7 +313,7 @@ enum muster_tls_step muster_tls_engine_read(struct muster_tls_engine *engine, vo
     *ret_count = 0;
     ERR_clear_error();
     result = SSL_read_ex(engine->ssl, bytes, count, ret_count);
-    return result == 1 ? MUSTER_TLS_DONE : judge(engine, result);
+    return result == 1 ? MUSTER_TLS_DONE : step_of_result(engine, result);
 }
 
 enum muster_tls_step muster_tls_engine_write(struct muster_tls_engine *engine, const void *bytes,

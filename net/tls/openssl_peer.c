@@ -108,10 +108,9 @@ static enum muster_rc check_spiffe(struct muster_tls_engine *engine, X509 *cert,
         uri_count += sk_GENERAL_NAME_value(names, i)->type == GEN_URI;
     if (uri_count == 1 && X509_check_ca(cert) == 0)
         return MUSTER_OK;
-    return muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
-                            "the peer's certificate %s: it is no SPIFFE identity",
-                            uri_count > 1 ? "has more than one URI among its names"
-                                          : "is an authority's");
+    return muster_error_set(
+        &engine->error, MUSTER_UNAUTHENTICATED, "the peer's certificate %s: it is not a SPIFFE ID",
+        uri_count > 1 ? "has more than one URI among its names" : "is an authority's");
 }
 
 void muster_tls_openssl_peer_fini(struct muster_tls_peer *peer, struct muster_mem *mem)
@@ -168,7 +167,7 @@ static enum muster_rc check_rules(struct muster_tls_engine *engine)
 
 /* Why a certificate is refused. */
 
-static const char *whose(const struct muster_tls_engine *engine)
+static const char *owner_text(const struct muster_tls_engine *engine)
 {
     return engine->options.is_server ? "the client's" : "the server's";
 }
@@ -183,7 +182,7 @@ static void explain_dates(struct muster_tls_engine *engine, X509 *cert, const ch
     (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
                            is_late ? "%s certificate %.90s expired %s: renew it (or mend the clock)"
                                    : "%s certificate %.90s is not valid before %s: mend the clocks",
-                           whose(engine), who, when);
+                           owner_text(engine), who, when);
 }
 
 static void explain_names(struct muster_tls_engine *engine, X509 *cert)
@@ -206,11 +205,11 @@ static void explain_trust(struct muster_tls_engine *engine, X509 *cert, const ch
         (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
                                "%s certificate %.80s is signed by itself and not among the roots "
                                "in %.80s",
-                               whose(engine), who, engine->context->ca_name);
+                               owner_text(engine), who, engine->context->ca_name);
     else
         (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
                                "%s certificate %.70s: its issuer %.60s is not trusted by %.70s",
-                               whose(engine), who, issuer, engine->context->ca_name);
+                               owner_text(engine), who, issuer, engine->context->ca_name);
 }
 
 static void explain_refusal(struct muster_tls_engine *engine, X509_STORE_CTX *store)
@@ -240,7 +239,7 @@ static void explain_refusal(struct muster_tls_engine *engine, X509_STORE_CTX *st
         break;
     default:
         (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
-                               "%s certificate %.90s is refused: %s", whose(engine), who,
+                               "%s certificate %.90s is refused: %s", owner_text(engine), who,
                                X509_verify_cert_error_string(code));
     }
 }

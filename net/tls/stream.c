@@ -12,7 +12,7 @@ static void stream_drive(struct muster_tls_stream *tls_stream);
 /* Receiving. */
 
 /* Bytes for the engine: those that were awaited, then what the inner stream holds. */
-static size_t pull(void *data, void *bytes, size_t count)
+static size_t pull_inner(void *data, void *bytes, size_t count)
 {
     struct muster_tls_stream *tls_stream = data;
     size_t taken = count < tls_stream->wait_count ? count : tls_stream->wait_count;
@@ -37,8 +37,8 @@ static bool take_control(void *data)
 {
     struct muster_tls_stream *tls_stream = data;
 
-    return muster_h2_bucket_take(&tls_stream->controls,
-                                 muster_loop_now_ns(tls_stream->tls->env->loop));
+    return muster_token_bucket_take(&tls_stream->controls,
+                                    muster_loop_now_ns(tls_stream->tls->env->loop));
 }
 
 static void break_off(struct muster_tls_stream *tls_stream)
@@ -53,7 +53,7 @@ static void break_off(struct muster_tls_stream *tls_stream)
 }
 
 /* Decrypt into buffer until it is full, the engine is hungry or the turn is over. */
-static size_t decrypt(struct muster_tls_stream *tls_stream, uint8_t *buffer, size_t bytes_max)
+static size_t decrypt_into(struct muster_tls_stream *tls_stream, uint8_t *buffer, size_t bytes_max)
 {
     size_t bytes = 0;
 
@@ -94,8 +94,8 @@ static bool receive_once(struct muster_tls_stream *tls_stream)
     struct muster_stream_read *read = tls_stream->read;
 
     if (read->bytes_done < read->bytes_min)
-        read->bytes_done += decrypt(tls_stream, read->buffer + read->bytes_done,
-                                    read->bytes_max - read->bytes_done);
+        read->bytes_done += decrypt_into(tls_stream, read->buffer + read->bytes_done,
+                                         read->bytes_max - read->bytes_done);
     if (read->bytes_done >= read->bytes_min) {
         finish_read(tls_stream, MUSTER_OK);
         return true;
@@ -180,7 +180,7 @@ static void on_inner_closed(struct muster_stream *inner)
 
 /* Unread bytes (tickets, say) would make the kernel reset the connection, and our last bytes be
  * lost. */
-static void drain(struct muster_tls_stream *tls_stream)
+static void drain_inner(struct muster_tls_stream *tls_stream)
 {
     uint8_t nobody[4096];
     size_t bytes = 0;
@@ -199,7 +199,7 @@ static void close_inner(struct muster_tls_stream *tls_stream)
     muster_timer_stop(&tls_stream->timer);
     muster_task_cancel(&tls_stream->task);
     if (!tls_stream->has_send_failed)
-        drain(tls_stream);
+        drain_inner(tls_stream);
     tls_stream->inner->data = tls_stream;
     muster_stream_close(tls_stream->inner, on_inner_closed);
 }
@@ -328,7 +328,7 @@ static size_t tls_take_now(struct muster_stream *stream, void *buffer, size_t by
     tls_stream->may_have_more = true;
     tls_stream->turn_left = TURN_BYTES_MAX;
     bytes = muster_stream_unread_take(&tls_stream->unread, buffer, bytes_max);
-    bytes += decrypt(tls_stream, (uint8_t *)buffer + bytes, bytes_max - bytes);
+    bytes += decrypt_into(tls_stream, (uint8_t *)buffer + bytes, bytes_max - bytes);
     if (tls_stream->filling.count > 0)
         muster_tls_stream_schedule(tls_stream);
     return bytes;
@@ -376,7 +376,7 @@ static void stream_init(struct muster_tls_stream *tls_stream, struct muster_tls 
     tls_stream->tls = muster_tls_share(tls);
     tls_stream->inner = inner;
     tls_stream->may_have_more = true;
-    muster_h2_bucket_init(&tls_stream->controls, CONTROL_BURST, CONTROL_PER_S);
+    muster_token_bucket_init(&tls_stream->controls, CONTROL_BURST, CONTROL_PER_S);
     muster_list_init(&tls_stream->writes);
     muster_list_init(&tls_stream->finished);
     muster_task_init(&tls_stream->task, on_task, tls_stream);
@@ -400,7 +400,7 @@ static enum muster_rc stream_new(struct muster_tls *tls, struct muster_stream *i
         .now_s = muster_tls_now_s(tls->env),
         .sessions = options->sessions,
         .data = tls_stream,
-        .pull = pull,
+        .pull = pull_inner,
         .push = muster_tls_stream_push,
         .take_control = take_control,
     };

@@ -88,7 +88,7 @@ struct muster_tls_stream {
     enum muster_tls_inner inner_state;
     size_t turn_left;   /* that may be taken from the inner stream before others have their turn */
     bool may_have_more; /* the inner stream may hold bytes that can be taken now */
-    struct muster_h2_bucket controls;
+    struct muster_token_bucket controls;
     size_t wait_at, wait_count;
     uint8_t wait[MUSTER_TLS_WAIT_BYTES];
 };

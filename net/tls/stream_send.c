@@ -33,7 +33,7 @@ bool muster_tls_stream_push(void *data, const void *bytes, size_t count)
 
 /* Room for the records of count bytes, so that they are not moved while they come. Without memory
  * push will find out. */
-static void reserve(struct muster_tls_stream *tls_stream, size_t count)
+static void reserve_batch(struct muster_tls_stream *tls_stream, size_t count)
 {
     struct muster_tls_batch *batch = &tls_stream->filling;
     size_t room = batch->count + count + (count / RECORD_BYTES + 2) * RECORD_EXTRA;
@@ -85,7 +85,7 @@ static void fail_writes(struct muster_tls_stream *tls_stream)
         finish_write(tls_stream, write);
 }
 
-static void encrypt(struct muster_tls_stream *tls_stream, const void *bytes, size_t count)
+static void encrypt_bytes(struct muster_tls_stream *tls_stream, const void *bytes, size_t count)
 {
     if (muster_tls_engine_write(tls_stream->engine, bytes, count) != MUSTER_TLS_DONE)
         muster_tls_stream_fail(tls_stream, muster_tls_engine_error(tls_stream->engine));
@@ -108,8 +108,8 @@ static const uint8_t *next_piece(struct muster_tls_stream *tls_stream,
     return NULL;
 }
 
-static void advance(struct muster_tls_stream *tls_stream, struct muster_stream_write *write,
-                    size_t count)
+static void advance_write(struct muster_tls_stream *tls_stream, struct muster_stream_write *write,
+                          size_t count)
 {
     tls_stream->first_offset += count;
     write->bytes_done += count;
@@ -126,17 +126,17 @@ static void encrypt_some(struct muster_tls_stream *tls_stream, struct muster_str
     while ((piece = next_piece(tls_stream, write, &count)) != NULL && used < RECORD_BYTES) {
         if (used == 0 && count >= PIECE_BYTES_LONG) {
             count = count < RECORD_BYTES ? count : RECORD_BYTES;
-            encrypt(tls_stream, piece, count);
-            advance(tls_stream, write, count);
+            encrypt_bytes(tls_stream, piece, count);
+            advance_write(tls_stream, write, count);
             return;
         }
         count = count < RECORD_BYTES - used ? count : RECORD_BYTES - used;
         memcpy(gathered + used, piece, count);
-        advance(tls_stream, write, count);
+        advance_write(tls_stream, write, count);
         used += count;
     }
     if (used > 0)
-        encrypt(tls_stream, gathered, used);
+        encrypt_bytes(tls_stream, gathered, used);
 }
 
 static void encrypt_writes(struct muster_tls_stream *tls_stream)
@@ -149,7 +149,7 @@ static void encrypt_writes(struct muster_tls_stream *tls_stream)
            (write = first_write(tls_stream)) != NULL) {
         if (write->bytes_done < write->bytes_total) {
             left = write->bytes_total - write->bytes_done;
-            reserve(tls_stream, left < BATCH_ROOM_MAX ? left : BATCH_ROOM_MAX);
+            reserve_batch(tls_stream, left < BATCH_ROOM_MAX ? left : BATCH_ROOM_MAX);
             encrypt_some(tls_stream, write);
         }
         if (write->bytes_done == write->bytes_total)

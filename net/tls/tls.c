@@ -16,7 +16,7 @@ struct loaded {
     char *cert, *key, *ca;
 };
 
-static void wipe(struct muster_mem *mem, char *text)
+static void text_wipe(struct muster_mem *mem, char *text)
 {
     if (text == NULL)
         return;
@@ -28,9 +28,9 @@ static void wipe(struct muster_mem *mem, char *text)
 /* A file may hold certificate and key. */
 static void loaded_fini(struct loaded *loaded, struct muster_mem *mem)
 {
-    wipe(mem, loaded->cert);
-    wipe(mem, loaded->key);
-    wipe(mem, loaded->ca);
+    text_wipe(mem, loaded->cert);
+    text_wipe(mem, loaded->key);
+    text_wipe(mem, loaded->ca);
 }
 
 static enum muster_rc load_one(const struct muster_env *env, const char *file, const char *pem,
@@ -48,9 +48,9 @@ static enum muster_rc load_one(const struct muster_env *env, const char *file, c
         return MUSTER_OK;
     }
     if (muster_files_is_special(env->files, file))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%.150s is no regular file: TLS reads it again from time to time",
-                                file);
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "%.150s is not a regular file: TLS reads it again from time to time", file);
     rc = muster_files_read(env->files, env->mem, file, FILE_BYTES_MAX, ret_text, &bytes);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "%.150s cannot be read: %s", file,
@@ -58,8 +58,8 @@ static enum muster_rc load_one(const struct muster_env *env, const char *file, c
     return MUSTER_OK;
 }
 
-static enum muster_rc load(const struct muster_tls *tls, struct loaded *loaded,
-                           struct muster_error *ret_error)
+static enum muster_rc load_files(const struct muster_tls *tls, struct loaded *loaded,
+                                 struct muster_error *ret_error)
 {
     const struct muster_tls_options *options = &tls->options;
     enum muster_rc rc =
@@ -129,7 +129,7 @@ static bool copy_text(struct muster_mem *mem, const char **text)
 
 static void free_text(struct muster_mem *mem, const char *text)
 {
-    wipe(mem, (char *)(uintptr_t)text);
+    text_wipe(mem, (char *)(uintptr_t)text);
 }
 
 static void options_free(struct muster_tls *tls)
@@ -226,8 +226,8 @@ static void on_reload_due(struct muster_timer *timer)
         return; /* it has logged why; the former is kept */
 }
 
-static enum muster_rc replace(struct muster_tls *tls, const struct loaded *loaded,
-                              struct muster_error *ret_error)
+static enum muster_rc replace_context(struct muster_tls *tls, const struct loaded *loaded,
+                                      struct muster_error *ret_error)
 {
     struct muster_tls_context *context = NULL;
     enum muster_rc rc = context_of(tls, loaded, &context, ret_error);
@@ -263,10 +263,10 @@ enum muster_rc muster_tls_reload(struct muster_tls *tls, struct muster_error *re
 {
     struct loaded loaded = {.cert = NULL};
     struct muster_error error = {.rc = MUSTER_OK};
-    enum muster_rc rc = load(tls, &loaded, &error);
+    enum muster_rc rc = load_files(tls, &loaded, &error);
 
     if (rc == MUSTER_OK && hash_of(&loaded) != tls->material_hash) {
-        rc = replace(tls, &loaded, &error);
+        rc = replace_context(tls, &loaded, &error);
         if (rc == MUSTER_OK)
             MUSTER_LOG(tls->env, INFO, "tls_reloaded", "certificate",
                        name_of(tls->options.cert_file, "none"), "left_s", left_s(tls));
@@ -344,9 +344,9 @@ enum muster_rc muster_tls_open(struct muster_env *env, const struct muster_tls_o
     if (rc != MUSTER_OK)
         (void)muster_error_set(ret_error, rc, "TLS: no memory");
     if (rc == MUSTER_OK)
-        rc = load(tls, &loaded, ret_error);
+        rc = load_files(tls, &loaded, ret_error);
     if (rc == MUSTER_OK)
-        rc = replace(tls, &loaded, ret_error);
+        rc = replace_context(tls, &loaded, ret_error);
     loaded_fini(&loaded, env->mem);
     if (rc != MUSTER_OK) {
         muster_tls_close(tls);

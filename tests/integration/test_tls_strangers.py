@@ -202,7 +202,7 @@ class Registry(unittest.TestCase):
                         ("--tls-cert", self.cert, "--tls-key", self.key, "--tls-client-ca", pipe)):
             done = run(MUSTER, "registry", "--listen", "127.0.0.1:0", *options)
             self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertIn(f"{pipe} is no regular file", done.stderr)
+            self.assertIn(f"{pipe} is not a regular file", done.stderr)
 
     @unittest.skipUnless(ETCDCTL, "etcdctl is not installed (Debian: etcd-client)")
     def test_etcdctl_puts_and_gets(self):

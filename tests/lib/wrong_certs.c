@@ -131,7 +131,7 @@ static const struct wrong_certs_row rows[] = {
                HTTP("unsuitable certificate purpose")}},
     {.name = "an authority's own",
      .leaf = {.is_authority = true, .key_usage = "critical,keyCertSign,digitalSignature"},
-     .words = {OURS("certificate is an authority's: it is no SPIFFE identity")}},
+     .words = {OURS("certificate is an authority's: it is not a SPIFFE ID")}},
 
     /* Weak ones. */
     {.name = "of RSA with 2,048 bits", .leaf = {.rsa_bits = 2048}},
@@ -296,11 +296,11 @@ static const struct wrong_certs_row rows[] = {
     {.name = "with two SPIFFE ids",
      .leaf = {.alt_names = "URI:" SPIFFE ",URI:spiffe://test/job/a/task/2"},
      BY_MEMBERS,
-     .words = {MEMBERS("more than one URI among its names: it is no SPIFFE identity")}},
+     .words = {MEMBERS("more than one URI among its names: it is not a SPIFFE ID")}},
     {.name = "with a SPIFFE id behind another URI",
      .leaf = {.alt_names = "URI:https://test/,URI:" SPIFFE},
      BY_MEMBERS,
-     .words = {MEMBERS("more than one URI among its names: it is no SPIFFE identity")}},
+     .words = {MEMBERS("more than one URI among its names: it is not a SPIFFE ID")}},
     {.name = "with a NUL in its SPIFFE id",
      .leaf = {.alt_names = "URI:" SPIFFE "^/evil"},
      BY_MEMBERS,

@@ -34,8 +34,8 @@ static const struct muster_rpc_subchannel_listener listener = {
     .on_change = on_change, .on_loss = on_loss, .on_gone = on_gone};
 
 /* The live one that leads to address, or NULL. */
-static struct muster_rpc_subchannel *find(const struct muster_channel *channel,
-                                          const struct muster_address *address)
+static struct muster_rpc_subchannel *find_subchannel(const struct muster_channel *channel,
+                                                     const struct muster_address *address)
 {
     FOR_EACH(channel, node)
     {
@@ -52,7 +52,7 @@ static struct muster_rpc_subchannel *find(const struct muster_channel *channel,
 static bool keep_or_add(struct muster_channel *channel, size_t i)
 {
     const struct muster_address *address = &channel->resolution->addresses[i];
-    struct muster_rpc_subchannel *subchannel = find(channel, address);
+    struct muster_rpc_subchannel *subchannel = find_subchannel(channel, address);
 
     if (subchannel == NULL) {
         subchannel = muster_rpc_subchannel_new(channel, &listener, NULL, 0);
@@ -77,7 +77,7 @@ static struct muster_rpc_subchannel *first_idle(const struct muster_channel *cha
 }
 
 /* What the names lead to now: new servers are connected to, vanished ones end with their calls. */
-static void adopt(struct muster_channel *channel)
+static void adopt_addresses(struct muster_channel *channel)
 {
     struct muster_rpc_resolution *resolution = channel->resolution;
     struct muster_rpc_subchannel *subchannel;
@@ -113,7 +113,7 @@ static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc r
         return;
     }
     if (rc == MUSTER_OK)
-        adopt(channel);
+        adopt_addresses(channel);
     channel->listener->on_change(channel);
 }
 

@@ -94,7 +94,7 @@ void muster_grpc_call_release(struct muster_grpc_call *call)
 }
 
 /* Run done. The stream may outlive it until its close is acknowledged. */
-static void deliver(struct muster_grpc_call *call)
+static void call_deliver(struct muster_grpc_call *call)
 {
     struct muster_call *user = call->call;
 
@@ -118,7 +118,7 @@ static void deliver(struct muster_grpc_call *call)
 
 void muster_grpc_call_on_done(struct muster_task *task)
 {
-    deliver(task->data);
+    call_deliver(task->data);
 }
 
 static void set_outcome(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
@@ -145,7 +145,7 @@ void muster_grpc_call_finish(struct muster_grpc_call *call, enum muster_rc rc, c
 {
     set_outcome(call, rc, text);
     muster_grpc_call_leave_stream(call);
-    deliver(call);
+    call_deliver(call);
 }
 
 void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, const char *text)

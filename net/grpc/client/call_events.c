@@ -6,7 +6,7 @@
 #include "net/h2/h2_code.h"
 
 /* The server, or the way to it, has ended the attempt. */
-static void conclude(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
+static void call_conclude(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
 {
     if (muster_grpc_call_repeat(call, rc, text))
         call->has_answer = false; /* of another attempt */
@@ -20,7 +20,7 @@ static bool is_informational(const struct muster_grpc_call *call)
 }
 
 /* Why a response is none of gRPC; NULL when it is. */
-static const char *refusal(const struct muster_grpc_call *call)
+static const char *describe_refusal(const struct muster_grpc_call *call)
 {
     if (call->http_status != 200)
         return "server answered with an HTTP error";
@@ -32,7 +32,7 @@ static void conclude_refused(struct muster_grpc_call *call, const char *text)
     char whole[96];
 
     (void)snprintf(whole, sizeof(whole), "%s (status %d)", text, call->http_status);
-    conclude(call, muster_rc_from_http_status(call->http_status), whole);
+    call_conclude(call, muster_rc_from_http_status(call->http_status), whole);
 }
 
 void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
@@ -44,10 +44,10 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
         return;
     }
     if (call->metadata_rc != MUSTER_OK) {
-        conclude(call,
-                 call->metadata_rc == MUSTER_RESOURCE_EXHAUSTED ? MUSTER_RESOURCE_EXHAUSTED
-                                                                : MUSTER_INTERNAL,
-                 "malformed metadata in the response");
+        call_conclude(call,
+                      call->metadata_rc == MUSTER_RESOURCE_EXHAUSTED ? MUSTER_RESOURCE_EXHAUSTED
+                                                                     : MUSTER_INTERNAL,
+                      "malformed metadata in the response");
         return;
     }
     if (call->has_headers)
@@ -64,8 +64,8 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
     call->is_committed = true;
     muster_h2_body_commit(&call->stream.body);
     call->has_status = false; /* it belongs into trailers */
-    if (refusal(call) != NULL)
-        conclude_refused(call, refusal(call));
+    if (describe_refusal(call) != NULL)
+        conclude_refused(call, describe_refusal(call));
     else if (call->on_headers != NULL) {
         call->call->initial_metadata = muster_grpc_metadata_view(&call->initial);
         call->on_headers(call->call);
@@ -79,7 +79,7 @@ void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_par
 
     if (parsed == MUSTER_GRPC_BAD_FLAG && call->has_unknown_encoding)
         (void)snprintf(text, sizeof(text), "response has an unknown grpc-encoding");
-    conclude(call, rc, text);
+    call_conclude(call, rc, text);
 }
 
 void muster_grpc_call_on_end(struct muster_grpc_call *call)
@@ -89,15 +89,15 @@ void muster_grpc_call_on_end(struct muster_grpc_call *call)
     call->has_peer_ended = true;
     call->has_answer = call->has_status;
     if (call->has_status && call->status != MUSTER_OK)
-        conclude(call, call->status, NULL);
+        call_conclude(call, call->status, NULL);
     else if (!muster_grpc_parser_is_empty(&call->parser))
-        conclude(call, MUSTER_INTERNAL, "message is cut off");
+        call_conclude(call, MUSTER_INTERNAL, "message is cut off");
     else if (call->has_status)
-        conclude(call, MUSTER_OK, NULL);
-    else if (refusal(call) != NULL)
-        conclude_refused(call, refusal(call));
+        call_conclude(call, MUSTER_OK, NULL);
+    else if (describe_refusal(call) != NULL)
+        conclude_refused(call, describe_refusal(call));
     else
-        conclude(call, MUSTER_UNKNOWN, "response without grpc-status");
+        call_conclude(call, MUSTER_UNKNOWN, "response without grpc-status");
 }
 
 void muster_grpc_call_on_over_limit(struct muster_grpc_call *call)
@@ -105,7 +105,7 @@ void muster_grpc_call_on_over_limit(struct muster_grpc_call *call)
     if (call->state != MUSTER_GRPC_CALL_ACTIVE)
         return;
     call->has_peer_ended = true; /* the session resets it */
-    conclude(call, MUSTER_RESOURCE_EXHAUSTED, "response headers are too large");
+    call_conclude(call, MUSTER_RESOURCE_EXHAUSTED, "response headers are too large");
 }
 
 void muster_grpc_call_on_drained(struct muster_grpc_call *call)
@@ -120,7 +120,7 @@ static void conclude_reset(struct muster_grpc_call *call, const struct muster_er
     char text[96];
 
     if (code == MUSTER_H2_LOST) {
-        conclude(call, MUSTER_UNAVAILABLE, error->text);
+        call_conclude(call, MUSTER_UNAVAILABLE, error->text);
     } else if (code == MUSTER_H2_CANCEL &&
                call->deadline_ns <= muster_loop_now_ns(call->channel->env->loop)) {
         muster_grpc_call_finish(call, MUSTER_DEADLINE_EXCEEDED, "deadline exceeded");
@@ -129,7 +129,7 @@ static void conclude_reset(struct muster_grpc_call *call, const struct muster_er
                  "the request was not sent: the connection has no memory, or is ending");
     } else {
         (void)snprintf(text, sizeof(text), "server reset the stream (code %u)", code);
-        conclude(call, muster_rc_from_h2_code(code), text);
+        call_conclude(call, muster_rc_from_h2_code(code), text);
     }
 }
 

@@ -70,7 +70,8 @@ void muster_grpc_call_header_parse(struct muster_grpc_call *call, const char *na
         call->metadata_rc = rc;
 }
 
-static struct muster_h2_header stable(const char *name, const char *value, size_t value_bytes)
+static struct muster_h2_header stable_header(const char *name, const char *value,
+                                             size_t value_bytes)
 {
     struct muster_h2_header header = {
         .name = name,
@@ -109,14 +110,14 @@ static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header
 
     headers[count++] = fixed[0];
     headers[count++] = call->channel->options.tls == NULL ? fixed[1] : fixed[7];
-    headers[count++] = stable(path->name, path->value, path->value_bytes);
-    headers[count++] = stable(":authority", authority, strlen(authority));
+    headers[count++] = stable_header(path->name, path->value, path->value_bytes);
+    headers[count++] = stable_header(":authority", authority, strlen(authority));
     headers[count++] = fixed[2];
     if (call->deadline_ns != UINT64_MAX) {
         uint64_t left_ns = call->deadline_ns > now_ns ? call->deadline_ns - now_ns : 1;
         size_t length = muster_grpc_timeout_format(left_ns, call->timeout_text);
 
-        headers[count] = stable("grpc-timeout", call->timeout_text, length);
+        headers[count] = stable_header("grpc-timeout", call->timeout_text, length);
         headers[count++].is_volatile = true;
     }
     headers[count++] = fixed[3];
@@ -138,7 +139,7 @@ enum muster_rc muster_grpc_call_request(struct muster_grpc_call *call,
     for (size_t i = 1; i < call->request.count && count < MUSTER_H2_HEADERS_MAX; i++) {
         const struct muster_metadata_entry *entry = &call->request.entries[i];
 
-        headers[count++] = stable(entry->name, entry->value, entry->value_bytes);
+        headers[count++] = stable_header(entry->name, entry->value, entry->value_bytes);
     }
     return muster_h2_stream_request(&call->stream, session, headers, count);
 }

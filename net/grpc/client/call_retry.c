@@ -4,7 +4,7 @@
 #define RESENT_MAX 4
 
 /* The stream of the last attempt is gone, its wait over. */
-static void restart(struct muster_grpc_call *call)
+static void call_restart(struct muster_grpc_call *call)
 {
     if (!muster_h2_body_rewind(&call->stream.body)) { /* what was on its way was too much to keep */
         muster_grpc_call_finish(call, call->outcome.rc, NULL);
@@ -20,13 +20,13 @@ void muster_grpc_call_on_retry(struct muster_timer *timer)
     struct muster_grpc_call *call = timer->data;
 
     if (!call->is_streaming)
-        restart(call);
+        call_restart(call);
 }
 
 void muster_grpc_call_resume(struct muster_grpc_call *call)
 {
     if (!muster_timer_is_started(&call->retry_timer))
-        restart(call);
+        call_restart(call);
 }
 
 bool muster_grpc_call_repeat(struct muster_grpc_call *call, enum muster_rc rc, const char *text)

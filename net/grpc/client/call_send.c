@@ -20,8 +20,8 @@ static enum muster_rc send_check(struct muster_call *user, size_t bytes,
 }
 
 /* queued_bytes: what was queued before this message. */
-static enum muster_rc sent(struct muster_grpc_call *call, const struct iovec *pieces, size_t count,
-                           size_t queued_bytes, enum muster_rc rc)
+static enum muster_rc count_sent(struct muster_grpc_call *call, const struct iovec *pieces,
+                                 size_t count, size_t queued_bytes, enum muster_rc rc)
 {
     size_t wire_bytes = call->stream.body.bytes - queued_bytes - MUSTER_GRPC_PREFIX_BYTES;
 
@@ -45,7 +45,7 @@ enum muster_rc muster_call_send(struct muster_call *user, const void *message, s
     queued_bytes = call->stream.body.bytes;
     rc = muster_rpc_message_send(&call->stream, &call->channel->pool.mem, message, bytes,
                                  call->is_compressing);
-    return sent(call, &whole, 1, queued_bytes, rc);
+    return count_sent(call, &whole, 1, queued_bytes, rc);
 }
 
 enum muster_rc muster_call_send_loan(struct muster_call *user, struct muster_loan *loan,
@@ -66,7 +66,7 @@ enum muster_rc muster_call_send_loan(struct muster_call *user, struct muster_loa
     queued_bytes = call->stream.body.bytes;
     rc = muster_rpc_message_lend(&call->stream, call->channel->env, loan, pieces, count,
                                  call->is_compressing, released);
-    return sent(call, pieces, count, queued_bytes, rc);
+    return count_sent(call, pieces, count, queued_bytes, rc);
 }
 
 void muster_call_set_compressing(struct muster_call *user, bool is_compressing)

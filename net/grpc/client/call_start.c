@@ -63,7 +63,7 @@ static enum muster_rc request_store(struct muster_grpc_call *call,
 }
 
 /* The interceptors decide whether it is sent; a refusal comes by done. */
-static void begin(struct muster_grpc_call *call, const struct muster_call_options *options)
+static void call_begin(struct muster_grpc_call *call, const struct muster_call_options *options)
 {
     struct muster_channel *channel = call->channel;
     const struct muster_intercepted seen = {
@@ -92,7 +92,7 @@ static void begin(struct muster_grpc_call *call, const struct muster_call_option
 }
 
 /* What the channel wants of calls of this method; policy may be NULL. */
-static void obey(struct muster_grpc_call *call, const struct muster_method_policy *policy)
+static void apply_policy(struct muster_grpc_call *call, const struct muster_method_policy *policy)
 {
     const struct muster_channel *channel = call->channel;
     uint64_t limit_ns;
@@ -153,9 +153,9 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     call->deadline_ns = options->deadline_ns;
     call->wait_for_ready = options->wait_for_ready;
     call->subchannel = options->subchannel;
-    obey(call, call->subchannel == NULL
-                   ? muster_method_policy_table_find(&channel->policies, options->method)
-                   : NULL);
+    apply_policy(call, call->subchannel == NULL
+                           ? muster_method_policy_table_find(&channel->policies, options->method)
+                           : NULL);
     call->compression = options->compression;
     call->is_compressing = options->compression != MUSTER_COMPRESSION_NONE;
     call->on_headers = options->on_headers;
@@ -167,6 +167,6 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     memset(&user->status, 0, sizeof(user->status));
     if (call->deadline_ns != UINT64_MAX)
         muster_timer_start(&call->timer, channel->env->loop, call->deadline_ns);
-    begin(call, options);
+    call_begin(call, options);
     return MUSTER_OK;
 }

@@ -28,7 +28,7 @@ static const char *refusal_of(const struct muster_rpc_transport *transport, enum
                : "the connection takes no more calls";
 }
 
-static void submit(struct muster_channel *channel, struct muster_grpc_call *call)
+static void submit_call(struct muster_channel *channel, struct muster_grpc_call *call)
 {
     struct muster_rpc_subchannel *subchannel = muster_rpc_balance_pick(channel);
     struct muster_rpc_transport *transport = muster_rpc_subchannel_choose(subchannel);
@@ -76,7 +76,7 @@ void muster_channel_place(struct muster_channel *channel, struct muster_grpc_cal
     }
     switch (channel->state) {
     case MUSTER_CHANNEL_READY:
-        submit(channel, call);
+        submit_call(channel, call);
         break;
     case MUSTER_CHANNEL_IDLE:
         muster_list_append(&channel->waiting, &call->node);

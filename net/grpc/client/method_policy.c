@@ -12,7 +12,7 @@ static const char *path_of(const struct muster_method_policy *policy)
     return policy->method != NULL ? policy->method : "";
 }
 
-static int compare(const void *a, const void *b)
+static int compare_methods(const void *a, const void *b)
 {
     return strcmp(path_of(a), path_of(b));
 }
@@ -45,8 +45,9 @@ static enum muster_rc policy_check(const struct muster_method_policy *policy,
     return MUSTER_OK;
 }
 
-static enum muster_rc add(struct muster_method_policy_table *table, struct muster_mem *mem,
-                          const struct muster_method_policy *policy, struct muster_error *ret_error)
+static enum muster_rc policy_add(struct muster_method_policy_table *table, struct muster_mem *mem,
+                                 const struct muster_method_policy *policy,
+                                 struct muster_error *ret_error)
 {
     enum muster_rc rc = policy_check(policy, ret_error);
     const char *path = path_of(policy);
@@ -67,14 +68,14 @@ static enum muster_rc add_all(struct muster_method_policy_table *table, struct m
                               struct muster_error *ret_error)
 {
     for (size_t i = 0; i < count; i++) {
-        enum muster_rc rc = add(table, mem, &policies[i], ret_error);
+        enum muster_rc rc = policy_add(table, mem, &policies[i], ret_error);
 
         if (rc != MUSTER_OK)
             return rc;
     }
-    qsort(table->policies, table->count, sizeof(*table->policies), compare);
+    qsort(table->policies, table->count, sizeof(*table->policies), compare_methods);
     for (size_t i = 1; i < count; i++) {
-        if (compare(&table->policies[i - 1], &table->policies[i]) == 0)
+        if (compare_methods(&table->policies[i - 1], &table->policies[i]) == 0)
             return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
                                     "two policies of \"%.100s\": keep one",
                                     table->policies[i].method);
@@ -115,8 +116,8 @@ void muster_method_policy_table_fini(struct muster_method_policy_table *table,
 }
 
 /* The policy of the first `bytes` of path. */
-static const struct muster_method_policy *find(const struct muster_method_policy_table *table,
-                                               const char *path, size_t bytes)
+static const struct muster_method_policy *find_policy(
+    const struct muster_method_policy_table *table, const char *path, size_t bytes)
 {
     size_t low = 0, high = table->count;
 
@@ -145,8 +146,8 @@ const struct muster_method_policy *muster_method_policy_table_find(
 
     if (table->count == 0)
         return NULL;
-    policy = find(table, method, strlen(method));
+    policy = find_policy(table, method, strlen(method));
     if (policy == NULL && slash != NULL)
-        policy = find(table, method, (size_t)(slash - method) + 1);
-    return policy != NULL ? policy : find(table, method, 0);
+        policy = find_policy(table, method, (size_t)(slash - method) + 1);
+    return policy != NULL ? policy : find_policy(table, method, 0);
 }

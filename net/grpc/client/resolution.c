@@ -8,7 +8,8 @@
 
 static void next_endpoint(struct muster_rpc_resolution *resolution);
 
-static void add(struct muster_rpc_resolution *resolution, const struct muster_address *address)
+static void resolution_add(struct muster_rpc_resolution *resolution,
+                           const struct muster_address *address)
 {
     for (size_t i = 0; i < resolution->address_count; i++) {
         if (muster_address_is_equal(&resolution->addresses[i], address))
@@ -29,7 +30,7 @@ static void keep_former(struct muster_rpc_resolution *resolution)
     resolution->is_partial = true;
     for (size_t i = 0; i < resolution->former_count; i++) {
         if (resolution->former_sources[i] == resolution->endpoint_at)
-            add(resolution, &resolution->former[i]);
+            resolution_add(resolution, &resolution->former[i]);
     }
 }
 
@@ -46,7 +47,7 @@ void muster_rpc_resolution_repeat(struct muster_rpc_resolution *resolution)
 }
 
 /* All endpoints were asked. */
-static void conclude(struct muster_rpc_resolution *resolution)
+static void resolution_conclude(struct muster_rpc_resolution *resolution)
 {
     resolution->earliest_ns = muster_loop_after_ns(resolution->env->loop, INTERVAL_MIN_NS);
     if (resolution->address_count > 0) {
@@ -81,7 +82,7 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
         keep_former(resolution);
     }
     for (size_t i = 0; i < lookup->address_count && rc == MUSTER_OK; i++)
-        add(resolution, &lookup->addresses[i]);
+        resolution_add(resolution, &lookup->addresses[i]);
     resolution->endpoint_at++;
     next_endpoint(resolution);
 }
@@ -109,13 +110,13 @@ static void next_endpoint(struct muster_rpc_resolution *resolution)
             &resolution->target->endpoints[resolution->endpoint_at];
 
         if (endpoint->address.family != MUSTER_ADDRESS_NONE)
-            add(resolution, &endpoint->address);
+            resolution_add(resolution, &endpoint->address);
         else if (look_up(resolution, endpoint->host, endpoint->port))
             return;
         else
             keep_former(resolution);
     }
-    conclude(resolution);
+    resolution_conclude(resolution);
 }
 
 static void on_due(struct muster_timer *timer)

@@ -11,7 +11,7 @@
 #define DURATION_DIGITS_MAX 12
 #define METHOD_BYTES_MAX    512
 
-static enum muster_rc wrong(struct muster_error *error, const char *member, const char *wanted)
+static enum muster_rc set_wrong(struct muster_error *error, const char *member, const char *wanted)
 {
     return muster_error_set(error, MUSTER_INVALID_ARGUMENT, "service config: %s must be %s", member,
                             wanted);
@@ -27,10 +27,10 @@ static enum muster_rc read_duration(const struct muster_json *value, const char 
     size_t digits;
 
     if (text == NULL)
-        return wrong(error, member, wanted);
+        return set_wrong(error, member, wanted);
     digits = strspn(text, "0123456789");
     if (digits == 0 || digits > DURATION_DIGITS_MAX)
-        return wrong(error, member, wanted);
+        return set_wrong(error, member, wanted);
     seconds = strtoull(text, NULL, 10);
     text += digits;
     if (*text == '.') {
@@ -40,7 +40,7 @@ static enum muster_rc read_duration(const struct muster_json *value, const char 
         }
     }
     if (strcmp(text, "s") != 0 || (seconds == 0 && ns == 0))
-        return wrong(error, member, wanted);
+        return set_wrong(error, member, wanted);
     if (seconds >= UINT64_MAX / MUSTER_NS_PER_S)
         seconds = UINT64_MAX / MUSTER_NS_PER_S - 1;
     *ret_ns = seconds * MUSTER_NS_PER_S + ns;
@@ -62,7 +62,7 @@ static enum muster_rc read_size(const struct muster_json *value, const char *mem
     if ((text != NULL && (*text == '\0' || *end != '\0')) ||
         (text == NULL && muster_json_kind(value) != MUSTER_JSON_INTEGER) || size < 0 ||
         size > UINT32_MAX)
-        return wrong(error, member, "a number of bytes");
+        return set_wrong(error, member, "a number of bytes");
     *ret_size = (size_t)size;
     return MUSTER_OK;
 }
@@ -90,11 +90,11 @@ static enum muster_rc read_codes(const struct muster_json *array, uint32_t *ret_
         uint32_t bit = code_bit(muster_json_at(array, i));
 
         if (bit == 0)
-            return wrong(error, member, "names of status codes, as \"UNAVAILABLE\"");
+            return set_wrong(error, member, "names of status codes, as \"UNAVAILABLE\"");
         codes |= bit;
     }
     if (muster_json_kind(array) != MUSTER_JSON_ARRAY || codes == 0)
-        return wrong(error, member, "an array with at least one status");
+        return set_wrong(error, member, "an array with at least one status");
     *ret_codes = codes;
     return MUSTER_OK;
 }
@@ -108,12 +108,12 @@ static enum muster_rc read_retry(const struct muster_json *object,
     if (muster_json_kind(object) == MUSTER_JSON_NULL)
         return MUSTER_OK;
     if (attempts < 2 || attempts > UINT32_MAX)
-        return wrong(error, "retryPolicy.maxAttempts", "2 or more");
+        return set_wrong(error, "retryPolicy.maxAttempts", "2 or more");
     policy->attempts_max = (unsigned)attempts;
     policy->backoff_multiplier =
         muster_json_number(muster_json_member(object, "backoffMultiplier"));
     if (!(policy->backoff_multiplier > 0))
-        return wrong(error, "retryPolicy.backoffMultiplier", "a number above zero");
+        return set_wrong(error, "retryPolicy.backoffMultiplier", "a number above zero");
     rc = read_duration(muster_json_member(object, "initialBackoff"), "retryPolicy.initialBackoff",
                        &policy->backoff_base_ns, error);
     if (rc == MUSTER_OK)
@@ -158,12 +158,12 @@ static enum muster_rc read_name(struct muster_service_config *config,
 
     if (service == NULL || *service == '\0') {
         if (method != NULL && *method != '\0')
-            return wrong(error, "methodConfig.name", "with a service when it has a method");
+            return set_wrong(error, "methodConfig.name", "with a service when it has a method");
     } else {
         length = snprintf(text, sizeof(text), "/%s/%s", service, method != NULL ? method : "");
     }
     if (length < 0 || (size_t)length >= sizeof(text))
-        return wrong(error, "methodConfig.name", "shorter than 510 bytes");
+        return set_wrong(error, "methodConfig.name", "shorter than 510 bytes");
     copy = muster_mem_strndup(config->mem, text, (size_t)length);
     if (copy == NULL)
         return muster_error_set(error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
@@ -196,7 +196,7 @@ static enum muster_rc read_methods(struct muster_service_config *config,
     if (count == 0)
         return MUSTER_OK;
     if (count > MUSTER_METHOD_POLICIES_MAX)
-        return wrong(error, "methodConfig", "for at most 1024 names");
+        return set_wrong(error, "methodConfig", "for at most 1024 names");
     config->policies = muster_mem_alloc_zero(config->mem, count, sizeof(*config->policies));
     config->methods = muster_mem_alloc_zero(config->mem, count, sizeof(*config->methods));
     if (config->policies == NULL || config->methods == NULL)
@@ -235,7 +235,7 @@ static enum muster_rc read_balancing(struct muster_service_config *config,
         return MUSTER_OK;
     if (array == NULL && read_balancer(config, older))
         return MUSTER_OK;
-    return wrong(error, "loadBalancingConfig", "a list with round_robin or pick_first in it");
+    return set_wrong(error, "loadBalancingConfig", "a list with round_robin or pick_first in it");
 }
 
 static enum muster_rc read_throttle(const struct muster_json *object,
@@ -248,9 +248,9 @@ static enum muster_rc read_throttle(const struct muster_json *object,
         return MUSTER_OK;
     throttle->token_ratio = muster_json_number(muster_json_member(object, "tokenRatio"));
     if (!(tokens >= 1 && tokens <= 1000))
-        return wrong(error, "retryThrottling.maxTokens", "in 1 ... 1000");
+        return set_wrong(error, "retryThrottling.maxTokens", "in 1 ... 1000");
     if (!(throttle->token_ratio >= 0.001))
-        return wrong(error, "retryThrottling.tokenRatio", "0.001 or more");
+        return set_wrong(error, "retryThrottling.tokenRatio", "0.001 or more");
     throttle->tokens_max = (unsigned)tokens;
     return MUSTER_OK;
 }
@@ -261,7 +261,7 @@ static enum muster_rc read_all(struct muster_service_config *config, struct must
     enum muster_rc rc;
 
     if (muster_json_kind(root) != MUSTER_JSON_OBJECT)
-        return wrong(error, "the text", "a JSON object");
+        return set_wrong(error, "the text", "a JSON object");
     rc = read_balancing(config, root, error);
     if (rc == MUSTER_OK)
         rc = read_methods(config, muster_json_member(root, "methodConfig"), error);

@@ -123,7 +123,7 @@ static void try_address(struct muster_rpc_subchannel *subchannel)
     muster_rpc_subchannel_connect_next(subchannel, &error);
 }
 
-static void shuffle(struct muster_lookup *lookup, struct muster_rng *rng)
+static void shuffle_addresses(struct muster_lookup *lookup, struct muster_rng *rng)
 {
     for (size_t left = lookup->address_count; left > 1; left--) {
         size_t i = muster_rng_below(rng, left);
@@ -149,7 +149,7 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
         return;
     }
     if (subchannel->channel->options.is_shuffled)
-        shuffle(lookup, subchannel->channel->env->rng);
+        shuffle_addresses(lookup, subchannel->channel->env->rng);
     subchannel->address_count = lookup->address_count;
     subchannel->addresses = lookup->addresses;
     try_address(subchannel);

@@ -8,8 +8,8 @@
 
 #define BACKOFF_JITTER 200 /* permille */
 
-static void judge(struct muster_rpc_subchannel *subchannel, enum muster_channel_state state,
-                  const char *text)
+static void report_health(struct muster_rpc_subchannel *subchannel, enum muster_channel_state state,
+                          const char *text)
 {
     struct muster_error error = {.rc = MUSTER_OK};
 
@@ -26,12 +26,12 @@ static void on_status(struct grpc_health_v1_health_watch_call *call,
 
     subchannel->health.backoff_ns = subchannel->channel->options.backoff_base_ns;
     if (response->status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING) {
-        judge(subchannel, MUSTER_CHANNEL_READY, NULL);
+        report_health(subchannel, MUSTER_CHANNEL_READY, NULL);
         return;
     }
     (void)snprintf(text, sizeof(text), "\"%.100s\" is not serving (status %d)",
                    subchannel->channel->health_service, (int)response->status);
-    judge(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE, text);
+    report_health(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE, text);
 }
 
 static void retry_later(struct muster_rpc_subchannel *subchannel)
@@ -60,14 +60,14 @@ static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_r
     } else if (rc == MUSTER_UNIMPLEMENTED) {
         MUSTER_LOG(subchannel->channel->env, WARN, "rpc_health_unimplemented", "target",
                    subchannel->channel->target.authority);
-        judge(subchannel, MUSTER_CHANNEL_READY, NULL);
+        report_health(subchannel, MUSTER_CHANNEL_READY, NULL);
     } else {
         retry_later(subchannel);
-        judge(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE, call->stub.call.status.text);
+        report_health(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE, call->stub.call.status.text);
     }
 }
 
-static void watch(struct muster_rpc_subchannel *subchannel)
+static void watch_start(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_call_options options = {.deadline_ns = UINT64_MAX,
                                                 .subchannel = subchannel};
@@ -85,7 +85,7 @@ static void watch(struct muster_rpc_subchannel *subchannel)
 
 static void on_retry(struct muster_timer *timer)
 {
-    watch(timer->data);
+    watch_start(timer->data);
 }
 
 enum muster_rc muster_rpc_subchannel_health_init(struct muster_rpc_subchannel *subchannel)
@@ -114,7 +114,7 @@ void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel
     health->is_stale = health->is_open;
     health->backoff_ns = subchannel->channel->options.backoff_base_ns;
     if (!health->is_open)
-        watch(subchannel);
+        watch_start(subchannel);
 }
 
 void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel)

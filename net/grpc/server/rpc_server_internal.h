@@ -6,7 +6,6 @@
 
 #include "net/grpc/frame.h"
 #include "net/grpc/metadata.h"
-#include "net/stream/token_bucket.h"
 #include "net/h2/session.h"
 #include "net/grpc/inbox.h"
 #include "net/grpc/interceptor.h"

@@ -108,8 +108,8 @@ static enum muster_rc send_check(struct muster_rpc *rpc, size_t bytes)
 }
 
 /* The first message takes the headers with it. queued_bytes: what was queued before it. */
-static enum muster_rc sent(struct muster_rpc *rpc, const struct iovec *pieces, size_t count,
-                           size_t queued_bytes, enum muster_rc rc)
+static enum muster_rc count_sent(struct muster_rpc *rpc, const struct iovec *pieces, size_t count,
+                                 size_t queued_bytes, enum muster_rc rc)
 {
     size_t wire_bytes;
 
@@ -135,7 +135,7 @@ enum muster_rc muster_rpc_send(struct muster_rpc *rpc, const void *message, size
         return rc;
     rc = muster_rpc_message_send(&rpc->stream, &rpc->connection->server->pool.mem, message, bytes,
                                  rpc->is_compressing);
-    return sent(rpc, &whole, 1, queued_bytes, rc);
+    return count_sent(rpc, &whole, 1, queued_bytes, rc);
 }
 
 enum muster_rc muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *loan,
@@ -149,7 +149,7 @@ enum muster_rc muster_rpc_send_loan(struct muster_rpc *rpc, struct muster_loan *
         return rc;
     rc = muster_rpc_message_lend(&rpc->stream, rpc->connection->server->env, loan, pieces, count,
                                  rpc->is_compressing, released);
-    return sent(rpc, pieces, count, queued_bytes, rc);
+    return count_sent(rpc, pieces, count, queued_bytes, rc);
 }
 
 void muster_rpc_finish(struct muster_rpc *rpc, enum muster_rc rc, const char *message)

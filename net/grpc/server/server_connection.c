@@ -127,7 +127,7 @@ static const struct muster_h2_events events = {
     .on_tls = on_tls,
 };
 
-static void live(struct muster_rpc_connection *connection)
+static void connection_live(struct muster_rpc_connection *connection)
 {
     const struct muster_rpc_server_options *options = &connection->server->options;
 
@@ -175,7 +175,7 @@ static enum muster_rc connection_open(struct muster_rpc_server *server,
         muster_mem_free(&server->pool.mem, connection);
         return rc;
     }
-    live(connection);
+    connection_live(connection);
     muster_rpc_server_watch(server);
     muster_list_append(&server->connections, &connection->node);
     server->connection_count++;

@@ -217,8 +217,8 @@ void muster_rpc_refuse(struct muster_rpc *rpc, enum muster_rpc_refusal refusal)
 }
 
 /* Append a store of encoded metadata; what does not fit is left out. */
-static size_t append(struct muster_h2_header *headers, size_t count,
-                     const struct muster_grpc_metadata *store)
+static size_t append_metadata(struct muster_h2_header *headers, size_t count,
+                              const struct muster_grpc_metadata *store)
 {
     for (size_t i = 0; i < store->count && count < MUSTER_H2_HEADERS_MAX; i++) {
         const struct muster_metadata_entry *entry = &store->entries[i];
@@ -259,7 +259,7 @@ void muster_rpc_respond(struct muster_rpc *rpc)
         headers[count++] = encoding;
         headers[count++] = accept_encoding;
     }
-    count = append(headers, count, &rpc->initial);
+    count = append_metadata(headers, count, &rpc->initial);
     muster_h2_stream_respond(&rpc->stream, headers, count, false, true);
 }
 
@@ -277,7 +277,7 @@ static size_t append_status(struct muster_h2_header *headers, size_t count,
 
     headers[count++] =
         statuses[rpc->status <= MUSTER_UNAUTHENTICATED ? rpc->status : MUSTER_UNKNOWN];
-    return append(headers, count, &rpc->trailing);
+    return append_metadata(headers, count, &rpc->trailing);
 }
 
 void muster_rpc_respond_trailers_only(struct muster_rpc *rpc)

@@ -1,7 +1,7 @@
 /* How much of the server one method may take: calls at once, size of a message, time. */
 #include "net/grpc/server/rpc_server_internal.h"
 
-static uint64_t sooner(uint64_t a_ns, uint64_t b_ns)
+static uint64_t earlier_ns(uint64_t a_ns, uint64_t b_ns)
 {
     return a_ns < b_ns ? a_ns : b_ns;
 }
@@ -27,7 +27,7 @@ enum muster_rc muster_rpc_admit(struct muster_rpc *rpc, struct muster_error *ret
         rpc->deadline_ns = muster_loop_after_ns(loop, method->timeout_ns);
     if (method->timeout_max_ns != 0)
         rpc->deadline_ns =
-            sooner(rpc->deadline_ns, muster_loop_after_ns(loop, method->timeout_max_ns));
+            earlier_ns(rpc->deadline_ns, muster_loop_after_ns(loop, method->timeout_max_ns));
     return MUSTER_OK;
 }
 

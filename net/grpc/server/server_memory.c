@@ -4,7 +4,7 @@
 #include "net/grpc/server/rpc_server_internal.h"
 
 /* What the service has set aside for a message: its size is a claim that is believed. */
-static size_t placed_bytes(const struct muster_rpc *rpc)
+static size_t reserved_bytes(const struct muster_rpc *rpc)
 {
     bool is_placing = rpc->parser.place != NULL && !muster_grpc_parser_is_empty(&rpc->parser);
 
@@ -14,7 +14,7 @@ static size_t placed_bytes(const struct muster_rpc *rpc)
 static size_t call_bytes(const struct muster_rpc *rpc)
 {
     return sizeof(*rpc) + rpc->stream.header_bytes + muster_grpc_parser_held_bytes(&rpc->parser) +
-           placed_bytes(rpc) + muster_rpc_inbox_held_bytes(&rpc->inbox) + rpc->stream.body.bytes;
+           reserved_bytes(rpc) + muster_rpc_inbox_held_bytes(&rpc->inbox) + rpc->stream.body.bytes;
 }
 
 static void account_as(struct muster_rpc *rpc, size_t bytes)
@@ -28,7 +28,7 @@ static void account_as(struct muster_rpc *rpc, size_t bytes)
 }
 
 /* Answers shrink as they are sent, which nobody accounts for: look again. */
-static void recount(struct muster_rpc_connection *connection)
+static void connection_recount(struct muster_rpc_connection *connection)
 {
     struct muster_h2_session *session = connection->session.h2;
     struct muster_h2_stream *stream = NULL;
@@ -43,7 +43,7 @@ static bool is_beyond(struct muster_rpc_connection *connection, size_t more)
 
     if (connection->memory_bytes + more <= max)
         return false;
-    recount(connection);
+    connection_recount(connection);
     return connection->memory_bytes + more > max;
 }
 
@@ -74,7 +74,7 @@ bool muster_rpc_is_affordable(struct muster_rpc *rpc, size_t more)
     return !is_beyond(rpc->connection, more);
 }
 
-static struct muster_rpc_connection *heaviest(struct muster_rpc_server *server)
+static struct muster_rpc_connection *heaviest_connection(struct muster_rpc_server *server)
 {
     struct muster_rpc_connection *found = NULL;
 
@@ -85,7 +85,7 @@ static struct muster_rpc_connection *heaviest(struct muster_rpc_server *server)
 
         if (connection->is_expelled)
             continue;
-        recount(connection);
+        connection_recount(connection);
         if (found == NULL || connection->memory_bytes > found->memory_bytes)
             found = connection;
     }
@@ -98,7 +98,7 @@ static void on_relief(struct muster_task *task)
     struct muster_rpc_server *server = task->data;
 
     while (server->memory_bytes > server->options.memory_max_bytes) {
-        struct muster_rpc_connection *connection = heaviest(server);
+        struct muster_rpc_connection *connection = heaviest_connection(server);
 
         if (connection == NULL || server->memory_bytes <= server->options.memory_max_bytes)
             return;

@@ -5,7 +5,7 @@
 #define MOVE_MIN_BYTES (16u << 10)
 
 /* What the server waits for. */
-static enum muster_rpc_awaited awaited(const struct muster_rpc *rpc)
+static enum muster_rpc_awaited awaited_of(const struct muster_rpc *rpc)
 {
     switch (rpc->state) {
     case MUSTER_RPC_STARTING:
@@ -27,7 +27,7 @@ static enum muster_rpc_awaited awaited(const struct muster_rpc *rpc)
 }
 
 /* Grows by each byte of what is awaited. */
-static uint64_t progress(const struct muster_rpc *rpc, enum muster_rpc_awaited kind)
+static uint64_t progress_of(const struct muster_rpc *rpc, enum muster_rpc_awaited kind)
 {
     if (kind == MUSTER_RPC_AWAITS_REQUEST)
         return rpc->received_bytes;
@@ -49,8 +49,8 @@ static bool is_stalled(const struct muster_rpc *rpc, uint64_t now_ns)
 
 static void watch_call(struct muster_rpc *rpc, uint64_t now_ns)
 {
-    enum muster_rpc_awaited kind = awaited(rpc);
-    uint64_t moved_to = progress(rpc, kind);
+    enum muster_rpc_awaited kind = awaited_of(rpc);
+    uint64_t moved_to = progress_of(rpc, kind);
 
     if (kind == MUSTER_RPC_AWAITS_NOTHING || kind != rpc->awaited ||
         moved_to - rpc->awaited_mark >= MOVE_MIN_BYTES) {

@@ -31,7 +31,7 @@ static void guest_free(struct rpc_guest *guest)
     muster_mem_free(guest->server->env->mem, guest);
 }
 
-static void admit(struct muster_rpc_server *server);
+static void admit_waiting(struct muster_rpc_server *server);
 
 static enum muster_rc attach_shaken(struct muster_rpc_server *server, struct muster_stream *stream)
 {
@@ -54,11 +54,11 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
     server->guests.shaking_count--;
     if (rc == MUSTER_OK && attach_shaken(server, stream) != MUSTER_OK)
         MUSTER_LOG(server->env, WARN, "rpc_connection_refused");
-    admit(server);
+    admit_waiting(server);
     muster_rpc_server_check_closed(server);
 }
 
-static enum muster_rc shake(struct rpc_guest *guest)
+static enum muster_rc guest_shake(struct rpc_guest *guest)
 {
     struct muster_rpc_server *server = guest->server;
     const struct muster_tls_handshake_options options = {
@@ -95,7 +95,7 @@ static void set_timer(struct muster_rpc_server *server)
 }
 
 /* Those who wait take the places that are free. */
-static void admit(struct muster_rpc_server *server)
+static void admit_waiting(struct muster_rpc_server *server)
 {
     struct rpc_guests *guests = &server->guests;
 
@@ -103,7 +103,7 @@ static void admit(struct muster_rpc_server *server)
         struct rpc_guest *guest = guest_of(muster_list_pop(&guests->waiting));
 
         guests->waiting_count--;
-        if (shake(guest) != MUSTER_OK)
+        if (guest_shake(guest) != MUSTER_OK)
             MUSTER_LOG(server->env, WARN, "rpc_connection_refused");
     }
     set_timer(server);
@@ -150,7 +150,7 @@ enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
     guest->stream = stream;
     guest->peer = *muster_stream_peer(stream);
     if (guests->shaking_count < SHAKING_MAX && muster_list_is_empty(&guests->waiting))
-        return shake(guest);
+        return guest_shake(guest);
     if (guests->waiting_count == WAITING_MAX)
         drop_waiting(server);
     muster_list_append(&guests->waiting, &guest->node);

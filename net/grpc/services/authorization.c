@@ -90,8 +90,8 @@ static bool has_method(const struct rule *rule, const char *method)
     return rule->methods[0] == NULL;
 }
 
-static const struct rule *find(const struct muster_list *rules,
-                               const struct muster_identity *identity, const char *method)
+static const struct rule *find_rule(const struct muster_list *rules,
+                                    const struct muster_identity *identity, const char *method)
 {
     for (const struct muster_list *node = rules->next; node != rules; node = node->next) {
         const struct rule *rule = MUSTER_CONTAINER_OF(node, struct rule, node);
@@ -112,10 +112,10 @@ static bool is_of_job(const struct muster_authorization *authorization,
 bool muster_authorization_is_allowed(const struct muster_authorization *authorization,
                                      const struct muster_identity *identity, const char *method)
 {
-    if (find(&authorization->deny, identity, method) != NULL)
+    if (find_rule(&authorization->deny, identity, method) != NULL)
         return false;
     return is_of_job(authorization, identity) ||
-           find(&authorization->allow, identity, method) != NULL;
+           find_rule(&authorization->allow, identity, method) != NULL;
 }
 
 /* Once for each caller: a refused one may try again and again. */
@@ -148,8 +148,8 @@ static enum muster_rc on_start(struct muster_intercepted *call, struct muster_er
 
 /* Life. */
 
-static bool fill(struct muster_authorization *authorization,
-                 const struct muster_authorization_options *options)
+static bool copy_options(struct muster_authorization *authorization,
+                         const struct muster_authorization_options *options)
 {
     struct muster_mem *mem = authorization->env->mem;
     size_t room;
@@ -187,7 +187,7 @@ enum muster_rc muster_authorization_new(struct muster_env *env,
         (struct muster_interceptor){.data = authorization, .on_start = on_start};
     muster_list_init(&authorization->deny);
     muster_list_init(&authorization->allow);
-    if (!fill(authorization, options)) {
+    if (!copy_options(authorization, options)) {
         muster_authorization_free(authorization);
         return MUSTER_RESOURCE_EXHAUSTED;
     }

@@ -25,7 +25,7 @@ static enum muster_rc check_members(const struct muster_json *object, const char
 
     if (object != NULL && muster_json_kind(object) != MUSTER_JSON_OBJECT)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "authorization policy: %s is no object", where);
+                                "authorization policy: %s must be an object", where);
     for (is_there = muster_json_walk_first(&walk, object); is_there;
          is_there = muster_json_walk_next(&walk)) {
         size_t i = 0;
@@ -52,7 +52,7 @@ static enum muster_rc read_texts(struct policy *policy, const struct muster_json
         return MUSTER_OK;
     if (muster_json_kind(list) != MUSTER_JSON_ARRAY || count > TEXTS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "authorization policy: %s is no list of at most %d texts", name,
+                                "authorization policy: %s must be a list of at most %d texts", name,
                                 TEXTS_MAX);
     texts = muster_mem_alloc_zero(policy->mem, count, sizeof(*texts));
     if (texts == NULL)
@@ -63,7 +63,7 @@ static enum muster_rc read_texts(struct policy *policy, const struct muster_json
         texts[i] = muster_json_text(muster_json_at(list, i));
         if (texts[i] == NULL || texts[i][0] == '\0')
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "authorization policy: %s holds what is no text, or empty",
+                                    "authorization policy: %s must contain only non-empty strings",
                                     name);
     }
     return MUSTER_OK;
@@ -105,7 +105,7 @@ static enum muster_rc read_rules(struct policy *policy, const struct muster_json
 
     if (list != NULL && (muster_json_kind(list) != MUSTER_JSON_ARRAY || count > RULES_MAX))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "authorization policy: %s is no list of at most %d rules",
+                                "authorization policy: %s must be a list of at most %d rules",
                                 which == 0 ? "deny_rules" : "allow_rules", RULES_MAX);
     for (size_t i = 0; i < count; i++) {
         enum muster_rc rc;

@@ -44,7 +44,7 @@ static struct watcher *watcher_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct watcher, node);
 }
 
-static struct known *find(const struct muster_rpc_health *health, const char *name)
+static struct known *find_service(const struct muster_rpc_health *health, const char *name)
 {
     for (struct muster_list *node = health->services.next; node != &health->services;
          node = node->next) {
@@ -54,9 +54,9 @@ static struct known *find(const struct muster_rpc_health *health, const char *na
     return NULL;
 }
 
-static void tell(struct muster_rpc_health *health, struct watcher *watcher)
+static void tell_watcher(struct muster_rpc_health *health, struct watcher *watcher)
 {
-    const struct known *known = find(health, watcher->name);
+    const struct known *known = find_service(health, watcher->name);
     enum muster_health_status status =
         known != NULL ? known->status : MUSTER_HEALTH_SERVICE_UNKNOWN;
     Grpc__Health__V1__HealthCheckResponse response;
@@ -79,7 +79,7 @@ static void tell_all(struct muster_rpc_health *health, const char *name)
     for (node = health->watchers.next; node != &health->watchers; node = next) {
         next = node->next;
         if (name == NULL || strcmp(watcher_of(node)->name, name) == 0)
-            tell(health, watcher_of(node));
+            tell_watcher(health, watcher_of(node));
     }
 }
 
@@ -87,7 +87,7 @@ static void tell_all(struct muster_rpc_health *health, const char *name)
 
 static void on_check(struct muster_rpc *rpc, const Grpc__Health__V1__HealthCheckRequest *request)
 {
-    const struct known *known = find(muster_rpc_service(rpc), request->service);
+    const struct known *known = find_service(muster_rpc_service(rpc), request->service);
     Grpc__Health__V1__HealthCheckResponse response;
 
     if (known == NULL) {
@@ -153,13 +153,13 @@ static void on_watch(struct muster_rpc *rpc, const Grpc__Health__V1__HealthCheck
     muster_rpc_set_data(rpc, watcher);
     muster_list_append(&health->watchers, &watcher->node);
     health->watcher_count++;
-    tell(health, watcher);
+    tell_watcher(health, watcher);
 }
 
 static void on_watch_writable(struct muster_rpc *rpc)
 {
     if (muster_rpc_data(rpc) != NULL)
-        tell(muster_rpc_service(rpc), muster_rpc_data(rpc));
+        tell_watcher(muster_rpc_service(rpc), muster_rpc_data(rpc));
 }
 
 static void on_watch_end(struct muster_rpc *rpc, enum muster_rc rc)
@@ -177,8 +177,8 @@ static void on_watch_end(struct muster_rpc *rpc, enum muster_rc rc)
 
 /* Statuses. */
 
-static enum muster_rc add(struct muster_rpc_health *health, const char *name,
-                          enum muster_health_status status)
+static enum muster_rc service_add(struct muster_rpc_health *health, const char *name,
+                                  enum muster_health_status status)
 {
     size_t length = strlen(name);
     struct known *known;
@@ -195,7 +195,7 @@ static enum muster_rc add(struct muster_rpc_health *health, const char *name,
     return MUSTER_OK;
 }
 
-static void forget(struct muster_rpc_health *health, struct known *known)
+static void known_forget(struct muster_rpc_health *health, struct known *known)
 {
     muster_list_remove(&known->node);
     health->service_count--;
@@ -205,18 +205,18 @@ static void forget(struct muster_rpc_health *health, struct known *known)
 enum muster_rc muster_rpc_health_set(struct muster_rpc_health *health, const char *service,
                                      enum muster_health_status status)
 {
-    struct known *known = find(health, service);
+    struct known *known = find_service(health, service);
     enum muster_rc rc = MUSTER_OK;
 
     if (health->is_shut_down)
         return MUSTER_OK;
     if (status == MUSTER_HEALTH_SERVICE_UNKNOWN) {
         if (known != NULL)
-            forget(health, known);
+            known_forget(health, known);
     } else if (known != NULL) {
         known->status = status;
     } else {
-        rc = add(health, service, status);
+        rc = service_add(health, service, status);
     }
     tell_all(health, service);
     return rc;
@@ -251,7 +251,7 @@ static void on_closed(struct muster_rpc_part *part)
     struct muster_list *node;
 
     while ((node = health->services.next) != &health->services)
-        forget(health, known_of(node));
+        known_forget(health, known_of(node));
     muster_mem_free(health->env->mem, health);
 }
 
@@ -272,7 +272,7 @@ enum muster_rc muster_rpc_health_open(struct muster_rpc_server *server,
     health->part = (struct muster_rpc_part){.on_closing = on_closing, .on_closed = on_closed};
     muster_list_init(&health->services);
     muster_list_init(&health->watchers);
-    rc = add(health, "", MUSTER_HEALTH_SERVING);
+    rc = service_add(health, "", MUSTER_HEALTH_SERVING);
     if (rc == MUSTER_OK)
         rc = grpc_health_v1_health_service_add(server, &handlers, health);
     if (rc != MUSTER_OK) {

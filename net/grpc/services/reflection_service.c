@@ -69,10 +69,10 @@ static const struct muster_descriptor_file *find_extension(const struct reflecti
 
 /* Answers. What they point at lives on the stack of the function that sends them. */
 
-static void reply(struct muster_rpc *rpc, const Request *request, Response *response);
+static void send_reply(struct muster_rpc *rpc, const Request *request, Response *response);
 
-static void refuse(struct muster_rpc *rpc, const Request *request, const char *what,
-                   const char *name)
+static void refuse_request(struct muster_rpc *rpc, const Request *request, const char *what,
+                           const char *name)
 {
     Grpc__Reflection__V1__ErrorResponse error;
     Response response;
@@ -86,12 +86,12 @@ static void refuse(struct muster_rpc *rpc, const Request *request, const char *w
     response.message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
     response.error_response = &error;
-    reply(rpc, request, &response);
+    send_reply(rpc, request, &response);
 }
 
 /* The file and all that it imports, each once, importers before what they import. */
-static size_t collect(const struct reflection *reflection,
-                      const struct muster_descriptor_file *file, ProtobufCBinaryData *files)
+static size_t collect_files(const struct reflection *reflection,
+                            const struct muster_descriptor_file *file, ProtobufCBinaryData *files)
 {
     const struct muster_descriptor_file *found[FILES_MAX] = {file};
     size_t count = 1;
@@ -121,12 +121,12 @@ static void send_file(struct muster_rpc *rpc, const Request *request,
 
     grpc__reflection__v1__server_reflection_response__init(&response);
     grpc__reflection__v1__file_descriptor_response__init(&answer);
-    answer.n_file_descriptor_proto = collect(muster_rpc_service(rpc), file, files);
+    answer.n_file_descriptor_proto = collect_files(muster_rpc_service(rpc), file, files);
     answer.file_descriptor_proto = files;
     response.message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
     response.file_descriptor_response = &answer;
-    reply(rpc, request, &response);
+    send_reply(rpc, request, &response);
 }
 
 static void send_found(struct muster_rpc *rpc, const Request *request,
@@ -136,7 +136,7 @@ static void send_found(struct muster_rpc *rpc, const Request *request,
     if (file != NULL)
         send_file(rpc, request, file);
     else
-        refuse(rpc, request, what, name);
+        refuse_request(rpc, request, what, name);
 }
 
 static void send_extension_numbers(struct muster_rpc *rpc, const Request *request)
@@ -148,7 +148,7 @@ static void send_extension_numbers(struct muster_rpc *rpc, const Request *reques
     Response response;
 
     if (find_symbol(reflection, type) == NULL) {
-        refuse(rpc, request, "type", type);
+        refuse_request(rpc, request, "type", type);
         return;
     }
     grpc__reflection__v1__server_reflection_response__init(&response);
@@ -166,7 +166,7 @@ static void send_extension_numbers(struct muster_rpc *rpc, const Request *reques
     response.message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ALL_EXTENSION_NUMBERS_RESPONSE;
     response.all_extension_numbers_response = &answer;
-    reply(rpc, request, &response);
+    send_reply(rpc, request, &response);
 }
 
 /* The services of the method table. */
@@ -240,7 +240,7 @@ static void send_services(struct muster_rpc *rpc, const Request *request)
         response.message_response_case =
             GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
         response.list_services_response = &answer;
-        reply(rpc, request, &response);
+        send_reply(rpc, request, &response);
     }
     muster_mem_free(mem, rows);
     muster_mem_free(mem, services);
@@ -262,7 +262,7 @@ static const struct muster_stub_method method_rows[] = {
      .is_response_stream = true},
 };
 
-static void reply(struct muster_rpc *rpc, const Request *request, Response *response)
+static void send_reply(struct muster_rpc *rpc, const Request *request, Response *response)
 {
     response->valid_host = request->host;
     response->original_request = (Request *)(uintptr_t)request;
@@ -336,7 +336,7 @@ static enum muster_rc add_set(struct reflection *reflection, const struct muster
     return MUSTER_OK;
 }
 
-static enum muster_rc serve(struct reflection *reflection)
+static enum muster_rc serve_request(struct reflection *reflection)
 {
     const struct muster_stub_handler rows[] = {
         {.method = &method_rows[0],
@@ -374,7 +374,7 @@ enum muster_rc muster_rpc_reflection_open(struct muster_rpc_server *server,
     if (rc == MUSTER_OK)
         rc = add_set(reflection, &proto_health_descriptors);
     if (rc == MUSTER_OK)
-        rc = serve(reflection);
+        rc = serve_request(reflection);
     if (rc != MUSTER_OK) {
         on_closed(&reflection->part);
         return rc;

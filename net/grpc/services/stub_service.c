@@ -48,7 +48,8 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_rpc_finish(rpc, rc, named.text);
 }
 
-static void fill(struct served *served, const struct muster_stub_handler *row, const void *handlers)
+static void served_init(struct served *served, const struct muster_stub_handler *row,
+                        const void *handlers)
 {
     served->method = row->method;
     served->show = row->on_message;
@@ -99,7 +100,7 @@ enum muster_rc muster_stub_service_add(struct muster_rpc_server *server,
     memcpy(handlers, service->handlers, service->handlers_bytes);
     for (size_t i = 0; i < service->count; i++) {
         if (service->rows[i].on_message != NULL)
-            fill(&made->served[count++], &service->rows[i], handlers);
+            served_init(&made->served[count++], &service->rows[i], handlers);
     }
     made->mem = server->env->mem;
     made->part.on_closed = on_closed;

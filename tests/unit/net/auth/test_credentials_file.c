@@ -81,7 +81,7 @@ static void what_is_missing_or_wrong_is_named(void **state)
          MUSTER_INVALID_ARGUMENT, "\"token_uri\" must be https"},
         {"{\"type\":\"service_account\",\"client_email\":\"a\",\"private_key\":\"hush\","
          "\"token_uri\":\"file:///x\"}",
-         MUSTER_INVALID_ARGUMENT, "\"token_uri\" is no http url"},
+         MUSTER_INVALID_ARGUMENT, "\"token_uri\" is not an http url"},
         {"{\"type\":\"authorized_user\",\"client_id\":\"c\",\"client_secret\":\"hush\"}",
          MUSTER_INVALID_ARGUMENT, "\"refresh_token\""},
         {EXTERNAL("\"token_url\":\"https://t/\""), MUSTER_INVALID_ARGUMENT,

@@ -92,7 +92,7 @@ static void a_redirect_is_no_answer_of_a_metadata_server(void **state)
     muster_metadata_get_init(&asker.get, &asker);
 
     assert_int_equal(ask(fixture, &asker, "instance/zone"), MUSTER_UNAVAILABLE);
-    assert_non_null(strstr(asker.get.error.text, "is no metadata server"));
+    assert_non_null(strstr(asker.get.error.text, "is not a metadata server"));
     assert_int_equal(fake_cloud_counts(fixture->cloud)->requests, 1);
     muster_metadata_get_fini(&asker.get);
 }

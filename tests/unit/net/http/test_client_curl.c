@@ -224,7 +224,7 @@ static void a_broken_answer_is_unavailable(void **state)
 {
     static const char *const rows[][2] = {
         {"{\"close\": true}", "hung up without an answer"},
-        {"{\"raw\": \"\\u0001\\u0002 this is no http at all\\r\\n\\r\\n\"}", "no HTTP"},
+        {"{\"raw\": \"\\u0001\\u0002 this is no http at all\\r\\n\\r\\n\"}", "not HTTP"},
         {"{\"body\": \"0123456789\", \"truncate\": 4}", "cut short"},
         {"{\"chunks\": [{\"body\": \"part\"}], \"cut\": true}", "cut short"},
     };

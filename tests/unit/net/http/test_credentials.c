@@ -257,7 +257,7 @@ static void an_answer_without_flavor_is_not_believed(void **state)
     assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
 
     assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_UNAVAILABLE);
-    assert_non_null(strstr(asker.get.error.text, "is no metadata server"));
+    assert_non_null(strstr(asker.get.error.text, "is not a metadata server"));
     assert_null(strstr(asker.get.error.text, "evil-token"));
     close_credentials(fixture, credentials);
 }
@@ -464,7 +464,7 @@ static void a_key_that_is_none_is_an_error_without_its_text(void **state)
     struct asker asker;
 
     assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_INVALID_ARGUMENT);
-    assert_non_null(strstr(asker.get.error.text, "no RSA key"));
+    assert_non_null(strstr(asker.get.error.text, "not an RSA key"));
     assert_null(strstr(asker.get.error.text, "hush"));
     close_credentials(fixture, credentials);
 }

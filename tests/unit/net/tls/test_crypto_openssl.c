@@ -193,7 +193,7 @@ static void keys_that_do_not_serve_are_refused_without_their_text(void **state)
         fail_if(muster_crypto_sign_rs256(rows[i].pem, "a", 1, test.env.mem, &signature, &count,
                                          &error) != MUSTER_INVALID_ARGUMENT ||
                     signature != NULL ||
-                    strstr(error.text, "no RSA key in PEM of 2048 bits") == NULL,
+                    strstr(error.text, "not an RSA key in PEM of 2048 bits") == NULL,
                 "%s: %s", rows[i].name, error.text);
         if (strlen(rows[i].pem) > 200)
             (void)snprintf(piece, sizeof(piece), "%.16s", rows[i].pem + 100);

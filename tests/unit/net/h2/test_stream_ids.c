@@ -1,0 +1,91 @@
+/* Stream ids of a client that were skipped or have ended. */
+#include "test_env.h"
+
+#include "assertion_count.h"
+#include "net/h2/stream_ids.h"
+
+static void an_id_below_the_highest_is_new_only_if_it_was_opened(void **state)
+{
+    struct muster_h2_ids ids = {.highest = 0};
+
+    (void)state;
+    assert_true(muster_h2_ids_open(&ids, 1));
+    assert_true(muster_h2_ids_open(&ids, 3));
+    assert_true(muster_h2_ids_open(&ids, 9));
+    assert_true(muster_h2_ids_open(&ids, 3)); /* trailers, or frames of a closed stream */
+    assert_false(muster_h2_ids_open(&ids, 5));
+    assert_false(muster_h2_ids_open(&ids, 7));
+    assert_true(muster_h2_ids_open(&ids, 9));
+    assert_true(muster_h2_ids_open(&ids, 11));
+}
+
+static void a_first_id_above_one_skips_those_below(void **state)
+{
+    struct muster_h2_ids ids = {.highest = 0};
+
+    (void)state;
+    assert_true(muster_h2_ids_open(&ids, 5));
+    assert_false(muster_h2_ids_open(&ids, 1));
+    assert_false(muster_h2_ids_open(&ids, 3));
+    assert_true(muster_h2_ids_open(&ids, 5));
+}
+
+static void ids_that_were_ended_last_are_known(void **state)
+{
+    struct muster_h2_ids ids = {.highest = 0};
+
+    (void)state;
+    assert_false(muster_h2_ids_is_ended(&ids, 0)); /* the connection itself */
+    muster_h2_ids_end(&ids, 1);
+    assert_true(muster_h2_ids_is_ended(&ids, 1));
+    assert_false(muster_h2_ids_is_ended(&ids, 3));
+    for (unsigned i = 1; i <= MUSTER_H2_ENDED_MAX; i++)
+        muster_h2_ids_end(&ids, (int32_t)(2 * i + 1));
+    assert_false(muster_h2_ids_is_ended(&ids, 1)); /* forgotten */
+    assert_true(muster_h2_ids_is_ended(&ids, 2 * MUSTER_H2_ENDED_MAX + 1));
+}
+
+/* Each id skips one: 1 | 3 | 5 7 | 9 ... */
+static void so_many_gaps_are_known(void **state)
+{
+    struct muster_h2_ids ids = {.highest = 0};
+
+    (void)state;
+    for (int32_t i = 0; i < MUSTER_H2_GAPS_MAX; i++)
+        assert_true(muster_h2_ids_open(&ids, 3 + 4 * i));
+    for (int32_t i = 0; i < MUSTER_H2_GAPS_MAX; i++) {
+        assert_false(muster_h2_ids_open(&ids, 1 + 4 * i));
+        assert_true(muster_h2_ids_open(&ids, 3 + 4 * i));
+    }
+    assert_true(muster_h2_ids_open(&ids, 3 + 4 * MUSTER_H2_GAPS_MAX));
+    assert_true(muster_h2_ids_open(&ids, 1)); /* forgotten */
+    for (int32_t i = 1; i <= MUSTER_H2_GAPS_MAX; i++)
+        assert_false(muster_h2_ids_open(&ids, 1 + 4 * i));
+}
+
+static void a_gap_has_a_first_and_a_last(void **state)
+{
+    struct muster_h2_ids ids = {.highest = 0};
+
+    (void)state;
+    assert_true(muster_h2_ids_open(&ids, 3));
+    assert_true(muster_h2_ids_open(&ids, 11));
+    assert_false(muster_h2_ids_open(&ids, 1));
+    assert_true(muster_h2_ids_open(&ids, 3));
+    for (int32_t id = 5; id <= 9; id += 2)
+        assert_false(muster_h2_ids_open(&ids, id));
+    assert_true(muster_h2_ids_open(&ids, 11));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_id_below_the_highest_is_new_only_if_it_was_opened),
+        cmocka_unit_test(a_first_id_above_one_skips_those_below),
+        cmocka_unit_test(ids_that_were_ended_last_are_known),
+        cmocka_unit_test(so_many_gaps_are_known),
+        cmocka_unit_test(a_gap_has_a_first_and_a_last),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
