@@ -353,7 +353,7 @@ static void on_call(struct muster_http_call *call, enum muster_rc rc)
     if (rc == MUSTER_OK &&
         muster_json_parse(request->answer, request->answer_bytes, &root, NULL) != MUSTER_OK)
         rc = muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
-                              "the token server's answer is no JSON");
+                              "the token server's answer is not JSON");
     if (rc == MUSTER_OK)
         rc = muster_token_answer_read(root, muster_host_wall_ns(env->host), &token, &lifetime_ns,
                                       &error);

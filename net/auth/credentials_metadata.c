@@ -13,7 +13,7 @@ struct metadata_credentials {
     struct muster_metadata_get get;
 };
 
-/* What went wrong, who was asked, and where else a token may come from. */
+/* The failure, the server that was asked, and where else a token may come from. */
 static void explain_failure(const struct metadata_credentials *self, enum muster_rc rc,
                             const struct muster_error *why, struct muster_error *ret_error)
 {

@@ -1,4 +1,4 @@
-/* What a token server answers. */
+/* Parsing of a token server's answer. */
 #include "net/http/credentials_internal.h"
 
 #include <stdlib.h>

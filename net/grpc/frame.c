@@ -2,7 +2,6 @@
  */
 #include "net/grpc/frame.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -299,7 +298,7 @@ enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parse
 void muster_grpc_prefix_format(size_t bytes, bool is_compressed,
                                uint8_t ret_prefix[MUSTER_GRPC_PREFIX_BYTES])
 {
-    assert(bytes <= UINT32_MAX);
+    MUSTER_ASSERT(bytes <= UINT32_MAX);
     ret_prefix[0] = is_compressed ? FLAG_COMPRESSED : FLAG_PLAIN;
     ret_prefix[1] = (uint8_t)(bytes >> 24);
     ret_prefix[2] = (uint8_t)(bytes >> 16);

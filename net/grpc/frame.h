@@ -77,7 +77,8 @@ MUSTER_MUST_CHECK bool muster_grpc_parser_hold(struct muster_grpc_parser *parser
                                                struct muster_bytes *message);
 
 #define MUSTER_GRPC_EXPLANATION_BYTES 96
-/** What to tell the peer of a message that was refused (parsed is none of the first three). */
+/** The status and text for the peer of a message that was refused (parsed is none of the first
+ * three). */
 enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parser,
                                           enum muster_grpc_parsed parsed,
                                           char ret_text[MUSTER_GRPC_EXPLANATION_BYTES]);

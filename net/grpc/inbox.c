@@ -1,4 +1,4 @@
-/* What has come on the stream of a call, up to where the application takes it. */
+/* Messages that have come on the stream of a call, until the application takes them. */
 #include "net/grpc/inbox.h"
 
 #include <string.h>
@@ -59,7 +59,7 @@ static void inbox_leave(struct muster_rpc_inbox *inbox)
         inbox->events->on_idle(inbox);
 }
 
-/* What waits, as far as it goes now. */
+/* Show the bytes that wait, as far as it goes now. */
 static void go_on(struct muster_rpc_inbox *inbox)
 {
     struct muster_bytes bytes = {NULL, inbox->held_bytes};

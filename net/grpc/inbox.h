@@ -1,5 +1,5 @@
-/* What has come on the stream of a call, up to where the application takes it: messages are shown
- * as they are complete. While the application pauses, what comes waits here, and the stream's
+/* Messages that have come on the stream of a call, until the application takes them: each is shown
+ * when it is complete. While the application pauses, what comes waits here, and the stream's
  * window stays shut by as much; the connection's does not, so that other calls go on. */
 #ifndef MUSTER_NET_RPC_INBOX_H
 #define MUSTER_NET_RPC_INBOX_H
@@ -12,7 +12,7 @@
 
 struct muster_rpc_inbox;
 
-/** What its owner does. Static table. */
+/** The callbacks of its owner. Static table. */
 struct muster_rpc_inbox_events {
     /* False: the call is over; nothing more is shown, what comes is dropped. */
     bool (*is_open)(const struct muster_rpc_inbox *inbox);
@@ -75,7 +75,7 @@ size_t muster_rpc_inbox_held_bytes(const struct muster_rpc_inbox *inbox);
 
 /** From the next message on, also of those that have come already. */
 void muster_rpc_inbox_pause(struct muster_rpc_inbox *inbox);
-/** What waits is shown from the loop. */
+/** Bytes that wait are shown from the loop. */
 void muster_rpc_inbox_resume(struct muster_rpc_inbox *inbox);
 
 #endif

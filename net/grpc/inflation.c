@@ -1,4 +1,4 @@
-/* Who may inflate how much in a turn of the loop. */
+/* How much each call may inflate in a turn of the loop. */
 #include "net/grpc/inflation.h"
 
 #define TURN_BYTES (256u << 10) /* that come out: 1 ms or so */

@@ -1,5 +1,5 @@
-/* Who may inflate how much in a turn of the loop: a few compressed bytes hold a thousand times as
- * many, and others shall be served meanwhile. One for all calls of a server or channel. */
+/* How much each call may inflate in a turn of the loop: a few compressed bytes hold a thousand
+ * times as many, and others shall be served meanwhile. One for all calls of a server or channel. */
 #ifndef MUSTER_NET_RPC_INFLATION_H
 #define MUSTER_NET_RPC_INFLATION_H
 

@@ -9,7 +9,7 @@ struct muster_interceptor_chain {
     size_t count;
 };
 
-/** What a call carries for its interceptors; its owner embeds it. */
+/** The interceptors' part of a call; its owner embeds it. */
 struct muster_interception {
     size_t started; /* so many links see the call; 0: none does, and the rest is not valid */
     /* private */
@@ -28,7 +28,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_interceptor_chain_init(
 MUSTER_MUST_CHECK enum muster_rc muster_interception_start(
     struct muster_interception *interception, const struct muster_interceptor_chain *chain,
     const struct muster_intercepted *call, struct muster_error *ret_error);
-/** Of these, nothing happens when started is 0. */
+/** These do nothing when started is 0. */
 void muster_interception_send(struct muster_interception *interception, const struct iovec *pieces,
                               size_t count, size_t wire_bytes);
 void muster_interception_receive(struct muster_interception *interception,

@@ -1,4 +1,4 @@
-/* What net/grpc/metrics.c and net/grpc/tally.c share: the series of a method. */
+/* Shared by net/grpc/metrics.c and net/grpc/tally.c: the series of a method. */
 #ifndef MUSTER_NET_RPC_METRICS_INTERNAL_H
 #define MUSTER_NET_RPC_METRICS_INTERNAL_H
 
@@ -6,7 +6,7 @@
 
 #define MUSTER_RPC_STATUS_COUNT 17
 
-/** Of one method and status; made when the first call ends so. */
+/** The histograms of one method and status; made when the first call ends so. */
 struct muster_rpc_outcome {
     struct muster_histogram duration, sent, received;
     struct muster_histogram call; /* client: of the whole call */

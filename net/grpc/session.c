@@ -63,6 +63,7 @@ enum muster_rc muster_rpc_session_open(struct muster_rpc_session *session, struc
     uint64_t timeout_ms = options->keepalive_timeout_ns / MUSTER_NS_PER_MS;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(session->h2 == NULL);
     if (options->keepalive_interval_ns != 0) /* gRPC A18: a write that is stuck ends it, too */
         muster_stream_set_user_timeout(stream,
                                        timeout_ms < INT32_MAX ? (uint32_t)timeout_ms : INT32_MAX);
@@ -86,6 +87,7 @@ void muster_rpc_session_on_pong(struct muster_rpc_session *session)
 void muster_rpc_session_close(struct muster_rpc_session *session,
                               muster_h2_session_close_fn *closed)
 {
+    MUSTER_ASSERT(session->h2 != NULL);
     muster_timer_stop(&session->handshake_timer);
     muster_rpc_keepalive_stop(&session->keepalive);
     muster_h2_session_close(session->h2, closed);

@@ -1,4 +1,4 @@
-/* What one call costs: from its start to the histograms of its method and status. */
+/* The costs of one call: from its start to the histograms of its method and status. */
 #include "net/grpc/tally.h"
 
 #include "net/grpc/metrics_internal.h"
@@ -18,7 +18,7 @@ void muster_rpc_tally_start(struct muster_rpc_tally *tally, struct muster_rpc_se
         muster_metric_add(&series->started, 1);
 }
 
-/* What a server's call and a client's attempt have in common. */
+/* Observe the part that a server's call and a client's attempt have in common. */
 static void observe_value(const struct muster_rpc_tally *tally, enum muster_rc rc,
                           uint64_t duration_ns)
 {
@@ -51,7 +51,7 @@ void muster_rpc_tally_end(struct muster_rpc_tally *tally, enum muster_rc rc,
     tally->series = NULL;
 }
 
-/* What was sent before is sent again, so that sent_bytes goes on; what was received counts anew. */
+/* Bytes sent before are sent again, so sent_bytes goes on; received_bytes begins anew. */
 void muster_rpc_tally_attempt(struct muster_rpc_tally *tally, unsigned attempt,
                               const struct muster_loop *loop)
 {

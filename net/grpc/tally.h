@@ -1,4 +1,4 @@
-/* What one call has cost so far, and where that is counted in the end: muster/rpc.h. */
+/* The costs of one call so far, and where they are counted in the end: muster/rpc.h. */
 #ifndef MUSTER_NET_RPC_TALLY_H
 #define MUSTER_NET_RPC_TALLY_H
 
@@ -11,7 +11,8 @@ struct muster_rpc_series; /* of one method, at a client of one target */
 
 enum muster_rpc_side { MUSTER_RPC_SERVER, MUSTER_RPC_CLIENT };
 
-/** What the connections of a server or channel did. Counted always; shown when there are metrics. */
+/** Counters of the connections of a server or channel. Counted always; shown when there are
+ * metrics. */
 struct muster_rpc_counters {
     int64_t connections, connections_opened;
     int64_t streams_started, streams_succeeded, streams_failed;
@@ -35,7 +36,8 @@ void muster_rpc_tally_start(struct muster_rpc_tally *tally, struct muster_rpc_se
 /** Idempotent; ends an open attempt too. */
 void muster_rpc_tally_end(struct muster_rpc_tally *tally, enum muster_rc rc,
                           const struct muster_loop *loop);
-/** Of a client: the call goes to a connection; the first attempt began with the call. */
+/** A client's attempt begins: the call goes to a connection; the first attempt began with the call.
+ */
 void muster_rpc_tally_attempt(struct muster_rpc_tally *tally, unsigned attempt,
                               const struct muster_loop *loop);
 /** Idempotent. */

@@ -1,4 +1,4 @@
-/* What the files of the HTTP/2 adapter share; the only ones that know nghttp2. */
+/* Shared by the files of the HTTP/2 adapter, the only ones that know nghttp2. */
 #ifndef MUSTER_NET_H2_SESSION_INTERNAL_H
 #define MUSTER_NET_H2_SESSION_INTERNAL_H
 
@@ -71,8 +71,8 @@ void muster_h2_session_free(struct muster_h2_session *session);
 void muster_h2_session_wake(struct muster_h2_session *session);
 /** The first reason counts; on_down follows at the end of the turn. */
 void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc, const char *text);
-/** A frame for which nghttp2 had no memory is never sent, so the connection ends. For every result of
- * nghttp2 that is not passed on. */
+/** A frame for which nghttp2 had no memory is never sent, so the connection ends. For every result
+ * of nghttp2 that is not passed on. */
 void muster_h2_session_check(struct muster_h2_session *session, int result);
 /** End as the byte stream has: with its reason, or else with text. */
 void muster_h2_session_lose(struct muster_h2_session *session, const char *text);

@@ -1,8 +1,7 @@
-/* What one gathered write of an HTTP/2 session holds: small frames copied, large payloads by
+/* The bytes of one gathered write of an HTTP/2 session: small frames copied, large payloads by
  * reference. */
 #include "net/h2/output.h"
 
-#include <assert.h>
 #include <string.h>
 
 void muster_h2_holding_add(struct muster_h2_holding *holding, size_t bytes)
@@ -17,7 +16,7 @@ void muster_h2_holding_add(struct muster_h2_holding *holding, size_t bytes)
 void muster_h2_holding_subtract(struct muster_h2_holding *holding, size_t bytes)
 {
     for (; holding != NULL; holding = holding->whole) {
-        assert(holding->bytes >= bytes);
+        MUSTER_ASSERT(holding->bytes >= bytes);
         holding->bytes -= bytes;
         if (holding->gauge != NULL)
             *holding->gauge -= (int64_t)bytes;
@@ -72,7 +71,7 @@ struct muster_h2_buffer *muster_h2_buffer_shrink(struct muster_h2_buffer *buffer
 
 void muster_h2_buffer_count(struct muster_h2_buffer *buffer, struct muster_h2_holding *holding)
 {
-    assert(buffer->holding == NULL);
+    MUSTER_ASSERT(buffer->holding == NULL);
     buffer->holding = holding;
     muster_h2_holding_add(holding, buffer->size);
 }
@@ -141,7 +140,7 @@ static void piece_add(struct muster_h2_output *output, const void *bytes, size_t
         output->pieces[output->piece_count - 1].iov_len += count;
         return;
     }
-    assert(output->piece_count < MUSTER_H2_OUTPUT_PIECES);
+    MUSTER_ASSERT(output->piece_count < MUSTER_H2_OUTPUT_PIECES);
     output->pieces[output->piece_count].iov_base = (void *)(uintptr_t)bytes;
     output->pieces[output->piece_count].iov_len = count;
     output->held[output->piece_count] = held;
@@ -154,7 +153,7 @@ void muster_h2_output_copy(struct muster_h2_output *output, const void *bytes, s
 
     if (count == 0)
         return;
-    assert(count <= MUSTER_H2_GATHER_BYTES - output->gather_used);
+    MUSTER_ASSERT(count <= MUSTER_H2_GATHER_BYTES - output->gather_used);
     memcpy(at, bytes, count);
     output->gather_used += count;
     piece_add(output, at, count, NULL);

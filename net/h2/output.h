@@ -1,4 +1,4 @@
-/* What one gathered write of an HTTP/2 session holds: small frames copied, large payloads by
+/* The bytes of one gathered write of an HTTP/2 session: small frames copied, large payloads by
  * reference. */
 #ifndef MUSTER_NET_H2_OUTPUT_H
 #define MUSTER_NET_H2_OUTPUT_H
@@ -9,7 +9,8 @@
 #include <muster/mem.h>
 #include <muster/status.h>
 
-/** How many bytes live buffers have, for somebody who bounds them. Its owner outlives the buffers. */
+/** How many bytes live buffers have, for somebody who bounds them. Its owner outlives the buffers.
+ */
 struct muster_h2_holding {
     size_t bytes;
     struct muster_h2_holding *whole; /* that this is a part of; NULL: of none */
@@ -40,10 +41,11 @@ struct muster_h2_buffer *muster_h2_buffer_new(struct muster_mem *mem, size_t siz
 struct muster_h2_buffer *muster_h2_buffer_lend(struct muster_mem *mem, const void *data,
                                                size_t size, void (*release)(void *lender),
                                                void *lender);
-/** Give back what is behind the first size bytes. Takes buffer, which is in no body; gives it at its
- * new place. */
+/** Give back what is behind the first size bytes. Takes buffer, which is in no body; gives it at
+ * its new place. */
 struct muster_h2_buffer *muster_h2_buffer_shrink(struct muster_h2_buffer *buffer, size_t size);
-/** From now on until its last reference is gone the buffer's bytes count in holding (NULL: nothing). */
+/** From now on until its last reference is gone the buffer's bytes count in holding (NULL:
+ * nothing). */
 void muster_h2_buffer_count(struct muster_h2_buffer *buffer, struct muster_h2_holding *holding);
 void muster_h2_buffer_ref(struct muster_h2_buffer *buffer);
 /** NULL is accepted. */

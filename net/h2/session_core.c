@@ -1,5 +1,4 @@
-/* What the parts of the HTTP/2 adapter stand on: the states of a connection, the frames that end it. */
-#include <assert.h>
+/* The base of the HTTP/2 adapter's parts: the states of a connection, the frames that end it. */
 #include <string.h>
 
 #include "net/h2/h2_session_internal.h"
@@ -17,7 +16,7 @@ static const bool moves[5][5] = {
 
 void muster_h2_session_move(struct muster_h2_session *session, enum muster_h2_session_state state)
 {
-    assert(moves[session->state][state]);
+    MUSTER_ASSERT(moves[session->state][state]);
     session->state = state;
 }
 

@@ -1,4 +1,5 @@
-/* What nghttp2 tells: frames received become stream events, queued bodies become DATA frames. */
+/* The callbacks of nghttp2: frames received become stream events, queued bodies become DATA frames.
+ */
 #include <string.h>
 
 #include "net/h2/h2_session_internal.h"

@@ -87,6 +87,7 @@ void muster_h2_session_feed(struct muster_h2_session *session, const uint8_t *by
     bool is_first = session->received_bytes == 0;
     ssize_t used;
 
+    MUSTER_ASSERT(count > 0 && muster_h2_session_is_reader(session));
     session->received_bytes += count;
     if (is_first && session->options.is_server)
         recognise_client(session, bytes, count);

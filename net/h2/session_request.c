@@ -1,4 +1,4 @@
-/* What makes a request malformed (RFC 9113 8.1.1, 8.2, 8.3). */
+/* Checks that find a malformed request (RFC 9113 8.1.1, 8.2, 8.3). */
 #include "net/h2/session_request.h"
 
 #include <nghttp2/nghttp2.h>
@@ -113,8 +113,8 @@ static bool take_content_length(struct muster_h2_request *request, struct text v
     return mark_seen(request, HAS_CONTENT_LENGTH, value);
 }
 
-/* By its length first: most headers are none of these. The last five are of the connection (RFC 9113
- * 8.2.2). */
+/* By its length first: most headers are none of these. The last five are of the connection (RFC
+ * 9113 8.2.2). */
 static bool take_regular(struct muster_h2_request *request, struct text name, struct text value)
 {
     switch (name.bytes) {

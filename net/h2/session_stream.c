@@ -1,5 +1,4 @@
 /* Streams of an HTTP/2 session: requests, responses, bodies, trailers and resets. */
-#include <assert.h>
 #include <string.h>
 
 #include "net/h2/h2_session_internal.h"
@@ -12,7 +11,7 @@ static bool is_live(const struct muster_h2_stream *stream)
 static void headers_convert(nghttp2_nv *ret_nv, const struct muster_h2_header *headers,
                             size_t count)
 {
-    assert(count <= MUSTER_H2_HEADERS_MAX);
+    MUSTER_ASSERT(count <= MUSTER_H2_HEADERS_MAX);
     for (size_t i = 0; i < count; i++) {
         uint8_t flags = NGHTTP2_NV_FLAG_NONE;
 

@@ -41,6 +41,7 @@ static void on_stream_closed(struct muster_stream *stream)
 {
     struct muster_h2_session *session = stream->data;
 
+    MUSTER_ASSERT(session->state == MUSTER_H2_SESSION_CLOSED);
     output_drop(session); /* before its owner goes, which counts the buffers in it */
     if (session->closed != NULL)
         session->closed(session);
@@ -51,6 +52,7 @@ void muster_h2_session_tear_down(struct muster_h2_session *session)
 {
     bool was_open = session->state < MUSTER_H2_SESSION_DOWN;
 
+    MUSTER_ASSERT(session->depth == 0);
     muster_h2_session_move(session, MUSTER_H2_SESSION_CLOSED);
     muster_timer_stop(&session->parting_timer);
     muster_task_cancel(&session->flush_task);
@@ -62,6 +64,7 @@ void muster_h2_session_tear_down(struct muster_h2_session *session)
 
 static void session_settle(struct muster_h2_session *session)
 {
+    MUSTER_ASSERT(session->depth == 0);
     if (session->state == MUSTER_H2_SESSION_PARTING)
         lose_streams(session);
     if (session->state == MUSTER_H2_SESSION_ENDING && !session->is_close_wanted) {
@@ -127,6 +130,7 @@ static void on_read(struct muster_stream_read *read, enum muster_rc rc)
     bool is_full = read->bytes_done == (is_first ? sizeof(session->first) : READ_BYTES);
     bool is_bulk = read->bytes_done >= LINGER_BYTES_MIN;
 
+    MUSTER_ASSERT(session->is_reading);
     session->is_reading = false;
     if (session->state == MUSTER_H2_SESSION_CLOSED)
         return;
@@ -183,6 +187,7 @@ static void tell_drained(struct muster_h2_session *session)
 /* Fill an output with all that nghttp2 has to send. */
 static void gather_output(struct muster_h2_session *session)
 {
+    MUSTER_ASSERT(session->output == NULL);
     if (session->is_goaway_out || !nghttp2_session_want_write(session->ng))
         return;
     session->output = muster_h2_output_new(session->mem);
@@ -225,6 +230,7 @@ static void on_parting_over(struct muster_timer *timer)
  * and drops what comes until the client ends, too. */
 static void session_part(struct muster_h2_session *session)
 {
+    MUSTER_ASSERT(session->state == MUSTER_H2_SESSION_OPEN);
     if (!session->options.is_server) {
         muster_h2_session_end(session, MUSTER_UNAVAILABLE, MUSTER_H2_ENDED_BY_GOAWAY);
         return;
@@ -264,6 +270,7 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
 {
     struct muster_h2_session *session = write->data;
 
+    MUSTER_ASSERT(session->is_writing);
     session->is_writing = false;
     output_drop(session);
     if (session->state == MUSTER_H2_SESSION_CLOSED)

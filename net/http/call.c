@@ -1,7 +1,6 @@
 /* Calls: a request, its token, its repetitions. */
 #include <muster/http.h>
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@ static void call_move(struct muster_http_call *call, enum muster_http_call_state
                                      1u << MUSTER_HTTP_CALL_IDLE,
     };
 
-    assert((allowed[call->state] & 1u << next) != 0);
+    MUSTER_ASSERT((allowed[call->state] & 1u << next) != 0);
     (void)allowed;
     call->state = next;
 }
@@ -58,7 +57,7 @@ static void forget_headers(struct muster_http_call *call)
 
 void muster_http_call_fini(struct muster_http_call *call)
 {
-    assert(call->state == MUSTER_HTTP_CALL_IDLE);
+    MUSTER_ASSERT(call->state == MUSTER_HTTP_CALL_IDLE);
     forget_headers(call);
     muster_http_request_fini(&call->request);
 }
@@ -284,7 +283,7 @@ enum muster_rc muster_http_call_start(struct muster_http_call *call, struct must
 {
     enum muster_rc rc;
 
-    assert(call->state == MUSTER_HTTP_CALL_IDLE);
+    MUSTER_ASSERT(call->state == MUSTER_HTTP_CALL_IDLE);
     if (env->http == NULL)
         return muster_error_set(&call->request.error, MUSTER_FAILED_PRECONDITION,
                                 "http: the environment has no http client (muster_http_curl_open)");

@@ -1,4 +1,5 @@
-/* The HTTP provider on libcurl's multi socket interface: which request is at work where, and its end. */
+/* The HTTP provider on libcurl's multi socket interface: which request is at work where, and its
+ * end. */
 #include "net/http/client_curl_internal.h"
 
 #include <string.h>
@@ -29,7 +30,7 @@ static struct muster_curl_exchange *exchange_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct muster_curl_exchange, node);
 }
 
-/* What is known of a server. */
+/* Origins: the protocol that each server speaks. */
 
 static void client_wake(struct muster_curl_client *client)
 {
@@ -212,9 +213,9 @@ static void end_all(struct muster_curl_engine *engine)
                                                                       : CURLE_OUT_OF_MEMORY);
 }
 
-/* One of its sockets is ready, or a time has come. A failure is a lack of memory: curl does not say whose,
- * and (7.88) leaves tables behind with which a later call divides by zero. So all that it works on ends,
- * and collect drops it. */
+/* One of its sockets is ready, or a time has come. A failure is a lack of memory: curl does not say
+ * whose, and (7.88) leaves tables behind with which a later call divides by zero. So all that it
+ * works on ends, and collect drops it. */
 static void engine_run(struct muster_curl_engine *engine, curl_socket_t fd, int flags)
 {
     int running;

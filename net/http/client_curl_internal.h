@@ -22,8 +22,8 @@ struct muster_curl_engine {
 
 struct muster_curl_client {
     struct muster_http http;
-    /* Curl's limit of connections per host is one number for all, and the right one differs: a few connections
-     * carry any number of HTTP/2 requests, while HTTP/1.1 needs one for each. */
+    /* Curl's limit of connections per host is one number for all, and the right one differs: a few
+     * connections carry any number of HTTP/2 requests, while HTTP/1.1 needs one for each. */
     struct muster_curl_engine few;  /* HTTP/2, and servers not known yet */
     struct muster_curl_engine many; /* HTTP/1.1 */
     CURLSH *share;                  /* TLS sessions */
@@ -64,7 +64,7 @@ void muster_curl_exchange_learn(struct muster_curl_exchange *exchange, enum must
 MUSTER_MUST_CHECK enum muster_rc muster_curl_exchange_set_up(struct muster_curl_exchange *exchange,
                                                              const struct muster_http_url *url,
                                                              struct muster_error *ret_error);
-/** What code means, into request->error. */
+/** Translate code into request->error. */
 enum muster_rc muster_curl_exchange_fail(struct muster_curl_exchange *exchange, CURLcode code);
 
 #endif

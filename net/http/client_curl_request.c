@@ -77,7 +77,7 @@ static const char *words_for(CURLcode code)
     }
 }
 
-/* What curl says beyond our own words, or the system. */
+/* The detail that curl or the system adds to our own words. */
 static const char *detail_of(const struct muster_curl_exchange *exchange, CURLcode code,
                              char *reason, size_t room)
 {

@@ -1,7 +1,6 @@
 /* A short list of servers, the last used first. */
 #include "net/http/client_origin.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +30,7 @@ void muster_http_origins_fini(struct muster_http_origins *origins)
     while (!muster_list_is_empty(&origins->list)) {
         struct muster_http_origin *origin = origin_of(origins->list.next);
 
-        assert(origin->use_count == 0);
+        MUSTER_ASSERT(origin->use_count == 0);
         forget_origin(origins, origin);
     }
 }
@@ -116,7 +115,7 @@ struct muster_http_origin *muster_http_origins_take(struct muster_http_origins *
 
 void muster_http_origins_put(struct muster_http_origins *origins, struct muster_http_origin *origin)
 {
-    assert(origin->use_count > 0);
+    MUSTER_ASSERT(origin->use_count > 0);
     origin->use_count--;
     forget_unused(origins);
 }

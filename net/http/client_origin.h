@@ -1,4 +1,4 @@
-/* What a client knows of the servers that it talks to: HTTP/1.1 or HTTP/2. */
+/* The protocols of the servers that a client talks to: HTTP/1.1 or HTTP/2. */
 #ifndef MUSTER_NET_HTTP_CLIENT_ORIGIN_H
 #define MUSTER_NET_HTTP_CLIENT_ORIGIN_H
 
@@ -39,8 +39,8 @@ void muster_http_origins_init(struct muster_http_origins *origins, struct muster
 /** No origin is in use. */
 void muster_http_origins_fini(struct muster_http_origins *origins);
 
-/** The origin of url, in use until put; plain http is HTTP/1.1 from the start. Without use the longest unused
- * are forgotten. NULL: no memory. */
+/** The origin of url, in use until put; plain http is HTTP/1.1 from the start. Without use the
+ * longest unused are forgotten. NULL: no memory. */
 struct muster_http_origin *muster_http_origins_take(struct muster_http_origins *origins,
                                                     const struct muster_http_url *url);
 void muster_http_origins_put(struct muster_http_origins *origins,

@@ -1,7 +1,6 @@
 /* Credentials: the kept token, its age, and everybody who waits for the next one. */
 #include "net/http/credentials_internal.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "runtime/loop/deadline.h"
@@ -22,15 +21,20 @@ bool muster_token_is_valid(const char *token)
 
 static void get_answer(struct muster_token_get *get, enum muster_rc rc)
 {
+    muster_token_get_fn *done;
+
+    MUSTER_ASSERT(get->credentials != NULL && get->done != NULL);
     muster_timer_stop(&get->timer);
     muster_task_cancel(&get->task);
     muster_list_remove(&get->node);
     get->token = rc == MUSTER_OK ? get->credentials->token : NULL;
     get->credentials = NULL;
-    get->done(get, rc);
+    done = get->done;
+    get->done = NULL;
+    done(get, rc);
 }
 
-/* What was decided when nobody could be called: the kept token, or a cancel. */
+/* The answer that was decided inside a start or cancel: the kept token, or CANCELLED. */
 static void on_get_task(struct muster_task *task)
 {
     struct muster_token_get *get = task->data;
@@ -82,7 +86,7 @@ enum muster_rc muster_token_get_start(struct muster_token_get *get,
     if (rc != MUSTER_OK)
         return rc;
     get->credentials = credentials;
-    get->done = done;
+    get->done = NULL; /* the callback rule: it is set when start returns */
     get->deadline_ns = deadline_ns;
     get->token = NULL;
     get->rc = MUSTER_OK;
@@ -95,10 +99,11 @@ enum muster_rc muster_token_get_start(struct muster_token_get *get,
         credentials->token_fresh_until_ns = credentials->token_until_ns = 0;
     if (has_token(credentials, credentials->token_fresh_until_ns)) {
         muster_task_post(&get->task, loop);
-        return MUSTER_OK;
+    } else {
+        muster_timer_start(&get->timer, loop, deadline_ns);
+        fetch_token(credentials);
     }
-    muster_timer_start(&get->timer, loop, deadline_ns);
-    fetch_token(credentials);
+    get->done = done;
     return MUSTER_OK;
 }
 
@@ -120,7 +125,7 @@ void muster_token_get_cancel(struct muster_token_get *get)
 void muster_credentials_fetched(struct muster_credentials *credentials, const char *token,
                                 uint64_t lifetime_ns)
 {
-    assert(credentials->is_fetching);
+    MUSTER_ASSERT(credentials->is_fetching);
     credentials->fetch_rc = MUSTER_OK;
     if (!muster_token_is_valid(token))
         credentials->fetch_rc = muster_error_set(
@@ -141,7 +146,7 @@ void muster_credentials_fetched(struct muster_credentials *credentials, const ch
 void muster_credentials_failed(struct muster_credentials *credentials,
                                const struct muster_error *error)
 {
-    assert(credentials->is_fetching && error->rc != MUSTER_OK);
+    MUSTER_ASSERT(credentials->is_fetching && error->rc != MUSTER_OK);
     credentials->fetch_rc = error->rc;
     credentials->fetch_error = *error;
     muster_task_post(&credentials->task, credentials->env->loop);
@@ -161,6 +166,7 @@ static void keep_token(struct muster_credentials *credentials)
     uint64_t life_ns = credentials->next_lifetime_ns;
     struct muster_loop *loop = credentials->env->loop;
 
+    MUSTER_ASSERT(credentials->next_token != NULL);
     secret_forget(credentials->env->mem, &credentials->token);
     credentials->token = credentials->next_token;
     credentials->next_token = NULL;
@@ -183,6 +189,7 @@ static void on_fetch_end(struct muster_task *task)
     enum muster_rc rc = credentials->fetch_rc;
     struct muster_list batch, *node;
 
+    MUSTER_ASSERT(credentials->is_fetching);
     if (rc == MUSTER_OK)
         keep_token(credentials);
     else if (has_token(credentials, credentials->token_until_ns))
@@ -206,6 +213,7 @@ static void on_close_task(struct muster_task *task)
 {
     struct muster_credentials *credentials = task->data;
 
+    MUSTER_ASSERT(credentials->is_closed);
     if (credentials->is_fetching || !muster_list_is_empty(&credentials->waiting)) {
         muster_task_post(task, credentials->env->loop);
         return;
@@ -238,7 +246,7 @@ void muster_credentials_close(struct muster_credentials *credentials,
 {
     struct muster_list *node;
 
-    assert(!credentials->is_closed);
+    MUSTER_ASSERT(!credentials->is_closed);
     credentials->is_closed = true;
     credentials->closed = closed;
     for (node = credentials->waiting.next; node != &credentials->waiting; node = node->next)

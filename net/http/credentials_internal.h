@@ -1,4 +1,4 @@
-/* What the kinds of credentials share. */
+/* Shared by the kinds of credentials. */
 #ifndef MUSTER_NET_CREDENTIALS_INTERNAL_H
 #define MUSTER_NET_CREDENTIALS_INTERNAL_H
 
@@ -12,7 +12,7 @@
 #define MUSTER_TOKEN_FOREVER_NS       UINT64_MAX
 #define MUSTER_SCOPE_DEFAULT          "https://www.googleapis.com/auth/cloud-platform"
 
-/** What a kind provides. */
+/** The functions of a kind. */
 struct muster_credentials_ops {
     /** Get a token; ends in muster_credentials_fetched, now or later. */
     void (*fetch)(struct muster_credentials *credentials, uint64_t deadline_ns);

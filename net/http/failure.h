@@ -4,7 +4,7 @@
 
 #include <muster/http.h>
 
-/** What helps, by kind of failure; static texts without a full stop. */
+/** Advice by kind of failure; static texts without a full stop. */
 struct muster_http_remedies {
     const char *refused;     /* 401 */
     const char *forbidden;   /* 403 */
@@ -20,7 +20,7 @@ struct muster_http_remedies {
  * source and stays as it is.
  */
 void muster_http_failure_explain(const struct muster_http_call *call,
-                                const struct muster_http_remedies *remedies,
-                                struct muster_error *error);
+                                 const struct muster_http_remedies *remedies,
+                                 struct muster_error *error);
 
 #endif

@@ -2,7 +2,6 @@
  */
 #include "net/http/provider.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +100,7 @@ static void forget_answer(struct muster_http_request *request, struct muster_mem
 
 void muster_http_request_fini(struct muster_http_request *request)
 {
-    assert(request->http == NULL);
+    MUSTER_ASSERT(request->http == NULL);
     forget_answer(request, request->mem);
     request->mem = NULL;
 }
@@ -123,7 +122,7 @@ enum muster_rc muster_http_start(struct muster_http_request *request, struct mus
     enum muster_rc rc = check_request(request, &error);
     char *url;
 
-    assert(request->http == NULL);
+    MUSTER_ASSERT(request->http == NULL);
     if (rc == MUSTER_OK)
         rc = muster_deadline_check(http->env, "muster_http_start", request->deadline_ns, &error);
     if (rc == MUSTER_OK && http->is_closed)
@@ -439,6 +438,7 @@ static void request_finish(struct muster_http_request *request, enum muster_rc r
 {
     struct muster_http *http = request->http;
 
+    MUSTER_ASSERT(http != NULL);
     trace_request(request, rc);
     muster_timer_stop(&request->timer);
     muster_list_remove(&request->node);
@@ -477,6 +477,7 @@ static void on_close_task(struct muster_task *task)
 {
     struct muster_http *http = task->data;
 
+    MUSTER_ASSERT(http->is_closed && muster_list_is_empty(&http->active));
     if (http->closed != NULL)
         http->closed(http);
     http->ops->close(http);
@@ -494,7 +495,7 @@ void muster_http_close(struct muster_http *http, muster_http_close_fn *closed)
 {
     struct muster_list *node;
 
-    assert(!http->is_closed);
+    MUSTER_ASSERT(!http->is_closed);
     http->is_closed = true;
     http->closed = closed;
     for (node = http->active.next; node != &http->active; node = node->next)

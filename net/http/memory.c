@@ -70,7 +70,7 @@ const char *muster_http_memory_etag(struct muster_http_memory *memory, const cha
     return answer != NULL ? answer->etag : NULL;
 }
 
-/* What cannot be kept is asked for in full next time. */
+/* An answer that cannot be kept is asked for in full next time. */
 static void answer_keep(struct muster_http_memory *memory,
                         const struct muster_http_request *request, const char *etag)
 {

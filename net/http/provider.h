@@ -4,7 +4,7 @@
 
 #include <muster/http.h>
 
-/** What a provider does: one exchange at a time per request, no redirects, no deadline. */
+/** The contract of a provider: one exchange at a time per request, no redirects, no deadline. */
 struct muster_http_ops {
     /** Begin to send request->current_method, current_url, headers, body. Ends in
      * muster_http_provide_end, later. Anything but OK: nothing began, and request->error says why.

@@ -1,4 +1,4 @@
-/* What an answer's status means, in words that help. */
+/* Texts that say what an answer's status means and what helps. */
 #include <muster/http.h>
 
 #include <muster/json.h>
@@ -33,7 +33,7 @@ enum muster_rc muster_http_status_rc(int status)
     return status >= 500 && status <= 599 ? MUSTER_UNAVAILABLE : MUSTER_UNKNOWN;
 }
 
-/* What the server echoes of our own secrets is wiped. */
+/* Our own secrets are wiped where the server echoes them. */
 static void hide_own_secrets(const struct muster_http_request *request, char *message)
 {
     for (size_t i = 0; i < request->header_count; i++) {

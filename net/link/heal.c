@@ -72,6 +72,7 @@ static void attempt_later(struct muster_link_heal *heal)
 
 static void has_failed(struct muster_link_heal *heal, const struct muster_error *error)
 {
+    MUSTER_ASSERT(heal->link != NULL);
     if (is_final(error) || muster_loop_now_ns(heal->env->loop) >= heal->deadline_ns)
         give_up(heal, error);
     else
@@ -139,6 +140,7 @@ static void heal_attempt(struct muster_link_heal *heal)
     uint64_t deadline_ns = muster_loop_after_ns(heal->env->loop, heal->attempt_ns);
     enum muster_rc rc;
 
+    MUSTER_ASSERT(heal->link != NULL);
     if (heal->address.family == MUSTER_ADDRESS_NONE) {
         muster_timer_start(&heal->timer, heal->env->loop, heal->deadline_ns);
         return;
@@ -233,7 +235,7 @@ enum muster_rc muster_link_heal_accept(struct muster_link_heal *heal, struct mus
                                        struct muster_peer_link *accepted,
                                        struct muster_error *ret_error)
 {
-    /* Of an attempt that its maker has given up for the one that is here already. */
+    /* The attempt is stale: its opener has given it up for the one that is here already. */
     if (muster_peer_link_hello(accepted)->connection <= muster_peer_link_connection(link)) {
         muster_peer_link_close(accepted);
         return MUSTER_OK;

@@ -7,8 +7,8 @@
 #include <muster/mem.h>
 #include <muster/stream.h>
 
-/* Of each member the newest: a control link may have been connected several times, and only one of
- * the two sides may have noticed. */
+/* The newest keys of each member are kept: a control link may have been connected several times,
+ * and only one of the two sides may have noticed. */
 #define MUSTER_LINK_KEYS_PER_PEER 4
 #define MUSTER_LINK_KEY_ID_BYTES  8
 
@@ -24,7 +24,7 @@ struct muster_link_keys *muster_link_keys_new(struct muster_mem *mem);
 /** Wipes them. NULL is accepted. */
 void muster_link_keys_free(struct muster_link_keys *keys);
 
-/** Whose control link, as both of its ends say it. */
+/** The names of a control link's ends, as both ends say them. */
 struct muster_link_key_names {
     const char *job;
     const struct muster_incarnation *opener, *acceptor;

@@ -1,7 +1,6 @@
 /* A peer link: connect or accept, the queue of frames, recall, close. */
 #include "net/link/peer_link_internal.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +34,7 @@ static void on_connected(struct muster_dial *dial, enum muster_rc rc)
 {
     struct muster_peer_link *link = dial->data;
 
+    MUSTER_ASSERT(link->is_connecting);
     link->is_connecting = false;
     if (link->state == MUSTER_LINK_CLOSED) {
         if (rc == MUSTER_OK)
@@ -116,6 +116,7 @@ static enum muster_rc link_connect(struct muster_peer_link *link,
                                                 .stream = &stream};
     enum muster_rc rc;
 
+    MUSTER_ASSERT(!link->is_connecting && link->stream == NULL);
     if (is_bare && !muster_link_keys_has(link->self.keys, &link->self.target))
         return MUSTER_FAILED_PRECONDITION;
     link->is_bare = is_bare;
@@ -200,8 +201,8 @@ enum muster_rc muster_peer_link_take_over(struct muster_peer_link *link,
 {
     uint64_t received = with->peer.received;
 
-    assert(with->state == MUSTER_LINK_READY && muster_list_is_empty(&with->frames));
-    assert(!with->is_hello_queued);
+    MUSTER_ASSERT(with->state == MUSTER_LINK_READY && muster_list_is_empty(&with->frames));
+    MUSTER_ASSERT(!with->is_hello_queued);
     if (!muster_peer_link_is_met(link) || link->is_opener || link->session != with->peer.session ||
         !muster_peer_link_can_resume(link, received))
         return MUSTER_FAILED_PRECONDITION;

@@ -32,8 +32,8 @@ enum muster_link_intent {
     MUSTER_LINK_PROBE = 2,  /* is that session known? (asked by the side that does not connect) */
 };
 
-/** What each side says first, 136 bytes on the wire. A mismatch of job or version refuses the link
- * with a text that names both. The opener alone sets what stands behind stripe_count. */
+/** The first message of each side, 136 bytes on the wire. A mismatch of job or version refuses the
+ * link with a text that names both. The opener alone sets what stands behind stripe_count. */
 struct muster_peer_hello {
     char job[MUSTER_JOB_NAME_BYTES];
     struct muster_incarnation incarnation;
@@ -47,15 +47,16 @@ struct muster_peer_hello {
     uint64_t received;   /* RESUME: bytes that have arrived at the opener */
     uint32_t connection; /* of the session, counted by its opener: this one; PROBE: the lost one */
     struct muster_incarnation target; /* whom the opener means to reach; zero: whoever is there */
-    /* This process's own, never sent: the interface of its own link-local address, by which it reaches
-     * those of others. 0: it has none. */
+    /* This process's own, never sent: the interface of its own link-local address, by which it
+     * reaches those of others. 0: it has none. */
     uint32_t scope_id;
-    /* Of this process, never said: links but for CONTROL are in plain text, and by these keys both
-     * sides prove who they are; target is set then. NULL: env->tls secures all links, or none. */
+    /* The keys of this process, never said: links but for CONTROL are in plain text, and by these
+     * keys both sides prove who they are; target is set then. NULL: env->tls secures all links, or
+     * none. */
     struct muster_link_keys *keys;
 };
 
-/** Who a frame is for. */
+/** The receiver of a frame. */
 enum muster_frame_channel {
     MUSTER_FRAME_COLLECTIVE = 1,
     MUSTER_FRAME_MEMBERSHIP = 2,
@@ -136,8 +137,8 @@ struct muster_peer_link_events {
     /* May be NULL. It goes on where it was; nothing was lost or doubled but what the peer has taken
      * back. */
     void (*on_resumed)(struct muster_peer_link *link);
-    /* May be NULL. The peer has taken back the frame whose payload was being received: its buffer is
-     * free. */
+    /* May be NULL. The peer has taken back the frame whose payload was being received: its buffer
+     * is free. */
     void (*on_abandoned)(struct muster_peer_link *link);
 };
 
@@ -161,7 +162,7 @@ void *muster_peer_link_data(const struct muster_peer_link *link);
 /** After an accepted link is told apart by its hello, its owner may change. */
 void muster_peer_link_set_owner(struct muster_peer_link *link,
                                 const struct muster_peer_link_events *events, void *data);
-/** What the peer said; valid from on_ready. */
+/** The peer's hello; valid from on_ready. */
 const struct muster_peer_hello *muster_peer_link_hello(const struct muster_peer_link *link);
 /** This side has connected (open), not accepted. */
 bool muster_peer_link_is_opener(const struct muster_peer_link *link);
@@ -180,21 +181,21 @@ MUSTER_MUST_CHECK enum muster_rc muster_peer_link_reopen(struct muster_peer_link
                                                          const struct muster_address *address,
                                                          uint64_t deadline_ns);
 /** Acceptor: go on over the connection of `with`, whose hello says RESUME and the session of link.
- * Closes with. Ends in on_resumed or on_broken. FAILED_PRECONDITION (nothing has happened): what the
- * peer lacks is not here any more. */
+ * Closes with. Ends in on_resumed or on_broken. FAILED_PRECONDITION (nothing has happened): what
+ * the peer lacks is not here any more. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_take_over(struct muster_peer_link *link,
                                                             struct muster_peer_link *with);
 /** An accepted link that says RESUME becomes the session that it names, from its beginning: the
- * connection broke before this side had heard of it. FAILED_PRECONDITION: the peer has heard of this
- * side. The peer gives up if it knows that something had arrived here. */
+ * connection broke before this side had heard of it. FAILED_PRECONDITION: the peer has heard of
+ * this side. The peer gives up if it knows that something had arrived here. */
 MUSTER_MUST_CHECK enum muster_rc muster_peer_link_begin_late(struct muster_peer_link *link);
 enum muster_link_answer {
     MUSTER_LINK_IS_KNOWN = 0,
     MUSTER_LINK_IS_UNKNOWN = 1,
     MUSTER_LINK_IS_LACKING = 2, /* known, but what the other side lacks was taken back */
 };
-/** To an accepted link whose hello says RESUME or PROBE. Takes link: it is closed when the answer is
- * out. */
+/** To an accepted link whose hello says RESUME or PROBE. Takes link: it is closed when the answer
+ * is out. */
 void muster_peer_link_answer(struct muster_peer_link *link, enum muster_link_answer answer);
 /** Give all frames back to who has sent them, as if they never had been: none of their callbacks
  * will run. Then the link can only be closed. */

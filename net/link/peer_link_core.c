@@ -1,8 +1,6 @@
-/* What the parts of a peer link stand on: its states, the frames that are on their way, and how a
+/* The base of a peer link's parts: its states, the frames that are on their way, and how a
  * connection is lost or the link ends. */
 #include "net/link/peer_link_internal.h"
-
-#include <assert.h>
 
 #define EVERY_END [MUSTER_LINK_DOWN] = true, [MUSTER_LINK_CLOSED] = true
 static const bool moves[8][8] = {
@@ -26,7 +24,7 @@ static const bool moves[8][8] = {
 
 void muster_peer_link_move(struct muster_peer_link *link, enum muster_link_state state)
 {
-    assert(moves[link->state][state]);
+    MUSTER_ASSERT(moves[link->state][state]);
     link->state = state;
 }
 
@@ -37,6 +35,7 @@ size_t muster_frame_bytes(const struct muster_frame *frame)
 
 void muster_frame_finish(struct muster_frame *frame, enum muster_rc rc)
 {
+    MUSTER_ASSERT(frame->link != NULL);
     muster_list_remove(&frame->node);
     frame->link = NULL;
     frame->done(frame, rc);
@@ -150,7 +149,7 @@ void muster_peer_link_drop_rests(struct muster_peer_link *link)
     }
 }
 
-/* What has not begun to leave has no offset yet. */
+/* A frame that has not begun to leave has no offset in the session yet. */
 static void forget_offsets(struct muster_peer_link *link)
 {
     muster_peer_link_drop_rests(link);
@@ -221,6 +220,7 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
     struct muster_peer_link *link = frame->link;
     struct muster_error error;
 
+    MUSTER_ASSERT(link != NULL && link->queued_bytes >= muster_frame_bytes(frame));
     write->data = NULL;
     if (rc != MUSTER_OK) {
         muster_peer_link_lost_error(link, "the connection was lost", &error);
@@ -241,13 +241,13 @@ void muster_peer_link_submit(struct muster_peer_link *link, struct muster_frame 
 {
     enum muster_rc rc;
 
+    MUSTER_ASSERT(link->stream != NULL);
     if (frame->end == 0)
         frame->end = link->submitted += muster_frame_bytes(frame);
     frame->write.data = frame;
     rc = muster_stream_submit(&frame->write, link->stream, frame->iov,
                               frame->iov[1].iov_len > 0 ? 2 : 1, on_written);
-    assert(rc == MUSTER_OK);
-    (void)rc;
+    MUSTER_ASSERT(rc == MUSTER_OK);
 }
 
 void muster_peer_link_close(struct muster_peer_link *link)

@@ -1,4 +1,4 @@
-/* What the files of peer_link share. */
+/* Shared by the files of peer_link. */
 #ifndef MUSTER_NET_PEER_LINK_INTERNAL_H
 #define MUSTER_NET_PEER_LINK_INTERNAL_H
 
@@ -88,7 +88,7 @@ struct muster_peer_link {
     uint8_t inbox[MUSTER_LINK_INBOX_BYTES];
 };
 
-/** What its stream says, or else text. */
+/** The stream's own error, or else text. */
 static inline void muster_peer_link_lost_error(const struct muster_peer_link *link,
                                                const char *text, struct muster_error *ret_error)
 {
@@ -139,7 +139,8 @@ bool muster_peer_link_has_begun(const struct muster_peer_link *link,
                                 const struct muster_frame *frame);
 /** The offsets of the frames that have not begun to leave, after one was taken back. */
 void muster_peer_link_renumber(struct muster_peer_link *link);
-/** BROKEN: what has not arrived is queued again, without what cannot be sent on another connection. */
+/** BROKEN: what has not arrived is queued again, without what cannot be sent on another connection.
+ */
 void muster_peer_link_forget_connection(struct muster_peer_link *link);
 /** Rests of recalled frames end; no other connection needs them. */
 void muster_peer_link_drop_rests(struct muster_peer_link *link);
@@ -156,8 +157,8 @@ size_t muster_frame_bytes(const struct muster_frame *frame);
 void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_error *error);
 
 /* peer_link_meet.c */
-/** The connection is there: say hello. True: nothing is said first, so read the peer's at once; else
- * hello_written does. */
+/** The connection is there: say hello. True: nothing is said first, so read the peer's at once;
+ * else hello_written does. */
 bool muster_peer_link_greet(struct muster_peer_link *link);
 /** Bytes of what the peer says first. */
 size_t muster_peer_link_hello_bytes(const struct muster_peer_link *link);

@@ -4,7 +4,6 @@
 
 #include <muster/options.h>
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,13 +13,13 @@ static void hello_send(struct muster_peer_link *link, uint8_t *bytes, size_t cou
 {
     enum muster_rc rc;
 
-    assert(!link->is_hello_queued);
+    MUSTER_ASSERT(!link->is_hello_queued);
     link->hello_iov.iov_base = bytes;
     link->hello_iov.iov_len = count;
     link->hello_write.data = link;
     rc = muster_stream_submit(&link->hello_write, link->stream, &link->hello_iov, 1,
                               link->hello_written);
-    assert(rc == MUSTER_OK);
+    MUSTER_ASSERT(rc == MUSTER_OK);
     link->is_hello_queued = rc == MUSTER_OK;
 }
 
@@ -28,6 +27,7 @@ static void hello_send(struct muster_peer_link *link, uint8_t *bytes, size_t cou
  * other side learns why. Where a proof is asked for, who accepts says nothing to strangers. */
 bool muster_peer_link_greet(struct muster_peer_link *link)
 {
+    MUSTER_ASSERT(link->stream != NULL);
     muster_peer_link_move(link, MUSTER_LINK_HELLO);
     if (!link->is_bare) {
         muster_peer_hello_pack(&link->self, link->hello);
@@ -57,7 +57,8 @@ static bool is_met_by_mistake(const struct muster_peer_link *link)
     return !muster_incarnation_is_zero(target) && !muster_incarnation_is_equal(target, reached);
 }
 
-/* What a member that is set as this one never opens. Who dials has chosen the connection itself. */
+/* Refuse connections that a member with our settings never opens. The opener has chosen the
+ * connection itself and has nothing to check. */
 static enum muster_rc check_protection(const struct muster_peer_link *link,
                                        struct muster_error *ret_error)
 {
@@ -136,6 +137,7 @@ static void link_begin(struct muster_peer_link *link)
     struct muster_error error;
     struct muster_list *node;
 
+    MUSTER_ASSERT(link->state == MUSTER_LINK_HELLO || link->state == MUSTER_LINK_PROOF);
     if (!link->is_opener) {
         link->self.purpose = link->peer.purpose;
         link->self.stripe = link->peer.stripe;
@@ -162,7 +164,7 @@ static void link_begin(struct muster_peer_link *link)
     link->events->on_ready(link);
 }
 
-/* Of strangers the operator is told once in a while. */
+/* The operator is told of strangers, at a bounded rate. */
 static void refuse_peer(struct muster_peer_link *link, const struct muster_error *error)
 {
     if (!link->is_opener && link->env->tls != NULL && error->rc == MUSTER_UNAUTHENTICATED)
@@ -203,6 +205,7 @@ void muster_peer_link_meet(struct muster_peer_link *link, const uint8_t *bytes)
 {
     struct muster_error error;
 
+    MUSTER_ASSERT(link->state == MUSTER_LINK_HELLO);
     if (check_hello(link, &error) != MUSTER_OK)
         refuse_peer(link, &error);
     else if (!link->is_bare)
@@ -217,6 +220,7 @@ void muster_peer_link_hear_proof(struct muster_peer_link *link, const uint8_t *m
 {
     struct muster_error error;
 
+    MUSTER_ASSERT(link->state == MUSTER_LINK_PROOF);
     if (muster_link_proof_check(&link->proof, mac, &error) != MUSTER_OK)
         refuse_peer(link, &error);
     else

@@ -1,7 +1,6 @@
 /* The receiving half of a peer link: hello, headers and payloads, with as few calls as possible. */
 #include "net/link/peer_link_internal.h"
 
-#include <assert.h>
 #include <string.h>
 
 #define PROGRESS_BYTES (64u << 10)
@@ -126,6 +125,7 @@ static void finish_frame(struct muster_peer_link *link)
 {
     void *payload = link->payload;
 
+    MUSTER_ASSERT(link->payload_done == link->header.payload_bytes);
     link->receive = MUSTER_RECEIVE_HEADER;
     link->payload = NULL;
     link->turn_bytes += link->header.payload_bytes;
@@ -191,6 +191,7 @@ static void on_inbox(struct muster_stream_read *read, enum muster_rc rc)
 {
     struct muster_peer_link *link = read->data;
 
+    MUSTER_ASSERT(link->is_reading && !link->is_reading_payload);
     link->is_reading = false;
     link->inbox_end += read->bytes_done;
     on_read_done(link, rc, read->is_eof);
@@ -200,6 +201,7 @@ static void on_direct(struct muster_stream_read *read, enum muster_rc rc)
 {
     struct muster_peer_link *link = read->data;
 
+    MUSTER_ASSERT(link->is_reading && link->is_reading_payload);
     link->is_reading = false;
     link->payload_done += (uint32_t)read->bytes_done;
     link->received += read->bytes_done;
@@ -261,7 +263,7 @@ static void start_read(struct muster_peer_link *link)
         rc = muster_stream_receive_into(&link->read, link->stream, link->inbox + link->inbox_end,
                                         wanted, sizeof(link->inbox) - link->inbox_end, on_inbox);
     }
-    assert(rc == MUSTER_OK);
+    MUSTER_ASSERT(rc == MUSTER_OK);
     link->is_reading = rc == MUSTER_OK;
 }
 

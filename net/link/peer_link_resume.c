@@ -1,8 +1,6 @@
 /* A peer link outlives its connection: what has arrived is told, what has not is sent again. */
 #include "net/link/peer_link_internal.h"
 
-#include <assert.h>
-
 /* Said with every frame that goes the other way; by itself after so many, or after so long. */
 #define TELL_FRAMES     256u
 #define TELL_NS         (20 * MUSTER_NS_PER_MS)
@@ -39,12 +37,13 @@ static void submit_link_frame(struct muster_peer_link *link, enum muster_link_fr
                                          .received = link->received};
     enum muster_rc rc;
 
+    MUSTER_ASSERT(link->stream != NULL && !link->is_ack_queued);
     muster_frame_header_pack(&header, link->ack);
     link->ack_iov.iov_base = link->ack;
     link->ack_iov.iov_len = sizeof(link->ack);
     link->ack_write.data = link;
     rc = muster_stream_submit(&link->ack_write, link->stream, &link->ack_iov, 1, done);
-    assert(rc == MUSTER_OK);
+    MUSTER_ASSERT(rc == MUSTER_OK);
     link->is_ack_queued = rc == MUSTER_OK;
     link->received_told = link->received;
     link->untold_frames = 0;
@@ -63,6 +62,7 @@ void muster_peer_link_note_received(struct muster_peer_link *link)
 {
     uint64_t delay_ns = link->self.purpose == MUSTER_LINK_CONTROL ? TELL_CONTROL_NS : TELL_NS;
 
+    MUSTER_ASSERT(link->received >= link->received_told);
     if (link->received == link->received_told || link->is_ack_queued)
         return;
     if (link->received - link->received_told >= MUSTER_LINK_UNTOLD_BYTES ||
@@ -104,7 +104,7 @@ void muster_peer_link_break(struct muster_peer_link *link, const struct muster_e
         muster_peer_link_lose(link, why);
 }
 
-/* Of a frame that has arrived in part only the rest is sent. */
+/* Only the rest of a frame that has arrived in part is sent. */
 static void frame_skip(struct muster_peer_link *link, struct muster_frame *frame, size_t bytes)
 {
     link->queued_bytes -= bytes;
@@ -123,7 +123,7 @@ static uint64_t resume_sequence(const struct muster_peer_link *link, uint64_t re
     return received > link->void_end ? received : link->void_end;
 }
 
-/* What the peer lacks before that start must all have been taken back. */
+/* All frames that the peer lacks before the resume sequence must have been recalled. */
 bool muster_peer_link_can_resume(const struct muster_peer_link *link, uint64_t received)
 {
     if (received < link->acked || received > link->submitted)
@@ -157,6 +157,7 @@ static void link_resume(struct muster_peer_link *link, uint64_t peer_received)
     struct muster_frame *frame;
     bool was_met = link->is_met;
 
+    MUSTER_ASSERT(link->state == MUSTER_LINK_ANSWER);
     link->acked = peer_received; /* it has not heard yet that it shall skip */
     link->written = link->begun_end = received;
     while ((frame = first_of(&link->frames)) != NULL && frame->end != 0 && frame->end <= received) {
@@ -200,6 +201,7 @@ void muster_peer_link_hear_answer(struct muster_peer_link *link,
     struct muster_error error = {.rc = MUSTER_OK};
     bool is_probe = link->self.intent == MUSTER_LINK_PROBE;
 
+    MUSTER_ASSERT(link->state == MUSTER_LINK_ANSWER);
     if (answer->channel != MUSTER_FRAME_LINK || answer->type != MUSTER_LINK_FRAME_ANSWER)
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "the peer does not answer");
     else if (answer->flags == MUSTER_LINK_IS_LACKING)

@@ -1,7 +1,7 @@
-/* The sending half of a peer link: the queue of frames by priority, copies, and what is taken back. */
+/* The sending half of a peer link: the queue of frames by priority, copies, and what is taken back.
+ */
 #include "net/link/peer_link_internal.h"
 
-#include <assert.h>
 #include <string.h>
 
 #define QUEUED_COPY_BYTES_MAX (64u << 20) /* with those that the peer has not confirmed */
@@ -38,8 +38,7 @@ static void submit_before(struct muster_peer_link *link, struct muster_frame *fr
         struct muster_frame *other = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
         size_t sent = muster_stream_submit_recall(&other->write, link->stream);
 
-        assert(sent == 0);
-        (void)sent;
+        MUSTER_ASSERT(sent == 0);
     }
     for (node = &frame->node; node != &link->frames; node = node->next)
         muster_peer_link_submit(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
@@ -66,7 +65,7 @@ enum muster_rc muster_peer_link_send(struct muster_frame *frame, struct muster_p
 {
     if (link->state >= MUSTER_LINK_DOWN)
         return MUSTER_FAILED_PRECONDITION;
-    assert(frame->header.payload_bytes <= MUSTER_FRAME_PAYLOAD_MAX);
+    MUSTER_ASSERT(frame->header.payload_bytes <= MUSTER_FRAME_PAYLOAD_MAX);
     frame->header.received = link->received_told = link->received;
     link->untold_frames = 0;
     muster_frame_header_pack(&frame->header, frame->packed);
@@ -121,7 +120,7 @@ enum muster_rc muster_peer_link_send_copy(struct muster_peer_link *link,
     return rc;
 }
 
-/* What is left of a partly sent frame goes out first, from our own memory. */
+/* The rest of a partly sent frame goes out first, from our own memory. */
 static bool send_rest(struct muster_peer_link *link, const struct muster_frame *frame, size_t sent,
                       struct muster_list *before)
 {

@@ -4,7 +4,6 @@
  * in plain text where they are authenticated only. */
 #include "net/link/port.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "net/link/peer_link.h"
@@ -59,6 +58,7 @@ static bool serves_secured(const struct muster_port *port)
 
 static void release_one(struct muster_port *port)
 {
+    MUSTER_ASSERT(port->open_count > 0);
     if (--port->open_count > 0 || !port->is_closing)
         return;
     if (port->closed != NULL)
@@ -80,6 +80,7 @@ static void drop_stream(struct muster_port *port, struct muster_stream *stream)
 
 static void greeting_free(struct greeting *greeting)
 {
+    MUSTER_ASSERT(greeting->port->greeting_count > 0);
     muster_timer_stop(&greeting->silence);
     muster_list_remove(&greeting->node);
     greeting->port->greeting_count--;
@@ -135,6 +136,7 @@ static void greeting_shake(struct greeting *greeting)
         .is_server = true,
         .protocols = serves_secured(port) ? "h2," MUSTER_PEER_PROTOCOL : MUSTER_PEER_PROTOCOL};
 
+    MUSTER_ASSERT(stream != NULL);
     greeting->stream = NULL;
     greeting->peer = *muster_stream_peer(stream);
     greeting->handshake.data = greeting;
@@ -277,7 +279,7 @@ void muster_port_close(struct muster_port *port, muster_port_close_fn *closed)
 {
     struct muster_list *node, *next;
 
-    assert(!port->is_closing);
+    MUSTER_ASSERT(!port->is_closing);
     port->is_closing = true;
     port->closed = closed;
     for (node = port->greetings.next; node != &port->greetings; node = next) {

@@ -1,4 +1,4 @@
-/* What two members say to prove who they are where they speak in plain text. */
+/* The messages by which two members prove who they are where they speak in plain text. */
 #include "net/link/proof.h"
 
 #include <stddef.h>

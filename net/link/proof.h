@@ -18,7 +18,8 @@
 #define MUSTER_LINK_ANSWERED_BYTES                                                                 \
     (MUSTER_HELLO_BYTES + MUSTER_LINK_NONCE_BYTES + MUSTER_LINK_KEY_ID_BYTES)
 
-/** Of one connection. The first three stand behind each other: what is proven. */
+/** The proof of one connection. The MACs cover the first three members, which lie behind each
+ * other. */
 struct muster_link_proof {
     uint8_t role; /* who proves it */
     uint8_t asked[MUSTER_LINK_ASKED_BYTES];

@@ -1,7 +1,6 @@
 /* The small HTTP/1.1 server on libevent's evhttp, joined to the loop. */
 #include <muster/http.h>
 
-#include <assert.h>
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/event.h>
@@ -317,7 +316,7 @@ const struct muster_address *muster_http_server_address(const struct muster_http
 void muster_http_server_close(struct muster_http_server *server,
                               muster_http_server_close_fn *closed)
 {
-    assert(!muster_task_is_posted(&server->task));
+    MUSTER_ASSERT(!muster_task_is_posted(&server->task));
     while (muster_list_pop(&server->pages) != NULL)
         continue;
     while (muster_list_pop(&server->checks) != NULL)

@@ -1,5 +1,6 @@
 /* Connecting a socket: non-blocking, with a deadline, cancellable at any moment. */
 #include "net/stream/net_internal.h"
+#include "net/stream/request.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,10 +36,11 @@ static void attempt_finish(struct attempt *attempt, struct muster_stream *stream
     struct muster_connect *connect = attempt->connect;
     enum muster_rc rc = attempt->error.rc;
 
+    MUSTER_ASSERT(connect->impl == attempt);
     connect->stream = stream;
     connect->error = attempt->error;
     attempt_release(attempt);
-    connect->done(connect, rc);
+    muster_connect_finish(connect, rc);
 }
 
 /* Every way in which a peer cannot be reached is UNAVAILABLE; a lack of our own keeps its code. */

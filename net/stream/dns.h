@@ -21,7 +21,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_dns_open(struct muster_env *env,
 /** Nothing may be open any more. NULL is accepted. */
 void muster_dns_close(struct muster_dns *dns);
 
-/** What muster_lookup_start promises; the request has been filled by it. */
+/** The contract of muster_lookup_start; the request has been filled by it. */
 MUSTER_MUST_CHECK enum muster_rc muster_dns_lookup(struct muster_dns *dns,
                                                    struct muster_lookup *lookup, const char *host,
                                                    uint64_t deadline_ns);

@@ -1,10 +1,10 @@
 /* DNS on c-ares. The channel lives while queries run, so every burst of queries reads resolv.conf
  * afresh. */
 #include "net/stream/dns.h"
+#include "net/stream/request.h"
 
 #include <ares.h>
 #include <arpa/inet.h>
-#include <assert.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -198,7 +198,7 @@ static void channel_close(struct muster_dns *dns)
     if (dns->channel != NULL)
         ares_destroy(dns->channel);
     dns->channel = NULL;
-    assert(dns->running_count == 0 && muster_list_is_empty(&dns->sockets));
+    MUSTER_ASSERT(dns->running_count == 0 && muster_list_is_empty(&dns->sockets));
     muster_timer_stop(&dns->timer);
     muster_task_cancel(&dns->idle);
 }
@@ -227,13 +227,14 @@ static void query_deliver(struct query *query)
     struct muster_dns_srv *srv = query->srv;
     struct muster_error error = query->error;
 
+    MUSTER_ASSERT((lookup != NULL) != (srv != NULL));
     query->lookup = NULL;
     query->srv = NULL;
     query_release(query);
     if (lookup != NULL) {
         lookup->impl = NULL;
         lookup->error = error;
-        lookup->done(lookup, error.rc);
+        muster_lookup_finish(lookup, error.rc);
         return;
     }
     srv->impl = NULL;
@@ -259,6 +260,7 @@ static void on_deadline(struct muster_timer *timer)
 /* The answer is delivered from a task, outside c-ares. */
 static void query_decide(struct query *query)
 {
+    MUSTER_ASSERT(!query->is_decided);
     query->is_decided = true;
     muster_task_post(&query->task, query->dns->env->loop);
 }
@@ -278,6 +280,7 @@ static bool query_answered(struct query *query)
 {
     struct muster_dns *dns = query->dns;
 
+    MUSTER_ASSERT(query->is_running && dns->running_count > 0);
     query->is_running = false;
     if (--dns->running_count == 0)
         muster_task_post(&dns->idle, dns->env->loop);
@@ -317,6 +320,7 @@ static enum muster_rc query_new(struct muster_dns *dns, const char *name, uint64
 
 static void query_run(struct query *query)
 {
+    MUSTER_ASSERT(!query->is_running);
     query->is_running = true;
     query->dns->running_count++;
     muster_task_cancel(&query->dns->idle);

@@ -1,7 +1,6 @@
 /* A listening socket: binds, accepts within a budget, backs off when descriptors run out. */
 #include "net/stream/net_internal.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
@@ -209,7 +208,7 @@ static void socket_close(struct muster_listener *listener, muster_listener_close
 {
     struct socket_listener *socket = socket_of(listener);
 
-    assert(!socket->is_closing);
+    MUSTER_ASSERT(!socket->is_closing);
     socket->is_closing = true;
     socket->closed = closed;
     muster_timer_stop(&socket->backoff);

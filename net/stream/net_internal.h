@@ -1,4 +1,4 @@
-/* What the files of the system network share: descriptors, socket addresses, streams on sockets. */
+/* Shared by the files of the system network: descriptors, socket addresses, streams on sockets. */
 #ifndef MUSTER_NET_INTERNAL_H
 #define MUSTER_NET_INTERNAL_H
 

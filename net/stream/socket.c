@@ -1,8 +1,8 @@
 /* A byte stream on a connected, non-blocking socket: receives straight into the caller's buffer,
  * events, close. */
 #include "net/stream/socket_internal.h"
+#include "net/stream/request.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -15,8 +15,9 @@ static void finish_read(struct socket_stream *socket, enum muster_rc rc)
 {
     struct muster_stream_read *read = socket->read;
 
+    MUSTER_ASSERT(read != NULL);
     socket->read = NULL;
-    read->done(read, rc);
+    muster_stream_read_finish(read, rc);
 }
 
 /* recv with the end of the stream kept in socket->receive. Returns the bytes received. */
@@ -97,7 +98,8 @@ static void cancel_requests(struct socket_stream *socket)
         struct muster_stream_write *write =
             MUSTER_CONTAINER_OF(node, struct muster_stream_write, node);
 
-        write->done(write, write->bytes_done == write->bytes_total ? MUSTER_OK : MUSTER_CANCELLED);
+        muster_stream_write_finish(
+            write, write->bytes_done == write->bytes_total ? MUSTER_OK : MUSTER_CANCELLED);
     }
     if (socket->read != NULL)
         finish_read(socket, MUSTER_CANCELLED);
@@ -179,7 +181,7 @@ static void socket_close(struct muster_stream *stream, muster_stream_close_fn *c
 {
     struct socket_stream *socket = muster_stream_socket_of(stream);
 
-    assert(!socket->is_closing);
+    MUSTER_ASSERT(!socket->is_closing);
     socket->is_closing = true;
     socket->closed = closed;
     muster_fd_watch_close(&socket->watch);
@@ -225,7 +227,7 @@ static void socket_unread(struct muster_stream *stream, const void *bytes, size_
 {
     struct socket_stream *socket = muster_stream_socket_of(stream);
 
-    assert(socket->read == NULL);
+    MUSTER_ASSERT(socket->read == NULL);
     muster_stream_unread_put(&socket->unread, bytes, count);
 }
 

@@ -1,5 +1,6 @@
 /* The sending half of a stream on a socket: gathered sends, callbacks, recall. */
 #include "net/stream/socket_internal.h"
+#include "net/stream/request.h"
 
 #include <errno.h>
 
@@ -166,8 +167,8 @@ void muster_stream_socket_run_finished(struct socket_stream *socket)
         if (!muster_zerocopy_is_done(&socket->zerocopy, write->sends_end))
             break;
         muster_list_remove(&write->node);
-        write->done(write,
-                    write->bytes_done == write->bytes_total ? MUSTER_OK : MUSTER_UNAVAILABLE);
+        muster_stream_write_finish(
+            write, write->bytes_done == write->bytes_total ? MUSTER_OK : MUSTER_UNAVAILABLE);
     }
     await_notices(socket);
 }
@@ -176,6 +177,7 @@ void muster_stream_socket_flush(struct socket_stream *socket)
 {
     size_t budget = SEND_BYTES_ENOUGH;
 
+    MUSTER_ASSERT(!socket->is_closing);
     socket->is_blocked = false;
     while (muster_stream_socket_first_write(socket) != NULL && !socket->is_rest_due &&
            socket->send < SEND_ENDED) {

@@ -1,7 +1,6 @@
 /* Byte streams: checks arguments, fills requests and hands them to the implementation. */
 #include <muster/stream.h>
 
-#include <assert.h>
 #include <string.h>
 
 #include "net/stream/net_internal.h"
@@ -25,15 +24,17 @@ enum muster_rc muster_stream_submit(struct muster_stream_write *write, struct mu
     struct muster_stream_write before = *write;
     enum muster_rc rc;
 
-    assert(done != NULL);
+    MUSTER_ASSERT(done != NULL);
     if (!iov_total(iov, iov_count, &write->bytes_total))
         return MUSTER_INVALID_ARGUMENT;
     write->bytes_done = 0;
-    write->done = done;
+    write->done = NULL;
     write->iov = iov;
     write->iov_count = iov_count;
     rc = stream->ops->submit(stream, write);
-    if (rc != MUSTER_OK)
+    if (rc == MUSTER_OK)
+        write->done = done;
+    else
         *write = before;
     return rc;
 }
@@ -46,17 +47,19 @@ enum muster_rc muster_stream_receive_into(struct muster_stream_read *read,
     struct muster_stream_read before = *read;
     enum muster_rc rc;
 
-    assert(done != NULL);
+    MUSTER_ASSERT(done != NULL);
     if (bytes_min == 0 || bytes_min > bytes_max)
         return MUSTER_INVALID_ARGUMENT;
     read->bytes_done = 0;
     read->is_eof = false;
-    read->done = done;
+    read->done = NULL;
     read->buffer = buffer;
     read->bytes_min = bytes_min;
     read->bytes_max = bytes_max;
     rc = stream->ops->receive(stream, read);
-    if (rc != MUSTER_OK)
+    if (rc == MUSTER_OK)
+        read->done = done;
+    else
         *read = before;
     return rc;
 }
@@ -141,17 +144,19 @@ enum muster_rc muster_connect_start(struct muster_connect *connect, struct muste
     struct muster_connect before = *connect;
     enum muster_rc rc;
 
-    assert(done != NULL);
+    MUSTER_ASSERT(done != NULL);
     if (net == NULL || address->family == MUSTER_ADDRESS_NONE)
         return MUSTER_INVALID_ARGUMENT;
     connect->stream = NULL;
     connect->error = (struct muster_error){.rc = MUSTER_OK};
-    connect->done = done;
+    connect->done = NULL;
     connect->address = *address;
     connect->net = net;
     connect->impl = NULL;
     rc = net->ops->connect(net, connect, options != NULL ? options : &defaults, deadline_ns);
-    if (rc != MUSTER_OK)
+    if (rc == MUSTER_OK)
+        connect->done = done;
+    else
         *connect = before;
     return rc;
 }
@@ -169,7 +174,7 @@ enum muster_rc muster_listener_open(struct muster_net *net, const struct muster_
 {
     static const struct muster_stream_options defaults = {.send_buffer_bytes = 0};
 
-    assert(on_accept != NULL);
+    MUSTER_ASSERT(on_accept != NULL);
     if (net == NULL)
         return muster_net_missing(ret_error);
     if (address->family == MUSTER_ADDRESS_NONE)
@@ -195,18 +200,20 @@ enum muster_rc muster_lookup_start(struct muster_lookup *lookup, struct muster_n
     struct muster_lookup before = *lookup;
     enum muster_rc rc;
 
-    assert(done != NULL);
+    MUSTER_ASSERT(done != NULL);
     if (net == NULL || host[0] == '\0' || strlen(host) >= MUSTER_HOST_TEXT_BYTES)
         return MUSTER_INVALID_ARGUMENT;
     lookup->address_count = 0;
     lookup->error = (struct muster_error){.rc = MUSTER_OK};
-    lookup->done = done;
+    lookup->done = NULL;
     lookup->net = net;
     lookup->port = port;
     lookup->is_cancelled = false;
     lookup->impl = NULL;
     rc = net->ops->lookup(net, lookup, host, deadline_ns);
-    if (rc != MUSTER_OK)
+    if (rc == MUSTER_OK)
+        lookup->done = done;
+    else
         *lookup = before;
     return rc;
 }

@@ -2,7 +2,6 @@
 #ifndef MUSTER_NET_STREAM_UNREAD_H
 #define MUSTER_NET_STREAM_UNREAD_H
 
-#include <assert.h>
 #include <string.h>
 
 #include <muster/stream.h>
@@ -15,7 +14,7 @@ struct muster_stream_unread {
 static inline void muster_stream_unread_put(struct muster_stream_unread *unread, const void *bytes,
                                             size_t count)
 {
-    assert(count <= sizeof(unread->bytes) - unread->count);
+    MUSTER_ASSERT(count <= sizeof(unread->bytes) - unread->count);
     memmove(unread->bytes + count, unread->bytes, unread->count);
     memcpy(unread->bytes, bytes, count);
     unread->count += count;

@@ -1,8 +1,6 @@
 /* Signatures and digests by OpenSSL. */
 #include "net/tls/crypto.h"
 
-#include <assert.h>
-
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -142,8 +140,7 @@ void muster_sha256_update(struct muster_sha256 *sum, const void *bytes, size_t s
 {
     int is_done = EVP_DigestUpdate(sum->impl, bytes, size);
 
-    assert(is_done == 1);
-    (void)is_done;
+    MUSTER_ASSERT(is_done == 1);
 }
 
 void muster_sha256_fini(struct muster_sha256 *sum, uint8_t *ret_digest)

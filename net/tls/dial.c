@@ -4,15 +4,20 @@
 static void dial_finish(struct muster_dial *dial, struct muster_stream *stream,
                         const struct muster_error *error, enum muster_rc rc)
 {
+    muster_dial_fn *done = dial->done;
+
+    MUSTER_ASSERT(done != NULL); /* not inside start, and once */
+    dial->done = NULL;
     dial->stream = stream;
     dial->error = *error;
-    dial->done(dial, rc);
+    done(dial, rc);
 }
 
 static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
 {
     struct muster_dial *dial = handshake->data;
 
+    MUSTER_ASSERT(dial->is_shaking);
     dial->is_unheard = handshake->is_unheard;
     dial_finish(dial, handshake->stream, &handshake->error, rc);
 }
@@ -26,6 +31,7 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
                                                              protocols != NULL ? protocols : "h2",
                                                          .sessions = dial->options.sessions};
 
+    MUSTER_ASSERT(!dial->is_shaking);
     if (rc != MUSTER_OK || dial->options.tls == NULL) {
         dial_finish(dial, connect->stream, &connect->error, rc);
         return;
@@ -46,13 +52,18 @@ enum muster_rc muster_dial_start(struct muster_dial *dial, struct muster_net *ne
                                  const struct muster_dial_options *options, uint64_t deadline_ns,
                                  muster_dial_fn *done)
 {
-    dial->done = done;
+    enum muster_rc rc;
+
+    dial->done = NULL;
     dial->options = *options;
     dial->deadline_ns = deadline_ns;
     dial->is_shaking = dial->is_unheard = false;
     dial->connect.data = dial;
-    return muster_connect_start(&dial->connect, net, address, options->stream, deadline_ns,
-                                on_connect);
+    rc = muster_connect_start(&dial->connect, net, address, options->stream, deadline_ns,
+                              on_connect);
+    if (rc == MUSTER_OK)
+        dial->done = done;
+    return rc;
 }
 
 void muster_dial_cancel(struct muster_dial *dial)

@@ -1,8 +1,19 @@
 /* The handshake that opens a stream under TLS: its steps, its deadline, its failures. */
 #include "net/tls/stream_internal.h"
 
+/* The callback rule: done is there when start has returned, and is called once. */
+static void handshake_tell(struct muster_tls_handshake *handshake, enum muster_rc rc)
+{
+    muster_tls_handshake_fn *done = handshake->done;
+
+    MUSTER_ASSERT(done != NULL);
+    handshake->done = NULL;
+    done(handshake, rc);
+}
+
 static void handshake_fail(struct muster_tls_stream *tls_stream, enum muster_rc rc)
 {
+    MUSTER_ASSERT(rc != MUSTER_OK);
     tls_stream->handshake_rc = rc;
     tls_stream->has_last_words = true;
     muster_tls_stream_leave(tls_stream);
@@ -12,12 +23,13 @@ static void handshake_finish(struct muster_tls_stream *tls_stream)
 {
     struct muster_tls_handshake *handshake = tls_stream->handshake;
 
+    MUSTER_ASSERT(handshake != NULL);
     muster_timer_stop(&tls_stream->timer);
     muster_tls_stream_move(tls_stream, MUSTER_TLS_OPEN);
     tls_stream->handshake = NULL;
     handshake->tls_stream = NULL;
     handshake->stream = &tls_stream->stream;
-    handshake->done(handshake, MUSTER_OK);
+    handshake_tell(handshake, MUSTER_OK);
 }
 
 static void handshake_step(struct muster_tls_stream *tls_stream)
@@ -71,6 +83,7 @@ void muster_tls_handshake_finish_failed(struct muster_tls_stream *tls_stream)
     struct muster_tls_handshake *handshake = tls_stream->handshake;
     enum muster_rc rc = tls_stream->handshake_rc;
 
+    MUSTER_ASSERT(rc != MUSTER_OK);
     handshake->error = tls_stream->error;
     handshake->error.rc = rc;
     handshake->is_unheard =
@@ -78,7 +91,7 @@ void muster_tls_handshake_finish_failed(struct muster_tls_stream *tls_stream)
         !muster_tls_engine_has_heard(tls_stream->engine);
     handshake->tls_stream = NULL;
     muster_tls_stream_free(tls_stream);
-    handshake->done(handshake, rc);
+    handshake_tell(handshake, rc);
 }
 
 void muster_tls_handshake_cancel(struct muster_tls_handshake *handshake)

@@ -14,7 +14,7 @@
 #define TICKET_COUNT    1
 #define SESSION_LIFE_S  3600
 #define SOME_BYTES      4096 /* about what a certificate takes */
-/* What HTTP/2 allows under TLS 1.2 (RFC 9113 9.2.2): forward secrecy and AEAD. */
+/* Cipher suites that HTTP/2 allows under TLS 1.2 (RFC 9113 9.2.2): forward secrecy and AEAD. */
 #define CIPHERS_1_2 "ECDHE+AESGCM:ECDHE+CHACHA20"
 #define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 #define GROUPS      "X25519:P-256:P-384"
@@ -29,7 +29,8 @@ static int refuse_pass_phrase(char *out, int room, int is_writing, void *data)
     return -1;
 }
 
-/* Memory was lacking for what OpenSSL has noted, and forgets now, or lacks still: decoders do not note it. */
+/* Memory was lacking for what OpenSSL has noted, and forgets now, or lacks still: decoders do not
+ * note it. */
 static bool has_lacked_memory(void)
 {
     bool was_lacking = ERR_peek_error() != 0 && muster_crypto_is_starved();
@@ -39,9 +40,9 @@ static bool has_lacked_memory(void)
     return was_lacking || some == NULL;
 }
 
-/* OpenSSL looks at extensions when it first needs them, and where memory lacks for that it takes the
- * certificate for unusable ever after: so it looks now, while that can be told. Without memory a key is one of
- * an unknown kind, or of another kind, of which it knows no strength. */
+/* OpenSSL looks at extensions when it first needs them, and where memory lacks for that it takes
+ * the certificate for unusable ever after: so it looks now, while that can be told. Without memory
+ * a key is one of an unknown kind, or of another kind, of which it knows no strength. */
 static bool is_usable(X509 *cert)
 {
     EVP_PKEY *key = X509_get0_pubkey(cert);
@@ -182,8 +183,8 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
 
 /* The engine's BIO: OpenSSL asks for bytes and hands bytes out, nothing is kept between. */
 
-/* OpenSSL makes room for as much as a ClientHello says that it has, 128 KiB, before it has come. What
- * is no handshake is OpenSSL's to refuse. */
+/* OpenSSL makes room for as much as a ClientHello says that it has, 128 KiB, before it has come.
+ * What is no handshake is OpenSSL's to refuse. */
 static bool is_hello_too_large(const uint8_t hello[MUSTER_TLS_HELLO_BYTES])
 {
     size_t record = (size_t)hello[3] << 8 | hello[4];
@@ -339,8 +340,8 @@ static enum muster_rc context_make(struct muster_mem *mem,
     return MUSTER_OK;
 }
 
-/* OpenSSL does without an algorithm that it had no memory for, and then refuses what needs it: what was
- * refused is shown to another one. */
+/* OpenSSL does without an algorithm that it had no memory for, and then refuses what needs it: what
+ * was refused is shown to another one. */
 enum muster_rc muster_tls_context_new(struct muster_mem *mem,
                                       const struct muster_tls_material *material,
                                       struct muster_tls_context **ret_context,

@@ -1,4 +1,4 @@
-/* What the files that speak to OpenSSL's TLS share. Only they include this header. */
+/* Shared by the files that speak to OpenSSL's TLS. Only they include this header. */
 #ifndef MUSTER_NET_TLS_OPENSSL_H
 #define MUSTER_NET_TLS_OPENSSL_H
 
@@ -65,7 +65,7 @@ void muster_tls_openssl_keep_sessions(SSL_CTX *ssl);
 
 /** SSL_verify_cb: records why a certificate is refused in the engine's error. */
 int muster_tls_openssl_verify(int is_ok, X509_STORE_CTX *store);
-/** What a resumed session has not had judged again, and the names for the owner. */
+/** Check what a resumed session has skipped, and read the names for the owner. */
 enum muster_rc muster_tls_openssl_accept(struct muster_tls_engine *engine);
 void muster_tls_openssl_peer_fini(struct muster_tls_peer *peer, struct muster_mem *mem);
 /** "Nov 22 05:47:30 2026 GMT". */

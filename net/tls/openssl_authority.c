@@ -23,7 +23,7 @@ struct muster_tls_authority {
     char *pem;
 };
 
-/* What is the same in every certificate of ours. */
+/* The fields that are the same in every certificate of ours. */
 struct plan {
     const char *name;
     const char *alt_names; /* NULL: none */

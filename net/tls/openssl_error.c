@@ -1,4 +1,4 @@
-/* What OpenSSL's error codes mean to somebody who must act on them. */
+/* Texts for OpenSSL's error codes that tell an operator what to do. */
 #include "net/tls/openssl.h"
 
 #include <openssl/err.h>
@@ -49,9 +49,9 @@ static bool is_about_certificates(int reason)
     }
 }
 
-/* A TLS connection begins with the type of a record, 20 to 23 (RFC 8446 5.1). A client of HTTP in plain
- * text begins with a method or "PRI" (RFC 9113 3.4), a server with "HTTP" or with the length of its
- * SETTINGS, of which the first byte is 0 (RFC 9113 4.1). */
+/* A TLS connection begins with the type of a record, 20 to 23 (RFC 8446 5.1). A client of HTTP in
+ * plain text begins with a method or "PRI" (RFC 9113 3.4), a server with "HTTP" or with the length
+ * of its SETTINGS, of which the first byte is 0 (RFC 9113 4.1). */
 static bool is_plain_text(const struct muster_tls_engine *engine)
 {
     uint8_t first = engine->hello[0];
@@ -61,8 +61,8 @@ static bool is_plain_text(const struct muster_tls_engine *engine)
     return engine->options.is_server ? first >= 'A' && first <= 'Z' : first == 0 || first == 'H';
 }
 
-/* OpenSSL closes without a word on a client that does not speak TLS. The alert tells that client what
- * this port speaks. */
+/* OpenSSL closes without a word on a client that does not speak TLS. The alert tells that client
+ * what this port speaks. */
 static void plain_text_refuse(struct muster_tls_engine *engine)
 {
     static const uint8_t alert[] = {SSL3_RT_ALERT, TLS1_2_VERSION_MAJOR,     1, 0, 2,

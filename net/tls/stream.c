@@ -1,5 +1,6 @@
 /* A stream under TLS: bytes go through the engine on their way to and from the inner stream. */
 #include "net/tls/stream_internal.h"
+#include "net/stream/request.h"
 
 #define TURN_BYTES_MAX    (1u << 20) /* as they come from the peer; then others have their turn */
 #define TURN_RECEIVES_MAX 64
@@ -84,8 +85,9 @@ static void finish_read(struct muster_tls_stream *tls_stream, enum muster_rc rc)
 {
     struct muster_stream_read *read = tls_stream->read;
 
+    MUSTER_ASSERT(read != NULL);
     tls_stream->read = NULL;
-    read->done(read, rc);
+    muster_stream_read_finish(read, rc);
 }
 
 /* One step of the open read. Returns whether another may follow. */
@@ -122,6 +124,7 @@ static void on_inner_read(struct muster_stream_read *inner_read, enum muster_rc 
 {
     struct muster_tls_stream *tls_stream = inner_read->data;
 
+    MUSTER_ASSERT(tls_stream->is_reading);
     tls_stream->is_reading = false;
     if (tls_stream->life > MUSTER_TLS_OPEN)
         return;
@@ -169,6 +172,7 @@ static void on_inner_closed(struct muster_stream *inner)
 {
     struct muster_tls_stream *tls_stream = inner->data;
 
+    MUSTER_ASSERT(tls_stream->life == MUSTER_TLS_CLOSING);
     if (tls_stream->handshake != NULL) {
         muster_tls_handshake_finish_failed(tls_stream);
         return;
@@ -298,7 +302,7 @@ static void tls_close(struct muster_stream *stream, muster_stream_close_fn *clos
 {
     struct muster_tls_stream *tls_stream = muster_tls_stream_of(stream);
 
-    assert(tls_stream->life == MUSTER_TLS_OPEN);
+    MUSTER_ASSERT(tls_stream->life == MUSTER_TLS_OPEN);
     tls_stream->closed = closed;
     if (!tls_stream->has_send_failed && tls_stream->send < MUSTER_TLS_SEND_ENDED &&
         !tls_stream->is_writing && muster_list_is_empty(&tls_stream->writes)) {
@@ -338,7 +342,7 @@ static void tls_unread(struct muster_stream *stream, const void *bytes, size_t c
 {
     struct muster_tls_stream *tls_stream = muster_tls_stream_of(stream);
 
-    assert(tls_stream->read == NULL);
+    MUSTER_ASSERT(tls_stream->read == NULL);
     muster_stream_unread_put(&tls_stream->unread, bytes, count);
 }
 
@@ -435,11 +439,12 @@ enum muster_rc muster_tls_handshake_start(struct muster_tls_handshake *handshake
     handshake->stream = NULL;
     handshake->is_unheard = false;
     handshake->error = (struct muster_error){.rc = MUSTER_OK};
-    handshake->done = done;
+    handshake->done = NULL;
     handshake->tls_stream = tls_stream;
     tls_stream->handshake = handshake;
     muster_timer_start(&tls_stream->timer, tls->env->loop, deadline_ns);
     muster_tls_stream_schedule(tls_stream);
+    handshake->done = done;
     return MUSTER_OK;
 }
 

@@ -45,7 +45,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_tls_handshake_start(
 void muster_tls_handshake_cancel(struct muster_tls_handshake *handshake);
 
 bool muster_tls_stream_is_one(const struct muster_stream *stream);
-/* Of a secured stream. */
+/* For a secured stream. */
 const struct muster_identity *muster_tls_stream_identity(const struct muster_stream *stream);
 const char *muster_tls_stream_protocol(const struct muster_stream *stream);
 bool muster_tls_stream_is_resumed(const struct muster_stream *stream);

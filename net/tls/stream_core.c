@@ -1,4 +1,4 @@
-/* What the parts of a stream under TLS stand on: the states of its life, how it fails, leaves and is
+/* The base of the parts of a stream under TLS: the states of its life, how it fails, leaves and is
  * freed. */
 #include "net/tls/stream_internal.h"
 
@@ -13,14 +13,14 @@ static const bool life_moves[5][5] = {
 
 void muster_tls_stream_move(struct muster_tls_stream *tls_stream, enum muster_tls_life life)
 {
-    assert(life_moves[tls_stream->life][life]);
+    MUSTER_ASSERT(life_moves[tls_stream->life][life]);
     tls_stream->life = life;
 }
 
 /* Either half only goes forward; a failure is told by `receive`, or by has_send_failed. */
 void muster_tls_stream_move_send(struct muster_tls_stream *tls_stream, enum muster_tls_send send)
 {
-    assert((unsigned)send == (unsigned)tls_stream->send + 1);
+    MUSTER_ASSERT((unsigned)send == (unsigned)tls_stream->send + 1);
     tls_stream->send = send;
 }
 
@@ -29,7 +29,7 @@ void muster_tls_stream_schedule(struct muster_tls_stream *tls_stream)
     muster_task_post(&tls_stream->task, tls_stream->tls->env->loop);
 }
 
-/* What was awaited stays in `wait` for the next read. */
+/* Bytes that were awaited stay in `wait` for the next read. */
 void muster_tls_stream_recall_read(struct muster_tls_stream *tls_stream)
 {
     if (!tls_stream->is_reading)

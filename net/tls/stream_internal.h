@@ -23,7 +23,7 @@ enum muster_tls_life {
     MUSTER_TLS_CLOSING, /* the inner stream closes */
 };
 
-/** What the owner's shutdown has come to; only goes forward, by one. */
+/** The progress of the owner's shutdown; it only goes forward, by one. */
 enum muster_tls_send {
     MUSTER_TLS_SEND_OPEN,
     MUSTER_TLS_SEND_SHUT,  /* asked for: close_notify follows what is queued */
@@ -31,14 +31,15 @@ enum muster_tls_send {
     MUSTER_TLS_SEND_INNER_SHUT,
 };
 
-/** The rest of a write that was recalled when it was partly encrypted: nothing may come before it. */
+/** The rest of a write that was recalled when it was partly encrypted: nothing may come before it.
+ */
 enum muster_tls_rest {
     MUSTER_TLS_REST_NONE,
     MUSTER_TLS_REST_DUE,   /* the owner has to submit it */
     MUSTER_TLS_REST_FIRST, /* it is the first of `writes` */
 };
 
-/** What the inner stream still gives. */
+/** The state of the inner stream's receiving half. */
 enum muster_tls_inner {
     MUSTER_TLS_INNER_OPEN,
     MUSTER_TLS_INNER_ENDED, /* the peer's FIN */
@@ -110,7 +111,7 @@ void muster_tls_stream_move_send(struct muster_tls_stream *tls_stream, enum must
 void muster_tls_stream_free(struct muster_tls_stream *tls_stream);
 /** The loop drives the stream in its next turn. */
 void muster_tls_stream_schedule(struct muster_tls_stream *tls_stream);
-/** What was awaited stays in `wait` for the next read. */
+/** Bytes that were awaited stay in `wait` for the next read. */
 void muster_tls_stream_recall_read(struct muster_tls_stream *tls_stream);
 /** Send what is left to send, for a short time, then close the inner stream. */
 void muster_tls_stream_leave(struct muster_tls_stream *tls_stream);

@@ -1,5 +1,6 @@
 /* The sending half of a stream under TLS: writes become records, records become batches. */
 #include "net/tls/stream_internal.h"
+#include "net/stream/request.h"
 
 #define RECORD_BYTES     (16u << 10) /* of plain text; RFC 8446 5.1 */
 #define BATCH_BYTES_MAX  (256u << 10)
@@ -162,7 +163,7 @@ static void encrypt_writes(struct muster_tls_stream *tls_stream)
     }
 }
 
-/* What the peer has sent before may still be read. */
+/* Bytes that the peer has sent before may still be read. */
 static void lose_connection(struct muster_tls_stream *tls_stream)
 {
     tls_stream->has_send_failed = true;
@@ -172,7 +173,7 @@ static void lose_connection(struct muster_tls_stream *tls_stream)
 
 void muster_tls_stream_batch_done(struct muster_tls_stream *tls_stream, enum muster_rc rc)
 {
-    assert(tls_stream->is_writing);
+    MUSTER_ASSERT(tls_stream->is_writing);
     tls_stream->is_writing = false;
     batch_free(tls_stream, &tls_stream->sending);
     if (rc == MUSTER_OK)
@@ -183,6 +184,7 @@ void muster_tls_stream_batch_done(struct muster_tls_stream *tls_stream, enum mus
 
 static void submit_batch(struct muster_tls_stream *tls_stream, muster_stream_write_fn *written)
 {
+    MUSTER_ASSERT(!tls_stream->is_writing && tls_stream->filling.count > 0);
     tls_stream->sending = tls_stream->filling;
     tls_stream->filling = (struct muster_tls_batch){.bytes = NULL};
     tls_stream->inner_iov =
@@ -228,7 +230,7 @@ void muster_tls_stream_run_finished(struct muster_tls_stream *tls_stream)
             return;
         muster_list_remove(&write->node);
         has_failed = has_failed || write->bytes_done < write->bytes_total;
-        write->done(write, has_failed ? MUSTER_UNAVAILABLE : MUSTER_OK);
+        muster_stream_write_finish(write, has_failed ? MUSTER_UNAVAILABLE : MUSTER_OK);
     }
 }
 
@@ -240,15 +242,16 @@ void muster_tls_stream_cancel_writes(struct muster_tls_stream *tls_stream)
         struct muster_stream_write *write =
             MUSTER_CONTAINER_OF(node, struct muster_stream_write, node);
 
-        write->done(write, is_taken(tls_stream, write) && write->bytes_done == write->bytes_total
-                               ? MUSTER_OK
-                               : MUSTER_CANCELLED);
+        muster_stream_write_finish(write, is_taken(tls_stream, write) &&
+                                                  write->bytes_done == write->bytes_total
+                                              ? MUSTER_OK
+                                              : MUSTER_CANCELLED);
     }
     while ((node = muster_list_pop(&tls_stream->writes)) != NULL) {
         struct muster_stream_write *write =
             MUSTER_CONTAINER_OF(node, struct muster_stream_write, node);
 
-        write->done(write, MUSTER_CANCELLED);
+        muster_stream_write_finish(write, MUSTER_CANCELLED);
     }
 }
 

@@ -250,7 +250,7 @@ static enum muster_rc replace_context(struct muster_tls *tls, const struct loade
     return MUSTER_OK;
 }
 
-/* Of the certificate's life; 0: over, or there is none. */
+/* Seconds left of the certificate's life; 0: over, or there is none. */
 static uint64_t left_s(const struct muster_tls *tls)
 {
     uint64_t expires_s = muster_tls_expires_s(tls);

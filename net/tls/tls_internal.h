@@ -1,4 +1,4 @@
-/* What the files of TLS share: the credential, its generations, and the engine of one connection.
+/* Shared by the files of TLS: the credential, its generations, and the engine of one connection.
  * Free of OpenSSL: behind muster_tls_context and muster_tls_engine stand tls_openssl*.c. */
 #ifndef MUSTER_NET_TLS_INTERNAL_H
 #define MUSTER_NET_TLS_INTERNAL_H
@@ -10,7 +10,7 @@ struct muster_tls_context; /* one generation of certificate, key and roots */
 struct muster_tls_engine;  /* the TLS state of one connection; moves no bytes by itself */
 struct muster_tls_sessions;
 
-/** What a credential is made of: PEM text, and where it came from (for texts of errors). */
+/** The material of a credential: PEM text, and where it came from (for texts of errors). */
 struct muster_tls_material {
     const char *cert_pem, *key_pem, *ca_pem; /* NULL: none */
     const char *cert_name, *key_name, *ca_name;
@@ -102,8 +102,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_tls_engine_export(struct muster_tls_engi
                                                           const char *label, uint8_t *ret_key,
                                                           size_t key_bytes);
 
-/** What a client keeps to resume its next connections to the same name: at most 2. Gives; NULL: no
- * memory. */
+/** The sessions that a client keeps to resume its next connections to the same name: at most 2.
+ * Gives; NULL: no memory. */
 struct muster_tls_sessions *muster_tls_sessions_new(struct muster_mem *mem);
 void muster_tls_sessions_free(struct muster_tls_sessions *sessions);
 

@@ -27,17 +27,6 @@ collective/kernel
 collective/plan
 collective/view
 collective/wire
-net/auth
-net/grpc
-net/grpc/client
-net/grpc/server
-net/grpc/services
-net/h2
-net/http
-net/link
-net/page
-net/stream
-net/tls
 """.split())  # folders whose README is still to be written
 
 

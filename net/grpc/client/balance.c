@@ -76,7 +76,8 @@ static struct muster_rpc_subchannel *first_idle(const struct muster_channel *cha
     return NULL;
 }
 
-/* What the names lead to now: new servers are connected to, vanished ones end with their calls. */
+/* The names lead to these addresses now: new servers are connected to, vanished ones end with their
+ * calls. */
 static void adopt_addresses(struct muster_channel *channel)
 {
     struct muster_rpc_resolution *resolution = channel->resolution;
@@ -108,6 +109,7 @@ static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc r
 {
     struct muster_channel *channel = resolution->data;
 
+    MUSTER_ASSERT(resolution == channel->resolution);
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN) {
         channel->listener->on_part_gone(channel);
         return;
@@ -252,6 +254,7 @@ bool muster_rpc_balance_is_closed(const struct muster_channel *channel)
 
 void muster_rpc_balance_free(struct muster_channel *channel)
 {
+    MUSTER_ASSERT(muster_list_is_empty(&channel->subchannels));
     muster_mem_free(channel->env->mem, channel->resolution);
     muster_mem_free(channel->env->mem, channel->health_service);
 }

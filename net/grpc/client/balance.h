@@ -5,8 +5,8 @@
 #include "net/grpc/client/resolution.h"
 #include "net/grpc/client/subchannel.h"
 
-/** Of a channel with its options, target and (empty) list of subchannels. Errors: RESOURCE_EXHAUSTED,
- * INVALID_ARGUMENT. */
+/** The channel must have its options, its target and an empty list of subchannels. Errors:
+ * RESOURCE_EXHAUSTED, INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_balance_open(struct muster_channel *channel,
                                                          struct muster_error *ret_error);
 /** Connect: from IDLE. */

@@ -1,5 +1,4 @@
 /* A call as the client sees it: waits for a transport, streams, and ends in exactly one done. */
-#include <assert.h>
 #include <string.h>
 
 #include "net/h2/h2_code.h"
@@ -21,10 +20,7 @@ static const bool moves[5][5] = {
 
 void muster_grpc_call_move(struct muster_grpc_call *call, enum muster_grpc_call_state state)
 {
-    bool is_allowed = moves[call->state][state];
-
-    assert(is_allowed);
-    (void)is_allowed;
+    MUSTER_ASSERT(moves[call->state][state]);
     call->state = state;
 }
 
@@ -75,6 +71,7 @@ void muster_grpc_call_release(struct muster_grpc_call *call)
 {
     struct muster_channel *channel = call->channel;
 
+    MUSTER_ASSERT(call->call == NULL && !call->is_streaming);
     if (!muster_rpc_inbox_release(&call->inbox))
         return;
     muster_timer_stop(&call->timer);
@@ -97,7 +94,9 @@ void muster_grpc_call_release(struct muster_grpc_call *call)
 static void call_deliver(struct muster_grpc_call *call)
 {
     struct muster_call *user = call->call;
+    muster_call_done_fn *done;
 
+    MUSTER_ASSERT(user != NULL && user->done != NULL);
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_DONE);
     call->call = NULL;
     call->is_delivering = true;
@@ -110,7 +109,9 @@ static void call_deliver(struct muster_grpc_call *call)
     muster_rpc_tally_end(&call->tally, user->status.rc, call->channel->env->loop);
     muster_interception_end(&call->interception, user->status.rc, user->status.text,
                             user->trailing_metadata);
-    user->done(user, call->outcome.rc);
+    done = user->done;
+    user->done = NULL;
+    done(user, call->outcome.rc);
     call->is_delivering = false;
     if (!call->is_streaming)
         muster_grpc_call_release(call);
@@ -163,6 +164,7 @@ enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
 {
     enum muster_rc rc = muster_grpc_call_request(call, transport->session.h2);
 
+    MUSTER_ASSERT(call->transport == NULL && !call->is_streaming);
     if (rc != MUSTER_OK)
         return rc;
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_ACTIVE);

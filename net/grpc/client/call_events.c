@@ -138,6 +138,7 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
     const struct muster_error *error = muster_h2_session_error(call->stream.session);
     struct muster_rpc_counters *counters = call->channel->counters;
 
+    MUSTER_ASSERT(call->is_streaming && call->transport->call_count > 0);
     *(code == MUSTER_H2_NO_ERROR ? &counters->streams_succeeded : &counters->streams_failed) += 1;
     call->is_streaming = false;
     call->stream.session = NULL;

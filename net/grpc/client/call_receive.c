@@ -1,4 +1,5 @@
-/* What a caller is told of the response: messages as they come, or as it is ready for them. */
+/* The receiving half of a client's call: the caller gets messages as they come, or when it is
+ * ready. */
 #include "net/grpc/client/channel_internal.h"
 
 static bool is_open(const struct muster_rpc_inbox *inbox)

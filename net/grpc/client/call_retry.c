@@ -6,6 +6,7 @@
 /* The stream of the last attempt is gone, its wait over. */
 static void call_restart(struct muster_grpc_call *call)
 {
+    MUSTER_ASSERT(!call->is_streaming);
     if (!muster_h2_body_rewind(&call->stream.body)) { /* what was on its way was too much to keep */
         muster_grpc_call_finish(call, call->outcome.rc, NULL);
         return;

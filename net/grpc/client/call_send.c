@@ -1,4 +1,4 @@
-/* What a client's call sends: messages, their compression, the end. */
+/* The sending half of a client's call: messages, their compression, the end. */
 #include "net/grpc/client/channel_internal.h"
 #include "net/grpc/message.h"
 

@@ -91,7 +91,7 @@ static void call_begin(struct muster_grpc_call *call, const struct muster_call_o
         muster_grpc_call_decide(call, rc, error.text);
 }
 
-/* What the channel wants of calls of this method; policy may be NULL. */
+/* Apply the channel's policy for calls of this method; policy may be NULL. */
 static void apply_policy(struct muster_grpc_call *call, const struct muster_method_policy *policy)
 {
     const struct muster_channel *channel = call->channel;
@@ -162,11 +162,12 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     call->on_place = options->on_place;
     call->on_message = options->on_message;
     call->on_writable = options->on_writable;
-    user->done = done;
+    user->done = NULL; /* the callback rule: it is set when start returns */
     user->impl = call;
     memset(&user->status, 0, sizeof(user->status));
     if (call->deadline_ns != UINT64_MAX)
         muster_timer_start(&call->timer, channel->env->loop, call->deadline_ns);
     call_begin(call, options);
+    user->done = done;
     return MUSTER_OK;
 }

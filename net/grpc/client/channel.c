@@ -70,6 +70,7 @@ void muster_channel_place(struct muster_channel *channel, struct muster_grpc_cal
 {
     char text[MUSTER_ERROR_TEXT_BYTES];
 
+    MUSTER_ASSERT(call->state == MUSTER_GRPC_CALL_WAITING);
     if (call->subchannel != NULL) {
         submit_pinned(call);
         return;
@@ -159,6 +160,8 @@ static void channel_free(struct muster_channel *channel)
 {
     struct muster_list *node;
 
+    MUSTER_ASSERT(muster_list_is_empty(&channel->calls));
+    MUSTER_ASSERT(muster_list_is_empty(&channel->waiting));
     while ((node = muster_list_pop(&channel->free_calls)) != NULL)
         muster_grpc_call_free(call_of(node));
     muster_task_cancel(&channel->closed_task);
@@ -176,6 +179,7 @@ static void on_closed_task(struct muster_task *task)
 {
     struct muster_channel *channel = task->data;
 
+    MUSTER_ASSERT(channel->state == MUSTER_CHANNEL_SHUTDOWN);
     if (channel->closed != NULL)
         channel->closed(channel);
     channel_free(channel);
@@ -276,7 +280,7 @@ static enum muster_rc metrics_init(struct muster_channel *channel, const char *t
     return MUSTER_OK;
 }
 
-/* What the options give beyond numbers. */
+/* Set up all that the options give beyond numbers. */
 static enum muster_rc channel_configure(struct muster_channel *channel, const char *target,
                                         struct muster_error *ret_error)
 {

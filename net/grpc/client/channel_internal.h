@@ -1,4 +1,4 @@
-/* What the files of the gRPC client share: channel, transports and calls. */
+/* Shared by the files of the gRPC client: channel, transports and calls. */
 #ifndef MUSTER_NET_RPC_CHANNEL_INTERNAL_H
 #define MUSTER_NET_RPC_CHANNEL_INTERNAL_H
 
@@ -25,7 +25,8 @@ struct muster_channel_listener {
     void (*on_call_waiting)(struct muster_channel *channel, struct muster_grpc_call *call);
     /** The state of a subchannel or of the resolution is another one: so may be the channel's. */
     void (*on_change)(struct muster_channel *channel);
-    /** A call, a subchannel or a look-up is gone: a channel that closes may have been waiting for it. */
+    /** A call, a subchannel or a look-up is gone: a channel that closes may have been waiting for
+     * it. */
     void (*on_part_gone)(struct muster_channel *channel);
 };
 
@@ -153,7 +154,7 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code);
 void muster_grpc_call_receive_init(struct muster_grpc_call *call);
 
 /* net/grpc/client/call_retry.c */
-/** Of a call without a live stream. */
+/** The retry timer fires; the call has no live stream, or restarts when that closes. */
 void muster_grpc_call_on_retry(struct muster_timer *timer);
 /** The stream of a paused call has closed. */
 void muster_grpc_call_resume(struct muster_grpc_call *call);

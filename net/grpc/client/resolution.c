@@ -49,6 +49,7 @@ void muster_rpc_resolution_repeat(struct muster_rpc_resolution *resolution)
 /* All endpoints were asked. */
 static void resolution_conclude(struct muster_rpc_resolution *resolution)
 {
+    MUSTER_ASSERT(!resolution->is_looking_up);
     resolution->earliest_ns = muster_loop_after_ns(resolution->env->loop, INTERVAL_MIN_NS);
     if (resolution->address_count > 0) {
         if (resolution->is_partial) {
@@ -72,6 +73,7 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
 {
     struct muster_rpc_resolution *resolution = lookup->data;
 
+    MUSTER_ASSERT(resolution->is_looking_up);
     resolution->is_looking_up = false;
     if (resolution->is_stopped) {
         resolution->on_result(resolution, MUSTER_CANCELLED);
@@ -123,6 +125,7 @@ static void on_due(struct muster_timer *timer)
 {
     struct muster_rpc_resolution *resolution = timer->data;
 
+    MUSTER_ASSERT(!resolution->is_looking_up && !resolution->is_stopped);
     memcpy(resolution->former, resolution->addresses, sizeof(resolution->former));
     memcpy(resolution->former_sources, resolution->sources, sizeof(resolution->former_sources));
     resolution->former_count = resolution->address_count;

@@ -21,7 +21,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_rpc_throttle_init(
 MUSTER_MUST_CHECK enum muster_rc muster_retry_policy_check(const struct muster_retry_policy *policy,
                                                            struct muster_error *ret_error);
 
-/** Of one call. All zero but policy before the first attempt. */
+/** The retries of one call. All zero but policy before the first attempt. */
 struct muster_rpc_retry {
     const struct muster_retry_policy *policy; /* NULL: none; borrowed */
     unsigned repeated;                        /* so many repetitions so far */

@@ -6,7 +6,7 @@
 
 struct muster_json;
 
-/** What stands in the text; all zero: nothing. */
+/** The parsed text; all zero: nothing. */
 struct muster_service_config {
     bool has_load_balancing;
     enum muster_load_balancing load_balancing;

@@ -22,6 +22,7 @@ static bool is_wanted(const struct muster_channel *channel)
 /* No connection, nothing in progress: connect when somebody waits for it. */
 static void become_idle(struct muster_rpc_subchannel *subchannel)
 {
+    MUSTER_ASSERT(subchannel->current == NULL && subchannel->state != MUSTER_CHANNEL_SHUTDOWN);
     subchannel_move(subchannel, is_wanted(subchannel->channel) ? MUSTER_CHANNEL_CONNECTING
                                                                : MUSTER_CHANNEL_IDLE);
     if (subchannel->state == MUSTER_CHANNEL_CONNECTING)
@@ -35,6 +36,7 @@ static void on_backoff(struct muster_timer *timer)
 
 void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel)
 {
+    MUSTER_ASSERT(subchannel->state == MUSTER_CHANNEL_IDLE);
     subchannel->state = MUSTER_CHANNEL_CONNECTING;
     muster_rpc_subchannel_connect_begin(subchannel);
 }
@@ -45,6 +47,7 @@ static void attempt_failed(struct muster_rpc_subchannel *subchannel)
     struct muster_env *env = channel->env;
     uint64_t delay_ns = muster_rng_jitter(env->rng, subchannel->backoff_ns, BACKOFF_JITTER);
 
+    MUSTER_ASSERT(subchannel->current == NULL);
     MUSTER_LOG(env, DEBUG, "rpc_connect_failed", "target", channel->target.authority, "reason",
                muster_endpoint_cause(subchannel->error.text, channel->target.authority));
     muster_timer_start(&subchannel->backoff_timer, env->loop,
@@ -108,6 +111,7 @@ static void transport_lost(struct muster_rpc_subchannel *subchannel,
     const struct muster_channel *channel = subchannel->channel;
     struct muster_error copy = *error;
 
+    MUSTER_ASSERT(transport->subchannel == subchannel);
     transport->is_lost = true;
     if (subchannel->scale.transport == transport)
         muster_rpc_subchannel_scale_failed(subchannel);

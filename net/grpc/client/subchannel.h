@@ -1,5 +1,5 @@
-/* A subchannel: the way of a channel to one server, through one connection after another. Pick first
- * has one that tries all its addresses in turn, round robin one for each address. */
+/* A subchannel: the way of a channel to one server, through one connection after another. Pick
+ * first has one that tries all its addresses in turn, round robin one for each address. */
 #ifndef MUSTER_NET_RPC_SUBCHANNEL_H
 #define MUSTER_NET_RPC_SUBCHANNEL_H
 
@@ -36,7 +36,8 @@ struct muster_rpc_subchannel_events {
     /** A connected server can be used, or not; error is why. */
     void (*on_judged)(struct muster_rpc_subchannel *subchannel, enum muster_channel_state state,
                       const struct muster_error *error);
-    /** A look-up, dial, probe, transport or health call is over: one that closes may now be freed. */
+    /** A look-up, dial, probe, transport or health call is over: one that closes may now be freed.
+     */
     void (*on_part_ended)(struct muster_rpc_subchannel *subchannel);
 };
 
@@ -110,8 +111,8 @@ struct muster_rpc_subchannel *muster_rpc_subchannel_new(
     const struct muster_endpoint *endpoints, size_t count);
 /** From IDLE. */
 void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel);
-/** It goes by itself, perhaps at once: out of the channel's list, then on_gone. is_orderly: when its
- * calls have ended. Idempotent. */
+/** It goes by itself, perhaps at once: out of the channel's list, then on_gone. is_orderly: when
+ * its calls have ended. Idempotent. */
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly);
 /** The connection takes no more calls, though its own are fine. */
 void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
@@ -122,8 +123,8 @@ void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchanne
 /** The address under trial did not work; error is why. */
 void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
                                         const struct muster_error *error);
-/** The same of one that ended the connection before its first byte: perhaps it speaks TLS where this
- * side does not, or the reverse, which a probe tells first. */
+/** The same of one that ended the connection before its first byte: perhaps it speaks TLS where
+ * this side does not, or the reverse, which a probe tells first. */
 void muster_rpc_subchannel_connect_doubt(struct muster_rpc_subchannel *subchannel,
                                          const struct muster_error *error);
 void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel);
@@ -131,8 +132,8 @@ void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subc
                                         struct muster_dial_options *ret_options);
 
 /* net/grpc/client/subchannel_scale.c */
-/** Of one that is READY: who takes a call. NULL: all are full, and another connection is on its way:
- * wait for on_change. */
+/** The transport that takes the next call; the subchannel must be READY. NULL: all are full, and
+ * another connection is on its way: wait for on_change. */
 struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subchannel *subchannel);
 /** Any one that takes calls, or NULL. */
 struct muster_rpc_transport *muster_rpc_subchannel_other(

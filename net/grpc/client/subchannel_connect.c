@@ -37,6 +37,7 @@ static void on_probe(struct muster_dial_probe *probe)
 {
     struct muster_rpc_subchannel *subchannel = probe->data;
 
+    MUSTER_ASSERT(subchannel->is_probing);
     subchannel->is_probing = false;
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN)
         subchannel->events->on_part_ended(subchannel);
@@ -62,6 +63,7 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = dial->data;
 
+    MUSTER_ASSERT(subchannel->is_connecting);
     subchannel->is_connecting = false;
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
         if (rc == MUSTER_OK)
@@ -81,7 +83,7 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
         muster_rpc_subchannel_connect_next(subchannel, &dial->error);
 }
 
-/* Whose certificate it must be. */
+/* The name that the server's certificate must be for. */
 static const char *server_name(const struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
@@ -138,6 +140,7 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = lookup->data;
 
+    MUSTER_ASSERT(subchannel->is_looking_up);
     subchannel->is_looking_up = false;
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
         subchannel->events->on_part_ended(subchannel);
@@ -182,6 +185,8 @@ static void try_endpoint(struct muster_rpc_subchannel *subchannel)
 
 void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel)
 {
+    MUSTER_ASSERT(!subchannel->is_looking_up && !subchannel->is_connecting);
+    MUSTER_ASSERT(!subchannel->is_probing && subchannel->current == NULL);
     subchannel->endpoints_tried = 0;
     try_endpoint(subchannel);
 }

@@ -51,6 +51,7 @@ static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_r
     struct muster_rpc_subchannel *subchannel = call->data;
     struct muster_rpc_subchannel_health *health = &subchannel->health;
 
+    MUSTER_ASSERT(health->is_open);
     health->is_open = false;
     if (!health->is_wanted) {
         subchannel->events->on_part_ended(subchannel);
@@ -74,6 +75,7 @@ static void watch_start(struct muster_rpc_subchannel *subchannel)
     struct muster_rpc_subchannel_health *health = &subchannel->health;
     Grpc__Health__V1__HealthCheckRequest request;
 
+    MUSTER_ASSERT(!health->is_open);
     grpc__health__v1__health_check_request__init(&request);
     request.service = subchannel->channel->health_service;
     health->call->data = subchannel;

@@ -25,6 +25,7 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = dial->data;
 
+    MUSTER_ASSERT(subchannel->scale.is_dialling && subchannel->scale.transport == NULL);
     subchannel->scale.is_dialling = false;
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
         if (rc == MUSTER_OK)
@@ -101,6 +102,7 @@ struct muster_rpc_transport *muster_rpc_subchannel_other(
 
 void muster_rpc_subchannel_scaled(struct muster_rpc_subchannel *subchannel)
 {
+    MUSTER_ASSERT(subchannel->scale.transport != NULL);
     subchannel->scale.transport = NULL;
     subchannel->listener->on_change(subchannel);
 }

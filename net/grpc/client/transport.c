@@ -65,6 +65,7 @@ static void on_settings(struct muster_h2_session *session)
 {
     struct muster_rpc_transport *transport = transport_of(session);
 
+    MUSTER_ASSERT(!transport->is_ready);
     muster_rpc_session_on_settings(&transport->session);
     transport->is_ready = true;
     transport->ready_ns = muster_loop_now_ns(transport->subchannel->channel->env->loop);
@@ -115,6 +116,7 @@ static void on_closed(struct muster_h2_session *session)
     struct muster_rpc_transport *transport = transport_of(session);
     struct muster_rpc_subchannel *subchannel = transport->subchannel;
 
+    MUSTER_ASSERT(transport->call_count == 0);
     muster_list_remove(&transport->node);
     subchannel->channel->counters->connections--;
     muster_mem_free(&subchannel->channel->pool.mem, transport);

@@ -35,7 +35,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_rpc_method_table_add(
 /** NULL: no such path. */
 const struct muster_rpc_method_slot *muster_rpc_method_table_find(
     const struct muster_rpc_method_table *table, const char *path, size_t path_bytes);
-/** What is counted of the method at path, which is there. */
+/** Count calls of the method at path, which is there. */
 void muster_rpc_method_table_count(struct muster_rpc_method_table *table, const char *path,
                                    struct muster_rpc_series *series);
 void muster_rpc_method_table_fini(struct muster_rpc_method_table *table);

@@ -1,4 +1,4 @@
-/* What the files of the gRPC server share: server, connections and calls. */
+/* Shared by the files of the gRPC server: server, connections and calls. */
 #ifndef MUSTER_NET_RPC_SERVER_INTERNAL_H
 #define MUSTER_NET_RPC_SERVER_INTERNAL_H
 
@@ -18,7 +18,8 @@
 
 struct muster_rpc_connection;
 
-/** What lives in a server and ends with it: memory of stubs, the services that the library brings. */
+/** An object that lives in a server and ends with it: memory of stubs, the services that the
+ * library brings. */
 struct muster_rpc_part {
     struct muster_list node;
     void (*on_closing)(struct muster_rpc_part *part); /* the drain begins; may be NULL */
@@ -90,7 +91,7 @@ enum muster_rpc_state {
     MUSTER_RPC_ENDED,    /* on_end has run, or the service never knew it */
 };
 
-/** What a call waits for from its client. */
+/** The thing that a call awaits from its client. */
 enum muster_rpc_awaited {
     MUSTER_RPC_AWAITS_NOTHING,
     MUSTER_RPC_AWAITS_HEADERS,
@@ -169,7 +170,8 @@ static inline const struct muster_tls *muster_rpc_server_tls(const struct muster
     return server->options.tls;
 }
 
-/* net/grpc/server/server_core.c: the states of a call; how calls, connections and the server end. */
+/* net/grpc/server/server_core.c: the states of a call; how calls, connections and the server end.
+ */
 void muster_rpc_move(struct muster_rpc *rpc, enum muster_rpc_state state);
 /** As muster_rpc_abort, but from the loop. */
 void muster_rpc_abort_later(struct muster_rpc *rpc, enum muster_rpc_abort_reason reason);
@@ -233,7 +235,7 @@ void muster_rpc_free(struct muster_rpc *rpc);
 
 /* net/grpc/server/server_memory.c */
 void muster_rpc_server_memory_init(struct muster_rpc_server *server);
-/** What the call holds has changed. */
+/** Count the memory of a call again after it changed. */
 void muster_rpc_account(struct muster_rpc *rpc);
 void muster_rpc_unaccount(struct muster_rpc *rpc);
 /** Whether its connection may hold so much more. */
@@ -265,7 +267,8 @@ void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool 
 void muster_rpc_on_end(struct muster_rpc *rpc);
 void *muster_rpc_on_place(void *owner, size_t bytes); /* a muster_grpc_place_fn */
 
-/* net/grpc/server/server_headers.c: what is read from request headers and written as response headers. */
+/* net/grpc/server/server_headers.c: what is read from request headers and written as response
+ * headers. */
 void muster_rpc_header_parse(struct muster_rpc *rpc, const char *name, size_t name_bytes,
                              const char *value, size_t value_bytes);
 enum muster_rpc_refusal muster_rpc_headers_judge(const struct muster_rpc *rpc);

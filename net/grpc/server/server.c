@@ -1,5 +1,4 @@
 /* The gRPC server: listeners, the method table, and its orderly end. */
-#include <assert.h>
 #include <string.h>
 
 #include "net/grpc/server/rpc_server_internal.h"
@@ -29,7 +28,8 @@ static void server_free(struct muster_rpc_server *server)
 {
     struct muster_list *node;
 
-    assert(server->memory_bytes == 0); /* each call has given back what was counted for it */
+    MUSTER_ASSERT(muster_list_is_empty(&server->connections) && server->connection_count == 0);
+    MUSTER_ASSERT(server->memory_bytes == 0); /* each call has given back what was counted for it */
     while ((node = muster_list_pop(&server->free_rpcs)) != NULL)
         muster_rpc_free(MUSTER_CONTAINER_OF(node, struct muster_rpc, node));
     muster_rpc_method_table_fini(&server->methods);
@@ -53,6 +53,7 @@ static void on_closed_task(struct muster_task *task)
 {
     struct muster_rpc_server *server = task->data;
 
+    MUSTER_ASSERT(server->is_closing);
     if (server->closed != NULL)
         server->closed(server);
     server_free(server);

@@ -1,5 +1,4 @@
 /* A call as the server sees it: from its headers through its messages to its one on_end. */
-#include <assert.h>
 #include <string.h>
 
 #include "net/grpc/status.h"
@@ -24,6 +23,7 @@ void muster_rpc_release(struct muster_rpc *rpc)
 {
     struct muster_rpc_server *server = rpc->connection->server;
 
+    MUSTER_ASSERT(rpc->state != MUSTER_RPC_OPEN && rpc->state != MUSTER_RPC_FINISHED);
     if (!muster_rpc_inbox_release(&rpc->inbox))
         return;
     muster_rpc_unaccount(rpc);

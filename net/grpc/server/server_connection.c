@@ -131,6 +131,7 @@ static void connection_live(struct muster_rpc_connection *connection)
 {
     const struct muster_rpc_server_options *options = &connection->server->options;
 
+    MUSTER_ASSERT(connection->session.h2 != NULL);
     connection->pings.interval_min_ns = options->ping_interval_min_ns;
     connection->pings.idle_interval_min_ns = options->idle_ping_interval_min_ns;
     connection->lifetime = (struct muster_rpc_lifetime){

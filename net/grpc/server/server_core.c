@@ -1,6 +1,5 @@
-/* What all parts of the server stand on: the states of a call, and how calls, connections and at last
+/* The base of all parts of the server: the states of a call, and how calls, connections and at last
  * the server itself end. */
-#include <assert.h>
 
 #include "net/grpc/server/rpc_server_internal.h"
 #include "net/h2/h2_code.h"
@@ -16,15 +15,13 @@ static const bool moves[4][4] = {
 
 void muster_rpc_move(struct muster_rpc *rpc, enum muster_rpc_state state)
 {
-    bool is_allowed = moves[rpc->state][state];
-
-    assert(is_allowed);
-    (void)is_allowed;
+    MUSTER_ASSERT(moves[rpc->state][state]);
     rpc->state = state;
 }
 
 void muster_rpc_abort_later(struct muster_rpc *rpc, enum muster_rpc_abort_reason reason)
 {
+    MUSTER_ASSERT(rpc->connection != NULL);
     rpc->abort_reason = reason;
     muster_timer_start(&rpc->timer, rpc->connection->server->env->loop, 0);
 }
@@ -43,6 +40,7 @@ static void on_closed(struct muster_h2_session *session)
     struct muster_rpc_connection *connection = muster_h2_session_data(session);
     struct muster_rpc_server *server = connection->server;
 
+    MUSTER_ASSERT(server->connection_count > 0);
     muster_list_remove(&connection->node);
     server->leaving_count -= connection->is_making_room;
     server->counters->connections--;
@@ -80,6 +78,7 @@ void muster_rpc_connection_make_room(struct muster_rpc_connection *connection)
 {
     struct muster_rpc_server *server = connection->server;
 
+    MUSTER_ASSERT(!connection->is_making_room);
     connection->is_making_room = true;
     server->leaving_count++;
     if (server->leaving_count > 1 + server->options.connections_max / LEAVING_PART) {

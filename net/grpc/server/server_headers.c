@@ -6,7 +6,7 @@
 #include "net/grpc/timeout.h"
 #include "net/grpc/server/rpc_server_internal.h"
 
-/* Of a list with commas. */
+/* Search a list with commas for a word. */
 static bool has_word(const char *list, size_t bytes, const char *word)
 {
     size_t at = 0;
@@ -159,6 +159,7 @@ static void rpc_respond(struct muster_rpc *rpc, struct muster_h2_header *headers
 {
     struct muster_h2_buffer *page = NULL;
 
+    MUSTER_ASSERT(!rpc->are_headers_sent);
     if (!rpc->is_head) /* it has no body (RFC 9110 9.3.2) */
         page = muster_h2_buffer_new(&rpc->connection->server->pool.mem, bytes);
     muster_rpc_move(rpc, MUSTER_RPC_ENDED);
@@ -249,6 +250,7 @@ void muster_rpc_respond(struct muster_rpc *rpc)
     struct muster_h2_header headers[MUSTER_H2_HEADERS_MAX];
     size_t count = 2;
 
+    MUSTER_ASSERT(!rpc->are_headers_sent);
     rpc->are_headers_sent = true;
     if (rpc->initial.count == 0 && !rpc->has_compression) {
         muster_h2_stream_respond(&rpc->stream, response_head, 2, false, true);
@@ -285,6 +287,7 @@ void muster_rpc_respond_trailers_only(struct muster_rpc *rpc)
     struct muster_h2_header headers[MUSTER_H2_HEADERS_MAX];
     size_t count;
 
+    MUSTER_ASSERT(!rpc->are_headers_sent);
     rpc->are_headers_sent = true;
     memcpy(headers, response_head, sizeof(response_head));
     count = 2;

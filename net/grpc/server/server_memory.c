@@ -1,9 +1,10 @@
-/* What the calls of a connection, and of all, hold: records, headers, requests in pieces or waiting,
+/* Memory of the calls of a connection, and of all: records, headers, requests in pieces or waiting,
  * answers that are queued. A connection beyond its share loses the call that grows; when all are
  * beyond the server's, the heaviest connection goes. */
 #include "net/grpc/server/rpc_server_internal.h"
 
-/* What the service has set aside for a message: its size is a claim that is believed. */
+/* The buffer that the service allocated from the length the client announced; all of it is charged
+ * to the call. */
 static size_t reserved_bytes(const struct muster_rpc *rpc)
 {
     bool is_placing = rpc->parser.place != NULL && !muster_grpc_parser_is_empty(&rpc->parser);
@@ -21,6 +22,7 @@ static void account_as(struct muster_rpc *rpc, size_t bytes)
 {
     struct muster_rpc_connection *connection = rpc->connection;
 
+    MUSTER_ASSERT(connection->memory_bytes >= rpc->accounted_bytes);
     connection->memory_bytes += bytes - rpc->accounted_bytes;
     if (!connection->is_expelled)
         connection->server->memory_bytes += bytes - rpc->accounted_bytes;

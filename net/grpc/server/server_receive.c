@@ -1,4 +1,5 @@
-/* What a service is told of the request: messages as they come, or as it is ready for them. */
+/* The receiving half of a server's call: the service gets messages as they come, or when it is
+ * ready. */
 #include "net/grpc/server/rpc_server_internal.h"
 
 static void refuse_message(struct muster_rpc *rpc, enum muster_grpc_parsed parsed)
@@ -47,6 +48,7 @@ static void on_inbox_message(struct muster_rpc_inbox *inbox, struct muster_bytes
 {
     struct muster_rpc *rpc = inbox->data;
 
+    MUSTER_ASSERT(rpc->state == MUSTER_RPC_OPEN);
     rpc->awaited = MUSTER_RPC_AWAITS_NOTHING;
     rpc->tally.received_bytes += rpc->parser.message_bytes;
     rpc->connection->server->counters->messages_received++;

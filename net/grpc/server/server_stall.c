@@ -4,7 +4,7 @@
 
 #define MOVE_MIN_BYTES (16u << 10)
 
-/* What the server waits for. */
+/* The thing that the server awaits from the client. */
 static enum muster_rpc_awaited awaited_of(const struct muster_rpc *rpc)
 {
     switch (rpc->state) {

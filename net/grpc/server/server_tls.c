@@ -46,6 +46,7 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
     struct muster_rpc_server *server = guest->server;
     struct muster_stream *stream = handshake->stream;
 
+    MUSTER_ASSERT(server->guests.shaking_count > 0);
     if (rc == MUSTER_FAILED_PRECONDITION)
         muster_rpc_mismatch_tell(&server->mismatches, server->env, &guest->peer, true);
     else if (rc != MUSTER_OK)
@@ -68,6 +69,7 @@ static enum muster_rc guest_shake(struct rpc_guest *guest)
     struct muster_stream *stream = guest->stream;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(stream != NULL && server->guests.shaking_count < SHAKING_MAX);
     guest->stream = NULL;
     guest->handshake.data = guest;
     guest->since_ns = muster_loop_now_ns(loop);
@@ -131,6 +133,7 @@ static void drop_waiting(struct muster_rpc_server *server)
 {
     struct rpc_guest *guest = guest_of(server->guests.waiting.next);
 
+    MUSTER_ASSERT(server->guests.waiting_count > 0);
     muster_stream_close(guest->stream, NULL);
     guest_free(guest);
     server->guests.waiting_count--;

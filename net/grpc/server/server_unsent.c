@@ -96,6 +96,7 @@ static void end_stalled(struct muster_rpc_connection *connection, uint64_t since
     struct muster_rpc_server *server = connection->server;
     char peer[MUSTER_ADDRESS_TEXT_BYTES];
 
+    MUSTER_ASSERT(!connection->is_expelled);
     MUSTER_LOG(server->env, WARN, "rpc_unsent_expelled", "client",
                muster_address_format(
                    muster_stream_peer(muster_h2_session_stream(connection->session.h2)), peer),

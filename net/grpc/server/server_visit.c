@@ -36,6 +36,7 @@ static void visit_free(struct rpc_visit *visit)
 {
     struct muster_rpc_server *server = visit->server;
 
+    MUSTER_ASSERT(visit->is_closing || server->visit_count > 0);
     muster_timer_stop(&visit->timer);
     muster_list_remove(&visit->node);
     if (!visit->is_closing)
@@ -49,6 +50,7 @@ static void on_visit_closed(struct muster_stream *stream)
     struct rpc_visit *visit = stream->data;
     struct muster_rpc_server *server = visit->server;
 
+    MUSTER_ASSERT(visit->is_closing);
     visit_free(visit);
     muster_rpc_server_check_closed(server);
 }
@@ -211,6 +213,7 @@ static void on_bytes(struct muster_stream_read *read, enum muster_rc rc)
 
 static void visit_read(struct rpc_visit *visit, size_t bytes_min, size_t bytes_max)
 {
+    MUSTER_ASSERT(visit->bytes + bytes_max <= REQUEST_BYTES_MAX);
     visit->read.data = visit;
     if (muster_stream_receive_into(&visit->read, visit->stream, visit->request + visit->bytes,
                                    bytes_min, bytes_max, on_bytes) != MUSTER_OK)

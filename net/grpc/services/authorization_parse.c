@@ -9,7 +9,7 @@
 #define RULES_MAX 256
 #define TEXTS_MAX 1024 /* of a list */
 
-/* What a parse needs until the rules are copied. */
+/* The memory of a parse until the rules are copied. */
 struct policy {
     struct muster_mem *mem;
     struct muster_authorization_rule rules[2][RULES_MAX]; /* deny, allow */

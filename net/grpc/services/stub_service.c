@@ -1,7 +1,6 @@
 /* Methods whose messages are protobuf-c's structs. */
 #include <muster/stub.h>
 
-#include <assert.h>
 #include <stdalign.h>
 #include <string.h>
 
@@ -79,7 +78,7 @@ static enum muster_rc add_all(struct muster_rpc_server *server, struct service *
     }
     for (size_t i = 0; rc == MUSTER_OK && i < count; i++) {
         rc = muster_rpc_server_add(server, &made->served[i].rpc_method, 1, data);
-        assert(rc == MUSTER_OK); /* there is room, and paths of a service differ */
+        MUSTER_ASSERT(rc == MUSTER_OK); /* there is room, and paths of a service differ */
     }
     return rc;
 }

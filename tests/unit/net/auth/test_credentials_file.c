@@ -166,7 +166,7 @@ static void each_limit_has_a_last_value_that_is_good(void **state)
         {"{\"type\":\"impersonated_service_account\",\"source_credentials\":{\"type\":"
          "\"external_account\",\"service_account_impersonation_url\":\"https://i/y\"}}",
          "\"audience\"", MUSTER_INVALID_ARGUMENT},
-        {IMPERSONATED(",\"delegates\":\"d\""), "no list", MUSTER_INVALID_ARGUMENT},
+        {IMPERSONATED(",\"delegates\":\"d\""), "must be a list", MUSTER_INVALID_ARGUMENT},
         {IMPERSONATED(",\"delegates\":[\"d\",5]"), "something else than texts",
          MUSTER_INVALID_ARGUMENT},
         {"{\"type\":\"impersonated_service_account\",\"source_credentials\":" USER "}",

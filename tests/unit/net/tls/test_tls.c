@@ -103,7 +103,7 @@ static void a_pipe_is_no_credential(void **state)
         assert_int_equal(muster_tls_open(&test.env, &rows[i], &tls, &error),
                          MUSTER_INVALID_ARGUMENT);
         assert_non_null(strstr(error.text, pipe));
-        assert_non_null(strstr(error.text, "no regular file"));
+        assert_non_null(strstr(error.text, "not a regular file"));
         test_env_close(&test);
     }
     unlink(pipe);
