@@ -125,8 +125,8 @@ static void conclude_reset(struct muster_grpc_call *call, const struct muster_er
                call->deadline_ns <= muster_loop_now_ns(call->channel->env->loop)) {
         muster_grpc_call_finish(call, MUSTER_DEADLINE_EXCEEDED, "deadline exceeded");
     } else if (!call->stream.is_sent) {
-        conclude(call, MUSTER_UNAVAILABLE,
-                 "the request was not sent: the connection has no memory, or is ending");
+        call_conclude(call, MUSTER_UNAVAILABLE,
+                      "the request was not sent: the connection has no memory, or is ending");
     } else {
         (void)snprintf(text, sizeof(text), "server reset the stream (code %u)", code);
         call_conclude(call, muster_rc_from_h2_code(code), text);
