@@ -33,8 +33,7 @@ static enum muster_rc check_mesh(const struct muster_tpu_topology_options *optio
     return MUSTER_OK;
 }
 
-/* The product is 64 bits wide: two counts of a message may be hostile, and memory is taken by them.
- * */
+/* The product is 64 bits wide: counts of a message may be hostile, and memory is taken by them. */
 static enum muster_rc check_counts(const struct muster_tpu_topology_options *options,
                                    uint32_t mesh_size, struct muster_error *ret_error)
 {
