@@ -122,6 +122,11 @@ def registry(world):
     assert left <= {"registry.db"}, f"files are left beside the data: {left}"
 
 
+def is_output_lost(launcher):
+    """It has said that nobody gets any more what its workers print: no reason to fail."""
+    return re.search(r"(?m)^muster: standard output .* is lost: ", launcher.err()) is not None
+
+
 def job(world):
     """A job that ends with 0 has done its work, in all of its workers alike; one that does not says why."""
     world.draw_faults({"muster": (3000, 1000), "stepper": (1500, 500), "muster,stepper": (1500, 500)})
@@ -134,9 +139,10 @@ def job(world):
     totals = re.findall(r"(?m)^\[worker:(\d)\] total (\S+)$", launcher.out())
     assert {total for _, total in totals} <= {str(STEPS)}, f"workers end with different states: {totals}"
     late = re.findall(r"(?m)worker:(\d) came back too late: the others have finished$", launcher.err())
-    if code == 0:
+    if code == 0 and not is_output_lost(launcher):
         assert {rank for rank, _ in totals} | set(late) == {str(rank) for rank in range(WORKERS)}, f"it ends with 0, and only {totals} did the work"
         assert totals, "it ends with 0, and nobody did the work"
+    if code == 0:
         assert "--json" not in options or json.loads(summary.read_text())["exit_code"] == 0, "it ends with 0, and its summary does not"
 
 
@@ -275,8 +281,8 @@ def resumed(world):
             break
     done, late = check_totals(launchers)
     late |= {rank for launcher in launchers for rank in re.findall(r"what worker:(\d) prints is lost from here on: ", launcher.err())}
-    if launchers[-1].child.returncode == 0:
-        assert done and done | late == {str(rank) for rank in range(WORKERS)}, f"it ends with 0, and only {done} did the work"
+    if launchers[-1].child.returncode == 0 and not any(map(is_output_lost, launchers)):
+        assert done | late == {str(rank) for rank in range(WORKERS)}, f"it ends with 0, and only {done} did the work"
 
 
 def two_launchers(world):
@@ -293,7 +299,7 @@ def two_launchers(world):
     check_totals(launchers)
     for rank, launcher in enumerate(launchers):
         done, late = check_totals([launcher])
-        if launcher.child.returncode == 0:
+        if launcher.child.returncode == 0 and not is_output_lost(launcher):
             assert done | late == {str(2 * rank), str(2 * rank + 1)}, f"launcher {rank} ends with 0, and only {done} did the work"
     if registry.child.poll() is None:
         registry.stop()
