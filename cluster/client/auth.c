@@ -1,14 +1,14 @@
-/* Who the registry client is: a token for a user's password, asked for again when a member does not
- * know it any more. */
+/* The login of the registry client: a token for a user's password, requested again when a member of the registry
+ * does not know it any more. */
 #include "cluster/client/registry_client_internal.h"
 
 #include <string.h>
 
 #define PASSWORD_BYTES_MAX 4096
 #define AUTHENTICATE_NS    (5 * MUSTER_NS_PER_S)
-#define REFUSED_NS         MUSTER_NS_PER_S /* who was refused asks no sooner again */
+#define REFUSED_NS         MUSTER_NS_PER_S /* after a refused login, before the next one */
 
-static void forget(struct muster_mem *mem, char **text)
+static void free_secret(struct muster_mem *mem, char **text)
 {
     if (*text != NULL)
         explicit_bzero(*text, strlen(*text));
@@ -49,9 +49,9 @@ void muster_registry_auth_fini(struct muster_registry *registry)
     struct muster_mem *mem = registry->env->mem;
 
     muster_timer_stop(&registry->auth.again);
-    forget(mem, &registry->auth.user);
-    forget(mem, &registry->auth.password_file);
-    forget(mem, &registry->auth.token);
+    free_secret(mem, &registry->auth.user);
+    free_secret(mem, &registry->auth.password_file);
+    free_secret(mem, &registry->auth.token);
 }
 
 void muster_registry_stop_auth(struct muster_registry *registry)
@@ -83,7 +83,7 @@ bool muster_registry_has_token(const struct muster_registry *registry)
 void muster_registry_drop_token(struct muster_registry *registry, uint64_t generation)
 {
     if (registry->auth.generation == generation)
-        forget(registry->env->mem, &registry->auth.token);
+        free_secret(registry->env->mem, &registry->auth.token);
 }
 
 /* The password, without the line's end. Gives. */
@@ -104,9 +104,9 @@ static enum muster_rc read_password(struct muster_registry *registry, char **ret
     return MUSTER_OK;
 }
 
-static void settle(struct muster_registry *registry, enum muster_rc rc)
+static void settle_login(struct muster_registry *registry, enum muster_rc rc)
 {
-    muster_registry_resume_requests(registry, rc);
+    registry->auth.on_settled(registry, rc);
     muster_registry_check_closed(registry);
 }
 
@@ -125,7 +125,8 @@ static void take_token(struct muster_registry *registry, const char *token)
 {
     struct muster_registry_auth *auth = &registry->auth;
 
-    forget(registry->env->mem, &auth->token);
+    MUSTER_ASSERT(token != NULL);
+    free_secret(registry->env->mem, &auth->token);
     auth->token = muster_mem_strdup(registry->env->mem, token);
     auth->generation++;
     auth->backoff_ns = 0;
@@ -134,11 +135,11 @@ static void take_token(struct muster_registry *registry, const char *token)
     if (auth->token == NULL)
         try_later(registry);
     else
-        settle(registry, MUSTER_OK);
+        settle_login(registry, MUSTER_OK);
 }
 
 /* Logged once, until it works. */
-static void refused(struct muster_registry *registry, const char *text)
+static void record_refusal(struct muster_registry *registry, const char *text)
 {
     struct muster_registry_auth *auth = &registry->auth;
 
@@ -149,6 +150,7 @@ static void refused(struct muster_registry *registry, const char *text)
     auth->is_refusal_told = true;
 }
 
+/* A refused login ends all requests that wait for it; an endpoint that does not answer only delays them. */
 static void on_authenticated(struct muster_unary *unary, enum muster_rc rc)
 {
     struct muster_registry *registry = unary->data;
@@ -156,35 +158,36 @@ static void on_authenticated(struct muster_unary *unary, enum muster_rc rc)
     struct muster_error error = unary->status;
     char *token = NULL;
 
+    MUSTER_ASSERT(auth->is_asking);
     auth->is_asking = false;
     if (rc != MUSTER_OK)
         rc = muster_registry_judge(registry, auth->endpoint, &error);
     if (rc == MUSTER_OK)
         rc = muster_registry_parse_token(registry->env->mem, unary->response, &token);
     if (registry->is_closing) {
-        settle(registry, MUSTER_CANCELLED);
+        settle_login(registry, MUSTER_CANCELLED);
     } else if (rc == MUSTER_OK) {
         take_token(registry, token);
     } else if (muster_registry_refusal(registry) != NULL) {
         auth->refused_ns = muster_loop_now_ns(registry->env->loop);
         auth->error = error;
-        settle(registry, rc);
+        settle_login(registry, rc);
     } else if (strcmp(unary->status.text, "etcdserver: authentication is not enabled") == 0) {
-        take_token(registry, ""); /* who is somebody is let in where everybody is */
+        take_token(registry, ""); /* a registry without authentication lets every user in */
     } else if (rc == MUSTER_INVALID_ARGUMENT || rc == MUSTER_UNAUTHENTICATED ||
                rc == MUSTER_PERMISSION_DENIED || rc == MUSTER_UNIMPLEMENTED) {
-        refused(registry, unary->status.text);
+        record_refusal(registry, unary->status.text);
         muster_error_set(&auth->error, MUSTER_UNAUTHENTICATED, "registry user '%.80s': %.120s",
                          auth->user, unary->status.text);
-        settle(registry, MUSTER_UNAUTHENTICATED);
+        settle_login(registry, MUSTER_UNAUTHENTICATED);
     } else {
         muster_registry_leave_endpoint(registry, auth->endpoint);
         try_later(registry);
     }
-    forget(registry->env->mem, &token);
+    free_secret(registry->env->mem, &token);
 }
 
-static enum muster_rc ask(struct muster_registry *registry)
+static enum muster_rc ask_token(struct muster_registry *registry)
 {
     struct muster_registry_auth *auth = &registry->auth;
     struct muster_mem *mem = registry->env->mem;
@@ -192,10 +195,11 @@ static enum muster_rc ask(struct muster_registry *registry)
     char *password = NULL;
     enum muster_rc rc = read_password(registry, &password);
 
+    MUSTER_ASSERT(!registry->auth.is_asking);
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_registry_pack_authenticate(mem, auth->user, password, &packed);
-    forget(mem, &password);
+    free_secret(mem, &password);
     if (rc != MUSTER_OK)
         return MUSTER_OK; /* without memory: as an endpoint that does not answer */
     if (registry->tls == NULL && !auth->is_plain_told)
@@ -218,8 +222,8 @@ static void on_again(struct muster_timer *timer)
 {
     struct muster_registry *registry = timer->data;
 
-    if (ask(registry) != MUSTER_OK)
-        settle(registry, MUSTER_UNAUTHENTICATED);
+    if (ask_token(registry) != MUSTER_OK)
+        settle_login(registry, MUSTER_UNAUTHENTICATED);
     else if (!registry->auth.is_asking)
         try_later(registry);
 }

@@ -1,12 +1,12 @@
 /* Elections: a place in a queue whose keys carry the candidates' words. */
 #include <muster/locks.h>
 
-static struct muster_election *election_of(struct muster_place *place)
+static struct muster_election *election_of(struct muster_lease_place *place)
 {
     return MUSTER_CONTAINER_OF(place, struct muster_election, place);
 }
 
-static void on_done(struct muster_place *place, enum muster_rc rc)
+static void on_done(struct muster_lease_place *place, enum muster_rc rc)
 {
     struct muster_election *election = election_of(place);
 
@@ -15,17 +15,17 @@ static void on_done(struct muster_place *place, enum muster_rc rc)
     election->done(election, rc);
 }
 
-static void on_lost(struct muster_place *place)
+static void on_lost(struct muster_lease_place *place)
 {
     election_of(place)->on_lost(election_of(place));
 }
 
-static void on_stopped(struct muster_place *place)
+static void on_stopped(struct muster_lease_place *place)
 {
     election_of(place)->stopped(election_of(place));
 }
 
-static void on_proclaimed(struct muster_place *place, enum muster_rc rc)
+static void on_proclaimed(struct muster_lease_place *place, enum muster_rc rc)
 {
     struct muster_election *election = election_of(place);
 
@@ -40,10 +40,10 @@ enum muster_rc muster_election_start(struct muster_election *election,
 {
     static const struct muster_election_options none = {.deadline_ns = 0};
     const struct muster_election_options *with = options != NULL ? options : &none;
-    struct muster_place_options place_options = {
+    struct muster_lease_place_options place_options = {
         .queue = with->name, .value = with->value, .deadline_ns = with->deadline_ns};
     enum muster_rc rc =
-        muster_place_start(&election->place, session, &place_options, on_done, on_lost);
+        muster_lease_place_start(&election->place, session, &place_options, on_done, on_lost);
 
     if (rc != MUSTER_OK) {
         election->error = election->place.error;
@@ -56,14 +56,15 @@ enum muster_rc muster_election_start(struct muster_election *election,
 
 void muster_election_cancel(struct muster_election *election)
 {
-    muster_place_cancel(&election->place);
+    muster_lease_place_cancel(&election->place);
 }
 
 enum muster_rc muster_election_proclaim_start(struct muster_election *election,
                                               struct muster_bytes value, uint64_t deadline_ns,
                                               muster_election_done_fn *proclaimed)
 {
-    enum muster_rc rc = muster_place_set_start(&election->place, value, deadline_ns, on_proclaimed);
+    enum muster_rc rc =
+        muster_lease_place_set_start(&election->place, value, deadline_ns, on_proclaimed);
 
     if (rc == MUSTER_OK)
         election->proclaimed = proclaimed;
@@ -73,10 +74,10 @@ enum muster_rc muster_election_proclaim_start(struct muster_election *election,
 enum muster_rc muster_election_stop(struct muster_election *election, muster_election_fn *stopped)
 {
     election->stopped = stopped;
-    return muster_place_stop(&election->place, on_stopped);
+    return muster_lease_place_stop(&election->place, on_stopped);
 }
 
 struct muster_registry_compare muster_election_compare(const struct muster_election *election)
 {
-    return muster_place_compare(&election->place);
+    return muster_lease_place_compare(&election->place);
 }

@@ -1,5 +1,5 @@
-/* Observers of an election: a range for the leader, then a watch of its key, or of all when nobody
- * leads. */
+/* Observers of an election: a range for the leader, then a watch of its key, or of all keys when there is no
+ * leader. */
 #include <muster/locks.h>
 
 #include <string.h>
@@ -15,7 +15,7 @@ struct muster_election_asking {
     struct muster_election_watch *watch; /* NULL: stopped */
 };
 
-static void ask(struct muster_election_watch *watch);
+static void read_leader(struct muster_election_watch *watch);
 
 static void ask_later(struct muster_election_watch *watch)
 {
@@ -27,7 +27,7 @@ static void ask_later(struct muster_election_watch *watch)
 
 static void on_again(struct muster_timer *timer)
 {
-    ask(timer->data);
+    read_leader(timer->data);
 }
 
 static void stop_watching(struct muster_election_watch *watch)
@@ -38,7 +38,8 @@ static void stop_watching(struct muster_election_watch *watch)
 }
 
 /* The last thing that a caller does: the watch may be stopped in it. */
-static void show(struct muster_election_watch *watch, const struct muster_registry_kv *leader)
+static void show_leader(struct muster_election_watch *watch,
+                        const struct muster_registry_kv *leader)
 {
     uint64_t revision = leader != NULL ? leader->mod_revision : 0;
 
@@ -49,7 +50,8 @@ static void show(struct muster_election_watch *watch, const struct muster_regist
     watch->on_leader(watch, leader);
 }
 
-/* The leader's key is put: a new word. It goes, or somebody comes where nobody was: look again. */
+/* The leader's key was put: it proclaims a new value. It was deleted, or a first candidate came: read the leader
+ * again. */
 static void on_changes(struct muster_registry_watch *of,
                        const struct muster_registry_change *changes, size_t count)
 {
@@ -60,11 +62,11 @@ static void on_changes(struct muster_registry_watch *of,
         if (changes[i].is_delete != is_led)
             continue;
         stop_watching(watch);
-        ask(watch);
+        read_leader(watch);
         return;
     }
     if (is_led)
-        show(watch, &changes[count - 1].kv);
+        show_leader(watch, &changes[count - 1].kv);
 }
 
 static void on_watch_end(struct muster_registry_watch *of, enum muster_rc rc)
@@ -108,10 +110,10 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
     }
     watch->backoff_ns = 0;
     watch_from(watch, leader, revision);
-    show(watch, leader);
+    show_leader(watch, leader);
 }
 
-static void ask(struct muster_election_watch *watch)
+static void read_leader(struct muster_election_watch *watch)
 {
     struct muster_env *env = watch->registry->env;
     struct muster_registry_range range = {.key = {watch->queue, watch->queue_bytes},
@@ -160,7 +162,7 @@ enum muster_rc muster_election_watch_start(struct muster_election_watch *watch,
     watch->queue = queue;
     watch->queue_bytes = name.size + 1;
     muster_timer_init(&watch->again, on_again, watch);
-    ask(watch);
+    read_leader(watch);
     return MUSTER_OK;
 }
 

@@ -23,7 +23,7 @@ static void unlink_lease(struct muster_registry_lease *lease)
     muster_list_remove(&lease->node);
 }
 
-static void lose(struct muster_registry_lease *lease)
+static void lease_lose(struct muster_registry_lease *lease)
 {
     unlink_lease(lease);
     MUSTER_LOG(lease->registry->env, WARN, "registry_lease_lost", "lease", lease->id);
@@ -32,7 +32,7 @@ static void lose(struct muster_registry_lease *lease)
 
 /* Asking. */
 
-static void ask(struct muster_registry_lease *lease)
+static void request_keep_alive(struct muster_registry_lease *lease)
 {
     struct muster_registry *registry = lease->registry;
     struct muster_registry_packed packed;
@@ -58,18 +58,18 @@ static void on_timer(struct muster_timer *timer)
         /* A whole third without an answer: the stream is taken for dead and opened elsewhere. */
         muster_call_cancel(&registry->keeper.call);
     } else {
-        ask(lease);
+        request_keep_alive(lease);
     }
 }
 
 static void on_expiry(struct muster_timer *timer)
 {
-    lose(timer->data);
+    lease_lose(timer->data);
 }
 
 /* The stream. */
 
-static struct muster_registry_lease *find(struct muster_registry *registry, int64_t id)
+static struct muster_registry_lease *find_lease(struct muster_registry *registry, int64_t id)
 {
     for (struct muster_list *node = registry->leases.next; node != &registry->leases;
          node = node->next) {
@@ -81,7 +81,7 @@ static struct muster_registry_lease *find(struct muster_registry *registry, int6
 
 /* The time counts from when it was asked for, so that we never believe in a lease longer than the
  * registry does. */
-static void renew(struct muster_registry_lease *lease, uint64_t ttl_s)
+static void lease_extend(struct muster_registry_lease *lease, uint64_t ttl_s)
 {
     uint64_t from_ns = lease->asked_ns;
 
@@ -105,13 +105,13 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
         return;
     }
     registry->keeper.backoff_ns = 0;
-    lease = find(registry, id);
+    lease = find_lease(registry, id);
     if (lease == NULL)
         return;
     if (ttl_s > 0)
-        renew(lease, (uint64_t)ttl_s);
+        lease_extend(lease, (uint64_t)ttl_s);
     else
-        lose(lease);
+        lease_lose(lease);
 }
 
 static void reopen_later(struct muster_registry *registry)
@@ -174,7 +174,7 @@ static void open_stream(struct muster_registry *registry)
     keeper->is_open = true;
     for (struct muster_list *node = registry->leases.next; node != &registry->leases;
          node = node->next)
-        ask(lease_of(node));
+        request_keep_alive(lease_of(node));
 }
 
 /* Granting. */
@@ -190,7 +190,8 @@ static void on_granted(struct muster_registry_op *op, enum muster_rc rc)
     struct grant *grant = MUSTER_CONTAINER_OF(op, struct grant, op);
     struct muster_registry_lease *lease = op->data;
 
-    if (lease == NULL) { /* stopped meanwhile: a lease that nobody keeps alive expires */
+    MUSTER_ASSERT(lease == NULL || lease->op == op);
+    if (lease == NULL) { /* stopped meanwhile: a lease that is not kept alive expires */
         muster_mem_free(grant->mem, grant);
         return;
     }
@@ -203,7 +204,7 @@ static void on_granted(struct muster_registry_op *op, enum muster_rc rc)
         struct muster_registry *registry = lease->registry;
 
         muster_list_append(&registry->leases, &lease->node);
-        renew(lease, lease->ttl_s);
+        lease_extend(lease, lease->ttl_s);
         muster_timer_start(&lease->timer, registry->env->loop,
                            muster_loop_after_ns(registry->env->loop, ttl_ns(lease) / ASKS_PER_TTL));
     }

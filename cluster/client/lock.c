@@ -1,12 +1,12 @@
 /* Locks: a place in a queue whose keys have no value. */
 #include <muster/locks.h>
 
-static struct muster_lock *lock_of(struct muster_place *place)
+static struct muster_lock *lock_of(struct muster_lease_place *place)
 {
     return MUSTER_CONTAINER_OF(place, struct muster_lock, place);
 }
 
-static void on_done(struct muster_place *place, enum muster_rc rc)
+static void on_done(struct muster_lease_place *place, enum muster_rc rc)
 {
     struct muster_lock *lock = lock_of(place);
 
@@ -15,12 +15,12 @@ static void on_done(struct muster_place *place, enum muster_rc rc)
     lock->done(lock, rc);
 }
 
-static void on_lost(struct muster_place *place)
+static void on_lost(struct muster_lease_place *place)
 {
     lock_of(place)->on_lost(lock_of(place));
 }
 
-static void on_stopped(struct muster_place *place)
+static void on_stopped(struct muster_lease_place *place)
 {
     lock_of(place)->stopped(lock_of(place));
 }
@@ -31,9 +31,10 @@ enum muster_rc muster_lock_start(struct muster_lock *lock, struct muster_session
 {
     static const struct muster_lock_options none = {.is_try = false};
     const struct muster_lock_options *with = options != NULL ? options : &none;
-    struct muster_place_options place_options = {
+    struct muster_lease_place_options place_options = {
         .queue = with->name, .deadline_ns = with->deadline_ns, .is_try = with->is_try};
-    enum muster_rc rc = muster_place_start(&lock->place, session, &place_options, on_done, on_lost);
+    enum muster_rc rc =
+        muster_lease_place_start(&lock->place, session, &place_options, on_done, on_lost);
 
     if (rc != MUSTER_OK) {
         lock->error = lock->place.error;
@@ -46,16 +47,16 @@ enum muster_rc muster_lock_start(struct muster_lock *lock, struct muster_session
 
 void muster_lock_cancel(struct muster_lock *lock)
 {
-    muster_place_cancel(&lock->place);
+    muster_lease_place_cancel(&lock->place);
 }
 
 enum muster_rc muster_lock_stop(struct muster_lock *lock, muster_lock_fn *stopped)
 {
     lock->stopped = stopped;
-    return muster_place_stop(&lock->place, on_stopped);
+    return muster_lease_place_stop(&lock->place, on_stopped);
 }
 
 struct muster_registry_compare muster_lock_compare(const struct muster_lock *lock)
 {
-    return muster_place_compare(&lock->place);
+    return muster_lease_place_compare(&lock->place);
 }

@@ -2,12 +2,27 @@
  */
 #include "cluster/client/registry_client_internal.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "runtime/loop/deadline.h"
 
 #define RENEWALS_MAX 3 /* members may forget a token one after another */
+
+enum request_state {
+    REQUEST_NEW,
+    REQUEST_AWAITS_TOKEN, /* until the login has ended; the timer is the deadline */
+    REQUEST_CALLING,
+    REQUEST_PAUSED, /* the call has ended: again by the timer, or complete */
+};
+#define REQUEST_STATES 4
+
+/* moves[from]: the states that may follow. */
+static const unsigned moves[REQUEST_STATES] = {
+    [REQUEST_NEW] = 1u << REQUEST_AWAITS_TOKEN | 1u << REQUEST_CALLING,
+    [REQUEST_AWAITS_TOKEN] = 1u << REQUEST_AWAITS_TOKEN | 1u << REQUEST_CALLING,
+    [REQUEST_CALLING] = 1u << REQUEST_PAUSED,
+    [REQUEST_PAUSED] = 1u << REQUEST_AWAITS_TOKEN | 1u << REQUEST_CALLING,
+};
 
 struct muster_registry_request {
     struct muster_registry *registry;
@@ -23,11 +38,10 @@ struct muster_registry_request {
     struct muster_task cancelled; /* ends a request that has no call under way */
     struct muster_task refused;   /* the same, without a token */
     struct muster_list node;
-    bool is_calling;
+    enum request_state state;
     bool is_cancelled;
     bool is_starved; /* the call began, and there was no memory for its message */
     bool has_answer;
-    bool is_waiting;     /* for a token */
     unsigned renewals;   /* how often its token was refused */
     uint64_t generation; /* of its token */
     enum muster_rc answer_rc;
@@ -43,6 +57,12 @@ static const char *const method_paths[] = {
     [MUSTER_REGISTRY_OP_TIME_TO_LIVE] = "/etcdserverpb.Lease/LeaseTimeToLive",
     [MUSTER_REGISTRY_OP_COMPACT] = "/etcdserverpb.KV/Compact",
 };
+
+static void request_move(struct muster_registry_request *request, enum request_state to)
+{
+    MUSTER_ASSERT((moves[request->state] >> to & 1u) != 0);
+    request->state = to;
+}
 
 static bool is_read(enum muster_registry_kind kind)
 {
@@ -68,11 +88,12 @@ static void free_request(struct muster_registry_request *request)
     muster_mem_free(mem, request);
 }
 
-static void complete(struct muster_registry_request *request, enum muster_rc rc)
+static void request_complete(struct muster_registry_request *request, enum muster_rc rc)
 {
     struct muster_registry *registry = request->registry;
     struct muster_registry_op *op = request->op;
 
+    MUSTER_ASSERT(op->request == request && request->state != REQUEST_CALLING);
     op->request = NULL;
     op->error.rc = rc;
     op->done(op, rc);
@@ -83,7 +104,7 @@ static void complete(struct muster_registry_request *request, enum muster_rc rc)
 
 /* One attempt. */
 
-/* Of an attempt that failed after it. */
+/* Free the answer of an attempt that failed after it had come. */
 static void drop_answer(struct muster_registry_request *request)
 {
     muster_registry_answer_free(request->registry->env->mem, &request->answer);
@@ -94,6 +115,7 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
 {
     struct muster_registry_request *request = call->data;
 
+    MUSTER_ASSERT(request->state == REQUEST_CALLING);
     if (request->has_answer)
         return;
     request->has_answer = true;
@@ -105,6 +127,7 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
 
 static void on_done(struct muster_call *call, enum muster_rc rc);
 
+/* Without a token the request waits for the login and its deadline; it has not left this process. */
 static enum muster_rc start_call(struct muster_registry_request *request)
 {
     struct muster_registry *registry = request->registry;
@@ -116,8 +139,8 @@ static enum muster_rc start_call(struct muster_registry_request *request)
         .on_message = on_message};
     enum muster_rc rc = MUSTER_OK;
 
-    request->is_waiting = !muster_registry_has_token(registry);
-    if (request->is_waiting) {
+    if (!muster_registry_has_token(registry)) {
+        request_move(request, REQUEST_AWAITS_TOKEN);
         muster_registry_authenticate(registry);
         muster_timer_start(&request->retry, registry->env->loop, request->deadline_ns);
         return MUSTER_OK;
@@ -130,7 +153,7 @@ static enum muster_rc start_call(struct muster_registry_request *request)
         muster_call_start(&request->call, registry->channels[request->endpoint], &options, on_done);
     if (rc != MUSTER_OK)
         return rc;
-    request->is_calling = true;
+    request_move(request, REQUEST_CALLING);
     request->is_starved =
         muster_call_send(&request->call, request->packed.bytes, request->packed.size) != MUSTER_OK;
     if (request->is_starved) /* the call then ends by itself */
@@ -144,15 +167,17 @@ static void on_retry(struct muster_timer *timer)
     struct muster_registry_request *request = timer->data;
     enum muster_rc rc = MUSTER_OK;
 
-    if (request->is_waiting && request->deadline_ns <= muster_loop_now_ns(loop_of(request))) {
+    if (request->state == REQUEST_AWAITS_TOKEN &&
+        request->deadline_ns <= muster_loop_now_ns(loop_of(request))) {
         request->op->is_unsent = true;
-        complete(request, muster_error_set(&request->op->error, MUSTER_DEADLINE_EXCEEDED,
-                                           "the registry does not answer the login"));
+        request_complete(request, muster_error_set(&request->op->error, MUSTER_DEADLINE_EXCEEDED,
+                                                   "the registry does not answer the login"));
         return;
     }
     rc = start_call(request);
     if (rc != MUSTER_OK)
-        complete(request, muster_error_set(&request->op->error, rc, "no memory to ask again"));
+        request_complete(request,
+                         muster_error_set(&request->op->error, rc, "no memory to ask again"));
 }
 
 static void on_refused(struct muster_task *task)
@@ -161,20 +186,16 @@ static void on_refused(struct muster_task *task)
 
     request->op->is_unsent = true;
     request->op->error = request->registry->auth.error;
-    complete(request,
-             request->op->error.rc != MUSTER_OK ? request->op->error.rc : MUSTER_UNAUTHENTICATED);
+    request_complete(request, request->op->error.rc != MUSTER_OK ? request->op->error.rc
+                                                                 : MUSTER_UNAUTHENTICATED);
 }
 
 void muster_registry_resume_requests(struct muster_registry *registry, enum muster_rc rc)
 {
     struct muster_loop *loop = registry->env->loop;
 
-    for (struct muster_list *node = registry->requests.next; node != &registry->requests;
-         node = node->next) {
-        struct muster_registry_request *request =
-            MUSTER_CONTAINER_OF(node, struct muster_registry_request, node);
-
-        if (!request->is_waiting || request->is_cancelled)
+    MUSTER_LIST_EACH (&registry->requests, request, struct muster_registry_request, node) {
+        if (request->state != REQUEST_AWAITS_TOKEN || request->is_cancelled)
             continue;
         muster_timer_stop(&request->retry);
         if (rc == MUSTER_OK)
@@ -191,7 +212,7 @@ static bool is_untouched(const struct muster_registry_op *op)
 }
 
 /* True: refused for its token, which is asked for anew. */
-static bool renew(struct muster_registry_request *request)
+static bool renew_token(struct muster_registry_request *request)
 {
     struct muster_registry *registry = request->registry;
 
@@ -214,7 +235,7 @@ static bool try_again(struct muster_registry_request *request, enum muster_rc rc
 
     if (request->is_cancelled || request->registry->is_closing)
         return false;
-    if (renew(request))
+    if (renew_token(request))
         return true;
     if (rc != MUSTER_UNAVAILABLE)
         return false;
@@ -243,24 +264,28 @@ static enum muster_rc doubt_refusal(const struct muster_registry_request *reques
         request->call.status.rc == MUSTER_OK ? "out of memory" : request->call.status.text);
 }
 
-/* Of a request that has not left: what its call says of that is not its caller's business. */
+/* The request has not left this process, so the status of its call means nothing to the caller: the lack of memory
+ * does. */
 static void on_starved(struct muster_registry_request *request)
 {
     enum muster_rc rc = request->is_cancelled ? MUSTER_CANCELLED : MUSTER_UNAVAILABLE;
 
+    MUSTER_ASSERT(request->is_starved);
     request->op->is_unsent = true;
     muster_error_set(&request->op->error, rc, "%s",
                      request->is_cancelled ? "cancelled" : "no memory for the request");
     if (!try_again(request, rc))
-        complete(request, rc);
+        request_complete(request, rc);
 }
 
+/* The status of the call is translated in order: TLS and address errors, a missing answer, an answer that could
+ * not be parsed. */
 static void on_done(struct muster_call *call, enum muster_rc rc)
 {
     struct muster_registry_request *request = call->data;
     struct muster_registry_op *op = request->op;
 
-    request->is_calling = false;
+    request_move(request, REQUEST_PAUSED);
     if (request->is_starved) {
         on_starved(request);
         return;
@@ -285,7 +310,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
                               "MUSTER_REGISTRY_PASSWORD_FILE (%s)",
                               call->status.text);
     if (!try_again(request, rc))
-        complete(request, rc);
+        request_complete(request, rc);
 }
 
 /* Starting and cancelling. */
@@ -294,7 +319,7 @@ static void on_cancelled(struct muster_task *task)
 {
     struct muster_registry_request *request = task->data;
 
-    complete(request, muster_error_set(&request->op->error, MUSTER_CANCELLED, "cancelled"));
+    request_complete(request, muster_error_set(&request->op->error, MUSTER_CANCELLED, "cancelled"));
 }
 
 static void reset_op(struct muster_registry_op *op, muster_registry_op_fn *done)
@@ -306,16 +331,16 @@ static void reset_op(struct muster_registry_op *op, muster_registry_op_fn *done)
     op->done = done;
 }
 
-/* What every start does alike. */
-struct start {
+/* Arguments that all starts have in common. */
+struct request_start {
     struct muster_registry *registry;
     enum muster_registry_kind kind;
     uint64_t deadline_ns;
     struct muster_registry_packed packed; /* taken */
 };
 
-static enum muster_rc start(struct muster_registry_op *op, const struct start *with,
-                            muster_registry_op_fn *done)
+static enum muster_rc request_start(struct muster_registry_op *op, const struct request_start *with,
+                                    muster_registry_op_fn *done)
 {
     struct muster_registry *registry = with->registry;
     struct muster_mem *mem = registry->env->mem;
@@ -323,6 +348,7 @@ static enum muster_rc start(struct muster_registry_op *op, const struct start *w
     enum muster_rc rc = muster_deadline_check(registry->env, method_paths[with->kind],
                                               with->deadline_ns, &op->error);
 
+    MUSTER_ASSERT(op != NULL && with->registry != NULL);
     if (rc == MUSTER_OK) {
         request = muster_mem_alloc_zero(mem, 1, sizeof(*request));
         rc = MUSTER_RESOURCE_EXHAUSTED;
@@ -350,12 +376,12 @@ static enum muster_rc start(struct muster_registry_op *op, const struct start *w
     return MUSTER_OK;
 }
 
-static void cancel(struct muster_registry_request *request)
+static void request_cancel(struct muster_registry_request *request)
 {
     if (request->is_cancelled)
         return;
     request->is_cancelled = true;
-    if (request->is_calling) {
+    if (request->state == REQUEST_CALLING) {
         muster_call_cancel(&request->call);
         return;
     }
@@ -366,14 +392,13 @@ static void cancel(struct muster_registry_request *request)
 void muster_registry_op_cancel(struct muster_registry_op *op)
 {
     if (op->request != NULL)
-        cancel(op->request);
+        request_cancel(op->request);
 }
 
 void muster_registry_stop_requests(struct muster_registry *registry)
 {
-    for (struct muster_list *node = registry->requests.next; node != &registry->requests;
-         node = node->next)
-        cancel(MUSTER_CONTAINER_OF(node, struct muster_registry_request, node));
+    MUSTER_LIST_EACH (&registry->requests, request, struct muster_registry_request, node)
+        request_cancel(request);
 }
 
 /* The operations. */
@@ -388,7 +413,7 @@ enum muster_rc muster_registry_range_start(struct muster_registry_op *op,
                                            const struct muster_registry_range *range,
                                            uint64_t deadline_ns, muster_registry_op_fn *done)
 {
-    struct start with = {
+    struct request_start with = {
         .registry = registry, .kind = MUSTER_REGISTRY_OP_RANGE, .deadline_ns = deadline_ns};
     enum muster_rc rc = check_open(registry);
 
@@ -396,7 +421,7 @@ enum muster_rc muster_registry_range_start(struct muster_registry_op *op,
         rc = MUSTER_INVALID_ARGUMENT;
     if (rc == MUSTER_OK)
         rc = muster_registry_pack_range(registry->env->mem, range, &with.packed);
-    return rc == MUSTER_OK ? start(op, &with, done) : rc;
+    return rc == MUSTER_OK ? request_start(op, &with, done) : rc;
 }
 
 enum muster_rc muster_registry_put_start(struct muster_registry_op *op,
@@ -406,7 +431,7 @@ enum muster_rc muster_registry_put_start(struct muster_registry_op *op,
 {
     struct muster_registry_step step = {
         .kind = MUSTER_REGISTRY_PUT, .key = key, .value = value, .lease = lease};
-    struct start with = {
+    struct request_start with = {
         .registry = registry, .kind = MUSTER_REGISTRY_OP_PUT, .deadline_ns = deadline_ns};
     enum muster_rc rc = check_open(registry);
 
@@ -414,7 +439,7 @@ enum muster_rc muster_registry_put_start(struct muster_registry_op *op,
         rc = MUSTER_INVALID_ARGUMENT;
     if (rc == MUSTER_OK)
         rc = muster_registry_pack_put(registry->env->mem, &step, &with.packed);
-    return rc == MUSTER_OK ? start(op, &with, done) : rc;
+    return rc == MUSTER_OK ? request_start(op, &with, done) : rc;
 }
 
 enum muster_rc muster_registry_delete_start(struct muster_registry_op *op,
@@ -424,7 +449,7 @@ enum muster_rc muster_registry_delete_start(struct muster_registry_op *op,
                                             muster_registry_op_fn *done)
 {
     struct muster_registry_step step = {.kind = MUSTER_REGISTRY_DELETE, .key = key, .reach = reach};
-    struct start with = {
+    struct request_start with = {
         .registry = registry, .kind = MUSTER_REGISTRY_OP_DELETE, .deadline_ns = deadline_ns};
     enum muster_rc rc = check_open(registry);
 
@@ -432,7 +457,7 @@ enum muster_rc muster_registry_delete_start(struct muster_registry_op *op,
         rc = MUSTER_INVALID_ARGUMENT;
     if (rc == MUSTER_OK)
         rc = muster_registry_pack_delete(registry->env->mem, &step, &with.packed);
-    return rc == MUSTER_OK ? start(op, &with, done) : rc;
+    return rc == MUSTER_OK ? request_start(op, &with, done) : rc;
 }
 
 enum muster_rc muster_registry_txn_start(struct muster_registry_op *op,
@@ -440,13 +465,13 @@ enum muster_rc muster_registry_txn_start(struct muster_registry_op *op,
                                          const struct muster_registry_txn *txn,
                                          uint64_t deadline_ns, muster_registry_op_fn *done)
 {
-    struct start with = {
+    struct request_start with = {
         .registry = registry, .kind = MUSTER_REGISTRY_OP_TXN, .deadline_ns = deadline_ns};
     enum muster_rc rc = check_open(registry);
 
     if (rc == MUSTER_OK)
         rc = muster_registry_pack_txn(registry->env->mem, txn, &with.packed);
-    return rc == MUSTER_OK ? start(op, &with, done) : rc;
+    return rc == MUSTER_OK ? request_start(op, &with, done) : rc;
 }
 
 enum muster_rc muster_registry_swap_start(struct muster_registry_op *op,
@@ -477,16 +502,16 @@ enum muster_rc muster_registry_grant_start(struct muster_registry_op *op,
                                            int64_t id, uint64_t deadline_ns,
                                            muster_registry_op_fn *done)
 {
-    struct start with = {
+    struct request_start with = {
         .registry = registry, .kind = MUSTER_REGISTRY_OP_GRANT, .deadline_ns = deadline_ns};
     enum muster_rc rc = check_open(registry);
 
     if (rc == MUSTER_OK)
         rc = muster_registry_pack_grant(registry->env->mem, ttl_s, id, &with.packed);
-    return rc == MUSTER_OK ? start(op, &with, done) : rc;
+    return rc == MUSTER_OK ? request_start(op, &with, done) : rc;
 }
 
-static enum muster_rc start_number(struct muster_registry_op *op, struct start *with,
+static enum muster_rc start_number(struct muster_registry_op *op, struct request_start *with,
                                    int64_t number, muster_registry_op_fn *done)
 {
     enum muster_rc rc = check_open(with->registry);
@@ -494,14 +519,14 @@ static enum muster_rc start_number(struct muster_registry_op *op, struct start *
     if (rc == MUSTER_OK)
         rc = muster_registry_pack_number(with->registry->env->mem, with->kind, number,
                                          &with->packed);
-    return rc == MUSTER_OK ? start(op, with, done) : rc;
+    return rc == MUSTER_OK ? request_start(op, with, done) : rc;
 }
 
 enum muster_rc muster_registry_revoke_start(struct muster_registry_op *op,
                                             struct muster_registry *registry, int64_t lease,
                                             uint64_t deadline_ns, muster_registry_op_fn *done)
 {
-    struct start with = {
+    struct request_start with = {
         .registry = registry, .kind = MUSTER_REGISTRY_OP_REVOKE, .deadline_ns = deadline_ns};
 
     return start_number(op, &with, lease, done);
@@ -511,7 +536,7 @@ enum muster_rc muster_registry_time_to_live_start(struct muster_registry_op *op,
                                                   struct muster_registry *registry, int64_t lease,
                                                   uint64_t deadline_ns, muster_registry_op_fn *done)
 {
-    struct start with = {
+    struct request_start with = {
         .registry = registry, .kind = MUSTER_REGISTRY_OP_TIME_TO_LIVE, .deadline_ns = deadline_ns};
 
     return start_number(op, &with, lease, done);
@@ -521,7 +546,7 @@ enum muster_rc muster_registry_compact_start(struct muster_registry_op *op,
                                              struct muster_registry *registry, uint64_t revision,
                                              uint64_t deadline_ns, muster_registry_op_fn *done)
 {
-    struct start with = {
+    struct request_start with = {
         .registry = registry, .kind = MUSTER_REGISTRY_OP_COMPACT, .deadline_ns = deadline_ns};
 
     return start_number(op, &with, (int64_t)revision, done);

@@ -1,9 +1,8 @@
-/* Places in queues: a key by create-if-absent, one look at who is before it, a watch of that one. */
+/* Places in queues: a key by create-if-absent, one look at the key before it, a watch of that key. */
 #include "cluster/client/registry_client_internal.h"
 #include "cluster/client/session_internal.h"
 #include "runtime/loop/deadline.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,57 +10,60 @@
 #define ATTEMPT_NS      (5 * MUSTER_NS_PER_S)
 #define LEASE_HEX_BYTES 17
 
-static void step(struct muster_place *place);
+static void place_step(struct muster_lease_place *place);
 
-static struct muster_env *env_of(const struct muster_place *place)
+static struct muster_env *env_of(const struct muster_lease_place *place)
 {
     return place->session->registry->env;
 }
 
-static struct muster_bytes key_of(const struct muster_place *place)
+static struct muster_bytes key_of(const struct muster_lease_place *place)
 {
     return (struct muster_bytes){.data = place->key, .size = place->key_bytes};
 }
 
-static struct muster_bytes queue_of(const struct muster_place *place)
+static struct muster_bytes queue_of(const struct muster_lease_place *place)
 {
     return (struct muster_bytes){.data = place->key, .size = place->queue_bytes};
 }
 
-static struct muster_bytes value_of(const struct muster_place *place)
+static struct muster_bytes value_of(const struct muster_lease_place *place)
 {
     return (struct muster_bytes){.data = place->value, .size = place->value_bytes};
 }
 
-static void move(struct muster_place *place, enum muster_place_state to)
+static void place_move(struct muster_lease_place *place, enum muster_lease_place_state to)
 {
     static const uint8_t allowed[] = {
-        [MUSTER_PLACE_IDLE] = 1u << MUSTER_PLACE_ENTERING,
-        [MUSTER_PLACE_ENTERING] = 1u << MUSTER_PLACE_LOOKING | 1u << MUSTER_PLACE_FIRST |
-                                  1u << MUSTER_PLACE_LEAVING | 1u << MUSTER_PLACE_IDLE,
-        [MUSTER_PLACE_LOOKING] = 1u << MUSTER_PLACE_WAITING | 1u << MUSTER_PLACE_FIRST |
-                                 1u << MUSTER_PLACE_LEAVING | 1u << MUSTER_PLACE_IDLE,
-        [MUSTER_PLACE_WAITING] =
-            1u << MUSTER_PLACE_LOOKING | 1u << MUSTER_PLACE_LEAVING | 1u << MUSTER_PLACE_IDLE,
-        [MUSTER_PLACE_FIRST] = 1u << MUSTER_PLACE_LEAVING | 1u << MUSTER_PLACE_IDLE,
-        [MUSTER_PLACE_LEAVING] = 1u << MUSTER_PLACE_IDLE,
+        [MUSTER_LEASE_PLACE_IDLE] = 1u << MUSTER_LEASE_PLACE_ENTERING,
+        [MUSTER_LEASE_PLACE_ENTERING] =
+            1u << MUSTER_LEASE_PLACE_LOOKING | 1u << MUSTER_LEASE_PLACE_FIRST |
+            1u << MUSTER_LEASE_PLACE_LEAVING | 1u << MUSTER_LEASE_PLACE_IDLE,
+        [MUSTER_LEASE_PLACE_LOOKING] =
+            1u << MUSTER_LEASE_PLACE_WAITING | 1u << MUSTER_LEASE_PLACE_FIRST |
+            1u << MUSTER_LEASE_PLACE_LEAVING | 1u << MUSTER_LEASE_PLACE_IDLE,
+        [MUSTER_LEASE_PLACE_WAITING] = 1u << MUSTER_LEASE_PLACE_LOOKING |
+                                       1u << MUSTER_LEASE_PLACE_LEAVING |
+                                       1u << MUSTER_LEASE_PLACE_IDLE,
+        [MUSTER_LEASE_PLACE_FIRST] =
+            1u << MUSTER_LEASE_PLACE_LEAVING | 1u << MUSTER_LEASE_PLACE_IDLE,
+        [MUSTER_LEASE_PLACE_LEAVING] = 1u << MUSTER_LEASE_PLACE_IDLE,
     };
 
-    assert((allowed[place->state] >> to & 1u) != 0);
-    (void)allowed;
+    MUSTER_ASSERT((allowed[place->state] >> to & 1u) != 0);
     place->state = to;
 }
 
 /* Attempts. */
 
-static uint64_t attempt_deadline(const struct muster_place *place, uint64_t limit_ns)
+static uint64_t attempt_deadline(const struct muster_lease_place *place, uint64_t limit_ns)
 {
     uint64_t until_ns = muster_loop_after_ns(env_of(place)->loop, ATTEMPT_NS);
 
     return until_ns < limit_ns ? until_ns : muster_deadline_inherit(env_of(place)->loop, limit_ns);
 }
 
-static void step_later(struct muster_place *place)
+static void step_later(struct muster_lease_place *place)
 {
     struct muster_loop *loop = env_of(place)->loop;
     uint64_t wait_ns = muster_registry_backoff(place->session->registry, &place->backoff_ns);
@@ -71,10 +73,10 @@ static void step_later(struct muster_place *place)
 
 static void on_again(struct muster_timer *timer)
 {
-    step(timer->data);
+    place_step(timer->data);
 }
 
-static void stop_watch(struct muster_place *place)
+static void stop_watch(struct muster_lease_place *place)
 {
     if (place->is_watching)
         muster_registry_watch_stop(&place->watch);
@@ -83,13 +85,14 @@ static void stop_watch(struct muster_place *place)
 
 /* The end. */
 
-static void complete(struct muster_place *place)
+static void place_complete(struct muster_lease_place *place)
 {
     struct muster_session *session = place->session;
     struct muster_mem *mem = env_of(place)->mem;
     enum muster_rc rc = place->result;
 
-    move(place, MUSTER_PLACE_IDLE);
+    MUSTER_ASSERT(!place->is_calling && place->is_ending);
+    place_move(place, MUSTER_LEASE_PLACE_IDLE);
     muster_list_remove(&place->node);
     muster_mem_free(mem, place->key);
     muster_mem_free(mem, place->value);
@@ -104,23 +107,23 @@ static void complete(struct muster_place *place)
 }
 
 /* Nothing is under way any more: the key goes by itself with the session, or now. */
-static void go(struct muster_place *place)
+static void place_go_on(struct muster_lease_place *place)
 {
-    if (place->is_dropped || place->state == MUSTER_PLACE_IDLE) {
-        complete(place);
+    if (place->is_dropped || place->state == MUSTER_LEASE_PLACE_IDLE) {
+        place_complete(place);
         return;
     }
-    if (place->state != MUSTER_PLACE_LEAVING)
-        move(place, MUSTER_PLACE_LEAVING);
-    step(place);
+    if (place->state != MUSTER_LEASE_PLACE_LEAVING)
+        place_move(place, MUSTER_LEASE_PLACE_LEAVING);
+    place_step(place);
 }
 
 static void on_task(struct muster_task *task)
 {
-    go(task->data);
+    place_go_on(task->data);
 }
 
-static void end(struct muster_place *place, enum muster_rc rc)
+static void place_end(struct muster_lease_place *place, enum muster_rc rc)
 {
     place->is_ending = true;
     place->result = rc;
@@ -133,29 +136,29 @@ static void end(struct muster_place *place, enum muster_rc rc)
         muster_task_post(&place->task, env_of(place)->loop);
 }
 
-static void end_with(struct muster_place *place, enum muster_rc rc, const char *text)
+static void end_with(struct muster_lease_place *place, enum muster_rc rc, const char *text)
 {
-    end(place, muster_error_set(&place->error, rc, "%s", text));
+    place_end(place, muster_error_set(&place->error, rc, "%s", text));
 }
 
 /* The key is not ours any more: there is nothing to delete. */
-static void end_without_key(struct muster_place *place)
+static void end_without_key(struct muster_lease_place *place)
 {
     place->is_dropped = true;
     end_with(place, MUSTER_ABORTED, "the key of this place was deleted, or its lease has ended");
 }
 
 /* True: the call has ended and something has to follow that is not its caller's business. */
-static bool has_ended(struct muster_place *place)
+static bool has_ended(struct muster_lease_place *place)
 {
     place->is_calling = false;
     if (place->is_ending)
-        go(place);
+        place_go_on(place);
     return place->is_ending;
 }
 
 /* True: asked again later, or ended. */
-static bool has_failed(struct muster_place *place, enum muster_rc rc)
+static bool has_failed(struct muster_lease_place *place, enum muster_rc rc)
 {
     if (rc == MUSTER_OK) {
         place->backoff_ns = 0;
@@ -172,28 +175,29 @@ static bool has_failed(struct muster_place *place, enum muster_rc rc)
 
 /* In front. */
 
-static void become_first(struct muster_place *place)
+static void become_first(struct muster_lease_place *place)
 {
-    muster_place_done_fn *done = place->done;
+    muster_lease_place_done_fn *done = place->done;
 
+    MUSTER_ASSERT(place->done != NULL);
     muster_timer_stop(&place->deadline);
-    move(place, MUSTER_PLACE_FIRST);
+    place_move(place, MUSTER_LEASE_PLACE_FIRST);
     place->done = NULL;
     done(place, MUSTER_OK);
 }
 
 /* Waiting. */
 
-static void look_again(struct muster_place *place)
+static void look_again(struct muster_lease_place *place)
 {
     stop_watch(place);
-    move(place, MUSTER_PLACE_LOOKING);
+    place_move(place, MUSTER_LEASE_PLACE_LOOKING);
 }
 
 static void on_changes(struct muster_registry_watch *watch,
                        const struct muster_registry_change *changes, size_t count)
 {
-    struct muster_place *place = watch->data;
+    struct muster_lease_place *place = watch->data;
     bool is_gone = false;
 
     for (size_t i = 0; i < count; i++)
@@ -201,12 +205,12 @@ static void on_changes(struct muster_registry_watch *watch,
     if (!is_gone)
         return;
     look_again(place);
-    step(place);
+    place_step(place);
 }
 
 static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
 {
-    struct muster_place *place = watch->data;
+    struct muster_lease_place *place = watch->data;
 
     (void)rc; /* a new look says more */
     place->is_watching = false;
@@ -214,7 +218,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
     step_later(place);
 }
 
-static void wait_for(struct muster_place *place, struct muster_bytes key, uint64_t revision)
+static void wait_for(struct muster_lease_place *place, struct muster_bytes key, uint64_t revision)
 {
     place->watch.data = place;
     if (muster_registry_watch_start(&place->watch, place->session->registry, key,
@@ -224,14 +228,14 @@ static void wait_for(struct muster_place *place, struct muster_bytes key, uint64
         return;
     }
     place->is_watching = true;
-    move(place, MUSTER_PLACE_WAITING);
+    place_move(place, MUSTER_LEASE_PLACE_WAITING);
 }
 
-/* Looking: is our key there, and who is the next before it? */
+/* Looking: is our key there, and which key is the next before it? */
 
 static void on_look(struct muster_registry_op *op, enum muster_rc rc)
 {
-    struct muster_place *place = op->data;
+    struct muster_lease_place *place = op->data;
 
     if (has_ended(place) || has_failed(place, rc))
         return;
@@ -243,9 +247,9 @@ static void on_look(struct muster_registry_op *op, enum muster_rc rc)
         wait_for(place, op->kvs[0].key, op->revision);
 }
 
-static enum muster_rc look(struct muster_place *place)
+static enum muster_rc place_look(struct muster_lease_place *place)
 {
-    struct muster_registry_compare is_there = muster_place_compare(place);
+    struct muster_registry_compare is_there = muster_lease_place_compare(place);
     struct muster_registry_step before = {.kind = MUSTER_REGISTRY_GET,
                                           .key = queue_of(place),
                                           .reach = MUSTER_REGISTRY_PREFIX,
@@ -259,11 +263,11 @@ static enum muster_rc look(struct muster_place *place)
                                      attempt_deadline(place, place->deadline_ns), on_look);
 }
 
-/* Entering: make our key unless it is there, and see who is in front. */
+/* Entering: make our key unless it is there, and see which key is in front. */
 
 static void on_entered(struct muster_registry_op *op, enum muster_rc rc)
 {
-    struct muster_place *place = op->data;
+    struct muster_lease_place *place = op->data;
     const struct muster_registry_kv *first = NULL;
 
     if (has_ended(place) || has_failed(place, rc))
@@ -279,12 +283,12 @@ static void on_entered(struct muster_registry_op *op, enum muster_rc rc)
     } else if (place->is_try) {
         end_with(place, MUSTER_FAILED_PRECONDITION, "another is in front");
     } else {
-        move(place, MUSTER_PLACE_LOOKING);
-        step(place);
+        place_move(place, MUSTER_LEASE_PLACE_LOOKING);
+        place_step(place);
     }
 }
 
-static enum muster_rc enter(struct muster_place *place)
+static enum muster_rc place_enter(struct muster_lease_place *place)
 {
     struct muster_registry_compare is_absent = {.key = key_of(place),
                                                 .target = MUSTER_REGISTRY_CREATE_REVISION,
@@ -323,16 +327,16 @@ static bool may_be_there(enum muster_rc rc)
 
 static void on_left(struct muster_registry_op *op, enum muster_rc rc)
 {
-    struct muster_place *place = op->data;
+    struct muster_lease_place *place = op->data;
 
     place->is_calling = false;
     if (place->is_dropped || !may_be_there(rc))
-        complete(place);
+        place_complete(place);
     else
         step_later(place);
 }
 
-static enum muster_rc leave(struct muster_place *place)
+static enum muster_rc place_leave(struct muster_lease_place *place)
 {
     return muster_registry_delete_start(&place->op, place->session->registry, key_of(place),
                                         MUSTER_REGISTRY_KEY, attempt_deadline(place, UINT64_MAX),
@@ -340,17 +344,18 @@ static enum muster_rc leave(struct muster_place *place)
 }
 
 /* The next attempt of what the state asks for. */
-static void step(struct muster_place *place)
+static void place_step(struct muster_lease_place *place)
 {
     enum muster_rc rc = MUSTER_OK;
 
+    MUSTER_ASSERT(!place->is_calling);
     place->op.data = place;
-    if (place->state == MUSTER_PLACE_ENTERING)
-        rc = enter(place);
-    else if (place->state == MUSTER_PLACE_LOOKING)
-        rc = look(place);
-    else if (place->state == MUSTER_PLACE_LEAVING)
-        rc = leave(place);
+    if (place->state == MUSTER_LEASE_PLACE_ENTERING)
+        rc = place_enter(place);
+    else if (place->state == MUSTER_LEASE_PLACE_LOOKING)
+        rc = place_look(place);
+    else if (place->state == MUSTER_LEASE_PLACE_LEAVING)
+        rc = place_leave(place);
     else
         return;
     place->is_calling = rc == MUSTER_OK;
@@ -367,22 +372,19 @@ static void on_deadline(struct muster_timer *timer)
     end_with(timer->data, MUSTER_DEADLINE_EXCEEDED, "another is still in front");
 }
 
-/* What the caller may do. */
+/* The calls of the program. */
 
 static bool is_in(const struct muster_session *session, struct muster_bytes queue)
 {
-    for (const struct muster_list *node = session->places.next; node != &session->places;
-         node = node->next) {
-        const struct muster_place *other = MUSTER_CONTAINER_OF(node, struct muster_place, node);
-
+    MUSTER_LIST_EACH (&session->places, other, struct muster_lease_place, node) {
         if (other->queue_bytes == queue.size + 1 && memcmp(other->key, queue.data, queue.size) == 0)
             return true;
     }
     return false;
 }
 
-static enum muster_rc make_key(struct muster_place *place,
-                               const struct muster_place_options *options)
+static enum muster_rc make_key(struct muster_lease_place *place,
+                               const struct muster_lease_place_options *options)
 {
     struct muster_mem *mem = env_of(place)->mem;
     size_t room = options->queue.size + 1 + LEASE_HEX_BYTES;
@@ -406,7 +408,8 @@ static enum muster_rc make_key(struct muster_place *place,
     return MUSTER_OK;
 }
 
-static void begin(struct muster_place *place, const struct muster_place_options *options)
+static void place_begin(struct muster_lease_place *place,
+                        const struct muster_lease_place_options *options)
 {
     place->deadline_ns = options->deadline_ns;
     place->is_try = options->is_try;
@@ -416,29 +419,31 @@ static void begin(struct muster_place *place, const struct muster_place_options 
     muster_list_append(&place->session->places, &place->node);
     if (options->deadline_ns != UINT64_MAX)
         muster_timer_start(&place->deadline, env_of(place)->loop, options->deadline_ns);
-    move(place, MUSTER_PLACE_ENTERING);
-    step(place);
+    place_move(place, MUSTER_LEASE_PLACE_ENTERING);
+    place_step(place);
 }
 
-static enum muster_rc options_check(const struct muster_place_options *options,
+static enum muster_rc options_check(const struct muster_lease_place_options *options,
                                     const struct muster_env *env, struct muster_error *ret_error)
 {
     if (options == NULL || options->queue.size == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "options must name what is waited for (queue of a place, name of a "
                                 "lock or an election), got none");
-    return muster_deadline_check(env, "muster_place_start", options->deadline_ns, ret_error);
+    return muster_deadline_check(env, "muster_lease_place_start", options->deadline_ns, ret_error);
 }
 
-enum muster_rc muster_place_start(struct muster_place *place, struct muster_session *session,
-                                  const struct muster_place_options *options,
-                                  muster_place_done_fn *done, muster_place_fn *on_lost)
+enum muster_rc muster_lease_place_start(struct muster_lease_place *place,
+                                        struct muster_session *session,
+                                        const struct muster_lease_place_options *options,
+                                        muster_lease_place_done_fn *done,
+                                        muster_lease_place_fn *on_lost)
 {
-    struct muster_place fresh = {.data = place->data,
-                                 .state = MUSTER_PLACE_IDLE,
-                                 .done = done,
-                                 .on_lost = on_lost,
-                                 .session = session};
+    struct muster_lease_place fresh = {.data = place->data,
+                                       .state = MUSTER_LEASE_PLACE_IDLE,
+                                       .done = done,
+                                       .on_lost = on_lost,
+                                       .session = session};
     enum muster_rc rc = options_check(options, session->registry->env, &place->error);
 
     if (rc != MUSTER_OK)
@@ -451,26 +456,27 @@ enum muster_rc muster_place_start(struct muster_place *place, struct muster_sess
     if (rc != MUSTER_OK)
         return muster_error_set(&place->error, rc, "no memory for a place in the queue");
     *place = fresh;
-    begin(place, options);
+    place_begin(place, options);
     return MUSTER_OK;
 }
 
-void muster_place_cancel(struct muster_place *place)
+void muster_lease_place_cancel(struct muster_lease_place *place)
 {
-    if (place->done != NULL && place->state != MUSTER_PLACE_IDLE && !place->is_ending)
+    if (place->done != NULL && place->state != MUSTER_LEASE_PLACE_IDLE && !place->is_ending)
         end_with(place, MUSTER_CANCELLED, "cancelled");
 }
 
-enum muster_rc muster_place_stop(struct muster_place *place, muster_place_fn *stopped)
+enum muster_rc muster_lease_place_stop(struct muster_lease_place *place,
+                                       muster_lease_place_fn *stopped)
 {
-    if (place->state != MUSTER_PLACE_FIRST || place->is_ending)
+    if (place->state != MUSTER_LEASE_PLACE_FIRST || place->is_ending)
         return MUSTER_FAILED_PRECONDITION;
     place->stopped = stopped;
-    end(place, MUSTER_OK);
+    place_end(place, MUSTER_OK);
     return MUSTER_OK;
 }
 
-void muster_place_drop(struct muster_place *place, enum muster_rc rc)
+void muster_lease_place_drop(struct muster_lease_place *place, enum muster_rc rc)
 {
     place->is_dropped = true;
     if (place->is_ending && place->is_calling) {
@@ -480,10 +486,10 @@ void muster_place_drop(struct muster_place *place, enum muster_rc rc)
     if (!place->is_ending)
         end_with(place, rc, rc == MUSTER_CANCELLED ? "cancelled" : "the session is lost");
     else
-        end(place, place->result);
+        place_end(place, place->result);
 }
 
-struct muster_registry_compare muster_place_compare(const struct muster_place *place)
+struct muster_registry_compare muster_lease_place_compare(const struct muster_lease_place *place)
 {
     return (struct muster_registry_compare){.key = key_of(place),
                                             .target = MUSTER_REGISTRY_CREATE_REVISION,
@@ -495,10 +501,11 @@ struct muster_registry_compare muster_place_compare(const struct muster_place *p
 
 static void on_set(struct muster_registry_op *op, enum muster_rc rc)
 {
-    struct muster_place *place = op->data;
-    muster_place_done_fn *was_set = place->was_set;
+    struct muster_lease_place *place = op->data;
+    muster_lease_place_done_fn *was_set = place->was_set;
     bool is_ending = place->is_ending;
 
+    MUSTER_ASSERT(place->was_set != NULL);
     place->is_calling = false;
     place->was_set = NULL;
     if (is_ending)
@@ -510,8 +517,9 @@ static void on_set(struct muster_registry_op *op, enum muster_rc rc)
     was_set(place, rc);
 }
 
-enum muster_rc muster_place_set_start(struct muster_place *place, struct muster_bytes value,
-                                      uint64_t deadline_ns, muster_place_done_fn *was_set)
+enum muster_rc muster_lease_place_set_start(struct muster_lease_place *place,
+                                            struct muster_bytes value, uint64_t deadline_ns,
+                                            muster_lease_place_done_fn *was_set)
 {
     struct muster_registry_compare is_ours;
     struct muster_registry_step put = {.kind = MUSTER_REGISTRY_PUT, .value = value};
@@ -519,9 +527,9 @@ enum muster_rc muster_place_set_start(struct muster_place *place, struct muster_
         .compares = &is_ours, .compare_count = 1, .success = &put, .success_count = 1};
     enum muster_rc rc = MUSTER_OK;
 
-    if (place->state != MUSTER_PLACE_FIRST || place->is_ending || place->is_calling)
+    if (place->state != MUSTER_LEASE_PLACE_FIRST || place->is_ending || place->is_calling)
         return MUSTER_FAILED_PRECONDITION;
-    is_ours = muster_place_compare(place);
+    is_ours = muster_lease_place_compare(place);
     put.key = key_of(place);
     put.lease = place->session->lease;
     place->op.data = place;

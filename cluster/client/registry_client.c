@@ -1,4 +1,4 @@
-/* The registry client's connections: one channel per endpoint, one of them in use. */
+/* The registry client from above: opening, closing, and one channel per endpoint. */
 #include "cluster/client/registry_client_internal.h"
 
 #include <stdio.h>
@@ -6,32 +6,12 @@
 
 #define BACKOFF_BASE_NS    (50 * MUSTER_NS_PER_MS)
 #define BACKOFF_MAX_NS     MUSTER_NS_PER_S
-#define BACKOFF_JITTER     200 /* permille */
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
 /* etcd punishes pings more often than every 5 s. */
 #define PING_INTERVAL_NS  (10 * MUSTER_NS_PER_S)
 #define PING_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
 #define RECEIVE_BYTES_MAX ((size_t)64 << 20)
 #define ENDPOINT_BYTES    300
-
-const char *muster_registry_without_scheme(const char *endpoint)
-{
-    static const char *const schemes[] = {"http://", "https://", "etcd://"};
-
-    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
-        if (strncmp(endpoint, schemes[i], strlen(schemes[i])) == 0)
-            return endpoint + strlen(schemes[i]);
-    }
-    return endpoint;
-}
-
-const char *muster_registry_variable(const struct muster_registry *registry, const char *name)
-{
-    struct muster_vars *vars = registry->env->vars;
-    const char *value = vars != NULL ? muster_vars_get(vars, name) : NULL;
-
-    return value != NULL && value[0] != '\0' ? value : NULL;
-}
 
 static void on_state(struct muster_channel *channel)
 {
@@ -146,6 +126,7 @@ static void on_close_task(struct muster_task *task)
     struct muster_registry *registry = task->data;
     struct muster_mem *mem = registry->env->mem;
 
+    MUSTER_ASSERT(registry->is_closing && muster_list_is_empty(&registry->requests));
     if (registry->closed != NULL)
         registry->closed(registry);
     muster_registry_auth_fini(registry);
@@ -153,18 +134,11 @@ static void on_close_task(struct muster_task *task)
     muster_mem_free(mem, registry);
 }
 
-void muster_registry_check_closed(struct muster_registry *registry)
-{
-    if (registry->is_closing && registry->channels_open == 0 &&
-        muster_list_is_empty(&registry->requests) && muster_list_is_empty(&registry->watches) &&
-        muster_list_is_empty(&registry->snapshots) && !registry->auth.is_asking)
-        muster_task_post(&registry->close_task, registry->env->loop);
-}
-
 static void on_channel_closed(struct muster_channel *channel)
 {
     struct muster_registry *registry = muster_channel_data(channel);
 
+    MUSTER_ASSERT(registry->channels_open > 0);
     registry->channels_open--;
     muster_registry_check_closed(registry);
 }
@@ -185,6 +159,7 @@ enum muster_rc muster_registry_open(struct muster_env *env,
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "no memory for a registry client");
     registry->env = env;
+    registry->auth.on_settled = muster_registry_resume_requests;
     registry->options = *options;
     if (registry->options.backoff_base_ns == 0)
         registry->options.backoff_base_ns = BACKOFF_BASE_NS;
@@ -219,6 +194,7 @@ enum muster_rc muster_registry_open(struct muster_env *env,
 
 void muster_registry_close(struct muster_registry *registry, muster_registry_close_fn *closed)
 {
+    MUSTER_ASSERT(!registry->is_closing);
     registry->is_closing = true;
     registry->closed = closed;
     registry->channels_open = registry->channel_count; /* before what may find itself the last */
@@ -249,27 +225,4 @@ bool muster_registry_is_connected(const struct muster_registry *registry)
             return true;
     }
     return false;
-}
-
-/* Choice of the endpoint. */
-
-void muster_registry_leave_endpoint(struct muster_registry *registry, size_t endpoint)
-{
-    if (registry->current != endpoint || registry->channel_count < 2)
-        return;
-    registry->current = (endpoint + 1) % registry->channel_count;
-    MUSTER_LOG(registry->env, DEBUG, "registry_endpoint_left", "endpoint", endpoint, "next",
-               registry->current);
-}
-
-uint64_t muster_registry_backoff(struct muster_registry *registry, uint64_t *backoff_ns)
-{
-    uint64_t delay_ns = *backoff_ns;
-
-    if (delay_ns < registry->options.backoff_base_ns)
-        delay_ns = registry->options.backoff_base_ns;
-    *backoff_ns = delay_ns * 8 / 5;
-    if (*backoff_ns > registry->options.backoff_max_ns)
-        *backoff_ns = registry->options.backoff_max_ns;
-    return muster_rng_jitter(registry->env->rng, delay_ns, BACKOFF_JITTER);
 }

@@ -1,4 +1,4 @@
-/* What the files of the registry client share. */
+/* The parts of the registry client: its struct, and what each file offers to those above it, lowest first. */
 #ifndef MUSTER_CLUSTER_REGISTRY_CLIENT_INTERNAL_H
 #define MUSTER_CLUSTER_REGISTRY_CLIENT_INTERNAL_H
 
@@ -30,6 +30,7 @@ struct muster_registry_auth {
     uint64_t refused_ns; /* when the login was refused last; 0: it was not */
     bool is_refusal_told;
     bool is_asking;
+    void (*on_settled)(struct muster_registry *registry, enum muster_rc rc); /* a login has ended */
     bool is_plain_told; /* that the password goes over a wire that others can read */
 };
 
@@ -57,6 +58,8 @@ struct muster_registry {
     muster_registry_close_fn *closed;
 };
 
+/* base.c: calls no other part */
+
 /** "host:port" of an endpoint as etcd's users write it, "http://host:port". Borrowed from endpoint. */
 const char *muster_registry_without_scheme(const char *endpoint);
 /** The endpoint did not answer: the next one is used from now on. */
@@ -64,10 +67,12 @@ void muster_registry_leave_endpoint(struct muster_registry *registry, size_t end
 /** The wait before the next attempt, jittered; *backoff_ns grows. */
 uint64_t muster_registry_backoff(struct muster_registry *registry, uint64_t *backoff_ns);
 
-/** Of the environment; NULL when it is empty, too. Borrowed. */
+/** The value of an environment variable; NULL when it is empty, too. Borrowed. */
 const char *muster_registry_variable(const struct muster_registry *registry, const char *name);
+/** Closed once nothing is under way. */
+void muster_registry_check_closed(struct muster_registry *registry);
 
-/* cluster/client/tls.c */
+/* tls.c */
 /** The credential of the options or the variables, if an endpoint needs one. */
 MUSTER_MUST_CHECK enum muster_rc muster_registry_tls_init(
     struct muster_registry *registry, const struct muster_registry_options *options,
@@ -81,14 +86,14 @@ bool muster_registry_wants_tls(const char *endpoint);
 enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t endpoint,
                                      struct muster_error *error);
 
-/* cluster/client/auth.c */
-/** Who the options or the variables say. auth_fini also after an error. */
+/* auth.c */
+/** The user of the options or the variables. auth_fini also after an error. */
 MUSTER_MUST_CHECK enum muster_rc muster_registry_auth_init(
     struct muster_registry *registry, const struct muster_registry_options *options,
     struct muster_error *ret_error);
 void muster_registry_auth_fini(struct muster_registry *registry);
 void muster_registry_stop_auth(struct muster_registry *registry);
-/** Calls may be made: there is a token, or nobody needs one. */
+/** Calls may be made: there is a token, or none is needed. */
 bool muster_registry_has_token(const struct muster_registry *registry);
 /** The answer means that the token is not known (any more), and that nothing was done. */
 bool muster_registry_is_stale(const struct muster_registry *registry,
@@ -97,14 +102,14 @@ bool muster_registry_is_stale(const struct muster_registry *registry,
 void muster_registry_drop_token(struct muster_registry *registry, uint64_t generation);
 /** Ask for a token; requests that wait for it are resumed. Idempotent. */
 void muster_registry_authenticate(struct muster_registry *registry);
-/** Of every call: the token; and refuse at once when the member has no leader. Borrows. */
+/** The metadata of every call: the token, and to refuse at once when the member has no leader. Borrows. */
 struct muster_metadata muster_registry_metadata(const struct muster_registry *registry,
                                                 struct muster_metadata_entry ret_entries[2]);
 
+/* op.c, lease.c, watch.c, registry_snapshot.c */
+
 /** Go on with the requests that wait for a token, or end them. */
 void muster_registry_resume_requests(struct muster_registry *registry, enum muster_rc rc);
-/** Closed once nothing is under way. */
-void muster_registry_check_closed(struct muster_registry *registry);
 /** The registry is closing: end everything without callbacks but those of ops. */
 void muster_registry_stop_leases(struct muster_registry *registry);
 void muster_registry_stop_watches(struct muster_registry *registry);

@@ -19,8 +19,8 @@ static struct muster_bytes bytes_of(ProtobufCBinaryData data)
                                  .size = data.len};
 }
 
-static enum muster_rc pack(struct muster_mem *mem, const void *message,
-                           struct muster_registry_packed *ret_packed)
+static enum muster_rc pack_message(struct muster_mem *mem, const void *message,
+                                   struct muster_registry_packed *ret_packed)
 {
     return muster_proto_pack(mem, message, &ret_packed->bytes, &ret_packed->size);
 }
@@ -92,7 +92,7 @@ enum muster_rc muster_registry_pack_range(struct muster_mem *mem,
     request.keys_only = range->is_keys_only;
     request.count_only = range->is_count_only;
     request.serializable = range->is_serializable;
-    rc = pack(mem, &request, ret_packed);
+    rc = pack_message(mem, &request, ret_packed);
     muster_mem_free(mem, span.room);
     return rc;
 }
@@ -112,7 +112,7 @@ enum muster_rc muster_registry_pack_put(struct muster_mem *mem,
     Etcdserverpb__PutRequest request;
 
     put_init(&request, put);
-    return pack(mem, &request, ret_packed);
+    return pack_message(mem, &request, ret_packed);
 }
 
 enum muster_rc muster_registry_pack_delete(struct muster_mem *mem,
@@ -128,7 +128,7 @@ enum muster_rc muster_registry_pack_delete(struct muster_mem *mem,
     etcdserverpb__delete_range_request__init(&request);
     request.key = span.key;
     request.range_end = span.end;
-    rc = pack(mem, &request, ret_packed);
+    rc = pack_message(mem, &request, ret_packed);
     muster_mem_free(mem, span.room);
     return rc;
 }
@@ -141,7 +141,7 @@ enum muster_rc muster_registry_pack_grant(struct muster_mem *mem, uint64_t ttl_s
     etcdserverpb__lease_grant_request__init(&request);
     request.ttl = (int64_t)ttl_s;
     request.id = id;
-    return pack(mem, &request, ret_packed);
+    return pack_message(mem, &request, ret_packed);
 }
 
 enum muster_rc muster_registry_pack_number(struct muster_mem *mem, enum muster_registry_kind kind,
@@ -156,15 +156,15 @@ enum muster_rc muster_registry_pack_number(struct muster_mem *mem, enum muster_r
     case MUSTER_REGISTRY_OP_REVOKE:
         etcdserverpb__lease_revoke_request__init(&revoke);
         revoke.id = number;
-        return pack(mem, &revoke, ret_packed);
+        return pack_message(mem, &revoke, ret_packed);
     case MUSTER_REGISTRY_OP_TIME_TO_LIVE:
         etcdserverpb__lease_time_to_live_request__init(&time_to_live);
         time_to_live.id = number;
-        return pack(mem, &time_to_live, ret_packed);
+        return pack_message(mem, &time_to_live, ret_packed);
     default:
         etcdserverpb__compaction_request__init(&compact);
         compact.revision = number;
-        return pack(mem, &compact, ret_packed);
+        return pack_message(mem, &compact, ret_packed);
     }
 }
 
@@ -175,7 +175,7 @@ enum muster_rc muster_registry_pack_keep_alive(struct muster_mem *mem, int64_t l
 
     etcdserverpb__lease_keep_alive_request__init(&request);
     request.id = lease;
-    return pack(mem, &request, ret_packed);
+    return pack_message(mem, &request, ret_packed);
 }
 
 enum muster_rc muster_registry_pack_authenticate(struct muster_mem *mem, const char *user,
@@ -187,7 +187,7 @@ enum muster_rc muster_registry_pack_authenticate(struct muster_mem *mem, const c
     etcdserverpb__authenticate_request__init(&request);
     request.name = (char *)(uintptr_t)user;
     request.password = (char *)(uintptr_t)password;
-    return pack(mem, &request, ret_packed);
+    return pack_message(mem, &request, ret_packed);
 }
 
 enum muster_rc muster_registry_pack_watch(struct muster_mem *mem, struct muster_bytes key,
@@ -210,7 +210,7 @@ enum muster_rc muster_registry_pack_watch(struct muster_mem *mem, struct muster_
     etcdserverpb__watch_request__init(&request);
     request.request_union_case = ETCDSERVERPB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
     request.create_request = &create;
-    rc = pack(mem, &request, ret_packed);
+    rc = pack_message(mem, &request, ret_packed);
     muster_mem_free(mem, span.room);
     return rc;
 }
@@ -356,7 +356,7 @@ enum muster_rc muster_registry_pack_txn(struct muster_mem *mem,
         room.request.success = (Etcdserverpb__RequestOp **)(void *)ops;
         room.request.n_failure = txn->failure_count;
         room.request.failure = (Etcdserverpb__RequestOp **)(void *)(ops + txn->success_count);
-        rc = pack(mem, &room.request, ret_packed);
+        rc = pack_message(mem, &room.request, ret_packed);
     }
     txn_fini(&room, mem);
     return rc;

@@ -48,7 +48,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_pack_watch(
     struct muster_mem *mem, struct muster_bytes key, enum muster_registry_reach reach,
     uint64_t start_revision, struct muster_registry_packed *ret_packed);
 
-/** What an answer was unpacked into; its kvs are borrowed from it. */
+/** The unpacked message of an answer, which the kvs of the operation are borrowed from. */
 struct muster_registry_answer {
     void *message;
     struct muster_registry_kv *kvs;

@@ -9,7 +9,7 @@
 
 static void open_stream(struct muster_registry_snapshot *snapshot);
 
-static void complete(struct muster_registry_snapshot *snapshot, enum muster_rc rc)
+static void snapshot_complete(struct muster_registry_snapshot *snapshot, enum muster_rc rc)
 {
     struct muster_registry *registry = snapshot->registry;
 
@@ -24,10 +24,11 @@ static void on_ended(struct muster_task *task)
 {
     struct muster_registry_snapshot *snapshot = task->data;
 
-    complete(snapshot, snapshot->result);
+    snapshot_complete(snapshot, snapshot->result);
 }
 
-static void end(struct muster_registry_snapshot *snapshot, enum muster_rc rc, const char *text)
+static void snapshot_end(struct muster_registry_snapshot *snapshot, enum muster_rc rc,
+                         const char *text)
 {
     struct muster_error error; /* text may be of the one before */
 
@@ -45,13 +46,13 @@ static void again_later(struct muster_registry_snapshot *snapshot)
         loop, muster_registry_backoff(snapshot->registry, &snapshot->backoff_ns));
 
     if (refusal != NULL)
-        end(snapshot, refusal->rc, refusal->text);
+        snapshot_end(snapshot, refusal->rc, refusal->text);
     else if (due_ns < snapshot->deadline_ns)
         muster_timer_start(&snapshot->again, loop, due_ns);
     else
-        end(snapshot, MUSTER_DEADLINE_EXCEEDED,
-            snapshot->error.text[0] != '\0' ? snapshot->error.text
-                                            : "the registry does not answer");
+        snapshot_end(snapshot, MUSTER_DEADLINE_EXCEEDED,
+                     snapshot->error.text[0] != '\0' ? snapshot->error.text
+                                                     : "the registry does not answer");
 }
 
 static void on_again(struct muster_timer *timer)
@@ -84,10 +85,11 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
 
     snapshot->is_calling = false;
     if (snapshot->result != MUSTER_OK) { /* the call was cancelled for it */
-        complete(snapshot, muster_error_set(&snapshot->error, snapshot->result, "%s",
-                                            snapshot->result == MUSTER_RESOURCE_EXHAUSTED
-                                                ? "no memory for the snapshot"
-                                                : "a part of the snapshot cannot be read"));
+        snapshot_complete(snapshot,
+                          muster_error_set(&snapshot->error, snapshot->result, "%s",
+                                           snapshot->result == MUSTER_RESOURCE_EXHAUSTED
+                                               ? "no memory for the snapshot"
+                                               : "a part of the snapshot cannot be read"));
         return;
     }
     snapshot->error = call->status;
@@ -100,7 +102,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     if ((is_stale || rc == MUSTER_UNAVAILABLE) && snapshot->bytes == 0 && !registry->is_closing)
         again_later(snapshot);
     else
-        complete(snapshot, rc);
+        snapshot_complete(snapshot, rc);
 }
 
 static void open_stream(struct muster_registry_snapshot *snapshot)
@@ -167,7 +169,7 @@ void muster_registry_snapshot_cancel(struct muster_registry_snapshot *snapshot)
     if (snapshot->is_calling)
         muster_call_cancel(&snapshot->call);
     else if (!muster_task_is_posted(&snapshot->ended))
-        end(snapshot, MUSTER_CANCELLED, "cancelled");
+        snapshot_end(snapshot, MUSTER_CANCELLED, "cancelled");
 }
 
 void muster_registry_stop_snapshots(struct muster_registry *registry)

@@ -16,10 +16,11 @@ static void on_revoked(struct muster_registry_op *op, enum muster_rc rc)
     muster_session_check_ended(session);
 }
 
-static void revoke(struct muster_session *session)
+static void session_revoke(struct muster_session *session)
 {
     struct muster_loop *loop = session->registry->env->loop;
 
+    MUSTER_ASSERT(session->is_closing);
     muster_registry_lease_stop(&session->keeper);
     session->op.data = session;
     if (session->is_granted &&
@@ -31,6 +32,7 @@ static void revoke(struct muster_session *session)
     muster_session_check_ended(session);
 }
 
+/* Places go first: the lease is revoked only when no key of it is in use. */
 static void on_task(struct muster_task *task)
 {
     struct muster_session *session = task->data;
@@ -40,21 +42,15 @@ static void on_task(struct muster_task *task)
     if (session->is_revoked)
         session->closed(session);
     else if (session->is_closing)
-        revoke(session);
+        session_revoke(session);
     else if (session->is_lost) /* once: no place is taken on it any more */
         session->on_lost(session);
 }
 
-void muster_session_check_ended(struct muster_session *session)
-{
-    muster_task_post(&session->task, session->registry->env->loop);
-}
-
 static void drop_places(struct muster_session *session, enum muster_rc rc)
 {
-    for (struct muster_list *node = session->places.next; node != &session->places;
-         node = node->next)
-        muster_place_drop(MUSTER_CONTAINER_OF(node, struct muster_place, node), rc);
+    MUSTER_LIST_EACH (&session->places, place, struct muster_lease_place, node)
+        muster_lease_place_drop(place, rc);
     muster_session_check_ended(session);
 }
 
@@ -62,6 +58,7 @@ static void on_lease_lost(struct muster_registry_lease *lease)
 {
     struct muster_session *session = lease->data;
 
+    MUSTER_ASSERT(!session->is_lost);
     session->is_lost = true;
     drop_places(session, MUSTER_ABORTED);
 }

@@ -1,4 +1,4 @@
-/* TLS to a registry: endpoints that begin with https://, and whom we trust there. Endpoints that speak
+/* TLS to a registry: credentials for endpoints that begin with https://, and the errors of endpoints that speak
  * something else. */
 #include "cluster/client/registry_client_internal.h"
 

@@ -41,6 +41,7 @@ static void free_stream(struct watch_stream *stream)
 {
     struct muster_registry *registry = stream->registry;
 
+    MUSTER_ASSERT(stream->watch == NULL);
     drop_fragments(stream);
     muster_timer_stop(&stream->timer);
     muster_list_remove(&stream->node);
@@ -49,7 +50,7 @@ static void free_stream(struct watch_stream *stream)
 }
 
 /* The caller's watch is not touched any more; the stream goes when its call has ended. */
-static void detach(struct watch_stream *stream)
+static void watch_detach(struct watch_stream *stream)
 {
     if (stream->watch != NULL)
         stream->watch->impl = NULL;
@@ -64,8 +65,9 @@ static void end_watch(struct watch_stream *stream, enum muster_rc rc, const char
     struct muster_registry_watch *watch = stream->watch;
     bool is_open = stream->is_open;
 
+    MUSTER_ASSERT(stream->watch != NULL && stream->watch->impl == stream);
     (void)muster_error_set(&watch->error, rc, "%.200s", text);
-    detach(stream);
+    watch_detach(stream);
     if (!is_open)
         free_stream(stream);
     watch->on_end(watch, rc);
@@ -73,8 +75,8 @@ static void end_watch(struct watch_stream *stream, enum muster_rc rc, const char
 
 /* Messages. */
 
-static void show(struct watch_stream *stream, const struct muster_registry_change *changes,
-                 size_t count)
+static void deliver_changes(struct watch_stream *stream,
+                            const struct muster_registry_change *changes, size_t count)
 {
     struct muster_registry_watch *watch = stream->watch;
     size_t first = 0;
@@ -95,7 +97,7 @@ static uint64_t whole_below(const struct muster_registry_notice *part)
     return part->change_count > 0 ? part->changes[part->change_count - 1].kv.mod_revision : 0;
 }
 
-/* What the held parts have below this revision, in their order. Fills all unless it is NULL. */
+/* Count the held changes below this revision, in their order. Copies them to all unless it is NULL. */
 static size_t gather_below(const struct watch_stream *stream, uint64_t revision,
                            struct muster_registry_change *all)
 {
@@ -146,7 +148,7 @@ static void show_below(struct watch_stream *stream, uint64_t revision)
             return;
         }
         (void)gather_below(stream, revision, all);
-        show(stream, all, count);
+        deliver_changes(stream, all, count);
         muster_mem_free(mem, all);
     }
     drop_below(stream, revision);
@@ -155,6 +157,7 @@ static void show_below(struct watch_stream *stream, uint64_t revision)
 /* Takes part. */
 static void take_part(struct watch_stream *stream, const struct muster_registry_notice *part)
 {
+    MUSTER_ASSERT(stream->fragment_count < FRAGMENTS_MAX);
     stream->fragments[stream->fragment_count++] = *part;
     show_below(stream, whole_below(part));
     if (stream->watch != NULL && stream->fragment_count == FRAGMENTS_MAX)
@@ -202,7 +205,7 @@ static void on_canceled(struct watch_stream *stream, const struct muster_registr
 }
 
 /* Takes notice. */
-static void handle(struct watch_stream *stream, struct muster_registry_notice *notice)
+static void handle_response(struct watch_stream *stream, struct muster_registry_notice *notice)
 {
     if (notice->is_canceled) {
         on_canceled(stream, notice);
@@ -212,7 +215,7 @@ static void handle(struct watch_stream *stream, struct muster_registry_notice *n
         take_part(stream, notice);
         return;
     } else if (notice->change_count > 0) {
-        show(stream, notice->changes, notice->change_count);
+        deliver_changes(stream, notice->changes, notice->change_count);
     } else if (notice->revision >= stream->watch->next_revision) {
         stream->watch->next_revision = notice->revision + 1; /* a notice of progress */
     }
@@ -233,7 +236,7 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
     }
     stream->backoff_ns = 0;
     revision = notice.revision;
-    handle(stream, &notice);
+    handle_response(stream, &notice);
     if (revision > stream->seen_revision)
         stream->seen_revision = revision;
 }
@@ -312,6 +315,7 @@ static void open_stream(struct watch_stream *stream)
                                           .metadata = muster_registry_metadata(registry, entries),
                                           .on_message = on_message};
 
+    MUSTER_ASSERT(!stream->is_open);
     if (!muster_registry_has_token(registry)) {
         muster_registry_authenticate(registry);
         retry_later(stream);
@@ -371,7 +375,7 @@ void muster_registry_watch_stop(struct muster_registry_watch *watch)
 
     if (stream == NULL)
         return;
-    detach(stream);
+    watch_detach(stream);
     if (!stream->is_open)
         free_stream(stream);
 }
@@ -384,7 +388,7 @@ void muster_registry_stop_watches(struct muster_registry *registry)
         struct watch_stream *stream = MUSTER_CONTAINER_OF(node, struct watch_stream, node);
 
         node = node->next;
-        detach(stream);
+        watch_detach(stream);
         if (!stream->is_open)
             free_stream(stream);
     }

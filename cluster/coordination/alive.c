@@ -71,6 +71,7 @@ static void answer_round(struct muster_coordination *coordination, struct round 
         muster_mem_alloc_zero(coordination->mem, coordination->options.task_count, sizeof(*infos));
     struct muster_list *node;
 
+    MUSTER_ASSERT(is_complete(coordination, round));
     if (infos == NULL) {
         answer.rc = MUSTER_RESOURCE_EXHAUSTED;
         answer.text = "out of memory";

@@ -56,6 +56,7 @@ static void answer_result(struct muster_coordination *coordination,
 static void instance_clear(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier)
 {
+    MUSTER_ASSERT(muster_list_is_empty(&barrier->asks));
     muster_mem_free(coordination->mem, barrier->text);
     muster_mem_free(coordination->mem, barrier->has_arrived);
     muster_mem_free(coordination->mem, (void *)(uintptr_t)barrier->devices.data);
@@ -216,10 +217,12 @@ static void replace_ask(struct muster_coordination *coordination,
     }
 }
 
+/* The last arrival ends the barrier inside its own call. */
 static void barrier_arrive(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier, uint32_t task,
                            struct muster_coordination_ask *ask)
 {
+    MUSTER_ASSERT(task < coordination->options.task_count && !barrier->has_ended);
     if (barrier->has_arrived[task] != 0)
         replace_ask(coordination, barrier, task);
     else
@@ -314,6 +317,8 @@ static void refuse_gap(struct muster_coordination *coordination,
     answer_barrier(coordination, ask, request->key, instance, MUSTER_INTERNAL, text);
 }
 
+/* Instances are counted by both sides: the newest, once ended, is answered again, the one after it is begun, and
+ * any other number is refused. */
 void muster_coordination_enter(struct muster_coordination *coordination,
                                const struct muster_coordination_request *request,
                                struct muster_coordination_ask *ask)
@@ -442,6 +447,7 @@ static void add_missing(struct muster_coordination *coordination,
 static void barrier_expire(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier)
 {
+    MUSTER_ASSERT(!barrier->has_ended);
     (void)muster_coordination_format(
         coordination,
         "Barrier timed out. Id: " BARRIER_FORMAT

@@ -50,6 +50,7 @@ void muster_coordination_refuse(struct muster_coordination *coordination,
     const struct muster_coordination_answer answer = {
         .rc = rc, .text = text, .details = MUSTER_COORDINATION_DETAIL_ERROR};
 
+    MUSTER_ASSERT(rc != MUSTER_OK);
     muster_coordination_answer(coordination, ask, &answer);
 }
 

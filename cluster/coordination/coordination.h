@@ -1,6 +1,6 @@
-/* The coordination service's meaning: tasks, keys, barriers, who lives. Knows neither wire nor
- * clock; its owner tells it the time and carries its answers. Behaves as the service of jaxlib
- * 0.10 (tsl/…/coordination_service.cc). */
+/* The coordination service as a state machine: tasks, keys, barriers, live tasks. It knows neither wire nor clock;
+ * its owner tells it the time and carries its answers. It behaves as the service of jaxlib 0.10
+ * (tsl/…/coordination_service.cc). */
 #ifndef MUSTER_CLUSTER_COORDINATION_H
 #define MUSTER_CLUSTER_COORDINATION_H
 
@@ -43,10 +43,10 @@ enum muster_coordination_state {
 /** Whatever the method asks; all borrowed during muster_coordination_handle. */
 struct muster_coordination_request {
     enum muster_coordination_method method;
-    uint32_t task;                /* who asks */
+    uint32_t task;                /* the asker */
     bool has_service_incarnation; /* of the service that the asker knows */
     uint64_t service_incarnation;
-    uint64_t asker_incarnation; /* along with it: of who asks; 0: not said */
+    uint64_t asker_incarnation; /* incarnation of the asker; 0: not given */
     uint64_t incarnation;       /* register, heartbeat: of the task */
     struct muster_bytes key;    /* or the barrier's id, or the text of a reported error */
     struct muster_bytes value;  /* insert; wait for all: of the devices */
@@ -71,7 +71,7 @@ struct muster_coordination_task_info {
     bool has_shut_down; /* with MUSTER_TASK_DISCONNECTED: in order, not by dying */
 };
 
-/* What goes along with a status. */
+/* Details that go along with a status, as bits. */
 #define MUSTER_COORDINATION_DETAIL_ERROR    1u /* CoordinationServiceError: the service decided */
 #define MUSTER_COORDINATION_DETAIL_SOURCE   2u /* … naming source_task */
 #define MUSTER_COORDINATION_DETAIL_BARRIER  4u /* BarrierError with key and counter */
@@ -103,12 +103,12 @@ struct muster_coordination_ask {
     struct muster_bytes key; /* as it was asked; the waiting key's memory */
 };
 
-/** How the service reaches its owner; none may call back into it. */
+/** Callbacks of the service to its owner; none may call back into it. */
 struct muster_coordination_ops {
     /** Exactly once for each ask that is not dropped, perhaps inside handle. */
     void (*answer)(void *data, struct muster_coordination_ask *ask,
                    const struct muster_coordination_answer *answer);
-    /* What outlives the process, told when it changes; all may be NULL. */
+    /* Changes of the state that outlives the process; all may be NULL. */
     void (*keep_key)(void *data, struct muster_bytes key, const struct muster_bytes *value);
     void (*keep_task)(void *data, const struct muster_coordination_task_info *task);
     void (*keep_barrier)(void *data, struct muster_bytes id, int64_t counter, enum muster_rc rc,
@@ -123,7 +123,7 @@ struct muster_coordination_options {
     uint64_t shutdown_timeout_ns;
     uint64_t register_timeout_ns;
     uint64_t service_incarnation; /* not 0 */
-    bool is_recoverable;          /* tasks may die and come back; nobody is told */
+    bool is_recoverable;          /* tasks may die and come back without an error of the job */
     bool ends_polls; /* answers PollForError at once, so that clients outlive a restart of the
                         service; errors are told by heartbeats */
 };
@@ -133,7 +133,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_coordination_new(
     struct muster_mem *mem, const struct muster_coordination_options *options,
     const struct muster_coordination_ops *ops, void *data,
     struct muster_coordination **ret_coordination);
-/** What still waits is forgotten, not answered. */
+/** Asks that still wait are forgotten, not answered. */
 void muster_coordination_free(struct muster_coordination *coordination);
 
 void muster_coordination_handle(struct muster_coordination *coordination, uint64_t now_ns,

@@ -44,7 +44,7 @@ struct muster_coordination_barrier {
     struct muster_bytes devices; /* of all, of WaitForAllTasks */
     struct muster_list asks;
     void (*on_end)(struct muster_coordination *coordination,
-                   struct muster_coordination_barrier *barrier); /* NULL: nobody else cares */
+                   struct muster_coordination_barrier *barrier); /* NULL: none */
 };
 
 struct muster_coordination {
@@ -62,7 +62,7 @@ struct muster_coordination {
     struct muster_list alive_rounds;
     struct muster_list watches;
     int64_t version;   /* of the states of tasks */
-    enum muster_rc rc; /* the error that everybody is to be told */
+    enum muster_rc rc; /* the first error of a task: the answer to all later polls and heartbeats */
     char *text;
     uint32_t error_task;
     struct muster_text scratch; /* the text being made */
@@ -81,7 +81,7 @@ void muster_coordination_answer(struct muster_coordination *coordination,
                                 const struct muster_coordination_answer *answer);
 void muster_coordination_succeed(struct muster_coordination *coordination,
                                  struct muster_coordination_ask *ask);
-/** With DETAIL_ERROR. */
+/** Answer with an error and DETAIL_ERROR. */
 void muster_coordination_refuse(struct muster_coordination *coordination,
                                 struct muster_coordination_ask *ask, enum muster_rc rc,
                                 const char *text);

@@ -17,7 +17,8 @@ struct muster_coordination_message {
     uint32_t *tasks;
 };
 
-/** To be released whatever it gives. INVALID_ARGUMENT: no such message; RESOURCE_EXHAUSTED. */
+/** The message must be released whatever is returned. INVALID_ARGUMENT: the bytes are not such a message;
+ * RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_coordination_unpack(
     struct muster_mem *mem, enum muster_coordination_dialect dialect,
     enum muster_coordination_method method, struct muster_bytes bytes,
@@ -29,8 +30,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_coordination_pack(
     struct muster_mem *mem, enum muster_coordination_dialect dialect,
     enum muster_coordination_method method, const struct muster_coordination_answer *answer,
     void **ret_bytes, size_t *ret_size);
-/** What goes into grpc-status-details-bin of one that is not; none: size 0 and NULL. Gives.
- * RESOURCE_EXHAUSTED. */
+/** Pack grpc-status-details-bin of an error; size 0 and NULL when it has no details. Gives. RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_coordination_pack_details(
     struct muster_mem *mem, enum muster_coordination_dialect dialect,
     const struct muster_coordination_answer *answer, void **ret_bytes, size_t *ret_size);

@@ -19,7 +19,7 @@ struct muster_coordination_index {
 
 void muster_coordination_index_init(struct muster_coordination_index *index,
                                     struct muster_mem *mem);
-/** What it held is the owner's. */
+/** The entries stay their owner's. */
 void muster_coordination_index_fini(struct muster_coordination_index *index);
 /** The place of the first name that is not before text. */
 size_t muster_coordination_index_seek(const struct muster_coordination_index *index,

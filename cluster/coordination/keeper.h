@@ -1,4 +1,4 @@
-/* What a coordination service keeps in a file, so that the next process goes on with it. */
+/* The state of a coordination service in a file, so that the next process goes on with it. */
 #ifndef MUSTER_CLUSTER_COORDINATION_KEEPER_H
 #define MUSTER_CLUSTER_COORDINATION_KEEPER_H
 
@@ -19,11 +19,11 @@ struct muster_coordination_keeper {
 MUSTER_MUST_CHECK enum muster_rc muster_coordination_keeper_open(
     struct muster_coordination_keeper *keeper, struct muster_mem *mem, const char *path,
     struct muster_error *ret_error);
-/** What is not committed is lost. */
+/** Changes that are not committed are lost. */
 void muster_coordination_keeper_close(struct muster_coordination_keeper *keeper);
 
-/** Of the service in the file, which is one of so many tasks; 0: it is new. FAILED_PRECONDITION: it is of
- * another number of tasks, or of something else. */
+/** The incarnation of the service in the file; 0: the file is new. FAILED_PRECONDITION: the file is of a job with
+ * another number of tasks, or not a coordinator's. */
 MUSTER_MUST_CHECK enum muster_rc muster_coordination_keeper_load_service(
     struct muster_coordination_keeper *keeper, uint32_t task_count, uint64_t *ret_incarnation,
     struct muster_error *ret_error);

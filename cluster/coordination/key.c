@@ -35,6 +35,7 @@ static struct muster_coordination_key *key_of(struct muster_coordination_name *n
 
 static void key_free(struct muster_coordination *coordination, struct muster_coordination_key *key)
 {
+    MUSTER_ASSERT(muster_list_is_empty(&key->asks));
     muster_coordination_index_remove(&coordination->keys, &key->name);
     muster_mem_free(coordination->mem, (void *)(uintptr_t)key->name.text.data);
     muster_mem_free(coordination->mem, (void *)(uintptr_t)key->value.data);
@@ -90,6 +91,7 @@ static bool value_set(struct muster_coordination *coordination, struct muster_co
 {
     char *copy = muster_mem_alloc(coordination->mem, value.size + 1);
 
+    MUSTER_ASSERT(value.data != NULL || value.size == 0);
     if (copy == NULL)
         return false;
     if (value.size > 0)
@@ -124,6 +126,7 @@ static void ask_end(struct muster_coordination *coordination, struct muster_coor
 {
     struct muster_bytes name = ask->key;
 
+    MUSTER_ASSERT(ask->key.data != NULL);
     ask->key = (struct muster_bytes){NULL, 0};
     answer_value(coordination, ask, name, value);
     muster_mem_free(coordination->mem, (void *)(uintptr_t)name.data);
@@ -140,6 +143,7 @@ static void answer_waiting(struct muster_coordination *coordination,
                 key->value);
 }
 
+/* The inserter is answered before the tasks that wait for the key. */
 void muster_coordination_insert(struct muster_coordination *coordination,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask)

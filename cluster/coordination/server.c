@@ -153,6 +153,7 @@ static void send_answer(struct question *question)
                       rc == MUSTER_OK || question->text != NULL ? question->text : NO_MEMORY);
 }
 
+/* The answer is packed at once: what it borrows is gone after this call. */
 static void on_answer(void *data, struct muster_coordination_ask *ask,
                       const struct muster_coordination_answer *answer)
 {
@@ -259,6 +260,7 @@ static void set_timer(struct muster_coordination_server *server)
 {
     uint64_t due_ns = muster_coordination_due_ns(server->coordination);
 
+    MUSTER_ASSERT(server->coordination != NULL);
     if (due_ns == UINT64_MAX)
         muster_timer_stop(&server->timer);
     else if (!muster_timer_is_started(&server->timer) || server->timer.due_ns > due_ns)
@@ -332,6 +334,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_coordination_release(&message);
 }
 
+/* The end of a call without an answer may be the death of its task (is_closed_dead). */
 static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     struct question *question = muster_rpc_data(rpc);
@@ -567,6 +570,7 @@ void *muster_coordination_server_data(const struct muster_coordination_server *s
 
 static void finish_close(struct muster_coordination_server *server)
 {
+    MUSTER_ASSERT(server->state == SERVER_CLOSING);
     if (server->closed != NULL)
         server->closed(server);
     free_server(server);

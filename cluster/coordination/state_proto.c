@@ -144,7 +144,7 @@ static enum muster_rc keeper_compact(struct muster_coordination_keeper *keeper)
     if (keeper->mvcc.meta.revision - keeper->mvcc.meta.compact_revision < HISTORY_MAX)
         return MUSTER_OK;
     rc = muster_mvcc_compact(&keeper->mvcc, keeper->mvcc.meta.revision, NULL);
-    return rc == MUSTER_OK ? muster_mvcc_compact_some(&keeper->mvcc, ROWS_PER_COMMIT, &is_done)
+    return rc == MUSTER_OK ? muster_mvcc_compact_step(&keeper->mvcc, ROWS_PER_COMMIT, &is_done)
                            : rc;
 }
 
@@ -277,6 +277,7 @@ static bool move_behind(struct muster_coordination_keeper *keeper, struct muster
 {
     char *text = muster_mem_alloc_zero(keeper->mem, 1, key.size + 1);
 
+    MUSTER_ASSERT(key.size > 0);
     muster_mem_free(keeper->mem, (void *)(uintptr_t)from->data);
     *from = (struct muster_bytes){NULL, 0};
     if (text == NULL)

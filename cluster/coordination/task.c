@@ -37,6 +37,7 @@ static void begin_next_job(struct muster_coordination *coordination)
 {
     static const char over[] = "the job has ended";
 
+    MUSTER_ASSERT(muster_list_is_empty(&coordination->beating));
     muster_coordination_free_keys(coordination, over);
     muster_coordination_free_barriers(coordination, over);
     muster_coordination_forget_error(coordination);

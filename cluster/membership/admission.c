@@ -1,4 +1,4 @@
-/* Who may join the next view. (The step from which a joiner takes part is decided with the view:
+/* Admission of joiners to the next view. (The step from which a joiner takes part is decided with the view:
  * view_decide.c.) */
 #include "cluster/membership/membership_internal.h"
 
@@ -21,6 +21,8 @@ static bool is_task_held(const struct muster_membership *machine,
     return false;
 }
 
+/* A joiner must have asked in this very epoch: an older request may come from a process that has been a member
+ * since. */
 bool muster_membership_is_admissible(const struct muster_membership *machine,
                                      const struct membership_peer *peer)
 {

@@ -5,15 +5,17 @@
 
 #include "cluster/membership/membership_internal.h"
 #include "cluster/membership/view_decide.h"
+#include "runtime/value/backoff.h"
 
-#define TAKEOVER_STEP_NS       (30 * MUSTER_NS_PER_MS)
-#define STALL_NS               (5 * MUSTER_NS_PER_S)
-#define STALL_STEP_NS          (500 * MUSTER_NS_PER_MS)
-#define FREEZE_INTERVAL_NS     (100 * MUSTER_NS_PER_MS)
-#define JOIN_HOLD_MAX_NS       (1 * MUSTER_NS_PER_S)
-#define WORK_HOLD_MAX_NS       (20 * MUSTER_NS_PER_MS)
-#define REFRESH_BACKOFF_MIN_NS (100 * MUSTER_NS_PER_MS)
-#define REFRESH_BACKOFF_MAX_NS (10 * MUSTER_NS_PER_S)
+#define TAKEOVER_STEP_NS   (30 * MUSTER_NS_PER_MS)
+#define STALL_NS           (5 * MUSTER_NS_PER_S)
+#define STALL_STEP_NS      (500 * MUSTER_NS_PER_MS)
+#define FREEZE_INTERVAL_NS (100 * MUSTER_NS_PER_MS)
+#define JOIN_HOLD_MAX_NS   (1 * MUSTER_NS_PER_S)
+#define WORK_HOLD_MAX_NS   (20 * MUSTER_NS_PER_MS)
+
+static const struct muster_backoff refresh_backoff = {
+    .first_ns = 100 * MUSTER_NS_PER_MS, .max_ns = 10 * MUSTER_NS_PER_S, .growth_permille = 2000};
 
 static uint32_t own_rank(const struct muster_membership *machine)
 {
@@ -52,7 +54,7 @@ static bool hold_change(struct muster_membership *machine, struct membership_hol
            !muster_membership_is_due(machine, hold->since_ns + max_ns);
 }
 
-/* What is under way would have to begin again for somebody who takes no part in it. */
+/* A join alone must not interrupt an operation: it would begin again for a process that takes no part in it. */
 static bool holds_joiners(struct muster_membership *machine)
 {
     return hold_change(machine, &machine->join_hold, machine->work.is_busy, JOIN_HOLD_MAX_NS);
@@ -116,8 +118,10 @@ static bool is_stalled(struct muster_membership *machine)
                                                  own_rank(machine) * STALL_STEP_NS);
 }
 
+/* A member that is frozen already keeps its progress and only takes over the lead. */
 static void start_change(struct muster_membership *machine)
 {
+    MUSTER_ASSERT(muster_membership_is_member(machine));
     machine->change.id = ++machine->id_last;
     machine->change.below_since_ns = 0;
     machine->change.freeze_due_ns = 0;
@@ -129,22 +133,17 @@ static void start_change(struct muster_membership *machine)
 
 static void space_refreshes(struct muster_membership *machine)
 {
-    uint64_t backoff = machine->refresh_backoff_ns * 2;
-
-    if (machine->now_ns > machine->refresh_due_ns + REFRESH_BACKOFF_MAX_NS)
-        backoff = 0;
-    if (backoff < REFRESH_BACKOFF_MIN_NS)
-        backoff = REFRESH_BACKOFF_MIN_NS;
-    if (backoff > REFRESH_BACKOFF_MAX_NS)
-        backoff = REFRESH_BACKOFF_MAX_NS;
-    machine->refresh_backoff_ns = backoff;
-    machine->refresh_due_ns = machine->now_ns + backoff;
+    if (machine->now_ns > machine->refresh_due_ns + refresh_backoff.max_ns)
+        machine->refresh_backoff_ns = 0;
+    machine->refresh_due_ns =
+        machine->now_ns + muster_backoff_next(&refresh_backoff, &machine->refresh_backoff_ns, NULL);
 }
 
 void muster_membership_settle_member(struct muster_membership *machine)
 {
     struct muster_incarnation evicted;
 
+    MUSTER_ASSERT(muster_membership_is_member(machine));
     if (!muster_membership_knows_revision(machine) || !machine->is_registry_up)
         return;
     if (is_stalled(machine)) {
@@ -166,7 +165,7 @@ void muster_membership_settle_member(struct muster_membership *machine)
 
 /* --- collecting --- */
 
-/* Ask all that have not voted; the suspected too: who answers stays. Returns whether anybody is
+/* Send Freeze to all that have not voted, the suspected too: a member that answers stays. Returns whether a vote is
  * waited for. */
 static bool ask_for_votes(struct muster_membership *machine)
 {
@@ -204,7 +203,8 @@ static void append_text(char *text, size_t room, const char *format, ...)
     va_end(args);
 }
 
-/* Who has resigned is out whatever waits: it stands still. A leaver is not in such haste. */
+/* A resigned peer has stopped and is removed at once, even with operations pending; a leaving peer only when
+ * may_leave(). */
 static bool must_remove_peer(struct muster_membership *machine, const struct membership_peer *peer)
 {
     return peer->is_vote_resigning ||
@@ -253,10 +253,12 @@ static void fill_own_vote(struct muster_membership *machine, struct muster_vote 
                        (machine->is_leaving && machine->is_off && may_leave(machine));
 }
 
+/* Only votes of members that are not suspected now count: a member may have voted and died since. */
 static size_t collect_votes(struct muster_membership *machine, struct muster_vote *votes)
 {
     size_t count = 0;
 
+    MUSTER_ASSERT(machine->progress != NULL);
     fill_own_vote(machine, &votes[count++]);
     for (size_t i = 0; i < machine->peer_count; i++) {
         const struct membership_peer *peer = &machine->peers[i];
@@ -299,7 +301,7 @@ static bool has_issued(const struct muster_progress *progress, const struct must
     return lane != NULL && lane->has_issued && muster_op_id_compare(&lane->issued_through, id) >= 0;
 }
 
-/* The first rank that holds up an operation that somebody wants aborted. */
+/* The first rank that has not issued an operation for which an abort is proposed. */
 static bool find_late_rank(const struct muster_membership *machine, const struct muster_vote *votes,
                            size_t count, const struct muster_op_id *id, uint32_t *ret_rank)
 {
@@ -318,7 +320,8 @@ static bool find_late_rank(const struct muster_membership *machine, const struct
     return is_found;
 }
 
-/* Those whose own deadline has not passed read here who was late. */
+/* Format the reason of an abort: the first member that never called the operation. It is shown on members whose own
+ * deadline has not expired. */
 static void describe_abort(const struct muster_membership *machine, const struct muster_vote *votes,
                            size_t count, char *text, size_t room)
 {
@@ -338,8 +341,8 @@ static void describe_abort(const struct muster_membership *machine, const struct
         }
 }
 
-/* When nobody else that has the state would remain, of those who only resign the one that is
- * furthest stays: the others come back to its state. */
+/* When no member with the training state would remain, the resigning member that is furthest stays: the others come
+ * back to its state. */
 static void keep_one_with_state(const struct muster_membership *machine, struct muster_vote *votes,
                                 size_t count)
 {
@@ -358,6 +361,7 @@ static void keep_one_with_state(const struct muster_membership *machine, struct 
         best->is_leaving = false;
 }
 
+/* The reason of the view is made for people: joined, lost, left; else the abort that was asked for. */
 static enum muster_rc decide_view(struct muster_membership *machine, bool is_abort_all,
                                   struct muster_view **ret_view, uint32_t *ret_leaver_count)
 {
@@ -392,7 +396,7 @@ static enum muster_rc decide_view(struct muster_membership *machine, bool is_abo
     return rc;
 }
 
-/* Fewer than min_members would remain (who leaves by its own wish does not count): wait for a
+/* Fewer than min_members would remain (members that leave by their own wish do not count as lost): wait for a
  * return. */
 static bool must_wait(struct muster_membership *machine, const struct muster_view *next,
                       uint32_t leaver_count)
@@ -416,12 +420,14 @@ static bool has_waited(struct muster_membership *machine)
                                                  machine->options.min_members_timeout_ns);
 }
 
+/* Nothing is decided while a vote is awaited, the own group is not frozen, or the registry cannot be asked. */
 void muster_membership_settle_change(struct muster_membership *machine)
 {
     struct muster_view *view = NULL;
     uint32_t leaver_count;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(muster_membership_is_member(machine));
     if (ask_for_votes(machine) || machine->progress == NULL || !machine->is_registry_up ||
         !muster_membership_knows_revision(machine))
         return;

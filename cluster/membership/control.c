@@ -32,6 +32,7 @@ static bool is_before_self(const struct muster_membership *machine,
            muster_view_find(machine->view, &machine->options.self.incarnation, &own) && rank < own;
 }
 
+/* Two members may lead at once; the lower rank goes on, and the swap decides if both do. */
 static void on_freeze(struct muster_membership *machine, struct membership_peer *peer,
                       const struct muster_control *control)
 {
@@ -51,6 +52,7 @@ static void on_freeze(struct muster_membership *machine, struct membership_peer 
     muster_membership_answer_freeze(machine, peer);
 }
 
+/* A vote is copied: it must outlive the message, until the view changes. */
 static void on_progress(struct muster_membership *machine, struct membership_peer *peer,
                         const struct muster_control *control)
 {
@@ -68,6 +70,7 @@ static void on_progress(struct muster_membership *machine, struct membership_pee
     peer->is_vote_resigning = control->is_resigning;
 }
 
+/* Only a joiner that knows the present view may be admitted: it has proved that it is not a member of it. */
 static void on_join(struct muster_membership *machine, struct membership_peer *peer,
                     const struct muster_control *control)
 {
@@ -80,6 +83,7 @@ static void on_join(struct muster_membership *machine, struct membership_peer *p
     peer->join_epoch = control->is_ready ? control->epoch : 0;
 }
 
+/* Two members of one epoch with different views cannot work together: fail rather than go on. */
 static void on_heartbeat(struct muster_membership *machine, struct membership_peer *peer,
                          const struct muster_control *control)
 {

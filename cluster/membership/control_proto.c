@@ -151,8 +151,8 @@ static void fill_small(struct message *message, const struct muster_control *con
     }
 }
 
-static enum muster_rc fill(struct message *message, struct muster_mem *mem,
-                           const struct muster_control *control)
+static enum muster_rc fill_message(struct message *message, struct muster_mem *mem,
+                                   const struct muster_control *control)
 {
     switch (control->kind) {
     case MUSTER_CONTROL_PROGRESS:
@@ -187,7 +187,7 @@ enum muster_rc muster_control_pack(const struct muster_control *control, struct 
 
     memset(&message, 0, sizeof(message));
     muster__control__init(&message.control);
-    rc = fill(&message, mem, control);
+    rc = fill_message(&message, mem, control);
     if (rc == MUSTER_OK)
         rc = muster_proto_pack(mem, &message.control, ret_bytes, ret_size);
     muster_mem_free(mem, message.nested);

@@ -14,6 +14,7 @@ void muster_membership_request_view(struct muster_membership *machine,
     muster_membership_send(machine, peer, &control);
 }
 
+/* Heartbeats go to every linked process, joiners too: they carry the epoch and the committed step. */
 static void send_heartbeats(struct muster_membership *machine)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_HEARTBEAT};
@@ -46,7 +47,7 @@ void muster_membership_send_death(struct muster_membership *machine,
     muster_membership_send_members(machine, &control);
 }
 
-/* The lowest rank that this process hears; NULL: itself, or nobody. */
+/* The lowest rank that this process hears; NULL: itself, or none. */
 static const struct membership_peer *find_leader(const struct muster_membership *machine)
 {
     for (uint32_t i = 0; i < machine->view->member_count; i++) {

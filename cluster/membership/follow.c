@@ -1,14 +1,16 @@
-/* Following: freeze, vote, and enter (or drop out of) the view that somebody committed. */
+/* Following: freeze, vote, and enter (or drop out of) a committed view. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 #include "cluster/membership/progress_proto.h"
 #include "cluster/membership/view_options.h"
+#include "runtime/value/backoff.h"
 
-#define JOIN_INTERVAL_NS  (200 * MUSTER_NS_PER_MS)
-#define LEAVE_HOLD_MIN_NS (20 * MUSTER_NS_PER_MS)
-#define LEAVE_HOLD_MAX_NS (5 * MUSTER_NS_PER_S)
+#define JOIN_INTERVAL_NS (200 * MUSTER_NS_PER_MS)
+
+static const struct muster_backoff leave_hold = {
+    .first_ns = 20 * MUSTER_NS_PER_MS, .max_ns = 5 * MUSTER_NS_PER_S, .growth_permille = 2000};
 
 void muster_membership_answer_freeze(struct muster_membership *machine,
                                      struct membership_peer *peer)
@@ -24,9 +26,11 @@ void muster_membership_answer_freeze(struct muster_membership *machine,
     muster_membership_send(machine, peer, &control);
 }
 
+/* Leaders that asked while the group was being frozen get their answer now. */
 void muster_membership_on_frozen(struct muster_membership *machine,
                                  struct muster_progress *progress)
 {
+    MUSTER_ASSERT(progress != NULL);
     muster_progress_free(machine->retired);
     machine->retired = machine->progress;
     machine->progress = progress;
@@ -48,6 +52,7 @@ static void finish_leaving(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
 }
 
+/* A process that is not a member leaves at once; a member waits until a view without it is committed. */
 void muster_membership_leave(struct muster_membership *machine, bool is_done)
 {
     if (!machine->is_leaving)
@@ -67,6 +72,7 @@ static void enter_view(struct muster_membership *machine, bool is_hand_over)
     struct muster_membership_action *action =
         muster_membership_act(machine, MUSTER_ACTION_OPEN_GROUP);
 
+    MUSTER_ASSERT(muster_membership_is_member(machine));
     action->view = muster_view_ref(machine->view);
     action->is_hand_over = is_hand_over;
     machine->is_ready = false;
@@ -79,6 +85,7 @@ static void exclude_self(struct muster_membership *machine)
     struct muster_error error;
     struct muster_membership_action *action;
 
+    MUSTER_ASSERT(!muster_membership_is_member(machine));
     if (machine->is_leaving) {
         finish_leaving(machine);
         return;
@@ -99,6 +106,7 @@ static void exclude_self(struct muster_membership *machine)
 /* Still an observer. An empty view after one with members: the job is over, if its work is done. */
 static void observe_view(struct muster_membership *machine, bool had_members)
 {
+    MUSTER_ASSERT(!muster_membership_is_member(machine));
     if (had_members && machine->is_synced)
         machine->has_seen_members = true;
     if (machine->is_leaving)
@@ -124,25 +132,21 @@ static bool keeps_leaver(const struct muster_membership *machine, const struct m
  * the others' work. */
 static void hold_leavers(struct muster_membership *machine, const struct muster_view *next)
 {
-    uint64_t span = machine->leave_hold_span_ns * 2;
-
     if (machine->view == NULL || !keeps_leaver(machine, next)) {
         machine->leave_hold_span_ns = 0;
         return;
     }
-    if (span < LEAVE_HOLD_MIN_NS)
-        span = LEAVE_HOLD_MIN_NS;
-    if (span > LEAVE_HOLD_MAX_NS)
-        span = LEAVE_HOLD_MAX_NS;
-    machine->leave_hold_span_ns = span;
-    machine->leave_hold_ns = machine->now_ns + span;
+    machine->leave_hold_ns =
+        machine->now_ns + muster_backoff_next(&leave_hold, &machine->leave_hold_span_ns, NULL);
 }
 
+/* The old progress stays alive for one step (retired): actions of this step may point to it. */
 static void adopt_view(struct muster_membership *machine, struct muster_view *view,
                        uint64_t revision)
 {
     struct muster_view *old = machine->view;
 
+    MUSTER_ASSERT(old == NULL || view->epoch > old->epoch);
     hold_leavers(machine, view);
     machine->view = muster_view_ref(view);
     machine->revision = revision;
@@ -164,12 +168,14 @@ static void adopt_view(struct muster_membership *machine, struct muster_view *vi
  * next one. */
 static void enter_resigning(struct muster_membership *machine)
 {
+    MUSTER_ASSERT(muster_membership_is_member(machine));
     machine->resign_epoch = machine->view->epoch;
     machine->leave_due_ns = 0;
     muster_membership_act(machine, MUSTER_ACTION_FREEZE);
     muster_membership_move(machine, MUSTER_MEMBERSHIP_FROZEN);
 }
 
+/* A view that keeps this process must have been built from its vote: invariant 2 of README.md. */
 static void follow_view(struct muster_membership *machine, struct muster_view *view,
                         uint64_t revision)
 {
@@ -195,6 +201,7 @@ static void follow_view(struct muster_membership *machine, struct muster_view *v
         observe_view(machine, had_members);
 }
 
+/* Views come by three ways (watch, members, reads), in any order and repeated: only a higher number is news. */
 static void handle_view(struct muster_membership *machine, struct muster_view *view,
                         uint64_t revision)
 {
@@ -234,8 +241,8 @@ void muster_membership_follow_recorded_view(struct muster_membership *machine)
 
 /* --- an observer --- */
 
-/* Who would be a member must reach all members. Each of them is linked, or dead, or has been tried
- * in vain: then the leader is told, and knows whether that one stays. */
+/* A joiner needs a connection to every member. Returns true once each one is connected, dead, or has failed a
+ * connection attempt; failures are reported to the leader, which decides who stays. */
 static bool has_tried_all(struct muster_membership *machine)
 {
     for (size_t i = 0; i < machine->peer_count; i++) {
@@ -260,7 +267,7 @@ static void tell_unreached(struct muster_membership *machine)
     }
 }
 
-/* Who cannot work with the members as they have agreed asks for nothing: its node gives up. */
+/* A process whose options contradict those of the view does not ask to join: its node gives up. */
 static bool is_unfit(const struct muster_membership *machine)
 {
     const struct muster_view_demands demands = {
@@ -285,6 +292,7 @@ void muster_membership_settle_joining(struct muster_membership *machine)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_JOIN};
 
+    MUSTER_ASSERT(machine->state == MUSTER_MEMBERSHIP_JOINING && machine->view != NULL);
     if (muster_membership_is_view_dead(machine)) {
         machine->forming_since_ns = machine->now_ns;
         muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);

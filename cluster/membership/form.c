@@ -26,8 +26,8 @@ bool muster_membership_is_view_dead(const struct muster_membership *machine)
     return true;
 }
 
-/* What somebody had done before leaving, or before its process ended with success, and whether
- * anybody of the last view had gone beyond it. is_sure: only by what launchers have recorded. */
+/* The work is done when a member left or ended with success having done it, and no member of the last view had gone
+ * beyond that step. is_sure: only records of launchers count. */
 static bool is_work_done(const struct muster_membership *machine, bool is_sure)
 {
     const struct muster_view *view = machine->view;
@@ -80,7 +80,7 @@ static bool is_beginner(const struct muster_membership *machine, const struct me
            (machine->view == NULL || peer->begins_after >= machine->view->epoch);
 }
 
-/* Of two processes with one task the one registered later counts. */
+/* Two processes may hold one task: the one registered later counts. */
 static bool is_superseded(const struct muster_membership *machine,
                           const struct membership_peer *peer)
 {
@@ -127,8 +127,9 @@ void muster_membership_set_expected(struct muster_membership *machine, uint32_t 
     machine->options.expected_count = count == 0 ? 1 : count;
 }
 
-/* A view that a member told may be ahead of the registry's news: who has left with it would still be
- * counted. A leaver's record is gone before the view without it is there. */
+/* A view from a member may be ahead of what the registry has shown, and then a process that left with that view
+ * would still count as a candidate. A leaver's record is deleted before the view without it is committed, so it is
+ * enough that the registry has shown that view. */
 static bool is_informed(const struct muster_membership *machine)
 {
     return machine->is_registry_up && machine->is_synced &&
@@ -146,8 +147,8 @@ static bool has_enough(struct muster_membership *machine)
            count >= machine->options.min_members;
 }
 
-/* A record outlives its process by its lease. Of those on this host the system knows better, and says so
- * within FORMING_LOOK_NS. */
+/* Registry entries outlive a process by up to one lease. Candidates on this host are watched through the kernel
+ * instead, which reports an exit within FORMING_LOOK_NS. */
 static void watch_candidates(struct muster_membership *machine)
 {
     for (size_t i = 0; i < machine->peer_count; i++)
@@ -172,7 +173,7 @@ static int compare_members(const void *a, const void *b)
     return muster_member_compare(a, b);
 }
 
-/* What the first in rank order asks for, whoever is the first to make the view. */
+/* The options of the first candidate in rank order count, whichever process makes the view. */
 static void set_options(struct muster_membership *machine, struct muster_view *fields)
 {
     const struct membership_peer *first =
@@ -183,6 +184,7 @@ static void set_options(struct muster_membership *machine, struct muster_view *f
     fields->data_protection = first->data_protection;
 }
 
+/* Several candidates may make a view at once; the swap lets one of them win. */
 static enum muster_rc make_view(struct muster_membership *machine, struct muster_view **ret_view)
 {
     struct muster_mem *mem = machine->options.mem;
@@ -208,12 +210,14 @@ static enum muster_rc make_view(struct muster_membership *machine, struct muster
     return rc;
 }
 
+/* Later ranks wait a little longer, so that usually one process proposes. */
 void muster_membership_settle_forming(struct muster_membership *machine)
 {
     const struct membership_peer *self =
         muster_membership_peer_find(machine, &machine->options.self.incarnation);
     struct muster_view *view = NULL;
 
+    MUSTER_ASSERT(machine->state == MUSTER_MEMBERSHIP_FORMING);
     if (machine->view != NULL && !muster_membership_is_view_dead(machine)) {
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
         return;

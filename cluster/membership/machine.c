@@ -1,5 +1,4 @@
 /* The trunk of the membership machine: its states and moves, the list of actions, and helpers that every part calls. */
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,7 +66,7 @@ void muster_membership_actions_fini(struct muster_membership_actions *actions)
     muster_mem_free(actions->mem, actions->items);
 }
 
-/* Where an action goes when there is no memory for the list. */
+/* Without memory for the list an action is written here: the step has failed, and nothing reads it. */
 static struct muster_membership_action *spare_action(struct muster_membership *machine)
 {
     machine->rc = MUSTER_RESOURCE_EXHAUSTED;
@@ -76,12 +75,15 @@ static struct muster_membership_action *spare_action(struct muster_membership *m
     return &machine->actions->nowhere;
 }
 
+/* Without memory for the list the step fails (machine->rc), and the action is written where nothing reads it, so
+ * that callers need not check. */
 struct muster_membership_action *muster_membership_act(struct muster_membership *machine,
                                                        enum muster_membership_action_kind kind)
 {
     struct muster_membership_actions *actions = machine->actions;
     struct muster_membership_action *action;
 
+    MUSTER_ASSERT(actions != NULL);
     if (actions->count == actions->room) {
         size_t room = actions->room == 0 ? 16 : actions->room * 2;
         void *items =
@@ -118,12 +120,13 @@ static void act_trace(struct muster_membership *machine, const char *kind, uint6
 
 void muster_membership_move(struct muster_membership *machine, enum muster_membership_state to)
 {
-    assert((moves[machine->state] >> to & 1u) != 0);
+    MUSTER_ASSERT((moves[machine->state] >> to & 1u) != 0);
     act_trace(machine, "membership_moved", muster_membership_epoch(machine),
               (uint64_t)machine->state, (uint64_t)to);
     machine->state = to;
 }
 
+/* A message to a peer without a link is dropped: everything that matters is repeated until the view changes. */
 void muster_membership_send(struct muster_membership *machine, const struct membership_peer *peer,
                             const struct muster_control *control)
 {
@@ -146,10 +149,12 @@ void muster_membership_send_members(struct muster_membership *machine,
             muster_membership_send(machine, &machine->peers[i], control);
 }
 
+/* In this order: operations end, the record goes, the program is told. */
 void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc, const char *text)
 {
     struct muster_error error;
 
+    MUSTER_ASSERT(rc != MUSTER_OK);
     muster_error_set(&error, rc, "%s", text);
     muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL)->error = error;
     muster_membership_act(machine, MUSTER_ACTION_DEREGISTER);
@@ -157,6 +162,8 @@ void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc
     muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
 }
 
+/* A deadline that has not passed becomes a candidate for the next wake-up. Each deadline must therefore be asked
+ * for in every settle, or the machine sleeps past it. */
 bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns)
 {
     if (machine->now_ns >= due_ns)

@@ -133,7 +133,7 @@ static void on_start(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
 }
 
-/* Who was silent because we were: a late timer moves every deadline by as much. */
+/* If our own timer fired late, we could not have received heartbeats either: extend all deadlines by the lag. */
 static void on_tick(struct muster_membership *machine)
 {
     uint64_t lag = 0;
@@ -147,6 +147,8 @@ static void on_tick(struct muster_membership *machine)
         muster_suspicion_forgive(&machine->peers[i].suspicion, lag);
 }
 
+/* A vote that was given before the resignation does not say so: it is void, and in a view that counts on it this
+ * process resigns again. */
 static void on_resign(struct muster_membership *machine)
 {
     if (!muster_membership_is_member(machine))
@@ -312,11 +314,13 @@ static void settle_machine(struct muster_membership *machine)
     }
 }
 
+/* Not re-entrant: the driver carries out the actions only after the step, and feeds what follows from them as
+ * further events. */
 enum muster_rc muster_membership_step(struct muster_membership *machine,
                                       const struct muster_membership_event *event, uint64_t now_ns,
                                       struct muster_membership_actions *actions)
 {
-    machine->actions = actions;
+    MUSTER_ASSERT(machine->actions == NULL);
     machine->rc = MUSTER_OK;
     machine->now_ns = now_ns;
     muster_progress_free(machine->retired);
@@ -325,6 +329,7 @@ enum muster_rc muster_membership_step(struct muster_membership *machine,
         muster_progress_free(event->progress);
         return MUSTER_OK;
     }
+    machine->actions = actions;
     dispatch_event(machine, event);
     muster_membership_follow_recorded_view(machine);
     settle_machine(machine);

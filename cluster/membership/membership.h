@@ -17,7 +17,7 @@ enum muster_membership_state {
     MUSTER_MEMBERSHIP_FORMING, /* no view yet, or every member of the last one is confirmed dead */
     MUSTER_MEMBERSHIP_JOINING, /* a view exists without this process */
     MUSTER_MEMBERSHIP_STEADY,  /* member; its group runs */
-    MUSTER_MEMBERSHIP_FROZEN,  /* member; its group stands still, somebody else leads the change */
+    MUSTER_MEMBERSHIP_FROZEN,  /* member; its group stands still, another member leads the change */
     MUSTER_MEMBERSHIP_COLLECTING, /* leads: waits for progress vectors */
     MUSTER_MEMBERSHIP_WAITING,    /* leads: too few members would remain; waits for a return */
     MUSTER_MEMBERSHIP_PROPOSING, /* a compare-and-swap is under way, or its outcome is being read */
@@ -74,7 +74,7 @@ enum muster_membership_event_kind {
 
 enum muster_cas_outcome { MUSTER_CAS_WON, MUSTER_CAS_LOST, MUSTER_CAS_UNKNOWN };
 
-/** What has happened. Pointers are borrowed for the step, but for progress. */
+/** An event. Pointers are borrowed for the step, except progress. */
 struct muster_membership_event {
     enum muster_membership_event_kind kind;
     struct muster_incarnation peer;
@@ -113,8 +113,8 @@ enum muster_membership_action_kind {
     MUSTER_ACTION_TRACE,       /* trace_kind, and numbers */
 };
 
-/** What to do, in order. Views are owned by the list; control.progress is the machine's, valid
- * until the next step. */
+/** An action for the driver. Views are owned by the list; control.progress is the machine's, valid until the next
+ * step. */
 struct muster_membership_action {
     enum muster_membership_action_kind kind;
     struct muster_incarnation peer;
@@ -137,7 +137,8 @@ struct muster_membership_actions {
     struct muster_membership_action *items;
     size_t count;
     size_t room;
-    struct muster_membership_action nowhere; /* filled in for lack of memory, and read by nobody */
+    struct muster_membership_action
+        nowhere; /* written in place of an action that there was no memory for; never read */
 };
 void muster_membership_actions_init(struct muster_membership_actions *actions,
                                     struct muster_mem *mem);
@@ -164,7 +165,7 @@ struct muster_view *muster_membership_view(const struct muster_membership *machi
 bool muster_membership_is_member(const struct muster_membership *machine);
 /** The operations of this process in that view have expired: it is on its way out, and back. */
 bool muster_membership_is_resigning(const struct muster_membership *machine);
-/** What it believes of a process it knows; ALIVE of a stranger. */
+/** The belief about a process; ALIVE for an unknown one. */
 enum muster_belief muster_membership_belief(const struct muster_membership *machine,
                                             const struct muster_incarnation *peer, uint64_t now_ns);
 /** The record of a process it knows (member or registered), or NULL. Borrowed until the next step.
@@ -177,26 +178,26 @@ uint64_t muster_membership_timer_ns(const struct muster_membership *machine);
 void muster_membership_set_expected(struct muster_membership *machine, uint32_t count);
 /** The last committed step, shown in heartbeats from now on. */
 void muster_membership_set_committed(struct muster_membership *machine, uint64_t step);
-/** What the local group does. */
+/** The work of the local group. */
 struct muster_membership_work {
     bool is_busy; /* an operation is under way */
-    /* What is under way ends by itself whoever has died, and a change would take processors from it. */
+    /* the operation under way ends even if members have died, and a change would take processors from it */
     bool is_finishing;
     uint64_t ended_count; /* operations that have ended so far */
 };
-/** Told before a step. A change that only lets somebody in is held until the next end (1 s at most): it
- * would make all begin again what they are doing. Any other is held so for 20 ms at most while the
+/** To be called before a step. A change that only admits a joiner waits until an operation ends (1 s at most),
+ * because it would make all members begin their operation again. Any other change waits 20 ms at most while the
  * work is finishing. */
 void muster_membership_set_work(struct muster_membership *machine,
                                 struct muster_membership_work work);
 /** A change waits for the end of an operation: give EVENT_TICK when one has ended. */
 bool muster_membership_is_holding(const struct muster_membership *machine);
-/** A change of view cannot go on: for whom or what, in words for the log, into text. */
+/** True when a change of view is blocked; text then names, for the log, what it waits for. */
 bool muster_membership_waits_for(const struct muster_membership *machine, char *text, size_t room);
 /** Describe the wait of a process that is not a member yet, in words for the log, into text; never empty. */
 void muster_membership_start_waits_for(const struct muster_membership *machine, char *text,
                                        size_t room);
-/** What a peer's heartbeats showed. */
+/** The last committed step that a peer's heartbeats showed. */
 uint64_t muster_membership_committed_by(const struct muster_membership *machine,
                                         const struct muster_incarnation *peer);
 /** The next step of the machine sends heartbeats: the others wait for what they show. */

@@ -9,6 +9,7 @@ enum membership_link {
     MEMBERSHIP_LINK_CONNECTING,
     MEMBERSHIP_LINK_UP,
 };
+#define MEMBERSHIP_LINK_STATES 3
 
 /** Another process: what is known of it. Epochs say in which view a fact counts; 0 = never. */
 struct membership_peer {
@@ -174,7 +175,7 @@ struct membership_peer *muster_membership_peer(struct muster_membership *machine
                                                const struct muster_incarnation *incarnation);
 void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
                                    const struct muster_member *member);
-/** Where it runs on this host: its death will be told, at once when it has been before. */
+/** Watch the process if it runs on this host: its death is reported, at once when it is dead already. */
 void muster_membership_peer_watch(struct muster_membership *machine, struct membership_peer *peer);
 enum muster_belief muster_membership_peer_belief(const struct muster_membership *machine,
                                                  const struct membership_peer *peer);
@@ -262,8 +263,8 @@ bool muster_membership_is_view_dead(const struct muster_membership *machine);
 bool muster_membership_fail_if_over(struct muster_membership *machine, bool is_sure);
 
 /* wait.c */
-/** None of those who vote has the training state. A member that is only suspected may have it, and is waited
- * for: as for a new beginning, only confirmed deaths allow to go on without. */
+/** No voter has the training state. A member that is only suspected may have it, and is waited for: as for a new
+ * beginning, only confirmed deaths allow to go on without it. */
 bool muster_membership_is_state_at_stake(const struct muster_membership *machine);
 
 /* follow.c */

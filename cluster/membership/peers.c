@@ -1,14 +1,31 @@
-/* What the membership machine knows of other processes: records, beliefs, links. */
+/* The other processes as the membership machine knows them: records, beliefs, links. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 #include "cluster/membership/progress_proto.h"
+#include "runtime/value/backoff.h"
 
-#define CONNECT_BACKOFF_MIN_NS (20 * MUSTER_NS_PER_MS)
-#define CONNECT_BACKOFF_MAX_NS (1 * MUSTER_NS_PER_S)
-#define STRANGER_SILENCE_NS    (30 * MUSTER_NS_PER_S)
+#define STRANGER_SILENCE_NS (30 * MUSTER_NS_PER_S)
+
+/* The machine's own generator adds the jitter, and only where a wait is waited. */
+static const struct muster_backoff connect_backoff = {
+    .first_ns = 20 * MUSTER_NS_PER_MS, .max_ns = 1 * MUSTER_NS_PER_S, .growth_permille = 2000};
+
+/* link_moves[from]: a link may come up without having been opened here, and be replaced by another one. */
+static const unsigned link_moves[MEMBERSHIP_LINK_STATES] = {
+    [MEMBERSHIP_LINK_NONE] =
+        1u << MEMBERSHIP_LINK_NONE | 1u << MEMBERSHIP_LINK_CONNECTING | 1u << MEMBERSHIP_LINK_UP,
+    [MEMBERSHIP_LINK_CONNECTING] = 1u << MEMBERSHIP_LINK_NONE | 1u << MEMBERSHIP_LINK_UP,
+    [MEMBERSHIP_LINK_UP] = 1u << MEMBERSHIP_LINK_NONE | 1u << MEMBERSHIP_LINK_UP,
+};
+
+static void link_move(struct membership_peer *peer, enum membership_link to)
+{
+    MUSTER_ASSERT((link_moves[peer->link] >> to & 1u) != 0);
+    peer->link = to;
+}
 
 static bool grow_peers(struct muster_membership *machine)
 {
@@ -57,8 +74,9 @@ void muster_membership_peer_watch(struct muster_membership *machine, struct memb
     muster_membership_act(machine, MUSTER_ACTION_WATCH)->member = peer->member;
 }
 
-/* It may die before any link to it was there. A record without a start time may name a process that has
- * got the number since: an observer would wait for that one, a member watches it for nothing. */
+/* A peer of our view is watched by its PID before a connection exists: it may die before that. A record without a
+ * start time may name a process that has got the PID since: a member watches that one for nothing, but an observer
+ * would wait for it. */
 static bool is_known_by_pid(const struct muster_membership *machine,
                             const struct membership_peer *peer)
 {
@@ -66,11 +84,13 @@ static bool is_known_by_pid(const struct muster_membership *machine,
            (peer->member.started != 0 || muster_membership_is_member(machine));
 }
 
+/* from_step belongs to the view, not to the record: a record that is put again must not reset it. */
 void muster_membership_peer_record(struct muster_membership *machine, struct membership_peer *peer,
                                    const struct muster_member *member)
 {
     uint64_t from_step = peer->member.from_step;
 
+    MUSTER_ASSERT(muster_incarnation_is_equal(&peer->member.incarnation, &member->incarnation));
     peer->member = *member;
     peer->member.from_step = from_step;
     peer->has_record = true;
@@ -121,6 +141,7 @@ static void read_record(struct membership_peer *peer, const char *text)
         peer->committed_step = number;
 }
 
+/* A confirmation is final: no later heartbeat or link makes the process alive again. */
 void muster_membership_confirm_dead(struct muster_membership *machine, struct membership_peer *peer,
                                     const char *text)
 {
@@ -132,19 +153,20 @@ void muster_membership_confirm_dead(struct muster_membership *machine, struct me
     peer->join_epoch = 0;
     if (peer->link != MEMBERSHIP_LINK_NONE) {
         muster_membership_act(machine, MUSTER_ACTION_DISCONNECT)->peer = peer->member.incarnation;
-        peer->link = MEMBERSHIP_LINK_NONE;
+        link_move(peer, MEMBERSHIP_LINK_NONE);
     }
 }
 
 /* --- links --- */
 
+/* A new link is a reason to speak at once: the deadlines of all repeated messages are due now. */
 static void link_up(struct muster_membership *machine, struct membership_peer *peer)
 {
     if (peer->suspicion.is_dead) {
         muster_membership_act(machine, MUSTER_ACTION_DISCONNECT)->peer = peer->member.incarnation;
         return;
     }
-    peer->link = MEMBERSHIP_LINK_UP;
+    link_move(peer, MEMBERSHIP_LINK_UP);
     peer->connect_backoff_ns = 0;
     muster_suspicion_link_up(&peer->suspicion, machine->now_ns);
     muster_membership_peer_watch(machine, peer);
@@ -156,17 +178,12 @@ static void link_up(struct muster_membership *machine, struct membership_peer *p
 
 static void link_down(struct muster_membership *machine, struct membership_peer *peer)
 {
-    uint64_t backoff = peer->connect_backoff_ns * 2;
+    uint64_t wait_ns = muster_backoff_next(&connect_backoff, &peer->connect_backoff_ns, NULL);
 
-    if (backoff < CONNECT_BACKOFF_MIN_NS)
-        backoff = CONNECT_BACKOFF_MIN_NS;
-    if (backoff > CONNECT_BACKOFF_MAX_NS)
-        backoff = CONNECT_BACKOFF_MAX_NS;
     peer->connect_due_ns = machine->now_ns;
     if (peer->link != MEMBERSHIP_LINK_UP)
-        peer->connect_due_ns += muster_membership_jitter(machine, backoff);
-    peer->connect_backoff_ns = backoff;
-    peer->link = MEMBERSHIP_LINK_NONE;
+        peer->connect_due_ns += muster_membership_jitter(machine, wait_ns);
+    link_move(peer, MEMBERSHIP_LINK_NONE);
     peer->has_asked = false;
     machine->join_due_ns = 0;
     muster_suspicion_link_down(&peer->suspicion, machine->now_ns);
@@ -185,7 +202,7 @@ void muster_membership_link_changed(struct muster_membership *machine,
         link_down(machine, peer);
 }
 
-/* Of two members the smaller incarnation opens the link; a joiner opens to every member. */
+/* Between two members the smaller incarnation opens the link; a joiner opens one to every member. */
 static bool opens_link(const struct muster_membership *machine, const struct membership_peer *peer)
 {
     if (!peer->has_record || peer->suspicion.is_dead ||
@@ -225,14 +242,14 @@ void muster_membership_settle_links(struct muster_membership *machine)
         if (drops_link(machine, peer)) {
             muster_membership_act(machine, MUSTER_ACTION_DISCONNECT)->peer =
                 peer->member.incarnation;
-            peer->link = MEMBERSHIP_LINK_NONE;
+            link_move(peer, MEMBERSHIP_LINK_NONE);
             muster_suspicion_link_down(&peer->suspicion, machine->now_ns);
         }
         renew_link(machine, peer);
         if (peer->link != MEMBERSHIP_LINK_NONE || !opens_link(machine, peer) ||
             !muster_membership_is_due(machine, peer->connect_due_ns))
             continue;
-        peer->link = MEMBERSHIP_LINK_CONNECTING;
+        link_move(peer, MEMBERSHIP_LINK_CONNECTING);
         muster_membership_act(machine, MUSTER_ACTION_CONNECT)->member = peer->member;
     }
 }
@@ -270,6 +287,7 @@ static void member_gone(struct muster_membership *machine, struct membership_pee
         muster_membership_register(machine);
 }
 
+/* Keys that the snapshot did not show were deleted while the watch was down. */
 static void snapshot_end(struct muster_membership *machine)
 {
     for (size_t i = 0; i < machine->peer_count; i++)
@@ -318,6 +336,7 @@ void muster_membership_registry_changed(struct muster_membership *machine,
 
 /* --- a new view --- */
 
+/* Votes and requests belong to one epoch and end with it. */
 static void peer_follow(struct muster_membership *machine, struct membership_peer *peer)
 {
     muster_progress_free(peer->vote);
@@ -336,6 +355,7 @@ static void peer_follow(struct muster_membership *machine, struct membership_pee
 
 void muster_membership_peers_follow(struct muster_membership *machine)
 {
+    MUSTER_ASSERT(machine->view != NULL);
     for (uint32_t i = 0; i < machine->view->member_count; i++) {
         const struct muster_member *member = &machine->view->members[i];
         struct membership_peer *peer = muster_membership_peer(machine, &member->incarnation);

@@ -1,11 +1,11 @@
 /* The compare-and-swap that makes a view true, and what to do when its answer is lost. */
-#include <assert.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
+#include "runtime/value/backoff.h"
 
-#define READ_BACKOFF_MIN_NS (50 * MUSTER_NS_PER_MS)
-#define READ_BACKOFF_MAX_NS (1 * MUSTER_NS_PER_S)
+static const struct muster_backoff read_backoff = {
+    .first_ns = 50 * MUSTER_NS_PER_MS, .max_ns = 1 * MUSTER_NS_PER_S, .growth_permille = 2000};
 
 void muster_membership_proposal_fini(struct muster_membership *machine)
 {
@@ -14,10 +14,13 @@ void muster_membership_proposal_fini(struct muster_membership *machine)
     machine->proposal.is_reading = false;
 }
 
+/* The swap names the revision of the key that was decided on, so that at most one proposal of an epoch is
+ * committed. */
 void muster_membership_propose(struct muster_membership *machine, struct muster_view *view)
 {
     struct muster_membership_action *action;
 
+    MUSTER_ASSERT(machine->view == NULL || view->epoch == machine->view->epoch + 1);
     muster_membership_proposal_fini(machine);
     machine->proposal.view = view;
     machine->proposal.cas_id = ++machine->id_last;
@@ -28,12 +31,13 @@ void muster_membership_propose(struct muster_membership *machine, struct muster_
     muster_membership_move(machine, MUSTER_MEMBERSHIP_PROPOSING);
 }
 
-/* To all that are linked: members of the old and the new view, the excluded, observers. */
+/* Send the view to every linked process: members of the old and the new view, excluded ones, observers. */
 static void announce_view(struct muster_membership *machine, struct muster_view *view,
                           uint64_t revision)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_COMMIT};
 
+    MUSTER_ASSERT(view != NULL);
     control.view = view;
     control.revision = revision;
     for (size_t i = 0; i < machine->peer_count; i++)
@@ -50,7 +54,7 @@ static bool is_proposed(const struct muster_membership *machine, const struct mu
 void muster_membership_record_view(struct muster_membership *machine, struct muster_view *view,
                                    uint64_t revision)
 {
-    assert(machine->seen_view == NULL);
+    MUSTER_ASSERT(machine->seen_view == NULL);
     if (is_proposed(machine, view)) {
         machine->proposal.backoff_ns = 0;
         announce_view(machine, view, revision);
@@ -62,20 +66,16 @@ void muster_membership_record_view(struct muster_membership *machine, struct mus
 static void read_later(struct muster_membership *machine, bool is_at_once)
 {
     struct membership_proposal *proposal = &machine->proposal;
-    uint64_t backoff = proposal->backoff_ns * 2;
 
     proposal->is_reading = true;
     proposal->read_due_ns = machine->now_ns;
     if (is_at_once)
         return;
-    if (backoff < READ_BACKOFF_MIN_NS)
-        backoff = READ_BACKOFF_MIN_NS;
-    if (backoff > READ_BACKOFF_MAX_NS)
-        backoff = READ_BACKOFF_MAX_NS;
-    proposal->backoff_ns = backoff;
-    proposal->read_due_ns += muster_membership_jitter(machine, backoff);
+    proposal->read_due_ns += muster_membership_jitter(
+        machine, muster_backoff_next(&read_backoff, &proposal->backoff_ns, NULL));
 }
 
+/* After a lost swap or a lost answer the key is read before anything is decided again. */
 void muster_membership_cas_answered(struct muster_membership *machine,
                                     const struct muster_membership_event *event)
 {
@@ -127,6 +127,7 @@ static void read_view(struct muster_membership *machine)
     muster_membership_act(machine, MUSTER_ACTION_READ_VIEW);
 }
 
+/* A view that came from a member may carry no revision, and a swap without it would be refused. */
 bool muster_membership_knows_revision(struct muster_membership *machine)
 {
     if (!machine->is_revision_known)
@@ -136,6 +137,7 @@ bool muster_membership_knows_revision(struct muster_membership *machine)
 
 void muster_membership_settle_proposal(struct muster_membership *machine)
 {
+    MUSTER_ASSERT(machine->proposal.view != NULL);
     if (machine->proposal.is_reading)
         read_view(machine);
 }

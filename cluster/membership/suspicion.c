@@ -82,7 +82,7 @@ void muster_suspicion_forgive(struct muster_suspicion *suspicion, uint64_t lag_n
         suspicion->watched_ns += lag_ns;
 }
 
-static uint64_t median(uint64_t *values, uint32_t count)
+static uint64_t median_gap(uint64_t *values, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
         uint64_t value = values[i];
@@ -107,10 +107,10 @@ uint64_t muster_suspicion_silence_ns(const struct muster_suspicion *suspicion,
     if (count < GAPS_FOR_DEADLINE)
         return policy->connect_timeout_ns;
     memcpy(gaps, suspicion->gaps_ns, count * sizeof(gaps[0]));
-    middle = median(gaps, count);
+    middle = median_gap(gaps, count);
     for (uint32_t i = 0; i < count; i++)
         gaps[i] = gaps[i] > middle ? gaps[i] - middle : middle - gaps[i];
-    deadline = middle + policy->deviation_factor * median(gaps, count);
+    deadline = middle + policy->deviation_factor * median_gap(gaps, count);
     return deadline > policy->silence_floor_ns ? deadline : policy->silence_floor_ns;
 }
 

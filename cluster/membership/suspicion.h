@@ -1,4 +1,5 @@
-/* What one member believes of another: alive, doubted, suspected, dead. Pure; time comes in. */
+/* The failure detector: whether one member believes another alive, doubted, suspected or dead. Pure; time is an
+ * argument. */
 #ifndef MUSTER_CLUSTER_SUSPICION_H
 #define MUSTER_CLUSTER_SUSPICION_H
 
@@ -43,12 +44,12 @@ void muster_suspicion_link_up(struct muster_suspicion *suspicion, uint64_t now_n
 void muster_suspicion_link_down(struct muster_suspicion *suspicion, uint64_t now_ns);
 void muster_suspicion_heard(struct muster_suspicion *suspicion, uint64_t now_ns);
 void muster_suspicion_confirm(struct muster_suspicion *suspicion);
-/** Our own loop stood still for lag_ns: nobody could be heard meanwhile. */
+/** Our own loop stood still for lag_ns, so no heartbeat could be received meanwhile. */
 void muster_suspicion_forgive(struct muster_suspicion *suspicion, uint64_t lag_ns);
 /** The silence after which a peer on another host is suspected. */
 uint64_t muster_suspicion_silence_ns(const struct muster_suspicion *suspicion,
                                      const struct muster_suspicion_policy *policy);
-/** When it has been silent for half of that: its connection may be what fails, and another one is
+/** The time when half of the allowed silence is over: the connection itself may have failed, and another one is
  * tried while there is time. UINT64_MAX: not expected, not linked, or of this host. */
 uint64_t muster_suspicion_renew_ns(const struct muster_suspicion *suspicion,
                                    const struct muster_suspicion_policy *policy);

@@ -55,7 +55,7 @@ void muster_membership_record_unreachable(struct muster_membership *machine,
 
 /* --- a joiner that does not reach a member --- */
 
-/* Of the view, and not about to be left out of the next. */
+/* A member of the view that is not about to be left out of the next. */
 static bool stays_member(const struct muster_membership *machine,
                          const struct muster_incarnation *incarnation)
 {
@@ -82,7 +82,7 @@ bool muster_membership_is_unreached(const struct muster_membership *machine,
 
 /* --- two members --- */
 
-/* On one host links are not lost for long: there somebody stands still, and is waited for. */
+/* Links within one host are not lost for long: a silent process there is stopped, and is waited for. */
 static bool pair_is_on_one_host(const struct muster_membership *machine,
                                 const struct membership_unreachable_pair *pair)
 {
@@ -93,7 +93,8 @@ static bool pair_is_on_one_host(const struct muster_membership *machine,
            strcmp(a->member.host_key, b->member.host_key) == 0;
 }
 
-/* Neither is this process: it takes no word of itself, and who does not hear it tells another. */
+/* Neither of the pair is this process: it ignores reports about itself, and a member that does not hear it reports
+ * to another one. */
 static bool pair_is_lasting(const struct muster_membership *machine,
                             const struct membership_unreachable_pair *pair)
 {
@@ -110,7 +111,7 @@ static bool lacks_state(const struct muster_membership *machine,
     return peer->vote != NULL && peer->vote->lacks_state;
 }
 
-/* How many it does not reach; also those of whom it was said a moment later. */
+/* The number of processes it cannot reach, including pairs whose patience is not over yet. */
 static uint32_t count_unreachable(const struct muster_membership *machine,
                                   const struct muster_incarnation *incarnation)
 {
@@ -124,7 +125,8 @@ static uint32_t count_unreachable(const struct muster_membership *machine,
     return count;
 }
 
-/* a rather than b: who reaches fewer, who has no state to give, the later rank. */
+/* Evict a rather than b: the one without training state, then the one that reaches fewer members, then the later
+ * rank. */
 static bool is_evicted_before(const struct muster_membership *machine,
                               const struct muster_incarnation *a,
                               const struct muster_incarnation *b)
@@ -142,11 +144,13 @@ static bool is_evicted_before(const struct muster_membership *machine,
     return rank_a > rank_b;
 }
 
+/* Reports go to the leader, so its choice counts. */
 bool muster_membership_find_evicted(const struct muster_membership *machine,
                                     struct muster_incarnation *ret_evicted)
 {
     const struct muster_incarnation *evicted = NULL;
 
+    MUSTER_ASSERT(machine->view != NULL);
     if (machine->view->member_count <= machine->options.min_members)
         return false; /* the link may come back; a member less would end the job */
     for (size_t i = 0; i < PAIRS_MAX; i++) {

@@ -8,11 +8,11 @@
 
 #include "cluster/membership/view_decide_internal.h"
 
-/* Where one staying participant stands with one operation. */
+/* The progress of one staying participant in one operation. */
 enum standing {
     STANDING_UNISSUED,
     STANDING_OPEN,
-    STANDING_STABLE, /* knows that everybody has the whole result */
+    STANDING_STABLE, /* knows that every member has the whole result */
     STANDING_GONE,   /* issued, ended here without a result: it cannot run it again */
 };
 
@@ -27,8 +27,8 @@ struct op_case {
     size_t complete;     /* of them, whole result */
     size_t gone;         /* of them, ended alone */
     size_t colorless;    /* of them, not issued and not split yet: perhaps none of this color */
-    bool is_forced;      /* somebody has delivered it */
-    bool is_stable;      /* somebody knows that everybody has the whole result */
+    bool is_forced;      /* some member has delivered it */
+    bool is_stable;      /* some member knows that every member has the whole result */
     bool is_abort_proposed;
     bool is_mismatched;
     bool has_inputs;
@@ -98,7 +98,7 @@ static void weigh_open(struct op_case *op_case, const struct decision *decision,
         (has_begun(op) && has_begun(first) && op->chunk_count != first->chunk_count))
         op_case->is_mismatched = true;
     else if (!has_begun(first))
-        op_case->first = op; /* who has not begun may not know into how many chunks it is cut */
+        op_case->first = op; /* a member that has not begun may not know the number of chunks */
     if (is_complete(op))
         op_case->complete++;
     if (op->phase == MUSTER_PHASE_DELIVERED)
@@ -139,7 +139,7 @@ static void weigh_stayer(struct op_case *op_case, const struct decision *decisio
     }
 }
 
-static void weigh(struct op_case *op_case, const struct decision *decision)
+static void weigh_operation(struct op_case *op_case, const struct decision *decision)
 {
     const struct muster_view *view = decision->input->view;
 
@@ -190,8 +190,8 @@ static bool best_source(const struct decision *decision, const struct op_case *o
 }
 
 /* Cover all chunks with runs from living holders. False: some chunk is final nowhere. */
-static bool cover(const struct decision *decision, const struct op_case *op_case, uint32_t *given,
-                  struct muster_chunk_source *sources, uint32_t *ret_count)
+static bool cover_chunks(const struct decision *decision, const struct op_case *op_case,
+                         uint32_t *given, struct muster_chunk_source *sources, uint32_t *ret_count)
 {
     uint32_t chunk = 0, count = 0;
 
@@ -246,7 +246,7 @@ static enum muster_rc try_adopt(const struct decision *decision, const struct op
     *ret_is_adopted = false;
     if (op_case->is_mismatched)
         return MUSTER_OK;
-    /* Who has ended it alone needs nothing: it is on its way out. */
+    /* A member that has ended the operation alone needs nothing: it is on its way out. */
     if (op_case->is_stable ||
         (op_case->complete > 0 && op_case->complete + op_case->gone == op_case->stay)) {
         *ret_is_adopted = true;
@@ -257,7 +257,7 @@ static enum muster_rc try_adopt(const struct decision *decision, const struct op
     given = muster_mem_alloc_zero(decision->mem, decision->stayer_count, sizeof(*given));
     sources = muster_mem_alloc_zero(decision->mem, op_case->first->chunk_count, sizeof(*sources));
     if (given != NULL && sources != NULL) {
-        *ret_is_adopted = cover(decision, op_case, given, sources, &verdict->source_count);
+        *ret_is_adopted = cover_chunks(decision, op_case, given, sources, &verdict->source_count);
         rc = MUSTER_OK;
     }
     if (*ret_is_adopted) {
@@ -304,7 +304,7 @@ static enum muster_rc decide_op(const struct decision *decision, const struct mu
     bool is_adopted;
     enum muster_rc rc;
 
-    weigh(&op_case, decision);
+    weigh_operation(&op_case, decision);
     verdict->op = *id;
     verdict->descriptor = op_case.first->descriptor;
     verdict->chunk_count = op_case.first->chunk_count;

@@ -18,9 +18,10 @@ struct muster_vote {
 struct muster_decide_input {
     struct muster_mem *mem;
     const struct muster_view *view;  /* E */
-    const struct muster_vote *votes; /* of distinct members of E; who has no vote is lost */
+    const struct muster_vote *votes; /* of distinct members of E; a member without a vote is lost */
     size_t vote_count;
-    const struct muster_member *joiners; /* their from_step is ignored; who is a voter is ignored */
+    const struct muster_member
+        *joiners; /* their from_step is ignored, and so is a joiner that is a voter */
     size_t joiner_count;
     bool is_abort_all;  /* below min_members for too long: what is not forced to ADOPT is ABORTED */
     const char *reason; /* borrowed */

@@ -20,7 +20,7 @@ struct decision {
     struct muster_view fields;
 };
 
-/** Who is in view E+1, with from_step and rank; whether the state is lost. */
+/** Fill the members of view E+1, with from_step and rank, and whether the state is lost. */
 MUSTER_MUST_CHECK enum muster_rc muster_decide_members(struct decision *decision);
 
 #endif

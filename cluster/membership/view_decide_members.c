@@ -1,4 +1,4 @@
-/* Who is in the next view: voters that stay, joiners, and whether any of them has the state. */
+/* The members of the next view: voters that stay, joiners, and whether any of them has the state. */
 #include <stdlib.h>
 
 #include "cluster/membership/view_decide_internal.h"
@@ -66,8 +66,8 @@ static bool has_holder(const struct decision *decision)
     return false;
 }
 
-/* Only joiners that have not caught up would stay. When who held the state leaves with its work
- * done, the job is over for all; else the state is lost, and all that stay are told alike. */
+/* Only joiners that have not caught up would stay. When the last holder of the state leaves with its work done, the
+ * job is over for all; else the state is lost, and every member that stays is told so. */
 static void look_for_state(struct decision *decision)
 {
     if (decision->stayer_count == 0 || has_holder(decision))
@@ -84,13 +84,13 @@ static void look_for_state(struct decision *decision)
     decision->fields.is_state_lost = true;
 }
 
-/* Of two joiners with one task the later in the list is the newer process. */
+/* Two joiners may have one task: the later in the list is the newer process. */
 static void add_joiners(struct decision *decision)
 {
     uint64_t from_step = joiner_from_step(decision);
 
     if (!has_holder(decision))
-        return; /* nobody would have the state */
+        return; /* no member would have the state */
     for (size_t i = decision->input->joiner_count; i-- > 0;) {
         const struct muster_member *joiner = &decision->input->joiners[i];
 
@@ -122,7 +122,7 @@ static void rank_members(struct decision *decision)
                 decision->stayers[i].rank = rank;
 }
 
-/* What the leavers had done, for those who come back when nobody is left to ask. */
+/* Remember the work of the leavers, for processes that come back when no member is left to ask. */
 static void note_done(struct decision *decision)
 {
     const struct muster_decide_input *input = decision->input;

@@ -4,7 +4,7 @@
 
 #include <muster/view.h>
 
-/** What a process was given. */
+/** The options that a process was given. */
 struct muster_view_demands {
     struct muster_communication_options communication; /* zeros: takes what the view has */
     bool is_reproducible;                              /* so, too */

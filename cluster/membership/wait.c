@@ -1,10 +1,10 @@
-/* What a change of view waits for: votes, a state that only a silent member may hold, the registry. */
+/* The reasons why a change of view waits: votes, a state that only a silent member may hold, the registry. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 
-/* Suspected, for it does not vote, and perhaps alive: it may hold what nobody else has. */
+/* A suspected member does not vote, but may be alive, and may hold the only copy of the state. */
 static bool may_hold_state(const struct muster_membership *machine,
                            const struct membership_peer *peer)
 {
@@ -19,6 +19,7 @@ bool muster_membership_is_state_at_stake(const struct muster_membership *machine
 {
     bool is_perhaps_held = false;
 
+    MUSTER_ASSERT(machine->progress != NULL);
     if (!machine->progress->lacks_state)
         return false;
     for (size_t i = 0; i < machine->peer_count; i++) {
@@ -93,6 +94,7 @@ static void describe_change_wait(const struct muster_membership *machine, char *
         snprintf(text, room, "at least %u members", machine->options.min_members);
 }
 
+/* Only a wait that lasts is worth a line; the caller decides how long. */
 bool muster_membership_waits_for(const struct muster_membership *machine, char *text, size_t room)
 {
     text[0] = '\0';

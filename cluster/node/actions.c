@@ -107,11 +107,13 @@ static void execute_action(struct muster_node *node, const struct muster_members
 
 /* --- telling the program --- */
 
+/* The program may have missed views in between: it is told only the newest. */
 static void tell_view(struct muster_node *node)
 {
     struct muster_view_change change = {.view = node->tell.view, .previous = node->tell.previous};
     struct muster_error error;
 
+    MUSTER_ASSERT(node->tell.view != NULL);
     change.group = node->group;
     change.cause_ns = node->tell.cause_ns;
     change.opened_ns = node->tell.opened_ns;

@@ -4,7 +4,6 @@
 #include "cluster/node/catch_up.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,25 +27,12 @@ static void free_fetch(struct fetch *fetch)
     muster_mem_free(mem, fetch);
 }
 
-void muster_fetch_finish(struct fetch *fetch, enum muster_rc rc, const char *fmt, ...)
-{
-    va_list args;
-
-    if (fetch->is_finished)
-        return;
-    fetch->is_finished = true;
-    fetch->error.rc = rc;
-    va_start(args, fmt);
-    vsnprintf(fetch->error.text, sizeof(fetch->error.text), fmt, args);
-    va_end(args);
-    muster_task_post(&fetch->task, fetch->env->loop);
-}
-
 static void announce_end(struct fetch *fetch)
 {
     struct muster_catch_up *owner = fetch->owner;
     enum muster_rc rc = fetch->error.rc;
 
+    MUSTER_ASSERT(fetch->is_finished);
     owner->error = fetch->error;
     owner->impl = NULL;
     owner->sources = 0;
@@ -116,8 +102,8 @@ static bool is_hope(const struct fetch_source *source)
     return source->state == FETCH_SOURCE_CLOSED || source->state == FETCH_SOURCE_ASKED;
 }
 
-/* All who must have the state have answered: those that answered must tell the same. A fellow
- * joiner is no reason to wait: it may be waiting for this one. */
+/* Every member that must have the state has answered, and the answers must agree. Another joiner is not waited for:
+ * it may be waiting for this one. */
 static void look_at_manifests(struct fetch *fetch)
 {
     bool has_answer = false;
@@ -152,8 +138,8 @@ static void give_up(struct fetch *fetch, const struct fetch_source *last)
                         last != NULL ? ": " : "", last != NULL ? last->error.text : "");
 }
 
-/* Nobody has the state any more when none of those who had to is left, and none of the others has
- * got it; a refusal says that members went on without it. */
+/* The state is lost when no member that had it is left, and none of the others has fetched it; a refusal says that
+ * members went on without it. */
 static void look_for_hope(struct fetch *fetch)
 {
     const struct fetch_source *last = NULL, *refused = NULL;
@@ -261,7 +247,7 @@ static void on_timer(struct muster_timer *timer)
     set_timer(fetch);
 }
 
-void muster_fetch_settle(struct fetch *fetch)
+static void settle_fetch(struct fetch *fetch)
 {
     if (fetch->is_finished)
         return;
@@ -292,6 +278,7 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
     if (fetch == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     fetch->env = options->env;
+    fetch->on_changed = settle_fetch;
     fetch->owner = catch_up;
     fetch->chunks = options->chunks;
     fetch->hello = options->hello;
@@ -315,12 +302,11 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
     add_sources(fetch, options->view);
     for (size_t i = 0; i < fetch->source_count; i++)
         muster_fetch_source_open(&fetch->sources[i]);
-    muster_fetch_settle(fetch); /* nobody to ask ends it in the next turn */
+    settle_fetch(fetch); /* without a source it ends in the next turn */
     return MUSTER_OK;
 }
 
-/* Who told the truth so far is no member any more: what it holds need not be what the others hold.
- */
+/* The source that set the manifest is not a member any more: its state need not be the state of the others. */
 static void ask_again(struct fetch *fetch)
 {
     muster_state_manifest_fini(&fetch->truth);
@@ -350,7 +336,7 @@ void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muste
     if (!fetch->is_agreed && fetch->truth.mem != NULL &&
         fetch->sources[fetch->truth_source].state == FETCH_SOURCE_GONE)
         ask_again(fetch);
-    muster_fetch_settle(fetch);
+    settle_fetch(fetch);
 }
 
 void muster_catch_up_cancel(struct muster_catch_up *catch_up)

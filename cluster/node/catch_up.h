@@ -12,10 +12,10 @@ typedef void muster_catch_up_fn(struct muster_catch_up *catch_up, enum muster_rc
 struct muster_catch_up_options {
     struct muster_env *env;
     const struct muster_state_chunks *chunks; /* borrowed; the state is written into its tensors */
-    const struct muster_view *view;           /* borrowed during start: whom to ask */
-    struct muster_peer_hello hello;           /* job and own incarnation */
-    uint64_t step;                            /* the state wanted: from_step - 1 */
-    uint64_t deadline_ns;                     /* absolute loop time */
+    const struct muster_view *view; /* borrowed during start: its members are the sources */
+    struct muster_peer_hello hello; /* job and own incarnation */
+    uint64_t step;                  /* the state wanted: from_step - 1 */
+    uint64_t deadline_ns;           /* absolute loop time */
 };
 
 /** One catch-up. Caller's memory until done. */
@@ -45,7 +45,7 @@ struct muster_catch_up {
 MUSTER_MUST_CHECK enum muster_rc muster_catch_up_start(
     struct muster_catch_up *catch_up, const struct muster_catch_up_options *options,
     muster_catch_up_fn *done);
-/** A later view: who is no member of it is not asked any more. Borrows view during the call. */
+/** A later view: a source that is not a member of it is not asked any more. Borrows view during the call. */
 void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muster_view *view);
 /** done still comes, with CANCELLED unless it was on its way. */
 void muster_catch_up_cancel(struct muster_catch_up *catch_up);

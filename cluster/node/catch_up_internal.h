@@ -41,6 +41,8 @@ struct fetch_source {
 struct fetch {
     struct muster_env *env;
     struct muster_catch_up *owner;
+    /* A source has changed: agree, hand out the missing chunks, give up when no source is left. */
+    void (*on_changed)(struct fetch *fetch);
     const struct muster_state_chunks *chunks;
     struct muster_peer_hello hello;
     uint64_t step;
@@ -50,9 +52,9 @@ struct fetch {
     size_t source_count;
     struct muster_state_manifest truth; /* of the first that answered … */
     size_t truth_source;                /* … which is this one */
-    bool is_agreed;                     /* all who had to have told the same */
-    uint32_t compared;                  /* chunks below are compared with ours */
-    uint32_t *missing;                  /* stack of chunks to fetch */
+    bool is_agreed;    /* every source that must have the state has told the same */
+    uint32_t compared; /* chunks below are compared with ours */
+    uint32_t *missing; /* stack of chunks to fetch */
     uint32_t missing_count;
     uint32_t open_count; /* requests under way at all sources */
     bool is_finished;
@@ -61,15 +63,10 @@ struct fetch {
     struct muster_timer timer; /* sources due, the deadline */
 };
 
-/* catch_up.c */
-/** The end, announced in a turn of its own: no callback stands on freed memory. The first counts.
- */
+/* catch_up_source.c */
+/** The end, announced in a turn of its own: no callback stands on freed memory. The first one counts. */
 void muster_fetch_finish(struct fetch *fetch, enum muster_rc rc, const char *fmt, ...)
     MUSTER_PRINTF(3, 4);
-/** A source has changed: agree, hand out what is missing, give up where nobody is left. */
-void muster_fetch_settle(struct fetch *fetch);
-
-/* catch_up_source.c */
 void muster_fetch_source_init(struct fetch_source *source, struct fetch *fetch,
                               const struct muster_member *member);
 /** Connect and ask for the manifest. */

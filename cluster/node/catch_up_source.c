@@ -1,7 +1,7 @@
 /* One member that a joiner fetches from: its link, opened again whenever it breaks, and what it
  * answers. */
-#include <assert.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,9 +35,23 @@ static const char *state_name(enum fetch_source_state state)
     return names[state];
 }
 
-static void move(struct fetch_source *source, enum fetch_source_state to, const char *why)
+void muster_fetch_finish(struct fetch *fetch, enum muster_rc rc, const char *fmt, ...)
 {
-    assert((moves[source->state] >> to & 1u) != 0);
+    va_list args;
+
+    if (fetch->is_finished)
+        return;
+    fetch->is_finished = true;
+    fetch->error.rc = rc;
+    va_start(args, fmt);
+    vsnprintf(fetch->error.text, sizeof(fetch->error.text), fmt, args);
+    va_end(args);
+    muster_task_post(&fetch->task, fetch->env->loop);
+}
+
+static void source_move(struct fetch_source *source, enum fetch_source_state to, const char *why)
+{
+    MUSTER_ASSERT((moves[source->state] >> to & 1u) != 0);
     MUSTER_LOG(source->fetch->env, DEBUG, "state_source_moved", "source", source->name, "from",
                state_name(source->state), "to", state_name(to), "why", why);
     source->state = to;
@@ -66,7 +80,7 @@ static bool has_open_request(const struct fetch_source *source, uint32_t chunk)
     return false;
 }
 
-/* Not at once: who calls this goes on with the source. */
+/* Not at once: the caller goes on using the source. */
 static void break_later(struct fetch_source *source)
 {
     source->is_broken = true;
@@ -82,6 +96,7 @@ void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk)
         .chunk = chunk,
     };
 
+    MUSTER_ASSERT(source->state == FETCH_SOURCE_AGREES && source->link != NULL);
     for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++) {
         if (source->open[i] != MUSTER_FETCH_NO_CHUNK)
             continue;
@@ -98,6 +113,7 @@ static void hand_back(struct fetch_source *source)
 {
     struct fetch *fetch = source->fetch;
 
+    MUSTER_ASSERT(source->open_count <= MUSTER_FETCH_REQUESTS_MAX);
     for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++) {
         uint32_t chunk = source->open[i];
 
@@ -134,8 +150,8 @@ void muster_fetch_source_try_later(struct fetch_source *source, const struct mus
     source->backoff_ns = backoff;
     source->due_ns = muster_loop_after_ns(
         fetch->env->loop, muster_rng_jitter(fetch->env->rng, backoff, JITTER_PERMILLE));
-    move(source, FETCH_SOURCE_CLOSED, error->text);
-    muster_fetch_settle(fetch);
+    source_move(source, FETCH_SOURCE_CLOSED, error->text);
+    fetch->on_changed(fetch);
 }
 
 void muster_fetch_source_end(struct fetch_source *source, enum fetch_source_state state,
@@ -143,7 +159,7 @@ void muster_fetch_source_end(struct fetch_source *source, enum fetch_source_stat
 {
     source->error = *error;
     drop_link(source);
-    move(source, state, error->text);
+    source_move(source, state, error->text);
 }
 
 /* --- frames --- */
@@ -182,8 +198,8 @@ static void take_manifest(struct fetch_source *source, const void *payload, uint
         set_truth(source, &manifest);
     else
         muster_state_manifest_fini(&manifest);
-    move(source, FETCH_SOURCE_AGREES, "manifest");
-    muster_fetch_settle(fetch);
+    source_move(source, FETCH_SOURCE_AGREES, "manifest");
+    fetch->on_changed(fetch);
 }
 
 /* It knows a view that this process does not know yet: others that have answered may have been
@@ -208,7 +224,7 @@ static void take_wrong_chunk(struct fetch_source *source, uint32_t chunk)
         return;
     }
     muster_fetch_source_end(source, FETCH_SOURCE_GONE, &error);
-    muster_fetch_settle(source->fetch);
+    source->fetch->on_changed(source->fetch);
 }
 
 static void take_chunk(struct fetch_source *source, uint32_t chunk)
@@ -225,7 +241,7 @@ static void take_chunk(struct fetch_source *source, uint32_t chunk)
     }
     fetch->owner->bytes_fetched += bytes;
     (void)close_request(source, chunk);
-    muster_fetch_settle(fetch);
+    fetch->on_changed(fetch);
 }
 
 /* OUT_OF_RANGE: past, for good. UNAVAILABLE: not now. */
@@ -239,7 +255,7 @@ static void take_refusal(struct fetch_source *source, const void *payload, uint3
         muster_fetch_finish(fetch, error.rc, "%s refuses: %s", source->name, error.text);
     } else if (error.rc == MUSTER_OUT_OF_RANGE) {
         muster_fetch_source_end(source, FETCH_SOURCE_REFUSED, &error);
-        muster_fetch_settle(fetch);
+        fetch->on_changed(fetch);
     } else {
         muster_fetch_source_try_later(source, &error);
     }
@@ -371,7 +387,7 @@ void muster_fetch_source_open(struct fetch_source *source)
     if (rc == MUSTER_OK)
         rc = ask_for_manifest(source);
     if (rc == MUSTER_OK) {
-        move(source, FETCH_SOURCE_ASKED, "due");
+        source_move(source, FETCH_SOURCE_ASKED, "due");
         return;
     }
     muster_error_set(&error, rc, "the link cannot be opened: %s", muster_rc_text(rc));
@@ -383,7 +399,7 @@ void muster_fetch_source_ask_again(struct fetch_source *source)
     drop_link(source);
     source->has_answered = false;
     source->due_ns = 0;
-    move(source, FETCH_SOURCE_CLOSED, "asked again");
+    source_move(source, FETCH_SOURCE_CLOSED, "asked again");
 }
 
 void muster_fetch_source_fini(struct fetch_source *source)

@@ -10,6 +10,7 @@ static void free_node(struct muster_node *node)
     void *data = node->close.data;
     struct muster_mem *mem = node->env->mem;
 
+    MUSTER_ASSERT(node->is_closing && node->depth == 0);
     muster_membership_free(node->machine);
     muster_link_keys_free(node->keys);
     if (node->training.has_chunks)
@@ -32,8 +33,10 @@ static void on_closing_turn(struct muster_task *task)
         free_node(node);
 }
 
+/* State server, wire and board have no callback of their own: they are closed when all the others are. */
 void muster_node_part_closed(struct muster_node *node)
 {
+    MUSTER_ASSERT(node->is_closing && node->close.parts > 0);
     if (--node->close.parts > 0)
         return;
     muster_state_server_close(node->training.server);

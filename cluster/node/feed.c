@@ -24,8 +24,10 @@ void muster_node_note_cause_of(struct muster_node *node, const struct muster_inc
         muster_node_note_cause(node);
 }
 
+/* Only the first failure is told: later ones are its consequences. */
 void muster_node_fail(struct muster_node *node, const struct muster_error *error)
 {
+    MUSTER_ASSERT(error->rc != MUSTER_OK);
     if (node->tell.is_failed)
         return;
     if (error->rc == MUSTER_OUT_OF_RANGE)
@@ -105,12 +107,15 @@ static struct node_news *news_take(struct muster_node *node)
                       : muster_mem_alloc_zero(node->env->mem, 1, sizeof(struct node_news));
 }
 
+/* Groups, wires and watches report in the middle of their own work; the machine must not call back into them
+ * there. */
 void muster_node_post(struct muster_node *node, const struct muster_membership_event *event,
                       const char *text)
 {
     struct node_news *news;
     struct muster_error error;
 
+    MUSTER_ASSERT(event->progress == NULL && event->control == NULL && event->view == NULL);
     if (node->is_closing)
         return;
     news = news_take(node);
@@ -134,6 +139,7 @@ void muster_node_resign(struct muster_node *node, const struct muster_error *why
     muster_node_post(node, &event, why->text);
 }
 
+/* An event may close the node: the rest is then freed without effect. */
 void muster_node_run_news(struct muster_node *node)
 {
     struct muster_list *at;
@@ -173,6 +179,7 @@ void muster_node_give_up(struct muster_node *node, const struct muster_error *er
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_LEAVE};
 
+    MUSTER_ASSERT(error->rc != MUSTER_OK);
     muster_node_state_move(node, NODE_STATE_NONE);
     muster_node_fail(node, error);
     muster_node_post(node, &event, NULL);

@@ -84,6 +84,7 @@ void muster_node_break_group(struct muster_node *node, const struct muster_error
     muster_group_close_left(node->board);
 }
 
+/* The answer is fed inside the action: the machine must not see another event before it. */
 void muster_node_freeze(struct muster_node *node)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_FROZEN};
@@ -112,6 +113,7 @@ static void record_view(struct muster_node *node, struct muster_view *view, stru
 {
     uint32_t rank = 0;
 
+    MUSTER_ASSERT(view != NULL);
     muster_view_find(view, &node->self, &rank);
     MUSTER_LOG(node->env, INFO, "view_changed", "view", view->epoch, "members", view->member_count,
                "rank", rank, "verdicts", view->verdict_count, "reason", view->reason);
@@ -139,8 +141,8 @@ static bool is_kept_now(const struct muster_node *node)
            !muster_membership_is_resigning(node->machine);
 }
 
-/* Of all who could have known its operations it alone has stayed. They have ended; the step after
- * its state begins again, and its operations count from 0 as those of the joiners do. */
+/* No other member that could have known its operations has stayed. They have ended; the step after its state begins
+ * again, and its operations count from 0 as those of the joiners do. */
 static void start_over(struct muster_node *node, struct muster_group *old)
 {
     struct muster_error why;
@@ -152,6 +154,7 @@ static void start_over(struct muster_node *node, struct muster_group *old)
     muster_group_start_over(node->group);
 }
 
+/* The old group hands its operations over to the new one before it leaves. */
 void muster_node_open_group(struct muster_node *node, struct muster_view *view, bool is_hand_over)
 {
     struct muster_group_options options = {.env = node->env, .view = view, .self = node->self};
@@ -161,6 +164,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
     struct muster_error error;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(view != NULL);
     if (node->handover.is_broken)
         return;
     options.wire = node->wire;

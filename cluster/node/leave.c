@@ -46,6 +46,7 @@ static void finish_leaving(struct muster_node *node)
 {
     muster_node_fn *left = node->leave.left;
 
+    MUSTER_ASSERT(node->leave.state != NODE_STAYS);
     node->leave.left = NULL;
     muster_timer_stop(&node->leave.timer);
     if (left != NULL)
@@ -60,6 +61,7 @@ static void feed_leave(struct muster_node *node)
     muster_node_feed(node, &event);
 }
 
+/* Polls, because three things end the wait: idle groups, joiners that have caught up, sent messages. */
 void muster_node_on_leave_timer(struct muster_timer *timer)
 {
     struct muster_node *node = timer->data;

@@ -53,12 +53,14 @@ static void close_link(struct node_peer *peer, struct muster_peer_link *link)
 
 static void drop_link(struct node_peer *peer)
 {
+    MUSTER_ASSERT(peer->link != NULL || peer->buffer == NULL);
     close_link(peer, peer->link);
     peer->link = NULL;
     muster_mem_free(mem_of(peer), peer->buffer);
     peer->buffer = NULL;
 }
 
+/* The machine hears of the end of the last link only; the loss of one of two is silent. */
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
     struct node_peer *peer = muster_peer_link_data(link);
@@ -88,6 +90,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     return peer->buffer;
 }
 
+/* The buffer is released before the event: feeding it may close this very link. */
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *bytes)
 {
@@ -131,6 +134,7 @@ static bool keeps_old_link(const struct node_peer *peer, const struct muster_pee
     return memcmp(ours->bytes, theirs->bytes, sizeof(ours->bytes)) < 0;
 }
 
+/* Two processes may connect to each other at once. Both sides keep the same link, without asking. */
 static void use_link(struct node_peer *peer, struct muster_peer_link *link)
 {
     MUSTER_ASSERT(link != NULL && peer->link != link);
@@ -285,6 +289,7 @@ void muster_node_send(struct muster_node *node, const struct muster_incarnation 
 
 static void unidentified_free(struct node_unidentified *connection)
 {
+    MUSTER_ASSERT(connection->node->unidentified_count > 0);
     connection->node->unidentified_count--;
     muster_list_remove(&connection->list_node);
     muster_mem_free(connection->node->env->mem, connection);
@@ -389,6 +394,7 @@ static void end_oldest_unidentified(struct muster_node *node)
     unidentified_free(oldest);
 }
 
+/* The number of connections without a hello is bounded: a new one ends the oldest. */
 void muster_node_accept(struct muster_node *node, struct muster_stream *stream)
 {
     struct node_unidentified *connection = NULL;

@@ -10,7 +10,7 @@
 struct muster_node;
 struct muster_wire;
 
-/** What a new view means to this member; borrowed during on_view. */
+/** A new view for this member; borrowed during on_view. */
 struct muster_view_change {
     const struct muster_view *view;
     struct muster_group *group;         /* open for the view; operations have been handed over */
@@ -57,17 +57,18 @@ struct muster_node_options {
                                   without links, before it is left out */
     bool is_return;            /* started again: a job that all have left is over (OUT_OF_RANGE) */
     uint64_t start_timeout_ns; /* 0: 5 min: on_failed names the tasks that did not come */
-    const char *host_key;      /* NULL: the system's; who has another one is on another host */
+    const char *host_key; /* NULL: the system's; a process with another key is on another host */
     struct muster_incarnation incarnation; /* zero: drawn */
     struct muster_address listen;          /* family NONE: 127.0.0.1:0 */
     uint16_t listen_port_last;   /* above listen.port: the first free port up to this one */
     bool is_listen_port_wish;    /* any free port where listen.port is taken */
     struct muster_address reach; /* the IP address that others are told; family NONE: listen's */
-    bool is_loopback_shared; /* who has another host key is reached at loopback addresses, too */
-    uint32_t stripe_count;   /* connections to a member, where this process opens
+    bool
+        is_loopback_shared; /* processes with other host keys are reached at loopback addresses, too */
+    uint32_t stripe_count; /* connections to a member, where this process opens
                                               them, at most 8; 0: 1 on this host, 2 to others */
     struct muster_plan_parameters
-        plan; /* zeros: defaults; those of who makes the first view count */
+        plan; /* zeros: defaults; those of the process that makes the first view count */
     /* Zeros: those of rank 0 count when the job begins (also plan.is_reproducible). What is set here and
      * not so there fails the node with INVALID_ARGUMENT, before it is admitted if it joins. */
     struct muster_communication_options communication;
@@ -100,7 +101,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_match_state(const struct muster_nod
                                                          const void *bytes, size_t size,
                                                          struct muster_error *ret_error);
 
-/** This process cannot take part: it leaves, so that nobody waits for it; on_failed comes. */
+/** This process cannot take part: it leaves, so that no member waits for it; on_failed comes. */
 void muster_node_give_up(struct muster_node *node, const struct muster_error *why);
 
 /** The group of the current view, or NULL (observer, excluded, operations expired). While a change
@@ -108,12 +109,12 @@ void muster_node_give_up(struct muster_node *node, const struct muster_error *wh
 struct muster_group *muster_node_group(const struct muster_node *node);
 const struct muster_view *muster_node_view(const struct muster_node *node);
 const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node);
-/** For failpoints. */
+/** Set the failpoint of shared-memory operations, for tests. */
 struct muster_wire *muster_node_wire(const struct muster_node *node);
 /** The same for operations through boards, of all groups from now on; NULL: none. */
 void muster_node_set_shm_failpoint(struct muster_node *node,
                                    void (*fn)(void *data, const char *point), void *data);
-/** Where this process listens. */
+/** The address where this process listens. */
 const struct muster_address *muster_node_address(const struct muster_node *node);
 
 /** A change of view is under way, or one has left this process out (on_excluded comes): who takes
@@ -123,8 +124,7 @@ bool muster_node_is_changing(const struct muster_node *node);
 /** The state is being fetched from the members; so many bytes of it are there. */
 bool muster_node_is_fetching(const struct muster_node *node, uint64_t *ret_bytes);
 
-/** The first view, or a change, stands still: for whom or what, in words for people. False: it does
- * not. */
+/** True when the first view, or a change, is blocked; text then names what it waits for, for people. */
 bool muster_node_waits_for(const struct muster_node *node, char *text, size_t room);
 
 /** The member that joined for `step`, or an earlier one, and does not have the state before it yet: it

@@ -113,7 +113,7 @@ struct node_registry {
     muster_registry_close_fn *closed;
 };
 
-/** What the program is to be told when the machine is at rest. */
+/** Callbacks that are due when the machine is at rest. */
 struct node_tell {
     bool is_view, is_excluded, is_failed, is_failure_told, is_left, is_ready;
     struct muster_view *view, *previous;
@@ -142,7 +142,7 @@ struct node_blocked {
     uint64_t epoch, since_ns, due_ns;
 };
 
-/** From group to group. */
+/** The state that passes from one group to the next. */
 struct node_handover {
     bool is_broken;       /* it had no memory for a group, and takes part in none any more */
     uint64_t ended_count; /* operations, of all groups */

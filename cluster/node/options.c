@@ -8,8 +8,7 @@ static bool is_self(const struct muster_node *node, const struct muster_member *
     return muster_incarnation_is_equal(&member->incarnation, &node->self);
 }
 
-/* A member of the view that can be heard, this one too once it is in it: the view of those who are
- * dead binds nobody. */
+/* A member of the view can be heard, or this process is one. The view of dead members does not bind this process. */
 static bool is_alive(struct muster_node *node, const struct muster_view *view)
 {
     for (uint32_t rank = 0; rank < view->member_count; rank++) {

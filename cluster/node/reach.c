@@ -1,4 +1,4 @@
-/* Where the others reach this process, and whether it can reach them. */
+/* The address at which other processes reach this one, and whether it can reach them. */
 #include "cluster/node/node_internal.h"
 
 #include <string.h>

@@ -10,9 +10,9 @@
 #define RETRY_NS           (200 * MUSTER_NS_PER_MS)
 #define REQUEST_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define LEASE_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
-#define LAST_TIMEOUT_NS    (1 * MUSTER_NS_PER_S) /* of who closes and did not leave */
+#define LAST_TIMEOUT_NS    (1 * MUSTER_NS_PER_S) /* of a node that closes without having left */
 
-static uint64_t after(const struct muster_node *node, uint64_t delay_ns)
+static uint64_t after_ns(const struct muster_node *node, uint64_t delay_ns)
 {
     return muster_loop_after_ns(node->env->loop, delay_ns);
 }
@@ -55,7 +55,7 @@ static void on_poll(struct muster_timer *timer)
 {
     struct muster_node *node = timer->data;
 
-    muster_timer_start(timer, node->env->loop, after(node, POLL_NS));
+    muster_timer_start(timer, node->env->loop, after_ns(node, POLL_NS));
     see_whether_up(node);
 }
 
@@ -64,9 +64,11 @@ static void on_poll(struct muster_timer *timer)
 static void retry_registration(struct muster_node *node)
 {
     node->registry.registration = NODE_REGISTRATION_WAITS;
-    muster_timer_start(&node->registry.registration_retry, node->env->loop, after(node, RETRY_NS));
+    muster_timer_start(&node->registry.registration_retry, node->env->loop,
+                       after_ns(node, RETRY_NS));
 }
 
+/* The key was put under a lease that may have run out meanwhile: then both are made anew. */
 static void on_put(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct muster_node *node = op->data;
@@ -103,6 +105,7 @@ static void put_key(struct muster_node *node)
     void *bytes = NULL;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(node->registry.is_lease_started && node->registry.wants_registration);
     member_key(node, key, sizeof(key));
     node->registry.registration = NODE_PUTTING;
     node->registry.put.data = node;
@@ -112,7 +115,7 @@ static void put_key(struct muster_node *node)
     if (rc == MUSTER_OK)
         rc = muster_registry_put_start(&node->registry.put, node->registry.client, text_bytes(key),
                                        value, node->registry.lease.id,
-                                       after(node, REQUEST_TIMEOUT_NS), on_put);
+                                       after_ns(node, REQUEST_TIMEOUT_NS), on_put);
     muster_mem_free(node->env->mem, bytes);
     if (rc != MUSTER_OK)
         retry_registration(node);
@@ -150,16 +153,18 @@ static void start_lease(struct muster_node *node)
 {
     enum muster_rc rc;
 
+    MUSTER_ASSERT(!node->registry.is_lease_started);
     node->registry.registration = NODE_LEASING;
     node->registry.lease.data = node;
     rc = muster_registry_lease_start(&node->registry.lease, node->registry.client,
-                                     MUSTER_NODE_LEASE_TTL_S, after(node, LEASE_TIMEOUT_NS),
+                                     MUSTER_NODE_LEASE_TTL_S, after_ns(node, LEASE_TIMEOUT_NS),
                                      on_granted, on_lease_lost);
     node->registry.is_lease_started = rc == MUSTER_OK;
     if (rc != MUSTER_OK)
         retry_registration(node);
 }
 
+/* One request at a time: a later wish is seen when the answer comes (put_begins_after). */
 void muster_node_register(struct muster_node *node)
 {
     struct node_registry *registry = &node->registry;
@@ -186,7 +191,8 @@ static void on_registration_retry(struct muster_timer *timer)
 
 static void retry_deregistration(struct muster_node *node)
 {
-    muster_timer_start(&node->registry.registration_retry, node->env->loop, after(node, RETRY_NS));
+    muster_timer_start(&node->registry.registration_retry, node->env->loop,
+                       after_ns(node, RETRY_NS));
 }
 
 /* --- requests --- */
@@ -243,11 +249,12 @@ static void answer_read(struct muster_node *node, struct node_request *request, 
 
 static void close_client(struct muster_node *node)
 {
+    MUSTER_ASSERT(node->is_closing);
     muster_registry_close(node->registry.client, node->registry.closed);
 }
 
 /* NOT_FOUND: the lease has run out before. */
-static void revoked(struct muster_node *node, enum muster_rc rc)
+static void on_key_revoked(struct muster_node *node, enum muster_rc rc)
 {
     node->registry.is_revoking = false;
     if (node->is_closing) {
@@ -278,7 +285,7 @@ static void on_answer(struct muster_registry_op *op, enum muster_rc rc)
     kind = request->kind;
     request_free(request);
     if (kind == NODE_REQUEST_REVOKE)
-        revoked(node, rc);
+        on_key_revoked(node, rc);
 }
 
 /* It could not even be sent: the answer comes all the same, a turn later. */
@@ -301,6 +308,7 @@ void muster_node_cas(struct muster_node *node, uint64_t id, const struct muster_
     void *bytes = NULL;
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
+    MUSTER_ASSERT(view != NULL);
     view_key(node, key, sizeof(key));
     if (request != NULL) {
         request->id = id;
@@ -309,7 +317,7 @@ void muster_node_cas(struct muster_node *node, uint64_t id, const struct muster_
     value.data = bytes;
     if (rc == MUSTER_OK)
         rc = muster_registry_swap_start(&request->op, node->registry.client, text_bytes(key),
-                                        revision, value, 0, after(node, REQUEST_TIMEOUT_NS),
+                                        revision, value, 0, after_ns(node, REQUEST_TIMEOUT_NS),
                                         on_answer);
     muster_mem_free(node->env->mem, bytes);
     if (rc == MUSTER_OK)
@@ -330,7 +338,7 @@ void muster_node_read_view(struct muster_node *node)
     range.key = text_bytes(key);
     if (request != NULL)
         rc = muster_registry_range_start(&request->op, node->registry.client, &range,
-                                         after(node, REQUEST_TIMEOUT_NS), on_answer);
+                                         after_ns(node, REQUEST_TIMEOUT_NS), on_answer);
     if (rc == MUSTER_OK)
         return;
     if (request != NULL)
@@ -346,15 +354,16 @@ bool muster_node_is_registered(const struct muster_node *node)
            node->registry.registration == NODE_PUTTING;
 }
 
-/* With the lease goes the key. False: there is no memory. */
-static bool revoke(struct muster_node *node, uint64_t timeout_ns)
+/* Revoke the lease, and the key with it. False: no memory. */
+static bool revoke_key(struct muster_node *node, uint64_t timeout_ns)
 {
     struct node_request *request = request_new(node, NODE_REQUEST_REVOKE);
 
+    MUSTER_ASSERT(!node->registry.is_revoking);
     if (request == NULL)
         return false;
     if (muster_registry_revoke_start(&request->op, node->registry.client, node->registry.lease.id,
-                                     after(node, timeout_ns), on_answer) == MUSTER_OK) {
+                                     after_ns(node, timeout_ns), on_answer) == MUSTER_OK) {
         node->registry.is_revoking = true;
         return true;
     }
@@ -369,6 +378,8 @@ static void stop_lease(struct muster_node *node)
     node->registry.is_lease_started = false;
 }
 
+/* EVENT_DEREGISTERED comes also when there was no key; it is posted, because this is called by the machine's own
+ * action. */
 void muster_node_deregister(struct muster_node *node)
 {
     struct node_registry *registry = &node->registry;
@@ -381,7 +392,7 @@ void muster_node_deregister(struct muster_node *node)
         return;
     if (!muster_node_is_registered(node))
         muster_node_post(node, &event, NULL);
-    else if (!revoke(node, REQUEST_TIMEOUT_NS))
+    else if (!revoke_key(node, REQUEST_TIMEOUT_NS))
         retry_deregistration(node);
 }
 
@@ -403,19 +414,21 @@ enum muster_rc muster_node_registry_open(struct muster_node *node, const char *e
     if (rc != MUSTER_OK)
         return rc;
     muster_registry_set_data(registry->client, node);
-    muster_timer_start(&registry->poll, node->env->loop, after(node, POLL_NS));
+    muster_timer_start(&registry->poll, node->env->loop, after_ns(node, POLL_NS));
     return MUSTER_OK;
 }
 
+/* A node that closes without having left deletes its key, if that takes no longer than LAST_TIMEOUT_NS. */
 void muster_node_registry_close(struct muster_node *node, muster_registry_close_fn *closed)
 {
+    MUSTER_ASSERT(node->is_closing);
     muster_timer_stop(&node->registry.poll);
     muster_timer_stop(&node->registry.registration_retry);
     muster_node_unwatch_registry(node);
     stop_lease(node);
     node->registry.closed = closed;
-    if (node->registry.is_revoking ||
-        (node->registry.is_up && muster_node_is_registered(node) && revoke(node, LAST_TIMEOUT_NS)))
+    if (node->registry.is_revoking || (node->registry.is_up && muster_node_is_registered(node) &&
+                                       revoke_key(node, LAST_TIMEOUT_NS)))
         return; /* its answer closes the rest */
     close_client(node);
 }

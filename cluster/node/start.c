@@ -90,6 +90,7 @@ static void fail_start(struct muster_node *node, const char *what)
     muster_node_fail(node, &error);
 }
 
+/* A program that has not asked to be admitted does not wait, however long it takes. */
 void muster_node_on_start_timer(struct muster_timer *timer)
 {
     struct muster_node *node = timer->data;

@@ -5,6 +5,7 @@
 
 static void tell_ready(struct muster_node *node, uint64_t next_step, bool is_restored)
 {
+    MUSTER_ASSERT(!node->is_closing);
     muster_node_state_move(node, NODE_STATE_READY);
     node->tell.is_ready = true;
     node->tell.next_step = next_step;
@@ -29,11 +30,13 @@ static uint64_t own_from_step(const struct muster_node *node)
     return muster_view_find(view, &node->self, &rank) ? view->members[rank].from_step : 0;
 }
 
+/* A later view may have excluded this process while it was fetching; the bytes are then worthless. */
 static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
 {
     struct muster_node *node = catch_up->data;
     uint64_t step = node->training.catching_step;
 
+    MUSTER_ASSERT(node->training.is_catching);
     node->training.is_catching = false;
     if (node->is_closing) {
         muster_node_part_closed(node);
@@ -67,6 +70,7 @@ static void start_catch_up(struct muster_node *node, uint64_t step)
     struct muster_error error;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(!node->training.is_catching && node->training.has_chunks);
     options.view = muster_membership_view(node->machine);
     options.hello = node->hello;
     options.step = step;
@@ -147,6 +151,7 @@ static bool are_named(const struct muster_node *node, const struct muster_node_t
     return true;
 }
 
+/* The tensors stay registered for the life of the process: a fetch that was cancelled may still write to them. */
 enum muster_rc muster_node_set_state(struct muster_node *node,
                                      const struct muster_node_tensor *tensors, size_t count)
 {

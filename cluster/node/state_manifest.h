@@ -30,7 +30,7 @@ void muster_state_chunks_fini(struct muster_state_chunks *chunks);
 void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t chunk,
                             uint32_t *ret_bytes);
 
-/** What a member says of its state: a value; fini frees it. */
+/** The description of a member's state: a value; fini frees it. */
 struct muster_state_manifest {
     struct muster_mem *mem;
     uint64_t step;

@@ -54,7 +54,7 @@ static void free_client(struct client *client)
     muster_mem_free(env->mem, client);
 }
 
-/* Not at once: who calls this goes on with the client. */
+/* Not at once: the caller goes on using the client. */
 static void give_up(struct client *client)
 {
     client->is_given_up = true;
@@ -75,7 +75,7 @@ static void on_give_up(struct muster_task *task)
     }
 }
 
-static void refuse(struct client *client, uint32_t chunk, const struct muster_error *error)
+static void refuse_request(struct client *client, uint32_t chunk, const struct muster_error *error)
 {
     struct muster_mem *mem = client->server->env->mem;
     struct muster_frame_header header = {
@@ -104,7 +104,7 @@ static void refuse_past(struct client *client, uint32_t chunk, uint64_t step)
     muster_error_set(&error, MUSTER_OUT_OF_RANGE,
                      "state %" PRIu64 " is past; this member is at %" PRIu64, step,
                      client->server->step);
-    refuse(client, chunk, &error);
+    refuse_request(client, chunk, &error);
 }
 
 static void refuse_withdrawn(struct client *client)
@@ -112,7 +112,7 @@ static void refuse_withdrawn(struct client *client)
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_UNAVAILABLE, "this process has been left out of the job");
-    refuse(client, UINT32_MAX, &error);
+    refuse_request(client, UINT32_MAX, &error);
 }
 
 static void send_manifest(struct client *client)
@@ -218,7 +218,7 @@ static void serve_chunk(struct client *client, const struct muster_frame_header 
     if (request->chunk >= server->chunks->chunk_count || chunk == NULL) {
         muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "chunk %u of %u, at most %d at a time",
                          request->chunk, server->chunks->chunk_count, REQUESTS_MAX);
-        refuse(client, request->chunk, &error);
+        refuse_request(client, request->chunk, &error);
         return;
     }
     client->free_frames = chunk->next_free;
@@ -244,7 +244,7 @@ static void accept_manifest_request(struct client *client, const struct muster_f
 
     if (server->chunks == NULL) {
         muster_error_set(&error, MUSTER_UNAVAILABLE, "this member has not begun");
-        refuse(client, UINT32_MAX, &error);
+        refuse_request(client, UINT32_MAX, &error);
         return;
     }
     error.rc = muster_state_manifest_unpack(server->env->mem, payload, header->payload_bytes,
@@ -254,7 +254,7 @@ static void accept_manifest_request(struct client *client, const struct muster_f
         muster_state_manifest_fini(&theirs);
     }
     if (error.rc != MUSTER_OK) {
-        refuse(client, UINT32_MAX, &error);
+        refuse_request(client, UINT32_MAX, &error);
         return;
     }
     client->wants_manifest = true;

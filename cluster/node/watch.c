@@ -1,4 +1,4 @@
-/* What a node sees in the registry: one Range of the job's prefix, then every change of it. */
+/* The registry as a node reads it: one Range of the job's prefix, then every change of it. */
 #include <string.h>
 
 #include "cluster/node/node_internal.h"
@@ -30,7 +30,7 @@ static void fail_without_memory(struct muster_node *node)
     muster_node_fail(node, &error);
 }
 
-/* Of two versions the one that was there first has the job. */
+/* When processes of two versions meet, the version that registered first has the job. */
 static void show_other_version(struct muster_node *node, const struct muster_registry_kv *kv,
                                const struct muster_incarnation *incarnation)
 {
@@ -43,6 +43,7 @@ static void show_other_version(struct muster_node *node, const struct muster_reg
         fail_other_version(node, "others");
 }
 
+/* Damage and foreign versions fail the node at once: waiting cannot mend them. */
 void muster_node_show_view(struct muster_node *node, enum muster_membership_event_kind kind,
                            struct muster_bytes value, uint64_t revision)
 {
@@ -181,6 +182,7 @@ static void start_watch(struct muster_node *node, uint64_t revision)
 {
     struct muster_bytes prefix = {node->registry.prefix, strlen(node->registry.prefix)};
 
+    MUSTER_ASSERT(node->registry.watching == NODE_RANGING);
     node->registry.watch.data = node;
     node->registry.watching = NODE_WATCHING;
     if (muster_registry_watch_start(&node->registry.watch, node->registry.client, prefix,
@@ -189,6 +191,7 @@ static void start_watch(struct muster_node *node, uint64_t revision)
         watch_later(node);
 }
 
+/* The watch begins before the keys are shown: each change after the range is seen. */
 static void on_range(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct muster_node *node = op->data;
@@ -216,6 +219,7 @@ void muster_node_watch_registry(struct muster_node *node)
 {
     struct muster_registry_range range = {.reach = MUSTER_REGISTRY_PREFIX};
 
+    MUSTER_ASSERT(node->registry.watching != NODE_WATCHING);
     range.key.data = node->registry.prefix;
     range.key.size = strlen(node->registry.prefix);
     node->registry.range.data = node;

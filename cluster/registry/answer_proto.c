@@ -36,13 +36,15 @@ static void send_now(struct muster_registry_server *server, struct muster_rpc *r
         muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
-static struct muster_registry_pending *hold(struct muster_registry_server *server,
-                                            struct muster_rpc *rpc, size_t size,
-                                            struct muster_list *list)
+/* The answer is packed when the request is applied: later requests of the turn must not change what it shows. */
+static struct muster_registry_pending *hold_answer(struct muster_registry_server *server,
+                                                   struct muster_rpc *rpc, size_t size,
+                                                   struct muster_list *list)
 {
     struct muster_registry_pending *pending =
         muster_mem_alloc(server->env->mem, sizeof(*pending) + size);
 
+    MUSTER_ASSERT(muster_rpc_data(rpc) == NULL);
     if (pending == NULL) {
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "etcdserver: too many requests");
         return NULL;
@@ -56,6 +58,7 @@ static struct muster_registry_pending *hold(struct muster_registry_server *serve
     return pending;
 }
 
+/* An answer may show uncommitted writes of the same turn, so it waits for their commit. */
 static bool must_wait(const struct muster_registry_server *server)
 {
     return muster_registry_store_is_writing(server->store) || server->mvcc.is_meta_stale;
@@ -65,14 +68,14 @@ static void answer_in(struct muster_registry_server *server, struct muster_rpc *
                       const void *message, struct muster_list *list)
 {
     size_t size = protobuf_c_message_get_packed_size(message);
-    struct muster_registry_pending *pending = hold(server, rpc, size, list);
+    struct muster_registry_pending *pending = hold_answer(server, rpc, size, list);
 
     if (pending != NULL)
         (void)protobuf_c_message_pack(message, pending->bytes);
 }
 
-void muster_registry_answer(struct muster_registry_server *server, struct muster_rpc *rpc,
-                            const void *message)
+void muster_registry_send_answer(struct muster_registry_server *server, struct muster_rpc *rpc,
+                                 const void *message)
 {
     size_t size = 0;
     uint8_t *bytes = NULL;
@@ -91,8 +94,8 @@ void muster_registry_answer(struct muster_registry_server *server, struct muster
     send_now(server, rpc, bytes, size);
 }
 
-void muster_registry_answer_compacted(struct muster_registry_server *server, struct muster_rpc *rpc,
-                                      const void *message)
+void muster_registry_send_answer_compacted(struct muster_registry_server *server,
+                                           struct muster_rpc *rpc, const void *message)
 {
     answer_in(server, rpc, message, &server->compacting);
 }
@@ -106,18 +109,20 @@ void muster_registry_refuse(struct muster_registry_server *server, struct muster
         muster_rpc_finish(rpc, rc, text);
         return;
     }
-    pending = hold(server, rpc, 0, &server->pending);
+    pending = hold_answer(server, rpc, 0, &server->pending);
     if (pending == NULL)
         return;
     pending->rc = rc;
     (void)snprintf(pending->text, sizeof(pending->text), "%s", text);
 }
 
-static void settle(struct muster_registry_server *server, struct muster_registry_pending *pending,
-                   enum muster_rc rc, const char *text)
+static void settle_answer(struct muster_registry_server *server,
+                          struct muster_registry_pending *pending, enum muster_rc rc,
+                          const char *text)
 {
     struct muster_rpc *rpc = pending->rpc;
 
+    MUSTER_ASSERT(muster_rpc_data(pending->rpc) == pending);
     muster_rpc_set_data(rpc, NULL);
     if (rc != MUSTER_OK)
         muster_rpc_finish(rpc, rc, text);
@@ -136,7 +141,8 @@ void muster_registry_flush(struct muster_registry_server *server, enum muster_rc
 
     muster_list_take_all(&round, &server->pending);
     while ((node = muster_list_pop(&round)) != NULL)
-        settle(server, MUSTER_CONTAINER_OF(node, struct muster_registry_pending, node), rc, text);
+        settle_answer(server, MUSTER_CONTAINER_OF(node, struct muster_registry_pending, node), rc,
+                      text);
 }
 
 void muster_registry_unary_end(struct muster_rpc *rpc, enum muster_rc rc)

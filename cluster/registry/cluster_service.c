@@ -16,11 +16,11 @@ static bool is_well_formed(struct muster_rpc *rpc, const void *descriptor,
     return true;
 }
 
-static void answer(struct muster_rpc *rpc, const void *message)
+static void send_message(struct muster_rpc *rpc, const void *message)
 {
     struct muster_registry_server *server = muster_rpc_service(rpc);
 
-    muster_registry_answer(server, rpc, message);
+    muster_registry_send_answer(server, rpc, message);
     muster_registry_arena_reset(&server->arena);
 }
 
@@ -45,7 +45,7 @@ static void on_member_list(struct muster_rpc *rpc, struct muster_bytes bytes)
     message.header = &header;
     message.n_members = 1;
     message.members = &members;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
 static void on_status(struct muster_rpc *rpc, struct muster_bytes bytes)
@@ -75,7 +75,7 @@ static void on_status(struct muster_rpc *rpc, struct muster_bytes bytes)
     message.raftterm = meta->term;
     message.n_errors = server->mvcc.is_full;
     message.errors = errors;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
 static void on_alarm(struct muster_rpc *rpc, struct muster_bytes bytes)
@@ -96,7 +96,7 @@ static void on_alarm(struct muster_rpc *rpc, struct muster_bytes bytes)
     message.header = &header;
     message.n_alarms = server->mvcc.is_full; /* it ends by itself once there is room again */
     message.alarms = &alarms;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
 static void on_hash(struct muster_rpc *rpc, struct muster_bytes bytes)
@@ -117,7 +117,7 @@ static void on_hash(struct muster_rpc *rpc, struct muster_bytes bytes)
     }
     muster_registry_fill_header(server, &header);
     message.header = &header;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
 static void on_hash_kv(struct muster_rpc *rpc, struct muster_bytes bytes)
@@ -144,7 +144,7 @@ static void on_hash_kv(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_registry_fill_header(server, &header);
     message.header = &header;
     message.compact_revision = meta->compact_revision;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
 /* SQLite uses free pages again by itself; what can be done is to shorten the journal. */
@@ -161,7 +161,7 @@ static void on_defragment(struct muster_rpc *rpc, struct muster_bytes bytes)
     etcdserverpb__defragment_response__init(&message);
     muster_registry_fill_header(server, &header);
     message.header = &header;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
 static void on_move_leader(struct muster_rpc *rpc, struct muster_bytes bytes)
@@ -185,7 +185,7 @@ static void on_move_leader(struct muster_rpc *rpc, struct muster_bytes bytes)
     etcdserverpb__move_leader_response__init(&message);
     muster_registry_fill_header(server, &header);
     message.header = &header;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
 /* There are no users here. */
@@ -202,10 +202,10 @@ static void on_auth_status(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_registry_fill_header(server, &header);
     message.header = &header;
     message.authrevision = 1;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
-/* Of roles as well: the two messages have the same fields. */
+/* Users and roles share this: the two messages have the same fields. */
 static void on_user_list(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
     struct muster_registry_server *server = muster_rpc_service(rpc);
@@ -217,7 +217,7 @@ static void on_user_list(struct muster_rpc *rpc, struct muster_bytes bytes)
     etcdserverpb__auth_user_list_response__init(&message);
     muster_registry_fill_header(server, &header);
     message.header = &header;
-    answer(rpc, &message);
+    send_message(rpc, &message);
 }
 
 static void on_authenticate(struct muster_rpc *rpc, struct muster_bytes bytes)

@@ -1,4 +1,4 @@
-/* v3electionpb.Election: who is in front of a queue leads, and its value is what it proclaims. */
+/* v3electionpb.Election: the key in front of a queue leads, and its value is what it proclaims. */
 #include "cluster/registry/kv_proto.h"
 #include "cluster/registry/queue.h"
 
@@ -51,7 +51,7 @@ static void on_campaign(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_proto_free(request);
 }
 
-/* What a leader says: a write on the condition that its key is still the one it campaigned with. */
+/* A leader's write, on the condition that its key is still the one it campaigned with. */
 
 static void answer_write(struct muster_rpc *rpc, const V3electionpb__LeaderKey *leader,
                          struct muster_mvcc_request *write, const char *otherwise)
@@ -79,7 +79,7 @@ static void answer_write(struct muster_rpc *rpc, const V3electionpb__LeaderKey *
     else if (!result.is_succeeded && otherwise != NULL)
         muster_registry_refuse(server, rpc, MUSTER_UNKNOWN, otherwise);
     else
-        muster_registry_answer(server, rpc, &answer);
+        muster_registry_send_answer(server, rpc, &answer);
     muster_registry_arena_reset(&server->arena);
 }
 
@@ -122,7 +122,7 @@ static void on_resign(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_proto_free(request);
 }
 
-/* Who leads. */
+/* The present leader. */
 
 struct observer {
     struct muster_registry_stream base;
@@ -163,7 +163,7 @@ static void on_leader(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_proto_free(request);
     if (rc == MUSTER_OK) {
         fill_leader(server, &front, &answer, &header, &kv);
-        muster_registry_answer(server, rpc, &answer);
+        muster_registry_send_answer(server, rpc, &answer);
     } else if (rc == MUSTER_NOT_FOUND) {
         muster_registry_refuse(server, rpc, MUSTER_UNKNOWN, "election: no leader");
     } else {
@@ -213,8 +213,8 @@ static size_t on_queued_bytes(const struct muster_watch_stream *watches)
 static const struct muster_watch_stream_ops watch_ops = {.send = on_change,
                                                          .queued_bytes = on_queued_bytes};
 
-static void observe(struct muster_registry_server *server, struct muster_rpc *rpc,
-                    struct muster_bytes name)
+static void start_observing(struct muster_registry_server *server, struct muster_rpc *rpc,
+                            struct muster_bytes name)
 {
     struct observer *observer =
         muster_mem_alloc_zero(server->env->mem, 1, sizeof(*observer) + name.size);
@@ -249,7 +249,7 @@ static void on_observe(struct muster_rpc *rpc, struct muster_bytes bytes)
         !muster_registry_unpack(server, rpc, &v3electionpb__leader_request__descriptor, bytes,
                                 &request))
         return;
-    observe(server, rpc, (struct muster_bytes){request->name.data, request->name.len});
+    start_observing(server, rpc, (struct muster_bytes){request->name.data, request->name.len});
     muster_proto_free(request);
 }
 

@@ -5,8 +5,8 @@
 #include "proto/etcd.pb-c.h"
 #include "proto/guard.h"
 
-static void apply(struct muster_registry_server *server, struct muster_rpc *rpc,
-                  struct muster_mvcc_request *request)
+static void apply_request(struct muster_registry_server *server, struct muster_rpc *rpc,
+                          struct muster_mvcc_request *request)
 {
     struct muster_mvcc_result result;
     struct muster_error error;
@@ -30,13 +30,14 @@ static void apply(struct muster_registry_server *server, struct muster_rpc *rpc,
     muster_registry_fill_header(server, &header);
     answer = muster_kv_proto_answer(&result, &header, &server->arena);
     if (answer != NULL)
-        muster_registry_answer(server, rpc, answer);
+        muster_registry_send_answer(server, rpc, answer);
     else
         muster_registry_refuse(server, rpc, MUSTER_RESOURCE_EXHAUSTED,
                                "etcdserver: the answer is too large");
 }
 
-static void handle(struct muster_rpc *rpc, struct muster_bytes bytes, enum muster_mvcc_kind kind)
+static void handle_request(struct muster_rpc *rpc, struct muster_bytes bytes,
+                           enum muster_mvcc_kind kind)
 {
     struct muster_registry_server *server = muster_rpc_service(rpc);
     struct muster_mvcc_request request;
@@ -45,7 +46,7 @@ static void handle(struct muster_rpc *rpc, struct muster_bytes bytes, enum muste
     if (!muster_registry_unpack(server, rpc, muster_kv_proto_descriptor(kind), bytes, &message))
         return;
     if (muster_kv_proto_request(kind, message, &server->arena, &request) == MUSTER_OK)
-        apply(server, rpc, &request);
+        apply_request(server, rpc, &request);
     else
         muster_registry_refuse(server, rpc, MUSTER_RESOURCE_EXHAUSTED,
                                "etcdserver: request is too large");
@@ -55,22 +56,22 @@ static void handle(struct muster_rpc *rpc, struct muster_bytes bytes, enum muste
 
 static void on_range(struct muster_rpc *rpc, struct muster_bytes message)
 {
-    handle(rpc, message, MUSTER_MVCC_RANGE);
+    handle_request(rpc, message, MUSTER_MVCC_RANGE);
 }
 
 static void on_put(struct muster_rpc *rpc, struct muster_bytes message)
 {
-    handle(rpc, message, MUSTER_MVCC_PUT);
+    handle_request(rpc, message, MUSTER_MVCC_PUT);
 }
 
 static void on_delete(struct muster_rpc *rpc, struct muster_bytes message)
 {
-    handle(rpc, message, MUSTER_MVCC_DELETE);
+    handle_request(rpc, message, MUSTER_MVCC_DELETE);
 }
 
 static void on_txn(struct muster_rpc *rpc, struct muster_bytes message)
 {
-    handle(rpc, message, MUSTER_MVCC_TXN);
+    handle_request(rpc, message, MUSTER_MVCC_TXN);
 }
 
 static void on_compact(struct muster_rpc *rpc, struct muster_bytes bytes)
@@ -97,9 +98,9 @@ static void on_compact(struct muster_rpc *rpc, struct muster_bytes bytes)
     etcdserverpb__compaction_response__init(&answer);
     answer.header = &header;
     if (request->physical)
-        muster_registry_answer_compacted(server, rpc, &answer);
+        muster_registry_send_answer_compacted(server, rpc, &answer);
     else
-        muster_registry_answer(server, rpc, &answer);
+        muster_registry_send_answer(server, rpc, &answer);
     muster_registry_arena_reset(&server->arena);
     muster_proto_free(request);
 }

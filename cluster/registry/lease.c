@@ -21,7 +21,7 @@ static size_t bucket_of(int64_t id, size_t bucket_count)
     return (size_t)(((uint64_t)id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (bucket_count - 1);
 }
 
-static struct muster_lease *find(const struct muster_leases *leases, int64_t id)
+static struct muster_lease *find_lease(const struct muster_leases *leases, int64_t id)
 {
     struct muster_lease *lease = leases->buckets[bucket_of(id, leases->bucket_count)];
 
@@ -30,7 +30,7 @@ static struct muster_lease *find(const struct muster_leases *leases, int64_t id)
     return lease;
 }
 
-static void insert(struct muster_lease **buckets, size_t count, struct muster_lease *lease)
+static void insert_lease(struct muster_lease **buckets, size_t count, struct muster_lease *lease)
 {
     struct muster_lease **bucket = &buckets[bucket_of(lease->id, count)];
 
@@ -39,7 +39,7 @@ static void insert(struct muster_lease **buckets, size_t count, struct muster_le
 }
 
 /* Twice the buckets; without memory the chains just grow longer. */
-static void grow(struct muster_leases *leases)
+static void grow_table(struct muster_leases *leases)
 {
     size_t count = leases->bucket_count * 2;
     struct muster_lease **buckets =
@@ -53,7 +53,7 @@ static void grow(struct muster_leases *leases)
         while (lease != NULL) {
             struct muster_lease *next = lease->next;
 
-            insert(buckets, count, lease);
+            insert_lease(buckets, count, lease);
             lease = next;
         }
     }
@@ -81,10 +81,11 @@ static void on_timer(struct muster_timer *timer)
     leases->on_expire(leases, lease->id);
 }
 
-static enum muster_rc add(struct muster_leases *leases, int64_t id, int64_t ttl_s)
+static enum muster_rc add_lease(struct muster_leases *leases, int64_t id, int64_t ttl_s)
 {
     struct muster_lease *lease = muster_mem_alloc_zero(leases->env->mem, 1, sizeof(*lease));
 
+    MUSTER_ASSERT(find_lease(leases, id) == NULL);
     if (lease == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     lease->id = id;
@@ -92,8 +93,8 @@ static enum muster_rc add(struct muster_leases *leases, int64_t id, int64_t ttl_
     lease->leases = leases;
     muster_timer_init(&lease->timer, on_timer, lease);
     if (leases->count >= leases->bucket_count)
-        grow(leases);
-    insert(leases->buckets, leases->bucket_count, lease);
+        grow_table(leases);
+    insert_lease(leases->buckets, leases->bucket_count, lease);
     leases->count++;
     start_full_time(lease);
     return MUSTER_OK;
@@ -103,6 +104,7 @@ static void unlink_and_free(struct muster_leases *leases, struct muster_lease *l
 {
     struct muster_lease **place = &leases->buckets[bucket_of(lease->id, leases->bucket_count)];
 
+    MUSTER_ASSERT(leases->count > 0);
     while (*place != lease)
         place = &(*place)->next;
     *place = lease->next;
@@ -121,10 +123,10 @@ static void remove_all(struct muster_leases *leases)
 
 static enum muster_rc load_row(void *data, int64_t id, int64_t ttl_s)
 {
-    return add(data, id, ttl_s);
+    return add_lease(data, id, ttl_s);
 }
 
-static enum muster_rc load(struct muster_leases *leases)
+static enum muster_rc load_leases(struct muster_leases *leases)
 {
     leases->count = 0;
     leases->bucket_count = BUCKETS_FIRST;
@@ -146,7 +148,7 @@ enum muster_rc muster_leases_init(struct muster_leases *leases, struct muster_en
     leases->on_expire = on_expire;
     leases->env = env;
     leases->store = store;
-    rc = load(leases);
+    rc = load_leases(leases);
     if (rc != MUSTER_OK)
         muster_leases_fini(leases);
     return rc;
@@ -161,10 +163,11 @@ void muster_leases_fini(struct muster_leases *leases)
     leases->buckets = NULL;
 }
 
+/* After a rollback the table is read again; timers of leases that are still there go on. */
 enum muster_rc muster_leases_reload(struct muster_leases *leases)
 {
     struct muster_leases old = *leases;
-    enum muster_rc rc = load(leases);
+    enum muster_rc rc = load_leases(leases);
 
     if (rc != MUSTER_OK) {
         muster_leases_fini(leases);
@@ -173,7 +176,7 @@ enum muster_rc muster_leases_reload(struct muster_leases *leases)
     }
     for (size_t i = 0; i < old.bucket_count; i++) {
         for (struct muster_lease *was = old.buckets[i]; was != NULL; was = was->next) {
-            struct muster_lease *lease = find(leases, was->id);
+            struct muster_lease *lease = find_lease(leases, was->id);
 
             if (lease != NULL && muster_timer_is_started(&was->timer))
                 muster_timer_start(&lease->timer, leases->env->loop, was->timer.due_ns);
@@ -185,7 +188,7 @@ enum muster_rc muster_leases_reload(struct muster_leases *leases)
 
 bool muster_leases_has(const struct muster_leases *leases, int64_t id)
 {
-    return find(leases, id) != NULL;
+    return find_lease(leases, id) != NULL;
 }
 
 static int64_t pick_id(struct muster_leases *leases)
@@ -220,7 +223,7 @@ enum muster_rc muster_leases_grant(struct muster_leases *leases, int64_t ttl_s, 
     if (rc == MUSTER_OK)
         rc = muster_registry_store_put_lease(leases->store, id, granted_s);
     if (rc == MUSTER_OK)
-        rc = add(leases, id, granted_s);
+        rc = add_lease(leases, id, granted_s);
     *ret_is_broken = rc != MUSTER_OK;
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "registry store: %s",
@@ -232,7 +235,7 @@ enum muster_rc muster_leases_grant(struct muster_leases *leases, int64_t ttl_s, 
 
 enum muster_rc muster_leases_remove(struct muster_leases *leases, int64_t id)
 {
-    struct muster_lease *lease = find(leases, id);
+    struct muster_lease *lease = find_lease(leases, id);
     enum muster_rc rc = muster_registry_store_begin(leases->store);
 
     if (rc == MUSTER_OK)
@@ -244,7 +247,7 @@ enum muster_rc muster_leases_remove(struct muster_leases *leases, int64_t id)
 
 int64_t muster_leases_renew(struct muster_leases *leases, int64_t id)
 {
-    struct muster_lease *lease = find(leases, id);
+    struct muster_lease *lease = find_lease(leases, id);
 
     if (lease == NULL)
         return 0;
@@ -255,7 +258,7 @@ int64_t muster_leases_renew(struct muster_leases *leases, int64_t id)
 bool muster_leases_time_to_live(const struct muster_leases *leases, int64_t id, int64_t *ret_left_s,
                                 int64_t *ret_granted_s)
 {
-    const struct muster_lease *lease = find(leases, id);
+    const struct muster_lease *lease = find_lease(leases, id);
     uint64_t now_ns = muster_loop_now_ns(leases->env->loop);
 
     if (lease == NULL)

@@ -34,7 +34,7 @@ static void on_grant(struct muster_rpc *rpc, struct muster_bytes bytes)
     }
     muster_registry_fill_header(server, &header);
     answer.header = &header;
-    muster_registry_answer(server, rpc, &answer);
+    muster_registry_send_answer(server, rpc, &answer);
     muster_registry_arena_reset(&server->arena);
 }
 
@@ -57,7 +57,7 @@ static void on_revoke(struct muster_rpc *rpc, struct muster_bytes bytes)
         muster_registry_fill_header(server, &header);
         etcdserverpb__lease_revoke_response__init(&answer);
         answer.header = &header;
-        muster_registry_answer(server, rpc, &answer);
+        muster_registry_send_answer(server, rpc, &answer);
         muster_registry_arena_reset(&server->arena);
     } else if (rc == MUSTER_NOT_FOUND) {
         muster_registry_refuse(server, rpc, rc, lease_not_found);
@@ -122,7 +122,7 @@ static void answer_time_to_live(struct muster_registry_server *server, struct mu
     answer.header = &header;
     answer.n_keys = list.count;
     answer.keys = list.keys;
-    muster_registry_answer(server, rpc, &answer);
+    muster_registry_send_answer(server, rpc, &answer);
 }
 
 static void on_time_to_live(struct muster_rpc *rpc, struct muster_bytes bytes)
@@ -167,7 +167,7 @@ static void answer_list(struct muster_registry_server *server, struct muster_rpc
     answer.header = &header;
     answer.n_leases = count;
     answer.leases = pointers;
-    muster_registry_answer(server, rpc, &answer);
+    muster_registry_send_answer(server, rpc, &answer);
 }
 
 static void on_list(struct muster_rpc *rpc, struct muster_bytes bytes)

@@ -56,7 +56,7 @@ static void on_unlock(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_registry_fill_header(server, &header);
     answer.header = &header;
     if (rc == MUSTER_OK)
-        muster_registry_answer(server, rpc, &answer);
+        muster_registry_send_answer(server, rpc, &answer);
     else
         muster_registry_refuse(server, rpc, rc, error.text);
     muster_registry_arena_reset(&server->arena);

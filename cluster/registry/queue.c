@@ -87,6 +87,7 @@ static bool is_there(struct muster_registry_place *place)
            result.record_count == 1 && result.records[0].create_revision == place->create_revision;
 }
 
+/* Committed state only: a place in front of an uncommitted deletion might come back. */
 static void on_check(struct muster_task *task)
 {
     struct muster_registry_place *place = task->data;
@@ -155,8 +156,8 @@ static struct muster_registry_place *place_new(struct muster_registry_server *se
 }
 
 /* Put the key, unless it is there with this value already. */
-static enum muster_rc join(struct muster_registry_place *place, struct muster_bytes value,
-                           struct muster_error *ret_error)
+static enum muster_rc place_join(struct muster_registry_place *place, struct muster_bytes value,
+                                 struct muster_error *ret_error)
 {
     struct muster_registry_server *server = place->base.server;
     struct muster_mvcc_request range = {.kind = MUSTER_MVCC_RANGE,
@@ -167,6 +168,7 @@ static enum muster_rc join(struct muster_registry_place *place, struct muster_by
     enum muster_rc rc =
         muster_registry_queue_apply(server, &server->arena, &range, &result, ret_error);
 
+    MUSTER_ASSERT(place->create_revision == 0);
     if (rc != MUSTER_OK)
         return rc;
     if (result.record_count == 1) {
@@ -185,6 +187,7 @@ static void await_front(struct muster_registry_place *place)
     struct muster_registry_server *server = place->base.server;
     struct muster_watch_wish wish = {.skips_puts = true};
 
+    MUSTER_ASSERT(place->create_revision > 0);
     muster_list_append(&server->streams, &place->base.node);
     muster_watch_stream_open(&place->watches, &server->hub, &watch_ops, place);
     if (!muster_registry_queue_span(&server->arena, name_of(place), &wish.span)) {
@@ -220,7 +223,7 @@ void muster_registry_place_take(struct muster_registry_server *server, struct mu
 
     if (rc == MUSTER_OK) {
         place = place_new(server, rpc, wish->name, lease);
-        rc = place != NULL ? join(place, wish->value, &error)
+        rc = place != NULL ? place_join(place, wish->value, &error)
                            : muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
                                               "etcdserver: no memory for a place");
     }
@@ -235,7 +238,7 @@ void muster_registry_place_take(struct muster_registry_server *server, struct mu
     muster_registry_arena_reset(&server->arena);
 }
 
-static void leave(struct muster_registry_place *place)
+static void place_leave(struct muster_registry_place *place)
 {
     struct muster_registry_server *server = place->base.server;
     struct muster_mvcc_request request = {.kind = MUSTER_MVCC_DELETE,
@@ -258,7 +261,7 @@ void muster_registry_place_end(struct muster_rpc *rpc, enum muster_rc rc)
     if (place == NULL)
         return;
     if (!muster_list_is_empty(&place->base.node) && !server->is_closing) /* still in the queue */
-        leave(place);
+        place_leave(place);
     muster_watch_stream_close(&place->watches);
     muster_task_cancel(&place->check);
     muster_list_remove(&place->base.node);

@@ -5,7 +5,7 @@
 
 #include "cluster/registry/server_internal.h"
 
-#define MUSTER_QUEUE_LEASE_TTL_S 60 /* of who brings none, as with etcd */
+#define MUSTER_QUEUE_LEASE_TTL_S 60 /* of a caller that brings none, as with etcd */
 
 /** A call that waits until its place is in front. */
 struct muster_registry_place;
@@ -33,13 +33,13 @@ struct muster_registry_wish {
 void muster_registry_place_take(struct muster_registry_server *server, struct muster_rpc *rpc,
                                 const struct muster_registry_wish *wish,
                                 muster_registry_front_fn *on_front);
-/** on_end of such calls: who goes before its turn leaves the queue. */
+/** on_end of such calls: a caller that goes before its turn leaves the queue. */
 void muster_registry_place_end(struct muster_rpc *rpc, enum muster_rc rc);
 
 /** All keys of the queue; bytes in arena. false: no memory. */
 bool muster_registry_queue_span(struct muster_registry_arena *arena, struct muster_bytes name,
                                 struct muster_registry_span *ret_span);
-/** The key in front, bytes in arena. NOT_FOUND: nobody. */
+/** The key in front, bytes in arena. NOT_FOUND: the queue is empty. */
 MUSTER_MUST_CHECK enum muster_rc muster_registry_queue_front(
     struct muster_registry_server *server, struct muster_registry_arena *arena,
     struct muster_bytes name, int64_t before_revision, struct muster_registry_record *ret_front);

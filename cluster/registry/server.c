@@ -1,5 +1,4 @@
-/* The embedded registry: requests of a turn are applied as they come and committed together before
- * any answer. */
+/* The embedded registry from above: its life, its services, its streams. */
 #include "cluster/registry/server_internal.h"
 
 #include <stdio.h>
@@ -8,105 +7,10 @@
 #include "cluster/service/standard_service.h"
 
 #define RECEIVE_BYTES_MAX      (MUSTER_MVCC_REQUEST_BYTES_MAX + ((size_t)512 << 10))
-#define CHECKPOINT_BYTES       ((uint64_t)16 << 20)
-#define CHECKPOINT_IDLE_NS     (500 * MUSTER_NS_PER_MS)
-#define COMPACT_ROWS_PER_TURN  1000
 #define PROGRESS_INTERVAL_NS   (600 * MUSTER_NS_PER_S)
 #define ANSWER_ARENA_BYTES_MAX (2 * MUSTER_MVCC_ANSWER_BYTES_MAX)
 
-/* Committing. */
-
-void muster_registry_server_touch(struct muster_registry_server *server)
-{
-    if (muster_registry_store_is_writing(server->store) || server->mvcc.is_meta_stale)
-        muster_task_post(&server->commit, server->env->loop);
-}
-
-void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc)
-{
-    enum muster_rc told = rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_UNAVAILABLE;
-    char text[sizeof(server->status.text) + 32];
-    struct muster_list *node = NULL;
-
-    muster_registry_status_failed(server, rc);
-    (void)snprintf(text, sizeof(text), "etcdserver: registry store: %s", server->status.text);
-    muster_task_cancel(&server->commit);
-    while ((node = muster_list_pop(&server->compacting)) != NULL)
-        muster_list_append(&server->pending, node);
-    rc = muster_mvcc_rollback(&server->mvcc);
-    if (rc == MUSTER_OK)
-        rc = muster_leases_reload(&server->leases);
-    if (rc != MUSTER_OK)
-        MUSTER_LOG(server->env, ERROR, "registry_rollback_failed", "error", muster_rc_name(rc));
-    muster_registry_flush(server, told, text);
-}
-
-static void measure(struct muster_registry_server *server)
-{
-    struct muster_registry_store_size size;
-
-    muster_registry_store_measure(server->store, &size);
-    muster_registry_status_measured(server, &size);
-    if (size.journal_bytes >= CHECKPOINT_BYTES)
-        muster_registry_store_checkpoint(server->store);
-    else
-        muster_timer_start(&server->idle, server->env->loop,
-                           muster_loop_after_ns(server->env->loop, CHECKPOINT_IDLE_NS));
-}
-
-void muster_registry_server_commit(struct muster_registry_server *server)
-{
-    enum muster_rc rc = muster_mvcc_commit(&server->mvcc);
-
-    if (rc != MUSTER_OK) {
-        muster_registry_server_break(server, rc);
-        return;
-    }
-    muster_metric_add(&server->commits_total, 1);
-    muster_registry_flush(server, MUSTER_OK, NULL);
-    muster_watch_hub_committed(&server->hub);
-    measure(server);
-}
-
-void muster_registry_server_settle(struct muster_registry_server *server)
-{
-    if (muster_registry_store_is_writing(server->store) || server->mvcc.is_meta_stale)
-        muster_registry_server_commit(server);
-}
-
-static void on_commit(struct muster_task *task)
-{
-    muster_registry_server_commit(task->data);
-}
-
-static void on_idle(struct muster_timer *timer)
-{
-    const struct muster_registry_server *server = timer->data;
-
-    /* Amid a transaction nothing comes of it, and the commit starts the timer again. */
-    muster_registry_store_checkpoint(server->store);
-}
-
-/* Leases and compaction. */
-
-enum muster_rc muster_registry_server_revoke(struct muster_registry_server *server, int64_t lease)
-{
-    int64_t deleted = 0;
-    enum muster_rc rc = MUSTER_OK;
-
-    if (!muster_leases_has(&server->leases, lease))
-        return MUSTER_NOT_FOUND;
-    rc = muster_mvcc_delete_leased(&server->mvcc, lease, &server->arena, &deleted);
-    muster_registry_arena_reset(&server->arena);
-    if (rc == MUSTER_OK)
-        rc = muster_leases_remove(&server->leases, lease);
-    if (rc != MUSTER_OK) {
-        muster_registry_server_break(server, rc);
-        return rc;
-    }
-    muster_registry_server_touch(server);
-    return MUSTER_OK;
-}
+/* Leases. */
 
 static void on_expire(struct muster_leases *leases, int64_t id)
 {
@@ -125,29 +29,6 @@ static bool has_lease(void *data, int64_t lease)
     return muster_leases_has(&server->leases, lease);
 }
 
-static void on_compact(struct muster_task *task)
-{
-    struct muster_registry_server *server = task->data;
-    struct muster_list *node = NULL;
-    bool is_done = false;
-    enum muster_rc rc = muster_mvcc_compact_some(&server->mvcc, COMPACT_ROWS_PER_TURN, &is_done);
-
-    if (rc != MUSTER_OK) {
-        muster_registry_server_break(server, rc);
-        return;
-    }
-    while (is_done && (node = muster_list_pop(&server->compacting)) != NULL)
-        muster_list_append(&server->pending, node);
-    if (!is_done)
-        muster_task_post(task, server->env->loop);
-    muster_task_post(&server->commit, server->env->loop);
-}
-
-void muster_registry_server_clean(struct muster_registry_server *server)
-{
-    muster_task_post(&server->compact, server->env->loop);
-}
-
 /* Opening. */
 
 static enum muster_rc store_failed(struct muster_registry_server *server, enum muster_rc rc,
@@ -157,8 +38,8 @@ static enum muster_rc store_failed(struct muster_registry_server *server, enum m
                             muster_registry_store_error(server->store));
 }
 
-/* Who we are, for good; and one more term. Saved with the first commit, which is at once. */
-static enum muster_rc introduce(struct muster_registry_server *server)
+/* Take an identity for good, and one more term. Both are saved with the first commit, which is at once. */
+static enum muster_rc take_identity(struct muster_registry_server *server)
 {
     struct muster_registry_meta *meta = &server->mvcc.meta;
 
@@ -246,9 +127,7 @@ static void init_parts(struct muster_registry_server *server)
     muster_list_init(&server->pending);
     muster_list_init(&server->compacting);
     muster_list_init(&server->streams);
-    muster_task_init(&server->commit, on_commit, server);
-    muster_task_init(&server->compact, on_compact, server);
-    muster_timer_init(&server->idle, on_idle, server);
+    muster_registry_commit_init(server);
     muster_registry_arena_init(&server->arena, env->mem, ANSWER_ARENA_BYTES_MAX);
     muster_registry_arena_init(&server->send_arena, env->mem, ANSWER_ARENA_BYTES_MAX);
     muster_metric_init(&server->commits_total, env->metrics, MUSTER_COUNTER,
@@ -279,7 +158,7 @@ static void on_failed_rpc_closed(struct muster_rpc_server *rpc_server)
 }
 
 /* Nothing listens yet; what exists is taken down, the rpc server a little later. */
-static void abandon(struct muster_registry_server *server)
+static void abandon_server(struct muster_registry_server *server)
 {
     if (!server->owns_rpc_server) {
         free_server(server);
@@ -313,7 +192,7 @@ enum muster_rc muster_registry_server_open(struct muster_env *env,
     init_parts(server);
     rc = muster_mvcc_init(&server->mvcc, store, has_lease, server);
     if (rc == MUSTER_OK)
-        rc = introduce(server);
+        rc = take_identity(server);
     muster_watch_hub_init(&server->hub, env, &server->mvcc,
                           muster_rng_jitter(env->rng, progress_ns, 50));
     if (rc == MUSTER_OK)
@@ -323,11 +202,11 @@ enum muster_rc muster_registry_server_open(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = open_rpc(server, ret_error);
     if (rc != MUSTER_OK) {
-        abandon(server);
+        abandon_server(server);
         return rc;
     }
     name_itself(server);
-    measure(server);
+    muster_registry_server_measure(server);
     muster_registry_server_clean(server); /* what an earlier life had not finished */
     *ret_server = server;
     return MUSTER_OK;
@@ -355,6 +234,7 @@ static void finish_close(struct muster_registry_server *server)
 {
     muster_registry_server_close_fn *closed = server->closed;
 
+    MUSTER_ASSERT(server->is_closing);
     muster_registry_store_rollback(server->store);
     if (closed != NULL)
         closed(server);
@@ -390,6 +270,7 @@ void muster_registry_server_close(struct muster_registry_server *server, uint64_
 {
     struct muster_list *node = NULL;
 
+    MUSTER_ASSERT(!server->is_closing);
     server->is_closing = true;
     server->closed = closed;
     while ((node = muster_list_pop(&server->compacting)) != NULL)

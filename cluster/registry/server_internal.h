@@ -1,4 +1,5 @@
-/* What the files of the embedded registry's server share. */
+/* The parts of the embedded registry's server: its struct, and what each file offers to those above it, lowest
+ * first. */
 #ifndef MUSTER_CLUSTER_REGISTRY_SERVER_INTERNAL_H
 #define MUSTER_CLUSTER_REGISTRY_SERVER_INTERNAL_H
 
@@ -47,6 +48,8 @@ struct muster_registry_server_health {
     struct muster_metrics_collector collector;
 };
 
+#define MUSTER_REGISTRY_PROBE_INTERVAL_NS MUSTER_NS_PER_S
+
 struct muster_registry_server {
     void *data;
     struct muster_env *env;
@@ -85,46 +88,16 @@ struct muster_registry_stream {
     struct muster_list node;
 };
 
-/* cluster/registry/server.c */
-
-/** Something was written: commit at the end of the turn. */
-void muster_registry_server_touch(struct muster_registry_server *server);
-/** Commit and answer now. */
-void muster_registry_server_commit(struct muster_registry_server *server);
-/** Commit what there is to commit: what is read now has been committed. */
-void muster_registry_server_settle(struct muster_registry_server *server);
-/** The store failed: everything that was not committed is undone, everybody who waits is told. */
-void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc);
-/** Delete a lease and its keys. NOT_FOUND; other errors have broken the server's open commit
- * already. */
-MUSTER_MUST_CHECK enum muster_rc muster_registry_server_revoke(
-    struct muster_registry_server *server, int64_t lease);
-/** Clean the log in the background. */
-void muster_registry_server_clean(struct muster_registry_server *server);
-
-/* cluster/registry/server_status.c */
-
-void muster_registry_status_init(struct muster_registry_server *server);
-void muster_registry_status_fini(struct muster_registry_server *server);
-/** The store has refused a write. Logged once until writes reach it again. */
-void muster_registry_status_failed(struct muster_registry_server *server, enum muster_rc rc);
-/** After a commit: whether the quota is passed. */
-void muster_registry_status_measured(struct muster_registry_server *server,
-                                     const struct muster_registry_store_size *size);
-
-/** cluster/registry/server_page.c: on a server of its own. */
-void muster_registry_pages_add(struct muster_registry_server *server);
-
-/* cluster/registry/answer_proto.c: answers leave after the group commit that holds what they show. */
+/* answer_proto.c: answers leave after the group commit that holds what they show. */
 
 void muster_registry_fill_header(const struct muster_registry_server *server,
                                  struct Etcdserverpb__ResponseHeader *ret_header);
 /** message: a generated struct, borrowed for the call. */
-void muster_registry_answer(struct muster_registry_server *server, struct muster_rpc *rpc,
-                            const void *message);
-/** As answer, once the physical compaction under way is done. */
-void muster_registry_answer_compacted(struct muster_registry_server *server, struct muster_rpc *rpc,
-                                      const void *message);
+void muster_registry_send_answer(struct muster_registry_server *server, struct muster_rpc *rpc,
+                                 const void *message);
+/** As muster_registry_send_answer, but sent once the physical compaction under way is done. */
+void muster_registry_send_answer_compacted(struct muster_registry_server *server,
+                                           struct muster_rpc *rpc, const void *message);
 void muster_registry_refuse(struct muster_registry_server *server, struct muster_rpc *rpc,
                             enum muster_rc rc, const char *text);
 /** Send one message of a stream, at once. */
@@ -133,11 +106,46 @@ void muster_registry_stream_send(struct muster_registry_server *server, struct m
 /** Unpack a request; false: the call has been refused. Gives *ret_message (muster_proto_free). */
 bool muster_registry_unpack(struct muster_registry_server *server, struct muster_rpc *rpc,
                             const void *descriptor, struct muster_bytes bytes, void *ret_message);
-/** All that wait; rc OK: their own answers, else rc and text. */
+/** Answer all calls that wait: with their own answers when rc is OK, else with rc and text. */
 void muster_registry_flush(struct muster_registry_server *server, enum muster_rc rc,
                            const char *text);
 /** on_end of every unary method. */
 void muster_registry_unary_end(struct muster_rpc *rpc, enum muster_rc rc);
+
+/* server_status.c */
+
+void muster_registry_status_init(struct muster_registry_server *server);
+void muster_registry_status_fini(struct muster_registry_server *server);
+/** The store has refused a write. Logged once until writes reach it again. */
+void muster_registry_status_failed(struct muster_registry_server *server, enum muster_rc rc);
+/** Writes reach the store again. */
+void muster_registry_status_mended(struct muster_registry_server *server);
+/** After a commit: whether the quota is passed. */
+void muster_registry_status_measured(struct muster_registry_server *server,
+                                     const struct muster_registry_store_size *size);
+
+/* commit.c */
+
+/** Something was written: commit at the end of the turn. */
+void muster_registry_server_touch(struct muster_registry_server *server);
+/** Commit and answer now. */
+void muster_registry_server_commit(struct muster_registry_server *server);
+/** Commit what there is to commit: what is read now has been committed. */
+void muster_registry_server_settle(struct muster_registry_server *server);
+/** The store failed: everything that was not committed is undone, and every call that waits is told. */
+void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc);
+/** Delete a lease and its keys. NOT_FOUND; other errors have broken the server's open commit
+ * already. */
+MUSTER_MUST_CHECK enum muster_rc muster_registry_server_revoke(
+    struct muster_registry_server *server, int64_t lease);
+/** Clean the log in the background. */
+void muster_registry_server_clean(struct muster_registry_server *server);
+/** Note the size of the store after a commit, and checkpoint when it is time. */
+void muster_registry_server_measure(struct muster_registry_server *server);
+void muster_registry_commit_init(struct muster_registry_server *server);
+
+/** server_page.c: on a server of its own. */
+void muster_registry_pages_add(struct muster_registry_server *server);
 
 /* The services: each adds its methods. */
 

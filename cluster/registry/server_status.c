@@ -1,13 +1,9 @@
-/* How the registry fares: whether writes reach the store, whether the quota is passed, and the
- * gauges. */
+/* The health of the registry: whether writes reach the store, whether the quota is passed, and the gauges. */
 #include "cluster/registry/server_internal.h"
 
 #include <stdio.h>
 
-#define PROBE_INTERVAL_NS MUSTER_NS_PER_S
-#define QUIET_NS          (5 * MUSTER_NS_PER_S) /* without a failure: then writes are mended */
-
-/* The values are set when somebody asks. */
+/* The values are set when metrics are collected. */
 static const struct gauge {
     const char *name, *help;
 } gauges[MUSTER_REGISTRY_GAUGE_COUNT] = {
@@ -97,36 +93,11 @@ static void on_collect(struct muster_metrics_collector *collector)
 
 /* --- Whether writes reach the store --- */
 
-/* A write of our own, so that somebody who writes seldom is told of the end, too. A full disk may
- * have room for this one and for no larger one. */
-static void on_probe(struct muster_timer *timer)
-{
-    struct muster_registry_server *server = timer->data;
-    struct muster_registry_server_health *status = &server->status;
-    uint64_t now_ns = muster_loop_now_ns(server->env->loop);
-
-    muster_timer_start(timer, server->env->loop,
-                       muster_loop_after_ns(server->env->loop, PROBE_INTERVAL_NS));
-    if (now_ns - status->failed_ns < QUIET_NS)
-        return;
-    muster_registry_server_settle(server); /* no transaction may be open */
-    muster_registry_store_give_back(server->store);
-    if (!muster_registry_store_has_room(server->store))
-        return;
-    server->mvcc.is_meta_stale = true;
-    muster_registry_server_commit(server);
-    if (status->failed_ns >= now_ns)
-        return;
-    MUSTER_LOG(server->env, INFO, "registry_writes_again", "failed_writes", status->failed_count);
-    muster_timer_stop(timer);
-    status->is_failing = false;
-    status->failed_count = 0;
-}
-
 void muster_registry_status_failed(struct muster_registry_server *server, enum muster_rc rc)
 {
     struct muster_registry_server_health *status = &server->status;
 
+    MUSTER_ASSERT(rc != MUSTER_OK);
     (void)snprintf(status->text, sizeof(status->text), "%s",
                    muster_registry_store_error(server->store));
     muster_metric_add(&status->failures_total, 1);
@@ -138,7 +109,18 @@ void muster_registry_status_failed(struct muster_registry_server *server, enum m
     status->is_failing = true;
     MUSTER_LOG(server->env, ERROR, "registry_store_failed", "error", status->text);
     muster_timer_start(&status->probe, server->env->loop,
-                       muster_loop_after_ns(server->env->loop, PROBE_INTERVAL_NS));
+                       muster_loop_after_ns(server->env->loop, MUSTER_REGISTRY_PROBE_INTERVAL_NS));
+}
+
+void muster_registry_status_mended(struct muster_registry_server *server)
+{
+    struct muster_registry_server_health *status = &server->status;
+
+    MUSTER_ASSERT(status->is_failing);
+    MUSTER_LOG(server->env, INFO, "registry_writes_again", "failed_writes", status->failed_count);
+    muster_timer_stop(&status->probe);
+    status->is_failing = false;
+    status->failed_count = 0;
 }
 
 void muster_registry_status_measured(struct muster_registry_server *server,
@@ -163,7 +145,6 @@ void muster_registry_status_init(struct muster_registry_server *server)
     struct muster_registry_server_health *status = &server->status;
     struct muster_metrics *metrics = server->env->metrics;
 
-    muster_timer_init(&status->probe, on_probe, server);
     muster_metric_init(&status->failures_total, metrics, MUSTER_COUNTER,
                        "muster_registry_write_failures_total", "commits that the data file refused",
                        NULL);

@@ -1,6 +1,5 @@
-/* etcdserverpb.Maintenance/Snapshot: a backup of the living registry, copied between requests, then
- * streamed as fast as the client takes it. There is one place: who takes too little of it in time
- * loses it. */
+/* etcdserverpb.Maintenance/Snapshot: a backup of the living registry, copied between requests, then streamed as
+ * fast as the client reads. One snapshot runs at a time: a client that reads too slowly loses it. */
 #include "cluster/store/backup.h"
 #include "cluster/registry/server_internal.h"
 
@@ -26,7 +25,7 @@ struct snapshot {
 };
 
 /* The place is free, whatever the client still has to read. */
-static void leave(struct snapshot *snapshot)
+static void snapshot_leave(struct snapshot *snapshot)
 {
     struct muster_registry_server *server = snapshot->base.server;
 
@@ -41,9 +40,9 @@ static void leave(struct snapshot *snapshot)
     muster_mem_free(server->env->mem, snapshot->piece);
 }
 
-static void fail(struct snapshot *snapshot, enum muster_rc rc, const char *text)
+static void snapshot_fail(struct snapshot *snapshot, enum muster_rc rc, const char *text)
 {
-    leave(snapshot);
+    snapshot_leave(snapshot);
     MUSTER_LOG(snapshot->base.server->env, ERROR, "registry_snapshot_failed", "rc",
                muster_rc_name(rc), "reason", text);
     muster_rpc_finish(snapshot->base.rpc, rc, text);
@@ -66,7 +65,7 @@ static void on_timer(struct muster_timer *timer)
     await_client(snapshot);
     if (snapshot->taken_bytes >= before + TAKEN_BYTES) /* heads may make it less than before */
         return;
-    leave(snapshot);
+    snapshot_leave(snapshot);
     MUSTER_LOG(snapshot->base.server->env, WARN, "registry_snapshot_unread", "sent_bytes",
                snapshot->sent_bytes);
     muster_rpc_finish(snapshot->base.rpc, MUSTER_DEADLINE_EXCEEDED,
@@ -92,6 +91,7 @@ static void send_some(struct snapshot *snapshot)
 {
     uint64_t bytes = muster_registry_backup_bytes(snapshot->backup);
 
+    MUSTER_ASSERT(snapshot->is_copied && !snapshot->is_done);
     while (snapshot->sent_bytes < bytes) {
         uint64_t left = bytes - snapshot->sent_bytes;
         size_t size = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
@@ -102,7 +102,7 @@ static void send_some(struct snapshot *snapshot)
         rc = muster_registry_backup_read(snapshot->backup, snapshot->sent_bytes, snapshot->piece,
                                          size);
         if (rc != MUSTER_OK) {
-            fail(snapshot, rc, "etcdserver: the snapshot cannot be read");
+            snapshot_fail(snapshot, rc, "etcdserver: the snapshot cannot be read");
             return;
         }
         muster_sha256_update(&snapshot->sum, snapshot->piece, size);
@@ -111,7 +111,7 @@ static void send_some(struct snapshot *snapshot)
     }
     muster_sha256_fini(&snapshot->sum, snapshot->piece);
     send_piece(snapshot, MUSTER_SHA256_BYTES, 0);
-    leave(snapshot);
+    snapshot_leave(snapshot);
     muster_rpc_finish(snapshot->base.rpc, MUSTER_OK, NULL);
 }
 
@@ -128,22 +128,24 @@ static void on_task(struct muster_task *task)
     struct muster_registry_server *server = snapshot->base.server;
     enum muster_rc rc = MUSTER_OK;
 
+    MUSTER_ASSERT(!snapshot->is_copied && !snapshot->is_done);
     if (muster_registry_store_is_writing(server->store))
         muster_registry_server_commit(server);
     rc = muster_registry_backup_step(snapshot->backup, &snapshot->is_copied);
     if (rc != MUSTER_OK)
-        fail(snapshot, rc, "etcdserver: the snapshot cannot be written");
+        snapshot_fail(snapshot, rc, "etcdserver: the snapshot cannot be written");
     else if (!snapshot->is_copied)
         muster_task_post(task, server->env->loop);
     else
         begin_sending(snapshot);
 }
 
-static enum muster_rc begin(struct snapshot *snapshot, struct muster_error *ret_error)
+static enum muster_rc snapshot_begin(struct snapshot *snapshot, struct muster_error *ret_error)
 {
     struct muster_registry_server *server = snapshot->base.server;
     enum muster_rc rc = muster_sha256_init(&snapshot->sum);
 
+    MUSTER_ASSERT(server->has_snapshot);
     snapshot->piece = muster_mem_alloc(server->env->mem, PIECE_BYTES);
     if (rc != MUSTER_OK || snapshot->piece == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a snapshot");
@@ -181,11 +183,11 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_task_init(&snapshot->task, on_task, snapshot);
     muster_timer_init(&snapshot->timer, on_timer, snapshot);
     muster_rpc_set_data(rpc, snapshot);
-    rc = begin(snapshot, &error);
+    rc = snapshot_begin(snapshot, &error);
     if (rc == MUSTER_OK)
         muster_task_post(&snapshot->task, server->env->loop);
     else
-        fail(snapshot, rc, error.text);
+        snapshot_fail(snapshot, rc, error.text);
 }
 
 static void on_writable(struct muster_rpc *rpc)
@@ -205,7 +207,7 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
     if (snapshot == NULL)
         return;
     mem = snapshot->base.server->env->mem;
-    leave(snapshot);
+    snapshot_leave(snapshot);
     muster_list_remove(&snapshot->base.node);
     muster_mem_free(mem, snapshot);
 }

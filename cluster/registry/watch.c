@@ -32,7 +32,7 @@ struct slice {
 
 /* Reading the log. */
 
-static enum muster_rc take(void *data, const struct muster_registry_record *record)
+static enum muster_rc take_change(void *data, const struct muster_registry_record *record)
 {
     struct slice *slice = data;
     struct muster_registry_arena *arena = &slice->hub->arena;
@@ -80,7 +80,7 @@ static enum muster_rc read_slice(struct muster_watch_hub *hub, int64_t revision,
     ret_slice->upto_revision = hub->revision;
     muster_registry_arena_reset(&hub->arena);
     if (rc == MUSTER_OK)
-        rc = muster_registry_store_scan_log(hub->mvcc->store, seq, take, ret_slice);
+        rc = muster_registry_store_scan_log(hub->mvcc->store, seq, take_change, ret_slice);
     return rc == MUSTER_ABORTED ? MUSTER_OK : rc;
 }
 
@@ -103,7 +103,7 @@ static void free_watch(struct watch *watch)
     muster_mem_free(stream->hub->env->mem, watch);
 }
 
-static void cancel(struct watch *watch, const char *reason, int64_t compact_revision)
+static void cancel_watch(struct watch *watch, const char *reason, int64_t compact_revision)
 {
     send_simple(watch, (struct muster_watch_answer){.is_canceled = true,
                                                     .cancel_reason = reason,
@@ -165,7 +165,7 @@ static enum muster_rc add_event(struct watch *watch, const struct muster_registr
     return rc == MUSTER_NOT_FOUND ? MUSTER_OK : rc;
 }
 
-static enum muster_rc deliver(struct watch *watch, const struct slice *slice)
+static enum muster_rc deliver_changes(struct watch *watch, const struct slice *slice)
 {
     size_t wanted = 0;
     size_t count = 0;
@@ -219,9 +219,7 @@ static void on_progress_timer(struct muster_timer *timer)
 {
     struct muster_watch_hub *hub = timer->data;
 
-    for (struct muster_list *node = hub->synced.next; node != &hub->synced; node = node->next) {
-        struct watch *watch = MUSTER_CONTAINER_OF(node, struct watch, hub_node);
-
+    MUSTER_LIST_EACH (&hub->synced, watch, struct watch, hub_node) {
         if (watch->wish.wants_progress && watch->is_quiet && !watch->stream->is_blocked)
             send_simple(watch, (struct muster_watch_answer){.event_count = 0});
         watch->is_quiet = true;
@@ -254,7 +252,7 @@ static void fall_behind(struct watch *watch)
 }
 
 /* One step of a watch that is behind. */
-static void advance(struct watch *watch)
+static void advance_stream(struct watch *watch)
 {
     struct muster_watch_stream *stream = watch->stream;
     struct muster_watch_hub *hub = stream->hub;
@@ -262,15 +260,15 @@ static void advance(struct watch *watch)
     enum muster_rc rc = MUSTER_OK;
 
     if (watch->next_revision < hub->mvcc->meta.compact_revision) {
-        cancel(watch, "etcdserver: mvcc: required revision has been compacted",
-               hub->mvcc->meta.compact_revision);
+        cancel_watch(watch, "etcdserver: mvcc: required revision has been compacted",
+                     hub->mvcc->meta.compact_revision);
         return;
     }
     rc = read_slice(hub, watch->next_revision, SLICE_BYTES, &slice);
     if (rc == MUSTER_OK)
-        rc = deliver(watch, &slice);
+        rc = deliver_changes(watch, &slice);
     if (rc != MUSTER_OK) {
-        cancel(watch, muster_rc_text(rc), 0);
+        cancel_watch(watch, muster_rc_text(rc), 0);
         return;
     }
     check_queue(stream);
@@ -300,7 +298,7 @@ static void on_catch_up(struct muster_task *task)
             is_work_left = true;
             continue;
         }
-        advance(watch);
+        advance_stream(watch);
         answer_progress(stream);
     }
     for (node = hub->behind.next; node != &hub->behind && !is_work_left; node = node->next)
@@ -327,8 +325,8 @@ void muster_watch_hub_committed(struct muster_watch_hub *hub)
 
         muster_list_append(&hub->synced, node);
         check_queue(watch->stream);
-        if (rc != MUSTER_OK || watch->stream->is_blocked || deliver(watch, &slice) != MUSTER_OK ||
-            !is_synced(watch))
+        if (rc != MUSTER_OK || watch->stream->is_blocked ||
+            deliver_changes(watch, &slice) != MUSTER_OK || !is_synced(watch))
             fall_behind(watch);
     }
 }
@@ -380,10 +378,7 @@ void muster_watch_stream_close(struct muster_watch_stream *stream)
 
 static struct watch *find_watch(const struct muster_watch_stream *stream, int64_t id)
 {
-    for (struct muster_list *node = stream->watches.next; node != &stream->watches;
-         node = node->next) {
-        struct watch *watch = MUSTER_CONTAINER_OF(node, struct watch, stream_node);
-
+    MUSTER_LIST_EACH (&stream->watches, watch, struct watch, stream_node) {
         if (watch->id == id)
             return watch;
     }
@@ -469,7 +464,7 @@ void muster_watch_stream_cancel(struct muster_watch_stream *stream, int64_t watc
     struct watch *watch = find_watch(stream, watch_id);
 
     if (watch != NULL)
-        cancel(watch, NULL, 0);
+        cancel_watch(watch, NULL, 0);
 }
 
 void muster_watch_stream_progress(struct muster_watch_stream *stream)

@@ -87,7 +87,8 @@ static const struct muster_watch_stream_ops stream_ops = {.send = on_send,
 
 /* Requests. */
 
-static void create(struct watch_stream *stream, const Etcdserverpb__WatchCreateRequest *request)
+static void create_watch(struct watch_stream *stream,
+                         const Etcdserverpb__WatchCreateRequest *request)
 {
     struct muster_watch_wish wish = {
         .span = {.key = {.data = request->key.data, .size = request->key.len},
@@ -140,7 +141,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
         return;
     switch (request->request_union_case) {
     case ETCDSERVERPB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST:
-        create(stream, request->create_request);
+        create_watch(stream, request->create_request);
         break;
     case ETCDSERVERPB__WATCH_REQUEST__REQUEST_UNION_CANCEL_REQUEST:
         muster_watch_stream_cancel(&stream->watches, request->cancel_request->watch_id);

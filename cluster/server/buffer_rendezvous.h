@@ -1,4 +1,4 @@
-/* Where one who has bytes and one who wants them meet, by step and key, whoever comes first. */
+/* A rendezvous of buffers: the sender and the receiver of bytes meet by step and key, in either order. */
 #ifndef MUSTER_CLUSTER_BUFFER_RENDEZVOUS_H
 #define MUSTER_CLUSTER_BUFFER_RENDEZVOUS_H
 
@@ -46,7 +46,7 @@ void muster_buffer_drop(struct muster_buffer_rendezvous *rendezvous,
 /** The taker has read the bytes, or given up: the owner gets them back. */
 void muster_buffer_taken(struct muster_buffer_rendezvous *rendezvous,
                          struct muster_server_buffer *buffer, enum muster_rc rc);
-/** Everybody who waits, and who comes, ends with rc. */
+/** Every wait, and every later one, ends with rc. */
 void muster_buffer_rendezvous_end(struct muster_buffer_rendezvous *rendezvous, enum muster_rc rc,
                                   const char *text);
 

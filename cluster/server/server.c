@@ -168,9 +168,9 @@ static enum muster_rc local_cluster(struct muster_env *env, struct muster_cluste
     return muster_cluster_spec_parse(env->mem, text, sizeof(text) - 1, ret_spec, error);
 }
 
-static enum muster_rc settle(struct muster_server *server,
-                             const struct muster_server_options *options,
-                             struct muster_error *error)
+static enum muster_rc resolve_options(struct muster_server *server,
+                                      const struct muster_server_options *options,
+                                      struct muster_error *error)
 {
     const struct muster_cluster_job *job = NULL;
     const struct muster_cluster_task *task = NULL;
@@ -233,7 +233,7 @@ enum muster_rc muster_server_open(struct muster_env *env,
         own.cluster = local;
     }
     if (rc == MUSTER_OK)
-        rc = settle(server, &own, ret_error);
+        rc = resolve_options(server, &own, ret_error);
     muster_cluster_spec_unref(local);
     if (rc != MUSTER_OK) {
         muster_server_free(server);
@@ -367,8 +367,9 @@ static const struct {
 };
 #define STEPS (sizeof(steps) / sizeof(steps[0]))
 
-static void undo(struct muster_server *server, size_t count)
+static void undo_start(struct muster_server *server, size_t count)
 {
+    MUSTER_ASSERT(count <= STEPS);
     while (count-- > 0) {
         if (steps[count].undo != NULL)
             steps[count].undo(server);
@@ -388,7 +389,7 @@ enum muster_rc muster_server_start(struct muster_server *server, struct muster_e
     while (done < STEPS && (rc = steps[done].begin(server, ret_error)) == MUSTER_OK)
         done++;
     if (rc != MUSTER_OK) {
-        undo(server, done);
+        undo_start(server, done);
         return rc;
     }
     server->state = MUSTER_SERVER_STARTED;
@@ -404,7 +405,7 @@ void muster_server_stop(struct muster_server *server, uint64_t deadline_ns,
     if (server->state == MUSTER_SERVER_STARTED) {
         server->state = MUSTER_SERVER_STOPPING;
         server->stop_deadline_ns = deadline_ns;
-        undo(server, STEPS);
+        undo_start(server, STEPS);
     } else if (server->state != MUSTER_SERVER_STOPPING) {
         server->state = MUSTER_SERVER_STOPPED;
         muster_task_post(&server->stopped_task, server->env->loop);

@@ -40,49 +40,12 @@ void muster_worker_groups_free(struct muster_worker_groups *groups)
     muster_mem_free(groups->mem, groups);
 }
 
-struct muster_worker_group *muster_worker_groups_find(struct muster_worker_groups *groups,
-                                                      int32_t key)
-{
-    for (struct muster_list *node = groups->groups.next; node != &groups->groups;
-         node = node->next) {
-        struct muster_worker_group *group =
-            MUSTER_CONTAINER_OF(node, struct muster_worker_group, node);
-
-        if (group->key == key)
-            return group;
-    }
-    return NULL;
-}
-
-uint32_t muster_worker_group_rank(const struct muster_worker_group *group, const char *device)
-{
-    uint32_t rank = 0;
-
-    while (rank < group->member_count && strcmp(group->members[rank].name, device) != 0)
-        rank++;
-    return rank;
-}
-
 /* --- Answers --- */
 
-void muster_worker_ask_fail(struct muster_worker_ask *ask, const struct muster_error *error)
-{
-    const struct muster_worker_answer answer = {
-        .rc = error->rc, .text = error->text, .source_rank = -1};
-
-    ask->on_answer(ask, &answer);
-}
-
-void muster_worker_asks_fail(struct muster_list *asks, const struct muster_error *error)
-{
-    struct muster_list *node;
-
-    while ((node = muster_list_pop(asks)) != NULL)
-        muster_worker_ask_fail(MUSTER_CONTAINER_OF(node, struct muster_worker_ask, node), error);
-}
-
+/* The error stays: a group that has failed fails every later ask. */
 static void group_fail(struct muster_worker_group *group, const struct muster_error *error)
 {
+    MUSTER_ASSERT(error->rc != MUSTER_OK);
     group->error = *error;
     muster_worker_asks_fail(&group->asks, error);
     muster_worker_instances_fail(group, error);
@@ -94,13 +57,14 @@ static void group_answer(struct muster_worker_group *group)
     struct muster_list *node;
 
     while ((node = muster_list_pop(&group->asks)) != NULL) {
-        struct muster_worker_ask *ask = MUSTER_CONTAINER_OF(node, struct muster_worker_ask, node);
+        struct muster_worker_group_ask *ask =
+            MUSTER_CONTAINER_OF(node, struct muster_worker_group_ask, node);
 
         ask->on_answer(ask, &answer);
     }
 }
 
-void muster_worker_groups_drop(struct muster_worker_ask *ask)
+void muster_worker_groups_drop(struct muster_worker_group_ask *ask)
 {
     muster_list_remove(&ask->node);
 }
@@ -109,8 +73,8 @@ void muster_worker_groups_abort(struct muster_worker_groups *groups, enum muster
                                 const char *text)
 {
     (void)muster_error_set(&groups->aborted, rc, "%s", text);
-    for (struct muster_list *node = groups->groups.next; node != &groups->groups; node = node->next)
-        group_fail(MUSTER_CONTAINER_OF(node, struct muster_worker_group, node), &groups->aborted);
+    MUSTER_LIST_EACH (&groups->groups, group, struct muster_worker_group, node)
+        group_fail(group, &groups->aborted);
 }
 
 /* --- Ranks --- */
@@ -132,7 +96,7 @@ static int compare_tasks(const char *a, const char *b)
     return a_bytes < b_bytes ? -1 : a_bytes > b_bytes;
 }
 
-/* Of one task: "/device:GPU:2" before "/device:GPU:10". */
+/* Devices of one task are ordered by number: "/device:GPU:2" before "/device:GPU:10". */
 static int compare_devices(const char *a, const char *b)
 {
     const char *a_end = strrchr(a, ':'), *b_end = strrchr(b, ':');
@@ -158,6 +122,7 @@ static int compare_members(const void *a, const void *b)
 
 static void group_complete(struct muster_worker_groups *groups, struct muster_worker_group *group)
 {
+    MUSTER_ASSERT(group->member_count == group->size);
     qsort(group->members, group->member_count, sizeof(group->members[0]), compare_members);
     group->task_count = 1;
     for (uint32_t i = 1; i < group->member_count; i++)
@@ -212,9 +177,9 @@ static enum muster_rc group_take(struct muster_worker_groups *groups,
 }
 
 /* Whether the device may be in the group as that is now. */
-static enum muster_rc check(const struct muster_worker_group *group, uint32_t rank,
-                            const struct muster_worker_group_request *request,
-                            struct muster_error *error)
+static enum muster_rc check_device(const struct muster_worker_group *group, uint32_t rank,
+                                   const struct muster_worker_group_request *request,
+                                   struct muster_error *error)
 {
     if (strcmp(request->device_type, group->device_type) != 0)
         return muster_error_set(error, MUSTER_INTERNAL,
@@ -263,6 +228,7 @@ static bool add_member(struct muster_worker_groups *groups, struct muster_worker
     size_t name_bytes = strlen(request->device) + 1;
     char *room;
 
+    MUSTER_ASSERT(group->member_count < group->size);
     if (!reserve_member(groups, group))
         return false;
     room = muster_mem_alloc(groups->mem, name_bytes + request->attributes.size);
@@ -278,7 +244,8 @@ static bool add_member(struct muster_worker_groups *groups, struct muster_worker
     return true;
 }
 
-void muster_worker_groups_join(struct muster_worker_groups *groups, struct muster_worker_ask *ask,
+void muster_worker_groups_join(struct muster_worker_groups *groups,
+                               struct muster_worker_group_ask *ask,
                                const struct muster_worker_group_request *request)
 {
     struct muster_worker_group *group = NULL;
@@ -296,7 +263,7 @@ void muster_worker_groups_join(struct muster_worker_groups *groups, struct muste
         return;
     }
     rank = muster_worker_group_rank(group, request->device);
-    if (check(group, rank, request, &error) != MUSTER_OK) {
+    if (check_device(group, rank, request, &error) != MUSTER_OK) {
         group_fail(group, &error);
         return;
     }

@@ -1,5 +1,5 @@
-/* Who is in a collective group and who sends in a broadcast: what TensorFlow's workers ask the leader
- * of their collectives. No I/O. */
+/* The members of collective groups and the senders of broadcasts, which TensorFlow's workers ask the leader of
+ * their collectives for. No I/O. */
 #ifndef MUSTER_CLUSTER_WORKER_GROUPS_H
 #define MUSTER_CLUSTER_WORKER_GROUPS_H
 
@@ -8,14 +8,15 @@
 #include <muster/rpc.h>
 #include <muster/status.h>
 
-#define MUSTER_WORKER_GROUPS_MAX    4096u
-#define MUSTER_WORKER_MEMBERS_MAX   65536u /* of a group */
-#define MUSTER_WORKER_INSTANCES_MAX 4096u  /* of a group; the oldest that nobody waits for goes */
-#define MUSTER_WORKER_KEY_BYTES     128    /* a communicator's key, as large as NCCL's */
-#define MUSTER_WORKER_BROADCAST     1      /* CollectiveType */
+#define MUSTER_WORKER_GROUPS_MAX  4096u
+#define MUSTER_WORKER_MEMBERS_MAX 65536u /* of a group */
+#define MUSTER_WORKER_INSTANCES_MAX                                                                \
+    4096u                           /* of a group; the oldest without a waiting ask is dropped */
+#define MUSTER_WORKER_KEY_BYTES 128 /* a communicator's key, as large as NCCL's */
+#define MUSTER_WORKER_BROADCAST 1   /* CollectiveType */
 
 struct muster_worker_groups;
-struct muster_worker_ask;
+struct muster_worker_group_ask;
 
 /** One device of a group. */
 struct muster_worker_member {
@@ -34,7 +35,7 @@ struct muster_worker_group {
     struct muster_worker_member *members; /* by rank once complete */
     uint32_t member_count, member_capacity;
     struct muster_error error; /* rc OK: none; else every question about the group ends so */
-    struct muster_list asks;   /* of struct muster_worker_ask, until complete */
+    struct muster_list asks;   /* of struct muster_worker_group_ask, until complete */
     struct muster_list instances;
     uint32_t instance_count;
 };
@@ -46,11 +47,11 @@ struct muster_worker_answer {
     const struct muster_worker_group *group;
     int32_t source_rank;
 };
-typedef void muster_worker_answer_fn(struct muster_worker_ask *ask,
+typedef void muster_worker_answer_fn(struct muster_worker_group_ask *ask,
                                      const struct muster_worker_answer *answer);
 
 /** One question. Caller's memory; unlinked before it is answered. */
-struct muster_worker_ask {
+struct muster_worker_group_ask {
     muster_worker_answer_fn *on_answer;
     struct muster_list node;
 };
@@ -89,7 +90,8 @@ void muster_worker_groups_free(struct muster_worker_groups *groups);
  * Owns:    borrows ask until it is answered or dropped; request is copied.
  * Source:  TensorFlow's CollectiveParamResolverLocal::CompleteGroupLocal, observed in 2.21.
  */
-void muster_worker_groups_join(struct muster_worker_groups *groups, struct muster_worker_ask *ask,
+void muster_worker_groups_join(struct muster_worker_groups *groups,
+                               struct muster_worker_group_ask *ask,
                                const struct muster_worker_group_request *request);
 
 /**
@@ -99,11 +101,12 @@ void muster_worker_groups_join(struct muster_worker_groups *groups, struct muste
  *
  * Source:  TensorFlow's CollectiveParamResolverLocal::CompleteInstanceLocal, observed in 2.21.
  */
-void muster_worker_groups_agree(struct muster_worker_groups *groups, struct muster_worker_ask *ask,
+void muster_worker_groups_agree(struct muster_worker_groups *groups,
+                                struct muster_worker_group_ask *ask,
                                 const struct muster_worker_instance_request *request);
 
 /** The asker has gone; what it said stays said. */
-void muster_worker_groups_drop(struct muster_worker_ask *ask);
+void muster_worker_groups_drop(struct muster_worker_group_ask *ask);
 
 /** Every question, waiting or to come, ends so (collectives are aborted). */
 void muster_worker_groups_abort(struct muster_worker_groups *groups, enum muster_rc rc,

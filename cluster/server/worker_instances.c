@@ -13,7 +13,7 @@ struct instance {
     char shape[SHAPE_BYTES_MAX];
     struct muster_error error;
     uint32_t known_count; /* of a broadcast: members that have asked */
-    uint32_t source;      /* a rank; the group's size: nobody has claimed it */
+    uint32_t source;      /* a rank; the group's size: not claimed yet */
     struct muster_list asks;
     bool is_known[]; /* by rank */
 };
@@ -21,10 +21,7 @@ struct instance {
 static struct instance *instance_find(struct muster_worker_group *group, int64_t step_id,
                                       int32_t key)
 {
-    for (struct muster_list *node = group->instances.next; node != &group->instances;
-         node = node->next) {
-        struct instance *instance = MUSTER_CONTAINER_OF(node, struct instance, node);
-
+    MUSTER_LIST_EACH (&group->instances, instance, struct instance, node) {
         if (instance->step_id == step_id && instance->key == key)
             return instance;
     }
@@ -75,6 +72,7 @@ static struct instance *instance_new(struct muster_worker_groups *groups,
 
 static void instance_fail(struct instance *instance, const struct muster_error *error)
 {
+    MUSTER_ASSERT(error->rc != MUSTER_OK);
     instance->error = *error;
     muster_worker_asks_fail(&instance->asks, error);
 }
@@ -82,9 +80,8 @@ static void instance_fail(struct instance *instance, const struct muster_error *
 void muster_worker_instances_fail(struct muster_worker_group *group,
                                   const struct muster_error *error)
 {
-    for (struct muster_list *node = group->instances.next; node != &group->instances;
-         node = node->next)
-        instance_fail(MUSTER_CONTAINER_OF(node, struct instance, node), error);
+    MUSTER_LIST_EACH (&group->instances, instance, struct instance, node)
+        instance_fail(instance, error);
 }
 
 void muster_worker_instances_free(struct muster_worker_groups *groups,
@@ -96,9 +93,9 @@ void muster_worker_instances_free(struct muster_worker_groups *groups,
         muster_mem_free(groups->mem, MUSTER_CONTAINER_OF(node, struct instance, node));
 }
 
-static enum muster_rc check(const struct instance *instance,
-                            const struct muster_worker_instance_request *request,
-                            struct muster_error *error)
+static enum muster_rc check_request(const struct instance *instance,
+                                    const struct muster_worker_instance_request *request,
+                                    struct muster_error *error)
 {
     if (instance->type != request->type || instance->data_type != request->data_type)
         return muster_error_set(
@@ -117,9 +114,11 @@ static enum muster_rc check(const struct instance *instance,
 }
 
 /* A member of a broadcast says whether it sends. */
-static enum muster_rc note(struct instance *instance, const struct muster_worker_group *group,
-                           uint32_t rank, bool is_source, struct muster_error *error)
+static enum muster_rc record_member(struct instance *instance,
+                                    const struct muster_worker_group *group, uint32_t rank,
+                                    bool is_source, struct muster_error *error)
 {
+    MUSTER_ASSERT(rank < group->size);
     if (is_source && instance->source != group->size && instance->source != rank)
         return muster_error_set(error, MUSTER_INTERNAL,
                                 "Instance %" PRId32 " already has source %" PRIu32
@@ -146,17 +145,18 @@ static void instance_answer(struct instance *instance, int32_t source_rank)
     struct muster_list *node;
 
     while ((node = muster_list_pop(&instance->asks)) != NULL) {
-        struct muster_worker_ask *ask = MUSTER_CONTAINER_OF(node, struct muster_worker_ask, node);
+        struct muster_worker_group_ask *ask =
+            MUSTER_CONTAINER_OF(node, struct muster_worker_group_ask, node);
 
         ask->on_answer(ask, &answer);
     }
 }
 
 /* The group, complete, and the rank that asks. */
-static enum muster_rc place(struct muster_worker_groups *groups,
-                            const struct muster_worker_instance_request *request,
-                            struct muster_worker_group **ret_group, uint32_t *ret_rank,
-                            struct muster_error *error)
+static enum muster_rc find_rank(struct muster_worker_groups *groups,
+                                const struct muster_worker_instance_request *request,
+                                struct muster_worker_group **ret_group, uint32_t *ret_rank,
+                                struct muster_error *error)
 {
     struct muster_worker_group *group = muster_worker_groups_find(groups, request->group_key);
 
@@ -172,14 +172,15 @@ static enum muster_rc place(struct muster_worker_groups *groups,
     *ret_rank = muster_worker_group_rank(group, request->device);
     if (*ret_rank == group->member_count || group->member_count < group->size)
         return muster_error_set(error, MUSTER_FAILED_PRECONDITION,
-                                "%s is no member of group %" PRId32
+                                "%s is not a member of group %" PRId32
                                 ", or the group is not complete; complete the group first",
                                 request->device, request->group_key);
     *ret_group = group;
     return MUSTER_OK;
 }
 
-void muster_worker_groups_agree(struct muster_worker_groups *groups, struct muster_worker_ask *ask,
+void muster_worker_groups_agree(struct muster_worker_groups *groups,
+                                struct muster_worker_group_ask *ask,
                                 const struct muster_worker_instance_request *request)
 {
     struct muster_worker_group *group = NULL;
@@ -188,7 +189,7 @@ void muster_worker_groups_agree(struct muster_worker_groups *groups, struct must
     uint32_t rank = 0;
 
     muster_list_init(&ask->node);
-    if (place(groups, request, &group, &rank, &error) == MUSTER_OK) {
+    if (find_rank(groups, request, &group, &rank, &error) == MUSTER_OK) {
         instance = instance_find(group, request->step_id, request->key);
         if (instance == NULL)
             instance = instance_new(groups, group, request);
@@ -204,9 +205,9 @@ void muster_worker_groups_agree(struct muster_worker_groups *groups, struct must
     muster_list_append(&instance->asks, &ask->node);
     if (instance->error.rc != MUSTER_OK)
         error = instance->error;
-    else if (check(instance, request, &error) == MUSTER_OK &&
+    else if (check_request(instance, request, &error) == MUSTER_OK &&
              instance->type == MUSTER_WORKER_BROADCAST)
-        (void)note(instance, group, rank, request->is_source, &error);
+        (void)record_member(instance, group, rank, request->is_source, &error);
     if (error.rc != MUSTER_OK)
         instance_fail(instance, &error);
     else if (instance->type != MUSTER_WORKER_BROADCAST)

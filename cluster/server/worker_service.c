@@ -17,7 +17,7 @@
 
 /* A question that may have to wait; the call's data. */
 struct question {
-    struct muster_worker_ask ask;
+    struct muster_worker_group_ask ask;
     struct muster_buffer_take take;
     struct muster_worker_service *service;
     struct muster_rpc *rpc; /* NULL: the call has ended */
@@ -121,7 +121,7 @@ static void reply_group(struct question *question, const struct muster_worker_gr
     muster_mem_free(mem, devices);
 }
 
-static void on_group_answer(struct muster_worker_ask *ask,
+static void on_group_answer(struct muster_worker_group_ask *ask,
                             const struct muster_worker_answer *answer)
 {
     struct question *question = MUSTER_CONTAINER_OF(ask, struct question, ask);
@@ -168,7 +168,7 @@ static void on_complete_group(struct muster_rpc *rpc,
 
 /* --- CompleteInstance --- */
 
-static void on_instance_answer(struct muster_worker_ask *ask,
+static void on_instance_answer(struct muster_worker_group_ask *ask,
                                const struct muster_worker_answer *answer)
 {
     struct question *question = MUSTER_CONTAINER_OF(ask, struct question, ask);
@@ -331,10 +331,7 @@ static void on_no_sessions(struct muster_rpc *rpc)
     muster_rpc_finish(rpc, MUSTER_UNIMPLEMENTED, NO_SESSIONS);
 }
 
-#define ABSENT(name)                                                                               \
-    {                                                                                              \
-        .path = "/tensorflow." name, .on_start = on_no_sessions                                    \
-    }
+#define ABSENT(name) {.path = "/tensorflow." name, .on_start = on_no_sessions}
 static const struct muster_rpc_method absent[] = {
     ABSENT("MasterService/CreateSession"),
     ABSENT("MasterService/ExtendSession"),

@@ -8,7 +8,7 @@
 #include "cluster/server/buffer_rendezvous.h"
 #include "cluster/server/worker_groups.h"
 
-/** What GetStatus tells; name is the full one. Borrowed by the service. */
+/** The devices that GetStatus reports, with full names. Borrowed by the service. */
 struct muster_worker_device {
     char *name;
     struct muster_server_device device;
@@ -27,7 +27,7 @@ struct muster_worker_service {
  * the server is closed. Errors: ALREADY_EXISTS, RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_worker_service_add(struct muster_worker_service *service,
                                                            struct muster_rpc_server *server);
-/** Everybody who waits ends with rc. */
+/** Every wait ends with rc. */
 void muster_worker_service_end(struct muster_worker_service *service, enum muster_rc rc,
                                const char *text);
 

@@ -1,4 +1,4 @@
-/* What every gRPC server of this folder has besides its own services: health and reflection. */
+/* Services that every gRPC server of this folder has besides its own: health and reflection. */
 #include "cluster/service/standard_service.h"
 
 #include <stddef.h>

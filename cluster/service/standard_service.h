@@ -1,4 +1,4 @@
-/* What every gRPC server of this folder has besides its own services: health and reflection. */
+/* Services that every gRPC server of this folder has besides its own: health and reflection. */
 #ifndef MUSTER_CLUSTER_STANDARD_SERVICE_H
 #define MUSTER_CLUSTER_STANDARD_SERVICE_H
 

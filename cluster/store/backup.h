@@ -16,7 +16,7 @@ void muster_registry_backup_close(struct muster_registry_backup *backup);
 /** Copy some pages more; what is written meanwhile is copied, too. No transaction may be open. */
 MUSTER_MUST_CHECK enum muster_rc muster_registry_backup_step(struct muster_registry_backup *backup,
                                                              bool *ret_is_done);
-/** Of a copy that is done. */
+/** The size of a copy that is done. */
 uint64_t muster_registry_backup_bytes(const struct muster_registry_backup *backup);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_backup_read(
     const struct muster_registry_backup *backup, uint64_t offset, void *bytes, size_t size);

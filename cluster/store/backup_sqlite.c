@@ -1,7 +1,6 @@
 /* Backups on SQLite: its online copy, a checksum behind it, and the way back. */
 #include "cluster/store/backup.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -392,7 +391,7 @@ static enum muster_rc read_header(int fd, const char *from, uint64_t *ret_bytes,
         return fail_to("read", from, ret_error);
     if (!is_read)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "%.150s is no backup of a registry: it is too short", from);
+                                "%.150s is not a backup of a registry: it is too short", from);
     memcpy(&magic, header + 16, sizeof(magic));
     if (magic == BBOLT_MAGIC)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
@@ -400,7 +399,7 @@ static enum muster_rc read_header(int fd, const char *from, uint64_t *ret_bytes,
                                 "etcd member of it",
                                 from);
     if (memcmp(header, "SQLite format 3", 16) != 0)
-        return muster_error_set(ret_error, MUSTER_DATA_LOSS, "%.150s is no backup of a registry",
+        return muster_error_set(ret_error, MUSTER_DATA_LOSS, "%.150s is not a backup of a registry",
                                 from);
     page = big_endian(header + 16, 2);
     *ret_bytes = (uint64_t)(page == 1 ? 65536 : page) * big_endian(header + 28, 4);
@@ -494,8 +493,8 @@ static enum muster_rc check_sound(sqlite3 *db)
 }
 
 /* Another cluster, far ahead of the old one. */
-static enum muster_rc renew(struct muster_registry_store *store,
-                            struct muster_registry_restored *ret_restored)
+static enum muster_rc renew_identity(struct muster_registry_store *store,
+                                     struct muster_registry_restored *ret_restored)
 {
     struct muster_registry_meta meta;
     sqlite3 *db = muster_registry_store_database(store);
@@ -541,7 +540,7 @@ static enum muster_rc open_and_renew(struct muster_mem *mem, const char *path, c
     enum muster_rc rc = muster_registry_store_open(mem, &options, &store, &why);
 
     if (rc == MUSTER_OK) {
-        rc = renew(store, ret_restored);
+        rc = renew_identity(store, ret_restored);
         if (rc != MUSTER_OK)
             (void)muster_error_set(&why, rc, "%s", muster_registry_store_error(store));
     }
@@ -556,7 +555,7 @@ static enum muster_rc open_and_renew(struct muster_mem *mem, const char *path, c
     return rc;
 }
 
-/* With the journal that a failure leaves. */
+/* Remove the file and the journal that a failure leaves. */
 static void remove_database(const char *path)
 {
     static const char *const endings[] = {"", "-wal", "-shm"};
@@ -568,9 +567,9 @@ static void remove_database(const char *path)
     }
 }
 
-static enum muster_rc restore(struct muster_mem *mem, int fd, const char *from, const char *data,
-                              struct muster_registry_restored *ret_restored,
-                              struct muster_error *ret_error)
+static enum muster_rc restore_file(struct muster_mem *mem, int fd, const char *from,
+                                   const char *data, struct muster_registry_restored *ret_restored,
+                                   struct muster_error *ret_error)
 {
     char path[PATH_BYTES];
     int to = make_temporary(data, path);
@@ -605,7 +604,7 @@ enum muster_rc muster_registry_backup_restore(struct muster_mem *mem, const char
     fd = open(from, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return fail_at(from, ret_error);
-    rc = restore(mem, fd, from, data, &restored, ret_error);
+    rc = restore_file(mem, fd, from, data, &restored, ret_error);
     close(fd);
     if (rc == MUSTER_OK)
         *ret_restored = restored;

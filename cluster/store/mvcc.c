@@ -2,28 +2,7 @@
  * nothing. */
 #include "cluster/store/mvcc_internal.h"
 
-#include <assert.h>
 #include <string.h>
-
-/* Errors. */
-
-enum muster_rc muster_mvcc_fail(struct muster_mvcc_run *run, enum muster_rc rc, const char *text)
-{
-    return muster_error_set(run->error, rc, "%s", text);
-}
-
-enum muster_rc muster_mvcc_break(struct muster_mvcc_run *run, enum muster_rc rc)
-{
-    run->is_broken = true;
-    return muster_error_set(run->error, rc, "registry store: %s",
-                            muster_registry_store_error(run->mvcc->store));
-}
-
-enum muster_rc muster_mvcc_no_memory(struct muster_mvcc_run *run)
-{
-    return muster_mvcc_fail(run, MUSTER_RESOURCE_EXHAUSTED,
-                            "etcdserver: the answer or its working memory is too large");
-}
 
 /* Life. */
 
@@ -45,6 +24,7 @@ enum muster_rc muster_mvcc_rollback(struct muster_mvcc *mvcc)
     return muster_registry_store_load_meta(mvcc->store, &mvcc->meta);
 }
 
+/* Counters are written with the data that they count, in one transaction. */
 enum muster_rc muster_mvcc_commit(struct muster_mvcc *mvcc)
 {
     enum muster_rc rc = MUSTER_OK;
@@ -63,7 +43,8 @@ enum muster_rc muster_mvcc_commit(struct muster_mvcc *mvcc)
 
 /* Writes. */
 
-static enum muster_rc append(struct muster_mvcc_run *run, struct muster_registry_record *record)
+static enum muster_rc append_change(struct muster_mvcc_run *run,
+                                    struct muster_registry_record *record)
 {
     enum muster_rc rc = muster_registry_store_begin(run->mvcc->store);
 
@@ -76,8 +57,8 @@ static enum muster_rc append(struct muster_mvcc_run *run, struct muster_registry
 }
 
 /* The live key, or version 0 (with seq when a deletion is on record). */
-static enum muster_rc find(struct muster_mvcc_run *run, struct muster_bytes key,
-                           struct muster_registry_record *ret_record)
+static enum muster_rc find_record(struct muster_mvcc_run *run, struct muster_bytes key,
+                                  struct muster_registry_record *ret_record)
 {
     enum muster_rc rc = muster_registry_store_find(run->mvcc->store, key, ret_record);
 
@@ -111,7 +92,7 @@ static enum muster_rc run_put(struct muster_mvcc_run *run, const struct muster_m
     struct muster_registry_record next = {
         .key = put->key, .value = put->value, .lease = put->lease, .mod_revision = revision};
     struct muster_mvcc_result previous = {.record_count = 0};
-    enum muster_rc rc = find(run, put->key, &old);
+    enum muster_rc rc = find_record(run, put->key, &old);
 
     if (rc == MUSTER_OK && old.version > 0 && (put->wants_prev || put->ignores_value))
         rc = give_previous(run, &old, &previous);
@@ -128,7 +109,7 @@ static enum muster_rc run_put(struct muster_mvcc_run *run, const struct muster_m
         ret_result->records = previous.records;
         ret_result->record_count = previous.record_count;
     }
-    return append(run, &next);
+    return append_change(run, &next);
 }
 
 static enum muster_rc append_deletions(struct muster_mvcc_run *run,
@@ -139,7 +120,7 @@ static enum muster_rc append_deletions(struct muster_mvcc_run *run,
                                                   .value = {.data = "", .size = 0},
                                                   .mod_revision = run->mvcc->writing_revision,
                                                   .prev_seq = records[i].seq};
-        enum muster_rc rc = append(run, &deletion);
+        enum muster_rc rc = append_change(run, &deletion);
 
         if (rc != MUSTER_OK)
             return rc;
@@ -183,7 +164,7 @@ static enum muster_rc check_put_state(struct muster_mvcc_run *run,
         return muster_mvcc_fail(run, MUSTER_NOT_FOUND, "etcdserver: requested lease not found");
     if (!put->ignores_value && !put->ignores_lease)
         return MUSTER_OK;
-    rc = find(run, put->key, &old);
+    rc = find_record(run, put->key, &old);
     if (rc == MUSTER_OK && old.version == 0)
         return muster_mvcc_fail(run, MUSTER_INVALID_ARGUMENT, "etcdserver: key not found");
     return rc;
@@ -384,10 +365,9 @@ enum muster_rc muster_mvcc_compact(struct muster_mvcc *mvcc, int64_t revision,
     return MUSTER_OK;
 }
 
-/* What changes at or below the compact revision have replaced goes, and deletions below it.
- * Deletions at the compact revision itself stay until the next compaction: a watch may begin there.
- */
-enum muster_rc muster_mvcc_compact_some(struct muster_mvcc *mvcc, int64_t rows, bool *ret_is_done)
+/* Delete versions superseded at or below the compact revision, and tombstones strictly below it. Deletions at the
+ * compact revision itself stay until the next compaction: a watch may begin there. */
+enum muster_rc muster_mvcc_compact_step(struct muster_mvcc *mvcc, int64_t rows, bool *ret_is_done)
 {
     struct muster_registry_meta *meta = &mvcc->meta;
     int64_t from = mvcc->clean_seq > meta->compacted_seq ? mvcc->clean_seq : meta->compacted_seq;

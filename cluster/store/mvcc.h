@@ -155,13 +155,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_mvcc_delete_leased(struct muster_mvcc *m
                                                            struct muster_registry_arena *arena,
                                                            int64_t *ret_deleted);
 
-/** From now on nothing below `revision` can be read; rows go with muster_mvcc_compact_some.
- * OUT_OF_RANGE. */
+/** Let nothing below `revision` be read from now on; muster_mvcc_compact_step deletes the rows. OUT_OF_RANGE. */
 MUSTER_MUST_CHECK enum muster_rc muster_mvcc_compact(struct muster_mvcc *mvcc, int64_t revision,
                                                      struct muster_error *ret_error);
 /** Clean up to `rows` rows of the log. *ret_is_done: none are left to clean. Errors: the store's.
  */
-MUSTER_MUST_CHECK enum muster_rc muster_mvcc_compact_some(struct muster_mvcc *mvcc, int64_t rows,
+MUSTER_MUST_CHECK enum muster_rc muster_mvcc_compact_step(struct muster_mvcc *mvcc, int64_t rows,
                                                           bool *ret_is_done);
 
 /** Save the counters and commit. Errors: the store's; the owner rolls back. */

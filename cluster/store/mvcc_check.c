@@ -1,5 +1,4 @@
-/* What makes a request invalid, whatever the store holds: etcd's checkRangeRequest …
- * checkIntervals. */
+/* Checks that make a request invalid whatever the store holds: etcd's checkRangeRequest … checkIntervals. */
 #include "cluster/store/mvcc_internal.h"
 
 /* Keys put and spans deleted by one list of operations and all lists below it. */
@@ -10,7 +9,7 @@ struct writes {
     size_t delete_count;
 };
 
-static enum muster_rc invalid(struct muster_mvcc_run *run, const char *text)
+static enum muster_rc refuse_invalid(struct muster_mvcc_run *run, const char *text)
 {
     return muster_mvcc_fail(run, MUSTER_INVALID_ARGUMENT, text);
 }
@@ -19,25 +18,25 @@ static enum muster_rc check_range(struct muster_mvcc_run *run,
                                   const struct muster_mvcc_range *range)
 {
     if (range->span.key.size == 0)
-        return invalid(run, "etcdserver: key is not provided");
+        return refuse_invalid(run, "etcdserver: key is not provided");
     if (range->order < 0 || range->order > MUSTER_MVCC_DESCEND || range->target < 0 ||
         range->target > MUSTER_MVCC_BY_VALUE)
-        return invalid(run, "etcdserver: invalid sort option");
+        return refuse_invalid(run, "etcdserver: invalid sort option");
     return MUSTER_OK;
 }
 
 static enum muster_rc check_put(struct muster_mvcc_run *run, const struct muster_mvcc_put *put)
 {
     if (put->key.size == 0)
-        return invalid(run, "etcdserver: key is not provided");
+        return refuse_invalid(run, "etcdserver: key is not provided");
     if (put->ignores_value && put->value.size > 0)
-        return invalid(run, "etcdserver: value is provided");
+        return refuse_invalid(run, "etcdserver: value is provided");
     if (put->ignores_lease && put->lease != 0)
-        return invalid(run, "etcdserver: lease is provided");
+        return refuse_invalid(run, "etcdserver: lease is provided");
     return MUSTER_OK;
 }
 
-static size_t largest(size_t a, size_t b, size_t c)
+static size_t largest_of(size_t a, size_t b, size_t c)
 {
     size_t ab = a > b ? a : b;
 
@@ -65,16 +64,16 @@ static enum muster_rc check_list(struct muster_mvcc_run *run,
 static enum muster_rc check_txn(struct muster_mvcc_run *run, const struct muster_mvcc_txn *txn,
                                 size_t left, size_t *tree_left)
 {
-    size_t most = largest(txn->compare_count, txn->success_count, txn->failure_count);
+    size_t most = largest_of(txn->compare_count, txn->success_count, txn->failure_count);
     size_t own = txn->compare_count + txn->success_count + txn->failure_count;
     enum muster_rc rc = MUSTER_OK;
 
     if (most > left || own > *tree_left)
-        return invalid(run, "etcdserver: too many operations in txn request");
+        return refuse_invalid(run, "etcdserver: too many operations in txn request");
     *tree_left -= own;
     for (size_t i = 0; i < txn->compare_count; i++) {
         if (txn->compares[i].span.key.size == 0)
-            return invalid(run, "etcdserver: key is not provided");
+            return refuse_invalid(run, "etcdserver: key is not provided");
     }
     rc = check_list(run, txn->success, txn->success_count, left - most, tree_left);
     if (rc == MUSTER_OK)
@@ -93,14 +92,14 @@ static enum muster_rc check_one(struct muster_mvcc_run *run,
         return check_put(run, &request->put);
     case MUSTER_MVCC_DELETE:
         if (request->delete.span.key.size == 0)
-            return invalid(run, "etcdserver: key is not provided");
+            return refuse_invalid(run, "etcdserver: key is not provided");
         return MUSTER_OK;
     case MUSTER_MVCC_TXN:
         return check_txn(run, &request->txn, left, tree_left);
     case MUSTER_MVCC_NOTHING:
         break;
     }
-    return invalid(run, "etcdserver: key not found");
+    return refuse_invalid(run, "etcdserver: key not found");
 }
 
 /* Duplicates. */
@@ -123,9 +122,9 @@ static bool is_deleted(const struct writes *writes, struct muster_bytes key)
     return false;
 }
 
-static enum muster_rc duplicate(struct muster_mvcc_run *run)
+static enum muster_rc refuse_duplicate(struct muster_mvcc_run *run)
 {
-    return invalid(run, "etcdserver: duplicate key given in txn request");
+    return refuse_invalid(run, "etcdserver: duplicate key given in txn request");
 }
 
 /* Add the puts [first, first + count) of an inner list; those in [shared, …) may repeat: only one
@@ -137,7 +136,7 @@ static enum muster_rc add_inner_puts(struct muster_mvcc_run *run, struct writes 
         struct muster_bytes key = inner->puts[i];
 
         if (has_put(writes->puts, shared, key) || is_deleted(writes, key))
-            return duplicate(run);
+            return refuse_duplicate(run);
         if (!has_put(writes->puts + shared, writes->put_count - shared, key))
             writes->puts[writes->put_count++] = key;
     }
@@ -196,7 +195,7 @@ static enum muster_rc check_own_puts(struct muster_mvcc_run *run,
             continue;
         if (has_put(writes->puts, writes->put_count, requests[i].put.key) ||
             is_deleted(writes, requests[i].put.key))
-            return duplicate(run);
+            return refuse_duplicate(run);
         writes->puts[writes->put_count++] = requests[i].put.key;
     }
     return MUSTER_OK;

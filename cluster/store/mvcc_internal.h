@@ -1,4 +1,4 @@
-/* What the files of the registry's meaning share. */
+/* The parts of requests to the store, shared by mvcc*.c. */
 #ifndef MUSTER_CLUSTER_REGISTRY_MVCC_INTERNAL_H
 #define MUSTER_CLUSTER_REGISTRY_MVCC_INTERNAL_H
 

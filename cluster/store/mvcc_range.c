@@ -47,7 +47,8 @@ bool muster_registry_span_is_empty(const struct muster_registry_span *span)
            muster_registry_bytes_compare(span->end, span->key) <= 0;
 }
 
-static enum muster_rc keep(struct collection *all, const struct muster_registry_record *record)
+static enum muster_rc keep_record(struct collection *all,
+                                  const struct muster_registry_record *record)
 {
     struct muster_registry_record *slot = NULL;
 
@@ -122,7 +123,7 @@ static enum muster_rc at_revision(struct collection *all, struct muster_registry
     return step_back(all->run, revision, record);
 }
 
-static enum muster_rc visit(void *data, const struct muster_registry_record *found)
+static enum muster_rc visit_record(void *data, const struct muster_registry_record *found)
 {
     struct collection *all = data;
     struct muster_registry_record record = *found;
@@ -137,12 +138,13 @@ static enum muster_rc visit(void *data, const struct muster_registry_record *fou
         all->is_cut = true;
         return MUSTER_OK;
     }
-    return keep(all, &record);
+    return keep_record(all, &record);
 }
 
-static enum muster_rc scan(struct collection *all, const struct muster_registry_span *span)
+static enum muster_rc scan_span(struct collection *all, const struct muster_registry_span *span)
 {
-    enum muster_rc rc = muster_registry_store_scan_keys(all->run->mvcc->store, span, visit, all);
+    enum muster_rc rc =
+        muster_registry_store_scan_keys(all->run->mvcc->store, span, visit_record, all);
 
     /* A visitor's failure has set the error already. */
     if (rc != MUSTER_OK && all->run->error->rc == MUSTER_OK)
@@ -155,7 +157,7 @@ enum muster_rc muster_mvcc_collect(struct muster_mvcc_run *run,
                                    struct muster_registry_record **ret_records, size_t *ret_count)
 {
     struct collection all = {.run = run, .wanted = SIZE_MAX};
-    enum muster_rc rc = scan(&all, span);
+    enum muster_rc rc = scan_span(&all, span);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -257,7 +259,7 @@ enum muster_rc muster_mvcc_range_run(struct muster_mvcc_run *run,
     bool is_by_value = range->target == MUSTER_MVCC_BY_VALUE;
     size_t limit = range->limit > 0 ? (size_t)range->limit : SIZE_MAX;
     struct collection all = {.run = run, .range = range, .wanted = is_sorted ? SIZE_MAX : limit};
-    enum muster_rc rc = scan(&all, &range->span);
+    enum muster_rc rc = scan_span(&all, &range->span);
 
     if (rc == MUSTER_OK && is_by_value)
         rc = fetch_all(run, all.records, all.count);

@@ -1,7 +1,7 @@
 /* Compares of transactions: which list of operations is taken. */
 #include "cluster/store/mvcc_internal.h"
 
-static bool holds(int relation, int order)
+static bool compare_holds(int relation, int order)
 {
     switch (relation) {
     case MUSTER_MVCC_EQUAL:
@@ -42,19 +42,19 @@ static enum muster_rc holds_for(struct muster_mvcc_run *run,
     enum muster_rc rc = MUSTER_OK;
 
     if (compare->target != MUSTER_MVCC_COMPARE_VALUE) {
-        *ret_holds =
-            holds(compare->relation, number < compare->number ? -1 : number > compare->number);
+        *ret_holds = compare_holds(compare->relation,
+                                   number < compare->number ? -1 : number > compare->number);
         return MUSTER_OK;
     }
     rc = muster_mvcc_fetch(run, &full);
     if (rc == MUSTER_OK)
-        *ret_holds =
-            holds(compare->relation, muster_registry_bytes_compare(full.value, compare->value));
+        *ret_holds = compare_holds(compare->relation,
+                                   muster_registry_bytes_compare(full.value, compare->value));
     return rc;
 }
 
-static enum muster_rc evaluate(struct muster_mvcc_run *run,
-                               const struct muster_mvcc_compare *compare, bool *ret_holds)
+static enum muster_rc evaluate_compare(struct muster_mvcc_run *run,
+                                       const struct muster_mvcc_compare *compare, bool *ret_holds)
 {
     static const struct muster_registry_record missing;
     struct muster_registry_record *records = NULL;
@@ -82,7 +82,7 @@ enum muster_rc muster_mvcc_txn_decide(struct muster_mvcc_run *run, struct muster
     size_t count = 0;
 
     for (size_t i = 0; i < txn->compare_count && is_held; i++) {
-        enum muster_rc rc = evaluate(run, &txn->compares[i], &is_held);
+        enum muster_rc rc = evaluate_compare(run, &txn->compares[i], &is_held);
 
         if (rc != MUSTER_OK)
             return rc;

@@ -1,5 +1,4 @@
-/* What the registry keeps: the newest state of each key, the log of all changes, leases, counters.
- */
+/* The registry's data: the newest state of each key, the log of all changes, leases, counters. */
 #ifndef MUSTER_CLUSTER_REGISTRY_STORE_H
 #define MUSTER_CLUSTER_REGISTRY_STORE_H
 
@@ -40,7 +39,7 @@ typedef enum muster_rc muster_registry_visit_fn(void *data,
 typedef enum muster_rc muster_registry_visit_lease_fn(void *data, int64_t id, int64_t ttl_s);
 
 struct sqlite3;
-/** For backups. Borrowed. */
+/** The database, for backups. Borrowed. */
 struct sqlite3 *muster_registry_store_database(struct muster_registry_store *store);
 /** The errno of the journal's or the file's last failed call; 0: none has failed. */
 int muster_registry_store_errno(struct sqlite3 *db);
@@ -54,7 +53,7 @@ void muster_registry_store_rollback(struct muster_registry_store *store);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_begin(struct muster_registry_store *store);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_commit(struct muster_registry_store *store);
 bool muster_registry_store_is_writing(const struct muster_registry_store *store);
-/** The last change that is committed, for who looks on while a transaction is open. */
+/** The last change that is committed, for a reader while a transaction is open. */
 int64_t muster_registry_store_committed_seq(const struct muster_registry_store *store);
 /** The last error and its file, in words. Borrowed until the next call. */
 const char *muster_registry_store_error(struct muster_registry_store *store);
@@ -121,7 +120,7 @@ bool muster_registry_store_has_room(const struct muster_registry_store *store);
 /** Move the journal into the file; takes milliseconds, so it is for idle moments. No transaction
  * may be open. */
 void muster_registry_store_checkpoint(struct muster_registry_store *store);
-/** As checkpoint, and cut the journal's file, for a disk that is full. */
+/** Checkpoint, and cut the journal's file, for a disk that is full. */
 void muster_registry_store_give_back(struct muster_registry_store *store);
 
 #endif

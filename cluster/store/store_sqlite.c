@@ -2,7 +2,6 @@
 #include "cluster/store/store.h"
 #include "cluster/store/store_sql.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -100,23 +99,23 @@ static enum muster_rc open_error(struct muster_registry_store *store, const char
 
 /* Statements. */
 
-static sqlite3_stmt *statement(struct muster_registry_store *store, enum statement which)
+static sqlite3_stmt *statement_of(struct muster_registry_store *store, enum statement which)
 {
     return store->statements[which];
 }
 
-static enum muster_rc finish(sqlite3_stmt *stmt, int code)
+static enum muster_rc finish_statement(sqlite3_stmt *stmt, int code)
 {
     sqlite3_reset(stmt);
     return rc_from_sqlite(code);
 }
 
 /* Run a statement that gives no rows. */
-static enum muster_rc run(struct muster_registry_store *store, enum statement which)
+static enum muster_rc run_statement(struct muster_registry_store *store, enum statement which)
 {
-    sqlite3_stmt *stmt = statement(store, which);
+    sqlite3_stmt *stmt = statement_of(store, which);
 
-    return finish(stmt, sqlite3_step(stmt));
+    return finish_statement(stmt, sqlite3_step(stmt));
 }
 
 /* An empty blob must not become NULL. */
@@ -179,7 +178,7 @@ static enum muster_rc visit_rows(sqlite3_stmt *stmt, bool is_log, muster_registr
             return rc;
         }
     }
-    return finish(stmt, code);
+    return finish_statement(stmt, code);
 }
 
 /* Open and close. */
@@ -388,7 +387,7 @@ enum muster_rc muster_registry_store_begin(struct muster_registry_store *store)
 
     if (store->is_writing)
         return MUSTER_OK;
-    rc = run(store, STATEMENT_BEGIN);
+    rc = run_statement(store, STATEMENT_BEGIN);
     store->is_writing = rc == MUSTER_OK;
     return rc;
 }
@@ -397,9 +396,9 @@ enum muster_rc muster_registry_store_commit(struct muster_registry_store *store)
 {
     enum muster_rc rc = MUSTER_OK;
 
-    assert(store->is_writing);
-    sqlite3_reset(statement(store, STATEMENT_READ));
-    rc = run(store, STATEMENT_COMMIT);
+    MUSTER_ASSERT(store->is_writing);
+    sqlite3_reset(statement_of(store, STATEMENT_READ));
+    rc = run_statement(store, STATEMENT_COMMIT);
     if (rc != MUSTER_OK)
         return rc;
     store->is_writing = false;
@@ -419,7 +418,7 @@ void muster_registry_store_rollback(struct muster_registry_store *store)
         sqlite3_reset(store->statements[i]);
     /* Some errors have rolled back already; then there is nothing left to do. */
     if (sqlite3_get_autocommit(store->db) == 0)
-        (void)run(store, STATEMENT_ROLLBACK);
+        (void)run_statement(store, STATEMENT_ROLLBACK);
     store->is_writing = false;
     store->key_count = store->committed_key_count;
     store->last_seq = store->committed_seq;
@@ -433,7 +432,7 @@ bool muster_registry_store_is_writing(const struct muster_registry_store *store)
 enum muster_rc muster_registry_store_load_meta(struct muster_registry_store *store,
                                                struct muster_registry_meta *ret_meta)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_LOAD_META);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_LOAD_META);
     int code = sqlite3_step(stmt);
 
     if (code == SQLITE_ROW) {
@@ -446,22 +445,22 @@ enum muster_rc muster_registry_store_load_meta(struct muster_registry_store *sto
     }
     if (code == SQLITE_DONE)
         code = SQLITE_CORRUPT; /* a registry without its counters */
-    return finish(stmt, code);
+    return finish_statement(stmt, code);
 }
 
 enum muster_rc muster_registry_store_save_meta(struct muster_registry_store *store,
                                                const struct muster_registry_meta *meta)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_SAVE_META);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_SAVE_META);
 
-    assert(store->is_writing);
+    MUSTER_ASSERT(store->is_writing);
     sqlite3_bind_int64(stmt, 1, (int64_t)meta->cluster_id);
     sqlite3_bind_int64(stmt, 2, (int64_t)meta->member_id);
     sqlite3_bind_int64(stmt, 3, (int64_t)meta->term);
     sqlite3_bind_int64(stmt, 4, meta->revision);
     sqlite3_bind_int64(stmt, 5, meta->compact_revision);
     sqlite3_bind_int64(stmt, 6, meta->compacted_seq);
-    return run(store, STATEMENT_SAVE_META);
+    return run_statement(store, STATEMENT_SAVE_META);
 }
 
 /* Single records. */
@@ -470,7 +469,7 @@ enum muster_rc muster_registry_store_find(struct muster_registry_store *store,
                                           struct muster_bytes key,
                                           struct muster_registry_record *ret_record)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_FIND);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_FIND);
     int code = SQLITE_OK;
 
     bind_bytes(stmt, 1, key);
@@ -486,7 +485,7 @@ enum muster_rc muster_registry_store_find(struct muster_registry_store *store,
 enum muster_rc muster_registry_store_read(struct muster_registry_store *store, int64_t seq,
                                           struct muster_registry_record *ret_record)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_READ);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_READ);
     int code = SQLITE_OK;
 
     /* The row's bytes live until the statement is reset: at the next read, or at the end of the
@@ -505,23 +504,24 @@ enum muster_rc muster_registry_store_read(struct muster_registry_store *store, i
 enum muster_rc muster_registry_store_append(struct muster_registry_store *store,
                                             struct muster_registry_record *record)
 {
-    sqlite3_stmt *log = statement(store, STATEMENT_INSERT_LOG);
+    sqlite3_stmt *log = statement_of(store, STATEMENT_INSERT_LOG);
     sqlite3_stmt *key = NULL;
     enum muster_rc rc = MUSTER_OK;
 
-    assert(store->is_writing);
+    MUSTER_ASSERT(store->is_writing);
     record->seq = store->last_seq + 1;
     bind_record(log, record);
     sqlite3_bind_int64(log, 7, record->prev_seq);
     bind_bytes(log, 8, record->value);
-    rc = run(store, STATEMENT_INSERT_LOG);
+    rc = run_statement(store, STATEMENT_INSERT_LOG);
     if (rc != MUSTER_OK)
         return rc;
     store->last_seq = record->seq;
-    key = statement(store, record->prev_seq == 0 ? STATEMENT_INSERT_KEY : STATEMENT_UPDATE_KEY);
+    key = statement_of(store, record->prev_seq == 0 ? STATEMENT_INSERT_KEY : STATEMENT_UPDATE_KEY);
     bind_record(key, record);
     store->key_count += (record->version == 1) - (record->version == 0);
-    return run(store, record->prev_seq == 0 ? STATEMENT_INSERT_KEY : STATEMENT_UPDATE_KEY);
+    return run_statement(store,
+                         record->prev_seq == 0 ? STATEMENT_INSERT_KEY : STATEMENT_UPDATE_KEY);
 }
 
 /* Scans. */
@@ -542,7 +542,7 @@ enum muster_rc muster_registry_store_scan_keys(struct muster_registry_store *sto
                                                muster_registry_visit_fn *visit, void *data)
 {
     bool is_open = span->end.size == 1 && *(const uint8_t *)span->end.data == 0;
-    sqlite3_stmt *stmt = statement(store, is_open ? STATEMENT_SCAN_FROM : STATEMENT_SCAN_RANGE);
+    sqlite3_stmt *stmt = statement_of(store, is_open ? STATEMENT_SCAN_FROM : STATEMENT_SCAN_RANGE);
 
     if (span->end.size == 0)
         return scan_one(store, span->key, visit, data);
@@ -555,7 +555,7 @@ enum muster_rc muster_registry_store_scan_keys(struct muster_registry_store *sto
 enum muster_rc muster_registry_store_scan_lease(struct muster_registry_store *store, int64_t lease,
                                                 muster_registry_visit_fn *visit, void *data)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_SCAN_LEASE);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_SCAN_LEASE);
 
     sqlite3_bind_int64(stmt, 1, lease);
     return visit_rows(stmt, false, visit, data);
@@ -564,17 +564,17 @@ enum muster_rc muster_registry_store_scan_lease(struct muster_registry_store *st
 enum muster_rc muster_registry_store_scan_log(struct muster_registry_store *store, int64_t seq,
                                               muster_registry_visit_fn *visit, void *data)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_SCAN_LOG);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_SCAN_LOG);
 
     sqlite3_bind_int64(stmt, 1, seq);
     return visit_rows(stmt, true, visit, data);
 }
 
 /* The first row at or after seq; *ret_found false past the end. */
-static enum muster_rc probe(struct muster_registry_store *store, int64_t seq, bool *ret_found,
-                            int64_t *ret_seq, int64_t *ret_revision)
+static enum muster_rc probe_log(struct muster_registry_store *store, int64_t seq, bool *ret_found,
+                                int64_t *ret_seq, int64_t *ret_revision)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_PROBE_LOG);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_PROBE_LOG);
     int code = SQLITE_OK;
 
     sqlite3_bind_int64(stmt, 1, seq);
@@ -584,7 +584,7 @@ static enum muster_rc probe(struct muster_registry_store *store, int64_t seq, bo
         *ret_seq = sqlite3_column_int64(stmt, 0);
         *ret_revision = sqlite3_column_int64(stmt, 1);
     }
-    return finish(stmt, code);
+    return finish_statement(stmt, code);
 }
 
 /* seq and mod_revision rise together, so a bisection takes the place of an index that every put
@@ -600,7 +600,7 @@ enum muster_rc muster_registry_store_seek(struct muster_registry_store *store, i
         int64_t seq = 0;
         int64_t found_revision = 0;
         bool is_found = false;
-        enum muster_rc rc = probe(store, middle, &is_found, &seq, &found_revision);
+        enum muster_rc rc = probe_log(store, middle, &is_found, &seq, &found_revision);
 
         if (rc != MUSTER_OK)
             return rc;
@@ -620,13 +620,13 @@ enum muster_rc muster_registry_store_compact(struct muster_registry_store *store
                                            STATEMENT_COMPACT_DELETIONS};
 
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-        sqlite3_stmt *stmt = statement(store, steps[i]);
+        sqlite3_stmt *stmt = statement_of(store, steps[i]);
         bool is_for_all = steps[i] == STATEMENT_COMPACT_REPLACED || upto_seq < deletions_seq;
         enum muster_rc rc = MUSTER_OK;
 
         sqlite3_bind_int64(stmt, 1, after_seq);
         sqlite3_bind_int64(stmt, 2, is_for_all ? upto_seq : deletions_seq);
-        rc = run(store, steps[i]);
+        rc = run_statement(store, steps[i]);
         if (rc != MUSTER_OK)
             return rc;
     }
@@ -638,25 +638,25 @@ enum muster_rc muster_registry_store_compact(struct muster_registry_store *store
 enum muster_rc muster_registry_store_put_lease(struct muster_registry_store *store, int64_t id,
                                                int64_t ttl_s)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_PUT_LEASE);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_PUT_LEASE);
 
-    assert(store->is_writing);
+    MUSTER_ASSERT(store->is_writing);
     sqlite3_bind_int64(stmt, 1, id);
     sqlite3_bind_int64(stmt, 2, ttl_s);
-    return run(store, STATEMENT_PUT_LEASE);
+    return run_statement(store, STATEMENT_PUT_LEASE);
 }
 
 enum muster_rc muster_registry_store_delete_lease(struct muster_registry_store *store, int64_t id)
 {
-    assert(store->is_writing);
-    sqlite3_bind_int64(statement(store, STATEMENT_DELETE_LEASE), 1, id);
-    return run(store, STATEMENT_DELETE_LEASE);
+    MUSTER_ASSERT(store->is_writing);
+    sqlite3_bind_int64(statement_of(store, STATEMENT_DELETE_LEASE), 1, id);
+    return run_statement(store, STATEMENT_DELETE_LEASE);
 }
 
 enum muster_rc muster_registry_store_scan_leases(struct muster_registry_store *store,
                                                  muster_registry_visit_lease_fn *visit, void *data)
 {
-    sqlite3_stmt *stmt = statement(store, STATEMENT_SCAN_LEASES);
+    sqlite3_stmt *stmt = statement_of(store, STATEMENT_SCAN_LEASES);
     int code = SQLITE_OK;
 
     while ((code = sqlite3_step(stmt)) == SQLITE_ROW) {
@@ -668,14 +668,14 @@ enum muster_rc muster_registry_store_scan_leases(struct muster_registry_store *s
             return rc;
         }
     }
-    return finish(stmt, code);
+    return finish_statement(stmt, code);
 }
 
 /* Size. */
 
 static uint64_t pragma_value(struct muster_registry_store *store, enum statement which)
 {
-    sqlite3_stmt *stmt = statement(store, which);
+    sqlite3_stmt *stmt = statement_of(store, which);
     uint64_t value = sqlite3_step(stmt) == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(stmt, 0) : 0;
 
     sqlite3_reset(stmt);
@@ -707,7 +707,7 @@ bool muster_registry_store_has_room(const struct muster_registry_store *store)
 
 static void move_journal(struct muster_registry_store *store, int mode)
 {
-    sqlite3_reset(statement(store, STATEMENT_READ));
+    sqlite3_reset(statement_of(store, STATEMENT_READ));
     /* A checkpoint that fails is tried again at the next idle moment; the journal keeps what it
      * has. */
     if (sqlite3_wal_checkpoint_v2(store->db, NULL, mode, NULL, NULL) == SQLITE_OK)

@@ -12,31 +12,31 @@ MUSTER_BEGIN
 /* A place in a queue of the registry: the one in front holds what the queue is for. Locks and
  * elections are made of it. */
 
-struct muster_place;
+struct muster_lease_place;
 
-typedef void muster_place_done_fn(struct muster_place *place, enum muster_rc rc);
-typedef void muster_place_fn(struct muster_place *place);
+typedef void muster_lease_place_done_fn(struct muster_lease_place *place, enum muster_rc rc);
+typedef void muster_lease_place_fn(struct muster_lease_place *place);
 
-enum muster_place_state {
-    MUSTER_PLACE_IDLE,
-    MUSTER_PLACE_ENTERING, /* our key is being made */
-    MUSTER_PLACE_LOOKING,  /* for who is before us */
-    MUSTER_PLACE_WAITING,  /* until that key goes */
-    MUSTER_PLACE_FIRST,
-    MUSTER_PLACE_LEAVING, /* our key is being deleted */
+enum muster_lease_place_state {
+    MUSTER_LEASE_PLACE_IDLE,
+    MUSTER_LEASE_PLACE_ENTERING, /* our key is being made */
+    MUSTER_LEASE_PLACE_LOOKING,  /* for who is before us */
+    MUSTER_LEASE_PLACE_WAITING,  /* until that key goes */
+    MUSTER_LEASE_PLACE_FIRST,
+    MUSTER_LEASE_PLACE_LEAVING, /* our key is being deleted */
 };
 
 /** Caller's memory while a callback is to come: done with an error, on_lost, or stopped. */
-struct muster_place {
+struct muster_lease_place {
     void *data;
     uint64_t revision;         /* create revision of our key: rises from one owner to the next */
     struct muster_error error; /* when done or set with an error */
     /* private */
-    enum muster_place_state state;
-    muster_place_done_fn *done;
-    muster_place_fn *on_lost;
-    muster_place_fn *stopped;
-    muster_place_done_fn *was_set;
+    enum muster_lease_place_state state;
+    muster_lease_place_done_fn *done;
+    muster_lease_place_fn *on_lost;
+    muster_lease_place_fn *stopped;
+    muster_lease_place_done_fn *was_set;
     struct muster_session *session;
     struct muster_registry_op op;
     struct muster_registry_watch watch; /* of the key before ours */
@@ -54,7 +54,7 @@ struct muster_place {
     size_t value_bytes;
 };
 
-struct muster_place_options {
+struct muster_lease_place_options {
     struct muster_bytes queue; /* our key is <queue>/<lease in hexadecimal digits>, as etcd's */
     struct muster_bytes value; /* of our key */
     uint64_t deadline_ns;      /* to be in front by then; UINT64_MAX: wait as long as it takes */
@@ -75,25 +75,25 @@ struct muster_place_options {
  * Thread:  loop only.
  * Source:  etcd client/v3/concurrency, waitDeletes.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_place_start(
-    struct muster_place *place, struct muster_session *session,
-    const struct muster_place_options *options, muster_place_done_fn *done,
-    muster_place_fn *on_lost);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lease_place_start(
+    struct muster_lease_place *place, struct muster_session *session,
+    const struct muster_lease_place_options *options, muster_lease_place_done_fn *done,
+    muster_lease_place_fn *on_lost);
 /** Give up waiting; done still comes, with CANCELLED unless it had already won. Idempotent. */
-MUSTER_API void muster_place_cancel(struct muster_place *place);
+MUSTER_API void muster_lease_place_cancel(struct muster_lease_place *place);
 /** In front: replace the value of our key. was_set gets ABORTED when the key is gone; one at a
  * time. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_place_set_start(struct muster_place *place,
-                                                                   struct muster_bytes value,
-                                                                   uint64_t deadline_ns,
-                                                                   muster_place_done_fn *was_set);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lease_place_set_start(
+    struct muster_lease_place *place, struct muster_bytes value, uint64_t deadline_ns,
+    muster_lease_place_done_fn *was_set);
 /** In front: let the next one in. stopped comes when our key is certainly gone, or when the registry
  * forbids us to delete it: then it goes with the session. Errors: FAILED_PRECONDITION (not in
  * front). */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_place_stop(struct muster_place *place,
-                                                              muster_place_fn *stopped);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lease_place_stop(
+    struct muster_lease_place *place, muster_lease_place_fn *stopped);
 /** True in a transaction as long as the place is in front: a compare that fences what it guards. */
-MUSTER_API struct muster_registry_compare muster_place_compare(const struct muster_place *place);
+MUSTER_API struct muster_registry_compare muster_lease_place_compare(
+    const struct muster_lease_place *place);
 
 /* A lock in the registry: one holder at a time, in the order of asking, with a token that fences. */
 
@@ -108,7 +108,7 @@ struct muster_lock {
     uint64_t token;            /* while held: higher than that of every holder before */
     struct muster_error error; /* when done with an error */
     /* private */
-    struct muster_place place;
+    struct muster_lease_place place;
     muster_lock_done_fn *done;
     muster_lock_fn *on_lost;
     muster_lock_fn *stopped;
@@ -127,7 +127,7 @@ struct muster_lock_options {
  * has ended for everybody else. So whatever the lock guards must look at the token and refuse one
  * below the highest that it has seen; keys of the registry are guarded by muster_lock_compare.
  *
- * Owns, Errors, Order, Thread: as muster_place_start.
+ * Owns, Errors, Order, Thread: as muster_lease_place_start.
  * Source:  etcd client/v3/concurrency, Mutex: the same keys, so `etcdctl lock name` queues up too.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lock_start(
@@ -155,7 +155,7 @@ struct muster_election {
     uint64_t term;             /* as leader: higher than that of every leader before */
     struct muster_error error; /* when done or proclaimed with an error */
     /* private */
-    struct muster_place place;
+    struct muster_lease_place place;
     muster_election_done_fn *done;
     muster_election_done_fn *proclaimed;
     muster_election_fn *on_lost;
@@ -172,7 +172,7 @@ struct muster_election_options {
  * Campaign: done comes with OK when this candidate leads. A leader may believe so for a while
  * after others have elected the next: see muster_lock_start on tokens; here term.
  *
- * Owns, Errors, Order, Thread: as muster_place_start.
+ * Owns, Errors, Order, Thread: as muster_lease_place_start.
  * Source:  etcd client/v3/concurrency, Election: the same keys, so `etcdctl elect` runs against it.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_election_start(

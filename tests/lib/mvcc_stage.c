@@ -197,7 +197,7 @@ void mvcc_stage_compact(struct mvcc_stage *f, int64_t revision)
 
     trace_say(f, "%s", rc == MUSTER_OK ? "compacted" : error.text);
     for (int i = 0; rc == MUSTER_OK && !is_done && i < 1000; i++)
-        assert_int_equal(muster_mvcc_compact_some(&f->mvcc, 3, &is_done), MUSTER_OK);
+        assert_int_equal(muster_mvcc_compact_step(&f->mvcc, 3, &is_done), MUSTER_OK);
     assert_int_equal(muster_mvcc_commit(&f->mvcc), MUSTER_OK);
 }
 

@@ -9,7 +9,7 @@
 /* One public function each: called with NULL for its options; what came of it is closed again. */
 typedef enum muster_rc open_fn(struct muster_env *env, struct muster_error *error);
 
-static enum muster_rc authorization(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_authorization(struct muster_env *env, struct muster_error *error)
 {
     struct muster_authorization *made = NULL;
     enum muster_rc rc = muster_authorization_new(env, NULL, &made);
@@ -19,7 +19,7 @@ static enum muster_rc authorization(struct muster_env *env, struct muster_error 
     return rc;
 }
 
-static enum muster_rc channel(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_channel(struct muster_env *env, struct muster_error *error)
 {
     struct muster_channel *made;
     enum muster_rc rc = muster_channel_open(env, "127.0.0.1:1", NULL, &made, error);
@@ -29,7 +29,7 @@ static enum muster_rc channel(struct muster_env *env, struct muster_error *error
     return rc;
 }
 
-static enum muster_rc call(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_call(struct muster_env *env, struct muster_error *error)
 {
     struct muster_channel *made;
     struct muster_call op = {0};
@@ -42,7 +42,7 @@ static enum muster_rc call(struct muster_env *env, struct muster_error *error)
     return rc;
 }
 
-static enum muster_rc stub(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_stub(struct muster_env *env, struct muster_error *error)
 {
     static const struct muster_stub_method method = {.path = "/a.B/C"};
     struct muster_channel *made;
@@ -74,7 +74,7 @@ static enum muster_rc coordination_server(struct muster_env *env, struct muster_
     return muster_coordination_server_open(env, NULL, &made, error);
 }
 
-static enum muster_rc registry(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_registry(struct muster_env *env, struct muster_error *error)
 {
     struct muster_registry *made;
 
@@ -107,7 +107,7 @@ static enum muster_rc registry_server(struct muster_env *env, struct muster_erro
     return rc;
 }
 
-static enum muster_rc server(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_server(struct muster_env *env, struct muster_error *error)
 {
     struct muster_server *made;
     enum muster_rc rc = muster_server_open(env, NULL, &made, error);
@@ -117,7 +117,7 @@ static enum muster_rc server(struct muster_env *env, struct muster_error *error)
     return rc;
 }
 
-static enum muster_rc tls(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_tls(struct muster_env *env, struct muster_error *error)
 {
     struct muster_tls *made;
     enum muster_rc rc = muster_tls_open(env, NULL, &made, error);
@@ -127,7 +127,7 @@ static enum muster_rc tls(struct muster_env *env, struct muster_error *error)
     return rc;
 }
 
-static enum muster_rc runtime(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_runtime(struct muster_env *env, struct muster_error *error)
 {
     struct muster_runtime *made;
     enum muster_rc rc = muster_runtime_open(NULL, &made);
@@ -136,7 +136,7 @@ static enum muster_rc runtime(struct muster_env *env, struct muster_error *error
     return muster_error_set(error, rc, "env (muster_runtime_open has nowhere to say it)");
 }
 
-static enum muster_rc http(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_http(struct muster_env *env, struct muster_error *error)
 {
     struct muster_http *made;
     enum muster_rc rc = muster_http_curl_open(env, NULL, &made, error);
@@ -146,7 +146,7 @@ static enum muster_rc http(struct muster_env *env, struct muster_error *error)
     return rc;
 }
 
-static enum muster_rc topology(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_topology(struct muster_env *env, struct muster_error *error)
 {
     struct muster_tpu_topology *made;
 
@@ -183,7 +183,7 @@ RESOLVER(tpu)
 RESOLVER(tpu_vm)
 RESOLVER(union)
 
-static enum muster_rc resolver(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_resolver(struct muster_env *env, struct muster_error *error)
 {
     struct muster_resolver *made;
     enum muster_rc rc = muster_resolver_open(env, "tf_config:", NULL, &made, error);
@@ -193,7 +193,7 @@ static enum muster_rc resolver(struct muster_env *env, struct muster_error *erro
     return rc;
 }
 
-static enum muster_rc lock(struct muster_env *env, struct muster_error *error)
+static enum muster_rc open_lock(struct muster_env *env, struct muster_error *error)
 {
     struct muster_registry *client;
     struct muster_registry_options options = {.endpoints = "127.0.0.1:1"};
@@ -218,22 +218,22 @@ static const struct row {
     open_fn *open;
     const char *wanted; /* the option that it cannot do without; NULL: none */
 } rows[] = {
-    {"authorization", authorization, NULL},
-    {"channel", channel, NULL},
-    {"call", call, "deadline_ns"},
-    {"stub", stub, "deadline_ns"},
+    {"authorization", open_authorization, NULL},
+    {"channel", open_channel, NULL},
+    {"call", open_call, "deadline_ns"},
+    {"stub", open_stub, "deadline_ns"},
     {"rpc server", rpc_server, NULL},
     {"coordination server", coordination_server, "task_count"},
-    {"registry", registry, "endpoints"},
+    {"registry", open_registry, "endpoints"},
     {"registry store", registry_store, NULL},
     {"registry server", registry_server, "listen"},
-    {"server", server, NULL},
-    {"tls", tls, NULL},
-    {"runtime", runtime, "env"},
-    {"http", http, NULL},
-    {"topology", topology, "mesh_shape"},
+    {"server", open_server, NULL},
+    {"tls", open_tls, NULL},
+    {"runtime", open_runtime, "env"},
+    {"http", open_http, NULL},
+    {"topology", open_topology, "mesh_shape"},
     {"tpu client", tpu_client, "TPU_NAME"},
-    {"resolver", resolver, NULL},
+    {"resolver", open_resolver, NULL},
     {"static", static_resolver, "cluster_spec"},
     {"tf_config", tf_config_resolver, NULL},
     {"gce", gce_resolver, "instance_group"},
@@ -242,8 +242,8 @@ static const struct row {
     {"slurm", slurm_resolver, NULL},
     {"tpu", tpu_resolver, "TPU_NAME"},
     {"tpu_vm", tpu_vm_resolver, NULL},
-    {"union", union_resolver, "resolvers"},
-    {"lock", lock, "name"},
+    {"union", union_resolver, "members"},
+    {"lock", open_lock, "name"},
 };
 
 /* Some defaults look for what this machine does not have: their options were not at fault. */
@@ -470,8 +470,8 @@ static const struct start_row {
     {"command", command_start, false},
 };
 
-static unsigned refuse(struct field *field, const struct start_row *row, uint64_t deadline_ns,
-                       const char *wanted)
+static unsigned refuse_null(struct field *field, const struct start_row *row, uint64_t deadline_ns,
+                            const char *wanted)
 {
     struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc = row->start(field, deadline_ns, &error);
@@ -504,9 +504,9 @@ static void a_zero_or_past_deadline_is_refused_with_the_remedy(void **state)
     for (size_t i = 0; i < sizeof(start_rows) / sizeof(start_rows[0]); i++) {
         uint64_t now_ns = muster_loop_now_ns(test.env.loop);
 
-        failed += refuse(&field, &start_rows[i], 0, "got 0");
-        failed += refuse(&field, &start_rows[i], 1, "got 1, which was ");
-        failed += refuse(&field, &start_rows[i], now_ns - 1, "which was 0 ms ago");
+        failed += refuse_null(&field, &start_rows[i], 0, "got 0");
+        failed += refuse_null(&field, &start_rows[i], 1, "got 1, which was ");
+        failed += refuse_null(&field, &start_rows[i], now_ns - 1, "which was 0 ms ago");
     }
     assert_int_equal(failed, 0);
 

@@ -180,8 +180,8 @@ static struct muster_mvcc_request put_of(const char *key, const char *value)
         .put = {.key = store_stage_bytes_of(key), .value = store_stage_bytes_of(value)}};
 }
 
-/* What a server does with a request. Whether it is written, as the client is told. */
-static bool apply(struct stage *stage, struct muster_mvcc_request *request)
+/* The server's handling of a request; true when it is written, as the client is told. */
+static bool apply_filter(struct stage *stage, struct muster_mvcc_request *request)
 {
     struct muster_mvcc_result result;
     struct muster_error error;
@@ -204,10 +204,10 @@ static bool apply_both(struct stage *stage)
     struct muster_mvcc_request txn = {.kind = MUSTER_MVCC_TXN,
                                       .txn = {.success = puts, .success_count = 2}};
 
-    return apply(stage, &txn);
+    return apply_filter(stage, &txn);
 }
 
-static bool has(struct stage *stage, const char *key, const char *value)
+static bool has_call(struct stage *stage, const char *key, const char *value)
 {
     struct muster_mvcc_request range = {.kind = MUSTER_MVCC_RANGE};
     struct muster_mvcc_result result;
@@ -235,17 +235,17 @@ static void run_scenario(struct torture *torture, const void *data)
 
     store_stage_open(&stage.file);
     stage_begin(&stage);
-    assert_true(apply(&stage, &first));
+    assert_true(apply_filter(&stage, &first));
 
     arm(torture, &stage);
     is_written = apply_both(&stage);
     torture_disarm(torture);
     stage_reopen(&stage);
 
-    assert_true(has(&stage, "a", is_written ? "2" : "1"));
-    assert_true(has(&stage, "b", is_written ? "2" : NULL));
-    assert_true(apply(&stage, &last));
-    assert_true(has(&stage, "c", "3"));
+    assert_true(has_call(&stage, "a", is_written ? "2" : "1"));
+    assert_true(has_call(&stage, "b", is_written ? "2" : NULL));
+    assert_true(apply_filter(&stage, &last));
+    assert_true(has_call(&stage, "c", "3"));
     muster_registry_arena_fini(&stage.arena);
     store_stage_close(&stage.file);
 }
@@ -260,7 +260,7 @@ static void run_open(struct torture *torture, const void *data)
 
     store_stage_open(&stage.file);
     stage_begin(&stage);
-    assert_true(apply(&stage, &first));
+    assert_true(apply_filter(&stage, &first));
     muster_registry_store_close(stage.file.store);
     stage.file.store = NULL;
 
@@ -272,7 +272,7 @@ static void run_open(struct torture *torture, const void *data)
     torture_disarm(torture);
     stage_reopen(&stage);
 
-    assert_true(has(&stage, "a", "1"));
+    assert_true(has_call(&stage, "a", "1"));
     muster_registry_arena_fini(&stage.arena);
     store_stage_close(&stage.file);
 }
@@ -303,7 +303,7 @@ static void run_backup(struct torture *torture, const void *data)
     (void)snprintf(backup, sizeof(backup), "%s/backup", stage.file.folder);
     (void)snprintf(data_file, sizeof(data_file), "%s/data", stage.file.folder);
     stage_begin(&stage);
-    assert_true(apply(&stage, &first));
+    assert_true(apply_filter(&stage, &first));
     muster_registry_arena_fini(&stage.arena);
     muster_registry_store_close(stage.file.store);
     stage.file.store = NULL;

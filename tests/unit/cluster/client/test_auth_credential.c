@@ -1,4 +1,4 @@
-/* Whom a registry client trusts and who it is: from options, files and variables. */
+/* Trust and identity of a registry client: from options, files and variables. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -89,22 +89,10 @@ static bool is_same(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-#define CA                                                                                         \
-    {                                                                                              \
-        "MUSTER_REGISTRY_CA_FILE", scene->ca                                                       \
-    }
-#define CERT                                                                                       \
-    {                                                                                              \
-        "MUSTER_REGISTRY_CERT_FILE", scene->cert                                                   \
-    }
-#define KEY                                                                                        \
-    {                                                                                              \
-        "MUSTER_REGISTRY_KEY_FILE", scene->key                                                     \
-    }
-#define WHO                                                                                        \
-    {                                                                                              \
-        "MUSTER_REGISTRY_PEERS", "spiffe://muster/job/j/registry"                                  \
-    }
+#define CA   {"MUSTER_REGISTRY_CA_FILE", scene->ca}
+#define CERT {"MUSTER_REGISTRY_CERT_FILE", scene->cert}
+#define KEY  {"MUSTER_REGISTRY_KEY_FILE", scene->key}
+#define WHO  {"MUSTER_REGISTRY_PEERS", "spiffe://muster/job/j/registry"}
 
 static void options_come_before_variables(void **state)
 {

@@ -18,7 +18,7 @@ struct candidate {
     bool is_opened, is_done, is_proclaimed, is_stopped, is_closed;
 };
 
-/* What an observer was shown, as "word;word;-;" */
+/* The leaders that an observer was shown, as "word;word;-;" */
 struct observer {
     struct muster_election_watch watch;
     char words[256];
@@ -75,7 +75,7 @@ static void on_stopped(struct muster_election *election)
     candidate->is_stopped = true;
 }
 
-static void stand(struct candidate *candidate, struct registry_pair *f, const char *word)
+static void candidate_stand(struct candidate *candidate, struct registry_pair *f, const char *word)
 {
     struct muster_election_options options = {.name = registry_pair_bytes_of(NAME),
                                               .value = registry_pair_bytes_of(word),
@@ -100,7 +100,7 @@ static void wait_to_lead(struct candidate *candidate)
     assert_int_equal(candidate->rc, MUSTER_OK);
 }
 
-static enum muster_rc proclaim(struct candidate *candidate, const char *word)
+static enum muster_rc leader_proclaim(struct candidate *candidate, const char *word)
 {
     candidate->is_proclaimed = false;
     assert_int_equal(
@@ -112,7 +112,7 @@ static enum muster_rc proclaim(struct candidate *candidate, const char *word)
     return candidate->rc;
 }
 
-static void resign(struct candidate *candidate)
+static void leader_resign(struct candidate *candidate)
 {
     assert_int_equal(muster_election_stop(&candidate->election, on_stopped), MUSTER_OK);
     test_env_run_until(candidate->f->env, test_env_is_true, &candidate->is_stopped);
@@ -163,13 +163,13 @@ static void the_leader_resigns_and_the_next_leads_with_a_higher_term(void **stat
 
     (void)state;
     registry_pair_open(&f);
-    stand(&a, &f, "a");
+    candidate_stand(&a, &f, "a");
     wait_to_lead(&a);
-    stand(&b, &f, "b");
+    candidate_stand(&b, &f, "b");
 
     registry_pair_wait_for_keys(&f, NAME "/", 2);
     assert_false(b.is_done);
-    resign(&a);
+    leader_resign(&a);
     wait_to_lead(&b);
     assert_true(b.election.term > a.election.term);
 
@@ -185,9 +185,9 @@ static void who_gives_up_is_not_elected(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    stand(&a, &f, "a");
+    candidate_stand(&a, &f, "a");
     wait_to_lead(&a);
-    stand(&b, &f, "b");
+    candidate_stand(&b, &f, "b");
     registry_pair_wait_for_keys(&f, NAME "/", 2);
     muster_election_cancel(&b.election);
     assert_false(b.is_done);
@@ -212,14 +212,14 @@ static void who_looks_on_sees_every_leader_and_the_newest_word(void **state)
     look_on(&observer, &f);
     wait_to_see(&observer, &f, "-;");
 
-    stand(&a, &f, "a1");
+    candidate_stand(&a, &f, "a1");
     wait_to_lead(&a);
     wait_to_see(&observer, &f, "-;a1;");
-    assert_int_equal(proclaim(&a, "a2"), MUSTER_OK);
+    assert_int_equal(leader_proclaim(&a, "a2"), MUSTER_OK);
     wait_to_see(&observer, &f, "-;a1;a2;");
-    stand(&b, &f, "b1");
+    candidate_stand(&b, &f, "b1");
     registry_pair_wait_for_keys(&f, NAME "/", 2);
-    resign(&a);
+    leader_resign(&a);
     wait_to_lead(&b);
     wait_to_see(&observer, &f, "-;a1;a2;b1;");
     go_home(&b);
@@ -238,11 +238,11 @@ static void a_leader_whose_key_is_gone_proclaims_nothing(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    stand(&a, &f, "a");
+    candidate_stand(&a, &f, "a");
     wait_to_lead(&a);
 
     assert_int_equal(registry_pair_remove_keys(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_int_equal(proclaim(&a, "late"), MUSTER_ABORTED);
+    assert_int_equal(leader_proclaim(&a, "late"), MUSTER_ABORTED);
     assert_int_equal(registry_pair_range(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
     assert_int_equal(f.count, 0);
 
@@ -257,7 +257,7 @@ static void a_word_under_way_ends_before_the_resignation(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    stand(&a, &f, "a");
+    candidate_stand(&a, &f, "a");
     wait_to_lead(&a);
 
     assert_int_equal(muster_election_proclaim_start(&a.election, registry_pair_bytes_of("b"),
@@ -266,7 +266,7 @@ static void a_word_under_way_ends_before_the_resignation(void **state)
     assert_int_equal(muster_election_proclaim_start(&a.election, registry_pair_bytes_of("c"),
                                                     registry_pair_soon(&f), on_proclaimed),
                      MUSTER_FAILED_PRECONDITION);
-    resign(&a);
+    leader_resign(&a);
     assert_true(a.is_proclaimed);
     assert_int_equal(a.rc, MUSTER_CANCELLED);
 

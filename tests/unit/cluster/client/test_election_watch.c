@@ -1,4 +1,4 @@
-/* Who looks on at an election, before a registry that is played by hand. */
+/* Observers of an election, before a registry that is played by hand. */
 #include "played_registry.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static void send_packed(struct muster_rpc *rpc, const void *message)
 static void fill_leader(Mvccpb__KeyValue *kv, int64_t revision)
 {
     mvccpb__key_value__init(kv);
-    kv->key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t) "e/1"};
+    kv->key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t)"e/1"};
     kv->mod_revision = revision;
 }
 

@@ -70,7 +70,7 @@ static void on_lost(struct muster_registry_lease *lease)
     leased->is_lost = true;
 }
 
-static void grant(struct stand *stand, struct leased *leased)
+static void grant_lease(struct stand *stand, struct leased *leased)
 {
     leased->lease.data = leased;
     assert_int_equal(muster_registry_lease_start(&leased->lease, stand->played.registry, 1,
@@ -97,8 +97,8 @@ static void a_lease_is_kept_alive_over_a_lost_stream(void **state)
     memset(&stand, 0, sizeof(stand));
     played_registry_open(&stand.played, methods, sizeof(methods) / sizeof(methods[0]), &stand,
                          NULL);
-    grant(&stand, &stand.leases[0]);
-    grant(&stand, &stand.leases[1]);
+    grant_lease(&stand, &stand.leases[0]);
+    grant_lease(&stand, &stand.leases[1]);
     first_ns = stand.leases[0].lease.expires_ns;
     test_env_run_until(stand.played.env, has_been_kept, &stand);
 
@@ -125,7 +125,7 @@ static void no_memory_for_a_lease_is_told(void **state)
                          MUSTER_RESOURCE_EXHAUSTED);
     }
     stand.played.test.mem.fail_at = 0;
-    grant(&stand, &stand.leases[0]);
+    grant_lease(&stand, &stand.leases[0]);
     played_registry_close(&stand.played);
 }
 

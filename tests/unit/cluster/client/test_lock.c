@@ -64,7 +64,7 @@ static void on_stopped(struct muster_lock *lock)
     person->is_stopped = true;
 }
 
-static void come(struct person *person, struct registry_pair *f)
+static void contender_come(struct person *person, struct registry_pair *f)
 {
     memset(person, 0, sizeof(*person));
     person->f = f;
@@ -78,14 +78,14 @@ static void come(struct person *person, struct registry_pair *f)
     assert_int_equal(person->session_rc, MUSTER_OK);
 }
 
-static void leave(struct person *person)
+static void contender_leave(struct person *person)
 {
     muster_session_close(&person->session, on_closed);
     assert_false(person->is_closed);
     test_env_run_until(person->f->env, test_env_is_true, &person->is_closed);
 }
 
-static void ask(struct person *person, uint64_t deadline_ns, bool is_try)
+static void ask_lock(struct person *person, uint64_t deadline_ns, bool is_try)
 {
     struct muster_lock_options options = {
         .name = registry_pair_bytes_of(NAME), .deadline_ns = deadline_ns, .is_try = is_try};
@@ -96,13 +96,13 @@ static void ask(struct person *person, uint64_t deadline_ns, bool is_try)
     assert_false(person->is_done);
 }
 
-static enum muster_rc answer(struct person *person)
+static enum muster_rc answer_call(struct person *person)
 {
     test_env_run_until(person->f->env, test_env_is_true, &person->is_done);
     return person->rc;
 }
 
-static void unlock(struct person *person)
+static void unlock_lock(struct person *person)
 {
     assert_int_equal(muster_lock_stop(&person->lock, on_stopped), MUSTER_OK);
     assert_false(person->is_stopped);
@@ -110,7 +110,7 @@ static void unlock(struct person *person)
 }
 
 /* How many keys the queue has. */
-static uint64_t queued(struct registry_pair *f)
+static uint64_t queued_keys(struct registry_pair *f)
 {
     assert_int_equal(registry_pair_range(f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
     return f->count;
@@ -128,16 +128,16 @@ static void a_free_lock_is_taken_and_given_back(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    come(&a, &f);
+    contender_come(&a, &f);
 
-    ask(&a, UINT64_MAX, false);
-    assert_int_equal(answer(&a), MUSTER_OK);
+    ask_lock(&a, UINT64_MAX, false);
+    assert_int_equal(answer_call(&a), MUSTER_OK);
     assert_true(a.lock.token > 0);
-    assert_int_equal(queued(&f), 1);
-    unlock(&a);
-    assert_int_equal(queued(&f), 0);
+    assert_int_equal(queued_keys(&f), 1);
+    unlock_lock(&a);
+    assert_int_equal(queued_keys(&f), 0);
 
-    leave(&a);
+    contender_leave(&a);
     registry_pair_close(&f);
 }
 
@@ -150,22 +150,22 @@ static void who_came_first_is_next_and_tokens_rise(void **state)
     (void)state;
     registry_pair_open(&f);
     for (size_t i = 0; i < 3; i++) {
-        come(&people[i], &f);
-        ask(&people[i], UINT64_MAX, false);
+        contender_come(&people[i], &f);
+        ask_lock(&people[i], UINT64_MAX, false);
         wait_until_queued(&f, i + 1);
     }
 
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(answer(&people[i]), MUSTER_OK);
+        assert_int_equal(answer_call(&people[i]), MUSTER_OK);
         assert_true(people[i].lock.token > token);
         token = people[i].lock.token;
         for (size_t later = i + 1; later < 3; later++)
             assert_false(people[later].is_done);
-        unlock(&people[i]);
+        unlock_lock(&people[i]);
     }
 
     for (size_t i = 0; i < 3; i++)
-        leave(&people[i]);
+        contender_leave(&people[i]);
     registry_pair_close(&f);
 }
 
@@ -177,24 +177,24 @@ static void who_gives_up_leaves_no_key_and_stops_nobody(void **state)
     (void)state;
     registry_pair_open(&f);
     for (size_t i = 0; i < 3; i++) {
-        come(&people[i], &f);
-        ask(&people[i], UINT64_MAX, false);
+        contender_come(&people[i], &f);
+        ask_lock(&people[i], UINT64_MAX, false);
         wait_until_queued(&f, i + 1);
     }
-    assert_int_equal(answer(&people[0]), MUSTER_OK);
+    assert_int_equal(answer_call(&people[0]), MUSTER_OK);
 
     muster_lock_cancel(&people[1].lock);
     muster_lock_cancel(&people[1].lock);
     assert_false(people[1].is_done);
-    assert_int_equal(answer(&people[1]), MUSTER_CANCELLED);
-    assert_int_equal(queued(&f), 2);
+    assert_int_equal(answer_call(&people[1]), MUSTER_CANCELLED);
+    assert_int_equal(queued_keys(&f), 2);
     assert_false(people[2].is_done);
-    unlock(&people[0]);
-    assert_int_equal(answer(&people[2]), MUSTER_OK);
+    unlock_lock(&people[0]);
+    assert_int_equal(answer_call(&people[2]), MUSTER_OK);
 
     for (size_t i = 0; i < 3; i++)
-        leave(&people[i]);
-    assert_int_equal(queued(&f), 0);
+        contender_leave(&people[i]);
+    assert_int_equal(queued_keys(&f), 0);
     registry_pair_close(&f);
 }
 
@@ -205,23 +205,23 @@ static void one_who_must_not_wait_is_told_and_one_with_a_deadline_waits_so_long(
 
     (void)state;
     registry_pair_open(&f);
-    come(&a, &f);
-    come(&b, &f);
-    ask(&a, UINT64_MAX, false);
-    assert_int_equal(answer(&a), MUSTER_OK);
+    contender_come(&a, &f);
+    contender_come(&b, &f);
+    ask_lock(&a, UINT64_MAX, false);
+    assert_int_equal(answer_call(&a), MUSTER_OK);
 
-    ask(&b, registry_pair_soon(&f), true);
-    assert_int_equal(answer(&b), MUSTER_FAILED_PRECONDITION);
-    assert_int_equal(queued(&f), 1);
-    ask(&b, muster_loop_after_ns(f.env->loop, 50 * MUSTER_NS_PER_MS), false);
-    assert_int_equal(answer(&b), MUSTER_DEADLINE_EXCEEDED);
-    assert_int_equal(queued(&f), 1);
-    unlock(&a);
-    ask(&b, registry_pair_soon(&f), true);
-    assert_int_equal(answer(&b), MUSTER_OK);
+    ask_lock(&b, registry_pair_soon(&f), true);
+    assert_int_equal(answer_call(&b), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(queued_keys(&f), 1);
+    ask_lock(&b, muster_loop_after_ns(f.env->loop, 50 * MUSTER_NS_PER_MS), false);
+    assert_int_equal(answer_call(&b), MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(queued_keys(&f), 1);
+    unlock_lock(&a);
+    ask_lock(&b, registry_pair_soon(&f), true);
+    assert_int_equal(answer_call(&b), MUSTER_OK);
 
-    leave(&a);
-    leave(&b);
+    contender_leave(&a);
+    contender_leave(&b);
     registry_pair_close(&f);
 }
 
@@ -232,24 +232,24 @@ static void a_session_takes_its_locks_with_it(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    come(&a, &f);
-    come(&b, &f);
-    come(&c, &f);
-    ask(&a, UINT64_MAX, false);
-    assert_int_equal(answer(&a), MUSTER_OK);
-    ask(&b, UINT64_MAX, false);
+    contender_come(&a, &f);
+    contender_come(&b, &f);
+    contender_come(&c, &f);
+    ask_lock(&a, UINT64_MAX, false);
+    assert_int_equal(answer_call(&a), MUSTER_OK);
+    ask_lock(&b, UINT64_MAX, false);
     wait_until_queued(&f, 2);
-    ask(&c, UINT64_MAX, false);
+    ask_lock(&c, UINT64_MAX, false);
     wait_until_queued(&f, 3);
 
-    leave(&b);
+    contender_leave(&b);
     assert_true(b.is_done);
     assert_int_equal(b.rc, MUSTER_CANCELLED);
-    leave(&a);
+    contender_leave(&a);
     assert_false(a.is_lost);
-    assert_int_equal(answer(&c), MUSTER_OK);
+    assert_int_equal(answer_call(&c), MUSTER_OK);
 
-    leave(&c);
+    contender_leave(&c);
     registry_pair_close(&f);
 }
 
@@ -260,24 +260,24 @@ static void holders_are_told_when_their_session_is_lost(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    come(&a, &f);
-    come(&b, &f);
-    ask(&a, UINT64_MAX, false);
-    assert_int_equal(answer(&a), MUSTER_OK);
-    ask(&b, UINT64_MAX, false);
+    contender_come(&a, &f);
+    contender_come(&b, &f);
+    ask_lock(&a, UINT64_MAX, false);
+    assert_int_equal(answer_call(&a), MUSTER_OK);
+    ask_lock(&b, UINT64_MAX, false);
     wait_until_queued(&f, 2);
 
     assert_int_equal(registry_pair_finish_op(&f, muster_registry_revoke_start(
                                                      &f.op, f.registry, a.session.lease,
                                                      registry_pair_soon(&f), registry_pair_on_op)),
                      MUSTER_OK);
-    assert_int_equal(answer(&b), MUSTER_OK);
+    assert_int_equal(answer_call(&b), MUSTER_OK);
     assert_true(b.lock.token > a.lock.token);
     test_env_run_until(f.env, test_env_is_true, &a.is_session_lost);
     assert_true(a.is_lost);
 
-    leave(&a);
-    leave(&b);
+    contender_leave(&a);
+    contender_leave(&b);
     registry_pair_close(&f);
 }
 
@@ -288,18 +288,18 @@ static void one_whose_key_is_deleted_does_not_get_the_lock(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    come(&a, &f);
-    come(&b, &f);
-    ask(&a, UINT64_MAX, false);
-    assert_int_equal(answer(&a), MUSTER_OK);
-    ask(&b, UINT64_MAX, false);
+    contender_come(&a, &f);
+    contender_come(&b, &f);
+    ask_lock(&a, UINT64_MAX, false);
+    assert_int_equal(answer_call(&a), MUSTER_OK);
+    ask_lock(&b, UINT64_MAX, false);
     wait_until_queued(&f, 2);
 
     assert_int_equal(registry_pair_remove_keys(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_int_equal(answer(&b), MUSTER_ABORTED);
+    assert_int_equal(answer_call(&b), MUSTER_ABORTED);
 
-    leave(&a);
-    leave(&b);
+    contender_leave(&a);
+    contender_leave(&b);
     registry_pair_close(&f);
 }
 
@@ -324,9 +324,9 @@ static void a_compare_fences_what_the_registry_keeps(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    come(&a, &f);
-    ask(&a, UINT64_MAX, false);
-    assert_int_equal(answer(&a), MUSTER_OK);
+    contender_come(&a, &f);
+    ask_lock(&a, UINT64_MAX, false);
+    assert_int_equal(answer_call(&a), MUSTER_OK);
 
     assert_int_equal(guarded_put(&f, &a), MUSTER_OK);
     assert_true(f.is_succeeded);
@@ -334,7 +334,7 @@ static void a_compare_fences_what_the_registry_keeps(void **state)
     assert_int_equal(guarded_put(&f, &a), MUSTER_OK);
     assert_false(f.is_succeeded);
 
-    leave(&a);
+    contender_leave(&a);
     registry_pair_close(&f);
 }
 
@@ -349,17 +349,17 @@ static void what_cannot_be_is_refused(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    come(&a, &f);
+    contender_come(&a, &f);
 
     assert_int_equal(muster_lock_start(&a.lock, &a.session, &nameless, on_done, on_lost),
                      MUSTER_INVALID_ARGUMENT);
-    ask(&a, UINT64_MAX, false);
+    ask_lock(&a, UINT64_MAX, false);
     assert_int_equal(muster_lock_stop(&a.lock, on_stopped), MUSTER_FAILED_PRECONDITION);
     assert_int_equal(muster_lock_start(&again, &a.session, &options, on_done, on_lost),
                      MUSTER_FAILED_PRECONDITION);
-    assert_int_equal(answer(&a), MUSTER_OK);
+    assert_int_equal(answer_call(&a), MUSTER_OK);
 
-    leave(&a);
+    contender_leave(&a);
     registry_pair_close(&f);
 }
 
@@ -411,7 +411,7 @@ static void a_session_is_closed_before_it_is_open(void **state)
     assert_int_equal(muster_session_open(&a.session, f.registry, TTL_S, registry_pair_soon(&f),
                                          on_opened, on_session_lost),
                      MUSTER_OK);
-    leave(&a);
+    contender_leave(&a);
     assert_false(a.is_opened);
 
     registry_pair_close(&f);

@@ -42,8 +42,8 @@ struct scene {
     enum muster_rc rc;
 };
 
-static struct muster_tls *credential(struct scene *scene, struct muster_tls_authority *issuer,
-                                     struct muster_tls_authority *trusted)
+static struct muster_tls *open_credential(struct scene *scene, struct muster_tls_authority *issuer,
+                                          struct muster_tls_authority *trusted)
 {
     const struct muster_tls_subject subject = {
         .name = "registry", .alt_names = "IP:127.0.0.1", .life_s = 3600};
@@ -117,7 +117,7 @@ static void listen_raw(struct endpoint *endpoint)
     muster_address_format(muster_listener_address(endpoint->listener), endpoint->text);
 }
 
-static void serve(struct endpoint *endpoint)
+static void serve_registry(struct endpoint *endpoint)
 {
     static const struct muster_rpc_method method = {
         .path = "/etcdserverpb.KV/Put", .on_message = on_put, .is_unary = true};
@@ -127,9 +127,9 @@ static void serve(struct endpoint *endpoint)
     char text[MUSTER_ADDRESS_TEXT_BYTES];
 
     if (endpoint->kind == 'g')
-        options.tls = credential(scene, scene->ours, scene->ours);
+        options.tls = open_credential(scene, scene->ours, scene->ours);
     if (endpoint->kind == 'u')
-        options.tls = credential(scene, scene->theirs, scene->ours);
+        options.tls = open_credential(scene, scene->theirs, scene->ours);
     assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
     assert_int_equal(muster_rpc_server_open(scene->env, &options, &endpoint->server), MUSTER_OK);
     assert_int_equal(muster_rpc_server_add(endpoint->server, &method, 1, scene), MUSTER_OK);
@@ -165,11 +165,11 @@ static void scene_open(struct scene *scene, const char *kinds)
         else if (strchr("swh", kinds[i]) != NULL)
             listen_raw(endpoint);
         else
-            serve(endpoint);
+            serve_registry(endpoint);
         strcat(endpoints, i > 0 ? "," : "");
         strcat(endpoints, endpoint->text);
     }
-    options.tls = credential(scene, NULL, scene->ours);
+    options.tls = open_credential(scene, NULL, scene->ours);
     assert_int_equal(muster_registry_open(scene->env, &options, &scene->registry, NULL), MUSTER_OK);
     muster_registry_set_data(scene->registry, scene);
     muster_tls_close(options.tls);
@@ -228,7 +228,7 @@ static void start_put(struct scene *scene, struct muster_registry_op *op, uint64
                      MUSTER_OK);
 }
 
-static void put(struct scene *scene, uint64_t timeout_ns)
+static void put_key(struct scene *scene, uint64_t timeout_ns)
 {
     start_put(scene, &scene->op, timeout_ns);
     test_env_run_until(scene->env, test_env_is_true, &scene->is_done);
@@ -271,7 +271,7 @@ static void trying_again_ends_where_it_is_of_no_use(void **state)
         struct scene scene;
 
         scene_open(&scene, rows[i].kinds);
-        put(&scene, LONG_NS);
+        put_key(&scene, LONG_NS);
         refusal = muster_registry_refusal(scene.registry);
 
         if (scene.rc != rows[i].rc || strstr(scene.op.error.text, rows[i].text) == NULL)
@@ -300,7 +300,7 @@ static void an_endpoint_that_does_not_answer_is_waited_for(void **state)
         struct scene scene;
 
         scene_open(&scene, rows[i]);
-        put(&scene, SHORT_NS);
+        put_key(&scene, SHORT_NS);
 
         if (scene.rc != MUSTER_UNAVAILABLE && scene.rc != MUSTER_DEADLINE_EXCEEDED)
             fail_msg("%s: %s '%s'", rows[i], muster_rc_name(scene.rc), scene.op.error.text);
@@ -315,7 +315,7 @@ static void what_is_cancelled_is_not_refused(void **state)
 
     (void)state;
     scene_open(&scene, "u");
-    put(&scene, LONG_NS);
+    put_key(&scene, LONG_NS);
     assert_int_equal(scene.rc, MUSTER_UNAUTHENTICATED);
     do { /* until one waits for the next attempt to connect */
         start_put(&scene, &scene.op, LONG_NS);
@@ -334,10 +334,10 @@ static void a_registry_that_is_late_is_not_taken_for_one_that_is_away(void **sta
 
     (void)state;
     scene_open(&scene, "g");
-    put(&scene, LONG_NS);
+    put_key(&scene, LONG_NS);
     assert_int_equal(scene.rc, MUSTER_OK);
     scene.is_deaf = true;
-    put(&scene, SHORT_NS / 6);
+    put_key(&scene, SHORT_NS / 6);
 
     assert_int_equal(scene.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_null(strstr(scene.op.error.text, "no connection"));

@@ -26,7 +26,7 @@ struct stand {
     struct played_registry played;
     const struct row *row;
     struct muster_session session;
-    struct muster_place place;
+    struct muster_lease_place place;
     unsigned txns, deletes, watches;
     bool is_opened, is_done, is_stopped, is_closed;
     enum muster_rc rc;
@@ -100,7 +100,7 @@ static void answer_txn(struct muster_rpc *rpc, const char *answer)
         size_t i = response.n_responses++;
 
         mvccpb__key_value__init(&kvs[i]);
-        kvs[i].key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t) "q/1"};
+        kvs[i].key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t)"q/1"};
         kvs[i].create_revision = kvs[i].mod_revision = strtol(at, &at, 10);
         kv_pointers[i] = &kvs[i];
         etcdserverpb__range_response__init(&ranges[i]);
@@ -138,7 +138,7 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes request)
     response.header = &header;
     response.created = 1;
     send_message(rpc, &response);
-    kv.key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t) "q/1"};
+    kv.key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t)"q/1"};
     event.kv = &kv;
     response.created = 0;
     response.n_events = 1;
@@ -178,7 +178,7 @@ static void on_session_closed(struct muster_session *session)
     ((struct stand *)session->data)->is_closed = true;
 }
 
-static void on_done(struct muster_place *place, enum muster_rc rc)
+static void on_done(struct muster_lease_place *place, enum muster_rc rc)
 {
     struct stand *stand = place->data;
 
@@ -187,20 +187,20 @@ static void on_done(struct muster_place *place, enum muster_rc rc)
     stand->rc = rc;
 }
 
-static void on_lost(struct muster_place *place)
+static void on_lost(struct muster_lease_place *place)
 {
     (void)place;
     fail();
 }
 
-static void on_stopped(struct muster_place *place)
+static void on_stopped(struct muster_lease_place *place)
 {
     ((struct stand *)place->data)->is_stopped = true;
 }
 
 static void stand_open(struct stand *stand, const struct row *row)
 {
-    const struct muster_place_options options = {
+    const struct muster_lease_place_options options = {
         .queue = {"q", 1}, .deadline_ns = UINT64_MAX, .is_try = row->is_try};
 
     memset(stand, 0, sizeof(*stand));
@@ -213,15 +213,16 @@ static void stand_open(struct stand *stand, const struct row *row)
                                          on_session_lost),
                      MUSTER_OK);
     test_env_run_until(stand->played.env, test_env_is_true, &stand->is_opened);
-    assert_int_equal(muster_place_start(&stand->place, &stand->session, &options, on_done, on_lost),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_lease_place_start(&stand->place, &stand->session, &options, on_done, on_lost),
+        MUSTER_OK);
     test_env_run_until(stand->played.env, test_env_is_true, &stand->is_done);
 }
 
 static void stand_close(struct stand *stand)
 {
     if (stand->rc == MUSTER_OK) {
-        assert_int_equal(muster_place_stop(&stand->place, on_stopped), MUSTER_OK);
+        assert_int_equal(muster_lease_place_stop(&stand->place, on_stopped), MUSTER_OK);
         test_env_run_until(stand->played.env, test_env_is_true, &stand->is_stopped);
     }
     muster_session_close(&stand->session, on_session_closed);

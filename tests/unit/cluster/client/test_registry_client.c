@@ -25,7 +25,7 @@ static void puts_are_read_and_deleted_again(void **state)
     registry_pair_close(&f);
 }
 
-static enum muster_rc swap(struct registry_pair *f, uint64_t mod_revision, const char *value)
+static enum muster_rc swap_key(struct registry_pair *f, uint64_t mod_revision, const char *value)
 {
     return registry_pair_finish_op(
         f, muster_registry_swap_start(&f->op, f->registry, registry_pair_bytes_of(PREFIX "view"),
@@ -41,15 +41,15 @@ static void swap_succeeds_for_the_revision_that_was_read_and_shows_the_winner(vo
     (void)state;
     registry_pair_open(&f);
 
-    assert_int_equal(swap(&f, 0, "epoch 1"), MUSTER_OK);
+    assert_int_equal(swap_key(&f, 0, "epoch 1"), MUSTER_OK);
     assert_true(f.is_succeeded);
     first = f.revision;
-    assert_int_equal(swap(&f, 0, "rival"), MUSTER_OK);
+    assert_int_equal(swap_key(&f, 0, "rival"), MUSTER_OK);
     assert_false(f.is_succeeded);
     assert_string_equal(f.text, PREFIX "view=epoch 1;");
-    assert_int_equal(swap(&f, first, "epoch 2"), MUSTER_OK);
+    assert_int_equal(swap_key(&f, first, "epoch 2"), MUSTER_OK);
     assert_true(f.is_succeeded);
-    assert_int_equal(swap(&f, first, "rival"), MUSTER_OK);
+    assert_int_equal(swap_key(&f, first, "rival"), MUSTER_OK);
     assert_false(f.is_succeeded);
     assert_string_equal(f.text, PREFIX "view=epoch 2;");
 

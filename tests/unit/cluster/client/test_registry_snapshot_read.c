@@ -133,15 +133,15 @@ static void on_done(struct muster_registry_snapshot *snapshot, enum muster_rc rc
     stand->error = snapshot->error;
 }
 
-static enum muster_rc start(struct stand *stand, uint64_t deadline_ns)
+static enum muster_rc start_read(struct stand *stand, uint64_t deadline_ns)
 {
     return muster_registry_snapshot_start(&stand->snapshot, stand->played.registry, deadline_ns,
                                           on_bytes, on_done);
 }
 
-static void finish(struct stand *stand)
+static void finish_read(struct stand *stand)
 {
-    assert_int_equal(start(stand, played_registry_soon(&stand->played)), MUSTER_OK);
+    assert_int_equal(start_read(stand, played_registry_soon(&stand->played)), MUSTER_OK);
     assert_false(stand->is_done);
     test_env_run_until(stand->played.env, test_env_is_true, &stand->is_done);
 }
@@ -166,7 +166,7 @@ static void a_snapshot_is_begun_again_until_something_came(void **state)
         struct stand stand;
 
         stand_open(&stand, row, false);
-        finish(&stand);
+        finish_read(&stand);
 
         if (stand.calls != row->calls || stand.bytes != row->bytes || stand.rc != row->rc ||
             (row->rc != MUSTER_OK && stand.error.rc != row->rc) ||
@@ -189,7 +189,7 @@ static void an_endpoint_that_does_not_answer_is_left(void **state)
     played_registry_dial(&stand.played,
                          (struct muster_registry_options){.endpoints = endpoints,
                                                           .backoff_base_ns = MUSTER_NS_PER_MS});
-    finish(&stand);
+    finish_read(&stand);
 
     assert_int_equal(stand.rc, MUSTER_OK);
     assert_int_equal(stand.bytes, 3);
@@ -203,7 +203,7 @@ static void a_token_is_sent_and_asked_for_again_when_it_is_forgotten(void **stat
 
     (void)state;
     stand_open(&stand, &row, true);
-    finish(&stand);
+    finish_read(&stand);
 
     assert_int_equal(stand.rc, MUSTER_OK);
     assert_int_equal(stand.logins, 2);
@@ -220,7 +220,7 @@ static void the_reason_of_the_last_failure_is_told_at_the_deadline(void **state)
     stand_open(&stand, &row, false);
     played_registry_dial(&stand.played, (struct muster_registry_options){
                                             .backoff_base_ns = LONG_NS, .backoff_max_ns = LONG_NS});
-    finish(&stand); /* the next attempt would be too late */
+    finish_read(&stand); /* the next attempt would be too late */
 
     assert_int_equal(stand.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_string_equal(stand.error.text, "it is so");
@@ -240,7 +240,7 @@ static void wait_for_the_next_attempt(struct stand *stand, const struct row *row
     played_registry_dial(
         &stand->played,
         (struct muster_registry_options){.backoff_base_ns = LONG_NS, .backoff_max_ns = LONG_NS});
-    assert_int_equal(start(stand, muster_loop_after_ns(stand->played.env->loop, 2 * LONG_NS)),
+    assert_int_equal(start_read(stand, muster_loop_after_ns(stand->played.env->loop, 2 * LONG_NS)),
                      MUSTER_OK);
     test_env_run_until(stand->played.env, is_waiting, stand);
     assert_false(stand->is_done);
@@ -272,7 +272,7 @@ static void one_that_waits_ends_with_the_client(void **state)
     (void)state;
     wait_for_the_next_attempt(&stand, &row);
     played_registry_hang_up(&stand.played);
-    assert_int_equal(start(&stand, played_registry_soon(&stand.played)),
+    assert_int_equal(start_read(&stand, played_registry_soon(&stand.played)),
                      MUSTER_FAILED_PRECONDITION);
     test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
 
@@ -286,7 +286,7 @@ static void a_deadline_that_has_passed_is_refused(void **state)
 
     (void)state;
     stand_open(&stand, NULL, false);
-    assert_int_equal(start(&stand, 0), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(start_read(&stand, 0), MUSTER_INVALID_ARGUMENT);
     stand_close(&stand);
 }
 

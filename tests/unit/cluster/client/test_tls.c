@@ -22,8 +22,9 @@ struct scene {
     bool is_ended;
 };
 
-static struct muster_tls *credential(struct scene *scene, struct muster_tls_authority *issuer,
-                                     struct muster_tls_authority *trusted, bool is_peer_required)
+static struct muster_tls *open_credential(struct scene *scene, struct muster_tls_authority *issuer,
+                                          struct muster_tls_authority *trusted,
+                                          bool is_peer_required)
 {
     const struct muster_tls_subject subject = {
         .name = "registry", .alt_names = "IP:127.0.0.1", .life_s = 3600};
@@ -42,14 +43,15 @@ static struct muster_tls *credential(struct scene *scene, struct muster_tls_auth
 }
 
 /* issuer NULL: in plain text. */
-static void serve(struct scene *scene, struct muster_tls_authority *issuer, bool is_peer_required)
+static void serve_registry(struct scene *scene, struct muster_tls_authority *issuer,
+                           bool is_peer_required)
 {
     struct registry_pair *f = &scene->pair;
     struct muster_registry_server_options options = {.listen = scene->listen};
     struct muster_error error;
 
     if (issuer != NULL)
-        options.tls = credential(scene, issuer, scene->ours, is_peer_required);
+        options.tls = open_credential(scene, issuer, scene->ours, is_peer_required);
     if (muster_registry_server_open(f->env, f->store, &options, &f->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     muster_registry_server_set_data(f->server, f);
@@ -71,15 +73,15 @@ static void scene_open(struct scene *scene)
     (void)strcpy(scene->listen, "127.0.0.1:0");
 }
 
-static void dial(struct scene *scene, struct muster_tls_authority *issuer,
-                 struct muster_tls_authority *trusted)
+static void dial_registry(struct scene *scene, struct muster_tls_authority *issuer,
+                          struct muster_tls_authority *trusted)
 {
     struct registry_pair *f = &scene->pair;
     struct muster_registry_options options = {.endpoints = scene->endpoint,
                                               .backoff_max_ns = 20 * MUSTER_NS_PER_MS};
     struct muster_error error;
 
-    options.tls = credential(scene, issuer, trusted, false);
+    options.tls = open_credential(scene, issuer, trusted, false);
     assert_int_equal(muster_registry_open(f->env, &options, &f->registry, &error), MUSTER_OK);
     muster_registry_set_data(f->registry, f);
     muster_tls_close(options.tls);
@@ -110,12 +112,12 @@ static void an_operation_ends_at_once_when_the_registry_demands_another_certific
 
     (void)state;
     scene_open(&scene);
-    serve(&scene, scene.ours, true);
-    dial(&scene, NULL, scene.ours);
+    serve_registry(&scene, scene.ours, true);
+    dial_registry(&scene, NULL, scene.ours);
     assert_int_equal(registry_pair_put(&scene.pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
     check_refusal(&scene, &scene.pair.op.error, "demands a certificate of ours");
     registry_pair_close_client(&scene.pair);
-    dial(&scene, scene.theirs, scene.ours);
+    dial_registry(&scene, scene.theirs, scene.ours);
     assert_int_equal(registry_pair_put(&scene.pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
     check_refusal(&scene, &scene.pair.op.error, "does not trust the issuer");
 
@@ -185,19 +187,19 @@ static void check_all_end_at_once(struct scene *scene, const struct refusal *row
     struct muster_registry_snapshot snapshot = {.data = scene};
     struct registry_pair *f = &scene->pair;
 
-    dial(scene, NULL, scene->ours);
+    dial_registry(scene, NULL, scene->ours);
     assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), row->rc);
     check_end(scene, row, &f->op.error);
     assert_true(f->op.is_unsent);
     registry_pair_close_client(f);
-    dial(scene, NULL, scene->ours);
+    dial_registry(scene, NULL, scene->ours);
     assert_int_equal(muster_registry_watch_start(&watch, f->registry, registry_pair_bytes_of("a"),
                                                  MUSTER_REGISTRY_KEY, 0, on_changes, on_watch_end),
                      MUSTER_OK);
     test_env_run_until(f->env, test_env_is_true, &scene->is_ended);
     check_end(scene, row, &scene->ended);
     registry_pair_close_client(f);
-    dial(scene, NULL, scene->ours);
+    dial_registry(scene, NULL, scene->ours);
     scene->is_ended = false;
     assert_int_equal(muster_registry_snapshot_start(&snapshot, f->registry, registry_pair_soon(f),
                                                     on_bytes, on_snapshot_done),
@@ -234,11 +236,11 @@ static void all_end_at_once_when_the_registry_cannot_be_talked_to(void **state)
         struct scene scene;
 
         scene_open(&scene);
-        serve(&scene,
-              rows[i].is_served_plain       ? NULL
-              : rows[i].is_served_by_others ? scene.theirs
-                                            : scene.ours,
-              false);
+        serve_registry(&scene,
+                       rows[i].is_served_plain       ? NULL
+                       : rows[i].is_served_by_others ? scene.theirs
+                                                     : scene.ours,
+                       false);
         if (rows[i].is_asked_plain)
             (void)strcpy(scene.endpoint, scene.listen);
 
@@ -257,11 +259,11 @@ static void check_waits_for_return(struct scene *scene, bool comes_back_plain, c
                                           .reach = MUSTER_REGISTRY_KEY};
     enum muster_rc rc;
 
-    serve(scene, scene->ours, false);
-    dial(scene, NULL, scene->ours);
+    serve_registry(scene, scene->ours, false);
+    dial_registry(scene, NULL, scene->ours);
     assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
     registry_pair_stop_server(f);
-    serve(scene, comes_back_plain ? NULL : scene->theirs, false);
+    serve_registry(scene, comes_back_plain ? NULL : scene->theirs, false);
     rc = registry_pair_finish_op(
         f, muster_registry_range_start(&f->op, f->registry, &range,
                                        muster_loop_after_ns(f->env->loop, SHORT_NS),
@@ -293,7 +295,7 @@ static void after_a_first_contact_a_refusal_is_waited_out(void **state)
     check_waits_for_return(&scene, false, "is not trusted");
 
     registry_pair_stop_server(f);
-    serve(&scene, scene.ours, false);
+    serve_registry(&scene, scene.ours, false);
     assert_int_equal(registry_pair_range(f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
     assert_string_equal(f->text, PREFIX "a=1;");
 
@@ -309,11 +311,11 @@ static void a_refusal_is_over_once_somebody_lets_us_in(void **state)
 
     (void)state;
     scene_open(&scene);
-    serve(&scene, scene.theirs, false);
-    dial(&scene, NULL, scene.ours);
+    serve_registry(&scene, scene.theirs, false);
+    dial_registry(&scene, NULL, scene.ours);
     assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
     registry_pair_stop_server(f);
-    serve(&scene, scene.ours, false);
+    serve_registry(&scene, scene.ours, false);
     while (registry_pair_put(f, PREFIX "a", "1") != MUSTER_OK)
         assert_int_equal(f->op.error.rc, MUSTER_UNAUTHENTICATED); /* it dials again soon */
     registry_pair_stop_server(f);

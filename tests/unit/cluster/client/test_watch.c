@@ -28,8 +28,8 @@ static void on_lost(struct muster_registry_lease *lease)
     leased->is_lost = true;
 }
 
-static void grant(struct registry_pair *f, struct muster_registry_lease *lease,
-                  struct leased *leased)
+static void grant_lease(struct registry_pair *f, struct muster_registry_lease *lease,
+                        struct leased *leased)
 {
     memset(leased, 0, sizeof(*leased));
     leased->f = f;
@@ -51,7 +51,7 @@ static void a_revoked_lease_takes_its_keys_and_is_reported_lost(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    grant(&f, &lease, &leased);
+    grant_lease(&f, &lease, &leased);
     assert_int_equal(
         registry_pair_finish_op(&f, muster_registry_put_start(
                                         &f.op, f.registry, registry_pair_bytes_of(PREFIX "member"),
@@ -78,7 +78,7 @@ static void a_stopped_lease_tells_nothing_more(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    grant(&f, &lease, &leased);
+    grant_lease(&f, &lease, &leased);
 
     muster_registry_lease_stop(&lease);
     muster_registry_lease_stop(&lease);
@@ -168,7 +168,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
     watched->is_ended = true;
 }
 
-static void watch(struct registry_pair *f, struct watched *watched, uint64_t start_revision)
+static void start_watch(struct registry_pair *f, struct watched *watched, uint64_t start_revision)
 {
     memset(watched, 0, sizeof(*watched));
     watched->watch.data = watched;
@@ -199,7 +199,7 @@ static void a_watch_shows_history_and_what_follows(void **state)
     from = f.revision;
     assert_int_equal(registry_pair_put(&f, PREFIX "b", "2"), MUSTER_OK);
 
-    watch(&f, &watched, from);
+    start_watch(&f, &watched, from);
     expect_changes(&f, &watched, 2, "a=1;b=2;");
     assert_int_equal(registry_pair_remove_keys(&f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
     expect_changes(&f, &watched, 4, "a=1;b=2;a-;b-;");
@@ -225,7 +225,7 @@ static void a_watch_of_a_compacted_revision_ends_out_of_range(void **state)
                                                      registry_pair_soon(&f), registry_pair_on_op)),
                      MUSTER_OK);
 
-    watch(&f, &watched, from);
+    start_watch(&f, &watched, from);
     test_env_run_until(f.env, test_env_is_true, &watched.is_ended);
     assert_int_equal(watched.rc, MUSTER_OUT_OF_RANGE);
 
@@ -239,7 +239,7 @@ static void a_watch_may_be_stopped_in_its_callback(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    watch(&f, &watched, f.revision + 1);
+    start_watch(&f, &watched, f.revision + 1);
     watched.stops_at_first = true;
 
     assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
@@ -264,7 +264,7 @@ static void closing_waits_for_the_channels_of_a_registry_that_is_away(void **sta
     registry_pair_open(&f);
     working = f.registry;
     registry_pair_open_client(&f, "127.0.0.1:1");
-    watch(&f, &watched, 1);
+    start_watch(&f, &watched, 1);
     assert_int_equal(
         registry_pair_finish_op(
             &f, muster_registry_put_start(&f.op, f.registry, registry_pair_bytes_of(PREFIX "a"),
@@ -295,8 +295,8 @@ static void a_watch_and_a_lease_go_on_over_a_restart(void **state)
         registry_pair_close(&f);
         return;
     }
-    watch(&f, &watched, f.revision + 1);
-    grant(&f, &lease, &leased);
+    start_watch(&f, &watched, f.revision + 1);
+    grant_lease(&f, &lease, &leased);
     assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
     expect_changes(&f, &watched, 1, "a=1;");
 
@@ -327,7 +327,7 @@ static void a_watch_of_a_registry_that_forgot_everything_ends_data_loss(void **s
         registry_pair_close(&f);
         return;
     }
-    watch(&f, &watched, f.revision + 1);
+    start_watch(&f, &watched, f.revision + 1);
     assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
     expect_changes(&f, &watched, 1, "a=1;");
 

@@ -57,15 +57,9 @@ static void ask_service(struct coordination_scene *fixture, struct question *que
     muster_coordination_handle(fixture->coordination, fixture->now_ns, request, &question->ask);
 }
 
-#define TEXT(text)                                                                                 \
-    {                                                                                              \
-        (text), sizeof(text) - 1                                                                   \
-    }
-#define FIELDS(method_, ...)                                                                       \
-    {                                                                                              \
-        .method = MUSTER_COORDINATION_##method_, __VA_ARGS__                                       \
-    }
-#define REQUEST(...) (struct muster_coordination_request) FIELDS(__VA_ARGS__)
+#define TEXT(text)           {(text), sizeof(text) - 1}
+#define FIELDS(method_, ...) {.method = MUSTER_COORDINATION_##method_, __VA_ARGS__}
+#define REQUEST(...)         (struct muster_coordination_request) FIELDS(__VA_ARGS__)
 
 /* Ask where nobody waits for the answer; WAITS when there is none. */
 static int ask_aside(struct coordination_scene *fixture, struct muster_coordination_request request)
@@ -136,10 +130,7 @@ struct prompt_row {
     int rc;
 };
 
-#define PROMPT(name_, stage_, rc_, ...)                                                            \
-    {                                                                                              \
-        (name_), (stage_), FIELDS(__VA_ARGS__), (rc_)                                              \
-    }
+#define PROMPT(name_, stage_, rc_, ...) {(name_), (stage_), FIELDS(__VA_ARGS__), (rc_)}
 
 static const struct prompt_row prompts[] = {
     PROMPT("unknown registers", ALL, MUSTER_INVALID_ARGUMENT, REGISTER, .task = 9),
@@ -623,7 +614,7 @@ struct ending {
     int end;
 };
 
-/* What failed for lack of memory is tried again. */
+/* A request that failed for lack of memory is tried again. */
 static void run_ending(struct torture *torture, const void *data)
 {
     const struct ending *ending = data;

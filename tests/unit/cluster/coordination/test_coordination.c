@@ -108,8 +108,8 @@ static struct muster_bytes bytes_of(const char *text)
     return (struct muster_bytes){text, strlen(text)};
 }
 
-static void ask(struct fixture *fixture, struct question *question,
-                struct muster_coordination_request request)
+static void ask_service(struct fixture *fixture, struct question *question,
+                        struct muster_coordination_request request)
 {
     memset(question, 0, sizeof(*question));
     muster_coordination_handle(fixture->coordination, fixture->now_ns, &request, &question->ask);
@@ -118,16 +118,18 @@ static void ask(struct fixture *fixture, struct question *question,
 static void ask_task(struct fixture *fixture, struct question *question,
                      enum muster_coordination_method method, uint32_t task)
 {
-    ask(fixture, question, (struct muster_coordination_request){.method = method, .task = task});
+    ask_service(fixture, question,
+                (struct muster_coordination_request){.method = method, .task = task});
 }
 
 /* Incarnations are 100 + task unless a test says otherwise. */
 static void register_one(struct fixture *fixture, struct question *question, uint32_t task,
                          uint64_t incarnation)
 {
-    ask(fixture, question,
-        (struct muster_coordination_request){
-            .method = MUSTER_COORDINATION_REGISTER, .task = task, .incarnation = incarnation});
+    ask_service(fixture, question,
+                (struct muster_coordination_request){.method = MUSTER_COORDINATION_REGISTER,
+                                                     .task = task,
+                                                     .incarnation = incarnation});
 }
 
 static void register_all(struct fixture *fixture)
@@ -140,24 +142,25 @@ static void register_all(struct fixture *fixture)
         assert_int_equal(questions[task].answers, 1);
 }
 
-static void beat(struct fixture *fixture, struct question *question, uint32_t task)
+static void task_beat(struct fixture *fixture, struct question *question, uint32_t task)
 {
-    ask(fixture, question,
-        (struct muster_coordination_request){
-            .method = MUSTER_COORDINATION_HEARTBEAT, .task = task, .incarnation = 100 + task});
+    ask_service(fixture, question,
+                (struct muster_coordination_request){.method = MUSTER_COORDINATION_HEARTBEAT,
+                                                     .task = task,
+                                                     .incarnation = 100 + task});
 }
 
-static void enter(struct fixture *fixture, struct question *question, const char *id, uint32_t task,
-                  int64_t counter, const uint32_t *tasks, size_t count)
+static void enter_barrier(struct fixture *fixture, struct question *question, const char *id,
+                          uint32_t task, int64_t counter, const uint32_t *tasks, size_t count)
 {
-    ask(fixture, question,
-        (struct muster_coordination_request){.method = MUSTER_COORDINATION_BARRIER,
-                                             .task = task,
-                                             .key = bytes_of(id),
-                                             .counter = counter,
-                                             .timeout_ms = 500,
-                                             .tasks = tasks,
-                                             .task_count = count});
+    ask_service(fixture, question,
+                (struct muster_coordination_request){.method = MUSTER_COORDINATION_BARRIER,
+                                                     .task = task,
+                                                     .key = bytes_of(id),
+                                                     .counter = counter,
+                                                     .timeout_ms = 500,
+                                                     .tasks = tasks,
+                                                     .task_count = count});
 }
 
 static void expire_at(struct fixture *fixture, uint64_t now_ns)
@@ -240,7 +243,7 @@ static void unknown_tasks_are_refused(void **state)
     ask_task(fixture, &question, MUSTER_COORDINATION_HEARTBEAT, 7);
     assert_refused(question, MUSTER_INVALID_ARGUMENT,
                    "Unexpected heartbeat request from task: 7. This usually implies");
-    enter(fixture, &question, "b", 9, 0, NULL, 0);
+    enter_barrier(fixture, &question, "b", 9, 0, NULL, 0);
     assert_refused(question, MUSTER_INVALID_ARGUMENT, "task (9) called the barrier: b::0");
 }
 
@@ -264,11 +267,11 @@ static void another_service_is_not_answered(void **state)
 
     open_with(fixture, 1, false);
     register_all(fixture);
-    ask(fixture, &question,
-        (struct muster_coordination_request){.method = MUSTER_COORDINATION_TRY_GET,
-                                             .has_service_incarnation = true,
-                                             .service_incarnation = 5,
-                                             .key = bytes_of("k")});
+    ask_service(fixture, &question,
+                (struct muster_coordination_request){.method = MUSTER_COORDINATION_TRY_GET,
+                                                     .has_service_incarnation = true,
+                                                     .service_incarnation = 5,
+                                                     .key = bytes_of("k")});
     assert_refused(question, MUSTER_INTERNAL,
                    "wrong service incarnation: requested 5, currently 77");
     assert_int_equal(question.details,
@@ -290,8 +293,8 @@ static void a_silent_task_is_told_to_all_who_poll(void **state)
     for (uint32_t task = 0; task < 3; task++)
         ask_task(fixture, &polls[task], MUSTER_COORDINATION_POLL_FOR_ERROR, task);
     fixture->now_ns += BEAT_NS / 2;
-    beat(fixture, &question, 0);
-    beat(fixture, &question, 2);
+    task_beat(fixture, &question, 0);
+    task_beat(fixture, &question, 2);
     assert_int_equal(question.service_incarnation, SERVICE);
     assert_int_equal(muster_coordination_due_ns(fixture->coordination), begun_ns + BEAT_NS);
     expire_at(fixture, begun_ns + BEAT_NS - 1);
@@ -302,7 +305,7 @@ static void a_silent_task_is_told_to_all_who_poll(void **state)
         assert_refused(polls[task], MUSTER_UNAVAILABLE,
                        "unhealthy (stopped sending heartbeats):\n1\nThe tasks have crashed.");
     assert_int_equal(polls[0].details, MUSTER_COORDINATION_DETAIL_ERROR);
-    beat(fixture, &question, 0); /* who lives may go on */
+    task_beat(fixture, &question, 0); /* who lives may go on */
     assert_int_equal(question.rc, MUSTER_OK);
     ask_task(fixture, &question, MUSTER_COORDINATION_POLL_FOR_ERROR, 2);
     assert_refused(question, MUSTER_UNAVAILABLE, "unhealthy");
@@ -318,9 +321,9 @@ static void a_restarted_task_that_beats_is_an_error(void **state)
     open_with(fixture, 2, false);
     register_all(fixture);
     ask_task(fixture, &poll, MUSTER_COORDINATION_POLL_FOR_ERROR, 0);
-    ask(fixture, &question,
-        (struct muster_coordination_request){
-            .method = MUSTER_COORDINATION_HEARTBEAT, .task = 1, .incarnation = 4});
+    ask_service(fixture, &question,
+                (struct muster_coordination_request){
+                    .method = MUSTER_COORDINATION_HEARTBEAT, .task = 1, .incarnation = 4});
 
     assert_refused(question, MUSTER_ABORTED,
                    "1 Heartbeat: Incarnation ID mismatch: expecting 101 but got 4.");
@@ -352,10 +355,10 @@ static void a_reported_error_is_told_and_a_reset_forgets_it(void **state)
     open_with(fixture, 2, false);
     register_all(fixture);
     ask_task(fixture, &poll, MUSTER_COORDINATION_POLL_FOR_ERROR, 1);
-    ask(fixture, &question,
-        (struct muster_coordination_request){.method = MUSTER_COORDINATION_REPORT_ERROR,
-                                             .key = bytes_of("disk full"),
-                                             .number = MUSTER_RESOURCE_EXHAUSTED});
+    ask_service(fixture, &question,
+                (struct muster_coordination_request){.method = MUSTER_COORDINATION_REPORT_ERROR,
+                                                     .key = bytes_of("disk full"),
+                                                     .number = MUSTER_RESOURCE_EXHAUSTED});
     assert_int_equal(question.rc, MUSTER_OK);
     assert_refused(poll, MUSTER_RESOURCE_EXHAUSTED, "disk full");
     assert_true((poll.details & MUSTER_COORDINATION_DETAIL_SOURCE) != 0);
@@ -400,9 +403,9 @@ static void shutdown_after_an_error_fails(void **state)
 
     open_with(fixture, 2, false);
     register_all(fixture);
-    beat(fixture, &question, 0);
+    task_beat(fixture, &question, 0);
     fixture->now_ns += BEAT_NS / 2;
-    beat(fixture, &question, 0);
+    task_beat(fixture, &question, 0);
     expire_at(fixture, fixture->now_ns + BEAT_NS / 2);
     ask_task(fixture, &question, MUSTER_COORDINATION_SHUTDOWN, 0);
 
@@ -441,7 +444,7 @@ static void shutdown_gives_up_and_names_who_is_missing(void **state)
     register_all(fixture);
     ask_task(fixture, &poll, MUSTER_COORDINATION_POLL_FOR_ERROR, 1);
     ask_task(fixture, &question, MUSTER_COORDINATION_SHUTDOWN, 0);
-    beat(fixture, &beaten, 1);
+    task_beat(fixture, &beaten, 1);
     expire_at(fixture, fixture->now_ns + BEAT_NS / 2);
 
     assert_refused(question, MUSTER_INTERNAL, "# of tasks that reached the barrier: 1/2.");
@@ -458,24 +461,24 @@ static void a_barrier_counts_its_instances(void **state)
     open_with(fixture, 2, false);
     register_all(fixture);
     for (int64_t counter = 0; counter < 3; counter++) {
-        enter(fixture, &first, "s", 0, counter, NULL, 0);
+        enter_barrier(fixture, &first, "s", 0, counter, NULL, 0);
         assert_int_equal(first.answers, 0);
-        enter(fixture, &second, "s", 1, counter, NULL, 0);
+        enter_barrier(fixture, &second, "s", 1, counter, NULL, 0);
         assert_int_equal(first.rc, MUSTER_OK);
         assert_int_equal(first.counter, counter);
         assert_int_equal(second.counter, counter);
     }
-    enter(fixture, &first, "s", 0, 2, NULL, 0); /* a repeat */
+    enter_barrier(fixture, &first, "s", 0, 2, NULL, 0); /* a repeat */
     assert_int_equal(first.answers, 1);
     assert_int_equal(first.rc, MUSTER_OK);
-    enter(fixture, &first, "s", 0, 5, NULL, 0);
+    enter_barrier(fixture, &first, "s", 0, 5, NULL, 0);
     assert_refused(first, MUSTER_INTERNAL,
                    "Barrier (s::5) is invoked by the task, but the service thinks it is the 2-th "
                    "instance. One task is probably way too quick / slow in its execution.");
-    enter(fixture, &first, "t", 0, 1, NULL, 0);
+    enter_barrier(fixture, &first, "t", 0, 1, NULL, 0);
     assert_refused(first, MUSTER_INTERNAL,
                    "thinks it is the 0-th instance. The service or task probably restarted, check");
-    enter(fixture, &first, "s", 0, 0, NULL, 0);
+    enter_barrier(fixture, &first, "s", 0, 0, NULL, 0);
     assert_refused(first, MUSTER_INTERNAL, "thinks it is the 2-th instance. The service or task");
     assert_int_equal(first.counter, 2); /* from there its client counts on */
     assert_int_equal(first.details,
@@ -489,16 +492,16 @@ static void a_late_task_gets_the_result_that_was(void **state)
 
     open_with(fixture, 3, false);
     register_all(fixture);
-    enter(fixture, &first, "late", 1, 0, NULL, 0);
+    enter_barrier(fixture, &first, "late", 1, 0, NULL, 0);
     expire_at(fixture, fixture->now_ns + 500 * MUSTER_NS_PER_MS);
     assert_refused(first, MUSTER_DEADLINE_EXCEEDED,
                    "# of tasks that reached the barrier: 1/3.\nThe first task at the barrier: 1. "
                    "Some timed out task names:\n0\n2\n");
-    enter(fixture, &next, "late", 1, 1, NULL, 0);
+    enter_barrier(fixture, &next, "late", 1, 1, NULL, 0);
     assert_int_equal(next.answers, 0);
     muster_coordination_drop(fixture->coordination, &next.ask);
     expire_at(fixture, fixture->now_ns + 500 * MUSTER_NS_PER_MS);
-    enter(fixture, &late, "late", 0, 1, NULL, 0);
+    enter_barrier(fixture, &late, "late", 0, 1, NULL, 0);
     assert_refused(late, MUSTER_DEADLINE_EXCEEDED, "Barrier timed out. Id: late::1.");
     assert_int_equal(late.counter, 1);
 }
@@ -511,25 +514,25 @@ static void members_only_and_all_the_same(void **state)
 
     open_with(fixture, 3, false);
     register_all(fixture);
-    enter(fixture, &a, "sub", 0, 0, two, 2);
-    enter(fixture, &b, "sub", 1, 0, also_two, 2);
+    enter_barrier(fixture, &a, "sub", 0, 0, two, 2);
+    enter_barrier(fixture, &b, "sub", 1, 0, also_two, 2);
     assert_int_equal(a.rc, MUSTER_OK);
     assert_int_equal(b.rc, MUSTER_OK);
-    enter(fixture, &a, "sub", 0, 1, two, 2);
-    enter(fixture, &stranger, "sub", 2, 1, two, 2);
+    enter_barrier(fixture, &a, "sub", 0, 1, two, 2);
+    enter_barrier(fixture, &stranger, "sub", 2, 1, two, 2);
     assert_refused(stranger, MUSTER_INVALID_ARGUMENT,
                    "A non-participating task (2) called the barrier: sub::1");
     assert_refused(a, MUSTER_INVALID_ARGUMENT, "A non-participating task (2)");
-    enter(fixture, &b, "sub", 1, 1, two, 2);
+    enter_barrier(fixture, &b, "sub", 1, 1, two, 2);
     assert_refused(b, MUSTER_INVALID_ARGUMENT, "A non-participating task (2)");
-    enter(fixture, &a, "diff", 0, 0, two, 2);
-    enter(fixture, &b, "diff", 1, 0, NULL, 0);
+    enter_barrier(fixture, &a, "diff", 0, 0, two, 2);
+    enter_barrier(fixture, &b, "diff", 1, 0, NULL, 0);
     assert_refused(a, MUSTER_INVALID_ARGUMENT,
                    "diff::0: No tasks were specified by the client, which implies that the entire");
     assert_refused(b, MUSTER_INVALID_ARGUMENT, "diff::0: No tasks were specified");
-    enter(fixture, &a, "twice", 0, 0, twice, 3);
+    enter_barrier(fixture, &a, "twice", 0, 0, twice, 3);
     assert_refused(a, MUSTER_INVALID_ARGUMENT, "Conflicting tasks");
-    enter(fixture, &a, "s3", 0, 0, unknown, 2);
+    enter_barrier(fixture, &a, "s3", 0, 0, unknown, 2);
     assert_refused(a, MUSTER_INVALID_ARGUMENT,
                    "Unexpected task (9) that is not in the cluster called the barrier. Barrier Id: "
                    "s3::0");
@@ -543,24 +546,24 @@ static void members_are_settled_by_the_first_call(void **state)
 
     open_with(fixture, 3, false);
     register_all(fixture);
-    enter(fixture, &a, "s", 0, 0, NULL, 0);
-    enter(fixture, &b, "s", 1, 0, all, 3); /* as good as none named */
-    enter(fixture, &c, "s", 2, 0, NULL, 0);
+    enter_barrier(fixture, &a, "s", 0, 0, NULL, 0);
+    enter_barrier(fixture, &b, "s", 1, 0, all, 3); /* as good as none named */
+    enter_barrier(fixture, &c, "s", 2, 0, NULL, 0);
     assert_int_equal(a.rc, MUSTER_OK);
     assert_int_equal(b.rc, MUSTER_OK);
-    enter(fixture, &a, "s", 0, 1, two, 2);
+    enter_barrier(fixture, &a, "s", 0, 1, two, 2);
     assert_refused(a, MUSTER_INVALID_ARGUMENT, "for the same barrier: s::1.");
-    enter(fixture, &b, "s", 1, 1, NULL, 0); /* the instance has failed */
+    enter_barrier(fixture, &b, "s", 1, 1, NULL, 0); /* the instance has failed */
     assert_refused(b, MUSTER_INVALID_ARGUMENT, "for the same barrier: s::1.");
-    enter(fixture, &a, "late", 0, 0, two, 2);
+    enter_barrier(fixture, &a, "late", 0, 0, two, 2);
     expire_at(fixture, fixture->now_ns + 500 * MUSTER_NS_PER_MS);
     assert_int_equal(a.rc, MUSTER_DEADLINE_EXCEEDED);
-    enter(fixture, &b, "late", 1, 0, all, 3);
+    enter_barrier(fixture, &b, "late", 1, 0, all, 3);
     assert_refused(b, MUSTER_INVALID_ARGUMENT, "for the same barrier: late::0.");
-    enter(fixture, &b, "late", 1, 0, two, 2);
+    enter_barrier(fixture, &b, "late", 1, 0, two, 2);
     assert_int_equal(b.rc, MUSTER_DEADLINE_EXCEEDED);
-    enter(fixture, &a, "s3", 0, 0, unknown, 2); /* settles nothing */
-    enter(fixture, &a, "s3", 0, 1, all, 1);
+    enter_barrier(fixture, &a, "s3", 0, 0, unknown, 2); /* settles nothing */
+    enter_barrier(fixture, &a, "s3", 0, 1, all, 1);
     assert_refused(a, MUSTER_INVALID_ARGUMENT, "A non-participating task (0)");
 }
 
@@ -571,25 +574,25 @@ static void the_newer_call_of_a_task_counts(void **state)
 
     open_with(fixture, 2, false);
     register_all(fixture);
-    enter(fixture, &older, "dup", 0, 0, NULL, 0);
-    enter(fixture, &newer, "dup", 0, 0, NULL, 0);
+    enter_barrier(fixture, &older, "dup", 0, 0, NULL, 0);
+    enter_barrier(fixture, &newer, "dup", 0, 0, NULL, 0);
     assert_refused(older, MUSTER_CANCELLED,
                    "Cancelled because there's a more recent barrier call for dup::0 from the same "
                    "task.");
     assert_int_equal(older.details, 0);
-    enter(fixture, &other, "dup", 1, 0, NULL, 0);
+    enter_barrier(fixture, &other, "dup", 1, 0, NULL, 0);
     assert_int_equal(newer.rc, MUSTER_OK);
     assert_int_equal(other.answers, 1);
 }
 
-static void cancel(struct fixture *fixture, struct question *question, const char *id,
-                   uint32_t task, int64_t counter)
+static void cancel_barrier(struct fixture *fixture, struct question *question, const char *id,
+                           uint32_t task, int64_t counter)
 {
-    ask(fixture, question,
-        (struct muster_coordination_request){.method = MUSTER_COORDINATION_CANCEL_BARRIER,
-                                             .task = task,
-                                             .key = bytes_of(id),
-                                             .counter = counter});
+    ask_service(fixture, question,
+                (struct muster_coordination_request){.method = MUSTER_COORDINATION_CANCEL_BARRIER,
+                                                     .task = task,
+                                                     .key = bytes_of(id),
+                                                     .counter = counter});
 }
 
 static void a_barrier_is_cancelled(void **state)
@@ -599,16 +602,16 @@ static void a_barrier_is_cancelled(void **state)
 
     open_with(fixture, 2, false);
     register_all(fixture);
-    enter(fixture, &a, "c", 1, 0, NULL, 0);
-    cancel(fixture, &question, "c", 0, 0);
+    enter_barrier(fixture, &a, "c", 1, 0, NULL, 0);
+    cancel_barrier(fixture, &question, "c", 0, 0);
     assert_int_equal(question.rc, MUSTER_OK);
     assert_refused(a, MUSTER_CANCELLED, "Barrier (c::0) is cancelled by task: 0");
-    enter(fixture, &b, "c", 0, 0, NULL, 0);
+    enter_barrier(fixture, &b, "c", 0, 0, NULL, 0);
     assert_refused(b, MUSTER_CANCELLED, "is cancelled by task: 0");
-    cancel(fixture, &question, "c", 0, 0);
+    cancel_barrier(fixture, &question, "c", 0, 0);
     assert_refused(question, MUSTER_FAILED_PRECONDITION,
                    "Barrier (c::0) has already been passed with status code: 1");
-    cancel(fixture, &question, "unknown", 0, 0);
+    cancel_barrier(fixture, &question, "unknown", 0, 0);
     assert_int_equal(question.rc, MUSTER_OK);
 }
 
@@ -620,12 +623,12 @@ static void a_death_ends_the_barriers_that_wait_for_it(void **state)
 
     open_with(fixture, 3, true);
     register_all(fixture);
-    enter(fixture, &waits, "with", 0, 0, with, 2);
-    enter(fixture, &others, "without", 0, 0, without, 2);
+    enter_barrier(fixture, &waits, "with", 0, 0, with, 2);
+    enter_barrier(fixture, &others, "without", 0, 0, without, 2);
     muster_coordination_lost(fixture->coordination, fixture->now_ns, 1);
     assert_refused(waits, MUSTER_INTERNAL, "Barrier failed. Id: with::0. Task 1 will not come");
     assert_int_equal(others.answers, 0);
-    enter(fixture, &question, "without", 2, 0, without, 2);
+    enter_barrier(fixture, &question, "without", 2, 0, without, 2);
     assert_int_equal(others.rc, MUSTER_OK);
 }
 
@@ -634,11 +637,11 @@ static void a_death_ends_the_barriers_that_wait_for_it(void **state)
 static void ask_alive(struct fixture *fixture, struct question *question, uint32_t task,
                       const uint32_t *tasks, size_t count)
 {
-    ask(fixture, question,
-        (struct muster_coordination_request){.method = MUSTER_COORDINATION_ALIVE,
-                                             .task = task,
-                                             .tasks = tasks,
-                                             .task_count = count});
+    ask_service(fixture, question,
+                (struct muster_coordination_request){.method = MUSTER_COORDINATION_ALIVE,
+                                                     .task = task,
+                                                     .tasks = tasks,
+                                                     .task_count = count});
 }
 
 static void all_who_live_hear_the_same(void **state)
@@ -680,12 +683,12 @@ static void a_recoverable_task_that_slept_lives_again(void **state)
     register_all(fixture);
     ask_task(fixture, &poll, MUSTER_COORDINATION_POLL_FOR_ERROR, 0);
     fixture->now_ns += BEAT_NS / 2;
-    beat(fixture, &question, 0);
+    task_beat(fixture, &question, 0);
     expire_at(fixture, fixture->now_ns + BEAT_NS / 2);
     assert_int_equal(poll.answers, 0); /* nobody is told */
     ask_task(fixture, &question, MUSTER_COORDINATION_TASK_STATE, 0);
     assert_string_equal(question.states, "0:3;1:2;");
-    beat(fixture, &question, 1);
+    task_beat(fixture, &question, 1);
     ask_task(fixture, &question, MUSTER_COORDINATION_TASK_STATE, 0);
     assert_string_equal(question.states, "0:3;1:3;");
 }
@@ -697,12 +700,13 @@ static void watchers_hear_of_changes(void **state)
 
     open_with(fixture, 2, true);
     register_all(fixture);
-    ask(fixture, &now,
+    ask_service(
+        fixture, &now,
         (struct muster_coordination_request){.method = MUSTER_COORDINATION_WATCH, .number = -1});
     assert_string_equal(now.states, "0:3;1:3;");
-    ask(fixture, &held,
-        (struct muster_coordination_request){.method = MUSTER_COORDINATION_WATCH,
-                                             .number = now.version});
+    ask_service(fixture, &held,
+                (struct muster_coordination_request){.method = MUSTER_COORDINATION_WATCH,
+                                                     .number = now.version});
     assert_int_equal(held.answers, 0);
     muster_coordination_lost(fixture->coordination, fixture->now_ns, 0);
     assert_string_equal(held.states, "0:2;1:3;");

@@ -24,9 +24,9 @@ static size_t from_hex(const char *hex, uint8_t *out)
     return count;
 }
 
-static struct muster_coordination_message unpack(enum muster_coordination_dialect dialect,
-                                                 enum muster_coordination_method method,
-                                                 const char *hex)
+static struct muster_coordination_message unpack_request(enum muster_coordination_dialect dialect,
+                                                         enum muster_coordination_method method,
+                                                         const char *hex)
 {
     static uint8_t bytes[256];
     struct muster_coordination_message message;
@@ -46,8 +46,8 @@ static struct muster_coordination_message unpack(enum muster_coordination_dialec
 /* As they were seen on the wire (jaxlib 0.10.2, task 1). */
 static void requests_of_today_are_read(void **state)
 {
-    struct muster_coordination_message message =
-        unpack(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_REGISTER, "19 64911c7001778284 28 01");
+    struct muster_coordination_message message = unpack_request(
+        MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_REGISTER, "19 64911c7001778284 28 01");
 
     (void)state;
     assert_int_equal(message.request.task, 1);
@@ -55,8 +55,8 @@ static void requests_of_today_are_read(void **state)
     assert_false(message.request.has_service_incarnation);
     muster_coordination_release(&message);
 
-    message = unpack(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_HEARTBEAT,
-                     INCARNATIONS "11 64911c7001778284 18 01");
+    message = unpack_request(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_HEARTBEAT,
+                             INCARNATIONS "11 64911c7001778284 18 01");
     assert_true(message.request.has_service_incarnation);
     assert_true(message.request.service_incarnation == SERVICE);
     assert_true(message.request.asker_incarnation == TASK);
@@ -64,8 +64,8 @@ static void requests_of_today_are_read(void **state)
     assert_int_equal(message.request.task, 1);
     muster_coordination_release(&message);
 
-    message =
-        unpack(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_POLL_FOR_ERROR, INCARNATIONS "10 01");
+    message = unpack_request(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_POLL_FOR_ERROR,
+                             INCARNATIONS "10 01");
     assert_int_equal(message.request.task, 1);
     muster_coordination_release(&message);
 }
@@ -87,7 +87,7 @@ static void both_numberings_and_tensorflow_say_the_same(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_coordination_message message =
-            unpack(rows[i].dialect, MUSTER_COORDINATION_BARRIER, rows[i].hex);
+            unpack_request(rows[i].dialect, MUSTER_COORDINATION_BARRIER, rows[i].hex);
         const struct muster_coordination_request *request = &message.request;
 
         assert_int_equal(request->key.size, 2);
@@ -105,24 +105,24 @@ static void both_numberings_and_tensorflow_say_the_same(void **state)
 static void a_key_that_looks_like_a_message_is_a_key(void **state)
 {
     struct muster_coordination_message message =
-        unpack(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_GET,
-               "0a 04 61 2f 62 63"); /* "a/bc", earlier */
+        unpack_request(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_GET,
+                       "0a 04 61 2f 62 63"); /* "a/bc", earlier */
 
     (void)state;
     assert_int_equal(message.request.key.size, 4);
     assert_false(message.request.has_service_incarnation);
     muster_coordination_release(&message);
-    message = unpack(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_INSERT,
-                     INCARNATIONS "12 06 0a 01 6b 12 01 ff 18 01");
+    message = unpack_request(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_INSERT,
+                             INCARNATIONS "12 06 0a 01 6b 12 01 ff 18 01");
     assert_memory_equal(message.request.key.data, "k", 1);
     assert_memory_equal(message.request.value.data, "\xff", 1);
     assert_true(message.request.is_overwriting);
     muster_coordination_release(&message);
-    message = unpack(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_INSERT, "0a 03 0a 01 6b");
+    message = unpack_request(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_INSERT, "0a 03 0a 01 6b");
     assert_memory_equal(message.request.key.data, "k", 1);
     assert_int_equal(message.request.value.size, 0);
     muster_coordination_release(&message);
-    message = unpack(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_INSERT, "");
+    message = unpack_request(MUSTER_COORDINATION_XLA, MUSTER_COORDINATION_INSERT, "");
     assert_int_equal(message.request.key.size, 0);
     muster_coordination_release(&message);
 }

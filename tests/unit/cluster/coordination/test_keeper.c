@@ -1,4 +1,4 @@
-/* What a coordination service finds again after its process was killed. */
+/* The state that a coordination service finds again after its process was killed. */
 #include "careful_mem.h"
 #include "test_env.h"
 
@@ -117,14 +117,14 @@ static void close_all(struct fixture *fixture)
     muster_coordination_keeper_close(&fixture->keeper);
 }
 
-/* What was not committed is gone, as with the process. */
+/* Changes that were not committed are gone, as with the process. */
 static void kill_and_open(struct fixture *fixture)
 {
     close_all(fixture);
     open_all(fixture);
 }
 
-static void commit(struct fixture *fixture)
+static void commit_keeper(struct fixture *fixture)
 {
     assert_true(fixture->keeper.is_dirty);
     assert_int_equal(muster_coordination_keeper_commit(&fixture->keeper), MUSTER_OK);
@@ -162,9 +162,9 @@ static int tear_down(void **state)
     return leaked != 0;
 }
 
-static void ask(struct fixture *fixture, struct question *question,
-                enum muster_coordination_method method, uint32_t task, const char *key,
-                const char *value)
+static void ask_service(struct fixture *fixture, struct question *question,
+                        enum muster_coordination_method method, uint32_t task, const char *key,
+                        const char *value)
 {
     const struct muster_coordination_request request = {
         .method = method,
@@ -182,8 +182,8 @@ static void register_both(struct fixture *fixture)
 {
     struct question first, second;
 
-    ask(fixture, &first, MUSTER_COORDINATION_REGISTER, 0, NULL, NULL);
-    ask(fixture, &second, MUSTER_COORDINATION_REGISTER, 1, NULL, NULL);
+    ask_service(fixture, &first, MUSTER_COORDINATION_REGISTER, 0, NULL, NULL);
+    ask_service(fixture, &second, MUSTER_COORDINATION_REGISTER, 1, NULL, NULL);
     assert_int_equal(first.answers + second.answers, 2);
 }
 
@@ -192,19 +192,19 @@ static void keys_are_there_again(void **state)
     struct fixture *fixture = *state;
     struct question question;
 
-    ask(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "d/a", "1");
-    ask(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "", "root");
-    ask(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "d/b", "2");
-    commit(fixture);
-    ask(fixture, &question, MUSTER_COORDINATION_DELETE, 0, "d/b", NULL);
-    ask(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "d/c", "3");
-    commit(fixture);
-    ask(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "d/d", "not committed");
+    ask_service(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "d/a", "1");
+    ask_service(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "", "root");
+    ask_service(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "d/b", "2");
+    commit_keeper(fixture);
+    ask_service(fixture, &question, MUSTER_COORDINATION_DELETE, 0, "d/b", NULL);
+    ask_service(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "d/c", "3");
+    commit_keeper(fixture);
+    ask_service(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "d/d", "not committed");
     kill_and_open(fixture);
 
-    ask(fixture, &question, MUSTER_COORDINATION_DIRECTORY, 0, "d", NULL);
+    ask_service(fixture, &question, MUSTER_COORDINATION_DIRECTORY, 0, "d", NULL);
     assert_string_equal(question.entries, "d/a=1;d/c=3;");
-    ask(fixture, &question, MUSTER_COORDINATION_TRY_GET, 0, "", NULL);
+    ask_service(fixture, &question, MUSTER_COORDINATION_TRY_GET, 0, "", NULL);
     assert_string_equal(question.entries, "=root;");
 }
 
@@ -216,14 +216,14 @@ static void many_keys_are_read_in_pages(void **state)
 
     for (int i = 0; i < 2500; i++) {
         (void)snprintf(key, sizeof(key), "k/%d", i);
-        ask(fixture, &question, MUSTER_COORDINATION_INSERT, 0, key, key);
+        ask_service(fixture, &question, MUSTER_COORDINATION_INSERT, 0, key, key);
     }
-    commit(fixture);
+    commit_keeper(fixture);
     kill_and_open(fixture);
 
     for (int i = 0; i < 2500; i++) {
         (void)snprintf(key, sizeof(key), "k/%d", i);
-        ask(fixture, &question, MUSTER_COORDINATION_TRY_GET, 0, key, NULL);
+        ask_service(fixture, &question, MUSTER_COORDINATION_TRY_GET, 0, key, NULL);
         assert_int_equal(question.rc, MUSTER_OK);
     }
 }
@@ -234,16 +234,16 @@ static void tasks_go_on_without_registering(void **state)
     struct question question;
 
     register_both(fixture);
-    commit(fixture);
+    commit_keeper(fixture);
     kill_and_open(fixture);
 
-    ask(fixture, &question, MUSTER_COORDINATION_HEARTBEAT, 1, NULL, NULL);
+    ask_service(fixture, &question, MUSTER_COORDINATION_HEARTBEAT, 1, NULL, NULL);
     assert_int_equal(question.rc, MUSTER_OK);
     assert_int_equal(question.service_incarnation, SERVICE);
     assert_int_equal(muster_coordination_due_ns(fixture->coordination), 1100); /* silence counts */
-    ask(fixture, &question, MUSTER_COORDINATION_REGISTER, 0, NULL, NULL);
+    ask_service(fixture, &question, MUSTER_COORDINATION_REGISTER, 0, NULL, NULL);
     assert_int_equal(question.answers, 1);
-    ask(fixture, &question, MUSTER_COORDINATION_POLL_FOR_ERROR, 0, NULL, NULL);
+    ask_service(fixture, &question, MUSTER_COORDINATION_POLL_FOR_ERROR, 0, NULL, NULL);
     assert_int_equal(question.rc, MUSTER_CANCELLED);
 }
 
@@ -254,11 +254,11 @@ static void a_death_is_told_by_heartbeats_afterwards_too(void **state)
 
     register_both(fixture);
     muster_coordination_lost(fixture->coordination, 1000, 1);
-    ask(fixture, &question, MUSTER_COORDINATION_HEARTBEAT, 0, NULL, NULL);
+    ask_service(fixture, &question, MUSTER_COORDINATION_HEARTBEAT, 0, NULL, NULL);
     assert_int_equal(question.rc, MUSTER_UNAVAILABLE);
-    commit(fixture);
+    commit_keeper(fixture);
     kill_and_open(fixture);
-    ask(fixture, &question, MUSTER_COORDINATION_HEARTBEAT, 0, NULL, NULL);
+    ask_service(fixture, &question, MUSTER_COORDINATION_HEARTBEAT, 0, NULL, NULL);
     assert_int_equal(question.rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(question.text, "unhealthy"));
 }
@@ -269,18 +269,18 @@ static void a_barrier_that_was_passed_stays_passed(void **state)
     struct question first, second;
 
     register_both(fixture);
-    ask(fixture, &first, MUSTER_COORDINATION_BARRIER, 0, "b", NULL);
-    ask(fixture, &second, MUSTER_COORDINATION_BARRIER, 1, "b", NULL);
-    ask(fixture, &first, MUSTER_COORDINATION_BARRIER, 0, "open", NULL);
-    commit(fixture);
+    ask_service(fixture, &first, MUSTER_COORDINATION_BARRIER, 0, "b", NULL);
+    ask_service(fixture, &second, MUSTER_COORDINATION_BARRIER, 1, "b", NULL);
+    ask_service(fixture, &first, MUSTER_COORDINATION_BARRIER, 0, "open", NULL);
+    commit_keeper(fixture);
     kill_and_open(fixture);
 
-    ask(fixture, &first, MUSTER_COORDINATION_BARRIER, 0, "b", NULL);
+    ask_service(fixture, &first, MUSTER_COORDINATION_BARRIER, 0, "b", NULL);
     assert_int_equal(first.answers, 1);
     assert_int_equal(first.rc, MUSTER_OK);
-    ask(fixture, &first, MUSTER_COORDINATION_BARRIER, 0, "open", NULL); /* asked again */
+    ask_service(fixture, &first, MUSTER_COORDINATION_BARRIER, 0, "open", NULL); /* asked again */
     assert_int_equal(first.answers, 0);
-    ask(fixture, &second, MUSTER_COORDINATION_BARRIER, 1, "open", NULL);
+    ask_service(fixture, &second, MUSTER_COORDINATION_BARRIER, 1, "open", NULL);
     assert_int_equal(first.answers + second.answers, 2);
 }
 
@@ -290,21 +290,21 @@ static void the_next_job_finds_nothing(void **state)
     struct question first, second;
 
     register_both(fixture);
-    ask(fixture, &first, MUSTER_COORDINATION_INSERT, 0, "k", "v");
-    ask(fixture, &first, MUSTER_COORDINATION_SHUTDOWN, 0, NULL, NULL);
-    ask(fixture, &second, MUSTER_COORDINATION_SHUTDOWN, 1, NULL, NULL);
+    ask_service(fixture, &first, MUSTER_COORDINATION_INSERT, 0, "k", "v");
+    ask_service(fixture, &first, MUSTER_COORDINATION_SHUTDOWN, 0, NULL, NULL);
+    ask_service(fixture, &second, MUSTER_COORDINATION_SHUTDOWN, 1, NULL, NULL);
     assert_int_equal(first.answers + second.answers, 2);
-    commit(fixture);
+    commit_keeper(fixture);
     kill_and_open(fixture);
-    ask(fixture, &first, MUSTER_COORDINATION_REGISTER, 0, NULL, NULL);
+    ask_service(fixture, &first, MUSTER_COORDINATION_REGISTER, 0, NULL, NULL);
     assert_int_equal(first.answers, 0);
-    commit(fixture);
+    commit_keeper(fixture);
     kill_and_open(fixture);
 
-    ask(fixture, &first, MUSTER_COORDINATION_TRY_GET, 0, "k", NULL);
+    ask_service(fixture, &first, MUSTER_COORDINATION_TRY_GET, 0, "k", NULL);
     assert_int_equal(first.rc, MUSTER_NOT_FOUND);
-    ask(fixture, &first, MUSTER_COORDINATION_REGISTER, 0, NULL, NULL);
-    ask(fixture, &second, MUSTER_COORDINATION_REGISTER, 1, NULL, NULL);
+    ask_service(fixture, &first, MUSTER_COORDINATION_REGISTER, 0, NULL, NULL);
+    ask_service(fixture, &second, MUSTER_COORDINATION_REGISTER, 1, NULL, NULL);
     assert_int_equal(first.answers, 1);
     assert_int_not_equal(second.service_incarnation, SERVICE);
 }
@@ -316,18 +316,18 @@ static void a_file_of_something_else_is_refused(void **state)
     struct question question;
     uint64_t kept = 0;
 
-    ask(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "k", "v");
-    commit(fixture);
+    ask_service(fixture, &question, MUSTER_COORDINATION_INSERT, 0, "k", "v");
+    commit_keeper(fixture);
     assert_int_equal(muster_coordination_keeper_load_service(&fixture->keeper, 3, &kept, &error),
                      MUSTER_FAILED_PRECONDITION);
     assert_non_null(strstr(error.text, "of a job of 2 tasks, not 3"));
     muster_coordination_keeper_clear(&fixture->keeper);
-    commit(fixture);
+    commit_keeper(fixture);
     assert_int_equal(muster_coordination_keeper_load_service(&fixture->keeper, 2, &kept, &error),
                      MUSTER_FAILED_PRECONDITION);
     assert_non_null(strstr(error.text, "not a coordinator's"));
     muster_coordination_keeper_put_service(&fixture->keeper, SERVICE, 2);
-    commit(fixture);
+    commit_keeper(fixture);
 }
 
 int main(void)

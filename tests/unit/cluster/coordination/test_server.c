@@ -32,7 +32,7 @@ struct scene {
     bool is_closed;
 };
 
-static void serve(struct scene *scene, const char *data, bool is_closed_dead)
+static void serve_jobs(struct scene *scene, const char *data, bool is_closed_dead)
 {
     struct muster_coordination_server_options options = {.task_count = 2,
                                                          .heartbeat_timeout_ns = BEAT_NS,
@@ -61,7 +61,7 @@ static void on_closed(struct muster_coordination_server *server)
     ((struct scene *)muster_coordination_server_data(server))->is_closed = true;
 }
 
-static void stop(struct scene *scene)
+static void stop_server(struct scene *scene)
 {
     muster_coordination_server_drain(scene->server);
     rpc_stand_begin_close(&scene->stand, 0);
@@ -118,10 +118,7 @@ struct request {
     const char *bytes;
     size_t size;
 };
-#define REQUEST(path, bytes)                                                                       \
-    {                                                                                              \
-        (path), (bytes), sizeof(bytes) - 1                                                         \
-    }
+#define REQUEST(path, bytes) {(path), (bytes), sizeof(bytes) - 1}
 
 /* Sent, and not a turn of the loop. Returns the stream. */
 static uint32_t send_request(struct scene *scene, int task, struct request request)
@@ -143,14 +140,14 @@ static uint32_t ask_service(struct scene *scene, int task, struct request reques
     return stream;
 }
 
-static int64_t status(const struct scene *scene, int task, uint32_t stream)
+static int64_t status_of(const struct scene *scene, int task, uint32_t stream)
 {
     return rpc_raw_status(scene->raws[task], stream);
 }
 
 static int64_t ask_status(struct scene *scene, int task, struct request request)
 {
-    return status(scene, task, ask_service(scene, task, request));
+    return status_of(scene, task, ask_service(scene, task, request));
 }
 
 static const struct request register_0 = REQUEST(XLA "RegisterTask", ""),
@@ -170,7 +167,7 @@ static void register_both(struct scene *scene)
     uint32_t first = ask_service(scene, 0, register_0);
 
     assert_int_equal(ask_status(scene, 1, register_1), MUSTER_OK);
-    assert_int_equal(status(scene, 0, first), MUSTER_OK);
+    assert_int_equal(status_of(scene, 0, first), MUSTER_OK);
 }
 
 static void every_method_answers_what_it_cannot_read(void **state)
@@ -199,14 +196,14 @@ static void every_method_answers_what_it_cannot_read(void **state)
     };
     struct scene *scene = *state;
 
-    serve(scene, NULL, false);
+    serve_jobs(scene, NULL, false);
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         int64_t got = ask_status(scene, 0, (struct request)REQUEST(paths[i], "\xff"));
 
         if (got != MUSTER_INVALID_ARGUMENT)
             fail_msg("%s: %d", paths[i], (int)got);
     }
-    stop(scene);
+    stop_server(scene);
 }
 
 /* --- What waits --- */
@@ -236,7 +233,7 @@ static uint32_t wait_in(struct scene *scene, size_t i)
     if (waitings[i].is_registered)
         register_both(scene);
     stream = ask_service(scene, 0, waitings[i].request);
-    if (status(scene, 0, stream) != NONE)
+    if (status_of(scene, 0, stream) != NONE)
         fail_msg("%s is answered at once", waitings[i].request.path);
     return stream;
 }
@@ -249,16 +246,16 @@ static void what_waits_ends_with_the_service(void **state)
         uint32_t stream;
         int64_t got;
 
-        serve(scene, NULL, false);
+        serve_jobs(scene, NULL, false);
         stream = wait_in(scene, i);
         muster_coordination_server_drain(scene->server);
         rpc_stand_advance(&scene->stand, 0);
-        got = status(scene, 0, stream);
+        got = status_of(scene, 0, stream);
 
         if (got != MUSTER_CANCELLED)
             fail_msg("%s: %d", waitings[i].request.path, (int)got);
         assert_int_equal(ask_status(scene, 0, waitings[i].request), MUSTER_CANCELLED);
-        stop(scene);
+        stop_server(scene);
     }
 }
 
@@ -269,13 +266,13 @@ static void what_its_client_cancels_is_forgotten(void **state)
     for (size_t i = 0; i < WAITINGS; i++) {
         uint32_t stream;
 
-        serve(scene, NULL, false);
+        serve_jobs(scene, NULL, false);
         stream = wait_in(scene, i);
         rpc_raw_reset(scene->raws[0], stream, CANCEL);
         rpc_stand_advance(&scene->stand, 100 * MUSTER_NS_PER_S);
 
-        assert_int_equal(status(scene, 0, stream), NONE);
-        stop(scene);
+        assert_int_equal(status_of(scene, 0, stream), NONE);
+        stop_server(scene);
     }
 }
 
@@ -284,13 +281,13 @@ static void who_cancels_a_barrier_has_arrived_all_the_same(void **state)
     struct scene *scene = *state;
     uint32_t stream;
 
-    serve(scene, NULL, false);
+    serve_jobs(scene, NULL, false);
     register_both(scene);
     stream = ask_service(scene, 0, barrier_0);
     rpc_raw_reset(scene->raws[0], stream, CANCEL);
 
     assert_int_equal(ask_status(scene, 1, barrier_1), MUSTER_OK);
-    stop(scene);
+    stop_server(scene);
 }
 
 static void deadlines_pass_by_themselves(void **state)
@@ -298,20 +295,20 @@ static void deadlines_pass_by_themselves(void **state)
     struct scene *scene = *state;
     uint32_t stream;
 
-    serve(scene, NULL, false);
+    serve_jobs(scene, NULL, false);
     stream = ask_service(scene, 0, register_0);
     rpc_stand_advance(&scene->stand, REGISTER_NS - 1);
-    assert_int_equal(status(scene, 0, stream), NONE);
+    assert_int_equal(status_of(scene, 0, stream), NONE);
     rpc_stand_advance(&scene->stand, 1);
-    assert_int_equal(status(scene, 0, stream), MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(status_of(scene, 0, stream), MUSTER_DEADLINE_EXCEEDED);
     register_both(scene);
     stream = ask_service(scene, 0, poll_0);
     rpc_stand_advance(&scene->stand, BEAT_NS - 1);
-    assert_int_equal(status(scene, 0, stream), NONE);
+    assert_int_equal(status_of(scene, 0, stream), NONE);
     rpc_stand_advance(&scene->stand, 1);
 
-    assert_int_equal(status(scene, 0, stream), MUSTER_UNAVAILABLE);
-    stop(scene);
+    assert_int_equal(status_of(scene, 0, stream), MUSTER_UNAVAILABLE);
+    stop_server(scene);
 }
 
 /* --- The end of a connection --- */
@@ -327,7 +324,7 @@ static void a_connection_that_ends_is_a_death_where_that_was_asked_for(void **st
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint32_t stream, other;
 
-        serve(scene, NULL, rows[i].is_closed_dead);
+        serve_jobs(scene, NULL, rows[i].is_closed_dead);
         register_both(scene);
         stream = ask_service(scene, 0, poll_0);
         other = ask_service(scene, 1, poll_1);
@@ -337,8 +334,8 @@ static void a_connection_that_ends_is_a_death_where_that_was_asked_for(void **st
             played_stream_feed_end(&scene->raws[1]->played);
         rpc_stand_advance(&scene->stand, BEAT_NS - 1);
 
-        assert_int_equal(status(scene, 0, stream), rows[i].told);
-        stop(scene);
+        assert_int_equal(status_of(scene, 0, stream), rows[i].told);
+        stop_server(scene);
     }
 }
 
@@ -370,7 +367,7 @@ static void run_until_answered(struct scene *scene, uint32_t stream)
 {
     struct muster_list *node;
 
-    while (status(scene, 0, stream) == NONE) {
+    while (status_of(scene, 0, stream) == NONE) {
         struct muster_task *task;
 
         node = muster_list_pop(&scene->stand.loop.tasks);
@@ -384,15 +381,15 @@ static void what_is_answered_is_in_the_file(void **state)
 {
     struct scene *scene = *state;
 
-    serve(scene, scene->data, false);
+    serve_jobs(scene, scene->data, false);
     run_until_answered(scene, send_request(scene, 0, insert));
     for (size_t i = 0; i < 2; i++) /* what a machine would find that dies now */
         copy_file(scene->data, scene->copy, suffixes[i]);
-    stop(scene);
+    stop_server(scene);
 
-    serve(scene, scene->copy, false);
+    serve_jobs(scene, scene->copy, false);
     assert_int_equal(ask_status(scene, 0, try_get), MUSTER_OK);
-    stop(scene);
+    stop_server(scene);
 }
 
 static void what_waits_for_the_file_is_answered_at_the_end_too(void **state)
@@ -400,17 +397,17 @@ static void what_waits_for_the_file_is_answered_at_the_end_too(void **state)
     struct scene *scene = *state;
     uint32_t stream;
 
-    serve(scene, scene->data, false);
+    serve_jobs(scene, scene->data, false);
     stream = send_request(scene, 0, insert);
-    assert_int_equal(status(scene, 0, stream), NONE);
+    assert_int_equal(status_of(scene, 0, stream), NONE);
     muster_coordination_server_drain(scene->server);
     rpc_stand_advance(&scene->stand, 0);
 
-    assert_int_equal(status(scene, 0, stream), MUSTER_OK);
-    stop(scene);
-    serve(scene, scene->data, false);
+    assert_int_equal(status_of(scene, 0, stream), MUSTER_OK);
+    stop_server(scene);
+    serve_jobs(scene, scene->data, false);
     assert_int_equal(ask_status(scene, 0, try_get), MUSTER_OK);
-    stop(scene);
+    stop_server(scene);
 }
 
 static void the_service_is_the_same_after_restarts(void **state)
@@ -421,12 +418,12 @@ static void the_service_is_the_same_after_restarts(void **state)
     for (size_t i = 0; i < 3; i++) {
         const uint8_t *frame;
 
-        serve(scene, scene->data, false);
+        serve_jobs(scene, scene->data, false);
         register_both(scene);
         frame = played_stream_sent_frame(&scene->raws[0]->played, FRAME_DATA, 0);
         assert_non_null(frame);
         memcpy(answers[i], frame + 9, sizeof(answers[i]));
-        stop(scene);
+        stop_server(scene);
         assert_memory_equal(answers[i], answers[0], sizeof(answers[i]));
     }
 }
@@ -435,14 +432,14 @@ static void silence_counts_after_a_restart(void **state)
 {
     struct scene *scene = *state;
 
-    serve(scene, scene->data, false);
+    serve_jobs(scene, scene->data, false);
     register_both(scene);
-    stop(scene);
-    serve(scene, scene->data, false);
+    stop_server(scene);
+    serve_jobs(scene, scene->data, false);
     rpc_stand_advance(&scene->stand, BEAT_NS);
 
     assert_int_equal(ask_status(scene, 0, beat_0), MUSTER_UNAVAILABLE);
-    stop(scene);
+    stop_server(scene);
 }
 
 /* A record that no coordinator has written. */
@@ -467,10 +464,7 @@ static void put_record(struct scene *scene, struct muster_bytes key, struct must
 
 static void a_damaged_file_is_refused(void **state)
 {
-#define BYTES(text)                                                                                \
-    {                                                                                              \
-        (text), sizeof(text) - 1                                                                   \
-    }
+#define BYTES(text) {(text), sizeof(text) - 1}
     static const struct {
         struct muster_bytes key, value;
         const char *text;
@@ -487,8 +481,8 @@ static void a_damaged_file_is_refused(void **state)
         struct muster_coordination_server *server = NULL;
         struct muster_error error;
 
-        serve(scene, scene->data, false);
-        stop(scene);
+        serve_jobs(scene, scene->data, false);
+        stop_server(scene);
         put_record(scene, rows[i].key, rows[i].value);
         rpc_stand_open(&scene->stand, NULL);
         options.rpc_server = scene->stand.server;
@@ -519,7 +513,7 @@ static void run_question(struct torture *torture, const void *data)
     struct scene *scene = hungry_scene;
     uint32_t stream;
 
-    serve(scene, row->is_kept ? scene->data : NULL, false);
+    serve_jobs(scene, row->is_kept ? scene->data : NULL, false);
     if (row->is_registered)
         register_both(scene);
     torture_arm_limited(torture, &scene->stand.test.mem);
@@ -527,11 +521,11 @@ static void run_question(struct torture *torture, const void *data)
     torture_disarm(torture);
     rpc_stand_advance(&scene->stand, 0);
 
-    assert_true(status(scene, 0, stream) != NONE ||
+    assert_true(status_of(scene, 0, stream) != NONE ||
                 rpc_raw_reset_code(scene->raws[0], stream) != NONE ||
                 scene->raws[0]->played.is_closed);
     assert_int_not_equal(ask_status(scene, 1, try_get), NONE);
-    stop(scene);
+    stop_server(scene);
     remove_files(scene);
 }
 
@@ -566,15 +560,15 @@ static enum muster_rc open_hungry(struct scene *scene, struct torture *torture)
     return rc;
 }
 
-/* Of tasks, a key, barriers, and an error with a text. */
+/* The state holds tasks, a key, barriers, and an error with a text. */
 static void write_file(struct scene *scene)
 {
-    serve(scene, scene->data, false);
+    serve_jobs(scene, scene->data, false);
     register_both(scene);
     assert_int_equal(ask_status(scene, 0, insert), MUSTER_OK);
     (void)ask_service(scene, 0, barrier_0);
     rpc_stand_advance(&scene->stand, BEAT_NS);
-    stop(scene);
+    stop_server(scene);
 }
 
 static void run_opening(struct torture *torture, const void *data)
@@ -586,14 +580,14 @@ static void run_opening(struct torture *torture, const void *data)
     rpc_stand_open(&scene->stand, NULL);
     if (open_hungry(scene, torture) == MUSTER_OK) {
         muster_coordination_server_set_data(scene->server, scene);
-        stop(scene);
+        stop_server(scene);
     } else {
         rpc_stand_close(&scene->stand);
     }
     if (data != NULL) { /* what it holds was not harmed */
-        serve(scene, scene->data, false);
+        serve_jobs(scene, scene->data, false);
         assert_int_equal(ask_status(scene, 0, try_get), MUSTER_OK);
-        stop(scene);
+        stop_server(scene);
     }
     remove_files(scene);
 }

@@ -1,4 +1,4 @@
-/* Whose silence counts in the coordination service, and from when on. */
+/* Silence in the coordination service: of which tasks it counts, and from when on. */
 #include "coordination_scene.h"
 #include "test_env.h"
 

@@ -24,7 +24,7 @@ static void close_fixture(struct fixture *f)
     assert_int_equal(muster_mem_limited_fini(&f->mem), 0);
 }
 
-static struct muster_member member(uint32_t task)
+static struct muster_member make_member(uint32_t task)
 {
     struct muster_member one = {.task_type = "worker", .host_key = "host-a", .task_index = task};
 
@@ -43,7 +43,7 @@ static struct muster_view *make_view(struct muster_mem *mem)
         {.op = {7, 0, 2}, .kind = MUSTER_VERDICT_RETRY},
         {.op = {7, 1, 0}, .kind = MUSTER_VERDICT_ABORTED},
     };
-    struct muster_member members[] = {member(0), member(1)};
+    struct muster_member members[] = {make_member(0), make_member(1)};
     struct muster_view fields = {.job = "job", .epoch = 9, .reason = "worker:2 lost (SIGKILL)"};
     struct muster_view *view = NULL;
 
@@ -205,7 +205,7 @@ static void a_member_comes_back(void **state)
 {
     struct fixture f;
     struct muster_mem *mem = open_fixture(&f);
-    struct muster_member one = member(5), back;
+    struct muster_member one = make_member(5), back;
     void *bytes;
     size_t size;
 
@@ -238,7 +238,7 @@ static void a_record_comes_back_with_what_it_asks_for(void **state)
 {
     struct fixture f;
     struct muster_mem *mem = open_fixture(&f);
-    struct muster_member_record back, record = {.member = member(5),
+    struct muster_member_record back, record = {.member = make_member(5),
                                                 .begins_after = 9,
                                                 .communication = {MUSTER_COMMUNICATION_RING, 7, 8},
                                                 .is_reproducible = true,
@@ -261,7 +261,7 @@ static void a_record_that_asks_for_what_does_not_exist_is_refused(void **state)
 {
     struct fixture f;
     struct muster_mem *mem = open_fixture(&f);
-    struct muster_member_record back, record = {.member = member(5)};
+    struct muster_member_record back, record = {.member = make_member(5)};
 
     (void)state;
     record.communication.implementation = MUSTER_COMMUNICATION_NCCL + 1;
@@ -323,7 +323,7 @@ static void every_small_message_comes_back(void **state)
     control.view_digest = UINT64_MAX;
     control.state = MUSTER_HEARTBEAT_WAITING;
     control.waiting_rank = 2;
-    control.member = member(1);
+    control.member = make_member(1);
     control.accused.bytes[15] = 9;
     strcpy(control.text, "reset");
     control.view = make_view(mem);

@@ -1,4 +1,4 @@
-/* Who is counted for a new beginning: not who has left, nor who is known to be dead. */
+/* Candidates of a new beginning: neither processes that have left nor dead ones count. */
 #include "membership_world.h"
 
 #define WORKERS 3

@@ -270,7 +270,7 @@ static void a_second_process_of_a_task_waits_while_the_first_lives(void **state)
     }
 }
 
-/* Of the leader. */
+/* The leader's view of it. */
 static void set_work(struct membership_world *world, struct muster_membership_work work)
 {
     muster_membership_set_work(world->pump.nodes[0].machine, work);

@@ -6,12 +6,12 @@
 #include "collective/view/progress.h"
 
 #define IN(state) MUSTER_MEMBERSHIP_##state
-#define MS(n)     ((uint64_t)(n)*MUSTER_NS_PER_MS)
-#define S(n)      ((uint64_t)(n)*MUSTER_NS_PER_S)
+#define MS(n)     ((uint64_t)(n) * MUSTER_NS_PER_MS)
+#define S(n)      ((uint64_t)(n) * MUSTER_NS_PER_S)
 
 static const struct muster_control leave = {.kind = MUSTER_CONTROL_LEAVE, .epoch = STAGE_EPOCH};
 
-static struct muster_control suspect(uint64_t epoch, unsigned accused, bool is_silence)
+static struct muster_control make_suspicion(uint64_t epoch, unsigned accused, bool is_silence)
 {
     return (struct muster_control){.kind = MUSTER_CONTROL_SUSPECT,
                                    .epoch = epoch,
@@ -105,7 +105,7 @@ static void of_those_who_resign_one_that_has_the_state_stays(void **state)
     }
 }
 
-static void win(struct member_stage *stage)
+static void win_swap(struct member_stage *stage)
 {
     member_stage_answer_swap(stage, MUSTER_CAS_WON, 61);
     member_stage_forget(stage);
@@ -125,7 +125,7 @@ static void leavers_follow_each_other_at_once(void **state)
     member_stage_forget(&stage);
     member_stage_say_vote(&stage, 3, STAGE_EPOCH);
     member_stage_check(&stage, "left", "cas:6(12)@50 ", IN(PROPOSING));
-    win(&stage);
+    win_swap(&stage);
     next.epoch = 6;
     member_stage_say(&stage, 2, &next);
 
@@ -143,7 +143,7 @@ static void links_are_renewed_ever_more_slowly(void **state)
     (void)state;
     member_stage_open(&stage, 1, STAGE_STEADY, NULL);
     for (size_t i = 0; i < sizeof(spans_ms) / sizeof(spans_ms[0]); i++, epoch++) {
-        const struct muster_control lost = suspect(epoch, 3, false);
+        const struct muster_control lost = make_suspicion(epoch, 3, false);
 
         member_stage_say(&stage, 2, &lost);
         if (spans_ms[i] > 0) {
@@ -158,7 +158,7 @@ static void links_are_renewed_ever_more_slowly(void **state)
         member_stage_say_vote(&stage, 2, epoch);
         member_stage_say_vote(&stage, 3, epoch);
         assert_string_equal(stage.proposed->reason, "links renewed or an operation aborted");
-        win(&stage);
+        win_swap(&stage);
     }
     member_stage_close(&stage);
 }
@@ -210,7 +210,7 @@ static void a_change_of_a_view_of_unknown_revision_reads_it_first(void **state)
 /* Seconds in which 2 says of 3 that it is not heard, while both are. */
 static void report_unreachable(struct member_stage *stage, uint64_t epoch, unsigned seconds)
 {
-    const struct muster_control silence = suspect(epoch, 3, true);
+    const struct muster_control silence = make_suspicion(epoch, 3, true);
 
     for (unsigned i = 0; i < 2 * seconds; i++) {
         stage->now_ns += MS(500);
@@ -221,7 +221,7 @@ static void report_unreachable(struct member_stage *stage, uint64_t epoch, unsig
     }
 }
 
-/* Of several unreachable_pairs the latest rank goes, whoever has complained first. */
+/* Among several unreachable pairs the latest rank is evicted, whichever reported first. */
 static void of_several_unreachable_pairs_the_latest_rank_is_evicted(void **state)
 {
     static const unsigned accusers[][2] = {{2, 5}, {5, 2}};
@@ -238,7 +238,7 @@ static void of_several_unreachable_pairs_the_latest_rank_is_evicted(void **state
             stage.now_ns += MS(500);
             for (unsigned k = 0; k < 2; k++) {
                 const unsigned accuser = accusers[row][k];
-                const struct muster_control silence = suspect(6, accuser + 1, true);
+                const struct muster_control silence = make_suspicion(6, accuser + 1, true);
 
                 member_stage_say(&stage, accuser, &silence);
                 member_stage_say_alive(&stage, accuser + 1);
@@ -256,7 +256,7 @@ static void of_several_unreachable_pairs_the_latest_rank_is_evicted(void **state
     }
 }
 
-/* Who has no state to give goes rather than the later rank. */
+/* A member without state is evicted rather than the later rank. */
 static void of_an_unreachable_pair_the_one_without_state_is_evicted(void **state)
 {
     const struct muster_progress without = {.epoch = STAGE_EPOCH, .lacks_state = true};
@@ -312,7 +312,7 @@ static void let_go(struct member_stage *stage, uint64_t epoch, unsigned leaver,
         member_stage_say_progress(stage, leaver, vote, false);
     else
         member_stage_say_vote(stage, leaver, epoch);
-    win(stage);
+    win_swap(stage);
 }
 
 /* Until the next end of a hold: what was kept holds what others need. */
@@ -341,7 +341,7 @@ static void a_leaver_that_was_kept_is_asked_again_later(void **state)
         member_stage_say_vote(&stage, 2, epoch);
         member_stage_say_progress(&stage, 3, &busy, false);
         assert_int_equal(stage.proposed->member_count, 3);
-        win(&stage);
+        win_swap(&stage);
     }
     let_go(&stage, 8, 3, NULL);
     again.epoch = busy.epoch = 9; /* another leaver, which begins from the shortest hold */
@@ -369,7 +369,7 @@ static void a_leaver_that_is_held_is_not_left_out(void **state)
     member_stage_freeze(&stage, NULL);
     member_stage_say_vote(&stage, 2, 5);
     member_stage_say_progress(&stage, 3, &busy, false);
-    win(&stage);
+    win_swap(&stage);
     again.epoch = 6;
     member_stage_say(&stage, 3, &again);
     member_stage_die(&stage, 2);
@@ -448,12 +448,12 @@ static void shared_op_init(struct shared_op *shared, uint8_t chunks)
     shared->progress.lanes = &shared->lane;
 }
 
-/* Who has given the least so far gives the next part. */
+/* The member that has given the least so far gives the next part. */
 static void members_give_the_chunks_in_turn(void **state)
 {
     static const uint8_t chunks[] = {0x5, 0x5, 0xa};
     static const uint32_t ranks[] = {0, 2, 1, 2}; /* of the chunks in order */
-    const struct muster_control lost = suspect(STAGE_EPOCH, 3, false);
+    const struct muster_control lost = make_suspicion(STAGE_EPOCH, 3, false);
     const struct muster_verdict *verdict;
     struct shared_op ops[3];
     struct member_stage stage;

@@ -74,10 +74,7 @@ struct word_row {
     enum muster_membership_state state;
 };
 
-#define WORD(kind_, ...)                                                                           \
-    {                                                                                              \
-        .kind = MUSTER_CONTROL_##kind_, __VA_ARGS__                                                \
-    }
+#define WORD(kind_, ...) {.kind = MUSTER_CONTROL_##kind_, __VA_ARGS__}
 
 static const struct word_row words[] = {
     {"freeze", 2, STAGE_STEADY, 1, WORD(FREEZE, .epoch = 5), 0, "freeze ", IN(FROZEN)},
@@ -267,7 +264,7 @@ static void a_swap_that_was_won_makes_the_view_true(void **state)
     member_stage_close(&stage);
 }
 
-/* What the key holds after a swap that was not won, and what follows. */
+/* The key after a swap that was not won, and the consequences. */
 static void a_swap_that_was_not_won_is_looked_into(void **state)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* Who holds the state, and what becomes of a job whose last copy is lost. */
+/* Holders of the state, and the end of a job whose last copy is lost. */
 #include "membership_world.h"
 
 /* --- joiners without the state --- */

@@ -28,7 +28,7 @@ static void restart_missing(struct pump *pump, uint32_t tasks, unsigned hosts, u
     }
 }
 
-static void fault(struct pump *pump, uint32_t tasks, unsigned hosts, uint32_t kinds)
+static void inject_fault(struct pump *pump, uint32_t tasks, unsigned hosts, uint32_t kinds)
 {
     unsigned a = random_alive(pump), b = random_alive(pump);
     uint32_t kind = (uint32_t)pump_random(pump, 15);
@@ -86,7 +86,7 @@ static void fault(struct pump *pump, uint32_t tasks, unsigned hosts, uint32_t ki
     }
 }
 
-static void heal(struct pump *pump)
+static void heal_faults(struct pump *pump)
 {
     pump->lose_answer_percent = 0;
     pump_registry(pump, true);
@@ -100,7 +100,7 @@ static void heal(struct pump *pump)
     }
 }
 
-static uint64_t deliveries(const struct pump *pump)
+static uint64_t count_deliveries(const struct pump *pump)
 {
     uint64_t sum = 0;
 
@@ -128,17 +128,17 @@ static void random_story(uint64_t seed)
         pump_start(pump, task, task % hosts);
     for (unsigned i = 0; i < 25 && pump->failure[0] == '\0'; i++) {
         pump_run(pump, PUMP_MS(pump_random(pump, 600)));
-        fault(pump, tasks, hosts, kinds);
+        inject_fault(pump, tasks, hosts, kinds);
     }
-    heal(pump);
+    heal_faults(pump);
     restart_missing(pump, tasks, hosts, 1);
     pump_run(pump, PUMP_S(20)); /* who was leaving has left */
     restart_missing(pump, tasks, hosts, 1);
     if (!pump_run_until(pump, pump_is_settled, PUMP_S(60)) && pump_alive_count(pump) > 0)
         pump_fail(pump, "does not settle");
-    before = deliveries(pump);
+    before = count_deliveries(pump);
     pump_run(pump, PUMP_S(10));
-    if (pump_alive_count(pump) > 0 && deliveries(pump) == before)
+    if (pump_alive_count(pump) > 0 && count_deliveries(pump) == before)
         pump_fail(pump, "settled, but nothing is delivered");
     if (pump->failure[0] != '\0')
         pump_print(pump);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #define IN(state) MUSTER_MEMBERSHIP_##state
-#define MS(n)     ((uint64_t)(n)*MUSTER_NS_PER_MS)
-#define S(n)      ((uint64_t)(n)*MUSTER_NS_PER_S)
+#define MS(n)     ((uint64_t)(n) * MUSTER_NS_PER_MS)
+#define S(n)      ((uint64_t)(n) * MUSTER_NS_PER_S)
 
 static void the_first_in_rank_order_proposes_first(void **state)
 {
@@ -108,7 +108,7 @@ static void who_is_no_member_leaves_at_once(void **state)
     }
 }
 
-/* Who waits for a link or a death may be a member; whom it has not tried yet, it must try. */
+/* A joiner that waits for a link or a death may be admitted; a member that it has not tried yet, it must try. */
 static void a_joiner_is_ready_when_all_are_tried(void **state)
 {
     struct member_stage stage;
@@ -163,14 +163,14 @@ static void a_joiner_that_has_not_reached_a_member_is_not_ready(void **state)
     member_stage_close(&stage);
 }
 
-static enum muster_belief belief(const struct member_stage *stage, unsigned number)
+static enum muster_belief belief_of(const struct member_stage *stage, unsigned number)
 {
     const struct muster_incarnation incarnation = member_stage_incarnation(number);
 
     return muster_membership_belief(stage->machine, &incarnation, stage->now_ns);
 }
 
-/* Who was silent because this process stood still is forgiven so much, and no more. */
+/* Silence while this process stood still is forgiven, and no more than that. */
 static void a_late_timer_forgives_its_lag(void **state)
 {
     struct member_stage stage;
@@ -180,14 +180,14 @@ static void a_late_timer_forgives_its_lag(void **state)
     member_stage_say_alive(&stage, 1);
     member_stage_say_alive(&stage, 3);
     member_stage_tick(&stage, S(20));
-    assert_int_equal(belief(&stage, 1), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_of(&stage, 1), MUSTER_BELIEF_ALIVE);
     for (unsigned i = 0; i < 400; i++) {
         stage.now_ns = muster_membership_timer_ns(stage.machine);
         member_stage_step(&stage, STAGE_EVENT(TICK, ));
     }
 
-    assert_true(belief(&stage, 1) >= MUSTER_BELIEF_SUSPECTED);
-    assert_int_equal(belief(&stage, 2), MUSTER_BELIEF_ALIVE); /* itself */
+    assert_true(belief_of(&stage, 1) >= MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_of(&stage, 2), MUSTER_BELIEF_ALIVE); /* itself */
     member_stage_close(&stage);
 }
 
@@ -553,11 +553,11 @@ static void a_timer_that_is_a_little_late_forgives_nothing(void **state)
         member_stage_step(&stage, STAGE_EVENT(TICK, ));
     }
 
-    assert_true(belief(&stage, 1) >= MUSTER_BELIEF_SUSPECTED);
+    assert_true(belief_of(&stage, 1) >= MUSTER_BELIEF_SUSPECTED);
     member_stage_close(&stage);
 }
 
-/* Of two processes of one task the one registered later counts. */
+/* Two processes of one task: the one registered later counts. */
 static void a_task_that_was_started_again_counts_once(void **state)
 {
     struct muster_member_record again = {.member = member_stage_member(7)};
@@ -584,7 +584,7 @@ static void show_committed(struct member_stage *stage, unsigned from, uint64_t e
     member_stage_say(stage, from, &heartbeat);
 }
 
-/* What it had shown before it was a member is not the state that it is admitted for. */
+/* The step that it had shown before it was a member is not the state that it is admitted for. */
 static void a_joiner_has_the_state_when_it_shows_it_as_a_member(void **state)
 {
     struct muster_member members[2] = {member_stage_member(2), member_stage_member(4)};

@@ -3,16 +3,16 @@
 
 #include "cluster/membership/suspicion.h"
 
-#define MS(n) ((uint64_t)(n)*MUSTER_NS_PER_MS)
+#define MS(n) ((uint64_t)(n) * MUSTER_NS_PER_MS)
 
-static struct muster_suspicion_policy policy(void)
+static struct muster_suspicion_policy make_policy(void)
 {
     struct muster_suspicion_policy zero = {0};
 
     return muster_suspicion_policy_defaults(&zero);
 }
 
-static struct muster_suspicion member(bool is_same_host)
+static struct muster_suspicion make_member(bool is_same_host)
 {
     struct muster_suspicion suspicion;
 
@@ -22,14 +22,14 @@ static struct muster_suspicion member(bool is_same_host)
     return suspicion;
 }
 
-static enum muster_belief belief(const struct muster_suspicion *suspicion, uint64_t now)
+static enum muster_belief belief_at(const struct muster_suspicion *suspicion, uint64_t now)
 {
-    struct muster_suspicion_policy full = policy();
+    struct muster_suspicion_policy full = make_policy();
 
     return muster_suspicion_belief(suspicion, &full, now);
 }
 
-static uint64_t talk(struct muster_suspicion *suspicion, unsigned words, uint64_t gap)
+static uint64_t hear_words(struct muster_suspicion *suspicion, unsigned words, uint64_t gap)
 {
     uint64_t now = MS(1000);
 
@@ -40,67 +40,68 @@ static uint64_t talk(struct muster_suspicion *suspicion, unsigned words, uint64_
 
 static void a_lost_link_to_another_host_is_a_suspicion_at_once(void **state)
 {
-    struct muster_suspicion peer = member(false);
+    struct muster_suspicion peer = make_member(false);
 
     (void)state;
     muster_suspicion_link_down(&peer, MS(2000));
 
-    assert_int_equal(belief(&peer, MS(2000)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&peer, MS(2000)), MUSTER_BELIEF_SUSPECTED);
     muster_suspicion_link_up(&peer, MS(2001));
-    assert_int_equal(belief(&peer, MS(2001)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&peer, MS(2001)), MUSTER_BELIEF_ALIVE);
 }
 
 static void a_lost_link_on_this_host_is_a_doubt_until_evicted(void **state)
 {
-    struct muster_suspicion peer = member(true);
+    struct muster_suspicion peer = make_member(true);
 
     (void)state;
     muster_suspicion_link_down(&peer, MS(2000));
 
-    assert_int_equal(belief(&peer, MS(31000)), MUSTER_BELIEF_DOUBTED);
-    assert_int_equal(belief(&peer, MS(32000)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&peer, MS(31000)), MUSTER_BELIEF_DOUBTED);
+    assert_int_equal(belief_at(&peer, MS(32000)), MUSTER_BELIEF_SUSPECTED);
 }
 
 static void silence_on_this_host_is_no_reason_until_evicted(void **state)
 {
-    struct muster_suspicion peer = member(true);
-    uint64_t now = talk(&peer, 20, MS(100));
+    struct muster_suspicion peer = make_member(true);
+    uint64_t now = hear_words(&peer, 20, MS(100));
 
     (void)state;
-    assert_int_equal(belief(&peer, now + MS(29999)), MUSTER_BELIEF_ALIVE);
-    assert_int_equal(belief(&peer, now + MS(30000)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&peer, now + MS(29999)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&peer, now + MS(30000)), MUSTER_BELIEF_SUSPECTED);
     muster_suspicion_heard(&peer, now + MS(31000));
-    assert_int_equal(belief(&peer, now + MS(31001)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&peer, now + MS(31001)), MUSTER_BELIEF_ALIVE);
 }
 
 static void who_is_no_member_may_be_silent(void **state)
 {
     (void)state;
     for (unsigned here = 0; here < 2; here++) {
-        struct muster_suspicion peer = member(here == 1);
+        struct muster_suspicion peer = make_member(here == 1);
 
         muster_suspicion_unexpect(&peer);
-        assert_int_equal(belief(&peer, MS(100000)), MUSTER_BELIEF_ALIVE);
+        assert_int_equal(belief_at(&peer, MS(100000)), MUSTER_BELIEF_ALIVE);
     }
 }
 
 static void silence_of_another_host_is_measured_by_its_own_rhythm(void **state)
 {
-    struct muster_suspicion quick = member(false), slow = member(false);
-    uint64_t quick_now = talk(&quick, 20, MS(100)), slow_now = talk(&slow, 20, MS(3000));
+    struct muster_suspicion quick = make_member(false), slow = make_member(false);
+    uint64_t quick_now = hear_words(&quick, 20, MS(100)),
+             slow_now = hear_words(&slow, 20, MS(3000));
 
     (void)state;
-    assert_int_equal(belief(&quick, quick_now + MS(999)), MUSTER_BELIEF_ALIVE); /* the floor */
-    assert_int_equal(belief(&quick, quick_now + MS(1000)), MUSTER_BELIEF_SUSPECTED);
-    assert_int_equal(belief(&slow, slow_now + MS(2999)), MUSTER_BELIEF_ALIVE);
-    assert_int_equal(belief(&slow, slow_now + MS(3000)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&quick, quick_now + MS(999)), MUSTER_BELIEF_ALIVE); /* the floor */
+    assert_int_equal(belief_at(&quick, quick_now + MS(1000)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&slow, slow_now + MS(2999)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&slow, slow_now + MS(3000)), MUSTER_BELIEF_SUSPECTED);
 }
 
 static void an_unsteady_rhythm_is_given_more_time(void **state)
 {
     static const uint64_t gaps_ms[] = {500, 100, 300, 200, 900, 400, 700, 600, 800};
-    struct muster_suspicion peer = member(false);
-    struct muster_suspicion_policy full = policy();
+    struct muster_suspicion peer = make_member(false);
+    struct muster_suspicion_policy full = make_policy();
     uint64_t now = MS(1000);
 
     (void)state;
@@ -119,21 +120,21 @@ static void a_rhythm_is_known_by_eight_gaps(void **state)
         unsigned words;
         uint64_t silence_ms;
     } rows[] = {{0, 5000}, {7, 5000}, {8, 2000}, {16, 2000}, {100, 2000}};
-    const struct muster_suspicion_policy full = policy();
+    const struct muster_suspicion_policy full = make_policy();
 
     (void)state;
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_suspicion peer = member(false);
+        struct muster_suspicion peer = make_member(false);
 
-        (void)talk(&peer, rows[i].words, MS(2000));
+        (void)hear_words(&peer, rows[i].words, MS(2000));
         assert_int_equal(muster_suspicion_silence_ns(&peer, &full), MS(rows[i].silence_ms));
     }
 }
 
-/* What comes at once is one word in several pieces. */
+/* Bytes that come at once are one message in several pieces. */
 static void words_that_come_together_are_no_rhythm(void **state)
 {
-    struct muster_suspicion peer = member(false);
+    struct muster_suspicion peer = make_member(false);
     uint64_t now = MS(1000);
 
     (void)state;
@@ -142,8 +143,8 @@ static void words_that_come_together_are_no_rhythm(void **state)
         muster_suspicion_heard(&peer, now);
     }
 
-    assert_int_equal(belief(&peer, now + MS(2999)), MUSTER_BELIEF_ALIVE);
-    assert_int_equal(belief(&peer, now + MS(3000)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&peer, now + MS(2999)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&peer, now + MS(3000)), MUSTER_BELIEF_SUSPECTED);
 }
 
 static void what_is_set_comes_before_the_defaults(void **state)
@@ -173,61 +174,61 @@ static void who_never_connects_is_suspected_after_a_while(void **state)
 
     (void)state;
     muster_suspicion_init(&peer, false);
-    assert_int_equal(belief(&peer, MS(100000)), MUSTER_BELIEF_ALIVE); /* nobody expects it */
+    assert_int_equal(belief_at(&peer, MS(100000)), MUSTER_BELIEF_ALIVE); /* nobody expects it */
     muster_suspicion_expect(&peer, MS(1000));
 
-    assert_int_equal(belief(&peer, MS(5999)), MUSTER_BELIEF_ALIVE);
-    assert_int_equal(belief(&peer, MS(6000)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&peer, MS(5999)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&peer, MS(6000)), MUSTER_BELIEF_SUSPECTED);
     peer.is_same_host = true; /* then it is given longer */
-    assert_int_equal(belief(&peer, MS(30999)), MUSTER_BELIEF_ALIVE);
-    assert_int_equal(belief(&peer, MS(31000)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&peer, MS(30999)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&peer, MS(31000)), MUSTER_BELIEF_SUSPECTED);
 }
 
 static void our_own_stall_is_not_their_silence(void **state)
 {
-    struct muster_suspicion peer = member(false);
-    uint64_t now = talk(&peer, 20, MS(100));
+    struct muster_suspicion peer = make_member(false);
+    uint64_t now = hear_words(&peer, 20, MS(100));
 
     (void)state;
     muster_suspicion_forgive(&peer, MS(5000));
 
-    assert_int_equal(belief(&peer, now + MS(5500)), MUSTER_BELIEF_ALIVE);
-    assert_int_equal(belief(&peer, now + MS(6001)), MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_at(&peer, now + MS(5500)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&peer, now + MS(6001)), MUSTER_BELIEF_SUSPECTED);
 }
 
 static void a_confirmed_death_is_final(void **state)
 {
-    struct muster_suspicion peer = member(true);
+    struct muster_suspicion peer = make_member(true);
 
     (void)state;
     muster_suspicion_confirm(&peer);
     muster_suspicion_link_up(&peer, MS(2000));
     muster_suspicion_heard(&peer, MS(2000));
 
-    assert_int_equal(belief(&peer, MS(2000)), MUSTER_BELIEF_DEAD);
+    assert_int_equal(belief_at(&peer, MS(2000)), MUSTER_BELIEF_DEAD);
 }
 
 static void what_was_lost_before_membership_does_not_count(void **state)
 {
-    struct muster_suspicion peer = member(false);
+    struct muster_suspicion peer = make_member(false);
 
     (void)state;
     muster_suspicion_unexpect(&peer);
     muster_suspicion_link_down(&peer, MS(2000));
     muster_suspicion_expect(&peer, MS(3000));
 
-    assert_int_equal(belief(&peer, MS(3000)), MUSTER_BELIEF_ALIVE);
+    assert_int_equal(belief_at(&peer, MS(3000)), MUSTER_BELIEF_ALIVE);
 }
 
 /* Another connection is tried while there is time; on this host nothing is lost on the way. */
 static void half_of_the_silence_is_left_for_another_connection(void **state)
 {
-    const struct muster_suspicion_policy full = policy();
-    struct muster_suspicion there = member(false), here = member(true);
-    uint64_t last = talk(&there, 20, MS(100));
+    const struct muster_suspicion_policy full = make_policy();
+    struct muster_suspicion there = make_member(false), here = make_member(true);
+    uint64_t last = hear_words(&there, 20, MS(100));
 
     (void)state;
-    talk(&here, 20, MS(100));
+    hear_words(&here, 20, MS(100));
 
     assert_int_equal(muster_suspicion_renew_ns(&there, &full), last + MS(500));
     assert_true(muster_suspicion_renew_ns(&here, &full) == UINT64_MAX);

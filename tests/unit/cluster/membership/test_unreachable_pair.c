@@ -3,7 +3,7 @@
 
 /* --- two that do not reach each other --- */
 
-static void part(struct membership_world *world, unsigned a, unsigned b)
+static void part_pair(struct membership_world *world, unsigned a, unsigned b)
 {
     pump_block(&world->pump, a, b, true);
     pump_reset_link(&world->pump, a, b);
@@ -17,7 +17,7 @@ static void of_two_that_never_reach_each_other_one_is_left_out(void **state)
     (void)state;
     membership_world_open(&world, 41, 3);
     membership_world_start_tasks(&world, 3, 3);
-    part(&world, 1, 2);
+    part_pair(&world, 1, 2);
     pump_run(&world.pump, PUMP_S(20));
     assert_true(pump_is_member(&world.pump, 1));
     assert_false(pump_is_member(&world.pump, 2));
@@ -38,7 +38,7 @@ static void a_pair_apart_for_a_moment_costs_no_member(void **state)
     (void)state;
     membership_world_open(&world, 42, 3);
     membership_world_start_tasks(&world, 3, 3);
-    part(&world, 1, 2);
+    part_pair(&world, 1, 2);
     pump_run(&world.pump, PUMP_S(5));
     pump_block(&world.pump, 1, 2, false);
     membership_world_assert_settles(&world);
@@ -56,8 +56,8 @@ static void who_does_not_reach_several_is_the_one_left_out(void **state)
     (void)state;
     membership_world_open(&world, 43, 4);
     membership_world_start_tasks(&world, 4, 4);
-    part(&world, 1, 2);
-    part(&world, 1, 3);
+    part_pair(&world, 1, 2);
+    part_pair(&world, 1, 3);
     pump_run(&world.pump, PUMP_S(30));
 
     assert_false(pump_is_member(&world.pump, 1));
@@ -65,7 +65,7 @@ static void who_does_not_reach_several_is_the_one_left_out(void **state)
     membership_world_close(&world);
 }
 
-/* Of two pairs the later rank goes first. */
+/* With two pairs the later rank is evicted first. */
 static void of_two_pairs_the_last_is_left_out_first(void **state)
 {
     struct membership_world world;
@@ -73,8 +73,8 @@ static void of_two_pairs_the_last_is_left_out_first(void **state)
     (void)state;
     membership_world_open(&world, 46, 5);
     membership_world_start_tasks(&world, 5, 5);
-    part(&world, 1, 2);
-    part(&world, 3, 4);
+    part_pair(&world, 1, 2);
+    part_pair(&world, 3, 4);
     for (unsigned i = 0; i < 300 && pump_is_member(&world.pump, 4); i++)
         pump_run(&world.pump, PUMP_MS(100));
 
@@ -91,7 +91,7 @@ static void on_one_host_nobody_is_left_out_for_a_lost_link(void **state)
     (void)state;
     membership_world_open(&world, 44, 4);
     membership_world_start_tasks(&world, 4, 2); /* 1 and 3 share a host */
-    part(&world, 1, 3);
+    part_pair(&world, 1, 3);
     pump_run(&world.pump, PUMP_S(60));
 
     assert_int_equal(world.pump.key_view->member_count, 4);
@@ -107,7 +107,7 @@ static void min_members_are_not_given_up_for_a_lost_link(void **state)
     membership_world_open(&world, 45, 3);
     world.pump.min_members = 3;
     membership_world_start_tasks(&world, 3, 3);
-    part(&world, 1, 2);
+    part_pair(&world, 1, 2);
     pump_run(&world.pump, PUMP_S(60));
 
     assert_int_equal(world.pump.key_view->member_count, 3);
@@ -161,7 +161,7 @@ static bool is_known_dead(struct pump *pump)
                                     pump->now_ns) == MUSTER_BELIEF_DEAD;
 }
 
-/* What a link has taken and loses with its connection is said again: also what only one host knows. */
+/* Messages that a link loses with its connection are sent again, also those that only one host can send. */
 static void a_death_is_told_again_when_the_link_that_took_it_is_lost(void **state)
 {
     struct membership_world world;

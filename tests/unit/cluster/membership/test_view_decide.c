@@ -11,7 +11,7 @@
 #define MEMBERS 4
 #define CHUNKS  4
 
-/* What one member says of the one operation under decision. */
+/* The report of one member about the operation under decision. */
 enum told {
     LOST, /* says nothing: it is gone */
     UNISSUED,
@@ -47,7 +47,7 @@ struct fixture {
 static const struct muster_op_id op_id = {.step = 7, .lane = 0, .sequence = 2};
 static const struct muster_op_id before_op = {.step = 7, .lane = 0, .sequence = 1};
 
-static struct muster_member member(uint32_t task, uint8_t life)
+static struct muster_member make_member(uint32_t task, uint8_t life)
 {
     struct muster_member one = {.task_type = "worker", .task_index = task};
 
@@ -65,7 +65,7 @@ static void open_fixture(struct fixture *f, uint64_t late_from_step,
     memset(f, 0, sizeof(*f));
     muster_mem_limited_init(&f->mem, careful_mem(), 0);
     for (uint32_t i = 0; i < MEMBERS; i++)
-        members[i] = member(i, 0);
+        members[i] = make_member(i, 0);
     members[MEMBERS - 1].from_step = late_from_step;
     fields.member_count = MEMBERS;
     if (extra != NULL) {
@@ -146,7 +146,7 @@ static void add_vote(struct fixture *f, uint32_t rank, enum told told, enum must
     f->votes[f->vote_count++].is_leaving = told == LEAVES || told == LEAVES_OPEN;
 }
 
-static struct muster_view *decide(struct fixture *f)
+static struct muster_view *decide_view(struct fixture *f)
 {
     struct muster_decide_input input = {.mem = &f->mem.mem, .view = f->view, .reason = "because"};
     struct muster_view *next = NULL;
@@ -387,7 +387,7 @@ static void check_row(const struct row *row)
     open_fixture(&f, 0, NULL);
     for (uint32_t rank = 0; rank < MEMBERS; rank++)
         add_vote(&f, rank, row->told[rank], row->kind);
-    next = decide(&f);
+    next = decide_view(&f);
     verdict = muster_view_verdict(next, &op_id);
     if ((verdict == NULL ? NO_VERDICT : (int)verdict->kind) != row->verdict)
         fail_msg("%s: verdict %d", row->name, verdict == NULL ? NO_VERDICT : (int)verdict->kind);
@@ -418,7 +418,7 @@ static void who_joins_later_takes_no_part(void **state)
     add_vote(&f, 1, COMPLETE, MUSTER_OP_ALL_REDUCE);
     add_vote(&f, 3, UNISSUED, MUSTER_OP_ALL_REDUCE);
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_int_equal(muster_view_verdict(next, &op_id)->kind, MUSTER_VERDICT_ADOPT);
     assert_int_equal(muster_view_verdict(next, &op_id)->source_count, 0);
@@ -436,11 +436,11 @@ static void a_joiner_begins_after_the_highest_begun_step(void **state)
     open_fixture(&f, 0, NULL);
     for (uint32_t rank = 0; rank < 3; rank++)
         add_vote(&f, rank, OPEN, MUSTER_OP_ALL_REDUCE);
-    f.joiners[0] = member(3, 1);
-    f.joiners[1] = member(0, 1); /* its task is held by a living voter */
+    f.joiners[0] = make_member(3, 1);
+    f.joiners[1] = make_member(0, 1); /* its task is held by a living voter */
     f.joiner_count = 2;
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_int_equal(next->member_count, 4);
     assert_int_equal(next->members[3].from_step, op_id.step + 1);
@@ -460,10 +460,10 @@ static void a_joiner_begins_not_before_another_that_has_not_begun(void **state)
     open_fixture(&f, 12, NULL);
     add_vote(&f, 3, UNISSUED, MUSTER_OP_ALL_REDUCE);
     f.vectors[3].begun_step = 0;
-    f.joiners[0] = member(1, 1);
+    f.joiners[0] = make_member(1, 1);
     f.joiner_count = 1;
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_int_equal(next->members[0].from_step, 12);
     muster_view_unref(next);
@@ -478,11 +478,11 @@ static void of_two_joiners_with_one_task_the_later_is_taken(void **state)
     (void)state;
     open_fixture(&f, 0, NULL);
     add_vote(&f, 0, OPEN, MUSTER_OP_ALL_REDUCE);
-    f.joiners[0] = member(2, 1);
-    f.joiners[1] = member(2, 2);
+    f.joiners[0] = make_member(2, 1);
+    f.joiners[1] = make_member(2, 2);
     f.joiner_count = 2;
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_int_equal(next->member_count, 2);
     assert_int_equal(next->members[1].incarnation.bytes[1], 2);
@@ -501,7 +501,7 @@ static void a_leaver_with_an_open_operation_stays_for_it(void **state)
     add_vote(&f, 1, LEAVES_OPEN, MUSTER_OP_ALL_REDUCE);
     add_vote(&f, 2, OPEN, MUSTER_OP_ALL_REDUCE);
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_int_equal(next->member_count, 2);
     assert_int_equal(next->members[0].task_index, 1);
@@ -517,17 +517,17 @@ static void where_all_leave_nobody_joins(void **state)
     (void)state;
     open_fixture(&f, 0, NULL);
     add_vote(&f, 0, LEAVES, MUSTER_OP_ALL_REDUCE);
-    f.joiners[0] = member(2, 1);
+    f.joiners[0] = make_member(2, 1);
     f.joiner_count = 1;
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_int_equal(next->member_count, 0);
     muster_view_unref(next);
     close_fixture(&f);
 }
 
-/* What is remembered of the leavers: {is_done, done_step} of two votes that leave. */
+/* The work of leavers that is remembered: {is_done, done_step} of two votes that leave. */
 static void who_leaves_with_its_work_done_is_remembered(void **state)
 {
     static const struct {
@@ -558,7 +558,7 @@ static void who_leaves_with_its_work_done_is_remembered(void **state)
             f.votes[k].done_step = leavers[i].steps[k];
         }
 
-        next = decide(&f);
+        next = decide_view(&f);
         input.mem = &f.mem.mem;
         input.view = next;
         assert_int_equal(muster_view_decide(&input, &last), MUSTER_OK);
@@ -579,7 +579,7 @@ static void open_with_joiner(struct fixture *f)
     open_fixture(f, 7, NULL);
     f->vectors[3].lacks_state = true;
     add_vote(f, 3, UNISSUED, MUSTER_OP_ALL_REDUCE);
-    f->joiners[0] = member(2, 1);
+    f->joiners[0] = make_member(2, 1);
     f->joiner_count = 1;
 }
 
@@ -591,7 +591,7 @@ static void where_nobody_has_the_state_all_are_told_and_nobody_joins(void **stat
     (void)state;
     open_with_joiner(&f);
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_true(next->is_state_lost);
     assert_int_equal(next->member_count, 1);
@@ -608,7 +608,7 @@ static void who_has_the_state_keeps_it_for_the_others(void **state)
     open_with_joiner(&f);
     add_vote(&f, 1, UNISSUED, MUSTER_OP_ALL_REDUCE);
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_false(next->is_state_lost);
     assert_int_equal(next->member_count, 3);
@@ -626,14 +626,14 @@ static void with_the_last_that_has_the_state_the_job_ends(void **state)
     add_vote(&f, 1, LEAVES, MUSTER_OP_ALL_REDUCE);
     f.votes[1].is_done = true;
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_false(next->is_state_lost);
     assert_int_equal(next->member_count, 0);
     muster_view_unref(next);
     f.votes[1].is_done = false; /* it has failed */
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_true(next->is_state_lost);
     assert_int_equal(next->member_count, 1);
@@ -651,7 +651,7 @@ static void below_min_members_only_what_is_delivered_is_adopted(void **state)
     add_vote(&f, 0, OPEN, MUSTER_OP_ALL_REDUCE);
     f.is_abort_all = true;
 
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_true(next->is_below_min);
     assert_int_equal(muster_view_verdict(next, &op_id)->kind, MUSTER_VERDICT_ABORTED);
@@ -686,7 +686,7 @@ static void different_calls_under_one_name_are_aborted(void **state)
         f.ops[1].kind = calls[i].kind;
         f.ops[1].chunk_count = calls[i].chunk_count;
 
-        next = decide(&f);
+        next = decide_view(&f);
 
         if (muster_view_verdict(next, &op_id)->kind != calls[i].verdict)
             fail_msg("row %zu: %d", i, (int)muster_view_verdict(next, &op_id)->kind);
@@ -706,14 +706,14 @@ static void an_abort_binds_who_has_not_issued_it_epochs_later(void **state)
     open_fixture(&f, 0, &extra);
     add_vote(&f, 0, GONE, MUSTER_OP_ALL_REDUCE);
     add_vote(&f, 1, UNISSUED, MUSTER_OP_ALL_REDUCE);
-    next = decide(&f);
+    next = decide_view(&f);
     assert_int_equal(muster_view_verdict(next, &op_id)->kind, MUSTER_VERDICT_ABORTED);
     muster_view_unref(next);
 
     f.vote_count = 0;
     add_vote(&f, 0, GONE, MUSTER_OP_ALL_REDUCE);
     add_vote(&f, 1, GONE, MUSTER_OP_ALL_REDUCE);
-    next = decide(&f);
+    next = decide_view(&f);
 
     assert_null(muster_view_verdict(next, &op_id));
     muster_view_unref(next);
@@ -740,7 +740,7 @@ static enum muster_verdict_kind verdict_beside_joiner(enum muster_op_kind kind, 
     f.vectors[0].lane_count = 3;
     add_vote(&f, 3, UNISSUED, kind);
     f.vectors[3].lane_count = 0;
-    next = decide(&f);
+    next = decide_view(&f);
     verdict = muster_view_verdict(next, &id)->kind;
     muster_view_unref(next);
     close_fixture(&f);
@@ -783,8 +783,7 @@ static void no_memory_is_an_error_and_leaks_nothing(void **state)
 
 /* --- random knowledge --- */
 
-/* What members can truly know together: an operation runs, a random cut through its life is frozen.
- */
+/* States that members can truly be in together: an operation runs, a random cut through its life is frozen. */
 static void draw_votes(struct fixture *f, struct muster_rng *rng, enum muster_op_kind kind,
                        enum told *told)
 {
@@ -805,8 +804,8 @@ static void draw_votes(struct fixture *f, struct muster_rng *rng, enum muster_op
     }
 }
 
-static bool holds(const struct fixture *f, const struct muster_view *next, uint32_t rank,
-                  uint32_t chunk, const enum told *told)
+static bool has_chunk(const struct fixture *f, const struct muster_view *next, uint32_t rank,
+                      uint32_t chunk, const enum told *told)
 {
     for (uint32_t old = 0; old < MEMBERS; old++)
         if (muster_incarnation_is_equal(&f->view->members[old].incarnation,
@@ -826,7 +825,7 @@ static void check_adopted(const struct fixture *f, const struct muster_view *nex
                 chunk - verdict->sources[i].first < verdict->sources[i].count) {
                 found++;
                 assert_true(verdict->sources[i].rank < next->member_count);
-                assert_true(holds(f, next, verdict->sources[i].rank, chunk, told));
+                assert_true(has_chunk(f, next, verdict->sources[i].rank, chunk, told));
             }
         assert_int_equal(found, 1);
     }
@@ -870,7 +869,7 @@ static void random_knowledge_keeps_the_rules(void **state)
 
         open_fixture(&f, 0, NULL);
         draw_votes(&f, &rng.rng, MUSTER_OP_ALL_REDUCE, told);
-        next = decide(&f);
+        next = decide_view(&f);
         check_rules(&f, next, told);
         muster_view_unref(next);
         close_fixture(&f);

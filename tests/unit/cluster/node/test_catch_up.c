@@ -119,7 +119,7 @@ static struct muster_view *view_of(struct world *world, uint64_t epoch, uint32_t
 }
 
 /* A later view with only `count` members from `first` on. */
-static void follow(struct world *world, uint64_t epoch, uint32_t first, uint32_t count)
+static void follow_view(struct world *world, uint64_t epoch, uint32_t first, uint32_t count)
 {
     struct muster_view *view = view_of(world, epoch, first, count);
 
@@ -206,7 +206,7 @@ static enum muster_rc try_start(struct world *world, uint64_t step)
     return muster_catch_up_start(&world->catch_up, &options, on_caught_up);
 }
 
-static void start(struct world *world, uint64_t step)
+static void start_fetch(struct world *world, uint64_t step)
 {
     assert_int_equal(try_start(world, step), MUSTER_OK);
     assert_false(world->is_done);
@@ -218,7 +218,7 @@ static void commit_all(struct world *world, uint64_t step)
         muster_state_server_commit(world->members[i].server, step);
 }
 
-static void finish(struct world *world, enum muster_rc expected)
+static void finish_fetch(struct world *world, enum muster_rc expected)
 {
     test_env_run_until(&world->test.env, test_env_is_true, &world->is_done);
     if (world->rc != expected)
@@ -247,8 +247,8 @@ static void joiner_gets_every_byte_from_all_members(void **state)
     world_open(&world);
     commit_all(&world, 5);
 
-    start(&world, 5);
-    finish(&world, MUSTER_OK);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     assert_int_equal(world.catch_up.sources, MEMBERS);
@@ -267,8 +267,8 @@ static void equal_chunks_are_not_fetched(void **state)
     world.joiner.weights[0] += 1; /* one chunk differs, and the biases */
     commit_all(&world, 5);
 
-    start(&world, 5);
-    finish(&world, MUSTER_OK);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     assert_int_equal(world.catch_up.bytes_fetched,
@@ -284,7 +284,7 @@ static void request_waits_for_the_commit(void **state)
     world_open(&world);
     commit_all(&world, 4);
 
-    start(&world, 5);
+    start_fetch(&world, 5);
     await_links(&world);
     test_env_turn(&world.test.env, 20);
     assert_false(world.is_done);
@@ -293,7 +293,7 @@ static void request_waits_for_the_commit(void **state)
         world.members[i].state.weights[7] = 77;
     }
     commit_all(&world, 5);
-    finish(&world, MUSTER_OK);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -307,12 +307,12 @@ static void death_of_a_source_is_made_up_by_the_others(void **state)
     world_open(&world);
     commit_all(&world, 5);
 
-    start(&world, 5);
+    start_fetch(&world, 5);
     while (world.members[2].links == 0)
         test_env_turn(&world.test.env, 1);
     member_close(&world.members[2]);
-    follow(&world, 3, 0, 2);
-    finish(&world, MUSTER_OK);
+    follow_view(&world, 3, 0, 2);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -325,15 +325,15 @@ static void death_of_all_sources_is_unavailable_when_the_view_says_so(void **sta
     (void)state;
     world_open(&world);
 
-    start(&world, 5); /* nobody has committed yet */
+    start_fetch(&world, 5); /* nobody has committed yet */
     await_links(&world);
     for (int i = 0; i < MEMBERS; i++)
         member_close(&world.members[i]);
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
-    follow(&world, 3, 0, 0);
+    follow_view(&world, 3, 0, 0);
 
-    finish(&world, MUSTER_UNAVAILABLE);
+    finish_fetch(&world, MUSTER_UNAVAILABLE);
     world_close(&world);
 }
 
@@ -355,13 +355,13 @@ static void a_broken_link_is_opened_again(void **state)
     (void)state;
     world_open(&world);
 
-    start(&world, 5);
+    start_fetch(&world, 5);
     await_links(&world);
     for (int i = 0; i < MEMBERS; i++)
         break_links(&world.members[i]);
     test_env_turn(&world.test.env, 20);
     commit_all(&world, 5);
-    finish(&world, MUSTER_OK);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -376,12 +376,12 @@ static void who_is_silent_and_left_out_is_not_waited_for(void **state)
     muster_state_server_commit(world.members[1].server, 5);
     muster_state_server_commit(world.members[2].server, 5);
 
-    start(&world, 5);
+    start_fetch(&world, 5);
     await_links(&world);
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
-    follow(&world, 3, 1, 2);
-    finish(&world, MUSTER_OK);
+    follow_view(&world, 3, 1, 2);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -398,8 +398,8 @@ static void a_joiner_that_has_the_state_serves_it(void **state)
     world.view = view_of(&world, 2, 1, 1);
     muster_state_server_commit(world.members[1].server, 5);
 
-    start(&world, 5);
-    finish(&world, MUSTER_OK);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -417,8 +417,8 @@ static void a_joiner_without_the_state_is_not_waited_for(void **state)
     muster_state_server_commit(world.members[0].server, 5);
     muster_state_server_commit(world.members[1].server, 5);
 
-    start(&world, 5);
-    finish(&world, MUSTER_OK);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -434,13 +434,13 @@ static void a_joiner_is_waited_for_where_nobody_else_is_left(void **state)
     world.entries[1].from_step = world.entries[2].from_step = 6;
     muster_view_unref(world.view);
     world.view = view_of(&world, 2, 0, MEMBERS);
-    start(&world, 5);
+    start_fetch(&world, 5);
     await_links(&world);
-    follow(&world, 3, 1, 1);
+    follow_view(&world, 3, 1, 1);
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
     muster_state_server_commit(world.members[1].server, 5);
-    finish(&world, MUSTER_OK);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -458,12 +458,12 @@ static void an_answer_of_a_later_epoch_waits_for_its_view(void **state)
     muster_state_server_set_epoch(world.members[1].server, 3);
     muster_state_server_set_epoch(world.members[2].server, 3);
 
-    start(&world, 5);
+    start_fetch(&world, 5);
     await_links(&world);
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
-    follow(&world, 3, 1, 2);
-    finish(&world, MUSTER_OK);
+    follow_view(&world, 3, 1, 2);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -478,8 +478,8 @@ static void members_that_disagree_are_named(void **state)
     world.members[1].state.biases[3]++;
     commit_all(&world, 5);
 
-    start(&world, 5);
-    finish(&world, MUSTER_DATA_LOSS);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_DATA_LOSS);
 
     assert_non_null(strstr(world.catch_up.error.text, "worker:0"));
     assert_non_null(strstr(world.catch_up.error.text, "worker:1"));
@@ -494,14 +494,14 @@ static void other_bytes_than_announced_are_fetched_from_the_others(void **state)
     (void)state;
     world_open(&world);
     commit_all(&world, 5);
-    start(&world, 5);
-    finish(&world, MUSTER_OK);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_OK);
     for (int i = 0; i < WEIGHTS; i++)
         world.members[0].state.weights[i] = world.joiner.weights[i] = -1;
     world.is_done = false;
 
-    start(&world, 5);
-    finish(&world, MUSTER_OK);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_OK);
 
     assert_same_state(&world);
     world_close(&world);
@@ -520,8 +520,8 @@ static void tensor_of_another_shape_is_named(void **state)
         muster_state_chunks_init(&world.joiner.chunks, world.test.env.mem, world.joiner.tensors, 2),
         MUSTER_OK);
 
-    start(&world, 5);
-    finish(&world, MUSTER_INVALID_ARGUMENT);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_INVALID_ARGUMENT);
 
     assert_non_null(strstr(world.catch_up.error.text, "\"biases\""));
     assert_int_equal(world.joiner.weights[5], 9 + 5); /* untouched */
@@ -538,8 +538,8 @@ static void state_that_is_past_is_refused(void **state)
     for (int i = 0; i < MEMBERS; i++)
         muster_state_server_touch(world.members[i].server);
 
-    start(&world, 5);
-    finish(&world, MUSTER_UNAVAILABLE);
+    start_fetch(&world, 5);
+    finish_fetch(&world, MUSTER_UNAVAILABLE);
 
     assert_non_null(strstr(world.catch_up.error.text, "past"));
     world_close(&world);
@@ -552,12 +552,12 @@ static void cancel_still_calls_back_once(void **state)
     (void)state;
     world_open(&world);
 
-    start(&world, 5);
+    start_fetch(&world, 5);
     muster_catch_up_cancel(&world.catch_up);
     muster_catch_up_cancel(&world.catch_up);
     assert_false(world.is_done);
 
-    finish(&world, MUSTER_CANCELLED);
+    finish_fetch(&world, MUSTER_CANCELLED);
     world_close(&world);
 }
 
@@ -575,7 +575,7 @@ static void run_short(struct torture *torture, const void *data)
         torture_arm_limited(torture, &world.test.mem);
         rc = try_start(&world, 5);
     } else {
-        start(&world, 5);
+        start_fetch(&world, 5);
         torture_arm_limited(torture, &world.test.mem);
     }
     if (rc == MUSTER_OK)

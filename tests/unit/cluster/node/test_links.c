@@ -116,7 +116,7 @@ static void send_frame(struct stand *stand, size_t i, enum muster_frame_channel 
     assert_int_equal(muster_peer_link_send_copy(stand->links[i], &header, bytes), MUSTER_OK);
 }
 
-/* Who knows no view asks for it. */
+/* A process without a view asks for it. */
 static void ask_for_view(struct stand *stand, size_t i)
 {
     const struct muster_control control = {.kind = MUSTER_CONTROL_VIEW_REQUEST};

@@ -12,7 +12,7 @@
 #define KV    "/etcdserverpb.KV/"
 #define LEASE "/etcdserverpb.Lease/"
 
-/* What the registry says to calls of one method, from the first on. */
+/* The answers of the registry to calls of one method, from the first on. */
 struct refusal {
     const char *method;
     unsigned count;
@@ -209,7 +209,7 @@ static void what_the_registry_refuses_is_asked_again_or_ends_it(void **state)
     }
 }
 
-/* What a member is refused may be allowed again: it trains on. */
+/* A refusal of a member may be lifted again: it trains on. */
 static void a_member_is_not_ended_by_a_refusal(void **state)
 {
     struct scene scene;

@@ -1,4 +1,4 @@
-/* What a node makes of the keys that it finds in the registry, and of its own. */
+/* A node's reading of the keys that it finds in the registry, and of its own. */
 #include "node_stand.h"
 
 #include <stdio.h>

@@ -181,7 +181,7 @@ static void a_registry_refuses_every_wrong_certificate(void **state)
     scene_close(&scene);
 }
 
-/* Whom a client trusts, and as whom it comes. */
+/* Trust and identity of a client. */
 
 #define PLACES_MAX 4
 

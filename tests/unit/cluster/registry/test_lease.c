@@ -51,8 +51,8 @@ static void close_fixture(struct fixture *f)
     assert_int_equal(muster_mem_limited_fini(&f->mem), 0);
 }
 
-static enum muster_rc grant(struct fixture *f, int64_t ttl_s, int64_t id, int64_t *ret_id,
-                            int64_t *ret_ttl_s)
+static enum muster_rc grant_lease(struct fixture *f, int64_t ttl_s, int64_t id, int64_t *ret_id,
+                                  int64_t *ret_ttl_s)
 {
     struct muster_error error;
     bool is_broken = false;
@@ -72,14 +72,14 @@ static void a_grant_picks_an_id_and_raises_a_short_ttl(void **state)
     (void)state;
     open_fixture(&f);
 
-    assert_int_equal(grant(&f, -5, 0, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, -5, 0, &id, &ttl_s), MUSTER_OK);
     assert_true(id > 0);
     assert_int_equal(ttl_s, 2);
-    assert_int_equal(grant(&f, 60, 0, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 60, 0, &id, &ttl_s), MUSTER_OK);
     assert_int_equal(ttl_s, 60);
-    assert_int_equal(grant(&f, 60, id, &id, &ttl_s), MUSTER_FAILED_PRECONDITION);
-    assert_int_equal(grant(&f, 9000000001, 0, &id, &ttl_s), MUSTER_OUT_OF_RANGE);
-    assert_int_equal(grant(&f, 9000000000, 0, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 60, id, &id, &ttl_s), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(grant_lease(&f, 9000000001, 0, &id, &ttl_s), MUSTER_OUT_OF_RANGE);
+    assert_int_equal(grant_lease(&f, 9000000000, 0, &id, &ttl_s), MUSTER_OK);
 
     close_fixture(&f);
 }
@@ -92,7 +92,7 @@ static void a_lease_expires_at_its_ttl_and_not_before(void **state)
 
     (void)state;
     open_fixture(&f);
-    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
 
     virtual_loop_advance(&f.loop, 10 * MUSTER_NS_PER_S - 1);
     assert_int_equal(f.expired_count, 0);
@@ -113,7 +113,7 @@ static void renewal_gives_full_time_again(void **state)
 
     (void)state;
     open_fixture(&f);
-    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
 
     virtual_loop_advance(&f.loop, 9 * MUSTER_NS_PER_S);
     assert_true(muster_leases_time_to_live(&f.leases, 77, &left_s, &ttl_s));
@@ -135,7 +135,7 @@ static void an_owner_that_could_not_revoke_is_asked_again(void **state)
 
     (void)state;
     open_fixture(&f);
-    assert_int_equal(grant(&f, 2, 0, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 2, 0, &id, &ttl_s), MUSTER_OK);
     f.is_deaf = true;
 
     virtual_loop_advance(&f.loop, 2 * MUSTER_NS_PER_S);
@@ -156,11 +156,11 @@ static void a_restart_gives_each_lease_its_full_time(void **state)
 
     (void)state;
     open_fixture(&f);
-    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
-    assert_int_equal(grant(&f, 10, 76, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 10, 76, &id, &ttl_s), MUSTER_OK);
     assert_int_equal(muster_leases_remove(&f.leases, 76), MUSTER_OK);
     assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
-    assert_int_equal(grant(&f, 10, 78, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 10, 78, &id, &ttl_s), MUSTER_OK);
     virtual_loop_advance(&f.loop, 8 * MUSTER_NS_PER_S);
 
     muster_leases_fini(&f.leases);
@@ -183,10 +183,10 @@ static void a_rollback_keeps_the_time_that_was_left(void **state)
 
     (void)state;
     open_fixture(&f);
-    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
     assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
     virtual_loop_advance(&f.loop, 6 * MUSTER_NS_PER_S);
-    assert_int_equal(grant(&f, 10, 78, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 10, 78, &id, &ttl_s), MUSTER_OK);
     assert_int_equal(muster_leases_remove(&f.leases, 77), MUSTER_OK);
 
     muster_registry_store_rollback(f.store);
@@ -213,7 +213,7 @@ static void a_store_that_fails_keeps_what_there_was(void **state)
 
     (void)state;
     open_fixture(&f);
-    assert_int_equal(grant(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
+    assert_int_equal(grant_lease(&f, 10, 77, &id, &ttl_s), MUSTER_OK);
     assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
     store_stage_run_sql(muster_registry_store_database(f.store), "BEGIN");
     assert_int_equal(muster_leases_remove(&f.leases, 77), MUSTER_UNAVAILABLE);
@@ -248,7 +248,7 @@ static void many_leases_are_found_listed_and_removed(void **state)
         int64_t id = 0;
         int64_t ttl_s = 0;
 
-        assert_int_equal(grant(&f, 10, i, &id, &ttl_s), MUSTER_OK);
+        assert_int_equal(grant_lease(&f, 10, i, &id, &ttl_s), MUSTER_OK);
     }
 
     assert_int_equal(f.leases.count, MANY);

@@ -31,7 +31,7 @@ static void scene_close(struct scene *scene)
     registry_pair_close(&scene->pair);
 }
 
-static enum muster_rc grant(struct scene *scene, int64_t id, int64_t ttl_s)
+static enum muster_rc grant_lease(struct scene *scene, int64_t id, int64_t ttl_s)
 {
     Etcdserverpb__LeaseGrantRequest request = ETCDSERVERPB__LEASE_GRANT_REQUEST__INIT;
 
@@ -41,7 +41,7 @@ static enum muster_rc grant(struct scene *scene, int64_t id, int64_t ttl_s)
                         &etcdserverpb__lease_grant_response__descriptor);
 }
 
-static enum muster_rc revoke(struct scene *scene, int64_t id)
+static enum muster_rc revoke_lease(struct scene *scene, int64_t id)
 {
     Etcdserverpb__LeaseRevokeRequest request = ETCDSERVERPB__LEASE_REVOKE_REQUEST__INIT;
 
@@ -66,8 +66,8 @@ static const Etcdserverpb__LeaseTimeToLiveResponse *time_to_live(struct scene *s
 /* LEASE may be there from a test of a registry outside. */
 static void grant_anew(struct scene *scene)
 {
-    (void)revoke(scene, LEASE);
-    assert_int_equal(grant(scene, LEASE, TTL_S), MUSTER_OK);
+    (void)revoke_lease(scene, LEASE);
+    assert_int_equal(grant_lease(scene, LEASE, TTL_S), MUSTER_OK);
 }
 
 static void put_keys(struct scene *scene)
@@ -101,14 +101,14 @@ static void a_grant_is_answered_with_its_id_and_time(void **state)
     assert_int_equal(answer->header->revision, scene.pair.revision);
     assert_int_equal(answer->id, LEASE);
     assert_int_equal(answer->ttl, TTL_S);
-    assert_int_equal(grant(&scene, 0, TTL_S), MUSTER_OK);
+    assert_int_equal(grant_lease(&scene, 0, TTL_S), MUSTER_OK);
     answer = scene.ask.answer;
     assert_true(answer->id != 0 && answer->id != LEASE);
     assert_int_equal(answer->header->cluster_id, cluster_id);
 
-    assert_int_equal(grant(&scene, LEASE, TTL_S), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(grant_lease(&scene, LEASE, TTL_S), MUSTER_FAILED_PRECONDITION);
     assert_string_equal(scene.ask.error.text, "etcdserver: lease already exists");
-    assert_int_equal(grant(&scene, 0, INT64_MAX), MUSTER_OUT_OF_RANGE);
+    assert_int_equal(grant_lease(&scene, 0, INT64_MAX), MUSTER_OUT_OF_RANGE);
     assert_string_equal(scene.ask.error.text, "etcdserver: too large lease TTL");
     scene_close(&scene);
 }
@@ -154,7 +154,7 @@ static void a_revoked_lease_is_gone_with_its_keys(void **state)
     scene_open(&scene);
     grant_anew(&scene);
     put_keys(&scene);
-    assert_int_equal(revoke(&scene, LEASE), MUSTER_OK);
+    assert_int_equal(revoke_lease(&scene, LEASE), MUSTER_OK);
     assert_int_equal(
         ((const Etcdserverpb__LeaseRevokeResponse *)scene.ask.answer)->header->revision,
         scene.pair.revision + 1);
@@ -162,7 +162,7 @@ static void a_revoked_lease_is_gone_with_its_keys(void **state)
     assert_int_equal(scene.pair.kv_count, 0);
 
     assert_int_equal(time_to_live(&scene, LEASE, true)->ttl, -1);
-    assert_int_equal(revoke(&scene, LEASE), MUSTER_NOT_FOUND);
+    assert_int_equal(revoke_lease(&scene, LEASE), MUSTER_NOT_FOUND);
     assert_string_equal(scene.ask.error.text, "etcdserver: requested lease not found");
     scene_close(&scene);
 }
@@ -176,9 +176,9 @@ static void all_leases_are_listed(void **state)
 
     (void)state;
     scene_open(&scene);
-    (void)revoke(&scene, LEASE + 1);
+    (void)revoke_lease(&scene, LEASE + 1);
     grant_anew(&scene);
-    assert_int_equal(grant(&scene, LEASE + 1, TTL_S), MUSTER_OK);
+    assert_int_equal(grant_lease(&scene, LEASE + 1, TTL_S), MUSTER_OK);
     assert_int_equal(registry_ask(&scene.ask, METHOD "LeaseLeases", &request,
                                   &etcdserverpb__lease_leases_response__descriptor),
                      MUSTER_OK);
@@ -210,9 +210,9 @@ static void one_stream_keeps_any_lease_alive(void **state)
 
     (void)state;
     scene_open(&scene);
-    (void)revoke(&scene, LEASE + 1);
+    (void)revoke_lease(&scene, LEASE + 1);
     grant_anew(&scene);
-    assert_int_equal(grant(&scene, LEASE + 1, 2 * TTL_S), MUSTER_OK);
+    assert_int_equal(grant_lease(&scene, LEASE + 1, 2 * TTL_S), MUSTER_OK);
     registry_ask_begin(&scene.ask, METHOD "LeaseKeepAlive",
                        &etcdserverpb__lease_keep_alive_response__descriptor);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -279,11 +279,11 @@ static void bytes_that_are_no_message_are_refused(void **state)
         assert_int_equal(registry_ask(&scene.ask, methods[i], NULL,
                                       &etcdserverpb__lease_grant_response__descriptor),
                          MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(grant(&scene, 0, TTL_S), MUSTER_OK);
+    assert_int_equal(grant_lease(&scene, 0, TTL_S), MUSTER_OK);
     scene_close(&scene);
 }
 
-/* What cannot be written is not there, and the registry goes on when it can be written again. */
+/* A lease that cannot be written does not exist, and the registry goes on when it can be written again. */
 static void a_store_that_fails_is_told_and_undone(void **state)
 {
     struct scene scene;
@@ -296,16 +296,16 @@ static void a_store_that_fails_is_told_and_undone(void **state)
         put_keys(&scene);
         db = muster_registry_store_database(scene.pair.store);
         store_stage_run_sql(db, "ALTER TABLE leases RENAME TO away");
-        assert_int_equal(grant(&scene, LEASE + 1, TTL_S), MUSTER_UNAVAILABLE);
+        assert_int_equal(grant_lease(&scene, LEASE + 1, TTL_S), MUSTER_UNAVAILABLE);
         assert_non_null(strstr(scene.ask.error.text, "registry store: "));
-        assert_int_equal(revoke(&scene, LEASE), MUSTER_UNAVAILABLE);
+        assert_int_equal(revoke_lease(&scene, LEASE), MUSTER_UNAVAILABLE);
         assert_non_null(strstr(scene.ask.error.text, "store"));
         store_stage_run_sql(db, "ALTER TABLE away RENAME TO leases");
 
         assert_int_equal(time_to_live(&scene, LEASE + 1, true)->ttl, -1);
         assert_int_equal(time_to_live(&scene, LEASE, true)->n_keys, KEYS);
-        assert_int_equal(revoke(&scene, LEASE), MUSTER_OK);
-        assert_int_equal(grant(&scene, LEASE + 1, TTL_S), MUSTER_OK);
+        assert_int_equal(revoke_lease(&scene, LEASE), MUSTER_OK);
+        assert_int_equal(grant_lease(&scene, LEASE + 1, TTL_S), MUSTER_OK);
     }
     scene_close(&scene);
 }

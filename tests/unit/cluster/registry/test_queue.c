@@ -37,8 +37,8 @@ static void on_done(struct muster_unary *unary, enum muster_rc rc)
     ask->is_done = true;
 }
 
-static void start(struct scene *scene, struct ask *ask, const char *method, const char *request,
-                  size_t bytes)
+static void start_scene(struct scene *scene, struct ask *ask, const char *method,
+                        const char *request, size_t bytes)
 {
     memset(ask, 0, sizeof(*ask));
     assert_int_equal(muster_unary_start(&ask->unary, scene->channel, method, request, bytes,
@@ -46,20 +46,21 @@ static void start(struct scene *scene, struct ask *ask, const char *method, cons
                      MUSTER_OK);
 }
 
-static void finish(struct scene *scene, struct ask *ask)
+static void finish_scene(struct scene *scene, struct ask *ask)
 {
     test_env_run_until(scene->pair.env, test_env_is_true, &ask->is_done);
 }
 
 /* Requests by hand: field 1 a text, field 2 a lease. */
-#define START(scene, ask, method, request) start(scene, ask, method, request, sizeof(request) - 1)
-#define LOCK_A                             "\x0a\x01m\x10\x1a"
-#define LOCK_B                             "\x0a\x01m\x10\x2b"
-#define UNLOCK_A                           "\x0a\x04m/1a"
-#define CAMPAIGN_A                         LOCK_A "\x1a\x03one"
-#define LEADER                             "\x0a\x01m"
+#define START(scene, ask, method, request)                                                         \
+    start_scene(scene, ask, method, request, sizeof(request) - 1)
+#define LOCK_A     "\x0a\x01m\x10\x1a"
+#define LOCK_B     "\x0a\x01m\x10\x2b"
+#define UNLOCK_A   "\x0a\x04m/1a"
+#define CAMPAIGN_A LOCK_A "\x1a\x03one"
+#define LEADER     "\x0a\x01m"
 
-static bool has(const struct ask *ask, const char *text)
+static bool has_key(const struct ask *ask, const char *text)
 {
     for (size_t i = 0; i + strlen(text) <= ask->response_bytes; i++) {
         if (memcmp(ask->response + i, text, strlen(text)) == 0)
@@ -68,13 +69,13 @@ static bool has(const struct ask *ask, const char *text)
     return false;
 }
 
-static void grant(struct scene *scene, int64_t lease)
+static void grant_lease(struct scene *scene, int64_t lease)
 {
     const char request[] = {0x08, 60, 0x10, (char)lease};
     struct ask ask;
 
-    start(scene, &ask, "/etcdserverpb.Lease/LeaseGrant", request, sizeof(request));
-    finish(scene, &ask);
+    start_scene(scene, &ask, "/etcdserverpb.Lease/LeaseGrant", request, sizeof(request));
+    finish_scene(scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
 }
 
@@ -87,8 +88,8 @@ static void open_scene(struct scene *scene)
     assert_int_equal(
         muster_channel_open(scene->pair.env, scene->pair.endpoints, NULL, &scene->channel, &error),
         MUSTER_OK);
-    grant(scene, LEASE_A);
-    grant(scene, LEASE_B);
+    grant_lease(scene, LEASE_A);
+    grant_lease(scene, LEASE_B);
 }
 
 static void on_channel_closed(struct muster_channel *channel)
@@ -104,7 +105,7 @@ static void close_scene(struct scene *scene)
     registry_pair_close(&scene->pair);
 }
 
-static uint64_t keys(struct scene *scene)
+static uint64_t count_keys(struct scene *scene)
 {
     assert_int_equal(registry_pair_range(&scene->pair, "m/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
     return scene->pair.count;
@@ -139,7 +140,7 @@ static void open_queue(struct scene *scene, struct ask *first, struct ask *secon
 {
     open_scene(scene);
     START(scene, first, "/v3lockpb.Lock/Lock", LOCK_A);
-    finish(scene, first);
+    finish_scene(scene, first);
     START(scene, second, "/v3lockpb.Lock/Lock", LOCK_B);
     await_waiting(scene, 1);
 }
@@ -151,19 +152,19 @@ static void a_lock_waits_for_the_one_before(void **state)
 
     (void)state;
     open_queue(&scene, &first, &second);
-    assert_int_equal(keys(&scene), 2);
+    assert_int_equal(count_keys(&scene), 2);
     assert_false(second.is_done);
 
     START(&scene, &unlock, "/v3lockpb.Lock/Unlock", UNLOCK_A);
-    finish(&scene, &unlock);
-    finish(&scene, &second);
+    finish_scene(&scene, &unlock);
+    finish_scene(&scene, &second);
 
     assert_int_equal(first.rc, MUSTER_OK);
-    assert_true(has(&first, "m/1a"));
+    assert_true(has_key(&first, "m/1a"));
     assert_int_equal(unlock.rc, MUSTER_OK);
     assert_int_equal(second.rc, MUSTER_OK);
-    assert_true(has(&second, "m/2b"));
-    assert_int_equal(keys(&scene), 1);
+    assert_true(has_key(&second, "m/2b"));
+    assert_int_equal(count_keys(&scene), 1);
     close_scene(&scene);
 }
 
@@ -176,10 +177,10 @@ static void who_holds_a_lock_gets_it_again(void **state)
     open_scene(&scene);
     for (unsigned i = 0; i < 2; i++) {
         START(&scene, &ask, "/v3lockpb.Lock/Lock", LOCK_A);
-        finish(&scene, &ask);
+        finish_scene(&scene, &ask);
         assert_int_equal(ask.rc, MUSTER_OK);
     }
-    assert_int_equal(keys(&scene), 1);
+    assert_int_equal(count_keys(&scene), 1);
     close_scene(&scene);
 }
 
@@ -192,11 +193,11 @@ static void who_gives_up_leaves_the_queue(void **state)
     open_queue(&scene, &first, &second);
 
     muster_unary_cancel(&second.unary);
-    finish(&scene, &second);
+    finish_scene(&scene, &second);
     await_waiting(&scene, 0);
 
     assert_int_equal(second.rc, MUSTER_CANCELLED);
-    assert_int_equal(keys(&scene), 1);
+    assert_int_equal(count_keys(&scene), 1);
     close_scene(&scene);
 }
 
@@ -208,13 +209,13 @@ static void a_place_ends_with_its_lease(void **state)
     (void)state;
     open_queue(&scene, &first, &second);
     START(&scene, &revoke, "/etcdserverpb.Lease/LeaseRevoke", "\x08\x2b");
-    finish(&scene, &second);
+    finish_scene(&scene, &second);
 
     assert_int_equal(second.rc, MUSTER_UNKNOWN);
     assert_string_equal(second.text, "mutex: session is expired");
-    finish(&scene, &revoke);
+    finish_scene(&scene, &revoke);
     START(&scene, &second, "/v3lockpb.Lock/Lock", LOCK_B);
-    finish(&scene, &second);
+    finish_scene(&scene, &second);
     assert_int_equal(second.rc, MUSTER_NOT_FOUND);
     assert_string_equal(second.text, "etcdserver: requested lease not found");
     close_scene(&scene);
@@ -228,7 +229,7 @@ static void without_a_lease_a_lock_has_its_own(void **state)
     (void)state;
     open_scene(&scene);
     START(&scene, &ask, "/v3lockpb.Lock/Lock", LEADER);
-    finish(&scene, &ask);
+    finish_scene(&scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
     assert_int_equal(scene.pair.server->leases.count, 3);
     close_scene(&scene);
@@ -244,12 +245,12 @@ static void a_leader_proclaims_and_resigns(void **state)
     (void)state;
     open_scene(&scene);
     START(&scene, &ask, "/v3electionpb.Election/Leader", LEADER);
-    finish(&scene, &ask);
+    finish_scene(&scene, &ask);
     assert_int_equal(ask.rc, MUSTER_UNKNOWN);
     assert_string_equal(ask.text, "election: no leader");
 
     START(&scene, &ask, "/v3electionpb.Election/Campaign", CAMPAIGN_A);
-    finish(&scene, &ask);
+    finish_scene(&scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
     /* a header, then the LeaderKey as field 2 */
     bytes = (size_t)ask.response[1] + 2;
@@ -257,23 +258,23 @@ static void a_leader_proclaims_and_resigns(void **state)
     memcpy(request + 1, ask.response + bytes + 1, (size_t)ask.response[bytes + 1] + 1);
     bytes = (size_t)ask.response[bytes + 1] + 2;
     START(&scene, &ask, "/v3electionpb.Election/Leader", LEADER);
-    finish(&scene, &ask);
-    assert_true(has(&ask, "one"));
+    finish_scene(&scene, &ask);
+    assert_true(has_key(&ask, "one"));
 
     memcpy(request + bytes, "\x12\x03two", 5);
-    start(&scene, &ask, "/v3electionpb.Election/Proclaim", request, bytes + 5);
-    finish(&scene, &ask);
+    start_scene(&scene, &ask, "/v3electionpb.Election/Proclaim", request, bytes + 5);
+    finish_scene(&scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
     START(&scene, &ask, "/v3electionpb.Election/Leader", LEADER);
-    finish(&scene, &ask);
-    assert_true(has(&ask, "two"));
+    finish_scene(&scene, &ask);
+    assert_true(has_key(&ask, "two"));
 
-    start(&scene, &ask, "/v3electionpb.Election/Resign", request, bytes);
-    finish(&scene, &ask);
+    start_scene(&scene, &ask, "/v3electionpb.Election/Resign", request, bytes);
+    finish_scene(&scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
-    assert_int_equal(keys(&scene), 0);
-    start(&scene, &ask, "/v3electionpb.Election/Proclaim", request, bytes + 5);
-    finish(&scene, &ask);
+    assert_int_equal(count_keys(&scene), 0);
+    start_scene(&scene, &ask, "/v3electionpb.Election/Proclaim", request, bytes + 5);
+    finish_scene(&scene, &ask);
     assert_int_equal(ask.rc, MUSTER_UNKNOWN);
     assert_string_equal(ask.text, "election: not leader");
     close_scene(&scene);
@@ -336,9 +337,9 @@ static void an_observer_sees_who_leads(void **state)
     START(&scene, &b, "/v3electionpb.Election/Campaign", LOCK_B "\x1a\x03two");
     await_waiting(&scene, 2);
     START(&scene, &resign, "/v3lockpb.Lock/Unlock", UNLOCK_A);
-    finish(&scene, &b);
+    finish_scene(&scene, &b);
     await_leader(&scene, &observer);
-    finish(&scene, &resign);
+    finish_scene(&scene, &resign);
 
     assert_int_equal(b.rc, MUSTER_OK);
     assert_string_equal(observer.seen, "one two ");

@@ -133,7 +133,7 @@ static void start_put(struct fixture *f, const char *key, struct muster_bytes va
         MUSTER_OK);
 }
 
-static enum muster_rc put(struct fixture *f, const char *key, struct muster_bytes value)
+static enum muster_rc put_key(struct fixture *f, const char *key, struct muster_bytes value)
 {
     start_put(f, key, value);
     test_env_run_until(f->env, test_env_is_true, &f->is_done);
@@ -166,7 +166,7 @@ static void an_answer_waits_for_the_commit_that_holds_it(void **state)
 
     (void)state;
     open_fixture(&f, 0);
-    assert_int_equal(put(&f, "a", bytes_of("1")), MUSTER_OK);
+    assert_int_equal(put_key(&f, "a", bytes_of("1")), MUSTER_OK);
     answers = f.server->answers_total.value;
 
     start_put(&f, "b", bytes_of("1"));
@@ -194,7 +194,7 @@ static void a_store_failure_tells_the_writer_and_undoes_the_write(void **state)
 
     assert_int_equal(f.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(count_keys(&f), 0);
-    assert_int_equal(put(&f, "b", bytes_of("2")), MUSTER_OK);
+    assert_int_equal(put_key(&f, "b", bytes_of("2")), MUSTER_OK);
     close_fixture(&f);
 }
 
@@ -205,7 +205,7 @@ static void a_server_on_the_store_of_a_dead_one_has_what_was_committed(void **st
 
     (void)state;
     open_fixture(&f, 0);
-    assert_int_equal(put(&f, "a", bytes_of("1")), MUSTER_OK);
+    assert_int_equal(put_key(&f, "a", bytes_of("1")), MUSTER_OK);
     start_put(&f, "b", bytes_of("1"));
     test_env_run_until(f.env, is_applied, &f);
 
@@ -216,7 +216,7 @@ static void a_server_on_the_store_of_a_dead_one_has_what_was_committed(void **st
     start_server(&next);
     start_client(&next);
     assert_int_equal(count_keys(&next), 1);
-    assert_int_equal(put(&next, "c", bytes_of("1")), MUSTER_OK);
+    assert_int_equal(put_key(&next, "c", bytes_of("1")), MUSTER_OK);
     assert_int_equal(next.server->mvcc.meta.term, f.server->mvcc.meta.term + 1);
     assert_int_equal(next.server->mvcc.meta.cluster_id, f.server->mvcc.meta.cluster_id);
 
@@ -240,7 +240,7 @@ static void beyond_the_quota_puts_are_refused_and_deletes_make_room(void **state
     open_fixture(&f, 1 << 20);
     for (int i = 0; i < 20 && rc == MUSTER_OK; i++) {
         (void)snprintf(key, sizeof(key), "k%d", i);
-        rc = put(&f, key, value);
+        rc = put_key(&f, key, value);
     }
 
     assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
@@ -273,7 +273,7 @@ static void beyond_the_quota_puts_are_refused_and_deletes_make_room(void **state
     test_env_run_until(f.env, test_env_is_true, &f.is_done);
     assert_int_equal(f.rc, MUSTER_OK);
     test_env_turn(f.env, 8);
-    assert_int_equal(put(&f, "x", bytes_of("1")), MUSTER_OK);
+    assert_int_equal(put_key(&f, "x", bytes_of("1")), MUSTER_OK);
 
     close_fixture(&f);
 }
@@ -312,7 +312,7 @@ static void a_physical_compaction_is_answered_at_its_end(void **state)
         muster_registry_arena_reset(&f.server->arena);
     }
     muster_registry_server_touch(f.server);
-    assert_int_equal(put(&f, "b", bytes_of("1")), MUSTER_OK);
+    assert_int_equal(put_key(&f, "b", bytes_of("1")), MUSTER_OK);
     muster_registry_store_measure(f.store, &before);
 
     registry_ask_open(&ask, f.env,
@@ -350,7 +350,7 @@ static void a_failure_amid_a_physical_compaction_is_told(void **state)
 
     (void)state;
     open_fixture(&f, 0);
-    assert_int_equal(put(&f, "a", bytes_of("1")), MUSTER_OK);
+    assert_int_equal(put_key(&f, "a", bytes_of("1")), MUSTER_OK);
     registry_ask_open(&ask, f.env,
                       muster_address_format(muster_registry_server_address(f.server), endpoint));
     compaction.revision = f.server->mvcc.meta.revision;

@@ -1,4 +1,4 @@
-/* What the registry tells by itself has been committed: to who is next in a queue, to observers; and its
+/* Messages that the registry sends by itself show committed state: to the next in a queue, to observers; and its
  * own write does not meet an open transaction. Also streams that begin without memory. */
 #include "registry_stand.h"
 
@@ -12,8 +12,8 @@
 #define LEASE_B 0x2b
 
 /* A call of one message whose client may say more. */
-static void call(struct rpc_raw *raw, uint32_t stream, const char *path, const void *request,
-                 size_t bytes, uint8_t flags)
+static void call_server(struct rpc_raw *raw, uint32_t stream, const char *path, const void *request,
+                        size_t bytes, uint8_t flags)
 {
     rpc_raw_headers(raw, stream, path, NULL, NULL, 0);
     rpc_raw_message(raw, stream, 0, bytes, request, bytes, flags);
@@ -27,9 +27,9 @@ static struct rpc_raw *queue_up(struct registry_stand *stand)
 
     registry_stand_grant(stand, LEASE_A, 3600);
     registry_stand_grant(stand, LEASE_B, 3600);
-    call(raw, 1, LOCK, "\x0a\x01m\x10\x1a", 5, FLAG_END_STREAM);
+    call_server(raw, 1, LOCK, "\x0a\x01m\x10\x1a", 5, FLAG_END_STREAM);
     assert_int_equal(rpc_raw_status(raw, 1), MUSTER_OK);
-    call(raw, 3, LOCK, "\x0a\x01m\x10\x2b", 5, FLAG_END_STREAM);
+    call_server(raw, 3, LOCK, "\x0a\x01m\x10\x2b", 5, FLAG_END_STREAM);
     assert_int_equal(rpc_raw_status(raw, 3), -1);
     return raw;
 }
@@ -76,7 +76,7 @@ static void observers_are_shown_what_is_committed(void **state)
 
         registry_stand_open(&stand);
         raw = queue_up(&stand);
-        call(raw, 5, OBSERVE, "\x0a\x01m", 3, 0);
+        call_server(raw, 5, OBSERVE, "\x0a\x01m", 3, 0);
         bytes = rpc_raw_data_bytes(raw, 5);
         assert_true(bytes > 0); /* A leads */
         look_again_amid(&stand, is_failing != 0);
@@ -139,7 +139,8 @@ static void streams_without_memory_are_told_or_go_on(void **state)
             int64_t status;
 
             stand.rpc.test.mem.fail_at = fail_at;
-            call(raw, 1, streams[i].path, streams[i].request, streams[i].bytes, FLAG_END_STREAM);
+            call_server(raw, 1, streams[i].path, streams[i].request, streams[i].bytes,
+                        FLAG_END_STREAM);
             stand.rpc.test.mem.fail_at = 0;
             rpc_stand_advance(&stand.rpc, MUSTER_NS_PER_S);
             status = rpc_raw_status(raw, 1);
@@ -160,7 +161,7 @@ static void streams_of_no_message_are_refused(void **state)
     for (size_t i = 0; i < sizeof(streams) / sizeof(streams[0]); i++) {
         struct rpc_raw *raw = rpc_raw_open(&stand.rpc);
 
-        call(raw, 1, streams[i].path, "\xff", 1, FLAG_END_STREAM);
+        call_server(raw, 1, streams[i].path, "\xff", 1, FLAG_END_STREAM);
         assert_int_equal(rpc_raw_status(raw, 1), MUSTER_INVALID_ARGUMENT);
     }
     registry_stand_close(&stand);

@@ -38,7 +38,7 @@ static void on_done(struct muster_registry_snapshot *snapshot, enum muster_rc rc
     reader->is_done = true;
 }
 
-static void begin(struct reader *reader, struct registry_pair *f)
+static void begin_call(struct reader *reader, struct registry_pair *f)
 {
     memset(reader, 0, sizeof(*reader));
     reader->snapshot.data = reader;
@@ -48,13 +48,13 @@ static void begin(struct reader *reader, struct registry_pair *f)
     assert_false(reader->is_done);
 }
 
-static enum muster_rc end(struct reader *reader, struct registry_pair *f)
+static enum muster_rc end_call(struct reader *reader, struct registry_pair *f)
 {
     test_env_run_until(f->env, test_env_is_true, &reader->is_done);
     return reader->rc;
 }
 
-static void fill(struct registry_pair *f)
+static void fill_store(struct registry_pair *f)
 {
     static char value[VALUE_BYTES + 1];
 
@@ -68,7 +68,7 @@ static void fill(struct registry_pair *f)
 }
 
 /* A snapshot as a file, and the data file made of it; both are gone afterwards. */
-static void restore(const struct reader *reader, struct registry_pair *f, char *ret_data)
+static void restore_copy(const struct reader *reader, struct registry_pair *f, char *ret_data)
 {
     char from[] = "/tmp/muster-snapshot-XXXXXX";
     int fd = mkstemp(from);
@@ -96,12 +96,12 @@ static void a_snapshot_holds_what_was_there_when_it_ended(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    fill(&f);
-    begin(&reader, &f);
-    assert_int_equal(end(&reader, &f), MUSTER_OK);
+    fill_store(&f);
+    begin_call(&reader, &f);
+    assert_int_equal(end_call(&reader, &f), MUSTER_OK);
     assert_int_equal(reader.size, reader.snapshot.bytes);
     assert_int_equal(reader.size % 512, 32);
-    restore(&reader, &f, data);
+    restore_copy(&reader, &f, data);
     revision = f.revision;
 
     registry_pair_close_client(&f);
@@ -128,13 +128,13 @@ static void writes_go_on_meanwhile_and_are_whole_or_absent(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    fill(&f);
+    fill_store(&f);
 
-    begin(&reader, &f);
+    begin_call(&reader, &f);
     for (int i = 0; i < 200 && !reader.is_done; i++)
         assert_int_equal(registry_pair_put(&f, PREFIX "more", "1"), MUSTER_OK);
-    assert_int_equal(end(&reader, &f), MUSTER_OK);
-    restore(&reader, &f, data); /* it checks the contents */
+    assert_int_equal(end_call(&reader, &f), MUSTER_OK);
+    restore_copy(&reader, &f, data); /* it checks the contents */
 
     registry_pair_close(&f);
     assert_int_equal(unlink(data), 0);
@@ -148,14 +148,14 @@ static void there_is_one_at_a_time(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    fill(&f);
+    fill_store(&f);
 
-    begin(&first, &f);
-    begin(&second, &f);
-    assert_int_equal(end(&second, &f), MUSTER_RESOURCE_EXHAUSTED);
-    assert_int_equal(end(&first, &f), MUSTER_OK);
-    begin(&second, &f);
-    assert_int_equal(end(&second, &f), MUSTER_OK);
+    begin_call(&first, &f);
+    begin_call(&second, &f);
+    assert_int_equal(end_call(&second, &f), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(end_call(&first, &f), MUSTER_OK);
+    begin_call(&second, &f);
+    assert_int_equal(end_call(&second, &f), MUSTER_OK);
 
     registry_pair_close(&f);
     free(first.bytes);
@@ -169,17 +169,17 @@ static void one_that_is_cancelled_leaves_room_for_the_next(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    fill(&f);
+    fill_store(&f);
 
-    begin(&reader, &f);
+    begin_call(&reader, &f);
     muster_registry_snapshot_cancel(&reader.snapshot);
     muster_registry_snapshot_cancel(&reader.snapshot);
     assert_false(reader.is_done);
-    assert_int_equal(end(&reader, &f), MUSTER_CANCELLED);
+    assert_int_equal(end_call(&reader, &f), MUSTER_CANCELLED);
     free(reader.bytes);
     do {
-        begin(&reader, &f);
-        (void)end(&reader, &f);
+        begin_call(&reader, &f);
+        (void)end_call(&reader, &f);
         free(reader.bytes);
     } while (reader.rc == MUSTER_RESOURCE_EXHAUSTED); /* the server may not know it yet */
     assert_int_equal(reader.rc, MUSTER_OK);
@@ -194,9 +194,9 @@ static void closing_either_side_ends_it(void **state)
 
     (void)state;
     registry_pair_open(&f);
-    fill(&f);
+    fill_store(&f);
 
-    begin(&reader, &f);
+    begin_call(&reader, &f);
     test_env_turn(f.env, 8);
     registry_pair_close_client(&f);
     assert_true(reader.is_done);
@@ -204,12 +204,12 @@ static void closing_either_side_ends_it(void **state)
     free(reader.bytes);
     registry_pair_open_client(&f, f.endpoints);
     do {
-        begin(&reader, &f);
+        begin_call(&reader, &f);
         while (reader.size == 0 && !reader.is_done)
             test_env_turn(f.env, 1);
     } while (reader.is_done);
     registry_pair_stop_server(&f);
-    assert_int_equal(end(&reader, &f), MUSTER_UNAVAILABLE);
+    assert_int_equal(end_call(&reader, &f), MUSTER_UNAVAILABLE);
     free(reader.bytes);
 
     registry_pair_close(&f);

@@ -23,8 +23,8 @@ struct fixture {
     char text[8192];
 };
 
-static void say(struct fixture *f, const char *fmt, ...) MUSTER_PRINTF(2, 3);
-static void say(struct fixture *f, const char *fmt, ...)
+static void format_event(struct fixture *f, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+static void format_event(struct fixture *f, const char *fmt, ...)
 {
     size_t used = strlen(f->text);
     va_list args;
@@ -38,15 +38,16 @@ static void say_event(struct fixture *f, const struct muster_watch_event *event)
 {
     const struct muster_registry_record *r = event->record;
 
-    say(f, " %.*s", (int)r->key.size, (const char *)r->key.data);
+    format_event(f, " %.*s", (int)r->key.size, (const char *)r->key.data);
     if (r->version == 0)
-        say(f, "-@%d", (int)r->mod_revision);
+        format_event(f, "-@%d", (int)r->mod_revision);
     else
-        say(f, "=%.*s@%d", r->value.size > 20 ? 1 : (int)r->value.size, (const char *)r->value.data,
-            (int)r->mod_revision);
+        format_event(f, "=%.*s@%d", r->value.size > 20 ? 1 : (int)r->value.size,
+                     (const char *)r->value.data, (int)r->mod_revision);
     if (event->has_previous)
-        say(f, "(was %.*s)", event->previous.value.size > 20 ? 1 : (int)event->previous.value.size,
-            (const char *)event->previous.value.data);
+        format_event(f, "(was %.*s)",
+                     event->previous.value.size > 20 ? 1 : (int)event->previous.value.size,
+                     (const char *)event->previous.value.data);
 }
 
 /* "[id rev: created a=1@2]" */
@@ -54,31 +55,32 @@ static void on_send(struct muster_watch_stream *stream, const struct muster_watc
 {
     struct fixture *f = stream->data;
 
-    say(f, "[%d r%d:", (int)answer->watch_id, (int)answer->revision);
+    format_event(f, "[%d r%d:", (int)answer->watch_id, (int)answer->revision);
     if (answer->is_created)
-        say(f, " created");
+        format_event(f, " created");
     if (answer->is_canceled)
-        say(f, " canceled");
+        format_event(f, " canceled");
     if (answer->compact_revision != 0)
-        say(f, " compacted %d", (int)answer->compact_revision);
+        format_event(f, " compacted %d", (int)answer->compact_revision);
     if (answer->is_canceled && answer->cancel_reason != NULL && answer->compact_revision == 0)
-        say(f, " (%s)", answer->cancel_reason);
+        format_event(f, " (%s)", answer->cancel_reason);
     for (size_t i = 0; i < answer->event_count; i++)
         say_event(f, &answer->events[i]);
     if (answer->is_fragment)
-        say(f, " more");
-    say(f, "]");
+        format_event(f, " more");
+    format_event(f, "]");
     f->queued_bytes += answer->event_count * f->bytes_per_event;
 }
 
-static size_t queued(const struct muster_watch_stream *stream)
+static size_t queued_bytes(const struct muster_watch_stream *stream)
 {
     const struct fixture *f = stream->data;
 
     return f->queued_bytes;
 }
 
-static const struct muster_watch_stream_ops stream_ops = {.send = on_send, .queued_bytes = queued};
+static const struct muster_watch_stream_ops stream_ops = {.send = on_send,
+                                                          .queued_bytes = queued_bytes};
 
 static bool has_lease(void *data, int64_t lease)
 {
@@ -129,7 +131,7 @@ static void write_one(struct fixture *f, struct muster_mvcc_request *request)
     muster_registry_arena_reset(&f->arena);
 }
 
-static void put(struct fixture *f, const char *key, const char *value)
+static void put_key(struct fixture *f, const char *key, const char *value)
 {
     struct muster_mvcc_request request = {.kind = MUSTER_MVCC_PUT,
                                           .put = {.key = bytes_of(key), .value = bytes_of(value)}};
@@ -137,7 +139,7 @@ static void put(struct fixture *f, const char *key, const char *value)
     write_one(f, &request);
 }
 
-static void del(struct fixture *f, const char *key, const char *end)
+static void delete_key(struct fixture *f, const char *key, const char *end)
 {
     struct muster_mvcc_request request = {
         .kind = MUSTER_MVCC_DELETE,
@@ -146,21 +148,21 @@ static void del(struct fixture *f, const char *key, const char *end)
     write_one(f, &request);
 }
 
-static void commit(struct fixture *f)
+static void commit_changes(struct fixture *f)
 {
     assert_int_equal(muster_mvcc_commit(&f->mvcc), MUSTER_OK);
     muster_watch_hub_committed(&f->hub);
 }
 
-static void compact(struct fixture *f, int64_t revision)
+static void compact_log(struct fixture *f, int64_t revision)
 {
     struct muster_error error;
     bool is_done = false;
 
     assert_int_equal(muster_mvcc_compact(&f->mvcc, revision, &error), MUSTER_OK);
     while (!is_done)
-        assert_int_equal(muster_mvcc_compact_some(&f->mvcc, 2, &is_done), MUSTER_OK);
-    commit(f);
+        assert_int_equal(muster_mvcc_compact_step(&f->mvcc, 2, &is_done), MUSTER_OK);
+    commit_changes(f);
 }
 
 static struct muster_watch_wish wish_for(const char *key, const char *end, int64_t start)
@@ -169,12 +171,12 @@ static struct muster_watch_wish wish_for(const char *key, const char *end, int64
                                       .start_revision = start};
 }
 
-static void watch(struct fixture *f, struct muster_watch_wish wish)
+static void create_watch(struct fixture *f, struct muster_watch_wish wish)
 {
     muster_watch_stream_create(&f->stream, &wish);
 }
 
-static void expect(struct fixture *f, const char *text)
+static void expect_events(struct fixture *f, const char *text)
 {
     assert_string_equal(f->text, text);
     f->text[0] = '\0';
@@ -186,17 +188,17 @@ static void new_changes_come_after_the_commit(void **state)
 
     (void)state;
     open_fixture(&f);
-    watch(&f, wish_for("a", "", 0));
-    expect(&f, "[0 r1: created]");
+    create_watch(&f, wish_for("a", "", 0));
+    expect_events(&f, "[0 r1: created]");
 
-    put(&f, "a", "1");
-    put(&f, "b", "2");
-    expect(&f, "");
-    commit(&f);
-    expect(&f, "[0 r3: a=1@2]");
-    del(&f, "a", "");
-    commit(&f);
-    expect(&f, "[0 r4: a-@4]");
+    put_key(&f, "a", "1");
+    put_key(&f, "b", "2");
+    expect_events(&f, "");
+    commit_changes(&f);
+    expect_events(&f, "[0 r3: a=1@2]");
+    delete_key(&f, "a", "");
+    commit_changes(&f);
+    expect_events(&f, "[0 r4: a-@4]");
 
     close_fixture(&f);
 }
@@ -207,19 +209,19 @@ static void history_comes_first_then_live_changes_without_gap_or_repeat(void **s
 
     (void)state;
     open_fixture(&f);
-    put(&f, "a", "1");
-    put(&f, "a", "2");
-    put(&f, "ab", "3");
-    commit(&f);
+    put_key(&f, "a", "1");
+    put_key(&f, "a", "2");
+    put_key(&f, "ab", "3");
+    commit_changes(&f);
 
-    watch(&f, wish_for("a", "b", 3));
-    put(&f, "a", "4");
-    commit(&f);
+    create_watch(&f, wish_for("a", "b", 3));
+    put_key(&f, "a", "4");
+    commit_changes(&f);
     virtual_loop_advance(&f.loop, 0);
-    expect(&f, "[0 r4: created][0 r5: a=2@3 ab=3@4 a=4@5]");
-    put(&f, "a", "5");
-    commit(&f);
-    expect(&f, "[0 r6: a=5@6]");
+    expect_events(&f, "[0 r4: created][0 r5: a=2@3 ab=3@4 a=4@5]");
+    put_key(&f, "a", "5");
+    commit_changes(&f);
+    expect_events(&f, "[0 r6: a=5@6]");
 
     close_fixture(&f);
 }
@@ -230,15 +232,15 @@ static void uncommitted_changes_are_not_shown_to_a_watch_that_catches_up(void **
 
     (void)state;
     open_fixture(&f);
-    put(&f, "a", "1");
-    commit(&f);
-    watch(&f, wish_for("a", "", 1));
+    put_key(&f, "a", "1");
+    commit_changes(&f);
+    create_watch(&f, wish_for("a", "", 1));
 
-    put(&f, "a", "2");
+    put_key(&f, "a", "2");
     virtual_loop_advance(&f.loop, 0);
-    expect(&f, "[0 r2: created][0 r2: a=1@2]");
-    commit(&f);
-    expect(&f, "[0 r3: a=2@3]");
+    expect_events(&f, "[0 r2: created][0 r2: a=1@2]");
+    commit_changes(&f);
+    expect_events(&f, "[0 r3: a=2@3]");
 
     close_fixture(&f);
 }
@@ -249,15 +251,15 @@ static void a_start_in_the_future_skips_what_comes_before(void **state)
 
     (void)state;
     open_fixture(&f);
-    watch(&f, wish_for("a", "", 4));
+    create_watch(&f, wish_for("a", "", 4));
 
-    put(&f, "a", "1");
-    put(&f, "a", "2");
-    commit(&f);
-    put(&f, "a", "3");
-    commit(&f);
+    put_key(&f, "a", "1");
+    put_key(&f, "a", "2");
+    commit_changes(&f);
+    put_key(&f, "a", "3");
+    commit_changes(&f);
 
-    expect(&f, "[0 r1: created][0 r4: a=3@4]");
+    expect_events(&f, "[0 r1: created][0 r4: a=3@4]");
     close_fixture(&f);
 }
 
@@ -269,15 +271,15 @@ static void previous_values_come_when_asked_for(void **state)
     (void)state;
     open_fixture(&f);
     wish.wants_previous = true;
-    watch(&f, wish);
+    create_watch(&f, wish);
 
-    put(&f, "a", "1");
-    put(&f, "a", "2");
-    del(&f, "a", "");
-    put(&f, "a", "3");
-    commit(&f);
+    put_key(&f, "a", "1");
+    put_key(&f, "a", "2");
+    delete_key(&f, "a", "");
+    put_key(&f, "a", "3");
+    commit_changes(&f);
 
-    expect(&f, "[0 r1: created][0 r5: a=1@2 a=2@3(was 1) a-@4(was 2) a=3@5]");
+    expect_events(&f, "[0 r1: created][0 r5: a=1@2 a=2@3(was 1) a-@4(was 2) a=3@5]");
     close_fixture(&f);
 }
 
@@ -294,9 +296,9 @@ static void without_memory_no_previous_value_is_left_out(void **state)
         struct fixture f;
 
         open_fixture(&f);
-        watch(&f, wish);
-        put(&f, "a", "1");
-        put(&f, "a", "2");
+        create_watch(&f, wish);
+        put_key(&f, "a", "1");
+        put_key(&f, "a", "2");
         assert_int_equal(muster_mvcc_commit(&f.mvcc), MUSTER_OK);
         f.mem.fail_at = fail_at;
         muster_watch_hub_committed(&f.hub);
@@ -305,7 +307,7 @@ static void without_memory_no_previous_value_is_left_out(void **state)
         f.mem.fail_at = 0;
         virtual_loop_advance(&f.loop, 10 * MUSTER_NS_PER_S);
 
-        expect(&f, "[0 r1: created][0 r3: a=1@2 a=2@3(was 1)]");
+        expect_events(&f, "[0 r1: created][0 r3: a=1@2 a=2@3(was 1)]");
         close_fixture(&f);
     }
     assert_int_not_equal(refused, 0);
@@ -319,16 +321,16 @@ static void filters_drop_kinds_of_change(void **state)
     (void)state;
     open_fixture(&f);
     wish.skips_puts = true;
-    watch(&f, wish);
+    create_watch(&f, wish);
     wish.skips_puts = false;
     wish.skips_deletes = true;
-    watch(&f, wish);
+    create_watch(&f, wish);
 
-    put(&f, "a", "1");
-    del(&f, "a", "");
-    commit(&f);
+    put_key(&f, "a", "1");
+    delete_key(&f, "a", "");
+    commit_changes(&f);
 
-    expect(&f, "[0 r1: created][1 r1: created][0 r3: a-@3][1 r3: a=1@2]");
+    expect_events(&f, "[0 r1: created][1 r1: created][0 r3: a-@3][1 r3: a=1@2]");
     close_fixture(&f);
 }
 
@@ -340,20 +342,20 @@ static void ids_are_given_or_taken_and_bad_wishes_refused(void **state)
     (void)state;
     open_fixture(&f);
     wish.watch_id = 1;
-    watch(&f, wish);
-    watch(&f, wish);
+    create_watch(&f, wish);
+    create_watch(&f, wish);
     wish.watch_id = 0;
-    watch(&f, wish);
-    watch(&f, wish);
-    watch(&f, wish_for("b", "a", 0));
-    watch(&f, wish_for("b", "", -1));
+    create_watch(&f, wish);
+    create_watch(&f, wish);
+    create_watch(&f, wish_for("b", "a", 0));
+    create_watch(&f, wish_for("b", "", -1));
 
-    expect(&f,
-           "[1 r1: created]"
-           "[-1 r1: created canceled (mvcc: duplicate watch ID provided on the WatchStream)]"
-           "[0 r1: created][2 r1: created]"
-           "[-1 r1: created canceled (mvcc: watcher range is empty)]"
-           "[-1 r1: created canceled (etcdserver: mvcc: required revision has been compacted)]");
+    expect_events(
+        &f, "[1 r1: created]"
+            "[-1 r1: created canceled (mvcc: duplicate watch ID provided on the WatchStream)]"
+            "[0 r1: created][2 r1: created]"
+            "[-1 r1: created canceled (mvcc: watcher range is empty)]"
+            "[-1 r1: created canceled (etcdserver: mvcc: required revision has been compacted)]");
     close_fixture(&f);
 }
 
@@ -363,14 +365,14 @@ static void a_cancelled_watch_is_silent(void **state)
 
     (void)state;
     open_fixture(&f);
-    watch(&f, wish_for("a", "", 0));
+    create_watch(&f, wish_for("a", "", 0));
 
     muster_watch_stream_cancel(&f.stream, 0);
     muster_watch_stream_cancel(&f.stream, 5);
-    put(&f, "a", "1");
-    commit(&f);
+    put_key(&f, "a", "1");
+    commit_changes(&f);
 
-    expect(&f, "[0 r1: created][0 r1: canceled]");
+    expect_events(&f, "[0 r1: created][0 r1: canceled]");
     close_fixture(&f);
 }
 
@@ -380,19 +382,19 @@ static void a_compacted_start_is_answered_with_the_smallest_that_is_allowed(void
 
     (void)state;
     open_fixture(&f);
-    put(&f, "a", "1");
-    put(&f, "a", "2");
-    del(&f, "a", "");
-    put(&f, "b", "1");
-    commit(&f);
-    compact(&f, 4);
+    put_key(&f, "a", "1");
+    put_key(&f, "a", "2");
+    delete_key(&f, "a", "");
+    put_key(&f, "b", "1");
+    commit_changes(&f);
+    compact_log(&f, 4);
 
-    watch(&f, wish_for("a", "z", 3));
-    watch(&f, wish_for("a", "z", 4));
+    create_watch(&f, wish_for("a", "z", 3));
+    create_watch(&f, wish_for("a", "z", 4));
     virtual_loop_advance(&f.loop, 0);
 
-    expect(&f, "[0 r5: created][1 r5: created][0 r5: canceled compacted 4]"
-               "[1 r5: a-@4 b=1@5]");
+    expect_events(&f, "[0 r5: created][1 r5: created][0 r5: canceled compacted 4]"
+                      "[1 r5: a-@4 b=1@5]");
     close_fixture(&f);
 }
 
@@ -402,16 +404,16 @@ static void progress_waits_until_every_watch_of_the_stream_has_caught_up(void **
 
     (void)state;
     open_fixture(&f);
-    put(&f, "a", "1");
-    commit(&f);
-    watch(&f, wish_for("a", "", 1));
+    put_key(&f, "a", "1");
+    commit_changes(&f);
+    create_watch(&f, wish_for("a", "", 1));
 
     muster_watch_stream_progress(&f.stream);
-    expect(&f, "[0 r2: created]");
+    expect_events(&f, "[0 r2: created]");
     virtual_loop_advance(&f.loop, 0);
-    expect(&f, "[0 r2: a=1@2][-1 r2:]");
+    expect_events(&f, "[0 r2: a=1@2][-1 r2:]");
     muster_watch_stream_progress(&f.stream);
-    expect(&f, "[-1 r2:]");
+    expect_events(&f, "[-1 r2:]");
 
     close_fixture(&f);
 }
@@ -423,17 +425,17 @@ static void quiet_watches_are_told_of_progress_when_they_asked(void **state)
 
     (void)state;
     open_fixture(&f);
-    watch(&f, wish);
+    create_watch(&f, wish);
     wish.wants_progress = true;
-    watch(&f, wish);
+    create_watch(&f, wish);
     virtual_loop_advance(&f.loop, 600 * MUSTER_NS_PER_S);
     f.text[0] = '\0';
 
-    put(&f, "b", "1");
-    commit(&f);
+    put_key(&f, "b", "1");
+    commit_changes(&f);
     virtual_loop_advance(&f.loop, 601 * MUSTER_NS_PER_S);
 
-    expect(&f, "[1 r2:]");
+    expect_events(&f, "[1 r2:]");
     close_fixture(&f);
 }
 
@@ -445,22 +447,22 @@ static void a_slow_stream_is_left_alone_and_loses_nothing(void **state)
 
     (void)state;
     open_fixture(&f);
-    watch(&f, wish_for("a", "", 0));
+    create_watch(&f, wish_for("a", "", 0));
     f.text[0] = '\0';
     f.bytes_per_event = MUSTER_WATCH_QUEUE_BYTES + 1;
-    put(&f, "a", "0");
-    commit(&f);
-    expect(&f, "[0 r2: a=0@2]");
+    put_key(&f, "a", "0");
+    commit_changes(&f);
+    expect_events(&f, "[0 r2: a=0@2]");
 
     for (int i = 1; i <= 50; i++) {
         (void)snprintf(value, sizeof(value), "%d", i);
-        put(&f, "a", value);
-        commit(&f);
+        put_key(&f, "a", value);
+        commit_changes(&f);
         virtual_loop_advance(&f.loop, 0);
         (void)snprintf(expected + strlen(expected), sizeof(expected) - strlen(expected), " a=%d@%d",
                        i, i + 2);
     }
-    expect(&f, "");
+    expect_events(&f, "");
     f.queued_bytes = 0;
     f.bytes_per_event = 0;
     muster_watch_stream_resume(&f.stream);
@@ -468,9 +470,9 @@ static void a_slow_stream_is_left_alone_and_loses_nothing(void **state)
     assert_memory_equal(f.text, "[0 r52:", 7);
     assert_memory_equal(f.text + 7, expected, strlen(expected));
     f.text[0] = '\0';
-    put(&f, "a", "x");
-    commit(&f);
-    expect(&f, "[0 r53: a=x@53]");
+    put_key(&f, "a", "x");
+    commit_changes(&f);
+    expect_events(&f, "[0 r53: a=x@53]");
 
     close_fixture(&f);
 }
@@ -481,16 +483,16 @@ static void all_changes_of_one_revision_share_a_message(void **state)
 
     (void)state;
     open_fixture(&f);
-    put(&f, "a", "1");
-    put(&f, "b", "1");
-    put(&f, "c", "1");
-    commit(&f);
-    watch(&f, wish_for("a", "z", 0));
+    put_key(&f, "a", "1");
+    put_key(&f, "b", "1");
+    put_key(&f, "c", "1");
+    commit_changes(&f);
+    create_watch(&f, wish_for("a", "z", 0));
 
-    del(&f, "a", "c");
-    commit(&f);
+    delete_key(&f, "a", "c");
+    commit_changes(&f);
 
-    expect(&f, "[0 r4: created][0 r5: a-@5 b-@5]");
+    expect_events(&f, "[0 r4: created][0 r5: a-@5 b-@5]");
     close_fixture(&f);
 }
 
@@ -504,10 +506,10 @@ static void large_histories_come_in_steps_of_whole_revisions(void **state)
     memset(large, 'x', sizeof(large) - 1);
     open_fixture(&f);
     for (int i = 0; i < 12; i++)
-        put(&f, "a", large);
-    commit(&f);
+        put_key(&f, "a", large);
+    commit_changes(&f);
 
-    watch(&f, wish_for("a", "", 2));
+    create_watch(&f, wish_for("a", "", 2));
     virtual_loop_advance(&f.loop, 0);
 
     for (const char *at = f.text; (at = strchr(at, '[')) != NULL; at++)
@@ -528,20 +530,21 @@ static void no_revision_of_a_large_history_is_cut(void **state)
     (void)state;
     memset(large, 'x', sizeof(large) - 1);
     open_fixture(&f);
-    put(&f, "a", "1");
+    put_key(&f, "a", "1");
     for (size_t i = 0; i < 12; i++)
         ops[i] = (struct muster_mvcc_request){
             .kind = MUSTER_MVCC_PUT, .put = {.key = bytes_of(keys[i]), .value = bytes_of(large)}};
     txn.txn.success = ops;
     txn.txn.success_count = 12;
     write_one(&f, &txn);
-    put(&f, "z", "1");
-    commit(&f);
-    watch(&f, wish_for("a", "zz", 2));
+    put_key(&f, "z", "1");
+    commit_changes(&f);
+    create_watch(&f, wish_for("a", "zz", 2));
     virtual_loop_advance(&f.loop, 0);
 
-    expect(&f, "[0 r4: created][0 r4: a=1@2 b=x@3 c=x@3 d=x@3 e=x@3 f=x@3 g=x@3 h=x@3 i=x@3 j=x@3 "
-               "k=x@3 l=x@3 m=x@3][0 r4: z=1@4]");
+    expect_events(
+        &f, "[0 r4: created][0 r4: a=1@2 b=x@3 c=x@3 d=x@3 e=x@3 f=x@3 g=x@3 h=x@3 i=x@3 j=x@3 "
+            "k=x@3 l=x@3 m=x@3][0 r4: z=1@4]");
     close_fixture(&f);
 }
 
@@ -555,15 +558,15 @@ static void a_large_message_is_cut_into_fragments_when_asked(void **state)
     memset(large, 'x', sizeof(large) - 1);
     open_fixture(&f);
     wish.wants_fragments = true;
-    watch(&f, wish);
+    create_watch(&f, wish);
     f.text[0] = '\0';
 
-    put(&f, "a", large);
-    put(&f, "b", large);
-    put(&f, "c", "1");
-    commit(&f);
+    put_key(&f, "a", large);
+    put_key(&f, "b", large);
+    put_key(&f, "c", "1");
+    commit_changes(&f);
 
-    expect(&f, "[0 r4: a=x@2 more][0 r4: b=x@3 c=1@4]");
+    expect_events(&f, "[0 r4: a=x@2 more][0 r4: b=x@3 c=1@4]");
     close_fixture(&f);
 }
 
@@ -577,14 +580,14 @@ static void one_change_larger_than_a_fragment_comes_alone(void **state)
     memset(large, 'x', sizeof(large) - 1);
     open_fixture(&f);
     wish.wants_fragments = true;
-    watch(&f, wish);
+    create_watch(&f, wish);
     f.text[0] = '\0';
 
-    put(&f, "a", large);
-    put(&f, "b", large);
-    commit(&f);
+    put_key(&f, "a", large);
+    put_key(&f, "b", large);
+    commit_changes(&f);
 
-    expect(&f, "[0 r3: a=x@2 more][0 r3: b=x@3]");
+    expect_events(&f, "[0 r3: a=x@2 more][0 r3: b=x@3]");
     close_fixture(&f);
 }
 
@@ -597,17 +600,17 @@ static void what_was_before_counts_in_a_fragment_too(void **state)
     (void)state;
     memset(large, 'x', sizeof(large) - 1);
     open_fixture(&f);
-    put(&f, "a", large);
-    put(&f, "b", large);
-    commit(&f);
+    put_key(&f, "a", large);
+    put_key(&f, "b", large);
+    commit_changes(&f);
     wish.wants_fragments = wish.wants_previous = true;
-    watch(&f, wish);
+    create_watch(&f, wish);
     f.text[0] = '\0';
-    put(&f, "a", large);
-    put(&f, "b", large);
-    commit(&f);
+    put_key(&f, "a", large);
+    put_key(&f, "b", large);
+    commit_changes(&f);
 
-    expect(&f, "[0 r5: a=x@4(was x) more][0 r5: b=x@5(was x)]");
+    expect_events(&f, "[0 r5: a=x@4(was x) more][0 r5: b=x@5(was x)]");
     close_fixture(&f);
 }
 

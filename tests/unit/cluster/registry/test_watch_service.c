@@ -17,8 +17,8 @@ struct scene {
     char text[1024]; /* "[7 +1 created]" is of watch 7, at the first revision behind start */
 };
 
-static void say(struct scene *scene, const char *fmt, ...) MUSTER_PRINTF(2, 3);
-static void say(struct scene *scene, const char *fmt, ...)
+static void append_answer(struct scene *scene, const char *fmt, ...) MUSTER_PRINTF(2, 3);
+static void append_answer(struct scene *scene, const char *fmt, ...)
 {
     size_t used = strlen(scene->text);
     va_list args;
@@ -32,11 +32,12 @@ static void say_kv(struct scene *scene, const Mvccpb__KeyValue *kv)
 {
     const size_t skipped = strlen(PREFIX);
 
-    say(scene, "%.*s=%.*s", (int)(kv->key.len - skipped), (char *)kv->key.data + skipped,
-        (int)kv->value.len, kv->value.len > 0 ? (char *)kv->value.data : "");
-    say(scene, ":%d,%d,%d",
-        kv->create_revision == 0 ? 0 : (int)((uint64_t)kv->create_revision - scene->start),
-        (int)((uint64_t)kv->mod_revision - scene->start), (int)kv->version);
+    append_answer(scene, "%.*s=%.*s", (int)(kv->key.len - skipped), (char *)kv->key.data + skipped,
+                  (int)kv->value.len, kv->value.len > 0 ? (char *)kv->value.data : "");
+    append_answer(scene, ":%d,%d,%d",
+                  kv->create_revision == 0 ? 0
+                                           : (int)((uint64_t)kv->create_revision - scene->start),
+                  (int)((uint64_t)kv->mod_revision - scene->start), (int)kv->version);
 }
 
 static void on_answer(struct registry_ask *ask)
@@ -45,27 +46,28 @@ static void on_answer(struct registry_ask *ask)
     const Etcdserverpb__WatchResponse *answer = ask->answer;
 
     scene->answers++;
-    say(scene, "[%d +%d", (int)answer->watch_id,
-        (int)((uint64_t)answer->header->revision - scene->start));
+    append_answer(scene, "[%d +%d", (int)answer->watch_id,
+                  (int)((uint64_t)answer->header->revision - scene->start));
     if (answer->created)
-        say(scene, " created");
+        append_answer(scene, " created");
     if (answer->canceled)
-        say(scene, " canceled");
+        append_answer(scene, " canceled");
     if (answer->compact_revision != 0)
-        say(scene, " compacted:%d", (int)((uint64_t)answer->compact_revision - scene->start));
+        append_answer(scene, " compacted:%d",
+                      (int)((uint64_t)answer->compact_revision - scene->start));
     if (answer->fragment)
-        say(scene, " fragment");
+        append_answer(scene, " fragment");
     for (size_t i = 0; i < answer->n_events; i++) {
         const Mvccpb__Event *event = answer->events[i];
 
-        say(scene, event->type == MVCCPB__EVENT__EVENT_TYPE__DELETE ? " -" : " ");
+        append_answer(scene, event->type == MVCCPB__EVENT__EVENT_TYPE__DELETE ? " -" : " ");
         say_kv(scene, event->kv);
         if (event->prev_kv != NULL) {
-            say(scene, " was ");
+            append_answer(scene, " was ");
             say_kv(scene, event->prev_kv);
         }
     }
-    say(scene, "]");
+    append_answer(scene, "]");
 }
 
 static void scene_open(struct scene *scene)

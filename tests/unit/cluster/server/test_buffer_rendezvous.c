@@ -1,4 +1,4 @@
-/* Who offers bytes and who wants them: matched by step and key, each once. */
+/* Offers of bytes and wants: matched by step and key, each once. */
 #include "test_env.h"
 
 #include <stdio.h>
@@ -66,7 +66,7 @@ static void on_taken(struct muster_server_buffer *buffer, enum muster_rc rc)
     offer->rc = rc;
 }
 
-static void take(struct want *want, int64_t step_id, const char *key)
+static void take_bytes(struct want *want, int64_t step_id, const char *key)
 {
     *want = (struct want){.take = {.step_id = step_id, .key = key, .on_ready = on_ready}};
     muster_buffer_take(&fixture.rendezvous, &want->take);
@@ -85,11 +85,11 @@ static void steps_do_not_mix(void **state)
     struct offer *offers = fixture.offers;
 
     (void)state;
-    take(&wants[0], 1, "key");
-    take(&wants[1], 2, "key");
+    take_bytes(&wants[0], 1, "key");
+    take_bytes(&wants[1], 2, "key");
     offer_it(&offers[0], 2, "key");
     offer_it(&offers[1], 3, "key");
-    take(&wants[2], 3, "key");
+    take_bytes(&wants[2], 3, "key");
 
     assert_int_equal(wants[0].answers, 0);
     assert_ptr_equal(wants[1].buffer, &offers[0].buffer);
@@ -103,8 +103,8 @@ static void a_second_that_waits_is_refused(void **state)
     struct offer *offer = &fixture.offers[0];
 
     (void)state;
-    take(first, 0, "key");
-    take(second, 0, "key");
+    take_bytes(first, 0, "key");
+    take_bytes(second, 0, "key");
     offer_it(offer, 0, "key");
 
     assert_int_equal(second->rc, MUSTER_INTERNAL);
@@ -118,9 +118,9 @@ static void who_went_away_leaves_its_place(void **state)
     struct offer *offer = &fixture.offers[0];
 
     (void)state;
-    take(first, 0, "key");
+    take_bytes(first, 0, "key");
     muster_buffer_drop(&fixture.rendezvous, &first->take);
-    take(second, 0, "key");
+    take_bytes(second, 0, "key");
     offer_it(offer, 0, "key");
 
     assert_int_equal(first->answers, 0);
@@ -133,10 +133,10 @@ static void after_the_end_all_end_so(void **state)
     struct offer *lying = &fixture.offers[0], *coming = &fixture.offers[1];
 
     (void)state;
-    take(waiting, 0, "wanted");
+    take_bytes(waiting, 0, "wanted");
     offer_it(lying, 0, "offered");
     muster_buffer_rendezvous_end(&fixture.rendezvous, MUSTER_UNAVAILABLE, "peer lost");
-    take(late, 0, "offered");
+    take_bytes(late, 0, "offered");
     offer_it(coming, 0, "wanted");
 
     assert_int_equal(waiting->rc, MUSTER_UNAVAILABLE);

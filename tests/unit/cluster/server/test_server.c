@@ -56,7 +56,7 @@ static void hang_up(struct fixture *fixture)
     fixture->channel = NULL;
 }
 
-static void stop(struct fixture *fixture)
+static void stop_server(struct fixture *fixture)
 {
     muster_server_set_data(fixture->server, fixture);
     muster_server_stop(fixture->server, 0, on_stopped);
@@ -69,7 +69,7 @@ static int tear_down(void **state)
 
     hang_up(fixture);
     if (fixture->server != NULL && !fixture->is_stopped)
-        stop(fixture);
+        stop_server(fixture);
     test_env_turn(fixture->env, 8);
     muster_server_free(fixture->server);
     muster_cluster_spec_unref(fixture->cluster);
@@ -80,7 +80,7 @@ static int tear_down(void **state)
 }
 
 /* Worker 0, with `tasks` tasks of the coordination service. */
-static void start(struct fixture *fixture, uint32_t tasks)
+static void start_server(struct fixture *fixture, uint32_t tasks)
 {
     static const int32_t task = 0;
     const struct muster_coordination_server_options coordination = {.task_count = tasks};
@@ -162,10 +162,10 @@ static void states_follow_one_another(void **state)
     struct fixture *fixture = *state;
     struct muster_error error = {.text = ""};
 
-    start(fixture, 0);
+    start_server(fixture, 0);
     assert_int_equal(muster_server_state(fixture->server), MUSTER_SERVER_STARTED);
     assert_int_equal(muster_server_start(fixture->server, &error), MUSTER_OK);
-    stop(fixture);
+    stop_server(fixture);
     assert_int_equal(muster_server_state(fixture->server), MUSTER_SERVER_STOPPED);
 
     assert_int_equal(muster_server_start(fixture->server, &error), MUSTER_FAILED_PRECONDITION);
@@ -182,7 +182,7 @@ static void it_listens_at_its_port_in_the_cluster(void **state)
     struct muster_error error = {.text = ""};
     char text[64];
 
-    start(fixture, 0);
+    start_server(fixture, 0);
     snprintf(text, sizeof(text), "{\"worker\": [\"127.0.0.1:%u\"]}",
              muster_server_address(fixture->server)->port);
     assert_int_equal(
@@ -204,16 +204,16 @@ static void an_address_that_is_taken_can_be_tried_again(void **state)
     struct muster_server_options options = {.bind_host = "127.0.0.1"};
     bool is_taken;
 
-    start(fixture, 2);
+    start_server(fixture, 2);
     options.port = muster_server_address(fixture->server)->port;
     assert_int_equal(muster_server_open(fixture->env, &options, &other.server, &error), MUSTER_OK);
     is_taken = muster_server_start(other.server, &error) == MUSTER_ALREADY_EXISTS;
     hang_up(fixture);
-    stop(fixture);
+    stop_server(fixture);
 
     assert_true(is_taken);
     assert_int_equal(muster_server_start(other.server, &error), MUSTER_OK);
-    stop(&other);
+    stop_server(&other);
     muster_server_free(other.server);
 }
 
@@ -231,13 +231,14 @@ static bool is_answered(void *data)
     return ((struct answer *)data)->count > 0;
 }
 
-static struct muster_call_options within(const struct fixture *fixture)
+static struct muster_call_options options_within(const struct fixture *fixture)
 {
     return (struct muster_call_options){
         .deadline_ns = muster_loop_after_ns(fixture->env->loop, 60 * MUSTER_NS_PER_S)};
 }
 
-static void note(struct answer *answer, enum muster_rc rc, const struct muster_error *status)
+static void record_answer(struct answer *answer, enum muster_rc rc,
+                          const struct muster_error *status)
 {
     answer->count++;
     answer->rc = rc;
@@ -249,7 +250,7 @@ static void on_status(struct tensorflow_worker_service_get_status_call *call, en
 {
     struct answer *answer = call->data;
 
-    note(answer, rc, &call->stub.call.status);
+    record_answer(answer, rc, &call->stub.call.status);
     if (response != NULL && response->n_device_attributes == 1)
         (void)snprintf(answer->content, sizeof(answer->content), "%s %s %d",
                        response->device_attributes[0]->name,
@@ -263,9 +264,9 @@ static void get_status_names_the_devices(void **state)
     struct answer answer = {.count = 0};
     struct tensorflow_worker_service_get_status_call call = {.data = &answer};
     Tensorflow__GetStatusRequest request = TENSORFLOW__GET_STATUS_REQUEST__INIT;
-    struct muster_call_options options = within(fixture);
+    struct muster_call_options options = options_within(fixture);
 
-    start(fixture, 0);
+    start_server(fixture, 0);
     assert_int_equal(tensorflow_worker_service_get_status_start(&call, fixture->channel, &options,
                                                                 &request, on_status),
                      MUSTER_OK);
@@ -280,20 +281,20 @@ static void on_group(struct tensorflow_worker_service_complete_group_call *call,
     struct answer *answer = call->data;
     size_t at = 0;
 
-    note(answer, rc, &call->stub.call.status);
+    record_answer(answer, rc, &call->stub.call.status);
     for (size_t i = 0; response != NULL && i < response->n_device_attributes; i++)
         at += (size_t)snprintf(answer->content + at, sizeof(answer->content) - at, "%s=%llu ",
                                response->device_attributes[i]->name,
                                (unsigned long long)response->device_attributes[i]->incarnation);
 }
 
-static void join(struct fixture *fixture,
-                 struct tensorflow_worker_service_complete_group_call *call, const char *device,
-                 uint64_t incarnation, int32_t size)
+static void join_group(struct fixture *fixture,
+                       struct tensorflow_worker_service_complete_group_call *call,
+                       const char *device, uint64_t incarnation, int32_t size)
 {
     Tensorflow__CompleteGroupRequest request;
     Tensorflow__DeviceAttributes attributes;
-    struct muster_call_options options = within(fixture);
+    struct muster_call_options options = options_within(fixture);
 
     tensorflow__complete_group_request__init(&request);
     tensorflow__device_attributes__init(&attributes);
@@ -301,7 +302,7 @@ static void join(struct fixture *fixture,
     attributes.incarnation = incarnation;
     request.group_key = 1;
     request.group_size = size;
-    request.device_type = (char *)(uintptr_t) "CPU";
+    request.device_type = (char *)(uintptr_t)"CPU";
     request.device_attributes = &attributes;
     assert_int_equal(tensorflow_worker_service_complete_group_start(call, fixture->channel,
                                                                     &options, &request, on_group),
@@ -315,9 +316,9 @@ static void a_group_is_completed_for_all(void **state)
     struct tensorflow_worker_service_complete_group_call calls[2] = {{.data = &first},
                                                                      {.data = &second}};
 
-    start(fixture, 0);
-    join(fixture, &calls[0], "/b/device:CPU:0", 7, 2);
-    join(fixture, &calls[1], "/a/device:CPU:0", 8, 2);
+    start_server(fixture, 0);
+    join_group(fixture, &calls[0], "/b/device:CPU:0", 7, 2);
+    join_group(fixture, &calls[1], "/a/device:CPU:0", 8, 2);
     test_env_run_until(fixture->env, is_answered, &first);
     test_env_run_until(fixture->env, is_answered, &second);
 
@@ -331,8 +332,8 @@ static void a_stop_ends_those_who_wait(void **state)
     struct answer answer = {.count = 0};
     struct tensorflow_worker_service_complete_group_call call = {.data = &answer};
 
-    start(fixture, 3);
-    join(fixture, &call, "/b/device:CPU:0", 7, 2);
+    start_server(fixture, 3);
+    join_group(fixture, &call, "/b/device:CPU:0", 7, 2);
     for (unsigned i = 0; i < 50 && muster_channel_state(fixture->channel) != MUSTER_CHANNEL_READY;
          i++)
         test_env_turn(fixture->env, 1);
@@ -353,7 +354,7 @@ static void on_buffer(struct tensorflow_worker_service_recv_buf_call *call, enum
     struct answer *answer = call->data;
     Tensorflow__RecvBufRespExtra *extra = NULL;
 
-    note(answer, rc, &call->stub.call.status);
+    record_answer(answer, rc, &call->stub.call.status);
     if (response == NULL)
         return;
     assert_int_equal(response->num_bytes, 5);
@@ -366,14 +367,15 @@ static void on_buffer(struct tensorflow_worker_service_recv_buf_call *call, enum
     tensorflow__recv_buf_resp_extra__free_unpacked(extra, NULL);
 }
 
-static void fetch(struct fixture *fixture, struct tensorflow_worker_service_recv_buf_call *call,
-                  const char *device, uint64_t incarnation)
+static void fetch_page(struct fixture *fixture,
+                       struct tensorflow_worker_service_recv_buf_call *call, const char *device,
+                       uint64_t incarnation)
 {
     Tensorflow__RecvBufRequest request;
-    struct muster_call_options options = within(fixture);
+    struct muster_call_options options = options_within(fixture);
 
     tensorflow__recv_buf_request__init(&request);
-    request.buf_rendezvous_key = (char *)(uintptr_t) "key:1";
+    request.buf_rendezvous_key = (char *)(uintptr_t)"key:1";
     request.src_device = (char *)(uintptr_t)device;
     request.src_incarnation = incarnation;
     assert_int_equal(tensorflow_worker_service_recv_buf_start(call, fixture->channel, &options,
@@ -398,23 +400,23 @@ static void a_buffer_goes_to_who_asks_for_it(void **state)
 {
     struct fixture *fixture = *state;
 
-    start(fixture, 0);
+    start_server(fixture, 0);
     for (int offered_first = 0; offered_first < 2; offered_first++) {
         struct answer answer = {.count = 0};
         struct tensorflow_worker_service_recv_buf_call call = {.data = &answer};
         struct offer offer = {.buffer = {.key = "key:1", .bytes = {"hello", 5}}};
 
         if (!offered_first) {
-            fetch(fixture, &call, "/job:worker/replica:0/task:0/device:CPU:0",
-                  muster_server_incarnation(fixture->server));
+            fetch_page(fixture, &call, "/job:worker/replica:0/task:0/device:CPU:0",
+                       muster_server_incarnation(fixture->server));
             test_env_turn(fixture->env, 50);
         }
         assert_int_equal(muster_server_offer_start(&offer.buffer, fixture->server, on_taken),
                          MUSTER_OK);
         assert_int_equal(offer.answer.count, 0);
         if (offered_first)
-            fetch(fixture, &call, "/job:worker/replica:0/task:0/device:CPU:0",
-                  muster_server_incarnation(fixture->server));
+            fetch_page(fixture, &call, "/job:worker/replica:0/task:0/device:CPU:0",
+                       muster_server_incarnation(fixture->server));
         test_env_run_until(fixture->env, is_answered, &answer);
         test_env_run_until(fixture->env, is_answered, &offer.answer);
 
@@ -430,9 +432,9 @@ static void buffers_of_others_are_refused(void **state)
     struct tensorflow_worker_service_recv_buf_call calls[2] = {{.data = &unknown},
                                                                {.data = &restarted}};
 
-    start(fixture, 0);
-    fetch(fixture, &calls[0], "/job:worker/replica:0/task:1/device:CPU:0", 1);
-    fetch(fixture, &calls[1], "/job:worker/replica:0/task:0/device:CPU:0", 2);
+    start_server(fixture, 0);
+    fetch_page(fixture, &calls[0], "/job:worker/replica:0/task:1/device:CPU:0", 1);
+    fetch_page(fixture, &calls[1], "/job:worker/replica:0/task:0/device:CPU:0", 2);
     test_env_run_until(fixture->env, is_answered, &unknown);
     test_env_run_until(fixture->env, is_answered, &restarted);
 
@@ -447,13 +449,13 @@ static void an_offer_that_nobody_took_comes_back(void **state)
     struct fixture *fixture = *state;
     struct offer offer = {.buffer = {.key = "key:1", .bytes = {"hello", 5}}}, twice = offer;
 
-    start(fixture, 0);
+    start_server(fixture, 0);
     assert_int_equal(muster_server_offer_start(&offer.buffer, fixture->server, on_taken),
                      MUSTER_OK);
     assert_int_equal(muster_server_offer_start(&twice.buffer, fixture->server, on_taken),
                      MUSTER_ALREADY_EXISTS);
     hang_up(fixture);
-    stop(fixture);
+    stop_server(fixture);
     test_env_run_until(fixture->env, is_answered, &offer.answer);
 
     assert_int_equal(offer.answer.rc, MUSTER_CANCELLED);
@@ -464,7 +466,7 @@ static void an_offer_that_nobody_took_comes_back(void **state)
 
 static void on_unary(struct muster_unary *unary, enum muster_rc rc)
 {
-    note(unary->data, rc, &unary->status);
+    record_answer(unary->data, rc, &unary->status);
 }
 
 static void graphs_are_refused_with_the_way_out(void **state)
@@ -473,10 +475,10 @@ static void graphs_are_refused_with_the_way_out(void **state)
     struct answer answer = {.count = 0};
     struct muster_unary unary = {.data = &answer};
 
-    start(fixture, 0);
+    start_server(fixture, 0);
     assert_int_equal(muster_unary_start(&unary, fixture->channel,
                                         "/tensorflow.MasterService/CreateSession", "", 0,
-                                        within(fixture).deadline_ns, on_unary),
+                                        options_within(fixture).deadline_ns, on_unary),
                      MUSTER_OK);
     test_env_run_until(fixture->env, is_answered, &answer);
 

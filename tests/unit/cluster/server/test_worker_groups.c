@@ -1,4 +1,4 @@
-/* Who is in a collective group, and who sends in a broadcast. */
+/* Members of a collective group, and the sender of a broadcast. */
 #include "assertion_count.h"
 #include "test_env.h"
 
@@ -11,7 +11,7 @@
 #define DEVICE_BYTES 64
 
 struct question {
-    struct muster_worker_ask ask;
+    struct muster_worker_group_ask ask;
     unsigned answers;
     enum muster_rc rc;
     char text[MUSTER_ERROR_TEXT_BYTES];
@@ -47,7 +47,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void on_answer(struct muster_worker_ask *ask, const struct muster_worker_answer *answer)
+static void on_answer(struct muster_worker_group_ask *ask,
+                      const struct muster_worker_answer *answer)
 {
     struct question *question = MUSTER_CONTAINER_OF(ask, struct question, ask);
     size_t at = 0;
@@ -70,7 +71,7 @@ static void on_answer(struct muster_worker_ask *ask, const struct muster_worker_
     }
 }
 
-static void name(char text[DEVICE_BYTES], int task, int device)
+static void device_name(char text[DEVICE_BYTES], int task, int device)
 {
     (void)snprintf(text, DEVICE_BYTES, "/job:worker/replica:0/task:%d/device:CPU:%d", task, device);
 }
@@ -86,32 +87,32 @@ static void join_as(struct fixture *fixture, struct question *question, int32_t 
                                                         .incarnation = incarnation,
                                                         .attributes = {"attributes", 10}};
 
-    name(text, task, device);
+    device_name(text, task, device);
     *question = (struct question){.ask = {.on_answer = on_answer}};
     muster_worker_groups_join(fixture->groups, &question->ask, &request);
 }
 
-static void join(struct fixture *fixture, struct question *question, int32_t size, int task)
+static void join_group(struct fixture *fixture, struct question *question, int32_t size, int task)
 {
     join_as(fixture, question, 1, size, task, 0, "CPU", 100 + (uint64_t)task);
 }
 
 /* Group 1 of the tasks 0, 1, 2. */
-static void form(struct fixture *fixture)
+static void form_group(struct fixture *fixture)
 {
     struct question questions[3];
 
     for (int i = 0; i < 3; i++)
-        join(fixture, &questions[i], 3, i);
+        join_group(fixture, &questions[i], 3, i);
     assert_int_equal(questions[0].rc, MUSTER_OK);
 }
 
-static void ask(struct fixture *fixture, struct question *question, int task,
-                struct muster_worker_instance_request request)
+static void ask_instance(struct fixture *fixture, struct question *question, int task,
+                         struct muster_worker_instance_request request)
 {
     char text[DEVICE_BYTES];
 
-    name(text, task, 0);
+    device_name(text, task, 0);
     request.group_key = 1;
     request.device = text;
     *question = (struct question){.ask = {.on_answer = on_answer}};
@@ -121,27 +122,28 @@ static void ask(struct fixture *fixture, struct question *question, int task,
 static void agree_on(struct fixture *fixture, struct question *question, int32_t key, int task,
                      int32_t type, int32_t data_type, const char *shape, bool is_source)
 {
-    ask(fixture, question, task,
-        (struct muster_worker_instance_request){.key = key,
-                                                .type = type,
-                                                .data_type = data_type,
-                                                .shape = shape,
-                                                .is_source = is_source});
+    ask_instance(fixture, question, task,
+                 (struct muster_worker_instance_request){.key = key,
+                                                         .type = type,
+                                                         .data_type = data_type,
+                                                         .shape = shape,
+                                                         .is_source = is_source});
 }
 
 static void broadcast_in(struct fixture *fixture, struct question *question, int64_t step_id,
                          int task, bool is_source)
 {
-    ask(fixture, question, task,
-        (struct muster_worker_instance_request){.step_id = step_id,
-                                                .key = 100,
-                                                .type = MUSTER_WORKER_BROADCAST,
-                                                .data_type = 1,
-                                                .shape = "[4]",
-                                                .is_source = is_source});
+    ask_instance(fixture, question, task,
+                 (struct muster_worker_instance_request){.step_id = step_id,
+                                                         .key = 100,
+                                                         .type = MUSTER_WORKER_BROADCAST,
+                                                         .data_type = 1,
+                                                         .shape = "[4]",
+                                                         .is_source = is_source});
 }
 
-static void broadcast(struct fixture *fixture, struct question *question, int task, bool is_source)
+static void ask_broadcast(struct fixture *fixture, struct question *question, int task,
+                          bool is_source)
 {
     broadcast_in(fixture, question, 0, task, is_source);
 }
@@ -150,10 +152,10 @@ static void a_group_is_answered_when_all_have_joined(void **state)
 {
     struct question first, second, third;
 
-    join(*state, &first, 3, 2);
-    join(*state, &second, 3, 10);
+    join_group(*state, &first, 3, 2);
+    join_group(*state, &second, 3, 10);
     assert_int_equal(first.answers + second.answers, 0);
-    join(*state, &third, 3, 1);
+    join_group(*state, &third, 3, 1);
 
     assert_int_equal(first.answers, 1);
     assert_int_equal(second.answers, 1);
@@ -179,10 +181,10 @@ static void a_member_may_ask_again_and_is_counted_once(void **state)
 {
     struct question first, again, second;
 
-    join(*state, &first, 2, 0);
-    join(*state, &again, 2, 0);
+    join_group(*state, &first, 2, 0);
+    join_group(*state, &again, 2, 0);
     assert_int_equal(again.answers, 0);
-    join(*state, &second, 2, 1);
+    join_group(*state, &second, 2, 1);
 
     assert_int_equal(first.answers, 1);
     assert_int_equal(again.answers, 1);
@@ -193,9 +195,9 @@ static void one_that_went_away_stays_a_member(void **state)
 {
     struct question first, second;
 
-    join(*state, &first, 2, 0);
+    join_group(*state, &first, 2, 0);
     muster_worker_groups_drop(&first.ask);
-    join(*state, &second, 2, 1);
+    join_group(*state, &second, 2, 1);
 
     assert_int_equal(first.answers, 0);
     assert_string_equal(second.ranks, "0:0,1:0,");
@@ -236,9 +238,9 @@ static void one_too_many_fails_a_group_that_is_full(void **state)
 {
     struct question extra, member;
 
-    form(*state);
-    join(*state, &extra, 3, 7);
-    join(*state, &member, 3, 1);
+    form_group(*state);
+    join_group(*state, &extra, 3, 7);
+    join_group(*state, &member, 3, 1);
 
     assert_int_equal(extra.rc, MUSTER_INTERNAL);
     assert_non_null(strstr(extra.text, "already full"));
@@ -249,9 +251,9 @@ static void a_size_out_of_bounds_is_refused(void **state)
 {
     struct question none, negative, huge;
 
-    join(*state, &none, 0, 1);
-    join(*state, &negative, -1, 1);
-    join(*state, &huge, MUSTER_WORKER_MEMBERS_MAX + 1, 1);
+    join_group(*state, &none, 0, 1);
+    join_group(*state, &negative, -1, 1);
+    join_group(*state, &huge, MUSTER_WORKER_MEMBERS_MAX + 1, 1);
 
     assert_int_equal(none.rc, MUSTER_INVALID_ARGUMENT);
     assert_int_equal(negative.rc, MUSTER_INVALID_ARGUMENT);
@@ -274,7 +276,7 @@ static void a_reduction_is_answered_at_once(void **state)
 {
     struct question question;
 
-    form(*state);
+    form_group(*state);
     agree_on(*state, &question, 100, 1, 0, 1, "[4]", false);
 
     assert_int_equal(question.rc, MUSTER_OK);
@@ -286,11 +288,11 @@ static void a_broadcast_waits_for_all_and_names_its_source(void **state)
 {
     struct question first, second, third;
 
-    form(*state);
-    broadcast(*state, &first, 0, false);
-    broadcast(*state, &second, 2, true);
+    form_group(*state);
+    ask_broadcast(*state, &first, 0, false);
+    ask_broadcast(*state, &second, 2, true);
     assert_int_equal(first.answers + second.answers, 0);
-    broadcast(*state, &third, 1, false);
+    ask_broadcast(*state, &third, 1, false);
 
     assert_int_equal(first.source_rank, 2);
     assert_int_equal(second.source_rank, 2);
@@ -314,7 +316,7 @@ static void disagreements_end_all_who_wait(void **state)
         {"two sources", 1, 1, "[4]", true, MUSTER_INTERNAL, "second claim from 1"},
     };
 
-    form(*state);
+    form_group(*state);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         int32_t key = 200 + (int32_t)i;
         struct question first, second, late;
@@ -334,7 +336,7 @@ static void steps_of_an_instance_are_apart(void **state)
 {
     struct question questions[2][3];
 
-    form(*state);
+    form_group(*state);
     for (int task = 0; task < 3; task++) {
         for (int step = 0; step < 2; step++)
             broadcast_in(*state, &questions[step][task], step, task, task == step);
@@ -350,9 +352,9 @@ static void a_broadcast_that_nobody_sends_fails(void **state)
 {
     struct question questions[3];
 
-    form(*state);
+    form_group(*state);
     for (int i = 0; i < 3; i++)
-        broadcast(*state, &questions[i], i, false);
+        ask_broadcast(*state, &questions[i], i, false);
 
     for (int i = 0; i < 3; i++) {
         assert_int_equal(questions[i].rc, MUSTER_INTERNAL);
@@ -364,9 +366,9 @@ static void strangers_and_unknown_groups_are_refused(void **state)
 {
     struct question early, stranger;
 
-    broadcast(*state, &early, 0, false);
-    form(*state);
-    broadcast(*state, &stranger, 77, false);
+    ask_broadcast(*state, &early, 0, false);
+    form_group(*state);
+    ask_broadcast(*state, &stranger, 77, false);
 
     assert_int_equal(early.rc, MUSTER_FAILED_PRECONDITION);
     assert_non_null(strstr(early.text, "group 1 not found"));
@@ -377,14 +379,14 @@ static void instances_that_are_over_make_room(void **state)
 {
     struct question question, waiting, last;
 
-    form(*state);
-    broadcast(*state, &waiting, 0, true);
+    form_group(*state);
+    ask_broadcast(*state, &waiting, 0, true);
     for (int32_t key = 1000; key < 1000 + 2 * (int32_t)MUSTER_WORKER_INSTANCES_MAX; key++) {
         agree_on(*state, &question, key, 0, 0, 1, "[4]", false);
         assert_int_equal(question.rc, MUSTER_OK);
     }
-    broadcast(*state, &question, 1, false);
-    broadcast(*state, &last, 2, false);
+    ask_broadcast(*state, &question, 1, false);
+    ask_broadcast(*state, &last, 2, false);
 
     assert_int_equal(waiting.answers, 1); /* one that waits is kept */
     assert_int_equal(waiting.rc, MUSTER_OK);
@@ -394,11 +396,11 @@ static void an_abort_ends_what_waits_and_what_comes(void **state)
 {
     struct question joining, waiting, late, new_group;
 
-    form(*state);
-    broadcast(*state, &waiting, 0, true);
+    form_group(*state);
+    ask_broadcast(*state, &waiting, 0, true);
     join_as(*state, &joining, 2, 2, 0, 0, "CPU", 1);
     muster_worker_groups_abort(((struct fixture *)*state)->groups, MUSTER_UNAVAILABLE, "peer lost");
-    broadcast(*state, &late, 1, false);
+    ask_broadcast(*state, &late, 1, false);
     join_as(*state, &new_group, 3, 1, 0, 0, "CPU", 1);
 
     assert_int_equal(joining.rc, MUSTER_UNAVAILABLE);

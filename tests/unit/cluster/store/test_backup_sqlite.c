@@ -90,8 +90,9 @@ static enum muster_rc back_up(struct fixture *f, struct muster_error *ret_error)
     return muster_registry_backup_write(&f->stage.mem.mem, f->stage.path, f->backup, ret_error);
 }
 
-static enum muster_rc restore(struct fixture *f, struct muster_registry_restored *ret_restored,
-                              struct muster_error *ret_error)
+static enum muster_rc restore_backup(struct fixture *f,
+                                     struct muster_registry_restored *ret_restored,
+                                     struct muster_error *ret_error)
 {
     return muster_registry_backup_restore(&f->stage.mem.mem, f->backup, f->made, ret_restored,
                                           ret_error);
@@ -111,7 +112,7 @@ static void what_is_restored_is_another_cluster_far_ahead(void **state)
     (void)state;
     open_fixture(&f);
     assert_int_equal(back_up(&f, &error), MUSTER_OK);
-    assert_int_equal(restore(&f, &restored, &error), MUSTER_OK);
+    assert_int_equal(restore_backup(&f, &restored, &error), MUSTER_OK);
 
     assert_int_equal(restored.revision, 1000000005);
     assert_int_equal(restored.keys, 2);
@@ -178,7 +179,7 @@ static void check_refused(struct fixture *f, const char *name, enum muster_rc rc
     struct muster_error error = {.text = ""};
     unsigned before = count_files(f);
 
-    if (restore(f, &restored, &error) != rc || strstr(error.text, says) == NULL)
+    if (restore_backup(f, &restored, &error) != rc || strstr(error.text, says) == NULL)
         fail_msg("%s: %s %s", name, muster_rc_name(error.rc), error.text);
     if (rc == MUSTER_OK) {
         assert_int_equal(unlink(f->made), 0);
@@ -292,8 +293,9 @@ static void files_that_are_no_backup_are_refused(void **state)
         {"the digest's first bit", FLIP, -32, NULL, 0, "checksum differs"},
         {"the digest's last bit", FLIP, -1, NULL, 0, "checksum differs"},
         {"another name at the start", OVERWRITE_AND_SUM, 0, "SQLite format 4", 16,
-         "is no backup of a registry"},
-        {"another name's last byte", OVERWRITE_AND_SUM, 15, "x", 1, "is no backup of a registry"},
+         "is not a backup of a registry"},
+        {"another name's last byte", OVERWRITE_AND_SUM, 15, "x", 1,
+         "is not a backup of a registry"},
         {"a snapshot of etcd", OVERWRITE_AND_SUM, 16, "\xed\xda\x0c\xed", 4,
          "etcdctl snapshot restore"},
         {"pages of 65536 bytes", OVERWRITE_AND_SUM, 16, "\0\1", 2, "instead of 393248"},
@@ -329,17 +331,17 @@ static void nothing_is_written_over_and_nothing_made_of_nothing(void **state)
     (void)state;
     open_fixture(&f);
     (void)snprintf(journal, sizeof(journal), "%s-wal", f.made);
-    assert_int_equal(restore(&f, &restored, &error), MUSTER_NOT_FOUND); /* no backup */
+    assert_int_equal(restore_backup(&f, &restored, &error), MUSTER_NOT_FOUND); /* no backup */
     assert_non_null(strstr(error.text, f.backup));
     assert_int_equal(back_up(&f, &error), MUSTER_OK);
     assert_int_equal(back_up(&f, &error), MUSTER_ALREADY_EXISTS);
     assert_non_null(strstr(error.text, f.backup));
     write_bytes(journal, &bytes);
-    assert_int_equal(restore(&f, &restored, &error), MUSTER_ALREADY_EXISTS);
+    assert_int_equal(restore_backup(&f, &restored, &error), MUSTER_ALREADY_EXISTS);
     assert_non_null(strstr(error.text, journal));
     assert_int_equal(unlink(journal), 0);
     write_bytes(f.made, &bytes);
-    assert_int_equal(restore(&f, &restored, &error), MUSTER_ALREADY_EXISTS);
+    assert_int_equal(restore_backup(&f, &restored, &error), MUSTER_ALREADY_EXISTS);
     read_bytes(f.made, &bytes);
     assert_int_equal(bytes.size, 4);
     assert_int_equal(unlink(f.made), 0);
@@ -416,7 +418,7 @@ static void a_backup_that_cannot_be_read_says_why(void **state)
     open_fixture(&f);
     (void)snprintf(f.backup, sizeof(f.backup), "%s", f.stage.folder);
 
-    assert_int_not_equal(restore(&f, &restored, &error), MUSTER_OK);
+    assert_int_not_equal(restore_backup(&f, &restored, &error), MUSTER_OK);
 
     assert_int_not_equal(error.rc, MUSTER_DATA_LOSS);
     assert_non_null(strstr(error.text, f.stage.folder));

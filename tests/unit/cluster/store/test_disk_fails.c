@@ -15,7 +15,7 @@
 
 #define CALLS_MAX 300
 
-/* Of a full disk, which goes on failing, and of one that has failed once or twice. */
+/* A full disk, which goes on failing, and one that has failed once or twice. */
 static const struct {
     size_t count;
     int sys;
@@ -58,7 +58,7 @@ static enum muster_rc make_file(struct power_world *world, bool is_backup, const
                : muster_registry_backup_restore(&world->mem.mem, from, to, &restored, ret_error);
 }
 
-/* What a registry made of the file called "made" tells. */
+/* The answers of a registry made of the file called "made". */
 static char *text_of_made(struct power_world *world, const char *folder, bool is_backup)
 {
     struct muster_registry_restored restored;

@@ -60,7 +60,7 @@ struct world {
 
 /* The server's process. */
 
-static void serve(struct world *world, int fd)
+static void serve_puts(struct world *world, int fd)
 {
     struct muster_env *env = NULL;
     struct muster_registry_store_options store_options = {.path = world->path};
@@ -95,7 +95,7 @@ static void start_server(struct world *world)
     assert_true(world->server >= 0);
     if (world->server == 0) {
         close(fds[0]);
-        serve(world, fds[1]);
+        serve_puts(world, fds[1]);
     }
     close(fds[1]);
     assert_int_equal(read(fds[0], text, sizeof(text)), sizeof(text));
@@ -230,7 +230,7 @@ static void wait_op(struct world *world, enum muster_rc rc)
     world->is_done = false;
 }
 
-static uint64_t soon(struct world *world)
+static uint64_t deadline_soon(struct world *world)
 {
     return muster_loop_after_ns(world->env->loop, 30 * MUSTER_NS_PER_S);
 }
@@ -247,14 +247,14 @@ static void open_client(struct world *world)
                      MUSTER_OK);
     world->lease.data = world;
     world->watch.data = world;
-    assert_int_equal(muster_registry_lease_start(&world->lease, world->registry, 60, soon(world),
-                                                 on_granted, on_lost),
+    assert_int_equal(muster_registry_lease_start(&world->lease, world->registry, 60,
+                                                 deadline_soon(world), on_granted, on_lost),
                      MUSTER_OK);
     test_env_run_until(world->env, test_env_is_true, &world->is_granted);
     wait_op(world, muster_registry_put_start(&op, world->registry,
                                              (struct muster_bytes){.data = "/leased", .size = 7},
                                              (struct muster_bytes){.data = "1", .size = 1},
-                                             world->lease.id, soon(world), on_done));
+                                             world->lease.id, deadline_soon(world), on_done));
     assert_int_equal(
         muster_registry_watch_start(&world->watch, world->registry,
                                     (struct muster_bytes){.data = PREFIX, .size = strlen(PREFIX)},
@@ -319,7 +319,8 @@ static void check_key(struct world *world, struct slot *slot)
     bool is_shown = true;
     uint64_t acks = 0;
 
-    wait_op(world, muster_registry_range_start(&op, world->registry, &range, soon(world), on_done));
+    wait_op(world, muster_registry_range_start(&op, world->registry, &range, deadline_soon(world),
+                                               on_done));
     assert_int_equal(op.count, 1);
     for (unsigned value = 1; value <= slot->attempted; value++) {
         is_shown &= !slot->is_acked[value] || slot->is_seen[value];
@@ -355,7 +356,7 @@ static void no_acknowledged_write_is_lost_to_kill_9(void **state)
     for (size_t i = 0; i < SLOTS; i++)
         check_key(&world, &world.slots[i]);
     wait_op(&world, muster_registry_time_to_live_start(&op, world.registry, world.lease.id,
-                                                       soon(&world), on_done));
+                                                       deadline_soon(&world), on_done));
     assert_false(world.is_lost);
     assert_false(world.has_ended);
     close_world(&world);

@@ -360,7 +360,7 @@ static void damage_is_told_by_compaction_leases_and_the_past(void **state)
     assert_int_equal(f.mvcc.meta.revision, 5);
     store_stage_run_sql(muster_registry_store_database(f.store), "DROP TABLE log; DROP TABLE keys");
     assert_int_equal(muster_mvcc_delete_leased(&f.mvcc, 7, &f.arena, &deleted), MUSTER_UNAVAILABLE);
-    assert_int_equal(muster_mvcc_compact_some(&f.mvcc, 9, &is_done), MUSTER_UNAVAILABLE);
+    assert_int_equal(muster_mvcc_compact_step(&f.mvcc, 9, &is_done), MUSTER_UNAVAILABLE);
     assert_int_equal(muster_mvcc_previous(&f.mvcc, &record, &f.arena, &previous),
                      MUSTER_UNAVAILABLE);
     assert_int_equal(previous.seq, 77);
@@ -368,7 +368,7 @@ static void damage_is_told_by_compaction_leases_and_the_past(void **state)
     mvcc_stage_close(&f);
 }
 
-/* What is not saved is saved by a later commit, or forgotten by a rollback. */
+/* Changes that are not saved are saved by a later commit, or forgotten by a rollback. */
 static void a_commit_that_fails_saves_nothing(void **state)
 {
     static const char *const hindrances[] = {"BEGIN", "DROP TABLE meta"};

@@ -6,7 +6,8 @@
 
 /* Transactions, built from lines: "if" compares, "then" ops, "else" ops. */
 
-static struct muster_mvcc_compare compare(const char *key, int target, int relation, int64_t number)
+static struct muster_mvcc_compare make_compare(const char *key, int target, int relation,
+                                               int64_t number)
 {
     return (struct muster_mvcc_compare){.span.key = mvcc_stage_bytes_of(key),
                                         .span.end = {.data = "", .size = 0},
@@ -17,7 +18,7 @@ static struct muster_mvcc_compare compare(const char *key, int target, int relat
 
 static struct muster_mvcc_compare compare_value(const char *key, int relation, const char *value)
 {
-    struct muster_mvcc_compare result = compare(key, MUSTER_MVCC_COMPARE_VALUE, relation, 0);
+    struct muster_mvcc_compare result = make_compare(key, MUSTER_MVCC_COMPARE_VALUE, relation, 0);
 
     result.value = mvcc_stage_bytes_of(value);
     return result;
@@ -30,19 +31,20 @@ static void compares_decide_as_etcd_does(void **state)
         struct muster_mvcc_compare compare;
         bool holds;
     } rows[] = {
-        {"version equal", compare("a", MUSTER_MVCC_COMPARE_VERSION, MUSTER_MVCC_EQUAL, 2), true},
-        {"create less", compare("a", MUSTER_MVCC_COMPARE_CREATE, MUSTER_MVCC_LESS, 2), false},
-        {"mod greater", compare("a", MUSTER_MVCC_COMPARE_MOD, MUSTER_MVCC_GREATER, 2), true},
-        {"lease", compare("b", MUSTER_MVCC_COMPARE_LEASE, MUSTER_MVCC_EQUAL, 7), true},
+        {"version equal", make_compare("a", MUSTER_MVCC_COMPARE_VERSION, MUSTER_MVCC_EQUAL, 2),
+         true},
+        {"create less", make_compare("a", MUSTER_MVCC_COMPARE_CREATE, MUSTER_MVCC_LESS, 2), false},
+        {"mod greater", make_compare("a", MUSTER_MVCC_COMPARE_MOD, MUSTER_MVCC_GREATER, 2), true},
+        {"lease", make_compare("b", MUSTER_MVCC_COMPARE_LEASE, MUSTER_MVCC_EQUAL, 7), true},
         {"value equal", compare_value("a", MUSTER_MVCC_EQUAL, "9"), true},
         {"value not equal", compare_value("a", MUSTER_MVCC_NOT_EQUAL, "9"), false},
         {"value less in byte order", compare_value("a", MUSTER_MVCC_GREATER, "10"), true},
-        {"missing key has create 0", compare("x", MUSTER_MVCC_COMPARE_CREATE, MUSTER_MVCC_EQUAL, 0),
-         true},
+        {"missing key has create 0",
+         make_compare("x", MUSTER_MVCC_COMPARE_CREATE, MUSTER_MVCC_EQUAL, 0), true},
         {"missing key has version 0",
-         compare("x", MUSTER_MVCC_COMPARE_VERSION, MUSTER_MVCC_GREATER, 0), false},
+         make_compare("x", MUSTER_MVCC_COMPARE_VERSION, MUSTER_MVCC_GREATER, 0), false},
         {"value of a missing key", compare_value("x", MUSTER_MVCC_NOT_EQUAL, "9"), false},
-        {"deleted key is missing", compare("d", MUSTER_MVCC_COMPARE_MOD, MUSTER_MVCC_EQUAL, 0),
+        {"deleted key is missing", make_compare("d", MUSTER_MVCC_COMPARE_MOD, MUSTER_MVCC_EQUAL, 0),
          true},
     };
 
@@ -66,7 +68,7 @@ static void compare_of_a_range_must_hold_for_every_key(void **state)
 {
     struct mvcc_stage f;
     struct muster_mvcc_compare all =
-        compare("a", MUSTER_MVCC_COMPARE_VERSION, MUSTER_MVCC_EQUAL, 1);
+        make_compare("a", MUSTER_MVCC_COMPARE_VERSION, MUSTER_MVCC_EQUAL, 1);
     struct muster_mvcc_request request = mvcc_stage_txn_of(&all, 1, NULL, 0, NULL, 0);
 
     (void)state;
@@ -110,7 +112,7 @@ static void nested_compares_see_the_state_before_the_txn(void **state)
     struct mvcc_stage f;
     char text[3][64];
     struct muster_mvcc_compare absent =
-        compare("x", MUSTER_MVCC_COMPARE_CREATE, MUSTER_MVCC_EQUAL, 0);
+        make_compare("x", MUSTER_MVCC_COMPARE_CREATE, MUSTER_MVCC_EQUAL, 0);
     struct muster_mvcc_request then = mvcc_stage_op(text[0], "put y 1");
     struct muster_mvcc_request otherwise = mvcc_stage_op(text[1], "put y 2");
     struct muster_mvcc_request ops[2] = {mvcc_stage_op(text[2], "put x 1"),
@@ -221,7 +223,8 @@ static void damage_of_the_store_breaks_a_compare(void **state)
     for (size_t inner = 0; inner < 2; inner++)
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
             struct mvcc_stage f;
-            struct muster_mvcc_compare wanted = compare("a", rows[i].target, MUSTER_MVCC_EQUAL, 1);
+            struct muster_mvcc_compare wanted =
+                make_compare("a", rows[i].target, MUSTER_MVCC_EQUAL, 1);
             struct muster_mvcc_request request = mvcc_stage_txn_of(&wanted, 1, NULL, 0, NULL, 0);
             struct muster_mvcc_request outer = mvcc_stage_txn_of(NULL, 0, &request, 1, NULL, 0);
             struct muster_mvcc_result result;

@@ -16,7 +16,7 @@
 
 /* Everything that writes: a new file, commits, a rollback, both kinds of checkpoint, a compaction,
  * closing and opening again. */
-static void live(struct power_world *world)
+static void live_once(struct power_world *world)
 {
     world->store = power_world_open_store(world, world->path);
     power_world_note(world, false);
@@ -122,7 +122,7 @@ static void cut_everywhere(bool is_durable)
 
     power_world_open(&world, is_durable);
     power_disk_begin(world.folder);
-    live(&world);
+    live_once(&world);
     power_disk_end();
 
     for (size_t steps = 0; steps <= power_disk_steps(); steps++) {

@@ -291,7 +291,7 @@ static void leases_are_there_once_until_they_are_deleted(void **state)
     store_stage_close(&f);
 }
 
-/* What a disk that loses rows, or gives back others, looks like from here. */
+/* The store on a disk that loses rows, or gives back others. */
 static void damage_of_the_tables_is_told(void **state)
 {
     static const struct {

@@ -65,7 +65,7 @@ static void write_letter(const char *path)
     FILE *file = fopen(path, "w");
 
     assert_non_null(file);
-    assert_true(fputs("This is no registry, but a letter to a friend.\n", file) >= 0);
+    assert_true(fputs("This is not a registry, but a letter to a friend.\n", file) >= 0);
     assert_int_equal(fclose(file), 0);
 }
 
