@@ -10,14 +10,6 @@ PRODUCT = "runtime proto net resolvers collective cluster params training tools"
 LINES_MAX = 60
 WORD = re.compile(r"`?([\w/]+\.[ch])\b")
 PENDING = set("""
-cluster/client
-cluster/coordination
-cluster/membership
-cluster/node
-cluster/registry
-cluster/server
-cluster/service
-cluster/store
 collective/board
 collective/gpu
 collective/group
