@@ -1,5 +1,5 @@
-/* What the processes of one host show each other: one board per process, written by it alone and
- * mapped read-only by the others; tensors that they map; and who of them is dead. Real
+/* The processes of one host show each other a board each, written by its owner alone and mapped
+ * read-only by the others; tensors that they map; and which of them is dead. Real
  * (collective/board/system.c) or simulated. */
 #ifndef MUSTER_COLLECTIVE_BOARD_H
 #define MUSTER_COLLECTIVE_BOARD_H
@@ -96,7 +96,7 @@ bool muster_board_find_share(struct muster_board *board, const void *at, size_t 
 /** The peer has said that it has mapped it. */
 bool muster_board_is_share_mapped(const struct muster_board *board, uint32_t share,
                                   const struct muster_board_peer *peer);
-/** What share_at gives between start and stop stays readable until stop. Calls nest; cheap. */
+/** Memory that share_at gives between start and stop stays readable until stop. Calls nest; cheap. */
 void muster_board_reading_start(struct muster_board *board);
 void muster_board_reading_stop(struct muster_board *board);
 /** Where this process has mapped [offset, offset + bytes) of the peer's share; NULL: not mapped, or

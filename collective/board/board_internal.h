@@ -1,4 +1,4 @@
-/* What the files of the real board share. */
+/* Declarations that the files of the real board share. */
 #ifndef MUSTER_COLLECTIVE_BOARD_INTERNAL_H
 #define MUSTER_COLLECTIVE_BOARD_INTERNAL_H
 
@@ -81,13 +81,13 @@ struct muster_board_system;
 /** A connection; of a peer, or of somebody who is not wanted yet (links). */
 struct muster_board_link {
     struct muster_board_system *board;
-    struct muster_board_peer_system *peer; /* NULL: a stranger */
-    struct muster_list node;               /* board->strangers */
+    struct muster_board_peer_system *peer; /* NULL: unmatched */
+    struct muster_list node;               /* board->unmatched */
     int fd;
     pid_t pid; /* as the kernel says */
     struct muster_fd_watch watch;
-    struct muster_timer timer; /* of a stranger */
-    bool has_hello;            /* of a stranger: it waits for connect in `hello` */
+    struct muster_timer timer; /* of an unmatched one */
+    bool has_hello;            /* unmatched: it waits for connect in `hello` */
     struct muster_board_packet hello;
     struct muster_board_message *queue; /* to send, from queue_first on */
     size_t queue_first, queue_count, queue_capacity;
@@ -141,8 +141,8 @@ struct muster_board_system {
     int eventfd;
     struct muster_fd_watch eventfd_watch;
     struct muster_list peers;
-    struct muster_list strangers;
-    unsigned stranger_count;
+    struct muster_list unmatched; /* connections that no peer here has asked for */
+    unsigned unmatched_count;
     struct muster_task task; /* calls on_peer */
     unsigned reading_count;
     struct muster_list retired; /* mappings that were freed while somebody read */
@@ -174,13 +174,13 @@ void muster_board_peer_tell(struct muster_board_peer_system *peer);
 /** The link is the peer's from now on: HELLO and shares go out. */
 void muster_board_link_attach(struct muster_board_link *link,
                               struct muster_board_peer_system *peer);
-/** A packet of a stranger or a peer. Takes its descriptors; the link may be gone afterwards. */
+/** A packet of an unmatched connection or of a peer. Takes its descriptors; the link may be gone afterwards. */
 void muster_board_receive(struct muster_board_link *link, struct muster_board_packet *packet);
 /** The link has ended, or sent what it must not. It is closed, and its peer fails. */
 void muster_board_link_fail(struct muster_board_link *link, const char *why);
-/** The stranger that has said to be this process, or NULL. */
-struct muster_board_link *muster_board_find_stranger(const struct muster_board_system *board,
-                                                     const struct muster_incarnation *incarnation);
+/** The unmatched connection that has said to be this process, or NULL. */
+struct muster_board_link *muster_board_find_unmatched(const struct muster_board_system *board,
+                                                      const struct muster_incarnation *incarnation);
 
 /* collective/board/socket.c */
 /** Listen at the address that job and member determine. */
@@ -192,7 +192,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_board_dial(struct muster_board_system *b
                                                    const struct muster_member *member,
                                                    struct muster_board_link **ret_link);
 void muster_board_link_close(struct muster_board_link *link);
-/** Read on (a stranger is not read further after its HELLO). */
+/** Read on (an unmatched connection is not read further after its HELLO). */
 void muster_board_link_watch(struct muster_board_link *link, bool is_reading);
 /** Queue and send as far as it goes; descriptors are looked up when the message leaves.
  * RESOURCE_EXHAUSTED. */

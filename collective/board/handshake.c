@@ -1,4 +1,4 @@
-/* What boards say to each other: HELLO with the segment, the shares, then that all is mapped. */
+/* Messages between boards: HELLO with the segment, the shares, then that all is mapped. */
 #include "collective/board/board_internal.h"
 
 #include <stdio.h>
@@ -14,8 +14,8 @@ static struct muster_board_message message_of(enum muster_board_message_type typ
     return (struct muster_board_message){.magic = MUSTER_BOARD_MAGIC, .type = type};
 }
 
-static enum muster_rc say(struct muster_board_link *link, enum muster_board_message_type type,
-                          uint32_t share)
+static enum muster_rc send_message(struct muster_board_link *link,
+                                   enum muster_board_message_type type, uint32_t share)
 {
     struct muster_board_message message = message_of(type);
 
@@ -43,7 +43,7 @@ void muster_board_link_attach(struct muster_board_link *link, struct muster_boar
 
     muster_timer_stop(&link->timer);
     muster_list_remove(&link->node);
-    link->board->stranger_count--;
+    link->board->unmatched_count--;
     link->peer = peer;
     peer->link = link;
     peer->pid = link->pid;
@@ -51,7 +51,7 @@ void muster_board_link_attach(struct muster_board_link *link, struct muster_boar
     if (rc == MUSTER_OK)
         rc = muster_board_tell_shares(peer);
     if (rc == MUSTER_OK)
-        rc = say(link, MUSTER_BOARD_SHARES_END, 0);
+        rc = send_message(link, MUSTER_BOARD_SHARES_END, 0);
     if (rc != MUSTER_OK)
         muster_board_peer_fail(peer, rc, "no memory for its messages");
     else if (link->has_hello) {
@@ -141,14 +141,15 @@ static void hear_hello(struct muster_board_peer_system *peer, struct muster_boar
     watch_process(peer);
 }
 
-/* Whom nobody here has asked for waits until somebody does. */
-static void greet_stranger(struct muster_board_link *link, struct muster_board_packet *packet)
+/* No local board expects this peer yet: park the connection until one does. */
+static void queue_unmatched_connection(struct muster_board_link *link,
+                                       struct muster_board_packet *packet)
 {
     struct muster_board_system *board = link->board;
     struct muster_board_peer_system *peer = NULL;
 
     if (object_to(board, &packet->message) != NULL ||
-        muster_board_find_stranger(board, &packet->message.from) != NULL) {
+        muster_board_find_unmatched(board, &packet->message.from) != NULL) {
         muster_board_packet_fini(packet);
         muster_board_link_close(link);
         return;
@@ -163,10 +164,10 @@ static void greet_stranger(struct muster_board_link *link, struct muster_board_p
         muster_board_link_close(link);
 }
 
-struct muster_board_link *muster_board_find_stranger(const struct muster_board_system *board,
-                                                     const struct muster_incarnation *incarnation)
+struct muster_board_link *muster_board_find_unmatched(const struct muster_board_system *board,
+                                                      const struct muster_incarnation *incarnation)
 {
-    for (struct muster_list *node = board->strangers.next; node != &board->strangers;
+    for (struct muster_list *node = board->unmatched.next; node != &board->unmatched;
          node = node->next) {
         struct muster_board_link *link = MUSTER_CONTAINER_OF(node, struct muster_board_link, node);
 
@@ -185,19 +186,20 @@ static enum muster_rc hear_share(struct muster_board_peer_system *peer,
     bool is_mapped = packet->fd_count == 1 &&
                      muster_board_map_share(peer, message->share, message->bytes, packet->fds[0]);
 
-    return say(peer->link, is_mapped ? MUSTER_BOARD_SHARE_MAPPED : MUSTER_BOARD_SHARE_FAILED,
-               message->share);
+    return send_message(peer->link,
+                        is_mapped ? MUSTER_BOARD_SHARE_MAPPED : MUSTER_BOARD_SHARE_FAILED,
+                        message->share);
 }
 
 static enum muster_rc hear_end(struct muster_board_peer_system *peer)
 {
     peer->has_end = true;
-    return say(peer->link, MUSTER_BOARD_MAPPED, 0);
+    return send_message(peer->link, MUSTER_BOARD_MAPPED, 0);
 }
 
 /* INVALID_ARGUMENT: it must not say that. */
-static enum muster_rc hear(struct muster_board_peer_system *peer,
-                           const struct muster_board_packet *packet)
+static enum muster_rc peer_handle_packet(struct muster_board_peer_system *peer,
+                                         const struct muster_board_packet *packet)
 {
     switch (packet->message.type) {
     case MUSTER_BOARD_SHARE:
@@ -226,7 +228,7 @@ void muster_board_receive(struct muster_board_link *link, struct muster_board_pa
     enum muster_rc rc;
 
     if (peer == NULL) {
-        greet_stranger(link, packet);
+        queue_unmatched_connection(link, packet);
         return;
     }
     if (peer->page == NULL) {
@@ -237,7 +239,7 @@ void muster_board_receive(struct muster_board_link *link, struct muster_board_pa
         else
             muster_board_peer_fail(peer, MUSTER_UNAVAILABLE, "%s", why);
     } else {
-        rc = hear(peer, packet);
+        rc = peer_handle_packet(peer, packet);
         if (rc != MUSTER_OK)
             muster_board_peer_fail(peer, rc,
                                    rc == MUSTER_INVALID_ARGUMENT ? "it says what no board says"

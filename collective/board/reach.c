@@ -47,7 +47,7 @@ static int ptrace_scope(const struct muster_env *env)
     return scope;
 }
 
-static void explain(struct muster_board_peer_system *peer, int sys)
+static void explain_refusal(struct muster_board_peer_system *peer, int sys)
 {
     struct muster_env *env = muster_board_system_of(peer->peer.board)->env;
     struct muster_error *why = &peer->peer.read_why;
@@ -79,7 +79,7 @@ void muster_board_probe(struct muster_board_peer_system *peer, uint64_t at, uint
     if (peer->peer.can_read_memory)
         return;
     if (sys != 0)
-        explain(peer, sys);
+        explain_refusal(peer, sys);
     else
         muster_error_set(&peer->peer.read_why, MUSTER_FAILED_PRECONDITION,
                          "process_vm_readv reads another process than the peer: do both share one "

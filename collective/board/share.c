@@ -27,8 +27,9 @@ static void *make_room(struct muster_mem *mem, void *at, size_t element_bytes, s
 
 /* --- Own shares --- */
 
-static enum muster_rc tell(struct muster_board_peer_system *peer,
-                           enum muster_board_message_type type, const struct muster_share *share)
+static enum muster_rc peer_send_share(struct muster_board_peer_system *peer,
+                                      enum muster_board_message_type type,
+                                      const struct muster_share *share)
 {
     const struct muster_board_message message = {.magic = MUSTER_BOARD_MAGIC,
                                                  .type = type,
@@ -44,7 +45,8 @@ enum muster_rc muster_board_tell_shares(struct muster_board_peer_system *peer)
     enum muster_rc rc = MUSTER_OK;
 
     for (struct muster_list *node = list->next; node != list && rc == MUSTER_OK; node = node->next)
-        rc = tell(peer, MUSTER_BOARD_SHARE, MUSTER_CONTAINER_OF(node, struct muster_share, node));
+        rc = peer_send_share(peer, MUSTER_BOARD_SHARE,
+                             MUSTER_CONTAINER_OF(node, struct muster_share, node));
     return rc;
 }
 
@@ -58,7 +60,7 @@ static void tell_all(struct muster_board_system *board, enum muster_board_messag
             MUSTER_CONTAINER_OF(node, struct muster_board_peer_system, peer.node);
 
         node = node->next;
-        if (peer->link != NULL && tell(peer, type, share) != MUSTER_OK)
+        if (peer->link != NULL && peer_send_share(peer, type, share) != MUSTER_OK)
             muster_board_peer_fail(peer, MUSTER_RESOURCE_EXHAUSTED, "no memory for its messages");
     }
 }
@@ -261,9 +263,10 @@ void muster_board_system_reading_stop(struct muster_board *base)
         unmap_retired(board);
 }
 
-/* Who reads gets zeroes: the memory is given back now (later, when that is not possible), the
+/* Readers get zeroes: the memory is given back now (later, when that is not possible), the
  * addresses later. Without memory to remember them they stay taken. */
-static void retire(struct muster_board_system *board, const struct muster_board_mapping *mapping)
+static void retire_mapping(struct muster_board_system *board,
+                           const struct muster_board_mapping *mapping)
 {
     struct retired *retired = NULL;
 
@@ -287,7 +290,7 @@ void muster_board_unmap_share(struct muster_board_peer_system *peer, uint32_t nu
 
     if (at == peer->mapping_count || peer->mappings[at].number != number)
         return;
-    retire(muster_board_system_of(peer->peer.board), &peer->mappings[at]);
+    retire_mapping(muster_board_system_of(peer->peer.board), &peer->mappings[at]);
     peer->mapping_count--;
     memmove(&peer->mappings[at], &peer->mappings[at + 1],
             (peer->mapping_count - at) * sizeof(*peer->mappings));

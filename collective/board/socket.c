@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define BACKLOG          1024
-#define STRANGERS_MAX    256u
+#define UNMATCHED_MAX    256u
 #define ACCEPT_PAUSE_NS  (100 * MUSTER_NS_PER_MS)
 #define SEND_PAUSE_NS    (5 * MUSTER_NS_PER_MS)
 #define ACCEPTS_PER_TURN 64
@@ -71,7 +71,7 @@ static void take_fds(struct muster_board_packet *packet, struct msghdr *header)
 }
 
 /* 1: a packet; 0: nothing there; -1: the end, or a packet that is none of ours. */
-static int receive(int fd, struct muster_board_packet *ret_packet)
+static int receive_packet(int fd, struct muster_board_packet *ret_packet)
 {
     union {
         struct cmsghdr align;
@@ -153,7 +153,7 @@ static int send_one(const struct muster_board_link *link,
 }
 
 /* False: the link is broken. */
-static bool flush(struct muster_board_link *link)
+static bool link_flush(struct muster_board_link *link)
 {
     struct muster_loop *loop = link->board->env->loop;
     bool is_waiting;
@@ -204,7 +204,7 @@ enum muster_rc muster_board_send(struct muster_board_link *link,
     if (!has_room(link))
         return MUSTER_RESOURCE_EXHAUSTED;
     link->queue[link->queue_first + link->queue_count++] = *message;
-    if (link->queue_count == 1 && !flush(link)) {
+    if (link->queue_count == 1 && !link_flush(link)) {
         link->queue_count = 0;
         (void)shutdown(link->fd, SHUT_RDWR);
     }
@@ -219,27 +219,27 @@ static void on_link_ready(struct muster_fd_watch *watch, unsigned ready)
     struct muster_board_packet packet;
     int got = 0;
 
-    if ((ready & MUSTER_FD_WRITE) != 0 && !flush(link)) {
+    if ((ready & MUSTER_FD_WRITE) != 0 && !link_flush(link)) {
         muster_board_link_fail(link, "its connection broke");
         return;
     }
     if ((ready & MUSTER_FD_READ) == 0)
         return;
-    got = receive(link->fd, &packet);
+    got = receive_packet(link->fd, &packet);
     if (got > 0)
         muster_board_receive(link, &packet);
     else if (got < 0)
         muster_board_link_fail(link, "it has closed the connection");
 }
 
-/* A stranger that nobody wants, or a pause in sending. */
+/* An unmatched connection that is not wanted, or a pause in sending. */
 static void on_link_timer(struct muster_timer *timer)
 {
     struct muster_board_link *link = timer->data;
 
     if (link->peer == NULL)
         muster_board_link_close(link);
-    else if (!flush(link))
+    else if (!link_flush(link))
         muster_board_link_fail(link, "its connection broke");
 }
 
@@ -269,7 +269,7 @@ void muster_board_link_close(struct muster_board_link *link)
     if (link->peer != NULL)
         link->peer->link = NULL;
     else
-        board->stranger_count--;
+        board->unmatched_count--;
     muster_timer_stop(&link->timer);
     muster_list_remove(&link->node);
     muster_fd_watch_close(&link->watch);
@@ -310,7 +310,7 @@ enum muster_rc muster_board_dial(struct muster_board_system *board,
     link = link_new(board, fd, pid);
     if (link == NULL)
         goto fail;
-    board->stranger_count++; /* until it is attached */
+    board->unmatched_count++; /* until it is attached */
     *ret_link = link;
     return MUSTER_OK;
 fail:
@@ -320,19 +320,19 @@ fail:
 
 /* --- Listening --- */
 
-static void welcome(struct muster_board_system *board, int fd)
+static void accept_connection(struct muster_board_system *board, int fd)
 {
     struct muster_board_link *link = NULL;
     pid_t pid = 0;
 
-    if (board->stranger_count < STRANGERS_MAX && is_own_user(fd, &pid))
+    if (board->unmatched_count < UNMATCHED_MAX && is_own_user(fd, &pid))
         link = link_new(board, fd, pid);
     if (link == NULL) {
         close(fd);
         return;
     }
-    board->stranger_count++;
-    muster_list_append(&board->strangers, &link->node);
+    board->unmatched_count++;
+    muster_list_append(&board->unmatched, &link->node);
     muster_timer_start(&link->timer, board->env->loop,
                        muster_loop_after_ns(board->env->loop, MUSTER_BOARD_TIMEOUT_NS));
 }
@@ -353,7 +353,7 @@ static void on_connection(struct muster_fd_watch *watch, unsigned ready)
         int fd = accept4(board->socket, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd >= 0) {
-            welcome(board, fd);
+            accept_connection(board, fd);
             continue;
         }
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)

@@ -72,7 +72,7 @@ static void on_timeout(struct muster_timer *timer)
                                               : "it did not map in time what it was given");
 }
 
-static void dial(struct muster_board_peer_system *peer)
+static void peer_dial(struct muster_board_peer_system *peer)
 {
     struct muster_board_system *board = muster_board_system_of(peer->peer.board);
     struct muster_board_link *link = NULL;
@@ -91,10 +91,11 @@ static void dial(struct muster_board_peer_system *peer)
 
 static void on_retry(struct muster_timer *timer)
 {
-    dial(timer->data);
+    peer_dial(timer->data);
 }
 
-static void begin(struct muster_board_system *board, struct muster_board_peer_system *peer)
+static void begin_handshake(struct muster_board_system *board,
+                            struct muster_board_peer_system *peer)
 {
     const struct muster_incarnation *self = &board->self.incarnation;
     struct muster_board_link *link = NULL;
@@ -106,10 +107,10 @@ static void begin(struct muster_board_system *board, struct muster_board_peer_sy
     muster_timer_start(&peer->timer, board->env->loop,
                        muster_loop_after_ns(board->env->loop, MUSTER_BOARD_TIMEOUT_NS));
     if (memcmp(self->bytes, peer->peer.incarnation.bytes, sizeof(self->bytes)) < 0) {
-        dial(peer);
+        peer_dial(peer);
         return;
     }
-    link = muster_board_find_stranger(board, &peer->peer.incarnation);
+    link = muster_board_find_unmatched(board, &peer->peer.incarnation);
     if (link != NULL)
         muster_board_link_attach(link, peer);
 }
@@ -137,7 +138,7 @@ static enum muster_rc system_connect(struct muster_board *base, const struct mus
     muster_timer_init(&peer->timer, on_timeout, peer);
     muster_timer_init(&peer->retry, on_retry, peer);
     muster_list_append(&board->peers, &peer->peer.node);
-    begin(board, peer);
+    begin_handshake(board, peer);
     *ret_peer = &peer->peer;
     return MUSTER_OK;
 }
@@ -216,9 +217,9 @@ static void system_close(struct muster_board *base)
     while (!muster_list_is_empty(&board->peers))
         peer_free(
             MUSTER_CONTAINER_OF(board->peers.next, struct muster_board_peer_system, peer.node));
-    while (!muster_list_is_empty(&board->strangers))
+    while (!muster_list_is_empty(&board->unmatched))
         muster_board_link_close(
-            MUSTER_CONTAINER_OF(board->strangers.next, struct muster_board_link, node));
+            MUSTER_CONTAINER_OF(board->unmatched.next, struct muster_board_link, node));
     board->reading_count = 1;
     muster_board_system_reading_stop(base);
     muster_share_listener_stop(&board->listener);
@@ -271,7 +272,7 @@ static struct muster_board_system *board_new(const struct muster_board_options *
         .data = board, .on_new = muster_board_on_share_new, .on_free = muster_board_on_share_free};
     muster_list_init(&board->listener.node);
     muster_list_init(&board->peers);
-    muster_list_init(&board->strangers);
+    muster_list_init(&board->unmatched);
     muster_list_init(&board->retired);
     muster_task_init(&board->task, on_task, board);
     return board;

@@ -2,7 +2,8 @@
  * timer behind them. */
 #include "collective/gpu/gpu_internal.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -178,21 +179,22 @@ void muster_gpu_free(struct muster_backend *base, void *memory)
 
 /* --- Opening --- */
 
-static const char *name(const struct muster_backend *base)
+static const char *backend_name(const struct muster_backend *base)
 {
     return muster_gpu_backend_of((struct muster_backend *)(uintptr_t)base)->name;
 }
 
-static enum muster_rc check(const struct muster_backend *base,
-                            const struct muster_device_call *call, struct muster_error *ret_error)
+static enum muster_rc backend_check(const struct muster_backend *base,
+                                    const struct muster_device_call *call,
+                                    struct muster_error *ret_error)
 {
     return muster_gpu_call_check(muster_gpu_backend_of((struct muster_backend *)(uintptr_t)base),
                                  call, ret_error);
 }
 
 static const struct muster_backend_ops ops = {
-    .name = name,
-    .check = check,
+    .name = backend_name,
+    .check = backend_check,
     .start = muster_gpu_op_start,
     .cancel = muster_gpu_op_cancel,
 };
@@ -299,7 +301,7 @@ static void backend_free(struct muster_gpu_backend *backend)
     muster_mem_free(backend->env->mem, backend);
 }
 
-static void describe(struct muster_gpu_backend *backend)
+static void describe_device(struct muster_gpu_backend *backend)
 {
     int version = muster_nccl_version(backend->device.nccl);
     const struct muster_cuda_device *device = muster_cuda_device(backend->device.cuda);
@@ -339,14 +341,14 @@ enum muster_rc muster_gpu_open(struct muster_env *env, const struct muster_gpu_o
         backend_free(backend);
         return rc;
     }
-    describe(backend);
+    describe_device(backend);
     *ret_backend = &backend->base;
     return MUSTER_OK;
 }
 
 /* --- Closing --- */
 
-/* What does not end is left behind: its thread may still use its memory. */
+/* An operation that does not end is left behind: its thread may still use its memory. */
 static bool has_living(const struct muster_gpu_backend *backend)
 {
     const struct muster_list *list = &backend->device.communicators;
@@ -383,7 +385,7 @@ void muster_gpu_close(struct muster_backend *base, muster_gpu_close_fn *on_close
     if (base == NULL)
         return;
     backend = muster_gpu_backend_of(base);
-    assert(!backend->is_closing);
+    MUSTER_ASSERT(!backend->is_closing);
     backend->is_closing = true;
     backend->on_closed = on_closed;
     backend->on_closed_data = data;

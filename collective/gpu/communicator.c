@@ -2,9 +2,9 @@
  * call, answer and tick of the timer does in each state. */
 #include "collective/gpu/communicator_internal.h"
 
+#include <muster/base.h>
 #include <muster/trace.h>
 
-#include <assert.h>
 #include <string.h>
 
 #define POLL_FIRST_NS (50 * MUSTER_NS_PER_US)
@@ -46,7 +46,7 @@ void muster_gpu_communicator_move(struct muster_gpu_communicator *comm, enum mus
 {
     struct muster_gpu_device *device = comm->device;
 
-    assert(muster_gpu_move_is_allowed(comm->state, to));
+    MUSTER_ASSERT(muster_gpu_move_is_allowed(comm->state, to));
     muster_trace_emit(device->env, "gpu_communicator", comm->key, comm->state, to);
     if (device->on_move != NULL)
         device->on_move(comm->state, to);
@@ -116,8 +116,8 @@ void muster_gpu_communicator_begin_poll(struct muster_gpu_communicator *comm, ui
     start_poll(comm);
 }
 
-static enum muster_rc poll(struct muster_gpu_communicator *comm, bool *ret_is_pending,
-                           struct muster_error *ret_error)
+static enum muster_rc poll_state(struct muster_gpu_communicator *comm, bool *ret_is_pending,
+                                 struct muster_error *ret_error)
 {
     struct muster_gpu_device *device = comm->device;
     struct muster_nccl_comm *handle = comm->parent != NULL
@@ -168,7 +168,7 @@ static void give_up(struct muster_gpu_communicator *comm)
 }
 
 /* The call that was pending has ended well. */
-static void settle(struct muster_gpu_communicator *comm)
+static void settle_state(struct muster_gpu_communicator *comm)
 {
     muster_timer_stop(&comm->timer);
     switch (comm->state) {
@@ -205,14 +205,14 @@ void muster_gpu_communicator_on_timer(struct muster_timer *timer)
     struct muster_gpu_communicator *comm = timer->data;
     struct muster_error error;
     bool is_pending;
-    enum muster_rc rc = poll(comm, &is_pending, &error);
+    enum muster_rc rc = poll_state(comm, &is_pending, &error);
 
     if (comm->parent != NULL && (rc != MUSTER_OK || !is_pending))
         finish_in_parent(comm, rc, &error);
     else if (rc != MUSTER_OK)
         on_poll_error(comm, &error);
     else if (!is_pending)
-        settle(comm);
+        settle_state(comm);
     else if (muster_loop_now_ns(comm->device->env->loop) >= comm->give_up_ns)
         give_up(comm);
     else
@@ -231,7 +231,7 @@ enum muster_rc muster_gpu_communicator_issue(struct muster_gpu_communicator *com
     void *before;
     enum muster_rc rc;
 
-    assert(comm->state == MUSTER_GPU_READY);
+    MUSTER_ASSERT(comm->state == MUSTER_GPU_READY);
     before = muster_cuda_enter(device->cuda);
     rc = muster_nccl_issue(device->nccl, comm->nccl, work, comm->stream, &is_pending, &error);
     muster_cuda_leave(device->cuda, before);
@@ -252,7 +252,7 @@ void muster_gpu_communicator_look(struct muster_gpu_communicator *comm)
     struct muster_error error;
     bool is_pending;
 
-    if (comm->state == MUSTER_GPU_READY && poll(comm, &is_pending, &error) != MUSTER_OK)
+    if (comm->state == MUSTER_GPU_READY && poll_state(comm, &is_pending, &error) != MUSTER_OK)
         muster_gpu_communicator_fail_and_tell(comm, &error);
 }
 

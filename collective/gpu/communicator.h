@@ -41,7 +41,7 @@ struct muster_gpu_communicator_events {
     void (*on_stopped)(struct muster_gpu_communicator *comm);
 };
 
-/** What all communicators of a device share. */
+/** State that all communicators of a device share. */
 struct muster_gpu_device {
     struct muster_env *env;
     struct muster_cuda *cuda;

@@ -51,7 +51,7 @@ static void set_gone(struct muster_gpu_communicator *comm)
         muster_gpu_communicator_tell_stopped(comm);
 }
 
-static void abandon(struct muster_gpu_communicator *comm)
+static void abandon_communicator(struct muster_gpu_communicator *comm)
 {
     muster_timer_stop(&comm->timer);
     comm->was_abandoned = true;
@@ -68,11 +68,11 @@ static void on_late(struct muster_gpu_request *request)
     struct muster_gpu_communicator *comm = request->data;
     struct muster_gpu_communicator *child = comm->child, *parent = comm->parent;
 
-    abandon(comm);
+    abandon_communicator(comm);
     if (parent != NULL && parent->is_abort_wanted) /* it has waited long enough for this call */
         muster_gpu_communicator_abort(parent);
     if (child != NULL && child->is_abort_wanted && child->state != MUSTER_GPU_ABANDONED)
-        abandon(child); /* it could only end with its parent */
+        abandon_communicator(child); /* it could only end with its parent */
 }
 
 static void work_abort(struct muster_gpu_request *request)

@@ -1,4 +1,4 @@
-/* What the files of a communicator share. */
+/* Declarations that the files of a communicator share. */
 #ifndef MUSTER_COLLECTIVE_GPU_COMMUNICATOR_INTERNAL_H
 #define MUSTER_COLLECTIVE_GPU_COMMUNICATOR_INTERNAL_H
 
@@ -13,7 +13,8 @@ void muster_gpu_communicator_fail_and_tell(struct muster_gpu_communicator *comm,
 void muster_gpu_communicator_abort(struct muster_gpu_communicator *comm);
 /** The orderly end, after it was finalised. */
 void muster_gpu_communicator_destroy(struct muster_gpu_communicator *comm);
-/** Of one that is gone; a stream of one that was given up may be stuck for ever: it stays. */
+/** Belongs to a communicator that is gone; a stream of one that was given up may be stuck for
+ * ever: it stays. */
 void muster_gpu_communicator_free(struct muster_gpu_communicator *comm);
 void muster_gpu_communicator_tell_stopped(struct muster_gpu_communicator *comm);
 /** The library's, or NULL: it writes it on a thread of its own while it makes a child. */

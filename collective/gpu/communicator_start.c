@@ -76,7 +76,7 @@ static void on_start_answer(struct muster_gpu_request *request)
         muster_gpu_communicator_begin_poll(comm, comm->device->init_timeout_ns);
 }
 
-static void start(struct muster_gpu_communicator *comm)
+static void start_communicator(struct muster_gpu_communicator *comm)
 {
     struct muster_gpu_device *device = comm->device;
     struct muster_error why;
@@ -103,7 +103,7 @@ void muster_gpu_communicator_start_init(struct muster_gpu_communicator *comm,
 {
     comm->id = *id;
     comm->has_id = true;
-    start(comm);
+    start_communicator(comm);
 }
 
 void muster_gpu_communicator_start_shrink(struct muster_gpu_communicator *comm,
@@ -125,7 +125,7 @@ void muster_gpu_communicator_start_shrink(struct muster_gpu_communicator *comm,
     comm->excluded_count = excluded_count;
     set_parent(comm, parent);
     comm->is_shrinking = true;
-    start(comm);
+    start_communicator(comm);
 }
 
 void muster_gpu_communicator_start_grow(struct muster_gpu_communicator *comm,
@@ -138,5 +138,5 @@ void muster_gpu_communicator_start_grow(struct muster_gpu_communicator *comm,
     comm->has_id = id != NULL;
     if (id != NULL)
         comm->id = *id;
-    start(comm);
+    start_communicator(comm);
 }

@@ -2,7 +2,8 @@
  * counters; it is held for a few instructions only. */
 #include "collective/gpu/control.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <pthread.h>
 #include <signal.h>
 
@@ -56,7 +57,7 @@ static struct muster_gpu_request *take_next(struct worker *worker)
 }
 
 /* Mutex held. The wake is the loop's to close, which it does with the mutex. */
-static void answer(struct worker *worker, struct muster_gpu_request *request)
+static void answer_request(struct worker *worker, struct muster_gpu_request *request)
 {
     struct muster_gpu_control *control = worker->control;
 
@@ -70,7 +71,7 @@ static void answer(struct worker *worker, struct muster_gpu_request *request)
     muster_wake_signal(control->wake);
 }
 
-static void work(struct worker *worker)
+static void worker_run(struct worker *worker)
 {
     struct muster_gpu_control *control = worker->control;
     struct muster_gpu_request *request = worker->current;
@@ -86,7 +87,7 @@ static void work(struct worker *worker)
             request->work(request);
             pthread_mutex_lock(&control->mutex);
         }
-        answer(worker, request);
+        answer_request(worker, request);
         request = worker->is_apart ? NULL : take_next(worker);
     }
 }
@@ -100,7 +101,7 @@ static void *run_thread(void *data)
 
     control->on_thread(control->data);
     pthread_mutex_lock(&control->mutex);
-    work(worker);
+    worker_run(worker);
     control->thread_count--;
     is_last = --control->references == 0;
     pthread_cond_broadcast(&control->changed);
@@ -196,8 +197,10 @@ static void on_wake(struct muster_wake *wake)
 
 enum lateness { LATE_NOT, LATE_IN_RING, LATE_APART, LATE_AT_WORK };
 
-/* What has not begun never will; the thread that works on it takes no other request any more. */
-static enum lateness abandon(struct muster_gpu_control *control, struct muster_gpu_request *request)
+/* A request that has not begun never will; the thread that works on it takes no other request any
+ * more. */
+static enum lateness abandon_request(struct muster_gpu_control *control,
+                                     struct muster_gpu_request *request)
 {
     enum lateness lateness = LATE_NOT; /* finished: its answer is on the way */
     struct worker *worker;
@@ -220,7 +223,7 @@ static void on_timer(struct muster_timer *timer)
 {
     struct muster_gpu_request *request = timer->data;
     struct muster_gpu_control *control = request->control;
-    enum lateness lateness = abandon(control, request);
+    enum lateness lateness = abandon_request(control, request);
 
     if (lateness == LATE_NOT)
         return;
@@ -265,9 +268,9 @@ enum muster_rc muster_gpu_control_open(struct muster_env *env, void (*on_thread)
     return MUSTER_OK;
 }
 
-static void prepare(struct muster_gpu_control *control, struct muster_gpu_request *request)
+static void prepare_request(struct muster_gpu_control *control, struct muster_gpu_request *request)
 {
-    assert(request->state == MUSTER_GPU_REQUEST_IDLE);
+    MUSTER_ASSERT(request->state == MUSTER_GPU_REQUEST_IDLE);
     request->control = control;
     request->worker = NULL;
     request->is_begun = request->is_skipped = false;
@@ -292,7 +295,7 @@ enum muster_rc muster_gpu_control_start(struct muster_gpu_control *control,
 
     if (control->worker == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
-    prepare(control, request);
+    prepare_request(control, request);
     pthread_mutex_lock(&control->mutex);
     is_full = control->tail - control->head == MUSTER_GPU_RING_COUNT;
     if (!is_full) {
@@ -310,7 +313,7 @@ enum muster_rc muster_gpu_control_start_apart(struct muster_gpu_control *control
                                               struct muster_gpu_request *request,
                                               uint64_t timeout_ns)
 {
-    prepare(control, request);
+    prepare_request(control, request);
     if (worker_start(control, request) == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     set_started(request, timeout_ns);
@@ -335,7 +338,7 @@ void muster_gpu_control_close(struct muster_gpu_control *control)
 
     if (control == NULL)
         return;
-    assert(control->open_count == control->late_count);
+    MUSTER_ASSERT(control->open_count == control->late_count);
     pthread_mutex_lock(&control->mutex);
     control->is_closed = true;
     pthread_cond_broadcast(&control->changed);

@@ -131,8 +131,8 @@ static enum muster_rc rc_of(int result)
     }
 }
 
-static enum muster_rc check(const struct muster_cuda *cuda, int result, const char *what,
-                            struct muster_error *ret_error)
+static enum muster_rc check_result(const struct muster_cuda *cuda, int result, const char *what,
+                                   struct muster_error *ret_error)
 {
     const char *text = NULL;
 
@@ -146,8 +146,8 @@ static enum muster_rc check(const struct muster_cuda *cuda, int result, const ch
 
 /* --- Opening --- */
 
-static enum muster_rc load(struct muster_cuda *cuda, const char *library,
-                           struct muster_error *ret_error)
+static enum muster_rc load_library(struct muster_cuda *cuda, const char *library,
+                                   struct muster_error *ret_error)
 {
     const char *path = library != NULL ? library : LIBRARY_DEFAULT;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -173,7 +173,8 @@ static enum muster_rc load(struct muster_cuda *cuda, const char *library,
 static enum muster_rc check_version(struct muster_cuda *cuda, struct muster_error *ret_error)
 {
     int version = 0;
-    enum muster_rc rc = check(cuda, cuda->driver_version(&version), "driver version", ret_error);
+    enum muster_rc rc =
+        check_result(cuda, cuda->driver_version(&version), "driver version", ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -189,10 +190,10 @@ static enum muster_rc find_device(struct muster_cuda *cuda, int ordinal,
                                   struct muster_error *ret_error)
 {
     int count = 0;
-    enum muster_rc rc = check(cuda, cuda->init(0), "start of the driver", ret_error);
+    enum muster_rc rc = check_result(cuda, cuda->init(0), "start of the driver", ret_error);
 
     if (rc == MUSTER_OK)
-        rc = check(cuda, cuda->device_count(&count), "count of devices", ret_error);
+        rc = check_result(cuda, cuda->device_count(&count), "count of devices", ret_error);
     if (rc != MUSTER_OK)
         return rc;
     if (count == 0)
@@ -201,7 +202,7 @@ static enum muster_rc find_device(struct muster_cuda *cuda, int ordinal,
         return muster_error_set(ret_error, MUSTER_NOT_FOUND, "no device %d among %d", ordinal,
                                 count);
     cuda->device.ordinal = ordinal;
-    return check(cuda, cuda->device_get(&cuda->device_handle, ordinal), "device", ret_error);
+    return check_result(cuda, cuda->device_get(&cuda->device_handle, ordinal), "device", ret_error);
 }
 
 static enum muster_rc describe_device(struct muster_cuda *cuda, struct muster_error *ret_error)
@@ -209,18 +210,19 @@ static enum muster_rc describe_device(struct muster_cuda *cuda, struct muster_er
     struct muster_cuda_device *device = &cuda->device;
     int handle = cuda->device_handle, pageable = 0;
     enum muster_rc rc =
-        check(cuda, cuda->device_name(device->name, (int)sizeof(device->name), handle), "name",
-              ret_error);
+        check_result(cuda, cuda->device_name(device->name, (int)sizeof(device->name), handle),
+                     "name", ret_error);
 
     if (rc == MUSTER_OK)
-        rc = check(cuda, cuda->device_memory(&device->memory_bytes, handle), "memory", ret_error);
+        rc = check_result(cuda, cuda->device_memory(&device->memory_bytes, handle), "memory",
+                          ret_error);
     if (rc == MUSTER_OK)
-        rc = check(
+        rc = check_result(
             cuda,
             cuda->device_attribute(&device->capability_major, ATTRIBUTE_CAPABILITY_MAJOR, handle),
             "capability", ret_error);
     if (rc == MUSTER_OK)
-        rc = check(
+        rc = check_result(
             cuda,
             cuda->device_attribute(&device->capability_minor, ATTRIBUTE_CAPABILITY_MINOR, handle),
             "capability", ret_error);
@@ -239,7 +241,7 @@ enum muster_rc muster_cuda_open(struct muster_mem *mem, const char *library, int
     if (cuda == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
     cuda->mem = mem;
-    rc = load(cuda, library, ret_error);
+    rc = load_library(cuda, library, ret_error);
     if (rc == MUSTER_OK)
         rc = check_version(cuda, ret_error);
     if (rc == MUSTER_OK)
@@ -247,8 +249,8 @@ enum muster_rc muster_cuda_open(struct muster_mem *mem, const char *library, int
     if (rc == MUSTER_OK)
         rc = describe_device(cuda, ret_error);
     if (rc == MUSTER_OK)
-        rc = check(cuda, cuda->context_retain(&cuda->context, cuda->device_handle),
-                   "primary context", ret_error);
+        rc = check_result(cuda, cuda->context_retain(&cuda->context, cuda->device_handle),
+                          "primary context", ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(mem, cuda);
         return rc;
@@ -292,8 +294,8 @@ enum muster_rc muster_cuda_stream_new(const struct muster_cuda *cuda,
                                       struct muster_cuda_stream **ret_stream,
                                       struct muster_error *ret_error)
 {
-    return check(cuda, cuda->stream_create(ret_stream, STREAM_NON_BLOCKING), "new stream",
-                 ret_error);
+    return check_result(cuda, cuda->stream_create(ret_stream, STREAM_NON_BLOCKING), "new stream",
+                        ret_error);
 }
 
 void muster_cuda_stream_free(const struct muster_cuda *cuda, struct muster_cuda_stream *stream)
@@ -306,14 +308,15 @@ enum muster_rc muster_cuda_stream_synchronise(const struct muster_cuda *cuda,
                                               struct muster_cuda_stream *stream,
                                               struct muster_error *ret_error)
 {
-    return check(cuda, cuda->stream_synchronize(stream), "wait for a stream", ret_error);
+    return check_result(cuda, cuda->stream_synchronize(stream), "wait for a stream", ret_error);
 }
 
 enum muster_rc muster_cuda_event_new(const struct muster_cuda *cuda,
                                      struct muster_cuda_event **ret_event,
                                      struct muster_error *ret_error)
 {
-    return check(cuda, cuda->event_create(ret_event, EVENT_DISABLE_TIMING), "new event", ret_error);
+    return check_result(cuda, cuda->event_create(ret_event, EVENT_DISABLE_TIMING), "new event",
+                        ret_error);
 }
 
 void muster_cuda_event_free(const struct muster_cuda *cuda, struct muster_cuda_event *event)
@@ -327,7 +330,7 @@ enum muster_rc muster_cuda_event_record(const struct muster_cuda *cuda,
                                         struct muster_cuda_stream *stream,
                                         struct muster_error *ret_error)
 {
-    return check(cuda, cuda->event_record(event, stream), "event on a stream", ret_error);
+    return check_result(cuda, cuda->event_record(event, stream), "event on a stream", ret_error);
 }
 
 enum muster_rc muster_cuda_stream_wait(const struct muster_cuda *cuda,
@@ -335,7 +338,7 @@ enum muster_rc muster_cuda_stream_wait(const struct muster_cuda *cuda,
                                        struct muster_cuda_event *event,
                                        struct muster_error *ret_error)
 {
-    return check(cuda, cuda->stream_wait(stream, event, 0), "stream that waits", ret_error);
+    return check_result(cuda, cuda->stream_wait(stream, event, 0), "stream that waits", ret_error);
 }
 
 enum muster_rc muster_cuda_event_query(const struct muster_cuda *cuda,
@@ -346,14 +349,14 @@ enum muster_rc muster_cuda_event_query(const struct muster_cuda *cuda,
 
     *ret_is_done = result == CUDA_SUCCESS;
     return result == CUDA_NOT_READY ? MUSTER_OK
-                                    : check(cuda, result, "look at an event", ret_error);
+                                    : check_result(cuda, result, "look at an event", ret_error);
 }
 
 enum muster_rc muster_cuda_launch_host(const struct muster_cuda *cuda,
                                        struct muster_cuda_stream *stream, muster_cuda_host_fn *fn,
                                        void *data, struct muster_error *ret_error)
 {
-    return check(cuda, cuda->launch_host(stream, fn, data), "host function", ret_error);
+    return check_result(cuda, cuda->launch_host(stream, fn, data), "host function", ret_error);
 }
 
 /* --- Memory --- */
@@ -371,7 +374,7 @@ enum muster_rc muster_cuda_alloc(const struct muster_cuda *cuda, size_t bytes, v
     enum muster_rc rc;
 
     snprintf(what, sizeof(what), "%zu bytes of device memory", bytes);
-    rc = check(cuda, cuda->alloc(&memory, bytes), what, ret_error);
+    rc = check_result(cuda, cuda->alloc(&memory, bytes), what, ret_error);
     if (rc == MUSTER_OK)
         *ret_memory = (void *)(uintptr_t)memory;
     return rc;
@@ -395,16 +398,16 @@ enum muster_rc muster_cuda_copy_in(const struct muster_cuda *cuda, void *device,
                                    size_t bytes, struct muster_cuda_stream *stream,
                                    struct muster_error *ret_error)
 {
-    return check(cuda, cuda->copy_in(pointer_of(device), host, bytes, stream), "copy to the device",
-                 ret_error);
+    return check_result(cuda, cuda->copy_in(pointer_of(device), host, bytes, stream),
+                        "copy to the device", ret_error);
 }
 
 enum muster_rc muster_cuda_copy_out(const struct muster_cuda *cuda, void *host, const void *device,
                                     size_t bytes, struct muster_cuda_stream *stream,
                                     struct muster_error *ret_error)
 {
-    return check(cuda, cuda->copy_out(host, pointer_of(device), bytes, stream),
-                 "copy from the device", ret_error);
+    return check_result(cuda, cuda->copy_out(host, pointer_of(device), bytes, stream),
+                        "copy from the device", ret_error);
 }
 
 /* --- Without opening --- */

@@ -52,7 +52,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_cuda_event_record(const struct muster_cu
                                                           struct muster_cuda_event *event,
                                                           struct muster_cuda_stream *stream,
                                                           struct muster_error *ret_error);
-/** What comes into stream from now on waits for event. */
+/** Work that comes into stream from now on waits for event. */
 MUSTER_MUST_CHECK enum muster_rc muster_cuda_stream_wait(const struct muster_cuda *cuda,
                                                          struct muster_cuda_stream *stream,
                                                          struct muster_cuda_event *event,
@@ -84,7 +84,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_cuda_copy_out(const struct muster_cuda *
                                                       struct muster_cuda_stream *stream,
                                                       struct muster_error *ret_error);
 
-/** What a driver that somebody in this process has loaded says of memory. */
+/** Asks a driver that somebody in this process has loaded about memory. */
 struct muster_cuda_look {
     int (*pointer_attribute)(void *value, int attribute, unsigned long long memory);
 };

@@ -1,5 +1,5 @@
-/* What the files of the GPU backend share: the backend of one device, what it holds for a group, and
- * one operation. */
+/* Declarations that the files of the GPU backend share: the backend of one device, its state for
+ * a group, and one operation. */
 #ifndef MUSTER_COLLECTIVE_GPU_INTERNAL_H
 #define MUSTER_COLLECTIVE_GPU_INTERNAL_H
 
@@ -14,7 +14,7 @@
 
 struct muster_gpu_group;
 
-/** What each member says when it starts an operation; all see all of them before it runs. */
+/** Each member says this when it starts an operation; all see all of them before it runs. */
 struct muster_gpu_word {
     uint64_t broken;   /* the highest setup of this epoch that it knows to be broken */
     uint64_t is_fit;   /* commit: all its operations ended well; else: the shapes fit its view */
@@ -68,7 +68,7 @@ struct muster_gpu_backend {
     void *on_closed_data;
 };
 
-/** What the backend holds for a group, across its epochs. */
+/** State of the backend for a group, across its epochs. */
 struct muster_gpu_group {
     struct muster_group_part base;
     struct muster_list node;
@@ -98,7 +98,7 @@ struct muster_gpu_group {
 
 /* collective/gpu/backend.c */
 struct muster_gpu_backend *muster_gpu_backend_of(struct muster_backend *backend);
-/** What the backend holds for group; made when there is none. NULL: no memory. */
+/** The backend's state for group; made when there is none. NULL: no memory. */
 struct muster_gpu_group *muster_gpu_group_of(struct muster_gpu_backend *backend,
                                              struct muster_group *group);
 /** The end of closing may be due. */

@@ -1,8 +1,8 @@
-/* What the backend holds for a group: its communicator, and the operations on their way through it,
- * across changes of view. */
+/* The state of the backend for a group: its communicator, and the operations on their way through
+ * it, across changes of view. */
 #include "collective/gpu/gpu_internal.h"
 
-#include <assert.h>
+#include <muster/base.h>
 
 static struct muster_gpu_op *first_op(struct muster_list *list)
 {
@@ -33,8 +33,8 @@ static void end_doomed(struct muster_gpu_group *group)
 }
 
 /* `first` keeps its own reason. */
-static void doom(struct muster_gpu_group *group, struct muster_list *list,
-                 const struct muster_gpu_op *first, const struct muster_error *why)
+static void doom_list(struct muster_gpu_group *group, struct muster_list *list,
+                      const struct muster_gpu_op *first, const struct muster_error *why)
 {
     struct muster_list *node;
     char name[64];
@@ -61,7 +61,7 @@ void muster_gpu_group_settle(struct muster_gpu_group *group)
     if (group->group != NULL || group->open_count > 0 || group->comm != NULL || group->is_calling ||
         !muster_list_is_empty(&group->done))
         return;
-    assert(group->setup == NULL);
+    MUSTER_ASSERT(group->setup == NULL);
     muster_task_cancel(&group->task);
     muster_list_remove(&group->node);
     muster_mem_free(backend->env->mem, group);
@@ -70,8 +70,8 @@ void muster_gpu_group_settle(struct muster_gpu_group *group)
 
 /* --- Trouble --- */
 
-static void propose(struct muster_gpu_group *gpu_group, const struct muster_op_id *id,
-                    enum muster_rc why)
+static void propose_abort(struct muster_gpu_group *gpu_group, const struct muster_op_id *id,
+                          enum muster_rc why)
 {
     struct muster_group *group = gpu_group->group;
 
@@ -90,14 +90,14 @@ void muster_gpu_group_break(struct muster_gpu_group *group, struct muster_gpu_op
     if (named != NULL)
         id = named->id;
     group->broken = group->serial;
-    doom(group, &group->issued, first, why);
-    doom(group, &group->queued, first, why);
+    doom_list(group, &group->issued, first, why);
+    doom_list(group, &group->queued, first, why);
     if (group->comm != NULL) {
         muster_gpu_communicator_fail(group->comm, why);
         muster_gpu_communicator_stop(group->comm);
     }
     if (named != NULL)
-        propose(group, &id, why->rc);
+        propose_abort(group, &id, why->rc);
     end_doomed(group);
 }
 
@@ -114,8 +114,8 @@ static void on_op_timer(struct muster_timer *timer)
 /* --- Issuing --- */
 
 /* Its kernel is on the stream: what comes behind it says that it is done. */
-static enum muster_rc seal(struct muster_gpu_group *group, struct muster_gpu_op *op,
-                           struct muster_error *ret_error)
+static enum muster_rc seal_op(struct muster_gpu_group *group, struct muster_gpu_op *op,
+                              struct muster_error *ret_error)
 {
     struct muster_gpu_backend *backend = group->backend;
     const struct muster_cuda *cuda = backend->device.cuda;
@@ -153,8 +153,8 @@ static bool find_root(const struct muster_gpu_group *gpu_group, struct muster_gp
     return op->work.root != UINT32_MAX;
 }
 
-static enum muster_rc issue(struct muster_gpu_group *group, struct muster_gpu_op *op,
-                            struct muster_error *ret_error)
+static enum muster_rc issue_op(struct muster_gpu_group *group, struct muster_gpu_op *op,
+                               struct muster_error *ret_error)
 {
     const struct muster_cuda *cuda = group->backend->device.cuda;
     void *before = muster_cuda_enter(cuda);
@@ -170,7 +170,7 @@ static enum muster_rc issue(struct muster_gpu_group *group, struct muster_gpu_op
         group->issuing = op;
         return MUSTER_OK;
     }
-    return seal(group, op, ret_error);
+    return seal_op(group, op, ret_error);
 }
 
 static void issue_first(struct muster_gpu_group *group)
@@ -186,7 +186,7 @@ static void issue_first(struct muster_gpu_group *group)
     }
     muster_list_append(&group->issued, &op->node);
     muster_gpu_backend_watch(group->backend);
-    if (issue(group, op, &why) != MUSTER_OK) {
+    if (issue_op(group, op, &why) != MUSTER_OK) {
         why.rc = MUSTER_UNAVAILABLE;
         muster_gpu_group_break(group, NULL, &why);
     }
@@ -216,7 +216,7 @@ static void fail_setup(struct muster_gpu_group *group, const struct muster_error
     group->is_failed = true;
     group->error = *why;
     group->broken = group->serial;
-    doom(group, &group->queued, NULL, why);
+    doom_list(group, &group->queued, NULL, why);
     end_doomed(group);
 }
 
@@ -229,7 +229,7 @@ static void begin_setup(struct muster_gpu_group *group, const struct muster_gpu_
     muster_gpu_setup_drop(group->setup);
     muster_error_set(&why, MUSTER_ABORTED, "the communicator has failed on another rank");
     if (group->comm != NULL && !muster_list_is_empty(&group->issued)) {
-        doom(group, &group->issued, NULL, &why);
+        doom_list(group, &group->issued, NULL, &why);
         muster_gpu_communicator_stop(group->comm);
         end_doomed(group);
     }
@@ -282,7 +282,7 @@ static void on_comm_ready(struct muster_gpu_communicator *comm)
     struct muster_error why;
 
     group->issuing = NULL;
-    if (op != NULL && seal(group, op, &why) != MUSTER_OK) {
+    if (op != NULL && seal_op(group, op, &why) != MUSTER_OK) {
         why.rc = MUSTER_UNAVAILABLE;
         muster_gpu_group_break(group, NULL, &why);
     }
@@ -378,8 +378,8 @@ static void stop_all(struct muster_gpu_group *group, const struct muster_error *
     group->is_frozen = true;
     muster_gpu_setup_drop(group->setup);
     group->setup = NULL;
-    doom(group, &group->issued, NULL, why);
-    doom(group, &group->queued, NULL, why);
+    doom_list(group, &group->issued, NULL, why);
+    doom_list(group, &group->queued, NULL, why);
     if (was_working)
         muster_gpu_communicator_stop(group->comm);
 }
@@ -429,7 +429,7 @@ static void on_end(struct muster_group_part *part, const struct muster_error *wh
     struct muster_gpu_group *group = group_of(part);
 
     stop_all(group, why);
-    doom(group, &group->held, NULL, why);
+    doom_list(group, &group->held, NULL, why);
     for (struct muster_list *node = group->doomed.next; node != &group->doomed; node = node->next)
         MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node)->error = *why;
     group->is_frozen = false;

@@ -136,8 +136,8 @@ static enum muster_rc rc_of(int result)
     }
 }
 
-static enum muster_rc check(const struct muster_nccl *nccl, int result, const char *what,
-                            struct muster_error *ret_error)
+static enum muster_rc check_result(const struct muster_nccl *nccl, int result, const char *what,
+                                   struct muster_error *ret_error)
 {
     const char *text, *detail;
 
@@ -156,13 +156,13 @@ static enum muster_rc check_pending(const struct muster_nccl *nccl, int result, 
                                     bool *ret_is_pending, struct muster_error *ret_error)
 {
     *ret_is_pending = result == NCCL_IN_PROGRESS;
-    return *ret_is_pending ? MUSTER_OK : check(nccl, result, what, ret_error);
+    return *ret_is_pending ? MUSTER_OK : check_result(nccl, result, what, ret_error);
 }
 
 /* --- Opening --- */
 
-static enum muster_rc load(struct muster_nccl *nccl, const char *library,
-                           struct muster_error *ret_error)
+static enum muster_rc load_library(struct muster_nccl *nccl, const char *library,
+                                   struct muster_error *ret_error)
 {
     const char *path = library != NULL ? library : LIBRARY_DEFAULT;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -186,7 +186,7 @@ static enum muster_rc load(struct muster_nccl *nccl, const char *library,
 
 static enum muster_rc check_version(struct muster_nccl *nccl, struct muster_error *ret_error)
 {
-    enum muster_rc rc = check(nccl, nccl->get_version(&nccl->version), "version", ret_error);
+    enum muster_rc rc = check_result(nccl, nccl->get_version(&nccl->version), "version", ret_error);
 
     if (rc == MUSTER_OK && nccl->version < VERSION_MIN)
         return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
@@ -213,7 +213,7 @@ enum muster_rc muster_nccl_open(struct muster_mem *mem, const char *library,
     if (nccl == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
     nccl->mem = mem;
-    rc = load(nccl, library, ret_error);
+    rc = load_library(nccl, library, ret_error);
     if (rc == MUSTER_OK)
         rc = check_version(nccl, ret_error);
     if (rc != MUSTER_OK) {
@@ -332,7 +332,7 @@ static struct config config_of(const struct muster_nccl *nccl, const char *name)
 enum muster_rc muster_nccl_make_id(const struct muster_nccl *nccl, struct muster_nccl_id *ret_id,
                                    struct muster_error *ret_error)
 {
-    return check(nccl, nccl->get_id(ret_id), "unique id", ret_error);
+    return check_result(nccl, nccl->get_id(ret_id), "unique id", ret_error);
 }
 
 enum muster_rc muster_nccl_init(const struct muster_nccl *nccl,
@@ -362,7 +362,7 @@ enum muster_rc muster_nccl_make_grow_id(const struct muster_nccl *nccl,
                                         struct muster_nccl_id *ret_id,
                                         struct muster_error *ret_error)
 {
-    return check(nccl, nccl->get_grow_id(parent, ret_id), "id of a growth", ret_error);
+    return check_result(nccl, nccl->get_grow_id(parent, ret_id), "id of a growth", ret_error);
 }
 
 enum muster_rc muster_nccl_grow(const struct muster_nccl *nccl, struct muster_nccl_comm *parent,
@@ -381,7 +381,7 @@ enum muster_rc muster_nccl_poll(const struct muster_nccl *nccl, struct muster_nc
                                 bool *ret_is_pending, struct muster_error *ret_error)
 {
     int state = NCCL_SUCCESS;
-    enum muster_rc rc = check(nccl, nccl->async_error(comm, &state), "state", ret_error);
+    enum muster_rc rc = check_result(nccl, nccl->async_error(comm, &state), "state", ret_error);
 
     *ret_is_pending = false;
     if (rc != MUSTER_OK)
@@ -404,13 +404,13 @@ enum muster_rc muster_nccl_finalise(const struct muster_nccl *nccl, struct muste
 enum muster_rc muster_nccl_destroy(const struct muster_nccl *nccl, struct muster_nccl_comm *comm,
                                    struct muster_error *ret_error)
 {
-    return check(nccl, nccl->destroy(comm), "destroy", ret_error);
+    return check_result(nccl, nccl->destroy(comm), "destroy", ret_error);
 }
 
 enum muster_rc muster_nccl_abort(const struct muster_nccl *nccl, struct muster_nccl_comm *comm,
                                  struct muster_error *ret_error)
 {
-    return check(nccl, nccl->abort(comm), "abort", ret_error);
+    return check_result(nccl, nccl->abort(comm), "abort", ret_error);
 }
 
 /* --- Operations --- */
@@ -455,8 +455,8 @@ static int send_receive(const struct muster_nccl *nccl, struct muster_nccl_comm 
     return is_taken(result) ? end : result;
 }
 
-static int issue(const struct muster_nccl *nccl, struct muster_nccl_comm *comm,
-                 const struct muster_nccl_work *work, struct muster_cuda_stream *stream)
+static int issue_work(const struct muster_nccl *nccl, struct muster_nccl_comm *comm,
+                      const struct muster_nccl_work *work, struct muster_cuda_stream *stream)
 {
     int type = type_of(work->dtype), reduction = NCCL_SUM;
 
@@ -492,6 +492,6 @@ enum muster_rc muster_nccl_issue(const struct muster_nccl *nccl, struct muster_n
                                  struct muster_cuda_stream *stream, bool *ret_is_pending,
                                  struct muster_error *ret_error)
 {
-    return check_pending(nccl, issue(nccl, comm, work, stream), muster_device_kind_name(work->kind),
-                         ret_is_pending, ret_error);
+    return check_pending(nccl, issue_work(nccl, comm, work, stream),
+                         muster_device_kind_name(work->kind), ret_is_pending, ret_error);
 }

@@ -17,7 +17,7 @@ struct muster_nccl_id {
     char bytes[MUSTER_NCCL_ID_BYTES];
 };
 
-/** What this library can do beyond 2.18. */
+/** Features of this library beyond 2.18. */
 enum muster_nccl_feature {
     MUSTER_NCCL_SHRINK = 1,
     MUSTER_NCCL_REVOKE = 2,

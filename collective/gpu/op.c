@@ -1,7 +1,8 @@
 /* An operation on the device, from start until it is agreed, and its end. */
 #include "collective/gpu/gpu_internal.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -265,8 +266,8 @@ void muster_gpu_op_agree(struct muster_gpu_op *op)
 
 /* --- Start, cancel --- */
 
-static enum muster_rc refuse(struct muster_group *group, const struct muster_device_call *call,
-                             const struct muster_error *error)
+static enum muster_rc refuse_call(struct muster_group *group, const struct muster_device_call *call,
+                                  const struct muster_error *error)
 {
     MUSTER_LOG(group->env, ERROR, "op_refused", "op", muster_device_kind_name(call->kind), "why",
                error->text);
@@ -306,7 +307,7 @@ static void set_user(struct muster_gpu_op *op, struct muster_op *user, struct mu
     muster_list_init(&user->node);
 }
 
-static enum muster_rc begin(struct muster_gpu_op *op)
+static enum muster_rc begin_op(struct muster_gpu_op *op)
 {
     struct muster_gpu_group *group = op->group;
     enum muster_rc rc = MUSTER_OK;
@@ -339,7 +340,7 @@ enum muster_rc muster_gpu_op_start(struct muster_backend *base, struct muster_op
     struct muster_error error;
     enum muster_rc rc;
 
-    assert(done != NULL);
+    MUSTER_ASSERT(done != NULL);
     rc = muster_deadline_check(group->env, "operation on a GPU", user->deadline_ns, &user->error);
     if (rc != MUSTER_OK)
         return rc;
@@ -351,16 +352,16 @@ enum muster_rc muster_gpu_op_start(struct muster_backend *base, struct muster_op
     if (call->kind == MUSTER_DEVICE_COMMIT && gpu_group->open_count > 0)
         return MUSTER_FAILED_PRECONDITION;
     if (op_get(gpu_group, &op, &error) != MUSTER_OK)
-        return refuse(group, call, &error);
+        return refuse_call(group, call, &error);
     rc = muster_gpu_call_take(op, group, call, &error);
     if (rc == MUSTER_OK)
         rc = record_order(op, call->stream, &error);
     if (rc != MUSTER_OK) {
         op_put(op);
-        return refuse(group, call, &error);
+        return refuse_call(group, call, &error);
     }
     set_user(op, user, group, done);
-    rc = begin(op);
+    rc = begin_op(op);
     if (rc != MUSTER_OK)
         undo_user(op, group);
     return rc;

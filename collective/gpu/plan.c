@@ -1,5 +1,5 @@
-/* What becomes of a communicator when the members have changed: the same on all, from what all
- * have. Pure. */
+/* The next communicator when the members have changed: the same on all, from facts that all have.
+ * Pure. */
 #include "collective/gpu/setup.h"
 
 #include "collective/gpu/nccl_library.h"

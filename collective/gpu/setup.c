@@ -38,7 +38,7 @@ void muster_gpu_setup_drop(struct muster_gpu_setup *setup)
     (void)muster_gpu_setup_is_dropped(setup);
 }
 
-static void end(struct muster_gpu_setup *setup, const struct muster_error *why)
+static void end_setup(struct muster_gpu_setup *setup, const struct muster_error *why)
 {
     struct muster_gpu_group *group = setup->group;
     struct muster_gpu_communicator *comm = setup->comm;
@@ -98,7 +98,7 @@ void muster_gpu_setup_start_round(struct muster_gpu_setup *setup)
         return;
     muster_error_set(&why, MUSTER_UNAVAILABLE, "the members cannot talk about a communicator: %s",
                      muster_rc_text(rc));
-    end(setup, &why);
+    end_setup(setup, &why);
 }
 
 static void start_standing(struct muster_gpu_setup *setup)
@@ -151,7 +151,7 @@ static void carry_out(struct muster_gpu_setup *setup)
     switch (setup->plan.kind) {
     case MUSTER_GPU_PLAN_KEEP:
         setup->comm = setup->group->comm;
-        end(setup, &(struct muster_error){.rc = MUSTER_OK});
+        end_setup(setup, &(struct muster_error){.rc = MUSTER_OK});
         return;
     case MUSTER_GPU_PLAN_SHRINK:
         start_shrinking(setup);
@@ -164,7 +164,7 @@ static void carry_out(struct muster_gpu_setup *setup)
         muster_gpu_setup_make_id(setup);
         return;
     case MUSTER_GPU_PLAN_REFUSE:
-        end(setup, &setup->plan.error);
+        end_setup(setup, &setup->plan.error);
         return;
     }
 }
@@ -208,7 +208,7 @@ static void try_again(struct muster_gpu_setup *setup, const struct muster_error 
     MUSTER_LOG(setup->backend->env, WARN, "gpu_setup_again", "attempt", setup->attempt + 1, "why",
                why->text);
     if (setup->attempt + 1 >= setup->backend->options.attempt_max) {
-        end(setup, why);
+        end_setup(setup, why);
         return;
     }
     muster_gpu_communicator_release(setup->comm, false);
@@ -240,7 +240,7 @@ static void use_outcomes(struct muster_gpu_setup *setup)
     count_success(setup);
     if (setup->group->comm != NULL) /* grown: all members of the old one are there to end it */
         let_old_go(setup, setup->plan.kind == MUSTER_GPU_PLAN_GROW);
-    end(setup, &why);
+    end_setup(setup, &why);
 }
 
 static void use_id(struct muster_gpu_setup *setup)
@@ -267,7 +267,7 @@ static void on_round(struct muster_op *op, enum muster_rc rc)
         rc = use_standings(setup);
     if (rc != MUSTER_OK) {
         muster_error_set(&why, MUSTER_UNAVAILABLE, "no communicator: %s", op->error.text);
-        end(setup, &why);
+        end_setup(setup, &why);
     } else if (setup->step == MUSTER_GPU_SETUP_STANDING) {
         carry_out(setup);
     } else if (setup->step == MUSTER_GPU_SETUP_ID) {

@@ -15,7 +15,7 @@ enum muster_gpu_parent {
     MUSTER_GPU_PARENT_REVOKED
 };
 
-/** What a member has. */
+/** The standing of a member. */
 struct muster_gpu_standing {
     uint32_t version, features; /* of NCCL */
     uint32_t parent;            /* enum muster_gpu_parent: a communicator that is quiet */

@@ -1,4 +1,4 @@
-/* What the files of a setup share. */
+/* Declarations that the files of a setup share. */
 #ifndef MUSTER_COLLECTIVE_GPU_SETUP_INTERNAL_H
 #define MUSTER_COLLECTIVE_GPU_SETUP_INTERNAL_H
 
@@ -14,7 +14,7 @@ enum muster_gpu_setup_step {
     MUSTER_GPU_SETUP_OUTCOME,  /* on all? */
 };
 
-/** What a member has come to; the same size for all three rounds. */
+/** The result of a member; the same size for all three rounds. */
 struct muster_gpu_setup_word {
     struct muster_gpu_standing standing;
     struct muster_nccl_id id;

@@ -14,13 +14,13 @@ static struct muster_gpu_slot slots[MUSTER_GPU_SLOT_COUNT];
 static unsigned next_slot;
 static atomic_flag lock = ATOMIC_FLAG_INIT;
 
-static void enter(void)
+static void enter_slots(void)
 {
     while (atomic_flag_test_and_set_explicit(&lock, memory_order_acquire)) {
     }
 }
 
-static void leave(void)
+static void leave_slots(void)
 {
     atomic_flag_clear_explicit(&lock, memory_order_release);
 }
@@ -29,7 +29,7 @@ struct muster_gpu_slot *muster_gpu_slot_take(struct muster_wake *wake)
 {
     struct muster_gpu_slot *slot = NULL;
 
-    enter();
+    enter_slots();
     for (unsigned i = 0; i < MUSTER_GPU_SLOT_COUNT && slot == NULL; i++) {
         struct muster_gpu_slot *candidate = &slots[next_slot++ % MUSTER_GPU_SLOT_COUNT];
 
@@ -38,7 +38,7 @@ struct muster_gpu_slot *muster_gpu_slot_take(struct muster_wake *wake)
     }
     if (slot != NULL)
         *slot = (struct muster_gpu_slot){.state = SLOT_WAITING, .wake = wake};
-    leave();
+    leave_slots();
     return slot;
 }
 
@@ -46,23 +46,23 @@ void muster_gpu_slot_fire(void *data)
 {
     struct muster_gpu_slot *slot = data;
 
-    enter();
+    enter_slots();
     if (slot->state == SLOT_WAITING) {
         slot->state = SLOT_FIRED;
         muster_wake_signal(slot->wake);
     } else {
         slot->state = SLOT_FREE;
     }
-    leave();
+    leave_slots();
 }
 
 bool muster_gpu_slot_has_fired(const struct muster_gpu_slot *slot)
 {
     bool has_fired;
 
-    enter();
+    enter_slots();
     has_fired = slot->state == SLOT_FIRED;
-    leave();
+    leave_slots();
     return has_fired;
 }
 
@@ -70,8 +70,8 @@ void muster_gpu_slot_drop(struct muster_gpu_slot *slot, bool has_callback)
 {
     if (slot == NULL)
         return;
-    enter();
+    enter_slots();
     slot->state = slot->state == SLOT_FIRED || !has_callback ? SLOT_FREE : SLOT_DROPPED;
     slot->wake = NULL;
-    leave();
+    leave_slots();
 }

@@ -10,7 +10,7 @@ static bool is_float(enum muster_dtype dtype)
            dtype == MUSTER_F64;
 }
 
-static enum muster_rc refuse(const struct muster_group *group, const char *why)
+static enum muster_rc refuse_call(const struct muster_group *group, const char *why)
 {
     MUSTER_LOG(group->env, ERROR, "op_refused", "op", "all_reduce", "why", why);
     return MUSTER_INVALID_ARGUMENT;
@@ -34,7 +34,7 @@ enum muster_rc muster_all_reduce_weighted_start(struct muster_op *op, struct mus
     if (!muster_group_is_tensor_valid(tensor))
         return MUSTER_INVALID_ARGUMENT;
     if (!is_float(tensor->dtype))
-        return refuse(group, "a weighted mean is of f16, bf16, f32 or f64");
+        return refuse_call(group, "a weighted mean is of f16, bf16, f32 or f64");
     return muster_group_start_call(op, group, &call, done);
 }
 
@@ -68,6 +68,6 @@ enum muster_rc muster_all_reduce_user_start(struct muster_op *op, struct muster_
     const char *fault = fault_of(reduction, elements, count);
 
     if (fault != NULL)
-        return refuse(group, fault);
+        return refuse_call(group, fault);
     return muster_group_start_call(op, group, &call, done);
 }

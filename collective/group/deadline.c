@@ -1,6 +1,8 @@
 /* Deadlines and cancel: the timer of a run, and proposals of its abort. expiry.c acts when it fires. */
 #include "collective/group/group_internal.h"
 
+#include <muster/base.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -46,6 +48,7 @@ void muster_run_await_stalled(struct muster_run *run)
 {
     struct muster_loop *loop = run->group->env->loop;
 
+    MUSTER_ASSERT(muster_run_is_shared(run));
     if (run->stalled_ns <= muster_loop_now_ns(loop)) {
         run->ops->shared->leave_stalled(run);
         run->stalled_ns = muster_loop_after_ns(loop, run->group->abort_grace_ns);

@@ -28,7 +28,8 @@ static bool are_alike(const struct muster_tensor *a, const struct muster_tensor 
            a->dtype == b->dtype;
 }
 
-/* What all kinds in here begin with, as of the members of a view. False: this one takes no part. */
+/* The common part of all kinds in here, as of the members of a view. False: this one takes no
+ * part. */
 static bool call_init_in(struct muster_op_call *call, const struct muster_group *group,
                          const struct muster_view *view, enum muster_op_kind kind, uint32_t lane,
                          uint32_t *ret_index)

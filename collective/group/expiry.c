@@ -1,5 +1,5 @@
-/* What happens when the timer of a run fires: missing participants are asked, its abort is proposed, and
- * after the grace period the whole group expires. */
+/* The timer of a run fires: missing participants are asked, its abort is proposed, and after the
+ * grace period the whole group expires. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>

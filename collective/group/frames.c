@@ -47,6 +47,7 @@ void muster_frame_keep_early(struct muster_group *group, uint32_t rank,
 
 void muster_early_free(struct muster_group *group, struct muster_early *early)
 {
+    MUSTER_ASSERT(group->early_bytes >= early->header.payload_bytes + sizeof(*early));
     group->early_bytes -= early->header.payload_bytes + sizeof(*early);
     muster_list_remove(&early->node);
     muster_buffer_unref(early->buffer);

@@ -1,6 +1,8 @@
 /* Freeze: nothing of the epoch moves any more; the progress vector says where everything stands. */
 #include "collective/group/group_internal.h"
 
+#include <muster/base.h>
+
 #include <string.h>
 
 static const char *phase_name(enum muster_op_phase phase)
@@ -101,7 +103,7 @@ static uint32_t shown_chunks(const struct muster_run *run)
  * is gone. */
 #define MISMATCH_BIT (UINT64_C(1) << 62)
 
-/* What all on one host have announced will be final, whoever dies. */
+/* An operation that all on one host have announced will be final, whatever process dies. */
 static bool is_final(const struct muster_run *run, uint32_t c)
 {
     if (muster_run_is_shared(run))
@@ -209,6 +211,7 @@ static void end_list(struct muster_list *runs, const struct muster_error *why,
 {
     struct muster_list *node = runs->next;
 
+    MUSTER_ASSERT(why->rc != MUSTER_OK);
     while (node != runs) {
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
         enum muster_rc rc = run == first ? first_rc : why->rc;

@@ -1,4 +1,4 @@
-/* What the files of a group share: the group itself. */
+/* The group itself, for all files of its folder. */
 #ifndef MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 #define MUSTER_COLLECTIVE_GROUP_INTERNAL_H
 
@@ -12,7 +12,7 @@
 #include "collective/group/shm.h"
 #include "collective/view/topology.h"
 
-/* Of one tensor: far above any memory, far below any overflow. */
+/* The limit for one tensor: far above any memory, far below any overflow. */
 #define MUSTER_OP_BYTES_MAX ((uint64_t)1 << 46)
 
 /* Frames of operations that have not been started here: their links pause beyond this. */
@@ -51,8 +51,9 @@ struct muster_group {
     uint64_t frozen_begun_step, frozen_committed_step; /* what the vector says while frozen */
     uint64_t frozen_ns;
     bool is_frozen;
-    bool is_ended; /* handed over, expired or aborted: starts fail */
-    bool is_left;  /* closed as soon as its lingering runs have ended */
+    bool is_starting; /* a start is under way: no callback may come */
+    bool is_ended;    /* handed over, expired or aborted: starts fail */
+    bool is_left;     /* closed as soon as its lingering runs have ended */
     bool is_closed;
     uint32_t lingering_count;
     enum muster_boards boards;
@@ -114,7 +115,8 @@ void muster_group_finish(struct muster_group *group);
 bool muster_op_takes_part(const struct muster_group *group, const struct muster_op_id *id,
                           const struct muster_member *member);
 uint32_t muster_op_participants(const struct muster_group *group, const struct muster_op_id *id);
-/** Who they are among the members of `view`: equal for the same processes in the same order. */
+/** A hash of the participants among the members of `view`: equal for the same processes in the
+ * same order. */
 uint64_t muster_op_participants_hash(const struct muster_group *group,
                                      const struct muster_view *view, const struct muster_op_id *id);
 uint32_t muster_op_participant_rank(const struct muster_group *group, const struct muster_op_id *id,

@@ -91,7 +91,7 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
         retry_run(run, next);
 }
 
-/* What has ended here stays where it is held. */
+/* A run that has ended here stays where it lingers. */
 static void carry_out_all(struct muster_list *runs, struct muster_group *next)
 {
     struct muster_list *node = runs->next;
@@ -131,7 +131,7 @@ static void inherit_done(struct muster_group *next, struct muster_group *group)
     muster_task_cancel(&group->task);
 }
 
-static void inherit(struct muster_group *next, struct muster_group *group)
+static void inherit_group(struct muster_group *next, struct muster_group *group)
 {
     if (next->begun_step < group->begun_step)
         next->begun_step = group->begun_step;
@@ -187,7 +187,7 @@ static void issue_pending(struct muster_group *next, struct muster_group *group)
 void muster_group_hand_over(struct muster_group *group, struct muster_group *next)
 {
     MUSTER_ASSERT(group->is_frozen && !next->is_frozen);
-    inherit(next, group);
+    inherit_group(next, group);
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         carry_out_all(&group->lanes[lane].runs, next);
     confirm_ended(next);

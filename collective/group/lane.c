@@ -92,7 +92,7 @@ static bool activate_shared(struct muster_run *run)
     return true;
 }
 
-static void activate(struct muster_run *run)
+static void activate_run(struct muster_run *run)
 {
     if (!muster_run_take_memory(run)) {
         muster_run_propose_abort(run, MUSTER_RESOURCE_EXHAUSTED);
@@ -136,7 +136,7 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
         if (lane->cost > 0 && lane->cost + muster_run_cost(run) > MUSTER_LANE_COST_MAX)
             return;
         if (!muster_plan_is_shm(&run->plan))
-            activate(run);
+            activate_run(run);
         else if (!activate_shared(run))
             return;
         group->lane_events->on_activated(group, &id);
@@ -163,7 +163,7 @@ static bool takes_part(const struct muster_run *run, const struct muster_incarna
 
 /* Started with a root or a size that this epoch does not have, or NULL. The others may have called
  * it with what fits, and wait: they must be told. */
-static const char *misfit(const struct muster_run *run, const struct muster_verdict *verdict)
+static const char *misfit_reason(const struct muster_run *run, const struct muster_verdict *verdict)
 {
     bool is_adopted = verdict != NULL && verdict->kind == MUSTER_VERDICT_ADOPT;
 
@@ -178,7 +178,7 @@ static const char *misfit(const struct muster_run *run, const struct muster_verd
     return NULL;
 }
 
-static void explain(struct muster_run *run, const char *reason)
+static void explain_misfit(struct muster_run *run, const char *reason)
 {
     char text[192];
 
@@ -190,11 +190,11 @@ static void explain(struct muster_run *run, const char *reason)
 
 bool muster_run_is_refused(struct muster_run *run, const struct muster_verdict *verdict)
 {
-    const char *reason = misfit(run, verdict);
+    const char *reason = misfit_reason(run, verdict);
 
     if (reason == NULL)
         return false;
-    explain(run, reason);
+    explain_misfit(run, reason);
     muster_run_set_mode(run, MUSTER_RUN_UNFIT); /* the explanation stays */
     muster_run_propose_abort(run, MUSTER_ABORTED);
     return true;
@@ -207,6 +207,7 @@ void muster_run_issue(struct muster_run *run)
     struct muster_group *group;
     const char *reason;
 
+    MUSTER_ASSERT(!run->group->is_frozen);
     muster_run_join_epoch(run);
     reason = abort_reason(run, verdict);
     lane->has_issued = true;
@@ -216,7 +217,7 @@ void muster_run_issue(struct muster_run *run)
     muster_list_append(&lane->runs, &run->node);
     muster_run_make_plan(run);
     if (reason != NULL) {
-        explain(run, reason);
+        explain_misfit(run, reason);
         muster_run_end(run, MUSTER_ABORTED);
         return;
     }
@@ -271,8 +272,9 @@ static void find_last(struct muster_run *run)
     run->result.last_rank = muster_op_participant_rank(run->group, &run->id, run->least_by);
 }
 
-static void deliver(struct muster_run *run)
+static void deliver_run(struct muster_run *run)
 {
+    MUSTER_ASSERT(run->op != NULL || run->state == MUSTER_RUN_COMPLETE);
     if (!muster_run_is_shared(run))
         find_last(run);
     if (run->ops->deliver != NULL)
@@ -301,7 +303,7 @@ void muster_lane_settle(struct muster_group *group, struct muster_lane *lane)
         struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
 
         if (is_deliverable(run))
-            deliver(run);
+            deliver_run(run);
         if (run->state < MUSTER_RUN_DELIVERED)
             break;
     }
@@ -338,7 +340,7 @@ static uint32_t spent_us(const struct muster_run *run)
     return us < UINT32_MAX ? (uint32_t)us + 1 : UINT32_MAX;
 }
 
-static void complete(struct muster_run *run)
+static void complete_run(struct muster_run *run)
 {
     muster_run_move_to(run, MUSTER_RUN_COMPLETE);
     muster_group_parts_run_completed(run->group, &run->id);
@@ -351,13 +353,14 @@ static void complete(struct muster_run *run)
 
 void muster_run_hear_complete(struct muster_run *run, uint32_t participant)
 {
+    MUSTER_ASSERT(participant < run->participant_count);
     if ((run->heard[participant] & MUSTER_HEARD_COMPLETE) != 0)
         return;
     run->heard[participant] |= MUSTER_HEARD_COMPLETE;
     run->complete_count++;
     if (run->state == MUSTER_RUN_ACTIVE && muster_run_awaits_root(run) &&
         participant == run->plan.root)
-        complete(run);
+        complete_run(run);
     else
         muster_lane_settle(run->group, lane_of(run));
 }
@@ -375,7 +378,7 @@ void muster_run_conclude(struct muster_run *run, enum muster_run_outcome outcome
         if (muster_run_is_shared(run))
             complete_shared(run);
         else
-            complete(run);
+            complete_run(run);
         return;
     case MUSTER_RUN_HAD_RESULT:
         muster_run_hear_complete(run, run->self_index);

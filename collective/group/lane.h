@@ -20,13 +20,13 @@ struct muster_lane {
     struct muster_list runs;
 };
 
-/** What a lane tells the files above it. */
+/** A lane tells the files above it by these. */
 struct muster_lane_events {
     void (*on_activated)(struct muster_group *group, const struct muster_op_id *id);
     muster_timer_fn *on_timer; /* of a run */
 };
 
-/** What the timer of a run is set for. */
+/** Reasons for which the timer of a run is set. */
 enum muster_timer_stage {
     MUSTER_TIMER_LOOK,         /* time to ask who has started it, and who never will */
     MUSTER_TIMER_DEADLINE,     /* the operation's own */
@@ -61,10 +61,10 @@ MUSTER_MUST_CHECK bool muster_run_take_memory(struct muster_run *run);
 void muster_run_drop_memory(struct muster_run *run);
 /** Put all saved inputs back. */
 void muster_run_restore(struct muster_run *run);
-/** What it counts for in its lane, against MUSTER_LANE_COST_MAX. */
+/** The run's share of MUSTER_LANE_COST_MAX. */
 uint32_t muster_run_cost(const struct muster_run *run);
-/** What this member sends, and the most library memory that it needs meanwhile. topology: of a
- * TWO_LEVEL plan, else it may be NULL. */
+/** Bytes that this member sends, and the most library memory that it needs meanwhile. topology: of
+ * a TWO_LEVEL plan, else it may be NULL. */
 struct muster_op_cost muster_plan_cost(const struct muster_plan *plan,
                                        const struct muster_topology *topology);
 /** "all_reduce #12" */
@@ -131,7 +131,7 @@ void muster_run_on_timer(struct muster_timer *timer);
 void muster_run_end_contradicted(struct muster_run *run);
 
 /* mismatch.c */
-/** What the description of a participant means for a run. */
+/** Consequence of a participant's description for a run. */
 enum muster_mismatch_heard {
     MUSTER_MISMATCH_NOTED,     /* its lane is to be settled */
     MUSTER_MISMATCH_IS_THEIRS, /* decided here: the participant was told, and counts as complete */

@@ -27,7 +27,7 @@ struct list {
     size_t arena_used;
 };
 
-/* What all parts are started with. */
+/* Arguments that all parts are started with. */
 struct list_call {
     enum muster_op_kind kind;
     enum muster_reduction reduction;
@@ -69,7 +69,7 @@ static void copy_out(const struct list *list, const struct part *part)
 
 /* --- The end --- */
 
-static void finish(struct list *list)
+static void list_finish(struct list *list)
 {
     struct muster_list_op *user = list->user;
 
@@ -106,7 +106,7 @@ static void on_part_done(struct muster_op *op, enum muster_rc rc)
     if (rc != MUSTER_OK && list->user->error.rc == MUSTER_OK)
         list->user->error = op->error;
     if (--list->open_count == 0)
-        finish(list);
+        list_finish(list);
     else if (rc == MUSTER_INVALID_ARGUMENT)
         muster_list_op_cancel(list->user); /* others may have fewer parts, and never come to ours */
 }
@@ -155,7 +155,7 @@ static bool take_parts(struct list *list, size_t count)
     return true;
 }
 
-static size_t aligned(size_t bytes)
+static size_t align_bytes(size_t bytes)
 {
     return (bytes + ARENA_LINE - 1) / ARENA_LINE * ARENA_LINE;
 }
@@ -176,7 +176,7 @@ static bool take_arena(struct list *list)
 
     for (size_t i = 0; i < list->part_count; i++)
         if (!muster_pack_is_contiguous(list->tensors, list->parts[i].pack))
-            bytes += aligned(part_bytes(list, &list->parts[i]));
+            bytes += align_bytes(part_bytes(list, &list->parts[i]));
     list->arena_used = 0;
     if (bytes <= list->arena.count)
         return true;
@@ -206,7 +206,7 @@ static struct list *list_init(struct muster_list_op *op, struct muster_group *gr
     return take_arena(list) ? list : NULL;
 }
 
-static struct muster_tensor gather(struct list *list, struct part *part)
+static struct muster_tensor part_gather(struct list *list, struct part *part)
 {
     const struct muster_tensor *first = &list->tensors[part->pack.first];
     struct muster_tensor tensor = {.dtype = MUSTER_U8};
@@ -219,7 +219,7 @@ static struct muster_tensor gather(struct list *list, struct part *part)
     if (muster_pack_is_contiguous(list->tensors, part->pack))
         return tensor;
     part->buffer = (uint8_t *)list->arena.data + list->arena_used;
-    list->arena_used += aligned(bytes_of(&tensor));
+    list->arena_used += align_bytes(bytes_of(&tensor));
     tensor.data = part->buffer;
     copy_in(list, part);
     return tensor;
@@ -228,7 +228,7 @@ static struct muster_tensor gather(struct list *list, struct part *part)
 static enum muster_rc start_part(struct list *list, struct part *part, struct muster_group *group,
                                  const struct list_call *call)
 {
-    const struct muster_tensor tensor = gather(list, part);
+    const struct muster_tensor tensor = part_gather(list, part);
 
     part->op.data = list;
     part->op.lane = list->user->lane;
@@ -272,9 +272,9 @@ static bool are_valid(const struct muster_group *group, const struct muster_tens
     return are_all_apart(tensors, count);
 }
 
-static enum muster_rc start(struct muster_list_op *op, struct muster_group *group,
-                            const struct muster_tensor *tensors, size_t count,
-                            const struct list_call *call, muster_list_op_fn *done)
+static enum muster_rc list_start(struct muster_list_op *op, struct muster_group *group,
+                                 const struct muster_tensor *tensors, size_t count,
+                                 const struct list_call *call, muster_list_op_fn *done)
 {
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
     struct list *list;
@@ -312,7 +312,7 @@ enum muster_rc muster_all_reduce_list_start(struct muster_list_op *op, struct mu
 {
     const struct list_call call = {.kind = MUSTER_OP_ALL_REDUCE, .reduction = reduction};
 
-    return start(op, group, tensors, count, &call, done);
+    return list_start(op, group, tensors, count, &call, done);
 }
 
 enum muster_rc muster_broadcast_list_start(struct muster_list_op *op, struct muster_group *group,
@@ -323,7 +323,7 @@ enum muster_rc muster_broadcast_list_start(struct muster_list_op *op, struct mus
 
     if (!muster_group_find_root(group, root, &call.root))
         return MUSTER_INVALID_ARGUMENT;
-    return start(op, group, tensors, count, &call, done);
+    return list_start(op, group, tensors, count, &call, done);
 }
 
 void muster_list_op_cancel(struct muster_list_op *op)

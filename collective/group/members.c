@@ -1,6 +1,8 @@
-/* What all files of a group use: its participants and their names, the search for a run, and the
- * callbacks that are due. */
+/* Helpers of all files of a group: its participants and their names, the search for a run, and
+ * the callbacks that are due. */
 #include "collective/group/group_internal.h"
+
+#include <muster/base.h>
 
 #include <stdio.h>
 
@@ -86,9 +88,11 @@ void muster_group_run_done(struct muster_group *group)
 {
     struct muster_list *node;
 
+    MUSTER_ASSERT(!group->is_starting); /* a start never calls back */
     while ((node = muster_list_pop(&group->done)) != NULL) {
         struct muster_op *op = MUSTER_CONTAINER_OF(node, struct muster_op, node);
 
+        MUSTER_ASSERT(op->impl == NULL); /* handed back once */
         op->done(op, op->error.rc);
     }
 }

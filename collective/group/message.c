@@ -1,7 +1,7 @@
 /* One message: starting, sending, deadlines and cancel. */
+#include <muster/base.h>
 #include <muster/collective.h>
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ uint32_t muster_message_first_open(const struct muster_message *message)
 {
     const struct muster_list *messages = &message->pair->sends[message->lane].messages;
 
-    assert(message->is_send);
+    MUSTER_ASSERT(message->is_send);
     return MUSTER_CONTAINER_OF(messages->next, struct muster_message, node)->sequence;
 }
 
@@ -132,7 +132,7 @@ void muster_message_begin(struct muster_message *message)
 
 /* --- Deadline and cancel --- */
 
-static void explain(struct muster_message *message, enum muster_rc rc)
+static void explain_end(struct muster_message *message, enum muster_rc rc)
 {
     char name[160];
 
@@ -144,8 +144,8 @@ static void explain(struct muster_message *message, enum muster_rc rc)
                          message->is_send ? "received" : "sent");
 }
 
-/* Who receives decides: it may have it all already. */
-static void withdraw(struct muster_message *message, enum muster_rc why)
+/* The receiver decides: it may have it all already. */
+static void message_withdraw(struct muster_message *message, enum muster_rc why)
 {
     struct muster_group *group = message->group;
 
@@ -159,10 +159,10 @@ static void withdraw(struct muster_message *message, enum muster_rc why)
 static void give_up(struct muster_message *message, enum muster_rc why)
 {
     if (message->is_send && !message->is_withdrawn) {
-        withdraw(message, why);
+        message_withdraw(message, why);
         return;
     }
-    explain(message, message->is_send ? message->why : why);
+    explain_end(message, message->is_send ? message->why : why);
     if (message->is_send)
         muster_message_end(message, message->why);
     else
@@ -174,7 +174,7 @@ static void on_timer(struct muster_timer *timer)
     give_up(timer->data, MUSTER_DEADLINE_EXCEEDED);
 }
 
-static void cancel(struct muster_op *op)
+static void message_cancel(struct muster_op *op)
 {
     struct muster_message *message = op->impl;
 
@@ -220,19 +220,19 @@ static void op_init(struct muster_op *op, struct muster_message *message, muster
     memset(&op->result, 0, sizeof(op->result));
     muster_list_init(&op->node);
     op->impl = message;
-    op->cancel = cancel;
+    op->cancel = message_cancel;
     op->id = (struct muster_op_id){
         .step = message->group->begun_step, .lane = op->lane, .sequence = message->sequence};
 }
 
-static enum muster_rc start(struct muster_op *op, struct muster_group *group,
-                            const struct muster_tensor *tensor, uint32_t rank, bool is_send,
-                            muster_op_fn *done)
+static enum muster_rc message_start(struct muster_op *op, struct muster_group *group,
+                                    const struct muster_tensor *tensor, uint32_t rank, bool is_send,
+                                    muster_op_fn *done)
 {
     struct muster_message *message;
     struct muster_pair *pair;
 
-    assert(done != NULL);
+    MUSTER_ASSERT(done != NULL);
     if (op->lane >= MUSTER_LANES_MAX ||
         muster_deadline_check(group->env, is_send ? "muster_send_start" : "muster_receive_start",
                               op->deadline_ns, &op->error) != MUSTER_OK ||
@@ -256,12 +256,12 @@ enum muster_rc muster_send_start(struct muster_op *op, struct muster_group *grou
                                  const struct muster_tensor *tensor, uint32_t to,
                                  muster_op_fn *done)
 {
-    return start(op, group, tensor, to, true, done);
+    return message_start(op, group, tensor, to, true, done);
 }
 
 enum muster_rc muster_receive_start(struct muster_op *op, struct muster_group *group,
                                     const struct muster_tensor *tensor, uint32_t from,
                                     muster_op_fn *done)
 {
-    return start(op, group, tensor, from, false, done);
+    return message_start(op, group, tensor, from, false, done);
 }

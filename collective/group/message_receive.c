@@ -5,7 +5,8 @@
 
 /* The receiver says how far it is after so many pieces. */
 #define NEWS_PIECES (MUSTER_MESSAGE_WINDOW / 2)
-/* What may be kept: twice what a sender sends unasked, which may not have heard of an end yet. */
+/* The limit for kept pieces: twice the bytes that a sender sends unasked, for it may not have
+ * heard of an end yet. */
 #define KEPT_BYTES_MAX                                                                             \
     (2 * (MUSTER_EAGER_BYTES_MAX + MUSTER_EAGER_COUNT_MAX * sizeof(struct muster_early)))
 
@@ -81,8 +82,8 @@ void muster_message_complete(struct muster_message *message)
     muster_message_end(message, MUSTER_OK);
 }
 
-/* What the two sides call it differs. */
-static void explain(struct muster_message *message, uint16_t dtype, uint64_t count)
+/* The two sides describe the message differently. */
+static void explain_mismatch(struct muster_message *message, uint16_t dtype, uint64_t count)
 {
     char name[160];
 
@@ -106,7 +107,7 @@ bool muster_message_has_mismatched(struct muster_message *message,
 {
     if (is_same_shape(message, header))
         return false;
-    explain(message, header->flags, header->offset);
+    explain_mismatch(message, header->flags, header->offset);
     muster_message_give_up(message, MUSTER_INVALID_ARGUMENT);
     return true;
 }
@@ -115,8 +116,8 @@ bool muster_message_has_mismatched(struct muster_message *message,
 
 enum piece { PIECE_NEW, PIECE_KNOWN, PIECE_WRONG };
 
-static enum piece judge(const struct muster_message *message,
-                        const struct muster_frame_header *header)
+static enum piece judge_shape(const struct muster_message *message,
+                              const struct muster_frame_header *header)
 {
     uint32_t chunk = header->chunk;
     uint64_t first = chunk * (uint64_t)message->piece_bytes;
@@ -141,7 +142,7 @@ static uint8_t *place_of(struct muster_message *message, const struct muster_fra
 
     if (muster_message_has_mismatched(message, header))
         return NULL;
-    switch (judge(message, header)) {
+    switch (judge_shape(message, header)) {
     case PIECE_NEW:
         return message->data + header->chunk * message->piece_bytes;
     case PIECE_KNOWN:
@@ -193,8 +194,8 @@ static void *receive_early(struct muster_group *group, struct muster_pair *pair,
     return receiving->buffer;
 }
 
-static void keep(struct muster_group *group, struct muster_pair *pair,
-                 const struct muster_frame_header *header, struct muster_receiving *receiving)
+static void keep_piece(struct muster_group *group, struct muster_pair *pair,
+                       const struct muster_frame_header *header, struct muster_receiving *receiving)
 {
     struct muster_early *early = muster_buffer_get(group->pool, sizeof(*early));
 
@@ -360,7 +361,7 @@ static void hear_outcome(struct muster_pair *pair, const struct muster_frame_hea
         return;
     }
     if (rc == MUSTER_INVALID_ARGUMENT) {
-        explain(message, (uint16_t)header->phase, header->offset);
+        explain_mismatch(message, (uint16_t)header->phase, header->offset);
         muster_message_end(message, rc);
         return;
     }
@@ -437,7 +438,7 @@ static void use_piece(struct muster_group *group, struct muster_pair *pair,
     }
     if (receiving->buffer == NULL)
         return;
-    keep(group, pair, header, receiving);
+    keep_piece(group, pair, header, receiving);
     /* it was started while the payload was coming in */
     message = muster_pair_find(&pair->receives[header->op.lane], header->op.sequence);
     if (message != NULL)

@@ -125,8 +125,8 @@ static enum muster_rc reason_of(const struct muster_run *run,
     return is_shift ? MUSTER_ABORTED : MUSTER_INVALID_ARGUMENT;
 }
 
-static void explain(struct muster_run *run, uint32_t participant,
-                    const struct muster_frame_header *header, const char *text)
+static void explain_mismatch(struct muster_run *run, uint32_t participant,
+                             const struct muster_frame_header *header, const char *text)
 {
     uint32_t rank = muster_op_participant_rank(run->group, &run->id, participant);
     char theirs[MUSTER_DESCRIPTION_TEXT_BYTES], ours[MUSTER_DESCRIPTION_TEXT_BYTES], who[96];
@@ -153,6 +153,7 @@ static void end_mismatched(struct muster_run *run, enum muster_rc rc)
 {
     struct muster_group *group = run->group;
 
+    MUSTER_ASSERT(run->op != NULL);
     muster_wire_recall_op(group->wire, &run->id);
     muster_group_abandon_receiving(group, run);
     muster_run_restore(run);
@@ -217,11 +218,11 @@ static void hear_over(struct muster_run *run, uint32_t participant,
         run->complete_count++;
 }
 
-/* Who says so has announced what this member calls, and so has everybody: the others may have begun, and
- * the inputs are not there any more. A member that contradicts its own board is wrong, or what it said is
- * old; if this member alone believed it, it alone would end otherwise than all. (Over TCP there is no such
- * witness: who is lied to ends with INVALID_ARGUMENT, and the others miss its COMPLETE, so that they end at
- * their deadline and no result differs.) */
+/* The sender has announced the call of this member, and so has every other: the others may have
+ * begun, and the inputs are not there any more. A member that contradicts its own board is wrong,
+ * or its frame is old; if this member alone believed it, it alone would end otherwise than all.
+ * (Over TCP there is no such witness: a member that is lied to ends with INVALID_ARGUMENT, and
+ * the others miss its COMPLETE, so that they end at their deadline and no result differs.) */
 static bool is_refuted(struct muster_run *run, uint32_t participant,
                        const struct muster_frame_header *header)
 {
@@ -238,7 +239,7 @@ static bool is_refuted(struct muster_run *run, uint32_t participant,
     return true;
 }
 
-/* What is decided here stands: the member is told, and is not waited for. Without memory for the
+/* The result here stands: the member is told, and is not waited for. Without memory for the
  * description it ends all the same, later. */
 static bool is_answered(struct muster_run *run, uint32_t participant, uint64_t descriptor)
 {
@@ -258,7 +259,7 @@ enum muster_mismatch_heard muster_run_hear_mismatch(struct muster_run *run, uint
     if (run->mode == MUSTER_RUN_CONTRADICTED) {
         if (header->descriptor == run->descriptor)
             return MUSTER_MISMATCH_NOTED;
-        explain(run, participant, header, text);
+        explain_mismatch(run, participant, header, text);
         run->op->error.rc = MUSTER_INVALID_ARGUMENT;
         return MUSTER_MISMATCH_CONTRADICTS;
     }
@@ -272,7 +273,7 @@ enum muster_mismatch_heard muster_run_hear_mismatch(struct muster_run *run, uint
     muster_run_send_mismatch(run);
     if (run->state != MUSTER_RUN_ENDED && header->descriptor != run->descriptor &&
         run->op != NULL) {
-        explain(run, participant, header, text);
+        explain_mismatch(run, participant, header, text);
         end_mismatched(run, run->op->error.rc);
     }
     return MUSTER_MISMATCH_NOTED;

@@ -1,6 +1,8 @@
 /* Pairs of members: the messages open between them, from epoch to epoch. */
 #include "collective/group/pair.h"
 
+#include <muster/base.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -51,6 +53,7 @@ static void pair_free(struct muster_pair *pair)
 {
     struct muster_list *node;
 
+    MUSTER_ASSERT(!muster_list_is_empty(&pair->node));
     muster_pair_drop_kept(pair, NULL);
     while ((node = muster_list_pop(&pair->outcomes)) != NULL)
         muster_buffer_unref(MUSTER_CONTAINER_OF(node, struct muster_outcome, node));
@@ -161,6 +164,7 @@ void muster_message_end(struct muster_message *message, enum muster_rc rc)
     struct muster_op *op = message->op;
     bool is_sent_again = message->is_send && op->result.is_interrupted; /* and not awaited */
 
+    MUSTER_ASSERT(op != NULL && op->impl == message);
     if ((rc != MUSTER_OK || is_sent_again) && !group->is_frozen)
         muster_wire_recall_op(group->wire, &message->id);
     stop_receiving(message);

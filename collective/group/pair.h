@@ -1,4 +1,4 @@
-/* What this member and one other send each other, apart from the order of the group. */
+/* Messages between this member and one other, apart from the order of the group. */
 #ifndef MUSTER_COLLECTIVE_PAIR_H
 #define MUSTER_COLLECTIVE_PAIR_H
 

@@ -1,5 +1,5 @@
-/* What else than runs a group has: messages, shared memory, a device. Each part registers a table, by which
- * the group tells it of its changes. */
+/* Parts of a group besides its runs: messages, shared memory, a device. Each part registers a
+ * table, by which the group tells it of its changes. */
 #ifndef MUSTER_COLLECTIVE_PARTS_H
 #define MUSTER_COLLECTIVE_PARTS_H
 

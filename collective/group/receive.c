@@ -85,8 +85,9 @@ static bool is_about(uint8_t type)
            type == MUSTER_FRAME_MISMATCH;
 }
 
-static void *receive(struct muster_group *group, uint32_t rank,
-                     const struct muster_frame_header *header, struct muster_receiving *receiving)
+static void *receive_frame(struct muster_group *group, uint32_t rank,
+                           const struct muster_frame_header *header,
+                           struct muster_receiving *receiving)
 {
     struct muster_run *run = muster_group_find(group, &header->op);
 
@@ -140,7 +141,7 @@ static void *on_frame(void *client, uint32_t rank, const struct muster_frame_hea
         muster_wire_refuse(group->wire, rank, "a frame names no operation of this view");
         return NULL;
     }
-    return receive(group, rank, header, receiving);
+    return receive_frame(group, rank, header, receiving);
 }
 
 static void on_progress(void *client, uint32_t rank, const struct muster_frame_header *header,
@@ -243,8 +244,8 @@ static void use_data(struct muster_group *group, uint32_t rank,
         muster_run_conclude(run, run->ops->received(run, participant, receiving));
 }
 
-static void use(struct muster_group *group, uint32_t rank, const struct muster_frame_header *header,
-                struct muster_receiving *receiving)
+static void use_frame(struct muster_group *group, uint32_t rank,
+                      const struct muster_frame_header *header, struct muster_receiving *receiving)
 {
     switch (receiving->mode) {
     case MUSTER_RECEIVE_NOTHING:
@@ -278,19 +279,19 @@ static void on_payload(void *client, uint32_t rank, const struct muster_frame_he
     (void)buffer;
     group->receiving[rank].mode = MUSTER_RECEIVE_NOTHING;
     group->receiving[rank].buffer = NULL;
-    use(group, rank, header, &receiving);
+    use_frame(group, rank, header, &receiving);
     if (!group->is_done_late)
         muster_group_run_done(group);
 }
 
 /* The frame goes the same way as from the wire; its buffer takes the place of the one that would be
  * filled. */
-static void replay(struct muster_group *group, struct muster_early *early)
+static void replay_frame(struct muster_group *group, struct muster_early *early)
 {
     struct muster_receiving receiving = {.mode = MUSTER_RECEIVE_NOTHING};
     struct muster_frame_header header = early->header;
     uint32_t rank = early->rank;
-    void *place = receive(group, rank, &header, &receiving);
+    void *place = receive_frame(group, rank, &header, &receiving);
 
     if (receiving.mode == MUSTER_RECEIVE_DATA && receiving.buffer != NULL) {
         muster_buffer_unref(receiving.buffer);
@@ -300,7 +301,7 @@ static void replay(struct muster_group *group, struct muster_early *early)
         memcpy(place, early->buffer, header.payload_bytes);
     }
     muster_early_free(group, early);
-    use(group, rank, &header, &receiving);
+    use_frame(group, rank, &header, &receiving);
 }
 
 void muster_group_replay_early(struct muster_group *group, const struct muster_op_id *id)
@@ -314,7 +315,7 @@ void muster_group_replay_early(struct muster_group *group, const struct muster_o
 
         if (run == NULL ? !is_issued(group, &op) : run->state <= MUSTER_RUN_QUEUED)
             break;
-        replay(group, early);
+        replay_frame(group, early);
         has_freed = true;
     }
     if (has_freed)

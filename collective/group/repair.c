@@ -1,6 +1,8 @@
 /* ADOPT: the operation completes with what some survivor already holds. */
 #include "collective/group/group_internal.h"
 
+#include <muster/base.h>
+
 #include <string.h>
 
 static uint8_t *direct_memory(struct muster_run *run)
@@ -37,7 +39,7 @@ static bool is_missing(const struct muster_run *run, uint32_t c)
            muster_plan_is_wanted(&run->plan, c);
 }
 
-static void fetch(struct muster_run *run, uint32_t rank, uint32_t first, uint32_t count)
+static void fetch_chunks(struct muster_run *run, uint32_t rank, uint32_t first, uint32_t count)
 {
     struct muster_frame_header header = {
         .channel = MUSTER_FRAME_COLLECTIVE,
@@ -66,7 +68,7 @@ static void fetch_from(struct muster_run *run, const struct muster_chunk_source 
         while (c < end && c < run->plan.chunk_count && is_missing(run, c))
             run->chunks[c++] |= MUSTER_CHUNK_ASKED;
         if (c > first)
-            fetch(run, source->rank, first, c - first);
+            fetch_chunks(run, source->rank, first, c - first);
         else
             c++;
     }
@@ -152,6 +154,7 @@ enum muster_run_outcome muster_repair_receive(struct muster_run *run,
 enum muster_run_outcome muster_repair_received(struct muster_run *run,
                                                struct muster_receiving *receiving)
 {
+    MUSTER_ASSERT(muster_run_is_adopting(run));
     run->result.total_weight = receiving->weight;
     muster_run_mark_final(run, receiving->chunk);
     return outcome_of(run);

@@ -97,15 +97,16 @@ bool muster_run_awaits_root(const struct muster_run *run)
            run->plan.index != run->plan.root;
 }
 
-static size_t aligned(size_t bytes)
+static size_t align_bytes(size_t bytes)
 {
     return (bytes + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
 }
 
-/* Of the buffer with the tables of a run: by chunk, by participant, and the executor's state. */
+/* Size of the buffer with the tables of a run: by chunk, by participant, and the executor's
+ * state. */
 static size_t table_bytes(const struct muster_plan *plan, const struct muster_executor_ops *ops)
 {
-    return plan->chunk_count * (sizeof(void *) + 1) + plan->n + aligned(ops->state_bytes(plan));
+    return plan->chunk_count * (sizeof(void *) + 1) + plan->n + align_bytes(ops->state_bytes(plan));
 }
 
 struct muster_op_cost muster_plan_cost(const struct muster_plan *plan,
@@ -234,7 +235,7 @@ bool muster_run_take_memory(struct muster_run *run)
     run->ops = ops;
     run->undo = (void **)(void *)memory;
     run->executor = run->undo + run->plan.chunk_count;
-    run->chunks = (uint8_t *)run->executor + aligned(ops->state_bytes(&run->plan));
+    run->chunks = (uint8_t *)run->executor + align_bytes(ops->state_bytes(&run->plan));
     run->heard = run->chunks + run->plan.chunk_count;
     lane_of(run)->cost += muster_run_cost(run);
     return true;

@@ -1,10 +1,10 @@
 /* Splits of a group: which member takes part in an operation of which lane. */
 #include "collective/group/group_internal.h"
 
+#include <muster/base.h>
 #include <muster/collective.h>
 #include <muster/hash.h>
 
-#include <assert.h>
 #include <string.h>
 
 /* --- Lanes and their numbers --- */
@@ -22,7 +22,7 @@ static const struct muster_split *split_of(const struct muster_group *group, uin
     return split == 0 ? NULL : &group->splits[split - 1];
 }
 
-/* What color_of an operation is that the member takes part in; 0: in none. */
+/* The color_of an operation that the member takes part in; 0: it takes part in none. */
 static uint32_t color_at(const struct muster_split *split, const struct muster_member *member)
 {
     uint32_t color = split->color(split->data, member);
@@ -94,7 +94,7 @@ uint32_t muster_op_participant_rank(const struct muster_group *group, const stru
     if (is_of_all(group, id))
         return index;
     for (uint32_t rank = 0;; rank++) {
-        assert(rank < group->view->member_count);
+        MUSTER_ASSERT(rank < group->view->member_count);
         if (takes_part(group, id, rank) && index-- == 0)
             return rank;
     }
@@ -143,7 +143,8 @@ uint32_t muster_group_lane_rank(const struct muster_group *group, uint32_t lane)
 
 /* --- Splits --- */
 
-static enum muster_rc check(const struct muster_group *group, const struct muster_split *split)
+static enum muster_rc check_split(const struct muster_group *group,
+                                  const struct muster_split *split)
 {
     if (split->color == NULL || split->lane_count == 0 || split->lane >= MUSTER_LANES_MAX ||
         split->lane_count > MUSTER_LANES_MAX - split->lane)
@@ -161,7 +162,7 @@ static enum muster_rc check(const struct muster_group *group, const struct muste
 
 enum muster_rc muster_group_split(struct muster_group *group, const struct muster_split *split)
 {
-    enum muster_rc rc = check(group, split);
+    enum muster_rc rc = check_split(group, split);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -179,7 +180,7 @@ void muster_group_inherit_splits(struct muster_group *next, const struct muster_
     for (uint32_t i = 0; i < group->split_count; i++) {
         enum muster_rc rc = muster_group_split(next, &group->splits[i]);
 
-        assert(rc == MUSTER_OK);
+        MUSTER_ASSERT(rc == MUSTER_OK);
         (void)rc;
     }
 }

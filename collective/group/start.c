@@ -1,7 +1,8 @@
 /* Starting operations: what the caller asks for is checked and becomes a run. */
 #include "collective/group/group_internal.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <string.h>
 
 #include "runtime/loop/deadline.h"
@@ -50,7 +51,7 @@ bool muster_group_find_root(const struct muster_group *group, uint32_t rank,
 }
 
 /* A change of view is under way: it belongs to the next epoch, and runs there from its inputs. */
-static void hold(struct muster_group *group, struct muster_run *run)
+static void hold_for_next_epoch(struct muster_group *group, struct muster_run *run)
 {
     run->result.is_interrupted = true;
     run->result.interrupted_ns = group->frozen_ns;
@@ -78,7 +79,7 @@ static enum muster_rc try_start(struct muster_op *op, struct muster_group *group
     struct muster_run *run;
     enum muster_rc rc;
 
-    assert(done != NULL);
+    MUSTER_ASSERT(done != NULL);
     if (op->lane >= MUSTER_LANES_MAX)
         return MUSTER_INVALID_ARGUMENT;
     rc = muster_deadline_check(group->env, muster_op_kind_name(call->kind), op->deadline_ns,
@@ -100,7 +101,7 @@ static enum muster_rc try_start(struct muster_op *op, struct muster_group *group
     muster_list_init(&op->node);
     muster_run_start_deadline(run);
     if (group->is_frozen)
-        hold(group, run);
+        hold_for_next_epoch(group, run);
     else
         muster_run_issue(run);
     return MUSTER_OK;
@@ -109,8 +110,12 @@ static enum muster_rc try_start(struct muster_op *op, struct muster_group *group
 enum muster_rc muster_group_start_call(struct muster_op *op, struct muster_group *group,
                                        const struct muster_op_call *call, muster_op_fn *done)
 {
-    enum muster_rc rc = try_start(op, group, call, done);
+    enum muster_rc rc;
 
+    MUSTER_ASSERT(!group->is_starting);
+    group->is_starting = true;
+    rc = try_start(op, group, call, done);
+    group->is_starting = false;
     if (rc != MUSTER_OK)
         muster_buffer_unref(call->offsets);
     return rc;

@@ -89,7 +89,7 @@ static const struct muster_peer_link_events greeting_events = {
     .on_down = on_down,
 };
 
-static void greet(struct muster_static_group *static_group, struct muster_stream *stream)
+static void greet_stream(struct muster_static_group *static_group, struct muster_stream *stream)
 {
     struct muster_env *env = static_group->env;
     struct greeting *greeting = NULL;
@@ -117,7 +117,7 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
     if (static_group->wire == NULL)
         muster_stream_close(stream, NULL);
     else
-        greet(static_group, stream);
+        greet_stream(static_group, stream);
 }
 
 static enum muster_rc check_job(const char *job, struct muster_error *ret_error)

@@ -52,8 +52,8 @@ uint64_t muster_call_elements_hash(const struct muster_op_call *call)
 /* --- One way or the other --- */
 
 /* By weight: into = the mean of both. */
-static void weigh(const struct muster_op_call *call, struct muster_operand into,
-                  struct muster_operand from, size_t count)
+static void weigh_operands(const struct muster_op_call *call, struct muster_operand into,
+                           struct muster_operand from, size_t count)
 {
     muster_kernel_mean_weighted(call->dtype, into.data, (const void *[]){into.data, from.data},
                                 (const uint64_t[]){into.weight, from.weight}, 2, count);
@@ -65,7 +65,7 @@ void muster_combine(const struct muster_op_call *call, struct muster_operand int
     if (is_user(call))
         call->user.reduce(call->user.data, into.data, from.data, count);
     else if (call->is_weighted)
-        weigh(call, into, from, count);
+        weigh_operands(call, into, from, count);
     else
         muster_kernel_reduce(call->dtype, call->reduction, into.data, from.data, count);
 }

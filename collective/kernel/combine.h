@@ -21,12 +21,11 @@ void muster_combine_swap(const struct muster_op_call *call, struct muster_operan
  * none of the sources, or the first. */
 void muster_combine_all(const struct muster_op_call *call, void *into, const void *const *from,
                         const uint64_t *weights, uint32_t n, size_t count);
-/** What is left to do when all n members are in: MEAN divides. */
+/** The rest of the work when all n members are in: MEAN divides. */
 void muster_combine_finish(const struct muster_op_call *call, void *into, uint32_t n, size_t count);
 
 size_t muster_call_element_bytes(const struct muster_op_call *call);
-/** Of the description: "weighted mean, f32", "largest, 16 bytes"; and what stands for it in the
- * hash. */
+/** A part of the description: "weighted mean, f32", "largest, 16 bytes"; and its hash. */
 const char *muster_call_elements_text(const struct muster_op_call *call, char *ret_text,
                                       size_t size);
 uint64_t muster_call_elements_hash(const struct muster_op_call *call);

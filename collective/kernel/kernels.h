@@ -26,7 +26,7 @@ struct muster_kernels {
     muster_kernel_divide_fn *divide[MUSTER_DTYPE_COUNT];
 };
 
-/** What the compiler makes for every machine of the architecture (SSE2, NEON). */
+/** Compiled for every machine of the architecture (SSE2, NEON). */
 const struct muster_kernels *muster_kernels_baseline(void);
 /** NULL: not this architecture, or the processor or the system lacks it. */
 const struct muster_kernels *muster_kernels_avx2(void);

@@ -7,7 +7,7 @@
 #ifndef MUSTER_COLLECTIVE_KERNELS_FOLD_H
 #define MUSTER_COLLECTIVE_KERNELS_FOLD_H
 
-/* What is between more than four sources and the result, in the first cache. */
+/* Intermediate results of more than four sources, in the first cache. */
 #define FOLD_BLOCK 512u
 
 /* The result may be one of the sources: elements of one index only meet each other. */

@@ -203,7 +203,7 @@ FLOAT_ORDER(f64, any_i64, INT64_MAX, 0x7FF0000000000000, 0x7FF8000000000000)
 
 #include "collective/kernel/kernels_fold.h"
 
-/* What MEAN is before the division; of a fold, with it. */
+/* MEAN before the division; of a fold, with it. */
 #define MEAN_OF(bits, order)      sum_##bits
 #define MEAN_OF_swap(bits, order) sum_##bits##_swap
 #define MEAN_OF_all(bits, order)  mean_##order##_all

@@ -1,4 +1,4 @@
-/* What an operation was called with: its name, its description, and the hash that members compare. */
+/* The call of an operation: its name, its description, and the hash that members compare. */
 #include "collective/kernel/op_call.h"
 
 #include <muster/hash.h>
@@ -109,7 +109,7 @@ static bool has_equal_parts(const struct muster_op_call *call)
     }
 }
 
-/* What all members must have given alike, whatever their number. */
+/* The count that all members must have given alike, whatever their number. */
 static uint64_t common_count(const struct muster_op_call *call)
 {
     if (call->kind == MUSTER_OP_ALL_TO_ALL_UNEVEN || has_common_offsets(call))
@@ -172,7 +172,7 @@ const char *muster_call_describe(const struct muster_op_call *call, char *ret_te
     return ret_text;
 }
 
-/* What it is by the view that the caller knows: its root, or how all cut it. */
+/* The part of a call that depends on the view that the caller knows: its root, or how all cut it. */
 static uint64_t hash_of_view(const struct muster_op_call *call)
 {
     const struct muster_incarnation *root = &call->root.incarnation;

@@ -1,4 +1,5 @@
-/* What an operation was called with: the arguments that all members must agree on, their text and their hash. */
+/* The call of an operation: the arguments that all members must agree on, their text and their
+ * hash. */
 #ifndef MUSTER_COLLECTIVE_OP_CALL_H
 #define MUSTER_COLLECTIVE_OP_CALL_H
 
@@ -22,7 +23,7 @@ struct muster_device_mark {
     struct muster_op_id id; /* given beforehand */
 };
 
-/** What the caller asked for; the same on every member but for the pointers. */
+/** The caller's arguments; the same on every member but for the pointers. */
 struct muster_op_call {
     enum muster_op_kind kind;
     enum muster_reduction reduction;
@@ -39,7 +40,7 @@ struct muster_op_call {
      * that the run owns. For all_to_all those of the input, and then those of the output. */
     uint64_t *offsets;
     struct muster_route route; /* permute: indexes of participants */
-    /* What two members hold against each other (uneven counts), for the description. */
+    /* Counts of two members that differ (uneven parts), for the description. */
     struct {
         uint32_t rank; /* the other's */
         uint64_t sent, expected;

@@ -20,7 +20,7 @@ static const char *const names[] = {
 
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))
 
-/* What `muster bench --tune` replaces. An all_reduce above direct_max_bytes. */
+/* The built-in table, which `muster bench --tune` replaces. An all_reduce above direct_max_bytes. */
 static const struct muster_plan_row built_in[] = {
     {.kind = MUSTER_OP_ALL_REDUCE,
      .span = MUSTER_SPAN_HOSTS,
@@ -142,8 +142,8 @@ static bool is_match(const struct muster_plan_input *input, const struct muster_
 }
 
 /* AUTO: none. */
-static enum muster_algorithm find(const struct muster_plan_input *input,
-                                  const struct muster_plan_row *rows, size_t count)
+static enum muster_algorithm find_row(const struct muster_plan_input *input,
+                                      const struct muster_plan_row *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (is_match(input, &rows[i]))
@@ -160,7 +160,7 @@ bool muster_plan_leaves_shm(const struct muster_plan_input *input,
     by_shm.wire = MUSTER_WIRE_SHM;
     for (uint32_t i = 0; i < by_shm.parameters.row_count && algorithm == MUSTER_ALGORITHM_AUTO; i++)
         if (by_shm.parameters.rows[i].wire == MUSTER_WIRE_SHM)
-            algorithm = find(&by_shm, &by_shm.parameters.rows[i], 1);
+            algorithm = find_row(&by_shm, &by_shm.parameters.rows[i], 1);
     if (algorithm == MUSTER_ALGORITHM_AUTO)
         return false;
     by_shm.parameters.row_count = 0;
@@ -215,13 +215,13 @@ enum muster_algorithm muster_plan_choose(const struct muster_plan_input *input)
     if (!is_direct && parameters->forced != MUSTER_ALGORITHM_AUTO &&
         is_usable(input, parameters->forced))
         return parameters->forced;
-    algorithm = find(input, parameters->rows, parameters->row_count);
+    algorithm = find_row(input, parameters->rows, parameters->row_count);
     if (algorithm != MUSTER_ALGORITHM_AUTO)
         return algorithm;
     if (is_direct)
         return MUSTER_ALGORITHM_DIRECT;
     if (is_halved(input))
         return MUSTER_ALGORITHM_HALVING;
-    algorithm = find(input, built_in, sizeof(built_in) / sizeof(built_in[0]));
+    algorithm = find_row(input, built_in, sizeof(built_in) / sizeof(built_in[0]));
     return algorithm != MUSTER_ALGORITHM_AUTO ? algorithm : MUSTER_ALGORITHM_BLOCKS;
 }

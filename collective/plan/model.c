@@ -58,7 +58,7 @@ static bool is_before(const struct event *a, const struct event *b)
     return a->time_us < b->time_us || (a->time_us == b->time_us && a->sequence < b->sequence);
 }
 
-static bool grow(struct world *world)
+static bool grow_heap(struct world *world)
 {
     size_t room = world->heap_room > 0 ? 2 * world->heap_room : 1024;
     struct event *heap = muster_mem_realloc(world->mem, world->heap, room * sizeof(*heap));
@@ -72,11 +72,11 @@ static bool grow(struct world *world)
     return true;
 }
 
-static void push(struct world *world, struct event event)
+static void push_event(struct world *world, struct event event)
 {
     size_t at;
 
-    if (world->heap_count == world->heap_room && !grow(world))
+    if (world->heap_count == world->heap_room && !grow_heap(world))
         return;
     event.sequence = world->sequence++;
     for (at = world->heap_count++; at > 0 && is_before(&event, &world->heap[(at - 1) / 2]);
@@ -85,7 +85,7 @@ static void push(struct world *world, struct event event)
     world->heap[at] = event;
 }
 
-static struct event pop(struct world *world)
+static struct event pop_event(struct world *world)
 {
     struct event first = world->heap[0], last = world->heap[--world->heap_count];
     size_t at = 0;
@@ -121,14 +121,15 @@ static uint64_t key_of(const struct muster_step *step)
 }
 
 /* Insertion would be quadratic; members come in one or two rising runs, so merge sort by halves. */
-static void sort(uint32_t *at, uint32_t *spare, uint32_t count, const struct muster_step *steps)
+static void sort_incoming(uint32_t *at, uint32_t *spare, uint32_t count,
+                          const struct muster_step *steps)
 {
     uint32_t half = count / 2, a = 0, b = half;
 
     if (count < 2)
         return;
-    sort(at, spare, half, steps);
-    sort(at + half, spare, count - half, steps);
+    sort_incoming(at, spare, half, steps);
+    sort_incoming(at + half, spare, count - half, steps);
     memcpy(spare, at, count * sizeof(*at));
     for (uint32_t i = 0; i < count; i++)
         at[i] = b == count || (a < half && key_of(&steps[spare[a]]) <= key_of(&steps[spare[b]]))
@@ -141,7 +142,7 @@ static void index_list(struct list *list, uint32_t *spare)
     for (uint32_t s = 0; s < list->count; s++)
         if (is_incoming(&list->steps[s]))
             list->by_message[list->incoming_count++] = s;
-    sort(list->by_message, spare, list->incoming_count, list->steps);
+    sort_incoming(list->by_message, spare, list->incoming_count, list->steps);
 }
 
 static struct list *list_of(struct world *world, uint32_t index, uint32_t c)
@@ -203,19 +204,19 @@ static uint32_t port_of(const struct world *world, uint32_t rank, bool is_local)
     return is_local ? world->topology.host_count + rank : world->topology.host_of[rank];
 }
 
-static double microseconds(double bytes, double gbps)
+static double to_microseconds(double bytes, double gbps)
 {
     return bytes * 8 / gbps / 1e3;
 }
 
-static void send(struct world *world, uint32_t from, uint32_t c, const struct muster_step *step,
-                 double now_us)
+static void send_step(struct world *world, uint32_t from, uint32_t c,
+                      const struct muster_step *step, double now_us)
 {
     const struct muster_plan_model *model = world->model;
     const struct muster_topology *topology = &world->topology;
     bool is_local = topology->host_of[from] == topology->host_of[step->peer];
     double bytes = (double)step->count * (double)world->ranks[from].plan.element_bytes;
-    double port_us = microseconds(bytes, is_local ? model->local_gbps : model->gbps);
+    double port_us = to_microseconds(bytes, is_local ? model->local_gbps : model->gbps);
     double *free_us = &world->send_free_us[port_of(world, from, is_local)];
     double begin_us = now_us > *free_us ? now_us : *free_us;
     uint64_t key = ((uint64_t)from << 8) | step->message;
@@ -223,13 +224,14 @@ static void send(struct world *world, uint32_t from, uint32_t c, const struct mu
     *free_us = begin_us + model->overhead_us + port_us;
     world->messages++;
     world->ranks[from].bytes_sent += (uint64_t)bytes;
-    push(world, (struct event){.time_us = begin_us + model->overhead_us +
-                                          (is_local ? model->local_latency_us : model->latency_us),
-                               .to = step->peer,
-                               .chunk = c,
-                               .step = find_step(list_of(world, step->peer, c), key),
-                               .port_us = port_us,
-                               .is_local = is_local});
+    push_event(world,
+               (struct event){.time_us = begin_us + model->overhead_us +
+                                         (is_local ? model->local_latency_us : model->latency_us),
+                              .to = step->peer,
+                              .chunk = c,
+                              .step = find_step(list_of(world, step->peer, c), key),
+                              .port_us = port_us,
+                              .is_local = is_local});
 }
 
 static void advance_chunk(struct world *world, uint32_t index, uint32_t c, double now_us)
@@ -242,7 +244,7 @@ static void advance_chunk(struct world *world, uint32_t index, uint32_t c, doubl
         if (is_incoming(step) && !list->has_arrived[list->cursor])
             return;
         if (step->kind == MUSTER_STEP_SEND)
-            send(world, index, c, step, now_us);
+            send_step(world, index, c, step, now_us);
         list->cursor++;
     }
 }
@@ -273,7 +275,7 @@ static void advance_from(struct world *world, uint32_t index, uint32_t from, dou
     }
 }
 
-static void arrive(struct world *world, const struct event *event)
+static void handle_arrival(struct world *world, const struct event *event)
 {
     struct rank *rank = &world->ranks[event->to];
 
@@ -286,19 +288,19 @@ static void arrive(struct world *world, const struct event *event)
         advance_from(world, event->to, rank->first_open, event->time_us);
 }
 
-static void take(struct world *world, struct event event)
+static void take_event(struct world *world, struct event event)
 {
     double *free_us = &world->receive_free_us[port_of(world, event.to, event.is_local)];
     double begin_us = event.time_us > *free_us ? event.time_us : *free_us;
 
     if (event.is_whole) {
-        arrive(world, &event);
+        handle_arrival(world, &event);
         return;
     }
     *free_us = begin_us + event.port_us;
     event.time_us = *free_us;
     event.is_whole = true;
-    push(world, event);
+    push_event(world, event);
 }
 
 /* --- A world --- */
@@ -325,7 +327,7 @@ static struct muster_plan_input input_of(const struct muster_plan_model *model, 
     };
 }
 
-static void force(struct muster_plan_input *input, enum muster_algorithm algorithm)
+static void force_algorithm(struct muster_plan_input *input, enum muster_algorithm algorithm)
 {
     input->parameters.row_count = 0;
     input->parameters.direct_max_bytes =
@@ -346,7 +348,7 @@ static bool init_rank(struct world *world, uint32_t index)
     struct rank *rank = &world->ranks[index];
 
     if (world->model->algorithm != MUSTER_ALGORITHM_AUTO)
-        force(&input, world->model->algorithm);
+        force_algorithm(&input, world->model->algorithm);
     rank->plan = muster_plan_make(&input);
     rank->lists = muster_mem_alloc_zero(world->mem, rank->plan.chunk_count, sizeof(*rank->lists));
     return rank->lists != NULL;
@@ -415,14 +417,14 @@ static double start_us(const struct world *world)
     return is_local ? world->model->local_latency_us : world->model->latency_us;
 }
 
-static void play(struct world *world)
+static void play_events(struct world *world)
 {
     double begin_us = start_us(world);
 
     for (uint32_t i = 0; i < world->model->n; i++)
         advance_from(world, i, 0, begin_us);
     while (world->heap_count > 0 && !world->is_out_of_memory)
-        take(world, pop(world));
+        take_event(world, pop_event(world));
 }
 
 static double bound_us(const struct world *world)
@@ -432,13 +434,14 @@ static double bound_us(const struct world *world)
     double parts = is_local ? model->n : world->topology.host_count;
     double latency = (is_local ? model->local_latency_us : model->latency_us) * (parts > 1) +
                      ceil(log2(parts)) * model->overhead_us;
-    double bandwidth = microseconds(2 * (parts - 1) / parts * (double)model->bytes,
-                                    is_local ? model->local_gbps : model->gbps);
+    double bandwidth = to_microseconds(2 * (parts - 1) / parts * (double)model->bytes,
+                                       is_local ? model->local_gbps : model->gbps);
 
     return latency > bandwidth ? latency : bandwidth;
 }
 
-static enum muster_rc check(const struct muster_plan_model *model, struct muster_error *ret_error)
+static enum muster_rc check_model(const struct muster_plan_model *model,
+                                  struct muster_error *ret_error)
 {
     if (model->n == 0 || !(model->gbps > 0) || !(model->local_gbps > 0) ||
         !(model->latency_us >= 0) || !(model->local_latency_us >= 0) || !(model->overhead_us >= 0))
@@ -478,7 +481,7 @@ enum muster_rc muster_plan_model_run(struct muster_mem *mem, const struct muster
                                      struct muster_error *ret_error)
 {
     struct world world = {.mem = mem, .model = model};
-    enum muster_rc rc = check(model, ret_error);
+    enum muster_rc rc = check_model(model, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -487,7 +490,7 @@ enum muster_rc muster_plan_model_run(struct muster_mem *mem, const struct muster
     if (rc == MUSTER_OK)
         rc = check_choice(&world, ret_error);
     if (rc == MUSTER_OK)
-        play(&world);
+        play_events(&world);
     if (rc == MUSTER_OK && world.is_out_of_memory)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the model");
     if (rc == MUSTER_OK)

@@ -1,9 +1,9 @@
 /* Plans as values, computed from (kind, n, index, count, parameters) alone. */
 #include "collective/plan/plan.h"
 
-#include "net/link/peer_link.h"
+#include <muster/base.h>
 
-#include <assert.h>
+#include "net/link/peer_link.h"
 
 #define LINE_BYTES 64u
 /* Partial sums on their way, of all owners together: bounds staging at 32 chunks per operation and
@@ -12,7 +12,7 @@
 #define WINDOW_MIN        2u
 /* Two keep both directions busy; what is in flight beyond some 1 MiB only falls out of the cache. */
 #define WINDOW_MAX 4u
-/* Of chunks that are worked on at the same time, in plans of steps: a tree is deep. */
+/* Limits for the chunks that are worked on at the same time, in plans of steps: a tree is deep. */
 #define WINDOW_TREE  24u
 #define WINDOW_STEPS 4u
 /* A chunk leaves as one message when it is folded in. */
@@ -23,7 +23,7 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return (a + b - 1) / b;
 }
 
-static uint64_t clamp(uint64_t value, uint64_t low, uint64_t high)
+static uint64_t clamp_value(uint64_t value, uint64_t low, uint64_t high)
 {
     if (value < low)
         return low;
@@ -35,7 +35,7 @@ uint32_t muster_plan_chunk_bytes(const struct muster_plan_parameters *parameters
     uint64_t bytes =
         parameters->chunk_bytes > 0 ? parameters->chunk_bytes : MUSTER_CHUNK_BYTES_DEFAULT;
 
-    bytes = clamp(bytes, LINE_BYTES, MUSTER_CHUNK_BYTES_MAX);
+    bytes = clamp_value(bytes, LINE_BYTES, MUSTER_CHUNK_BYTES_MAX);
     return (uint32_t)(bytes - bytes % LINE_BYTES);
 }
 
@@ -44,7 +44,7 @@ uint32_t muster_plan_direct_max_bytes(const struct muster_plan_parameters *param
     uint64_t bytes = parameters->direct_max_bytes > 0 ? parameters->direct_max_bytes
                                                       : MUSTER_DIRECT_MAX_BYTES_DEFAULT;
 
-    return (uint32_t)clamp(bytes, 1, MUSTER_DIRECT_MAX_BYTES_MAX);
+    return (uint32_t)clamp_value(bytes, 1, MUSTER_DIRECT_MAX_BYTES_MAX);
 }
 
 /* Equal parts. */
@@ -117,11 +117,11 @@ static uint64_t chunk_elements(const struct muster_plan *plan, uint64_t chunk_by
     uint64_t low =
         chunk_bytes_max < MUSTER_CHUNK_BYTES_MIN ? chunk_bytes_max : MUSTER_CHUNK_BYTES_MIN;
 
-    bytes = clamp(divide_up(bytes, LINE_BYTES) * LINE_BYTES, low, chunk_bytes_max);
+    bytes = clamp_value(divide_up(bytes, LINE_BYTES) * LINE_BYTES, low, chunk_bytes_max);
     return bytes > plan->element_bytes ? bytes / plan->element_bytes : 1;
 }
 
-static void divide(struct muster_plan *plan, uint64_t chunk_bytes_max, uint64_t pieces)
+static void divide_blocks(struct muster_plan *plan, uint64_t chunk_bytes_max, uint64_t pieces)
 {
     plan->chunk_elements = chunk_elements(plan, chunk_bytes_max, pieces);
     plan->chunks_per_block = (uint32_t)divide_up(plan->block_elements, plan->chunk_elements);
@@ -139,14 +139,14 @@ static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
 {
     plan->block_elements = block_elements(plan);
     plan->block_count = has_one_block(plan->kind) ? 1 : plan->n;
-    divide(plan, chunk_bytes_max, pieces_of(plan));
+    divide_blocks(plan, chunk_bytes_max, pieces_of(plan));
     plan->start_block = plan->prev;
-    plan->window = (uint32_t)clamp(WINDOW_CHUNKS_ALL / (plan->n - 1), WINDOW_MIN, WINDOW_MAX);
+    plan->window = (uint32_t)clamp_value(WINDOW_CHUNKS_ALL / (plan->n - 1), WINDOW_MIN, WINDOW_MAX);
     plan->is_next_asked = !plan->has_reduction;
     if (plan->kind != MUSTER_OP_REDUCE)
         return;
     plan->start_block = plan->prev == plan->root ? 0 : UINT32_MAX;
-    plan->window = (uint32_t)clamp(2 * plan->n, WINDOW_MAX, WINDOW_CHUNKS_ALL);
+    plan->window = (uint32_t)clamp_value(2 * plan->n, WINDOW_MAX, WINDOW_CHUNKS_ALL);
 }
 
 /* Pieces, not chunks: each pair of members counts its own. */
@@ -156,14 +156,16 @@ static void make_exchange(struct muster_plan *plan, uint32_t chunk_bytes_max)
     plan->chunks_per_block = 1;
 }
 
-/* What is a little longer than one chunk stays one: two halves cost twice the messages. */
+/* Do not split a payload slightly larger than one chunk: two halves would double the message
+ * count. */
 static uint64_t steps_chunk_bytes(const struct muster_plan *plan, uint64_t bytes_max, bool is_cut)
 {
     uint64_t bytes = plan->block_elements * plan->element_bytes;
 
-    bytes_max = clamp(bytes_max, 1, STEPS_CHUNK_BYTES_MAX);
+    bytes_max = clamp_value(bytes_max, 1, STEPS_CHUNK_BYTES_MAX);
     if (is_cut && bytes > bytes_max && bytes <= bytes_max + bytes_max / 8)
-        bytes_max = clamp(divide_up(bytes, LINE_BYTES) * LINE_BYTES, 1, STEPS_CHUNK_BYTES_MAX);
+        bytes_max =
+            clamp_value(divide_up(bytes, LINE_BYTES) * LINE_BYTES, 1, STEPS_CHUNK_BYTES_MAX);
     return bytes_max;
 }
 
@@ -177,8 +179,8 @@ static void make_steps(struct muster_plan *plan, uint32_t chunk_bytes_max)
 
     plan->block_elements = is_one ? plan->count : block_elements(plan);
     plan->block_count = is_one ? 1 : plan->n;
-    divide(plan, steps_chunk_bytes(plan, messages * chunk_bytes_max, messages > 1),
-           messages > 1 ? 1 : pieces_of(plan));
+    divide_blocks(plan, steps_chunk_bytes(plan, messages * chunk_bytes_max, messages > 1),
+                  messages > 1 ? 1 : pieces_of(plan));
     plan->window = is_tree ? WINDOW_TREE : WINDOW_STEPS;
 }
 
@@ -199,7 +201,7 @@ struct muster_plan muster_plan_make(const struct muster_plan_input *input)
                          input->kind == MUSTER_OP_REDUCE,
     };
 
-    assert(input->index < input->n && input->root < input->n);
+    MUSTER_ASSERT(input->index < input->n && input->root < input->n);
     plan.algorithm = muster_plan_choose(input);
     if (plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
         make_exchange(&plan, chunk_bytes);
@@ -213,7 +215,7 @@ struct muster_plan muster_plan_make(const struct muster_plan_input *input)
 }
 
 /* Members from `from` onwards to `to` in the direction of the ring. */
-static uint32_t distance(const struct muster_plan *plan, uint32_t from, uint32_t to)
+static uint32_t ring_distance(const struct muster_plan *plan, uint32_t from, uint32_t to)
 {
     return (to + plan->n - from) % plan->n;
 }
@@ -221,7 +223,7 @@ static uint32_t distance(const struct muster_plan *plan, uint32_t from, uint32_t
 static enum muster_reduce_step reduce_step(const struct muster_plan *plan, uint32_t block)
 {
     uint32_t owner = owner_of(plan, block);
-    uint32_t position = distance(plan, (owner + 1) % plan->n, plan->index);
+    uint32_t position = ring_distance(plan, (owner + 1) % plan->n, plan->index);
 
     if (!plan->has_reduction)
         return MUSTER_REDUCE_NONE;
@@ -232,7 +234,7 @@ static enum muster_reduce_step reduce_step(const struct muster_plan *plan, uint3
 
 static enum muster_gather_step gather_step(const struct muster_plan *plan, uint32_t block)
 {
-    uint32_t position = distance(plan, owner_of(plan, block), plan->index);
+    uint32_t position = ring_distance(plan, owner_of(plan, block), plan->index);
 
     if (is_scatter(plan->kind) || plan->kind == MUSTER_OP_REDUCE) {
         if (position == 0)
@@ -262,7 +264,7 @@ struct muster_plan_chunk muster_plan_chunk(const struct muster_plan *plan, uint3
     uint64_t block_end = muster_plan_block_first(plan, chunk.block + 1);
     uint64_t end;
 
-    assert(c < plan->chunk_count);
+    MUSTER_ASSERT(c < plan->chunk_count);
     chunk.first = muster_plan_block_first(plan, chunk.block) +
                   (c % plan->chunks_per_block) * plan->chunk_elements;
     if (chunk.first > block_end)

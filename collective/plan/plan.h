@@ -8,7 +8,7 @@
 #include "collective/view/plan_parameters.h"
 #include "collective/view/topology.h"
 
-/** What a member does with the partial sum of a chunk. */
+/** A member's step for the partial sum of a chunk. */
 enum muster_reduce_step {
     MUSTER_REDUCE_NONE,
     MUSTER_REDUCE_START,  /* send the own input to `next` */
@@ -16,7 +16,7 @@ enum muster_reduce_step {
     MUSTER_REDUCE_FINISH, /* receive, add the own input: final */
 };
 
-/** What a member does with the final value of a chunk. */
+/** A member's step for the final value of a chunk. */
 enum muster_gather_step {
     MUSTER_GATHER_NONE,
     MUSTER_GATHER_SOURCE, /* is the first to hold it; send it to `next` */

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* What a board should hold: entries of all lanes, and slots. Untouched pages cost nothing, unless
- * huge pages are reserved: then all of it is taken from those at once. */
+/* Size of a board: entries of all lanes, and slots. Untouched pages cost nothing, unless huge
+ * pages are reserved: then all of it is taken from those at once. */
 #define MUSTER_SHM_BOARD_BYTES ((size_t)64 << 20)
 /* More members of one host use TCP. */
 #define MUSTER_SHM_MEMBERS_MAX 64u

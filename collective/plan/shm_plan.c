@@ -16,7 +16,7 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return (a + b - 1) / b;
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -40,7 +40,7 @@ static uint64_t chunk_elements(const struct muster_plan *plan, uint32_t chunk_by
 
     if (bytes < CHUNK_BYTES_SMALL)
         bytes = CHUNK_BYTES_SMALL;
-    bytes = smaller(bytes, smaller(chunk_bytes_max, MUSTER_SHM_CHUNK_BYTES));
+    bytes = min_u64(bytes, min_u64(chunk_bytes_max, MUSTER_SHM_CHUNK_BYTES));
     if (bytes < divide_up(block_bytes, CHUNKS_MAX / plan->n))
         bytes = divide_up(block_bytes, CHUNKS_MAX / plan->n);
     return divide_up(bytes, LINE_BYTES) * LINE_BYTES / plan->element_bytes;
@@ -62,7 +62,7 @@ static void make_parts(struct muster_plan *plan, uint32_t chunk_bytes_max)
     plan->algorithm = MUSTER_ALGORITHM_HOST;
     plan->block_elements = plan->count;
     plan->block_count = plan->chunks_per_block = plan->chunk_count = 1;
-    plan->chunk_elements = smaller(chunk_bytes_max, MUSTER_SHM_PIECE_BYTES) / plan->element_bytes;
+    plan->chunk_elements = min_u64(chunk_bytes_max, MUSTER_SHM_PIECE_BYTES) / plan->element_bytes;
 }
 
 static void make_flat(struct muster_plan *plan)
@@ -74,10 +74,10 @@ static void make_flat(struct muster_plan *plan)
 
 static uint64_t flat_bytes_max(const struct muster_plan_input *input)
 {
-    uint64_t bytes = smaller(MUSTER_SHM_FLAT_BYTES, MUSTER_SHM_FLAT_BYTES_ALL / input->n);
+    uint64_t bytes = min_u64(MUSTER_SHM_FLAT_BYTES, MUSTER_SHM_FLAT_BYTES_ALL / input->n);
     uint64_t wanted = input->parameters.direct_max_bytes;
 
-    return wanted == 0 ? bytes : smaller(wanted, bytes);
+    return wanted == 0 ? bytes : min_u64(wanted, bytes);
 }
 
 struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)

@@ -1,7 +1,7 @@
 /* Plans as lists of steps. */
 #include "collective/plan/steps.h"
 
-#include <assert.h>
+#include <muster/base.h>
 
 #define LINE_BYTES 64u
 
@@ -20,7 +20,7 @@ struct range {
 };
 
 /* The list while it grows. */
-struct maker {
+struct builder {
     const struct muster_plan *plan;
     const struct muster_topology *topology;
     struct muster_step *steps;
@@ -28,34 +28,34 @@ struct maker {
     bool has_sum; /* what has been made so far of this range stands in the work memory */
 };
 
-static void put(struct maker *maker, enum muster_step_kind kind, struct range range, uint32_t peer,
-                unsigned message)
+static void put_step(struct builder *builder, enum muster_step_kind kind, struct range range,
+                     uint32_t peer, unsigned message)
 {
     if (range.count == 0)
         return;
-    maker->steps[maker->count++] = (struct muster_step){
+    builder->steps[builder->count++] = (struct muster_step){
         .first = range.first,
         .count = range.count,
         .peer = peer,
         .kind = (uint8_t)kind,
         .message = (uint8_t)message,
-        .is_from_input = !maker->has_sum,
+        .is_from_input = !builder->has_sum,
     };
 }
 
-static void put_finish(struct maker *maker, struct range range)
+static void put_finish(struct builder *builder, struct range range)
 {
-    if (!maker->has_sum)
-        put(maker, MUSTER_STEP_KEEP, range, 0, 0);
-    maker->has_sum = true;
-    put(maker, MUSTER_STEP_FINISH, range, 0, 0);
+    if (!builder->has_sum)
+        put_step(builder, MUSTER_STEP_KEEP, range, 0, 0);
+    builder->has_sum = true;
+    put_step(builder, MUSTER_STEP_FINISH, range, 0, 0);
 }
 
 /* Block b of `parts` of the range; the blocks begin at cache lines and differ by one at most. */
-static struct range block_of(const struct maker *maker, struct range range, uint32_t b,
+static struct range block_of(const struct builder *builder, struct range range, uint32_t b,
                              uint32_t parts)
 {
-    size_t bytes = maker->plan->element_bytes;
+    size_t bytes = builder->plan->element_bytes;
     uint64_t line = bytes < LINE_BYTES ? LINE_BYTES / bytes : 1;
     uint64_t lines = (range.count + line - 1) / line;
     uint64_t begin = lines * b / parts * line, end = lines * (b + 1) / parts * line;
@@ -66,11 +66,11 @@ static struct range block_of(const struct maker *maker, struct range range, uint
 }
 
 /* Blocks [b, b_end). */
-static struct range blocks_of(const struct maker *maker, struct range range, uint32_t b,
+static struct range blocks_of(const struct builder *builder, struct range range, uint32_t b,
                               uint32_t b_end, uint32_t parts)
 {
-    struct range first = block_of(maker, range, b, parts);
-    struct range last = block_of(maker, range, b_end - 1, parts);
+    struct range first = block_of(builder, range, b, parts);
+    struct range last = block_of(builder, range, b_end - 1, parts);
 
     first.count = last.first + last.count - first.first;
     return first;
@@ -78,67 +78,66 @@ static struct range blocks_of(const struct maker *maker, struct range range, uin
 
 /* --- Direct --- */
 
-static void make_direct(struct maker *maker, struct range whole)
+static void make_direct(struct builder *builder, struct range whole)
 {
-    const struct muster_plan *plan = maker->plan;
+    const struct muster_plan *plan = builder->plan;
     bool is_broadcast = plan->kind == MUSTER_OP_BROADCAST;
 
     if (is_broadcast && plan->index != plan->root) {
-        put(maker, MUSTER_STEP_RECEIVE, whole, plan->root, MESSAGE_OUT);
+        put_step(builder, MUSTER_STEP_RECEIVE, whole, plan->root, MESSAGE_OUT);
         return;
     }
     for (uint32_t k = 1; k < plan->n; k++)
-        put(maker, MUSTER_STEP_SEND, whole, (plan->index + k) % plan->n,
-            is_broadcast ? MESSAGE_OUT : MESSAGE_IN);
+        put_step(builder, MUSTER_STEP_SEND, whole, (plan->index + k) % plan->n,
+                 is_broadcast ? MESSAGE_OUT : MESSAGE_IN);
     if (is_broadcast)
         return;
     for (uint32_t i = 0; i < plan->n; i++)
         if (i != plan->index)
-            put(maker, MUSTER_STEP_HOLD, whole, i, MESSAGE_IN);
+            put_step(builder, MUSTER_STEP_HOLD, whole, i, MESSAGE_IN);
     if (plan->n > 1)
-        put(maker, MUSTER_STEP_REDUCE_HELD, whole, 0, 0);
-    maker->has_sum = plan->n > 1;
-    put_finish(maker, whole);
+        put_step(builder, MUSTER_STEP_REDUCE_HELD, whole, 0, 0);
+    builder->has_sum = plan->n > 1;
+    put_finish(builder, whole);
 }
 
 /* --- Ring --- */
 
-static void make_ring(struct maker *maker, const struct muster_plan_chunk *chunk)
+static void make_ring(struct builder *builder, const struct muster_plan_chunk *chunk)
 {
-    const struct muster_plan *plan = maker->plan;
+    const struct muster_plan *plan = builder->plan;
     struct range range = {chunk->first, chunk->count};
 
     if (chunk->reduce == MUSTER_REDUCE_PASS || chunk->reduce == MUSTER_REDUCE_FINISH) {
-        put(maker, MUSTER_STEP_REDUCE, range, plan->prev, MESSAGE_IN);
-        maker->has_sum = true;
+        put_step(builder, MUSTER_STEP_REDUCE, range, plan->prev, MESSAGE_IN);
+        builder->has_sum = true;
     }
     if (chunk->reduce == MUSTER_REDUCE_START || chunk->reduce == MUSTER_REDUCE_PASS)
-        put(maker, MUSTER_STEP_SEND, range, plan->next, MESSAGE_IN);
+        put_step(builder, MUSTER_STEP_SEND, range, plan->next, MESSAGE_IN);
     if (chunk->reduce == MUSTER_REDUCE_FINISH)
-        put_finish(maker, range);
+        put_finish(builder, range);
     if (chunk->gather == MUSTER_GATHER_PASS || chunk->gather == MUSTER_GATHER_LAST) {
-        put(maker, MUSTER_STEP_RECEIVE, range, plan->prev, MESSAGE_OUT);
-        maker->has_sum = true;
+        put_step(builder, MUSTER_STEP_RECEIVE, range, plan->prev, MESSAGE_OUT);
+        builder->has_sum = true;
     }
     if (chunk->gather == MUSTER_GATHER_SOURCE || chunk->gather == MUSTER_GATHER_PASS)
-        put(maker, MUSTER_STEP_SEND, range, plan->next, MESSAGE_OUT);
+        put_step(builder, MUSTER_STEP_SEND, range, plan->next, MESSAGE_OUT);
 }
 
 /* --- Recursive halving and doubling --- */
 
 /* The members among whom to halve: all, or the j-th of each host. */
-struct circle {
+struct ring {
     uint32_t n, position;
     bool is_across;
     uint32_t leader;
 };
 
-static uint32_t member_at(const struct maker *maker, const struct circle *circle, uint32_t position)
+static uint32_t member_at(const struct builder *builder, const struct ring *ring, uint32_t position)
 {
-    const struct muster_topology *topology = maker->topology;
+    const struct muster_topology *topology = builder->topology;
 
-    return circle->is_across ? topology->members[topology->first[position] + circle->leader]
-                             : position;
+    return ring->is_across ? topology->members[topology->first[position] + ring->leader] : position;
 }
 
 static uint32_t power_below(uint32_t n)
@@ -156,66 +155,68 @@ static uint32_t core_position(uint32_t core_rank, uint32_t extra)
     return core_rank < extra ? 2 * core_rank + 1 : core_rank + extra;
 }
 
-static void halve(struct maker *maker, const struct circle *circle, struct range whole,
-                  uint32_t core, uint32_t self)
+static void halve_ranges(struct builder *builder, const struct ring *ring, struct range whole,
+                         uint32_t core, uint32_t self)
 {
-    uint32_t extra = circle->n - core, low = 0, high = core;
+    uint32_t extra = ring->n - core, low = 0, high = core;
 
     for (uint32_t d = core / 2; d >= 1; d /= 2) {
-        uint32_t peer = member_at(maker, circle, core_position(self ^ d, extra));
+        uint32_t peer = member_at(builder, ring, core_position(self ^ d, extra));
         bool is_upper = (self & d) != 0;
-        struct range lower_half = blocks_of(maker, whole, low, low + d, core);
-        struct range upper_half = blocks_of(maker, whole, low + d, high, core);
+        struct range lower_half = blocks_of(builder, whole, low, low + d, core);
+        struct range upper_half = blocks_of(builder, whole, low + d, high, core);
 
-        put(maker, MUSTER_STEP_SEND, is_upper ? lower_half : upper_half, peer, MESSAGE_HALVE);
-        put(maker, MUSTER_STEP_REDUCE, is_upper ? upper_half : lower_half, peer, MESSAGE_HALVE);
-        maker->has_sum = true;
+        put_step(builder, MUSTER_STEP_SEND, is_upper ? lower_half : upper_half, peer,
+                 MESSAGE_HALVE);
+        put_step(builder, MUSTER_STEP_REDUCE, is_upper ? upper_half : lower_half, peer,
+                 MESSAGE_HALVE);
+        builder->has_sum = true;
         low += is_upper ? d : 0;
         high -= is_upper ? 0 : d;
     }
 }
 
-static void redouble(struct maker *maker, const struct circle *circle, struct range whole,
-                     uint32_t core, uint32_t self)
+static void double_ranges(struct builder *builder, const struct ring *ring, struct range whole,
+                          uint32_t core, uint32_t self)
 {
-    uint32_t extra = circle->n - core;
+    uint32_t extra = ring->n - core;
 
     for (uint32_t d = 1; d < core; d *= 2) {
-        uint32_t peer = member_at(maker, circle, core_position(self ^ d, extra));
+        uint32_t peer = member_at(builder, ring, core_position(self ^ d, extra));
         uint32_t low = self & ~(d - 1), other = low ^ d;
 
-        put(maker, MUSTER_STEP_SEND, blocks_of(maker, whole, low, low + d, core), peer,
-            MESSAGE_DOUBLE);
-        put(maker, MUSTER_STEP_RECEIVE, blocks_of(maker, whole, other, other + d, core), peer,
-            MESSAGE_DOUBLE);
+        put_step(builder, MUSTER_STEP_SEND, blocks_of(builder, whole, low, low + d, core), peer,
+                 MESSAGE_DOUBLE);
+        put_step(builder, MUSTER_STEP_RECEIVE, blocks_of(builder, whole, other, other + d, core),
+                 peer, MESSAGE_DOUBLE);
     }
 }
 
-static void make_halving(struct maker *maker, const struct circle *circle, struct range whole)
+static void make_halving(struct builder *builder, const struct ring *ring, struct range whole)
 {
-    uint32_t core = power_below(circle->n), extra = circle->n - core;
-    uint32_t position = circle->position, self = position - extra;
+    uint32_t core = power_below(ring->n), extra = ring->n - core;
+    uint32_t position = ring->position, self = position - extra;
     bool is_folded = position < 2 * extra;
 
     if (is_folded && position % 2 == 0) {
-        uint32_t peer = member_at(maker, circle, position + 1);
+        uint32_t peer = member_at(builder, ring, position + 1);
 
-        put(maker, MUSTER_STEP_SEND, whole, peer, MESSAGE_FOLD_IN);
-        put(maker, MUSTER_STEP_RECEIVE, whole, peer, MESSAGE_FOLD_OUT);
+        put_step(builder, MUSTER_STEP_SEND, whole, peer, MESSAGE_FOLD_IN);
+        put_step(builder, MUSTER_STEP_RECEIVE, whole, peer, MESSAGE_FOLD_OUT);
         return;
     }
     if (is_folded) {
         self = position / 2;
-        put(maker, MUSTER_STEP_REDUCE, whole, member_at(maker, circle, position - 1),
-            MESSAGE_FOLD_IN);
-        maker->has_sum = true;
+        put_step(builder, MUSTER_STEP_REDUCE, whole, member_at(builder, ring, position - 1),
+                 MESSAGE_FOLD_IN);
+        builder->has_sum = true;
     }
-    halve(maker, circle, whole, core, self);
-    put_finish(maker, block_of(maker, whole, self, core));
-    redouble(maker, circle, whole, core, self);
+    halve_ranges(builder, ring, whole, core, self);
+    put_finish(builder, block_of(builder, whole, self, core));
+    double_ranges(builder, ring, whole, core, self);
     if (is_folded)
-        put(maker, MUSTER_STEP_SEND, whole, member_at(maker, circle, position - 1),
-            MESSAGE_FOLD_OUT);
+        put_step(builder, MUSTER_STEP_SEND, whole, member_at(builder, ring, position - 1),
+                 MESSAGE_FOLD_OUT);
 }
 
 /* --- Double binary tree (Sanders, Speck, Träff 2009) --- */
@@ -268,9 +269,9 @@ static uint32_t children_of(const struct muster_plan *plan, uint32_t label, uint
 }
 
 /* Chunk c goes through tree c mod 2. */
-static void make_tree(struct maker *maker, uint32_t c, struct range range)
+static void make_tree(struct builder *builder, uint32_t c, struct range range)
 {
-    const struct muster_plan *plan = maker->plan;
+    const struct muster_plan *plan = builder->plan;
     uint32_t tree = c % 2, label = label_of(plan, plan->index, tree), children[2];
     uint32_t child_count = children_of(plan, label, children);
     uint32_t parent = label == 0 ? 0 : index_of(plan, parent_of(plan, label), tree);
@@ -280,141 +281,143 @@ static void make_tree(struct maker *maker, uint32_t c, struct range range)
     for (uint32_t i = 0; i < child_count; i++)
         children[i] = index_of(plan, children[i], tree);
     for (uint32_t i = 0; i < child_count && !is_broadcast; i++) {
-        put(maker, MUSTER_STEP_REDUCE, range, children[i], MESSAGE_IN);
-        maker->has_sum = true;
+        put_step(builder, MUSTER_STEP_REDUCE, range, children[i], MESSAGE_IN);
+        builder->has_sum = true;
     }
     if (label == 0 && !is_broadcast)
-        put_finish(maker, range);
+        put_finish(builder, range);
     if (label != 0 && !is_broadcast)
-        put(maker, MUSTER_STEP_SEND, range, parent, MESSAGE_IN);
+        put_step(builder, MUSTER_STEP_SEND, range, parent, MESSAGE_IN);
     if (label != 0 && !is_reduce) {
-        put(maker, MUSTER_STEP_RECEIVE, range, parent, MESSAGE_OUT);
-        maker->has_sum = true;
+        put_step(builder, MUSTER_STEP_RECEIVE, range, parent, MESSAGE_OUT);
+        builder->has_sum = true;
     }
     for (uint32_t i = 0; i < child_count && !is_reduce; i++)
-        put(maker, MUSTER_STEP_SEND, range, children[i], MESSAGE_OUT);
+        put_step(builder, MUSTER_STEP_SEND, range, children[i], MESSAGE_OUT);
 }
 
 /* --- Blocks --- */
 
-static void hold_all(struct maker *maker, struct range range)
+static void hold_all(struct builder *builder, struct range range)
 {
-    for (uint32_t i = 0; i < maker->plan->n; i++)
-        if (i != maker->plan->index)
-            put(maker, MUSTER_STEP_HOLD, range, i, MESSAGE_IN);
-    put(maker, MUSTER_STEP_REDUCE_HELD, range, 0, 0);
-    maker->has_sum = true;
-    put_finish(maker, range);
+    for (uint32_t i = 0; i < builder->plan->n; i++)
+        if (i != builder->plan->index)
+            put_step(builder, MUSTER_STEP_HOLD, range, i, MESSAGE_IN);
+    put_step(builder, MUSTER_STEP_REDUCE_HELD, range, 0, 0);
+    builder->has_sum = true;
+    put_finish(builder, range);
 }
 
-/* Who wants the result. */
+/* Participants that want the result. */
 static bool is_taker(const struct muster_plan *plan, uint32_t index)
 {
     return plan->kind != MUSTER_OP_REDUCE || index == plan->root;
 }
 
-static void make_blocks(struct maker *maker, struct range whole)
+static void make_blocks(struct builder *builder, struct range whole)
 {
-    const struct muster_plan *plan = maker->plan;
-    struct range own = block_of(maker, whole, plan->index, plan->n);
+    const struct muster_plan *plan = builder->plan;
+    struct range own = block_of(builder, whole, plan->index, plan->n);
 
     for (uint32_t k = 1; k < plan->n; k++) {
         uint32_t peer = (plan->index + k) % plan->n;
 
-        put(maker, MUSTER_STEP_SEND, block_of(maker, whole, peer, plan->n), peer, MESSAGE_IN);
+        put_step(builder, MUSTER_STEP_SEND, block_of(builder, whole, peer, plan->n), peer,
+                 MESSAGE_IN);
     }
-    hold_all(maker, own);
+    hold_all(builder, own);
     for (uint32_t k = 1; k < plan->n; k++) {
         uint32_t peer = (plan->index + k) % plan->n;
 
         if (is_taker(plan, peer))
-            put(maker, MUSTER_STEP_SEND, own, peer, MESSAGE_OUT);
+            put_step(builder, MUSTER_STEP_SEND, own, peer, MESSAGE_OUT);
     }
     for (uint32_t k = 1; k < plan->n && is_taker(plan, plan->index); k++) {
         uint32_t peer = (plan->index + plan->n - k) % plan->n;
 
-        put(maker, MUSTER_STEP_RECEIVE, block_of(maker, whole, peer, plan->n), peer, MESSAGE_OUT);
+        put_step(builder, MUSTER_STEP_RECEIVE, block_of(builder, whole, peer, plan->n), peer,
+                 MESSAGE_OUT);
     }
 }
 
 /* The chunk lies in the part of `owner`, who alone wants it. */
-static void make_scatter(struct maker *maker, struct range range, uint32_t owner)
+static void make_scatter(struct builder *builder, struct range range, uint32_t owner)
 {
-    if (maker->plan->index == owner)
-        hold_all(maker, range);
+    if (builder->plan->index == owner)
+        hold_all(builder, range);
     else
-        put(maker, MUSTER_STEP_SEND, range, owner, MESSAGE_IN);
+        put_step(builder, MUSTER_STEP_SEND, range, owner, MESSAGE_IN);
 }
 
-static void make_gather(struct maker *maker, struct range range, uint32_t owner)
+static void make_gather(struct builder *builder, struct range range, uint32_t owner)
 {
-    const struct muster_plan *plan = maker->plan;
+    const struct muster_plan *plan = builder->plan;
 
     if (plan->index != owner) {
-        put(maker, MUSTER_STEP_RECEIVE, range, owner, MESSAGE_OUT);
+        put_step(builder, MUSTER_STEP_RECEIVE, range, owner, MESSAGE_OUT);
         return;
     }
     for (uint32_t k = 1; k < plan->n; k++)
-        put(maker, MUSTER_STEP_SEND, range, (plan->index + k) % plan->n, MESSAGE_OUT);
-    put(maker, MUSTER_STEP_KEEP, range, 0, 0);
+        put_step(builder, MUSTER_STEP_SEND, range, (plan->index + k) % plan->n, MESSAGE_OUT);
+    put_step(builder, MUSTER_STEP_KEEP, range, 0, 0);
 }
 
 /* --- Two levels --- */
 
 /* Leader j of each host is its j-th member; block j is reduced there, then among the leaders j. */
-struct house {
+struct host {
     const uint32_t *members; /* of this host */
     uint32_t count, self, leaders;
 };
 
-static void send_in(struct maker *maker, const struct house *house, struct range whole)
+static void send_in(struct builder *builder, const struct host *host, struct range whole)
 {
-    for (uint32_t k = 1; k <= house->count; k++) {
-        uint32_t j = (house->self + k) % house->count;
+    for (uint32_t k = 1; k <= host->count; k++) {
+        uint32_t j = (host->self + k) % host->count;
 
-        if (j < house->leaders && j != house->self)
-            put(maker, MUSTER_STEP_SEND, block_of(maker, whole, j, house->leaders),
-                house->members[j], MESSAGE_IN);
+        if (j < host->leaders && j != host->self)
+            put_step(builder, MUSTER_STEP_SEND, block_of(builder, whole, j, host->leaders),
+                     host->members[j], MESSAGE_IN);
     }
 }
 
-static void lead(struct maker *maker, const struct house *house, struct range block)
+static void lead_host(struct builder *builder, const struct host *host, struct range block)
 {
-    const struct circle leaders = {.n = maker->topology->host_count,
-                                   .position = maker->topology->host_of[maker->plan->index],
-                                   .is_across = true,
-                                   .leader = house->self};
+    const struct ring leaders = {.n = builder->topology->host_count,
+                                 .position = builder->topology->host_of[builder->plan->index],
+                                 .is_across = true,
+                                 .leader = host->self};
 
-    for (uint32_t i = 0; i < house->count; i++)
-        if (i != house->self)
-            put(maker, MUSTER_STEP_HOLD, block, house->members[i], MESSAGE_IN);
-    if (house->count > 1) {
-        put(maker, MUSTER_STEP_REDUCE_HELD, block, 0, 0);
-        maker->has_sum = true;
+    for (uint32_t i = 0; i < host->count; i++)
+        if (i != host->self)
+            put_step(builder, MUSTER_STEP_HOLD, block, host->members[i], MESSAGE_IN);
+    if (host->count > 1) {
+        put_step(builder, MUSTER_STEP_REDUCE_HELD, block, 0, 0);
+        builder->has_sum = true;
     }
-    make_halving(maker, &leaders, block);
-    for (uint32_t k = 1; k < house->count; k++)
-        put(maker, MUSTER_STEP_SEND, block, house->members[(house->self + k) % house->count],
-            MESSAGE_OUT);
+    make_halving(builder, &leaders, block);
+    for (uint32_t k = 1; k < host->count; k++)
+        put_step(builder, MUSTER_STEP_SEND, block, host->members[(host->self + k) % host->count],
+                 MESSAGE_OUT);
 }
 
-static void make_two_level(struct maker *maker, struct range whole)
+static void make_two_level(struct builder *builder, struct range whole)
 {
-    const struct muster_topology *topology = maker->topology;
-    uint32_t host = topology->host_of[maker->plan->index];
-    struct house house = {.members = topology->members + topology->first[host],
-                          .count = muster_topology_locals(topology, host),
-                          .self = topology->local_of[maker->plan->index],
-                          .leaders = topology->leader_count};
+    const struct muster_topology *topology = builder->topology;
+    uint32_t index = topology->host_of[builder->plan->index];
+    struct host host = {.members = topology->members + topology->first[index],
+                        .count = muster_topology_locals(topology, index),
+                        .self = topology->local_of[builder->plan->index],
+                        .leaders = topology->leader_count};
 
-    assert(topology->n == maker->plan->n);
-    send_in(maker, &house, whole);
-    if (house.self < house.leaders)
-        lead(maker, &house, block_of(maker, whole, house.self, house.leaders));
-    for (uint32_t j = 0; j < house.leaders; j++)
-        if (j != house.self)
-            put(maker, MUSTER_STEP_RECEIVE, block_of(maker, whole, j, house.leaders),
-                house.members[j], MESSAGE_OUT);
+    MUSTER_ASSERT(topology->n == builder->plan->n);
+    send_in(builder, &host, whole);
+    if (host.self < host.leaders)
+        lead_host(builder, &host, block_of(builder, whole, host.self, host.leaders));
+    for (uint32_t j = 0; j < host.leaders; j++)
+        if (j != host.self)
+            put_step(builder, MUSTER_STEP_RECEIVE, block_of(builder, whole, j, host.leaders),
+                     host.members[j], MESSAGE_OUT);
 }
 
 /* --- All of them --- */
@@ -437,38 +440,38 @@ uint32_t muster_steps_make(const struct muster_plan *plan, const struct muster_t
 {
     struct muster_plan_chunk chunk = muster_plan_chunk(plan, c);
     struct range range = {chunk.first, chunk.count};
-    struct maker maker = {.plan = plan, .topology = topology, .steps = ret_steps};
-    const struct circle all = {.n = plan->n, .position = plan->index};
+    struct builder builder = {.plan = plan, .topology = topology, .steps = ret_steps};
+    const struct ring all = {.n = plan->n, .position = plan->index};
 
     switch (plan->algorithm) {
     case MUSTER_ALGORITHM_RING:
-        make_ring(&maker, &chunk);
+        make_ring(&builder, &chunk);
         break;
     case MUSTER_ALGORITHM_HALVING:
-        make_halving(&maker, &all, range);
+        make_halving(&builder, &all, range);
         break;
     case MUSTER_ALGORITHM_DOUBLE_TREE:
-        make_tree(&maker, c, range);
+        make_tree(&builder, c, range);
         break;
     case MUSTER_ALGORITHM_BLOCKS:
         if (plan->kind == MUSTER_OP_REDUCE_SCATTER || plan->kind == MUSTER_OP_REDUCE_SCATTER_UNEVEN)
-            make_scatter(&maker, range, chunk.block);
+            make_scatter(&builder, range, chunk.block);
         else if (plan->kind == MUSTER_OP_ALL_GATHER || plan->kind == MUSTER_OP_ALL_GATHER_UNEVEN)
-            make_gather(&maker, range, chunk.block);
+            make_gather(&builder, range, chunk.block);
         else
-            make_blocks(&maker, range);
+            make_blocks(&builder, range);
         break;
     case MUSTER_ALGORITHM_TWO_LEVEL:
-        make_two_level(&maker, range);
+        make_two_level(&builder, range);
         break;
     case MUSTER_ALGORITHM_DIRECT:
     case MUSTER_ALGORITHM_AUTO:
     case MUSTER_ALGORITHM_EXCHANGE:
     case MUSTER_ALGORITHM_FLAT:
     case MUSTER_ALGORITHM_HOST:
-        make_direct(&maker, range);
+        make_direct(&builder, range);
         break;
     }
-    assert(maker.count <= muster_steps_max(plan));
-    return maker.count;
+    MUSTER_ASSERT(builder.count <= muster_steps_max(plan));
+    return builder.count;
 }

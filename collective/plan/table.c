@@ -46,7 +46,7 @@ struct reader {
     size_t word_count;
 };
 
-static bool refuse(struct reader *reader, const char *word, const char *remedy)
+static bool refuse_word(struct reader *reader, const char *word, const char *remedy)
 {
     (void)muster_error_set(reader->error, MUSTER_INVALID_ARGUMENT, "line %u: '%.40s': %s",
                            reader->line, word, remedy);
@@ -66,7 +66,7 @@ static bool read_choice(struct reader *reader, const char *word, const struct ch
         }
         length += (size_t)snprintf(remedy + length, sizeof(remedy) - length, " %s", choice->name);
     }
-    return refuse(reader, word, remedy);
+    return refuse_word(reader, word, remedy);
 }
 
 static bool read_algorithm(struct reader *reader, const char *word, uint8_t *ret_algorithm)
@@ -75,8 +75,8 @@ static bool read_algorithm(struct reader *reader, const char *word, uint8_t *ret
 
     if (!muster_algorithm_parse(word, &algorithm) || algorithm == MUSTER_ALGORITHM_AUTO ||
         algorithm > MUSTER_ALGORITHM_TWO_LEVEL)
-        return refuse(reader, word,
-                      "write one of direct ring halving double_tree blocks two_level");
+        return refuse_word(reader, word,
+                           "write one of direct ring halving double_tree blocks two_level");
     *ret_algorithm = (uint8_t)algorithm;
     return true;
 }
@@ -87,7 +87,7 @@ static bool read_bytes(struct reader *reader, const char *word, uint64_t *ret_by
     if (strcmp(word, "-") == 0)
         return true;
     if (muster_bytes_parse(word, ret_bytes) != MUSTER_OK || *ret_bytes == 0)
-        return refuse(reader, word, "write a size such as 65536, 64K or 1M, or - for any");
+        return refuse_word(reader, word, "write a size such as 65536, 64K or 1M, or - for any");
     return true;
 }
 
@@ -100,13 +100,13 @@ static bool read_rule(struct reader *reader)
     unsigned long n;
 
     if (reader->word_count != 7)
-        return refuse(reader, reader->words[0],
-                      "write 'rule KIND WIRE SPAN N BYTES ALGORITHM', 7 words");
+        return refuse_word(reader, reader->words[0],
+                           "write 'rule KIND WIRE SPAN N BYTES ALGORITHM', 7 words");
     if (parameters->row_count == MUSTER_PLAN_ROWS_MAX)
-        return refuse(reader, reader->words[0], "48 rules at most; join some");
+        return refuse_word(reader, reader->words[0], "48 rules at most; join some");
     n = strtoul(reader->words[4], &end, 10);
     if (*end != '\0' || n > UINT32_MAX || reader->words[4][0] == '-')
-        return refuse(reader, reader->words[4], "write the least number of members");
+        return refuse_word(reader, reader->words[4], "write the least number of members");
     row.n_min = (uint32_t)n;
     if (!read_choice(reader, reader->words[1], kinds, &row.kind) ||
         !read_choice(reader, reader->words[2], wires, &row.wire) ||
@@ -116,7 +116,7 @@ static bool read_rule(struct reader *reader)
         return false;
     if (row.kind != MUSTER_PLAN_KIND_ANY &&
         !muster_algorithm_fits((enum muster_algorithm)row.algorithm, (enum muster_op_kind)row.kind))
-        return refuse(reader, reader->words[6], "it cannot run that kind; choose another");
+        return refuse_word(reader, reader->words[6], "it cannot run that kind; choose another");
     parameters->rows[parameters->row_count++] = row;
     return true;
 }
@@ -128,7 +128,7 @@ static bool read_number(struct reader *reader, uint64_t max, uint32_t *ret_numbe
     if (!read_bytes(reader, reader->words[1], &bytes))
         return false;
     if (bytes > max)
-        return refuse(reader, reader->words[1], "it is too large");
+        return refuse_word(reader, reader->words[1], "it is too large");
     *ret_number = (uint32_t)bytes;
     return true;
 }
@@ -141,7 +141,7 @@ static bool read_setting(struct reader *reader)
     uint8_t value = 0;
 
     if (reader->word_count != 2)
-        return refuse(reader, name, "write a name and one value, or a rule");
+        return refuse_word(reader, name, "write a name and one value, or a rule");
     if (strcmp(name, "chunk_bytes") == 0)
         return read_number(reader, MUSTER_CHUNK_BYTES_MAX, &parameters->chunk_bytes);
     if (strcmp(name, "direct_max_bytes") == 0)
@@ -159,17 +159,17 @@ static bool read_setting(struct reader *reader)
         parameters->forced = (enum muster_algorithm)value;
         return true;
     }
-    return refuse(reader, name,
-                  "write rule, chunk_bytes, direct_max_bytes, reproducible or algorithm");
+    return refuse_word(reader, name,
+                       "write rule, chunk_bytes, direct_max_bytes, reproducible or algorithm");
 }
 
-/* What stands before a '#' or the end, in words. False: the line is too long. */
-static bool split(struct reader *reader, const char *line, size_t length)
+/* The words before a '#' or the end. False: the line is too long. */
+static bool split_line(struct reader *reader, const char *line, size_t length)
 {
     char *rest = NULL;
 
     if (length >= sizeof(reader->copy))
-        return refuse(reader, "…", "the line is too long");
+        return refuse_word(reader, "…", "the line is too long");
     memcpy(reader->copy, line, length);
     reader->copy[length] = '\0';
     reader->copy[strcspn(reader->copy, "#")] = '\0';
@@ -182,7 +182,7 @@ static bool split(struct reader *reader, const char *line, size_t length)
 
 static bool read_line(struct reader *reader, const char *line, size_t length)
 {
-    if (!split(reader, line, length))
+    if (!split_line(reader, line, length))
         return false;
     if (reader->word_count == 0)
         return true;

@@ -23,7 +23,8 @@ const struct muster_progress_lane *muster_progress_lane_of(const struct muster_p
     return &progress->lanes[index];
 }
 
-/* Who has not made the split yet may have any color. */
+/* A member that has not created this split yet could still pick any color, so it cannot be ruled
+ * out. */
 bool muster_progress_is_apart(const struct muster_progress *progress, const struct muster_op_id *id)
 {
     uint32_t index = MUSTER_LANE_INDEX(id->lane);

@@ -24,7 +24,7 @@ void muster_topology_fini(struct muster_topology *topology, struct muster_mem *m
 /** The key of participant i: text that those of one host share. */
 typedef const char *muster_host_key_fn(const void *data, uint32_t i);
 
-/** Of 0 < n <= n_max participants. */
+/** Room for 0 < n <= n_max participants. */
 void muster_topology_make(struct muster_topology *topology, uint32_t n, muster_host_key_fn *key_of,
                           const void *data);
 

@@ -4,11 +4,12 @@
 
 #include <muster/view.h>
 
-/** What a process has under its registry key. */
+/** The value under a process's registry key. */
 struct muster_member_record {
     struct muster_member member;
     uint64_t begins_after; /* epoch: nobody lives in that view, and it would begin anew; 0: none */
-    /* What it asks for: of the first in rank order, it is everybody's in a view that begins. */
+    /* The parameters that it asks for: those of the first in rank order are everybody's in a view
+     * that begins. */
     struct muster_communication_options communication;
     bool is_reproducible;
     enum muster_data_protection data_protection;

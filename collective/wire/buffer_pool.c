@@ -1,7 +1,7 @@
 /* Counted buffers that are reused. */
 #include "collective/wire/buffer_pool.h"
 
-#include <assert.h>
+#include <muster/base.h>
 
 #define LINE_BYTES  64u
 #define CLASS_FIRST 8u /* 256 bytes */
@@ -46,7 +46,7 @@ void muster_buffer_pool_init(struct muster_buffer_pool *pool, struct muster_mem 
 
 void muster_buffer_pool_fini(struct muster_buffer_pool *pool)
 {
-    assert(pool->lent_count == 0);
+    MUSTER_ASSERT(pool->lent_count == 0);
     for (size_t i = 0; i < MUSTER_POOL_CLASSES; i++) {
         struct muster_list *node;
 
@@ -114,7 +114,7 @@ void muster_buffer_unref(void *buffer)
     if (buffer == NULL)
         return;
     head = head_of(buffer);
-    assert(head->references > 0);
+    MUSTER_ASSERT(head->references > 0);
     if (--head->references > 0)
         return;
     head->pool->lent_count--;

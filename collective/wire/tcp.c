@@ -4,7 +4,6 @@
 
 #include <muster/loop.h>
 
-#include <assert.h>
 #include <string.h>
 
 /* To sleep and be woken takes 5 to 50 us, so who expects frames looks for so long first. */
@@ -162,7 +161,7 @@ static void leave_members(struct muster_wire *wire)
     }
 }
 
-static void forget_strangers(struct muster_wire *wire)
+static void forget_non_members(struct muster_wire *wire)
 {
     struct muster_list *node = wire->peers.next;
 
@@ -215,7 +214,7 @@ enum muster_rc muster_wire_attach(struct muster_wire *wire, const struct muster_
     for (uint32_t rank = 0; rank < view->member_count; rank++)
         if (members[rank] != NULL)
             attach_member(wire, view, rank);
-    forget_strangers(wire);
+    forget_non_members(wire);
     muster_loop_set_crowd(wire->env->loop, count_neighbours(wire, view));
     return MUSTER_OK;
 }
@@ -268,8 +267,8 @@ enum muster_rc muster_wire_tcp_open(const struct muster_wire_options *options,
     wire->events = options->events;
     wire->events_data = options->data;
     wire->heal_ns = options->heal_ns;
-    wire->stripe_count = options->stripe_count < MUSTER_STRIPES_MAX ? options->stripe_count
-                                                                    : MUSTER_STRIPES_MAX;
+    wire->stripe_count =
+        options->stripe_count < MUSTER_STRIPES_MAX ? options->stripe_count : MUSTER_STRIPES_MAX;
     wire->stripe_bytes_min =
         options->stripe_bytes_min != 0 ? options->stripe_bytes_min : STRIPE_BYTES_MIN;
     muster_buffer_pool_init(&wire->pool, options->env->mem);

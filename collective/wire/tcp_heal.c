@@ -15,9 +15,8 @@ void muster_wire_on_broken(struct muster_peer_link *link, const struct muster_er
 {
     struct wire_stripe *stripe = muster_peer_link_data(link);
     struct muster_wire_peer *peer = stripe->peer;
-    const struct muster_link_heal_goal goal = {.target = peer->incarnation,
-                                               .address = &peer->address,
-                                               .span_ns = peer->wire->heal_ns};
+    const struct muster_link_heal_goal goal = {
+        .target = peer->incarnation, .address = &peer->address, .span_ns = peer->wire->heal_ns};
 
     if (!peer->is_member || peer->is_broken || peer->wire->is_cut)
         muster_wire_lose_link(peer, error);

@@ -2,7 +2,8 @@
  * which frames are spread and come back into one order. */
 #include "collective/wire/wire_tcp_internal.h"
 
-#include <assert.h>
+#include <muster/base.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -215,7 +216,8 @@ void muster_wire_retry(struct muster_wire *wire, const struct muster_incarnation
     muster_wire_peer_connect(peer);
 }
 
-/* Of two sets the one that the smaller incarnation opened stays; of two from one side the newer. */
+/* Two sets of connections: the one that the smaller incarnation opened stays; of two from one
+ * side the newer. */
 static bool is_better(const struct muster_wire_peer *peer, const struct muster_peer_link *link)
 {
     bool is_opener = muster_peer_link_is_opener(link);
@@ -249,7 +251,7 @@ static void use_link(struct muster_wire_peer *peer, struct muster_peer_link *lin
 {
     struct wire_stripe *stripe = &peer->stripes[muster_peer_link_hello(link)->stripe];
 
-    assert(stripe->link == NULL);
+    MUSTER_ASSERT(stripe->link == NULL);
     muster_timer_stop(&peer->retry);
     stripe->link = link;
     muster_peer_link_set_owner(link, &muster_wire_link_events, stripe);

@@ -1,8 +1,8 @@
 /* The sending half of the TCP wire: frames, failpoints, recall. */
 #include "collective/view/progress.h"
+#include <muster/base.h>
 #include "collective/wire/wire_tcp_internal.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* --- Frames --- */
@@ -64,7 +64,7 @@ static const char *phase_of(uint8_t type)
     }
 }
 
-static void cut(struct muster_wire *wire)
+static void cut_wire(struct muster_wire *wire)
 {
     wire->is_cut = true;
     for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
@@ -88,7 +88,7 @@ bool muster_wire_pass_point(struct muster_wire *wire, const struct muster_frame_
     if (wire->failpoint == NULL || at.phase == NULL)
         return true;
     if (wire->failpoint(wire->failpoint_data, &at))
-        cut(wire);
+        cut_wire(wire);
     return !wire->is_cut;
 }
 
@@ -100,7 +100,7 @@ void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *f
 
 /* Behind a large frame it goes on over the next stripe, or stays when there is no memory to say so.
  * Nothing overtakes a mark, so there are none where lanes have priorities. */
-static void turn(struct muster_wire_peer *peer, const struct wire_frame *out)
+static void take_turn(struct muster_wire_peer *peer, const struct wire_frame *out)
 {
     struct muster_peer_link *link = peer->stripes[peer->send_stripe].link;
     struct wire_frame *mark;
@@ -127,7 +127,7 @@ static bool send_frame(struct muster_wire_peer *peer, struct wire_frame *out)
 
     if (muster_peer_link_send(&out->frame, link, on_frame_done) != MUSTER_OK)
         return false;
-    turn(peer, out);
+    take_turn(peer, out);
     return true;
 }
 
@@ -232,7 +232,7 @@ void muster_wire_send_pending(struct muster_wire_peer *peer)
         struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
         bool is_sent = send_frame(peer, out);
 
-        assert(is_sent);
+        MUSTER_ASSERT(is_sent);
         (void)is_sent;
     }
 }

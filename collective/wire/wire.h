@@ -62,7 +62,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_wire_tcp_open(const struct muster_wire_o
 /** An accepted DATA link (after on_ready). Takes link. Of two members the one with the smaller
  * incarnation connects. */
 void muster_wire_accept(struct muster_wire *wire, struct muster_peer_link *link);
-/** What its links waited for is there: connect now, if they are to be tried again later. */
+/** The obstacle of its links is gone: connect now, if they are to be tried again later. */
 void muster_wire_retry(struct muster_wire *wire, const struct muster_incarnation *peer);
 /** No group may be open. */
 void muster_wire_close(struct muster_wire *wire);
@@ -82,7 +82,7 @@ typedef bool muster_wire_point_fn(void *data, const struct muster_wire_point *at
 /** fn NULL: none. */
 void muster_wire_set_failpoint(struct muster_wire *wire, muster_wire_point_fn *fn, void *data);
 
-/** What the wire tells the group that it serves. Like muster_peer_link_events, with the peer's
+/** The wire tells the group that it serves by these. Like muster_peer_link_events, with the peer's
  * rank. */
 struct muster_wire_client {
     void *(*on_frame)(void *client, uint32_t rank, const struct muster_frame_header *header);

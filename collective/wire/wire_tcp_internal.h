@@ -1,4 +1,4 @@
-/* What the files of the TCP wire share. */
+/* Declarations that the files of the TCP wire share. */
 #ifndef MUSTER_COLLECTIVE_WIRE_TCP_INTERNAL_H
 #define MUSTER_COLLECTIVE_WIRE_TCP_INTERNAL_H
 
@@ -33,10 +33,10 @@ struct muster_wire_peer {
     uint32_t stripe_count; /* 0: no links, and none on their way */
     uint64_t set;          /* their sessions but for the last byte */
     bool is_set_opener;
-    bool is_elsewhere;            /* on another host */
-    uint32_t send_stripe;         /* the next frame goes there */
-    uint32_t receive_stripe;      /* the next frame comes from there */
-    uint32_t rank;                /* in the attached view */
+    bool is_elsewhere;       /* on another host */
+    uint32_t send_stripe;    /* the next frame goes there */
+    uint32_t receive_stripe; /* the next frame comes from there */
+    uint32_t rank;           /* in the attached view */
     bool is_member;
     bool is_wanted; /* connect again when the link is lost */
     bool is_broken; /* a link was lost since attach: frames are missing, so none follow */
@@ -83,7 +83,7 @@ void muster_wire_peer_free(struct muster_wire_peer *peer);
 void muster_wire_peer_name(struct muster_wire_peer *peer, const struct muster_member *member);
 /** Open its links, unless there are some. */
 void muster_wire_peer_connect(struct muster_wire_peer *peer);
-/** What was queued is lost, so nothing more may follow in this epoch. */
+/** Queued frames are lost, so nothing more may follow in this epoch. */
 void muster_wire_lose_link(struct muster_wire_peer *peer, const struct muster_error *error);
 void muster_wire_drop_links(struct muster_wire_peer *peer);
 /** The link of a stripe has become ready: frames may go when all have. */

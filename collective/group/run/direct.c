@@ -25,7 +25,7 @@ static uint32_t giver_count(const struct muster_run *run)
     return run->plan.kind == MUSTER_OP_BROADCAST ? 1 : run->plan.n;
 }
 
-/* Who needs the inputs to make the result. */
+/* Participants that need the inputs to make the result. */
 static bool is_taker(const struct muster_run *run, uint32_t participant)
 {
     return run->plan.kind != MUSTER_OP_REDUCE || participant == run->plan.root;
@@ -251,6 +251,7 @@ static void direct_finish(struct muster_run *run)
 {
     struct direct_run *direct = run->executor;
 
+    MUSTER_ASSERT(direct != NULL);
     for (uint32_t i = 0; i < run->plan.n; i++)
         muster_buffer_unref(direct->inputs[i]);
     muster_buffer_unref(direct->weights);

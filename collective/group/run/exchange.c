@@ -12,7 +12,7 @@
 /* The receiver says how far it is after so many pieces. */
 #define NEWS_PIECES (WINDOW / 2)
 
-/* What goes to and comes from one participant, in pieces of the plan's chunks. */
+/* State of the exchange with one participant, in pieces of the plan's chunks. */
 struct exchange_peer {
     const uint8_t *send_at;
     uint8_t *receive_at;
@@ -44,20 +44,20 @@ static uint64_t part_bytes(const struct muster_run *run)
 }
 
 /* Only addresses: where nothing is sent or received there may be no memory. */
-static uint8_t *at(const void *base, uint64_t offset)
+static uint8_t *address_at(const void *base, uint64_t offset)
 {
     return (uint8_t *)((uintptr_t)base + offset);
 }
 
 static void send_part(struct muster_run *run, uint32_t to, uint64_t offset, uint64_t bytes)
 {
-    peer_of(run, to)->send_at = at(run->call.input, offset);
+    peer_of(run, to)->send_at = address_at(run->call.input, offset);
     peer_of(run, to)->send_bytes = bytes;
 }
 
 static void receive_part(struct muster_run *run, uint32_t from, uint64_t offset, uint64_t bytes)
 {
-    peer_of(run, from)->receive_at = at(run->call.output, offset);
+    peer_of(run, from)->receive_at = address_at(run->call.output, offset);
     peer_of(run, from)->receive_bytes = bytes;
 }
 
@@ -82,7 +82,7 @@ static void share_along_route(struct muster_run *run)
         receive_part(run, run->call.route.from, 0, bytes);
 }
 
-static void share(struct muster_run *run)
+static void share_parts(struct muster_run *run)
 {
     uint64_t part = part_bytes(run);
     uint32_t self = run->plan.index, root = run->plan.root;
@@ -115,7 +115,7 @@ static void share(struct muster_run *run)
     }
 }
 
-/* What one says about the other's part is checked by both. */
+/* Both sides know the length of a part, and compare it. */
 static bool is_checked(const struct muster_run *run)
 {
     return run->plan.kind == MUSTER_OP_ALL_TO_ALL_UNEVEN || run->plan.kind == MUSTER_OP_PERMUTE;
@@ -156,7 +156,7 @@ static void send_frame(struct muster_run *run, enum muster_frame_type type, uint
     muster_run_send_frame(run, &frame);
 }
 
-static void pump(struct muster_run *run, uint32_t participant)
+static void send_pieces(struct muster_run *run, uint32_t participant)
 {
     struct exchange_peer *peer = peer_of(run, participant);
     uint64_t count = piece_count(run, peer->send_bytes);
@@ -207,7 +207,7 @@ static enum muster_run_outcome exchange_start(struct muster_run *run)
     uint32_t n = run->plan.n;
 
     MUSTER_ASSERT(exchange->awaited_count == 0);
-    share(run);
+    share_parts(run);
     copy_own(run);
     for (uint32_t i = 1; i < n; i++) {
         uint32_t participant = (run->plan.index + i) % n;
@@ -221,7 +221,7 @@ static enum muster_run_outcome exchange_start(struct muster_run *run)
             say_started(run, participant);
     }
     for (uint32_t i = 1; i < n; i++)
-        pump(run, (run->plan.index + i) % n);
+        send_pieces(run, (run->plan.index + i) % n);
     return outcome_of(run);
 }
 
@@ -240,8 +240,8 @@ static enum muster_run_outcome hear_if_whole(struct muster_run *run, uint32_t pa
     return outcome_of(run);
 }
 
-static enum muster_run_outcome dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
-                                       uint64_t expected, bool is_sent_here)
+static enum muster_run_outcome dispute_counts(struct muster_run *run, uint32_t participant,
+                                              uint64_t sent, uint64_t expected, bool is_sent_here)
 {
     return muster_run_set_dispute(run, participant, sent, expected, is_sent_here)
                ? MUSTER_RUN_DISPUTED
@@ -257,11 +257,11 @@ static enum muster_run_outcome exchange_hear_start(struct muster_run *run, uint3
     if (muster_run_is_adopting(run) || run->state > MUSTER_RUN_COMPLETE)
         return MUSTER_RUN_GOES_ON;
     if (header->offset != sent)
-        return dispute(run, participant, sent, header->offset, true);
+        return dispute_counts(run, participant, sent, header->offset, true);
     peer->has_started = true;
     if (header->chunk <= peer->sent && header->chunk + WINDOW > peer->allowed)
         peer->allowed = header->chunk + WINDOW;
-    pump(run, participant);
+    send_pieces(run, participant);
     return hear_if_whole(run, participant);
 }
 
@@ -289,7 +289,7 @@ static enum muster_run_outcome exchange_receive(struct muster_run *run, uint32_t
     if (muster_run_is_adopting(run) || run->state != MUSTER_RUN_ACTIVE)
         return MUSTER_RUN_GOES_ON;
     if (header->offset != expected)
-        return dispute(run, participant, header->offset, expected, false);
+        return dispute_counts(run, participant, header->offset, expected, false);
     if (!is_expected(run, peer, header))
         return MUSTER_RUN_UNEXPECTED;
     receiving->mode = MUSTER_RECEIVE_DATA;

@@ -1,5 +1,6 @@
-/* What carries an operation out: one table of functions for each family of algorithms. An executor
- * includes nothing of the group: it reports by outcomes, and the lane of the run acts on them. */
+/* Executors carry operations out: one table of functions for each family of algorithms. An
+ * executor includes nothing of the group: it reports by outcomes, and the lane of the run acts on
+ * them. */
 #ifndef MUSTER_COLLECTIVE_EXECUTOR_H
 #define MUSTER_COLLECTIVE_EXECUTOR_H
 
@@ -12,8 +13,8 @@ enum muster_prepared {
     MUSTER_PREPARE_NEVER, /* no memory: its abort is to be proposed */
 };
 
-/** What is different for executors through shared memory: the others read this member's memory, so the
- * end of an operation is not this member's alone. */
+/** Executors through shared memory have these besides: the others read this member's memory, so
+ * the end of an operation is not this member's alone. */
 struct muster_shared_ops {
     enum muster_prepared (*prepare)(struct muster_run *run);
     bool (*is_deliverable)(const struct muster_run *run);
@@ -38,7 +39,7 @@ struct muster_shared_ops {
     bool (*hold)(struct muster_run *run);
     /* A lingering run ends now, with its result if it is whole; the run is gone then. */
     void (*end_lingering)(struct muster_run *run);
-    /* What muster_op_result says of wire, input and memory. */
+    /* Fill in the wire, input and memory of muster_op_result. */
     void (*show_result)(const struct muster_run *run, enum muster_rc rc,
                         struct muster_op_result *result);
 };
@@ -47,11 +48,11 @@ struct muster_shared_ops {
 struct muster_executor_ops {
     const char *name;
     uint32_t frames; /* that carry its data: a bit by type */
-    /* What the run counts for in its lane, of MUSTER_LANE_COST_MAX. */
+    /* The run's share of MUSTER_LANE_COST_MAX. */
     uint32_t (*cost)(const struct muster_run *run);
-    /* Of run->executor: zeroed memory behind the run's tables. */
+    /* Size of run->executor: zeroed memory behind the run's tables. */
     size_t (*state_bytes)(const struct muster_plan *plan);
-    /* What this member sends, and the library memory that it needs besides its tables. */
+    /* Bytes that this member sends, and the library memory that it needs besides its tables. */
     struct muster_op_cost (*plan_cost)(const struct muster_plan *plan,
                                        const struct muster_topology *topology);
     enum muster_run_outcome (*start)(struct muster_run *run);

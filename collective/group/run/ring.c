@@ -49,7 +49,7 @@ static void send_partial(struct muster_run *run, uint32_t c, uint64_t weight, co
 /* Begin as many partial sums as the window allows. They leave from the tensor: its chunk is
  * overwritten only by the final value, which cannot come before this partial sum has arrived at the
  * next member. */
-static void pump(struct muster_run *run)
+static void send_partials(struct muster_run *run)
 {
     const struct muster_plan *plan = &run->plan;
     struct ring_run *ring = run->executor;
@@ -66,7 +66,7 @@ static void pump(struct muster_run *run)
 }
 
 /* Pass on the final value of c, when the next member is ready for it. */
-static void forward(struct muster_run *run, uint32_t c)
+static void forward_chunk(struct muster_run *run, uint32_t c)
 {
     const struct ring_run *ring = run->executor;
     struct muster_plan_chunk chunk = muster_plan_chunk(&run->plan, c);
@@ -97,7 +97,7 @@ static void note_start_block(struct muster_run *run, uint32_t c)
         return;
     ring->start_final++;
     MUSTER_ASSERT(ring->start_final <= run->plan.chunks_per_block);
-    pump(run);
+    send_partials(run);
 }
 
 static bool is_finished(const struct muster_run *run)
@@ -108,13 +108,13 @@ static bool is_finished(const struct muster_run *run)
 static enum muster_run_outcome become_final(struct muster_run *run, uint32_t c)
 {
     muster_run_mark_final(run, c);
-    forward(run, c);
+    forward_chunk(run, c);
     note_start_block(run, c);
     return is_finished(run) && run->state == MUSTER_RUN_ACTIVE ? MUSTER_RUN_HAS_RESULT
                                                                : MUSTER_RUN_GOES_ON;
 }
 
-/* What this member holds before anything has arrived. */
+/* Chunks that this member holds before anything has arrived. */
 static void hold_own(struct muster_run *run)
 {
     const struct muster_plan *plan = &run->plan;
@@ -142,7 +142,7 @@ static enum muster_run_outcome ring_start(struct muster_run *run)
     /* a reduce says so only that members which mean different roots find it out */
     if (run->plan.is_next_asked || run->plan.kind == MUSTER_OP_REDUCE)
         muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
-    pump(run);
+    send_partials(run);
     return is_finished(run) ? MUSTER_RUN_HAS_RESULT : MUSTER_RUN_GOES_ON;
 }
 
@@ -158,7 +158,7 @@ static enum muster_run_outcome ring_hear_start(struct muster_run *run, uint32_t 
     ring->has_next_started = true;
     for (uint32_t c = 0; c < run->plan.chunk_count; c++)
         if ((run->chunks[c] & MUSTER_CHUNK_FINAL) != 0)
-            forward(run, c);
+            forward_chunk(run, c);
     return MUSTER_RUN_GOES_ON;
 }
 

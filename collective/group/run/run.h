@@ -16,7 +16,7 @@ struct muster_group;
 struct muster_message;
 struct muster_run;
 
-/* Of one lane, at the same time: 4 rings or 64 direct exchanges; more wait their turn. */
+/* The limit of one lane: 4 rings or 64 direct exchanges at the same time; more wait their turn. */
 #define MUSTER_LANE_COST_MAX 64u
 #define MUSTER_RING_COST     16u
 #define MUSTER_DIRECT_COST   1u
@@ -41,7 +41,7 @@ enum muster_run_mode {
     MUSTER_RUN_CONTRADICTED, /* the same, because the members have adopted another operation */
 };
 
-/** What a step of an executor has come to. */
+/** Result of a step of an executor. */
 enum muster_run_outcome {
     MUSTER_RUN_GOES_ON,     /* nothing to do */
     MUSTER_RUN_HAS_RESULT,  /* the whole result is here, for the first time */

@@ -79,14 +79,14 @@ static bool is_incoming(const struct muster_step *step)
 
 /* --- The list --- */
 
-static size_t aligned(size_t bytes)
+static size_t align_bytes(size_t bytes)
 {
     return (bytes + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *);
 }
 
 static size_t list_bytes(uint32_t step_count, uint32_t chunk_count, uint32_t n)
 {
-    return aligned(sizeof(struct steps_run)) +
+    return align_bytes(sizeof(struct steps_run)) +
            step_count * (sizeof(struct muster_step) + sizeof(void *) + sizeof(uint64_t)) +
            n * (sizeof(void *) + sizeof(uint64_t)) +
            (2 * (size_t)chunk_count + 1) * sizeof(uint32_t) + step_count;
@@ -102,7 +102,7 @@ static struct steps_run *list_new(struct muster_run *run, uint32_t step_count)
     if (memory == NULL)
         return NULL;
     memset(memory, 0, bytes);
-    state->steps = (struct muster_step *)(void *)(memory + aligned(sizeof(*state)));
+    state->steps = (struct muster_step *)(void *)(memory + align_bytes(sizeof(*state)));
     state->kept = (void **)(void *)(state->steps + step_count);
     state->operands = (const void **)(void *)(state->kept + step_count);
     state->kept_weights = (uint64_t *)(void *)(state->operands + n);
@@ -195,7 +195,7 @@ static void send_step(struct muster_run *run, uint32_t c, const struct muster_st
     muster_run_send_frame(run, &frame);
 }
 
-static void reduce(struct muster_run *run, uint32_t s)
+static void reduce_kept(struct muster_run *run, uint32_t s)
 {
     const struct muster_step *step = &steps_of(run)->steps[s];
     const struct muster_op_call *call = &run->call;
@@ -281,7 +281,7 @@ static bool run_step(struct muster_run *run, uint32_t c, uint32_t s)
         send_step(run, c, step);
         break;
     case MUSTER_STEP_REDUCE:
-        reduce(run, s);
+        reduce_kept(run, s);
         break;
     case MUSTER_STEP_REDUCE_HELD:
         reduce_held(run, c, s);
@@ -393,7 +393,7 @@ static void steps_deliver(struct muster_run *run)
         memcpy(run->call.output, run->finished, run->call.count * run->plan.element_bytes);
 }
 
-/* What waited for that goes out. */
+/* Sends that waited for START go out. */
 static enum muster_run_outcome steps_hear_start(struct muster_run *run, uint32_t participant,
                                                 const struct muster_frame_header *header)
 {

@@ -2,6 +2,8 @@
  * answer of each member: all say yes, or none uses them. */
 #include "collective/group/shm/shm_internal.h"
 
+#include <muster/base.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,9 +13,9 @@ static const struct muster_op_id no_operation = {.step = UINT64_MAX};
 
 /* --- Reasons, for people --- */
 
-__attribute__((format(printf, 3, 4))) static void say(struct muster_group *group, const char *wire,
-                                                      const char *fmt, ...);
-static void say(struct muster_group *group, const char *wire, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void tell_wire(struct muster_group *group,
+                                                            const char *wire, const char *fmt, ...);
+static void tell_wire(struct muster_group *group, const char *wire, const char *fmt, ...)
 {
     va_list args;
 
@@ -76,10 +78,11 @@ const char *muster_group_memory_reading(const struct muster_group *group)
 
 /* --- Answers --- */
 
-static void settle(struct muster_shm *shm, bool is_used)
+static void settle_boards(struct muster_shm *shm, bool is_used)
 {
     struct muster_group *group = shm->group;
 
+    MUSTER_ASSERT(!shm->is_settled && group != NULL);
     shm->is_settled = true;
     shm->is_used = is_used;
     group->boards = is_used ? MUSTER_BOARDS_USED : MUSTER_BOARDS_UNUSED;
@@ -103,8 +106,8 @@ static void hear_yes(struct muster_shm *shm, uint32_t rank)
 {
     if (!note_answer(shm, rank, true) || shm->yes_count < shm->n)
         return;
-    say(shm->group, "shm", "all members share a host");
-    settle(shm, true);
+    tell_wire(shm->group, "shm", "all members share a host");
+    settle_boards(shm, true);
 }
 
 static void send_answer(struct muster_shm *shm, bool is_yes, enum muster_shm_refusal refusal)
@@ -125,13 +128,13 @@ static void send_answer(struct muster_shm *shm, bool is_yes, enum muster_shm_ref
             muster_wire_send(group->wire, rank, &header, NULL, NULL);
 }
 
-static void refuse(struct muster_shm *shm, enum muster_shm_refusal refusal, const char *why)
+static void refuse_boards(struct muster_shm *shm, enum muster_shm_refusal refusal, const char *why)
 {
     send_answer(shm, false, refusal);
     if (!note_answer(shm, shm->group->rank, false))
         return;
-    say(shm->group, "tcp", "%s", why);
-    settle(shm, false);
+    tell_wire(shm->group, "tcp", "%s", why);
+    settle_boards(shm, false);
 }
 
 static void refuse_peer(struct muster_shm *shm, uint32_t rank)
@@ -141,7 +144,7 @@ static void refuse_peer(struct muster_shm *shm, uint32_t rank)
 
     snprintf(why, sizeof(why), "the board of %.32s:%u cannot be used: %.200s", member->task_type,
              member->task_index, shm->peers[rank]->why.text);
-    refuse(shm, MUSTER_SHM_REACHES_NO_PEER, why);
+    refuse_boards(shm, MUSTER_SHM_REACHES_NO_PEER, why);
 }
 
 static void shm_hear(struct muster_group_part *part, uint32_t rank,
@@ -155,9 +158,9 @@ static void shm_hear(struct muster_group_part *part, uint32_t rank,
     if (header->flags == 1) {
         hear_yes(group->shm, rank);
     } else if (note_answer(group->shm, rank, false)) {
-        say(group, "tcp", "%s:%u %s", member->task_type, member->task_index,
-            refusal_text(header->chunk));
-        settle(group->shm, false);
+        tell_wire(group, "tcp", "%s:%u %s", member->task_type, member->task_index,
+                  refusal_text(header->chunk));
+        settle_boards(group->shm, false);
     }
 }
 
@@ -206,8 +209,8 @@ static const struct muster_board_events events = {.on_peer = on_peer, .on_signal
 /* --- Opening --- */
 
 /* A peer that has failed for an earlier group may come again. */
-static enum muster_rc connect(struct muster_shm *shm, const struct muster_member *member,
-                              struct muster_board_peer **ret_peer)
+static enum muster_rc connect_peer(struct muster_shm *shm, const struct muster_member *member,
+                                   struct muster_board_peer **ret_peer)
 {
     struct muster_board_peer *peer = NULL;
     enum muster_rc rc = muster_board_connect(shm->board, member, &peer);
@@ -228,7 +231,7 @@ static bool connect_all(struct muster_shm *shm, const struct muster_view *view, 
     shm->board->events = &events;
     shm->board->events_data = shm;
     for (uint32_t rank = 0; rank < shm->n; rank++)
-        if (rank != self && connect(shm, &view->members[rank], &shm->peers[rank]) != MUSTER_OK)
+        if (rank != self && connect_peer(shm, &view->members[rank], &shm->peers[rank]) != MUSTER_OK)
             return false;
     return true;
 }
@@ -239,9 +242,9 @@ static void refuse_without_board(struct muster_shm *shm)
     const char *wire = vars == NULL ? NULL : muster_vars_get(vars, "MUSTER_WIRE");
 
     if (wire != NULL && strcmp(wire, "tcp") == 0)
-        refuse(shm, MUSTER_SHM_REFUSES_BY_CHOICE, "MUSTER_WIRE=tcp");
+        refuse_boards(shm, MUSTER_SHM_REFUSES_BY_CHOICE, "MUSTER_WIRE=tcp");
     else
-        refuse(shm, MUSTER_SHM_HAS_NO_BOARD, "this process has no board");
+        refuse_boards(shm, MUSTER_SHM_HAS_NO_BOARD, "this process has no board");
 }
 
 static enum muster_rc shm_open(struct muster_group_part *part)
@@ -253,7 +256,7 @@ static enum muster_rc shm_open(struct muster_group_part *part)
 
     muster_shm_init_driving(group);
     if (ineligible_reason(group->view) != NULL) {
-        say(group, "tcp", "%s", ineligible_reason(group->view));
+        tell_wire(group, "tcp", "%s", ineligible_reason(group->view));
         return MUSTER_OK;
     }
     shm = muster_mem_alloc_zero(mem, 1, sizeof(*shm));
@@ -281,7 +284,7 @@ static enum muster_rc shm_open(struct muster_group_part *part)
     if (connect_all(shm, group->view, group->rank))
         answer_if_known(shm);
     else
-        refuse(shm, MUSTER_SHM_REACHES_NO_PEER, "no memory to connect to a board");
+        refuse_boards(shm, MUSTER_SHM_REACHES_NO_PEER, "no memory to connect to a board");
     return MUSTER_OK;
 }
 

@@ -1,4 +1,4 @@
-/* What lies where on a board, and what every part of an operation looks up there. */
+/* The layout of a board, and look-ups that every part of an operation needs. */
 #include "collective/group/shm/shm_internal.h"
 
 struct muster_shm_board *muster_shm_board_of(struct muster_board *board)

@@ -22,7 +22,7 @@ void muster_shm_chunks_begin(struct muster_run *run)
 /* --- Summing --- */
 
 /* The next chunk of its own. */
-static bool produce(struct muster_run *run, uint32_t j)
+static bool produce_chunk(struct muster_run *run, uint32_t j)
 {
     struct muster_shm_run *shm = run->executor;
     uint32_t c = chunk_of(run, shm->index, j);
@@ -41,7 +41,7 @@ static bool produce(struct muster_run *run, uint32_t j)
 
 /* --- Copying --- */
 
-static bool copy(struct muster_run *run, uint32_t s, uint32_t j, const uint8_t *from)
+static bool copy_chunk(struct muster_run *run, uint32_t s, uint32_t j, const uint8_t *from)
 {
     struct muster_shm_run *shm = run->executor;
     size_t bytes;
@@ -57,7 +57,7 @@ static bool copy(struct muster_run *run, uint32_t s, uint32_t j, const uint8_t *
     return true;
 }
 
-/* Who shows the sum of chunk j of the stream; n: nobody yet. */
+/* The participant that shows the sum of chunk j of the stream; n: none yet. */
 static uint32_t find_sum(const struct muster_run *run, uint32_t s, uint32_t j)
 {
     const struct muster_shm_participant *owner = &muster_shm_of(run)->participants[s];
@@ -71,7 +71,7 @@ static uint32_t find_sum(const struct muster_run *run, uint32_t s, uint32_t j)
 /* --- All together --- */
 
 /* The next chunk of the stream. True: something moved. */
-static bool move(struct muster_run *run, uint32_t s)
+static bool move_stream(struct muster_run *run, uint32_t s)
 {
     struct muster_shm_run *shm = run->executor;
     uint32_t j = shm->streams[s].next, from;
@@ -79,7 +79,7 @@ static bool move(struct muster_run *run, uint32_t s)
     if (j == run->plan.chunks_per_block)
         return false;
     if (s == shm->index)
-        return produce(run, j);
+        return produce_chunk(run, j);
     from = find_sum(run, s, j);
     if (from == shm->n)
         return false;
@@ -87,8 +87,9 @@ static bool move(struct muster_run *run, uint32_t s)
         shm->streams[s].next++;
         return true;
     }
-    return copy(run, s, j,
-                shm->participants[from].input + muster_shm_chunk_offset(run, chunk_of(run, s, j)));
+    return copy_chunk(run, s, j,
+                      shm->participants[from].input +
+                          muster_shm_chunk_offset(run, chunk_of(run, s, j)));
 }
 
 /* The others have enough to copy, so this process may copy, too. */
@@ -108,9 +109,9 @@ static bool move_once(struct muster_run *run)
     bool has_moved = false;
 
     if (!has_sums_to_spare(run))
-        return move(run, shm->index);
+        return move_stream(run, shm->index);
     for (uint32_t i = 0; i < shm->stream_count && !shm->is_blocked; i++)
-        has_moved = move(run, (shm->index + i) % shm->stream_count) || has_moved;
+        has_moved = move_stream(run, (shm->index + i) % shm->stream_count) || has_moved;
     return has_moved;
 }
 

@@ -1,5 +1,7 @@
-/* What makes the loop of a group work on its operations: a poller, or tasks and a timer. */
+/* The loop of a group works on its operations by a poller, or by tasks and a timer. */
 #include "collective/group/shm/shm_internal.h"
+
+#include <muster/base.h>
 
 void muster_shm_set_asleep(struct muster_group *group, bool is_asleep)
 {
@@ -26,6 +28,7 @@ void muster_shm_drive(struct muster_group *group)
 
 void muster_shm_stop_driving(struct muster_group *group)
 {
+    MUSTER_ASSERT(group->shm_poller.data == group);
     muster_poller_stop(&group->shm_poller);
     muster_task_cancel(&group->shm_task);
     muster_timer_stop(&group->shm_timer);

@@ -143,7 +143,7 @@ static uint64_t expected_count(const struct muster_run *run, uint32_t from)
     return output[from + 1] - output[from];
 }
 
-static uint64_t weigh(uint32_t from, uint32_t to, uint64_t count)
+static uint64_t weigh_count(uint32_t from, uint32_t to, uint64_t count)
 {
     const uint64_t words[] = {(uint64_t)from << 32 | to, count};
 
@@ -160,8 +160,8 @@ void muster_shm_show_parts(struct muster_run *run)
     entry->expect_checksum = entry->parts[0] = 0;
     for (uint32_t i = 0; i < muster_shm_of(run)->n; i++) {
         entry->parts[i + 1] = entry->parts[i] + sent_count(run, i);
-        entry->expect_checksum += weigh(self, i, sent_count(run, i));
-        entry->expect_checksum -= weigh(i, self, expected_count(run, i));
+        entry->expect_checksum += weigh_count(self, i, sent_count(run, i));
+        entry->expect_checksum -= weigh_count(i, self, expected_count(run, i));
     }
 }
 
@@ -227,7 +227,7 @@ static bool copy_piece(struct muster_run *run, uint32_t giver)
     return finish_piece(run, giver);
 }
 
-static void sum(struct muster_run *run, uint64_t at, size_t bytes)
+static void sum_range(struct muster_run *run, uint64_t at, size_t bytes)
 {
     struct muster_shm_run *shm = run->executor;
 
@@ -245,7 +245,7 @@ static bool sum_piece(struct muster_run *run)
     if (!muster_shm_of(run)->is_unsure) { /* once: the output may be the own input */
         muster_shm_point(run, "before copy");
         muster_shm_of(run)->is_begun = true;
-        sum(run, muster_shm_of(run)->streams[0].next * piece_bytes(run), bytes);
+        sum_range(run, muster_shm_of(run)->streams[0].next * piece_bytes(run), bytes);
     }
     muster_shm_of(run)->is_unsure = !finish_piece(run, 0);
     return !muster_shm_of(run)->is_unsure;
@@ -278,7 +278,7 @@ static void finish_at_once(struct muster_run *run)
 
     if (is_summed(run)) {
         if (shm->participants[0].bytes > 0)
-            sum(run, 0, shm->participants[0].bytes);
+            sum_range(run, 0, shm->participants[0].bytes);
         return;
     }
     for (uint32_t i = 0; i < shm->n; i++) {

@@ -2,6 +2,8 @@
  * joined with its neighbours only when there is nothing else to take. */
 #include "collective/group/shm/shm_internal.h"
 
+#include <muster/base.h>
+
 #define CLASS_MIN 10u /* 1 KiB */
 
 static size_t size_of(uint32_t class)
@@ -35,15 +37,16 @@ static uint32_t *next_of(struct muster_board *board, uint32_t line)
     return (uint32_t *)(void *)(board->memory + (size_t)line * SHM_LINE_BYTES);
 }
 
-static void push(struct muster_board *board, uint32_t class, uint32_t line)
+static void push_line(struct muster_board *board, uint32_t class, uint32_t line)
 {
     struct muster_shm_heap *heap = heap_of(board);
 
+    MUSTER_ASSERT(line != 0 && class < SHM_HEAP_CLASSES);
     *next_of(board, line) = heap->free[class];
     heap->free[class] = line;
 }
 
-static uint32_t pop(struct muster_board *board, uint32_t class)
+static uint32_t pop_line(struct muster_board *board, uint32_t class)
 {
     struct muster_shm_heap *heap = heap_of(board);
     uint32_t line = heap->free[class];
@@ -54,7 +57,7 @@ static uint32_t pop(struct muster_board *board, uint32_t class)
 }
 
 /* Two sorted lists in one. */
-static uint32_t merge(struct muster_board *board, uint32_t a, uint32_t b)
+static uint32_t merge_lists(struct muster_board *board, uint32_t a, uint32_t b)
 {
     uint32_t first = 0, *end = &first;
 
@@ -70,7 +73,7 @@ static uint32_t merge(struct muster_board *board, uint32_t a, uint32_t b)
 }
 
 /* Runs of 2^i blocks are merged like the digits of a number that is counted up. */
-static uint32_t sort(struct muster_board *board, uint32_t list)
+static uint32_t sort_list(struct muster_board *board, uint32_t list)
 {
     uint32_t runs[32] = {0}, sorted = 0;
 
@@ -80,13 +83,13 @@ static uint32_t sort(struct muster_board *board, uint32_t list)
         list = *next_of(board, run);
         *next_of(board, run) = 0;
         for (; runs[i] != 0; i++) {
-            run = merge(board, runs[i], run);
+            run = merge_lists(board, runs[i], run);
             runs[i] = 0;
         }
         runs[i] = run;
     }
     for (uint32_t i = 0; i < 32; i++)
-        sorted = merge(board, runs[i], sorted);
+        sorted = merge_lists(board, runs[i], sorted);
     return sorted;
 }
 
@@ -103,14 +106,14 @@ static bool are_buddies(uint32_t class, uint32_t block, uint32_t line)
 /* In the order of addresses, so that all that can be joined is seen at once. */
 static void join_class(struct muster_board *board, uint32_t class)
 {
-    uint32_t list = sort(board, heap_of(board)->free[class]), kept = 0, *end = &kept;
+    uint32_t list = sort_list(board, heap_of(board)->free[class]), kept = 0, *end = &kept;
 
     while (list != 0) {
         uint32_t block = list, next = *next_of(board, block);
 
         if (next != 0 && are_buddies(class, block, next)) {
             list = *next_of(board, next);
-            push(board, class + 1, block);
+            push_line(board, class + 1, block);
             continue;
         }
         *end = block;
@@ -164,7 +167,7 @@ static uint32_t take_top(struct muster_board *board, uint32_t class)
         return 0;
     for (uint32_t gap = CLASS_MIN; offset < first; gap++)
         if ((offset & size_of(gap)) != 0) {
-            push(board, gap, (uint32_t)((heap_start() + offset) / SHM_LINE_BYTES));
+            push_line(board, gap, (uint32_t)((heap_start() + offset) / SHM_LINE_BYTES));
             offset += size_of(gap);
         }
     heap->top = heap_start() + first + size_of(class);
@@ -172,7 +175,7 @@ static uint32_t take_top(struct muster_board *board, uint32_t class)
 }
 
 /* A larger block in halves: the lower one is cut on, the upper ones stay free. */
-static uint32_t split(struct muster_board *board, uint32_t class)
+static uint32_t split_block(struct muster_board *board, uint32_t class)
 {
     uint32_t larger = class + 1, line;
 
@@ -180,19 +183,19 @@ static uint32_t split(struct muster_board *board, uint32_t class)
         larger++;
     if (larger >= SHM_HEAP_CLASSES)
         return 0;
-    line = pop(board, larger);
+    line = pop_line(board, larger);
     while (larger-- > class)
-        push(board, larger, line + (uint32_t)(size_of(larger) / SHM_LINE_BYTES));
+        push_line(board, larger, line + (uint32_t)(size_of(larger) / SHM_LINE_BYTES));
     return line;
 }
 
-static uint32_t take(struct muster_board *board, uint32_t class)
+static uint32_t take_block(struct muster_board *board, uint32_t class)
 {
-    uint32_t line = pop(board, class); /* the last given back is in the cache */
+    uint32_t line = pop_line(board, class); /* the last given back is in the cache */
 
     if (line == 0)
         line = take_top(board, class);
-    return line != 0 ? line : split(board, class);
+    return line != 0 ? line : split_block(board, class);
 }
 
 uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t *ret_class)
@@ -204,10 +207,10 @@ uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t
         return NULL;
     if (heap->top == 0)
         heap->top = heap_start();
-    line = take(board, class);
+    line = take_block(board, class);
     if (line == 0) {
         join_all(board);
-        line = take(board, class);
+        line = take_block(board, class);
     }
     if (line == 0)
         return NULL;
@@ -217,7 +220,7 @@ uint8_t *muster_shm_heap_take(struct muster_board *board, size_t bytes, uint32_t
 
 void muster_shm_heap_give(struct muster_board *board, uint8_t *at, uint32_t class)
 {
-    push(board, class, (uint32_t)((size_t)(at - board->memory) / SHM_LINE_BYTES));
+    push_line(board, class, (uint32_t)((size_t)(at - board->memory) / SHM_LINE_BYTES));
 }
 
 /* --- Slots that are kept --- */
@@ -227,6 +230,7 @@ void muster_shm_kept_set(struct muster_board *board, uint32_t lane_index, uint32
 {
     struct muster_shm_kept *kept = &muster_shm_board_of(board)->kept[lane_index][entry_index];
 
+    MUSTER_ASSERT(kept->line == 0);
     kept->line = (uint32_t)((size_t)(slot - board->memory) / SHM_LINE_BYTES);
     kept->class = class;
 }
@@ -240,7 +244,7 @@ bool muster_shm_kept_give(struct muster_board *board, uint32_t lane_index, uint3
         return false;
     atomic_store_explicit(&own->entries[lane_index][entry_index].ready, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* The heap writes into the slot. */
-    push(board, kept->class, kept->line);
+    push_line(board, kept->class, kept->line);
     kept->line = 0;
     return true;
 }

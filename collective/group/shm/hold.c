@@ -22,6 +22,7 @@ void muster_shm_end_lingering(struct muster_run *run)
     struct muster_shm *link = muster_shm_ref(muster_shm_of(run)->link);
     bool is_whole = run->state >= MUSTER_RUN_COMPLETE;
 
+    MUSTER_ASSERT(muster_run_is_shared(run));
     MUSTER_ASSERT(muster_run_is_lingering(run));
     for (uint32_t i = 0; is_whole && i < muster_shm_of(run)->n; i++)
         if (!muster_shm_is_through(run, i))

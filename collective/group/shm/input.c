@@ -40,7 +40,7 @@ static bool is_refused(const struct muster_run *run, uint32_t share)
     return false;
 }
 
-static bool show(struct muster_run *run, const void *at, size_t bytes)
+static bool show_memory(struct muster_run *run, const void *at, size_t bytes)
 {
     struct muster_shm_entry *entry = muster_shm_of(run)->entry;
     uint32_t share;
@@ -165,7 +165,7 @@ static enum muster_shm_input_state show_stage(struct muster_run *run, size_t byt
     uint32_t share;
     uint64_t offset;
 
-    if (show(run, shm->stage.at, bytes))
+    if (show_memory(run, shm->stage.at, bytes))
         return SHM_INPUT_SHOWN;
     if (!muster_board_find_share(shm->link->board, shm->stage.at, bytes, &share, &offset) ||
         !is_refused(run, share))
@@ -179,7 +179,7 @@ enum muster_shm_input_state muster_shm_show_input(struct muster_run *run, size_t
     struct muster_shm_run *shm = run->executor;
     struct muster_board *board = shm->link->board;
 
-    if (shm->stage.at == NULL && show(run, run->call.input, bytes))
+    if (shm->stage.at == NULL && show_memory(run, run->call.input, bytes))
         return SHM_INPUT_SHOWN;
     if (shm->stage.at == NULL) {
         if (!muster_shm_stage_take(board, bytes, &shm->stage)) {

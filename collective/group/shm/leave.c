@@ -2,6 +2,7 @@
  * part, and it ends when nobody reads its memory any more (docs/boards.md, "Stopped, not dead"). */
 #include "collective/group/shm/shm_internal.h"
 
+#include <muster/base.h>
 #include <muster/log.h>
 
 static bool is_large(const struct muster_run *run)
@@ -17,6 +18,7 @@ void muster_shm_leave(struct muster_run *run, uint32_t index)
     _Atomic uint64_t *left = &shm->entry->left;
     uint64_t known = atomic_load_explicit(left, memory_order_relaxed);
 
+    MUSTER_ASSERT(index < shm->n && index != shm->index);
     shm->participants[index].is_gone = true;
     if (!is_large(run))
         return;
@@ -43,7 +45,7 @@ static bool has_gone_on(const struct muster_run *run, uint32_t index)
     return participant->is_ready && key != 0 && key != muster_shm_of(run)->key;
 }
 
-/* Whom it has left behind in this operation, which it may have ended since. */
+/* The participants that it has left behind in this operation, which it may have ended since. */
 static uint64_t left_by(const struct muster_run *run, uint32_t index)
 {
     const struct muster_shm_entry *entry = muster_shm_of(run)->participants[index].entry;

@@ -1,8 +1,11 @@
 /* The boards of the members of one epoch: counted, for runs may outlive the group. */
 #include "collective/group/shm/shm_internal.h"
 
+#include <muster/base.h>
+
 struct muster_shm *muster_shm_ref(struct muster_shm *shm)
 {
+    MUSTER_ASSERT(shm->references > 0);
     shm->references++;
     return shm;
 }
@@ -23,7 +26,7 @@ bool muster_shm_is_needed(const struct muster_shm *shm, const struct muster_boar
     return false;
 }
 
-static void detach(struct muster_shm *shm)
+static void detach_board(struct muster_shm *shm)
 {
     struct muster_board *board = shm->board;
     struct muster_list *other = shm->node.next;
@@ -50,7 +53,7 @@ void muster_shm_unref(struct muster_shm *shm)
     if (shm == NULL || --shm->references > 0)
         return;
     mem = shm->env->mem;
-    detach(shm);
+    detach_board(shm);
     muster_mem_free(mem, shm->is_heard);
     muster_mem_free(mem, shm->done);
     muster_mem_free(mem, shm->peers);

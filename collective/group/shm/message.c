@@ -2,6 +2,7 @@
  * finds it there, copies it, and says so on its own. Both look for a while; who has stopped looking
  * is told by frames. */
 #include "collective/group/pair.h"
+#include <muster/base.h>
 #include "collective/group/shm/shm_internal.h"
 
 #include <string.h>
@@ -12,10 +13,11 @@
 #define LOOK_NS MUSTER_NS_PER_MS
 /* … and a receiver that does not look is told of a send. */
 #define LOOKS_PER_OFFER 32u
-/* Of a board's memory for slots they take this part: what their receivers may want first needs some. */
+/* Messages take this part of a board's memory for slots: operations that their receivers may want
+ * first need some. */
 #define MESSAGES_PART 8u
 
-static void point(const struct muster_message *message, const char *name)
+static void message_point(const struct muster_message *message, const char *name)
 {
     if (message->group->shm_point != NULL)
         message->group->shm_point(message->group->shm_point_data, name);
@@ -45,7 +47,7 @@ static uint64_t key_of(const struct muster_message *message)
            message->sequence;
 }
 
-/* What the sender shows, on its board as the receiver sees it. */
+/* The sender's announcement, on its board as the receiver sees it. */
 static const struct muster_shm_shown *shown_there(const struct muster_message *message)
 {
     return &muster_shm_board_of_peer(peer_of(message))
@@ -63,7 +65,7 @@ static const struct muster_shm_taken *taken_there(const struct muster_message *m
                 ->taken[message->group->rank][place_of(message)];
 }
 
-static void wake(const struct muster_message *message)
+static void wake_peer(const struct muster_message *message)
 {
     struct muster_board_peer *peer = peer_of(message);
 
@@ -146,10 +148,10 @@ bool muster_message_show(struct muster_message *message)
     shown->first_open = muster_message_first_open(message);
     shown->input = (uint32_t)place_data(message);
     atomic_store_explicit(&shown->is_awaited, 1, memory_order_relaxed);
-    point(message, "before show");
+    message_point(message, "before show");
     atomic_store_explicit(&shown->key, message->key, memory_order_release);
-    point(message, "show");
-    wake(message);
+    message_point(message, "show");
+    wake_peer(message);
     return shown->input != SHM_INPUT_NONE;
 }
 
@@ -171,11 +173,12 @@ const char *muster_message_input_name(const struct muster_message *message)
 
 void muster_message_hide(struct muster_message *message)
 {
+    MUSTER_ASSERT(message->shown == NULL || message->board != NULL);
     if (message->shown == NULL)
         return;
     muster_list_remove(&message->look_node);
     muster_board_enter(message->board);
-    point(message, "before hide");
+    message_point(message, "before hide");
     atomic_store_explicit(&message->shown->key, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* before the caller's next store to its memory */
     message->shown = NULL;
@@ -201,8 +204,8 @@ static bool has_key(const struct muster_message *message, const struct muster_sh
     return atomic_load_explicit(&shown->key, memory_order_acquire) == message->key;
 }
 
-static const uint8_t *find(const struct muster_message *message,
-                           const struct muster_shm_shown *shown, uint64_t bytes)
+static const uint8_t *find_data(const struct muster_message *message,
+                                const struct muster_shm_shown *shown, uint64_t bytes)
 {
     const struct muster_board_peer *peer = peer_of(message);
     uint64_t at = shown->offset + message->copied;
@@ -216,34 +219,35 @@ static const uint8_t *find(const struct muster_message *message,
 }
 
 /* False: it is not there any more, or cannot be read here. */
-static bool copy(struct muster_message *message, const struct muster_shm_shown *shown)
+static bool copy_data(struct muster_message *message, const struct muster_shm_shown *shown)
 {
     uint64_t left = message->bytes - message->copied;
     uint64_t bytes = left < TURN_BYTES ? left : TURN_BYTES;
-    const uint8_t *from = bytes > 0 ? find(message, shown, bytes) : NULL;
+    const uint8_t *from = bytes > 0 ? find_data(message, shown, bytes) : NULL;
 
     if (from == NULL && bytes > 0)
         return false;
-    point(message, "before copy");
+    message_point(message, "before copy");
     if (bytes > 0)
         memcpy(message->data + message->copied, from, bytes);
     message->copied += bytes;
-    point(message, "copy");
+    message_point(message, "copy");
     return has_key(message, shown);
 }
 
 /* The sender is told on this board when it looks there, else by a frame. */
-static void take(struct muster_message *message, const struct muster_shm_shown *shown)
+static void take_message(struct muster_message *message, const struct muster_shm_shown *shown)
 {
     struct muster_shm_taken *taken = taken_here(message);
 
+    MUSTER_ASSERT(message->copied == message->bytes && !message->is_copied);
     muster_board_enter(message->group->shm->board);
-    point(message, "before taken");
+    message_point(message, "before taken");
     atomic_store_explicit(&taken->taken, message->key, memory_order_release);
-    point(message, "taken");
+    message_point(message, "taken");
     atomic_thread_fence(memory_order_seq_cst);
     message->is_copied = true;
-    wake(message);
+    wake_peer(message);
     if (atomic_load_explicit(&shown->is_awaited, memory_order_relaxed) != 0)
         muster_message_end(message, MUSTER_OK);
     else
@@ -281,18 +285,18 @@ static bool look_for_shown(struct muster_message *message)
         return true;
     }
     muster_board_reading_start(message->group->shm->board);
-    is_copied = copy(message, shown);
+    is_copied = copy_data(message, shown);
     muster_board_reading_stop(message->group->shm->board);
     if (!is_copied)
         ask_for_pieces(message, true);
     else if (message->copied == message->bytes)
-        take(message, shown);
+        take_message(message, shown);
     return true;
 }
 
 /* --- Both --- */
 
-static bool look(struct muster_message *message)
+static bool message_look(struct muster_message *message)
 {
     return message->is_send ? look_for_taken(message) : look_for_shown(message);
 }
@@ -313,7 +317,7 @@ static void stop_looking(struct muster_message *message)
 {
     muster_list_remove(&message->look_node);
     say_looking(message, false);
-    if (look(message))
+    if (message_look(message))
         return;
     if (message->is_send)
         muster_message_offer(message);
@@ -335,7 +339,7 @@ bool muster_message_look(struct muster_message *message)
     say_looking(message, true);
     muster_shm_drive(group);
     if (!message->is_send)
-        (void)look(message);
+        (void)message_look(message);
     return true;
 }
 
@@ -357,7 +361,7 @@ bool muster_messages_look(struct muster_group *group, uint32_t *ret_count)
 
         node = node->next;
         ++*ret_count;
-        if (look(message))
+        if (message_look(message))
             has_moved = true;
         else if (is_over)
             stop_looking(message);

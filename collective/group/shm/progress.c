@@ -2,8 +2,8 @@
 #include "collective/group/pair.h"
 #include "collective/group/shm/shm_internal.h"
 
-/* Of loops that do not poll: turns without news before the loop sleeps, and how long it sleeps when
- * nobody signals. */
+/* Loops that do not poll: turns without news before the loop sleeps, and how long it sleeps
+ * without a signal. */
 #define IDLE_TURNS_MAX 64u
 #define SLEEP_NS       (200 * MUSTER_NS_PER_US)
 
@@ -62,7 +62,7 @@ static void advance_all(struct muster_group *group)
         muster_lane_advance(group, &group->lanes[lane]);
 }
 
-static bool progress(struct muster_group *group, uint32_t *ret_count)
+static bool progress_group(struct muster_group *group, uint32_t *ret_count)
 {
     bool has_moved = false;
 
@@ -76,12 +76,12 @@ static bool progress(struct muster_group *group, uint32_t *ret_count)
 
 /* --- From the loop --- */
 
-static void turn(struct muster_group *group)
+static void take_turn(struct muster_group *group)
 {
     struct muster_loop *loop = group->env->loop;
     uint32_t count = 0;
 
-    if (progress(group, &count))
+    if (progress_group(group, &count))
         group->shm_idle_turns = 0;
     if (count == 0)
         return;
@@ -95,7 +95,7 @@ static void turn(struct muster_group *group)
 
 static void on_task(struct muster_task *task)
 {
-    turn(task->data);
+    take_turn(task->data);
 }
 
 static void on_timer(struct muster_timer *timer)
@@ -103,13 +103,13 @@ static void on_timer(struct muster_timer *timer)
     struct muster_group *group = timer->data;
 
     muster_shm_set_asleep(group, false);
-    turn(group);
+    take_turn(group);
 }
 
 static bool on_poll(struct muster_poller *poller)
 {
     uint32_t count = 0;
-    bool has_moved = progress(poller->data, &count);
+    bool has_moved = progress_group(poller->data, &count);
 
     if (count > 0)
         return has_moved;

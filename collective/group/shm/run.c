@@ -9,7 +9,7 @@
 
 /* --- Beginning --- */
 
-/* Of one buffer of the pool: the run, what it knows of each participant, and run->heard. */
+/* One buffer of the pool holds the run, its knowledge of each participant, and run->heard. */
 static void take_memory(struct muster_run *run, uint8_t *memory, uint32_t n)
 {
     struct muster_shm_run *shm = (struct muster_shm_run *)(void *)memory;
@@ -34,7 +34,7 @@ size_t muster_shm_table_bytes(const struct muster_plan *plan)
            streams * sizeof(struct muster_shm_stream);
 }
 
-static void meet(struct muster_run *run, struct muster_shm *link, uint32_t index)
+static void meet_participant(struct muster_run *run, struct muster_shm *link, uint32_t index)
 {
     struct muster_shm_run *shm = run->executor;
     struct muster_shm_participant *participant = &shm->participants[index];
@@ -129,12 +129,13 @@ static enum muster_shm_input_state place_input(struct muster_run *run)
     return SHM_INPUT_SHOWN;
 }
 
-static void announce(struct muster_run *run)
+static void announce_run(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
     struct muster_shm_entry *entry = shm->entry;
     const struct muster_shm_board *board = muster_shm_board_of(shm->link->board);
 
+    MUSTER_ASSERT(!shm->is_announced);
     entry->ordinal = shm->ordinal;
     entry->descriptor = run->descriptor;
     entry->weight = run->call.weight;
@@ -406,7 +407,7 @@ void muster_shm_completed(struct muster_run *run)
 
 /* --- Work --- */
 
-static bool move(struct muster_run *run)
+static bool move_data(struct muster_run *run)
 {
     return is_chunked(run) ? muster_shm_chunks_move(run) : muster_shm_exchange_move(run);
 }
@@ -416,11 +417,11 @@ static bool is_whole(const struct muster_run *run)
     return is_chunked(run) ? muster_shm_chunks_are_whole(run) : muster_shm_exchange_is_whole(run);
 }
 
-static enum muster_run_outcome show(struct muster_run *run, bool *ret_has_moved)
+static enum muster_run_outcome show_and_announce(struct muster_run *run, bool *ret_has_moved)
 {
     switch (place_input(run)) {
     case SHM_INPUT_SHOWN:
-        announce(run);
+        announce_run(run);
         *ret_has_moved = true;
         return MUSTER_RUN_GOES_ON;
     case SHM_INPUT_NOT_YET:
@@ -442,7 +443,7 @@ enum muster_run_outcome muster_shm_work(struct muster_run *run, bool *ret_has_mo
     if (shm->is_blocked)
         return MUSTER_RUN_GOES_ON;
     if (!shm->is_announced)
-        outcome = show(run, ret_has_moved);
+        outcome = show_and_announce(run, ret_has_moved);
     if (!shm->is_announced)
         return outcome;
     if (shm->ready_count < shm->n) {
@@ -456,7 +457,7 @@ enum muster_run_outcome muster_shm_work(struct muster_run *run, bool *ret_has_mo
         *ret_has_moved = true;
         return MUSTER_RUN_HAS_RESULT;
     }
-    *ret_has_moved = move(run) || *ret_has_moved;
+    *ret_has_moved = move_data(run) || *ret_has_moved;
     if (shm->is_blocked || !is_whole(run))
         return MUSTER_RUN_GOES_ON;
     *ret_has_moved = true;
@@ -486,7 +487,7 @@ enum muster_run_outcome muster_shm_start(struct muster_run *run)
     MUSTER_ASSERT(!shm->is_announced && shm->ready_count == 0);
     muster_board_enter(shm->link->board);
     for (uint32_t i = 0; i < shm->n; i++)
-        meet(run, shm->link, i);
+        meet_participant(run, shm->link, i);
     begin_entry(run);
     if (is_chunked(run))
         muster_shm_chunks_begin(run);
@@ -567,6 +568,7 @@ void muster_shm_finish(struct muster_run *run)
     struct muster_shm *link = shm->link;
     bool is_revoked = run->state < MUSTER_RUN_COMPLETE || is_anybody_gone(shm);
 
+    MUSTER_ASSERT(muster_shm_of(run)->entry != NULL);
     if (is_revoked)
         muster_shm_revoke(run);
     muster_shm_hide_input(run);

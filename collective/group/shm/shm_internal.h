@@ -1,113 +1,15 @@
-/* What lies on a board, and one operation through boards. */
+/* One operation through boards, and the functions that carry it out. */
 #ifndef MUSTER_COLLECTIVE_SHM_INTERNAL_H
 #define MUSTER_COLLECTIVE_SHM_INTERNAL_H
 
 #include "collective/group/group_internal.h"
 #include "collective/group/shm.h"
+#include "collective/group/shm/layout.h"
 
-#include <stdatomic.h>
-
-#define MUSTER_SHM_BOARD_BYTES_MIN (sizeof(struct muster_shm_board) + ((size_t)4 << 20))
-#define SHM_STAGES_IDLE_MAX        8u
-#define SHM_LINE_BYTES             64u
-/* Messages to one member that are shown at the same time: more go in frames. */
-#define SHM_SHOWN_MAX    16u
-#define SHM_LANE_ENTRIES 16u
-#define SHM_HEAP_CLASSES 32u
-/* A process looks whether the others are dead once in so many looks without news. */
-#define SHM_LOOKS_PER_DEATH 2u
-/* … and how far they are with what has been delivered here, when no announcement has said it. */
-#define SHM_LOOKS_PER_DONE 16u
-
-/** Where a participant's input lies. */
-enum muster_shm_input {
-    SHM_INPUT_NONE,  /* it gives nothing */
-    SHM_INPUT_BOARD, /* in a slot of its board */
-    SHM_INPUT_SHARE, /* in memory that the others have mapped */
-};
-
-/**
- * One operation of one process, on its board. Written by its owner alone; kept until all
- * participants have what they need of it, and validated again after reading: `ready` changes before
- * anything else does.
- */
-struct muster_shm_entry {
-    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t ready; /* key of the operation, stored last */
-    uint64_t ordinal;
-    uint64_t descriptor;
-    uint64_t input_offset;
-    uint64_t weight;
-    uint64_t done_before; /* host_lane.done at that time */
-    uint32_t input, input_share;
-    uint32_t slot_at; /* lines */
-    /* Participants that it goes on without, a bit each; loaded before `ready` is validated. */
-    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t left;
-    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete; /* key: has its whole result */
-    _Atomic uint32_t
-        published; /* chunks of its own before it are sums, in the place of its input */
-    /* exchanges whose counts are the caller's: where the participants' parts begin in its input, in
-     * elements, and their end; and what makes 0 with the others' when all expect what they get */
-    uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1], expect_checksum;
-    /* The slot has the sum of the chunk before it; 0: none. Nobody looks before a death. */
-    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t held;
-    /* It sums the chunk before it, which a dead participant has left: the others take another. 0:
-     * none. A hint. */
-    _Atomic uint32_t taken;
-};
-
-/** A bit for each chunk that has been taken over. */
-typedef _Atomic uint64_t muster_shm_mark_word;
-#define SHM_MARK_BITS 64u
-
-/** What a participant takes of another's input, in bytes. */
+/** The part of another's input that a participant takes, in bytes. */
 struct muster_shm_part {
     uint64_t first, bytes;
     uint64_t expect_checksum; /* as in its entry; else 0 */
-};
-
-struct muster_shm_lane {
-    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t done; /* it needs nothing of operations before it */
-};
-
-struct muster_shm_heap {
-    uint64_t top;                    /* bytes; 0: not initialised */
-    uint32_t free[SHM_HEAP_CLASSES]; /* lines; 0: none */
-};
-
-/** A slot whose operation this process has dropped while others may still read the input in it. It is
- * given back when its place is taken by another operation, or when the heap has nothing else. */
-struct muster_shm_kept {
-    uint32_t line; /* 0: none */
-    uint32_t class;
-};
-
-/** A message, on its sender's board. */
-struct muster_shm_shown {
-    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t key; /* 0: none. Stored last, taken back first */
-    uint64_t offset, count;
-    uint32_t input, share;       /* enum muster_shm_input; NONE: it goes in frames */
-    uint32_t dtype, first_open;  /* the sender has no open message before */
-    _Atomic uint32_t is_awaited; /* the sender looks for `taken` */
-};
-
-/** What a receiver says of a message, on its own board. */
-struct muster_shm_taken {
-    _Atomic uint64_t looks_for, taken; /* keys */
-};
-
-struct muster_shm_board {
-    struct muster_shm_lane lanes[MUSTER_LANES_MAX];
-    struct muster_shm_entry entries[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
-    struct muster_shm_shown shown[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by receiver */
-    struct muster_shm_taken taken[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by sender */
-    /* its owner's own */
-    _Alignas(SHM_LINE_BYTES) struct muster_shm_heap heap;
-    uint64_t messages_bytes; /* that are in slots */
-    struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
-    bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
-    struct muster_shm_kept kept[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
-    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep; /* wants to be signalled */
-    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t beat; /* moves while it works on its operations */
 };
 
 /** The members of one epoch that work through boards. Counted: by the group and by its runs, which
@@ -139,7 +41,7 @@ struct muster_shm_participant {
     bool is_gone; /* it may live, and read; nobody waits for it */
 };
 
-/** What one participant owns. */
+/** The chunks that one participant owns. */
 struct muster_shm_stream {
     uint32_t next; /* first chunk, or piece of a part, that is not known to be in the output here */
 };
@@ -311,9 +213,10 @@ void muster_shm_copy(uint8_t *into, const uint8_t *from, size_t bytes);
 void muster_shm_drop_stages(struct muster_board *board);
 
 /* collective/group/shm/exchange.c */
-/** What this process shows of its input. */
+/** Length of the input that this process shows. */
 size_t muster_shm_input_bytes(const struct muster_run *run);
-/** What it takes of the participant's; from counts that one has announced, which may be nonsense. */
+/** The part that it takes of the participant's input; from counts that the participant has
+ * announced, which may be nonsense. */
 struct muster_shm_part muster_shm_part_of(const struct muster_run *run, uint32_t giver);
 /** Announce the counts of the caller's. */
 void muster_shm_show_parts(struct muster_run *run);

@@ -1,11 +1,13 @@
-/* What a participant of an all_reduce who is out (dead, or left behind) has left: whoever has nothing
- * else to do sums the next chunk that nobody shows.
+/* Work stealing after a failure: idle members reduce the chunks that a dead or excluded
+ * participant had not published.
  *
- * Nobody is asked. A process shows on its board which chunk it has taken, so that the others take
- * another; and it marks those whose sum stands in the place of its input. Two that take the same
- * chunk at once sum the same bits, unless one has begun to place them, where the other reads: that
- * one sees it afterwards, and drops what it has. */
+ * No member is asked. A process shows on its board which chunk it has taken, so that the others
+ * take another; and it marks those whose sum stands in the place of its input. Two that take the
+ * same chunk at once sum the same bits, unless one has begun to place them, where the other
+ * reads: that one sees it afterwards, and drops its sum. */
 #include "collective/group/shm/shm_internal.h"
+
+#include <muster/base.h>
 
 #include <string.h>
 
@@ -34,13 +36,14 @@ static bool is_marked(const struct muster_run *run, uint32_t i, uint32_t c)
             1) != 0;
 }
 
-static void mark(struct muster_run *run, uint32_t c)
+static void mark_chunk(struct muster_run *run, uint32_t c)
 {
     struct muster_shm_run *shm = run->executor;
     muster_shm_mark_word *word =
         (muster_shm_mark_word *)(void *)(shm->slot + shm->marks_offset) + c / SHM_MARK_BITS;
     uint64_t marks = atomic_load_explicit(word, memory_order_relaxed);
 
+    MUSTER_ASSERT(c < run->plan.chunk_count && shm->slot != NULL);
     muster_shm_point(run, "before mark");
     atomic_store_explicit(word, marks | UINT64_C(1) << c % SHM_MARK_BITS, memory_order_release);
     muster_shm_point(run, "mark");
@@ -147,7 +150,7 @@ static bool find_left(const struct muster_run *run, uint32_t *ret_c)
 }
 
 /* Into the slot. False: the inputs are not what they were any more. */
-static bool sum(struct muster_run *run, uint32_t c)
+static bool sum_chunk(struct muster_run *run, uint32_t c)
 {
     return muster_shm_reduce_chunk(run, c) && !is_begun(run, c);
 }
@@ -164,11 +167,11 @@ bool muster_shm_take_over(struct muster_run *run)
     shm->idle = 0;
     atomic_store_explicit(&shm->entry->taken, c + 1, memory_order_relaxed);
     muster_shm_point(run, "taken");
-    if (!find_held(run, c) && !sum(run, c))
+    if (!find_held(run, c) && !sum_chunk(run, c))
         return false;
     muster_shm_hold_chunk(run, c);
     muster_shm_place_chunk(run, c, shm->slot);
-    mark(run, c);
+    mark_chunk(run, c);
     muster_shm_wake(run);
     return true;
 }

@@ -109,7 +109,7 @@ static void strangers_are_hung_up_on(void **state)
                 fail_msg("%s, %u", rows[i].name, dials);
             if (dials)
                 assert_string_equal(scene.peer->why.text, rows[i].why);
-            assert_int_equal(board_scene_system_of(&scene)->stranger_count, 0);
+            assert_int_equal(board_scene_system_of(&scene)->unmatched_count, 0);
             board_scene_close(&scene);
         }
     }
@@ -125,7 +125,7 @@ static void another_user_is_not_served(void **state)
     board_scene_ask_for_peer(&scene);
     board_scene_knock(&scene);
     assert_true(board_scene_has_hung_up(&scene));
-    assert_int_equal(board_scene_system_of(&scene)->stranger_count, 0);
+    assert_int_equal(board_scene_system_of(&scene)->unmatched_count, 0);
     board_scene_close(&scene);
 
     board_scene_set_uid_more(1);
@@ -181,7 +181,7 @@ static void a_name_is_taken_once(void **state)
             board_scene_ask_for_peer(&scene);
         board_scene_check_ready(&scene);
 
-        assert_int_equal(board_scene_system_of(&scene)->stranger_count, 0);
+        assert_int_equal(board_scene_system_of(&scene)->unmatched_count, 0);
         board_scene_close(&scene);
     }
 }
@@ -199,7 +199,7 @@ static void a_third_one_is_not_taken_for_the_wanted(void **state)
     board_scene_say_hello(&scene);
 
     assert_false(board_scene_has_hung_up(&scene)); /* somebody may ask for it yet */
-    assert_int_equal(board_scene_system_of(&scene)->stranger_count, 1);
+    assert_int_equal(board_scene_system_of(&scene)->unmatched_count, 1);
     assert_false(scene.peer->is_failed);
     assert_null(scene.peer->memory);
     board_scene_close(&scene);
@@ -216,7 +216,7 @@ static void strangers_are_bounded(void **state)
         board_scene_knock(&scene);
         sockets[i] = scene.raw;
     }
-    assert_int_equal(board_scene_system_of(&scene)->stranger_count, STRANGERS);
+    assert_int_equal(board_scene_system_of(&scene)->unmatched_count, STRANGERS);
     board_scene_knock(&scene);
     assert_true(board_scene_has_hung_up(&scene));
     close(scene.raw);
@@ -224,15 +224,15 @@ static void strangers_are_bounded(void **state)
     assert_false(board_scene_has_hung_up(&scene));
 
     /* Who is silent is not kept; the deadlines are moved, not waited for. */
-    for (struct muster_list *node = board_scene_system_of(&scene)->strangers.next;
-         node != &board_scene_system_of(&scene)->strangers; node = node->next) {
+    for (struct muster_list *node = board_scene_system_of(&scene)->unmatched.next;
+         node != &board_scene_system_of(&scene)->unmatched; node = node->next) {
         struct muster_board_link *link = MUSTER_CONTAINER_OF(node, struct muster_board_link, node);
 
         assert_true(muster_timer_is_started(&link->timer));
         muster_timer_start(&link->timer, scene.test.env.loop, 0);
     }
     test_env_turn(&scene.test.env, 30);
-    assert_int_equal(board_scene_system_of(&scene)->stranger_count, 0);
+    assert_int_equal(board_scene_system_of(&scene)->unmatched_count, 0);
     for (unsigned i = 1; i < STRANGERS; i++)
         close(sockets[i]);
     board_scene_close(&scene);

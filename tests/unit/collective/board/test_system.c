@@ -472,7 +472,7 @@ static void a_stranger_that_nobody_wants_costs_nothing_at_close(void **state)
     open_world(&world);
     connect_stand(&world, 0);
     test_env_turn(&world.test.env, 20);
-    assert_int_equal(system_of(&world, 1)->stranger_count, 1);
+    assert_int_equal(system_of(&world, 1)->unmatched_count, 1);
 
     close_world(&world);
 }

@@ -1,0 +1,143 @@
+/* The layout of a board. Only its owner writes a board; the other members map it read-only. Each atomic field
+ * names its readers, the order of its stores and loads, and the load or store that it pairs with. "Seqlock"
+ * means: a reader loads `ready` (or `key`), reads the fields, and loads it again; they are valid when both
+ * loads have given the key of its operation. */
+#ifndef MUSTER_COLLECTIVE_SHM_LAYOUT_H
+#define MUSTER_COLLECTIVE_SHM_LAYOUT_H
+
+#include <stdatomic.h>
+
+#include "collective/group/shm.h"
+
+#define MUSTER_SHM_BOARD_BYTES_MIN (sizeof(struct muster_shm_board) + ((size_t)4 << 20))
+#define SHM_STAGES_IDLE_MAX        8u
+#define SHM_LINE_BYTES             64u
+/* Messages to one member that are shown at the same time: more go in frames. */
+#define SHM_SHOWN_MAX    16u
+#define SHM_LANE_ENTRIES 16u
+#define SHM_HEAP_CLASSES 32u
+/* A process looks whether the others are dead once in so many looks without news. */
+#define SHM_LOOKS_PER_DEATH 2u
+/* … and how far they are with what has been delivered here, when no announcement has said it. */
+#define SHM_LOOKS_PER_DONE 16u
+
+/** Where a participant's input lies. */
+enum muster_shm_input {
+    SHM_INPUT_NONE,  /* it gives nothing */
+    SHM_INPUT_BOARD, /* in a slot of its board */
+    SHM_INPUT_SHARE, /* in memory that the others have mapped */
+};
+
+/** One operation of its owner; kept until all participants have what they need of it. */
+struct muster_shm_entry {
+    /* Key of the operation; 0: none. Writer: owner. Readers: all participants.
+     * Stored last, with release, by announce_run: fields of the operation are valid after an acquire load
+     * that gives the key (is_announced_by). Taken back with a relaxed 0 and a release fence before anything
+     * that others may read changes (begin_entry, revoke, kept_give); a reader that has copied such memory
+     * sees that by an acquire fence and a relaxed load (is_valid). hold and withdraw use a seq_cst fence
+     * instead, which pairs with that of hear_all_ready: one of the two sees the other's store. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t ready;
+    /* Plain, by seqlock with `ready`. */
+    uint64_t ordinal;
+    uint64_t descriptor;
+    uint64_t input_offset;
+    uint64_t weight;
+    uint64_t done_before; /* muster_shm_lane.done at that time */
+    uint32_t input, input_share;
+    uint32_t slot_at; /* lines */
+    /* Participants that it goes on without, a bit each. Readers: all. Stored with release, and a release
+     * fence before the next store (muster_shm_leave). is_valid loads it with acquire before `ready`;
+     * left_by relaxed, behind an acquire fence after `ready`. Cleared before the next `ready`. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t left;
+    /* Key when its owner has its whole result, and reads no other board for it any more. Readers: all. Stored
+     * with release after the last copy (completed); loaded with acquire, after `ready` (is_complete). */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete;
+    /* Chunks of its own before it are sums, in the place of its input. Readers: all. Stored with release
+     * after the sum stands there (produce_chunk); loaded with acquire (find_sum, is_shown). */
+    _Atomic uint32_t published;
+    /* Exchanges with the caller's counts: where the participants' parts begin in its input, in elements, and
+     * their end. Plain, by seqlock with `ready`. */
+    uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1];
+    /* Per-member checksum of send counts minus expected receive counts; sums to 0 over all members iff the
+     * counts agree. Plain, by seqlock with `ready`. */
+    uint64_t expect_checksum;
+    /* The slot has the sum of the chunk before it; 0: none. Readers: after a death only. Stored with release
+     * when the slot has the sum, and a release fence before the input is overwritten (hold_chunk); loaded with
+     * acquire (is_held): the slot is valid while a second load gives the same. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t held;
+    /* It sums the chunk before it for a dead participant: the others take another. 0: none. Relaxed on both
+     * sides: a hint, for two that sum the same chunk make the same bits. */
+    _Atomic uint32_t taken;
+};
+
+/** A bit for each chunk that has been taken over, behind the sum in the slot. Readers: all. Stored with release
+ * after the sum stands in the place of the input (mark_chunk); loaded with acquire (is_marked). */
+typedef _Atomic uint64_t muster_shm_mark_word;
+#define SHM_MARK_BITS 64u
+
+struct muster_shm_lane {
+    /* Its owner needs nothing of operations whose ordinal is less. Readers: all. Stored with release after the
+     * last copy (advance_done), rises only; loaded with acquire (is_complete). 0 again when no other member
+     * is there (muster_group_start_over). */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t done;
+};
+
+/** Only its owner reads and writes it. */
+struct muster_shm_heap {
+    uint64_t top;                    /* bytes; 0: not initialised */
+    uint32_t free[SHM_HEAP_CLASSES]; /* lines; 0: none */
+};
+
+/** A slot whose operation this process has dropped while others may still read the input in it. It is
+ * given back when its place is taken by another operation, or when the heap has nothing else. Only its owner
+ * reads and writes it. */
+struct muster_shm_kept {
+    uint32_t line; /* 0: none */
+    uint32_t class;
+};
+
+/** A message, on its sender's board. */
+struct muster_shm_shown {
+    /* Key of the message; 0: none. Writer: sender. Reader: receiver. Stored last, with release
+     * (muster_message_show); taken back with a relaxed 0 and a release fence before the caller's memory changes
+     * (muster_message_hide). Loaded with acquire before the fields, and behind an acquire fence after each copy
+     * (has_key). */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t key;
+    /* Plain, by seqlock with `key`. */
+    uint64_t offset, count;
+    uint32_t input, share;      /* enum muster_shm_input; NONE: it goes in frames */
+    uint32_t dtype, first_open; /* the sender has no open message before */
+    /* The sender looks for `taken`. Relaxed, with a seq_cst fence after the store (say_looking) and before the
+     * load (take_message): either the receiver sees that the sender has stopped looking, and sends a frame,
+     * or the sender's last look sees `taken`. */
+    _Atomic uint32_t is_awaited;
+};
+
+/** The receiver's answer to a message, on its own board. */
+struct muster_shm_taken {
+    /* Key of the message for which the receiver looks. Reader: sender. Relaxed: a hint (is_looked_for). */
+    _Atomic uint64_t looks_for;
+    /* Key of the message that the receiver has copied. Reader: sender. Stored with release after the copy
+     * (take_message); loaded with acquire (look_for_taken): the sender's memory is its caller's again. */
+    _Atomic uint64_t taken;
+};
+
+struct muster_shm_board {
+    struct muster_shm_lane lanes[MUSTER_LANES_MAX];
+    struct muster_shm_entry entries[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    struct muster_shm_shown shown[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by receiver */
+    struct muster_shm_taken taken[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by sender */
+    /* Only its owner reads and writes these: */
+    _Alignas(SHM_LINE_BYTES) struct muster_shm_heap heap;
+    uint64_t messages_bytes; /* that are in slots */
+    struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
+    bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    struct muster_shm_kept kept[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    /* Its owner wants to be signalled. Readers: all. Relaxed: a signal that is missed costs the time until the
+     * owner's loop wakes up by itself. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep;
+    /* Rises while its owner works on its operations. Readers: all, once in a grace period. Relaxed. */
+    _Alignas(SHM_LINE_BYTES) _Atomic uint64_t beat;
+};
+
+#endif
