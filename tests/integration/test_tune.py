@@ -85,7 +85,8 @@ class Tune(unittest.TestCase):
             done = subprocess.run([STEPPER, "1"], env=dict(env, **{name: value}), text=True, capture_output=True,
                                   timeout=PATIENCE_S)
             self.assertEqual(done.returncode, 1)
-            self.assertIn(f"{name}={value}", done.stderr)
+            self.assertIn(name, done.stderr)
+            self.assertIn(value, done.stderr)
             self.assertIn(text, done.stderr)
 
 
