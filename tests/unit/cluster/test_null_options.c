@@ -439,6 +439,12 @@ static enum muster_rc lock_start(struct field *field, uint64_t deadline_ns,
     return rc;
 }
 
+static void on_command(struct muster_command *command, enum muster_rc rc)
+{
+    (void)command;
+    (void)rc;
+}
+
 static enum muster_rc command_start(struct field *field, uint64_t deadline_ns,
                                     struct muster_error *error)
 {
@@ -446,7 +452,7 @@ static enum muster_rc command_start(struct field *field, uint64_t deadline_ns,
     struct muster_command op = {.argv = argv, .deadline_ns = deadline_ns};
 
     (void)error;
-    return muster_command_start(&op, field->env->host, NULL);
+    return muster_command_start(&op, field->env->host, on_command);
 }
 
 static const struct start_row {
