@@ -175,8 +175,8 @@ class Refused(Case):
         self.assertIn("checksum differs", self.restore())
 
     def test_a_file_of_something_else(self):
-        self.rewrite(lambda content: b"This is no registry, but a letter to a friend.\n" * 100)
-        self.assertIn("no backup of a registry", self.restore())
+        self.rewrite(lambda content: b"This is not a registry, but a letter to a friend.\n" * 100)
+        self.assertIn("is not a backup of a registry", self.restore())
 
     def test_a_data_file_is_not_a_backup(self):
         shutil.copy(self.data, self.backup)
