@@ -82,9 +82,6 @@ INNER = {
     "tools/run": "common run/state run/output run/options run/registry run/claim run/report run/resume run/task",
     "tools/table": "common resolve jobs trace serve bench run run/options",
 }
-# Includes against that order, by file. Each is to go; none is added.
-AGAINST_THE_ORDER = {}
-
 # Of net's internal headers resolvers see look-ups, the HTTP and gRPC clients, credentials and base64.
 RESOLVERS_SEE_OF_NET = re.compile(r"net/(stream/(dns|base64)\w*|http/\w+|auth/\w+|grpc/\w+|grpc/client/\w+)\.h")
 
@@ -189,7 +186,7 @@ def check_inner(path, name):
         return None
     if there not in INNER:
         return f"is in {there}, which INNER does not name"
-    if there.split("/", 1)[1] in INNER[here].split() or name.removeprefix("tools/") in AGAINST_THE_ORDER.get(path, "").split():
+    if there.split("/", 1)[1] in INNER[here].split():
         return None
     return f"stands above {here}"
 
