@@ -82,6 +82,7 @@ INNER = {
     "tools/run": "common run/state run/output run/options run/registry run/claim run/report run/resume run/task",
     "tools/table": "common resolve jobs trace serve bench run run/options",
 }
+
 # Of net's internal headers resolvers see look-ups, the HTTP and gRPC clients, credentials and base64.
 RESOLVERS_SEE_OF_NET = re.compile(r"net/(stream/(dns|base64)\w*|http/\w+|auth/\w+|grpc/\w+|grpc/client/\w+)\.h")
 
