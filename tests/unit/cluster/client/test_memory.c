@@ -163,13 +163,13 @@ static void on_snapshot(struct muster_registry_snapshot *snapshot, enum muster_r
     copy->rc = rc;
 }
 
-static enum muster_rc take_copy(struct hungry *hungry, struct copy *copy)
+static enum muster_rc take_copy(struct hungry *hungry, uint64_t deadline_ns, struct copy *copy)
 {
     enum muster_rc rc;
 
     *copy = (struct copy){.bytes = 0};
     copy->snapshot.data = copy;
-    rc = muster_registry_snapshot_start(&copy->snapshot, hungry->registry, deadline_of(&hungry->f),
+    rc = muster_registry_snapshot_start(&copy->snapshot, hungry->registry, deadline_ns,
                                         on_bytes, on_snapshot);
     if (rc != MUSTER_OK)
         return rc;
@@ -188,8 +188,11 @@ static void run_snapshot(struct torture *torture, const void *data)
     hungry_open(&hungry);
     assert_int_equal(registry_pair_put(&hungry.f, KEY, "value"), MUSTER_OK);
     torture_arm_limited(torture, &hungry.mem);
-    rc = take_copy(&hungry, &copy);
+    rc = take_copy(&hungry, deadline_of(&hungry.f), &copy);
     torture_disarm(torture);
+    if (torture->refused == 0 && rc == MUSTER_DEADLINE_EXCEEDED) /* a machine that is busy */
+        rc = take_copy(&hungry, muster_loop_after_ns(hungry.f.env->loop, 60 * MUSTER_NS_PER_S),
+                       &copy);
 
     assert_int_not_equal(rc, MUSTER_CANCELLED);
     assert_true(rc == MUSTER_OK || !copy.is_done || copy.snapshot.error.text[0] != '\0');
