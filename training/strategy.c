@@ -279,6 +279,7 @@ static void become_ready(struct muster_strategy *strategy)
             strategy_fail(strategy);
         return;
     }
+    strategy->committed_step = 0; /* a job that begins anew, when none of its members was left */
     muster_node_commit_step(strategy->node, 0);
     muster_trace_emit(strategy->env, "state_shared", 0, strategy->shared_bytes,
                       muster_node_view(strategy->node)->epoch);

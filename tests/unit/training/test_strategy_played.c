@@ -476,6 +476,37 @@ static void steps_that_the_others_do_not_have_are_lost(void **state)
     }
 }
 
+static void begin_anew(void)
+{
+    played_view(4, 7, 0, 0, 0, NULL);
+    played_ready(0, false);
+}
+
+/* This member was excluded, and then all the others died: the job has no state but its own. */
+static void member_of_a_job_that_begins_anew_starts_at_step_one(void **state)
+{
+    struct muster_strategy *strategy = open_registered();
+
+    (void)state;
+    for (uint64_t step = 1; step <= 3; step++) {
+        expect_begin(strategy, step, false);
+        played_commit(strategy);
+    }
+    played.on_state = begin_anew;
+    played_enter();
+    played_exclude(MUSTER_ABORTED, "suspected");
+    played_leave();
+
+    expect_begin(strategy, 1, false);
+    expect_begin(strategy, 1, false); /* begun again without a commit */
+    played_commit(strategy);
+    expect_begin(strategy, 2, false);
+    played_commit(strategy);
+
+    assert_int_equal(strategy->committed_step, 2);
+    played_close_strategy(strategy);
+}
+
 static void operations_of_the_excluded_are_aborted(void **state)
 {
     struct muster_strategy *strategy = open_registered();
@@ -628,6 +659,7 @@ int main(void)
         cmocka_unit_test(who_cannot_start_says_why_and_leaves),
         cmocka_unit_test(who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up),
         cmocka_unit_test(steps_that_the_others_do_not_have_are_lost),
+        cmocka_unit_test(member_of_a_job_that_begins_anew_starts_at_step_one),
         cmocka_unit_test(operations_of_the_excluded_are_aborted),
         cmocka_unit_test(begin_waits_for_the_end_of_a_change),
         cmocka_unit_test(begin_waits_for_a_joiner_that_reads),
