@@ -56,7 +56,7 @@ static enum muster_rc check_answer(struct muster_metadata_get *get)
 
     if (flavor == NULL || strcmp(flavor, FLAVOR) != 0)
         return muster_error_set(&get->error, MUSTER_UNAVAILABLE,
-                                "%s is not a metadata server (its answer of status %d lacks "
+                                "%s is not a metadata server (status %d, lacks "
                                 "Metadata-Flavor: Google); GCE_METADATA_HOST names the right one",
                                 host, request->status);
     rc = muster_http_check(request, &get->error);

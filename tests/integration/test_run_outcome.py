@@ -99,9 +99,10 @@ class Ended(unittest.TestCase):
     def test_a_job_whose_workers_are_all_killed_says_that_it_begins_anew(self):
         child = start(self, "-n", "3", "--json", "-", script=(
             'echo pid $$; [ $MUSTER_RESTART_COUNT = 0 ] && export STEPPER_HOLD=/nowhere; exec $STEPPER 100'))
-        for word in lines_until(child, 6, r"pid \d+|total 100"):
-            if word.startswith("pid"):
-                os.kill(int(word.split()[1]), signal.SIGKILL)
+        pids = [int(word.split()[1]) for word in lines_until(child, 6, r"pid \d+|total 100") if word.startswith("pid")]
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # one that lives on between two kills would recover alone
+            for pid in pids:
+                os.kill(pid, number)
         out, err = child.communicate(timeout=PATIENCE_S)
         result = json.loads(out.splitlines()[-1])
         self.assertEqual((child.returncode, result["exit_code"]), (0, 0), err)

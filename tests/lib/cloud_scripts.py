@@ -81,7 +81,7 @@ def echoing(status, **headers):
 GIB = 1 << 30
 ANSWERS = [
     ("no JSON", {"body": "{'items'"}, "INVALID_ARGUMENT", 3, ["bad JSON"]),
-    ("garbage", {"raw": "\x01\x02 nonsense\r\n\r\n"}, "UNAVAILABLE", 4, ["no HTTP"]),
+    ("garbage", {"raw": "\x01\x02 nonsense\r\n\r\n"}, "UNAVAILABLE", 4, ["not HTTP"]),
     ("wrong type", {"body": {"items": 7}}, "INVALID_ARGUMENT", 3, []),
     ("wrong type of an item", {"body": {"items": [7]}}, "INVALID_ARGUMENT", 3, []),
     ("a list instead of an object", {"body": "[]"}, "INVALID_ARGUMENT", 3, []),
