@@ -164,6 +164,8 @@ static void link_resume(struct muster_peer_link *link, uint64_t peer_received)
         link->queued_bytes -= muster_frame_bytes(frame);
         muster_frame_finish(frame, MUSTER_OK);
     }
+    if (link->state != MUSTER_LINK_ANSWER)
+        return; /* a frame's owner has closed the link */
     if (frame != NULL && frame->end != 0)
         frame_skip(link, frame, (size_t)(received - (frame->end - muster_frame_bytes(frame))));
     link->submitted = received;

@@ -595,6 +595,40 @@ static void frames_that_had_arrived_may_be_taken_back(void **state)
     rig_close();
 }
 
+static void close_when_done(struct muster_frame *frame, enum muster_rc rc)
+{
+    struct end *end = frame->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    assert_int_equal(end->resumed_count, 0);
+    muster_peer_link_close(end->link);
+    end->link = NULL;
+}
+
+/* It learns that its frame had arrived while it is being resumed, and needs the link no more. */
+static void an_owner_may_close_the_link_while_it_is_resumed(void **state)
+{
+    struct muster_frame frame = {.data = &rig.ends[0],
+                                 .header = {.channel = MUSTER_FRAME_COLLECTIVE, .epoch = 1}};
+
+    (void)state;
+    rig_open(small, SMALL_COUNT);
+    rig_join();
+    frame.payload = rig.ends[0].payloads[0];
+    frame.header.payload_bytes = rig.sizes[0];
+    assert_int_equal(muster_peer_link_send(&frame, rig.ends[0].link, close_when_done), MUSTER_OK);
+    for (unsigned i = 0; i < 100 && rig.ends[1].arrived_count < 1; i++)
+        test_env_turn(&rig.test.env, 1);
+    cut_net_reset(&rig.net);
+    for (unsigned i = 0; i < 100 && rig.ends[0].link != NULL; i++)
+        test_env_turn(&rig.test.env, 1);
+
+    assert_null(rig.ends[0].link);
+    assert_int_equal(rig.ends[0].broken_count, 1);
+    assert_int_equal(rig.ends[0].resumed_count, 0);
+    rig_close();
+}
+
 /* Frames that are taken back before they leave have no place in the session. */
 static void taking_back_what_has_not_left_keeps_the_count(void **state)
 {
@@ -693,6 +727,7 @@ int main(void)
         cmocka_unit_test(frames_that_were_taken_back_are_not_sent_again),
         cmocka_unit_test(a_frame_that_is_taken_back_in_the_middle_is_abandoned),
         cmocka_unit_test(frames_that_had_arrived_may_be_taken_back),
+        cmocka_unit_test(an_owner_may_close_the_link_while_it_is_resumed),
         cmocka_unit_test(taking_back_what_has_not_left_keeps_the_count),
         cmocka_unit_test(a_silent_receiver_tells_what_it_has),
         cmocka_unit_test(what_arrives_while_it_is_telling_is_told_too),
