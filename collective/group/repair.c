@@ -155,6 +155,8 @@ enum muster_run_outcome muster_repair_received(struct muster_run *run,
                                                struct muster_receiving *receiving)
 {
     MUSTER_ASSERT(muster_run_is_adopting(run));
+    if ((run->chunks[receiving->chunk] & MUSTER_CHUNK_FINAL) != 0)
+        return MUSTER_RUN_GOES_ON; /* another member has sent it meanwhile, unasked */
     run->result.total_weight = receiving->weight;
     muster_run_mark_final(run, receiving->chunk);
     return outcome_of(run);

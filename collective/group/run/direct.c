@@ -134,9 +134,9 @@ static enum muster_run_outcome take_input(struct muster_run *run, uint32_t parti
 
     MUSTER_ASSERT(direct->inputs[participant] == NULL);
     direct->inputs[participant] = buffer;
+    run->heard[participant] |= MUSTER_HEARD_INPUT; /* first: a second one is refused in any case */
     if (!take_weight(run, participant, weight))
         return MUSTER_RUN_NO_MEMORY;
-    run->heard[participant] |= MUSTER_HEARD_INPUT;
     if (++direct->input_count < giver_count(run))
         return MUSTER_RUN_GOES_ON;
     if (!make_result(run))

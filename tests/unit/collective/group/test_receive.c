@@ -112,6 +112,44 @@ static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **
     group_ring_has_boards = false;
 }
 
+/* Only one of them was asked, and the other one's frame begins before the first has come whole. */
+static void a_chunk_that_two_members_send_counts_once(void **state)
+{
+    static struct group_ring ring;
+    static int32_t values[1 << 16];
+    const struct muster_tensor tensor = {.data = values, .count = 1 << 16, .dtype = MUSTER_I32};
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                         .type = MUSTER_FRAME_CHUNK};
+    struct muster_op op = {.data = NULL};
+    struct muster_group *group;
+    struct muster_run *run;
+    void *first, *second;
+
+    (void)state;
+    group_ring_open(&ring, 3);
+    group = ring.members[0].group;
+    op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_all_reduce_start(&op, group, &tensor, MUSTER_SUM, ignore_end),
+                     MUSTER_OK);
+    run = op.impl;
+    run->mode = MUSTER_RUN_ADOPTING; /* as after a death */
+    run->chunks[0] |= MUSTER_CHUNK_ASKED;
+    header.epoch = ring.view->epoch;
+    header.op = op.id;
+    header.descriptor = run->descriptor;
+    header.payload_bytes = (uint32_t)(muster_plan_chunk(&run->plan, 0).count * 4);
+
+    first = muster_group_wire_client.on_frame(group, 1, &header);
+    second = muster_group_wire_client.on_frame(group, 2, &header);
+    assert_non_null(first);
+    assert_non_null(second);
+    muster_group_wire_client.on_payload(group, 1, &header, first);
+    muster_group_wire_client.on_payload(group, 2, &header, second);
+
+    assert_int_equal(run->final_count, 1);
+    group_ring_close(&ring);
+}
+
 /* --- what nobody sends who follows the protocol --- */
 
 #define NO_OP    "a frame names no operation of this view"
@@ -392,6 +430,7 @@ int main(void)
         cmocka_unit_test(strange_frames_end_the_link),
         cmocka_unit_test(early_frames_are_bounded),
         cmocka_unit_test(a_fetched_chunk_of_an_operation_through_boards_ends_the_link),
+        cmocka_unit_test(a_chunk_that_two_members_send_counts_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
