@@ -114,10 +114,10 @@ void muster_rpc_on_data(struct muster_rpc *rpc, struct muster_bytes bytes, bool 
 
 void muster_rpc_on_end(struct muster_rpc *rpc)
 {
-    if (rpc->is_page)
-        muster_rpc_refuse(rpc, MUSTER_RPC_PAGE);
-    else
+    if (!rpc->is_page)
         muster_rpc_inbox_end(&rpc->inbox);
+    else if (rpc->state == MUSTER_RPC_STARTING) /* else it was aborted meanwhile */
+        muster_rpc_refuse(rpc, MUSTER_RPC_PAGE);
 }
 
 void muster_rpc_pause(struct muster_rpc *rpc)

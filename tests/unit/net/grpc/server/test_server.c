@@ -51,7 +51,7 @@ static void on_closed(struct muster_rpc_server *server)
     ((struct fixture *)muster_rpc_server_data(server))->stage.is_gone = true;
 }
 
-static int set_up(void **state)
+static int set_up_with(void **state, const struct muster_rpc_server_options *options)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
     struct muster_env *env = &fixture->stage.test.env;
@@ -60,7 +60,7 @@ static int set_up(void **state)
     virtual_loop_init(&fixture->loop);
     fixture->real_loop = env->loop;
     env->loop = &fixture->loop.loop;
-    assert_int_equal(muster_rpc_server_open(env, NULL, &fixture->server), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_open(env, options, &fixture->server), MUSTER_OK);
     muster_rpc_server_set_data(fixture->server, fixture);
     assert_int_equal(muster_rpc_server_add(fixture->server, &hang, 1, fixture), MUSTER_OK);
     assert_int_equal(muster_rpc_server_attach(fixture->server, &fixture->stage.played.stream),
@@ -71,6 +71,19 @@ static int set_up(void **state)
     virtual_loop_advance(&fixture->loop, 0);
     *state = fixture;
     return 0;
+}
+
+static int set_up(void **state)
+{
+    return set_up_with(state, NULL);
+}
+
+/* A connection's calls may hold next to nothing. */
+static int set_up_scarce(void **state)
+{
+    const struct muster_rpc_server_options options = {.connection_memory_max_bytes = 1};
+
+    return set_up_with(state, &options);
 }
 
 static int tear_down(void **state)
@@ -226,6 +239,29 @@ static void the_page_is_sent_when_the_request_has_ended(void **state)
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_RST, 0));
 }
 
+/* The answer of the abort is still queued, for the client does not read, when the request ends. */
+static void the_page_is_not_sent_when_its_request_was_aborted(void **state)
+{
+    static const uint8_t block[] = {0x82, 0x86, 0x84, 0x41, 1, 'x'}; /* GET / of http://x */
+    struct fixture *fixture = *state;
+
+    fixture->stage.played.is_stuck = true;
+    h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
+    virtual_loop_advance(&fixture->loop, 0);
+    h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, sizeof(block));
+    h2_stage_feed_frame(&fixture->stage, FRAME_DATA, 0, 1, "x", 1);
+    virtual_loop_advance(&fixture->loop, 0);
+    h2_stage_feed_frame(&fixture->stage, FRAME_DATA, FLAG_END_STREAM, 1, NULL, 0);
+    virtual_loop_advance(&fixture->loop, 0);
+    fixture->stage.played.is_stuck = false;
+    played_stream_release(&fixture->stage.played);
+    virtual_loop_advance(&fixture->loop, 0);
+
+    assert_non_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 0)); /* trailers only */
+    assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 1));
+    assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
+}
+
 static void messages_in_another_codec_are_not_taken(void **state)
 {
     struct fixture *fixture = *state;
@@ -256,6 +292,8 @@ int main(void)
         CASE(a_client_that_pings_seldom_stays),
         CASE(pings_between_pieces_of_an_answer_are_forgiven),
         CASE(the_page_is_sent_when_the_request_has_ended),
+        cmocka_unit_test_setup_teardown(the_page_is_not_sent_when_its_request_was_aborted,
+                                        set_up_scarce, tear_down),
         CASE(messages_in_another_codec_are_not_taken),
         CASE(messages_in_protobuf_may_be_called_so),
     };
