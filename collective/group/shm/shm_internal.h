@@ -226,18 +226,19 @@ bool muster_shm_part_fits(struct muster_run *run, uint32_t giver,
 /** Take a piece of each part, or sum one. True: something moved. */
 bool muster_shm_exchange_move(struct muster_run *run);
 bool muster_shm_exchange_is_whole(const struct muster_run *run);
-
-/* collective/group/shm/flat.c */
 /** A small one that is over, whose turn has not come: its input again. */
 void muster_shm_flat_restore(struct muster_run *run);
-/** into[i] = shm->sources[0][i] (op) shm->sources[1][i] …; MEAN divides. */
-void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
 bool muster_shm_flat_finish(struct muster_run *run);
+
 /* collective/group/shm/chunks.c */
 void muster_shm_chunks_begin(struct muster_run *run);
 /** Sum and copy some chunks that are there. True: something moved. */
 bool muster_shm_chunks_move(struct muster_run *run);
 bool muster_shm_chunks_are_whole(const struct muster_run *run);
+
+/* collective/group/shm/sum.c */
+/** into[i] = shm->sources[0][i] (op) shm->sources[1][i] …; MEAN divides. */
+void muster_shm_reduce_all(struct muster_run *run, void *into, uint64_t count);
 /** Bytes from the start of the tensor. */
 size_t muster_shm_chunk_offset(const struct muster_run *run, uint32_t c);
 /** Into the slot. False: the inputs are not what they were any more, the run is blocked. */
@@ -247,6 +248,7 @@ void muster_shm_hold_chunk(struct muster_run *run, uint32_t c);
 /** Into the output, and into the copy of the input that the others read, if there is one: they find
  * the sum in the place of this process's input. */
 void muster_shm_place_chunk(struct muster_run *run, uint32_t c, const uint8_t *from);
+
 /* collective/group/shm/takeover.c */
 /** Sum a chunk that a dead participant has left and nobody has taken. True: something
  * moved. */
