@@ -48,7 +48,8 @@ static void on_inbox_message(struct muster_rpc_inbox *inbox, struct muster_bytes
 {
     struct muster_rpc *rpc = inbox->data;
 
-    MUSTER_ASSERT(rpc->state == MUSTER_RPC_OPEN);
+    if (rpc->state != MUSTER_RPC_OPEN)
+        return; /* on_place has finished the call */
     rpc->awaited = MUSTER_RPC_AWAITS_NOTHING;
     rpc->tally.received_bytes += rpc->parser.message_bytes;
     rpc->connection->server->counters->messages_received++;

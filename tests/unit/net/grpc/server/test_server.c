@@ -15,7 +15,8 @@ struct fixture {
     struct muster_loop *real_loop;
     struct muster_rpc_server *server;
     struct muster_rpc *rpc;
-    unsigned started, ended;
+    unsigned started, messages, ended;
+    bool refuses_place;
     uint64_t deadline_ns;
     enum muster_rc end_rc;
 };
@@ -31,8 +32,16 @@ static void on_start(struct muster_rpc *rpc)
 
 static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
 {
-    (void)rpc;
     (void)message;
+    ((struct fixture *)muster_rpc_service(rpc))->messages++;
+}
+
+static void *on_place(struct muster_rpc *rpc, size_t bytes)
+{
+    (void)bytes;
+    if (((struct fixture *)muster_rpc_service(rpc))->refuses_place)
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "no room");
+    return NULL;
 }
 
 static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
@@ -44,7 +53,7 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
 }
 
 static const struct muster_rpc_method hang = {
-    .path = PATH, .on_start = on_start, .on_message = on_message, .on_end = on_end};
+    .path = PATH, .on_start = on_start, .on_place = on_place, .on_message = on_message, .on_end = on_end};
 
 static void on_closed(struct muster_rpc_server *server)
 {
@@ -262,6 +271,20 @@ static void the_page_is_not_sent_when_its_request_was_aborted(void **state)
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
 }
 
+static void a_message_for_which_there_is_no_place_is_not_shown(void **state)
+{
+    struct fixture *fixture = *state;
+
+    fixture->refuses_place = true;
+    feed_call(fixture, NULL);
+    h2_stage_feed_frame(&fixture->stage, FRAME_DATA, 0, 1, "\0\0\0\0\1x", 6);
+    virtual_loop_advance(&fixture->loop, 0);
+
+    assert_int_equal(fixture->messages, 0);
+    assert_int_equal(fixture->ended, 1);
+    assert_int_equal(fixture->end_rc, MUSTER_OK);
+}
+
 static void messages_in_another_codec_are_not_taken(void **state)
 {
     struct fixture *fixture = *state;
@@ -294,6 +317,7 @@ int main(void)
         CASE(the_page_is_sent_when_the_request_has_ended),
         cmocka_unit_test_setup_teardown(the_page_is_not_sent_when_its_request_was_aborted,
                                         set_up_scarce, tear_down),
+        CASE(a_message_for_which_there_is_no_place_is_not_shown),
         CASE(messages_in_another_codec_are_not_taken),
         CASE(messages_in_protobuf_may_be_called_so),
     };
