@@ -154,7 +154,7 @@ class TestService(grpc.GenericRpcHandler):
 
 def serve(options):
     server = grpc.server(futures.ThreadPoolExecutor(16), handlers=[TestService()],
-                         options=[("grpc.max_receive_message_length", -1)])
+                         options=[("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)])  # a port that is lost shows
     address = f"127.0.0.1:{options.port}"
     if options.use_tls:
         pair = (open(options.tls_key_file, "rb").read(), open(options.tls_cert_file, "rb").read())
