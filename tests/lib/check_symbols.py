@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What the layers call: libc's time, sockets, randomness, environment, threads and processes only in adapter files.
 
-Also: every global symbol of our objects begins with muster_, and the shared library exports nothing else."""
+Also: every global symbol of our objects begins with muster_, the shared library exports nothing else, and another file than its own, of the
+product, the tests or the examples, calls each function that it exports."""
 import os
 import pathlib
 import re
@@ -57,6 +58,9 @@ RULES = [
 HEAP_OF_LIBRARIES = r"net/tls/(crypto_)?openssl\.c|net/stream/dns_cares\.c|net/h2/session\.c|net/http/\w+\.c|net/page/\w+\.c|cluster/store/store_sqlite\.c"
 
 
+CALLED_BY_MACROS = {"muster_assert_failed"}  # of public headers
+
+
 def symbols_of(paths, *flags):
     """Of each object the names that it calls, and those that it defines: one nm reads them all."""
     found = {path: (set(), set()) for path in paths}
@@ -90,8 +94,21 @@ def check_object(source, calls, defines):
             yield f"{source} defines {name}: global names begin with muster_"
 
 
+def check_uses(names):
+    """A public function that nothing calls has no test either."""
+    uses = dict.fromkeys(names, 0)
+    for folder in (*LAYERS, "tools", "examples", "tests"):
+        for path in (ROOT / folder).rglob("*.[ch]"):
+            for word in set(re.findall(r"\bmuster_\w+", path.read_text(encoding="utf-8"))) & uses.keys():
+                uses[word] += 1
+    for name in sorted(name for name, count in uses.items() if count < 2 and name not in CALLED_BY_MACROS):
+        yield f"{name} is exported and nothing calls it: test it, or delete it"
+
+
 def check_shared_library(path):
-    for name in sorted(symbols_of([path], "-D")[path][1]):
+    exported = symbols_of([path], "-D")[path][1]
+    yield from check_uses(name for name in exported if name.startswith("muster_"))
+    for name in sorted(exported):
         if not re.match(r"muster_|google__protobuf__|__(asan|odr_asan|ubsan|tsan)|_(init|fini|edata|end)$|__bss_start$|.*gcov", name):
             yield f"{path.name} exports {name}"
 

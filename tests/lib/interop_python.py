@@ -158,9 +158,11 @@ def serve(options):
     address = f"127.0.0.1:{options.port}"
     if options.use_tls:
         pair = (open(options.tls_key_file, "rb").read(), open(options.tls_cert_file, "rb").read())
-        server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        bound = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     else:
-        server.add_insecure_port(address)
+        bound = server.add_insecure_port(address)
+    if bound != options.port:
+        sys.exit(f"port {options.port} is taken")
     server.start()
     server.wait_for_termination()
 

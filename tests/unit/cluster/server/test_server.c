@@ -164,6 +164,7 @@ static void states_follow_one_another(void **state)
 
     start_server(fixture, 0);
     assert_int_equal(muster_server_state(fixture->server), MUSTER_SERVER_STARTED);
+    assert_non_null(muster_server_rpc_server(fixture->server));
     assert_int_equal(muster_server_start(fixture->server, &error), MUSTER_OK);
     stop_server(fixture);
     assert_int_equal(muster_server_state(fixture->server), MUSTER_SERVER_STOPPED);

@@ -14,6 +14,7 @@ struct world {
     struct test_env test;
     struct test_vars vars;
     struct muster_error error;
+    uint64_t held_bytes; /* before a group was opened */
 };
 
 static void world_open(struct world *world, const struct test_var *vars)
@@ -83,11 +84,43 @@ static void a_wire_that_there_is_not_is_named_with_those_that_there_are(void **s
     world_close(&world);
 }
 
+static bool is_all_freed(void *data)
+{
+    const struct world *world = data;
+
+    return world->test.mem.held_bytes == world->held_bytes;
+}
+
+static void a_closed_group_leaves_nothing_behind(void **state)
+{
+    struct world world;
+    struct muster_static_group *group = NULL;
+    struct muster_address address;
+
+    (void)state;
+    world_open(&world, no_vars);
+    world.held_bytes = world.test.mem.held_bytes;
+    assert_int_equal(
+        muster_static_group_open(&world.test.env, "job", &group, &world.error), MUSTER_OK);
+    address = *muster_static_group_address(group);
+    assert_int_equal(muster_static_group_join(group, 0, &address, 1, NULL), MUSTER_OK);
+    assert_true(muster_static_group_is_idle(group));
+    assert_false(is_all_freed(&world));
+
+    muster_static_group_close(group);
+    muster_static_group_close(NULL);
+
+    test_env_run_until(&world.test.env, is_all_freed, &world);
+    assert_true(is_all_freed(&world));
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_environment_without_a_network_is_refused),
         cmocka_unit_test(a_job_needs_a_name),
+        cmocka_unit_test(a_closed_group_leaves_nothing_behind),
         cmocka_unit_test(a_wire_that_there_is_not_is_named_with_those_that_there_are),
     };
 

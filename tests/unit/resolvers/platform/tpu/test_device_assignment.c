@@ -87,6 +87,26 @@ static void no_options_give_the_one_core_at_the_origin(void **state)
     test_env_close(&test);
 }
 
+static void an_assignment_lives_until_its_last_reference_goes(void **state)
+{
+    struct muster_tpu_device_assignment *assignment;
+    struct muster_tpu_topology *topology;
+    struct test_env test;
+    (void)state;
+    test_env_open(&test);
+    topology = make_mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 8, 0);
+    assignment =
+        build_assignment(&test, topology, (struct muster_tpu_device_assignment_options){0});
+
+    assert_ptr_equal(muster_tpu_device_assignment_ref(assignment), assignment);
+    muster_tpu_device_assignment_unref(assignment);
+
+    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
+    muster_tpu_device_assignment_unref(assignment);
+    muster_tpu_topology_unref(topology);
+    test_env_close(&test);
+}
+
 static void few_replicas_share_chips_before_they_spread(void **state)
 {
     struct muster_tpu_device_assignment *assignment;
@@ -368,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_options_give_the_one_core_at_the_origin),
+        cmocka_unit_test(an_assignment_lives_until_its_last_reference_goes),
         cmocka_unit_test(few_replicas_share_chips_before_they_spread),
         cmocka_unit_test(whole_chips_that_fill_the_mesh_form_a_ring),
         cmocka_unit_test(chips_within_a_replica_form_a_ring_too),
