@@ -161,7 +161,7 @@ def serve(options):
         bound = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     else:
         bound = server.add_insecure_port(address)
-    if bound != options.port:
+    if bound != int(options.port):
         sys.exit(f"port {options.port} is taken")
     server.start()
     server.wait_for_termination()
