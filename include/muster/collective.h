@@ -138,7 +138,7 @@ MUSTER_API void muster_tensor_free(struct muster_env *env, struct muster_tensor 
 /* Reductions: what becomes of the elements of several members. */
 
 /**
- * What a reduction does with two elements; the same bits on every machine.
+ * Reductions combine two elements; the result has the same bits on every machine.
  *
  * SUM, PROD  floats round to nearest, ties to even. f16 and bf16 are added in f32: by algorithms that
  *            have all inputs in one place ("direct", "flat") rounded once, at the end; by those where
@@ -386,7 +386,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_reduce_user_start(
  * counts of the caller's. */
 
 /*
- * What holds for all of them. "Rank" counts the members that take part in the operation: those of
+ * These rules hold for all operations below. "Rank" counts the members that take part in the operation: those of
  * the group's view whose from_step is not later than the step that has begun; their number is n.
  *
  * Shape:   contiguous elements; a count of 0 is valid. Input and output lie apart but for the one

@@ -450,8 +450,9 @@ struct muster_rpc_metrics;
  *           connections_opened_total, streams_started_total, streams_succeeded_total,
  *           streams_failed_total, messages_sent_total, messages_received_total,
  *           keepalives_sent_total. server is the first address listened on.
- *           Of servers also unsent_bytes, unsent_refusals_total, unsent_expulsions_total: answers
- *           that wait to be sent, and what came of too many (unsent_max_bytes in muster/rpc.h).
+ *           Servers also report unsent_bytes (answers that wait to be sent), and how many calls were
+ *           refused and connections closed because too much waited: unsent_refusals_total,
+ *           unsent_expulsions_total (unsent_max_bytes in muster/rpc.h).
  *
  * Units:    seconds, from the turn of the loop in which a call came or began; bytes of messages as they are
  *           on the wire, without gRPC's and HTTP/2's framing.

@@ -184,7 +184,7 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
 /* The engine's BIO: OpenSSL asks for bytes and hands bytes out, nothing is kept between. */
 
 /* OpenSSL makes room for as much as a ClientHello says that it has, 128 KiB, before it has come.
- * What is no handshake is OpenSSL's to refuse. */
+ * OpenSSL itself refuses bytes that are not a handshake. */
 static bool is_hello_too_large(const uint8_t hello[MUSTER_TLS_HELLO_BYTES])
 {
     size_t record = (size_t)hello[3] << 8 | hello[4];

@@ -242,13 +242,13 @@ def files(world):
         source = ("--registry", address, "--timeout", "20")
     if source[1] is not None:
         saved = world.run("backup", MUSTER, "registry", "backup", *source, "--output", backup, has_faults=failing != "restore")
-        assert backup.exists() or saved.child.returncode != 0, "it ends with 0, and there is no backup"
+        assert backup.exists() or saved.child.returncode != 0, "the command exited with 0 but wrote no backup"
     if server is not None and server.child.poll() is None:
         server.stop()
     if backup.exists():
         made = world.run("restore", MUSTER, "registry", "restore", "--from", backup, "--data", copy, has_faults=failing == "restore")
         assert failing == "restore" or made.child.returncode == 0, "the backup is not whole"
-        assert copy.exists() or made.child.returncode != 0, "it ends with 0, and there is no data file"
+        assert copy.exists() or made.child.returncode != 0, "the command exited with 0 but wrote no data file"
     for path in (data, copy):
         if path.exists():
             check_holds(world, path, expected)

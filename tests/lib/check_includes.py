@@ -83,7 +83,7 @@ INNER = {
     "tools/table": "common resolve jobs trace serve bench run run/options",
 }
 
-# Of net's internal headers resolvers see look-ups, the HTTP and gRPC clients, credentials and base64.
+# Resolvers may include these internal headers of net: look-ups, the HTTP and gRPC clients, credentials and base64.
 RESOLVERS_SEE_OF_NET = re.compile(r"net/(stream/(dns|base64)\w*|http/\w+|auth/\w+|grpc/\w+|grpc/client/\w+)\.h")
 
 # The folder of each public header.

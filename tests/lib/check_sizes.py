@@ -55,7 +55,7 @@ def check_self():
 
 
 def pages():
-    """Each tracked page; none where there is no checkout."""
+    """The tracked pages; an empty list outside of a git checkout."""
     listing = subprocess.run(["git", "-C", ROOT, "ls-files", "*.md"], capture_output=True, text=True, check=False).stdout
     return [name for name in listing.split("\n") if name and not name.startswith(PAGES_LONG) and (ROOT / name).exists()]
 

@@ -45,7 +45,7 @@ struct request {
     size_t size;
 };
 
-static void tell(const char *text)
+static void print_line(const char *text)
 {
     puts(text);
     (void)fflush(stdout);
@@ -401,6 +401,6 @@ int main(int argc, char **argv)
     if (rc != MUSTER_OK)
         fprintf(stderr, "tasks: %s: %s\n", muster_rc_name(rc), error.text);
     else if (!job.has_failed)
-        tell("done");
+        print_line("done");
     return rc != MUSTER_OK || job.has_failed ? 1 : 0;
 }
