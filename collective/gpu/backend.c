@@ -94,7 +94,7 @@ struct muster_gpu_group *muster_gpu_group_of(struct muster_gpu_backend *backend,
     muster_list_init(&gpu_group->agreeing);
     muster_list_init(&gpu_group->queued);
     muster_list_init(&gpu_group->issued);
-    muster_list_init(&gpu_group->doomed);
+    muster_list_init(&gpu_group->aborted);
     muster_list_init(&gpu_group->done);
     muster_task_init(&gpu_group->task, on_group_task, gpu_group);
     muster_list_append(&backend->groups, &gpu_group->node);

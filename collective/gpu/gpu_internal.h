@@ -41,7 +41,7 @@ struct muster_gpu_op {
     struct muster_gpu_slot *slot; /* from sealed to its end */
     bool is_sealed, is_seen_done;
     enum muster_rc abort_why;  /* cancel or deadline of its own */
-    struct muster_error error; /* of a doomed one */
+    struct muster_error error; /* why it was aborted */
     struct muster_timer timer;
     struct muster_gpu_word word;
     struct muster_gpu_word *words; /* of all; kept for the next use */
@@ -78,7 +78,7 @@ struct muster_gpu_group {
     struct muster_list agreeing; /* the members have not all started it */
     struct muster_list queued;   /* agreed, no communicator yet */
     struct muster_list issued;   /* on the stream, in order */
-    struct muster_list doomed;   /* end as soon as nothing of theirs runs */
+    struct muster_list aborted;  /* operations that end as soon as nothing of theirs runs */
     struct muster_list done;     /* callbacks are due */
     uint32_t open_count;
     struct muster_task task;

@@ -12,19 +12,19 @@ static struct muster_gpu_op *first_op(struct muster_list *list)
 /* --- Ends --- */
 
 /* The memory of what runs on the device is the caller's again only when nothing runs any more. */
-static bool can_end_doomed(const struct muster_gpu_group *group)
+static bool can_end_aborted(const struct muster_gpu_group *group)
 {
     return group->comm == NULL || muster_gpu_communicator_is_stopped(group->comm) ||
            (group->comm->state == MUSTER_GPU_READY && muster_list_is_empty(&group->issued));
 }
 
-static void end_doomed(struct muster_gpu_group *group)
+static void end_aborted(struct muster_gpu_group *group)
 {
     struct muster_list *node;
 
-    if (!can_end_doomed(group) || group->is_frozen)
+    if (!can_end_aborted(group) || group->is_frozen)
         return;
-    while ((node = muster_list_pop(&group->doomed)) != NULL) {
+    while ((node = muster_list_pop(&group->aborted)) != NULL) {
         struct muster_gpu_op *op = MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node);
         struct muster_error why = op->error;
 
@@ -33,7 +33,7 @@ static void end_doomed(struct muster_gpu_group *group)
 }
 
 /* `first` keeps its own reason. */
-static void doom_list(struct muster_gpu_group *group, struct muster_list *list,
+static void abort_list(struct muster_gpu_group *group, struct muster_list *list,
                       const struct muster_gpu_op *first, const struct muster_error *why)
 {
     struct muster_list *node;
@@ -48,7 +48,7 @@ static void doom_list(struct muster_gpu_group *group, struct muster_list *list,
         muster_timer_stop(&op->timer);
         muster_error_set(&op->error, rc, "%s: %s", muster_gpu_op_name(op, name, sizeof(name)),
                          why->text);
-        muster_list_append(&group->doomed, &op->node);
+        muster_list_append(&group->aborted, &op->node);
     }
     if (list == &group->issued)
         group->issuing = NULL;
@@ -90,15 +90,15 @@ void muster_gpu_group_break(struct muster_gpu_group *group, struct muster_gpu_op
     if (named != NULL)
         id = named->id;
     group->broken = group->serial;
-    doom_list(group, &group->issued, first, why);
-    doom_list(group, &group->queued, first, why);
+    abort_list(group, &group->issued, first, why);
+    abort_list(group, &group->queued, first, why);
     if (group->comm != NULL) {
         muster_gpu_communicator_fail(group->comm, why);
         muster_gpu_communicator_stop(group->comm);
     }
     if (named != NULL)
         propose_abort(group, &id, why->rc);
-    end_doomed(group);
+    end_aborted(group);
 }
 
 static void on_op_timer(struct muster_timer *timer)
@@ -216,8 +216,8 @@ static void fail_setup(struct muster_gpu_group *group, const struct muster_error
     group->is_failed = true;
     group->error = *why;
     group->broken = group->serial;
-    doom_list(group, &group->queued, NULL, why);
-    end_doomed(group);
+    abort_list(group, &group->queued, NULL, why);
+    end_aborted(group);
 }
 
 static void begin_setup(struct muster_gpu_group *group, const struct muster_gpu_op *op)
@@ -229,9 +229,9 @@ static void begin_setup(struct muster_gpu_group *group, const struct muster_gpu_
     muster_gpu_setup_drop(group->setup);
     muster_error_set(&why, MUSTER_ABORTED, "the communicator has failed on another rank");
     if (group->comm != NULL && !muster_list_is_empty(&group->issued)) {
-        doom_list(group, &group->issued, NULL, &why);
+        abort_list(group, &group->issued, NULL, &why);
         muster_gpu_communicator_stop(group->comm);
-        end_doomed(group);
+        end_aborted(group);
     }
     group->setup = muster_gpu_setup_start(group, &op->id);
     muster_error_set(&why, MUSTER_UNAVAILABLE, "no memory for a communicator");
@@ -303,7 +303,7 @@ static void on_comm_stopped(struct muster_gpu_communicator *comm)
 
     if (group->comm != comm)
         return;
-    end_doomed(group);
+    end_aborted(group);
     if (group->setup != NULL)
         muster_gpu_setup_proceed(group->setup);
     if (group->group == NULL) {
@@ -378,8 +378,8 @@ static void stop_all(struct muster_gpu_group *group, const struct muster_error *
     group->is_frozen = true;
     muster_gpu_setup_drop(group->setup);
     group->setup = NULL;
-    doom_list(group, &group->issued, NULL, why);
-    doom_list(group, &group->queued, NULL, why);
+    abort_list(group, &group->issued, NULL, why);
+    abort_list(group, &group->queued, NULL, why);
     if (was_working)
         muster_gpu_communicator_stop(group->comm);
 }
@@ -392,12 +392,12 @@ static void on_freeze(struct muster_group_part *part)
     stop_all(group_of(part), &why);
 }
 
-static void explain_doomed(struct muster_gpu_group *group)
+static void explain_aborted(struct muster_gpu_group *group)
 {
     const struct muster_view *view = group->group->view;
     char name[64];
 
-    for (struct muster_list *node = group->doomed.next; node != &group->doomed; node = node->next) {
+    for (struct muster_list *node = group->aborted.next; node != &group->aborted; node = node->next) {
         struct muster_gpu_op *op = MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node);
 
         if (op->error.rc == MUSTER_ABORTED)
@@ -417,8 +417,8 @@ static void on_hand_over(struct muster_group_part *part, struct muster_group *ne
     group->is_frozen = false;
     group->is_failed = false;
     group->serial = group->broken = 0;
-    explain_doomed(group);
-    end_doomed(group);
+    explain_aborted(group);
+    end_aborted(group);
     muster_list_take_all(&held, &group->held);
     while (!muster_list_is_empty(&held))
         muster_gpu_op_agree(first_op(&held));
@@ -429,12 +429,12 @@ static void on_end(struct muster_group_part *part, const struct muster_error *wh
     struct muster_gpu_group *group = group_of(part);
 
     stop_all(group, why);
-    doom_list(group, &group->held, NULL, why);
-    for (struct muster_list *node = group->doomed.next; node != &group->doomed; node = node->next)
+    abort_list(group, &group->held, NULL, why);
+    for (struct muster_list *node = group->aborted.next; node != &group->aborted; node = node->next)
         MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node)->error = *why;
     group->is_frozen = false;
     group->is_ended = true;
-    end_doomed(group);
+    end_aborted(group);
 }
 
 static void on_close(struct muster_group_part *part)
@@ -447,7 +447,7 @@ static void on_close(struct muster_group_part *part)
     group->is_frozen = false;
     muster_gpu_setup_drop(group->setup);
     group->setup = NULL;
-    if (muster_list_is_empty(&group->doomed)) { /* else when it has stopped */
+    if (muster_list_is_empty(&group->aborted)) { /* else when it has stopped */
         group->comm = NULL;
         muster_gpu_communicator_release(comm, is_orderly);
     }
