@@ -209,22 +209,28 @@ static void claim_show_place(struct run_claim *claim, uint64_t rank,
         claim_add_rival(claim, record, revision);
 }
 
-/* "<node rank>" or "asks/<launcher>" behind the prefix. */
-static void claim_show_key(struct run_claim *claim, const struct muster_registry_kv *kv,
+/* "<node rank>" or "asks/<launcher>" behind the prefix. False: a record could not be read for want of
+ * memory. */
+static bool claim_show_key(struct run_claim *claim, const struct muster_registry_kv *kv,
                            bool is_delete)
 {
+    enum muster_rc rc = MUSTER_OK;
     size_t prefix = strlen(claim->prefix);
     struct run_claim_record record;
-    bool is_record;
     char name[32];
+    bool is_record;
     char *end;
     uint64_t rank;
 
     if (kv->key.size <= prefix || kv->key.size - prefix >= sizeof(name))
-        return;
+        return true;
     memcpy(name, (const char *)kv->key.data + prefix, kv->key.size - prefix);
     name[kv->key.size - prefix] = '\0';
-    is_record = !is_delete && run_claim_record_parse(kv->value.data, kv->value.size, &record);
+    if (!is_delete)
+        rc = run_claim_record_parse(kv->value.data, kv->value.size, &record);
+    if (rc == MUSTER_RESOURCE_EXHAUSTED)
+        return false;
+    is_record = !is_delete && rc == MUSTER_OK;
     rank = strtoull(name, &end, 10);
     if (end != name && *end == '\0') {
         if (is_delete || is_record)
@@ -233,6 +239,7 @@ static void claim_show_key(struct run_claim *claim, const struct muster_registry
         claim->is_asked = true;
         claim_add_rival(claim, &record, UINT64_MAX);
     }
+    return true;
 }
 
 /* --- the watch */
@@ -245,6 +252,15 @@ static void claim_try_again(struct run_claim *claim)
                        run_claim_after(claim, RUN_CLAIM_RETRY_NS));
 }
 
+/* The view of the places has a gap: close the watch, and read all of them again. */
+static void claim_read_again(struct run_claim *claim)
+{
+    if (claim->is_watching)
+        muster_registry_watch_stop(&claim->watch);
+    claim->is_watching = false;
+    claim_try_again(claim);
+}
+
 static void on_changes(struct muster_registry_watch *watch,
                        const struct muster_registry_change *changes, size_t count)
 {
@@ -252,7 +268,10 @@ static void on_changes(struct muster_registry_watch *watch,
 
     for (size_t i = 0; i < count && claim->state != CLAIM_OVER; i++) {
         claim->seen_revision = changes[i].kv.mod_revision;
-        claim_show_key(claim, &changes[i].kv, changes[i].is_delete);
+        if (!claim_show_key(claim, &changes[i].kv, changes[i].is_delete)) {
+            claim_read_again(claim);
+            return;
+        }
     }
 }
 
@@ -275,7 +294,10 @@ void run_claim_show_all(struct run_claim *claim, const struct muster_registry_kv
     for (size_t i = 0; i < count && claim->state != CLAIM_OVER; i++) {
         is_own_there = is_own_there || (kvs[i].key.size == strlen(claim->key) &&
                                         memcmp(kvs[i].key.data, claim->key, kvs[i].key.size) == 0);
-        claim_show_key(claim, &kvs[i], false);
+        if (!claim_show_key(claim, &kvs[i], false)) {
+            claim_read_again(claim);
+            return;
+        }
     }
     if (!is_own_there)
         claim_show_own(claim, NULL, 0);
@@ -364,6 +386,7 @@ void run_claim_lease(struct run_claim *claim)
 static void on_taken_again(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct run_claim *claim = op->data;
+    enum muster_rc holder = MUSTER_INVALID_ARGUMENT; /* nobody, or no record */
     struct run_claim_record record;
 
     claim->is_putting = false;
@@ -378,13 +401,15 @@ static void on_taken_again(struct muster_registry_op *op, enum muster_rc rc)
         run_claim_move(claim, CLAIM_HELD);
         return;
     }
-    if (rc == MUSTER_OK && op->kv_count > 0 &&
-        run_claim_record_parse(op->kvs[0].value.data, op->kvs[0].value.size, &record) &&
-        !run_claim_is_own(claim, &record) && !run_claim_holder_is_dead(claim, &record)) {
+    if (rc == MUSTER_OK && op->kv_count > 0)
+        holder = run_claim_record_parse(op->kvs[0].value.data, op->kvs[0].value.size, &record);
+    if (holder == MUSTER_OK && !run_claim_is_own(claim, &record) &&
+        !run_claim_holder_is_dead(claim, &record)) {
         claim_superseded(claim, &record);
         return;
     }
-    if (rc == MUSTER_OK)
+    /* What memory did not suffice to read may be of a living launcher: its place is not taken. */
+    if (rc == MUSTER_OK && holder != MUSTER_RESOURCE_EXHAUSTED)
         claim->revision = op->kv_count > 0 ? op->kvs[0].mod_revision : 0;
     claim_try_again(claim);
 }

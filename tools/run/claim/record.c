@@ -125,14 +125,16 @@ static void copy_text(const struct muster_json *object, const char *name, char *
     snprintf(to, room, "%s", text != NULL ? text : "");
 }
 
-bool run_claim_record_parse(const char *text, size_t bytes, struct run_claim_record *ret_record)
+enum muster_rc run_claim_record_parse(const char *text, size_t bytes,
+                                      struct run_claim_record *ret_record)
 {
     struct run_claim_record record = {.launcher = 0};
     struct muster_json *object = NULL;
     char launcher[20];
+    enum muster_rc rc = muster_json_parse(text, bytes, &object, NULL);
 
-    if (muster_json_parse(text, bytes, &object, NULL) != MUSTER_OK)
-        return false;
+    if (rc != MUSTER_OK)
+        return rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_INVALID_ARGUMENT;
     copy_text(object, "launcher", launcher, sizeof(launcher));
     record.launcher = strtoull(launcher, NULL, 16);
     record.node_rank = number_of(object, "node_rank");
@@ -147,7 +149,7 @@ bool run_claim_record_parse(const char *text, size_t bytes, struct run_claim_rec
     copy_text(object, "version", record.version, sizeof(record.version));
     muster_json_free(object);
     *ret_record = record;
-    return record.launcher != 0;
+    return record.launcher != 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT;
 }
 
 /* --- in words */

@@ -29,8 +29,9 @@ void run_claim_record_init(struct run_claim_record *record, struct muster_env *e
                            const struct run_settings *settings, const char *registry);
 /** Gives a text of the heap. */
 char *run_claim_record_format(const struct run_claim_record *record);
-/** False: the text is not a record. */
-bool run_claim_record_parse(const char *text, size_t bytes, struct run_claim_record *ret_record);
+/** INVALID_ARGUMENT: the text is not a record. RESOURCE_EXHAUSTED: there is no memory to read it. */
+enum muster_rc run_claim_record_parse(const char *text, size_t bytes,
+                                      struct run_claim_record *ret_record);
 /** "host (10.0.0.1), pid 4711". Returns text. */
 const char *run_claim_record_describe(const struct run_claim_record *record,
                                       char text[RUN_CLAIM_TEXT_BYTES]);

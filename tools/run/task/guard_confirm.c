@@ -108,10 +108,10 @@ static void on_place_read(struct muster_registry_op *op, enum muster_rc rc)
     struct confirmation *confirmation = op->data;
     struct run_claim_record record;
 
-    confirmation->is_ours =
-        rc == MUSTER_OK && op->kv_count == 1 &&
-        run_claim_record_parse(op->kvs[0].value.data, op->kvs[0].value.size, &record) &&
-        record.launcher == confirmation->launcher;
+    confirmation->is_ours = rc == MUSTER_OK && op->kv_count == 1 &&
+                            run_claim_record_parse(op->kvs[0].value.data, op->kvs[0].value.size,
+                                                   &record) == MUSTER_OK &&
+                            record.launcher == confirmation->launcher;
     if (confirmation->is_ours)
         confirmation->revision = op->kvs[0].mod_revision;
     on_done(op, rc);
