@@ -25,7 +25,6 @@
 #include <muster/metrics.h>
 #include <muster/op_id.h>
 #include <muster/options.h>
-#include <muster/plan_model.h>
 #include <muster/platforms.h>
 #include <muster/proto.h>
 #include <muster/registry.h>

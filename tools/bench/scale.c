@@ -1,9 +1,9 @@
 /* muster bench scale: the plans of an all-reduce among many members, played through a model. */
 #include "bench/bench.h"
 #include "bench/list.h"
+#include "bench/model.h"
 
 #include <muster/env.h>
-#include <muster/plan_model.h>
 
 #include "common/command.h"
 #include "common/output.h"
@@ -102,8 +102,8 @@ const struct muster_options bench_scale_options = {
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
 
-static void print_result(const struct settings *settings, const struct muster_plan_model *model,
-                         const struct muster_plan_model_result *result, bool is_auto)
+static void print_result(const struct settings *settings, const struct bench_model *model,
+                         const struct bench_model_result *result, bool is_auto)
 {
     const char *name = muster_algorithm_name(result->algorithm);
     uint32_t hosts = (model->n + model->ranks_per_host - 1) / model->ranks_per_host;
@@ -124,13 +124,13 @@ static void print_result(const struct settings *settings, const struct muster_pl
                result->time_us, result->time_us / result->bound_us);
 }
 
-static bool is_possible(const struct muster_plan_model *model)
+static bool is_possible(const struct bench_model *model)
 {
     return model->algorithm != MUSTER_ALGORITHM_DIRECT || model->bytes <= DIRECT_BYTES_MAX;
 }
 
 /* Each pair of members exchanges two messages per chunk; too many to play are left out. */
-static bool is_too_much(const struct muster_plan_model *model)
+static bool is_too_much(const struct bench_model *model)
 {
     uint64_t chunks = 1 + model->bytes / (16u << 20);
 
@@ -139,16 +139,16 @@ static bool is_too_much(const struct muster_plan_model *model)
 }
 
 /* False: it has failed. What an algorithm cannot run is left out. */
-static bool play_plan(const struct settings *settings, struct muster_plan_model *model,
+static bool play_plan(const struct settings *settings, struct bench_model *model,
                       enum muster_algorithm chosen)
 {
-    struct muster_plan_model_result result;
+    struct bench_model_result result;
     struct muster_error error;
     enum muster_rc rc;
 
     if (model->algorithm != chosen && (is_too_much(model) || !is_possible(model)))
         return true;
-    rc = muster_plan_model_run(muster_mem_system(), model, &result, &error);
+    rc = bench_model_run(muster_mem_system(), model, &result, &error);
     if (rc == MUSTER_OK)
         print_result(settings, model, &result, result.algorithm == chosen);
     else
@@ -156,9 +156,9 @@ static bool play_plan(const struct settings *settings, struct muster_plan_model 
     return rc == MUSTER_OK && output_flush();
 }
 
-static bool play_all(const struct settings *settings, struct muster_plan_model *model)
+static bool play_all(const struct settings *settings, struct bench_model *model)
 {
-    enum muster_algorithm chosen = muster_plan_model_choose(model), only;
+    enum muster_algorithm chosen = bench_model_choose(model), only;
 
     if (muster_algorithm_parse(settings->algorithm, &only)) {
         model->algorithm = only == MUSTER_ALGORITHM_AUTO ? chosen : only;
@@ -207,7 +207,7 @@ static bool are_speeds(const struct settings *settings)
 int bench_scale(int argc, char **argv)
 {
     struct settings settings = {.members = NULL};
-    struct muster_plan_model model = {.n = 0};
+    struct bench_model model = {.n = 0};
     struct bench_list members, sizes;
     struct muster_error error;
     bool is_ok = true;

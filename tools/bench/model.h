@@ -1,13 +1,11 @@
-/* How long an all_reduce would take on machines that one does not have: the plans that the library
- * runs, played through a model of the network. */
-#ifndef MUSTER_PLAN_MODEL_H
-#define MUSTER_PLAN_MODEL_H
+/* The time of an all-reduce on machines that are not at hand: the plans that the library runs,
+ * played through a model of the network. */
+#ifndef MUSTER_BENCH_MODEL_H
+#define MUSTER_BENCH_MODEL_H
 
 #include <muster/base.h>
 #include <muster/mem.h>
 #include <muster/view.h>
-
-MUSTER_BEGIN
 
 /**
  * The model: a message of b bytes leaves when its sender's port is free, keeps it for overhead +
@@ -17,7 +15,7 @@ MUSTER_BEGIN
  * Adding costs nothing. All members start at 0; START frames are messages, COMPLETE frames are left
  * out. A time is from 0 until the last member has the whole result.
  */
-struct muster_plan_model {
+struct bench_model {
     uint32_t n;
     uint32_t ranks_per_host;         /* 0: 1 */
     uint64_t bytes;                  /* of the tensor, f32 */
@@ -28,7 +26,7 @@ struct muster_plan_model {
     double overhead_us;      /* per message, at its sender */
 };
 
-struct muster_plan_model_result {
+struct bench_model_result {
     enum muster_algorithm algorithm;
     double time_us;
     /* No plan can be faster: the larger of one latency and log2(hosts) overheads, and of 2 (hosts -
@@ -40,14 +38,12 @@ struct muster_plan_model_result {
 };
 
 /** Algorithm that AUTO would choose there. Pure. */
-MUSTER_API enum muster_algorithm muster_plan_model_choose(const struct muster_plan_model *model);
+enum muster_algorithm bench_model_choose(const struct bench_model *model);
 
 /** Errors: INVALID_ARGUMENT (no members, no bandwidth, an algorithm that cannot run it),
  * RESOURCE_EXHAUSTED. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_plan_model_run(
-    struct muster_mem *mem, const struct muster_plan_model *model,
-    struct muster_plan_model_result *ret_result, struct muster_error *ret_error);
-
-MUSTER_END
+MUSTER_MUST_CHECK enum muster_rc bench_model_run(
+    struct muster_mem *mem, const struct bench_model *model,
+    struct bench_model_result *ret_result, struct muster_error *ret_error);
 
 #endif

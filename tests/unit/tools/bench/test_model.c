@@ -1,5 +1,5 @@
 /* Plans in a model of the network: times that can be worked out by hand, and bounds. */
-#include <muster/plan_model.h>
+#include "tools/bench/model.c"
 
 #include "assertion_count.h"
 #include "test_env.h"
@@ -13,9 +13,9 @@ static const enum muster_algorithm algorithms[] = {
 #define ALGORITHM_COUNT (sizeof(algorithms) / sizeof(algorithms[0]))
 
 /* 8 Gbit/s: 1,000 bytes in a microsecond. */
-static struct muster_plan_model usual(uint32_t n, uint64_t bytes, enum muster_algorithm algorithm)
+static struct bench_model usual(uint32_t n, uint64_t bytes, enum muster_algorithm algorithm)
 {
-    return (struct muster_plan_model){.n = n,
+    return (struct bench_model){.n = n,
                                       .bytes = bytes,
                                       .algorithm = algorithm,
                                       .latency_us = 10,
@@ -24,12 +24,12 @@ static struct muster_plan_model usual(uint32_t n, uint64_t bytes, enum muster_al
                                       .local_gbps = 80};
 }
 
-static struct muster_plan_model_result play(const struct muster_plan_model *model)
+static struct bench_model_result play(const struct bench_model *model)
 {
-    struct muster_plan_model_result result;
+    struct bench_model_result result;
     struct muster_error error;
 
-    fail_if(muster_plan_model_run(muster_mem_system(), model, &result, &error) != MUSTER_OK, "%s",
+    fail_if(bench_model_run(muster_mem_system(), model, &result, &error) != MUSTER_OK, "%s",
             error.text);
     return result;
 }
@@ -41,7 +41,7 @@ static void assert_near(double a, double b)
 
 static void times_are_as_worked_out_by_hand(void **state)
 {
-    struct muster_plan_model model = usual(2, 4000, MUSTER_ALGORITHM_DIRECT);
+    struct bench_model model = usual(2, 4000, MUSTER_ALGORITHM_DIRECT);
 
     (void)state;
     assert_near(play(&model).time_us, 10 + 4);
@@ -57,7 +57,7 @@ static void times_are_as_worked_out_by_hand(void **state)
 
 static void members_of_a_host_share_its_port(void **state)
 {
-    struct muster_plan_model model = usual(4, 16000, MUSTER_ALGORITHM_DIRECT);
+    struct bench_model model = usual(4, 16000, MUSTER_ALGORITHM_DIRECT);
 
     (void)state;
     model.ranks_per_host = 2; /* each host sends four messages to the other */
@@ -68,7 +68,7 @@ static void members_of_a_host_share_its_port(void **state)
 
 static void overhead_is_paid_for_each_message(void **state)
 {
-    struct muster_plan_model model = usual(5, 4000, MUSTER_ALGORITHM_DIRECT);
+    struct bench_model model = usual(5, 4000, MUSTER_ALGORITHM_DIRECT);
 
     (void)state;
     model.overhead_us = 3;
@@ -82,8 +82,8 @@ static void no_plan_is_faster_than_the_bound(void **state)
         for (uint64_t bytes = 64; bytes < 4 << 20; bytes *= 16)
             for (uint32_t per_host = 1; per_host <= 4; per_host += 3)
                 for (size_t a = 0; a < ALGORITHM_COUNT; a++) {
-                    struct muster_plan_model model = usual(n, bytes, algorithms[a]);
-                    struct muster_plan_model_result result;
+                    struct bench_model model = usual(n, bytes, algorithms[a]);
+                    struct bench_model_result result;
 
                     model.ranks_per_host = per_host;
                     model.overhead_us = (double)(n % 3) * 5;
@@ -95,7 +95,7 @@ static void no_plan_is_faster_than_the_bound(void **state)
 
 static void a_bound_is_of_latency_or_of_bandwidth(void **state)
 {
-    struct muster_plan_model model = usual(1024, 64, MUSTER_ALGORITHM_HALVING);
+    struct bench_model model = usual(1024, 64, MUSTER_ALGORITHM_HALVING);
 
     (void)state;
     model.overhead_us = 3;
@@ -106,7 +106,7 @@ static void a_bound_is_of_latency_or_of_bandwidth(void **state)
 
 static void auto_takes_what_the_parameters_choose(void **state)
 {
-    struct muster_plan_model model = usual(8, 1 << 20, MUSTER_ALGORITHM_AUTO);
+    struct bench_model model = usual(8, 1 << 20, MUSTER_ALGORITHM_AUTO);
 
     (void)state;
     model.parameters.row_count = 1;
@@ -117,16 +117,16 @@ static void auto_takes_what_the_parameters_choose(void **state)
 
 static void what_cannot_be_played_is_refused(void **state)
 {
-    struct muster_plan_model model = usual(8, 64 << 20, MUSTER_ALGORITHM_DIRECT);
-    struct muster_plan_model_result result;
+    struct bench_model model = usual(8, 64 << 20, MUSTER_ALGORITHM_DIRECT);
+    struct bench_model_result result;
     struct muster_error error;
 
     (void)state;
-    assert_int_equal(muster_plan_model_run(muster_mem_system(), &model, &result, &error),
+    assert_int_equal(bench_model_run(muster_mem_system(), &model, &result, &error),
                      MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "direct cannot reduce 67108864 bytes"));
     model.gbps = 0;
-    assert_int_equal(muster_plan_model_run(muster_mem_system(), &model, &result, &error),
+    assert_int_equal(bench_model_run(muster_mem_system(), &model, &result, &error),
                      MUSTER_INVALID_ARGUMENT);
 }
 
@@ -142,5 +142,5 @@ int main(void)
         cmocka_unit_test(what_cannot_be_played_is_refused),
     };
 
-    return cmocka_run_group_tests_name("plan_model", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

@@ -1,5 +1,8 @@
-/* Plans of steps played through a model of latency and bandwidth: one heap of events. */
-#include <muster/plan_model.h>
+/* Plans of steps played through a model of latency and bandwidth: one heap of events.
+ *
+ * `muster bench scale` calls it once for each plan. It includes collective/plan/steps.h, which no
+ * other file of the command does: a copy of the plans would model another library. */
+#include "bench/model.h"
 
 #include "collective/plan/steps.h"
 
@@ -38,7 +41,7 @@ struct event {
 
 struct world {
     struct muster_mem *mem;
-    const struct muster_plan_model *model;
+    const struct bench_model *model;
     struct muster_topology topology;
     struct rank *ranks;
     double *send_free_us, *receive_free_us; /* by port: the hosts', then the members' own */
@@ -212,7 +215,7 @@ static double to_microseconds(double bytes, double gbps)
 static void send_step(struct world *world, uint32_t from, uint32_t c,
                       const struct muster_step *step, double now_us)
 {
-    const struct muster_plan_model *model = world->model;
+    const struct bench_model *model = world->model;
     const struct muster_topology *topology = &world->topology;
     bool is_local = topology->host_of[from] == topology->host_of[step->peer];
     double bytes = (double)step->count * (double)world->ranks[from].plan.element_bytes;
@@ -312,7 +315,7 @@ static const char *host_key(const void *data, uint32_t i)
     return world->host_keys + (size_t)i * NAME_BYTES;
 }
 
-static struct muster_plan_input input_of(const struct muster_plan_model *model, uint32_t index)
+static struct muster_plan_input input_of(const struct bench_model *model, uint32_t index)
 {
     uint32_t per_host = model->ranks_per_host > 0 ? model->ranks_per_host : 1;
 
@@ -335,7 +338,7 @@ static void force_algorithm(struct muster_plan_input *input, enum muster_algorit
     input->parameters.forced = algorithm;
 }
 
-enum muster_algorithm muster_plan_model_choose(const struct muster_plan_model *model)
+enum muster_algorithm bench_model_choose(const struct bench_model *model)
 {
     const struct muster_plan_input input = input_of(model, 0);
 
@@ -429,7 +432,7 @@ static void play_events(struct world *world)
 
 static double bound_us(const struct world *world)
 {
-    const struct muster_plan_model *model = world->model;
+    const struct bench_model *model = world->model;
     bool is_local = world->topology.host_count == 1;
     double parts = is_local ? model->n : world->topology.host_count;
     double latency = (is_local ? model->local_latency_us : model->latency_us) * (parts > 1) +
@@ -440,7 +443,7 @@ static double bound_us(const struct world *world)
     return latency > bandwidth ? latency : bandwidth;
 }
 
-static enum muster_rc check_model(const struct muster_plan_model *model,
+static enum muster_rc check_model(const struct bench_model *model,
                                   struct muster_error *ret_error)
 {
     if (model->n == 0 || !(model->gbps > 0) || !(model->local_gbps > 0) ||
@@ -463,9 +466,9 @@ static enum muster_rc check_choice(const struct world *world, struct muster_erro
                             world->model->n, muster_algorithm_name(chosen));
 }
 
-static struct muster_plan_model_result result_of(const struct world *world)
+static struct bench_model_result result_of(const struct world *world)
 {
-    struct muster_plan_model_result result = {.algorithm = world->ranks[0].plan.algorithm,
+    struct bench_model_result result = {.algorithm = world->ranks[0].plan.algorithm,
                                               .time_us = world->end_us,
                                               .bound_us = bound_us(world),
                                               .messages = world->messages};
@@ -476,8 +479,8 @@ static struct muster_plan_model_result result_of(const struct world *world)
     return result;
 }
 
-enum muster_rc muster_plan_model_run(struct muster_mem *mem, const struct muster_plan_model *model,
-                                     struct muster_plan_model_result *ret_result,
+enum muster_rc bench_model_run(struct muster_mem *mem, const struct bench_model *model,
+                                     struct bench_model_result *ret_result,
                                      struct muster_error *ret_error)
 {
     struct world world = {.mem = mem, .model = model};
