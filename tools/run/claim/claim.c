@@ -408,7 +408,8 @@ static void on_taken_again(struct muster_registry_op *op, enum muster_rc rc)
         claim_superseded(claim, &record);
         return;
     }
-    /* What memory did not suffice to read may be of a living launcher: its place is not taken. */
+    /* A record that memory did not suffice to read may be of a living launcher: keep the revision, so
+     * that the next swap fails against it instead of taking its place. */
     if (rc == MUSTER_OK && holder != MUSTER_RESOURCE_EXHAUSTED)
         claim->revision = op->kv_count > 0 ? op->kvs[0].mod_revision : 0;
     claim_try_again(claim);
