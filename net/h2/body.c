@@ -2,10 +2,18 @@
  */
 #include "net/h2/body.h"
 
+#include <assert.h>
 #include <string.h>
 
+/* One frame must fit into an output that is not full: copied bytes before, between and after the
+ * large pieces are one piece each, and the frame's head joins the first. */
 #define FRAME_LARGE_PIECES_MAX 2
 #define FRAME_COPIED_BYTES_MAX (16u << 10)
+
+static_assert(2 * FRAME_LARGE_PIECES_MAX + 1 <= MUSTER_H2_FRAME_PIECES_MAX,
+              "an output that is not full has room for the pieces of one frame");
+static_assert(FRAME_COPIED_BYTES_MAX + 9 <= MUSTER_H2_GATHER_RESERVE,
+              "an output that is not full has room for the copied bytes of one frame");
 
 static struct muster_h2_buffer *buffer_of(struct muster_list *node)
 {

@@ -115,9 +115,9 @@ void muster_h2_output_free(struct muster_h2_output *output)
 
 bool muster_h2_output_is_full(const struct muster_h2_output *output)
 {
-    /* A DATA frame is a head and at most three pieces. */
+    /* A frame cannot be taken back halfway, so there must be room for the largest. */
     return output->gather_used + MUSTER_H2_GATHER_RESERVE > MUSTER_H2_GATHER_BYTES ||
-           output->piece_count + 4 > MUSTER_H2_OUTPUT_PIECES ||
+           output->piece_count + MUSTER_H2_FRAME_PIECES_MAX > MUSTER_H2_OUTPUT_PIECES ||
            output->bytes >= MUSTER_H2_OUTPUT_BYTES;
 }
 

@@ -51,11 +51,12 @@ void muster_h2_buffer_ref(struct muster_h2_buffer *buffer);
 /** NULL is accepted. */
 void muster_h2_buffer_unref(struct muster_h2_buffer *buffer);
 
-#define MUSTER_H2_GATHER_BYTES   (64u << 10)
-#define MUSTER_H2_GATHER_RESERVE (20u << 10) /* more than any frame but DATA takes */
-#define MUSTER_H2_OUTPUT_PIECES  64
-#define MUSTER_H2_COPY_BYTES_MAX 4096 /* copying less is cheaper than another piece */
-#define MUSTER_H2_OUTPUT_BYTES   (1u << 20)
+#define MUSTER_H2_GATHER_BYTES     (64u << 10)
+#define MUSTER_H2_GATHER_RESERVE   (20u << 10) /* more than any one frame has copied */
+#define MUSTER_H2_OUTPUT_PIECES    64
+#define MUSTER_H2_FRAME_PIECES_MAX 5 /* of one DATA frame: two by reference, copies around them */
+#define MUSTER_H2_COPY_BYTES_MAX   4096 /* copying less is cheaper than another piece */
+#define MUSTER_H2_OUTPUT_BYTES     (1u << 20)
 
 struct muster_h2_output {
     struct muster_mem *mem;

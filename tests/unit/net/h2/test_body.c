@@ -137,6 +137,29 @@ static void many_buffers_fill_an_output_only_so_far(void **state)
     assert_true(fixture->output->piece_count <= MUSTER_H2_OUTPUT_PIECES);
 }
 
+/* Frames of two pieces bring the output close to its end; the next one would take five. */
+static void an_output_that_is_not_full_has_room_for_any_frame(void **state)
+{
+    struct fixture *fixture = *state;
+
+    for (unsigned i = 0; i < 30; i++) {
+        append(fixture, 5, 'p');
+        append(fixture, 5000, 'x');
+        assert_int_equal(muster_h2_body_promise(&fixture->body, 16384), 5005);
+        assert_true(muster_h2_body_write(&fixture->body, fixture->output));
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        append(fixture, 5, 'p');
+        append(fixture, 5000, 'x');
+    }
+    if (!muster_h2_output_is_full(fixture->output)) {
+        assert_true(muster_h2_body_promise(&fixture->body, 16384) > 0);
+        assert_true(muster_h2_body_write(&fixture->body, fixture->output));
+    }
+
+    assert_true(fixture->output->piece_count <= MUSTER_H2_OUTPUT_PIECES);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -147,6 +170,7 @@ int main(void)
         CASE(a_body_larger_than_what_is_kept_cannot),
         CASE(promised_bytes_survive_a_discard),
         CASE(many_buffers_fill_an_output_only_so_far),
+        CASE(an_output_that_is_not_full_has_room_for_any_frame),
     };
 
     return cmocka_run_group_tests(h2_body, NULL, NULL);
