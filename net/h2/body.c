@@ -1,5 +1,6 @@
 /* The bytes that one stream still has to send, and those kept in case the call must be sent again.
- */
+ * The owner appends buffers. nghttp2 asks for one DATA frame at a time: promise names its length,
+ * and write moves that many bytes to the output once the frame's head is there. */
 #include "net/h2/body.h"
 
 #include <assert.h>
@@ -47,20 +48,22 @@ void muster_h2_body_fini(struct muster_h2_body *body)
 
 void muster_h2_body_append(struct muster_h2_body *body, struct muster_h2_buffer *buffer)
 {
+    MUSTER_ASSERT(muster_list_is_empty(&buffer->node) && buffer->offset == 0);
     muster_list_append(&body->buffers, &buffer->node);
     body->bytes += buffer->size;
 }
 
 size_t muster_h2_body_promise(struct muster_h2_body *body, size_t max)
 {
-    struct muster_list *node;
     unsigned large = 0;
     size_t copied = 0, total = 0;
 
-    for (node = body->buffers.next; node != &body->buffers && total < max; node = node->next) {
-        const struct muster_h2_buffer *buffer = buffer_of(node);
+    MUSTER_LIST_EACH(&body->buffers, buffer, struct muster_h2_buffer, node)
+    {
         size_t count = buffer->size - buffer->offset;
 
+        if (total == max)
+            break;
         if (count > max - total)
             count = max - total;
         if (count > MUSTER_H2_COPY_BYTES_MAX) {
@@ -77,8 +80,11 @@ size_t muster_h2_body_promise(struct muster_h2_body *body, size_t max)
     return total;
 }
 
+/* A framed buffer is kept while a replay may still need it. A body that grows beyond keep_max_bytes
+ * cannot be sent again whole, so from then on nothing of it is kept. */
 static void buffer_framed(struct muster_h2_body *body, struct muster_h2_buffer *buffer)
 {
+    MUSTER_ASSERT(buffer->offset == buffer->size);
     muster_list_remove(&buffer->node);
     if (body->keep_max_bytes == 0) {
         muster_h2_buffer_unref(buffer);
@@ -94,6 +100,7 @@ bool muster_h2_body_write(struct muster_h2_body *body, struct muster_h2_output *
 {
     size_t left = body->promised_bytes;
 
+    /* fini frees what was promised when the stream ends between the two steps. */
     if (left > body->bytes)
         return false;
     body->promised_bytes = 0;
@@ -113,6 +120,8 @@ bool muster_h2_body_write(struct muster_h2_body *body, struct muster_h2_output *
     return true;
 }
 
+/* From the end, because the promised bytes are the first ones: the head of their frame may be
+ * written already, and a frame shorter than its head says would break the connection. */
 void muster_h2_body_discard(struct muster_h2_body *body)
 {
     while (!muster_list_is_empty(&body->buffers)) {
@@ -136,21 +145,21 @@ void muster_h2_body_commit(struct muster_h2_body *body)
 
 bool muster_h2_body_rewind(struct muster_h2_body *body)
 {
-    struct muster_list *node;
-
     if (body->keep_max_bytes == 0)
         return false;
     while (!muster_list_is_empty(&body->kept)) {
-        node = body->kept.prev;
-        muster_list_remove(node);
-        muster_list_prepend(&body->buffers, node);
+        struct muster_list *last = body->kept.prev;
+
+        muster_list_remove(last);
+        muster_list_prepend(&body->buffers, last);
     }
     body->kept_bytes = 0;
     body->promised_bytes = 0;
     body->bytes = 0;
-    for (node = body->buffers.next; node != &body->buffers; node = node->next) {
-        buffer_of(node)->offset = 0;
-        body->bytes += buffer_of(node)->size;
+    MUSTER_LIST_EACH(&body->buffers, buffer, struct muster_h2_buffer, node)
+    {
+        buffer->offset = 0;
+        body->bytes += buffer->size;
     }
     return true;
 }

@@ -1,9 +1,12 @@
 /* The bytes of one gathered write of an HTTP/2 session: small frames copied, large payloads by
- * reference. */
+ * reference. The session fills an output until it is full or nghttp2 has no more, hands its pieces
+ * to the byte stream in one write, and frees it when that write is done. */
 #include "net/h2/output.h"
 
 #include <string.h>
 
+/* A holding may be part of a larger one (a call's of its server's): each sum is kept up to date, so
+ * that reading one costs nothing. */
 void muster_h2_holding_add(struct muster_h2_holding *holding, size_t bytes)
 {
     for (; holding != NULL; holding = holding->whole) {
@@ -58,10 +61,11 @@ struct muster_h2_buffer *muster_h2_buffer_lend(struct muster_mem *mem, const voi
 
 struct muster_h2_buffer *muster_h2_buffer_shrink(struct muster_h2_buffer *buffer, size_t size)
 {
-    struct muster_h2_buffer *shrunk =
-        muster_mem_realloc(buffer->mem, buffer, sizeof(*buffer) + size);
+    struct muster_h2_buffer *shrunk;
 
-    if (shrunk == NULL)
+    MUSTER_ASSERT(buffer->refs == 1 && buffer->data == buffer->bytes && size <= buffer->size);
+    shrunk = muster_mem_realloc(buffer->mem, buffer, sizeof(*buffer) + size);
+    if (shrunk == NULL) /* the larger block does as well */
         shrunk = buffer;
     muster_list_init(&shrunk->node);
     shrunk->data = shrunk->bytes;
@@ -78,6 +82,7 @@ void muster_h2_buffer_count(struct muster_h2_buffer *buffer, struct muster_h2_ho
 
 void muster_h2_buffer_ref(struct muster_h2_buffer *buffer)
 {
+    MUSTER_ASSERT(buffer->refs > 0);
     buffer->refs++;
 }
 
@@ -121,6 +126,7 @@ bool muster_h2_output_is_full(const struct muster_h2_output *output)
            output->bytes >= MUSTER_H2_OUTPUT_BYTES;
 }
 
+/* Copied bytes lie one behind the other in gather, so a run of small frames is one piece. */
 static bool continues_last_piece(const struct muster_h2_output *output, const void *bytes)
 {
     const struct iovec *last;

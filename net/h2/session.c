@@ -1,17 +1,24 @@
-/* An HTTP/2 connection over any byte stream: its opening, one gathered write per turn, its end. */
+/* An HTTP/2 connection over any byte stream: its opening, one gathered write per turn, its end. The
+ * frames themselves are nghttp2's work. This file sets it up, with limits that a hostile peer
+ * meets; net/h2/session_turn.c moves the bytes, and net/h2/session_events.c tells the owner. */
 #include "net/h2/session.h"
 
 #include <string.h>
 
 #include "net/h2/h2_session_internal.h"
 
-#define RESET_BURST          1000 /* streams that the peer's errors make us reset */
+/* Resets cost a peer one small frame and us a request each (CVE-2023-44487, CVE-2025-8671). The
+ * numbers are those of nghttp2: a burst for a client that cancels all it has, then a trickle. */
+#define RESET_BURST          1000
 #define RESET_PER_SECOND     33
-#define EMPTY_BURST          1000 /* DATA frames without data or end */
+/* DATA frames without data or end, and SETTINGS after the first, help no call: the same bound. */
+#define EMPTY_BURST          1000
 #define EMPTY_PER_SECOND     33
+/* RFC 9113 10.5 lets an endpoint treat an excess of these as an attack. Real peers send six
+ * settings or so; eight CONTINUATION frames hold 128 KiB of headers (CVE-2024-27316). */
 #define SETTINGS_ENTRIES_MAX 32
 #define CONTINUATIONS_MAX    8
-#define ACKS_QUEUED_MAX      1000
+#define ACKS_QUEUED_MAX      1000 /* of PING and SETTINGS, to a peer that does not read them */
 
 /* Memory of nghttp2 comes from the environment. */
 static void *ng_malloc(size_t bytes, void *mem)
@@ -39,19 +46,27 @@ static int ng_open(struct muster_h2_session *session, nghttp2_session_callbacks 
     nghttp2_mem mem = {session->mem, ng_malloc, ng_free, ng_calloc, ng_realloc};
 
     muster_h2_session_set_callbacks(callbacks);
+    /* A stream's window is given back as its owner consumes: that is how a slow reader holds up the
+     * sender (RFC 9113 5.2). */
     nghttp2_option_set_no_auto_window_update(option, 1);
+    /* Closed streams would be kept for priorities, which are not used; net/h2/watch.c finds frames
+     * on them instead. */
     nghttp2_option_set_no_closed_streams(option, 1);
     nghttp2_option_set_max_settings(option, SETTINGS_ENTRIES_MAX);
     nghttp2_option_set_max_continuations(option, CONTINUATIONS_MAX);
     nghttp2_option_set_max_outbound_ack(option, ACKS_QUEUED_MAX);
+    /* Our own count, in net/h2/session_events.c, comes first and names the reason in its GOAWAY. */
     nghttp2_option_set_stream_reset_rate_limit(option, 2 * RESET_BURST, 2 * RESET_PER_SECOND);
-    nghttp2_option_set_no_http_messaging(option,
-                                         session->options.is_server); /* net/h2/session_request.c */
+    /* A server judges requests by itself: see net/h2/session_request.h. */
+    nghttp2_option_set_no_http_messaging(option, session->options.is_server);
     return session->options.is_server
                ? nghttp2_session_server_new3(&session->ng, callbacks, session, option, &mem)
                : nghttp2_session_client_new3(&session->ng, callbacks, session, option, &mem);
 }
 
+/* The first frames of either side (RFC 9113 3.4). Only a server limits streams, because only
+ * clients open them here, and a client refuses pushes (RFC 9113 8.4), which nobody here would
+ * take. */
 static int ng_greet(struct muster_h2_session *session)
 {
     const struct muster_h2_options *options = &session->options;
@@ -68,6 +83,7 @@ static int ng_greet(struct muster_h2_session *session)
 
     if (failed != 0)
         return failed;
+    /* SETTINGS cannot change the connection's own window: WINDOW_UPDATE does (RFC 9113 6.9.2). */
     return nghttp2_session_set_local_window_size(session->ng, NGHTTP2_FLAG_NONE, 0,
                                                  (int32_t)options->connection_window_bytes);
 }
@@ -138,6 +154,7 @@ void muster_h2_session_close(struct muster_h2_session *session, muster_h2_sessio
         return;
     session->is_close_wanted = true;
     session->closed = closed;
+    /* Inside an event nghttp2 still works on its frames: the turn closes when it has come back. */
     if (session->depth == 0)
         muster_h2_session_tear_down(session);
 }
@@ -218,6 +235,10 @@ void muster_h2_session_ping(struct muster_h2_session *session)
     muster_h2_session_wake(session);
 }
 
+/* RFC 9113 6.8: requests may be under way when a server decides to go. It first sends a GOAWAY that
+ * names no last stream and a PING; when the PING's answer is here, so are those requests, and the
+ * GOAWAY that names the last one can follow. Nothing comes towards a client unasked, so it needs
+ * one GOAWAY only. */
 void muster_h2_session_drain(struct muster_h2_session *session, const char *text)
 {
     if (session->state != MUSTER_H2_SESSION_OPEN || session->drain_text != NULL)

@@ -1,4 +1,6 @@
-/* The base of the HTTP/2 adapter's parts: the states of a connection, the frames that end it. */
+/* The base of the HTTP/2 adapter's parts: the states of a connection, the frames that end it. It
+ * calls none of the other parts. Whatever ends a connection only records the reason here; the turn
+ * (net/h2/session_turn.c) acts on it when no event is running any more. */
 #include <string.h>
 
 #include "net/h2/h2_session_internal.h"
@@ -20,6 +22,7 @@ void muster_h2_session_move(struct muster_h2_session *session, enum muster_h2_se
     session->state = state;
 }
 
+/* Inside an event no task is needed: the turn that runs it flushes at its end. */
 void muster_h2_session_wake(struct muster_h2_session *session)
 {
     if (session->depth == 0)
@@ -44,7 +47,8 @@ void muster_h2_session_check(struct muster_h2_session *session, int result)
         muster_h2_session_end(session, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
 }
 
-/* Under TLS 1.3 a server judges a client's certificate when that believes the handshake done. */
+/* Under TLS 1.3 a client finishes its handshake before the server has judged its certificate, so a
+ * refusal arrives as the loss of a connection that seemed to be open. */
 void muster_h2_session_lose(struct muster_h2_session *session, const char *text)
 {
     const struct muster_error *error = muster_stream_error(session->stream);
@@ -55,6 +59,7 @@ void muster_h2_session_lose(struct muster_h2_session *session, const char *text)
                           error != NULL ? error->text : text);
 }
 
+/* The last stream that we have processed: a client may send again elsewhere what came after it. */
 static void send_goaway(struct muster_h2_session *session, uint32_t code, const char *text)
 {
     int32_t last = nghttp2_session_get_last_proc_stream_id(session->ng);
@@ -76,6 +81,7 @@ void muster_h2_session_drain_now(struct muster_h2_session *session, const char *
 
 void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t code, const char *text)
 {
+    MUSTER_ASSERT(code != MUSTER_H2_NO_ERROR); /* on_frame_send tells this GOAWAY by its code */
     if (session->state != MUSTER_H2_SESSION_OPEN || session->is_terminating)
         return;
     session->is_terminating = true;
@@ -89,6 +95,7 @@ bool muster_h2_session_has_failed(const struct muster_h2_session *session)
 
 const struct muster_error *muster_h2_session_error(const struct muster_h2_session *session)
 {
+    /* A connection that ends for lack of memory may have none for its reason. */
     static const struct muster_error untold = {.rc = MUSTER_UNAVAILABLE,
                                                .text = "connection lost: no memory to say why"};
 

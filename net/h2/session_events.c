@@ -1,15 +1,18 @@
 /* The callbacks of nghttp2: frames received become stream events, queued bodies become DATA frames.
- */
+ * Each runs inside a call into nghttp2 and so must not delete the session: what an owner asks for
+ * meanwhile waits for the end of the turn. A result other than 0 is fatal to the connection; what
+ * is wrong with one stream is answered by a reset of that stream. */
 #include <string.h>
 
 #include "net/h2/h2_session_internal.h"
 
-#define FRAME_SEND_MIN     (16u << 10)
-#define FRAME_SEND_MAX     (256u << 10)
-#define TAKEN_MIN_BYTES    (16u << 10)
+#define FRAME_SEND_MIN     (16u << 10) /* every peer takes this much (RFC 9113 4.2) */
+#define FRAME_SEND_MAX     (256u << 10) /* then other streams have their turn */
+#define TAKEN_MIN_BYTES    (16u << 10) /* a peer that takes a byte now and then counts as stalled */
 #define HEADER_BOMB_FACTOR 8 /* times the limit of a header list: no mistake any more */
+#define FIELD_OVERHEAD     32 /* bytes that each header counts beyond its text (RFC 9113 6.5.2) */
 
-/* Events of one stream come in rows. */
+/* Several events of one stream usually follow each other, so the last look-up is remembered. */
 static struct muster_h2_stream *stream_of(struct muster_h2_session *session, int32_t id)
 {
     if (session->latest == NULL || session->latest->id != id)
@@ -39,6 +42,7 @@ static int on_begin_headers(nghttp2_session *ng, const nghttp2_frame *frame, voi
         stream->session = session;
         stream->id = frame->hd.stream_id;
         stream->is_sent = true;
+        MUSTER_ASSERT(muster_list_is_empty(&stream->node));
         muster_list_append(&session->streams, &stream->node);
         (void)nghttp2_session_set_stream_user_data(ng, stream->id, stream);
     }
@@ -47,10 +51,10 @@ static int on_begin_headers(nghttp2_session *ng, const nghttp2_frame *frame, voi
     return 0;
 }
 
-/* The list of a block's headers has grown. */
+/* The list of a block's headers has grown by one: is it within SETTINGS_MAX_HEADER_LIST_SIZE? */
 static bool is_within_limit(struct muster_h2_stream *stream, size_t bytes)
 {
-    stream->header_bytes += bytes + 32;
+    stream->header_bytes += bytes + FIELD_OVERHEAD;
     return stream->header_bytes <= stream->session->options.header_list_max_bytes;
 }
 
@@ -69,14 +73,15 @@ static int on_header(nghttp2_session *ng, const nghttp2_frame *frame, const uint
         return 0;
     is_within = is_within_limit(stream, name_bytes + value_bytes);
     if (stream->header_bytes / HEADER_BOMB_FACTOR > session->options.header_list_max_bytes) {
-        /* A byte that stands for kilobytes costs their check: no more of it. */
+        /* HPACK lets one byte stand for kilobytes, all of which are checked here: going on would
+         * cost us far more than the peer. */
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "header_bomb");
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     }
     if (stream->is_discarded)
         return 0;
     if (!is_within) {
-        stream->is_discarded = true;
+        stream->is_discarded = true; /* before the event, whose answer is the last of this stream */
         session->events->on_over_limit(stream);
         return stream_discard(stream, NGHTTP2_ENHANCE_YOUR_CALM);
     }
@@ -96,12 +101,13 @@ static int on_data_chunk(nghttp2_session *ng, uint8_t flags, int32_t id, const u
     struct muster_h2_session *session = data;
     struct muster_h2_stream *stream = stream_of(session, id);
 
-    /* Streams hold back each on its own window; none may starve the others. */
+    /* The connection's window opens at once: each stream is held back by its own window, and one
+     * whose owner does not read must not starve the others. */
     muster_h2_session_check(session, nghttp2_session_consume_connection(ng, count));
     if (stream != NULL && session->options.is_server &&
         !muster_h2_request_data(&stream->request, count) && !stream->is_discarded)
         muster_h2_session_check(session, stream_discard(stream, NGHTTP2_PROTOCOL_ERROR));
-    if (stream == NULL || stream->is_discarded)
+    if (stream == NULL || stream->is_discarded) /* no owner will consume these bytes */
         return nghttp2_session_consume_stream(ng, id, count);
     session->events->on_data(stream, bytes, count, (flags & NGHTTP2_FLAG_END_STREAM) != 0);
     return 0;
@@ -148,13 +154,15 @@ static void ping_received(struct muster_h2_session *session, const nghttp2_frame
         session->events->on_ping(session);
     } else if (memcmp(frame->ping.opaque_data, MUSTER_H2_DRAIN_PING,
                       sizeof(MUSTER_H2_DRAIN_PING)) == 0) {
-        /* All requests sent before our notice are here: now the last one can be named. */
+        /* The peer answers PING after what it had sent before: all requests from before it heard of
+         * our notice are here, so the last one can be named. */
         muster_h2_session_drain_now(session, "");
     } else {
         session->events->on_pong(session);
     }
 }
 
+/* Each SETTINGS must be acknowledged (RFC 9113 6.5.3), so many of them are a flood. */
 static void settings_received(struct muster_h2_session *session, const nghttp2_frame *frame)
 {
     if (frame->hd.flags & NGHTTP2_FLAG_ACK)
@@ -213,6 +221,8 @@ static int on_frame_send(nghttp2_session *ng, const nghttp2_frame *frame, void *
     struct muster_h2_session *session = data;
     struct muster_h2_stream *stream;
 
+    /* A drain's GOAWAY (NO_ERROR) may have been queued before; the one that terminates has a code.
+     *  */
     if (frame->hd.type == NGHTTP2_GOAWAY && session->is_terminating &&
         frame->goaway.error_code != NGHTTP2_NO_ERROR)
         session->is_goaway_out = true;
@@ -246,6 +256,7 @@ static int on_stream_close(nghttp2_session *ng, int32_t id, uint32_t code, void 
 
     if (stream == NULL)
         return 0;
+    /* The owner may free the stream in on_close, so nothing here points to it any more by then. */
     (void)nghttp2_session_set_stream_user_data(ng, id, NULL);
     session->latest = NULL;
     muster_list_remove(&stream->node);
@@ -272,6 +283,9 @@ static ssize_t on_body_length(nghttp2_session *ng, uint8_t type, int32_t id, int
     return length < frame_max ? (ssize_t)length : (ssize_t)frame_max;
 }
 
+/* The payload itself is not copied here (NO_COPY): on_body_send moves it once the head of its frame
+ * is known. Trailers are asked for before the last DATA frame, because nghttp2 must know that
+ * END_STREAM will be on them instead. */
 ssize_t muster_h2_on_body_read(nghttp2_session *ng, int32_t id, uint8_t *buffer, size_t length,
                                uint32_t *flags, nghttp2_data_source *source, void *data)
 {
@@ -296,7 +310,8 @@ ssize_t muster_h2_on_body_read(nghttp2_session *ng, int32_t id, uint8_t *buffer,
     return (ssize_t)count;
 }
 
-/* The peer has let count bytes of the body go. */
+/* The peer's window let count bytes of the body go: its wait begins anew when that is a fair
+ * number. */
 static void body_taken(struct muster_h2_stream *stream, size_t count)
 {
     stream->taken_bytes += count;
@@ -315,9 +330,10 @@ static int on_body_send(nghttp2_session *ng, nghttp2_frame *frame, const uint8_t
     (void)ng;
     if (muster_h2_output_is_full(session->output))
         return NGHTTP2_ERR_WOULDBLOCK;
+    /* All that can fail comes before the head: half a frame would break the connection. */
     if (frame->data.padlen > 0 || stream->body.promised_bytes > stream->body.bytes)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    muster_h2_output_copy(session->output, head, 9);
+    muster_h2_output_copy(session->output, head, MUSTER_H2_FRAME_HEAD_BYTES);
     if (!muster_h2_body_write(&stream->body, session->output))
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     body_taken(stream, length);

@@ -1,4 +1,6 @@
-/* The bytes that an HTTP/2 connection has received: does the peer speak HTTP/2 at all, then to nghttp2. */
+/* The bytes that an HTTP/2 connection has received: does the peer speak HTTP/2 at all, then to
+ * nghttp2. A wrong port or a missing TLS setting is a common mistake, so the first bytes are looked
+ * at for a text that names it; nghttp2 would only report a bad frame. */
 #include "net/h2/h2_session_internal.h"
 #include "net/tls/stream.h"
 
@@ -27,7 +29,7 @@ static void connection_fail(struct muster_h2_session *session, int failure)
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "flood");
         break;
     default:
-        if (!session->is_terminating) /* else an event has said why */
+        if (!session->is_terminating) /* else an event has queued the GOAWAY that says why */
             muster_h2_session_end(session, MUSTER_UNAVAILABLE, nghttp2_strerror(failure));
         break;
     }
@@ -95,6 +97,8 @@ void muster_h2_session_feed(struct muster_h2_session *session, const uint8_t *by
         recognise_server(session, bytes, count);
     if (!muster_h2_session_is_reader(session))
         return;
+    /* Bytes after our last GOAWAY are read only to keep the kernel from resetting the connection.
+     *  */
     if (session->is_terminating || session->state == MUSTER_H2_SESSION_PARTING) {
         session->discarded_bytes += count;
         return;
@@ -102,6 +106,7 @@ void muster_h2_session_feed(struct muster_h2_session *session, const uint8_t *by
     session->depth++;
     used = nghttp2_session_mem_recv(session->ng, bytes, good);
     session->depth--;
+    /* The frames before the bad one count, so they are handled first. */
     if (used >= 0 && code != MUSTER_H2_NO_ERROR)
         used = nghttp2_session_terminate_session(session->ng, code);
     if (used < 0)

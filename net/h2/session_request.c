@@ -1,4 +1,7 @@
-/* Checks that find a malformed request (RFC 9113 8.1.1, 8.2, 8.3). */
+/* Checks that find a malformed request (RFC 9113 8.1.1, 8.2, 8.3). They are pure: each request
+ * carries what its headers have said so far as bits, net/h2/session_events.c asks header by header
+ * and resets the stream at the first fault. Letting such requests pass is what request smuggling
+ * lives on. */
 #include "net/h2/session_request.h"
 
 #include <nghttp2/nghttp2.h>
@@ -31,7 +34,9 @@ static bool is_text(struct text text, const char *wanted)
     return text.bytes == strlen(wanted) && memcmp(text.at, wanted, text.bytes) == 0;
 }
 
-/* Once, and not empty. */
+/* A second copy of a pseudo-header makes a request malformed (RFC 9113 8.3), and so does an empty
+ * one. The same holds here for host and content-length, of which two would contradict each
+ * other. */
 static bool mark_seen(struct muster_h2_request *request, unsigned wanted, struct text value)
 {
     bool is_first = (request->marks & wanted) == 0;
@@ -59,6 +64,8 @@ static bool take_path(struct muster_h2_request *request, struct text value)
     return mark_seen(request, HAS_PATH, value) && nghttp2_check_path(value.at, value.bytes) != 0;
 }
 
+/* RFC 3986 3.1. The two schemes of HTTP are noted, because only for them must a path be absolute.
+ *  */
 static bool take_scheme(struct muster_h2_request *request, struct text value)
 {
     if ((value.bytes == 4 || value.bytes == 5) &&
@@ -74,7 +81,8 @@ static bool take_scheme(struct muster_h2_request *request, struct text value)
     return mark_seen(request, HAS_SCHEME, value);
 }
 
-/* Nothing here goes by it, so whatever can be seen will do. */
+/* Nothing here is chosen by the authority, so any visible characters will do: etcd's client 3.4
+ * sends a whole URL. */
 static bool is_authority(struct text value)
 {
     for (size_t i = 0; i < value.bytes; i++) {
@@ -84,6 +92,8 @@ static bool is_authority(struct text value)
     return true;
 }
 
+/* Pseudo-headers come before all others, never in trailers, and there are no others than these (RFC
+ * 9113 8.3). */
 static bool take_pseudo(struct muster_h2_request *request, struct text name, struct text value)
 {
     if ((request->marks & (HAS_REGULAR | IS_IN_BODY)) != 0)
@@ -113,8 +123,9 @@ static bool take_content_length(struct muster_h2_request *request, struct text v
     return mark_seen(request, HAS_CONTENT_LENGTH, value);
 }
 
-/* By its length first: most headers are none of these. The last five are of the connection (RFC
- * 9113 8.2.2). */
+/* The length of the name decides first, because most headers are none of these. The last five, and
+ * te with anything but "trailers", speak of an HTTP/1.1 connection and are forbidden (RFC 9113
+ * 8.2.2). */
 static bool take_regular(struct muster_h2_request *request, struct text name, struct text value)
 {
     switch (name.bytes) {
@@ -157,6 +168,8 @@ enum muster_h2_header_verdict muster_h2_request_header(struct muster_h2_request 
     bool is_name = nghttp2_check_header_name(name, name_bytes) != 0;
     bool is_good;
 
+    /* Capitals are forbidden (RFC 9113 8.2.1); other bad bytes nghttp2 forgives in regular headers
+     * by leaving the header out, and so does this, because real clients send them. */
     if (!is_pseudo)
         request->marks |= HAS_REGULAR;
     if (!is_name && (is_pseudo || has_capital(name_text)))
@@ -168,7 +181,7 @@ enum muster_h2_header_verdict muster_h2_request_header(struct muster_h2_request 
     return is_good ? MUSTER_H2_HEADER_TAKEN : MUSTER_H2_HEADER_MALFORMED;
 }
 
-/* RFC 9113 8.3.1, 8.5 */
+/* RFC 9113 8.3.1; CONNECT names an authority and nothing else (RFC 9113 8.5). */
 static bool is_complete(unsigned marks)
 {
     const unsigned needed = HAS_METHOD | HAS_SCHEME | HAS_PATH;
@@ -181,6 +194,8 @@ static bool is_complete(unsigned marks)
     return (marks & needed) == needed && has_place && ((marks & IS_HTTP) == 0 || has_path);
 }
 
+/* A body that differs from its content-length makes the request malformed (RFC 9113 8.1.1). CONNECT
+ * is a tunnel, of which the length says nothing. */
 static bool has_length(const struct muster_h2_request *request)
 {
     return (request->marks & HAS_CONTENT_LENGTH) != 0 && (request->marks & IS_CONNECT) == 0;

@@ -1,8 +1,12 @@
-/* Streams of an HTTP/2 session: requests, responses, bodies, trailers and resets. */
+/* Streams of an HTTP/2 session: requests, responses, bodies, trailers and resets. These are the
+ * calls of the streams' owners. Each only queues with nghttp2; the bytes leave in one write when
+ * the loop comes back to the session. */
 #include <string.h>
 
 #include "net/h2/h2_session_internal.h"
 
+/* An owner need not know that its connection has ended under it: what it still sends is dropped,
+ * and on_close tells it. */
 static bool is_live(const struct muster_h2_stream *stream)
 {
     return stream->session != NULL && stream->session->state == MUSTER_H2_SESSION_OPEN;
@@ -49,6 +53,7 @@ enum muster_rc muster_h2_stream_request(struct muster_h2_stream *stream,
     nghttp2_data_provider provider = {{.ptr = stream}, muster_h2_on_body_read};
     int32_t id;
 
+    MUSTER_ASSERT(!session->options.is_server && muster_list_is_empty(&stream->node));
     if (session->state != MUSTER_H2_SESSION_OPEN)
         return MUSTER_FAILED_PRECONDITION;
     headers_convert(nv, headers, count);
@@ -57,7 +62,7 @@ enum muster_rc muster_h2_stream_request(struct muster_h2_stream *stream,
         return id == NGHTTP2_ERR_NOMEM ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_FAILED_PRECONDITION;
     stream->session = session;
     stream->id = id;
-    stream->is_sent = false;
+    stream->is_sent = false; /* until its HEADERS leave: a connection lost before may be retried */
     muster_list_append(&session->streams, &stream->node);
     muster_h2_session_wake(session);
     return MUSTER_OK;
@@ -87,7 +92,8 @@ static void stream_resume(struct muster_h2_stream *stream)
 {
     if (!is_live(stream))
         return;
-    /* Fails harmlessly unless the body had run dry. */
+    /* nghttp2 asks a body that had nothing for it again only when told so. On any other body the
+     * call fails, and harmlessly. */
     muster_h2_session_check(stream->session,
                             nghttp2_session_resume_data(stream->session->ng, stream->id));
     muster_h2_session_wake(stream->session);
@@ -95,6 +101,7 @@ static void stream_resume(struct muster_h2_stream *stream)
 
 void muster_h2_stream_send(struct muster_h2_stream *stream, struct muster_h2_buffer *buffer)
 {
+    /* A wait begins when there is something to wait for. */
     if (stream->body.bytes == 0 && stream->session != NULL) {
         stream->waits_since_ns = muster_loop_now_ns(stream->session->env->loop);
         stream->taken_bytes = 0;

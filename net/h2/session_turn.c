@@ -1,20 +1,24 @@
-/* An HTTP/2 connection's turns of the loop: what came is read, one gathered write goes out, and what
- * could not be done amid events is settled last. */
+/* An HTTP/2 connection's turns of the loop: what came is read, one gathered write goes out, and
+ * what could not be done amid events is settled last. Every entry from the loop (a read, a write, a
+ * task, a timer) ends in session_settle, which closes the session if its owner wants that. */
 #include <string.h>
 
 #include "net/h2/h2_session_internal.h"
 
-#define PARTING_NS          MUSTER_NS_PER_S
-#define READ_BYTES          (64u << 10)
-#define LINGER_BYTES_MIN    (16u << 10)
-#define LINGER_TURNS        256
-#define GATHER_NS           40000
+#define PARTING_NS          MUSTER_NS_PER_S /* for a client that does not end after our FIN */
+#define READ_BYTES          (64u << 10) /* a loaded socket has about so much at once */
+#define LINGER_BYTES_MIN    (16u << 10) /* a read of more is part of a bulk transfer */
+#define LINGER_TURNS        256 /* of the loop without anything to read: then it may sleep again */
+#define GATHER_NS           40000 /* about one read's worth at 10 Gbit/s; no call notices it */
 #define QUEUED_FRAMES_MAX   1000 /* beyond it a peer that does not read is not read either */
 #define DISCARDED_BYTES_MAX (256u << 10) /* read only so that our GOAWAY is not lost */
 
 static void on_written(struct muster_stream_write *write, enum muster_rc rc);
 static void session_flush(struct muster_h2_session *session);
 
+/* A stream whose HEADERS never left is told as refused: the peer has not acted, so its owner may
+ * send it again elsewhere (RFC 9113 8.7). Each stream leaves the list before its event, which may
+ * free it. */
 static void lose_streams(struct muster_h2_session *session)
 {
     struct muster_list *node;
@@ -62,6 +66,8 @@ void muster_h2_session_tear_down(struct muster_h2_session *session)
     muster_stream_close(session->stream, on_stream_closed);
 }
 
+/* The last step of every turn, when neither nghttp2 nor an event is on the stack. on_down comes
+ * after the on_close of every stream; an owner that closes in one of these is torn down last. */
 static void session_settle(struct muster_h2_session *session)
 {
     MUSTER_ASSERT(session->depth == 0);
@@ -78,7 +84,8 @@ static void session_settle(struct muster_h2_session *session)
         muster_h2_session_tear_down(session);
 }
 
-/* A read that filled its room: more is there, which large room awaits. Else small room does. */
+/* A read that filled its room leaves more behind, for which a large buffer is taken. An idle
+ * connection waits with its small one: a server has thousands of those. */
 static void rest_expect(struct muster_h2_session *session, bool is_more)
 {
     if (is_more && session->rest == NULL) {
@@ -89,10 +96,10 @@ static void rest_expect(struct muster_h2_session *session, bool is_more)
     }
 }
 
-/* A bulk transfer goes on: the next read waits until more is there than one piece, and the loop does
- * not sleep meanwhile. Who takes each piece at once leaves the kernel's work for all of them to the
- * sender, and waking up costs both sides more than looking again (1 MiB requests between two
- * processors of a virtual machine: a quarter and a third of their time). */
+/* A bulk transfer goes on: the next read waits GATHER_NS for more than one piece, and the loop does
+ * not sleep meanwhile. A receiver that takes each piece at once makes the sender do the kernel's
+ * work once for each of them, and waking up costs both sides more than looking again (1 MiB
+ * requests between two processors of a virtual machine: a quarter and a third of their time). */
 static void linger_start(struct muster_h2_session *session)
 {
     session->linger_turns = LINGER_TURNS;
@@ -165,7 +172,7 @@ void muster_h2_session_read(struct muster_h2_session *session)
     }
     if (session->is_writing &&
         nghttp2_session_get_outbound_queue_size(session->ng) > QUEUED_FRAMES_MAX)
-        return;
+        return; /* on_written reads on */
     if (muster_stream_receive_into(&session->read, session->stream, buffer, 1, room, on_read) ==
         MUSTER_OK)
         session->is_reading = true;
@@ -173,6 +180,7 @@ void muster_h2_session_read(struct muster_h2_session *session)
         muster_h2_session_end(session, MUSTER_UNAVAILABLE, "connection is closed");
 }
 
+/* After the write is on its way, because an owner that hears of its empty queue fills it again. */
 static void tell_drained(struct muster_h2_session *session)
 {
     struct muster_list *node;
@@ -184,7 +192,8 @@ static void tell_drained(struct muster_h2_session *session)
     session->depth--;
 }
 
-/* Fill an output with all that nghttp2 has to send. */
+/* Fill an output with all that nghttp2 has to send. The payloads of DATA frames come by
+ * on_body_send, while the call to nghttp2 runs. */
 static void gather_output(struct muster_h2_session *session)
 {
     MUSTER_ASSERT(session->output == NULL);
@@ -225,9 +234,9 @@ static void on_parting_over(struct muster_timer *timer)
     session_settle(session);
 }
 
-/* All is said. A server that closed now would answer what still comes with a reset, and a reset takes
- * away what the client has not read yet, our last answer or the reason of our GOAWAY. So it sends FIN
- * and drops what comes until the client ends, too. */
+/* All frames have left. If a server closed now, the kernel would answer whatever still comes with a
+ * reset, and a reset destroys what the client has not read yet: our last answer, or the reason in
+ * our GOAWAY. So the server sends FIN and drops what comes until the client ends, too. */
 static void session_part(struct muster_h2_session *session)
 {
     MUSTER_ASSERT(session->state == MUSTER_H2_SESSION_OPEN);

@@ -1,8 +1,13 @@
-/* The ids of an HTTP/2 connection's streams, from which a frame on a stream that is over is known. */
+/* The ids of an HTTP/2 connection's streams, from which a frame on a stream that is over is known.
+ * Only the newest are remembered, in rings: memory stays bounded, and a frame on an older stream is
+ * dropped by nghttp2 without harm. */
 #include "net/h2/stream_ids.h"
 
+/* Ids of a client are odd and only grow; opening one closes all idle ones below it (RFC 9113
+ * 5.1.1). */
 bool muster_h2_ids_open(struct muster_h2_ids *ids, int32_t id)
 {
+    MUSTER_ASSERT(id % 2 == 1);
     if (id > ids->highest) {
         int32_t expected = ids->highest == 0 ? 1 : ids->highest + 2;
 
@@ -24,6 +29,7 @@ bool muster_h2_ids_open(struct muster_h2_ids *ids, int32_t id)
 
 void muster_h2_ids_end(struct muster_h2_ids *ids, int32_t id)
 {
+    MUSTER_ASSERT(id % 2 == 1);
     ids->ended[ids->ended_count++ % MUSTER_H2_ENDED_MAX] = id;
 }
 

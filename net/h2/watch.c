@@ -1,4 +1,5 @@
-/* The frames that a client sends, followed ahead of nghttp2. */
+/* The frames that a client sends, followed ahead of nghttp2. Only their heads are read; payloads
+ * are counted and skipped, so a block of headers need not be decoded twice. */
 #include "net/h2/watch.h"
 
 #include <string.h>
@@ -16,6 +17,9 @@ void muster_h2_watch_init(struct muster_h2_watch *watch)
     *watch = (struct muster_h2_watch){.skip_bytes = PREFACE_BYTES};
 }
 
+/* The head of a frame is 24 bits of length, 8 of type, 8 of flags, and 31 of stream id (RFC 9113
+ * 4.1). WINDOW_UPDATE and RST_STREAM may still cross the end of a stream (RFC 9113 5.1), so only
+ * content on an ended one is an error. */
 static uint32_t judge_frame(struct muster_h2_watch *watch)
 {
     const uint8_t *head = watch->head;
@@ -23,7 +27,7 @@ static uint32_t judge_frame(struct muster_h2_watch *watch)
                   (uint32_t)head[7] << 8 | head[8];
     bool has_content = head[3] == TYPE_DATA || head[3] == TYPE_HEADERS;
 
-    if (id % 2 == 0) /* no client's stream */
+    if (id % 2 == 0) /* the connection itself, or no stream of a client: for nghttp2 */
         return MUSTER_H2_NO_ERROR;
     if (has_content && muster_h2_ids_is_ended(&watch->ids, (int32_t)id))
         return MUSTER_H2_STREAM_CLOSED;
@@ -39,6 +43,7 @@ size_t muster_h2_watch_feed(struct muster_h2_watch *watch, const uint8_t *bytes,
 {
     size_t at = 0;
 
+    MUSTER_ASSERT(watch->head_bytes < MUSTER_H2_FRAME_HEAD_BYTES);
     for (;;) {
         size_t skip = watch->skip_bytes < count - at ? watch->skip_bytes : count - at;
         size_t wanted = MUSTER_H2_FRAME_HEAD_BYTES - watch->head_bytes;
