@@ -236,8 +236,8 @@ class Launchers(Case):
                     ("lo", 2, "must be an address that the other machines"), ("localhost", 2, "must be an address that the other machines"),
                     ("10.77.0.9", 2, "10.77.0.9 must be an address of this host"), ("eth9", 2, "eth9 must be"),
                     ("cable:x", 2, "cable:x"), ("cable:5-4", 2, "must not be above"), ("unix:/a", 2, "unix:/a"), ("5000", 2, "colon"),
-                    ("cable:5000", 2, "has 1: give a range such as 5000-5001"),
-                    ("cable:1-1", 2, "must have a port for each of the 2 workers, and has 1")):
+                    ("cable:5000", 2, "got 1; give a range such as 5000-5001"),
+                    ("cable:1-1", 2, "must have a port for each of the 2 workers, got 1")):
                 with self.subTest(told=told):
                     for words, variables in ((["--listen", told], {}), ([], {"MUSTER_LISTEN": told})):
                         launcher = self.launch(0, "--registry", endpoints, *words, program=("echo", "started"), **variables)

@@ -86,8 +86,9 @@ class ExitCodes(unittest.TestCase):
 
     def test_bad_options_name_the_culprit(self):
         for args, text in (
-            (["--max-restart", "1"], "--max-restarts"), (["-n", "0"], "--nproc-per-node 0"), (["-n", "many"], "--nproc-per-node many"),
-            (["--restart", "none"], "none"), (["-n", "2", "--min-members", "3"], "--min-members 3"),
+            (["--max-restart", "1"], "--max-restarts"), (["-n", "0"], "at least 1 worker, got 0"),
+            (["-n", "many"], "--nproc-per-node must be a number from 1 to 4096, auto, cpu or gpu, got many"),
+            (["--restart", "none"], "none"), (["-n", "2", "--min-members", "3"], "--min-members must be at most 2"),
             (["--kill", "worker:1@step=1"], "worker:1"), (["--kill", "0@stp=1"], "stp=1"),
             (["--kill", "0@step=1,chunk=x"], "chunk=x"), (["--kill", "zero@step=1"], "zero"),
             (["--nnodes", "2"], "muster registry"), (["--nnodes", "3:2"], "3:2"), (["--tee", "0:9"], "0:9"),
@@ -192,7 +193,7 @@ class Environment(unittest.TestCase):
                 done = run(*many, *words, script=script, **variables)
                 self.assertEqual(done.stdout, f"[worker:0] {shown}\n", done.stderr)
         for words, named in ((["--restart", "all"], "--master-addr and --master-port"),
-                             (["--master-port", "7"], "--master-port 7 needs --master-addr")):
+                             (["--master-port", "7"], "--master-addr must be given with --master-port 7")):
             done = run(*many, *words, script="echo started")
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(named, done.stderr)

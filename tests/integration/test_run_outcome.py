@@ -348,7 +348,7 @@ class Failpoints(unittest.TestCase):
 
     def test_a_task_that_does_not_exist_is_an_error_that_names_the_tasks(self):
         for count, kill, names in ((2, "worker:2@step=1", "worker:0 to worker:1"), (2, "ps:0@step=1", "worker:0 to worker:1"),
-                                   (1, "7@step=1", "only worker:0"), (2, "two@step=1", "worker:0 to worker:1")):
+                                   (1, "7@step=1", "worker:0, the only worker"), (2, "two@step=1", "worker:0 to worker:1")):
             done = run("-n", str(count), "--kill", kill, script="exit 0")
             self.assertEqual(done.returncode, 2)
             self.assertIn(f"there is no task '{kill.split('@', maxsplit=1)[0]}'", done.stderr)

@@ -220,7 +220,7 @@ class Ended(Case):
             (["--resume", self.dir], 4, "another 'muster run' leads this run"),
             (["--resumable", self.dir, "--", "true"], 4, "another 'muster run' leads this run"),
             (["--resume", empty], 3, "no run"), (["--resume", self.path("nowhere")], 3, "No such file"),
-            (["--resume", self.dir, "-n", "2"], 2, "stands alone"), (["--resume", self.dir, "--", "true"], 2, "stands alone"),
+            (["--resume", self.dir, "-n", "2"], 2, "must stand alone"), (["--resume", self.dir, "--", "true"], 2, "must stand alone"),
             (["--resumable", "/proc/nothing", "--", "true"], 5, "/proc/nothing"),
         ):
             done = self.start(*args)

@@ -186,7 +186,7 @@ class TlsAuto(unittest.TestCase):
 
         done = run("-n", "1", "--tls-data", "authenticated", program=("true",))
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("needs --tls auto", done.stderr)
+        self.assertIn("--tls must be auto", done.stderr)
 
     def test_a_launcher_below_uses_the_same_registry(self):
         done = run("-n", "1", "--tls", "auto", program=(MUSTER, "run", "-n", "2", "--", STEPPER, "3"))

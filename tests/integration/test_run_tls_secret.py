@@ -211,15 +211,15 @@ class Secret(unittest.TestCase):
                 ((*auto, "--tls-secret", self.make_secret("short", 31)), BAD_INPUT, "must have 32 random bytes"),
                 ((*auto, "--tls-secret", self.path("nowhere")), BAD_INPUT, "cannot be read"),
                 ((*auto, "--tls-secret", pipe), BAD_INPUT, "not a regular file"),
-                (("run", "-n", "1", "--tls-secret", self.secret), USAGE, "is for --tls auto"),
+                (("run", "-n", "1", "--tls-secret", self.secret), USAGE, "--tls must be auto with --tls-secret"),
                 ((*auto, "--registry", "https://127.0.0.1:1"), USAGE, "--tls-secret FILE"),
                 ((*auto, "--resumable", self.path("never")), USAGE, "--tls-secret FILE"),
-                (("run", "-n", "1", "--tls", "auto", "--tls-secret", self.secret, "--registry", "https://127.0.0.1:1"), USAGE, "name the --job"))
+                (("run", "-n", "1", "--tls", "auto", "--tls-secret", self.secret, "--registry", "https://127.0.0.1:1"), USAGE, "--job must be given with --tls-secret"))
         for words, code, text in rows:
             with self.subTest(text):
                 self.assertIn(text, Program(self, *words, "--", "true").end(code))
         registry = ("registry", "--listen", "127.0.0.1:0")
-        for words, text in ((("--tls-secret", self.secret), "go together"), (("--job", "j"), "go together"),
+        for words, text in ((("--tls-secret", self.secret), "must both be given"), (("--job", "j"), "must both be given"),
                             (("--tls-secret", self.secret, "--job", "a b"), "letters, digits"),
                             (("--tls-secret", self.secret, "--job", 64 * "a"), "1 to 63 letters"),
                             (("--tls-secret", self.secret, "--job", "j", "--tls-cert", "x", "--tls-key", "x"),

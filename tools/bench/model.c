@@ -443,8 +443,7 @@ static double bound_us(const struct world *world)
     return latency > bandwidth ? latency : bandwidth;
 }
 
-static enum muster_rc check_model(const struct bench_model *model,
-                                  struct muster_error *ret_error)
+static enum muster_rc check_model(const struct bench_model *model, struct muster_error *ret_error)
 {
     if (model->n == 0 || !(model->gbps > 0) || !(model->local_gbps > 0) ||
         !(model->latency_us >= 0) || !(model->local_latency_us >= 0) || !(model->overhead_us >= 0))
@@ -469,9 +468,9 @@ static enum muster_rc check_choice(const struct world *world, struct muster_erro
 static struct bench_model_result result_of(const struct world *world)
 {
     struct bench_model_result result = {.algorithm = world->ranks[0].plan.algorithm,
-                                              .time_us = world->end_us,
-                                              .bound_us = bound_us(world),
-                                              .messages = world->messages};
+                                        .time_us = world->end_us,
+                                        .bound_us = bound_us(world),
+                                        .messages = world->messages};
 
     for (uint32_t i = 0; i < world->model->n; i++)
         if (world->ranks[i].bytes_sent > result.bytes_per_rank_max)
@@ -480,8 +479,8 @@ static struct bench_model_result result_of(const struct world *world)
 }
 
 enum muster_rc bench_model_run(struct muster_mem *mem, const struct bench_model *model,
-                                     struct bench_model_result *ret_result,
-                                     struct muster_error *ret_error)
+                               struct bench_model_result *ret_result,
+                               struct muster_error *ret_error)
 {
     struct world world = {.mem = mem, .model = model};
     enum muster_rc rc = check_model(model, ret_error);

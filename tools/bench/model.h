@@ -42,8 +42,9 @@ enum muster_algorithm bench_model_choose(const struct bench_model *model);
 
 /** Errors: INVALID_ARGUMENT (no members, no bandwidth, an algorithm that cannot run it),
  * RESOURCE_EXHAUSTED. */
-MUSTER_MUST_CHECK enum muster_rc bench_model_run(
-    struct muster_mem *mem, const struct bench_model *model,
-    struct bench_model_result *ret_result, struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc bench_model_run(struct muster_mem *mem,
+                                                 const struct bench_model *model,
+                                                 struct bench_model_result *ret_result,
+                                                 struct muster_error *ret_error);
 
 #endif

@@ -1,5 +1,6 @@
 /* A job's authority, from a secret that its machines share or for this process alone, and the files
- * of certificates that it issues: in memory that children inherit, or on the disk for a successor. */
+ * of certificates that it issues: in memory that children inherit, or on the disk for a successor.
+ */
 #include "common/job_tls.h"
 
 #include "common/command.h"
@@ -51,11 +52,13 @@ bool job_tls_check(const char *command, const char *secret_file, const char *job
 {
     if ((secret_file == NULL) != (job == NULL))
         *ret_exit =
-            command_refuse(command, "--tls-secret FILE and --job NAME go together: the job's "
-                                    "authority follows from both");
+            command_refuse(command, "--tls-secret FILE and --job NAME must both be given, or "
+                                    "neither: the job's authority follows from both");
     else if (job != NULL && !job_tls_is_name(job))
-        *ret_exit = command_refuse(command, "--job: with --tls-secret a name has 1 to 63 letters, "
-                                            "digits, '.', '_' and '-'");
+        *ret_exit = command_refuse(command,
+                                   "--job must be 1 to 63 letters, digits, '.', '_' and '-' with "
+                                   "--tls-secret, got '%s'",
+                                   job);
     else
         return true;
     return false;

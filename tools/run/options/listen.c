@@ -12,15 +12,17 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Name servers answer sooner or not at all; the user waits for it at the start. */
 #define LOOK_UP_WITHIN_NS (10 * MUSTER_NS_PER_S)
 
-/* The option or the variable that the text stands in. */
+/* The option or the variable by which the user gave the address, for messages. */
 static const char *listen_name(const struct run_settings *settings)
 {
     return settings->listen == getenv("MUSTER_LISTEN") ? "MUSTER_LISTEN" : "--listen";
 }
 
-/* An address of this host for a name; the text for the workers is made of it. */
+/* An address of this host for a name or an interface. The launcher looks it up once, and gives
+ * workers the address: a name server that is slow or down later then stops no restart. */
 static bool find_address(const struct run_settings *settings, const struct muster_listen *listen,
                          struct muster_address *ret_address, int *ret_exit)
 {
@@ -52,7 +54,9 @@ static void format_listen(const struct muster_listen *listen, const struct muste
         snprintf(ret_text, bytes, "%s", text);
 }
 
-/* Some registry is at an address that is not of this host alone, as far as its text tells. */
+/* Some registry is at an address that is not of this host alone, as far as its text tells. A job
+ * whose launchers all run on this host may meet at loopback; one with a registry elsewhere may not.
+ * A host name other than localhost is not looked up, and counts as elsewhere. */
 static bool is_registry_shared(const char *endpoints)
 {
     while (*endpoints != '\0') {
@@ -81,8 +85,8 @@ static bool check_listen(const struct run_settings *settings, const struct muste
     if (count != 0 && count < settings->worker_count) {
         *ret_exit =
             command_refuse(RUN_COMMAND,
-                           "%s %s must have a port for each of the %u workers, and "
-                           "has %u: give a range such as %u-%u",
+                           "%s %s must have a port for each of the %u workers, got %u; give a "
+                           "range such as %u-%u",
                            listen_name(settings), settings->listen, settings->worker_count, count,
                            listen->port_first, listen->port_first + settings->worker_count - 1);
         return false;
@@ -90,11 +94,11 @@ static bool check_listen(const struct run_settings *settings, const struct muste
     if (settings->nodes_max > 1 && muster_address_is_loopback(address) &&
         is_registry_shared(settings->registry)) {
         *ret_exit = command_refuse(RUN_COMMAND,
-                                   "%s %s must be an address that the other machines of "
-                                   "--nnodes %s reach, not a loopback address: give --listen "
-                                   "ADDRESS or an interface, or leave it out for the one towards "
-                                   "the registry at %s",
-                                   listen_name(settings), settings->listen, settings->nodes_text,
+                                   "%s must be an address that the other machines of --nnodes %s "
+                                   "reach, got %s, a loopback address; give another ADDRESS or an "
+                                   "interface, or leave it out for the one towards the registry "
+                                   "at %s",
+                                   listen_name(settings), settings->nodes_text, settings->listen,
                                    settings->registry);
         return false;
     }

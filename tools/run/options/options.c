@@ -1,22 +1,19 @@
-/* The command line of `muster run`, read and checked. */
+/* The table of the options of `muster run`, and the reading of a command line by it.
+ *
+ * A row says what one value may be; check.c judges the values against each other. The texts of
+ * `help` are the reference of the options: `muster help options` prints them, and tests read that.
+ */
 #include "run/options/options.h"
 
 #include "common/command.h"
-#include "common/job_tls.h"
 #include "common/output.h"
+#include "run/options/options_internal.h"
 #include "run/state/number.h"
-#include "run/state/worker_fds.h"
 
 #include <muster/stream.h>
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define MASTER_PORT_OF_TORCHRUN 29500
 
 #define ROW(field) .offset = offsetof(struct run_settings, field)
 
@@ -272,313 +269,13 @@ const struct muster_options run_options = {
     .stops_at_word = true,
 };
 
-static bool refuse_option(int *ret_exit, const char *fmt, ...) MUSTER_PRINTF(2, 3);
-static bool refuse_option(int *ret_exit, const char *fmt, ...)
-{
-    char what[512];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(what, sizeof(what), fmt, args);
-    va_end(args);
-    *ret_exit = command_refuse(RUN_COMMAND, "%s", what);
-    return false;
-}
-
-static uint32_t count_cpus(void)
-{
-    long count = sysconf(_SC_NPROCESSORS_ONLN);
-
-    return count > 0 ? (uint32_t)count : 1;
-}
-
-static bool read_workers(struct run_settings *settings, int *ret_exit)
-{
-    const char *text = settings->procs_text;
-    uint32_t gpus = muster_host_count_gpus(muster_files_system());
-    uint64_t count = 0;
-
-    if (strcmp(text, "cpu") == 0)
-        count = count_cpus();
-    else if (strcmp(text, "gpu") == 0)
-        count = gpus;
-    else if (strcmp(text, "auto") == 0)
-        count = gpus > 0 ? gpus : count_cpus();
-    else if (!run_number_parse(text, '\0', RUN_WORKERS_MAX, &count, NULL))
-        return refuse_option(ret_exit,
-                             "--nproc-per-node %s: not a number from 1 to %d, auto, cpu or gpu",
-                             text, RUN_WORKERS_MAX);
-    if (count == 0 && strcmp(text, "gpu") == 0)
-        return refuse_option(ret_exit, "--nproc-per-node gpu: this machine has no NVIDIA GPU "
-                                       "(/dev/nvidia[0-9]*): give a number of workers, or auto");
-    if (count == 0)
-        return refuse_option(ret_exit, "--nproc-per-node %s: it must be at least 1 worker", text);
-    settings->worker_count = (uint32_t)count;
-    return true;
-}
-
-static bool read_nodes(struct run_settings *settings, int *ret_exit)
-{
-    const char *text;
-    uint64_t min = 0;
-    uint64_t max = 0;
-
-    if (settings->nodes_text == NULL)
-        settings->nodes_text = "1";
-    text = settings->nodes_text;
-    if (run_number_parse(text, '\0', RUN_WORKERS_MAX, &min, NULL))
-        max = min;
-    else if (!run_number_parse(text, ':', RUN_WORKERS_MAX, &min, &text) ||
-             !run_number_parse(text, '\0', RUN_WORKERS_MAX, &max, NULL))
-        return refuse_option(ret_exit, "--nnodes %s: not of the form MIN or MIN:MAX",
-                             settings->nodes_text);
-    if (min == 0 || min > max)
-        return refuse_option(ret_exit, "--nnodes %s: at least 1, and MIN not above MAX",
-                             settings->nodes_text);
-    if (settings->node_rank == RUN_NODE_RANK_UNSET)
-        settings->node_rank = 0;
-    if (settings->node_rank >= max)
-        return refuse_option(ret_exit, "--node-rank %llu: there are %llu machines (--nnodes)",
-                             (unsigned long long)settings->node_rank, (unsigned long long)max);
-    if (max * settings->worker_count > RUN_WORKERS_MAX)
-        return refuse_option(ret_exit,
-                             "%llu machines with %u workers each are more than %d workers",
-                             (unsigned long long)max, settings->worker_count, RUN_WORKERS_MAX);
-    settings->nodes_min = (uint32_t)min;
-    settings->nodes_max = (uint32_t)max;
-    settings->rank_first = (uint32_t)settings->node_rank * settings->worker_count;
-    settings->world_size = (uint32_t)max * settings->worker_count;
-    return true;
-}
-
-static bool check_many_nodes(const struct run_settings *settings, int *ret_exit)
-{
-    if (settings->nodes_max == 1)
-        return true;
-    if (settings->is_embedded)
-        return refuse_option(ret_exit,
-                             "--nnodes %s needs a registry that all machines reach: start one with "
-                             "'muster registry --listen HOST:PORT' and name it with --registry",
-                             settings->nodes_text);
-    if (settings->job == NULL)
-        return refuse_option(ret_exit, "--nnodes %s needs a --job, the same name on all machines",
-                             settings->nodes_text);
-    return true;
-}
-
-/* The variables of PyTorch's static rendezvous: workers that use muster do without them. */
-static bool check_master(struct run_settings *settings, int *ret_exit)
-{
-    bool is_inherited = getenv("MASTER_ADDR") != NULL && getenv("MASTER_PORT") != NULL;
-
-    if (settings->nodes_max == 1)
-        return true;
-    if (settings->master_addr == NULL && settings->master_port != 0)
-        return refuse_option(
-            ret_exit,
-            "--master-port %llu needs --master-addr, the machine of node rank 0, with "
-            "--nnodes %s",
-            (unsigned long long)settings->master_port, settings->nodes_text);
-    if (settings->master_addr != NULL && settings->master_port == 0)
-        settings->master_port = MASTER_PORT_OF_TORCHRUN;
-    if (settings->is_gang && settings->master_addr == NULL && !is_inherited)
-        return refuse_option(
-            ret_exit,
-            "--restart all is for programs that do not use muster, which meet at "
-            "MASTER_ADDR: with --nnodes %s give --master-addr and --master-port, the "
-            "same on all machines",
-            settings->nodes_text);
-    return true;
-}
-
-/* An authority of this launcher alone serves neither other launchers nor a successor. */
-static bool check_tls_alone(const struct run_settings *settings, int *ret_exit)
-{
-    if (!settings->is_embedded)
-        return refuse_option(
-            ret_exit, "--tls auto with --registry: several launchers need one authority: give all "
-                      "of them, and 'muster registry', the same --tls-secret FILE (or leave out "
-                      "--tls auto and hand out certificates of your own)");
-    if (settings->resumable != NULL || settings->resume != NULL)
-        return refuse_option(ret_exit,
-                             "--tls auto: the authority ends with this launcher, so there is "
-                             "nothing to resume; give --tls-secret FILE, too, from which a "
-                             "successor has it again, or leave out --resumable");
-    return true;
-}
-
-static bool check_tls_secret(const struct run_settings *settings, int *ret_exit)
-{
-    if (settings->job == NULL && !settings->is_embedded)
-        return refuse_option(ret_exit,
-                             "--tls-secret: name the --job: its authority follows from the name");
-    if (!settings->is_embedded && run_worker_fds_have_tls())
-        return refuse_option(ret_exit,
-                             "--tls auto in a worker of a job with --tls auto: give --registry "
-                             "embedded, or leave out --tls: these workers are members of the "
-                             "same trust");
-    return true;
-}
-
-static bool check_tls(struct run_settings *settings, int *ret_exit)
-{
-    settings->is_tls_auto = strcmp(settings->tls, "auto") == 0;
-    if (!settings->is_tls_auto && strcmp(settings->tls_data, "encrypted") != 0)
-        return refuse_option(
-            ret_exit,
-            "--tls-data %s needs --tls auto; members with certificates of their own are "
-            "given MUSTER_TLS_DATA",
-            settings->tls_data);
-    if (!settings->is_tls_auto)
-        return settings->tls_secret == NULL ||
-               refuse_option(ret_exit,
-                             "--tls-secret (or MUSTER_TLS_SECRET_FILE) is for --tls auto: give "
-                             "that, too");
-    if (!job_tls_is_name(settings->job_name))
-        return refuse_option(
-            ret_exit,
-            "--job '%s': with --tls auto a name has 1 to 63 letters, digits, '.', '_' and '-'",
-            settings->job_name);
-    return settings->tls_secret != NULL ? check_tls_secret(settings, ret_exit)
-                                        : check_tls_alone(settings, ret_exit);
-}
-
-static bool read_job(struct run_settings *settings, int *ret_exit)
-{
-    const char *job = settings->job;
-    uint64_t number = muster_rng_next(muster_rng_system());
-
-    if (job == NULL) {
-        snprintf(settings->job_name, sizeof(settings->job_name), "run-%08x",
-                 (unsigned)(number & 0xffffffffu));
-        return true;
-    }
-    if (job[0] == '\0' || strlen(job) >= sizeof(settings->job_name) || strchr(job, '/') != NULL)
-        return refuse_option(ret_exit, "--job '%s': a name has 1 to %zu characters and no '/'", job,
-                             sizeof(settings->job_name) - 1);
-    snprintf(settings->job_name, sizeof(settings->job_name), "%s", job);
-    return true;
-}
-
-static bool refuse_task(const struct run_settings *settings, const char *text, int *ret_exit)
-{
-    int length = (int)strcspn(text, "@");
-
-    if (settings->world_size == 1)
-        return refuse_option(ret_exit, "--kill %s: there is no task '%.*s', only worker:0", text,
-                             length, text);
-    return refuse_option(ret_exit, "--kill %s: there is no task '%.*s', only worker:0 to worker:%u",
-                         text, length, text, settings->world_size - 1);
-}
-
-/* "worker:2@step=150,chunk=3" */
-static bool read_kill(struct run_settings *settings, const char *text, int *ret_exit)
-{
-    const char *task = strncmp(text, "worker:", 7) == 0 ? text + 7 : text;
-    struct run_kill *kill = &settings->kills[settings->kill_count];
-    const char *point = NULL;
-    uint64_t rank = 0;
-    uint64_t number = 0;
-    const char *rest = NULL;
-
-    if (strchr(text, '@') == NULL)
-        return refuse_option(
-            ret_exit, "--kill %s: not of the form TASK@step=S[,chunk=C], TASK being worker:2 or 2",
-            text);
-    if (!run_number_parse(task, '@', UINT32_MAX, &rank, &point) || rank >= settings->world_size)
-        return refuse_task(settings, text, ret_exit);
-    for (size_t i = 0; i < settings->kill_count; i++) {
-        if (settings->kills[i].rank == rank)
-            return refuse_option(
-                ret_exit,
-                "--kill %s: worker:%llu has one already, and kills itself in its first "
-                "life only",
-                text, (unsigned long long)rank);
-    }
-    if (strncmp(point, "step=", 5) != 0 || strlen(point) >= sizeof(kill->point) ||
-        !(run_number_parse(point + 5, '\0', UINT64_MAX / 16, &number, &rest) ||
-          (run_number_parse(point + 5, ',', UINT64_MAX / 16, &number, &rest) &&
-           strncmp(rest, "chunk=", 6) == 0 &&
-           run_number_parse(rest + 6, '\0', UINT32_MAX, &number, NULL))))
-        return refuse_option(
-            ret_exit, "--kill %s: '%s' is not of the form step=S or step=S,chunk=C", text, point);
-    kill->rank = (uint32_t)rank;
-    snprintf(kill->point, sizeof(kill->point), "%s", point);
-    settings->kill_count++;
-    return true;
-}
-
-/* A table that nobody could read is told before anybody is started. */
-static bool check_tune_file(const struct run_settings *settings, int *ret_exit)
-{
-    struct muster_plan_parameters parameters;
-    struct muster_error error;
-
-    if (settings->tune_file == NULL ||
-        muster_plan_parameters_read(muster_files_system(), muster_mem_system(), settings->tune_file,
-                                    &parameters, &error) == MUSTER_OK)
-        return true;
-    return refuse_option(ret_exit, "--tune-file %s", error.text);
-}
-
-/* Now, not at the end of a long training. */
-static bool check_json(const struct run_settings *settings, int *ret_exit)
-{
-    bool is_there;
-    int fd;
-
-    if (settings->json == NULL || strcmp(settings->json, "-") == 0)
-        return true;
-    is_there = access(settings->json, F_OK) == 0;
-    fd = open(settings->json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return refuse_option(ret_exit, "--json '%s': a file cannot be written there: %s",
-                             settings->json, strerror(errno));
-    close(fd);
-    if (!is_there)
-        unlink(settings->json);
-    return true;
-}
-
-static bool check_settings(struct run_settings *settings, int *ret_exit)
-{
-    unsigned mask;
-
-    settings->is_gang = strcmp(settings->restart, "all") == 0;
-    settings->is_embedded = strcmp(settings->registry, "embedded") == 0;
-    if (!read_workers(settings, ret_exit) || !run_place_read(settings, ret_exit) ||
-        !read_nodes(settings, ret_exit) || !check_many_nodes(settings, ret_exit) ||
-        !check_master(settings, ret_exit) || !run_listen_read(settings, ret_exit) ||
-        !read_job(settings, ret_exit) || !check_tls(settings, ret_exit) ||
-        !check_json(settings, ret_exit) || !check_tune_file(settings, ret_exit))
-        return false;
-    if (settings->nodes_min < settings->nodes_max &&
-        settings->members_min < settings->nodes_min * settings->worker_count)
-        settings->members_min = settings->nodes_min * settings->worker_count;
-    if (settings->members_min > settings->world_size)
-        return refuse_option(ret_exit, "--min-members %llu: there are only %u workers",
-                             (unsigned long long)settings->members_min, settings->world_size);
-    if (!run_mask_of(settings->tee, 0, &mask))
-        return refuse_option(ret_exit, "--tee %s: not a mask such as 3 or 0:1,1:2", settings->tee);
-    if (!run_mask_of(settings->redirects, 0, &mask))
-        return refuse_option(ret_exit, "--redirects %s: not a mask such as 3 or 0:1,1:2",
-                             settings->redirects);
-    for (size_t i = 0; i < settings->kill_texts.count; i++) {
-        if (!read_kill(settings, settings->kill_texts.values[i], ret_exit))
-            return false;
-    }
-    if (settings->program[0] == NULL)
-        return refuse_option(ret_exit, "no program: write it behind '--'");
-    return true;
-}
-
 static bool is_mask_option(const char *argument)
 {
     return strcmp(argument, "--tee") == 0 || strcmp(argument, "--redirects") == 0;
 }
 
-/* torchrun's spelling with '_', and --tee and --redirects without a mask, as the option table knows
- * them. */
+/* The option as the table knows it: torchrun also takes '_' for '-', and there a --tee or
+ * --redirects that no mask follows means both streams. A value behind '=' is left as it is. */
 static char *respell_option(const char *argument, const char *next)
 {
     static const char both[] = "=3";
@@ -599,7 +296,8 @@ static char *respell_option(const char *argument, const char *next)
     return copy;
 }
 
-/* Where the options certainly end: at "--", else unknown (0). */
+/* The options certainly end at "--". Without it (0) only the parser knows where the program begins,
+ * and words of the program are respelled in vain: it gets its own argv. */
 static int options_end(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -611,8 +309,9 @@ static int options_end(int argc, char **argv)
 
 bool run_settings_read(struct run_settings *settings, int argc, char **argv, int *ret_exit)
 {
-    static char **kept[2]; /* for the life of the process: settings borrow the texts; --resume reads
-                            * a second time */
+    /* The settings borrow the texts for the life of the process. There are two: with --resume the
+     * command line of the first start is read after our own. */
+    static char **kept[2];
     char **spelled;
     int end = options_end(argc, argv);
     int rest = argc;
@@ -627,12 +326,13 @@ bool run_settings_read(struct run_settings *settings, int argc, char **argv, int
     if (!command_parse(&run_options, argc, spelled, settings, &rest, ret_exit))
         return false;
     settings->program = argv + rest; /* as it was spelled */
-    if (settings->resume != NULL)    /* what counts is what the first start was told */
-        return rest == argc && argc <= 3 && strncmp(spelled[1], "--resume", 8) == 0
-                   ? true
-                   : refuse_option(ret_exit,
-                                   "--resume %s stands alone: options and program are those of the "
-                                   "first start",
-                                   settings->resume);
-    return check_settings(settings, ret_exit);
+    if (settings->resume == NULL)
+        return run_settings_check(settings, ret_exit);
+    /* The options of the first start count, so any other word here would be ignored. */
+    if (rest == argc && argc <= 3 && strncmp(spelled[1], "--resume", 8) == 0)
+        return true;
+    *ret_exit = command_refuse(RUN_COMMAND,
+                               "--resume must stand alone, got other words beside it; leave them "
+                               "out, as options and program are those of the first start");
+    return false;
 }

@@ -164,7 +164,9 @@ bool run_place_read(struct run_settings *settings, int *ret_exit)
         return true;
     if (settings->nodes_text != NULL || settings->node_rank != RUN_NODE_RANK_UNSET) {
         *ret_exit = command_refuse(
-            RUN_COMMAND, "--resolver %s tells the machines: leave out --nnodes and --node-rank",
+            RUN_COMMAND,
+            "--nnodes and --node-rank must not be given with --resolver %s, which tells both; "
+            "leave out --nnodes and --node-rank",
             settings->resolver);
         return false;
     }

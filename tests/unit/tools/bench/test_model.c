@@ -16,12 +16,12 @@ static const enum muster_algorithm algorithms[] = {
 static struct bench_model usual(uint32_t n, uint64_t bytes, enum muster_algorithm algorithm)
 {
     return (struct bench_model){.n = n,
-                                      .bytes = bytes,
-                                      .algorithm = algorithm,
-                                      .latency_us = 10,
-                                      .local_latency_us = 1,
-                                      .gbps = 8,
-                                      .local_gbps = 80};
+                                .bytes = bytes,
+                                .algorithm = algorithm,
+                                .latency_us = 10,
+                                .local_latency_us = 1,
+                                .gbps = 8,
+                                .local_gbps = 80};
 }
 
 static struct bench_model_result play(const struct bench_model *model)

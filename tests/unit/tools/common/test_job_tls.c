@@ -172,9 +172,9 @@ static void secret_and_job_go_together(void **state)
     } rows[] = {
         {NULL, NULL, NULL},
         {"f", "job", NULL},
-        {"f", NULL, "run: --tls-secret FILE and --job NAME go together"},
-        {NULL, "job", "run: --tls-secret FILE and --job NAME go together"},
-        {"f", "a/b", "run: --job: with --tls-secret a name has 1 to 63"},
+        {"f", NULL, "run: --tls-secret FILE and --job NAME must both be given"},
+        {NULL, "job", "run: --tls-secret FILE and --job NAME must both be given"},
+        {"f", "a/b", "run: --job must be 1 to 63 letters"},
     };
 
     (void)state;
