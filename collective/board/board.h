@@ -96,7 +96,8 @@ bool muster_board_find_share(struct muster_board *board, const void *at, size_t 
 /** The peer has said that it has mapped it. */
 bool muster_board_is_share_mapped(const struct muster_board *board, uint32_t share,
                                   const struct muster_board_peer *peer);
-/** Memory that share_at gives between start and stop stays readable until stop. Calls nest; cheap. */
+/** Memory that share_at gives between start and stop stays readable until stop. Calls nest; cheap.
+ */
 void muster_board_reading_start(struct muster_board *board);
 void muster_board_reading_stop(struct muster_board *board);
 /** Where this process has mapped [offset, offset + bytes) of the peer's share; NULL: not mapped, or
@@ -106,15 +107,15 @@ const uint8_t *muster_board_share_at(const struct muster_board_peer *peer, uint3
                                      uint64_t offset, size_t bytes);
 
 /** Memory of zeroes, page aligned, that peers map (staging areas; tensors come from
- * muster_tensor_new). It is told to the peers in the next turn. Gives, muster_board_share_free. Numbers
- * of shares are never used again. RESOURCE_EXHAUSTED, UNIMPLEMENTED (no memfd here). */
+ * muster_tensor_new). It is told to the peers in the next turn. Gives, muster_board_share_free.
+ * Numbers of shares are never used again. RESOURCE_EXHAUSTED, UNIMPLEMENTED (no memfd here). */
 MUSTER_MUST_CHECK enum muster_rc muster_board_share_new(struct muster_board *board, size_t bytes,
                                                         void **ret_at);
 /** NULL is accepted. */
 void muster_board_share_free(struct muster_board *board, void *at);
 
-/** Copy [at, at + bytes) of the peer's address space, any memory of it, to ret_bytes.
- * UNAVAILABLE: it is dead (whatever has been copied is no data); INVALID_ARGUMENT: not readable there;
+/** Copy [at, at + bytes) of the peer's address space, any memory of it, to ret_bytes. UNAVAILABLE:
+ * it is dead (whatever has been copied is no data); INVALID_ARGUMENT: not readable there;
  * PERMISSION_DENIED. */
 MUSTER_MUST_CHECK enum muster_rc muster_board_read_memory(const struct muster_board_peer *peer,
                                                           uint64_t at, void *ret_bytes,

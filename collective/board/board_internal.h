@@ -9,29 +9,51 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define MUSTER_BOARD_WORDS      8u
+/* Threads that hold a word at the same time: the one that drives the loop, and those that drove it
+ * before and still live. All words must fit into the first page; more threads than words only make
+ * the board incomplete. */
+#define MUSTER_BOARD_WORDS 8u
+/* Both sides call connect when they install the same view, so the second call follows within the
+ * skew of a view change. A peer that is later than this gets TCP instead. */
 #define MUSTER_BOARD_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
 
 /* --- The first page of a board, as peers see it --- */
 
 enum muster_word_state {
-    MUSTER_WORD_UNUSED,
-    MUSTER_WORD_HELD,
+    MUSTER_WORD_UNUSED,   /* no thread has held it yet */
+    MUSTER_WORD_HELD,     /* its thread may be writing the board */
     MUSTER_WORD_RELEASED, /* its thread ended, or the board was closed: free when unlocked */
 };
 
-/** A thread that writes the board holds one for life; the kernel marks it when the thread dies. */
+/** A thread that writes the board holds one for life; the kernel marks it when the thread dies.
+ *
+ * The first int of the mutex is its futex word. Writers: the C library in the owning process (lock,
+ * unlock), and the kernel, which sets FUTEX_OWNER_DIED in the context of the dying thread. Readers:
+ * every peer, by an acquire load, and never by locking: the page is mapped read-only there. The
+ * load pairs with the kernel's atomic exchange, so a reader that sees the mark sees all stores of
+ * that thread. */
 struct muster_board_word {
-    _Alignas(64) pthread_mutex_t mutex; /* robust, shared; its first int is what peers read */
-    _Atomic uint32_t state;             /* enum muster_word_state */
+    _Alignas(64) pthread_mutex_t mutex; /* robust, shared between processes */
+    /* enum muster_word_state. Writer: the thread that holds the mutex, by release stores: HELD
+     * after it has locked, RELEASED before it unlocks. Readers: the peers and the owner, by acquire
+     * loads that pair with these stores. A word is free only if it is not HELD and its futex is 0.
+     */
+    _Atomic uint32_t state;
 };
 
+/** The plain fields are written before the descriptor is passed to any peer; the socket orders
+ * that. */
 struct muster_board_page {
     uint64_t magic;
     struct muster_incarnation incarnation;
-    uint64_t segment_bytes;      /* with this page */
-    _Atomic uint32_t word_count; /* words ever used: the first ones */
-    /* The words do not tell all: more threads than words, or one that ended behind our back. */
+    uint64_t segment_bytes; /* with this page */
+    /* Words ever used: the first ones; it never shrinks. Writer: the owner's thread that takes a
+     * new word, by a release store after the word is HELD. Readers: the peers, by acquire loads: a
+     * reader that sees the count sees the words below it as taken. */
+    _Atomic uint32_t word_count;
+    /* 1: the words do not tell all: more threads than words, or one that ended without the C
+     * library. Writer: any thread of the owner, by a release store; it stays 1. Readers: the peers,
+     * by an acquire load after the words; see die_with_others for what orders the two. */
     _Atomic uint32_t is_incomplete;
     struct muster_board_word words[MUSTER_BOARD_WORDS];
 };
@@ -41,7 +63,9 @@ struct muster_board_page {
 
 _Static_assert(sizeof(struct muster_board_page) <= MUSTER_BOARD_PAGE_BYTES, "one page");
 
-/* --- Messages: one per packet, always whole --- */
+/* --- Messages: one per packet, always whole ---
+ * Each side sends HELLO, its shares, SHARES_END. It is ready once it has had the peer's SHARES_END (all
+ * of the peer's is mapped here) and the peer's MAPPED (all of its own is mapped there). */
 
 enum muster_board_message_type {
     MUSTER_BOARD_HELLO = 1,    /* with descriptors: the segment, the eventfd */
@@ -78,7 +102,7 @@ struct muster_board_packet {
 
 struct muster_board_system;
 
-/** A connection; of a peer, or of somebody who is not wanted yet (links). */
+/** A connection: of a peer, or unmatched, while nothing here has called connect for its process. */
 struct muster_board_link {
     struct muster_board_system *board;
     struct muster_board_peer_system *peer; /* NULL: unmatched */
@@ -106,7 +130,7 @@ struct muster_board_peer_system {
     struct muster_board_link *link;
     struct muster_timer timer; /* until ready or failed */
     struct muster_timer retry; /* of connect */
-    uint64_t retry_ns;
+    uint64_t retry_ns;         /* the backoff's last wait */
     const struct muster_board_page *page; /* NULL: not mapped */
     size_t segment_bytes;
     int eventfd;
@@ -133,8 +157,8 @@ struct muster_board_system {
     struct muster_shared_memory segment;
     struct muster_board_page *page;
     pthread_key_t key; /* of a thread: its word */
-    bool has_words;
-    uint64_t probe;
+    bool has_words;    /* key and mutexes exist, so liveness_close is due */
+    uint64_t probe;    /* random: a peer that reads it by process_vm_readv reads this process */
     int socket; /* listens */
     struct muster_fd_watch socket_watch;
     struct muster_timer accept_timer; /* no descriptor was free */
@@ -144,7 +168,7 @@ struct muster_board_system {
     struct muster_list unmatched; /* connections that no peer here has asked for */
     unsigned unmatched_count;
     struct muster_task task; /* calls on_peer */
-    unsigned reading_count;
+    unsigned reading_count;  /* reading_start without reading_stop; above 0 nothing is unmapped */
     struct muster_list retired; /* mappings that were freed while somebody read */
 };
 
@@ -174,7 +198,8 @@ void muster_board_peer_tell(struct muster_board_peer_system *peer);
 /** The link is the peer's from now on: HELLO and shares go out. */
 void muster_board_link_attach(struct muster_board_link *link,
                               struct muster_board_peer_system *peer);
-/** A packet of an unmatched connection or of a peer. Takes its descriptors; the link may be gone afterwards. */
+/** A packet of an unmatched connection or of a peer. Takes its descriptors; the link may be gone
+ * afterwards. */
 void muster_board_receive(struct muster_board_link *link, struct muster_board_packet *packet);
 /** The link has ended, or sent what it must not. It is closed, and its peer fails. */
 void muster_board_link_fail(struct muster_board_link *link, const char *why);

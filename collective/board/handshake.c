@@ -1,10 +1,14 @@
-/* Messages between boards: HELLO with the segment, the shares, then that all is mapped. */
+/* Messages between boards: HELLO with the segment, the shares, then that all is mapped. socket.c
+ * calls muster_board_receive for every packet; what a packet proves wrong about a peer fails that
+ * peer, and its processes use TCP with each other. */
 #include "collective/board/board_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
+/* A peer's size is checked against its file; this bound only keeps a mapping from using up the
+ * address space (47 bits on x86-64). */
 #define SEGMENT_BYTES_MAX ((uint64_t)1 << 40)
 
 /* --- Out --- */
@@ -23,7 +27,8 @@ static enum muster_rc send_message(struct muster_board_link *link,
     return muster_board_send(link, &message);
 }
 
-static enum muster_rc say_hello(struct muster_board_link *link, const struct muster_incarnation *to)
+static enum muster_rc send_hello(struct muster_board_link *link,
+                                 const struct muster_incarnation *to)
 {
     struct muster_board_system *board = link->board;
     struct muster_board_message message = message_of(MUSTER_BOARD_HELLO);
@@ -41,13 +46,15 @@ void muster_board_link_attach(struct muster_board_link *link, struct muster_boar
 {
     enum muster_rc rc;
 
+    MUSTER_ASSERT(link->peer == NULL && peer->link == NULL && link->board->unmatched_count > 0);
     muster_timer_stop(&link->timer);
+    muster_timer_stop(&peer->retry); /* a peer that should wait may have dialled all the same */
     muster_list_remove(&link->node);
     link->board->unmatched_count--;
     link->peer = peer;
     peer->link = link;
     peer->pid = link->pid;
-    rc = say_hello(link, &peer->peer.incarnation);
+    rc = send_hello(link, &peer->peer.incarnation);
     if (rc == MUSTER_OK)
         rc = muster_board_tell_shares(peer);
     if (rc == MUSTER_OK)
@@ -57,7 +64,7 @@ void muster_board_link_attach(struct muster_board_link *link, struct muster_boar
     else if (link->has_hello) {
         struct muster_board_packet packet = link->hello;
 
-        link->has_hello = false;
+        link->has_hello = false; /* receive takes its descriptors */
         muster_board_link_watch(link, true);
         muster_board_receive(link, &packet);
     }
@@ -65,14 +72,15 @@ void muster_board_link_attach(struct muster_board_link *link, struct muster_boar
 
 /* --- In: HELLO --- */
 
-/* NULL: it may be served. */
-static const char *object_to(const struct muster_board_system *board,
+/* The reason to refuse a HELLO, or NULL. The job is compared although it is a part of the socket's
+ * name: the name has only a hash of it. */
+static const char *hello_refusal(const struct muster_board_system *board,
                              const struct muster_board_message *hello)
 {
     if (hello->type != MUSTER_BOARD_HELLO)
         return "it does not begin with HELLO";
     if (strncmp(hello->job, board->job, sizeof(hello->job)) != 0)
-        return "it is of another job";
+        return "it belongs to another job";
     if (!muster_incarnation_is_equal(&hello->to, &board->self.incarnation))
         return "it looks for another process";
     return NULL;
@@ -87,7 +95,7 @@ static const char *map_segment(struct muster_board_peer_system *peer,
     if (packet->is_cut)
         return "this process has no descriptor left";
     if (packet->fd_count != 2 || bytes <= MUSTER_BOARD_PAGE_BYTES || bytes > SEGMENT_BYTES_MAX)
-        return "its board is not what it says";
+        return "its board does not match its HELLO";
     page = muster_board_map(packet->fds[0], bytes);
     if (page == NULL)
         return "its board cannot be mapped, or others could write it";
@@ -95,7 +103,7 @@ static const char *map_segment(struct muster_board_peer_system *peer,
     peer->segment_bytes = (size_t)bytes;
     if (page->magic != MUSTER_BOARD_MAGIC || page->segment_bytes != bytes ||
         !muster_incarnation_is_equal(&page->incarnation, &peer->peer.incarnation))
-        return "its board is not what it says";
+        return "its board does not match its HELLO";
     peer->eventfd = packet->fds[1];
     packet->fds[1] = -1;
     return NULL;
@@ -111,7 +119,8 @@ static void on_process_exit(struct muster_process_watch *watch)
     muster_board_peer_tell(peer);
 }
 
-/* Without a watch its words still tell, and the socket. */
+/* A failure is no error: without the watch a death is still seen by the words of the board and by
+ * the end of the socket. */
 static void watch_process(struct muster_board_peer_system *peer)
 {
     struct muster_host *host = muster_board_system_of(peer->peer.board)->env->host;
@@ -122,7 +131,7 @@ static void watch_process(struct muster_board_peer_system *peer)
     peer->is_watched = muster_process_watch_open(&peer->watch, host) == MUSTER_OK;
 }
 
-static void hear_hello(struct muster_board_peer_system *peer, struct muster_board_packet *packet)
+static void handle_hello(struct muster_board_peer_system *peer, struct muster_board_packet *packet)
 {
     const struct muster_board_message *hello = &packet->message;
     const char *why = NULL;
@@ -148,7 +157,7 @@ static void queue_unmatched_connection(struct muster_board_link *link,
     struct muster_board_system *board = link->board;
     struct muster_board_peer_system *peer = NULL;
 
-    if (object_to(board, &packet->message) != NULL ||
+    if (hello_refusal(board, &packet->message) != NULL ||
         muster_board_find_unmatched(board, &packet->message.from) != NULL) {
         muster_board_packet_fini(packet);
         muster_board_link_close(link);
@@ -167,10 +176,7 @@ static void queue_unmatched_connection(struct muster_board_link *link,
 struct muster_board_link *muster_board_find_unmatched(const struct muster_board_system *board,
                                                       const struct muster_incarnation *incarnation)
 {
-    for (struct muster_list *node = board->unmatched.next; node != &board->unmatched;
-         node = node->next) {
-        struct muster_board_link *link = MUSTER_CONTAINER_OF(node, struct muster_board_link, node);
-
+    MUSTER_LIST_EACH(&board->unmatched, link, struct muster_board_link, node) {
         if (link->has_hello && muster_incarnation_is_equal(&link->hello.message.from, incarnation))
             return link;
     }
@@ -179,7 +185,9 @@ struct muster_board_link *muster_board_find_unmatched(const struct muster_board_
 
 /* --- In: the rest --- */
 
-static enum muster_rc hear_share(struct muster_board_peer_system *peer,
+/* A share that cannot be mapped is not an error of the connection: its owner is told, and copies.
+ */
+static enum muster_rc handle_share(struct muster_board_peer_system *peer,
                                  const struct muster_board_packet *packet)
 {
     const struct muster_board_message *message = &packet->message;
@@ -191,21 +199,21 @@ static enum muster_rc hear_share(struct muster_board_peer_system *peer,
                         message->share);
 }
 
-static enum muster_rc hear_end(struct muster_board_peer_system *peer)
+static enum muster_rc handle_shares_end(struct muster_board_peer_system *peer)
 {
     peer->has_end = true;
     return send_message(peer->link, MUSTER_BOARD_MAPPED, 0);
 }
 
-/* INVALID_ARGUMENT: it must not say that. */
+/* INVALID_ARGUMENT: the peer must not send that (now). */
 static enum muster_rc peer_handle_packet(struct muster_board_peer_system *peer,
                                          const struct muster_board_packet *packet)
 {
     switch (packet->message.type) {
     case MUSTER_BOARD_SHARE:
-        return hear_share(peer, packet);
+        return handle_share(peer, packet);
     case MUSTER_BOARD_SHARES_END:
-        return peer->has_end ? MUSTER_INVALID_ARGUMENT : hear_end(peer);
+        return peer->has_end ? MUSTER_INVALID_ARGUMENT : handle_shares_end(peer);
     case MUSTER_BOARD_MAPPED:
         peer->is_mapped = true;
         return MUSTER_OK;
@@ -231,19 +239,20 @@ void muster_board_receive(struct muster_board_link *link, struct muster_board_pa
         queue_unmatched_connection(link, packet);
         return;
     }
-    if (peer->page == NULL) {
-        const char *why = object_to(link->board, &packet->message);
+    if (peer->page == NULL) { /* the first packet of every connection is a HELLO */
+        const char *why = hello_refusal(link->board, &packet->message);
 
         if (why == NULL)
-            hear_hello(peer, packet);
+            handle_hello(peer, packet);
         else
             muster_board_peer_fail(peer, MUSTER_UNAVAILABLE, "%s", why);
     } else {
         rc = peer_handle_packet(peer, packet);
         if (rc != MUSTER_OK)
             muster_board_peer_fail(peer, rc,
-                                   rc == MUSTER_INVALID_ARGUMENT ? "it says what no board says"
-                                                                 : "no memory for its shares");
+                                   rc == MUSTER_INVALID_ARGUMENT
+                                       ? "it sent a message that is not valid here"
+                                       : "no memory for its shares");
     }
     muster_board_packet_fini(packet);
     if (!peer->peer.is_failed)

@@ -27,7 +27,7 @@ static bool is_marked(const struct muster_board_word *word)
 
 /* --- Of others --- */
 
-/* Released and not taken again: its thread has stopped writing, and the process may well live. */
+/* A free word says nothing: its thread has stopped writing, and the process may well live. */
 static bool is_free(const struct muster_board_word *word)
 {
     return state_of(word) != MUSTER_WORD_HELD && futex_of(word) == 0;
@@ -37,9 +37,12 @@ static uint32_t words_of(const struct muster_board_page *page)
 {
     uint32_t count = atomic_load_explicit(&page->word_count, memory_order_acquire);
 
+    /* The page belongs to another process, so its count is not trusted as an index. */
     return count < MUSTER_BOARD_WORDS ? count : MUSTER_BOARD_WORDS;
 }
 
+/* Every word that was ever used is marked or free, and at least one is marked: without a mark all
+ * threads have merely ended. */
 static bool are_all_marked(const struct muster_board_page *page)
 {
     uint32_t count = words_of(page);
@@ -54,8 +57,11 @@ static bool are_all_marked(const struct muster_board_page *page)
     return has_mark;
 }
 
-/* Twice with a fence between: a thread that takes its first word now sees the marks, if this does
- * not see its word (see take_word), and then it writes nothing. */
+/* The words are read twice with a sequentially consistent fence between, which pairs with the fence
+ * in die_with_others. A thread that takes its first word concurrently stores the word, fences, and
+ * loads the marks; this loads the marks, fences, and loads the words. At least one of the two sees
+ * the other: either the new word is found unmarked here, or the new thread finds the marks and
+ * writes nothing. The same holds for is_incomplete, which is loaded last. */
 bool muster_board_page_is_dead(const struct muster_board_page *page)
 {
     if (!are_all_marked(page))
@@ -67,24 +73,31 @@ bool muster_board_page_is_dead(const struct muster_board_page *page)
 
 /* --- Of this process --- */
 
-static void give_back(struct muster_board_word *word)
+/* RELEASED is stored before the unlock: after it another thread may hold the word, and the store
+ * would make that thread's word look free. */
+static void word_release(struct muster_board_word *word)
 {
+    MUSTER_ASSERT(state_of(word) == MUSTER_WORD_HELD);
     atomic_store_explicit(&word->state, MUSTER_WORD_RELEASED, memory_order_release);
     pthread_mutex_unlock(&word->mutex);
 }
 
-/* In a child after fork the word is not this thread's. */
+/* A child after fork inherits the key's value but not the mutex: the word belongs to the parent's
+ * thread, which still lives. */
 static void on_thread_end(void *at)
 {
     struct muster_board_word *word = at;
 
     if ((futex_of(word) & FUTEX_TID_MASK) == (uint32_t)gettid())
-        give_back(word);
+        word_release(word);
 }
 
-/* A mark in the own page means that this thread is about to be killed like that one (every thread has
- * the signal before the first can die): any system call ends it. If it lives on, a thread has ended
- * without the C library's knowledge, and the words are worth nothing. */
+/* A mark in the own page means that this thread is about to be killed like that one (every thread
+ * has the signal before the first can die): any system call ends it. If it lives on, a thread has
+ * ended without the C library's knowledge, and the words are worth nothing.
+ *
+ * The fence stands between this thread's claim (its word, or is_incomplete) and its loads of the
+ * marks. It pairs with the one in muster_board_page_is_dead. */
 static void die_with_others(struct muster_board_page *page)
 {
     atomic_thread_fence(memory_order_seq_cst);
@@ -96,6 +109,7 @@ static void die_with_others(struct muster_board_page *page)
     }
 }
 
+/* The count rises only after the word is HELD, so a peer never counts a word that looks unused. */
 static bool take_word(struct muster_board_system *board, uint32_t i)
 {
     struct muster_board_page *page = board->page;
@@ -118,12 +132,15 @@ void muster_board_system_enter(struct muster_board *base)
 {
     struct muster_board_system *board = muster_board_system_of(base);
 
+    MUSTER_ASSERT(board->has_words);
     if (pthread_getspecific(board->key) != NULL)
         return;
     for (uint32_t i = 0; i < MUSTER_BOARD_WORDS; i++)
         if (!is_marked(&board->page->words[i]) && take_word(board, i))
             return;
+    /* A thread without a word has the same race with a reader as one that takes its first. */
     atomic_store_explicit(&board->page->is_incomplete, 1, memory_order_release);
+    die_with_others(board->page);
 }
 
 static enum muster_rc init_words(struct muster_board_page *page)
@@ -161,8 +178,8 @@ bool muster_board_liveness_close(struct muster_board_system *board)
     uint32_t count = words_of(board->page);
 
     if (word != NULL) {
-        pthread_setspecific(board->key, NULL);
-        give_back(word);
+        pthread_setspecific(board->key, NULL); /* first: the destructor must not release it again */
+        word_release(word);
     }
     for (uint32_t i = 0; i < count; i++)
         if (!is_free(&board->page->words[i]))

@@ -1,4 +1,6 @@
-/* Reading a peer's address space: process_vm_readv, where the system allows it. */
+/* Reading a peer's address space: process_vm_readv, where the system allows it. The handshake calls
+ * muster_board_probe once per peer; from then on can_read_memory says whether reads work, and
+ * read_why tells the user what forbids them. */
 #include "collective/board/board_internal.h"
 
 #include <errno.h>
@@ -9,7 +11,9 @@
 #define READ_BYTES_MAX ((size_t)256 << 10) /* a call; larger ones are no faster */
 #define SCOPE_PATH     "/proc/sys/kernel/yama/ptrace_scope"
 
-/* An errno. */
+/* The value is an errno, 0 for success. A page that is not mapped in the middle of the range ends
+ * the call early, so a short count is no error, but none at all is one: the caller would loop for
+ * ever. */
 static int read_once(pid_t pid, uint64_t at, void *ret_bytes, size_t bytes, size_t *ret_done)
 {
     struct iovec local = {.iov_base = ret_bytes, .iov_len = bytes};
@@ -34,7 +38,8 @@ static enum muster_rc rc_of(int sys)
     }
 }
 
-/* 0 also where there is no Yama. */
+/* Yama is a Linux security module that restricts ptrace, and process_vm_readv with it (ptrace(2)).
+ * 0 means no restriction, also where the file is missing because the kernel has no Yama. */
 static int ptrace_scope(const struct muster_env *env)
 {
     char *text = NULL;
@@ -69,6 +74,8 @@ static void explain_refusal(struct muster_board_peer_system *peer, int sys)
         muster_error_set_sys(why, rc_of(sys), sys, "process_vm_readv does not reach the peer");
 }
 
+/* A process id means another process when the two sides are in different PID namespaces, so success
+ * alone proves nothing: the value at that address must be the random one of the HELLO. */
 void muster_board_probe(struct muster_board_peer_system *peer, uint64_t at, uint64_t value)
 {
     uint64_t found = 0;
@@ -107,6 +114,8 @@ enum muster_rc muster_board_system_read_memory(const struct muster_board_peer *b
         to += done;
         bytes -= done;
     }
-    /* A process that dies takes its memory down: what was read last may be of nobody. */
+    /* The id of a process that died during the copy may have been given to another one, or its
+     * pages were taken down meanwhile; the bytes count only if the peer is still alive after them.
+     */
     return muster_board_is_dead(base) ? MUSTER_UNAVAILABLE : MUSTER_OK;
 }

@@ -1,29 +1,22 @@
-/* Shares of this process told to peers; shares of peers mapped here. */
+/* Shares of this process told to peers; shares of peers mapped here. The runtime's list of shares
+ * calls on_share_new and on_share_free; the handshake calls the rest when messages come. The sender
+ * of an operation asks is_share_mapped and falls back to a copy, so a share that a peer has not
+ * mapped (yet) costs time but is no error. */
 #include "collective/board/board_internal.h"
+#include "runtime/value/array.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define SHARES_MAX    16384u /* of one peer */
-#define ROOM_FIRST    8u
+/* A share takes a mapping, and a process may have 65,530 (vm.max_map_count); one peer must not use
+ * them up. */
+#define SHARES_MAX 16384u
+/* A file that shrinks kills its readers with SIGBUS; one that others can write is not the owner's
+ * word any more. Either of the two write seals will do: the owner keeps its own mapping. */
 #define SEALS_NEEDED  (F_SEAL_SHRINK | F_SEAL_GROW)
 #define SEALS_WRITING (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)
-
-/* The array with room for one more element; NULL: no memory, and it is unchanged. */
-static void *make_room(struct muster_mem *mem, void *at, size_t element_bytes, size_t count,
-                       size_t *capacity)
-{
-    size_t grown = *capacity == 0 ? ROOM_FIRST : 2 * *capacity;
-
-    if (count < *capacity)
-        return at;
-    at = muster_mem_realloc(mem, at, grown * element_bytes);
-    if (at != NULL)
-        *capacity = grown;
-    return at;
-}
 
 /* --- Own shares --- */
 
@@ -42,24 +35,21 @@ static enum muster_rc peer_send_share(struct muster_board_peer_system *peer,
 enum muster_rc muster_board_tell_shares(struct muster_board_peer_system *peer)
 {
     struct muster_list *list = &muster_board_system_of(peer->peer.board)->shares->list;
-    enum muster_rc rc = MUSTER_OK;
 
-    for (struct muster_list *node = list->next; node != list && rc == MUSTER_OK; node = node->next)
-        rc = peer_send_share(peer, MUSTER_BOARD_SHARE,
-                             MUSTER_CONTAINER_OF(node, struct muster_share, node));
-    return rc;
+    MUSTER_ASSERT(peer->link != NULL);
+    MUSTER_LIST_EACH(list, share, struct muster_share, node) {
+        enum muster_rc rc = peer_send_share(peer, MUSTER_BOARD_SHARE, share);
+
+        if (rc != MUSTER_OK)
+            return rc;
+    }
+    return MUSTER_OK;
 }
 
 static void tell_all(struct muster_board_system *board, enum muster_board_message_type type,
                      const struct muster_share *share)
 {
-    struct muster_list *node = board->peers.next;
-
-    while (node != &board->peers) {
-        struct muster_board_peer_system *peer =
-            MUSTER_CONTAINER_OF(node, struct muster_board_peer_system, peer.node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&board->peers, peer, struct muster_board_peer_system, peer.node) {
         if (peer->link != NULL && peer_send_share(peer, type, share) != MUSTER_OK)
             muster_board_peer_fail(peer, MUSTER_RESOURCE_EXHAUSTED, "no memory for its messages");
     }
@@ -70,7 +60,7 @@ void muster_board_on_share_new(void *data, const struct muster_share *share)
     tell_all(data, MUSTER_BOARD_SHARE, share);
 }
 
-/* Index of the first number that is not smaller. */
+/* The index of the first number that is not smaller: where `number` is, or where it belongs. */
 static size_t mapped_position(const struct muster_board_peer_system *peer, uint32_t number)
 {
     size_t low = 0, high = peer->mapped_count;
@@ -98,9 +88,7 @@ void muster_board_on_share_free(void *data, const struct muster_share *share)
     struct muster_board_system *board = data;
 
     tell_all(board, MUSTER_BOARD_SHARE_FREED, share);
-    for (struct muster_list *node = board->peers.next; node != &board->peers; node = node->next) {
-        struct muster_board_peer_system *peer =
-            MUSTER_CONTAINER_OF(node, struct muster_board_peer_system, peer.node);
+    MUSTER_LIST_EACH(&board->peers, peer, struct muster_board_peer_system, peer.node) {
         size_t at = mapped_position(peer, share->number);
 
         if (!has_mapped(peer, share->number))
@@ -111,6 +99,7 @@ void muster_board_on_share_free(void *data, const struct muster_share *share)
     }
 }
 
+/* From the back: answers come for the newest shares, which are the last of the list. */
 static bool is_own(const struct muster_board_system *board, uint32_t number)
 {
     for (struct muster_list *node = board->shares->list.prev; node != &board->shares->list;
@@ -120,7 +109,8 @@ static bool is_own(const struct muster_board_system *board, uint32_t number)
     return false;
 }
 
-/* The answer may cross the news that it was freed. */
+/* The peer's answer may cross our message that the share was freed. Such a number is ignored, and
+ * so is a second answer: neither is a fault of the peer. */
 enum muster_rc muster_board_note_mapped(struct muster_board_peer_system *peer, uint32_t number)
 {
     struct muster_board_system *board = muster_board_system_of(peer->peer.board);
@@ -129,8 +119,8 @@ enum muster_rc muster_board_note_mapped(struct muster_board_peer_system *peer, u
 
     if (!is_own(board, number) || has_mapped(peer, number))
         return MUSTER_OK;
-    mapped = make_room(board->env->mem, peer->mapped, sizeof(*mapped), peer->mapped_count,
-                       &peer->mapped_capacity);
+    mapped = muster_array_reserve(board->env->mem, peer->mapped, peer->mapped_count,
+                                  &peer->mapped_capacity, sizeof(*mapped));
     if (mapped == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     peer->mapped = mapped;
@@ -207,7 +197,8 @@ static size_t mapping_position(const struct muster_board_peer_system *peer, uint
     return low;
 }
 
-/* Numbers only rise, so the newest is always the last. */
+/* Numbers only rise, so the newest is always the last, and the array stays sorted without a search.
+ * Room is made before the mapping, so that a failure leaves nothing to undo. */
 bool muster_board_map_share(struct muster_board_peer_system *peer, uint32_t number, uint64_t bytes,
                             int fd)
 {
@@ -218,7 +209,8 @@ bool muster_board_map_share(struct muster_board_peer_system *peer, uint32_t numb
 
     if (count >= SHARES_MAX || (count > 0 && peer->mappings[count - 1].number >= number))
         return false;
-    mappings = make_room(mem, peer->mappings, sizeof(*mappings), count, &peer->mapping_capacity);
+    mappings = muster_array_reserve(mem, peer->mappings, count, &peer->mapping_capacity,
+                                    sizeof(*mappings));
     if (mappings == NULL)
         return false;
     peer->mappings = mappings;
@@ -231,7 +223,7 @@ bool muster_board_map_share(struct muster_board_peer_system *peer, uint32_t numb
     return true;
 }
 
-/* A place that has been a share. */
+/* A range of addresses that was a share, and is kept until the last reader stops. */
 struct retired {
     struct muster_list node;
     void *memory;
@@ -259,12 +251,15 @@ void muster_board_system_reading_stop(struct muster_board *base)
 {
     struct muster_board_system *board = muster_board_system_of(base);
 
+    MUSTER_ASSERT(board->reading_count > 0);
     if (--board->reading_count == 0)
         unmap_retired(board);
 }
 
-/* Readers get zeroes: the memory is given back now (later, when that is not possible), the
- * addresses later. Without memory to remember them they stay taken. */
+/* Operations that read this share may still hold pointers into it, so its addresses must stay valid
+ * until the last reading_stop. The memory itself can go at once: anonymous zero pages are mapped
+ * over it, and readers get zeroes. If that fails, the old mapping simply stays until reading_stop.
+ * Without memory to remember the range it stays mapped for the life of the process. */
 static void retire_mapping(struct muster_board_system *board,
                            const struct muster_board_mapping *mapping)
 {
@@ -296,6 +291,8 @@ void muster_board_unmap_share(struct muster_board_peer_system *peer, uint32_t nu
             (peer->mapping_count - at) * sizeof(*peer->mappings));
 }
 
+/* For the release of a peer: its owner promises that no operation reads its memory any more, so
+ * nothing is retired. */
 void muster_board_unmap_all(struct muster_board_peer_system *peer)
 {
     struct muster_mem *mem = muster_board_system_of(peer->peer.board)->env->mem;

@@ -1,7 +1,10 @@
-/* The unix socket of boards: packets with descriptors between processes of one user. */
+/* The unix socket of boards: packets with descriptors between processes of one user. It is
+ * SOCK_SEQPACKET (unix(7)): packets keep their boundaries, come in order and carry descriptors by
+ * SCM_RIGHTS. handshake.c gives the packets their meaning. */
 #include <muster/hash.h>
 
 #include "collective/board/board_internal.h"
+#include "runtime/value/array.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,13 +14,24 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG          1024
-#define UNMATCHED_MAX    256u
-#define ACCEPT_PAUSE_NS  (100 * MUSTER_NS_PER_MS)
-#define SEND_PAUSE_NS    (5 * MUSTER_NS_PER_MS)
+/* All processes of a large host may dial at once when a job begins; the kernel clamps it to
+ * net.core.somaxconn. */
+#define BACKLOG 1024
+/* A connection that nothing here has asked for holds up to three descriptors: its own, and those of
+ * its HELLO. More connections than this are closed at once. */
+#define UNMATCHED_MAX 256u
+/* accept4 without a free descriptor leaves the socket readable: without a pause the loop would
+ * spin. */
+#define ACCEPT_PAUSE_NS (100 * MUSTER_NS_PER_MS)
+/* The kernel limits descriptors in flight per user and does not say when one has arrived, so the
+ * sender has to ask again. */
+#define SEND_PAUSE_NS (5 * MUSTER_NS_PER_MS)
+/* A burst of connections must not keep the loop from its other work. */
 #define ACCEPTS_PER_TURN 64
 
-/* Its address tells one listener from another where incarnations repeat (static groups). */
+/* An abstract name (unix(7)): no file to create or to leave behind, and the kernel frees it with
+ * the socket. The port is a part of the hash because incarnations repeat in static groups, where
+ * only the address tells one listener from another. */
 static socklen_t address_of(const char *job, const struct muster_member *member,
                             struct sockaddr_un *ret_address)
 {
@@ -38,7 +52,8 @@ static int socket_open(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-/* The same user, or nobody: who may attach a debugger anyway. */
+/* An abstract socket has no file mode, so the user is checked here. A process of the same user
+ * could attach a debugger anyway; sharing memory with it gives nothing away. */
 static bool is_own_user(int fd, pid_t *ret_pid)
 {
     struct ucred peer;
@@ -70,7 +85,8 @@ static void take_fds(struct muster_board_packet *packet, struct msghdr *header)
     memcpy(packet->fds, CMSG_DATA(control), packet->fd_count * sizeof(int));
 }
 
-/* 1: a packet; 0: nothing there; -1: the end, or a packet that is none of ours. */
+/* The result is 1 for a packet, 0 when there is nothing yet, and -1 at the end of the connection or
+ * for a packet that no board sends. */
 static int receive_packet(int fd, struct muster_board_packet *ret_packet)
 {
     union {
@@ -98,7 +114,9 @@ static int receive_packet(int fd, struct muster_board_packet *ret_packet)
 
 /* --- Sending --- */
 
-/* The descriptors that go with a message, as they are when it leaves. False: the share is gone. */
+/* The descriptors that go with a message are looked up when it leaves, not when it is queued: a
+ * share may be freed meanwhile, and its descriptor then names another file. False: the share is
+ * gone, and the message with it; its SHARE_FREED stands further back in the queue. */
 static bool fds_of(const struct muster_board_system *board,
                    const struct muster_board_message *message, int *ret_fds, unsigned *ret_count)
 {
@@ -110,10 +128,7 @@ static bool fds_of(const struct muster_board_system *board,
     }
     if (message->type != MUSTER_BOARD_SHARE)
         return true;
-    for (struct muster_list *node = board->shares->list.next; node != &board->shares->list;
-         node = node->next) {
-        const struct muster_share *share = MUSTER_CONTAINER_OF(node, struct muster_share, node);
-
+    MUSTER_LIST_EACH(&board->shares->list, share, struct muster_share, node) {
         if (share->number != message->share)
             continue;
         ret_fds[0] = share->shared.fd;
@@ -123,7 +138,7 @@ static bool fds_of(const struct muster_board_system *board,
     return false;
 }
 
-/* An errno; 0 also when there is nothing to send any more. */
+/* The result is an errno; 0 also when the message is not needed any more. */
 static int send_one(const struct muster_board_link *link,
                     const struct muster_board_message *message)
 {
@@ -176,9 +191,10 @@ static bool link_flush(struct muster_board_link *link)
     return true;
 }
 
+/* The queue grows with the shares that come and go while the peer does not read; it has no bound
+ * but memory, and without memory the peer fails. */
 static bool has_room(struct muster_board_link *link)
 {
-    size_t capacity = link->queue_capacity == 0 ? 8 : 2 * link->queue_capacity;
     struct muster_board_message *queue = NULL;
 
     if (link->queue_first > 0) {
@@ -186,18 +202,16 @@ static bool has_room(struct muster_board_link *link)
                 link->queue_count * sizeof(*link->queue));
         link->queue_first = 0;
     }
-    if (link->queue_count < link->queue_capacity)
-        return true;
-    queue = muster_mem_realloc(link->board->env->mem, link->queue, capacity * sizeof(*queue));
+    queue = muster_array_reserve(link->board->env->mem, link->queue, link->queue_count,
+                                 &link->queue_capacity, sizeof(*queue));
     if (queue == NULL)
         return false;
     link->queue = queue;
-    link->queue_capacity = capacity;
     return true;
 }
 
-/* A link that breaks here is found broken by the next read, at both ends: it may be whole but for this
- * message. */
+/* A link that breaks here is not failed here: the caller may be in the middle of the peer's state.
+ * It is shut down, and the next read finds the end, on both sides. */
 enum muster_rc muster_board_send(struct muster_board_link *link,
                                  const struct muster_board_message *message)
 {
@@ -232,7 +246,8 @@ static void on_link_ready(struct muster_fd_watch *watch, unsigned ready)
         muster_board_link_fail(link, "it has closed the connection");
 }
 
-/* An unmatched connection that is not wanted, or a pause in sending. */
+/* The timer has two uses that never overlap: the life of an unmatched connection, and the pause in
+ * sending of one that has a peer. */
 static void on_link_timer(struct muster_timer *timer)
 {
     struct muster_board_link *link = timer->data;
@@ -266,6 +281,7 @@ void muster_board_link_close(struct muster_board_link *link)
 {
     struct muster_board_system *board = link->board;
 
+    MUSTER_ASSERT(link->peer != NULL || board->unmatched_count > 0);
     if (link->peer != NULL)
         link->peer->link = NULL;
     else
@@ -358,13 +374,14 @@ static void on_connection(struct muster_fd_watch *watch, unsigned ready)
         }
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
             return;
-        muster_fd_watch_update(watch, 0); /* no descriptor is free: who waits stays in the queue */
+        muster_fd_watch_update(watch, 0); /* no descriptor is free; others wait in the backlog */
         muster_timer_start(&board->accept_timer, board->env->loop,
                            muster_loop_after_ns(board->env->loop, ACCEPT_PAUSE_NS));
         return;
     }
 }
 
+/* Reading resets the counter: all signals since the last turn are one. */
 static void on_eventfd(struct muster_fd_watch *watch, unsigned ready)
 {
     struct muster_board_system *board = watch->data;

@@ -1,5 +1,9 @@
-/* The real board: opening, peers from connect to release, and what they are told. */
+/* The real board: opening, peers from connect to release, and the calls of on_peer. Of two
+ * processes the one with the smaller incarnation connects; socket.c carries the packets,
+ * handshake.c decides what they mean, and this file keeps the peer's state and tells the board's
+ * user. */
 #include "collective/board/board_internal.h"
+#include "runtime/value/backoff.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -8,24 +12,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define RETRY_FIRST_NS (5 * MUSTER_NS_PER_MS)
-#define RETRY_MAX_NS   (100 * MUSTER_NS_PER_MS)
+/* The other process may be a little behind and not listen yet. The waits are short because a
+ * connection within the host costs microseconds and the whole handshake has 5 s. */
+static const struct muster_backoff redial = {.first_ns = 5 * MUSTER_NS_PER_MS,
+                                             .max_ns = 100 * MUSTER_NS_PER_MS,
+                                             .growth_permille = 2000};
 
 /* --- Peers --- */
 
 struct muster_board_peer_system *muster_board_find_peer(
     const struct muster_board_system *board, const struct muster_incarnation *incarnation)
 {
-    for (struct muster_list *node = board->peers.next; node != &board->peers; node = node->next) {
-        struct muster_board_peer_system *peer =
-            MUSTER_CONTAINER_OF(node, struct muster_board_peer_system, peer.node);
-
+    MUSTER_LIST_EACH(&board->peers, peer, struct muster_board_peer_system, peer.node) {
         if (muster_incarnation_is_equal(&peer->peer.incarnation, incarnation))
             return peer;
     }
     return NULL;
 }
 
+/* on_peer comes from a task, never from within: its user may release any peer in it, also the one
+ * that a caller further up is still working on. */
 void muster_board_peer_tell(struct muster_board_peer_system *peer)
 {
     struct muster_board_system *board = muster_board_system_of(peer->peer.board);
@@ -56,6 +62,7 @@ void muster_board_peer_fail(struct muster_board_peer_system *peer, enum muster_r
 
 void muster_board_peer_settle(struct muster_board_peer_system *peer)
 {
+    MUSTER_ASSERT(!peer->peer.is_failed);
     if (peer->peer.is_ready || !peer->has_end || !peer->is_mapped)
         return;
     peer->peer.is_ready = true;
@@ -78,14 +85,16 @@ static void peer_dial(struct muster_board_peer_system *peer)
     struct muster_board_link *link = NULL;
     enum muster_rc rc = muster_board_dial(board, &peer->member, &link);
 
+    MUSTER_ASSERT(peer->link == NULL && !peer->peer.is_failed);
     if (rc == MUSTER_OK) {
         muster_board_link_attach(link, peer);
     } else if (rc == MUSTER_PERMISSION_DENIED) {
         muster_board_peer_fail(peer, rc, "it belongs to another user");
     } else {
-        muster_timer_start(&peer->retry, board->env->loop,
-                           muster_loop_after_ns(board->env->loop, peer->retry_ns));
-        peer->retry_ns = 2 * peer->retry_ns < RETRY_MAX_NS ? 2 * peer->retry_ns : RETRY_MAX_NS;
+        muster_timer_start(
+            &peer->retry, board->env->loop,
+            muster_loop_after_ns(board->env->loop,
+                                 muster_backoff_next(&redial, &peer->retry_ns, NULL)));
     }
 }
 
@@ -106,6 +115,8 @@ static void begin_handshake(struct muster_board_system *board,
     }
     muster_timer_start(&peer->timer, board->env->loop,
                        muster_loop_after_ns(board->env->loop, MUSTER_BOARD_TIMEOUT_NS));
+    /* One connection per pair: the smaller incarnation dials, the other one may have been called
+     * already and finds the connection parked. */
     if (memcmp(self->bytes, peer->peer.incarnation.bytes, sizeof(self->bytes)) < 0) {
         peer_dial(peer);
         return;
@@ -134,7 +145,6 @@ static enum muster_rc system_connect(struct muster_board *base, const struct mus
     peer->peer.incarnation = member->incarnation;
     peer->member = *member;
     peer->eventfd = -1;
-    peer->retry_ns = RETRY_FIRST_NS;
     muster_timer_init(&peer->timer, on_timeout, peer);
     muster_timer_init(&peer->retry, on_retry, peer);
     muster_list_append(&board->peers, &peer->peer.node);
@@ -166,6 +176,8 @@ static void system_release(struct muster_board *base, struct muster_board_peer *
     peer_free(muster_board_peer_system_of(peer));
 }
 
+/* The peer polls its eventfd in its loop. EAGAIN means that the counter is full, so the peer has a
+ * wake-up pending and another one is not needed. */
 static void system_signal(struct muster_board *base, struct muster_board_peer *peer)
 {
     const uint64_t one = 1;
@@ -173,29 +185,28 @@ static void system_signal(struct muster_board *base, struct muster_board_peer *p
 
     (void)base;
     while (fd >= 0 && write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
-        continue; /* else it is full: the peer will wake */
+        continue;
 }
 
 static bool system_is_dead(const struct muster_board_peer *base)
 {
     const struct muster_board_peer_system *peer = muster_board_peer_system_of(base);
 
+    /* is_gone comes from the pidfd, the words from the kernel's walk of the robust list; the words
+     * are sooner, the pidfd also covers a process that has not written its board yet. */
     return peer->is_gone || (peer->page != NULL && muster_board_page_is_dead(peer->page));
 }
 
 static struct muster_board_peer_system *next_news(const struct muster_board_system *board)
 {
-    for (struct muster_list *node = board->peers.next; node != &board->peers; node = node->next) {
-        struct muster_board_peer_system *peer =
-            MUSTER_CONTAINER_OF(node, struct muster_board_peer_system, peer.node);
-
+    MUSTER_LIST_EACH(&board->peers, peer, struct muster_board_peer_system, peer.node) {
         if (peer->is_news)
             return peer;
     }
     return NULL;
 }
 
-/* Each call may release any peer. */
+/* Each call may release any peer, so the search begins again after every one. */
 static void on_task(struct muster_task *task)
 {
     struct muster_board_system *board = task->data;
@@ -220,7 +231,7 @@ static void system_close(struct muster_board *base)
     while (!muster_list_is_empty(&board->unmatched))
         muster_board_link_close(
             MUSTER_CONTAINER_OF(board->unmatched.next, struct muster_board_link, node));
-    board->reading_count = 1;
+    board->reading_count = 1; /* whoever reads has lost its peers above: unmap what is retired */
     muster_board_system_reading_stop(base);
     muster_share_listener_stop(&board->listener);
     muster_task_cancel(&board->task);
@@ -293,7 +304,7 @@ static enum muster_rc open_segment(struct muster_board_system *board, size_t mem
     board->page->segment_bytes = board->segment.bytes;
     rc = muster_board_liveness_open(board);
     board->has_words = rc == MUSTER_OK;
-    board->page->magic = MUSTER_BOARD_MAGIC;
+    board->page->magic = MUSTER_BOARD_MAGIC; /* last: a page with the magic is complete */
     return rc;
 }
 

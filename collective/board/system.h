@@ -14,20 +14,20 @@ struct muster_board_options {
 };
 
 /** Others of the host can connect from now on. What they may map: the board's memory, and every
- * tensor of muster_tensor_new on env. Errors: UNIMPLEMENTED (nothing can be shared here: an old kernel,
- * a sandbox, a simulated host), ALREADY_EXISTS (a board of that member is open), RESOURCE_EXHAUSTED.
- * Gives, muster_board_close before env. */
+ * tensor of muster_tensor_new on env. Errors: UNIMPLEMENTED (nothing can be shared here: an old
+ * kernel, a sandbox, a simulated host), ALREADY_EXISTS (a board of that member is open),
+ * RESOURCE_EXHAUSTED. Gives, muster_board_close before env. */
 MUSTER_MUST_CHECK enum muster_rc muster_board_system_open(
     const struct muster_board_options *options, struct muster_board **ret_board,
     struct muster_error *ret_error);
 
-/** MUSTER_WIRE is auto, tcp or unset; INVALID_ARGUMENT names it otherwise. For those who open what reads
- * it: muster_board_system_choose has nobody to tell. */
+/** MUSTER_WIRE is auto, tcp or unset; INVALID_ARGUMENT names it otherwise. For those who open what
+ * reads it: muster_board_system_choose has nobody to tell. */
 MUSTER_MUST_CHECK enum muster_rc muster_board_system_check_wire(struct muster_env *env,
                                                                 struct muster_error *ret_error);
 
-/** The board that a process should have; NULL when it can have none (logged), or when MUSTER_WIRE=tcp
- * says that all members use TCP. Gives. */
+/** The board that a process should have; NULL when it can have none (logged), or when
+ * MUSTER_WIRE=tcp says that all members use TCP. Gives. */
 struct muster_board *muster_board_system_choose(const struct muster_board_options *options);
 
 #endif

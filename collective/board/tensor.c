@@ -1,12 +1,15 @@
-/* Tensors that the other processes of the host map. */
+/* Tensors that the other processes of the host map: operations then read them in place. Where the
+ * host shares no memory a tensor is plain memory, and operations copy; the caller sees no
+ * difference. */
 #include <muster/collective.h>
 
 #include "runtime/system/host_share.h"
 
-#define ALIGNMENT 64u
+#define ALIGNMENT 64u /* a cache line, and the widest vector load of the kernels */
 
 /* --- Where nothing can be shared --- */
 
+/* The pointer that the allocator gave stands in the word before the aligned one. */
 static void *plain_new(struct muster_mem *mem, size_t bytes)
 {
     void *base = NULL;
@@ -66,6 +69,7 @@ void muster_tensor_free(struct muster_env *env, struct muster_tensor *tensor)
         return;
     if (shares != NULL)
         share = muster_shares_find(shares, tensor->data, 1);
+    /* The address tells which of the two it is: new may have fallen back to plain memory. */
     if (share != NULL)
         muster_share_free(shares, share);
     else

@@ -84,8 +84,8 @@ static void strangers_are_hung_up_on(void **state)
         const char *why; /* where the board has dialled */
     } rows[] = {
         {"something else than a hello", say_another_type, "it does not begin with HELLO"},
-        {"another job", say_another_job, "it is of another job"},
-        {"a job without end", say_a_job_without_end, "it is of another job"},
+        {"another job", say_another_job, "it belongs to another job"},
+        {"a job without end", say_a_job_without_end, "it belongs to another job"},
         {"for another process", look_for_another, "it looks for another process"},
         {"another protocol", say_another_magic, "it has closed the connection"},
     };
@@ -305,7 +305,7 @@ static void leave_it_to_grow(struct board_scene *scene)
     scene->seals = F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE;
 }
 
-#define NOT_AS_IT_SAYS "its board is not what it says"
+#define NOT_AS_IT_SAYS "its board does not match its HELLO"
 #define NOT_MAPPED     "its board cannot be mapped, or others could write it"
 
 static void a_board_that_is_not_what_it_says_is_not_used(void **state)
@@ -389,7 +389,7 @@ static void what_follows_a_hello_once_is_refused_twice(void **state)
 
         assert_true(scene.peer->is_failed);
         assert_int_equal(scene.peer->why.rc, MUSTER_INVALID_ARGUMENT);
-        assert_string_equal(scene.peer->why.text, "it says what no board says");
+        assert_string_equal(scene.peer->why.text, "it sent a message that is not valid here");
         board_scene_close(&scene);
     }
 }
