@@ -64,8 +64,9 @@ struct muster_board_page {
 _Static_assert(sizeof(struct muster_board_page) <= MUSTER_BOARD_PAGE_BYTES, "one page");
 
 /* --- Messages: one per packet, always whole ---
- * Each side sends HELLO, its shares, SHARES_END. It is ready once it has had the peer's SHARES_END (all
- * of the peer's is mapped here) and the peer's MAPPED (all of its own is mapped there). */
+ * Each side sends HELLO, its shares, SHARES_END. It is ready once it has had the peer's SHARES_END
+ * (all of the peer's is mapped here) and the peer's MAPPED (all of its own is mapped there).
+ */
 
 enum muster_board_message_type {
     MUSTER_BOARD_HELLO = 1,    /* with descriptors: the segment, the eventfd */

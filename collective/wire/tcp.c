@@ -146,12 +146,7 @@ static void attach_member(struct muster_wire *wire, const struct muster_view *vi
 
 static void leave_members(struct muster_wire *wire)
 {
-    struct muster_list *node = wire->peers.next;
-
-    while (node != &wire->peers) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&wire->peers, peer, struct muster_wire_peer, node) {
         if (peer->is_member)
             peer->is_wanted = false;
         peer->is_member = false;
@@ -163,12 +158,7 @@ static void leave_members(struct muster_wire *wire)
 
 static void forget_non_members(struct muster_wire *wire)
 {
-    struct muster_list *node = wire->peers.next;
-
-    while (node != &wire->peers) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&wire->peers, peer, struct muster_wire_peer, node) {
         if (!peer->is_member && !peer->is_wanted && peer->stripe_count == 0)
             muster_wire_peer_free(peer);
     }

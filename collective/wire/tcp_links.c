@@ -19,9 +19,7 @@
 struct muster_wire_peer *muster_wire_peer_find(const struct muster_wire *wire,
                                                const struct muster_incarnation *incarnation)
 {
-    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
+    MUSTER_LIST_EACH(&wire->peers, peer, struct muster_wire_peer, node) {
         if (muster_incarnation_is_equal(&peer->incarnation, incarnation))
             return peer;
     }

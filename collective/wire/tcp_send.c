@@ -67,9 +67,7 @@ static const char *phase_of(uint8_t type)
 static void cut_wire(struct muster_wire *wire)
 {
     wire->is_cut = true;
-    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
+    MUSTER_LIST_EACH(&wire->peers, peer, struct muster_wire_peer, node) {
         muster_timer_stop(&peer->retry);
         muster_wire_drop_links(peer);
         muster_wire_release_frames(peer);
@@ -167,9 +165,7 @@ void muster_wire_set_priority(struct muster_wire *wire, uint32_t lane, uint8_t p
 
 void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
 {
-    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
+    MUSTER_LIST_EACH(&wire->peers, peer, struct muster_wire_peer, node) {
         for (uint32_t i = 0; i < peer->stripe_count; i++) {
             struct muster_peer_link *link = peer->stripes[i].link;
 
@@ -184,12 +180,7 @@ void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
 
 static void release_op(struct muster_wire_peer *peer, const struct muster_op_id *op)
 {
-    struct muster_list *node = peer->frames.next;
-
-    while (node != &peer->frames) {
-        struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&peer->frames, out, struct wire_frame, node) {
         if (muster_op_id_compare(&out->frame.header.op, op) == 0)
             frame_release(out);
     }
@@ -197,9 +188,7 @@ static void release_op(struct muster_wire_peer *peer, const struct muster_op_id 
 
 void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op)
 {
-    for (struct muster_list *node = wire->peers.next; node != &wire->peers; node = node->next) {
-        struct muster_wire_peer *peer = MUSTER_CONTAINER_OF(node, struct muster_wire_peer, node);
-
+    MUSTER_LIST_EACH(&wire->peers, peer, struct muster_wire_peer, node) {
         for (uint32_t i = 0; i < peer->stripe_count; i++)
             if (peer->stripes[i].link != NULL)
                 muster_peer_link_recall_op(peer->stripes[i].link, op, MUSTER_FRAME_MISMATCH);
@@ -228,8 +217,7 @@ bool muster_wire_is_idle(const struct muster_wire *wire)
 
 void muster_wire_send_pending(struct muster_wire_peer *peer)
 {
-    for (struct muster_list *node = peer->frames.next; node != &peer->frames; node = node->next) {
-        struct wire_frame *out = MUSTER_CONTAINER_OF(node, struct wire_frame, node);
+    MUSTER_LIST_EACH(&peer->frames, out, struct wire_frame, node) {
         bool is_sent = send_frame(peer, out);
 
         MUSTER_ASSERT(is_sent);

@@ -51,9 +51,7 @@ void muster_link_keys_free(struct muster_link_keys *keys)
 static struct peer_keys *find_peer(const struct muster_link_keys *keys,
                                    const struct muster_incarnation *peer)
 {
-    for (struct muster_list *node = keys->peers.next; node != &keys->peers; node = node->next) {
-        struct peer_keys *of_peer = MUSTER_CONTAINER_OF(node, struct peer_keys, node);
-
+    MUSTER_LIST_EACH(&keys->peers, of_peer, struct peer_keys, node) {
         if (muster_incarnation_is_equal(&of_peer->peer, peer))
             return of_peer;
     }

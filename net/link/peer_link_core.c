@@ -48,9 +48,7 @@ void muster_peer_link_recall_writes(struct muster_peer_link *link)
     if (link->is_ack_queued)
         muster_stream_submit_recall(&link->ack_write, link->stream);
     link->is_hello_queued = link->is_ack_queued = false;
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
+    MUSTER_LIST_EACH(&link->frames, frame, struct muster_frame, node) {
         if (frame->write.data != NULL)
             muster_stream_submit_recall(&frame->write, link->stream);
         frame->write.data = NULL;
@@ -108,9 +106,7 @@ static uint64_t begun_through(const struct muster_peer_link *link)
 {
     uint64_t end = link->begun_end > link->written ? link->begun_end : link->written;
 
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        const struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
+    MUSTER_LIST_EACH(&link->frames, frame, struct muster_frame, node) {
         if (frame->end > end && muster_peer_link_has_begun(link, frame))
             end = frame->end;
     }
@@ -123,9 +119,7 @@ void muster_peer_link_renumber(struct muster_peer_link *link)
     if (link->state != MUSTER_LINK_READY)
         return;
     link->submitted = begun_through(link);
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
+    MUSTER_LIST_EACH(&link->frames, frame, struct muster_frame, node) {
         if (!muster_peer_link_has_begun(link, frame))
             frame->end = link->submitted += muster_frame_bytes(frame);
     }
@@ -134,14 +128,9 @@ void muster_peer_link_renumber(struct muster_peer_link *link)
 /* The rest of a frame that was taken back: nobody needs it on another connection. */
 void muster_peer_link_drop_rests(struct muster_peer_link *link)
 {
-    struct muster_list *node = link->frames.next;
-
     if (link->void_end < link->begun_end)
         link->void_end = link->begun_end;
-    while (node != &link->frames) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&link->frames, frame, struct muster_frame, node) {
         if (frame->header.channel != 0)
             continue;
         link->queued_bytes -= muster_frame_bytes(frame);
@@ -154,9 +143,7 @@ static void forget_offsets(struct muster_peer_link *link)
 {
     muster_peer_link_drop_rests(link);
     link->submitted = begun_through(link);
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
+    MUSTER_LIST_EACH(&link->frames, frame, struct muster_frame, node) {
         if (!muster_peer_link_has_begun(link, frame))
             frame->end = 0;
     }

@@ -128,9 +128,7 @@ bool muster_peer_link_can_resume(const struct muster_peer_link *link, uint64_t r
 {
     if (received < link->acked || received > link->submitted)
         return false;
-    for (struct muster_list *node = link->frames.next; node != &link->frames; node = node->next) {
-        const struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
+    MUSTER_LIST_EACH(&link->frames, frame, struct muster_frame, node) {
         if (frame->end > received && frame->end - muster_frame_bytes(frame) < link->void_end)
             return false;
     }

@@ -179,12 +179,7 @@ static bool recall_frame(struct muster_peer_link *link, struct muster_frame *fra
 /* They are out, but nobody can send them again. */
 static void recall_unacked(struct muster_peer_link *link, const struct muster_frame_match *match)
 {
-    struct muster_list *node = link->unacked.next;
-
-    while (node != &link->unacked) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&link->unacked, frame, struct muster_frame, node) {
         if (!muster_frame_is_match(match, &frame->header))
             continue;
         if (frame->end > link->void_end)
@@ -197,13 +192,8 @@ static void recall_unacked(struct muster_peer_link *link, const struct muster_fr
 void muster_peer_link_recall_matching(struct muster_peer_link *link,
                                       const struct muster_frame_match *match)
 {
-    struct muster_list *node = link->frames.next;
-
     recall_unacked(link, match);
-    while (node != &link->frames) {
-        struct muster_frame *frame = MUSTER_CONTAINER_OF(node, struct muster_frame, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&link->frames, frame, struct muster_frame, node) {
         if (!muster_frame_is_match(match, &frame->header) || recall_frame(link, frame))
             continue;
         muster_error_set(&link->error, MUSTER_RESOURCE_EXHAUSTED,
