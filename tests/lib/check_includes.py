@@ -34,7 +34,7 @@ INNER = {
     "net/h2": "stream tls",
     "net/grpc": "stream tls h2",
     "net/grpc/client": "stream tls h2 grpc",
-    "net/grpc/server": "stream tls h2 grpc grpc/client",
+    "net/grpc/server": "stream tls h2 grpc",
     "net/grpc/services": "stream tls h2 grpc grpc/client grpc/server",
     "net/link": "stream tls grpc/server",
     "net/page": "stream",

@@ -10,7 +10,7 @@
 #include "net/grpc/inbox.h"
 #include "net/grpc/interceptor.h"
 #include "net/grpc/server/lifetime.h"
-#include "net/grpc/client/mismatch.h"
+#include "net/grpc/server/mismatch.h"
 #include "net/grpc/server/method_table.h"
 #include "net/grpc/server/ping_strikes.h"
 #include "net/grpc/session.h"

@@ -1,17 +1,23 @@
-/* Clients that speak plain text to a server under TLS, or TLS to one in plain text. */
-#include "net/grpc/client/mismatch.h"
+/* Clients that speak plain text to a server under TLS, or TLS to one in plain text. Both look like
+ * garbage to the parser that meets them, so the operator is told of the likely mistake, and how to
+ * mend it. server_tls.c and server_connection.c recognise them and end the connection; this file
+ * only decides whether the log may have another line. */
+#include "net/grpc/server/mismatch.h"
 
 #include <muster/log.h>
 #include <muster/loop.h>
 
-#define QUIET_NS (60 * MUSTER_NS_PER_S) /* after a host was named */
+/* A client that is set up wrongly dials again every second or so: one line a minute is enough to be
+ * noticed, and does not fill the log. */
+#define QUIET_NS (60 * MUSTER_NS_PER_S)
 
 static bool slot_is_recent(const struct muster_rpc_mismatch *slot, uint64_t now_ns)
 {
     return slot->logged_ns != 0 && now_ns - slot->logged_ns < QUIET_NS;
 }
 
-/* Where this host goes; NULL: it is not told now. */
+/* A slot for this host, or NULL: the host was logged within the last minute, or all slots hold hosts
+ * that were, and so the log has had its lines for this minute. */
 static struct muster_rpc_mismatch *slot_find(struct muster_rpc_mismatches *mismatches,
                                              const struct muster_address *host, uint64_t now_ns)
 {
@@ -36,7 +42,7 @@ void muster_rpc_mismatch_tell(struct muster_rpc_mismatches *mismatches, struct m
     struct muster_address host = *peer;
     struct muster_rpc_mismatch *slot;
 
-    host.port = 0;
+    host.port = 0; /* each attempt comes from another port; they must share a slot */
     slot = slot_find(mismatches, &host, now_ns);
     if (slot == NULL)
         return;

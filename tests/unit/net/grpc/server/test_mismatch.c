@@ -10,7 +10,7 @@
 
 #include <muster/log.h>
 
-#include "net/grpc/client/mismatch.h"
+#include "net/grpc/server/mismatch.h"
 #include "virtual_loop.h"
 
 #define MINUTE_NS (60 * MUSTER_NS_PER_S)
