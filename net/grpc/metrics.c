@@ -222,10 +222,7 @@ struct muster_rpc_outcome *muster_rpc_series_outcome(struct muster_rpc_series *s
 static struct muster_rpc_series *find_series(struct muster_list *row, uint64_t hash,
                                              const char *method, const char *target)
 {
-    for (struct muster_list *node = row->next; node != row; node = node->next) {
-        struct muster_rpc_series *series =
-            MUSTER_CONTAINER_OF(node, struct muster_rpc_series, node);
-
+    MUSTER_LIST_EACH(row, series, struct muster_rpc_series, node) {
         if (series->hash == hash && strcmp(series->method, method) == 0 &&
             strcmp(series->target, target) == 0)
             return series;
@@ -312,11 +309,9 @@ struct muster_rpc_counters *muster_rpc_metrics_counters(struct muster_rpc_metric
 
     if (metrics == NULL)
         return own;
-    for (struct muster_list *node = metrics->counters.next; node != &metrics->counters;
-         node = node->next) {
-        shown = MUSTER_CONTAINER_OF(node, struct shown_counters, node);
-        if (shown->side == side && strcmp(shown->name, name) == 0)
-            return &shown->counters;
+    MUSTER_LIST_EACH(&metrics->counters, known, struct shown_counters, node) {
+        if (known->side == side && strcmp(known->name, name) == 0)
+            return &known->counters;
     }
     shown = metrics->counter_count < COUNTERS_MAX ? counters_new(metrics, side, name) : NULL;
     if (shown == NULL && metrics->other_counters[side] == NULL)

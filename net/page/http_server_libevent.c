@@ -93,11 +93,7 @@ const char *muster_http_reply_query(const struct muster_http_reply *reply, const
 
 static void show_health(struct muster_http_server *server, struct muster_http_reply *reply)
 {
-    struct muster_list *node;
-
-    for (node = server->checks.next; node != &server->checks; node = node->next) {
-        struct muster_health_check *check =
-            MUSTER_CONTAINER_OF(node, struct muster_health_check, node);
+    MUSTER_LIST_EACH(&server->checks, check, struct muster_health_check, node) {
         struct muster_error error = {.rc = MUSTER_OK};
         enum muster_rc rc = check->check(check, &error);
 
@@ -128,11 +124,7 @@ static void show_metrics(struct muster_http_server *server, struct muster_http_r
 
 static struct muster_http_page *find_page(const struct muster_http_server *server, const char *path)
 {
-    struct muster_list *node;
-
-    for (node = server->pages.next; node != &server->pages; node = node->next) {
-        struct muster_http_page *page = MUSTER_CONTAINER_OF(node, struct muster_http_page, node);
-
+    MUSTER_LIST_EACH(&server->pages, page, struct muster_http_page, node) {
         if (strcmp(page->path, path) == 0)
             return page;
     }

@@ -10,10 +10,6 @@ static struct muster_rpc_subchannel *subchannel_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct muster_rpc_subchannel, node);
 }
 
-#define FOR_EACH(channel, at)                                                                      \
-    for (struct muster_list *at = (channel)->subchannels.next; at != &(channel)->subchannels;      \
-         at = at->next)
-
 static void on_change(struct muster_rpc_subchannel *subchannel)
 {
     subchannel->channel->listener->on_change(subchannel->channel);
@@ -37,10 +33,7 @@ static const struct muster_rpc_subchannel_listener listener = {
 static struct muster_rpc_subchannel *find_subchannel(const struct muster_channel *channel,
                                                      const struct muster_address *address)
 {
-    FOR_EACH(channel, node)
-    {
-        struct muster_rpc_subchannel *subchannel = subchannel_of(node);
-
+    MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
         if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN &&
             muster_address_is_equal(&subchannel->endpoint.address, address))
             return subchannel;
@@ -68,10 +61,9 @@ static bool keep_or_add(struct muster_channel *channel, size_t i)
 /* One that has to be connected to, or NULL. */
 static struct muster_rpc_subchannel *first_idle(const struct muster_channel *channel)
 {
-    FOR_EACH(channel, node)
-    {
-        if (subchannel_of(node)->state == MUSTER_CHANNEL_IDLE)
-            return subchannel_of(node);
+    MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
+        if (subchannel->state == MUSTER_CHANNEL_IDLE)
+            return subchannel;
     }
     return NULL;
 }
@@ -81,28 +73,23 @@ static struct muster_rpc_subchannel *first_idle(const struct muster_channel *cha
 static void adopt_addresses(struct muster_channel *channel)
 {
     struct muster_rpc_resolution *resolution = channel->resolution;
-    struct muster_rpc_subchannel *subchannel;
-    struct muster_list *node, *next;
+    struct muster_rpc_subchannel *idle;
     bool is_complete = true;
 
-    FOR_EACH(channel, at)
-    {
-        subchannel_of(at)->is_kept = false;
-    }
+    MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node)
+        subchannel->is_kept = false;
     for (size_t i = 0; i < resolution->address_count; i++)
         is_complete = keep_or_add(channel, i) && is_complete;
     if (!is_complete) {
         (void)muster_error_set(&resolution->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
         muster_rpc_resolution_repeat(resolution);
     }
-    for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
-        next = node->next;
-        subchannel = subchannel_of(node);
+    MUSTER_LIST_EACH_SAFE(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
         if (!subchannel->is_kept)
             muster_rpc_subchannel_close(subchannel, true);
     }
-    while ((subchannel = first_idle(channel)) != NULL)
-        muster_rpc_subchannel_connect(subchannel); /* may fail at once, and others take calls */
+    while ((idle = first_idle(channel)) != NULL)
+        muster_rpc_subchannel_connect(idle); /* may fail at once, and others take calls */
 }
 
 static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc rc)
@@ -132,8 +119,7 @@ static enum muster_rc round_robin_open(struct muster_channel *channel)
     resolution->env = channel->env;
     resolution->target = &channel->target;
     resolution->timeout_ns = options->connect_timeout_ns;
-    resolution->backoff_base_ns = options->backoff_base_ns;
-    resolution->backoff_max_ns = options->backoff_max_ns;
+    resolution->backoff = channel->backoff;
     resolution->on_result = on_result;
     muster_rpc_resolution_init(resolution);
     if (options->health_service == NULL)
@@ -191,10 +177,7 @@ enum muster_channel_state muster_rpc_balance_state(const struct muster_channel *
 
     if (channel->resolution == NULL)
         return subchannel_of(channel->subchannels.next)->state;
-    FOR_EACH(channel, node)
-    {
-        const struct muster_rpc_subchannel *subchannel = subchannel_of(node);
-
+    MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
         if (subchannel->state == MUSTER_CHANNEL_READY)
             return MUSTER_CHANNEL_READY;
         is_any = is_any || subchannel->state != MUSTER_CHANNEL_SHUTDOWN;
@@ -213,37 +196,31 @@ const struct muster_error *muster_rpc_balance_error(const struct muster_channel 
 {
     static const struct muster_error none = {.rc = MUSTER_OK};
 
-    FOR_EACH(channel, node)
-    {
-        if (subchannel_of(node)->error.rc != MUSTER_OK)
-            return &subchannel_of(node)->error;
+    MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
+        if (subchannel->error.rc != MUSTER_OK)
+            return &subchannel->error;
     }
     return channel->resolution != NULL ? &channel->resolution->error : &none;
 }
 
 struct muster_rpc_subchannel *muster_rpc_balance_pick(struct muster_channel *channel)
 {
-    FOR_EACH(channel, node)
-    {
-        if (subchannel_of(node)->state != MUSTER_CHANNEL_READY)
+    MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
+        if (subchannel->state != MUSTER_CHANNEL_READY)
             continue;
-        muster_list_remove(node); /* the order of the list is the turn */
-        muster_list_append(&channel->subchannels, node);
-        return subchannel_of(node);
+        muster_list_remove(&subchannel->node); /* the order of the list is the turn */
+        muster_list_append(&channel->subchannels, &subchannel->node);
+        return subchannel;
     }
     return NULL;
 }
 
 void muster_rpc_balance_close(struct muster_channel *channel)
 {
-    struct muster_list *node, *next;
-
     if (channel->resolution != NULL)
         muster_rpc_resolution_stop(channel->resolution);
-    for (node = channel->subchannels.next; node != &channel->subchannels; node = next) {
-        next = node->next;
-        muster_rpc_subchannel_close(subchannel_of(node), false);
-    }
+    MUSTER_LIST_EACH_SAFE(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node)
+        muster_rpc_subchannel_close(subchannel, false);
 }
 
 bool muster_rpc_balance_is_closed(const struct muster_channel *channel)

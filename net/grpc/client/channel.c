@@ -149,6 +149,16 @@ static void options_default(struct muster_channel_options *options)
         options->replay_max_bytes = REPLAY_MAX_BYTES;
 }
 
+/* gRPC's connection-backoff.md: each wait is 1.6 times the one before, jittered by 20 % so that the
+ * clients of a server that has come back do not all knock in the same moment. */
+static struct muster_backoff backoff_of(const struct muster_channel_options *options)
+{
+    return (struct muster_backoff){.first_ns = options->backoff_base_ns,
+                                   .max_ns = options->backoff_max_ns,
+                                   .growth_permille = 1600,
+                                   .jitter_permille = 200};
+}
+
 static void tls_fini(struct muster_channel *channel)
 {
     muster_tls_sessions_free(channel->tls_sessions);
@@ -209,6 +219,7 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
     if (channel->options.tls != NULL)
         (void)muster_tls_share(channel->options.tls);
     options_default(&channel->options);
+    channel->backoff = backoff_of(&channel->options);
     channel->counters = &channel->own_counters;
     channel->state = MUSTER_CHANNEL_IDLE;
     muster_list_init(&channel->subchannels);
@@ -340,15 +351,12 @@ enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
 
 void muster_channel_close(struct muster_channel *channel, muster_channel_close_fn *closed)
 {
-    struct muster_list *node;
-
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN)
         return;
     channel->state = MUSTER_CHANNEL_SHUTDOWN;
     channel->closed = closed;
-    for (node = channel->calls.next; node != &channel->calls; node = node->next)
-        muster_grpc_call_decide(MUSTER_CONTAINER_OF(node, struct muster_grpc_call, channel_node),
-                                MUSTER_CANCELLED, "channel is closed");
+    MUSTER_LIST_EACH(&channel->calls, call, struct muster_grpc_call, channel_node)
+        muster_grpc_call_decide(call, MUSTER_CANCELLED, "channel is closed");
     muster_rpc_balance_close(channel);
     channel_check_closed(channel);
 }

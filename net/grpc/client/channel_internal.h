@@ -16,6 +16,7 @@
 #include "net/grpc/session.h"
 #include "net/grpc/client/target.h"
 #include "net/grpc/tally.h"
+#include "runtime/value/backoff.h"
 
 struct muster_grpc_call;
 
@@ -36,6 +37,7 @@ struct muster_channel {
     struct muster_mem_pool pool; /* of connections and calls */
     void *data;
     struct muster_channel_options options;
+    struct muster_backoff backoff; /* between attempts to connect, look up or watch */
     struct muster_rpc_target target;
     struct muster_interceptor_chain interceptors;
     struct muster_method_policy_table policies;

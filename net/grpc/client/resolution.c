@@ -4,7 +4,6 @@
 #include <string.h>
 
 #define INTERVAL_MIN_NS (30 * MUSTER_NS_PER_S)
-#define BACKOFF_JITTER  200 /* permille */
 
 static void next_endpoint(struct muster_rpc_resolution *resolution);
 
@@ -37,13 +36,11 @@ static void keep_former(struct muster_rpc_resolution *resolution)
 void muster_rpc_resolution_repeat(struct muster_rpc_resolution *resolution)
 {
     struct muster_env *env = resolution->env;
-    uint64_t delay_ns = muster_rng_jitter(env->rng, resolution->backoff_ns, BACKOFF_JITTER);
+    uint64_t delay_ns =
+        muster_backoff_next(&resolution->backoff, &resolution->backoff_ns, env->rng);
 
     resolution->has_failed = true;
     muster_timer_start(&resolution->timer, env->loop, muster_loop_after_ns(env->loop, delay_ns));
-    resolution->backoff_ns += resolution->backoff_ns / 5 * 3; /* factor 1.6 */
-    if (resolution->backoff_ns > resolution->backoff_max_ns)
-        resolution->backoff_ns = resolution->backoff_max_ns;
 }
 
 /* All endpoints were asked. */
@@ -56,7 +53,7 @@ static void resolution_conclude(struct muster_rpc_resolution *resolution)
             muster_rpc_resolution_repeat(resolution);
         } else {
             resolution->has_failed = false;
-            resolution->backoff_ns = resolution->backoff_base_ns;
+            resolution->backoff_ns = 0;
         }
         memset(&resolution->error, 0, sizeof(resolution->error));
         resolution->on_result(resolution, MUSTER_OK);
@@ -147,7 +144,7 @@ static bool has_names(const struct muster_rpc_target *target)
 
 void muster_rpc_resolution_init(struct muster_rpc_resolution *resolution)
 {
-    resolution->backoff_ns = resolution->backoff_base_ns;
+    resolution->backoff_ns = 0;
     muster_timer_init(&resolution->timer, on_due, resolution);
 }
 

@@ -6,6 +6,7 @@
 #include <muster/stream.h>
 
 #include "net/grpc/client/target.h"
+#include "runtime/value/backoff.h"
 
 #define MUSTER_RPC_ADDRESSES_MAX 64
 
@@ -19,8 +20,8 @@ struct muster_rpc_resolution {
     void *data;
     struct muster_env *env;
     const struct muster_rpc_target *target;
-    uint64_t timeout_ns;                      /* of one name */
-    uint64_t backoff_base_ns, backoff_max_ns; /* after a failure */
+    uint64_t timeout_ns;           /* of one name */
+    struct muster_backoff backoff; /* after a failure */
     muster_rpc_resolution_fn *on_result;
     /* valid in on_result: without repetitions, in the order of the target */
     struct muster_address addresses[MUSTER_RPC_ADDRESSES_MAX];

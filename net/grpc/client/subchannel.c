@@ -3,8 +3,6 @@
 
 #include "net/grpc/client/channel_internal.h"
 
-#define BACKOFF_JITTER 200 /* permille */
-
 static void subchannel_move(struct muster_rpc_subchannel *subchannel,
                             enum muster_channel_state state)
 {
@@ -45,16 +43,13 @@ static void attempt_failed(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
     struct muster_env *env = channel->env;
-    uint64_t delay_ns = muster_rng_jitter(env->rng, subchannel->backoff_ns, BACKOFF_JITTER);
+    uint64_t delay_ns = muster_backoff_next(&channel->backoff, &subchannel->backoff_ns, env->rng);
 
     MUSTER_ASSERT(subchannel->current == NULL);
     MUSTER_LOG(env, DEBUG, "rpc_connect_failed", "target", channel->target.authority, "reason",
                muster_endpoint_cause(subchannel->error.text, channel->target.authority));
     muster_timer_start(&subchannel->backoff_timer, env->loop,
                        muster_loop_after_ns(env->loop, delay_ns));
-    subchannel->backoff_ns += subchannel->backoff_ns / 5 * 3; /* factor 1.6 */
-    if (subchannel->backoff_ns > channel->options.backoff_max_ns)
-        subchannel->backoff_ns = channel->options.backoff_max_ns;
     subchannel->has_failed = true;
     subchannel->listener->on_loss(subchannel);
     subchannel_move(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE);
@@ -126,7 +121,7 @@ static void transport_lost(struct muster_rpc_subchannel *subchannel,
     } else if (!transport->is_ready) {
         muster_rpc_subchannel_connect_next(subchannel, &copy);
     } else if (was_healthy(channel, transport)) { /* the first attempt is immediate */
-        subchannel->backoff_ns = channel->options.backoff_base_ns;
+        subchannel->backoff_ns = 0;
         subchannel->error = copy;
         subchannel->listener->on_loss(subchannel);
         become_idle(subchannel);
@@ -175,7 +170,6 @@ struct muster_rpc_subchannel *muster_rpc_subchannel_new(
     subchannel->endpoints = endpoints != NULL ? endpoints : &subchannel->endpoint;
     subchannel->endpoint_count = endpoints != NULL ? count : 1;
     subchannel->state = MUSTER_CHANNEL_IDLE;
-    subchannel->backoff_ns = channel->options.backoff_base_ns;
     muster_list_init(&subchannel->transports);
     muster_timer_init(&subchannel->backoff_timer, on_backoff, subchannel);
     if (muster_rpc_subchannel_health_init(subchannel) != MUSTER_OK) {
@@ -199,8 +193,6 @@ void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
 
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly)
 {
-    struct muster_list *node, *next;
-
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN && is_orderly)
         return;
     subchannel->state = MUSTER_CHANNEL_SHUTDOWN;
@@ -209,11 +201,7 @@ void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool 
     muster_rpc_subchannel_health_stop(subchannel);
     muster_rpc_subchannel_connect_cancel(subchannel);
     muster_rpc_subchannel_scale_cancel(subchannel);
-    for (node = subchannel->transports.next; node != &subchannel->transports; node = next) {
-        struct muster_rpc_transport *transport =
-            MUSTER_CONTAINER_OF(node, struct muster_rpc_transport, node);
-
-        next = node->next;
+    MUSTER_LIST_EACH_SAFE (&subchannel->transports, transport, struct muster_rpc_transport, node) {
         if (is_orderly)
             muster_h2_session_drain(transport->session.h2, "");
         else

@@ -69,7 +69,7 @@ struct grpc_health_v1_health_watch_call;
 struct muster_rpc_subchannel_health {
     struct grpc_health_v1_health_watch_call *call; /* NULL: nobody asks */
     struct muster_timer timer;
-    uint64_t backoff_ns;
+    uint64_t backoff_ns; /* the last wait before a further Watch; 0: the last one said something */
     bool is_wanted, is_open;
     bool is_stale; /* the open call is of an earlier connection */
 };
@@ -90,8 +90,8 @@ struct muster_rpc_subchannel {
     struct muster_rpc_transport *current; /* connecting or ready; NULL: none */
     struct muster_rpc_scale scale;
     struct muster_rpc_subchannel_health health;
-    struct muster_timer backoff_timer;
-    uint64_t backoff_ns;
+    struct muster_timer backoff_timer; /* runs in TRANSIENT_FAILURE after a failed attempt */
+    uint64_t backoff_ns;               /* the last wait; 0: none since a connection was of use */
     /* the attempt in progress */
     size_t endpoint_at, endpoints_tried;
     const struct muster_address *addresses;

@@ -6,8 +6,6 @@
 
 #include "proto/health.muster.h"
 
-#define BACKOFF_JITTER 200 /* permille */
-
 static void report_health(struct muster_rpc_subchannel *subchannel, enum muster_channel_state state,
                           const char *text)
 {
@@ -24,7 +22,7 @@ static void on_status(struct grpc_health_v1_health_watch_call *call,
     struct muster_rpc_subchannel *subchannel = call->data;
     char text[MUSTER_ERROR_TEXT_BYTES];
 
-    subchannel->health.backoff_ns = subchannel->channel->options.backoff_base_ns;
+    subchannel->health.backoff_ns = 0;
     if (response->status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING) {
         report_health(subchannel, MUSTER_CHANNEL_READY, NULL);
         return;
@@ -38,12 +36,10 @@ static void retry_later(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_subchannel_health *health = &subchannel->health;
     struct muster_env *env = subchannel->channel->env;
-    uint64_t delay_ns = muster_rng_jitter(env->rng, health->backoff_ns, BACKOFF_JITTER);
+    uint64_t delay_ns =
+        muster_backoff_next(&subchannel->channel->backoff, &health->backoff_ns, env->rng);
 
     muster_timer_start(&health->timer, env->loop, muster_loop_after_ns(env->loop, delay_ns));
-    health->backoff_ns += health->backoff_ns / 5 * 3; /* factor 1.6 */
-    if (health->backoff_ns > subchannel->channel->options.backoff_max_ns)
-        health->backoff_ns = subchannel->channel->options.backoff_max_ns;
 }
 
 static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_rc rc)
@@ -114,7 +110,7 @@ void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel
 
     health->is_wanted = true;
     health->is_stale = health->is_open;
-    health->backoff_ns = subchannel->channel->options.backoff_base_ns;
+    health->backoff_ns = 0;
     if (!health->is_open)
         watch_start(subchannel);
 }

@@ -69,11 +69,7 @@ struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subc
 
     if (subchannel->channel->options.connections_max <= 1)
         return best;
-    for (struct muster_list *node = subchannel->transports.next; node != &subchannel->transports;
-         node = node->next) {
-        struct muster_rpc_transport *transport =
-            MUSTER_CONTAINER_OF(node, struct muster_rpc_transport, node);
-
+    MUSTER_LIST_EACH(&subchannel->transports, transport, struct muster_rpc_transport, node) {
         if (!is_usable(transport))
             continue;
         if (has_room(transport))
@@ -89,11 +85,7 @@ struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subc
 struct muster_rpc_transport *muster_rpc_subchannel_other(
     const struct muster_rpc_subchannel *subchannel)
 {
-    for (struct muster_list *node = subchannel->transports.next; node != &subchannel->transports;
-         node = node->next) {
-        struct muster_rpc_transport *transport =
-            MUSTER_CONTAINER_OF(node, struct muster_rpc_transport, node);
-
+    MUSTER_LIST_EACH(&subchannel->transports, transport, struct muster_rpc_transport, node) {
         if (is_usable(transport))
             return transport;
     }

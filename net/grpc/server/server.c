@@ -62,12 +62,9 @@ static void on_closed_task(struct muster_task *task)
 static void on_close_deadline(struct muster_timer *timer)
 {
     struct muster_rpc_server *server = timer->data;
-    struct muster_list *node, *next;
 
-    for (node = server->connections.next; node != &server->connections; node = next) {
-        next = node->next;
-        muster_rpc_connection_close(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));
-    }
+    MUSTER_LIST_EACH_SAFE(&server->connections, connection, struct muster_rpc_connection, node)
+        muster_rpc_connection_close(connection);
 }
 
 /* A quarter of the memory, but no less than one call may queue. */
@@ -230,27 +227,20 @@ static void on_listener_closed(struct muster_listener *listener)
 void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline_ns,
                              muster_rpc_server_close_fn *closed)
 {
-    struct muster_list *node, *next;
-
     if (server->is_closing)
         return;
     server->is_closing = true;
     server->closed = closed;
-    for (node = server->listeners.next; node != &server->listeners; node = next) {
-        next = node->next;
-        muster_listener_close(MUSTER_CONTAINER_OF(node, struct rpc_listener, node)->listener,
-                              on_listener_closed);
-    }
-    for (node = server->parts.next; node != &server->parts; node = node->next) {
-        struct muster_rpc_part *part = MUSTER_CONTAINER_OF(node, struct muster_rpc_part, node);
-
+    MUSTER_LIST_EACH_SAFE(&server->listeners, rpc_listener, struct rpc_listener, node)
+        muster_listener_close(rpc_listener->listener, on_listener_closed);
+    MUSTER_LIST_EACH(&server->parts, part, struct muster_rpc_part, node) {
         if (part->on_closing != NULL)
             part->on_closing(part);
     }
     muster_rpc_server_cancel_guests(server);
     muster_rpc_server_end_visits(server);
-    for (node = server->connections.next; node != &server->connections; node = node->next)
-        muster_rpc_connection_drain(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));
+    MUSTER_LIST_EACH(&server->connections, connection, struct muster_rpc_connection, node)
+        muster_rpc_connection_drain(connection);
     muster_timer_start(&server->close_timer, server->env->loop, deadline_ns);
     muster_rpc_server_check_closed(server);
 }

@@ -211,11 +211,7 @@ static bool has_room(struct muster_rpc_server *server)
 
     if (server->connection_count - server->leaving_count < server->options.connections_max)
         return true;
-    for (struct muster_list *node = server->connections.next; node != &server->connections;
-         node = node->next) {
-        struct muster_rpc_connection *connection =
-            MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node);
-
+    MUSTER_LIST_EACH(&server->connections, connection, struct muster_rpc_connection, node) {
         if (!connection->is_making_room && is_less_wanted(connection, found) &&
             !muster_h2_session_has_streams(connection->session.h2))
             found = connection;

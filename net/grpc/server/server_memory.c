@@ -80,11 +80,7 @@ static struct muster_rpc_connection *heaviest_connection(struct muster_rpc_serve
 {
     struct muster_rpc_connection *found = NULL;
 
-    for (struct muster_list *node = server->connections.next; node != &server->connections;
-         node = node->next) {
-        struct muster_rpc_connection *connection =
-            MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node);
-
+    MUSTER_LIST_EACH(&server->connections, connection, struct muster_rpc_connection, node) {
         if (connection->is_expelled)
             continue;
         connection_recount(connection);

@@ -9,9 +9,7 @@ struct muster_rpc_page *muster_rpc_server_find_page(const struct muster_rpc_serv
     const char *query = memchr(path, '?', path_bytes);
     size_t bytes = query != NULL ? (size_t)(query - path) : path_bytes;
 
-    for (struct muster_list *node = server->pages.next; node != &server->pages; node = node->next) {
-        struct muster_rpc_page *page = MUSTER_CONTAINER_OF(node, struct muster_rpc_page, node);
-
+    MUSTER_LIST_EACH(&server->pages, page, struct muster_rpc_page, node) {
         if (strlen(page->path) == bytes && memcmp(page->path, path, bytes) == 0)
             return page;
     }

@@ -88,9 +88,8 @@ static void on_sweep(struct muster_timer *timer)
 {
     struct muster_rpc_server *server = timer->data;
 
-    for (struct muster_list *node = server->connections.next; node != &server->connections;
-         node = node->next)
-        watch_connection(MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node));
+    MUSTER_LIST_EACH(&server->connections, connection, struct muster_rpc_connection, node)
+        watch_connection(connection);
     if (!muster_list_is_empty(&server->connections))
         muster_rpc_server_watch(server);
 }

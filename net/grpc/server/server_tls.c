@@ -172,11 +172,10 @@ void muster_rpc_server_guests_init(struct muster_rpc_server *server)
 void muster_rpc_server_cancel_guests(struct muster_rpc_server *server)
 {
     struct rpc_guests *guests = &server->guests;
-    struct muster_list *node;
 
     muster_timer_stop(&guests->timer);
     while (!muster_list_is_empty(&guests->waiting))
         drop_waiting(server);
-    for (node = guests->shaking.next; node != &guests->shaking; node = node->next)
-        muster_tls_handshake_cancel(&guest_of(node)->handshake);
+    MUSTER_LIST_EACH(&guests->shaking, guest, struct rpc_guest, node)
+        muster_tls_handshake_cancel(&guest->handshake);
 }

@@ -72,10 +72,7 @@ static struct muster_rpc_connection *longest_stalled(struct muster_rpc_server *s
     uint64_t latest_ns = muster_loop_now_ns(server->env->loop) - STALL_MIN_NS;
     struct muster_rpc_connection *found = NULL;
 
-    for (struct muster_list *node = server->connections.next; node != &server->connections;
-         node = node->next) {
-        struct muster_rpc_connection *connection =
-            MUSTER_CONTAINER_OF(node, struct muster_rpc_connection, node);
+    MUSTER_LIST_EACH(&server->connections, connection, struct muster_rpc_connection, node) {
         uint64_t since_ns;
 
         if (connection->is_expelled || connection->unsent.bytes <= share_bytes(server) / 2)

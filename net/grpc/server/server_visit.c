@@ -247,10 +247,6 @@ enum muster_rc muster_rpc_server_visit(struct muster_rpc_server *server,
 
 void muster_rpc_server_end_visits(struct muster_rpc_server *server)
 {
-    struct muster_list *next;
-
-    for (struct muster_list *node = server->visits.next; node != &server->visits; node = next) {
-        next = node->next;
-        visit_close(MUSTER_CONTAINER_OF(node, struct rpc_visit, node));
-    }
+    MUSTER_LIST_EACH_SAFE(&server->visits, visit, struct rpc_visit, node)
+        visit_close(visit);
 }

@@ -93,9 +93,7 @@ static bool has_method(const struct rule *rule, const char *method)
 static const struct rule *find_rule(const struct muster_list *rules,
                                     const struct muster_identity *identity, const char *method)
 {
-    for (const struct muster_list *node = rules->next; node != rules; node = node->next) {
-        const struct rule *rule = MUSTER_CONTAINER_OF(node, struct rule, node);
-
+    MUSTER_LIST_EACH(rules, rule, struct rule, node) {
         if (has_method(rule, method) && has_principal(rule, identity))
             return rule;
     }

@@ -39,17 +39,11 @@ static struct known *known_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct known, node);
 }
 
-static struct watcher *watcher_of(struct muster_list *node)
-{
-    return MUSTER_CONTAINER_OF(node, struct watcher, node);
-}
-
 static struct known *find_service(const struct muster_rpc_health *health, const char *name)
 {
-    for (struct muster_list *node = health->services.next; node != &health->services;
-         node = node->next) {
-        if (strcmp(known_of(node)->name, name) == 0)
-            return known_of(node);
+    MUSTER_LIST_EACH(&health->services, known, struct known, node) {
+        if (strcmp(known->name, name) == 0)
+            return known;
     }
     return NULL;
 }
@@ -74,12 +68,9 @@ static void tell_watcher(struct muster_rpc_health *health, struct watcher *watch
 
 static void tell_all(struct muster_rpc_health *health, const char *name)
 {
-    struct muster_list *node, *next;
-
-    for (node = health->watchers.next; node != &health->watchers; node = next) {
-        next = node->next;
-        if (name == NULL || strcmp(watcher_of(node)->name, name) == 0)
-            tell_watcher(health, watcher_of(node));
+    MUSTER_LIST_EACH_SAFE(&health->watchers, watcher, struct watcher, node) {
+        if (name == NULL || strcmp(watcher->name, name) == 0)
+            tell_watcher(health, watcher);
     }
 }
 
@@ -114,15 +105,13 @@ static void on_list(struct muster_rpc *rpc, const Grpc__Health__V1__HealthListRe
     }
     grpc__health__v1__health_list_response__init(&response);
     response.statuses = rows;
-    for (struct muster_list *node = health->services.next; node != &health->services;
-         node = node->next) {
+    MUSTER_LIST_EACH(&health->services, known, struct known, node) {
         size_t at = response.n_statuses++;
 
         grpc__health__v1__health_check_response__init(&values[at]);
-        values[at].status =
-            (Grpc__Health__V1__HealthCheckResponse__ServingStatus)known_of(node)->status;
+        values[at].status = (Grpc__Health__V1__HealthCheckResponse__ServingStatus)known->status;
         grpc__health__v1__health_list_response__statuses_entry__init(&entries[at]);
-        entries[at].key = known_of(node)->name;
+        entries[at].key = known->name;
         entries[at].value = &values[at];
         rows[at] = &entries[at];
     }
@@ -225,9 +214,8 @@ enum muster_rc muster_rpc_health_set(struct muster_rpc_health *health, const cha
 void muster_rpc_health_shut_down(struct muster_rpc_health *health)
 {
     health->is_shut_down = true;
-    for (struct muster_list *node = health->services.next; node != &health->services;
-         node = node->next)
-        known_of(node)->status = MUSTER_HEALTH_NOT_SERVING;
+    MUSTER_LIST_EACH(&health->services, known, struct known, node)
+        known->status = MUSTER_HEALTH_NOT_SERVING;
     tell_all(health, NULL);
 }
 
@@ -236,13 +224,10 @@ void muster_rpc_health_shut_down(struct muster_rpc_health *health)
 static void on_closing(struct muster_rpc_part *part)
 {
     struct muster_rpc_health *health = MUSTER_CONTAINER_OF(part, struct muster_rpc_health, part);
-    struct muster_list *node, *next;
 
     muster_rpc_health_shut_down(health);
-    for (node = health->watchers.next; node != &health->watchers; node = next) {
-        next = node->next;
-        muster_rpc_finish(watcher_of(node)->rpc, MUSTER_UNAVAILABLE, "the server is closing");
-    }
+    MUSTER_LIST_EACH_SAFE(&health->watchers, watcher, struct watcher, node)
+        muster_rpc_finish(watcher->rpc, MUSTER_UNAVAILABLE, "the server is closing");
 }
 
 static void on_closed(struct muster_rpc_part *part)

@@ -132,8 +132,10 @@ static void resolve(struct fixture *fixture, const char *target)
     resolution->env = &fixture->test.env;
     resolution->target = &fixture->target;
     resolution->timeout_ns = 20 * MUSTER_NS_PER_S;
-    resolution->backoff_base_ns = MUSTER_NS_PER_S;
-    resolution->backoff_max_ns = 8 * MUSTER_NS_PER_S;
+    resolution->backoff = (struct muster_backoff){.first_ns = MUSTER_NS_PER_S,
+                                                  .max_ns = 8 * MUSTER_NS_PER_S,
+                                                  .growth_permille = 1600,
+                                                  .jitter_permille = 200};
     resolution->on_result = on_result;
     muster_rpc_resolution_init(resolution);
     muster_rpc_resolution_start(resolution);
