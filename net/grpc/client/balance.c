@@ -1,4 +1,7 @@
-/* Which subchannels a channel has, what their states come to, and which one takes the next call. */
+/* Which subchannels a channel has, what their states come to, and which one takes the next call:
+ * pick first (one subchannel that tries all endpoints) and round robin (one for each address that
+ * the names have). channel.c asks here; subchannels report by the listener below, whose events
+ * become the channel's. */
 #include "net/grpc/client/balance.h"
 
 #include <string.h>
@@ -29,7 +32,8 @@ static void on_gone(struct muster_channel *channel)
 static const struct muster_rpc_subchannel_listener listener = {
     .on_change = on_change, .on_loss = on_loss, .on_gone = on_gone};
 
-/* The live one that leads to address, or NULL. */
+/* The live subchannel that leads to the address, or NULL. One that shuts down keeps its calls but
+ * takes no new ones, so an address that comes back gets a new subchannel. */
 static struct muster_rpc_subchannel *find_subchannel(const struct muster_channel *channel,
                                                      const struct muster_address *address)
 {
@@ -41,7 +45,7 @@ static struct muster_rpc_subchannel *find_subchannel(const struct muster_channel
     return NULL;
 }
 
-/* False: no memory. */
+/* A known address keeps its subchannel, with its connection and its backoff. False: no memory. */
 static bool keep_or_add(struct muster_channel *channel, size_t i)
 {
     const struct muster_address *address = &channel->resolution->addresses[i];
@@ -58,7 +62,8 @@ static bool keep_or_add(struct muster_channel *channel, size_t i)
     return true;
 }
 
-/* One that has to be connected to, or NULL. */
+/* A subchannel that has to be connected to, or NULL. The search begins anew each time, because
+ * connecting may change the list. */
 static struct muster_rpc_subchannel *first_idle(const struct muster_channel *channel)
 {
     MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
@@ -84,6 +89,7 @@ static void adopt_addresses(struct muster_channel *channel)
         (void)muster_error_set(&resolution->error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
         muster_rpc_resolution_repeat(resolution);
     }
+    /* Closing frees it at once when it has no connection. */
     MUSTER_LIST_EACH_SAFE(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
         if (!subchannel->is_kept)
             muster_rpc_subchannel_close(subchannel, true);
@@ -124,12 +130,14 @@ static enum muster_rc round_robin_open(struct muster_channel *channel)
     muster_rpc_resolution_init(resolution);
     if (options->health_service == NULL)
         return MUSTER_OK;
+    /* The options are the caller's and may be gone when the first connection is ready. */
     channel->health_service =
         muster_mem_strndup(mem, options->health_service, strlen(options->health_service));
     return channel->health_service != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
 }
 
-/* Fisher and Yates: all orders are as likely. */
+/* Pick first with shuffleAddressList (gRPC A62): clients with the same list spread over its
+ * servers. Fisher and Yates: all orders are equally likely. */
 static void shuffle_endpoints(struct muster_channel *channel)
 {
     struct muster_endpoint *endpoints = channel->target.endpoints;
@@ -178,6 +186,9 @@ enum muster_channel_state muster_rpc_balance_state(const struct muster_channel *
     if (channel->resolution == NULL)
         return subchannel_of(channel->subchannels.next)->state;
     MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
+        /* The rules of gRPC's round robin: READY wins over CONNECTING, that over TRANSIENT_FAILURE.
+         * One that failed counts as failed until it is READY, or the state would flip with each
+         * attempt. */
         if (subchannel->state == MUSTER_CHANNEL_READY)
             return MUSTER_CHANNEL_READY;
         is_any = is_any || subchannel->state != MUSTER_CHANNEL_SHUTDOWN;
@@ -185,6 +196,7 @@ enum muster_channel_state muster_rpc_balance_state(const struct muster_channel *
                                    subchannel->state == MUSTER_CHANNEL_IDLE) &&
                                   !subchannel->has_failed);
     }
+    /* Before the first call round robin has no subchannels, and has not even resolved the name. */
     if (!is_any && !channel->is_begun)
         return MUSTER_CHANNEL_IDLE;
     if (!is_any)
@@ -208,6 +220,7 @@ struct muster_rpc_subchannel *muster_rpc_balance_pick(struct muster_channel *cha
     MUSTER_LIST_EACH(&channel->subchannels, subchannel, struct muster_rpc_subchannel, node) {
         if (subchannel->state != MUSTER_CHANNEL_READY)
             continue;
+        /* The order of the list is the turn: the one that is picked goes to its end. */
         muster_list_remove(&subchannel->node); /* the order of the list is the turn */
         muster_list_append(&channel->subchannels, &subchannel->node);
         return subchannel;

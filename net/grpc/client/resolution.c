@@ -1,12 +1,18 @@
-/* The addresses of a target: all that its names have, and again later. */
+/* The addresses of a target of several names, looked up one name after the other and again later.
+ * balance.c owns it for round robin, starts it when a connection is lost, and gets the whole list
+ * by on_result. A name that fails now keeps the addresses of the time before: a broken name server
+ * must not end calls that work. */
 #include "net/grpc/client/resolution.h"
 
 #include <string.h>
 
+/* gRPC naming.md: connections that are lost one after the other must not become a storm of look-
+ * ups. */
 #define INTERVAL_MIN_NS (30 * MUSTER_NS_PER_S)
 
 static void next_endpoint(struct muster_rpc_resolution *resolution);
 
+/* Two names may lead to the same address; one subchannel for it is enough. */
 static void resolution_add(struct muster_rpc_resolution *resolution,
                            const struct muster_address *address)
 {
@@ -43,7 +49,8 @@ void muster_rpc_resolution_repeat(struct muster_rpc_resolution *resolution)
     muster_timer_start(&resolution->timer, env->loop, muster_loop_after_ns(env->loop, delay_ns));
 }
 
-/* All endpoints were asked. */
+/* All endpoints were asked. Some addresses are better than none: on_result gets them, and the names
+ * that failed are asked again by the backoff. */
 static void resolution_conclude(struct muster_rpc_resolution *resolution)
 {
     MUSTER_ASSERT(!resolution->is_looking_up);
@@ -72,6 +79,7 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
 
     MUSTER_ASSERT(resolution->is_looking_up);
     resolution->is_looking_up = false;
+    /* The owner has waited for this callback before it frees the memory. */
     if (resolution->is_stopped) {
         resolution->on_result(resolution, MUSTER_CANCELLED);
         return;
@@ -86,7 +94,8 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
     next_endpoint(resolution);
 }
 
-/* True: the answer comes by on_lookup. */
+/* True: the answer comes by on_lookup, which goes on with the next endpoint. A look-up that cannot
+ * even start counts as a failed name. */
 static bool look_up(struct muster_rpc_resolution *resolution, const char *host, uint16_t port)
 {
     struct muster_env *env = resolution->env;
@@ -123,6 +132,7 @@ static void on_due(struct muster_timer *timer)
     struct muster_rpc_resolution *resolution = timer->data;
 
     MUSTER_ASSERT(!resolution->is_looking_up && !resolution->is_stopped);
+    /* The list is kept aside while the new one is built from it and from the answers. */
     memcpy(resolution->former, resolution->addresses, sizeof(resolution->former));
     memcpy(resolution->former_sources, resolution->sources, sizeof(resolution->former_sources));
     resolution->former_count = resolution->address_count;
@@ -150,6 +160,8 @@ void muster_rpc_resolution_init(struct muster_rpc_resolution *resolution)
 
 void muster_rpc_resolution_start(struct muster_rpc_resolution *resolution)
 {
+    /* Conclude sets it, so 0 means that nothing was ever resolved: then the timer is due at once.
+     */
     bool is_first = resolution->earliest_ns == 0;
 
     if (resolution->is_looking_up || resolution->is_stopped ||

@@ -1,4 +1,7 @@
-/* A subchannel: its state, backoff, and the connections that it has had. */
+/* A subchannel: its state, its backoff and the connections that it has had. balance.c creates one
+ * for each server (or one for a whole target) and hears of changes by the listener; the parts
+ * (subchannel_connect.c, transport.c, subchannel_scale.c, subchannel_health_proto.c) report here by
+ * the table of events, and only this file moves the state. */
 #include "net/grpc/client/subchannel.h"
 
 #include "net/grpc/client/channel_internal.h"
@@ -10,14 +13,16 @@ static void subchannel_move(struct muster_rpc_subchannel *subchannel,
     subchannel->listener->on_change(subchannel);
 }
 
-/* A call waits for a connection, or connections are kept anyway. */
+/* Round robin keeps a connection to each server, so that all of them share the load from the first
+ * call on; pick first connects only for a call that waits. */
 static bool is_wanted(const struct muster_channel *channel)
 {
     return channel->options.load_balancing == MUSTER_ROUND_ROBIN ||
            !muster_list_is_empty(&channel->waiting);
 }
 
-/* No connection, nothing in progress: connect when somebody waits for it. */
+/* There is no connection and nothing is in progress: the subchannel connects again when somebody
+ * waits for it. */
 static void become_idle(struct muster_rpc_subchannel *subchannel)
 {
     MUSTER_ASSERT(subchannel->current == NULL && subchannel->state != MUSTER_CHANNEL_SHUTDOWN);
@@ -39,6 +44,8 @@ void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel)
     muster_rpc_subchannel_connect_begin(subchannel);
 }
 
+/* All addresses have failed. The error stays for calls that fail meanwhile, and the next attempt
+ * waits for the backoff: a server that is down must not be hammered by all its clients. */
 static void attempt_failed(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
@@ -51,10 +58,13 @@ static void attempt_failed(struct muster_rpc_subchannel *subchannel)
     muster_timer_start(&subchannel->backoff_timer, env->loop,
                        muster_loop_after_ns(env->loop, delay_ns));
     subchannel->has_failed = true;
+    /* The owner resolves the names again before it hears of the new state: the server may have
+     * moved. */
     subchannel->listener->on_loss(subchannel);
     subchannel_move(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE);
 }
 
+/* The health service has spoken, or there is none and the connection itself is the verdict. */
 static void subchannel_judge(struct muster_rpc_subchannel *subchannel,
                              enum muster_channel_state state, const struct muster_error *error)
 {
@@ -80,7 +90,9 @@ static void transport_ready(struct muster_rpc_subchannel *subchannel,
         subchannel_judge(subchannel, MUSTER_CHANNEL_READY, &none);
 }
 
-/* A server that accepts and dies again and again is not hurried. */
+/* A connection was of use when a call got an answer or it lasted for the first backoff. A server
+ * that accepts and dies again and again was not, and is dialled by the backoff like one that
+ * refuses. */
 static bool was_healthy(const struct muster_channel *channel,
                         const struct muster_rpc_transport *transport)
 {
@@ -88,7 +100,9 @@ static bool was_healthy(const struct muster_channel *channel,
                                         channel->options.backoff_base_ns;
 }
 
-/* Another connection of a subchannel that is READY becomes the current one. */
+/* Another connection of a subchannel that is READY becomes the current one, so the channel never
+ * leaves READY while a server still answers. The health watch starts anew because its call was on
+ * the lost connection. */
 static bool takes_over(struct muster_rpc_subchannel *subchannel)
 {
     muster_rpc_subchannel_scale_cancel(subchannel);
@@ -104,9 +118,11 @@ static void transport_lost(struct muster_rpc_subchannel *subchannel,
                            struct muster_rpc_transport *transport, const struct muster_error *error)
 {
     const struct muster_channel *channel = subchannel->channel;
+    /* The error may lie in the session or in this subchannel, both of which change below. */
     struct muster_error copy = *error;
 
     MUSTER_ASSERT(transport->subchannel == subchannel);
+    /* It is marked before anything is called: choosing a transport skips it from now on. */
     transport->is_lost = true;
     if (subchannel->scale.transport == transport)
         muster_rpc_subchannel_scale_failed(subchannel);
@@ -116,6 +132,9 @@ static void transport_lost(struct muster_rpc_subchannel *subchannel,
     muster_rpc_subchannel_health_stop(subchannel);
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN || takes_over(subchannel))
         return;
+    /* Four cases: it never spoke in plain text (perhaps it wants TLS: a probe finds out, for the
+     * text of the error); it failed before its SETTINGS (the next address); it was of use (connect
+     * at once); it was not (backoff). */
     if (channel->options.tls == NULL && muster_h2_session_is_unheard(transport->session.h2)) {
         muster_rpc_subchannel_connect_doubt(subchannel, &copy);
     } else if (!transport->is_ready) {
@@ -131,6 +150,8 @@ static void transport_lost(struct muster_rpc_subchannel *subchannel,
     }
 }
 
+/* Each part that calls back holds the memory: only when the last of them has ended may it be freed.
+ */
 static void subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_rpc_subchannel_listener *listener = subchannel->listener;
@@ -144,6 +165,8 @@ static void subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
     muster_list_remove(&subchannel->node);
     muster_rpc_subchannel_health_fini(subchannel);
     muster_mem_free(channel->env->mem, subchannel);
+    /* The listener was read before the memory went; the owner must not hear of it earlier, since it
+     * may close. */
     listener->on_gone(channel);
 }
 
@@ -167,6 +190,8 @@ struct muster_rpc_subchannel *muster_rpc_subchannel_new(
     subchannel->channel = channel;
     subchannel->listener = listener;
     subchannel->events = &part_events;
+    /* Pick first borrows the endpoints of the whole target; a subchannel of round robin has its own
+     * one, which its owner fills in afterwards. */
     subchannel->endpoints = endpoints != NULL ? endpoints : &subchannel->endpoint;
     subchannel->endpoint_count = endpoints != NULL ? count : 1;
     subchannel->state = MUSTER_CHANNEL_IDLE;
@@ -191,6 +216,8 @@ void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
     subchannel->listener->on_change(subchannel);
 }
 
+/* It may be asked to go in an orderly way first and at once later (the channel closes meanwhile);
+ * the reverse changes nothing. */
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly)
 {
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN && is_orderly)

@@ -1,8 +1,13 @@
-/* Finding a server for a subchannel: endpoints in turn, their addresses in turn, then a stream. */
+/* How a subchannel finds a server: its endpoints in turn, the addresses of each in turn, then a
+ * stream (RFC 8305 would try them in parallel; gRPC's pick first does not, and neither does this).
+ * subchannel.c begins and cancels; the outcome is a transport in `current`, or on_attempt_failed.
+ */
 #include <stdio.h>
 
 #include "net/grpc/client/channel_internal.h"
 
+/* Each address and each look-up has the whole time: one that does not answer must not use up that
+ * of the next. */
 static uint64_t attempt_deadline_ns(const struct muster_rpc_subchannel *subchannel)
 {
     return muster_loop_after_ns(subchannel->channel->env->loop,
@@ -12,6 +17,8 @@ static uint64_t attempt_deadline_ns(const struct muster_rpc_subchannel *subchann
 static void try_address(struct muster_rpc_subchannel *subchannel);
 static void try_endpoint(struct muster_rpc_subchannel *subchannel);
 
+/* The place in the list stays between attempts, so the next one begins behind the endpoint that
+ * failed last; endpoints_tried says when all of them have had their turn. */
 static void next_endpoint(struct muster_rpc_subchannel *subchannel)
 {
     subchannel->endpoint_at = (subchannel->endpoint_at + 1) % subchannel->endpoint_count;
@@ -33,6 +40,8 @@ void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel
         next_endpoint(subchannel);
 }
 
+/* The probe has made the error say more when it learnt more; either way the address counts as
+ * tried. */
 static void on_probe(struct muster_dial_probe *probe)
 {
     struct muster_rpc_subchannel *subchannel = probe->data;
@@ -51,6 +60,7 @@ void muster_rpc_subchannel_connect_doubt(struct muster_rpc_subchannel *subchanne
     const struct muster_channel *channel = subchannel->channel;
 
     subchannel->probe.data = subchannel;
+    /* No memory or no socket for a probe costs only the better text. */
     subchannel->is_probing =
         muster_dial_probe_start(&subchannel->probe, channel->env,
                                 &subchannel->addresses[subchannel->address_at],
@@ -65,6 +75,8 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
 
     MUSTER_ASSERT(subchannel->is_connecting);
     subchannel->is_connecting = false;
+    /* It was closed meanwhile, and the dial had already won against its cancellation: nobody wants
+     * the stream. */
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
         if (rc == MUSTER_OK)
             muster_stream_close(dial->stream, NULL);
@@ -83,7 +95,9 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
         muster_rpc_subchannel_connect_next(subchannel, &dial->error);
 }
 
-/* The name that the server's certificate must be for. */
+/* The name that the server's certificate must be for (RFC 6125): the user's, else the host as the
+ * target names it, never an address that the name led to. A unix socket has no host; gRPC takes
+ * "localhost". */
 static const char *server_name(const struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
@@ -125,6 +139,8 @@ static void try_address(struct muster_rpc_subchannel *subchannel)
     muster_rpc_subchannel_connect_next(subchannel, &error);
 }
 
+/* Clients that all read the same list in the same order would all go to its first server (gRPC
+ * A62). Fisher and Yates: all orders are equally likely. */
 static void shuffle_addresses(struct muster_lookup *lookup, struct muster_rng *rng)
 {
     for (size_t left = lookup->address_count; left > 1; left--) {
@@ -154,6 +170,7 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
     if (subchannel->channel->options.is_shuffled)
         shuffle_addresses(lookup, subchannel->channel->env->rng);
     subchannel->address_count = lookup->address_count;
+    /* They are borrowed from the look-up, which stands still until the next attempt. */
     subchannel->addresses = lookup->addresses;
     try_address(subchannel);
 }
@@ -165,6 +182,7 @@ static void try_endpoint(struct muster_rpc_subchannel *subchannel)
 
     subchannel->address_at = 0;
     subchannel->address_count = 0;
+    /* A literal address needs no look-up. */
     if (endpoint->address.family != MUSTER_ADDRESS_NONE) {
         subchannel->addresses = &endpoint->address;
         subchannel->address_count = 1;
@@ -191,6 +209,8 @@ void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchanne
     try_endpoint(subchannel);
 }
 
+/* Cancel is idempotent, and the callbacks still come: they see SHUTDOWN and report the part's end.
+ */
 void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel)
 {
     if (subchannel->is_looking_up)

@@ -1,5 +1,7 @@
-/* Whether a server that is connected also serves: Watch of grpc.health.v1 on that connection
- * (gRPC A17). */
+/* Whether a server that is connected also serves: Watch of grpc.health.v1 on that very connection
+ * (gRPC A17). subchannel.c starts it when a connection is ready and stops it when that is lost; the
+ * verdict goes back by on_judged. The call is pinned to the subchannel, so it neither waits for
+ * READY (which it decides) nor is repeated by a policy. */
 #include <stdio.h>
 
 #include "net/grpc/client/channel_internal.h"
@@ -22,6 +24,8 @@ static void on_status(struct grpc_health_v1_health_watch_call *call,
     struct muster_rpc_subchannel *subchannel = call->data;
     char text[MUSTER_ERROR_TEXT_BYTES];
 
+    /* An answer of any kind shows that the service is there: the next failure waits the first delay
+     * again. */
     subchannel->health.backoff_ns = 0;
     if (response->status == GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING) {
         report_health(subchannel, MUSTER_CHANNEL_READY, NULL);
@@ -32,6 +36,7 @@ static void on_status(struct grpc_health_v1_health_watch_call *call,
     report_health(subchannel, MUSTER_CHANNEL_TRANSIENT_FAILURE, text);
 }
 
+/* A watch that ends is opened again by the channel's backoff (A17), on the same connection. */
 static void retry_later(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_subchannel_health *health = &subchannel->health;
@@ -54,6 +59,8 @@ static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_r
     } else if (health->is_stale) { /* it was of the connection before */
         health->is_stale = false;
         muster_rpc_subchannel_health_start(subchannel);
+    /* A17: a server without the health service is taken for healthy, and is not asked again on this
+     * connection. */
     } else if (rc == MUSTER_UNIMPLEMENTED) {
         MUSTER_LOG(subchannel->channel->env, WARN, "rpc_health_unimplemented", "target",
                    subchannel->channel->target.authority);
@@ -66,6 +73,7 @@ static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_r
 
 static void watch_start(struct muster_rpc_subchannel *subchannel)
 {
+    /* The watch lasts as long as the connection, so it has no deadline. */
     const struct muster_call_options options = {.deadline_ns = UINT64_MAX,
                                                 .subchannel = subchannel};
     struct muster_rpc_subchannel_health *health = &subchannel->health;
@@ -104,6 +112,8 @@ void muster_rpc_subchannel_health_fini(struct muster_rpc_subchannel *subchannel)
     muster_mem_free(subchannel->channel->env->mem, subchannel->health.call);
 }
 
+/* A call that is still open belongs to an earlier connection and was cancelled with it: its done
+ * opens the new one, because the call's memory is in use until then. */
 void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_subchannel_health *health = &subchannel->health;

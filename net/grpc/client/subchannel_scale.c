@@ -1,4 +1,7 @@
-/* Further connections to a server whose bound of concurrent streams is reached (gRPC A105). */
+/* Further connections to a server whose bound of concurrent streams is reached (gRPC A105), up to
+ * connections_max. A call asks here for its transport; when all are full and another one may be
+ * opened, the call waits for it, else it queues on the one with the fewest calls. subchannel.c
+ * reports when the new one is ready or lost. */
 #include "net/grpc/client/channel_internal.h"
 
 static bool is_usable(const struct muster_rpc_transport *transport)
@@ -6,12 +9,15 @@ static bool is_usable(const struct muster_rpc_transport *transport)
     return transport->is_ready && !transport->is_lost;
 }
 
+/* The bound is the peer's SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 6.5.2), which may change. */
 static bool has_room(const struct muster_rpc_transport *transport)
 {
     return transport->call_count < muster_h2_session_streams_max(transport->session.h2);
 }
 
-/* The calls that wait for it go on with what there is; the next try is not hurried. */
+/* The calls that wait for it go on with the connections that there are. The next try waits for the
+ * first backoff: a server that refuses more connections would otherwise be dialled for each call.
+ */
 static void scale_delay(struct muster_rpc_subchannel *subchannel)
 {
     const struct muster_channel *channel = subchannel->channel;
@@ -39,7 +45,9 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
         scale_delay(subchannel);
 }
 
-/* True: another connection is on its way. */
+/* True: another connection is on its way, perhaps since earlier. It goes to the address of the
+ * current one, not to another server of the name: a call has been given to this server, and only
+ * more room is wanted. */
 static bool scale_start(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_scale *scale = &subchannel->scale;
@@ -78,6 +86,7 @@ struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subc
         if (transport->call_count < best->call_count)
             best = transport;
     }
+    /* NULL makes the call wait; best may be full, and then HTTP/2 queues the stream. */
     return count < subchannel->channel->options.connections_max && scale_start(subchannel) ? NULL
                                                                                            : best;
 }
@@ -109,5 +118,7 @@ void muster_rpc_subchannel_scale_failed(struct muster_rpc_subchannel *subchannel
 void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel)
 {
     if (subchannel->scale.is_dialling)
+        /* A connection that is already open is in the list of transports, and goes or stays with
+         * the others. */
         muster_dial_cancel(&subchannel->scale.dial);
 }

@@ -1,4 +1,7 @@
-/* One connection of a subchannel: HTTP/2 events to calls, readiness and GOAWAY. */
+/* One connection of a subchannel: the events of its HTTP/2 session become those of calls
+ * (call_events.c, call_receive.c), and readiness, GOAWAY and loss go to subchannel.c by its table.
+ * It owns the session and frees itself when that has closed; calls end before that, each by its own
+ * on_close. */
 #include <string.h>
 
 #include "net/grpc/client/channel_internal.h"
@@ -82,7 +85,8 @@ static void on_pong(struct muster_h2_session *session)
     muster_rpc_session_on_pong(&transport_of(session)->session);
 }
 
-/* gRPC A8: the next connections ping half as often as this one. */
+/* gRPC A8: the server takes our pings for abuse, so the next connections ping half as often as this
+ * one. The channel's option is changed because the connection that learnt it is about to end. */
 static void ping_less(const struct muster_rpc_transport *transport)
 {
     struct muster_channel *channel = transport->subchannel->channel;
@@ -103,14 +107,19 @@ static void on_goaway(struct muster_h2_session *session, uint32_t code, const ch
     struct muster_rpc_subchannel *subchannel = transport->subchannel;
     struct muster_error error;
 
+    /* The debug data alone tells this case from other reasons to calm down (gRPC A8). */
     if (code == MUSTER_H2_ENHANCE_YOUR_CALM && length == sizeof(pings) - 1 &&
         memcmp(text, pings, length) == 0)
         ping_less(transport);
     (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "server is going away (code %u)", code);
+    /* A server that says goodbye in good order (it restarts, or the connection is old) is not
+     * broken: the next connection is opened at once. */
     transport->has_served = transport->has_served || code == MUSTER_H2_NO_ERROR;
     subchannel->events->on_transport_lost(subchannel, transport, &error);
 }
 
+/* The session is the last part: its streams have all closed before, so no call points here any
+ * more. */
 static void on_closed(struct muster_h2_session *session)
 {
     struct muster_rpc_transport *transport = transport_of(session);
@@ -131,6 +140,7 @@ void muster_rpc_transport_close(struct muster_rpc_transport *transport)
     muster_rpc_session_close(&transport->session, on_closed);
 }
 
+/* The subchannel hears of the loss first, while the transport is still whole; then it goes. */
 static void on_down(struct muster_h2_session *session, const struct muster_error *error)
 {
     struct muster_rpc_transport *transport = transport_of(session);
@@ -183,6 +193,7 @@ enum muster_rc muster_rpc_transport_open(struct muster_rpc_subchannel *subchanne
         muster_mem_free(&channel->pool.mem, transport);
         return rc;
     }
+    /* The session took the stream, so from here on only its on_closed frees the transport. */
     muster_list_append(&subchannel->transports, &transport->node);
     channel->counters->connections++;
     channel->counters->connections_opened++;
