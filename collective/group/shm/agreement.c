@@ -1,5 +1,6 @@
 /* Whether an epoch uses boards: every member connects to all, and says how that ended. It is settled by one
- * answer of each member: all say yes, or none uses them. */
+ * answer of each member: all say yes, or none uses them. Half of a group on boards would be of no use, since
+ * an operation has one executor on all members. This is the part of a group that owns its link (link.c). */
 #include "collective/group/shm/shm_internal.h"
 
 #include <muster/base.h>
@@ -8,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Frames are taken back by operation; an answer stays whatever happens to any. */
+/* The wire recalls the frames of an operation that ends; an answer belongs to no operation, so none recalls it. */
 static const struct muster_op_id no_operation = {.step = UINT64_MAX};
 
-/* --- Reasons, for people --- */
+/* --- Reasons, for people: the log and muster_group_wire_reason --- */
 
 __attribute__((format(printf, 3, 4))) static void tell_wire(struct muster_group *group,
                                                             const char *wire, const char *fmt, ...);
@@ -78,6 +79,7 @@ const char *muster_group_memory_reading(const struct muster_group *group)
 
 /* --- Answers --- */
 
+/* Operations that were started meanwhile have waited for this in their lanes. */
 static void settle_boards(struct muster_shm *shm, bool is_used)
 {
     struct muster_group *group = shm->group;
@@ -110,6 +112,7 @@ static void hear_yes(struct muster_shm *shm, uint32_t rank)
     settle_boards(shm, true);
 }
 
+/* One frame BOARD to every other member: flags 1 for yes; for no, `chunk` says why (docs/boards.md, "Agreement"). */
 static void send_answer(struct muster_shm *shm, bool is_yes, enum muster_shm_refusal refusal)
 {
     struct muster_group *group = shm->group;
@@ -122,6 +125,7 @@ static void send_answer(struct muster_shm *shm, bool is_yes, enum muster_shm_ref
         .chunk = refusal,
     };
 
+    MUSTER_ASSERT(!shm->is_answered);
     shm->is_answered = true;
     for (uint32_t rank = 0; rank < shm->n; rank++)
         if (rank != group->rank)
@@ -164,6 +168,7 @@ static void shm_hear(struct muster_group_part *part, uint32_t rank,
     }
 }
 
+/* The first peer that has failed decides; yes needs all of them. */
 static void answer_if_known(struct muster_shm *shm)
 {
     uint32_t ready_count = 1;
@@ -224,6 +229,8 @@ static enum muster_rc connect_peer(struct muster_shm *shm, const struct muster_m
     return rc;
 }
 
+/* The board tells the newest link of its events; older ones have at most operations that linger, whose groups look
+ * by themselves. */
 static bool connect_all(struct muster_shm *shm, const struct muster_view *view, uint32_t self)
 {
     if (shm->board->events_data != NULL)

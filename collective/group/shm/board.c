@@ -1,4 +1,6 @@
-/* The layout of a board, and look-ups that every part of an operation needs. */
+/* Look-ups on a board that every part of an operation needs: places and keys of operations, sizes of slots,
+ * whether what was read is valid, and which participants are through. It only reads the boards of others;
+ * the files beside it write the own one. */
 #include "collective/group/shm/shm_internal.h"
 
 struct muster_shm_board *muster_shm_board_of(struct muster_board *board)
@@ -13,19 +15,21 @@ const struct muster_shm_board *muster_shm_board_of_peer(const struct muster_boar
 
 /* --- Names of operations --- */
 
-/* Rises in a lane. */
+/* Rises in a lane, and does not repeat, unlike the key. */
 uint64_t muster_shm_ordinal(const struct muster_op_id *id)
 {
     return id->step << 32 | id->sequence;
 }
 
-/* Never 0; the same again only after 65,535 epochs or 65,536 steps. */
+/* Never 0; the same again only after 65,535 epochs or 65,536 steps. One word, so that one store announces an
+ * operation; readers that must tell repetitions apart compare the ordinal, too. */
 uint64_t muster_shm_key(uint64_t epoch, const struct muster_op_id *id)
 {
     return (epoch % 65535 + 1) << 48 | (id->step & 0xFFFF) << 32 | id->sequence;
 }
 
-/* Alike on all members, whatever they took part in before. */
+/* Alike on all members, whatever they took part in before: a counter of one's own would differ on a member that
+ * joined later. The factor keeps the first operations of neighbouring steps apart. */
 uint32_t muster_shm_entry_index(const struct muster_op_id *id)
 {
     return (uint32_t)(id->step * 7 + id->sequence) % SHM_LANE_ENTRIES;
@@ -91,6 +95,8 @@ bool muster_shm_is_valid(const struct muster_run *run)
     const struct muster_shm_run *shm = run->executor;
     bool is_large = run->plan.algorithm == MUSTER_ALGORITHM_HOST;
 
+    /* The loads of the data come before those of the keys. It pairs with the release fence that an owner puts
+     * between taking its key back, or leaving this member behind, and changing the data. */
     atomic_thread_fence(memory_order_acquire);
     for (uint32_t i = 0; i < shm->n; i++) {
         const struct muster_shm_entry *entry = shm->participants[i].entry;
@@ -112,6 +118,8 @@ uint64_t *muster_shm_said_done(const struct muster_run *run,
     return &link->done[(size_t)MUSTER_LANE_INDEX(run->id.lane) * link->n + participant->rank];
 }
 
+/* The participant does not need this process's memory for the operation any more. The cheapest answers come
+ * first: a participant that is out, then what announcements have said, then the lines of its board. */
 static bool is_complete(const struct muster_run *run,
                         const struct muster_shm_participant *participant)
 {

@@ -1,12 +1,13 @@
 /* A large all_reduce through boards: each participant sums the chunks that it owns, in rank order,
- * to where the others find them, and copies everybody's into its own tensor. */
+ * to where the others find them, and copies everybody's into its own tensor. run.c calls it for each look;
+ * chunks of participants that are out are takeover.c's. The protocol is in docs/boards.md, "In place". */
 #include "collective/group/shm/shm_internal.h"
 
 #include <string.h>
 
 /* So much is summed before copying begins: in turns both are slower (1 MiB: 3 to 5 %). */
 #define AHEAD_BYTES ((size_t)512 << 10)
-/* At once, before the loop looks for anything else. */
+/* Rounds of one look, before the loop looks for anything else: 1 MiB of chunks of 64 KiB for each stream. */
 #define MOVES_MAX 16u
 
 static uint32_t chunk_of(const struct muster_run *run, uint32_t stream, uint32_t j)
@@ -29,6 +30,7 @@ static bool produce_chunk(struct muster_run *run, uint32_t j)
 
     if (!muster_shm_reduce_chunk(run, c))
         return false;
+    /* Sum, hold, place, publish, in this order: wherever the owner dies, the sum or the whole input is left. */
     muster_shm_hold_chunk(run, c);
     muster_shm_place_chunk(run, c, shm->slot);
     shm->streams[shm->index].next = j + 1;
@@ -50,6 +52,7 @@ static bool copy_chunk(struct muster_run *run, uint32_t s, uint32_t j, const uin
     muster_shm_point(run, "before copy");
     shm->is_begun = true;
     memcpy(into, from, bytes);
+    /* The source may have gone on without this process, and its tensor be the next operation's. */
     if (!muster_shm_is_valid(run))
         return false;
     shm->streams[s].next = j + 1;
@@ -57,7 +60,8 @@ static bool copy_chunk(struct muster_run *run, uint32_t s, uint32_t j, const uin
     return true;
 }
 
-/* The participant that shows the sum of chunk j of the stream; n: none yet. */
+/* The participant that shows the sum of chunk j of the stream; n: none yet. Heirs take only chunks of those that
+ * are out, so the marks of a stream whose owner works are not looked at. */
 static uint32_t find_sum(const struct muster_run *run, uint32_t s, uint32_t j)
 {
     const struct muster_shm_participant *owner = &muster_shm_of(run)->participants[s];
@@ -92,7 +96,7 @@ static bool move_stream(struct muster_run *run, uint32_t s)
                           muster_shm_chunk_offset(run, chunk_of(run, s, j)));
 }
 
-/* The others have enough to copy, so this process may copy, too. */
+/* The others have enough to copy, so this process may copy, too. Its own sums are what they wait for. */
 static bool has_sums_to_spare(const struct muster_run *run)
 {
     const struct muster_shm_run *shm = run->executor;
@@ -119,8 +123,10 @@ bool muster_shm_chunks_move(struct muster_run *run)
 {
     bool has_moved = false;
 
+    MUSTER_ASSERT(muster_shm_of(run)->ready_count == muster_shm_of(run)->n);
     for (unsigned i = 0; i < MOVES_MAX && !muster_shm_of(run)->is_blocked && move_once(run); i++)
         has_moved = true;
+    /* Only a process that has nothing else to do takes over: its own chunks and its copies come first. */
     return has_moved || (!muster_shm_of(run)->is_blocked && muster_shm_take_over(run));
 }
 

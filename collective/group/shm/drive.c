@@ -1,4 +1,5 @@
-/* The loop of a group works on its operations by a poller, or by tasks and a timer. */
+/* The loop of a group works on its operations by a poller, or by tasks and a timer. Anything that may let an
+ * operation through boards move calls muster_shm_drive; the work itself, and when it rests, is in progress.c. */
 #include "collective/group/shm/shm_internal.h"
 
 #include <muster/base.h>
@@ -15,6 +16,8 @@ void muster_shm_drive(struct muster_group *group)
     group->shm_idle_turns = 0;
     if (group->is_closed)
         return;
+    /* A loop that polls looks again and again before it sleeps, so the store of another process is seen without
+     * a system call. Simulated loops do not poll. */
     if (group->env->loop->ops->poller_start != NULL) {
         muster_poller_start(&group->shm_poller, group->env->loop);
         return;

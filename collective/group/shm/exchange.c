@@ -1,12 +1,13 @@
 /* Operations through boards in which every member takes its own part of what the others show:
- * copies of it, or its sum. */
+ * copies of it, or its sum. run.c calls these once all have announced the operation; a large all_reduce alone
+ * goes by chunks.c instead. Small operations take everything at once, large ones piece by piece. */
 #include "collective/group/shm/shm_internal.h"
 
 #include <muster/hash.h>
 
 #include <string.h>
 
-/* --- Who shows what to whom --- */
+/* --- Inputs that members show, and the parts that the others take of them --- */
 
 static uint64_t whole_bytes(const struct muster_run *run)
 {
@@ -54,6 +55,8 @@ size_t muster_shm_input_bytes(const struct muster_run *run)
     }
 }
 
+/* The part is nonsense if the giver's board holds nonsense: find_input compares it with the bounds of the memory,
+ * muster_shm_part_fits with what is expected. */
 static struct muster_shm_part announced_part(const struct muster_run *run, uint32_t giver)
 {
     const struct muster_shm_entry *entry = muster_shm_of(run)->participants[giver].entry;
@@ -100,6 +103,7 @@ struct muster_shm_part muster_shm_part_of(const struct muster_run *run, uint32_t
     return (struct muster_shm_part){.bytes = 0};
 }
 
+/* The place in the output for the giver's part. */
 static uint8_t *place_of(const struct muster_run *run, uint32_t giver)
 {
     const struct muster_op_call *call = &run->call;
@@ -143,6 +147,7 @@ static uint64_t expected_count(const struct muster_run *run, uint32_t from)
     return output[from + 1] - output[from];
 }
 
+/* A hash, so that two counts that are wrong by the same amount do not cancel out in the sum. */
 static uint64_t weigh_count(uint32_t from, uint32_t to, uint64_t count)
 {
     const uint64_t words[] = {(uint64_t)from << 32 | to, count};
@@ -157,6 +162,7 @@ void muster_shm_show_parts(struct muster_run *run)
 
     if (!is_checked(run))
         return;
+    MUSTER_ASSERT(!muster_shm_of(run)->is_announced);
     entry->expect_checksum = entry->parts[0] = 0;
     for (uint32_t i = 0; i < muster_shm_of(run)->n; i++) {
         entry->parts[i + 1] = entry->parts[i] + sent_count(run, i);
@@ -177,6 +183,8 @@ bool muster_shm_part_fits(struct muster_run *run, uint32_t giver,
         muster_run_send_dispute(run, giver, part->bytes / bytes, expected_count(run, giver));
         return false;
     }
+    /* With the last participant the checksum is complete. Counts that differ between two others leave this member
+     * not ready, and the dispute of one of the two ends the operation here. */
     return shm->ready_count + 1 < shm->n || shm->expect_checksum + part->expect_checksum == 0;
 }
 
@@ -203,6 +211,7 @@ static size_t next_bytes(const struct muster_run *run, uint32_t giver)
     return left < piece_bytes(run) ? left : piece_bytes(run);
 }
 
+/* A piece counts only if no participant has changed its memory since the announcement. */
 static bool finish_piece(struct muster_run *run, uint32_t giver)
 {
     if (!muster_shm_is_valid(run))
@@ -222,7 +231,7 @@ static bool copy_piece(struct muster_run *run, uint32_t giver)
     if (bytes == 0)
         return false;
     muster_shm_point(run, "before copy");
-    if (into != from)
+    if (into != from) /* The own part of an operation in place stands where it belongs. */
         memcpy(into, from, bytes);
     return finish_piece(run, giver);
 }
@@ -242,7 +251,9 @@ static bool sum_piece(struct muster_run *run)
 
     if (bytes == 0)
         return false;
-    if (!muster_shm_of(run)->is_unsure) { /* once: the output may be the own input */
+    /* A piece is summed once, and looked at again until it is valid: the output may be the own input, which a
+     * second sum would add twice. */
+    if (!muster_shm_of(run)->is_unsure) {
         muster_shm_point(run, "before copy");
         muster_shm_of(run)->is_begun = true;
         sum_range(run, muster_shm_of(run)->streams[0].next * piece_bytes(run), bytes);
@@ -258,6 +269,7 @@ bool muster_shm_exchange_move(struct muster_run *run)
 
     if (is_summed(run))
         return sum_piece(run);
+    /* Each member begins with the one after it, so that not all read the same memory at once. */
     for (uint32_t i = 1; i <= shm->n && !shm->is_blocked; i++)
         has_moved = copy_piece(run, (shm->index + i) % shm->n) || has_moved;
     return has_moved;
@@ -271,7 +283,7 @@ bool muster_shm_exchange_is_whole(const struct muster_run *run)
     return true;
 }
 
-/* Everything at once. */
+/* All parts in one go: of a small operation. */
 static void finish_at_once(struct muster_run *run)
 {
     const struct muster_shm_run *shm = run->executor;
@@ -292,7 +304,7 @@ static void finish_at_once(struct muster_run *run)
 
 /* --- Small operations: every input in a slot of its owner --- */
 
-/* The own slot holds the input until the run is dropped. */
+/* The own slot holds the input until the run is dropped, so a small operation needs no undo copy. */
 void muster_shm_flat_restore(struct muster_run *run)
 {
     const struct muster_shm_run *shm = run->executor;

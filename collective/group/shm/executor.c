@@ -1,7 +1,9 @@
-/* Operations through boards as an executor: the tables, and what of them is about results and costs. */
+/* Operations through boards as an executor: the tables, and what of them is about results and costs. The lane and
+ * the run call boards through these tables alone; executors of frames leave `shared` NULL. */
 #include "collective/group/shm/shm_internal.h"
 
-/* Inputs that others want. Of uneven parts: at most. */
+/* Bytes of this member's input that others want; for uneven parts an upper bound, since the plan does not know
+ * the counts. */
 static uint64_t shown_bytes(const struct muster_plan *plan)
 {
     uint64_t whole = plan->count * plan->element_bytes;
@@ -41,6 +43,7 @@ static struct muster_op_cost shm_plan_cost(const struct muster_plan *plan,
     return cost;
 }
 
+/* The board's and the staging's memory, which the run does not count among its own buffers. */
 static size_t shm_held_bytes(const struct muster_run *run)
 {
     const struct muster_shm_run *shm = run->executor;
@@ -69,6 +72,7 @@ static const char *input_name(const struct muster_run *run)
 static void shm_show_result(const struct muster_run *run, enum muster_rc rc,
                             struct muster_op_result *result)
 {
+    /* Without a result, and something of a tensor in place has changed (docs/boards.md, is_torn). */
     result->is_torn =
         rc != MUSTER_OK && run->state < MUSTER_RUN_COMPLETE && !muster_shm_has_input(run);
     result->wire = "shm";

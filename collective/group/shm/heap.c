@@ -1,10 +1,13 @@
-/* Memory of a board for slots: buddies. What is given back waits in the list of its class, and is
- * joined with its neighbours only when there is nothing else to take. */
+/* Memory of a board for slots: a buddy allocator (Knuth, TAOCP volume 1, 2.5). Blocks that are given back wait in
+ * the list of their class, and are joined with their neighbours only when there is nothing else to take: the
+ * steady state takes and gives in a few instructions. run.c takes slots for operations, message.c for messages.
+ * The lists hold line numbers, not pointers, since the board is mapped elsewhere in other processes. */
 #include "collective/group/shm/shm_internal.h"
 
 #include <muster/base.h>
 
-#define CLASS_MIN 10u /* 1 KiB */
+/* Smallest class: 1 KiB. Smaller ones would save little of a board and lengthen the lists that are joined. */
+#define CLASS_MIN 10u
 
 static size_t size_of(uint32_t class)
 {
@@ -20,6 +23,7 @@ static uint32_t class_of(size_t bytes)
     return class;
 }
 
+/* The first page after the tables: blocks lie at multiples of their size from here. */
 static size_t heap_start(void)
 {
     return (sizeof(struct muster_shm_board) + 4095) / 4096 * 4096;
@@ -56,7 +60,7 @@ static uint32_t pop_line(struct muster_board *board, uint32_t class)
     return line;
 }
 
-/* Two sorted lists in one. */
+/* Two lists sorted by address become one. */
 static uint32_t merge_lists(struct muster_board *board, uint32_t a, uint32_t b)
 {
     uint32_t first = 0, *end = &first;
@@ -72,7 +76,8 @@ static uint32_t merge_lists(struct muster_board *board, uint32_t a, uint32_t b)
     return first;
 }
 
-/* Runs of 2^i blocks are merged like the digits of a number that is counted up. */
+/* A merge sort without recursion or memory of its own. Runs of 2^i blocks are merged like the digits of a number
+ * that is counted up; 32 digits are enough, since lines are numbered by 32 bits. */
 static uint32_t sort_list(struct muster_board *board, uint32_t list)
 {
     uint32_t runs[32] = {0}, sorted = 0;
@@ -124,7 +129,7 @@ static void join_class(struct muster_board *board, uint32_t class)
     heap_of(board)->free[class] = kept;
 }
 
-/* The last block of a sorted list is no longer one when it ends where the untouched memory begins. */
+/* The last block of a sorted list becomes untouched memory again when it ends where that begins. True: it did. */
 static bool lower_top(struct muster_board *board, uint32_t class)
 {
     struct muster_shm_heap *heap = heap_of(board);
@@ -147,6 +152,7 @@ static void join_all(struct muster_board *board)
 
     for (uint32_t class = CLASS_MIN; class + 1 < SHM_HEAP_CLASSES; class ++)
         join_class(board, class);
+    /* A block that goes back to the top may lay bare the last one of another class. */
     while (is_lower) {
         is_lower = false;
         for (uint32_t class = CLASS_MIN; class < SHM_HEAP_CLASSES; class ++)
@@ -189,9 +195,10 @@ static uint32_t split_block(struct muster_board *board, uint32_t class)
     return line;
 }
 
+/* Untouched memory before a larger block: a block that is cut cannot be had whole again without joining. */
 static uint32_t take_block(struct muster_board *board, uint32_t class)
 {
-    uint32_t line = pop_line(board, class); /* the last given back is in the cache */
+    uint32_t line = pop_line(board, class); /* The last block that was given back is likely in the cache. */
 
     if (line == 0)
         line = take_top(board, class);
@@ -243,7 +250,8 @@ bool muster_shm_kept_give(struct muster_board *board, uint32_t lane_index, uint3
     if (kept->line == 0)
         return false;
     atomic_store_explicit(&own->entries[lane_index][entry_index].ready, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* The heap writes into the slot. */
+    /* The key is gone before the heap writes its list into the slot; pairs with muster_shm_is_valid. */
+    atomic_thread_fence(memory_order_release);
     push_line(board, kept->class, kept->line);
     kept->line = 0;
     return true;

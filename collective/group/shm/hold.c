@@ -1,14 +1,15 @@
 /* Groups that are left while others still read the memory of an operation: it is held until they are
- * through, and the group closes behind it. */
+ * through, and the group closes behind it. progress.c ends such runs from the loop; the cluster layer closes what
+ * remains when the process ends. The reasons are in docs/boards.md, "Its memory is held". */
 #include "collective/group/shm/shm_internal.h"
 
 #include <muster/base.h>
 
-/* Operations of the next groups may wait for its place on the board. */
+/* Operations of the next groups may wait for the place on the board, or the slot, of a run that has ended. */
 static void advance_other_groups(struct muster_shm *link)
 {
-    for (struct muster_list *node = link->node.next; node != &link->node; node = node->next) {
-        struct muster_group *group = MUSTER_CONTAINER_OF(node, struct muster_shm, node)->group;
+    MUSTER_LIST_EACH(&link->node, other, struct muster_shm, node) {
+        struct muster_group *group = other->group;
 
         if (group == NULL || group->is_left)
             continue;
@@ -19,11 +20,13 @@ static void advance_other_groups(struct muster_shm *link)
 
 void muster_shm_end_lingering(struct muster_run *run)
 {
+    /* The run has the last reference when its group is closed: the link must outlive the run here. */
     struct muster_shm *link = muster_shm_ref(muster_shm_of(run)->link);
     bool is_whole = run->state >= MUSTER_RUN_COMPLETE;
 
     MUSTER_ASSERT(muster_run_is_shared(run));
     MUSTER_ASSERT(muster_run_is_lingering(run));
+    /* The memory is the caller's again: those that have not read it yet must find their bit before it changes. */
     for (uint32_t i = 0; is_whole && i < muster_shm_of(run)->n; i++)
         if (!muster_shm_is_through(run, i))
             muster_shm_leave(run, i);
@@ -36,17 +39,13 @@ void muster_shm_end_lingering(struct muster_run *run)
 
 void muster_shm_release(struct muster_lane *lane)
 {
-    struct muster_list *node = lane->runs.next;
-
-    while (node != &lane->runs) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&lane->runs, run, struct muster_run, node)
         if (muster_run_is_lingering(run) && muster_shm_is_released(run))
             muster_shm_end_lingering(run);
-    }
 }
 
+/* Any group of this board that was left and has not closed; NULL: none. The links of a board are a ring without
+ * a head, and the board points at one of them. */
 static struct muster_group *find_left(const struct muster_board *board)
 {
     struct muster_shm *first = board != NULL ? board->events_data : NULL, *shm = first;
@@ -70,6 +69,7 @@ void muster_group_close_left(struct muster_board *board)
 {
     struct muster_group *group;
 
+    /* The first one again and again: closing one changes the ring. */
     while ((group = find_left(board)) != NULL) {
         muster_group_end_lingering(group);
         muster_group_finish(group);

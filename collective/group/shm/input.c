@@ -1,12 +1,17 @@
-/* How a participant shows its input to the others. */
+/* How a participant shows the input of a large operation to the others: where it is, if the others have mapped
+ * that memory, else as a copy in a staging area. run.c asks before each announcement until all have mapped it;
+ * mapping is the work of collective/board. message.c takes its staging areas here, too. */
 #include "collective/kernel/kernels_copy.h"
 #include "collective/group/shm/shm_internal.h"
 
 #include <string.h>
 
+/* Sizes of staging areas are powers of two from here on, so that an area fits many operations. */
 #define STAGE_BYTES_MIN ((size_t)64 << 10)
-#define COPY_BYTES_MAX  ((size_t)128 << 10)
-#define CACHE_BYTES     ((size_t)32 << 20) /* that a group of cores shares, on most processors */
+/* One memcpy copies at most this much: far below the size from which C libraries store past the caches. */
+#define COPY_BYTES_MAX ((size_t)128 << 10)
+/* The last-level cache that a group of cores shares, on most processors. */
+#define CACHE_BYTES ((size_t)32 << 20)
 
 static bool is_mapped_by_all(const struct muster_run *run, uint32_t share)
 {
@@ -22,7 +27,7 @@ static bool is_mapped_by_all(const struct muster_run *run, uint32_t share)
     return true;
 }
 
-/* It has no addresses left, or no memory for their tables. */
+/* A peer cannot map the share: it has no addresses left, or no memory for their tables. */
 static bool is_refused(const struct muster_run *run, uint32_t share)
 {
     const struct muster_shm_run *shm = run->executor;
@@ -40,12 +45,15 @@ static bool is_refused(const struct muster_run *run, uint32_t share)
     return false;
 }
 
+/* False: the memory is not a share, or not all have mapped it yet. The entry changes only before its
+ * announcement, when nobody reads it. */
 static bool show_memory(struct muster_run *run, const void *at, size_t bytes)
 {
     struct muster_shm_entry *entry = muster_shm_of(run)->entry;
     uint32_t share;
     uint64_t offset;
 
+    MUSTER_ASSERT(!muster_shm_of(run)->is_announced);
     if (!muster_board_find_share(muster_shm_of(run)->link->board, at, bytes, &share, &offset) ||
         !is_mapped_by_all(run, share))
         return false;
@@ -62,7 +70,7 @@ static struct muster_shm_stage *idle_stages(struct muster_board *board)
     return muster_shm_board_of(board)->idle_stages;
 }
 
-/* The smallest that is large enough. */
+/* The smallest idle area that is large enough: larger ones stay for larger operations. */
 static bool take_idle(struct muster_board *board, size_t bytes, struct muster_shm_stage *ret_stage)
 {
     struct muster_shm_stage *stages = idle_stages(board), *best = NULL;
@@ -78,7 +86,7 @@ static bool take_idle(struct muster_board *board, size_t bytes, struct muster_sh
     return true;
 }
 
-/* In pieces: memcpy of all at once may go past the caches, from where the others would read it. */
+/* In pieces: memcpy of all at once may store past the caches, and the others would read it from memory. */
 void muster_shm_copy(uint8_t *into, const uint8_t *from, size_t bytes)
 {
     while (bytes > 0) {
@@ -109,10 +117,12 @@ bool muster_shm_stage_take(struct muster_board *board, size_t bytes,
     return take_idle(board, bytes, ret_stage) || take_new(board, bytes, ret_stage);
 }
 
+/* The largest areas are kept: the smallest, this one among them, is freed when all places are taken. */
 void muster_shm_stage_give(struct muster_board *board, struct muster_shm_stage *stage)
 {
     struct muster_shm_stage *stages = idle_stages(board), *least = &stages[0];
 
+    MUSTER_ASSERT(stage->at != NULL);
     for (uint32_t i = 1; i < SHM_STAGES_IDLE_MAX; i++)
         if (least->at != NULL && (stages[i].at == NULL || stages[i].bytes < least->bytes))
             least = &stages[i];
@@ -167,6 +177,7 @@ static enum muster_shm_input_state show_stage(struct muster_run *run, size_t byt
 
     if (show_memory(run, shm->stage.at, bytes))
         return SHM_INPUT_SHOWN;
+    /* Without the number of its share nobody can have refused it. */
     if (!muster_board_find_share(shm->link->board, shm->stage.at, bytes, &share, &offset) ||
         !is_refused(run, share))
         return SHM_INPUT_NOT_YET;
@@ -179,6 +190,7 @@ enum muster_shm_input_state muster_shm_show_input(struct muster_run *run, size_t
     struct muster_shm_run *shm = run->executor;
     struct muster_board *board = shm->link->board;
 
+    /* Once staged, an operation stays with its copy, also when the tensor has been mapped meanwhile. */
     if (shm->stage.at == NULL && show_memory(run, run->call.input, bytes))
         return SHM_INPUT_SHOWN;
     if (shm->stage.at == NULL) {

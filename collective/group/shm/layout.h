@@ -1,7 +1,8 @@
-/* The layout of a board. Only its owner writes a board; the other members map it read-only. Each atomic field
- * names its readers, the order of its stores and loads, and the load or store that it pairs with. "Seqlock"
- * means: a reader loads `ready` (or `key`), reads the fields, and loads it again; they are valid when both
- * loads have given the key of its operation. */
+/* The layout of a board. Only its owner writes a board, from its loop; the other members map it read-only. Each
+ * atomic field names its writer, its readers, the order of its stores and loads, and the load or store that it
+ * pairs with; a field that names no reader outside is its owner's alone. "Seqlock" means: a reader loads
+ * `ready` (or `key`), reads the fields, and loads it again; they are valid when both loads have given the key of
+ * its operation. */
 #ifndef MUSTER_COLLECTIVE_SHM_LAYOUT_H
 #define MUSTER_COLLECTIVE_SHM_LAYOUT_H
 
@@ -9,23 +10,32 @@
 
 #include "collective/group/shm.h"
 
+/* The tables and 4 MiB for slots: 16 places of one lane with 256 KiB each, the largest of the small operations.
+ * A member with a smaller board says no to boards. */
 #define MUSTER_SHM_BOARD_BYTES_MIN (sizeof(struct muster_shm_board) + ((size_t)4 << 20))
-#define SHM_STAGES_IDLE_MAX        8u
-#define SHM_LINE_BYTES             64u
+/* Staging areas that are kept for the next operations; sharing and mapping a new one costs system calls here
+ * and a round trip to every peer. */
+#define SHM_STAGES_IDLE_MAX 8u
+/* A cache line of x86-64 and of most ARM servers: fields that different members wait for are kept apart by it. */
+#define SHM_LINE_BYTES 64u
 /* Messages to one member that are shown at the same time: more go in frames. */
-#define SHM_SHOWN_MAX    16u
+#define SHM_SHOWN_MAX 16u
+/* Operations of one lane that can be open at the same time on a board: one that finds its place taken waits. */
 #define SHM_LANE_ENTRIES 16u
+/* Sizes of slots are powers of two below 4 GiB. */
 #define SHM_HEAP_CLASSES 32u
-/* A process looks whether the others are dead once in so many looks without news. */
+/* A process looks whether the others are dead once in so many looks without news: the look loads a line of each
+ * thread of each peer. */
 #define SHM_LOOKS_PER_DEATH 2u
-/* … and how far they are with what has been delivered here, when no announcement has said it. */
+/* A process loads how far the others are with what has been delivered here once in so many looks, when no
+ * announcement has said it: each load takes the line away from the owner who is about to write it. */
 #define SHM_LOOKS_PER_DONE 16u
 
-/** Where a participant's input lies. */
+/** Where a participant's input lies. Others read it from the board, so a reader accepts any number. */
 enum muster_shm_input {
     SHM_INPUT_NONE,  /* it gives nothing */
     SHM_INPUT_BOARD, /* in a slot of its board */
-    SHM_INPUT_SHARE, /* in memory that the others have mapped */
+    SHM_INPUT_SHARE, /* in memory that the others have mapped: a tensor, or a staging area */
 };
 
 /** One operation of its owner; kept until all participants have what they need of it. */
@@ -33,52 +43,63 @@ struct muster_shm_entry {
     /* Key of the operation; 0: none. Writer: owner. Readers: all participants.
      * Stored last, with release, by announce_run: fields of the operation are valid after an acquire load
      * that gives the key (is_announced_by). Taken back with a relaxed 0 and a release fence before anything
-     * that others may read changes (begin_entry, revoke, kept_give); a reader that has copied such memory
-     * sees that by an acquire fence and a relaxed load (is_valid). hold and withdraw use a seq_cst fence
-     * instead, which pairs with that of hear_all_ready: one of the two sees the other's store. */
+     * that others may read changes (begin_entry, muster_shm_revoke, muster_shm_kept_give); a reader that has
+     * copied such memory sees that by an acquire fence and a relaxed load (muster_shm_is_valid).
+     * muster_shm_hold and muster_shm_withdraw use a seq_cst fence instead, which pairs with that of
+     * hear_all_ready: one of the two sees the other's store. has_gone_on loads it relaxed: another key only
+     * makes its reader stop. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t ready;
-    /* Plain, by seqlock with `ready`. */
+    /* All fields up to slot_at are plain. Writer: owner, while `ready` does not give the key of the operation.
+     * Readers: all participants, by seqlock with `ready`. */
     uint64_t ordinal;
     uint64_t descriptor;
     uint64_t input_offset;
     uint64_t weight;
-    uint64_t done_before; /* muster_shm_lane.done at that time */
-    uint32_t input, input_share;
-    uint32_t slot_at; /* lines */
-    /* Participants that it goes on without, a bit each. Readers: all. Stored with release, and a release
-     * fence before the next store (muster_shm_leave). is_valid loads it with acquire before `ready`;
-     * left_by relaxed, behind an acquire fence after `ready`. Cleared before the next `ready`. */
+    uint64_t done_before;        /* muster_shm_lane.done at that time */
+    uint32_t input, input_share; /* enum muster_shm_input; the number of the share */
+    uint32_t slot_at;            /* lines from the start of the board */
+    /* Participants that it goes on without, a bit each. Writer: owner. Readers: all participants. Stored with
+     * release, and a release fence before the next store (muster_shm_leave). muster_shm_is_valid loads it with
+     * acquire before `ready`: a reader that has used memory which the owner changed after it had left the
+     * reader behind sees the bit. left_by loads it relaxed, behind an acquire fence after `ready` and
+     * `ordinal`, which pairs with the release fence of begin_entry: the new ordinal comes without old bits. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t left;
-    /* Key when its owner has its whole result, and reads no other board for it any more. Readers: all. Stored
-     * with release after the last copy (completed); loaded with acquire, after `ready` (is_complete). */
+    /* Key when its owner has its whole result, and reads no other board for it any more. Writer: owner.
+     * Readers: all participants. Stored with release after the last copy (muster_shm_completed); loaded with
+     * acquire, after `ready` (is_complete): from then on the reader may change what it has shown. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t complete;
-    /* Chunks of its own before it are sums, in the place of its input. Readers: all. Stored with release
-     * after the sum stands there (produce_chunk); loaded with acquire (find_sum, is_shown). */
+    /* The number of its own chunks that are sums, in the place of its input. Writer: owner. Readers: all
+     * participants. Stored with release after the sum stands there (produce_chunk); loaded with acquire before
+     * the sum is read (find_sum, is_shown). */
     _Atomic uint32_t published;
     /* Exchanges with the caller's counts: where the participants' parts begin in its input, in elements, and
-     * their end. Plain, by seqlock with `ready`. */
+     * their end. Plain. Writer: owner. Readers: all participants, by seqlock with `ready`. */
     uint64_t parts[MUSTER_SHM_MEMBERS_MAX + 1];
     /* Per-member checksum of send counts minus expected receive counts; sums to 0 over all members iff the
-     * counts agree. Plain, by seqlock with `ready`. */
+     * counts agree. Plain. Writer: owner. Readers: all participants, by seqlock with `ready`. */
     uint64_t expect_checksum;
-    /* The slot has the sum of the chunk before it; 0: none. Readers: after a death only. Stored with release
-     * when the slot has the sum, and a release fence before the input is overwritten (hold_chunk); loaded with
-     * acquire (is_held): the slot is valid while a second load gives the same. */
+    /* One more than the chunk whose sum the slot has; 0: none. Writer: owner. Readers: heirs, when somebody is
+     * out. Stored with release when the slot has the sum, and a release fence before the input is overwritten
+     * (muster_shm_hold_chunk); loaded with acquire (is_held): the slot is valid while a second load gives the
+     * same, and a sum of inputs counts only if a load after it gives another chunk (is_begun). */
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t held;
-    /* It sums the chunk before it for a dead participant: the others take another. 0: none. Relaxed on both
-     * sides: a hint, for two that sum the same chunk make the same bits. */
+    /* One more than the chunk that its owner sums for a dead participant: the others take another. 0: none.
+     * Writer: owner. Readers: heirs. Relaxed on both sides: a hint, for two that sum the same chunk make the
+     * same bits. */
     _Atomic uint32_t taken;
 };
 
-/** A bit for each chunk that has been taken over, behind the sum in the slot. Readers: all. Stored with release
- * after the sum stands in the place of the input (mark_chunk); loaded with acquire (is_marked). */
+/** A bit for each chunk that its owner has taken over, behind the sum in the slot. Writer: owner. Readers: all
+ * participants. Stored with release after the sum stands in the place of the input (mark_chunk); loaded with
+ * acquire before the sum is read (is_marked). Cleared by begin_entry while `ready` is 0. */
 typedef _Atomic uint64_t muster_shm_mark_word;
 #define SHM_MARK_BITS 64u
 
 struct muster_shm_lane {
-    /* Its owner needs nothing of operations whose ordinal is less. Readers: all. Stored with release after the
-     * last copy (advance_done), rises only; loaded with acquire (is_complete). 0 again when no other member
-     * is there (muster_group_start_over). */
+    /* Its owner needs nothing of operations whose ordinal is less. Writer: owner. Readers: all. Stored with
+     * release after the last copy (advance_done), rises only; loaded with acquire (is_complete): from then on
+     * the reader may change what it has shown. 0 again when no other member is there
+     * (muster_group_start_over). */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t done;
 };
 
@@ -103,22 +124,25 @@ struct muster_shm_shown {
      * (muster_message_hide). Loaded with acquire before the fields, and behind an acquire fence after each copy
      * (has_key). */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t key;
-    /* Plain, by seqlock with `key`. */
+    /* Plain. Writer: sender, while `key` is 0. Reader: receiver, by seqlock with `key`. */
     uint64_t offset, count;
     uint32_t input, share;      /* enum muster_shm_input; NONE: it goes in frames */
     uint32_t dtype, first_open; /* the sender has no open message before */
-    /* The sender looks for `taken`. Relaxed, with a seq_cst fence after the store (say_looking) and before the
-     * load (take_message): either the receiver sees that the sender has stopped looking, and sends a frame,
-     * or the sender's last look sees `taken`. */
+    /* The sender looks for `taken`. Writer: sender. Reader: receiver. Relaxed, with a seq_cst fence after the
+     * store (say_looking) and before the load (take_message): either the receiver sees that the sender has
+     * stopped looking, and sends a frame, or the sender's last look sees `taken`. */
     _Atomic uint32_t is_awaited;
 };
 
 /** The receiver's answer to a message, on its own board. */
 struct muster_shm_taken {
-    /* Key of the message for which the receiver looks. Reader: sender. Relaxed: a hint (is_looked_for). */
+    /* Key of the message for which the receiver looks; 0: none. Writer: receiver (say_looking). Reader: sender
+     * (is_looked_for). Relaxed, and a seq_cst fence after the store, before the receiver's last look at
+     * `key`: a hint, for a sender that reads it late sends an OFFER too many, or too late. */
     _Atomic uint64_t looks_for;
-    /* Key of the message that the receiver has copied. Reader: sender. Stored with release after the copy
-     * (take_message); loaded with acquire (look_for_taken): the sender's memory is its caller's again. */
+    /* Key of the message that the receiver has copied. Writer: receiver. Reader: sender. Stored with release
+     * after the copy (take_message); loaded with acquire (look_for_taken): the sender's memory is its caller's
+     * again. */
     _Atomic uint64_t taken;
 };
 
@@ -127,16 +151,20 @@ struct muster_shm_board {
     struct muster_shm_entry entries[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
     struct muster_shm_shown shown[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by receiver */
     struct muster_shm_taken taken[MUSTER_SHM_MEMBERS_MAX][SHM_SHOWN_MAX]; /* by sender */
-    /* Only its owner reads and writes these: */
+    /* Only its owner reads and writes these. They stand on the board, not in a group, because groups follow
+     * each other and overlap on one board. */
     _Alignas(SHM_LINE_BYTES) struct muster_shm_heap heap;
     uint64_t messages_bytes; /* that are in slots */
     struct muster_shm_stage idle_stages[SHM_STAGES_IDLE_MAX];
-    bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
+    bool is_taken[MUSTER_LANES_MAX][SHM_LANE_ENTRIES]; /* a run of this process has the place */
     struct muster_shm_kept kept[MUSTER_LANES_MAX][SHM_LANE_ENTRIES];
-    /* Its owner wants to be signalled. Readers: all. Relaxed: a signal that is missed costs the time until the
-     * owner's loop wakes up by itself. */
+    /* Its owner wants to be signalled. Writer: owner (muster_shm_set_asleep). Readers: all (muster_shm_wake,
+     * wake_peer). Relaxed, pairs with nothing: a signal that is missed costs the time until the owner's loop
+     * wakes up by itself. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint32_t is_asleep;
-    /* Rises while its owner works on its operations. Readers: all, once in a grace period. Relaxed. */
+    /* Rises while its owner works on its operations. Writer: owner (muster_shm_beat). Readers: members whose
+     * deadline has passed, once in a grace period (has_stalled). Relaxed, pairs with nothing: only a change is
+     * looked for, and no memory is read because of it. */
     _Alignas(SHM_LINE_BYTES) _Atomic uint64_t beat;
 };
 

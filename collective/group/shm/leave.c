@@ -5,12 +5,13 @@
 #include <muster/base.h>
 #include <muster/log.h>
 
+/* Only large operations leave participants behind: a small one can be restored from the slots at any time. */
 static bool is_large(const struct muster_run *run)
 {
     return muster_run_is_shared(run) && run->plan.algorithm == MUSTER_ALGORITHM_HOST;
 }
 
-/* --- Who is left behind --- */
+/* --- Leaving a participant behind --- */
 
 void muster_shm_leave(struct muster_run *run, uint32_t index)
 {
@@ -25,7 +26,9 @@ void muster_shm_leave(struct muster_run *run, uint32_t index)
     muster_board_enter(shm->link->board);
     muster_shm_point(run, "before leave");
     atomic_store_explicit(left, known | UINT64_C(1) << index, memory_order_release);
-    atomic_thread_fence(memory_order_release); /* before the next stores, too */
+    /* The bit becomes visible before any input that the participant may still read changes; pairs with the acquire
+     * fence of muster_shm_is_valid there. */
+    atomic_thread_fence(memory_order_release);
     muster_shm_point(run, "leave");
 }
 
@@ -36,7 +39,8 @@ static void be_left_behind(struct muster_run *run)
     muster_shm_of(run)->is_left_behind = muster_shm_of(run)->is_blocked = true;
 }
 
-/* Its place on the board is another operation's: it has ended this one. */
+/* Its place on the board is another operation's: it has ended this one. Relaxed is enough: the answer only makes
+ * this process stop reading, and a stale one is corrected by the next look. */
 static bool has_gone_on(const struct muster_run *run, uint32_t index)
 {
     const struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
@@ -45,7 +49,8 @@ static bool has_gone_on(const struct muster_run *run, uint32_t index)
     return participant->is_ready && key != 0 && key != muster_shm_of(run)->key;
 }
 
-/* The participants that it has left behind in this operation, which it may have ended since. */
+/* The participants that it has left behind in this operation, which it may have ended since: its key is 0 then,
+ * but the ordinal and the bits stay until the next operation has the place. */
 static uint64_t left_by(const struct muster_run *run, uint32_t index)
 {
     const struct muster_shm_entry *entry = muster_shm_of(run)->participants[index].entry;
@@ -65,6 +70,7 @@ void muster_shm_apply_exclusions(struct muster_run *run)
     struct muster_shm_run *shm = run->executor;
     uint64_t left = 0;
 
+    /* The bits of all first: a process that is left behind itself must not tell others of more exclusions. */
     for (uint32_t i = 0; i < shm->n; i++) {
         left |= left_by(run, i);
         if (has_gone_on(run, i))
@@ -90,7 +96,7 @@ bool muster_shm_is_sure(const struct muster_run *run)
            !muster_shm_of(run)->is_blocked && muster_shm_is_valid(run);
 }
 
-/* --- Who has stalled --- */
+/* --- Participants that have stalled --- */
 
 void muster_shm_beat(struct muster_run *run)
 {
@@ -100,7 +106,7 @@ void muster_shm_beat(struct muster_run *run)
                           memory_order_relaxed);
 }
 
-/* Since the last time. */
+/* Its beat has not moved since the last look, a grace period ago. The first look only notes the beats. */
 static bool has_stalled(struct muster_run *run, uint32_t index)
 {
     struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
@@ -151,9 +157,9 @@ static bool is_needed(const struct muster_run *run)
     return is_anybody_left;
 }
 
-/* Whoever goes on with the operation looks at all announcements after it has seen the last, with a
- * fence between, and so does this: either it sees that this one was taken back, or this sees that
- * all had announced it. */
+/* A member that goes on with the operation looks at all announcements after it has seen the last, with a full fence
+ * between (hear_all_ready), and so does this: either the other sees that this announcement was taken back, or this
+ * sees that all had announced it. */
 bool muster_shm_hold(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;

@@ -1,4 +1,5 @@
-/* The boards of the members of one epoch: counted, for runs may outlive the group. */
+/* The boards of the members of one epoch: counted, for runs may outlive the group. agreement.c makes a link with
+ * its group; the last unref hands the peers back to the board, except those that another link still uses. */
 #include "collective/group/shm/shm_internal.h"
 
 #include <muster/base.h>
@@ -20,8 +21,8 @@ static bool has_peer(const struct muster_shm *shm, const struct muster_board_pee
 
 bool muster_shm_is_needed(const struct muster_shm *shm, const struct muster_board_peer *peer)
 {
-    for (const struct muster_list *node = shm->node.next; node != &shm->node; node = node->next)
-        if (has_peer(MUSTER_CONTAINER_OF(node, struct muster_shm, node), peer))
+    MUSTER_LIST_EACH(&shm->node, other, const struct muster_shm, node)
+        if (has_peer(other, peer))
             return true;
     return false;
 }
@@ -36,6 +37,7 @@ static void detach_board(struct muster_shm *shm)
     for (uint32_t rank = 0; rank < shm->n; rank++)
         if (shm->peers[rank] != NULL && !muster_shm_is_needed(shm, shm->peers[rank]))
             muster_board_release(board, shm->peers[rank]);
+    /* The board tells one link, so another one takes over; the last link takes the idle staging areas along. */
     if (board->events_data == shm && other != &shm->node) {
         board->events_data = MUSTER_CONTAINER_OF(other, struct muster_shm, node);
     } else if (board->events_data == shm) {
@@ -50,6 +52,7 @@ void muster_shm_unref(struct muster_shm *shm)
 {
     struct muster_mem *mem;
 
+    MUSTER_ASSERT(shm == NULL || shm->references > 0);
     if (shm == NULL || --shm->references > 0)
         return;
     mem = shm->env->mem;

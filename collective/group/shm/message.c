@@ -1,17 +1,20 @@
 /* Messages between processes of one host. The sender shows on its board what it sends; the receiver
- * finds it there, copies it, and says so on its own. Both look for a while; who has stopped looking
- * is told by frames. */
+ * finds it there, copies it, and says so on its own. Both look for a while; a side that has stopped looking
+ * is told by frames. message.c and message_receive.c call these and do all that goes by frames. */
 #include "collective/group/pair.h"
 #include <muster/base.h>
 #include "collective/group/shm/shm_internal.h"
 
 #include <string.h>
 
-/* Copied before looking at other things. */
+/* Bytes that are copied before the loop looks at other things: some 100 us, so that heartbeats and other
+ * operations go on beside a large message. */
 #define TURN_BYTES ((uint64_t)1 << 20)
-/* After so long without the other it goes on by frames. */
+/* A side that has looked for so long without news goes on by frames: many times the round trip of two processes
+ * that both run, and little enough that a receive that waits for long costs nothing. */
 #define LOOK_NS MUSTER_NS_PER_MS
-/* … and a receiver that does not look is told of a send. */
+/* A receiver that does not look is told of a send after so many looks: a receive that is started right after the
+ * send saves both the frame. */
 #define LOOKS_PER_OFFER 32u
 /* Messages take this part of a board's memory for slots: operations that their receivers may want
  * first need some. */
@@ -35,6 +38,7 @@ static struct muster_shm_board *own_board(const struct muster_message *message)
     return muster_shm_board_of(message->group->shm->board);
 }
 
+/* Alike on both sides. Lanes begin at different places, so that the first messages of several lanes do not meet. */
 static uint32_t place_of(const struct muster_message *message)
 {
     return (message->lane * 5 + message->sequence) % SHM_SHOWN_MAX;
@@ -84,7 +88,8 @@ static bool is_mapped(struct muster_message *message, const void *at)
            muster_board_is_share_mapped(message->board, shown->share, peer_of(message));
 }
 
-/* A copy that the receiver does not know yet is for the next message. */
+/* A staging area that the receiver has not mapped yet is kept for the next message; this one goes in pieces,
+ * which takes less time than the mapping. */
 static bool is_staged(struct muster_message *message)
 {
     if (!muster_shm_stage_take(message->board, message->bytes, &message->stage))
@@ -113,6 +118,7 @@ static bool is_slotted(struct muster_message *message)
     return true;
 }
 
+/* The key must be taken back before: the heap writes its list into the slot. */
 static void give_slot(struct muster_message *message)
 {
     if (message->slot == NULL)
@@ -122,6 +128,7 @@ static void give_slot(struct muster_message *message)
     message->slot = NULL;
 }
 
+/* NONE: the message is announced on the board all the same, and the receiver asks for pieces. */
 static enum muster_shm_input place_data(struct muster_message *message)
 {
     if (message->bytes > muster_plan_direct_max_bytes(&message->group->view->plan))
@@ -136,7 +143,9 @@ bool muster_message_show(struct muster_message *message)
 
     if (message->group->boards != MUSTER_BOARDS_USED)
         return false;
+    MUSTER_ASSERT(message->is_send && message->shown == NULL);
     shown = &own_board(message)->shown[message->pair->rank][place_of(message)];
+    /* An earlier message has the place still: this one goes in frames instead of waiting. */
     if (atomic_load_explicit(&shown->key, memory_order_relaxed) != 0)
         return false;
     message->board = message->group->shm->board;
@@ -187,7 +196,7 @@ void muster_message_hide(struct muster_message *message)
     give_slot(message);
 }
 
-/* True: the receiver has it all; the message has ended. */
+/* True: the receiver has it all; the message has ended, and its memory is the caller's. */
 static bool look_for_taken(struct muster_message *message)
 {
     if (atomic_load_explicit(&taken_there(message)->taken, memory_order_acquire) != message->key)
@@ -198,12 +207,15 @@ static bool look_for_taken(struct muster_message *message)
 
 /* --- The receiver --- */
 
+/* The second half of a seqlock: what was read before is of this message. The fence keeps those loads before the
+ * load of the key. */
 static bool has_key(const struct muster_message *message, const struct muster_shm_shown *shown)
 {
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&shown->key, memory_order_acquire) == message->key;
 }
 
+/* NULL: it is not mapped here, or lies outside of the sender's memory, whose word is not trusted. */
 static const uint8_t *find_data(const struct muster_message *message,
                                 const struct muster_shm_shown *shown, uint64_t bytes)
 {
@@ -254,8 +266,11 @@ static void take_message(struct muster_message *message, const struct muster_shm
         muster_message_complete(message);
 }
 
+/* The message goes by frames from its first byte on: pieces are counted from 0, so what was copied does not
+ * count. */
 static void ask_for_pieces(struct muster_message *message, bool is_unreadable)
 {
+    MUSTER_ASSERT(!message->is_send);
     message->is_unreadable = is_unreadable;
     message->copied = 0;
     muster_list_remove(&message->look_node);
@@ -273,6 +288,7 @@ static bool look_for_shown(struct muster_message *message)
     if (message->is_unreadable ||
         atomic_load_explicit(&shown->key, memory_order_acquire) != message->key)
         return false;
+    /* Copies first, then the key again: the sender may take the message back in the middle. */
     header.flags = (uint16_t)shown->dtype;
     header.offset = shown->count;
     input = shown->input;
@@ -301,6 +317,8 @@ static bool message_look(struct muster_message *message)
     return message->is_send ? look_for_taken(message) : look_for_shown(message);
 }
 
+/* Each side stores its word, then looks at the other's, with a full fence between: either this side finds what
+ * the other has done, or the other finds that this one has stopped looking, and sends a frame. */
 static void say_looking(struct muster_message *message, bool is_looking)
 {
     muster_board_enter(message->group->shm->board);
@@ -351,15 +369,13 @@ static bool is_looked_for(const struct muster_message *message)
 
 bool muster_messages_look(struct muster_group *group, uint32_t *ret_count)
 {
-    struct muster_list *node = group->looking.next;
     bool has_moved = false;
 
-    while (node != &group->looking && !group->is_frozen) {
-        struct muster_message *message =
-            MUSTER_CONTAINER_OF(node, struct muster_message, look_node);
+    MUSTER_LIST_EACH_SAFE(&group->looking, message, struct muster_message, look_node) {
         bool is_over = muster_loop_now_ns(group->env->loop) >= message->look_until_ns;
 
-        node = node->next;
+        if (group->is_frozen) /* Its messages wait for the next epoch. */
+            break;
         ++*ret_count;
         if (message_look(message))
             has_moved = true;

@@ -1,12 +1,14 @@
-/* Work on the operations of a group, from its loop or by a poller. */
+/* Work on the operations of a group, from its loop or by a poller. Each turn looks at every run and message that
+ * goes through boards, hands what is due to its lane, and stops when nothing is under way. drive.c starts it. */
 #include "collective/group/pair.h"
 #include "collective/group/shm/shm_internal.h"
 
-/* Loops that do not poll: turns without news before the loop sleeps, and how long it sleeps
- * without a signal. */
+/* Loops that do not poll: turns without news before the loop sleeps, and how long it sleeps without a signal. The
+ * sleep is as long as that of a loop that polls; it also bounds the cost of a signal that `is_asleep` missed. */
 #define IDLE_TURNS_MAX 64u
 #define SLEEP_NS       (200 * MUSTER_NS_PER_US)
 
+/* The lane, or the end of a lingering run, can do something with it. */
 static bool is_due(const struct muster_run *run)
 {
     return muster_shm_is_deliverable(run) ||
@@ -20,6 +22,7 @@ bool muster_shm_step(struct muster_run *run)
     enum muster_run_outcome outcome = MUSTER_RUN_GOES_ON;
     bool has_moved = false, was_left_behind = shm->is_left_behind;
 
+    MUSTER_ASSERT(muster_run_is_shared(run));
     if (run->state == MUSTER_RUN_ACTIVE) {
         outcome = muster_shm_work(run, &has_moved);
         muster_run_conclude(run, outcome);
@@ -39,15 +42,14 @@ static bool progress_lane(struct muster_group *group, struct muster_lane *lane, 
 {
     bool has_moved = false, has_due = false;
 
-    for (struct muster_list *node = lane->runs.next; node != &lane->runs; node = node->next) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
+    MUSTER_LIST_EACH(&lane->runs, run, struct muster_run, node) {
         if (!muster_run_is_shared(run) || run->state == MUSTER_RUN_ENDED)
             continue;
         ++*ret_count;
         has_moved = muster_shm_step(run) || has_moved;
         has_due = has_due || is_due(run);
     }
+    /* After the loop: both take runs out of the list. */
     if (has_due) {
         muster_shm_release(lane);
         muster_lane_settle(group, lane);
@@ -55,6 +57,7 @@ static bool progress_lane(struct muster_group *group, struct muster_lane *lane, 
     return has_moved || has_due;
 }
 
+/* Operations have waited for a slot of the board; something that moved may have given one back. */
 static void advance_all(struct muster_group *group)
 {
     group->shm->is_short = false;
@@ -76,6 +79,7 @@ static bool progress_group(struct muster_group *group, uint32_t *ret_count)
 
 /* --- From the loop --- */
 
+/* One look at everything, and what comes next: another turn at once, sleep after many in vain, or nothing. */
 static void take_turn(struct muster_group *group)
 {
     struct muster_loop *loop = group->env->loop;

@@ -1,11 +1,14 @@
-/* One operation through boards, from its announcement to its end. */
+/* One operation through boards, from its announcement to its end: its place and slot on the board, its input, who
+ * has announced it, and when all are complete. executor.c hands these functions to the lane; progress.c calls
+ * muster_shm_work at each look. Moving the data is left to exchange.c and chunks.c. */
 #include "collective/group/shm/shm_internal.h"
 
 #include <muster/base.h>
 
 #include <string.h>
 
-#define OWNED_BYTES_MAX 4096u /* taken back ahead of time */
+/* Slots up to this size are fetched for writing ahead of time: a page of prefetches costs less than the misses. */
+#define OWNED_BYTES_MAX 4096u
 
 /* --- Beginning --- */
 
@@ -34,6 +37,7 @@ size_t muster_shm_table_bytes(const struct muster_plan *plan)
            streams * sizeof(struct muster_shm_stream);
 }
 
+/* The memory of a peer stays mapped while the run has its reference to the link, also after the peer's death. */
 static void meet_participant(struct muster_run *run, struct muster_shm *link, uint32_t index)
 {
     struct muster_shm_run *shm = run->executor;
@@ -59,6 +63,7 @@ static bool take_slot(struct muster_run *run, struct muster_board *board)
     if (bytes == 0)
         return true;
     shm->slot = muster_shm_heap_take(board, bytes, &shm->slot_class);
+    /* Slots of dropped operations go last: a member that still reads one ends without a result. */
     if (shm->slot == NULL && muster_shm_kept_give_all(board))
         shm->slot = muster_shm_heap_take(board, bytes, &shm->slot_class);
     if (shm->slot == NULL)
@@ -78,6 +83,7 @@ enum muster_prepared muster_shm_prepare(struct muster_run *run)
     struct muster_shm_run *shm;
     uint8_t *memory;
 
+    /* An older operation has the place: one of this lane, or of an earlier group that lingers. */
     if (board->is_taken[MUSTER_LANE_INDEX(run->id.lane)][entry])
         return MUSTER_PREPARE_LATER;
     MUSTER_ASSERT(run->memory == NULL);
@@ -91,7 +97,7 @@ enum muster_prepared muster_shm_prepare(struct muster_run *run)
     muster_board_enter(link->board);
     muster_board_reading_start(link->board);
     shm->n = n;
-    shm->looks = 1;
+    shm->looks = 1; /* not 0: the first look after the delivery leaves lane.done to its owner (is_complete) */
     shm->index = run->plan.index;
     shm->entry_index = entry;
     shm->key = muster_shm_key(run->group->view->epoch, &run->id);
@@ -116,6 +122,7 @@ static enum muster_shm_input_state place_input(struct muster_run *run)
     struct muster_board *board = shm->link->board;
     size_t bytes = muster_shm_input_bytes(run);
 
+    MUSTER_ASSERT(!shm->is_announced);
     entry->input = SHM_INPUT_NONE;
     muster_shm_show_parts(run);
     if (bytes == 0)
@@ -136,12 +143,14 @@ static void announce_run(struct muster_run *run)
     const struct muster_shm_board *board = muster_shm_board_of(shm->link->board);
 
     MUSTER_ASSERT(!shm->is_announced);
+    MUSTER_ASSERT(atomic_load_explicit(&entry->ready, memory_order_relaxed) == 0);
     entry->ordinal = shm->ordinal;
     entry->descriptor = run->descriptor;
     entry->weight = run->call.weight;
     entry->done_before = atomic_load_explicit(&board->lanes[MUSTER_LANE_INDEX(run->id.lane)].done,
                                               memory_order_relaxed);
     muster_shm_point(run, "before ready");
+    /* Last, with release: a member that loads the key with acquire finds the input and the fields above. */
     atomic_store_explicit(&entry->ready, shm->key, memory_order_release);
     muster_shm_point(run, "ready");
     shm->is_announced = true;
@@ -153,17 +162,19 @@ static bool is_chunked(const struct muster_run *run)
     return run->plan.algorithm == MUSTER_ALGORITHM_HOST && run->call.kind == MUSTER_OP_ALL_REDUCE;
 }
 
+/* The place is this operation's from now on, not announced yet. A reader may still be at the operation that had
+ * it before, so the old key goes first and the words that it covered change after. */
 static void begin_entry(struct muster_run *run)
 {
     struct muster_shm_entry *entry = muster_shm_of(run)->entry;
 
     muster_shm_point(run, "before start");
     atomic_store_explicit(&entry->ready, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* who still sees the old key sees old words */
+    atomic_thread_fence(memory_order_release); /* A reader that still loads the old key has loaded old words. */
     atomic_store_explicit(&entry->complete, 0, memory_order_relaxed);
     if (atomic_load_explicit(&entry->left, memory_order_relaxed) != 0) {
         atomic_store_explicit(&entry->left, 0, memory_order_relaxed);
-        atomic_thread_fence(memory_order_release); /* before the number of the operation */
+        atomic_thread_fence(memory_order_release); /* The new ordinal comes without old bits (left_by). */
     }
     if (!is_chunked(run))
         return;
@@ -175,10 +186,10 @@ static void begin_entry(struct muster_run *run)
                muster_shm_marks_bytes(&run->plan));
 }
 
-/* --- Who is there --- */
+/* --- Announcements of the others --- */
 
-/* To read the own input as well: the tensor becomes the result element by element, but for
- * reductions that go through it several times. */
+/* A sum that goes through the inputs several times must read the own one from the slot: the tensor, which becomes
+ * the result, has changed by the second time. Other sums write each element after they have read it. */
 static bool is_slot_needed(const struct muster_run *run)
 {
     return muster_shm_of(run)->slot != NULL && run->plan.algorithm == MUSTER_ALGORITHM_FLAT &&
@@ -209,13 +220,15 @@ static const uint8_t *find_input(const struct muster_run *run, uint32_t index,
     return NULL;
 }
 
-/* The key repeats after 65,536 steps, the number does not. */
+/* The key repeats after 65,536 steps, the ordinal does not. */
 static bool is_announced_by(const struct muster_run *run, const struct muster_shm_entry *entry)
 {
     return atomic_load_explicit(&entry->ready, memory_order_acquire) == muster_shm_of(run)->key &&
            entry->ordinal == muster_shm_of(run)->ordinal;
 }
 
+/* True: the participant has announced the operation, and this process knows where its input is. The fields are
+ * copied between two looks at the key, since the owner may take the announcement back at any time. */
 static bool hear_ready(struct muster_run *run, uint32_t index)
 {
     struct muster_shm_participant *participant = &muster_shm_of(run)->participants[index];
@@ -232,7 +245,7 @@ static bool hear_ready(struct muster_run *run, uint32_t index)
     weight = entry->weight;
     done_before = entry->done_before;
     atomic_thread_fence(memory_order_acquire);
-    if (!is_announced_by(run, entry)) /* taken back meanwhile: it may be another's by now */
+    if (!is_announced_by(run, entry)) /* It was taken back, and may be another operation's by now. */
         return false;
     if (descriptor != run->descriptor) {
         muster_run_send_mismatch(run);
@@ -266,8 +279,11 @@ static bool hear_all_ready(struct muster_run *run)
     if (!has_moved || shm->ready_count < shm->n)
         return has_moved;
     run->result.met_ns = muster_loop_now_ns(run->group->env->loop);
+    /* Nothing that is read counts before a second look at every announcement (muster_shm_is_valid), which is behind
+     * this fence. It pairs with those of muster_shm_hold and muster_shm_withdraw: either this process sees that
+     * an announcement was taken back, or the one that took it back sees that all had announced. */
     if (run->plan.algorithm == MUSTER_ALGORITHM_HOST)
-        atomic_thread_fence(memory_order_seq_cst); /* muster_shm_hold */
+        atomic_thread_fence(memory_order_seq_cst);
     return has_moved;
 }
 
@@ -302,6 +318,8 @@ void muster_shm_hear(struct muster_run *run)
         (void)hear_all_ready(run);
 }
 
+/* True: nobody goes on with the operation because of this member. False: all had announced it by then, so it is
+ * sure, and stands on the board again. */
 bool muster_shm_withdraw(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
@@ -321,17 +339,15 @@ bool muster_shm_withdraw(struct muster_run *run)
 
 /* --- The end --- */
 
-/* Operations of the lane end here in any order; the others see how far all have. */
+/* Operations of the lane end here in any order; the others see up to which one all have. One store answers for
+ * many operations, so the others need not load the entry of each. */
 static uint64_t advance_done(struct muster_board *board, struct muster_group *group,
                              uint32_t lane_index)
 {
     struct muster_shm_lane *own = &muster_shm_board_of(board)->lanes[lane_index];
-    struct muster_list *runs = &group->lanes[lane_index].runs;
     uint64_t done = 0;
 
-    for (struct muster_list *node = runs->next; node != runs; node = node->next) {
-        const struct muster_run *other = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
+    MUSTER_LIST_EACH(&group->lanes[lane_index].runs, other, const struct muster_run, node) {
         if (other->state < MUSTER_RUN_COMPLETE)
             break;
         done = muster_shm_ordinal(&other->id) + 1;
@@ -359,8 +375,8 @@ void muster_group_start_over(struct muster_group *group)
                               memory_order_release);
 }
 
-/* The others have read the entry that comes next when it was used last: take its lines back before
- * they are on somebody's way. */
+/* The others have read the entry that comes next when it was used last, so its lines are in their caches. Fetching
+ * them now keeps the wait out of the next operation's announcement. */
 static void own_next_entry(const struct muster_run *run)
 {
     struct muster_shm_board *board = muster_shm_board_of(muster_shm_of(run)->link->board);
@@ -372,6 +388,7 @@ static void own_next_entry(const struct muster_run *run)
     muster_shm_own_cache_line(&entry->complete);
 }
 
+/* Complete is sticky, and counted: a participant's lines are loaded until its answer has come, and not after. */
 bool muster_shm_hear_all_complete(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
@@ -390,7 +407,7 @@ bool muster_shm_hear_all_complete(struct muster_run *run)
     return shm->complete_count > before;
 }
 
-/* The run is complete here: tell the others. */
+/* The run is complete here: tell the others. If lane.done says so already, `complete` need not be written. */
 void muster_shm_completed(struct muster_run *run)
 {
     struct muster_shm_run *shm = run->executor;
@@ -438,6 +455,7 @@ enum muster_run_outcome muster_shm_work(struct muster_run *run, bool *ret_has_mo
     enum muster_run_outcome outcome = MUSTER_RUN_GOES_ON;
 
     *ret_has_moved = false;
+    MUSTER_ASSERT(run->state == MUSTER_RUN_ACTIVE);
     muster_board_enter(shm->link->board);
     muster_shm_beat(run);
     if (shm->is_blocked)
@@ -518,7 +536,8 @@ void muster_shm_revoke(struct muster_run *run)
         return;
     muster_board_enter(shm->link->board);
     atomic_store_explicit(&shm->entry->ready, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* before the caller's next store to its memory */
+    /* The caller's next store to its memory comes after; pairs with the fence of muster_shm_is_valid. */
+    atomic_thread_fence(memory_order_release);
     shm->is_blocked = true;
 }
 
@@ -533,7 +552,7 @@ static void own_slots(const struct muster_run *run)
         muster_shm_own_cache_line(muster_shm_of(run)->slot + at);
 }
 
-/* Left out of the view, but alive: it may still read. */
+/* A participant that was left out of the view, or left behind, but lives: it may still read. */
 static bool is_anybody_gone(const struct muster_shm_run *shm)
 {
     for (uint32_t i = 0; i < shm->n; i++)
@@ -568,7 +587,8 @@ void muster_shm_finish(struct muster_run *run)
     struct muster_shm *link = shm->link;
     bool is_revoked = run->state < MUSTER_RUN_COMPLETE || is_anybody_gone(shm);
 
-    MUSTER_ASSERT(muster_shm_of(run)->entry != NULL);
+    MUSTER_ASSERT(shm->entry != NULL);
+    /* The key first, then the memory: readers notice by the key that the memory is another's. */
     if (is_revoked)
         muster_shm_revoke(run);
     muster_shm_hide_input(run);
@@ -595,6 +615,8 @@ bool muster_shm_has_input(const struct muster_run *run)
     return !muster_shm_of(run)->is_begun;
 }
 
+/* A last look for announcements: what all have announced goes on while the view changes (docs/boards.md,
+ * "Deaths"), and what is not announced by all must not begin any more. */
 void muster_shm_freeze(struct muster_run *run)
 {
     if (run->state != MUSTER_RUN_ACTIVE)
@@ -610,6 +632,7 @@ enum muster_run_outcome muster_shm_adopt(struct muster_run *run)
     const struct muster_view *view = run->group->view;
 
     shm->is_blocked = false;
+    /* A member that the view has left out may live and go on: its bit comes before anything changes. */
     for (uint32_t i = 0; i < shm->n; i++) {
         struct muster_shm_participant *participant = &shm->participants[i];
 

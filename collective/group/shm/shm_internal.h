@@ -1,4 +1,5 @@
-/* One operation through boards, and the functions that carry it out. */
+/* One operation through boards, and the functions that carry it out: what the files of this folder share. All of it
+ * is this process's own memory; the fields that other processes read are in layout.h. */
 #ifndef MUSTER_COLLECTIVE_SHM_INTERNAL_H
 #define MUSTER_COLLECTIVE_SHM_INTERNAL_H
 
@@ -18,15 +19,19 @@ struct muster_shm {
     struct muster_env *env;
     struct muster_board *board; /* NULL: none */
     struct muster_group *group; /* NULL: closed */
-    struct muster_list node;    /* the others of this board, a ring */
+    struct muster_list node;    /* the others of this board, a ring without a head */
     uint32_t references, n;
-    bool is_answered, is_settled, is_used, is_short;
+    bool is_answered; /* this member has said yes or no */
+    bool is_settled;  /* all have said yes, or one no: later answers do not matter */
+    bool is_used;     /* settled, and all have said yes */
+    bool is_short;    /* an operation waits for a slot */
     uint32_t yes_count;
     uint64_t *done;                   /* by lane and rank: what announcements said; a hint */
     bool *is_heard;                   /* by rank */
     struct muster_board_peer **peers; /* by rank; the own is NULL */
 };
 
+/** One participant of a run: where its entry and its memory are, and what is known of it. Knowledge only grows. */
 struct muster_shm_participant {
     const struct muster_shm_entry *entry;
     const struct muster_shm_lane *lane;
@@ -37,8 +42,10 @@ struct muster_shm_participant {
     uint64_t bytes;       /* … and its length */
     uint64_t seen;        /* its beat at the last look for those that have stalled */
     uint32_t rank;        /* in the epoch of the run */
-    bool is_ready, is_dead, is_complete;
-    bool is_gone; /* it may live, and read; nobody waits for it */
+    bool is_ready;    /* its announcement and its input have been seen */
+    bool is_dead;     /* confirmed by the board: it writes and reads nothing any more */
+    bool is_complete; /* it needs nothing of this process for the operation */
+    bool is_gone;     /* it may live, and read; nobody waits for it */
 };
 
 /** The chunks that one participant owns. */
@@ -46,10 +53,11 @@ struct muster_shm_stream {
     uint32_t next; /* first chunk, or piece of a part, that is not known to be in the output here */
 };
 
+/** A run's part for this executor, in one buffer of the pool with the arrays at its end (muster_shm_prepare). */
 struct muster_shm_run {
-    struct muster_shm *link;
+    struct muster_shm *link;        /* a reference: peers' memory stays mapped */
     struct muster_shm_entry *entry; /* the own */
-    uint64_t key, ordinal;
+    uint64_t key, ordinal;          /* of the operation in the view where it was announced */
     uint64_t expect_checksum; /* of those that are ready */
     uint32_t n, index, entry_index, stream_count;
     uint32_t ready_count, complete_count, looks;
@@ -58,7 +66,8 @@ struct muster_shm_run {
     uint8_t *slot;                   /* NULL: none */
     uint32_t idle;                   /* looks for a chunk that the dead have left, in vain */
     struct muster_shm_stage stage;
-    bool is_announced, is_blocked;
+    bool is_announced;   /* `ready` was stored; stays true when it is taken back */
+    bool is_blocked;     /* an announcement is gone, or the view changes: nothing moves */
     bool is_begun;       /* something of an output has changed */
     bool is_unsure;      /* the last piece of a sum has not been validated */
     bool is_left_behind; /* the others have gone on without this process: it cannot end well here */

@@ -11,9 +11,12 @@
 
 #include <string.h>
 
-/* Looks in vain after which a process takes what another has taken, who may be kept from running. */
+/* Looks in vain after which a process takes a chunk that another heir has taken: that heir may be stopped, and
+ * `taken` is only a hint. Fewer would sum chunks twice whenever an heir needs a moment longer. */
 #define IDLE_LOOKS_MAX 64u
 
+/* NULL: the slot would lie outside of the board. slot_at was read from the participant's memory, which may hold
+ * anything. */
 static const uint8_t *slot_of(const struct muster_run *run, uint32_t i)
 {
     const struct muster_shm_participant *participant = &muster_shm_of(run)->participants[i];
@@ -45,6 +48,7 @@ static void mark_chunk(struct muster_run *run, uint32_t c)
 
     MUSTER_ASSERT(c < run->plan.chunk_count && shm->slot != NULL);
     muster_shm_point(run, "before mark");
+    /* The owner alone writes its marks, so it needs no read-modify-write. Release: the sum comes first. */
     atomic_store_explicit(word, marks | UINT64_C(1) << c % SHM_MARK_BITS, memory_order_release);
     muster_shm_point(run, "mark");
 }
@@ -53,6 +57,7 @@ uint32_t muster_shm_find_taken_over(const struct muster_run *run, uint32_t c)
 {
     const struct muster_shm_run *shm = run->executor;
 
+    /* The own marks first: the sum is in the output already. */
     for (uint32_t i = 0; i < shm->n; i++) {
         uint32_t participant = (shm->index + i) % shm->n;
 
@@ -67,7 +72,8 @@ static bool is_held(const struct muster_shm_participant *participant, uint32_t c
     return atomic_load_explicit(&participant->entry->held, memory_order_acquire) == c + 1;
 }
 
-/* Another is at it. Who places its sum cannot be helped. */
+/* Another heir is at it. One that holds the chunk is waited for however long it takes: its place may be half
+ * overwritten, and only a participant that is out gives up its slot (find_held). */
 static bool is_in_hand(const struct muster_run *run, uint32_t c)
 {
     const struct muster_shm_run *shm = run->executor;
@@ -85,7 +91,7 @@ static bool is_in_hand(const struct muster_run *run, uint32_t c)
     return false;
 }
 
-/* The sum stands in somebody's tensor. */
+/* The sum stands in somebody's tensor: the owner's, who has published it, or an heir's. */
 static bool is_shown(const struct muster_run *run, uint32_t c)
 {
     const struct muster_shm_entry *owner =
@@ -96,8 +102,8 @@ static bool is_shown(const struct muster_run *run, uint32_t c)
                c % run->plan.chunks_per_block;
 }
 
-/* Somebody has begun to overwrite inputs with the sum. Held first: who holds another by now has
- * shown this one before. */
+/* Somebody has begun to overwrite inputs with the sum. `held` is loaded first: a participant that holds another
+ * chunk by now has shown this one before, and the loads of is_shown come after and see that. */
 static bool is_begun(const struct muster_run *run, uint32_t c)
 {
     for (uint32_t i = 0; i < muster_shm_of(run)->n; i++)
@@ -106,8 +112,9 @@ static bool is_begun(const struct muster_run *run, uint32_t c)
     return is_shown(run, c);
 }
 
-/* The sum of a participant who is out and was about to place it: its input may be gone. One that
- * lives may go on meanwhile: false when it has shown its sum and its slot may have another. */
+/* The sum of a participant that is out and was about to place it: its input may be gone, so the chunk cannot be
+ * summed anew. One that lives may go on meanwhile: false when it has shown its sum and its slot may have
+ * another. The copy counts only if the slot still holds the chunk after it, as with a seqlock. */
 static bool take_held(struct muster_run *run, uint32_t i, uint32_t c)
 {
     const uint8_t *slot = slot_of(run, i);
@@ -121,7 +128,7 @@ static bool take_held(struct muster_run *run, uint32_t i, uint32_t c)
            !is_shown(run, c);
 }
 
-/* True: the slot has it. */
+/* True: the own slot has the sum of the chunk. */
 static bool find_held(struct muster_run *run, uint32_t c)
 {
     for (uint32_t i = 0; i < muster_shm_of(run)->n; i++)
@@ -131,7 +138,8 @@ static bool find_held(struct muster_run *run, uint32_t c)
     return false;
 }
 
-/* True: chunk *ret_c is to be summed. */
+/* True: chunk *ret_c is to be summed. Members copy the chunks of a participant in order, so its earliest one that
+ * nobody shows is the one that they wait for. */
 static bool find_left(const struct muster_run *run, uint32_t *ret_c)
 {
     const struct muster_shm_run *shm = run->executor;
@@ -149,7 +157,8 @@ static bool find_left(const struct muster_run *run, uint32_t *ret_c)
     return false;
 }
 
-/* Into the slot. False: the inputs are not what they were any more. */
+/* Into the slot. False: the inputs are not what they were any more. The question whether somebody has begun
+ * must come after the sum: an input that changed during it would be in the sum else. */
 static bool sum_chunk(struct muster_run *run, uint32_t c)
 {
     return muster_shm_reduce_chunk(run, c) && !is_begun(run, c);
@@ -160,6 +169,7 @@ bool muster_shm_take_over(struct muster_run *run)
     struct muster_shm_run *shm = run->executor;
     uint32_t c;
 
+    MUSTER_ASSERT(shm->slot != NULL && shm->ready_count == shm->n);
     if (!find_left(run, &c)) {
         shm->idle++;
         return false;
@@ -169,6 +179,8 @@ bool muster_shm_take_over(struct muster_run *run)
     muster_shm_point(run, "taken");
     if (!find_held(run, c) && !sum_chunk(run, c))
         return false;
+    /* Held before placed, and marked after: an heir may die between any two, and the next one finds the sum in
+     * the slot or in the place (docs/boards.md, "In place"). */
     muster_shm_hold_chunk(run, c);
     muster_shm_place_chunk(run, c, shm->slot);
     mark_chunk(run, c);
