@@ -1,4 +1,6 @@
-/* Answers of the registry: packed when the request is applied, sent after the group commit. */
+/* Answers of the registry: packed when the request is applied, sent after the group commit. The
+ * services call it for every unary answer and every message of a stream; commit.c says when the
+ * waiting answers leave. */
 #include "cluster/registry/server_internal.h"
 
 #include <string.h>
@@ -6,8 +8,11 @@
 #include "proto/etcd.pb-c.h"
 #include "proto/guard.h"
 
+/* The refusals of etcd fit; a longer text is cut. */
 #define PENDING_TEXT_BYTES 120
 
+/* An answer that waits for the group commit. It is the data of its call, and whichever comes first
+ * frees it: the flush after the commit, or the end of the call. */
 struct muster_registry_pending {
     struct muster_list node;
     struct muster_rpc *rpc;
@@ -109,6 +114,8 @@ void muster_registry_refuse(struct muster_registry_server *server, struct muster
         muster_rpc_finish(rpc, rc, text);
         return;
     }
+    /* A refusal may depend on a write of the same turn (a lease that was granted just before, for
+     * example), so it waits for the commit as well. */
     pending = hold_answer(server, rpc, 0, &server->pending);
     if (pending == NULL)
         return;
@@ -136,6 +143,8 @@ static void settle_answer(struct muster_registry_server *server,
 void muster_registry_flush(struct muster_registry_server *server, enum muster_rc rc,
                            const char *text)
 {
+    /* The answers are taken out first: one that is added while these leave waits for the commit
+     * that holds it. */
     struct muster_list round;
     struct muster_list *node = NULL;
 
@@ -184,6 +193,8 @@ bool muster_registry_unpack(struct muster_registry_server *server, struct muster
         muster_rpc_finish(rpc, MUSTER_UNAVAILABLE, MUSTER_REGISTRY_STOPPED);
         return false;
     }
+    /* The transport lets somewhat larger messages through (RECEIVE_BYTES_MAX), so that a client
+     * gets etcd's own error here and not a reset stream. */
     if (bytes.size > MUSTER_MVCC_REQUEST_BYTES_MAX) {
         muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, "etcdserver: request is too large");
         return false;

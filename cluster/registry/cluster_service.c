@@ -1,4 +1,6 @@
-/* etcdserverpb.Cluster, Maintenance and Auth, as a cluster of one answers them. */
+/* etcdserverpb.Cluster, Maintenance and Auth, as a cluster of one answers them. Clients of etcd ask
+ * these when they connect or show a status. Calls that would change the cluster or its users are
+ * not served, and the client gets UNIMPLEMENTED. */
 #include "cluster/registry/server_internal.h"
 
 #include "proto/etcd.pb-c.h"
@@ -69,6 +71,8 @@ static void on_status(struct muster_rpc *rpc, struct muster_bytes bytes)
     message.dbsize = (int64_t)size.file_bytes;
     message.dbsizeinuse = (int64_t)size.used_bytes;
     message.dbsizequota = (int64_t)size.quota_bytes;
+    /* The only member leads. There is no raft log, so the revision stands for its index: both only
+     * rise. */
     message.leader = meta->member_id;
     message.raftindex = (uint64_t)meta->revision;
     message.raftappliedindex = (uint64_t)meta->revision;
@@ -188,7 +192,9 @@ static void on_move_leader(struct muster_rpc *rpc, struct muster_bytes bytes)
     send_message(rpc, &message);
 }
 
-/* There are no users here. */
+/* There are no users here: access is a matter of TLS and of the authorization that the owner of the
+ * server sets up. Clients still ask for the status and the lists, and get the answers of an etcd
+ * whose authentication is off. */
 
 static void on_auth_status(struct muster_rpc *rpc, struct muster_bytes bytes)
 {

@@ -1,11 +1,18 @@
-/* The group commit of the registry: what a turn has written is committed once, and only then answered and shown to
- * watches; what a failed store could not keep is undone together. */
+/* The group commit of the registry: what one turn of the loop has written is committed once, and
+ * only then answered and shown to watches. So many small puts share one sync of the journal, and no
+ * client sees a write that a crash could undo. A store that fails undoes all that the commit held,
+ * together with the answers that would have told of it. */
 #include "cluster/registry/server_internal.h"
 
 #include <stdio.h>
 
-#define CHECKPOINT_BYTES      ((uint64_t)16 << 20)
-#define CHECKPOINT_IDLE_NS    (500 * MUSTER_NS_PER_MS)
+/* The journal is moved into the data file when it is this long, however busy the registry is,
+ * because readers of a long journal become slow. */
+#define CHECKPOINT_BYTES ((uint64_t)16 << 20)
+/* A shorter journal waits for a quiet moment, because moving it takes milliseconds in which no
+ * request is answered. */
+#define CHECKPOINT_IDLE_NS (500 * MUSTER_NS_PER_MS)
+/* The bound of one step of a compaction; requests are answered between two steps. */
 #define COMPACT_ROWS_PER_TURN 1000
 #define QUIET_NS              (5 * MUSTER_NS_PER_S) /* without a failure: then writes are mended */
 
@@ -19,6 +26,8 @@ void muster_registry_server_touch(struct muster_registry_server *server)
  * answers. */
 void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc)
 {
+    /* Clients of etcd take UNAVAILABLE for a failure that passes. A full disk is told apart,
+     * because a retry does not help against it. */
     enum muster_rc told = rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_UNAVAILABLE;
     char text[sizeof(server->status.text) + 32];
     struct muster_list *node = NULL;
@@ -26,6 +35,8 @@ void muster_registry_server_break(struct muster_registry_server *server, enum mu
     MUSTER_ASSERT(rc != MUSTER_OK);
     muster_registry_status_failed(server, rc);
     (void)snprintf(text, sizeof(text), "etcdserver: registry store: %s", server->status.text);
+    /* The calls that wait for the compaction are told too: its transaction is gone with the
+     * others. */
     muster_task_cancel(&server->commit);
     while ((node = muster_list_pop(&server->compacting)) != NULL)
         muster_list_append(&server->pending, node);
@@ -60,6 +71,8 @@ void muster_registry_server_commit(struct muster_registry_server *server)
         return;
     }
     muster_metric_add(&server->commits_total, 1);
+    /* The answers come before the events. A client that has put a key must not learn of its own put
+     * from a watch before it has the revision. */
     muster_registry_flush(server, MUSTER_OK, NULL);
     muster_watch_hub_committed(&server->hub);
     muster_registry_server_measure(server);
@@ -91,6 +104,8 @@ enum muster_rc muster_registry_server_revoke(struct muster_registry_server *serv
 
     if (!muster_leases_has(&server->leases, lease))
         return MUSTER_NOT_FOUND;
+    /* The keys go before the row of the lease. Both are in one transaction, so a crash leaves
+     * either all or nothing. */
     rc = muster_mvcc_delete_leased(&server->mvcc, lease, &server->arena, &deleted);
     muster_registry_arena_reset(&server->arena);
     if (rc == MUSTER_OK)
@@ -142,6 +157,8 @@ static void on_probe(struct muster_timer *timer)
     muster_registry_store_give_back(server->store);
     if (!muster_registry_store_has_room(server->store))
         return;
+    /* The counters are written again with the values that they have: a write that changes
+     * nothing. */
     server->mvcc.is_meta_stale = true;
     muster_registry_server_commit(server);
     if (status->failed_ns >= now_ns)

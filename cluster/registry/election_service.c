@@ -1,4 +1,6 @@
-/* v3electionpb.Election: the key in front of a queue leads, and its value is what it proclaims. */
+/* v3electionpb.Election: the key in front of a queue leads, and its value is what it proclaims. The
+ * queue is in queue.c. A candidate loses its place with its lease, so a dead leader is replaced
+ * when its lease expires. */
 #include "cluster/registry/kv_proto.h"
 #include "cluster/registry/queue.h"
 
@@ -51,7 +53,9 @@ static void on_campaign(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_proto_free(request);
 }
 
-/* A leader's write, on the condition that its key is still the one it campaigned with. */
+/* A leader's write, on the condition that its key is still the one it campaigned with: the create
+ * revision tells a key that was deleted and put again from the first. `otherwise` is the error if
+ * it is not; NULL: none, because one that no longer leads has resigned already. */
 
 static void answer_write(struct muster_rpc *rpc, const V3electionpb__LeaderKey *leader,
                          struct muster_mvcc_request *write, const char *otherwise)
@@ -173,6 +177,7 @@ static void on_leader(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_registry_arena_reset(&server->arena);
 }
 
+/* Every change in the queue wakes a look, and one behind the leader does not concern the client. */
 static void on_look(struct muster_task *task)
 {
     struct observer *observer = task->data;
@@ -182,6 +187,7 @@ static void on_look(struct muster_task *task)
     Mvccpb__KeyValue kv;
     struct muster_registry_record front;
 
+    /* The leader is shown to the client at once, so it must be committed. */
     muster_registry_server_settle(server);
     if (muster_registry_queue_front(server, &server->arena, observer->name, 0, &front) ==
             MUSTER_OK &&
@@ -202,7 +208,8 @@ static void on_change(struct muster_watch_stream *watches, const struct muster_w
     muster_task_post(&observer->look, observer->base.server->env->loop);
 }
 
-/* Looks tell the newest only, so the watch may run ahead of the client. */
+/* The watch is held back while the client does not read. Nothing is lost by that, because a look
+ * tells only the newest leader. */
 static size_t on_queued_bytes(const struct muster_watch_stream *watches)
 {
     const struct observer *observer = watches->data;

@@ -1,4 +1,6 @@
-/* Requests into the terms of cluster/store/mvcc.h, results into messages; no meaning of their own. */
+/* KV requests of the wire into the terms of cluster/store/mvcc.h, and results into messages.
+ * kv_service.c, watch_service.c and the elections call it. It gives the fields no meaning of its
+ * own: numbers that an enum of the wire does not know pass through, and mvcc decides about them. */
 #include "cluster/registry/kv_proto.h"
 
 #include "proto/etcd.pb-c.h"
@@ -109,6 +111,8 @@ static void compare_request(const Etcdserverpb__Compare *message,
         ret_compare->value = bytes_of(message->value);
 }
 
+/* An empty operation of the wire becomes MUSTER_MVCC_NOTHING, which the check of the request
+ * refuses as etcd does. */
 static enum muster_rc op_request(const Etcdserverpb__RequestOp *message,
                                  struct muster_registry_arena *arena,
                                  struct muster_mvcc_request *ret_request)
@@ -159,6 +163,8 @@ static enum muster_rc list_request(Etcdserverpb__RequestOp **messages, size_t co
     return MUSTER_OK;
 }
 
+/* Transactions nest. The depth is bounded by the unpacker's own limit (proto/guard.h), before this
+ * recursion sees the message. */
 static enum muster_rc txn_request(const Etcdserverpb__TxnRequest *message,
                                   struct muster_registry_arena *arena,
                                   struct muster_mvcc_txn *ret_txn)
@@ -208,6 +214,7 @@ enum muster_rc muster_kv_proto_request(enum muster_mvcc_kind kind, const void *m
 
 /* Answers. */
 
+/* protobuf-c has no const bytes; it only reads them when it packs. */
 static ProtobufCBinaryData data_of(struct muster_bytes bytes)
 {
     return (ProtobufCBinaryData){.len = bytes.size, .data = (uint8_t *)(uintptr_t)bytes.data};
@@ -225,6 +232,7 @@ void muster_kv_proto_fill(const struct muster_registry_record *record,
     ret_kv->lease = record->lease;
 }
 
+/* protobuf-c wants an array of pointers for a repeated message, hence two arrays. */
 static bool fill_kvs(const struct muster_mvcc_result *result, struct muster_registry_arena *arena,
                      size_t *ret_count, Mvccpb__KeyValue ***ret_kvs)
 {
@@ -289,6 +297,7 @@ static void *delete_answer(const struct muster_mvcc_result *result, header_messa
     return fill_kvs(result, arena, &answer->n_prev_kvs, &answer->prev_kvs) ? answer : NULL;
 }
 
+/* Inner answers carry a header too, because clients of etcd may read the revision there. */
 static bool fill_op(const struct muster_mvcc_result *result, header_message *header,
                     struct muster_registry_arena *arena, Etcdserverpb__ResponseOp *ret_op)
 {

@@ -1,4 +1,6 @@
-/* etcdserverpb.KV: Range, Put, DeleteRange, Txn, Compact. */
+/* etcdserverpb.KV: Range, Put, DeleteRange, Txn, Compact. Each request is unpacked, applied by
+ * cluster/store/mvcc.c at once, and its answer given to answer_proto.c, which holds it until the
+ * group commit. */
 #include "cluster/registry/kv_proto.h"
 #include "cluster/registry/server_internal.h"
 
@@ -16,6 +18,8 @@ static void apply_request(struct muster_registry_server *server, struct muster_r
     enum muster_rc rc =
         muster_mvcc_apply(&server->mvcc, request, &server->arena, &result, &error, &is_broken);
 
+    /* The break has answered the calls that waited before this one; this call is not among them yet
+     * and is refused by itself. */
     if (is_broken) {
         muster_registry_server_break(server, rc);
         muster_registry_refuse(
@@ -97,6 +101,8 @@ static void on_compact(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_registry_fill_header(server, &header);
     etcdserverpb__compaction_response__init(&answer);
     answer.header = &header;
+    /* A client that asks for a physical compaction gets its answer when the rows are gone, others
+     * as soon as older revisions cannot be read any more. */
     if (request->physical)
         muster_registry_send_answer_compacted(server, rpc, &answer);
     else

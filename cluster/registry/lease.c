@@ -1,4 +1,6 @@
-/* A table of leases by id, each with one timer. */
+/* A table of leases by id, each with one timer. The rows in the store outlive the process; the time
+ * left does not, so after a restart every lease has its full time again, as in etcd after a change
+ * of leader. The owner deletes the keys of an expired lease. */
 #include "cluster/registry/lease.h"
 
 #include <muster/loop.h>
@@ -6,7 +8,9 @@
 #include <string.h>
 
 #define BUCKETS_FIRST 64
-#define RETRY_NS      MUSTER_NS_PER_S
+/* The wait before a lease that could not be revoked is tried again; revoking fails only while the
+ * store does. */
+#define RETRY_NS MUSTER_NS_PER_S
 
 struct muster_lease {
     int64_t id;
@@ -18,6 +22,8 @@ struct muster_lease {
 
 static size_t bucket_of(int64_t id, size_t bucket_count)
 {
+    /* Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4): clients choose ids
+     * too, and these may be consecutive numbers. */
     return (size_t)(((uint64_t)id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (bucket_count - 1);
 }
 
@@ -76,7 +82,8 @@ static void on_timer(struct muster_timer *timer)
     struct muster_leases *leases = lease->leases;
     struct muster_loop *loop = leases->env->loop;
 
-    /* Should the owner fail to revoke it, it will be asked again. */
+    /* The timer starts again before the owner is called, because a successful revocation frees the
+     * lease and its timer. */
     muster_timer_start(timer, loop, muster_loop_after_ns(loop, RETRY_NS));
     leases->on_expire(leases, lease->id);
 }
@@ -169,6 +176,7 @@ enum muster_rc muster_leases_reload(struct muster_leases *leases)
     struct muster_leases old = *leases;
     enum muster_rc rc = load_leases(leases);
 
+    /* The table stays as it was, and may differ from the store until the next start. */
     if (rc != MUSTER_OK) {
         muster_leases_fini(leases);
         *leases = old;
@@ -196,6 +204,7 @@ static int64_t pick_id(struct muster_leases *leases)
     int64_t id = 0;
 
     do {
+        /* Lease ids are positive, because 0 means none and clients print them as int64. */
         id = (int64_t)(muster_rng_next(leases->env->rng) >> 1);
     } while (id == 0 || muster_leases_has(leases, id));
     return id;

@@ -1,4 +1,6 @@
-/* etcdserverpb.Lease: grant, revoke, keep-alive, time to live, list. */
+/* etcdserverpb.Lease: grant, revoke, keep-alive, time to live, list. The table of leases is in
+ * lease.c; this file turns messages into its calls. A grant and a revocation write and so wait for
+ * the group commit, a keep-alive does not. */
 #include "cluster/registry/server_internal.h"
 
 #include "proto/etcd.pb-c.h"
@@ -25,6 +27,8 @@ static void on_grant(struct muster_rpc *rpc, struct muster_bytes bytes)
     rc = muster_leases_grant(&server->leases, request->ttl, request->id, &answer.id, &answer.ttl,
                              &error, &is_broken);
     muster_proto_free(request);
+    /* A grant that was refused for its arguments has written nothing and so goes on to the plain
+     * refusal. */
     if (is_broken)
         muster_registry_server_break(server, rc);
     muster_registry_server_touch(server);
@@ -111,6 +115,7 @@ static void answer_time_to_live(struct muster_registry_server *server, struct mu
     etcdserverpb__lease_time_to_live_response__init(&answer);
     answer.id = request->id;
     if (!muster_leases_time_to_live(&server->leases, request->id, &answer.ttl, &answer.grantedttl))
+        /* etcd answers -1 for a lease that does not exist, and no error. */
         answer.ttl = -1;
     else if (request->keys)
         rc = muster_registry_store_scan_lease(server->store, request->id, add_key, &list);
@@ -218,6 +223,8 @@ static void on_keep_alive(struct muster_rpc *rpc, struct muster_bytes bytes)
     header.revision = server->hub.revision; /* only what is committed is told at once */
     answer.header = &header;
     answer.id = request->id;
+    /* A TTL of 0 tells the client that the lease is gone; the stream goes on for its other
+     * leases. */
     answer.ttl = muster_leases_renew(&server->leases, request->id);
     muster_proto_free(request);
     muster_registry_stream_send(server, rpc, &answer);

@@ -1,4 +1,5 @@
-/* v3lockpb.Lock: a place in a queue for each caller, held until its key is deleted. */
+/* v3lockpb.Lock: a place in a queue for each caller, held until its key is deleted. The queue
+ * itself is in queue.c, which it shares with the elections. */
 #include "cluster/registry/queue.h"
 
 #include "proto/etcd.pb-c.h"
@@ -35,6 +36,7 @@ static void on_lock(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_proto_free(request);
 }
 
+/* A key that is not there is unlocked already, which is no error; so an unlock may be repeated. */
 static void on_unlock(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
     struct muster_registry_server *server = muster_rpc_service(rpc);

@@ -1,4 +1,6 @@
-/* Calls that wait in a queue of keys until all before them are deleted. */
+/* Calls that wait in a queue of keys until all before them are deleted: the concurrency recipe of
+ * etcd's client (client/v3/concurrency/mutex.go and election.go), done in the server.
+ * lock_service.c and election_service.c call it and write the answers. */
 #include "cluster/registry/queue.h"
 
 #include <inttypes.h>
@@ -24,6 +26,8 @@ enum muster_rc muster_registry_queue_apply(struct muster_registry_server *server
     return rc;
 }
 
+/* The keys of a queue begin with the name and a slash. The end of the span is the name and the next
+ * byte, '0', so another name that merely begins alike stays outside. */
 bool muster_registry_queue_span(struct muster_registry_arena *arena, struct muster_bytes name,
                                 struct muster_registry_span *ret_span)
 {
@@ -51,6 +55,8 @@ enum muster_rc muster_registry_queue_front(struct muster_registry_server *server
         .range = {.limit = 1,
                   .order = MUSTER_MVCC_ASCEND,
                   .target = MUSTER_MVCC_BY_CREATE,
+                  /* The key that was created first is in front. A place that asks looks only at
+                   * those before its own. */
                   .max_create_revision = before_revision > 0 ? before_revision - 1 : 0}};
     struct muster_mvcc_result result;
     struct muster_error error;
@@ -102,8 +108,9 @@ static void on_check(struct muster_task *task)
         rc = muster_registry_queue_front(server, &server->arena, name_of(place),
                                          place->create_revision, &front);
         if (rc == MUSTER_NOT_FOUND) {
+            /* The place leaves the list of streams first: on_end takes a place that is still in it
+             * for one that has given up, and would delete the key that the caller has just won. */
             muster_list_remove(&place->base.node);
-            muster_list_init(&place->base.node);
             place->on_front(place);
             muster_rpc_finish(place->base.rpc, MUSTER_OK, NULL);
         } else if (rc != MUSTER_OK) {
@@ -123,6 +130,7 @@ static void on_deleted(struct muster_watch_stream *watches,
         muster_task_post(&place->check, place->base.server->env->loop);
 }
 
+/* Events go to no client here, so this stream is never behind. */
 static size_t on_queued_bytes(const struct muster_watch_stream *watches)
 {
     (void)watches;
@@ -145,6 +153,8 @@ static struct muster_registry_place *place_new(struct muster_registry_server *se
         return NULL;
     if (name.size > 0)
         memcpy(text, name.data, name.size);
+    /* The lease in hexadecimal digits names the place, so a caller that asks twice with the same
+     * lease has one place only. */
     digits = snprintf(text + name.size, SUFFIX_BYTES, "/%" PRIx64, (uint64_t)lease);
     place->base.server = server;
     place->base.rpc = rpc;
@@ -171,6 +181,8 @@ static enum muster_rc place_join(struct muster_registry_place *place, struct mus
     MUSTER_ASSERT(place->create_revision == 0);
     if (rc != MUSTER_OK)
         return rc;
+    /* A caller that comes again, after a lost connection for example, keeps its place. The value of
+     * a campaign may be another one this time. */
     if (result.record_count == 1) {
         place->create_revision = result.records[0].create_revision;
         if (muster_registry_bytes_compare(result.records[0].value, value) == 0)
@@ -178,6 +190,7 @@ static enum muster_rc place_join(struct muster_registry_place *place, struct mus
     }
     rc = muster_registry_queue_apply(server, &server->arena, &put, &result, ret_error);
     if (rc == MUSTER_OK && place->create_revision == 0)
+        /* The put was the last write, so its revision is the newest. */
         place->create_revision = server->mvcc.meta.revision;
     return rc;
 }
@@ -195,6 +208,7 @@ static void await_front(struct muster_registry_place *place)
                           "etcdserver: no memory for a watch");
         return;
     }
+    /* The watch is there before the first check, so no deletion falls between the two. */
     muster_watch_stream_create(&place->watches, &wish);
     muster_task_post(&place->check, server->env->loop);
 }
@@ -260,6 +274,8 @@ void muster_registry_place_end(struct muster_rpc *rpc, enum muster_rc rc)
     (void)rc;
     if (place == NULL)
         return;
+    /* A server that stops leaves the keys alone, because its clients come back and find their
+     * places. */
     if (!muster_list_is_empty(&place->base.node) && !server->is_closing) /* still in the queue */
         place_leave(place);
     muster_watch_stream_close(&place->watches);

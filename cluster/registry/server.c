@@ -1,4 +1,6 @@
-/* The embedded registry from above: its life, its services, its streams. */
+/* The embedded registry from above: opening and closing it, its services and its streams. A node or
+ * 'muster registry' opens it on a store that it owns; the services live in *_service.c, and
+ * commit.c decides when their answers leave. It runs on one loop and takes no locks. */
 #include "cluster/registry/server_internal.h"
 
 #include <stdio.h>
@@ -6,8 +8,12 @@
 
 #include "cluster/service/standard_service.h"
 
-#define RECEIVE_BYTES_MAX      (MUSTER_MVCC_REQUEST_BYTES_MAX + ((size_t)512 << 10))
-#define PROGRESS_INTERVAL_NS   (600 * MUSTER_NS_PER_S)
+/* The largest request and room for what surrounds it, as etcd gives its grpc server
+ * (grpcOverheadBytes). */
+#define RECEIVE_BYTES_MAX (MUSTER_MVCC_REQUEST_BYTES_MAX + ((size_t)512 << 10))
+/* The interval of etcd (--experimental-watch-progress-notify-interval). */
+#define PROGRESS_INTERVAL_NS (600 * MUSTER_NS_PER_S)
+/* The records of an answer and the message that is packed from them are in memory together. */
 #define ANSWER_ARENA_BYTES_MAX (2 * MUSTER_MVCC_ANSWER_BYTES_MAX)
 
 /* Leases. */
@@ -43,6 +49,8 @@ static enum muster_rc take_identity(struct muster_registry_server *server)
 {
     struct muster_registry_meta *meta = &server->mvcc.meta;
 
+    /* The lowest bit is set, because 0 means that the store is new. Ids stay below 2^63 for clients
+     * that print them as signed. */
     if (meta->cluster_id == 0)
         meta->cluster_id = (muster_rng_next(server->env->rng) >> 1) | 1;
     if (meta->member_id == 0)
@@ -82,6 +90,7 @@ static enum muster_rc open_rpc(struct muster_registry_server *server,
     struct muster_address wanted;
     enum muster_rc rc = MUSTER_OK;
 
+    /* A server of the caller listens, is guarded and is closed by the caller. */
     if (server->options.rpc_server != NULL) {
         server->rpc_server = server->options.rpc_server;
         return add_services(server);
@@ -193,6 +202,8 @@ enum muster_rc muster_registry_server_open(struct muster_env *env,
     rc = muster_mvcc_init(&server->mvcc, store, has_lease, server);
     if (rc == MUSTER_OK)
         rc = take_identity(server);
+    /* The hub is set up even after an error, because abandon_server takes it down in any case. The
+     * jitter keeps registries that start together from sending their notices together. */
     muster_watch_hub_init(&server->hub, env, &server->mvcc,
                           muster_rng_jitter(env->rng, progress_ns, 50));
     if (rc == MUSTER_OK)
@@ -273,14 +284,19 @@ void muster_registry_server_close(struct muster_registry_server *server, uint64_
     MUSTER_ASSERT(!server->is_closing);
     server->is_closing = true;
     server->closed = closed;
+    /* Calls that wait for a compaction get their answers now; the rows are cleaned by the next life
+     * of the registry. */
     while ((node = muster_list_pop(&server->compacting)) != NULL)
         muster_list_append(&server->pending, node);
     muster_task_cancel(&server->commit);
     muster_task_cancel(&server->compact);
+    /* The last commit comes before the streams end, so that watches see what it holds. */
     muster_registry_server_commit(server);
     muster_timer_stop(&server->idle);
     end_streams(server);
     if (!server->owns_rpc_server) {
+        /* The callback of close must not fire inside close, so a task brings it when there is no
+         * rpc server to wait for. */
         muster_task_init(&server->close, on_close_task, server);
         muster_task_post(&server->close, server->env->loop);
         return;

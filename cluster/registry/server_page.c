@@ -1,4 +1,5 @@
-/* The pages that etcd has at its client port: /health, /version, /metrics. */
+/* The pages that etcd has at its client port: /health, /version, /metrics. Probes of orchestrators
+ * and Prometheus read them over plain HTTP on the port of the registry. */
 #include "cluster/registry/server_internal.h"
 
 #include <stdio.h>
@@ -23,7 +24,8 @@ static void fill_text(struct muster_registry_server *server, struct muster_rpc_p
         answer->body_bytes = strlen(text);
 }
 
-/* Letters that would end a text of JSON become ones that do not. */
+/* The reason is for people. So characters that JSON would have to escape (RFC 8259 section 7)
+ * become a single quote, and no encoder is needed. */
 static void make_harmless(char *text)
 {
     for (; *text != '\0'; text++)
@@ -38,6 +40,7 @@ static void on_health(struct muster_rpc_page *page, struct muster_rpc_page_answe
     bool is_healthy = muster_registry_server_check(server, &error) == MUSTER_OK;
     char text[BODY_BYTES];
 
+    /* etcd answers 503 as well, which is what probes look at. */
     if (!is_healthy)
         answer->status = 503;
     make_harmless(error.text);

@@ -1,4 +1,6 @@
-/* The health of the registry: whether writes reach the store, whether the quota is passed, and the gauges. */
+/* The health of the registry: whether writes reach the store, whether the quota is passed, and the
+ * gauges. commit.c reports failures and successes here; 'muster registry status', /health and
+ * /metrics read it. */
 #include "cluster/registry/server_internal.h"
 
 #include <stdio.h>
@@ -27,9 +29,8 @@ static uint64_t count_watches(const struct muster_watch_hub *hub)
 {
     uint64_t count = 0;
 
-    for (const struct muster_list *node = hub->streams.next; node != &hub->streams;
-         node = node->next)
-        count += MUSTER_CONTAINER_OF(node, const struct muster_watch_stream, node)->watch_count;
+    MUSTER_LIST_EACH (&hub->streams, stream, struct muster_watch_stream, node)
+        count += stream->watch_count;
     return count;
 }
 
@@ -104,6 +105,7 @@ void muster_registry_status_failed(struct muster_registry_server *server, enum m
     status->failed_count++;
     status->failed_ns = muster_loop_now_ns(server->env->loop);
     status->rc = rc;
+    /* A failure is logged once until writes work again; the counter has the rest. */
     if (status->is_failing || server->is_closing)
         return;
     status->is_failing = true;

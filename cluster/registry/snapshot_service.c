@@ -1,5 +1,7 @@
-/* etcdserverpb.Maintenance/Snapshot: a backup of the living registry, copied between requests, then streamed as
- * fast as the client reads. One snapshot runs at a time: a client that reads too slowly loses it. */
+/* etcdserverpb.Maintenance/Snapshot: a backup of the living registry, copied between requests into
+ * a temporary file, then streamed as fast as the client reads. One snapshot runs at a time, because
+ * each takes as much disk as the data; a client that reads too slowly loses its own. The copy
+ * itself is in cluster/store/backup_sqlite.c. */
 #include "cluster/store/backup.h"
 #include "cluster/registry/server_internal.h"
 
@@ -24,7 +26,8 @@ struct snapshot {
     bool is_copied, is_done;
 };
 
-/* The place is free, whatever the client still has to read. */
+/* Make room for another snapshot. The call may live on until the client has read what is queued;
+ * on_end frees the rest. */
 static void snapshot_leave(struct snapshot *snapshot)
 {
     struct muster_registry_server *server = snapshot->base.server;
@@ -48,6 +51,7 @@ static void snapshot_fail(struct snapshot *snapshot, enum muster_rc rc, const ch
     muster_rpc_finish(snapshot->base.rpc, rc, text);
 }
 
+/* The time starts anew and counts from what the client has taken so far. */
 static void await_client(struct snapshot *snapshot)
 {
     struct muster_loop *loop = snapshot->base.server->env->loop;
@@ -109,6 +113,7 @@ static void send_some(struct snapshot *snapshot)
         snapshot->sent_bytes += size;
         send_piece(snapshot, size, left - size);
     }
+    /* The digest comes last, as in etcd's snapshots, where clients compare it. */
     muster_sha256_fini(&snapshot->sum, snapshot->piece);
     send_piece(snapshot, MUSTER_SHA256_BYTES, 0);
     snapshot_leave(snapshot);

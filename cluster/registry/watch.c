@@ -1,18 +1,27 @@
-/* Watches that are up to date share one read of each commit's changes; those behind read the log
- * for themselves. */
+/* The watches of the registry. A watch is in one of two lists of the hub. Those that are up to date
+ * share one read of each commit's changes; those behind (they began at an old revision, or their
+ * client reads slowly) read the log for themselves, a slice at a time. watch_service.c turns
+ * messages into calls of this file; the queues of locks and elections use it without a client. */
 #include "cluster/registry/watch.h"
 
 #include <string.h>
 
-#define SLICE_BYTES               ((size_t)256 << 10)
-#define ARENA_BYTES_MAX           ((size_t)128 << 20)
-#define FRAGMENT_BYTES            MUSTER_MVCC_REQUEST_BYTES_MAX
+/* The changes that a watch which is behind reads in one step. */
+#define SLICE_BYTES ((size_t)256 << 10)
+/* The arena holds a slice and the events of all watches that it is delivered to. A watch for which
+ * nothing is left falls behind and reads for itself. */
+#define ARENA_BYTES_MAX ((size_t)128 << 20)
+/* etcd cuts at its limit of requests as well (fragment of WatchCreateRequest). */
+#define FRAGMENT_BYTES MUSTER_MVCC_REQUEST_BYTES_MAX
+/* Many watches that begin in the past must not hold up the requests of others. */
 #define CATCH_UP_WATCHES_PER_TURN 16
 
 struct watch {
     int64_t id;
     struct muster_watch_stream *stream;
     struct muster_watch_wish wish; /* span points behind this struct */
+    /* All changes below this revision have been sent, or are not to be sent. It may be in the
+     * future: such a watch counts as up to date and skips what comes before. */
     int64_t next_revision;
     bool is_quiet; /* nothing sent since the last notice of progress */
     struct muster_list hub_node;
@@ -38,8 +47,10 @@ static enum muster_rc take_change(void *data, const struct muster_registry_recor
     struct muster_registry_arena *arena = &slice->hub->arena;
     struct muster_registry_record *slot = NULL;
 
+    /* The scan sees the writes of an open transaction, which may still be undone. */
     if (record->mod_revision > slice->hub->revision)
         return MUSTER_ABORTED;
+    /* A revision is never cut in two: a watch would have no place to go on from. */
     if (slice->bytes > slice->bytes_max &&
         record->mod_revision > slice->records[slice->count - 1].mod_revision) {
         slice->upto_revision = record->mod_revision - 1;
@@ -81,6 +92,7 @@ static enum muster_rc read_slice(struct muster_watch_hub *hub, int64_t revision,
     muster_registry_arena_reset(&hub->arena);
     if (rc == MUSTER_OK)
         rc = muster_registry_store_scan_log(hub->mvcc->store, seq, take_change, ret_slice);
+    /* ABORTED is how take_change ends the scan. */
     return rc == MUSTER_ABORTED ? MUSTER_OK : rc;
 }
 
@@ -113,6 +125,7 @@ static void cancel_watch(struct watch *watch, const char *reason, int64_t compac
 
 static size_t event_bytes(const struct muster_watch_event *event)
 {
+    /* 64 bytes stand for the numbers and tags of a message, about the most that they take. */
     size_t bytes = 64 + event->record->key.size + event->record->value.size;
 
     if (event->has_previous)
@@ -120,6 +133,8 @@ static size_t event_bytes(const struct muster_watch_event *event)
     return bytes;
 }
 
+/* A client that did not ask for fragments gets all events of one read in one message, however
+ * large. */
 static void send_events(struct watch *watch, const struct muster_watch_event *events, size_t count)
 {
     size_t start = 0;
@@ -159,12 +174,16 @@ static enum muster_rc add_event(struct watch *watch, const struct muster_registr
 
     memset(ret_event, 0, sizeof(*ret_event));
     ret_event->record = record;
+    /* A previous value that was compacted away is left out, as in etcd; the event itself is still
+     * sent. */
     if (watch->wish.wants_previous)
         rc = muster_mvcc_previous(hub->mvcc, record, &hub->arena, &ret_event->previous);
     ret_event->has_previous = rc == MUSTER_OK;
     return rc == MUSTER_NOT_FOUND ? MUSTER_OK : rc;
 }
 
+/* Nothing is sent unless all events could be built, so a watch that fails here can begin again from
+ * the same revision without sending anything twice. */
 static enum muster_rc deliver_changes(struct watch *watch, const struct slice *slice)
 {
     size_t wanted = 0;
@@ -202,13 +221,15 @@ static bool is_synced(const struct watch *watch)
 
 static void answer_progress(struct muster_watch_stream *stream)
 {
+    /* The answer to a progress request is for the whole stream; its watch id is -1 (etcd's
+     * InvalidWatchID). It promises that every watch of the stream has seen all up to this revision,
+     * so it waits for the slowest. */
     struct muster_watch_answer answer = {.watch_id = -1, .revision = stream->hub->revision};
 
     if (!stream->wants_progress)
         return;
-    for (struct muster_list *node = stream->watches.next; node != &stream->watches;
-         node = node->next) {
-        if (!is_synced(MUSTER_CONTAINER_OF(node, struct watch, stream_node)))
+    MUSTER_LIST_EACH (&stream->watches, watch, struct watch, stream_node) {
+        if (!is_synced(watch))
             return;
     }
     stream->wants_progress = false;
@@ -220,6 +241,8 @@ static void on_progress_timer(struct muster_timer *timer)
     struct muster_watch_hub *hub = timer->data;
 
     MUSTER_LIST_EACH (&hub->synced, watch, struct watch, hub_node) {
+        /* Events tell the client the revision as well, so only quiet watches need the notice. A
+         * message without events is that notice. */
         if (watch->wish.wants_progress && watch->is_quiet && !watch->stream->is_blocked)
             send_simple(watch, (struct muster_watch_answer){.event_count = 0});
         watch->is_quiet = true;
@@ -259,6 +282,7 @@ static void advance_stream(struct watch *watch)
     struct slice slice;
     enum muster_rc rc = MUSTER_OK;
 
+    /* The client learns the compact revision and can begin again from there. */
     if (watch->next_revision < hub->mvcc->meta.compact_revision) {
         cancel_watch(watch, "etcdserver: mvcc: required revision has been compacted",
                      hub->mvcc->meta.compact_revision);
@@ -286,6 +310,8 @@ static void on_catch_up(struct muster_task *task)
     int steps = 0;
     bool is_work_left = false;
 
+    /* The list is walked by taking its entries out, because a step may move its watch to the other
+     * list or free it. */
     muster_list_take_all(&round, &hub->behind);
     while ((node = muster_list_pop(&round)) != NULL) {
         struct watch *watch = MUSTER_CONTAINER_OF(node, struct watch, hub_node);
@@ -301,8 +327,8 @@ static void on_catch_up(struct muster_task *task)
         advance_stream(watch);
         answer_progress(stream);
     }
-    for (node = hub->behind.next; node != &hub->behind && !is_work_left; node = node->next)
-        is_work_left = !MUSTER_CONTAINER_OF(node, struct watch, hub_node)->stream->is_blocked;
+    MUSTER_LIST_EACH (&hub->behind, watch, struct watch, hub_node)
+        is_work_left |= !watch->stream->is_blocked;
     if (is_work_left)
         muster_task_post(&hub->catch_up, hub->env->loop);
 }
@@ -324,6 +350,8 @@ void muster_watch_hub_committed(struct muster_watch_hub *hub)
         struct watch *watch = MUSTER_CONTAINER_OF(node, struct watch, hub_node);
 
         muster_list_append(&hub->synced, node);
+        /* A client that does not read is left behind before more is queued for it, and the log
+         * holds the events in the meantime. */
         check_queue(watch->stream);
         if (rc != MUSTER_OK || watch->stream->is_blocked ||
             deliver_changes(watch, &slice) != MUSTER_OK || !is_synced(watch))
@@ -385,6 +413,7 @@ static struct watch *find_watch(const struct muster_watch_stream *stream, int64_
     return NULL;
 }
 
+/* The texts are those of etcd's watch server (server/storage/mvcc/watcher.go), where it has one. */
 static const char *why_refused(const struct muster_watch_stream *stream,
                                const struct muster_watch_wish *wish)
 {
@@ -448,10 +477,13 @@ void muster_watch_stream_create(struct muster_watch_stream *stream,
         stream->ops->send(stream, &refused);
         return;
     }
+    /* A watch without a start sees what is committed from now on. The open transaction of this turn
+     * counts as later. */
     watch->next_revision = wish->start_revision > 0 ? wish->start_revision : hub->revision + 1;
     muster_list_append(&stream->watches, &watch->stream_node);
     stream->watch_count++;
     muster_list_init(&watch->hub_node);
+    /* The client must see the watch created before its first event. */
     send_simple(watch, (struct muster_watch_answer){.is_created = true});
     if (is_synced(watch))
         move_to(watch, &hub->synced);

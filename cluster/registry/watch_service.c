@@ -1,4 +1,5 @@
-/* etcdserverpb.Watch: requests of a client stream to its watches, their answers to messages. */
+/* etcdserverpb.Watch: requests of a client stream to its watches, their answers to messages. The
+ * watches themselves, and how fast a client gets its events, are in watch.c. */
 #include "cluster/registry/kv_proto.h"
 #include "cluster/registry/server_internal.h"
 
@@ -59,6 +60,8 @@ static void on_send(struct muster_watch_stream *watches, const struct muster_wat
 
     etcdserverpb__watch_response__init(&message);
     muster_registry_fill_header(server, &header);
+    /* The revision of the header is the hub's, which is committed. The one that
+     * muster_registry_fill_header gives may belong to the open transaction. */
     header.revision = answer->revision;
     message.header = &header;
     message.watch_id = answer->watch_id;
@@ -100,6 +103,8 @@ static void create_watch(struct watch_stream *stream,
         .wants_fragments = request->fragment,
     };
 
+    /* An empty key is the first key there is, as in etcd, so that it makes a range with
+     * range_end. */
     if (wish.span.key.size == 0)
         wish.span.key = (struct muster_bytes){.data = "\0", .size = 1};
     for (size_t i = 0; i < request->n_filters; i++) {

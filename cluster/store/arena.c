@@ -1,9 +1,12 @@
-/* A chain of chunks; each request bumps a pointer. */
+/* The scratch memory of requests: a chain of chunks, and an allocation moves a pointer up in the
+ * newest one. The registry resets an arena after each request, so nothing is freed one by one. */
 #include "cluster/store/arena.h"
 
 #include <stdalign.h>
 #include <string.h>
 
+/* A chunk holds the scratch memory of most requests, so that a reset between two of them calls no
+ * allocator. */
 #define CHUNK_BYTES ((size_t)16 << 10)
 
 struct muster_registry_arena_chunk {
@@ -49,6 +52,7 @@ void muster_registry_arena_reset(struct muster_registry_arena *arena)
     free_chunks(arena, chunk->older);
     chunk->older = NULL;
     chunk->used = 0;
+    /* One large answer must not keep its memory for as long as the registry runs. */
     if (chunk->bytes > 4 * CHUNK_BYTES) {
         muster_mem_free(arena->mem, chunk);
         arena->chunks = NULL;
@@ -75,6 +79,7 @@ void *muster_registry_arena_alloc(struct muster_registry_arena *arena, size_t by
     size_t rounded = 0;
     void *result = NULL;
 
+    /* The test comes before the rounding, which could overflow for a size near SIZE_MAX. */
     if (bytes > arena->limit_bytes - arena->held_bytes)
         return NULL;
     rounded = (bytes + unit - 1) / unit * unit;

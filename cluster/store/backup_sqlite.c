@@ -1,4 +1,7 @@
-/* Backups on SQLite: its online copy, a checksum behind it, and the way back. */
+/* Backups on SQLite: its online copy, a checksum behind it, and the way back. The snapshot
+ * service streams a copy of the living store; 'muster registry backup' and 'restore' work on
+ * files. A backup is the data file and its SHA-256 behind it, the form that 'etcdctl snapshot
+ * save' expects. */
 #include "cluster/store/backup.h"
 
 #include <errno.h>
@@ -15,11 +18,13 @@
 
 #include "net/tls/crypto.h"
 
+/* One step copies 256 KiB (pages have 1 KiB), so that requests are answered between two steps. */
 #define PAGES_PER_STEP 256
 #define PATH_BYTES     4096
 #define PIECE_BYTES    16384
-#define HEADER_BYTES   100
-#define BBOLT_MAGIC    0xED0CDAEDu /* of etcd's own database, behind 16 bytes */
+/* The header of an SQLite file: https://www.sqlite.org/fileformat.html, section 1.3. */
+#define HEADER_BYTES 100
+#define BBOLT_MAGIC  0xED0CDAEDu /* of etcd's own database, behind 16 bytes */
 
 static const char temporary_suffix[] = ".copy-XXXXXX";
 
@@ -177,11 +182,14 @@ void muster_registry_backup_close(struct muster_registry_backup *backup)
 
 enum muster_rc muster_registry_backup_step(struct muster_registry_backup *backup, bool *ret_is_done)
 {
-    int code = sqlite3_backup_step(backup->copy, PAGES_PER_STEP);
+    int code = SQLITE_OK;
     struct stat status;
 
+    MUSTER_ASSERT(backup->copy != NULL);
+    code = sqlite3_backup_step(backup->copy, PAGES_PER_STEP);
     backup->code = code;
     *ret_is_done = code == SQLITE_DONE;
+    /* A busy or locked source is no failure; the same pages are tried at the next step. */
     if (code == SQLITE_OK || code == SQLITE_BUSY || code == SQLITE_LOCKED)
         return MUSTER_OK;
     if (code != SQLITE_DONE)
@@ -199,6 +207,7 @@ enum muster_rc muster_registry_backup_step(struct muster_registry_backup *backup
 
 uint64_t muster_registry_backup_bytes(const struct muster_registry_backup *backup)
 {
+    MUSTER_ASSERT(backup->copy == NULL);
     return backup->bytes;
 }
 
@@ -276,10 +285,14 @@ enum muster_rc muster_registry_backup_publish(int fd, const char *temporary, con
 {
     enum muster_rc rc = MUSTER_OK;
 
+    /* The order makes the backup appear whole or not at all: the data reach the disk before the
+     * name does. link(2), unlike rename(2), never replaces a file that somebody else has put
+     * there. */
     if (fsync(fd) != 0)
         return fail_at(temporary, ret_error);
     if (link(temporary, path) != 0)
         return errno == EEXIST ? refuse_taken_name(path, ret_error) : fail_at(path, ret_error);
+    /* The temporary name is of no more use; if this fails, the caller's clean-up tries again. */
     (void)unlink(temporary);
     if (sync_folder_of(path))
         return MUSTER_OK;
@@ -402,6 +415,8 @@ static enum muster_rc read_header(int fd, const char *from, uint64_t *ret_bytes,
         return muster_error_set(ret_error, MUSTER_DATA_LOSS, "%.150s is not a backup of a registry",
                                 from);
     page = big_endian(header + 16, 2);
+    /* The page size is two bytes at offset 16, where 1 stands for 65,536; the number of pages is
+     * four bytes at offset 28. */
     *ret_bytes = (uint64_t)(page == 1 ? 65536 : page) * big_endian(header + 28, 4);
     return MUSTER_OK;
 }
@@ -418,6 +433,8 @@ static enum muster_rc copy_checked(struct copying *copying, struct muster_error 
         return rc;
     if (fstat(copying->from, &status) != 0)
         return fail_at(from, ret_error);
+    /* The size is compared before the file is read, because a plain data file would fail at the
+     * checksum with a misleading text. */
     if ((uint64_t)status.st_size != copying->bytes + MUSTER_SHA256_BYTES)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
                                 "%.100s is torn or no backup (a data file?): %llu bytes instead of "
@@ -492,7 +509,9 @@ static enum muster_rc check_sound(sqlite3 *db)
     }
 }
 
-/* Another cluster, far ahead of the old one. */
+/* Make the restored data another cluster, with a revision far ahead of the old one. Clients that
+ * saw later revisions of the old cluster must not meet them again with other contents, and a watch
+ * from such a revision gets an error instead of silence: everything below counts as compacted. */
 static enum muster_rc renew_identity(struct muster_registry_store *store,
                                      struct muster_registry_restored *ret_restored)
 {

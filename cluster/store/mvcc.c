@@ -1,5 +1,7 @@
-/* Applies requests: shape, compares, state, and only then writes; so an invalid request changes
- * nothing. */
+/* The meaning of etcd's KV requests: revisions, writes, transactions, leases' keys, compaction. The
+ * services of cluster/registry call it, and it writes through cluster/store/store.h. A request
+ * passes its checks in this order: shape, compares, state. Writes come last, so an invalid request
+ * changes nothing. */
 #include "cluster/store/mvcc_internal.h"
 
 #include <string.h>
@@ -18,6 +20,8 @@ enum muster_rc muster_mvcc_init(struct muster_mvcc *mvcc, struct muster_registry
 
 enum muster_rc muster_mvcc_rollback(struct muster_mvcc *mvcc)
 {
+    /* The counters are loaded after the rollback, because until then the store shows the
+     * uncommitted ones. clean_seq starts from 0 again: the rows that it counted may be back. */
     muster_registry_store_rollback(mvcc->store);
     mvcc->is_meta_stale = false;
     mvcc->clean_seq = 0;
@@ -29,6 +33,8 @@ enum muster_rc muster_mvcc_commit(struct muster_mvcc *mvcc)
 {
     enum muster_rc rc = MUSTER_OK;
 
+    /* A compaction and a new identity change counters alone, and then no transaction is open
+     * yet. */
     if (mvcc->is_meta_stale) {
         rc = muster_registry_store_begin(mvcc->store);
         if (rc == MUSTER_OK)
@@ -48,6 +54,7 @@ static enum muster_rc append_change(struct muster_mvcc_run *run,
 {
     enum muster_rc rc = muster_registry_store_begin(run->mvcc->store);
 
+    MUSTER_ASSERT(record->mod_revision == run->mvcc->writing_revision);
     if (rc == MUSTER_OK)
         rc = muster_registry_store_append(run->mvcc->store, record);
     if (rc != MUSTER_OK)
@@ -56,7 +63,8 @@ static enum muster_rc append_change(struct muster_mvcc_run *run,
     return MUSTER_OK;
 }
 
-/* The live key, or version 0 (with seq when a deletion is on record). */
+/* Find the newest change of a key. A key that does not exist has version 0; its seq is that of the
+ * deletion if one is still in the log, because the next put continues that chain. */
 static enum muster_rc find_record(struct muster_mvcc_run *run, struct muster_bytes key,
                                   struct muster_registry_record *ret_record)
 {
@@ -70,6 +78,7 @@ static enum muster_rc find_record(struct muster_mvcc_run *run, struct muster_byt
     return MUSTER_OK;
 }
 
+/* The old value is copied, because the store's bytes last only until its next read. */
 static enum muster_rc give_previous(struct muster_mvcc_run *run,
                                     const struct muster_registry_record *old,
                                     struct muster_mvcc_result *ret_result)
@@ -98,6 +107,8 @@ static enum muster_rc run_put(struct muster_mvcc_run *run, const struct muster_m
         rc = give_previous(run, &old, &previous);
     if (rc != MUSTER_OK)
         return rc;
+    /* A key that was deleted begins a new life: version 1, created now. Its prev_seq still points
+     * at the deletion, so that a range of an older revision finds its way back. */
     next.create_revision = old.version > 0 ? old.create_revision : revision;
     next.version = old.version + 1;
     next.prev_seq = old.seq;
@@ -112,6 +123,8 @@ static enum muster_rc run_put(struct muster_mvcc_run *run, const struct muster_m
     return append_change(run, &next);
 }
 
+/* A deletion is a row with version 0 and create_revision 0, which is how etcd tells a tombstone
+ * from a put. It carries no lease, so the index of leases lets go of the key. */
 static enum muster_rc append_deletions(struct muster_mvcc_run *run,
                                        const struct muster_registry_record *records, size_t count)
 {
@@ -128,6 +141,7 @@ static enum muster_rc append_deletions(struct muster_mvcc_run *run,
     return MUSTER_OK;
 }
 
+/* The keys are collected before the first one is deleted: a visitor of a scan must not write. */
 static enum muster_rc run_delete(struct muster_mvcc_run *run,
                                  const struct muster_mvcc_delete *delete,
                                  struct muster_mvcc_result *ret_result)
@@ -157,6 +171,7 @@ static enum muster_rc check_put_state(struct muster_mvcc_run *run,
     struct muster_registry_record old;
     enum muster_rc rc = MUSTER_OK;
 
+    /* A delete stays allowed over the quota, because it is the way below it again. */
     if (mvcc->is_full)
         return muster_mvcc_fail(run, MUSTER_RESOURCE_EXHAUSTED,
                                 "etcdserver: mvcc: database space exceeded");
@@ -183,6 +198,8 @@ static enum muster_rc check_state(struct muster_mvcc_run *run,
         return check_put_state(run, &request->put);
     if (request->kind != MUSTER_MVCC_TXN)
         return MUSTER_OK;
+    /* Only the branch that runs is checked against the state; the other one may name leases and
+     * keys that do not exist, as in etcd. */
     taken = txn->is_succeeded ? txn->success : txn->failure;
     count = txn->is_succeeded ? txn->success_count : txn->failure_count;
     for (size_t i = 0; i < count; i++) {
@@ -242,6 +259,8 @@ static enum muster_rc run_request(struct muster_mvcc_run *run,
     return muster_mvcc_fail(run, MUSTER_INTERNAL, "registry: an operation without a kind");
 }
 
+/* All writes of a request share one revision, and a request that writes nothing uses none. So the
+ * revision is fixed here and becomes current only in end_writing. */
 static void start_writing(struct muster_mvcc *mvcc)
 {
     mvcc->has_written = false;
@@ -252,6 +271,7 @@ static void end_writing(struct muster_mvcc *mvcc)
 {
     if (!mvcc->has_written)
         return;
+    MUSTER_ASSERT(mvcc->writing_revision == mvcc->meta.revision + 1);
     mvcc->meta.revision = mvcc->writing_revision;
     mvcc->is_meta_stale = true;
 }
@@ -275,7 +295,8 @@ enum muster_rc muster_mvcc_apply(struct muster_mvcc *mvcc, struct muster_mvcc_re
         rc = run_request(&run, request, ret_result);
     if (rc == MUSTER_OK)
         end_writing(mvcc);
-    /* Half of a request must not be committed. */
+    /* Half of a request must not be committed, so one that failed after its first write breaks the
+     * transaction even when the store is well. */
     *ret_is_broken = run.is_broken || (rc != MUSTER_OK && mvcc->has_written);
     return rc;
 }
@@ -291,6 +312,7 @@ struct leased_key {
     struct muster_registry_record record;
 };
 
+/* The keys go into a list first, because a visitor of a scan must not write. */
 static enum muster_rc collect_leased(void *data, const struct muster_registry_record *record)
 {
     struct leased *leased = data;
@@ -338,6 +360,8 @@ enum muster_rc muster_mvcc_previous(struct muster_mvcc *mvcc,
     struct muster_registry_record previous;
     enum muster_rc rc = MUSTER_OK;
 
+    /* Version 1 means that the key did not exist before. A deletion has version 0 and does have a
+     * previous value. */
     if (record->version == 1)
         return MUSTER_NOT_FOUND;
     rc = muster_registry_store_read(mvcc->store, record->prev_seq, &previous);
@@ -360,6 +384,8 @@ enum muster_rc muster_mvcc_compact(struct muster_mvcc *mvcc, int64_t revision,
         return muster_error_set(ret_error, MUSTER_OUT_OF_RANGE,
                                 "etcdserver: mvcc: required revision is a future revision");
     mvcc->meta.compact_revision = revision;
+    /* Rows that were visited for a lower compact revision are visited again: the deletions among
+     * them may go now. */
     mvcc->clean_seq = 0;
     mvcc->is_meta_stale = true;
     return MUSTER_OK;
@@ -380,6 +406,8 @@ enum muster_rc muster_mvcc_compact_step(struct muster_mvcc *mvcc, int64_t rows, 
         rc = muster_registry_store_seek(mvcc->store, meta->compact_revision + 1, &end);
     if (rc != MUSTER_OK)
         return rc;
+    /* Each turn of the loop cleans a bounded number of rows, so that requests are answered in
+     * between. */
     upto = end - 1 - from > rows ? from + rows : end - 1;
     *ret_is_done = upto >= end - 1;
     if (upto <= from)
@@ -390,12 +418,15 @@ enum muster_rc muster_mvcc_compact_step(struct muster_mvcc *mvcc, int64_t rows, 
     if (rc != MUSTER_OK)
         return rc;
     mvcc->clean_seq = upto;
+    /* The saved mark stays below the rows of the compact revision, because their deletions are
+     * still to be removed by the next compaction. */
     meta->compacted_seq = upto < kept_from ? upto : kept_from - 1;
     mvcc->is_meta_stale = true;
     return MUSTER_OK;
 }
 
-/* FNV-1a over all that clients can see of the log. */
+/* The 32-bit FNV-1a hash (offset basis 2166136261, prime 16777619) over all that clients can see of
+ * the log. It compares two states of this registry, and it is not etcd's CRC. */
 struct hash {
     int64_t revision;
     uint32_t value;

@@ -1,4 +1,6 @@
-/* Checks that make a request invalid whatever the store holds: etcd's checkRangeRequest … checkIntervals. */
+/* Checks that make a request invalid whatever the store holds. They have the order and the texts of
+ * checkRangeRequest … checkIntervals in etcd's server/etcdserver/api/v3rpc/key.go, because clients
+ * compare the texts. */
 #include "cluster/store/mvcc_internal.h"
 
 /* Keys put and spans deleted by one list of operations and all lists below it. */
@@ -14,6 +16,8 @@ static enum muster_rc refuse_invalid(struct muster_mvcc_run *run, const char *te
     return muster_mvcc_fail(run, MUSTER_INVALID_ARGUMENT, text);
 }
 
+/* The order and target are numbers of the wire, and proto3 enums are open, so any integer may
+ * arrive. */
 static enum muster_rc check_range(struct muster_mvcc_run *run,
                                   const struct muster_mvcc_range *range)
 {
@@ -68,6 +72,9 @@ static enum muster_rc check_txn(struct muster_mvcc_run *run, const struct muster
     size_t own = txn->compare_count + txn->success_count + txn->failure_count;
     enum muster_rc rc = MUSTER_OK;
 
+    /* etcd bounds the longest list of each level by what its parent left (--max-txn-ops). That
+     * alone allows a tree with many branches, so the number of operations in the whole tree is
+     * bounded as well. */
     if (most > left || own > *tree_left)
         return refuse_invalid(run, "etcdserver: too many operations in txn request");
     *tree_left -= own;
@@ -99,6 +106,7 @@ static enum muster_rc check_one(struct muster_mvcc_run *run,
     case MUSTER_MVCC_NOTHING:
         break;
     }
+    /* An operation without a kind gets the error that etcd gives it (ErrGRPCKeyNotFound). */
     return refuse_invalid(run, "etcdserver: key not found");
 }
 
@@ -127,8 +135,9 @@ static enum muster_rc refuse_duplicate(struct muster_mvcc_run *run)
     return refuse_invalid(run, "etcdserver: duplicate key given in txn request");
 }
 
-/* Add the puts [first, first + count) of an inner list; those in [shared, …) may repeat: only one
- * branch runs. */
+/* Add the puts of one branch of an inner transaction. The puts before `shared` run together with
+ * this branch, so they must not repeat here. Those from `shared` on belong to the other branch,
+ * which runs only when this one does not, so they may. */
 static enum muster_rc add_inner_puts(struct muster_mvcc_run *run, struct writes *writes,
                                      const struct writes *inner, size_t shared)
 {
@@ -174,6 +183,8 @@ static enum muster_rc add_inner_txn(struct muster_mvcc_run *run, const struct mu
     return MUSTER_OK;
 }
 
+/* The number of operations below a list is the room that the arrays of its puts and deletes
+ * need. */
 static size_t count_tree(const struct muster_mvcc_request *requests, size_t count)
 {
     size_t total = count;

@@ -1,4 +1,6 @@
-/* How a request to the store fails: its text, and whether the open transaction is lost with it. */
+/* The three ways in which a request fails: refused (the client is told, nothing is lost), broken
+ * (the store failed, and the open transaction is lost with it), and out of memory. The other mvcc
+ * files report through these, so that is_broken is set in one place. */
 #include "cluster/store/mvcc_internal.h"
 
 enum muster_rc muster_mvcc_fail(struct muster_mvcc_run *run, enum muster_rc rc, const char *text)

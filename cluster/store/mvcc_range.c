@@ -1,10 +1,13 @@
-/* Ranges: the keys of a span now or at an older revision, filtered, sorted, cut. */
+/* Ranges: the keys of a span now or at an older revision, filtered, sorted, cut. The scan reads the
+ * newest state of each key without its value; values are read afterwards, and only those that are
+ * answered or sorted by. */
 #include "cluster/store/mvcc_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A growing array of records on its way through a scan. */
+/* A growing array of records on its way through a scan. It grows in the arena and so cannot use
+ * muster_array_reserve: the arrays it outgrew are freed with the arena. */
 struct collection {
     struct muster_mvcc_run *run;
     const struct muster_mvcc_range *range; /* NULL: everything that lives */
@@ -53,6 +56,7 @@ static enum muster_rc keep_record(struct collection *all,
     struct muster_registry_record *slot = NULL;
 
     if (all->count == all->capacity) {
+        /* Most ranges find one key. */
         size_t capacity = all->capacity == 0 ? 1 : all->capacity * 4;
         struct muster_registry_record *grown =
             muster_registry_arena_alloc(all->run->arena, capacity * sizeof(*grown));
@@ -96,6 +100,8 @@ static enum muster_rc step_back(struct muster_mvcc_run *run, int64_t revision,
 
         if (record->prev_seq != 0)
             rc = muster_registry_store_read(run->mvcc->store, record->prev_seq, record);
+        /* The chain ends where the key was created or where compaction cut it; a range below the
+         * compact revision was refused before, so either way the key did not exist. */
         if (rc == MUSTER_NOT_FOUND) {
             record->version = 0;
             break;
@@ -131,6 +137,8 @@ static enum muster_rc visit_record(void *data, const struct muster_registry_reco
 
     if (rc != MUSTER_OK || record.version == 0)
         return rc;
+    /* The count of the answer is that of all live keys in the span, whatever the filters and the
+     * limit leave of them; etcd counts the same way. */
     all->total++;
     if (all->range != NULL && (all->range->is_count_only || !passes_filters(all->range, &record)))
         return MUSTER_OK;
@@ -258,6 +266,8 @@ enum muster_rc muster_mvcc_range_run(struct muster_mvcc_run *run,
     bool is_sorted = needs_sort(range);
     bool is_by_value = range->target == MUSTER_MVCC_BY_VALUE;
     size_t limit = range->limit > 0 ? (size_t)range->limit : SIZE_MAX;
+    /* A scan delivers in ascending order of keys, so only a range with another order has to see all
+     * keys before it can be cut. */
     struct collection all = {.run = run, .range = range, .wanted = is_sorted ? SIZE_MAX : limit};
     enum muster_rc rc = scan_span(&all, &range->span);
 
@@ -276,6 +286,7 @@ enum muster_rc muster_mvcc_range_run(struct muster_mvcc_run *run,
         rc = fetch_all(run, all.records, all.count);
     if (rc != MUSTER_OK)
         return rc;
+    /* A sort by value has read the values, which the client did not ask for. */
     for (size_t i = 0; range->is_keys_only && i < all.count; i++)
         all.records[i].value.size = 0;
     ret_result->is_more = all.is_cut;

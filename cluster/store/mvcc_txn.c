@@ -1,4 +1,6 @@
-/* Compares of transactions: which list of operations is taken. */
+/* Compares of transactions: which list of operations is taken. Every decision of the tree falls
+ * before the first write, as in etcd (compareToPath of etcdserver/apply.go), so the writes of an
+ * outer transaction do not change how an inner one decides. */
 #include "cluster/store/mvcc_internal.h"
 
 static bool compare_holds(int relation, int order)
@@ -56,6 +58,9 @@ static enum muster_rc holds_for(struct muster_mvcc_run *run,
 static enum muster_rc evaluate_compare(struct muster_mvcc_run *run,
                                        const struct muster_mvcc_compare *compare, bool *ret_holds)
 {
+    /* A key that does not exist compares as one with all numbers 0, and a compare of values with it
+     * always fails. A compare of a span must hold for every key in it. These are the rules of etcd
+     * (applyCompare). */
     static const struct muster_registry_record missing;
     struct muster_registry_record *records = NULL;
     size_t count = 0;

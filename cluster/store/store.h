@@ -115,7 +115,7 @@ struct muster_registry_store_size {
 };
 void muster_registry_store_measure(struct muster_registry_store *store,
                                    struct muster_registry_store_size *ret_size);
-/** The disk has room for a request of the largest size, as far as its file system can say. */
+/** The disk has half a mebibyte left for writes, as far as its file system can say. */
 bool muster_registry_store_has_room(const struct muster_registry_store *store);
 /** Move the journal into the file; takes milliseconds, so it is for idle moments. No transaction
  * may be open. */

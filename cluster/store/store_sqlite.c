@@ -1,4 +1,6 @@
-/* The registry's store on SQLite: the only file that knows it. */
+/* The registry's store on SQLite: rows in and out, transactions, sizes. The meaning of the rows is
+ * in mvcc*.c above it. SQLite's codes are translated here and in backup_sqlite.c and nowhere else.
+ * Loop only: the connection is opened without a mutex. */
 #include "cluster/store/store.h"
 #include "cluster/store/store_sql.h"
 
@@ -13,11 +15,14 @@
 
 #include <sqlite3.h>
 
-#define APPLICATION_ID      0x6d737472 /* "mstr" */
-#define SCHEMA_VERSION      1
+#define APPLICATION_ID 0x6d737472 /* "mstr" */
+#define SCHEMA_VERSION 1
+/* The default quota of etcd (--quota-backend-bytes). */
 #define QUOTA_BYTES_DEFAULT (UINT64_C(2) << 30)
 #define ERROR_BYTES         240
-#define ROOM_BYTES          (UINT64_C(512) << 10)
+/* The free space that shows that a disk is no longer full; a smaller one would end after a few
+ * writes. */
+#define ROOM_BYTES (UINT64_C(512) << 10)
 
 enum statement {
 #define X(name, sql) STATEMENT_##name,
@@ -36,11 +41,15 @@ struct muster_registry_store {
     struct muster_mem *mem;
     sqlite3 *db;
     sqlite3_stmt *statements[STATEMENT_COUNT];
+    /* Each pair is the value with the open transaction and without it, so that a rollback needs no
+     * query. */
     int64_t last_seq, committed_seq;
     int64_t key_count, committed_key_count; /* keys that exist */
     uint64_t page_bytes;
     uint64_t quota_bytes;
+    /* The length of the journal at the last commit; 0 after a checkpoint. */
     uint64_t journal_pages;
+    /* A transaction is open. Only begin, commit and rollback change it. */
     bool is_writing;
     char error_text[ERROR_BYTES];
 };
@@ -258,6 +267,9 @@ static int set_up(struct muster_registry_store *store, bool is_durable)
     if (code == SQLITE_OK)
         code = execute_sql(store->db, "COMMIT; PRAGMA journal_mode = WAL");
     if (code == SQLITE_OK)
+        /* FULL syncs the journal at every commit. NORMAL syncs only at checkpoints: a loss of power
+         * may lose the last commits, but never tears the file
+         * (https://www.sqlite.org/pragma.html#pragma_synchronous). */
         code = execute_sql(store->db, is_durable ? "PRAGMA synchronous = FULL"
                                                  : "PRAGMA synchronous = NORMAL");
     if (code == SQLITE_OK && is_new)
@@ -509,6 +521,7 @@ enum muster_rc muster_registry_store_append(struct muster_registry_store *store,
     enum muster_rc rc = MUSTER_OK;
 
     MUSTER_ASSERT(store->is_writing);
+    MUSTER_ASSERT(record->prev_seq <= store->last_seq);
     record->seq = store->last_seq + 1;
     bind_record(log, record);
     sqlite3_bind_int64(log, 7, record->prev_seq);
@@ -517,6 +530,8 @@ enum muster_rc muster_registry_store_append(struct muster_registry_store *store,
     if (rc != MUSTER_OK)
         return rc;
     store->last_seq = record->seq;
+    /* A key with a previous change still has its row, a tombstone included, because compaction
+     * removes the row together with the last change. */
     key = statement_of(store, record->prev_seq == 0 ? STATEMENT_INSERT_KEY : STATEMENT_UPDATE_KEY);
     bind_record(key, record);
     store->key_count += (record->version == 1) - (record->version == 0);
@@ -619,8 +634,10 @@ enum muster_rc muster_registry_store_compact(struct muster_registry_store *store
     static const enum statement steps[] = {STATEMENT_COMPACT_REPLACED, STATEMENT_COMPACT_KEYS,
                                            STATEMENT_COMPACT_DELETIONS};
 
+    MUSTER_ASSERT(store->is_writing);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         sqlite3_stmt *stmt = statement_of(store, steps[i]);
+        /* The rows that were replaced go up to the end; deletions only up to deletions_seq. */
         bool is_for_all = steps[i] == STATEMENT_COMPACT_REPLACED || upto_seq < deletions_seq;
         enum muster_rc rc = MUSTER_OK;
 
@@ -700,6 +717,8 @@ bool muster_registry_store_has_room(const struct muster_registry_store *store)
     const char *path = sqlite3_db_filename(store->db, "main");
     struct statvfs disk;
 
+    /* A store in memory has no file, and a file system that cannot tell must not keep the registry
+     * from trying. */
     if (path == NULL || path[0] == '\0' || statvfs(path, &disk) != 0)
         return true;
     return (uint64_t)disk.f_bavail * disk.f_frsize >= ROOM_BYTES;
