@@ -133,7 +133,11 @@ static void on_compact(struct muster_task *task)
         muster_list_append(&server->pending, node);
     if (!is_done)
         muster_task_post(task, server->env->loop);
-    muster_task_post(&server->commit, server->env->loop);
+    /* Answers that have become ready need the commit even when the step had nothing to write. */
+    if (muster_list_is_empty(&server->pending))
+        muster_registry_server_touch(server);
+    else
+        muster_task_post(&server->commit, server->env->loop);
 }
 
 void muster_registry_server_clean(struct muster_registry_server *server)
@@ -164,6 +168,7 @@ static void on_probe(struct muster_timer *timer)
     if (status->failed_ns >= now_ns)
         return;
     muster_registry_status_mended(server);
+    muster_registry_server_clean(server); /* a compaction that the failure ended */
 }
 
 void muster_registry_commit_init(struct muster_registry_server *server)

@@ -223,6 +223,8 @@ static enum muster_rc own_lease(struct muster_registry_server *server, int64_t *
 
     if (is_broken)
         muster_registry_server_break(server, rc);
+    else
+        muster_registry_server_touch(server);
     return rc;
 }
 

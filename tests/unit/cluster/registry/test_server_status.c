@@ -127,6 +127,30 @@ static void a_compaction_that_fails_is_told(void **state)
     registry_stand_close(&stand);
 }
 
+static void a_compaction_that_failed_goes_on_once_writes_work(void **state)
+{
+    struct registry_stand stand;
+    struct muster_error error;
+
+    (void)state;
+    registry_stand_open(&stand);
+    registry_stand_put(&stand, "a", 1, 0);
+    registry_stand_put(&stand, "a", 1, 0);
+    rpc_stand_advance(&stand.rpc, 0);
+    assert_int_equal(muster_mvcc_compact(&stand.server->mvcc, 3, &error), MUSTER_OK);
+    muster_registry_server_commit(stand.server);
+    store_stage_run_sql(registry_stand_database(&stand), "ALTER TABLE log RENAME TO away");
+    muster_registry_server_clean(stand.server);
+    rpc_stand_advance(&stand.rpc, 0);
+    store_stage_run_sql(registry_stand_database(&stand), "ALTER TABLE away RENAME TO log");
+
+    rpc_stand_advance(&stand.rpc, 7 * MUSTER_NS_PER_S);
+
+    assert_false(stand.server->status.is_failing);
+    assert_true(stand.server->mvcc.meta.compacted_seq > 0);
+    registry_stand_close(&stand);
+}
+
 static void a_reason_cannot_end_the_text_of_the_page(void **state)
 {
     struct registry_stand stand;
@@ -300,6 +324,7 @@ int main(void)
         cmocka_unit_test(failing_writes_are_told_until_they_are_well_again),
         cmocka_unit_test(writes_that_succeed_meanwhile_do_not_hide_it),
         cmocka_unit_test(a_compaction_that_fails_is_told),
+        cmocka_unit_test(a_compaction_that_failed_goes_on_once_writes_work),
         cmocka_unit_test(a_reason_cannot_end_the_text_of_the_page),
         cmocka_unit_test(the_version_is_that_of_an_etcd),
         cmocka_unit_test(gauges_show_what_there_is),
