@@ -171,6 +171,7 @@ enum muster_rc muster_rpc_balance_open(struct muster_channel *channel,
 
 void muster_rpc_balance_begin(struct muster_channel *channel)
 {
+    MUSTER_ASSERT(channel->state == MUSTER_CHANNEL_IDLE);
     channel->is_begun = true;
     if (channel->resolution == NULL)
         muster_rpc_subchannel_connect(subchannel_of(channel->subchannels.next));

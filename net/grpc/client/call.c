@@ -1,11 +1,19 @@
-/* A call as the client sees it: waits for a transport, streams, and ends in exactly one done. */
+/* A call as the client sees it: it waits for a transport, streams, and ends in exactly one done.
+ * This file has its states and its end; call_start.c begins it, channel.c places it, the other
+ * call_*.c files are its parts. The record belongs to the channel, which keeps some of them for the
+ * next calls, and may outlive the user's struct muster_call: the stream has to close first. */
 #include <string.h>
 
 #include "net/h2/h2_code.h"
 #include "net/grpc/client/channel_internal.h"
 
+/* Records of finished calls that wait for the next ones: enough for the calls that one turn of the
+ * loop ends; what a larger burst leaves behind is freed. */
 #define FREE_CALLS_MAX 256
 
+/* DONE is final: a record that is used again is reset. ACTIVE goes back to WAITING when the server
+ * has not seen the stream (gRPC A6, transparent retries), and to PAUSED when a policy repeats the
+ * attempt. */
 static const bool moves[5][5] = {
     [MUSTER_GRPC_CALL_WAITING] = {[MUSTER_GRPC_CALL_ACTIVE] = true,
                                   [MUSTER_GRPC_CALL_PAUSED] = true,
@@ -24,6 +32,7 @@ void muster_grpc_call_move(struct muster_grpc_call *call, enum muster_grpc_call_
     call->state = state;
 }
 
+/* The next attempt begins with an empty response. The request and its body stay. */
 void muster_grpc_call_forget_response(struct muster_grpc_call *call)
 {
     call->stream.session = NULL;
@@ -35,6 +44,7 @@ void muster_grpc_call_forget_response(struct muster_grpc_call *call)
     call->http_status = 0;
     call->has_headers = call->is_grpc = call->has_unknown_encoding = call->has_status = false;
     call->has_peer_ended = call->has_answer = call->retry.has_pushback = false;
+    /* gRPC: a response without grpc-status is UNKNOWN. */
     call->status = MUSTER_UNKNOWN;
     call->metadata_rc = MUSTER_OK;
     memset(&call->outcome, 0, sizeof(call->outcome));
@@ -72,6 +82,7 @@ void muster_grpc_call_release(struct muster_grpc_call *call)
     struct muster_channel *channel = call->channel;
 
     MUSTER_ASSERT(call->call == NULL && !call->is_streaming);
+    /* The inbox is amid an event of this call; it calls again by on_idle when that is over. */
     if (!muster_rpc_inbox_release(&call->inbox))
         return;
     muster_timer_stop(&call->timer);
@@ -90,7 +101,9 @@ void muster_grpc_call_release(struct muster_grpc_call *call)
     channel->listener->on_part_gone(channel);
 }
 
-/* Run done. The stream may outlive it until its close is acknowledged. */
+/* Runs done. All that the user may see is set before; after done nothing of the user's struct is
+ * touched, because it may be gone or in use for another call. The record stays while its stream has
+ * not closed. */
 static void call_deliver(struct muster_grpc_call *call)
 {
     struct muster_call *user = call->call;
@@ -99,6 +112,7 @@ static void call_deliver(struct muster_grpc_call *call)
     MUSTER_ASSERT(user != NULL && user->done != NULL);
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_DONE);
     call->call = NULL;
+    /* A stream that closes inside done must not free the record under this function. */
     call->is_delivering = true;
     user->impl = NULL;
     user->status = call->outcome;
@@ -122,6 +136,7 @@ void muster_grpc_call_on_done(struct muster_task *task)
     call_deliver(task->data);
 }
 
+/* The timers stop before done, so that neither a deadline nor a retry comes behind the decision. */
 static void set_outcome(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
 {
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_DECIDED);
@@ -133,6 +148,9 @@ static void set_outcome(struct muster_grpc_call *call, enum muster_rc rc, const 
         (void)muster_error_set(&call->outcome, rc, "%s", text);
 }
 
+/* A stream that both sides have ended closes by itself. Otherwise it is reset: with NO_ERROR when
+ * the answer is complete and only the rest of the request is dropped, with CANCEL when nobody waits
+ * for the answer. */
 void muster_grpc_call_leave_stream(struct muster_grpc_call *call)
 {
     bool is_over = call->stream.body.is_ended && call->stream.body.bytes == 0;
@@ -149,6 +167,8 @@ void muster_grpc_call_finish(struct muster_grpc_call *call, enum muster_rc rc, c
     call_deliver(call);
 }
 
+/* It may be called from the user's own code (cancel, close), where done must not run: a task does.
+ */
 void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
 {
     if (call->state >= MUSTER_GRPC_CALL_DECIDED)

@@ -1,11 +1,13 @@
-/* The events of a call's stream: headers, the end of the response, a reset; each may end the attempt. */
+/* The events of a call's stream: headers, the end of the response, a reset. Each may end the
+ * attempt, and call_retry.c decides whether the call ends with it. transport.c passes the events
+ * on; they come from the loop, so done may run inside them. */
 #include <stdio.h>
 
 #include "net/grpc/client/channel_internal.h"
 #include "net/grpc/status.h"
 #include "net/h2/h2_code.h"
 
-/* The server, or the way to it, has ended the attempt. */
+/* The server, or the way to it, has ended the attempt: the call ends too, unless it is repeated. */
 static void call_conclude(struct muster_grpc_call *call, enum muster_rc rc, const char *text)
 {
     if (muster_grpc_call_repeat(call, rc, text))
@@ -39,6 +41,7 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
 {
     if (call->state != MUSTER_GRPC_CALL_ACTIVE)
         return;
+    /* 1xx responses precede the real one (RFC 9110 15.2) and mean nothing to gRPC. */
     if (is_informational(call)) {
         muster_grpc_metadata_reset(&call->initial);
         return;
@@ -61,6 +64,8 @@ void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end)
         call->trailing = swap;
         return;
     }
+    /* gRPC A6: headers are shown to the user, so another attempt could contradict them. The kept
+     * copy of the request is not needed any more. */
     call->is_committed = true;
     muster_h2_body_commit(&call->stream.body);
     call->has_status = false; /* it belongs into trailers */
@@ -88,6 +93,8 @@ void muster_grpc_call_on_end(struct muster_grpc_call *call)
         return;
     call->has_peer_ended = true;
     call->has_answer = call->has_status;
+    /* The order of the checks matters: an error that the server has named wins over a message that
+     * was cut off by it, and that over an OK that cannot be true. */
     if (call->has_status && call->status != MUSTER_OK)
         call_conclude(call, call->status, NULL);
     else if (!muster_grpc_parser_is_empty(&call->parser))
@@ -114,6 +121,9 @@ void muster_grpc_call_on_drained(struct muster_grpc_call *call)
         call->on_writable(call->call);
 }
 
+/* The connection was lost; or the server cancelled at the deadline that both sides know, which is
+ * told as the deadline; or nothing was sent; or the server's code is translated (PROTOCOL-HTTP2.md,
+ * "Errors"). */
 static void conclude_reset(struct muster_grpc_call *call, const struct muster_error *error,
                            uint32_t code)
 {
@@ -148,6 +158,8 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
         muster_grpc_call_resume(call);
     else if (call->state == MUSTER_GRPC_CALL_DONE && !call->is_delivering)
         muster_grpc_call_release(call);
+    /* REFUSED_STREAM promises that the server has not acted (RFC 9113 8.7), so the call may go
+     * again without a policy. */
     else if (call->state == MUSTER_GRPC_CALL_ACTIVE &&
              !muster_rpc_inbox_is_holding_end(
                  &call->inbox) && /* else it ends with the last message */

@@ -1,4 +1,6 @@
-/* Request headers written, response headers and trailers read (gRPC PROTOCOL-HTTP2.md). */
+/* Request headers written, response headers and trailers read (gRPC PROTOCOL-HTTP2.md). Reading
+ * only records; call_events.c judges when the block is whole, since a server may order the headers
+ * as it likes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +9,7 @@
 #include "net/grpc/timeout.h"
 #include "net/grpc/client/channel_internal.h"
 
+/* HTTP/2 has checked that there are three digits. */
 static void parse_http_status(struct muster_grpc_call *call, const char *value, size_t bytes)
 {
     int status = 0;
@@ -40,6 +43,7 @@ static bool parse_own(struct muster_grpc_call *call, const char *name, size_t na
         return true;
     }
     if (muster_grpc_is_text(name, name_bytes, "content-type")) {
+        /* A codec may follow ("+proto"): the caller knows the one that it asked for. */
         call->is_grpc = value_bytes >= 16 && memcmp(value, "application/grpc", 16) == 0;
         return true;
     }
@@ -59,6 +63,8 @@ static bool parse_own(struct muster_grpc_call *call, const char *name, size_t na
 void muster_grpc_call_header_parse(struct muster_grpc_call *call, const char *name,
                                    size_t name_bytes, const char *value, size_t value_bytes)
 {
+    /* The first block is initial metadata, unless the response ends with it: then on_headers swaps
+     * the two. */
     struct muster_grpc_metadata *store = call->has_headers ? &call->trailing : &call->initial;
     enum muster_rc rc;
 
@@ -70,6 +76,7 @@ void muster_grpc_call_header_parse(struct muster_grpc_call *call, const char *na
         call->metadata_rc = rc;
 }
 
+/* Stable: the text stays where it is until the stream closes, so the session need not copy it. */
 static struct muster_h2_header stable_header(const char *name, const char *value,
                                              size_t value_bytes)
 {
@@ -114,10 +121,13 @@ static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header
     headers[count++] = stable_header(":authority", authority, strlen(authority));
     headers[count++] = fixed[2];
     if (call->deadline_ns != UINT64_MAX) {
+        /* 0 would be no timeout to some servers: the shortest one says that the call is late. */
         uint64_t left_ns = call->deadline_ns > now_ns ? call->deadline_ns - now_ns : 1;
         size_t length = muster_grpc_timeout_format(left_ns, call->timeout_text);
 
         headers[count] = stable_header("grpc-timeout", call->timeout_text, length);
+        /* It hardly comes again, so the header compression does not index it (RFC 7541 6.2.2): an
+         * entry for it would push out others. */
         headers[count++].is_volatile = true;
     }
     headers[count++] = fixed[3];

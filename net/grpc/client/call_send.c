@@ -1,10 +1,14 @@
-/* The sending half of a client's call: messages, their compression, the end. */
+/* The sending half of a client's call: messages, their compression, the end. Messages wait in the
+ * body of the stream, also before there is a connection; net/grpc/message.c makes them. */
 #include "net/grpc/client/channel_internal.h"
 #include "net/grpc/message.h"
 
+/* A caller that never looks at on_writable is stopped here. A single message may be larger, so the
+ * bound holds only when something waits already. */
 #define QUEUED_BYTES_MAX (256u << 20)
 
-/* OK: go on. In *ret_call NULL: done is on its way and tells why nothing is sent. */
+/* OK: go on. With *ret_call NULL the message is dropped with OK: done is on its way and says why,
+ * and the caller need not tell this race from others. */
 static enum muster_rc send_check(struct muster_call *user, size_t bytes,
                                  struct muster_grpc_call **ret_call)
 {
@@ -19,7 +23,8 @@ static enum muster_rc send_check(struct muster_call *user, size_t bytes,
     return MUSTER_OK;
 }
 
-/* queued_bytes: what was queued before this message. */
+/* queued_bytes is what was queued before this message: the growth is its size on the wire, after
+ * compression. */
 static enum muster_rc count_sent(struct muster_grpc_call *call, const struct iovec *pieces,
                                  size_t count, size_t queued_bytes, enum muster_rc rc)
 {
@@ -60,6 +65,8 @@ enum muster_rc muster_call_send_loan(struct muster_call *user, struct muster_loa
         return rc;
     if (call == NULL) {
         call = user->impl;
+        /* The promise of a loan is that released runs exactly once, also for a message that is
+         * dropped. */
         muster_rpc_message_return(loan, call->channel->env, released);
         return MUSTER_OK;
     }

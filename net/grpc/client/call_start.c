@@ -1,10 +1,14 @@
-/* A call as its user starts it: its options, the policy of its method, its deadline. */
+/* A call as its user starts it: its options, the policy of its method, its deadline, the
+ * interceptors. A refusal by the return value leaves no call behind; whatever fails later comes by
+ * done. */
 #include <stdio.h>
 #include <string.h>
 
 #include "net/grpc/client/channel_internal.h"
 #include "runtime/loop/deadline.h"
 
+/* The text also names the last failure when the call was waiting for a connection or for its next
+ * attempt. */
 static void on_expire(struct muster_timer *timer)
 {
     struct muster_grpc_call *call = timer->data;
@@ -28,6 +32,7 @@ static struct muster_grpc_call *call_new(struct muster_channel *channel)
     struct muster_list *node = muster_list_pop(&channel->free_calls);
     struct muster_grpc_call *call;
 
+    /* A kept record has its buffers still, so a call in the steady state allocates nothing. */
     if (node != NULL) {
         call = MUSTER_CONTAINER_OF(node, struct muster_grpc_call, node);
         channel->free_call_count--;
@@ -62,7 +67,8 @@ static enum muster_rc request_store(struct muster_grpc_call *call,
     return muster_grpc_metadata_add_user(&call->request, &options->metadata, NULL);
 }
 
-/* The interceptors decide whether it is sent; a refusal comes by done. */
+/* The interceptors decide whether it is sent; a refusal comes by done. The library's own calls
+ * (health checks, which are pinned to a subchannel) are neither counted nor intercepted. */
 static void call_begin(struct muster_grpc_call *call, const struct muster_call_options *options)
 {
     struct muster_channel *channel = call->channel;
@@ -84,6 +90,7 @@ static void call_begin(struct muster_grpc_call *call, const struct muster_call_o
                                channel->env->loop);
     if (channel->interceptors.count > 0 && call->subchannel == NULL)
         rc = muster_interception_start(&call->interception, &channel->interceptors, &seen, &error);
+    /* The options are the caller's, and gone when the call is over. */
     call->interception.call.metadata = (struct muster_metadata){NULL, 0};
     if (rc == MUSTER_OK)
         muster_channel_place(channel, call);
@@ -91,7 +98,9 @@ static void call_begin(struct muster_grpc_call *call, const struct muster_call_o
         muster_grpc_call_decide(call, rc, error.text);
 }
 
-/* Apply the channel's policy for calls of this method; policy may be NULL. */
+/* Applies the channel's policy for calls of this method; policy may be NULL. The earlier deadline
+ * holds; a size of the policy takes the place of the channel's; a policy can make a call wait for a
+ * connection, but not forbid it. */
 static void apply_policy(struct muster_grpc_call *call, const struct muster_method_policy *policy)
 {
     const struct muster_channel *channel = call->channel;

@@ -1,4 +1,6 @@
-/* A channel: its connectivity state, and the calls that wait for a connection. */
+/* A channel: its connectivity state, and the calls that wait for a connection. It owns all:
+ * balance.c chooses servers, call*.c are the calls; both report by the table `listener` below. The
+ * state follows from those of the subchannels, except SHUTDOWN. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,19 +8,24 @@
 #include "net/grpc/client/channel_internal.h"
 #include "net/grpc/client/service_config.h"
 
+/* The defaults of gRPC's other implementations, so that a service sees the same load from all of
+ * its clients: connection-backoff.md (attempt, first and longest wait), gRFC A8 (keepalive), 4 MiB
+ * for a message, and 256 KiB of a call kept to send it again (gRFC A6, the buffer of one call). */
 #define CONNECT_TIMEOUT_NS   (20 * MUSTER_NS_PER_S)
 #define BACKOFF_BASE_NS      MUSTER_NS_PER_S
 #define BACKOFF_MAX_NS       (120 * MUSTER_NS_PER_S)
 #define KEEPALIVE_TIMEOUT_NS (20 * MUSTER_NS_PER_S)
 #define MESSAGE_MAX_BYTES    (4u << 20)
 #define REPLAY_MAX_BYTES     (256u << 10)
-#define POOL_KEPT_MAX_BYTES  (4u << 20)
+/* Memory of finished calls that stays for the next ones. */
+#define POOL_KEPT_MAX_BYTES (4u << 20)
 
 static struct muster_grpc_call *call_of(struct muster_list *node)
 {
     return MUSTER_CONTAINER_OF(node, struct muster_grpc_call, node);
 }
 
+/* The reason with which a transport that has refused a call is retired. */
 static const char *refusal_of(const struct muster_rpc_transport *transport, enum muster_rc rc)
 {
     if (rc == MUSTER_RESOURCE_EXHAUSTED)
@@ -46,7 +53,7 @@ static void submit_call(struct muster_channel *channel, struct muster_grpc_call 
     muster_rpc_subchannel_retire(subchannel, transport, refusal_of(transport, rc));
 }
 
-/* A call that is about this very connection. */
+/* A call about this very connection (the health check): no other one will do. */
 static void submit_pinned(struct muster_grpc_call *call)
 {
     struct muster_rpc_transport *transport = call->subchannel->current;
@@ -100,8 +107,9 @@ void muster_channel_place(struct muster_channel *channel, struct muster_grpc_cal
     }
 }
 
-/* Place again all who wait: in READY they are sent, in TRANSIENT_FAILURE the impatient ones fail.
- */
+/* All that wait are placed again: in READY they are sent, in TRANSIENT_FAILURE those fail that do
+ * not wait for ready. The list is taken first, since placing may put a call back, or change the
+ * state. */
 static void place_waiting(struct muster_channel *channel)
 {
     struct muster_list waiting;
@@ -112,6 +120,8 @@ static void place_waiting(struct muster_channel *channel)
         muster_channel_place(channel, call_of(node));
 }
 
+/* The user hears of a change from the loop, never inside a call of the API; several changes in one
+ * turn are told once. */
 static void on_state_task(struct muster_task *task)
 {
     struct muster_channel *channel = task->data;
@@ -195,6 +205,8 @@ static void on_closed_task(struct muster_task *task)
     channel_free(channel);
 }
 
+/* It runs after each part that goes: the task is posted by the last one. Posting twice is harmless.
+ */
 static void channel_check_closed(struct muster_channel *channel)
 {
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN && muster_list_is_empty(&channel->calls) &&
@@ -231,7 +243,8 @@ static void channel_init(struct muster_channel *channel, struct muster_env *env,
     muster_task_init(&channel->closed_task, on_closed_task, channel);
 }
 
-/* The name that certificates must be for: as given, or the host of the authority. */
+/* The name that certificates must be for: as given, or the host of the authority. Without both it
+ * is each endpoint's own host. */
 static enum muster_rc tls_name_init(struct muster_channel *channel, struct muster_error *ret_error)
 {
     const struct muster_channel_options *options = &channel->options;
@@ -268,7 +281,8 @@ static enum muster_rc tls_init(struct muster_channel *channel, struct muster_err
     return MUSTER_OK;
 }
 
-/* Under which names its calls and connections are counted. */
+/* The names under which its calls and connections are counted. gRPC A66 wants the target in
+ * canonical form, so one without a scheme gets the default. */
 static enum muster_rc metrics_init(struct muster_channel *channel, const char *target,
                                    struct muster_error *ret_error)
 {
@@ -291,7 +305,9 @@ static enum muster_rc metrics_init(struct muster_channel *channel, const char *t
     return MUSTER_OK;
 }
 
-/* Set up all that the options give beyond numbers. */
+/* Sets up all that the options give beyond numbers. The service config is applied first because the
+ * checks behind it must see what holds in the end; its texts are copied by those who keep them, so
+ * it goes at the end. */
 static enum muster_rc channel_configure(struct muster_channel *channel, const char *target,
                                         struct muster_error *ret_error)
 {

@@ -1,4 +1,6 @@
-/* The policies of a channel, found by the method of a call. */
+/* The policies of a channel, found by the method of a call: sorted once when the channel opens,
+ * searched for each call. gRPC's service_config.md has the order: the method, then its service,
+ * then all. */
 #include "net/grpc/client/method_policy.h"
 
 #include <stdlib.h>
@@ -63,6 +65,7 @@ static enum muster_rc policy_add(struct muster_method_policy_table *table, struc
     return MUSTER_OK;
 }
 
+/* Two policies of one method would make the order of the options matter: refused. */
 static enum muster_rc add_all(struct muster_method_policy_table *table, struct muster_mem *mem,
                               const struct muster_method_policy *policies, size_t count,
                               struct muster_error *ret_error)
@@ -115,7 +118,8 @@ void muster_method_policy_table_fini(struct muster_method_policy_table *table,
     memset(table, 0, sizeof(*table));
 }
 
-/* The policy of the first `bytes` of path. */
+/* The policy of the first `bytes` of path. strncmp alone would also find longer methods, hence the
+ * look at the byte behind. */
 static const struct muster_method_policy *find_policy(
     const struct muster_method_policy_table *table, const char *path, size_t bytes)
 {

@@ -154,6 +154,7 @@ static bool has_names(const struct muster_rpc_target *target)
 
 void muster_rpc_resolution_init(struct muster_rpc_resolution *resolution)
 {
+    MUSTER_ASSERT(resolution->on_result != NULL && resolution->backoff.first_ns > 0);
     resolution->backoff_ns = 0;
     muster_timer_init(&resolution->timer, on_due, resolution);
 }

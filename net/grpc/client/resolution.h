@@ -8,6 +8,7 @@
 #include "net/grpc/client/target.h"
 #include "runtime/value/backoff.h"
 
+/* Servers of one target: each has a connection. Further addresses are left out, and logged. */
 #define MUSTER_RPC_ADDRESSES_MAX 64
 
 struct muster_rpc_resolution;

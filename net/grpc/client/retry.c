@@ -1,13 +1,14 @@
 /* Whether and when a failed call is sent again: the count of one call, the tokens of a channel
- * (gRPC A6). */
+ * (gRPC A6). call_retry.c asks at the end of each attempt and acts on the answer; nothing here
+ * knows streams or timers. */
 #include "net/grpc/client/retry.h"
 
 #include <string.h>
 
-#define JITTER         200 /* permille */
-#define TOKEN          1000
-#define TOKENS_MAX     1000
-#define PUSHBACK_CHARS 10
+#define JITTER         200  /* permille; A6: "plus or minus 0.2" */
+#define TOKEN          1000 /* one, in the thousandths that are counted */
+#define TOKENS_MAX     1000 /* A6: maxTokens */
+#define PUSHBACK_CHARS 10   /* the digits of INT32_MAX, in milliseconds */
 
 enum muster_rc muster_rpc_throttle_init(struct muster_rpc_throttle *throttle,
                                         const struct muster_retry_throttle *options,
@@ -67,6 +68,7 @@ void muster_rpc_retry_parse_pushback(struct muster_rpc_retry *retry, const char 
         retry->pushback_ms = ms;
 }
 
+/* Tokens are counted in thousandths, because A6 keeps token_ratio to three decimals. */
 static void count_success(struct muster_rpc_throttle *throttle)
 {
     throttle->tokens += throttle->ratio;
@@ -79,11 +81,15 @@ static void count_failure(struct muster_rpc_throttle *throttle)
     throttle->tokens -= throttle->tokens < TOKEN ? throttle->tokens : TOKEN;
 }
 
+/* A6: at half of the tokens or fewer, nothing is repeated: the server fails most calls, and
+ * repetitions would keep it down. */
 static bool is_throttled(const struct muster_rpc_throttle *throttle)
 {
     return throttle->tokens_max > 0 && throttle->tokens <= throttle->tokens_max / 2;
 }
 
+/* The wait grows by the policy's own factor, any double, so it is not a muster_backoff. A pushback
+ * takes the place of the wait and starts the growth anew (A6, "Pushback"). */
 static uint64_t delay_ns(struct muster_rpc_retry *retry, struct muster_rng *rng)
 {
     const struct muster_retry_policy *policy = retry->policy;
@@ -116,6 +122,9 @@ bool muster_rpc_retry_next(struct muster_rpc_retry *retry, struct muster_rpc_thr
 
     if (policy == NULL || policy->attempts_max <= 1)
         return false;
+    /* The order is A6's: a success feeds the throttle; a status that is not retryable is none of
+     * its business, unless the server has forbidden repetitions; the failure is counted even when
+     * it is not repeated. */
     if (rc == MUSTER_OK) {
         count_success(throttle);
         return false;

@@ -1,4 +1,7 @@
-/* gRPC's service config: what the operator of a service wants of its clients, as JSON. */
+/* gRPC's service config: what the operator of a service wants of its clients, as JSON
+ * (grpc/doc/service_config.md). channel.c reads it once when a channel opens; its parts take the
+ * place of options. A wrong value is refused with the name of its member, an unknown member is
+ * passed over, since configs are written for clients of several ages. */
 #include "net/grpc/client/service_config.h"
 
 #include <stdio.h>
@@ -8,6 +11,7 @@
 
 #include <muster/json.h>
 
+/* google.protobuf.Duration has at most 315,576,000,000 seconds. */
 #define DURATION_DIGITS_MAX 12
 #define METHOD_BYTES_MAX    512
 
@@ -41,13 +45,14 @@ static enum muster_rc read_duration(const struct muster_json *value, const char 
     }
     if (strcmp(text, "s") != 0 || (seconds == 0 && ns == 0))
         return set_wrong(error, member, wanted);
+    /* Longer than the clock can count is as good as for ever. */
     if (seconds >= UINT64_MAX / MUSTER_NS_PER_S)
         seconds = UINT64_MAX / MUSTER_NS_PER_S - 1;
     *ret_ns = seconds * MUSTER_NS_PER_S + ns;
     return MUSTER_OK;
 }
 
-/* Missing: 0. A number, or its text as protobuf's JSON allows. */
+/* A missing member is 0. Protobuf's JSON writes 64-bit numbers as texts, so both are taken. */
 static enum muster_rc read_size(const struct muster_json *value, const char *member,
                                 size_t *ret_size, struct muster_error *error)
 {
@@ -215,7 +220,8 @@ static bool read_balancer(struct muster_service_config *config, const char *name
     return config->has_load_balancing;
 }
 
-/* The first of the list that is known here. */
+/* gRPC takes the first policy of the list that it knows, so that newer ones can stand in front.
+ * loadBalancingPolicy is the older form, and counts only without the list. */
 static enum muster_rc read_balancing(struct muster_service_config *config,
                                      const struct muster_json *root, struct muster_error *error)
 {
@@ -294,6 +300,7 @@ void muster_service_config_apply(const struct muster_service_config *config,
     if (config->has_load_balancing)
         options->load_balancing = config->load_balancing;
     options->is_shuffled = options->is_shuffled || config->is_shuffled;
+    /* A17: the health check is for policies with several connections; pick first passes it over. */
     if (config->health_service != NULL && options->load_balancing == MUSTER_ROUND_ROBIN)
         options->health_service = config->health_service;
     if (config->throttle.tokens_max != 0)

@@ -68,6 +68,7 @@ static void attempt_failed(struct muster_rpc_subchannel *subchannel)
 static void subchannel_judge(struct muster_rpc_subchannel *subchannel,
                              enum muster_channel_state state, const struct muster_error *error)
 {
+    MUSTER_ASSERT(state == MUSTER_CHANNEL_READY || state == MUSTER_CHANNEL_TRANSIENT_FAILURE);
     subchannel->error = *error;
     subchannel->has_failed = state == MUSTER_CHANNEL_TRANSIENT_FAILURE;
     subchannel_move(subchannel, state);

@@ -1,11 +1,12 @@
 /* Where a channel leads: endpoints in the order of preference, and the authority (gRPC naming.md).
- */
+ * A pure parser; resolution.c and subchannel_connect.c look names up later. */
 #include "net/grpc/client/target.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define ENDPOINT_TEXT_BYTES (MUSTER_HOST_TEXT_BYTES + 16)
+/* gRPC naming.md: a dns target without a port means the port of https. */
 #define DEFAULT_PORT        443
 
 static bool skip_prefix(const char **text, const char *prefix)
@@ -56,6 +57,8 @@ static enum muster_rc endpoint_parse(const char *text, size_t length,
     return muster_endpoint_parse(copy, DEFAULT_PORT, ret_endpoint, ret_error);
 }
 
+/* The :authority of calls is the first target as it was written, with its port. A unix socket has
+ * none; gRPC sends "localhost". */
 static void authority_set(struct muster_rpc_target *target, const char *text)
 {
     const struct muster_endpoint *first = &target->endpoints[0];

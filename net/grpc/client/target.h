@@ -4,6 +4,7 @@
 
 #include <muster/address.h>
 
+/* Names in one target, joined by commas; each may lead to several addresses. */
 #define MUSTER_RPC_ENDPOINTS_MAX 16
 
 struct muster_rpc_target {

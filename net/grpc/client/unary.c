@@ -1,4 +1,6 @@
-/* The common call: one message each way. */
+/* The common call: one message each way, on top of the public calls of a channel. The response is
+ * copied when it comes, because it must last until done, and done must know that there is no second
+ * one. */
 #include <string.h>
 
 #include "net/grpc/client/channel_internal.h"
@@ -9,6 +11,8 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
     struct muster_grpc_call *impl = call->impl;
     struct muster_h2_buffer *copy;
 
+    /* gRPC's status for a server that answers a unary call twice, or not at all, is UNIMPLEMENTED.
+     */
     if (unary->copy != NULL) {
         muster_grpc_call_decide(impl, MUSTER_UNIMPLEMENTED, "unary call with several responses");
         return;
@@ -36,6 +40,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     if (rc == MUSTER_OK)
         unary->response = (struct muster_bytes){copy->bytes, copy->size};
     unary->done(unary, rc);
+    /* The response is borrowed until done returns; unary itself may be gone by now. */
     muster_h2_buffer_unref(copy);
 }
 
