@@ -1,5 +1,6 @@
-/* Requests: what every provider has in common: checks, deadline, the collected answer, redirects.
- */
+/* Requests: what every provider has in common: checks, deadline, the collected answer, redirects. A
+ * provider (net/http/client_curl.c) runs single exchanges; this file begins each, is told its parts
+ * by muster_http_provide_*, and ends the request when no redirect is left to follow. */
 #include "net/http/provider.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "net/http/url.h"
 #include "runtime/loop/deadline.h"
 
-#define ANSWER_CAPACITY_FIRST 4096
+#define ANSWER_CAPACITY_FIRST 4096 /* most answers of metadata and token servers fit */
 
 /* Checks. */
 
@@ -26,7 +27,7 @@ static bool is_token(const char *text)
     return true;
 }
 
-/* RFC 9110 5.5 */
+/* RFC 9110 5.5: a line break in a value would let its author add headers of his own. */
 static bool is_field_value(const char *text)
 {
     for (; *text != '\0'; text++)
@@ -56,18 +57,17 @@ static enum muster_rc check_request(struct muster_http_request *request,
     return muster_http_url_parse(request->url, &url, ret_error);
 }
 
+/* A redirect must not carry these to another server. The caller may know of more, in the URL or in
+ * the body, and says so by has_credentials. */
 static bool carries_credentials(const struct muster_http_request *request)
 {
-    static const char *const names[] = {"authorization", "cookie", "token", "api-key"};
-
     if (request->has_credentials)
         return true;
     if (request->tls != NULL && (request->tls->cert_file != NULL || request->tls->cert_pem != NULL))
         return true;
     for (size_t i = 0; i < request->header_count; i++)
-        for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
-            if (strcasestr(request->headers[i].name, names[n]) != NULL)
-                return true;
+        if (muster_http_is_secret_header(request->headers[i].name))
+            return true;
     return false;
 }
 
@@ -78,6 +78,7 @@ void muster_http_request_init(struct muster_http_request *request, void *data)
     *request = (struct muster_http_request){.data = data, .method = "GET"};
 }
 
+/* mem NULL: the memory stays for the next answer, the one after a redirect. */
 static void forget_answer(struct muster_http_request *request, struct muster_mem *mem)
 {
     if (request->answer_text != NULL) /* it may be a token */
@@ -157,7 +158,8 @@ void muster_http_cancel(struct muster_http_request *request)
 {
     if (request->http == NULL || request->reason != MUSTER_OK)
         return;
-    /* At the deadline who asked may give up before the timer does: it is late all the same. */
+    /* The caller may give up at the deadline before our timer does: the request is late all the
+     * same. */
     request->reason = request->deadline_ns <= muster_loop_now_ns(request->http->env->loop)
                           ? MUSTER_DEADLINE_EXCEEDED
                           : MUSTER_CANCELLED;
@@ -166,6 +168,7 @@ void muster_http_cancel(struct muster_http_request *request)
 
 /* The answer. */
 
+/* Headers of an interim answer (1xx, RFC 9110 15.2) are not those of the final one. */
 void muster_http_provide_status(struct muster_http_request *request, int status)
 {
     request->status = status;
@@ -188,6 +191,8 @@ static bool is_success(const struct muster_http_request *request)
     return request->status >= 200 && request->status <= 299;
 }
 
+/* A receiver takes a success piece by piece and bounds it by itself. An error's body is collected
+ * even then, because its text tells what is wrong. */
 static size_t body_limit(const struct muster_http_request *request)
 {
     bool is_stream = request->on_body != NULL && is_success(request);
@@ -197,7 +202,8 @@ static size_t body_limit(const struct muster_http_request *request)
     return is_stream ? SIZE_MAX : MUSTER_HTTP_RESPONSE_BYTES_DEFAULT;
 }
 
-/* A length announced beyond the limit ends the exchange before the first byte of the body. */
+/* A length announced beyond the limit ends the exchange before the first byte of the body. An
+ * answer to HEAD announces the length that GET would have, and has no body (RFC 9110 9.3.2). */
 static enum muster_rc check_announced_length(struct muster_http_request *request, const char *value)
 {
     char *end;
@@ -234,13 +240,14 @@ enum muster_rc muster_http_provide_header(struct muster_http_request *request, c
     return MUSTER_OK;
 }
 
-static enum muster_rc grow_answer(struct muster_http_request *request, size_t count)
+/* The answer gets room for so many bytes and a NUL. */
+static enum muster_rc reserve_answer(struct muster_http_request *request, size_t bytes)
 {
     size_t capacity =
         request->answer_capacity == 0 ? ANSWER_CAPACITY_FIRST : request->answer_capacity;
     char *text;
 
-    while (capacity < request->answer_bytes + count + 1)
+    while (capacity < bytes + 1)
         capacity *= 2;
     if (capacity == request->answer_capacity)
         return MUSTER_OK;
@@ -269,7 +276,7 @@ enum muster_rc muster_http_provide_body(struct muster_http_request *request, con
             (void)muster_error_set(&request->error, rc, "http: given up by the receiver");
         return rc;
     }
-    rc = grow_answer(request, count);
+    rc = reserve_answer(request, request->answer_bytes + count);
     if (rc != MUSTER_OK)
         return rc;
     memcpy(request->answer_text + request->answer_bytes, bytes, count);
@@ -283,7 +290,7 @@ enum muster_rc muster_http_replace_answer(struct muster_http_request *request, i
     enum muster_rc rc;
 
     request->answer_bytes = 0;
-    rc = grow_answer(request, count);
+    rc = reserve_answer(request, count);
     if (rc != MUSTER_OK)
         return rc;
     memcpy(request->answer_text, bytes, count);
@@ -294,6 +301,8 @@ enum muster_rc muster_http_replace_answer(struct muster_http_request *request, i
     return MUSTER_OK;
 }
 
+/* header_text is one name and one value after the other, each with its NUL, as provide_header adds
+ * them. */
 const char *muster_http_response_header(const struct muster_http_request *request, const char *name)
 {
     const char *at = request->header_text;
@@ -324,6 +333,8 @@ static bool is_redirect(const struct muster_http_request *request)
            muster_http_response_header(request, "location") != NULL;
 }
 
+/* A redirect is the server's word, or that of somebody on the way: it must not lead out of TLS,
+ * take secrets along to another server, or go on for ever. */
 static enum muster_rc check_redirect(struct muster_http_request *request, const char *next_text,
                                      struct muster_error *ret_error)
 {
@@ -390,10 +401,14 @@ static void trace_request(const struct muster_http_request *request, enum muster
         tracer->on_exchange(tracer, &exchange);
 }
 
+/* A redirect takes the place of the end: the request stays active, with a new exchange under the
+ * old deadline. */
 static enum muster_rc follow_redirect(struct muster_http_request *request)
 {
     char *next = NULL;
     enum muster_rc rc;
+
+    MUSTER_ASSERT(request->http != NULL);
 
     rc = muster_http_url_resolve(request->current_url,
                                  muster_http_response_header(request, "location"), request->mem,
@@ -420,9 +435,12 @@ static enum muster_rc follow_redirect(struct muster_http_request *request)
 
 /* The end. */
 
+/* The provider only knows that it was told to give up; the text says why. */
 static void set_reason(struct muster_http_request *request)
 {
     char url[160];
+
+    MUSTER_ASSERT(request->reason != MUSTER_OK);
 
     (void)muster_http_url_redact_short(request->current_url, url, sizeof(url));
     if (request->reason == MUSTER_DEADLINE_EXCEEDED)
@@ -434,6 +452,8 @@ static void set_reason(struct muster_http_request *request)
                                request->current_method, url);
 }
 
+/* The request is unlinked before done, which may start the request again or free it. The client
+ * closes when its last request has ended, from a task, because this runs inside the provider. */
 static void request_finish(struct muster_http_request *request, enum muster_rc rc)
 {
     struct muster_http *http = request->http;
@@ -450,6 +470,9 @@ static void request_finish(struct muster_http_request *request, enum muster_rc r
 
 void muster_http_provide_end(struct muster_http_request *request, enum muster_rc rc)
 {
+    bool is_streamed;
+
+    /* A cancel or the deadline has decided the end, whatever the provider met afterwards. */
     if (request->reason != MUSTER_OK) {
         rc = request->reason;
         set_reason(request);
@@ -459,13 +482,12 @@ void muster_http_provide_end(struct muster_http_request *request, enum muster_rc
         if (rc == MUSTER_OK)
             return;
     }
+    /* A body that went to its receiver was counted, but is not here: the answer is then "". */
+    is_streamed = request->on_body != NULL && is_success(request);
     if (rc == MUSTER_OK)
-        rc = grow_answer(request, 0);
+        rc = reserve_answer(request, is_streamed ? 0 : request->answer_bytes);
     if (rc == MUSTER_OK) {
-        if (request->on_body == NULL || !is_success(request))
-            request->answer_text[request->answer_bytes] = '\0';
-        else
-            request->answer_text[0] = '\0';
+        request->answer_text[is_streamed ? 0 : request->answer_bytes] = '\0';
         request->answer = request->answer_text;
     }
     request_finish(request, rc);
@@ -493,13 +515,11 @@ void muster_http_init(struct muster_http *http, struct muster_env *env,
 
 void muster_http_close(struct muster_http *http, muster_http_close_fn *closed)
 {
-    struct muster_list *node;
-
     MUSTER_ASSERT(!http->is_closed);
     http->is_closed = true;
     http->closed = closed;
-    for (node = http->active.next; node != &http->active; node = node->next)
-        muster_http_cancel(MUSTER_CONTAINER_OF(node, struct muster_http_request, node));
+    MUSTER_LIST_EACH(&http->active, request, struct muster_http_request, node)
+        muster_http_cancel(request);
     if (muster_list_is_empty(&http->active))
         muster_task_post(&http->close_task, http->env->loop);
 }

@@ -1,4 +1,5 @@
-/* Texts that say what an answer's status means and what helps. */
+/* The code that an answer's status stands for, and the text of an error: method, URL, status, and
+ * the server's own message, with our secrets hidden in all of them. */
 #include <muster/http.h>
 
 #include <muster/json.h>
@@ -11,6 +12,8 @@
 #define MESSAGE_BYTES 128
 #define URL_BYTES     112
 
+/* google.rpc.Code names these pairs, so an API answers the same code by HTTP and by gRPC. Other 5xx
+ * are proxies in trouble: UNAVAILABLE, which may pass. */
 enum muster_rc muster_http_status_rc(int status)
 {
     static const struct {
@@ -40,9 +43,9 @@ static void hide_own_secrets(const struct muster_http_request *request, char *me
         const struct muster_http_header *header = &request->headers[i];
         const char *blank;
 
-        if (strcasestr(header->name, "authorization") == NULL &&
-            strcasestr(header->name, "cookie") == NULL && strcasestr(header->name, "token") == NULL)
+        if (!muster_http_is_secret_header(header->name))
             continue;
+        /* "Bearer hush": the word before the blank is no secret. */
         blank = strrchr(header->value, ' ');
         muster_http_redact_secret(message, blank != NULL ? blank + 1 : header->value);
     }
@@ -77,6 +80,7 @@ static void take_message(const struct muster_http_request *request, char *messag
         }
         muster_mem_free(muster_mem_system(), whole);
     }
+    /* The text goes to terminals and logs, where a server must not forge a line. */
     for (char *at = message; *at != '\0'; at++)
         if ((unsigned char)*at < ' ')
             *at = ' ';

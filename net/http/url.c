@@ -1,4 +1,6 @@
-/* URLs: RFC 3986 as far as http and https need it. */
+/* URLs: RFC 3986 as far as http and https need it. Anything doubtful is refused rather than
+ * guessed, because curl reads the same text again, and two readings of one URL lead to two
+ * servers. */
 #include "net/http/url.h"
 
 #include <muster/http.h>
@@ -7,8 +9,9 @@
 #include <string.h>
 #include <strings.h>
 
-#define PORT_HTTP  80
-#define PORT_HTTPS 443
+#define PORT_HTTP      80 /* RFC 9110 4.2.1 */
+#define PORT_HTTPS     443 /* RFC 9110 4.2.2 */
+#define HOST_BYTES_MAX 253 /* of a name in DNS, as text (RFC 1035 2.3.4) */
 
 static bool is_unreserved(char c)
 {
@@ -59,9 +62,10 @@ static enum muster_rc parse_port(const char *text, size_t length, struct muster_
     return MUSTER_OK;
 }
 
+/* A percent sign within brackets begins the zone of a link-local address (RFC 6874). */
 static bool is_host_text(const char *host, size_t length, bool is_bracketed)
 {
-    if (length == 0 || length > 253)
+    if (length == 0 || length > HOST_BYTES_MAX)
         return false;
     for (size_t i = 0; i < length; i++)
         if (is_bracketed
@@ -71,7 +75,9 @@ static bool is_host_text(const char *host, size_t length, bool is_bracketed)
     return true;
 }
 
-/* "host", "host:port", "[v6]:port"; what stands before an '@' is refused. */
+/* "host", "host:port", "[v6]:port". A user name before an '@' is refused: it would be a secret in a
+ * text that is logged, or make "https://good.example@bad.example" look like the former (RFC 3986
+ * 7.6). */
 static enum muster_rc parse_authority(const char *text, size_t length, struct muster_http_url *url,
                                       struct muster_error *ret_error)
 {
@@ -211,6 +217,7 @@ static enum muster_rc add_path(struct muster_text *text, const struct muster_htt
     return MUSTER_OK;
 }
 
+/* RFC 3986 5.2.2, from the most to the least that a reference may say by itself. */
 static enum muster_rc build_resolved(struct muster_text *text, const struct muster_http_url *base,
                                      const char *reference, struct muster_mem *mem)
 {
@@ -273,6 +280,17 @@ enum muster_rc muster_http_url_resolve(const char *base_text, const char *refere
 
 /* Hiding. */
 
+bool muster_http_is_secret_header(const char *name)
+{
+    static const char *const words[] = {"authorization", "cookie", "token", "api-key"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasestr(name, words[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* A part of the name is enough: hiding "keyboard" costs less than showing "apiKey". */
 static bool is_secret_name(const char *name, size_t length)
 {
     static const char *const words[] = {"token",     "key",    "secret", "passw",
@@ -288,6 +306,7 @@ static bool is_secret_name(const char *name, size_t length)
 
 static void add_cut(char *out, size_t room, size_t *at, const char *bytes, size_t count)
 {
+    MUSTER_ASSERT(*at < room);
     if (count > room - 1 - *at)
         count = room - 1 - *at;
     memcpy(out + *at, bytes, count);
@@ -295,7 +314,8 @@ static void add_cut(char *out, size_t room, size_t *at, const char *bytes, size_
     out[*at] = '\0';
 }
 
-/* One "name=value" of a query. */
+/* One "name=value" of a query. A name with an escape in it is not decoded, and hidden to be
+ * safe. */
 static void add_parameter(char *out, size_t room, size_t *at, const char *text, size_t length)
 {
     const char *equals = memchr(text, '=', length);
@@ -356,6 +376,7 @@ void muster_http_redact_secret(char *text, const char *secret)
 {
     size_t length = secret == NULL ? 0 : strlen(secret);
 
+    /* Shorter ones would be found in ordinary words. */
     if (length < 4)
         return;
     while ((text = strstr(text, secret)) != NULL) {

@@ -46,6 +46,9 @@ char *muster_http_url_redact(const char *text, char *out, size_t room);
 /** As redact, and without any query: for error texts. */
 char *muster_http_url_redact_short(const char *text, char *out, size_t room);
 
+/** Does a header of this name carry a secret: a token, a cookie, a key? */
+bool muster_http_is_secret_header(const char *name);
+
 /** Overwrite every occurrence of secret (4 bytes or more; NULL or shorter: none) in text with '*'.
  */
 void muster_http_redact_secret(char *text, const char *secret);
