@@ -120,8 +120,9 @@ bool muster_h2_body_write(struct muster_h2_body *body, struct muster_h2_output *
     return true;
 }
 
-/* From the end, because the promised bytes are the first ones: the head of their frame may be
- * written already, and a frame shorter than its head says would break the connection. */
+/* Buffers are dropped from the end, because the promised bytes are the first ones: the head of
+ * their frame may be written already, and a frame shorter than its head says would break the
+ * connection. */
 void muster_h2_body_discard(struct muster_h2_body *body)
 {
     while (!muster_list_is_empty(&body->buffers)) {

@@ -180,7 +180,7 @@ void muster_h2_session_read(struct muster_h2_session *session)
         muster_h2_session_end(session, MUSTER_UNAVAILABLE, "connection is closed");
 }
 
-/* After the write is on its way, because an owner that hears of its empty queue fills it again. */
+/* This follows the write, because an owner that hears of its empty queue fills it again. */
 static void tell_drained(struct muster_h2_session *session)
 {
     struct muster_list *node;

@@ -1,4 +1,6 @@
-/* Calls: a request, its token, its repetitions. */
+/* Calls: a request, its token, its repetitions. A call asks its credentials for a token, sends the
+ * request with it, and starts over while the failure may pass and the deadline lets it. All
+ * attempts share one request and one deadline; net/http/http.c does the single exchange. */
 #include <muster/http.h>
 
 #include <stdio.h>
@@ -37,6 +39,8 @@ void muster_http_call_init(struct muster_http_call *call, void *data)
     muster_task_init(&call->task, on_task, call);
 }
 
+/* The caller's own headers come back into the request, so that a call can be started again with
+ * what its owner has set. */
 static void forget_headers(struct muster_http_call *call)
 {
     if (call->all_headers != NULL && call->request.headers == call->all_headers) {
@@ -45,12 +49,12 @@ static void forget_headers(struct muster_http_call *call)
     }
     if (call->env == NULL)
         return;
-    muster_mem_free(call->env->mem, call->all_headers);
-    if (call->authorization != NULL)
+    if (call->authorization != NULL) /* a token must not stay in freed memory */
         explicit_bzero(call->authorization, strlen(call->authorization));
+    muster_mem_free(call->env->mem, call->all_headers);
     muster_mem_free(call->env->mem, call->authorization);
-    call->all_headers = NULL;
     muster_mem_free(call->env->mem, call->etag);
+    call->all_headers = NULL;
     call->authorization = NULL;
     call->etag = NULL;
 }
@@ -62,6 +66,8 @@ void muster_http_call_fini(struct muster_http_call *call)
     muster_http_request_fini(&call->request);
 }
 
+/* The last step: done may start the call again or free it, so nothing is touched after it. An
+ * attempt has narrowed the request's deadline; the owner finds its own there. */
 static void call_finish(struct muster_http_call *call, enum muster_rc rc)
 {
     muster_timer_stop(&call->timer);
@@ -83,6 +89,9 @@ static uint64_t now_ns(const struct muster_http_call *call)
     return muster_loop_now_ns(call->env->loop);
 }
 
+/* A request whose answer was lost may have been carried out, so only methods that do no harm twice
+ * (RFC 9110 9.2.2) are repeated, or those that the caller knows to be so. A receiver that has seen
+ * part of a body would see that part again. */
 static bool may_repeat(const struct muster_http_call *call, enum muster_rc rc)
 {
     const struct muster_http_request *request = &call->request;
@@ -138,6 +147,8 @@ static enum muster_rc call_send(struct muster_http_call *call)
     return rc;
 }
 
+/* A remembered answer stands for a whole body, so a GET whose body is collected can use it (RFC
+ * 9110 13.1.2). */
 static bool may_be_as_before(const struct muster_http_call *call)
 {
     const char *method = call->request.method;
@@ -156,7 +167,8 @@ static bool copy_authorization(struct muster_http_call *call, const char *token)
     return call->authorization != NULL;
 }
 
-/* The caller's headers, the token (NULL: none), and the question whether the answer is as before. */
+/* The caller's headers, the token (NULL: none), and the question whether the answer is as
+ * before. */
 static enum muster_rc set_headers(struct muster_http_call *call, const char *token)
 {
     const struct muster_http_header *given;
@@ -164,6 +176,7 @@ static enum muster_rc set_headers(struct muster_http_call *call, const char *tok
     const char *etag;
     size_t count;
 
+    /* This puts the caller's headers back where those of the last attempt stand. */
     forget_headers(call);
     etag = may_be_as_before(call) ? muster_http_memory_etag(call->memory, call->request.url) : NULL;
     given = call->request.headers;
@@ -213,6 +226,7 @@ static void on_token(struct muster_token_get *get, enum muster_rc rc)
 {
     struct muster_http_call *call = get->data;
 
+    MUSTER_ASSERT(call->state == MUSTER_HTTP_CALL_TOKEN);
     if (call->is_cancelled && (rc == MUSTER_OK || rc == MUSTER_CANCELLED)) {
         finish_cancelled(call);
         return;
@@ -228,7 +242,8 @@ static void on_token(struct muster_token_get *get, enum muster_rc rc)
         call_finish(call, rc);
 }
 
-/* The token was refused: a new one, once. False: none can be had, or it was one already. */
+/* The token was refused: it may have been revoked before its time, so a new one is tried, once. A
+ * second refusal is about rights, not age. False: no new token can be had, or this was one. */
 static bool refresh_token(struct muster_http_call *call)
 {
     if (call->credentials == NULL || call->has_refreshed || call->request.status != 401)
@@ -242,6 +257,8 @@ static void on_request(struct muster_http_request *request, enum muster_rc rc)
     struct muster_http_call *call = request->data;
     uint64_t delay_ns;
 
+    MUSTER_ASSERT(call->state == MUSTER_HTTP_CALL_SENDING);
+    /* An answer that was there before the cancel has won. */
     if (call->is_cancelled || rc == MUSTER_CANCELLED) {
         call_finish(call, rc == MUSTER_OK ? MUSTER_OK : rc);
         return;
@@ -265,6 +282,7 @@ static void on_timer(struct muster_timer *timer)
     struct muster_http_call *call = timer->data;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(call->state == MUSTER_HTTP_CALL_WAITING);
     call->attempt++;
     rc = begin_attempt(call, NULL);
     if (rc != MUSTER_OK)

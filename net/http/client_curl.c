@@ -1,16 +1,18 @@
 /* The HTTP provider on libcurl's multi socket interface: which request is at work where, and its
- * end. */
+ * end. Curl must not be called from inside its own callbacks, so a start or a cancel only queues
+ * the exchange in `fresh`, and a task hands it over. net/http/client_curl_request.c translates one
+ * request into curl's options and the answer back. */
 #include "net/http/client_curl_internal.h"
 
 #include <string.h>
 
 #include "net/tls/crypto.h"
 
-#define CONNECTIONS_MAX          256
-#define CONNECTIONS_PER_HOST_MAX 192
-#define FEW_PER_HOST             10
+#define CONNECTIONS_MAX          256 /* a quarter of the 1,024 descriptors of a usual process */
+#define CONNECTIONS_PER_HOST_MAX 192 /* a watch holds one for hours under HTTP/1.1 */
+#define FEW_PER_HOST             10 /* of HTTP/2, where each usually carries 100 requests */
 #define STREAMS_MAX              1000 /* per HTTP/2 connection; the server's own limit counts too */
-#define SCOUT_NS                 (500 * MUSTER_NS_PER_MS)
+#define SCOUT_NS                 (500 * MUSTER_NS_PER_MS) /* longer than most handshakes take */
 #define BEGINS_PER_TURN          8 /* a new connection with TLS is most of a millisecond of work */
 
 /* A descriptor of curl. */
@@ -30,14 +32,17 @@ static struct muster_curl_exchange *exchange_of(struct muster_list *node)
     return MUSTER_CONTAINER_OF(node, struct muster_curl_exchange, node);
 }
 
-/* Origins: the protocol that each server speaks. */
+/* Origins: the protocol that each server speaks. Curl learns it only in the TLS handshake (ALPN).
+ * If many requests to a new server began at once, each would open a connection, and most were for
+ * nothing when that server speaks HTTP/2. So the first request goes ahead as a scout, and the
+ * others wait for its answer. */
 
 static void client_wake(struct muster_curl_client *client)
 {
     muster_task_post(&client->task, client->http.env->loop);
 }
 
-/* Whoever waits for what the scout finds out goes now, found or not. */
+/* All that wait for the scout go now, whether it found out or not. */
 static void release_waiting(struct muster_curl_client *client, struct muster_http_origin *origin)
 {
     struct muster_list *node;
@@ -99,10 +104,14 @@ static void exchange_free(struct muster_curl_exchange *exchange)
     muster_mem_free(client->http.env->mem, exchange);
 }
 
+/* The failure of a callback of ours comes first: curl only knows that one gave up. The exchange is
+ * gone before the request hears of its end, because the request may start its next one there. */
 static void exchange_report(struct muster_curl_exchange *exchange)
 {
     struct muster_http_request *request = exchange->request;
     enum muster_rc rc = exchange->rc;
+
+    MUSTER_ASSERT(exchange->is_ended);
 
     if (rc == MUSTER_OK && exchange->code != CURLE_OK)
         rc = muster_curl_exchange_fail(exchange, exchange->code);
@@ -143,9 +152,11 @@ static void socket_free(struct engine_socket *socket)
     muster_mem_free(socket->engine->client->http.env->mem, socket);
 }
 
-/* Nothing is under way in it; the next exchange finds a new one. */
+/* Nothing is under way in it; the next exchange finds a new one. Curl's clean-up tells us to forget
+ * its sockets; a broken one may leave some out. */
 static void engine_drop(struct muster_curl_engine *engine)
 {
+    MUSTER_ASSERT(muster_list_is_empty(&engine->working));
     if (engine->multi != NULL)
         (void)curl_multi_cleanup(engine->multi);
     while (!muster_list_is_empty(&engine->sockets))
@@ -155,7 +166,8 @@ static void engine_drop(struct muster_curl_engine *engine)
     engine->is_broken = false;
 }
 
-/* Never inside a callback of curl. */
+/* Tell all that have ended. Never inside a callback of curl: done may start and cancel requests,
+ * and the end of an exchange takes its handle away from curl. */
 static void collect_ended(struct muster_curl_client *client)
 {
     struct muster_list *node;
@@ -174,6 +186,8 @@ static void collect_ended(struct muster_curl_client *client)
 
 static bool engine_open(struct muster_curl_engine *engine);
 
+/* An exchange that is released has waited for the scout once: it goes even if the server's protocol
+ * is still unknown. */
 static void exchange_dispatch(struct muster_curl_exchange *exchange)
 {
     struct muster_curl_client *client = exchange->client;
@@ -189,7 +203,8 @@ static void exchange_dispatch(struct muster_curl_exchange *exchange)
     }
     if (origin->wire == MUSTER_HTTP_WIRE_1) {
         engine = &client->many;
-        (void)curl_easy_setopt(exchange->easy, CURLOPT_PIPEWAIT, 0L); /* for nothing */
+        /* Waiting to share a connection would be for nothing. */
+        (void)curl_easy_setopt(exchange->easy, CURLOPT_PIPEWAIT, 0L);
     }
     if (!engine_open(engine) || curl_multi_add_handle(engine->multi, exchange->easy) != CURLM_OK) {
         mark_ended(exchange, CURLE_OUT_OF_MEMORY);
@@ -248,7 +263,8 @@ static void on_task(struct muster_task *task)
         else
             exchange_dispatch(exchange);
     }
-    /* Now, because curl's timer, a millisecond away, would find those of many turns. */
+    /* Curl begins new transfers when its timer fires, a millisecond from now. By then many turns
+     * would have added theirs, and all their handshakes would hold the loop at once. */
     run_due(&client->few);
     run_due(&client->many);
     if (!muster_list_is_empty(&client->fresh))
@@ -256,6 +272,7 @@ static void on_task(struct muster_task *task)
     collect_ended(client);
 }
 
+/* After a failure exchange_free releases what is there. */
 static enum muster_rc exchange_set_up(struct muster_curl_exchange *exchange,
                                       struct muster_error *ret_error)
 {
@@ -366,6 +383,7 @@ static void exchange_starve(CURL *easy)
     client_wake(exchange->client);
 }
 
+/* Curl says which events of a descriptor it waits for; socket_data is what we assigned to it. */
 static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *socket_data)
 {
     struct muster_curl_engine *engine = data;
@@ -393,6 +411,7 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *data, vo
     return 0;
 }
 
+/* Curl keeps one time for all its transfers; -1 means that it waits for none. */
 static int on_curl_timer(CURLM *multi, long timeout_ms, void *data)
 {
     struct muster_curl_engine *engine = data;
@@ -439,6 +458,7 @@ static bool engine_open(struct muster_curl_engine *engine)
     return false;
 }
 
+/* The engines first: their connections use the share, and their exchanges the origins. */
 static void curl_close(struct muster_http *http)
 {
     struct muster_curl_client *client = client_of(http);
@@ -457,7 +477,8 @@ static void curl_close(struct muster_http *http)
     curl_global_cleanup();
 }
 
-/* A second connection to a server resumes the TLS session of the first. One thread: no locks. */
+/* A second connection to a server resumes the TLS session of the first, also from the other engine.
+ * All of it runs on the loop, so the share needs no locks. */
 static bool open_share(struct muster_curl_client *client)
 {
     client->share = curl_share_init();
@@ -474,6 +495,8 @@ static const char *first_of(struct muster_vars *vars, const char *a, const char 
     return value != NULL ? value : "";
 }
 
+/* The environment's variables are read once, here: curl would read the process's own again for each
+ * request, past the environment that tests and embedders give. */
 static bool set_client_texts(struct muster_curl_client *client,
                              const struct muster_http_curl_options *options)
 {
@@ -503,6 +526,8 @@ static void engine_init(struct muster_curl_engine *engine, struct muster_curl_cl
     muster_timer_init(&engine->timer, on_timer, engine);
 }
 
+/* The two engines share the limit of the caller: a quarter for HTTP/2, whose connections carry
+ * more. */
 static bool open_engines(struct muster_curl_client *client,
                          const struct muster_http_curl_options *options)
 {

@@ -1,4 +1,4 @@
-/* Inside the client on curl: who works, on what, for whom. */
+/* Inside the client on curl: its engines, and the exchanges that they work on. */
 #ifndef MUSTER_NET_HTTP_CLIENT_CURL_INTERNAL_H
 #define MUSTER_NET_HTTP_CLIENT_CURL_INTERNAL_H
 

@@ -1,4 +1,5 @@
-/* One request as curl wants it told, and its answer as curl tells it. */
+/* One request as options of curl, and curl's answer and errors as ours. Nothing here decides when a
+ * request runs: net/http/client_curl.c does. */
 #include "net/http/client_curl_internal.h"
 
 #include <stdio.h>
@@ -15,8 +16,9 @@ static bool is_certificate_error(CURLcode code)
            code == CURLE_SSL_PINNEDPUBKEYNOTMATCH || code == CURLE_SSL_INVALIDCERTSTATUS;
 }
 
-/* An authority of the same name with another key (a cluster made anew): OpenSSL tells of the
- * signature, not of the certificate. */
+/* A server certificate of an authority that has the name of ours and another key (a cluster made
+ * anew): OpenSSL reports a bad signature, and curl only a failed handshake. It is a matter of trust
+ * all the same, and must be told as one. */
 static CURLcode code_of(const struct muster_curl_exchange *exchange, CURLcode code)
 {
     if (code == CURLE_SSL_CONNECT_ERROR &&
@@ -26,6 +28,8 @@ static CURLcode code_of(const struct muster_curl_exchange *exchange, CURLcode co
     return code;
 }
 
+/* The server may answer next time: UNAVAILABLE, which calls repeat. A certificate that does not
+ * hold and our own bad files stay as they are, so repeating would only hide them. */
 static enum muster_rc rc_of(CURLcode code)
 {
     if (is_certificate_error(code))
@@ -106,6 +110,7 @@ enum muster_rc muster_curl_exchange_fail(struct muster_curl_exchange *exchange, 
 
 /* The answer. */
 
+/* Any result but the full count makes curl give the transfer up; rc keeps the reason. */
 static size_t on_curl_body(char *bytes, size_t size, size_t count, void *data)
 {
     struct muster_curl_exchange *exchange = data;
@@ -114,7 +119,9 @@ static size_t on_curl_body(char *bytes, size_t size, size_t count, void *data)
     return exchange->rc == MUSTER_OK ? size * count : 0;
 }
 
-/* "HTTP/1.1 200 OK", "name: value" or the blank line, each with its line end. */
+/* One line of the head: "HTTP/1.1 200 OK", "name: value" or the blank one, each with its line end.
+ * The status line comes again after each 1xx answer; it is also where the server's version is
+ * learnt. */
 static size_t on_curl_header(char *line, size_t size, size_t count, void *data)
 {
     struct muster_curl_exchange *exchange = data;
@@ -154,6 +161,7 @@ static size_t on_curl_header(char *line, size_t size, size_t count, void *data)
             (exchange)->code = curl_easy_setopt((exchange)->easy, (option), (value));              \
     } while (0)
 
+/* Curl makes no copy: the request's texts are borrowed until done, longer than the handle lives. */
 static void set_blob(struct muster_curl_exchange *exchange, CURLoption option, const char *pem)
 {
     struct curl_blob blob = {
@@ -162,6 +170,8 @@ static void set_blob(struct muster_curl_exchange *exchange, CURLoption option, c
     SET(exchange, option, &blob);
 }
 
+/* Curl opens files inside its calls. A pipe or a device would block the loop there, so only regular
+ * files are given to it. */
 static void set_file_or_pem(struct muster_curl_exchange *exchange, CURLoption file_option,
                             const char *file, CURLoption pem_option, const char *pem)
 {
@@ -181,8 +191,9 @@ static void set_tls(struct muster_curl_exchange *exchange)
         exchange->request->tls != NULL ? exchange->request->tls : &defaults;
     const char *ca_file = tls->ca_file != NULL ? tls->ca_file : exchange->client->ca_file;
 
-    SET(exchange, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    SET(exchange, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2); /* or later */
     SET(exchange, CURLOPT_SSL_VERIFYPEER, tls->is_insecure_skip_verify ? 0L : 1L);
+    /* 2 is curl's number for "the certificate must name the host". */
     SET(exchange, CURLOPT_SSL_VERIFYHOST, tls->is_insecure_skip_verify ? 0L : 2L);
     SET(exchange, CURLOPT_SHARE, exchange->client->share);
     SET(exchange, CURLOPT_CA_CACHE_TIMEOUT, (long)CA_CACHE_S);
@@ -218,6 +229,7 @@ static void add_header(struct muster_curl_exchange *exchange, const char *name, 
         exchange->code = CURLE_OUT_OF_MEMORY;
 }
 
+/* "Name:" without a value keeps curl from sending a header of its own. */
 static void remove_header(struct muster_curl_exchange *exchange, const char *line)
 {
     struct curl_slist *list = curl_slist_append(exchange->headers, line);
@@ -242,12 +254,16 @@ static void set_headers(struct muster_curl_exchange *exchange)
 
     for (size_t i = 0; i < request->header_count; i++)
         add_header(exchange, request->headers[i].name, request->headers[i].value);
+    /* Curl would call any body a form (application/x-www-form-urlencoded). */
     if (!has_header(request, "content-type"))
         remove_header(exchange, "Content-Type:");
+    /* Curl would wait up to a second for "100 Continue" before it sends a larger body. */
     remove_header(exchange, "Expect:");
     SET(exchange, CURLOPT_HTTPHEADER, exchange->headers);
 }
 
+/* POST is how curl sends any body; the custom method then gives the request its real name. An empty
+ * body is sent with its length 0, which some servers demand (RFC 9110 8.6). */
 static void set_method(struct muster_curl_exchange *exchange)
 {
     const struct muster_http_request *request = exchange->request;
@@ -297,6 +313,9 @@ static void set_server_name(struct muster_curl_exchange *exchange,
     muster_mem_free(mem, text);
 }
 
+/* The proxy is named for every request, "" and "*" included, or else curl would take one from the
+ * process's variables. Plain http goes without: it is for metadata servers, which no proxy
+ * reaches. */
 static void set_proxy(struct muster_curl_exchange *exchange, bool is_https)
 {
     const struct muster_curl_client *client = exchange->client;
@@ -313,14 +332,15 @@ enum muster_rc muster_curl_exchange_set_up(struct muster_curl_exchange *exchange
 {
     struct muster_http_request *request = exchange->request;
 
+    MUSTER_ASSERT(exchange->easy != NULL && exchange->engine == NULL);
     SET(exchange, CURLOPT_PRIVATE, exchange);
     SET(exchange, CURLOPT_ERRORBUFFER, exchange->error);
-    SET(exchange, CURLOPT_NOSIGNAL, 1L);
+    SET(exchange, CURLOPT_NOSIGNAL, 1L); /* signals belong to the application */
     SET(exchange, CURLOPT_QUICK_EXIT, 1L); /* a cancel does not wait for a name look-up */
     SET(exchange, CURLOPT_PROTOCOLS_STR, "http,https");
     SET(exchange, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
-    SET(exchange, CURLOPT_PIPEWAIT, 1L);
-    SET(exchange, CURLOPT_TCP_KEEPALIVE, 1L);
+    SET(exchange, CURLOPT_PIPEWAIT, 1L); /* rather share a connection that is being opened */
+    SET(exchange, CURLOPT_TCP_KEEPALIVE, 1L); /* a watch may be silent for an hour */
     SET(exchange, CURLOPT_USERAGENT, "muster/" MUSTER_VERSION);
     SET(exchange, CURLOPT_WRITEFUNCTION, on_curl_body);
     SET(exchange, CURLOPT_WRITEDATA, exchange);

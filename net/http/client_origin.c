@@ -1,4 +1,5 @@
-/* A short list of servers, the last used first. */
+/* A short list of servers, the last used first. A process talks to a handful, so a list is as fast
+ * as a table; a program that follows URLs of others is bounded by MUSTER_HTTP_ORIGINS_MAX. */
 #include "net/http/client_origin.h"
 
 #include <stdio.h>
@@ -11,6 +12,7 @@ static struct muster_http_origin *origin_of(struct muster_list *node)
 
 static void forget_origin(struct muster_http_origins *origins, struct muster_http_origin *origin)
 {
+    MUSTER_ASSERT(origin->use_count == 0 && muster_list_is_empty(&origin->waiting));
     muster_timer_stop(&origin->timer);
     muster_list_remove(&origin->node);
     muster_mem_free(origins->mem, origin->key);
@@ -30,7 +32,6 @@ void muster_http_origins_fini(struct muster_http_origins *origins)
     while (!muster_list_is_empty(&origins->list)) {
         struct muster_http_origin *origin = origin_of(origins->list.next);
 
-        MUSTER_ASSERT(origin->use_count == 0);
         forget_origin(origins, origin);
     }
 }
@@ -52,11 +53,9 @@ static char *key_of(struct muster_mem *mem, const struct muster_http_url *url)
 
 static struct muster_http_origin *find_origin(struct muster_http_origins *origins, const char *key)
 {
-    struct muster_list *node;
-
-    for (node = origins->list.next; node != &origins->list; node = node->next)
-        if (strcmp(origin_of(node)->key, key) == 0)
-            return origin_of(node);
+    MUSTER_LIST_EACH(&origins->list, origin, struct muster_http_origin, node)
+        if (strcmp(origin->key, key) == 0)
+            return origin;
     return NULL;
 }
 
@@ -78,6 +77,8 @@ static struct muster_http_origin *origin_new(struct muster_http_origins *origins
     return origin;
 }
 
+/* The longest unused ones are at the end, where this begins. An origin in use is skipped, because
+ * requests point to it: the list may stay longer than its bound until they end. */
 static void forget_unused(struct muster_http_origins *origins)
 {
     struct muster_list *node = origins->list.prev;

@@ -1,10 +1,13 @@
-/* Credentials: the kept token, its age, and everybody who waits for the next one. */
+/* Credentials: the kept token, its age, and all requests that wait for the next one. A kind of
+ * credentials (a key, a metadata server, a file) only implements fetch; this file decides when to
+ * fetch, runs one fetch for all that wait, and keeps what came. */
 #include "net/http/credentials_internal.h"
 
 #include <string.h>
 
 #include "runtime/loop/deadline.h"
 
+/* The token goes into a header as it is: a line break in it would begin another header. */
 bool muster_token_is_valid(const char *token)
 {
     size_t length = strlen(token);
@@ -19,6 +22,7 @@ bool muster_token_is_valid(const char *token)
 
 /* Questions. */
 
+/* The end of a question. done may start it again, so everything is undone before. */
 static void get_answer(struct muster_token_get *get, enum muster_rc rc)
 {
     muster_token_get_fn *done;
@@ -61,6 +65,8 @@ static bool has_token(const struct muster_credentials *credentials, uint64_t unt
     return credentials->token != NULL && muster_loop_now_ns(credentials->env->loop) < until_ns;
 }
 
+/* One fetch serves all that ask meanwhile. Its deadline is its own: the first to ask may be in a
+ * hurry, and the token is for the others too. */
 static void fetch_token(struct muster_credentials *credentials)
 {
     if (credentials->is_fetching)
@@ -94,6 +100,7 @@ enum muster_rc muster_token_get_start(struct muster_token_get *get,
     muster_timer_init(&get->timer, on_get_deadline, get);
     muster_task_init(&get->task, on_get_task, get);
     muster_list_append(&credentials->waiting, &get->node);
+    /* Another request may have had it replaced already: only the kept token itself is dropped. */
     if (stale_token != NULL && credentials->token != NULL &&
         strcmp(stale_token, credentials->token) == 0)
         credentials->token_fresh_until_ns = credentials->token_until_ns = 0;
@@ -103,6 +110,7 @@ enum muster_rc muster_token_get_start(struct muster_token_get *get,
         muster_timer_start(&get->timer, loop, deadline_ns);
         fetch_token(credentials);
     }
+    MUSTER_ASSERT(get->credentials == credentials); /* not answered inside start */
     get->done = done;
     return MUSTER_OK;
 }
@@ -160,7 +168,8 @@ static void secret_forget(struct muster_mem *mem, char **secret)
     *secret = NULL;
 }
 
-/* Half of a life shorter than twice the skew is fresh. */
+/* A token is renewed MUSTER_TOKEN_SKEW_NS before its end, because clocks differ and a request takes
+ * time. Of a short life that would leave little: there half of it is fresh. */
 static void keep_token(struct muster_credentials *credentials)
 {
     uint64_t life_ns = credentials->next_lifetime_ns;
@@ -180,8 +189,9 @@ static void keep_token(struct muster_credentials *credentials)
         credentials->token_fresh_until_ns = muster_loop_after_ns(loop, life_ns / 2);
 }
 
-/* A fetch has ended: everybody who waits is answered. A kept token that still lives bridges a
- * failure. */
+/* A fetch has ended: all that wait are answered. A kept token that still lives bridges a failure.
+ * The list is emptied first, because an answered request may ask again at once: it belongs to the
+ * next fetch. */
 static void on_fetch_end(struct muster_task *task)
 {
     struct muster_credentials *credentials = task->data;
@@ -209,6 +219,8 @@ static void on_fetch_end(struct muster_task *task)
 
 /* Life. */
 
+/* The cancelled questions are answered by their own tasks: it comes round again until they are
+ * through. */
 static void on_close_task(struct muster_task *task)
 {
     struct muster_credentials *credentials = task->data;
@@ -244,13 +256,11 @@ void muster_credentials_fini(struct muster_credentials *credentials)
 void muster_credentials_close(struct muster_credentials *credentials,
                               muster_credentials_close_fn *closed)
 {
-    struct muster_list *node;
-
     MUSTER_ASSERT(!credentials->is_closed);
     credentials->is_closed = true;
     credentials->closed = closed;
-    for (node = credentials->waiting.next; node != &credentials->waiting; node = node->next)
-        muster_token_get_cancel(MUSTER_CONTAINER_OF(node, struct muster_token_get, node));
+    MUSTER_LIST_EACH(&credentials->waiting, get, struct muster_token_get, node)
+        muster_token_get_cancel(get);
     if (credentials->is_fetching && credentials->ops->cancel != NULL)
         credentials->ops->cancel(credentials);
     if (!credentials->is_fetching)

@@ -1,4 +1,5 @@
-/* Tokens that need no exchange: a given one, and one in a file that somebody else rotates. */
+/* Tokens that need no exchange: a given one, and one in a file that another process rotates (that
+ * of a Kubernetes service account, which the kubelet renews). Both fetches end at once. */
 #include "net/http/credentials_internal.h"
 
 #include <stdio.h>
@@ -80,6 +81,7 @@ static void file_fetch(struct muster_credentials *credentials, uint64_t deadline
         muster_credentials_failed(credentials, &error);
         return;
     }
+    /* Editors and shells end a file with a line break, which is not part of the token. */
     while (bytes > 0 && (unsigned char)text[bytes - 1] <= ' ')
         text[--bytes] = '\0';
     muster_credentials_fetched(credentials, text + strspn(text, " \t\r\n"), FILE_LIFE_NS);

@@ -1,4 +1,6 @@
-/* Failures of a server, by what went wrong: nothing came, a refusal, or what cannot be read. */
+/* Failures of a server, by what went wrong: nothing came, a refusal, or what cannot be read. The
+ * caller knows what helps against each; this file finds out which it was and fits it into one
+ * text. */
 #include "net/http/failure.h"
 
 #include <stdio.h>
@@ -6,13 +8,10 @@
 
 #include "net/http/url.h"
 
-#define URL_BYTES 112
+#define URL_BYTES 112 /* leaves half of an error's text for its cause and its remedy */
 
-static bool is_success(const struct muster_http_request *request)
-{
-    return request->status >= 200 && request->status <= 299;
-}
-
+/* Codes say less than the status: without one no answer came, and the same code means another thing
+ * (UNAUTHENTICATED: the server's certificate, not our token). */
 static const char *remedy_of(const struct muster_http_request *request,
                              const struct muster_http_remedies *remedies, enum muster_rc rc)
 {
@@ -25,8 +24,9 @@ static const char *remedy_of(const struct muster_http_request *request,
         return remedies->missing;
     case MUSTER_UNAVAILABLE:
     case MUSTER_DEADLINE_EXCEEDED:
-        return request->status == 0 || is_success(request) ? remedies->unreachable
-                                                           : "try again later";
+        return request->status == 0 || muster_http_status_rc(request->status) == MUSTER_OK
+                   ? remedies->unreachable
+                   : "try again later";
     case MUSTER_INTERNAL:
         return "try again later";
     case MUSTER_RESOURCE_EXHAUSTED:
@@ -57,6 +57,7 @@ void muster_http_failure_explain(const struct muster_http_call *call,
         snprintf(text, sizeof(text), "%s", error->text);
     else
         snprintf(text, sizeof(text), "%s %s: %s", request->current_method, url, error->text);
+    MUSTER_ASSERT(strlen(remedy) < sizeof(error->text) - sizeof("; "));
     room = sizeof(error->text) - strlen(remedy) - sizeof("; ");
     (void)muster_error_set(error, error->rc, "%.*s; %s", (int)room, text, remedy);
 }

@@ -1,4 +1,5 @@
-/* A bounded list of answers, the last used first. */
+/* A bounded list of answers, the last used first. Resolvers poll the same few URLs; an answer that
+ * has not changed then costs the server a 304 without a body, and us nothing to parse anew. */
 #include "net/http/memory.h"
 
 #include <string.h>
@@ -37,6 +38,7 @@ static void answer_free(struct muster_http_memory *memory, struct answer *answer
 {
     if (answer == NULL)
         return;
+    MUSTER_ASSERT(memory->count > 0 && memory->bytes >= answer->bytes);
     muster_list_remove(&answer->node);
     memory->count--;
     memory->bytes -= answer->bytes;
@@ -52,14 +54,10 @@ void muster_http_memory_fini(struct muster_http_memory *memory)
 static struct answer *find_answer(struct muster_http_memory *memory, const char *url)
 {
     uint64_t hash = hash_of(url);
-    struct muster_list *node;
 
-    for (node = memory->answers.next; node != &memory->answers; node = node->next) {
-        struct answer *answer = answer_of(node);
-
+    MUSTER_LIST_EACH(&memory->answers, answer, struct answer, node)
         if (answer->url_hash == hash && strcmp(answer->url, url) == 0)
             return answer;
-    }
     return NULL;
 }
 
@@ -70,7 +68,8 @@ const char *muster_http_memory_etag(struct muster_http_memory *memory, const cha
     return answer != NULL ? answer->etag : NULL;
 }
 
-/* An answer that cannot be kept is asked for in full next time. */
+/* An answer that cannot be kept is asked for in full next time. One answer takes at most a quarter
+ * of the room, or a single large one would push all others out. */
 static void answer_keep(struct muster_http_memory *memory,
                         const struct muster_http_request *request, const char *etag)
 {
@@ -99,6 +98,8 @@ static void answer_keep(struct muster_http_memory *memory,
         answer_free(memory, answer_of(memory->answers.prev));
 }
 
+/* 304 answers If-None-Match only (RFC 9110 15.4.5), which was sent for a remembered answer only. It
+ * may have been pushed out meanwhile by those of other URLs. */
 static enum muster_rc answer_give(struct muster_http_memory *memory, struct answer *answer,
                                   struct muster_http_request *request)
 {

@@ -1,12 +1,15 @@
-/* Retry-After, backoff, and what may be repeated. */
+/* Retry-After, backoff, and requests that may be repeated: the rules by which net/http/call.c tries
+ * again. All of it is pure; the clock and the random numbers come in as arguments. */
 #include "net/http/retry.h"
 
 #include <string.h>
 #include <strings.h>
 
-#define BACKOFF_FIRST_NS (200 * MUSTER_NS_PER_MS)
-#define BACKOFF_MAX_NS   (10 * MUSTER_NS_PER_S)
-#define JITTER_PERMILLE  500
+#include "runtime/value/backoff.h"
+
+#define BACKOFF_FIRST_NS (200 * MUSTER_NS_PER_MS) /* a server's short hiccup */
+#define BACKOFF_MAX_NS   (10 * MUSTER_NS_PER_S) /* a service is seen to be back after so long */
+#define JITTER_PERMILLE  500 /* workers that failed together must not come back together */
 
 bool muster_http_is_idempotent(const char *method)
 {
@@ -62,7 +65,9 @@ static bool take_month(const char **at, int64_t *ret_month)
     return false;
 }
 
-/* Days from 1970-01-01 to a date of the Gregorian calendar. */
+/* Days from 1970-01-01 to a date of the Gregorian calendar. The year begins with March here, so
+ * that the leap day is its last; then 153 days are any five months, and 146,097 days any 400
+ * years. */
 static int64_t days_to(int64_t year, int64_t month, int64_t day)
 {
     int64_t y = month <= 2 ? year - 1 : year;
@@ -128,6 +133,8 @@ static uint64_t seconds_of(const struct date *date)
                       date->minute * 60 + date->second);
 }
 
+/* A recipient must accept all three forms (RFC 9110 5.6.7). The name of the day says nothing that
+ * the date does not, and is skipped. */
 static bool parse_date(const char *text, struct date *ret_date)
 {
     const char *comma = strchr(text, ',');
@@ -190,11 +197,12 @@ enum muster_rc muster_http_timestamp_parse(const char *text, uint64_t wall_ns,
 uint64_t muster_http_backoff_ns(const struct muster_http_retry *retry, uint32_t attempt,
                                 struct muster_rng *rng)
 {
-    uint64_t first_ns = retry->backoff_first_ns != 0 ? retry->backoff_first_ns : BACKOFF_FIRST_NS;
-    uint64_t max_ns = retry->backoff_max_ns != 0 ? retry->backoff_max_ns : BACKOFF_MAX_NS;
-    uint64_t delay_ns = first_ns;
+    const struct muster_backoff backoff = {
+        .first_ns = retry->backoff_first_ns != 0 ? retry->backoff_first_ns : BACKOFF_FIRST_NS,
+        .max_ns = retry->backoff_max_ns != 0 ? retry->backoff_max_ns : BACKOFF_MAX_NS,
+        .growth_permille = 2000,
+        .jitter_permille = JITTER_PERMILLE,
+    };
 
-    for (uint32_t i = 1; i < attempt && delay_ns < max_ns; i++)
-        delay_ns *= 2;
-    return muster_rng_jitter(rng, delay_ns < max_ns ? delay_ns : max_ns, JITTER_PERMILLE);
+    return muster_backoff_nth(&backoff, attempt, rng);
 }
