@@ -1,4 +1,4 @@
-/* The place of a launcher: state and functions that claim.c and take.c share. */
+/* The place of a launcher: state and functions that claim.c, take.c and keep.c share. */
 #ifndef MUSTER_RUN_CLAIM_INTERNAL_H
 #define MUSTER_RUN_CLAIM_INTERNAL_H
 
@@ -6,18 +6,22 @@
 #include "run/claim/record.h"
 #include "run/registry/registry.h"
 
-#define RUN_CLAIM_LEASE_S    10
-#define RUN_CLAIM_REQUEST_NS (2 * MUSTER_NS_PER_S)
-#define RUN_CLAIM_RETRY_NS   (300 * MUSTER_NS_PER_MS)
-#define RUN_CLAIM_KEY_BYTES  224
-#define RUN_CLAIM_BEYOND     8 /* places of launchers that count more machines */
-#define RUN_CLAIM_RIVALS     8
+/* A place becomes free so long after its launcher was lost with its host; a shorter lease would
+ * take the place from a launcher that is stopped for a moment. */
+#define RUN_CLAIM_LEASE_S 10
+#define RUN_CLAIM_REQUEST_NS                                                                       \
+    (2 * MUSTER_NS_PER_S) /* far less than the lease: then it is repeated */
+#define RUN_CLAIM_RETRY_NS (300 * MUSTER_NS_PER_MS)
+#define RUN_CLAIM_KEY_BYTES                                                                        \
+    224                    /* a job's name of at most 63 characters and what stands around it */
+#define RUN_CLAIM_BEYOND 8 /* places of launchers that count more machines */
+#define RUN_CLAIM_RIVALS 8 /* more at once are possible, but not worth a line each */
 
 enum claim_state {
     CLAIM_ASKING, /* somebody has the place, or another idea of the job; or nothing is known yet */
-    CLAIM_HELD,
-    CLAIM_LOST, /* the lease has run out; the place is taken again if nobody has it */
-    CLAIM_OVER, /* given back, or a successor has it */
+    CLAIM_HELD,   /* the own record stands in the registry, and no other launcher was there first */
+    CLAIM_LOST,   /* the lease has run out; the place is taken again if nobody has it */
+    CLAIM_OVER,   /* given back, or a successor has it */
 };
 
 /* One launcher of the job, as the registry shows it. */
@@ -29,8 +33,8 @@ struct claim_place {
     bool is_wait_told;
 };
 
-/* A launcher that disagrees with this one, or asks for its place. It is kept after its keys are gone: this launcher may
- * learn only later that its own record came first. */
+/* A launcher that disagrees with this one, or asks for its place. It is kept after its keys are
+ * gone: this launcher may learn only later that its own record came first. */
 struct claim_rival {
     struct run_claim_record record;
     uint64_t revision; /* of its record; UINT64_MAX: it asks */
@@ -78,8 +82,13 @@ static inline size_t run_claim_place_count(const struct run_claim *claim)
 {
     return (size_t)claim->run->settings.nodes_max + RUN_CLAIM_BEYOND;
 }
+/** The one way to change the state; asserts that the move is allowed. HELD is told to run_control.
+ */
 void run_claim_move(struct run_claim *claim, enum claim_state to);
-/** The place is this launcher's: those that came later and disagree, or ask, are told and answered. */
+/** What failed, or was lost, is tried again: of the timer `again`. */
+void run_claim_on_again(struct muster_timer *timer);
+/** The place is this launcher's: those that came later and disagree, or ask, are told and answered.
+ */
 void run_claim_hold(struct run_claim *claim);
 /** The record is of this launcher. */
 bool run_claim_is_own(const struct run_claim *claim, const struct run_claim_record *record);

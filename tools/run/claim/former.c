@@ -1,5 +1,10 @@
-/* Members that a former launcher had started at this place: it is gone, so they are, and that is written down
- * for all who wait for them. Where their processes may live nothing is said. */
+/* Members that a former launcher had started at this place: it is gone, so they are, and that is
+ * written down for all who wait for them. Where their processes may live nothing is said.
+ *
+ * Members end with their launcher (its guard sees to that), so the new holder of the place may
+ * confirm deaths that the old one could no longer confirm: the job goes on at once instead of after
+ * the members' suspicion. A confirmed death of a member that lives would split the job; therefore
+ * the kernel is asked on this host, and elsewhere the member's own lease must have run out. */
 #include "run/claim/claim.h"
 
 #include "common/command.h"
@@ -13,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUEST_NS    (2 * MUSTER_NS_PER_S)
+#define REQUEST_NS    (2 * MUSTER_NS_PER_S) /* of one request; it is repeated */
 #define AGAIN_NS      (500 * MUSTER_NS_PER_MS)
 #define TELL_FIRST_NS (10 * MUSTER_NS_PER_S)
 #define TELL_AGAIN_NS (30 * MUSTER_NS_PER_S)
@@ -43,7 +48,7 @@ static uint64_t former_after(const struct run_former *former, uint64_t delay_ns)
     return muster_loop_after_ns(former->run->env->loop, delay_ns);
 }
 
-/* The workers of a resumed run are this launcher's. */
+/* The workers of a resumed run are this launcher's: they live, whatever the last view says. */
 static bool former_is_own(const struct run_former *former, const struct muster_member *member)
 {
     for (uint32_t i = 0; i < former->run->task_count; i++)
@@ -52,6 +57,7 @@ static bool former_is_own(const struct run_former *former, const struct muster_m
     return false;
 }
 
+/* The machine in a view counts from 1; 0 is a member that no launcher started. */
 static bool former_is_meant(const struct run_former *former, const struct muster_member *member)
 {
     const struct run_settings *settings = &former->run->settings;
@@ -60,7 +66,8 @@ static bool former_is_meant(const struct run_former *former, const struct muster
            !former_is_own(former, member);
 }
 
-/* Once, before the first worker is started. */
+/* The members of the last view, read once before the first worker is started: later views have
+ * members of this launcher. */
 static void former_collect(struct run_former *former, const struct muster_registry_kv *kv)
 {
     struct muster_view *view = NULL;
@@ -134,7 +141,8 @@ static void former_read(struct run_former *former)
     former->is_busy = former->rc == MUSTER_OK;
 }
 
-/* The system says so; or, of another host, the lease has run out, and the launcher's place was free. */
+/* The system says so; or, of another host, the lease has run out, and the launcher's place was
+ * free. */
 static bool former_is_dead(const struct run_former *former, const struct former_member *member)
 {
     const char *key = getenv("MUSTER_HOST_KEY");
@@ -190,7 +198,7 @@ static void former_write(struct run_former *former)
     former->writing = member;
 }
 
-/* How many there are of whom nothing can be said. */
+/* The number of members that are not known to be dead. */
 static size_t former_count_rest(const struct run_former *former)
 {
     size_t rest = 0;
@@ -200,7 +208,7 @@ static size_t former_count_rest(const struct run_former *former)
     return rest;
 }
 
-/* The names of those; how many there are. */
+/* Write the names of those members into text, as far as there is room. Returns their number. */
 static size_t former_name_rest(const struct run_former *former, char *text, size_t room)
 {
     size_t length = 0;
@@ -236,6 +244,8 @@ static void former_tell(struct run_former *former)
              names);
 }
 
+/* Each round writes what the last read has shown, then reads again. The timer ends when every
+ * member of the former launcher is settled. */
 static void on_again(struct muster_timer *timer)
 {
     struct run_former *former = timer->data;
@@ -251,6 +261,8 @@ static void on_again(struct muster_timer *timer)
     muster_timer_start(timer, former->run->env->loop, former_after(former, AGAIN_NS));
 }
 
+/* With --force-new members of other machines are meant too, so a registered one is an error and not
+ * something to wait for. */
 static bool former_refuse(struct run_former *former, int *ret_exit)
 {
     char names[400];

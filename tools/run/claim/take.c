@@ -1,4 +1,10 @@
-/* The beginning: until the place is this launcher's no worker is started. */
+/* The beginning: until the place is this launcher's no worker is started.
+ *
+ * Rounds of asking and looking turn the loop here, which nothing else uses yet. A place that is
+ * free, or whose launcher is known to be dead, is taken by one transaction that also reads all
+ * places. One that is held is asked for: its launcher, if it lives, writes its record again, which
+ * refuses this one; a dead one's lease ends. A registry that is away at the start stops nothing:
+ * the workers wait for it themselves, and keep.c takes the place later. */
 #include "run/claim/claim.h"
 
 #include "common/command.h"
@@ -24,7 +30,8 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
 
     claim->is_busy = false;
     claim->rc = rc;
-    /* With the own one, and its revision. If the watch was faster, it has shown all of this, and what came later. */
+    /* With the own one, and its revision. If the watch was faster, it has shown all of this, and
+     * what came later. */
     if (rc == MUSTER_OK && op->is_succeeded && op->revision >= claim->seen_revision)
         run_claim_show_all(claim, op->kvs, op->kv_count);
 }
@@ -43,7 +50,7 @@ static void on_pause_over(struct muster_timer *timer)
     *(bool *)timer->data = true;
 }
 
-/* Something may have changed since. */
+/* The watch may show a change in the meantime; the loop turns so that it can. */
 static void claim_pause(struct run_claim *claim)
 {
     struct muster_loop *loop = claim->run->env->loop;
@@ -64,6 +71,7 @@ static struct claim_place *claim_find_conflict(struct run_claim *claim)
     for (size_t i = 0; i < run_claim_place_count(claim); i++) {
         struct claim_place *place = &claim->places[i];
 
+        /* Of two launchers that disagree the one with the lower revision was first, and stays. */
         if (place->revision == 0 || run_claim_is_own(claim, &place->record) ||
             (claim->revision != 0 && place->revision > claim->revision) ||
             (place->rank != claim->own.node_rank &&
@@ -95,7 +103,8 @@ static void claim_refuse(const struct run_claim *claim, const struct run_claim_r
                       (unsigned long long)holder->node_rank, job, who);
 }
 
-/* The own record beside the places: the launchers that are there tell it, and show that they live. */
+/* The own record beside the places: the launchers that are there tell it, and show that they live.
+ */
 static void claim_ask(struct run_claim *claim)
 {
     claim->rc = muster_registry_put_start(&claim->op, run_claim_client(claim),
@@ -119,7 +128,10 @@ static void claim_tell_wait(struct run_claim *claim, struct claim_place *holder)
              run_claim_record_describe(&holder->record, who), RUN_CLAIM_LEASE_S);
 }
 
-/* Puts the own record where nobody's, or a dead launcher's, is. Reads all of them in the same moment. */
+/* Put the own record where nobody's, or a dead launcher's, is; the compare fails when another
+ * launcher was faster. All places are read in the same transaction, so that a launcher that
+ * disagrees is seen with its revision before this one believes that it holds its place. A job that
+ * had ended begins again: its mark goes. */
 static bool claim_put(struct run_claim *claim)
 {
     struct claim_place *own = &claim->places[claim->own.node_rank];
@@ -146,7 +158,8 @@ static bool claim_put(struct run_claim *claim)
     return claim_await(claim) && claim->revision != 0;
 }
 
-/* The registry does not take this launcher. */
+/* The registry does not take this launcher, now or ever: the best reason that is known is reported.
+ */
 static bool claim_fail(struct run_claim *claim, int *ret_exit)
 {
     const struct muster_error *refusal = muster_registry_refusal(run_claim_client(claim));
