@@ -1,4 +1,9 @@
-/* Processes of workers: started, signalled, reaped. */
+/* Processes of workers: started, signalled, reaped.
+ *
+ * A worker leads a process group of its own, so that what it started can be ended with it. It gets
+ * its output pipes, a pipe for reports and an environment of its own; a fourth pipe, which closes
+ * on exec, carries the errno of an exec that failed. Resumable workers get files in place of pipes
+ * and a keeper between them and the launcher (keeper.c). */
 #include "run/task/child.h"
 
 #include "run/output/log.h"
@@ -22,7 +27,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FD_FLOOR 10 /* our ends stay above what the child uses */
+/* Pipes stay above the descriptors that dup2 fills in the child (0 to RUN_TLS_CA_FD), so that none
+ * of them is overwritten before it is passed on. */
+#define FD_FLOOR 10
 
 struct pipes {
     int out[2], err[2], report[2], failure[2]; /* read end, write end */
@@ -30,6 +37,7 @@ struct pipes {
     pid_t parent; /* of the worker */
 };
 
+/* Closes what is open; what has been handed on is -1 by then. */
 static void pipes_close(struct pipes *pipes)
 {
     int *const all[] = {&pipes->out[0],     &pipes->out[1],     &pipes->err[0],
@@ -107,6 +115,8 @@ static void become_worker(const struct run_task *task, struct pipes *pipes, char
 
     if (run->resume == NULL)
         setpgid(0, 0); /* else its keeper's group */
+    /* The parent may have died before the prctl: then no signal comes, and its number has changed.
+     */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != pipes->parent)
         _exit(EXIT_FAILURE);
@@ -155,7 +165,8 @@ static void become_child(const struct run_task *task, struct pipes *pipes, char 
     run_keeper(task, pipes->failure[1], be_born, &birth);
 }
 
-/* Waits for the exec: 0, or the errno of its failure. */
+/* Wait for the exec: 0, or the errno of its failure. The write end closes on exec, so the read ends
+ * either way. */
 static int exec_result(int fd)
 {
     int failure = 0;
@@ -182,7 +193,8 @@ static void open_streams(struct run_task *task, int out, int err, int report)
     run_stream_open(&task->output->report, task, report, run_report_line);
 }
 
-/* pid: the worker, or its keeper. */
+/* pid: the worker, or its keeper; 0: it has ended already. A child that cannot be watched is found
+ * by SIGCHLD (run_child_reap). */
 static void child_watch(struct run_task *task, pid_t pid)
 {
     MUSTER_ASSERT(!task->is_watched);
@@ -221,7 +233,7 @@ static int child_welcome(struct run_task *task, struct pipes *pipes, pid_t pid)
 {
     int failure;
 
-    setpgid(pid, pid); /* whoever comes first: child or we */
+    setpgid(pid, pid); /* both sides do it: the group must exist before either goes on */
     close(pipes->failure[1]);
     pipes->failure[1] = -1;
     failure = exec_result(pipes->failure[0]);
@@ -260,6 +272,7 @@ out:
     return failure;
 }
 
+/* The whole group gets the signal: a worker may be a shell script around the program. */
 void run_child_signal(const struct run_task *task, int signal)
 {
     if (task->state != RUN_TASK_RUNNING || task->pid <= 0)
@@ -278,7 +291,8 @@ static struct run_task *task_of_pid(struct run *run, pid_t pid)
     return NULL;
 }
 
-/* We are the reaper of orphans below us, so these come here as well. */
+/* This process is the reaper of orphans below it, so these come here as well. WNOWAIT leaves the
+ * zombies of tasks to collect.c. */
 void run_child_reap(struct run *run)
 {
     for (;;) {

@@ -10,7 +10,8 @@ int run_child_start(struct run_task *task);
 void run_child_adopt(struct run_task *task, pid_t keeper);
 /** Signal the task's whole process group. */
 void run_child_signal(const struct run_task *task, int signal);
-/** Reap children that are not the process of a task; tasks that ended are handed to run_control.on_exit. */
+/** Reap children that are not the process of a task; tasks that ended are handed to
+ * run_control.on_exit. */
 void run_child_reap(struct run *run);
 
 #endif

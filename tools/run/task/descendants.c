@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The kernel lists the children of this process. The children of a killed one become ours in turn, as we are a
- * subreaper. False: the list cannot be read. */
+/* The kernel lists the children of this process. The children of a killed one become ours in turn,
+ * as we are a subreaper. False: the list cannot be read. */
 static bool list_children(char *text, size_t room)
 {
     char path[64];
@@ -28,6 +28,8 @@ static bool list_children(char *text, size_t room)
     return length >= 0;
 }
 
+/* Each round kills those that are there and reaps one at least; the bound is for children that are
+ * born as fast as they die. */
 void run_descendants_kill(void)
 {
     for (unsigned round = 0; round < 1000; round++) {

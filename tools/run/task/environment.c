@@ -1,5 +1,8 @@
 /* The environment of a worker: ours, torchrun's names, TF_CONFIG, and muster's own
- * (docs/protocol.md). */
+ * (docs/protocol.md).
+ *
+ * It is built anew for each life, before fork, so that the child has only to exec. Names of our own
+ * replace inherited ones; the rest is passed on as it is. */
 #include "run/task/environment.h"
 
 #include "common/output.h"
@@ -14,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_MAX 64
+#define OWN_MAX 64 /* more than there are; add_variable asserts it */
 
 struct builder {
     char *own[OWN_MAX]; /* "NAME=value" */
@@ -70,7 +73,7 @@ static void add_torchrun(struct builder *builder, const struct run_task *task)
                      "1"); /* lines come when they are printed, not at the end */
 }
 
-/* Never 0, which would mean the default. */
+/* Rounded up, and never 0, which would mean the default. */
 static uint64_t whole_seconds(uint64_t span_ns)
 {
     uint64_t seconds = span_ns / MUSTER_NS_PER_S + (span_ns % MUSTER_NS_PER_S != 0);
@@ -99,7 +102,8 @@ static void add_tls(struct builder *builder, const struct run_task *task)
     add_variable(builder, "MUSTER_REGISTRY_PEERS", "%s", shown.registry);
 }
 
-/* Where the worker listens. The port of a resolver's address is for one. */
+/* The address at which the worker listens. A resolver's address has one port, so of several workers
+ * each gets the host alone. */
 static void add_address(struct builder *builder, const struct run_settings *settings)
 {
     struct muster_endpoint own;
@@ -172,7 +176,8 @@ static void add_muster(struct builder *builder, const struct run_task *task)
                      task->run->tf_cluster, task->rank);
 }
 
-/* Ours replaces what we were started with; what only a launcher above us meant is not passed on. */
+/* Ours replaces what we were started with. A launcher above this one meant some variables for this
+ * process alone, such as its failpoint or its report descriptor: they are not passed on. */
 static bool is_replaced(const struct builder *builder, const char *entry)
 {
     static const char *const never[] = {"MUSTER_KILL=", "MUSTER_REPORT_FD=", "MUSTER_INCARNATION=",

@@ -1,5 +1,10 @@
 /* A small process that outlives a killed launcher by a moment, to end the process groups that it
- * leaves. */
+ * leaves.
+ *
+ * It is forked before the first worker and reads messages from a pipe whose only lasting write end
+ * is the launcher's (O_CLOEXEC), so that the end of the launcher, however it comes, is the end of
+ * the pipe. PR_SET_PDEATHSIG ends direct children only; the guard ends what those have started.
+ * Messages are shorter than PIPE_BUF, so a write is whole or not at all. */
 #include "run/task/guard.h"
 
 #include <errno.h>
@@ -35,6 +40,7 @@ struct guard {
     bool is_orderly;
 };
 
+/* The order does not matter, so the last group fills the gap. */
 static void guard_remove(struct guard *guard, pid_t group)
 {
     for (size_t i = 0; i < guard->count; i++) {
@@ -98,6 +104,7 @@ static void guard_watch(struct guard *guard, int fd)
         kill(-guard->groups[i], SIGKILL);
     if (guard->is_orderly || guard->launcher == 0)
         return;
+    /* A death is confirmed only when the process has ended, and not when it was signalled. */
     for (size_t i = 0; i < guard->count; i++)
         guard_await_end(guard->groups[i]);
     run_guard_confirm(guard->run, guard->launcher, guard->members, guard->count);
@@ -123,6 +130,7 @@ static void become_guard(struct run *run, int fd)
     _exit(0);
 }
 
+/* command_run forks the guard before it opens the loop, so that there is little to inherit. */
 int run_guard_start(struct run *run, pid_t *ret_pid)
 {
     int fds[2];

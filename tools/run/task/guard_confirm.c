@@ -1,5 +1,5 @@
-/* The guard of a killed launcher tells the registry that its members are dead, and that the place is free. It
- * opens its own connection, in its own process, after all are killed. */
+/* The guard of a killed launcher tells the registry that its members are dead, and that the place
+ * is free. It opens its own connection, in its own process, after all are killed. */
 #include "run/task/guard.h"
 
 #include "common/text_bytes.h"
@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WITHIN_NS  (5 * MUSTER_NS_PER_S) /* then the leases end, and a successor tells */
+/* After this the leases end by themselves, and a successor confirms the deaths (former.c). */
+#define WITHIN_NS  (5 * MUSTER_NS_PER_S)
 #define REQUEST_NS (2 * MUSTER_NS_PER_S)
 #define AGAIN_NS   (100 * MUSTER_NS_PER_MS)
 #define KEY_BYTES  224
@@ -77,6 +78,7 @@ static uint64_t confirmation_soon(const struct confirmation *confirmation)
     return muster_loop_after_ns(confirmation->run->env->loop, REQUEST_NS);
 }
 
+/* Deaths are written before the place is free: a successor that finds it free may rely on them. */
 static bool write_deaths(struct confirmation *confirmation, const struct muster_incarnation *dead,
                          size_t count)
 {
@@ -117,6 +119,8 @@ static void on_place_read(struct muster_registry_op *op, enum muster_rc rc)
     on_done(op, rc);
 }
 
+/* The place is deleted only as long as it holds the record of the killed launcher: a successor may
+ * have taken it already. */
 static void give_place_back(struct confirmation *confirmation)
 {
     char key[KEY_BYTES];

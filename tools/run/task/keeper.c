@@ -16,8 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WRITING_ROUNDS 5000
-#define LOCK_FD        3 /* in the keeper: held for its life, so that a successor knows that it lives */
+#define WRITING_ROUNDS                                                                             \
+    5000          /* of 1 ms: far more than a living keeper needs between lock and write */
+#define LOCK_FD 3 /* in the keeper: held for its life, so that a successor knows that it lives */
 
 static void life_path(const struct run_task *task, const char *what, char *path, size_t bytes)
 {
@@ -26,7 +27,8 @@ static void life_path(const struct run_task *task, const char *what, char *path,
              what);
 }
 
-/* The file is not synced: a power cut ends worker, keeper and launcher, and their pids mean nothing after it. */
+/* The file is not synced: a power cut ends worker, keeper and launcher, and their pids mean nothing
+ * after it. */
 static void write_number_file(const char *path, int number)
 {
     char temporary[640];
@@ -41,7 +43,9 @@ static void write_number_file(const char *path, int number)
         unlink(temporary);
 }
 
-/* Orphans of the worker are ours: they end with it. */
+/* Orphans of the worker become children of this subreaper: they end with it. The status is written
+ * first, since the last step ends this process, too. The worker stays a zombie (WNOWAIT) so that
+ * its number is not used again meanwhile. */
 static void keeper_wait(pid_t worker, const char *end_path)
 {
     siginfo_t info = {.si_pid = 0};
@@ -56,7 +60,7 @@ static void keeper_wait(pid_t worker, const char *end_path)
     kill(0, SIGKILL); /* its group, and so this process */
 }
 
-/* Nothing of the launcher may stay open here. */
+/* Nothing of the launcher may stay open here: a reader of its output must see the end of it. */
 static void let_go(int lock_fd)
 {
     int null = open("/dev/null", O_RDWR);

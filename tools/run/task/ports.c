@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Ports are drawn between PORT_FIRST, which is above most well-known services, and the first
+ * ephemeral port. With less room than ROOM_MIN below that the kernel chooses. */
 #define PORT_FIRST 10000u
 #define ROOM_MIN   5000u
 #define TRIES      64u
@@ -58,7 +60,8 @@ static int bind_free(struct muster_rng *rng, unsigned end, uint16_t *ret_port)
     return fd >= 0 ? fd : bind_port(0, ret_port);
 }
 
-/* All are held until all are found, so no port comes twice. */
+/* All are held until all are found, so no port comes twice. Another process may take one between
+ * here and its use: that cannot be excluded without passing the socket on. */
 bool run_ports_find(struct muster_rng *rng, uint16_t *ret_ports, size_t count)
 {
     int *fds = calloc(count + 1, sizeof(fds[0]));

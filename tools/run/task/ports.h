@@ -4,8 +4,8 @@
 
 #include <muster/env.h>
 
-/** Find count free ports, all different, outside of the range from which the kernel gives ports to those that ask for
- * any. */
+/** Find count free ports, all different, outside of the range from which the kernel gives ports to
+ * those that ask for any. */
 bool run_ports_find(struct muster_rng *rng, uint16_t *ret_ports, size_t count);
 
 #endif

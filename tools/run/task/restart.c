@@ -1,9 +1,14 @@
-/* The decision after the end of a worker: pure functions. */
+/* The decision after the end of a worker: pure functions of the facts that task.c gathers, so that
+ * tests can walk through all cases.
+ *
+ * A gang (--restart all) ends and starts as a whole. Other workers are restarted one by one, until
+ * their restarts are used up; then the job goes on with the others as long as --min-members allows.
+ */
 #include "run/task/restart.h"
 
-#define SHORT_LIFE_NS (5 * MUSTER_NS_PER_S)
+#define SHORT_LIFE_NS (5 * MUSTER_NS_PER_S) /* wrong arguments and missing files show sooner */
 #define DELAY_NS      (100 * MUSTER_NS_PER_MS)
-#define DELAY_MAX_NS  (5 * MUSTER_NS_PER_S)
+#define DELAY_MAX_NS  (5 * MUSTER_NS_PER_S)    /* the cause of the deaths may be gone by then */
 #define UNTOLD_NS     (100 * MUSTER_NS_PER_MS) /* they may have other things to wait for */
 
 enum run_action run_restart_decide(const struct run_restart_question *question)

@@ -1,18 +1,20 @@
-/* The life of each worker, and the consequences of its end. */
+/* The life of each worker, and the consequences of its end.
+ *
+ * Every end of a worker comes here: run_task_on_exit lets collect.c gather what is left, asks
+ * restart.c for the decision and carries it out. Processes are child.c's; the state of run and task
+ * changes by run_move and run_task_move only. */
 #include "run/task/task.h"
 
 #include "common/command.h"
 #include "run/output/log.h"
 #include "run/output/output.h"
 #include "run/output/spool.h"
-#include "run/registry/registry.h"
 #include "run/report/events.h"
 #include "run/report/history.h"
 #include "run/resume/table.h"
 #include "run/state/outcome.h"
 #include "run/task/child.h"
-#include "run/task/guard.h"
-#include "run/task/keeper.h"
+#include "run/task/collect.h"
 #include "run/task/ports.h"
 #include "run/task/restart.h"
 #include "run/task/terminal.h"
@@ -23,17 +25,17 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define MISUSE_WAIT_NS (250 * MUSTER_NS_PER_MS) /* the others may say the same of their start */
 
-/* The whole run ends when nobody is running or to be started. */
+/* The whole run ends when no worker is running or to be started. */
 static void run_check_done(struct run *run)
 {
     if (run_task_count(run, RUN_TASK_RUNNING) == 0 && run_task_count(run, RUN_TASK_WAITING) == 0)
         run->control->on_all_ended(run);
 }
 
+/* The first failure names the exit code of the run; later ones are often consequences of it. */
 static void run_note_failure(struct run_task *task, int code)
 {
     struct run *run = task->run;
@@ -77,6 +79,8 @@ static void task_fail_start(struct run_task *task, int failure)
     run_task_end_all(run, SIGTERM);
 }
 
+/* A new life: everything that the last life reported is forgotten, while what is counted over all
+ * lives stays. */
 static void task_start(struct run_task *task)
 {
     struct run *run = task->run;
@@ -130,6 +134,8 @@ static void on_start_due(struct muster_timer *timer)
     run_check_done(task->run);
 }
 
+/* A start goes through the timer even without a delay, so that no worker starts within the end of
+ * another one. */
 static void task_start_later(struct run_task *task, uint64_t delay_ns)
 {
     struct muster_loop *loop = task->run->env->loop;
@@ -172,6 +178,8 @@ static void on_grace_over(struct muster_timer *timer)
     run_task_signal_all(timer->data, SIGKILL);
 }
 
+/* One timer serves the whole run: SIGKILL goes to those that still run when the grace time is over.
+ */
 static void run_signal_with_grace(struct run *run, int signal)
 {
     struct muster_loop *loop = run->env->loop;
@@ -181,6 +189,8 @@ static void run_signal_with_grace(struct run *run, int signal)
     muster_timer_start(&run->grace_timer, loop, muster_loop_after_ns(loop, run->settings.grace_ns));
 }
 
+/* Tasks that wait for their next start will not get it: they count as failed, and the restart that
+ * was counted in advance is taken back. */
 static void run_cancel_starts(struct run *run)
 {
     for (uint32_t i = 0; i < run->task_count; i++) {
@@ -208,6 +218,8 @@ void run_task_end_all(struct run *run, int signal)
 
 /* --- a gang restart */
 
+/* All workers have ended: all start again, at a new MASTER_PORT, since sockets of the last gang may
+ * still hold the old one. */
 static void gang_start(struct run *run)
 {
     MUSTER_ASSERT(run_task_count(run, RUN_TASK_RUNNING) == 0);
@@ -219,6 +231,8 @@ static void gang_start(struct run *run)
         task_start_later(&run->tasks[i], run_restart_delay_ns(run->tasks[i].fruitless_lives));
 }
 
+/* One worker has died, and with it the whole gang: its members cannot go on without it, so they end
+ * first and start together. */
 static void gang_end(struct run *run, const struct run_task *cause)
 {
     run->gang_restarts++;
@@ -232,69 +246,8 @@ static void gang_end(struct run *run, const struct run_task *cause)
 
 /* --- the end of one */
 
-static void task_confirm_death(struct run_task *task, int wait_status)
-{
-    char how[64];
-
-    if (WIFSIGNALED(wait_status) && sigabbrev_np(WTERMSIG(wait_status)) != NULL)
-        snprintf(how, sizeof(how), "SIG%s", sigabbrev_np(WTERMSIG(wait_status)));
-    else if (WIFSIGNALED(wait_status))
-        snprintf(how, sizeof(how), "signal %d", WTERMSIG(wait_status));
-    else
-        snprintf(how, sizeof(how), "exit %d", WEXITSTATUS(wait_status));
-    if (task->step > 0) { /* who comes back can tell whether all was done */
-        size_t length = strlen(how);
-
-        snprintf(how + length, sizeof(how) - length, " at step %llu%s",
-                 (unsigned long long)task->step,
-                 wait_status == 0 && task->has_result ? ", done" : "");
-    }
-    run_registry_confirm_death(task->run, task, how);
-}
-
-/* True: its keeper has ended what it left. */
-static bool find_wait_status(struct run_task *task)
-{
-    siginfo_t info = {.si_pid = 0};
-    bool is_known = false;
-
-    if (task->run->resume != NULL)
-        task->wait_status = run_keeper_wait_status(task, &is_known);
-    else if (waitid(P_PID, (id_t)task->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-             info.si_pid == task->pid)
-        task->wait_status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0)
-                                                       : W_EXITCODE(0, info.si_status);
-    return is_known;
-}
-
-/* First what others wait for, with the last step that it reported; then what the process left: its
- * group, its zombie, its last output. */
-static void task_collect(struct run_task *task)
-{
-    bool is_swept = find_wait_status(task);
-
-    task->died_ns = muster_loop_clock_ns(task->run->env->loop);
-    run_stream_drain(&task->output->report);
-    if (task->dying_ns != 0 && task->dying_ns < task->died_ns)
-        task->died_ns = task->dying_ns; /* the system takes its time to take a process down */
-    if (task->is_abandoned && task->wait_status == 0) /* a program that did not do its work */
-        task->wait_status = W_EXITCODE(1, 0);
-    task_confirm_death(task, task->wait_status);
-    if (task->pid > 0 && !is_swept)
-        kill(-task->pid, SIGKILL);
-    if (task->pid > 0)
-        waitpid(task->pid, NULL, 0);
-    run_guard_remove(task->run, task->pid);
-    task->ended_ns = muster_loop_now_ns(task->run->env->loop);
-    task->ended_wall_ns = muster_host_wall_ns(task->run->env->host);
-    run_stream_drain(&task->output->out);
-    run_stream_drain(&task->output->err);
-    if (run_restart_is_fruitless(task->has_committed, task->ended_ns - task->started_ns))
-        task->fruitless_lives++;
-    else
-        task->fruitless_lives = 0;
-}
-
+/* A failpoint (--kill) ends the first life of its task by SIGKILL. Another SIGKILL in that life
+ * counts as well, since the two cannot be told apart. */
 static void task_note_kill(struct run_task *task)
 {
     struct run_settings *settings = &task->run->settings;
@@ -308,6 +261,8 @@ static void task_note_kill(struct run_task *task)
     }
 }
 
+/* The code is kept as long as each life ends with the same one; any other end shows that the
+ * arguments are not at fault. */
 static void task_note_misuse(struct run_task *task)
 {
     int code = WIFEXITED(task->wait_status) ? WEXITSTATUS(task->wait_status) : 0;
@@ -333,7 +288,8 @@ static bool is_misuse_of_all(const struct run_task *task)
     return task->misuse_code != 0;
 }
 
-/* Its summary tells what was wrong. */
+/* The task that ended first of those called wrongly: the summary shows its output, which names the
+ * fault. */
 static struct run_task *first_misuse(struct run *run)
 {
     struct run_task *first = NULL;
@@ -360,7 +316,7 @@ static enum run_action task_decide(const struct run_task *task)
         .is_refused = task->is_refused,
         .restarts = run->settings.is_gang ? run->gang_restarts : task->restarts,
         .restarts_max = run->settings.restarts_max,
-        /* those of other launchers are theirs to count: taken for alive */
+        /* Workers of other launchers are theirs to count: they are taken for alive. */
         .others_left = run_task_count(run, RUN_TASK_RUNNING) - 1 +
                        run_task_count(run, RUN_TASK_WAITING) + run_task_count(run, RUN_TASK_LEFT) +
                        run->settings.world_size - run->task_count,
@@ -370,7 +326,7 @@ static enum run_action task_decide(const struct run_task *task)
     return run_restart_decide(&question);
 }
 
-/* Never sooner than this after its death. */
+/* The delay is counted from the death. A misuse waits a little, for the others to say the same. */
 static uint64_t restart_delay_ns(const struct run_task *task)
 {
     uint64_t delay_ns = run_restart_delay_ns(task->fruitless_lives);
@@ -378,6 +334,8 @@ static uint64_t restart_delay_ns(const struct run_task *task)
     return task->misuse_code != 0 && delay_ns < MISUSE_WAIT_NS ? MISUSE_WAIT_NS : delay_ns;
 }
 
+/* The restart waits until the members have agreed on the loss, at most for a while: a process that
+ * starts beside that would slow them down. run_task_on_loss_told shortens the wait. */
 static void task_restart(struct run_task *task)
 {
     bool is_settled = task->is_loss_told || !run_events_are_expected(task);
@@ -404,6 +362,7 @@ void run_task_on_loss_told(struct run_task *task, uint64_t epoch)
     muster_timer_start(&task->start_timer, loop, due_ns);
 }
 
+/* No restart is left, and the others go on, or end, without this task. */
 static void task_give_up(struct run_task *task)
 {
     run_note_failure(task, run_task_exit_code(task->wait_status));
@@ -417,12 +376,14 @@ static void gang_start_when_all_ended(struct run *run)
         gang_start(run);
 }
 
+/* A gang that has ended must start before the run is judged: for a moment nobody runs or waits. */
 void run_task_check(struct run *run)
 {
     gang_start_when_all_ended(run);
     run_check_done(run);
 }
 
+/* The predecessor was ending the workers when it was killed; they may never have got its signal. */
 void run_task_go_on_ending(struct run *run, bool is_gang_restart)
 {
     if (!is_gang_restart) {
@@ -434,7 +395,8 @@ void run_task_go_on_ending(struct run *run, bool is_gang_restart)
     run_signal_with_grace(run, SIGTERM);
 }
 
-/* Once, and not while they may all have been called wrongly. */
+/* A hint for programs that do not report to muster; given once, and not while all may have been
+ * called wrongly. */
 static void tell_foreign(struct run_task *task)
 {
     struct run *run = task->run;
@@ -446,7 +408,8 @@ static void tell_foreign(struct run_task *task)
                   "again together");
 }
 
-/* A leave all the same; but who does so by mistake must learn of it. */
+/* An exit code of 0 is a leave, in the middle of a step too; a program that does so by mistake must
+ * hear of it. */
 static void tell_unclosed(struct run_task *task)
 {
     if (!task->is_unclosed || !task->is_in_step || task->wait_status != 0)
@@ -464,7 +427,8 @@ void run_task_on_exit(struct run_task *task)
     enum run_action action;
 
     MUSTER_ASSERT(task->state == RUN_TASK_RUNNING && task->collected < task->lives);
-    task_collect(task);
+    run_task_collect(task);
+    /* The terminal goes back before anything is printed about the end. */
     if (run_terminal_return(run, task->wait_status) && run->state == RUN_STATE_RUNNING) {
         run->stop_signal = WTERMSIG(task->wait_status);
         run_move(run, RUN_STATE_STOPPING); /* there is no other worker to tell */
@@ -504,6 +468,7 @@ void run_task_on_exit(struct run_task *task)
         run_task_end_all(run, SIGTERM);
         break;
     }
+    /* The files of the life go only after the table says that they have been read. */
     task->collected = task->lives;
     if (run_table_save(run) && run->resume != NULL)
         run_spool_remove_life(task);

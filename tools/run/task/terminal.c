@@ -1,4 +1,5 @@
-/* Job control for one worker, as a shell has it: the worker's process group is in the foreground. */
+/* Job control for one worker, as a shell has it: the worker's process group is in the foreground.
+ */
 #include "run/task/terminal.h"
 
 #include "run/output/output.h"
@@ -27,6 +28,8 @@ void run_terminal_open(struct run *run)
         signal(SIGTTOU, SIG_IGN); /* we change the foreground group from behind */
 }
 
+/* SIGTTOU is ignored since run_terminal_open, so the change from the background succeeds; the
+ * program itself gets the default back. */
 bool run_terminal_take(const struct run_task *task)
 {
     if (!task->run->is_terminal_lent)
@@ -36,6 +39,8 @@ bool run_terminal_take(const struct run_task *task)
     return true;
 }
 
+/* The stop of the worker becomes the stop of the launcher, which the shell sees as the stop of its
+ * job. */
 void run_terminal_on_child(struct run *run)
 {
     const struct run_task *task = &run->tasks[0];

@@ -1,0 +1,82 @@
+/* The remains of a worker: its wait status, its confirmed death, its process group, its last
+ * output.
+ *
+ * The order is the point. The members wait for the death to be confirmed, so that comes first,
+ * before anything that may take a while; but after the reports are drained, since the death names
+ * the last step that was reported. The process stays a zombie until its group has been killed, so
+ * that the kernel cannot give its number to another process in between. */
+#include "run/task/collect.h"
+
+#include "run/output/output.h"
+#include "run/registry/registry.h"
+#include "run/task/guard.h"
+#include "run/task/keeper.h"
+#include "run/task/restart.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void task_confirm_death(struct run_task *task, int wait_status)
+{
+    char how[64];
+
+    if (WIFSIGNALED(wait_status) && sigabbrev_np(WTERMSIG(wait_status)) != NULL)
+        snprintf(how, sizeof(how), "SIG%s", sigabbrev_np(WTERMSIG(wait_status)));
+    else if (WIFSIGNALED(wait_status))
+        snprintf(how, sizeof(how), "signal %d", WTERMSIG(wait_status));
+    else
+        snprintf(how, sizeof(how), "exit %d", WEXITSTATUS(wait_status));
+    if (task->step > 0) { /* a worker that comes back can tell from it whether all was done */
+        size_t length = strlen(how);
+
+        snprintf(how + length, sizeof(how) - length, " at step %llu%s",
+                 (unsigned long long)task->step,
+                 wait_status == 0 && task->has_result ? ", done" : "");
+    }
+    run_registry_confirm_death(task->run, task, how);
+}
+
+/* The worker's end, as the kernel or its keeper knows it. WNOWAIT leaves the zombie, whose number
+ * is needed still. Returns true when a keeper wrote the end down: it then ends the group itself. */
+static bool find_wait_status(struct run_task *task)
+{
+    siginfo_t info = {.si_pid = 0};
+    bool is_known = false;
+
+    if (task->run->resume != NULL)
+        task->wait_status = run_keeper_wait_status(task, &is_known);
+    else if (waitid(P_PID, (id_t)task->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+             info.si_pid == task->pid)
+        task->wait_status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0)
+                                                       : W_EXITCODE(0, info.si_status);
+    return is_known;
+}
+
+void run_task_collect(struct run_task *task)
+{
+    bool is_swept = find_wait_status(task);
+
+    task->died_ns = muster_loop_clock_ns(task->run->env->loop);
+    run_stream_drain(&task->output->report);
+    if (task->dying_ns != 0 && task->dying_ns < task->died_ns)
+        task->died_ns = task->dying_ns; /* the system takes its time to take a process down */
+    if (task->is_abandoned && task->wait_status == 0) /* a program that did not do its work */
+        task->wait_status = W_EXITCODE(1, 0);
+    task_confirm_death(task, task->wait_status);
+    if (task->pid > 0 && !is_swept)
+        kill(-task->pid, SIGKILL);
+    if (task->pid > 0)
+        waitpid(task->pid, NULL, 0);
+    run_guard_remove(task->run, task->pid);
+    task->ended_ns = muster_loop_now_ns(task->run->env->loop);
+    task->ended_wall_ns = muster_host_wall_ns(task->run->env->host);
+    run_stream_drain(&task->output->out);
+    run_stream_drain(&task->output->err);
+    if (run_restart_is_fruitless(task->has_committed, task->ended_ns - task->started_ns))
+        task->fruitless_lives++;
+    else
+        task->fruitless_lives = 0;
+}
