@@ -85,7 +85,7 @@ static inline size_t run_claim_place_count(const struct run_claim *claim)
 /** The one way to change the state; asserts that the move is allowed. HELD is told to run_control.
  */
 void run_claim_move(struct run_claim *claim, enum claim_state to);
-/** What failed, or was lost, is tried again: of the timer `again`. */
+/** The timer `again`: a request that failed, or a place that was lost, is tried again. */
 void run_claim_on_again(struct muster_timer *timer);
 /** The place is this launcher's: those that came later and disagree, or ask, are told and answered.
  */

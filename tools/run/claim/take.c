@@ -71,7 +71,7 @@ static struct claim_place *claim_find_conflict(struct run_claim *claim)
     for (size_t i = 0; i < run_claim_place_count(claim); i++) {
         struct claim_place *place = &claim->places[i];
 
-        /* Of two launchers that disagree the one with the lower revision was first, and stays. */
+        /* The one with the lower revision of two launchers that disagree was first, and stays. */
         if (place->revision == 0 || run_claim_is_own(claim, &place->record) ||
             (claim->revision != 0 && place->revision > claim->revision) ||
             (place->rank != claim->own.node_rank &&
