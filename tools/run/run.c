@@ -1,4 +1,8 @@
-/* muster run: opens the parts, turns the loop until the last worker has ended, closes the parts. */
+/* muster run: opens the parts, turns the loop until the last worker has ended, closes the parts.
+ *
+ * The parts are opened from the registry upwards, as each needs those before it. Closing a part
+ * that was not opened has no effect, so one path of closing serves every failure. The table of
+ * struct run_control is the only way back from a part to this file. */
 #include "run/run.h"
 
 #include "common/command.h"
@@ -107,7 +111,8 @@ static bool run_fail(const char *format, ...)
     return false;
 }
 
-/* Each worker costs three pipes and a pidfd here. */
+/* Each worker costs three pipes and a pidfd here. The workers themselves get the limit as it was.
+ */
 static void raise_descriptor_limit(struct run *run)
 {
     struct rlimit limit;
@@ -136,7 +141,7 @@ static bool make_path(char *path)
     return false;
 }
 
-/* Workers may go elsewhere: they get it from the root. */
+/* A worker may change its directory, so it gets the absolute path. */
 static bool open_trace_dir(struct run *run)
 {
     const char *name = run->settings.trace_dir;
@@ -271,6 +276,8 @@ static bool open_places(struct run *run)
             open_ports(run));
 }
 
+/* The run began when its first launcher did: a successor counts from there, by the wall clock, as
+ * far as its monotonic clock reaches back. */
 static void start_clock(struct run *run)
 {
     uint64_t now_ns = muster_loop_now_ns(run->env->loop);
@@ -292,7 +299,8 @@ static bool has_started_any(const struct run *run)
     return false;
 }
 
-/* Where logs are that nobody has named a directory for; without a worker there are none. */
+/* Logs without --log-dir go to a temporary directory, which people are told; without a worker it is
+ * removed. */
 static void start_all(struct run *run)
 {
     bool is_temporary = run->settings.log_dir == NULL && run->log_dir[0] != '\0';
@@ -444,6 +452,8 @@ static const struct run_control control = {.on_exit = run_task_on_exit,
                                            .end_all = run_task_end_all,
                                            .kill_all = kill_all};
 
+/* The guard is forked first, while there is little to inherit. As a subreaper this process adopts
+ * the orphans of its workers, which it can then end. */
 int command_run(int argc, char **argv)
 {
     struct run_resume resume = {.lock_fd = -1};

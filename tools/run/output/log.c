@@ -1,4 +1,8 @@
-/* The launcher's own log. Its lines share standard error with what workers print. */
+/* The launcher's own log. Its lines share standard error with what workers print.
+ *
+ * A line goes out whole: text, or one JSON object with --log-format json. Before it the progress
+ * line is taken off the terminal. A line for which memory lacks is cut instead of lost; an error is
+ * written even before the log is open. */
 #include "run/output/log.h"
 
 #include "common/output.h"
@@ -72,7 +76,7 @@ static struct muster_json *field_value(const struct muster_field *field)
     return NULL;
 }
 
-/* False: memory lacks. */
+/* False: memory lacks, and nothing was written. */
 static bool write_record(struct run *run, const struct muster_json *record)
 {
     char *line = NULL;
@@ -145,7 +149,7 @@ void run_log_output(struct run_task *task, const char *stream, const char *line,
         !muster_json_set(record, parsed != NULL ? "record" : "text",
                          parsed != NULL ? parsed : text_value(text)) ||
         !write_record(run, record))
-        output_no_memory(); /* what a worker says is not lost in silence */
+        output_no_memory(); /* output of a worker must not be lost in silence */
     muster_json_free(record);
     free(text);
 }

@@ -1,4 +1,8 @@
-/* Output of workers by whole lines: prefixed on the console, plain in log files. */
+/* Output of workers by whole lines: prefixed on the console, plain in log files; the newest lines
+ * of each are kept for the report of a failure.
+ *
+ * The sinks bound the memory: while one is full nobody reads from the workers, whose pipes then
+ * fill and make them wait, as a slow terminal would without a launcher. */
 #include "run/output/output.h"
 
 #include "common/output.h"
@@ -15,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* While a sink is full the workers' output is not read, so that their pipes fill and they wait. Reports are read
- * always. */
+/* Both sinks count for all workers: a worker may write to either. Reports are read always, as they
+ * are small and the job depends on them. */
 static void output_balance(struct run *run)
 {
     struct run_output *output = run->output;
@@ -38,6 +42,8 @@ static void on_sink_level(struct run_sink *sink)
     output_balance(sink->data);
 }
 
+/* Standard output and standard error on one terminal share a sink, so that their lines keep their
+ * order. */
 static bool is_same_terminal(void)
 {
     struct stat out, err;
@@ -112,6 +118,8 @@ static void last_lines_add(struct run_task *task, const char *line, size_t lengt
     task->output->last_line_count++;
 }
 
+/* A log file blocks for as long as the disk takes; one that fails is given up, and the worker goes
+ * on. */
 static void write_log(struct run_stream *stream, const char *line, size_t length)
 {
     while (length > 0) {

@@ -1,4 +1,10 @@
-/* A descriptor of this process (standard output, standard error), written without ever blocking the loop. */
+/* A descriptor of this process (standard output, standard error), written without ever blocking the
+ * loop.
+ *
+ * The descriptor is shared with other processes, so it is not made non-blocking: that would change
+ * it for them as well. Instead a pipe or terminal is written only when it is writable, and at most
+ * PIECE_BYTES at a time, which a writable pipe takes without blocking. What does not go out yet is
+ * queued; above RUN_SINK_BYTES_MAX the owner hears of it and stops reading from workers. */
 #include "run/output/sink.h"
 
 #include "common/output.h"
@@ -10,11 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECE_BYTES   4096u /* a writable pipe takes this much without blocking (PIPE_BUF) */
+#define PIECE_BYTES   4096u /* PIPE_BUF: a pipe that polls as writable takes this much (pipe(7)) */
 #define PATIENCE_MS   10000 /* at the end, for a reader that does not read */
-#define CAPACITY_KEEP ((size_t)64 << 10)
+#define CAPACITY_KEEP ((size_t)64 << 10) /* a larger buffer is freed once it is empty */
 
-/* How many of these bytes were written. */
+/* Returns how many of these bytes were written. A broken sink swallows all that follows: the job is
+ * worth more than its output. */
 static size_t sink_write_bytes(struct run_sink *sink, const char *bytes, size_t count)
 {
     ssize_t written =
@@ -26,7 +33,7 @@ static size_t sink_write_bytes(struct run_sink *sink, const char *bytes, size_t 
         return 0;
     sink->is_broken = true; /* the workers go on */
     sink->error = errno;
-    if (errno != EPIPE) /* else who read has seen enough */
+    if (errno != EPIPE) /* the reader of a closed pipe has seen enough */
         output_tell_lost(sink->fd == STDOUT_FILENO ? "standard output" : "standard error", sink->fd,
                          errno);
     sink->start = sink->end;
@@ -129,6 +136,7 @@ void run_sink_open(struct run_sink *sink, struct muster_loop *loop, int fd,
         muster_fd_watch_update(&sink->watch, 0);
 }
 
+/* Room for count more bytes: first by moving the queue to the front, then by doubling. */
 static bool sink_reserve(struct run_sink *sink, size_t count)
 {
     size_t used = sink->end - sink->start;
@@ -180,6 +188,7 @@ bool run_sink_is_full(const struct run_sink *sink)
     return sink->is_full;
 }
 
+/* The last output is written out with patience: the loop has ended, so blocking harms nobody. */
 bool run_sink_close(struct run_sink *sink)
 {
     bool is_whole;

@@ -1,5 +1,10 @@
-/* Output and reports of resumable workers: files in place of pipes, so that nothing is lost and no worker waits
- * while no launcher is there to read. */
+/* Output and reports of resumable workers: files in place of pipes, so that nothing is lost and no
+ * worker waits while no launcher is there to read.
+ *
+ * A worker appends to DIR/lives/RANK.LIFE.*; inotify tells this launcher that some file there has
+ * grown, and it then polls them all. The table (run/resume/table.c) says how much of each has been
+ * read; only after it was saved is the space given back, and only after the end of a life are its
+ * files removed. */
 #include "run/output/spool.h"
 
 #include "common/output.h"
@@ -13,8 +18,8 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#define PUNCH_BYTES ((size_t)256 << 10) /* given back at once */
-#define PAGE_BYTES  ((size_t)4096)
+#define PUNCH_BYTES ((size_t)256 << 10) /* given back at once: a hole costs a system call */
+#define PAGE_BYTES  ((size_t)4096)      /* smaller parts of a file cannot be given back */
 
 static const char *const names[3] = {"out", "err", "report"};
 
@@ -38,6 +43,8 @@ void run_spool_poll_later(struct run *run)
         muster_timer_start(&run->spool->poll_timer, loop, muster_loop_now_ns(loop));
 }
 
+/* Reports are read even while the sinks are full: deaths and views must not wait for a slow
+ * terminal. */
 static void spool_poll(struct run *run)
 {
     bool is_more = false;
@@ -60,6 +67,8 @@ static void on_poll(struct muster_timer *timer)
     spool_poll(timer->data);
 }
 
+/* The events say only that something has grown; they are drained so that the watch can fire again.
+ */
 static void on_news(struct muster_fd_watch *watch, unsigned ready)
 {
     char events[16 << 10];

@@ -1,4 +1,8 @@
-/* One pipe of a worker, or the file that stands for it, read by lines. */
+/* One pipe of a worker, or the file that stands for it, read by lines.
+ *
+ * A pipe is watched by the loop; a file (of a resumable worker) is polled when spool.c hears that
+ * it has grown, as regular files cannot be watched. `taken` counts the bytes read from the file, so
+ * that a successor goes on at the first line that was not handed on. */
 #include "run/output/stream.h"
 
 #include "common/output.h"
@@ -10,9 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define READ_BYTES      ((size_t)64 << 10)
+#define READ_BYTES      ((size_t)64 << 10) /* what a pipe holds by default (pipe(7)) */
 #define DRAIN_BYTES_MAX ((size_t)1 << 20) /* a process that inherited the pipe may write for ever */
 
+/* The buffer doubles, and is kept until the stream closes. */
 static void stream_append(struct run_stream *stream, const char *bytes, size_t count)
 {
     if (count == 0)
@@ -39,6 +44,8 @@ static void stream_end_line(struct run_stream *stream)
     stream->length = 0;
 }
 
+/* A line longer than RUN_LINE_BYTES_MAX is handed on in pieces, so that a worker that prints no
+ * newline does not fill the memory. */
 static void stream_split_lines(struct run_stream *stream, const char *bytes, size_t count)
 {
     while (count > 0) {
@@ -75,6 +82,7 @@ static void stream_close(struct run_stream *stream)
     if (!stream_is_file(stream))
         muster_fd_watch_close(&stream->watch);
     close(stream->watch.fd);
+    /* A last line without its newline is a line, too: it is often the one that tells of the end. */
     if (stream->length > 0)
         stream_end_line(stream);
     free(stream->line);
@@ -148,6 +156,7 @@ void run_stream_drain(struct run_stream *stream)
     stream_close(stream);
 }
 
+/* At most DRAIN_BYTES_MAX in one go: the others have their turn, and the caller polls again. */
 bool run_stream_poll(struct run_stream *stream)
 {
     size_t taken = stream->taken;

@@ -1,4 +1,8 @@
-/* Deaths that nobody asks for any more: one look at the job's keys, one transaction that deletes. */
+/* Deaths that nobody asks for any more: one look at the job's keys, one transaction that deletes.
+ *
+ * A death is needed until a view without the dead member stands. One that is older than the view,
+ * whose process is not in the view and has no record that would let it in, has served. The deletion
+ * compares the view's revision, so that a view that has changed since the look keeps all deaths. */
 #include "run/registry/dead.h"
 
 #include <muster/incarnation.h>
@@ -12,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLEAN_EVERY 32
+#define CLEAN_EVERY 32  /* deaths written; a look reads all deaths of the job */
 #define DELETES_MAX 100 /* in one transaction: registries take 128 */
 #define WITHIN_NS   (5 * MUSTER_NS_PER_S)
 #define KEY_BYTES   200
@@ -63,7 +67,7 @@ static bool has_record(const struct run_dead *dead, const struct muster_incarnat
     return false;
 }
 
-/* The view comes first. */
+/* The view is the first key of the answer, since its step came first. */
 static size_t choose_deaths(struct run_dead *dead, const struct muster_view *view)
 {
     const struct muster_registry_kv *kvs = dead->op.kvs;

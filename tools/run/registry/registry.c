@@ -1,5 +1,9 @@
 /* Where the members find each other: a registry inside this process, or one elsewhere; and
- * confirmed deaths. */
+ * confirmed deaths.
+ *
+ * An embedded registry is started on a free port of 127.0.0.1 and ends with the launcher. One
+ * elsewhere may be away, at the start or later: the workers wait for it, and people are told. A
+ * confirmed death is written until the registry has taken it, since the members go on only then. */
 #include "run/registry/registry.h"
 
 #include "common/output.h"
@@ -17,10 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PUT_WITHIN_NS   (5 * MUSTER_NS_PER_S)
+#define PUT_WITHIN_NS   (5 * MUSTER_NS_PER_S) /* of one attempt to write a death */
 #define PROBE_WITHIN_NS (2 * MUSTER_NS_PER_S)
 #define PUT_AGAIN_NS    (200 * MUSTER_NS_PER_MS)
-#define CLOSE_WITHIN_NS (2 * MUSTER_NS_PER_S)
+#define CLOSE_WITHIN_NS (2 * MUSTER_NS_PER_S) /* for deaths that are still being written */
 #define SILENCE_NS      (3 * MUSTER_NS_PER_S) /* before people are told of it */
 
 struct run_registry {
@@ -85,7 +89,8 @@ static bool registry_serve(struct run_registry *registry, struct muster_error *r
     return true;
 }
 
-/* Waiting mends nothing. Before the workers are started, run_registry_open or run_claim_take tells it. */
+/* A refusal stays: waiting does not help, so the run ends. Before the workers are started,
+ * run_registry_open or run_claim_take reports it. */
 static void on_refused(struct run_registry *registry)
 {
     if (!registry->is_under_way || registry->is_closing || registry->is_refusal_told)
@@ -111,7 +116,7 @@ static void on_probed(struct muster_registry_op *op, enum muster_rc rc)
                  op->error.text);
 }
 
-/* Something to connect for. */
+/* The client connects when there is a request, so this one is made only to learn whether it can. */
 static void registry_probe(struct run_registry *registry)
 {
     struct muster_loop *loop = registry->run->env->loop;
@@ -126,7 +131,8 @@ static void registry_probe(struct run_registry *registry)
                                                        on_probed) == MUSTER_OK;
 }
 
-/* One elsewhere may be started after us: the workers wait for it. */
+/* A registry elsewhere may be started after this launcher, and be away at any time: each change is
+ * told once. */
 static void on_silence(struct muster_timer *timer)
 {
     struct run_registry *registry = timer->data;
@@ -286,14 +292,11 @@ static bool are_deaths_written(const struct run_registry *registry)
     return muster_list_is_empty(&registry->deaths);
 }
 
+/* Those whose write is under way are freed by its callback; those that wait for another attempt
+ * have no callback to come. */
 static void drop_waiting_deaths(struct run_registry *registry)
 {
-    struct muster_list *node = registry->deaths.next;
-
-    while (node != &registry->deaths) {
-        struct death *death = MUSTER_CONTAINER_OF(node, struct death, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE (&registry->deaths, death, struct death, node) {
         if (!muster_timer_is_started(&death->again))
             continue;
         muster_timer_stop(&death->again);
@@ -301,6 +304,8 @@ static void drop_waiting_deaths(struct run_registry *registry)
     }
 }
 
+/* The order: deaths, for as long as the members may wait for them; the client, which completes its
+ * requests; the server; the store beneath it. */
 void run_registry_close(struct run *run)
 {
     struct run_registry *registry = run->registry;

@@ -1,5 +1,9 @@
 /* The roll: a growing array of names. It is searched when a task commits the first step of a life,
- * is lost or joins, not more often. */
+ * is lost or joins, not more often, so a linear search does.
+ *
+ * With several launchers a key in the registry keeps for a day that tasks of this one were members:
+ * a launcher that replaces this one knows then that they rejoin. The key is written once, after the
+ * first member; it is a hint for the log, and nothing waits for it. */
 #include "run/registry/roll.h"
 
 #include "common/output.h"
@@ -9,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WITHIN_NS (30 * MUSTER_NS_PER_S)
-#define LEASE_S   (24 * 3600)
+#define WITHIN_NS (30 * MUSTER_NS_PER_S) /* a registry may be away at the start */
+#define LEASE_S   (24 * 3600)            /* the key must not stay for ever if no sweep removes it */
 
 enum run_roll_state {
     RUN_ROLL_LOCAL,   /* nobody else asks for it */

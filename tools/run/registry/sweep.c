@@ -1,7 +1,8 @@
-/* Keys of jobs that ended more than a day ago are removed: view, dead/, weights/. Once an hour one of the
- * launchers on a registry looks at all jobs. A job has ended when each member of its last view has left or is
- * confirmed dead; an expired lease alone says nothing, for the registry may have been away. The first look at
- * an ended job leaves a mark with the time; a later one removes what has not changed since. */
+/* Keys of jobs that ended more than a day ago are removed: view, dead/, weights/. Once an hour one
+ * of the launchers on a registry looks at all jobs. A job has ended when each member of its last
+ * view has left or is confirmed dead; an expired lease alone says nothing, for the registry may
+ * have been away. The first look at an ended job leaves a mark with the time; a later one removes
+ * what has not changed since. */
 #include "run/registry/sweep.h"
 
 #include "common/output.h"
@@ -17,7 +18,7 @@
 #define REQUEST_NS (5 * MUSTER_NS_PER_S)
 #define CLOSE_NS   MUSTER_NS_PER_S /* for the rest of a look when the run ends */
 #define KEY_BYTES  224
-#define JOBS_MAX   4096 /* in one look; the others have their turn when these are gone */
+#define JOBS_MAX   4096 /* in one look; others have their turn when some of these are gone */
 #define ROOT       "/muster/"
 #define TURN_KEY   "/muster-sweep" /* whoever has put it looks; it goes with its lease */
 
@@ -110,6 +111,8 @@ static const struct muster_registry_kv *find_key(const struct muster_registry_op
     return NULL;
 }
 
+/* Only confirmed deaths count. A view that cannot be read belongs to another version of muster, and
+ * is left alone. */
 static bool is_over(const struct muster_registry_op *op, const char *dead_prefix,
                     const struct muster_registry_kv *kv)
 {
@@ -130,7 +133,8 @@ static bool is_over(const struct muster_registry_op *op, const char *dead_prefix
     return is_everybody_dead;
 }
 
-/* The newest change of the job's keys but for the mark. */
+/* The newest change of the job's keys but for the mark, which records it: a job that goes on has a
+ * newer one. */
 static uint64_t newest_revision(const struct muster_registry_op *op,
                                 const struct muster_registry_kv *mark)
 {
@@ -142,7 +146,8 @@ static uint64_t newest_revision(const struct muster_registry_op *op,
     return newest;
 }
 
-/* keys: view, dead/, weights/, were_members/, ended. As long as view and mark are as they were read. */
+/* keys: view, dead/, weights/, were_members/, ended. As long as view and mark are as they were
+ * read. */
 static enum muster_rc remove_job(struct run_sweep *sweep, uint64_t view_revision,
                                  uint64_t mark_revision)
 {
@@ -167,6 +172,8 @@ static enum muster_rc remove_job(struct run_sweep *sweep, uint64_t view_revision
                                      sweep_soon(sweep), on_swept);
 }
 
+/* Three cases: the mark is old enough and nothing has changed, so the keys go; the mark is young,
+ * so nothing is done; else the mark is set, or set anew. */
 static void judge_job(struct run_sweep *sweep, const struct muster_registry_op *op)
 {
     const struct muster_registry_kv *view = find_key(op, sweep->keys[0]);
@@ -243,7 +250,8 @@ static void sweep_next(struct run_sweep *sweep)
 
 /* --- all jobs --- */
 
-/* Keys come in order, so that those of a job follow each other. */
+/* A range comes in the order of its keys, so that those of a job follow each other. A job with a
+ * member, a launcher or a resumable run is kept, as is our own. */
 static void note_key(struct run_sweep *sweep, const struct muster_registry_kv *kv)
 {
     const char *name = (const char *)kv->key.data + strlen(ROOT);
@@ -316,6 +324,8 @@ static void on_leased(struct muster_registry_op *op, enum muster_rc rc)
                                            sweep_soon(sweep), on_turn));
 }
 
+/* The turn is a key under a lease of an hour, put if it is not there: of all launchers on a
+ * registry one looks per hour. */
 static void on_timer(struct muster_timer *timer)
 {
     struct run_sweep *sweep = timer->data;
@@ -337,6 +347,8 @@ static void on_noted(struct muster_registry_op *op, enum muster_rc rc)
     ((struct run_sweep *)op->data)->is_noting = false;
 }
 
+/* The key stays when this launcher is killed: its workers live on, and a successor may come after
+ * more than a day. */
 static void sweep_note_resumable(struct run_sweep *sweep, bool is_resumable)
 {
     struct muster_registry *client = run_registry_client(sweep->run);

@@ -1,6 +1,9 @@
-/* --tls auto: certificates of the job's authority for this launcher, its registry and its workers. A
- * worker inherits its own as a descriptor; in a run that can be taken over they are files, which the
- * successor writes again. */
+/* --tls auto: certificates of the job's authority for this launcher, its registry and its workers.
+ * A worker inherits its own as a descriptor; in a run that can be taken over they are files, which
+ * the successor writes again.
+ *
+ * Keys in descriptors (memfd) are in no file system, and vanish with the processes. Each task has a
+ * name of its own under the job, and peers accept names of the job only. */
 #include "run/registry/tls.h"
 
 #include "common/output.h"
@@ -47,6 +50,8 @@ static bool issue_all(struct run *run, struct muster_error *ret_error)
     return true;
 }
 
+/* An embedded registry answers as this launcher; one elsewhere is served by `muster registry
+ * --tls-secret`, under its own name. */
 static const char *registry_who(const struct run *run)
 {
     return run->settings.is_embedded ? "launcher" : "registry";
@@ -63,6 +68,7 @@ static bool is_registry_of_job(const struct run *run)
     return run->settings.is_embedded || !has_registry_files();
 }
 
+/* The registry accepts anyone of the job ("*"), while this launcher accepts only the registry. */
 static bool open_credentials(struct run *run, struct muster_error *ret_error)
 {
     struct run_tls *tls = run->tls;

@@ -1,5 +1,9 @@
 /* The weights of the other machines: each launcher leaves its own in the registry for a minute, and
- * looks at those that are there already, so that the last one to end has seen all. */
+ * looks at those that are there already, so that the last one to end has seen all.
+ *
+ * The comparison is by a digest after the same step; it happens once, when all workers of this
+ * launcher have ended. It is a check of the result and not needed for it, so a registry that does
+ * not answer within seconds is reported and nothing else. */
 #include "run/registry/weights.h"
 
 #include "common/command.h"
@@ -66,8 +70,10 @@ static void weights_compare(struct run_weights *weights, const struct muster_reg
     steps = strtoull(space, &space, 10);
     if (*space == ' ')
         snprintf(digest, sizeof(digest), "%s", space + 1);
+    /* The record is of an earlier run of this job, or that machine's workers left earlier than ours
+     * or went on without them: the weights are of another step, so there is nothing to compare. */
     if (epoch < weights->run->epoch_first || steps != weights->steps)
-        return; /* of an earlier run of this job; or its workers have left earlier, or go on without ours */
+        return;
     if (strcmp(digest, weights->digest) == 0) {
         weights->same++;
         return;
@@ -133,7 +139,8 @@ void run_weights_open(struct run *run)
     run->weights = weights;
     name_keys(weights);
     weights->op.data = weights;
-    /* Weights of an earlier run of this job. A registry that does not answer is reported by registry.c. */
+    /* Weights of an earlier run of this job. A registry that does not answer is reported by
+     * registry.c. */
     if (run->settings.nodes_max > 1 && run->resume == NULL)
         weights->is_busy = muster_registry_delete_start(
                                &weights->op, run_registry_client(run), text_bytes(weights->key),

@@ -1,4 +1,9 @@
-/* The directory of a run that outlives its launcher: made by the first, read and locked by its successor. */
+/* The directory of a run that outlives its launcher: made by the first, read and locked by its
+ * successor.
+ *
+ * The lock is a flock, which the kernel releases when its holder dies, so a directory has one
+ * living launcher. Command, working directory and environment are kept as they were, since the
+ * successor runs in another shell. What changes during the run is in the table (table.c). */
 #include "run/resume/resume.h"
 
 #include "common/command.h"
@@ -17,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TEXTS_BYTES_MAX ((size_t)16 << 20) /* of command or environment */
+#define TEXTS_BYTES_MAX ((size_t)16 << 20) /* of command or environment: above what execve takes */
 
 static bool resume_refuse(int *ret_exit, int code, const char *fmt, ...) MUSTER_PRINTF(3, 4);
 static bool resume_refuse(int *ret_exit, int code, const char *fmt, ...)
@@ -122,7 +127,7 @@ static char **read_texts(const struct run_resume *resume, const char *name, int 
 
 /* --- begin and recall */
 
-/* By its table; *ret_exit: how. */
+/* Whether the table says that the run has ended, and with which exit code. */
 static bool has_run_ended(const struct run_resume *resume, int *ret_exit)
 {
     struct muster_json *root = NULL;
@@ -156,6 +161,7 @@ static void resume_clean(const struct run_resume *resume)
     }
 }
 
+/* A table of a run that has not ended is never overwritten: its workers may live. */
 bool run_resume_begin(struct run_resume *resume, const char *dir, int argc, char **argv,
                       int *ret_exit)
 {
@@ -195,6 +201,8 @@ bool run_resume_begin(struct run_resume *resume, const char *dir, int argc, char
                                     dir, strerror(errno));
 }
 
+/* The lock comes before the look at the state, since a living launcher may end the run in between.
+ */
 bool run_resume_recall(struct run_resume *resume, const char *dir, char ***ret_argv, int *ret_argc,
                        int *ret_exit)
 {

@@ -1,4 +1,10 @@
-/* The table of a resumable run: the facts that a successor of this launcher needs, as one JSON object. */
+/* The table of a resumable run: the facts that a successor of this launcher needs, as one JSON
+ * object.
+ *
+ * It is replaced as a whole, by a rename, so that a launcher that is killed while it writes leaves
+ * the table before. Changes that a successor cannot do without (a start, an end) are saved at once;
+ * others, such as output that was read, within a second: a successor then prints at most that much
+ * again. */
 #include "run/resume/table.h"
 
 #include "common/output.h"
@@ -12,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAVE_WITHIN_NS  MUSTER_NS_PER_S
-#define TABLE_VERSION   1
+#define SAVE_WITHIN_NS  MUSTER_NS_PER_S /* a busy run writes its table once a second */
+#define TABLE_VERSION   1 /* another one is refused: a successor must be of the same muster */
 #define TABLE_BYTES_MAX ((size_t)64 << 20)
 
 struct run_table {
@@ -26,7 +32,8 @@ static struct muster_json *number_new(uint64_t value)
     return muster_json_integer_new((int64_t)value);
 }
 
-/* Numbers that are saved and loaded alike. */
+/* Numbers that are saved and loaded alike. A name is the member's own, so one that is renamed is 0
+ * when a table of before is loaded: TABLE_VERSION must change with it. */
 struct field {
     const char *name;
     size_t offset;
@@ -124,7 +131,7 @@ static void load_values(struct run_values *values, const struct muster_json *obj
     }
 }
 
-/* Up to the last whole line. */
+/* Up to the last whole line: the rest is read again with its end. */
 static struct muster_json *taken_of(const struct run_stream *stream)
 {
     return number_new(stream->taken - stream->length);

@@ -1,4 +1,6 @@
-/* The result of the run, from the results of its workers. */
+/* The result of the run, from the results of its workers: how many took part, whether those with
+ * the most steps have the same weights, and how long the job stood still after losses. Nothing is
+ * decided here; run.c and the summary read it. */
 #include "run/state/outcome.h"
 
 #include <stdlib.h>
@@ -12,6 +14,7 @@ static int compare_doubles(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
+/* The median of an even count is the mean of the two in the middle. */
 static void sort_times(double *times, size_t count, double *ret_median, double *ret_max)
 {
     if (count == 0)
@@ -44,6 +47,8 @@ bool run_outcome_is_idle(const struct run *run)
     return uses_muster && !run_outcome_has_begun(run);
 }
 
+/* One death says little: the worker may not have come to its first report. Two without any report
+ * are programs that do not use muster. */
 bool run_outcome_is_foreign(const struct run *run)
 {
     uint32_t dead = 0;
@@ -76,6 +81,8 @@ uint64_t run_outcome_committed(const struct run *run)
     return steps;
 }
 
+/* Two passes: the largest number of steps must be known before the weights after that step are
+ * compared. A machine elsewhere with other weights (weights.c) makes the outcome different, too. */
 void run_outcome_gather(struct run *run, struct run_outcome *ret_outcome)
 {
     struct run_outcome outcome = {.results = 0};

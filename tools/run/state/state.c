@@ -1,4 +1,7 @@
-/* States of a run and of its tasks, and the moves between them. */
+/* States of a run and of its tasks, and the moves between them.
+ *
+ * run_move and run_task_move are the only ways to change a state, so that a wrong move aborts where
+ * it is made; only a successor, which finds a state in a table, restores one without a move. */
 #include "common/command.h"
 #include "run/state/run.h"
 
@@ -38,6 +41,7 @@ void run_task_move(struct run_task *task, enum run_task_state to)
 {
     static const unsigned allowed[] = {
         [RUN_TASK_NEW] = BIT(RUN_TASK_WAITING) | BIT(RUN_TASK_RUNNING) | BIT(RUN_TASK_FAILED),
+        /* WAITING again: a successor starts the wait of its predecessor anew. */
         [RUN_TASK_WAITING] = BIT(RUN_TASK_RUNNING) | BIT(RUN_TASK_FAILED) | BIT(RUN_TASK_WAITING),
         [RUN_TASK_RUNNING] = BIT(RUN_TASK_LEFT) | BIT(RUN_TASK_FAILED) | BIT(RUN_TASK_WAITING),
         /* A gang restart starts finished and failed tasks again. */
