@@ -1,12 +1,18 @@
-/* The login of the registry client: a token for a user's password, requested again when a member of the registry
- * does not know it any more. */
+/* The login of the registry client: a token for a user's password, requested again when a member of
+ * the registry does not know it any more. Operations, watches, leases and snapshots ask here
+ * whether they may be sent; while a login is under way they wait. The password is read from its
+ * file at every login, so that it can be changed while the program runs, and is wiped from memory
+ * after use. */
 #include "cluster/client/registry_client_internal.h"
 
 #include <string.h>
 
+/* A larger file is not a password but a wrong name. */
 #define PASSWORD_BYTES_MAX 4096
-#define AUTHENTICATE_NS    (5 * MUSTER_NS_PER_S)
-#define REFUSED_NS         MUSTER_NS_PER_S /* after a refused login, before the next one */
+/* etcd hashes passwords with bcrypt, which is slow on purpose, so a login takes longer than other
+ * calls. */
+#define AUTHENTICATE_NS (5 * MUSTER_NS_PER_S)
+#define REFUSED_NS      MUSTER_NS_PER_S /* after a refused login, before the next one */
 
 static void free_secret(struct muster_mem *mem, char **text)
 {
@@ -64,6 +70,9 @@ void muster_registry_stop_auth(struct muster_registry *registry)
 bool muster_registry_is_stale(const struct muster_registry *registry,
                               const struct muster_error *error)
 {
+    /* The texts of ErrGRPCInvalidAuthToken, ErrGRPCAuthOldRevision and ErrGRPCUserEmpty (etcd's
+     * api/v3rpc/rpctypes/error.go). Their codes are shared with other errors, so the text decides.
+     * All three come before the member does anything. */
     static const char *const texts[] = {"etcdserver: invalid auth token",
                                         "etcdserver: revision of auth store is old",
                                         "etcdserver: user name is empty"};
@@ -82,6 +91,8 @@ bool muster_registry_has_token(const struct muster_registry *registry)
 
 void muster_registry_drop_token(struct muster_registry *registry, uint64_t generation)
 {
+    /* Calls that were sent with an old token may fail after a new one has come, and must not throw
+     * that away. */
     if (registry->auth.generation == generation)
         free_secret(registry->env->mem, &registry->auth.token);
 }
@@ -213,6 +224,7 @@ static enum muster_rc ask_token(struct muster_registry *registry)
                            "/etcdserverpb.Auth/Authenticate", packed.bytes, packed.size,
                            muster_loop_after_ns(registry->env->loop, AUTHENTICATE_NS),
                            on_authenticated) == MUSTER_OK;
+    /* The request holds the password, and the call has copied it. */
     explicit_bzero(packed.bytes, packed.size);
     muster_mem_free(mem, packed.bytes);
     return MUSTER_OK;
@@ -237,6 +249,8 @@ void muster_registry_authenticate(struct muster_registry *registry)
     if (auth->is_asking || muster_timer_is_started(&auth->again) || registry->is_closing)
         return;
     muster_timer_init(&auth->again, on_again, registry);
+    /* A refused login is not repeated at once for each request that comes, because the registry
+     * hashes the password each time. */
     due_ns = auth->refused_ns != 0 ? auth->refused_ns + REFUSED_NS : now_ns;
     muster_timer_start(&auth->again, registry->env->loop, due_ns); /* never within a start */
 }
@@ -247,6 +261,8 @@ struct muster_metadata muster_registry_metadata(const struct muster_registry *re
     const char *token = registry->auth.token;
     struct muster_metadata metadata = {.entries = ret_entries, .count = 1};
 
+    /* A member without a leader refuses a call with "hasleader" at once, instead of letting it wait
+     * (etcd's rpctypes.MetadataRequireLeaderKey). */
     ret_entries[0] =
         (struct muster_metadata_entry){.name = "hasleader", .value = "true", .value_bytes = 4};
     if (token == NULL || token[0] == '\0')

@@ -1,9 +1,14 @@
-/* The trunk of the registry client: choice of the endpoint, waits between attempts, the end of closing. */
+/* The base of the registry client: choice of the endpoint, waits between attempts, the end of
+ * closing. The other files of the client call it, and it calls none of them. */
 #include "cluster/client/registry_client_internal.h"
 
 #include <string.h>
 
-#define BACKOFF_JITTER 200 /* permille */
+#include "runtime/value/backoff.h"
+
+/* gRPC's growth and jitter of waits (doc/connection-backoff.md), in permille. */
+#define BACKOFF_GROWTH 1600
+#define BACKOFF_JITTER 200
 
 const char *muster_registry_without_scheme(const char *endpoint)
 {
@@ -26,6 +31,8 @@ const char *muster_registry_variable(const struct muster_registry *registry, con
 
 void muster_registry_leave_endpoint(struct muster_registry *registry, size_t endpoint)
 {
+    MUSTER_ASSERT(endpoint < registry->channel_count);
+    /* Many calls fail together when an endpoint goes; only the first of them moves on. */
     if (registry->current != endpoint || registry->channel_count < 2)
         return;
     registry->current = (endpoint + 1) % registry->channel_count;
@@ -35,14 +42,16 @@ void muster_registry_leave_endpoint(struct muster_registry *registry, size_t end
 
 uint64_t muster_registry_backoff(struct muster_registry *registry, uint64_t *backoff_ns)
 {
-    uint64_t delay_ns = *backoff_ns;
+    uint64_t base_ns = registry->options.backoff_base_ns;
+    uint64_t max_ns = registry->options.backoff_max_ns;
+    /* A caller may set the base alone, above the default of the maximum: then each wait is the
+     * base. */
+    const struct muster_backoff backoff = {.first_ns = base_ns,
+                                           .max_ns = max_ns > base_ns ? max_ns : base_ns,
+                                           .growth_permille = BACKOFF_GROWTH,
+                                           .jitter_permille = BACKOFF_JITTER};
 
-    if (delay_ns < registry->options.backoff_base_ns)
-        delay_ns = registry->options.backoff_base_ns;
-    *backoff_ns = delay_ns * 8 / 5;
-    if (*backoff_ns > registry->options.backoff_max_ns)
-        *backoff_ns = registry->options.backoff_max_ns;
-    return muster_rng_jitter(registry->env->rng, delay_ns, BACKOFF_JITTER);
+    return muster_backoff_next(&backoff, backoff_ns, registry->env->rng);
 }
 
 /* The close callback comes in a turn of its own, after every part that could still touch the client. */

@@ -1,4 +1,6 @@
-/* Elections: a place in a queue whose keys carry the candidates' words. */
+/* Elections: a place in a queue whose keys carry the candidates' words. The queue is in place.c;
+ * this file gives it the types of elections. The term of a leader is the create revision of its
+ * key, which rises from leader to leader. */
 #include <muster/locks.h>
 
 static struct muster_election *election_of(struct muster_lease_place *place)

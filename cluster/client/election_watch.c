@@ -1,11 +1,12 @@
-/* Observers of an election: a range for the leader, then a watch of its key, or of all keys when there is no
- * leader. */
+/* Observers of an election: a range for the leader, then a watch of its key, or of all keys when
+ * there is no leader. Changes behind the leader cost an observer nothing that way. */
 #include <muster/locks.h>
 
 #include <string.h>
 
 #include "cluster/client/registry_client_internal.h"
 
+/* An attempt that takes longer is repeated at another endpoint. */
 #define ATTEMPT_NS (5 * MUSTER_NS_PER_S)
 
 /* Outlives the caller's watch when that is stopped before the answer. */
@@ -43,6 +44,7 @@ static void show_leader(struct muster_election_watch *watch,
 {
     uint64_t revision = leader != NULL ? leader->mod_revision : 0;
 
+    /* A new range may find what was shown already. */
     if (watch->has_shown && watch->shown_revision == revision)
         return;
     watch->has_shown = true;
@@ -109,6 +111,7 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
         return;
     }
     watch->backoff_ns = 0;
+    /* The watch goes on from the revision of the range, so no change is lost between the two. */
     watch_from(watch, leader, revision);
     show_leader(watch, leader);
 }

@@ -1,14 +1,12 @@
-/* Leases that are kept alive: one stream for all, opened again after every loss. */
+/* Leases that are kept alive: one stream for all of a client, opened again after every loss. A
+ * lease is given up only when its time has run out here, or when the registry says that it is gone;
+ * an endpoint that fails does not end it. */
 #include "cluster/client/registry_client_internal.h"
 
+/* Three keep-alives in the life of a lease, as etcd's client sends them: two may be lost. */
 #define ASKS_PER_TTL 3
 
 static void open_stream(struct muster_registry *registry);
-
-static struct muster_registry_lease *lease_of(struct muster_list *node)
-{
-    return MUSTER_CONTAINER_OF(node, struct muster_registry_lease, node);
-}
 
 static uint64_t ttl_ns(const struct muster_registry_lease *lease)
 {
@@ -37,6 +35,7 @@ static void request_keep_alive(struct muster_registry_lease *lease)
     struct muster_registry *registry = lease->registry;
     struct muster_registry_packed packed;
 
+    MUSTER_ASSERT(registry->keeper.is_open);
     if (muster_registry_pack_keep_alive(registry->env->mem, lease->id, &packed) != MUSTER_OK)
         return; /* asked again at the next third */
     if (muster_call_send(&registry->keeper.call, packed.bytes, packed.size) == MUSTER_OK &&
@@ -71,10 +70,9 @@ static void on_expiry(struct muster_timer *timer)
 
 static struct muster_registry_lease *find_lease(struct muster_registry *registry, int64_t id)
 {
-    for (struct muster_list *node = registry->leases.next; node != &registry->leases;
-         node = node->next) {
-        if (lease_of(node)->id == id)
-            return lease_of(node);
+    MUSTER_LIST_EACH (&registry->leases, lease, struct muster_registry_lease, node) {
+        if (lease->id == id)
+            return lease;
     }
     return NULL;
 }
@@ -85,6 +83,7 @@ static void lease_extend(struct muster_registry_lease *lease, uint64_t ttl_s)
 {
     uint64_t from_ns = lease->asked_ns;
 
+    /* An answer to nothing that was asked says nothing about when its time began. */
     if (from_ns == 0)
         return;
     lease->ttl_s = ttl_s;
@@ -133,10 +132,10 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     keeper->is_open = false;
     if (muster_registry_is_stale(registry, &call->status))
         muster_registry_drop_token(registry, keeper->generation);
+    /* The stream has no deadline, so any end of it is taken for a failure of the endpoint. */
     muster_registry_leave_endpoint(registry, keeper->endpoint);
-    for (struct muster_list *node = registry->leases.next; node != &registry->leases;
-         node = node->next)
-        lease_of(node)->asked_ns = 0;
+    MUSTER_LIST_EACH (&registry->leases, lease, struct muster_registry_lease, node)
+        lease->asked_ns = 0;
     if (!muster_list_is_empty(&registry->leases)) /* closing takes all of them */
         reopen_later(registry);
 }
@@ -150,6 +149,7 @@ static void open_stream(struct muster_registry *registry)
 {
     struct muster_registry_keeper *keeper = &registry->keeper;
     struct muster_metadata_entry entries[2];
+    /* The stream itself has no deadline: the expiry of the leases is the limit. */
     struct muster_call_options options = {.method = "/etcdserverpb.Lease/LeaseKeepAlive",
                                           .deadline_ns = UINT64_MAX,
                                           .metadata = muster_registry_metadata(registry, entries),
@@ -172,9 +172,8 @@ static void open_stream(struct muster_registry *registry)
         MUSTER_OK)
         return;
     keeper->is_open = true;
-    for (struct muster_list *node = registry->leases.next; node != &registry->leases;
-         node = node->next)
-        request_keep_alive(lease_of(node));
+    MUSTER_LIST_EACH (&registry->leases, lease, struct muster_registry_lease, node)
+        request_keep_alive(lease);
 }
 
 /* Granting. */
@@ -256,8 +255,8 @@ void muster_registry_stop_leases(struct muster_registry *registry)
 {
     struct muster_registry_keeper *keeper = &registry->keeper;
 
-    while (!muster_list_is_empty(&registry->leases))
-        unlink_lease(lease_of(registry->leases.next));
+    MUSTER_LIST_EACH_SAFE (&registry->leases, lease, struct muster_registry_lease, node)
+        unlink_lease(lease);
     muster_timer_stop(&keeper->timer);
     if (keeper->is_open)
         muster_call_cancel(&keeper->call);

@@ -1,4 +1,6 @@
-/* Locks: a place in a queue whose keys have no value. */
+/* Locks: a place in a queue whose keys have no value. The queue is in place.c; this file gives it
+ * the types of locks. The token of a lock is the create revision of its key: it rises with each
+ * holder, so a resource can refuse a holder that is late (a fencing token). */
 #include <muster/locks.h>
 
 static struct muster_lock *lock_of(struct muster_lease_place *place)

@@ -1,5 +1,7 @@
 /* Operations of the registry client: one call each, again at the next endpoint where that is safe.
- */
+ * A read may be repeated at any time; a write only when it has certainly not been applied, because
+ * a second put or transaction could undo another client's. A write in doubt ends with an error for
+ * which muster_registry_is_unknown is true, and the caller looks for itself. */
 #include "cluster/client/registry_client_internal.h"
 
 #include <string.h>
@@ -96,6 +98,8 @@ static void request_complete(struct muster_registry_request *request, enum muste
     MUSTER_ASSERT(op->request == request && request->state != REQUEST_CALLING);
     op->request = NULL;
     op->error.rc = rc;
+    /* The callback borrows the results from the answer, so the request is freed after it. Until
+     * then it stays in the list, so that a close from inside the callback waits for it. */
     op->done(op, rc);
     muster_list_remove(&request->node);
     free_request(request);
@@ -116,6 +120,7 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
     struct muster_registry_request *request = call->data;
 
     MUSTER_ASSERT(request->state == REQUEST_CALLING);
+    /* A unary call has one answer; what a broken server sends after it is ignored. */
     if (request->has_answer)
         return;
     request->has_answer = true;
@@ -199,6 +204,8 @@ void muster_registry_resume_requests(struct muster_registry *registry, enum must
             continue;
         muster_timer_stop(&request->retry);
         if (rc == MUSTER_OK)
+            /* The call is started from a timer, because this may run inside the start of another
+             * operation. */
             muster_timer_start(&request->retry, loop, muster_loop_now_ns(loop));
         else
             muster_task_post(&request->refused, loop);
@@ -243,6 +250,7 @@ static bool try_again(struct muster_registry_request *request, enum muster_rc rc
         return false;
     due_ns = muster_loop_after_ns(loop,
                                   muster_registry_backoff(request->registry, &request->backoff_ns));
+    /* The error of this attempt says more than a deadline would. */
     if (due_ns >= request->deadline_ns)
         return false;
     muster_timer_start(&request->retry, loop, due_ns);
@@ -257,6 +265,8 @@ static enum muster_rc doubt_refusal(const struct muster_registry_request *reques
     bool is_refused = rc == MUSTER_RESOURCE_EXHAUSTED;
     bool is_ours = !request->call.is_answered || request->call.status.rc == MUSTER_OK;
 
+    /* RESOURCE_EXHAUSTED from the registry means that nothing was applied. From this side, it may
+     * stand for a write that was applied and whose answer did not fit. */
     if (!is_refused || !is_ours || op->is_unsent || is_read(request->kind))
         return rc;
     return muster_error_set(
@@ -480,6 +490,8 @@ enum muster_rc muster_registry_swap_start(struct muster_registry_op *op,
                                           int64_t lease, uint64_t deadline_ns,
                                           muster_registry_op_fn *done)
 {
+    /* The put happens only if the key is as the caller has read it; otherwise the transaction reads
+     * it again, which saves a second call. */
     struct muster_registry_compare is_as_read = {.key = key,
                                                  .target = MUSTER_REGISTRY_MOD_REVISION,
                                                  .relation = MUSTER_REGISTRY_EQUAL,

@@ -1,4 +1,7 @@
-/* Places in queues: a key by create-if-absent, one look at the key before it, a watch of that key. */
+/* Places in queues: a key by create-if-absent, one look at the key before it, a watch of that key.
+ * Each place watches only the one before it, so a release wakes one client and not all (the recipe
+ * of etcd's client/v3/concurrency/key.go and of ZooKeeper's locks). lock.c and election.c are made
+ * of places; session.c owns the lease of their keys. */
 #include "cluster/client/registry_client_internal.h"
 #include "cluster/client/session_internal.h"
 #include "runtime/loop/deadline.h"
@@ -7,7 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ATTEMPT_NS      (5 * MUSTER_NS_PER_S)
+/* One attempt; the place itself waits as long as its caller allows. */
+#define ATTEMPT_NS (5 * MUSTER_NS_PER_S)
+/* Sixteen digits and NUL. */
 #define LEASE_HEX_BYTES 17
 
 static void place_step(struct muster_lease_place *place);
@@ -34,6 +39,8 @@ static struct muster_bytes value_of(const struct muster_lease_place *place)
 
 static void place_move(struct muster_lease_place *place, enum muster_lease_place_state to)
 {
+    /* A place that ends while its key may exist goes through LEAVING, which deletes the key; IDLE
+     * directly means that the key goes with its lease. */
     static const uint8_t allowed[] = {
         [MUSTER_LEASE_PLACE_IDLE] = 1u << MUSTER_LEASE_PLACE_ENTERING,
         [MUSTER_LEASE_PLACE_ENTERING] =
@@ -92,6 +99,7 @@ static void place_complete(struct muster_lease_place *place)
     enum muster_rc rc = place->result;
 
     MUSTER_ASSERT(!place->is_calling && place->is_ending);
+    /* The caller may free the place in its callback, so all of it is put in order before. */
     place_move(place, MUSTER_LEASE_PLACE_IDLE);
     muster_list_remove(&place->node);
     muster_mem_free(mem, place->key);
@@ -164,6 +172,8 @@ static bool has_failed(struct muster_lease_place *place, enum muster_rc rc)
         place->backoff_ns = 0;
         return false;
     }
+    /* An attempt in doubt is repeated: entering finds the key if the first one made it, and a look
+     * changes nothing. */
     if (muster_registry_is_unknown(rc))
         step_later(place);
     else if (rc == MUSTER_NOT_FOUND)
@@ -221,6 +231,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
 static void wait_for(struct muster_lease_place *place, struct muster_bytes key, uint64_t revision)
 {
     place->watch.data = place;
+    /* The watch starts right after the revision of the look, so a deletion in between is seen. */
     if (muster_registry_watch_start(&place->watch, place->session->registry, key,
                                     MUSTER_REGISTRY_KEY, revision + 1, on_changes,
                                     on_watch_end) != MUSTER_OK) {
@@ -249,6 +260,8 @@ static void on_look(struct muster_registry_op *op, enum muster_rc rc)
 
 static enum muster_rc place_look(struct muster_lease_place *place)
 {
+    /* The create revision tells our key from one that somebody has made again after ours was
+     * deleted. */
     struct muster_registry_compare is_there = muster_lease_place_compare(place);
     struct muster_registry_step before = {.kind = MUSTER_REGISTRY_GET,
                                           .key = queue_of(place),
@@ -276,7 +289,10 @@ static void on_entered(struct muster_registry_op *op, enum muster_rc rc)
         end_with(place, MUSTER_INTERNAL, "the registry does not show a key that it has");
         return;
     }
+    /* The last key of the answer is the one in front; before it comes our own key, where it was
+     * found. */
     first = &op->kvs[op->kv_count - 1];
+    /* The key is there already when an attempt in doubt had made it. */
     place->revision = op->is_succeeded ? op->revision : op->kvs[0].create_revision;
     if (first->create_revision == place->revision) {
         become_first(place);
@@ -377,6 +393,8 @@ static void on_deadline(struct muster_timer *timer)
 static bool is_in(const struct muster_session *session, struct muster_bytes queue)
 {
     MUSTER_LIST_EACH (&session->places, other, struct muster_lease_place, node) {
+        /* The key is made of the name and the lease, so two places of one session in one queue
+         * would share it. */
         if (other->queue_bytes == queue.size + 1 && memcmp(other->key, queue.data, queue.size) == 0)
             return true;
     }
@@ -508,6 +526,7 @@ static void on_set(struct muster_registry_op *op, enum muster_rc rc)
     MUSTER_ASSERT(place->was_set != NULL);
     place->is_calling = false;
     place->was_set = NULL;
+    /* The end waits for this call, because both use place->op. */
     if (is_ending)
         muster_task_post(&place->task, env_of(place)->loop);
     if (rc == MUSTER_OK && !op->is_succeeded)

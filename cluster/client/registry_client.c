@@ -1,15 +1,20 @@
-/* The registry client from above: opening, closing, and one channel per endpoint. */
+/* The registry client from above: opening, closing, and one channel per endpoint. It speaks etcd's
+ * v3 API, to 'muster registry' or to an etcd cluster. One endpoint is in use at a time (base.c);
+ * the operations are in op.c, watch.c, lease.c and registry_snapshot.c. */
 #include "cluster/client/registry_client_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* A registry that restarts is back within a second, and all clients of it wait: the attempts come
+ * soon. */
 #define BACKOFF_BASE_NS    (50 * MUSTER_NS_PER_MS)
 #define BACKOFF_MAX_NS     MUSTER_NS_PER_S
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
-/* etcd punishes pings more often than every 5 s. */
-#define PING_INTERVAL_NS  (10 * MUSTER_NS_PER_S)
-#define PING_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
+/* etcd closes a connection that pings more often than every 5 s (--grpc-keepalive-min-time). */
+#define PING_INTERVAL_NS (10 * MUSTER_NS_PER_S)
+#define PING_TIMEOUT_NS  (5 * MUSTER_NS_PER_S)
+/* As large as the largest answer that a registry gives (MUSTER_MVCC_ANSWER_BYTES_MAX). */
 #define RECEIVE_BYTES_MAX ((size_t)64 << 20)
 #define ENDPOINT_BYTES    300
 
@@ -127,6 +132,7 @@ static void on_close_task(struct muster_task *task)
     struct muster_mem *mem = registry->env->mem;
 
     MUSTER_ASSERT(registry->is_closing && muster_list_is_empty(&registry->requests));
+    /* The callback may still read the data of the client; memory goes after it. */
     if (registry->closed != NULL)
         registry->closed(registry);
     muster_registry_auth_fini(registry);
@@ -165,6 +171,7 @@ enum muster_rc muster_registry_open(struct muster_env *env,
         registry->options.backoff_base_ns = BACKOFF_BASE_NS;
     if (registry->options.backoff_max_ns == 0)
         registry->options.backoff_max_ns = BACKOFF_MAX_NS;
+    /* The texts of the options are borrowed for this call only. */
     registry->options.endpoints = registry->options.user = registry->options.password_file = NULL;
     registry->options.ca_file = registry->options.cert_file = registry->options.key_file = NULL;
     muster_timer_init(&registry->auth.again, NULL, registry);
@@ -179,6 +186,7 @@ enum muster_rc muster_registry_open(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = open_channels(registry, options->endpoints, ret_error);
     if (rc != MUSTER_OK) {
+        /* A channel that was opened is closed asynchronously, so the client lives until then. */
         if (registry->channel_count == 0) {
             muster_registry_auth_fini(registry);
             muster_registry_tls_fini(registry);

@@ -1,4 +1,6 @@
-/* The registry client's messages. */
+/* The registry client's messages: requests packed, answers unpacked and turned into results. Only
+ * this file of the client knows the generated types. Results borrow their bytes from the unpacked
+ * message, which the caller frees after its callback. */
 #include "cluster/client/registry_client_proto.h"
 
 #include <string.h>
@@ -6,6 +8,7 @@
 #include "proto/etcd.pb-c.h"
 #include "proto/guard.h"
 
+/* Small keys in large answers: the structs around a key take many times its bytes. */
 static const struct muster_proto_limits limits = {.memory_per_byte = 64};
 
 static ProtobufCBinaryData data_of(struct muster_bytes bytes)
@@ -45,6 +48,8 @@ static bool span_init(struct span *span, struct muster_mem *mem, struct muster_b
     span->key = data_of(key.size > 0 || reach == MUSTER_REGISTRY_KEY ? key : open_end);
     if (reach == MUSTER_REGISTRY_KEY)
         return true;
+    /* The end is the prefix with its last byte one higher; 0xff has none higher and is dropped. A
+     * prefix of nothing but 0xff has no end ("\0" in etcd's terms). */
     while (size > 0 && ((const uint8_t *)key.data)[size - 1] == 0xff)
         size--;
     if (size == 0) {
@@ -205,6 +210,8 @@ enum muster_rc muster_registry_pack_watch(struct muster_mem *mem, struct muster_
     create.key = span.key;
     create.range_end = span.end;
     create.start_revision = (int64_t)start_revision;
+    /* Notices of progress keep the revision to resume from young, so that a compaction rarely
+     * passes a quiet watch. */
     create.progress_notify = true;
     create.fragment = true;
     etcdserverpb__watch_request__init(&request);
@@ -414,6 +421,7 @@ static const Etcdserverpb__RangeResponse *range_in(const Etcdserverpb__ResponseO
                : NULL;
 }
 
+/* The keys of all ranges of a transaction come in one array, in the order of the operations. */
 static enum muster_rc parse_txn(struct muster_mem *mem, const void *message,
                                 struct muster_registry_op *op,
                                 struct muster_registry_answer *answer)
@@ -496,6 +504,7 @@ static enum muster_rc parse_time_to_live(struct muster_mem *mem, const void *mes
     (void)mem;
     take_header(op, answer, left->header);
     op->lease = left->id;
+    /* etcd answers -1 for a lease that does not exist, and no error. */
     if (left->ttl < 0)
         return muster_error_set(&op->error, MUSTER_NOT_FOUND, "the lease is gone");
     op->ttl_s = (uint64_t)left->ttl;
@@ -569,6 +578,7 @@ static enum muster_rc fill_changes(struct muster_mem *mem,
     for (size_t i = 0; i < message->n_events; i++) {
         const Mvccpb__Event *event = message->events[i];
 
+        /* etcd always sends the key; an event without one could not be told to anybody. */
         if (event->kv == NULL)
             continue;
         notice->changes[notice->change_count].is_delete =

@@ -1,4 +1,7 @@
-/* Snapshots read by the registry client: one stream, begun again elsewhere as long as nothing came. */
+/* Snapshots read by the registry client: one stream, begun again elsewhere as long as nothing came.
+ * After the first bytes another endpoint would send another snapshot, so a stream that breaks then
+ * ends with its error. 'muster registry backup' writes the bytes to a file and checks the digest at
+ * their end. */
 #include <muster/registry.h>
 
 #include "cluster/client/registry_client_internal.h"
@@ -32,6 +35,7 @@ static void snapshot_end(struct muster_registry_snapshot *snapshot, enum muster_
 {
     struct muster_error error; /* text may be of the one before */
 
+    MUSTER_ASSERT(!snapshot->is_calling);
     snapshot->result = muster_error_set(&error, rc, "%s", text);
     snapshot->error = error;
     muster_timer_stop(&snapshot->again);
@@ -45,6 +49,7 @@ static void again_later(struct muster_registry_snapshot *snapshot)
     uint64_t due_ns = muster_loop_after_ns(
         loop, muster_registry_backoff(snapshot->registry, &snapshot->backoff_ns));
 
+    /* Trying again is of no use where TLS does not fit. */
     if (refusal != NULL)
         snapshot_end(snapshot, refusal->rc, refusal->text);
     else if (due_ns < snapshot->deadline_ns)
@@ -174,8 +179,6 @@ void muster_registry_snapshot_cancel(struct muster_registry_snapshot *snapshot)
 
 void muster_registry_stop_snapshots(struct muster_registry *registry)
 {
-    for (struct muster_list *node = registry->snapshots.next; node != &registry->snapshots;
-         node = node->next)
-        muster_registry_snapshot_cancel(
-            MUSTER_CONTAINER_OF(node, struct muster_registry_snapshot, node));
+    MUSTER_LIST_EACH (&registry->snapshots, snapshot, struct muster_registry_snapshot, node)
+        muster_registry_snapshot_cancel(snapshot);
 }

@@ -1,10 +1,13 @@
-/* Sessions: a lease, its end told in order, its revocation. */
+/* Sessions: a lease that is kept alive, and the places that depend on it. When the lease is lost
+ * every place is told before the session is; when the session closes its places leave first, and
+ * then the lease is revoked. */
 #include "cluster/client/session_internal.h"
 #include "runtime/loop/deadline.h"
 #include "cluster/client/registry_client_internal.h"
 
 #include <string.h>
 
+/* A lease that cannot be revoked in this time is left to expire. */
 #define REVOKE_WITHIN_NS (5 * MUSTER_NS_PER_S)
 
 static void on_revoked(struct muster_registry_op *op, enum muster_rc rc)
@@ -78,6 +81,7 @@ enum muster_rc muster_session_open(struct muster_session *session, struct muster
                                    muster_session_opened_fn *opened,
                                    muster_session_lost_fn *on_lost)
 {
+    /* A start that fails leaves the caller's struct as it was. */
     struct muster_session before = *session;
     enum muster_rc rc =
         muster_deadline_check(registry->env, "muster_session_open", deadline_ns, &session->error);
@@ -104,6 +108,7 @@ enum muster_rc muster_session_open(struct muster_session *session, struct muster
 
 void muster_session_close(struct muster_session *session, muster_session_closed_fn *closed)
 {
+    MUSTER_ASSERT(!session->is_closing);
     session->is_closing = true;
     session->closed = closed;
     drop_places(session, MUSTER_CANCELLED);

@@ -1,5 +1,7 @@
-/* TLS to a registry: credentials for endpoints that begin with https://, and the errors of endpoints that speak
- * something else. */
+/* TLS to a registry: credentials for endpoints that begin with https://, and the errors of
+ * endpoints that speak something else. A wrong scheme or certificate is a mistake of the set-up, so
+ * at the first contact it ends calls at once with a text that names the remedy. Once a connection
+ * has been made, the same error may pass (a certificate that is being renewed) and is retried. */
 #include "cluster/client/registry_client_internal.h"
 
 #include <string.h>

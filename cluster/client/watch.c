@@ -1,9 +1,13 @@
 /* Watches of the registry client: one stream each, resumed after every loss from what was shown
- * last. */
+ * last. A change is shown once and in order. Whole revisions are shown together, also when the
+ * registry sends them in fragments. A watch ends only where the registry refuses it, or where it
+ * could not go on without a gap: after a compaction, or when the registry is not the same one. */
 #include "cluster/client/registry_client_internal.h"
 
 #include <string.h>
 
+/* A fragment has up to 1.5 MiB of a registry, so this bounds what one revision may hold here to
+ * about 100 MiB. */
 #define FRAGMENTS_MAX 64
 
 /* Outlives the caller's watch until its call has ended. */
@@ -85,6 +89,7 @@ static void deliver_changes(struct watch_stream *stream,
         first++; /* shown before the stream was lost */
     if (first == count)
         return;
+    /* The place moves before the callback, which may stop the watch and free it. */
     watch->next_revision = changes[count - 1].kv.mod_revision + 1;
     watch->on_changes(watch, changes + first, count - first);
 }
@@ -167,6 +172,8 @@ static void take_part(struct watch_stream *stream, const struct muster_registry_
 
 static void on_created(struct watch_stream *stream, const struct muster_registry_notice *notice)
 {
+    /* Revisions of different clusters, or of one that was restored from a backup, have nothing to
+     * do with each other. A watch that went on would miss changes silently. */
     uint64_t expected = stream->cluster_id;
 
     stream->is_renewed = false;
@@ -277,6 +284,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
         retry_later(stream);
         return;
     }
+    /* An endpoint that refused the token is well, and is asked again with a new one. */
     if (!stream->is_renewed)
         muster_registry_leave_endpoint(stream->registry, stream->endpoint);
     rc = muster_registry_judge(stream->registry, stream->endpoint, &error);
@@ -352,6 +360,8 @@ enum muster_rc muster_registry_watch_start(
     stream->registry = registry;
     stream->watch = watch;
     stream->reach = reach;
+    /* A start revision was read from the registry that answered last, so the watch must reach the
+     * same one. */
     stream->cluster_id = start_revision != 0 ? registry->cluster_id : 0;
     stream->key_bytes = key.size;
     if (key.size > 0)
@@ -382,12 +392,7 @@ void muster_registry_watch_stop(struct muster_registry_watch *watch)
 
 void muster_registry_stop_watches(struct muster_registry *registry)
 {
-    struct muster_list *node = registry->watches.next;
-
-    while (node != &registry->watches) {
-        struct watch_stream *stream = MUSTER_CONTAINER_OF(node, struct watch_stream, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE (&registry->watches, stream, struct watch_stream, node) {
         watch_detach(stream);
         if (!stream->is_open)
             free_stream(stream);
