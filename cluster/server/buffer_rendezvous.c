@@ -1,4 +1,6 @@
-/* Offers and wants, matched by step and key. */
+/* Offers and takes of buffers, matched by step and key. The worker service takes on behalf of a
+ * RecvBuf call; the program offers through muster_server_offer_start. Whichever comes first waits
+ * in its list. No I/O is done here. */
 #include "cluster/server/buffer_rendezvous.h"
 
 #include <string.h>
@@ -24,10 +26,9 @@ static struct muster_buffer_take *take_of(struct muster_list *node)
 static struct muster_server_buffer *offer_find(struct muster_buffer_rendezvous *rendezvous,
                                                int64_t step_id, const char *key)
 {
-    for (struct muster_list *node = rendezvous->offers.next; node != &rendezvous->offers;
-         node = node->next) {
-        if (offer_of(node)->step_id == step_id && strcmp(offer_of(node)->key, key) == 0)
-            return offer_of(node);
+    MUSTER_LIST_EACH (&rendezvous->offers, offer, struct muster_server_buffer, node) {
+        if (offer->step_id == step_id && strcmp(offer->key, key) == 0)
+            return offer;
     }
     return NULL;
 }
@@ -35,10 +36,9 @@ static struct muster_server_buffer *offer_find(struct muster_buffer_rendezvous *
 static struct muster_buffer_take *take_find(struct muster_buffer_rendezvous *rendezvous,
                                             int64_t step_id, const char *key)
 {
-    for (struct muster_list *node = rendezvous->takes.next; node != &rendezvous->takes;
-         node = node->next) {
-        if (take_of(node)->step_id == step_id && strcmp(take_of(node)->key, key) == 0)
-            return take_of(node);
+    MUSTER_LIST_EACH (&rendezvous->takes, take, struct muster_buffer_take, node) {
+        if (take->step_id == step_id && strcmp(take->key, key) == 0)
+            return take;
     }
     return NULL;
 }
@@ -53,6 +53,8 @@ static void on_taken_task(struct muster_task *task)
 void muster_buffer_taken(struct muster_buffer_rendezvous *rendezvous,
                          struct muster_server_buffer *buffer, enum muster_rc rc)
 {
+    /* The owner is told from a task, because it may offer again in its callback, and a list may be
+     * walked here meanwhile. */
     buffer->rc = rc;
     muster_task_post(&buffer->task, rendezvous->loop);
 }
@@ -76,6 +78,7 @@ enum muster_rc muster_buffer_offer(struct muster_buffer_rendezvous *rendezvous,
 {
     struct muster_buffer_take *take;
 
+    /* A second buffer of one step and key could not be told from the first by a taker. */
     if (offer_find(rendezvous, buffer->step_id, buffer->key) != NULL)
         return MUSTER_ALREADY_EXISTS;
     if (rendezvous->offer_count >= MUSTER_RENDEZVOUS_WAITING_MAX)
@@ -136,6 +139,7 @@ void muster_buffer_rendezvous_end(struct muster_buffer_rendezvous *rendezvous, e
                                   const char *text)
 {
     (void)muster_error_set(&rendezvous->ended, rc, "%s", text);
+    /* Each take is unlinked before its callback, which may end others. */
     while (!muster_list_is_empty(&rendezvous->takes)) {
         struct muster_buffer_take *take = take_of(rendezvous->takes.next);
 

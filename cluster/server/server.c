@@ -1,4 +1,7 @@
-/* A task's server: what it is asked to be, checked; then a table of steps, each with its undo. */
+/* A task's server, the counterpart of tf.distribute.Server: one gRPC server with the worker
+ * service, the health service and, if wanted, the coordination service. Opening checks what the
+ * server is asked to be; starting runs a table of steps, each with its undo, so a start that fails
+ * part-way leaves nothing behind. */
 #include <muster/server.h>
 
 #include <inttypes.h>
@@ -11,6 +14,8 @@
 
 #include "cluster/server/worker_service.h"
 
+/* The accelerators of the largest hosts, several times over; GetStatus answers from arrays of this
+ * size. */
 #define DEVICES_MAX 64
 #define STOPPED     "the server has stopped"
 
@@ -37,6 +42,20 @@ struct muster_server {
     struct muster_task stopped_task;
 };
 
+/* A server serves once: a program that wants to serve again opens another one. */
+static void server_move(struct muster_server *server, enum muster_server_state to)
+{
+    static const unsigned moves[] = {
+        [MUSTER_SERVER_NEW] = 1u << MUSTER_SERVER_STARTED | 1u << MUSTER_SERVER_STOPPED,
+        [MUSTER_SERVER_STARTED] = 1u << MUSTER_SERVER_STOPPING,
+        [MUSTER_SERVER_STOPPING] = 1u << MUSTER_SERVER_STOPPED,
+        [MUSTER_SERVER_STOPPED] = 1u << MUSTER_SERVER_STOPPED, /* stopped once more */
+    };
+
+    MUSTER_ASSERT((moves[server->state] >> to & 1u) != 0);
+    server->state = to;
+}
+
 /* --- What it is asked to be --- */
 
 static enum muster_rc find_job(const struct muster_server_options *options,
@@ -45,6 +64,7 @@ static enum muster_rc find_job(const struct muster_server_options *options,
 {
     const struct muster_cluster_spec *cluster = options->cluster;
 
+    /* TensorFlow picks the only job and the only task by itself, and so does this. */
     if (options->job == NULL && cluster->job_count != 1)
         return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
                                 "the cluster has %zu jobs: say which one this task is of (job)",
@@ -120,6 +140,8 @@ static enum muster_rc set_place(struct muster_server *server,
         return rc;
     if (options->port != 0)
         port = options->port;
+    /* The address of the cluster is the one that others dial; the host to bind is this host's
+     * affair, and by default all of its interfaces. */
     (void)snprintf(bind, sizeof(bind), "%s:%u",
                    options->bind_host != NULL ? options->bind_host : "0.0.0.0", port);
     rc = muster_address_parse_listen(bind, &server->address, error);
@@ -131,6 +153,8 @@ static enum muster_rc set_devices(struct muster_server *server,
                                   const struct muster_server_options *options,
                                   struct muster_error *error)
 {
+    /* A task without accelerators has one CPU, with the memory limit that TensorFlow reports for
+     * its own (256 MiB). */
     static const struct muster_server_device cpu = {.type = "CPU", .memory_limit_bytes = 256 << 20};
     size_t count = options->device_count > 0 ? options->device_count : 1;
     char name[sizeof(server->name) + 64];
@@ -151,6 +175,8 @@ static enum muster_rc set_devices(struct muster_server *server,
         if (has_description)
             device->device.description =
                 muster_mem_strdup(server->env->mem, device->device.description);
+        /* The count rises before the check, so that muster_server_free also frees a device that is
+         * only half copied. */
         server->device_count++;
         if (device->name == NULL || device->device.type == NULL ||
             (has_description && device->device.description == NULL))
@@ -203,7 +229,7 @@ static void on_stopped_task(struct muster_task *task)
     struct muster_server *server = task->data;
     muster_server_stop_fn *stopped = server->stopped;
 
-    server->state = MUSTER_SERVER_STOPPED;
+    server_move(server, MUSTER_SERVER_STOPPED);
     server->stopped = NULL;
     if (stopped != NULL)
         stopped(server);
@@ -226,6 +252,8 @@ enum muster_rc muster_server_open(struct muster_env *env,
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the server");
     server->env = env;
     server->worker.env = env;
+    /* The incarnation tells this life of the task from the one before a restart. It is never 0,
+     * which would mean not known. */
     server->worker.incarnation = muster_rng_next(env->rng) | 1;
     muster_task_init(&server->stopped_task, on_stopped_task, server);
     if (options->cluster == NULL) {
@@ -351,12 +379,16 @@ static void end_coordination(struct muster_server *server)
 {
     if (server->coordination == NULL)
         return;
+    /* A stop drains: calls under way still reach the coordination service, which closes once the
+     * rpc server has. */
     if (server->state == MUSTER_SERVER_STOPPING)
         muster_coordination_server_drain(server->coordination);
     else
         close_coordination(server);
 }
 
+/* The order is that of building up. Listening comes last, because a peer that connects must find
+ * every service; undoing goes the other way. */
 static const struct {
     enum muster_rc (*begin)(struct muster_server *server, struct muster_error *error);
     void (*undo)(struct muster_server *server); /* NULL: goes with the step before it */
@@ -392,7 +424,7 @@ enum muster_rc muster_server_start(struct muster_server *server, struct muster_e
         undo_start(server, done);
         return rc;
     }
-    server->state = MUSTER_SERVER_STARTED;
+    server_move(server, MUSTER_SERVER_STARTED);
     MUSTER_LOG(server->env, INFO, "server_started", "name", server->name, "target", server->target);
     return MUSTER_OK;
 }
@@ -403,11 +435,11 @@ void muster_server_stop(struct muster_server *server, uint64_t deadline_ns,
     if (stopped != NULL)
         server->stopped = stopped;
     if (server->state == MUSTER_SERVER_STARTED) {
-        server->state = MUSTER_SERVER_STOPPING;
+        server_move(server, MUSTER_SERVER_STOPPING);
         server->stop_deadline_ns = deadline_ns;
         undo_start(server, STEPS);
     } else if (server->state != MUSTER_SERVER_STOPPING) {
-        server->state = MUSTER_SERVER_STOPPED;
+        server_move(server, MUSTER_SERVER_STOPPED);
         muster_task_post(&server->stopped_task, server->env->loop);
     }
 }

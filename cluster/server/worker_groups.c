@@ -1,9 +1,14 @@
-/* Collective groups: devices join until there are as many as were announced. */
+/* Collective groups: devices join until there are as many as were announced, and each asker then
+ * gets the same members in the same order. The worker service calls this on the task that leads
+ * the collectives. The texts of errors are TensorFlow's, because its programs and tests look for
+ * them. */
 #include "cluster/server/worker_groups_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "runtime/value/array.h"
 
 static void group_free(struct muster_worker_groups *groups, struct muster_worker_group *group)
 {
@@ -42,7 +47,8 @@ void muster_worker_groups_free(struct muster_worker_groups *groups)
 
 /* --- Answers --- */
 
-/* The error stays: a group that has failed fails every later ask. */
+/* The error stays: a group that has failed fails every later ask. Members that have been answered
+ * may be using the group, so it cannot be begun again with others. */
 static void group_fail(struct muster_worker_group *group, const struct muster_error *error)
 {
     MUSTER_ASSERT(error->rc != MUSTER_OK);
@@ -79,6 +85,7 @@ void muster_worker_groups_abort(struct muster_worker_groups *groups, enum muster
 
 /* --- Ranks --- */
 
+/* The task is the part of a full name before the device: "/job:worker/replica:0/task:1". */
 static size_t task_bytes(const char *device)
 {
     const char *end = strstr(device, "/device:");
@@ -124,9 +131,12 @@ static void group_complete(struct muster_worker_groups *groups, struct muster_wo
 {
     MUSTER_ASSERT(group->member_count == group->size);
     qsort(group->members, group->member_count, sizeof(group->members[0]), compare_members);
+    /* The members are sorted by task, so a task begins where two neighbours differ. */
     group->task_count = 1;
     for (uint32_t i = 1; i < group->member_count; i++)
         group->task_count += compare_tasks(group->members[i - 1].name, group->members[i].name) != 0;
+    /* All members pass this key to NCCL or its like as the name of their communicator, so it must
+     * be one of its kind. */
     muster_rng_fill(groups->rng, group->communicator_key, sizeof(group->communicator_key));
 }
 
@@ -208,16 +218,13 @@ static enum muster_rc check_device(const struct muster_worker_group *group, uint
 
 static bool reserve_member(struct muster_worker_groups *groups, struct muster_worker_group *group)
 {
-    uint32_t capacity = group->member_capacity != 0 ? 2 * group->member_capacity : 8;
-    struct muster_worker_member *members = group->members;
+    struct muster_worker_member *members =
+        muster_array_reserve(groups->mem, group->members, group->member_count,
+                             &group->member_capacity, sizeof(*members));
 
-    if (group->member_count < group->member_capacity)
-        return true;
-    members = muster_mem_realloc(groups->mem, members, capacity * sizeof(*members));
     if (members == NULL)
         return false;
     group->members = members;
-    group->member_capacity = capacity;
     return true;
 }
 
@@ -257,11 +264,15 @@ void muster_worker_groups_join(struct muster_worker_groups *groups,
         muster_worker_ask_fail(ask, &error);
         return;
     }
+    /* The asker is among those who wait before its request is checked, so that a contradiction is
+     * answered to all of them in one place. */
     muster_list_append(&group->asks, &ask->node);
     if (group->error.rc != MUSTER_OK) {
         muster_worker_asks_fail(&group->asks, &group->error);
         return;
     }
+    /* A device that asks again (its first call was lost) keeps its place, and is answered like the
+     * others. */
     rank = muster_worker_group_rank(group, request->device);
     if (check_device(group, rank, request, &error) != MUSTER_OK) {
         group_fail(group, &error);

@@ -33,7 +33,8 @@ struct muster_worker_group {
     uint32_t task_count;
     uint8_t communicator_key[MUSTER_WORKER_KEY_BYTES];
     struct muster_worker_member *members; /* by rank once complete */
-    uint32_t member_count, member_capacity;
+    uint32_t member_count;
+    size_t member_capacity;
     struct muster_error error; /* rc OK: none; else every question about the group ends so */
     struct muster_list asks;   /* of struct muster_worker_group_ask, until complete */
     struct muster_list instances;

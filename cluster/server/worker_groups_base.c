@@ -1,4 +1,5 @@
-/* Groups and ranks by name, and failed answers: used by groups and by instances. */
+/* Groups and ranks by name, and failed answers. worker_groups.c and worker_instances.c both use
+ * them. */
 #include "cluster/server/worker_groups_internal.h"
 
 #include <string.h>
@@ -35,6 +36,7 @@ void muster_worker_asks_fail(struct muster_list *asks, const struct muster_error
 {
     struct muster_list *node;
 
+    /* Each ask is unlinked before its callback, which may drop others of the list. */
     while ((node = muster_list_pop(asks)) != NULL)
         muster_worker_ask_fail(MUSTER_CONTAINER_OF(node, struct muster_worker_group_ask, node),
                                error);

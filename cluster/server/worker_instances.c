@@ -1,4 +1,6 @@
-/* Instances: what the members of a group are about to do together. */
+/* Instances: what the members of a group are about to do together, one per collective operation and
+ * step. All members must describe it alike; of a broadcast they also learn which rank sends. The
+ * texts of errors are TensorFlow's. */
 #include "cluster/server/worker_groups_internal.h"
 
 #include <inttypes.h>
@@ -32,6 +34,8 @@ static struct instance *instance_find(struct muster_worker_group *group, int64_t
  * again. */
 static bool forget_oldest(struct muster_worker_groups *groups, struct muster_worker_group *group)
 {
+    /* The newest stand in front, so the search begins at the end. An instance for which somebody
+     * waits stays. */
     for (struct muster_list *node = group->instances.prev; node != &group->instances;
          node = node->prev) {
         struct instance *instance = MUSTER_CONTAINER_OF(node, struct instance, node);
@@ -126,6 +130,7 @@ static enum muster_rc record_member(struct instance *instance,
                                 instance->key, instance->source, rank);
     if (is_source)
         instance->source = rank;
+    /* A member that asks again is counted once. */
     if (!instance->is_known[rank]) {
         instance->is_known[rank] = true;
         instance->known_count++;
@@ -202,6 +207,8 @@ void muster_worker_groups_agree(struct muster_worker_groups *groups,
         muster_worker_ask_fail(ask, &error);
         return;
     }
+    /* The asker is among those who wait before its request is checked, so that a contradiction is
+     * answered to all of them. */
     muster_list_append(&instance->asks, &ask->node);
     if (instance->error.rc != MUSTER_OK)
         error = instance->error;
@@ -210,6 +217,8 @@ void muster_worker_groups_agree(struct muster_worker_groups *groups,
         (void)record_member(instance, group, rank, request->is_source, &error);
     if (error.rc != MUSTER_OK)
         instance_fail(instance, &error);
+    /* Only a broadcast has a source to wait for; the members of any other collective know all they
+     * need. */
     else if (instance->type != MUSTER_WORKER_BROADCAST)
         instance_answer(instance, -1);
     else if (instance->known_count == group->size)

@@ -1,4 +1,6 @@
-/* The worker service: messages to groups, instances and buffers, and their answers back. */
+/* tensorflow.WorkerService: messages to groups, instances and buffers, and their answers back.
+ * TensorFlow's own runtime calls it in the peers, so names, texts and codes follow TensorFlow 2.21.
+ * The state is in worker_groups.c, worker_instances.c and buffer_rendezvous.c. */
 #include "cluster/server/worker_service.h"
 
 #include <inttypes.h>
@@ -8,6 +10,8 @@
 #include "proto/guard.h"
 #include "proto/worker.muster.h"
 
+/* The bytes travel in transport_options under this type when no RDMA transport is in use
+ * (grpc_worker_service.cc of TensorFlow). */
 #define EXTRA_TYPE_URL  "type.googleapis.com/tensorflow.RecvBufRespExtra"
 #define SHAPE_BYTES_MAX 256
 #define NO_SESSIONS                                                                                \
@@ -41,6 +45,8 @@ static struct question *question_new(struct muster_rpc *rpc)
     return question;
 }
 
+/* The call may end before its answer, when the peer gives up; then the question leaves the list in
+ * which it waits. take.on_ready tells which list that is. */
 static void on_question_end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     struct question *question = muster_rpc_data(rpc);
@@ -81,6 +87,7 @@ static void on_get_status(struct muster_rpc *rpc, const Tensorflow__GetStatusReq
         devices[i].incarnation = service->incarnation;
         devices[i].physical_device_desc =
             (char *)(uintptr_t)(from->device.description != NULL ? from->device.description : "");
+        /* -1 is what TensorFlow reports for a device without XLA. */
         devices[i].xla_global_id = -1;
         pointers[i] = &devices[i];
         response.n_device_attributes++;
@@ -97,6 +104,8 @@ static void reply_group(struct question *question, const struct muster_worker_gr
     Tensorflow__CompleteGroupResponse response;
     Tensorflow__DeviceAttributes **devices = muster_mem_alloc_zero(mem, count, sizeof(*devices));
 
+    /* The attributes came from the members as they described themselves, and go to all as they
+     * came. */
     while (devices != NULL && done < count &&
            muster_proto_unpack(mem, &tensorflow__device_attributes__descriptor,
                                group->members[done].attributes.data,
@@ -268,6 +277,7 @@ static void on_buffer(struct muster_buffer_take *take, enum muster_rc rc, const 
         muster_rpc_finish(question->rpc, rc, text);
         return;
     }
+    /* The reply copies the bytes, so their owner gets them back right after it. */
     rc = reply_buffer(question, buffer->bytes);
     muster_buffer_taken(&question->service->buffers, buffer, rc);
 }
@@ -285,6 +295,8 @@ static bool is_own_device(struct muster_rpc *rpc, const Tensorflow__RecvBufReque
         muster_rpc_finish(rpc, MUSTER_INVALID_ARGUMENT, text);
         return false;
     }
+    /* A peer that knows an earlier life of this task must not get bytes of this one under the same
+     * key. */
     if (request->src_incarnation == service->incarnation)
         return true;
     (void)snprintf(text, sizeof(text),
@@ -314,6 +326,8 @@ static void on_recv_buf(struct muster_rpc *rpc, const Tensorflow__RecvBufRequest
     muster_buffer_take(&service->buffers, &question->take);
 }
 
+/* A sender of TensorFlow may keep an answer for repeated calls until it hears this. Here nothing is
+ * kept, so there is nothing to do. */
 static void on_mark_recv_finished(struct muster_rpc *rpc,
                                   const Tensorflow__MarkRecvFinishedRequest *request)
 {
@@ -331,6 +345,7 @@ static void on_no_sessions(struct muster_rpc *rpc)
     muster_rpc_finish(rpc, MUSTER_UNIMPLEMENTED, NO_SESSIONS);
 }
 
+/* The method is refused when its call begins, before any message of it is read. */
 #define ABSENT(name) {.path = "/tensorflow." name, .on_start = on_no_sessions}
 static const struct muster_rpc_method absent[] = {
     ABSENT("MasterService/CreateSession"),
