@@ -1,7 +1,8 @@
-/* A second dial in the other mode: a constant hello goes out, and the first bytes tell. */
+/* A second dial in the other mode: a constant hello goes out, and the first bytes that come back
+ * tell which protocol the peer speaks. It runs only after a failure, for the sake of its text. */
 #include "net/tls/dial_probe.h"
 
-#define PROBE_NS MUSTER_NS_PER_S
+#define PROBE_NS MUSTER_NS_PER_S /* the caller's failure waits meanwhile */
 
 /* RFC 8446 5.1 */
 #define TLS_ALERT     0x15
@@ -12,8 +13,8 @@
 /* RFC 9113 6.5 */
 #define SETTINGS 0x04
 
-/* RFC 8446 4.1.2. It shows no key share, so that a server of TLS 1.3 asks for one (HelloRetryRequest)
- * before it does any work; any answer, an alert too, is a record of TLS. */
+/* RFC 8446 4.1.2. It shows no key share, so that a server of TLS 1.3 asks for one
+ * (HelloRetryRequest) before it does any work; any answer, an alert too, is a record of TLS. */
 static const uint8_t tls_hello[] = {
     /* record: 117 bytes; ClientHello: 113 bytes; TLS 1.2 or later */
     TLS_HANDSHAKE, TLS_MAJOR, 0x01, 0x00, 0x75, 0x01, 0x00, 0x00, 0x71, 0x03, 0x03,
@@ -55,8 +56,10 @@ static void on_closed(struct muster_stream *stream)
     probe->done(probe);
 }
 
+/* The closing stream still ends the read and the write; on_closed comes after both. */
 static void probe_finish(struct muster_dial_probe *probe)
 {
+    MUSTER_ASSERT(probe->stream != NULL);
     if (probe->is_closing)
         return;
     probe->is_closing = true;
@@ -64,9 +67,13 @@ static void probe_finish(struct muster_dial_probe *probe)
     muster_stream_close(probe->stream, on_closed);
 }
 
+/* The connect has the same deadline: until there is a stream it ends the probe. */
 static void on_deadline(struct muster_timer *timer)
 {
-    probe_finish(timer->data);
+    struct muster_dial_probe *probe = timer->data;
+
+    if (probe->stream != NULL)
+        probe_finish(probe);
 }
 
 static void on_read(struct muster_stream_read *read, enum muster_rc rc)

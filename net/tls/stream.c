@@ -1,12 +1,14 @@
-/* A stream under TLS: bytes go through the engine on their way to and from the inner stream. */
+/* A stream under TLS: bytes go through the engine on their way to and from the inner stream. All
+ * work is done in stream_drive, which the loop and the inner stream enter; the operations of the
+ * owner only queue and ask for a turn, so that no callback runs inside them. */
 #include "net/tls/stream_internal.h"
 #include "net/stream/request.h"
 
 #define TURN_BYTES_MAX    (1u << 20) /* as they come from the peer; then others have their turn */
-#define TURN_RECEIVES_MAX 64
+#define TURN_RECEIVES_MAX 64 /* small reads of one owner; then others have their turn, too */
 #define CONTROL_BURST     64 /* KeyUpdates and tickets after the handshake; one costs 0.1 ms */
 #define CONTROL_PER_S     1
-#define DRAIN_BYTES_MAX   (64u << 10)
+#define DRAIN_BYTES_MAX   (64u << 10) /* more comes only from a peer that goes on sending */
 
 static void stream_drive(struct muster_tls_stream *tls_stream);
 
@@ -42,6 +44,8 @@ static bool take_control(void *data)
                                     muster_loop_now_ns(tls_stream->tls->env->loop));
 }
 
+/* The end of the inner stream without close_notify may be forged by anybody on the way (RFC 8446
+ * 6.1), so it is a failure and not an end. */
 static void break_off(struct muster_tls_stream *tls_stream)
 {
     tls_stream->receive = MUSTER_TLS_RECEIVE_FAILED;
@@ -109,6 +113,8 @@ static bool receive_once(struct muster_tls_stream *tls_stream)
     return false;
 }
 
+/* The owner starts its next read inside the callback of the last one: a loop here, instead of a
+ * turn for each, as long as bytes are there. */
 static void receive_some(struct muster_tls_stream *tls_stream)
 {
     for (unsigned count = 0; count < TURN_RECEIVES_MAX && tls_stream->turn_left > 0; count++) {
@@ -145,6 +151,8 @@ static bool is_hungry(const struct muster_tls_stream *tls_stream)
             tls_stream->receive == MUSTER_TLS_RECEIVE_OPEN);
 }
 
+/* Nothing is awaited while no reader wants bytes: the kernel's buffer then fills, and holds the
+ * peer up. */
 static void await_bytes(struct muster_tls_stream *tls_stream)
 {
     if (tls_stream->is_reading || !is_hungry(tls_stream) ||
@@ -195,6 +203,8 @@ static void drain_inner(struct muster_tls_stream *tls_stream)
         bytes += count;
 }
 
+/* The owner's callback, or that of the failed handshake, follows when the inner stream is closed:
+ * until then it borrows our buffers. */
 static void close_inner(struct muster_tls_stream *tls_stream)
 {
     if (tls_stream->life == MUSTER_TLS_CLOSING)
@@ -208,21 +218,23 @@ static void close_inner(struct muster_tls_stream *tls_stream)
     muster_stream_close(tls_stream->inner, on_inner_closed);
 }
 
-static void on_timer(struct muster_timer *timer)
-{
-    struct muster_tls_stream *tls_stream = timer->data;
-
-    if (tls_stream->life < MUSTER_TLS_OPEN)
-        muster_tls_handshake_expire(tls_stream);
-    else
-        close_inner(tls_stream);
-}
-
 static void cancel_requests(struct muster_tls_stream *tls_stream)
 {
     muster_tls_stream_cancel_writes(tls_stream);
     if (tls_stream->read != NULL)
         finish_read(tls_stream, MUSTER_CANCELLED);
+}
+
+static void on_timer(struct muster_timer *timer)
+{
+    struct muster_tls_stream *tls_stream = timer->data;
+
+    if (tls_stream->life < MUSTER_TLS_OPEN) {
+        muster_tls_handshake_expire(tls_stream);
+        return;
+    }
+    cancel_requests(tls_stream); /* a process that stood still comes here before its task */
+    close_inner(tls_stream);
 }
 
 /* Driving. */
@@ -236,7 +248,10 @@ static void on_inner_written(struct muster_stream_write *inner_write, enum muste
         stream_drive(tls_stream);
 }
 
-/* Do what can be done now: the entry from the loop and from the inner stream. */
+/* Do what can be done now: the entry from the loop and from the inner stream. Receiving comes
+ * before sending, so that the answers to what was read leave in the same batch; finished writes are
+ * told when the batch is on its way, and bytes are awaited last, when it is known who still
+ * reads. */
 static void stream_drive(struct muster_tls_stream *tls_stream)
 {
     bool is_leaving = tls_stream->life == MUSTER_TLS_LEAVING;
@@ -250,7 +265,7 @@ static void stream_drive(struct muster_tls_stream *tls_stream)
     receive_some(tls_stream);
     tls_stream->is_in_turn = false;
     muster_tls_stream_flush(tls_stream, on_inner_written);
-    muster_tls_stream_run_finished(tls_stream);
+    muster_tls_stream_run_finished(tls_stream); /* a callback may close: then the task goes on */
     await_bytes(tls_stream);
     if (is_leaving && !(tls_stream->is_writing && tls_stream->has_last_words))
         close_inner(tls_stream);
@@ -277,6 +292,7 @@ static enum muster_rc tls_receive(struct muster_stream *stream, struct muster_st
     return MUSTER_OK;
 }
 
+/* The inner read ends too: its bytes are for a reader, and there is none. */
 static void tls_cancel_read(struct muster_stream *stream, struct muster_stream_read *read)
 {
     struct muster_tls_stream *tls_stream = muster_tls_stream_of(stream);
@@ -304,6 +320,8 @@ static void tls_close(struct muster_stream *stream, muster_stream_close_fn *clos
 
     MUSTER_ASSERT(tls_stream->life == MUSTER_TLS_OPEN);
     tls_stream->closed = closed;
+    /* close_notify says that nothing is missing, so it must not follow writes that are cut off
+     * here. */
     if (!tls_stream->has_send_failed && tls_stream->send < MUSTER_TLS_SEND_ENDED &&
         !tls_stream->is_writing && muster_list_is_empty(&tls_stream->writes)) {
         muster_tls_engine_end(tls_stream->engine);

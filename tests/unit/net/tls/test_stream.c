@@ -340,9 +340,33 @@ static void a_stream_that_is_closed_amid_a_write_does_not_end_in_order(void **st
     free(bytes);
 }
 
+/* A process that stood still finds the time to leave over before its next turn. */
+static void a_close_after_a_standstill_still_ends_the_read(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_stream *server = scene->pair.server.stream;
+    struct muster_stream_read read = {.data = scene};
+    uint8_t received;
+    bool is_closed = false;
+
+    assert_int_equal(muster_stream_receive_into(&read, server, &received, 1, 1, on_read),
+                     MUSTER_OK);
+    test_env_turn(&scene->pair.test.env, 2);
+    scene->pair.server.stream = NULL;
+    server->data = &is_closed;
+    muster_stream_close(server, on_closed);
+    muster_timer_start(&muster_tls_stream_of(server)->timer, scene->pair.test.env.loop, 0);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &is_closed);
+
+    assert_true(scene->is_read);
+    assert_int_equal(scene->read_rc, MUSTER_CANCELLED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_close_after_a_standstill_still_ends_the_read, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_flood_of_key_updates_ends_the_connection, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_few_key_updates_are_taken, set_up, tear_down),
