@@ -1,4 +1,6 @@
-/* Signatures and digests by OpenSSL. */
+/* Signatures and digests by OpenSSL, for the parts of muster that need no TLS: tokens of service
+ * accounts, proofs between peers, checksums. OpenSSL reports a lack of memory badly, so most of the
+ * care here is to tell it from a bad key or a bad configuration. */
 #include "net/tls/crypto.h"
 
 #include <openssl/crypto.h>
@@ -8,6 +10,8 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 
+/* Every call asks again, because OpenSSL itself remembers what it has done, and a second time costs
+ * little. */
 static bool set_up(void)
 {
     EVP_MD *digest;
@@ -23,6 +27,7 @@ static bool set_up(void)
     return digest != NULL;
 }
 
+/* An empty queue means that there was not even memory to queue an error. */
 bool muster_crypto_is_starved(void)
 {
     unsigned long code = ERR_get_error();
@@ -64,6 +69,7 @@ static EVP_PKEY *read_key(const char *pem)
     return key;
 }
 
+/* OpenSSL tells the length of the signature first, by a call without room for it. */
 static enum muster_rc sign_with_key(EVP_PKEY *key, const void *bytes, size_t size,
                                     struct muster_mem *mem, uint8_t **ret_signature,
                                     size_t *ret_signature_bytes)
@@ -100,7 +106,7 @@ enum muster_rc muster_crypto_sign_rs256(const char *key_pem, const void *bytes, 
 
     if (rc != MUSTER_OK)
         return rc;
-    ERR_clear_error();
+    ERR_clear_error(); /* errors of earlier calls must not be taken for ours */
     key = read_key(key_pem);
     if (key == NULL && muster_crypto_is_starved())
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
@@ -138,8 +144,10 @@ enum muster_rc muster_sha256_init(struct muster_sha256 *sum)
 
 void muster_sha256_update(struct muster_sha256 *sum, const void *bytes, size_t size)
 {
-    int is_done = EVP_DigestUpdate(sum->impl, bytes, size);
+    int is_done;
 
+    MUSTER_ASSERT(sum->impl != NULL);
+    is_done = EVP_DigestUpdate(sum->impl, bytes, size);
     MUSTER_ASSERT(is_done == 1);
 }
 

@@ -1,4 +1,5 @@
-/* A connection to somebody: connect, then shake hands. */
+/* A connection to a peer: connect, then shake hands if there is a credential. Both steps share one
+ * deadline, and the caller hears of one end. */
 #include "net/tls/dial.h"
 
 static void dial_finish(struct muster_dial *dial, struct muster_stream *stream,

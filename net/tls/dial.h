@@ -1,4 +1,4 @@
-/* A connection to somebody: a stream, and TLS over it where there is a credential. */
+/* A connection to a peer: a stream, and TLS over it where there is a credential. */
 #ifndef MUSTER_NET_DIAL_H
 #define MUSTER_NET_DIAL_H
 

@@ -1,4 +1,6 @@
-/* The handshake that opens a stream under TLS: its steps, its deadline, its failures. */
+/* The handshake that opens a stream under TLS: its steps, its deadline, its failures. The engine
+ * says what to do next; the stream (net/tls/stream.c) moves the bytes and drives this. A failed
+ * handshake first sends its alert and closes the inner stream, and only then tells the caller. */
 #include "net/tls/stream_internal.h"
 
 /* The callback rule: done is there when start has returned, and is called once. */
@@ -11,6 +13,7 @@ static void handshake_tell(struct muster_tls_handshake *handshake, enum muster_r
     done(handshake, rc);
 }
 
+/* The alert that tells the peer why (RFC 8446 6.2) is its last words: LEAVING waits for them. */
 static void handshake_fail(struct muster_tls_stream *tls_stream, enum muster_rc rc)
 {
     MUSTER_ASSERT(rc != MUSTER_OK);
@@ -57,7 +60,8 @@ static void handshake_step(struct muster_tls_stream *tls_stream)
     }
 }
 
-/* It is done when its last bytes (a server's tickets, too) have left. */
+/* The handshake is done when its last bytes (a server's tickets, too) have left: a caller that
+ * closed before would cut them off. */
 void muster_tls_handshake_drive(struct muster_tls_stream *tls_stream)
 {
     if (tls_stream->life == MUSTER_TLS_SHAKING)
@@ -99,7 +103,7 @@ void muster_tls_handshake_cancel(struct muster_tls_handshake *handshake)
     struct muster_tls_stream *tls_stream = handshake->tls_stream;
 
     if (tls_stream == NULL || tls_stream->life >= MUSTER_TLS_OPEN)
-        return;
+        return; /* done was called, or is on its way with another reason */
     (void)muster_error_set(&tls_stream->error, MUSTER_CANCELLED, "cancelled");
     handshake_fail(tls_stream, MUSTER_CANCELLED);
 }

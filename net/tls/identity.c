@@ -1,4 +1,4 @@
-/* Matching of names from certificates against patterns. */
+/* Matching of names from certificates against patterns: this decides who may do something. */
 #include <muster/tls.h>
 
 #include <string.h>
@@ -6,6 +6,9 @@
 
 #include "net/tls/name_pattern.h"
 
+/* One kind of name counts, the most specific that the certificate has. If others did as well, an
+ * issuer of SPIFFE IDs could put a DNS name beside one and so make it pass another rule. The
+ * subject counts only without alternative names (RFC 6125 6.4.4). */
 bool muster_identity_matches(const struct muster_identity *identity, const char *pattern)
 {
     if (identity == NULL)

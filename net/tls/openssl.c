@@ -1,5 +1,6 @@
-/* One generation of a credential as OpenSSL holds it: certificate, key, roots, and what is never
- * spoken. */
+/* One generation of a credential as OpenSSL holds it: certificate, key, roots, and the versions and
+ * ciphers that are allowed. net/tls/tls.c makes a new one when its files have changed; connections
+ * keep the one that they began with. The BIO that carries the engine's bytes is here too. */
 #include "net/tls/openssl.h"
 
 #include "net/tls/crypto.h"
@@ -11,13 +12,15 @@
 #include <time.h>
 
 #define HELLO_BYTES_MAX 16384u /* browsers send 2 KiB */
-#define TICKET_COUNT    1
-#define SESSION_LIFE_S  3600
+#define TICKET_COUNT    1 /* a client resumes a session once; OpenSSL would send two */
+#define SESSION_LIFE_S  3600 /* a stolen session key is worth no more than an hour */
 #define SOME_BYTES      4096 /* about what a certificate takes */
 /* Cipher suites that HTTP/2 allows under TLS 1.2 (RFC 9113 9.2.2): forward secrecy and AEAD. */
 #define CIPHERS_1_2 "ECDHE+AESGCM:ECDHE+CHACHA20"
 #define CIPHERS_1_3 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
-#define GROUPS      "X25519:P-256:P-384"
+/* RFC 8446 9.1 demands P-256 and recommends X25519, the fastest; P-384 is for those who must have
+ * it. */
+#define GROUPS "X25519:P-256:P-384"
 
 /* Without this OpenSSL would ask the terminal. */
 static int refuse_pass_phrase(char *out, int room, int is_writing, void *data)
@@ -61,6 +64,8 @@ static void look_at(struct muster_tls_context *context, X509 *cert)
     X509_free(again);
 }
 
+/* A lack of memory looks like bad material to OpenSSL, but the operator must not be told to mend
+ * files that are good. */
 static enum muster_rc refuse_material(struct muster_tls_context *context,
                                       struct muster_error *ret_error, const char *name,
                                       const char *what)
@@ -72,6 +77,7 @@ static enum muster_rc refuse_material(struct muster_tls_context *context,
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%.100s: %s", name, what);
 }
 
+/* 0, which reads as "never expires", for a time that cannot be read: the peer will judge it. */
 static uint64_t seconds_of(const ASN1_TIME *at)
 {
     struct tm parts;
@@ -93,7 +99,8 @@ static X509 *next_cert(struct muster_tls_context *context, BIO *bio)
     return cert;
 }
 
-/* The leaf, then its issuers. */
+/* The file holds the leaf first, then its issuers up to the root, as TLS sends them (RFC 8446
+ * 4.4.2). */
 static bool use_chain(struct muster_tls_context *context, BIO *bio)
 {
     X509 *cert = next_cert(context, bio);
@@ -137,8 +144,9 @@ static enum muster_rc use_cert(struct muster_tls_context *context,
             "holds no certificate in PEM that can be used (BEGIN CERTIFICATE; RSA keys "
             "need 2,048 bits, elliptic ones 224)");
     key = read_key(material);
+    /* A key that can be read at the second attempt was good: memory lacked for a moment. */
     if (key == NULL && (key = read_key(material)) != NULL)
-        context->is_starved = true; /* for a moment */
+        context->is_starved = true;
     if (key == NULL)
         return refuse_material(context, ret_error, material->key_name,
                                "holds no private key in PEM, or one behind a pass phrase");
@@ -181,7 +189,8 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
     return MUSTER_OK;
 }
 
-/* The engine's BIO: OpenSSL asks for bytes and hands bytes out, nothing is kept between. */
+/* The engine's BIO: OpenSSL asks for bytes and hands bytes out, and nothing is kept in between. A
+ * BIO over memory would copy every byte once more. */
 
 /* OpenSSL makes room for as much as a ClientHello says that it has, 128 KiB, before it has come.
  * OpenSSL itself refuses bytes that are not a handshake. */
@@ -263,6 +272,10 @@ static BIO_METHOD *bio_method(void)
     return method;
 }
 
+/* Renegotiation and compression have no use and a history of attacks (CVE-2009-3555,
+ * CVE-2012-4929). Buffers are released because a server has thousands of idle connections. Sessions
+ * are kept by net/tls/openssl_engine.c, not by OpenSSL. Security level 2 refuses keys below 112
+ * bits of strength. */
 static bool set_up(SSL_CTX *ssl, enum muster_tls_version version_min)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
@@ -354,8 +367,10 @@ enum muster_rc muster_tls_context_new(struct muster_mem *mem,
     return rc == MUSTER_INVALID_ARGUMENT ? context_make(mem, material, ret_context, ret_error) : rc;
 }
 
+/* The loop's thread alone counts, so the count is plain. */
 struct muster_tls_context *muster_tls_context_ref(struct muster_tls_context *context)
 {
+    MUSTER_ASSERT(context->refs > 0);
     context->refs++;
     return context;
 }

@@ -1,4 +1,5 @@
-/* A certificate authority in memory, by OpenSSL. */
+/* A certificate authority in memory, by OpenSSL: a job without certificates of its own makes one,
+ * and issues a certificate to each of its tasks. Its key never leaves the process. */
 #include <muster/tls.h>
 
 #include <openssl/err.h>
@@ -11,9 +12,9 @@
 #include "net/tls/crypto.h"
 #include "net/tls/openssl.h"
 
-#define SERIAL_BITS      127
-#define BACKDATE_S       300
-#define AUTHORITY_LIFE_S (10L * 365 * 24 * 3600)
+#define SERIAL_BITS      127 /* random, so that none comes twice (RFC 5280 4.1.2.2) */
+#define BACKDATE_S       300 /* for hosts whose clocks are late */
+#define AUTHORITY_LIFE_S (10L * 365 * 24 * 3600) /* longer than any job */
 #define NAMES_BYTES      1024
 
 struct muster_tls_authority {
@@ -44,6 +45,8 @@ static bool add_extension(X509 *cert, X509 *issuer, int nid, const char *value)
     return is_added;
 }
 
+/* RFC 5280 4.2.1. pathlen:0 keeps an issued certificate from issuing others; each task is a server
+ * to some peers and a client to others, so it has both uses. */
 static bool add_extensions(X509 *cert, X509 *issuer, const struct plan *plan)
 {
     if (plan->is_authority)
@@ -100,7 +103,8 @@ static X509 *make_cert(const struct muster_env *env, EVP_PKEY *key, const struct
     return NULL;
 }
 
-/* key NULL: the certificate alone. Gives. */
+/* key NULL: the certificate alone. The text goes through OpenSSL's secure memory, which is wiped
+ * when it is freed, because it may hold a key. Gives. */
 static char *pem_of(struct muster_mem *mem, X509 *cert, EVP_PKEY *key)
 {
     BIO *bio = BIO_new(BIO_s_secmem());
@@ -181,6 +185,8 @@ const char *muster_tls_authority_pem(const struct muster_tls_authority *authorit
     return authority->pem;
 }
 
+/* The names in OpenSSL's own notation, "URI:…,DNS:…". A comma within the SPIFFE ID would begin
+ * another name there, so an ID with one is refused. */
 static bool join_names(const struct muster_tls_subject *subject, char out[NAMES_BYTES])
 {
     bool has_both = subject->spiffe_id != NULL && subject->alt_names != NULL;

@@ -1,4 +1,7 @@
-/* A key pair that follows from a secret and a name, by OpenSSL. */
+/* A key pair that follows from a secret and a name, by OpenSSL. Several machines that share a
+ * secret so get the same authority without talking to each other
+ * (docs/decisions/2026-11-22-a-secret-of-several-machines.md). The steps and their constants must
+ * never change: an older release would get another key. */
 #include "net/tls/openssl.h"
 
 #include <openssl/core_names.h>
@@ -34,7 +37,8 @@ static bool draw_hash(const char *name, const void *secret, size_t secret_bytes,
     return is_drawn;
 }
 
-/* drawn mod (order - 1) + 1: from 1 to order - 1. */
+/* FIPS 186-5 A.2.1: drawn mod (order - 1) + 1, from 1 to order - 1. The 64 bits more than the order
+ * has make the result as good as uniform. */
 static bool reduce_to_order(const uint8_t drawn[DRAWN_BYTES], const EC_GROUP *group,
                             BIGNUM *ret_number)
 {

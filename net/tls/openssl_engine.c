@@ -1,13 +1,15 @@
-/* The TLS state of one connection: handshake, records, protocols, sessions to resume. */
+/* The TLS state of one connection: handshake, records, protocols, sessions to resume. It moves no
+ * bytes by itself: OpenSSL pulls and pushes them through functions of the stream above
+ * (net/tls/stream.c), which decides when to call. */
 #include "net/tls/openssl.h"
 
 #include <openssl/err.h>
 #include <string.h>
 
-/* Several records by one receive; freed when empty. Before the handshake is done, whoever stalls in the
- * middle of a record holds one record's room. */
+/* Several records by one receive; freed when empty. Before the handshake is done, whoever stalls in
+ * the middle of a record holds one record's room. */
 #define READ_AHEAD_BYTES (96u << 10)
-#define SESSIONS_MAX     2
+#define SESSIONS_MAX     2 /* as many tickets as most servers send */
 
 /* The newest come first. Of one generation and one name: what was judged by other rules is not
  * resumed. */
@@ -45,6 +47,8 @@ void muster_tls_sessions_free(struct muster_tls_sessions *sessions)
     muster_mem_free(sessions->mem, sessions);
 }
 
+/* OpenSSL has got a session from the server. 1 keeps the reference that it hands over, 0 returns
+ * it. */
 static int on_session(SSL *ssl, SSL_SESSION *session)
 {
     struct muster_tls_engine *engine = SSL_get_app_data(ssl);
@@ -64,7 +68,7 @@ static int on_session(SSL *ssl, SSL_SESSION *session)
     return 1;
 }
 
-/* A ticket of TLS 1.3 is used once (RFC 8446 C.4). */
+/* A ticket of TLS 1.3 is used once, or connections could be linked by it (RFC 8446 C.4). */
 static void session_resume(struct muster_tls_engine *engine)
 {
     struct muster_tls_sessions *sessions = engine->options.sessions;
@@ -124,7 +128,7 @@ void muster_tls_openssl_keep_sessions(SSL_CTX *ssl)
     SSL_CTX_set_alpn_select_cb(ssl, on_protocols, NULL);
 }
 
-/* "h2,other" becomes "\2h2\5other". */
+/* "h2,other" becomes "\2h2\5other" (RFC 7301 3.1). */
 static bool set_protocols(struct muster_tls_engine *engine)
 {
     const char *at = engine->options.protocols;
@@ -143,6 +147,8 @@ static bool set_protocols(struct muster_tls_engine *engine)
            SSL_set_alpn_protos(engine->ssl, engine->protocols, engine->protocols_bytes) == 0;
 }
 
+/* An address is no server name for SNI (RFC 6066 3), and is looked for among other names of the
+ * certificate than a DNS name is. */
 static bool is_address(const char *name)
 {
     ASN1_OCTET_STRING *address = a2i_IPADDRESS(name);
@@ -152,7 +158,9 @@ static bool is_address(const char *name)
     return address != NULL;
 }
 
-/* The certificate must name what was dialled (RFC 6125): alternative names only. */
+/* The certificate must name what was dialled, among its alternative names (RFC 6125 6.4.4). If the
+ * caller accepts certain names, those decide instead: peers of a job are known by identity, and
+ * their addresses change. */
 static bool set_server_name(struct muster_tls_engine *engine)
 {
     X509_VERIFY_PARAM *param = SSL_get0_param(engine->ssl);
@@ -169,8 +177,9 @@ static bool set_server_name(struct muster_tls_engine *engine)
                   : X509_VERIFY_PARAM_set1_host(param, name, 0)) == 1;
 }
 
-/* OpenSSL reads on while records without data come, of which a few bytes make it derive two keys. As
- * if the peer had ended, it reads no more. */
+/* OpenSSL reads on while records without data come, and a KeyUpdate of a few bytes makes it derive
+ * two keys (RFC 8446 4.6.3): a peer could keep it busy within one read. Told that the peer has
+ * ended, it reads no more. */
 static void on_record(int is_sent, int version, int type, const void *bytes, size_t count, SSL *ssl,
                       void *data)
 {
@@ -262,6 +271,8 @@ void muster_tls_engine_close(struct muster_tls_engine *engine)
     muster_mem_free(engine->options.mem, engine);
 }
 
+/* An error of ours, set in a callback, comes before OpenSSL's: that one only says that a callback
+ * failed. After a push that failed no step can go on, whatever OpenSSL says. */
 static enum muster_tls_step step_of_result(struct muster_tls_engine *engine, int result)
 {
     int ssl_error = SSL_get_error(engine->ssl, result);
@@ -276,6 +287,7 @@ static enum muster_tls_step step_of_result(struct muster_tls_engine *engine, int
     return MUSTER_TLS_FAILED;
 }
 
+/* A server that ignores ALPN would get HTTP/2 without having agreed to it (RFC 9113 3.2). */
 static enum muster_rc note_protocol(struct muster_tls_engine *engine)
 {
     const unsigned char *chosen = NULL;
@@ -294,7 +306,8 @@ enum muster_tls_step muster_tls_engine_handshake(struct muster_tls_engine *engin
 {
     int result;
 
-    ERR_clear_error();
+    MUSTER_ASSERT(!engine->is_shaken);
+    ERR_clear_error(); /* SSL_get_error looks at the thread's whole queue */
     result = SSL_do_handshake(engine->ssl);
     if (result != 1)
         return step_of_result(engine, result);
@@ -321,6 +334,7 @@ enum muster_tls_step muster_tls_engine_write(struct muster_tls_engine *engine, c
 {
     size_t at = 0;
 
+    MUSTER_ASSERT(engine->is_shaken);
     ERR_clear_error();
     while (at < count) {
         size_t step = 0;

@@ -1,4 +1,5 @@
-/* Texts for OpenSSL's error codes that tell an operator what to do. */
+/* Texts for OpenSSL's error codes that tell an operator what to do. OpenSSL names the rule that was
+ * broken ("wrong version number"); the usual mistake behind it is known, and named here. */
 #include "net/tls/openssl.h"
 
 #include <openssl/err.h>
@@ -31,6 +32,7 @@ static const struct {
     {SSL_R_TLSV1_ALERT_INTERNAL_ERROR, "the peer failed inside"},
 };
 
+/* These do not pass by trying again, so they are UNAUTHENTICATED; any other failure may. */
 static bool is_about_certificates(int reason)
 {
     switch (reason) {
@@ -85,6 +87,7 @@ static const char *text_of(unsigned long code)
     return text != NULL ? text : "the handshake broke off";
 }
 
+/* The first error of the queue is the cause; the later ones only say how it spread. */
 void muster_tls_openssl_explain(struct muster_tls_engine *engine, int ssl_error)
 {
     unsigned long code = ERR_peek_error();

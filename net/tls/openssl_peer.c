@@ -1,4 +1,6 @@
-/* Judging the certificate of a peer: what the chain is worth, what it names, why it is refused. */
+/* Judging the certificate of a peer: what the chain is worth, what it names, why it is refused.
+ * OpenSSL checks signatures, dates and roots; this file checks the names against the caller's
+ * rules, and makes a text of any refusal while the certificate is at hand. */
 #include "net/tls/openssl.h"
 
 #include <stdio.h>
@@ -29,7 +31,8 @@ static void name_text(const X509_NAME *name, char *out, size_t room)
     BIO_free(bio);
 }
 
-/* Names of one kind, as they stand; bytes with a NUL inside are no name. */
+/* A name as it stands in the certificate. One with a NUL inside is dropped: as a C text it would
+ * end early, and "good.example\0.bad.example" would pass for the former (CVE-2009-2408). */
 static bool alt_name_text(const GENERAL_NAME *name, char *out, size_t room)
 {
     const ASN1_STRING *value = name->type == GEN_DNS   ? name->d.dNSName
@@ -83,7 +86,7 @@ static enum muster_rc add_name(struct muster_tls_engine *engine, const GENERAL_N
         return MUSTER_OK;
     if (name->type == GEN_DNS) {
         if (peer->identity.dns_name_count == MUSTER_TLS_NAMES_MAX)
-            return MUSTER_OK;
+            return MUSTER_OK; /* a rule that needs a name beyond will refuse: the safe side */
         peer->dns_names[peer->identity.dns_name_count] = muster_mem_strdup(mem, text);
         if (peer->dns_names[peer->identity.dns_name_count] == NULL)
             return no_memory(engine);
@@ -96,7 +99,8 @@ static enum muster_rc add_name(struct muster_tls_engine *engine, const GENERAL_N
     return peer->spiffe_id != NULL ? MUSTER_OK : no_memory(engine);
 }
 
-/* X.509-SVID 2 and 5.2: a leaf has one URI, and is no authority. */
+/* X.509-SVID 2 and 5.2: a leaf has one URI, and is not an authority. With two it would depend on
+ * the reader which peer this is. */
 static enum muster_rc check_spiffe(struct muster_tls_engine *engine, X509 *cert,
                                    const GENERAL_NAMES *names)
 {
@@ -150,6 +154,7 @@ static enum muster_rc read_names(struct muster_tls_engine *engine, X509 *cert)
     return MUSTER_OK;
 }
 
+/* The caller's list of accepted names; an empty one accepts all that the roots vouch for. */
 static enum muster_rc check_rules(struct muster_tls_engine *engine)
 {
     const struct muster_tls_engine_options *options = &engine->options;
@@ -244,6 +249,8 @@ static void explain_refusal(struct muster_tls_engine *engine, X509_STORE_CTX *st
     }
 }
 
+/* OpenSSL calls this for each certificate of the chain, from the root down: names are those of the
+ * leaf, at depth 0, when all above it has been found good. */
 int muster_tls_openssl_verify(int is_ok, X509_STORE_CTX *store)
 {
     SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());

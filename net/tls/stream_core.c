@@ -1,8 +1,9 @@
 /* The base of the parts of a stream under TLS: the states of its life, how it fails, leaves and is
- * freed. */
+ * freed. It calls none of the other parts; what follows from a change of state is done by
+ * stream_drive (net/tls/stream.c), in a turn of its own. */
 #include "net/tls/stream_internal.h"
 
-#define LEAVE_NS MUSTER_NS_PER_S
+#define LEAVE_NS MUSTER_NS_PER_S /* for the last words to a peer that does not read */
 
 static const bool life_moves[5][5] = {
     [MUSTER_TLS_SHAKING] = {[MUSTER_TLS_SHAKEN] = true, [MUSTER_TLS_LEAVING] = true},
@@ -50,8 +51,11 @@ void muster_tls_stream_leave(struct muster_tls_stream *tls_stream)
     muster_tls_stream_schedule(tls_stream);
 }
 
+/* Both halves fail together: TLS cannot go on after a record that is lost or false (RFC 8446
+ * 6.2). */
 void muster_tls_stream_fail(struct muster_tls_stream *tls_stream, const struct muster_error *error)
 {
+    MUSTER_ASSERT(error->rc != MUSTER_OK);
     if (tls_stream->error.rc == MUSTER_OK)
         tls_stream->error = *error;
     if (tls_stream->receive == MUSTER_TLS_RECEIVE_OPEN)
@@ -66,6 +70,7 @@ void muster_tls_stream_free(struct muster_tls_stream *tls_stream)
     struct muster_tls *tls = tls_stream->tls;
     struct muster_mem *mem = tls->env->mem;
 
+    MUSTER_ASSERT(!tls_stream->is_writing && tls_stream->read == NULL);
     muster_timer_stop(&tls_stream->timer);
     muster_task_cancel(&tls_stream->task);
     muster_tls_engine_close(tls_stream->engine);

@@ -1,12 +1,15 @@
-/* The sending half of a stream under TLS: writes become records, records become batches. */
+/* The sending half of a stream under TLS: writes become records, records become batches. While one
+ * batch is with the inner stream the next is filled; a write is done when the inner stream has
+ * taken the batch with its last byte. The buffer of a write is free once it is encrypted, but its
+ * owner must not believe it sent before. */
 #include "net/tls/stream_internal.h"
 #include "net/stream/request.h"
 
 #define RECORD_BYTES     (16u << 10) /* of plain text; RFC 8446 5.1 */
-#define BATCH_BYTES_MAX  (256u << 10)
+#define BATCH_BYTES_MAX  (256u << 10) /* for a peer that does not read */
 #define RECORD_EXTRA     64 /* head, tag and type of one */
-#define BATCH_ROOM_MAX   (BATCH_BYTES_MAX + 2 * RECORD_BYTES)
-#define BATCH_BYTES_MIN  1024
+#define BATCH_ROOM_MAX   (BATCH_BYTES_MAX + 2 * RECORD_BYTES) /* one record may cross */
+#define BATCH_BYTES_MIN  1024 /* a handshake message or a small request */
 #define PIECE_BYTES_LONG 4096 /* shorter neighbours share a record */
 
 /* The batch is bounded by what is encrypted at a time; few answers to the peer (take_control) come
@@ -51,6 +54,7 @@ static void reserve_batch(struct muster_tls_stream *tls_stream, size_t count)
     batch->room = room;
 }
 
+/* Not kept for the next batch: an idle connection holds no buffer. */
 static void batch_free(struct muster_tls_stream *tls_stream, struct muster_tls_batch *batch)
 {
     muster_mem_free(tls_stream->tls->env->mem, batch->bytes);
@@ -140,6 +144,8 @@ static void encrypt_some(struct muster_tls_stream *tls_stream, struct muster_str
         encrypt_bytes(tls_stream, gathered, used);
 }
 
+/* A recalled write that was partly encrypted has left a message half sent, so nothing may follow
+ * before its rest (REST_DUE), close_notify neither. */
 static void encrypt_writes(struct muster_tls_stream *tls_stream)
 {
     struct muster_stream_write *write;
@@ -213,12 +219,15 @@ void muster_tls_stream_flush(struct muster_tls_stream *tls_stream, muster_stream
         fail_writes(tls_stream);
 }
 
+/* The count of batches wraps round; a write is never 2^31 batches old, so the difference tells. */
 static bool is_taken(const struct muster_tls_stream *tls_stream,
                      const struct muster_stream_write *write)
 {
     return (int32_t)(tls_stream->batches_done - write->sends_end) >= 0;
 }
 
+/* In the order of submission, which finish_write keeps. Each callback may submit, cancel or close,
+ * so the list is looked at anew after it. */
 void muster_tls_stream_run_finished(struct muster_tls_stream *tls_stream)
 {
     while (tls_stream->life == MUSTER_TLS_OPEN && !muster_list_is_empty(&tls_stream->finished)) {
@@ -259,9 +268,9 @@ enum muster_rc muster_tls_stream_submit(struct muster_stream *stream,
                                         struct muster_stream_write *write)
 {
     struct muster_tls_stream *tls_stream = muster_tls_stream_of(stream);
-
     bool is_rest = tls_stream->rest == MUSTER_TLS_REST_DUE;
 
+    /* The rest of a begun write is taken even after a shutdown, which waits for it. */
     if (tls_stream->life != MUSTER_TLS_OPEN ||
         (tls_stream->send != MUSTER_TLS_SEND_OPEN && !is_rest))
         return MUSTER_FAILED_PRECONDITION;
@@ -276,6 +285,8 @@ enum muster_rc muster_tls_stream_submit(struct muster_stream *stream,
     return MUSTER_OK;
 }
 
+/* Bytes that are encrypted cannot be taken back, because the peer counts records (RFC 8446 5.3).
+ * The owner has to submit what is left of such a write before anything else. */
 void muster_tls_stream_cancel_write(struct muster_stream *stream, struct muster_stream_write *write)
 {
     struct muster_tls_stream *tls_stream = muster_tls_stream_of(stream);

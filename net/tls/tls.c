@@ -1,4 +1,6 @@
-/* A credential: its files, its generations, and who still uses it. */
+/* A credential: its files, its generations, and its count of users. The files are read again from
+ * time to time, because certificates are short-lived and rotated on disk; new connections use the
+ * new generation, and a file that cannot be used leaves the former one in place. */
 #include <muster/tls.h>
 
 #include <string.h>
@@ -7,25 +9,25 @@
 
 #include "net/tls/tls_internal.h"
 
-#define FILE_BYTES_MAX     (1u << 20)
-#define RELOAD_INTERVAL_NS (60 * MUSTER_NS_PER_S)
-#define REFUSAL_LOG_NS     MUSTER_NS_PER_S
+#define FILE_BYTES_MAX     (1u << 20) /* several times a system's bundle of roots */
+#define RELOAD_INTERVAL_NS (60 * MUSTER_NS_PER_S) /* certificates live an hour or longer */
+#define REFUSAL_LOG_NS     MUSTER_NS_PER_S /* a peer that tries in a loop must not fill the log */
 
 /* The text of one kind of material, read from its file or as given. Owned. */
 struct loaded {
     char *cert, *key, *ca;
 };
 
+/* A private key must not stay in freed memory. */
 static void text_wipe(struct muster_mem *mem, char *text)
 {
     if (text == NULL)
         return;
-    for (volatile char *at = text; *at != '\0'; at++)
-        *at = '\0';
+    explicit_bzero(text, strlen(text));
     muster_mem_free(mem, text);
 }
 
-/* A file may hold certificate and key. */
+/* All three are wiped, because one file may hold certificate and key. */
 static void loaded_fini(struct loaded *loaded, struct muster_mem *mem)
 {
     text_wipe(mem, loaded->cert);
@@ -72,6 +74,8 @@ static enum muster_rc load_files(const struct muster_tls *tls, struct loaded *lo
     return rc;
 }
 
+/* The content tells whether a file has changed: times of files do not when a secret is mounted anew
+ * (Kubernetes swaps a symbolic link). */
 static uint64_t hash_of(const struct loaded *loaded)
 {
     const char *texts[] = {loaded->cert, loaded->key, loaded->ca};
@@ -226,6 +230,8 @@ static void on_reload_due(struct muster_timer *timer)
         return; /* it has logged why; the former is kept */
 }
 
+/* An expired certificate is used if there is no better one, with a warning: the peer may not mind,
+ * and if it does its text says so. It never takes the place of one that still holds. */
 static enum muster_rc replace_context(struct muster_tls *tls, const struct loaded *loaded,
                                       struct muster_error *ret_error)
 {
@@ -300,6 +306,7 @@ void muster_tls_log_refusal(struct muster_tls *tls, const struct muster_address 
 
 struct muster_tls *muster_tls_share(struct muster_tls *tls)
 {
+    MUSTER_ASSERT(tls->refs > 0);
     tls->refs++;
     return tls;
 }

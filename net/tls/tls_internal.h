@@ -1,5 +1,5 @@
 /* Shared by the files of TLS: the credential, its generations, and the engine of one connection.
- * Free of OpenSSL: behind muster_tls_context and muster_tls_engine stand tls_openssl*.c. */
+ * Free of OpenSSL: behind muster_tls_context and muster_tls_engine stand net/tls/openssl*.c. */
 #ifndef MUSTER_NET_TLS_INTERNAL_H
 #define MUSTER_NET_TLS_INTERNAL_H
 
@@ -29,8 +29,8 @@ struct muster_tls {
 };
 
 /* tls.c */
-/** A server has failed a handshake: a certificate that is refused is for the operator, once in a
- * second; the rest is told to who looks closely. */
+/** A server has failed a handshake. A refused certificate is a warning for the operator, once in a
+ * second; any other failure is logged at DEBUG. */
 void muster_tls_log_refusal(struct muster_tls *tls, const struct muster_address *peer,
                             const struct muster_error *error);
 /** s since 1970 by the environment's clock; 0: it has none, ask the system. */
