@@ -1,8 +1,12 @@
-/* How long a server keeps a connection (gRPC A9). */
+/* How long a server keeps a connection (gRPC A9): one timer drives the idle limit, the age limit
+ * and the grace that follows. server_connection.c embeds it; it asks the session to drain and tells
+ * its owner when the grace is over, but closes nothing itself. */
 #include "net/grpc/server/lifetime.h"
 
 #include <muster/env.h>
 
+/* A9: connections that were opened together must not be told to go together, or their clients all
+ * dial at once. */
 #define AGE_JITTER 100 /* permille */
 
 static void wait_for(struct muster_rpc_lifetime *lifetime, uint64_t delay_ns)
@@ -11,7 +15,8 @@ static void wait_for(struct muster_rpc_lifetime *lifetime, uint64_t delay_ns)
                        muster_loop_after_ns(lifetime->loop, delay_ns));
 }
 
-/* Sleep until something may be due; an open call puts idleness off. */
+/* Sleeps until something may be due. The timer is not moved when a call ends: it fires, sees the
+ * call's time and sleeps again, which is cheaper than a timer for each call. */
 static void wait_on(struct muster_rpc_lifetime *lifetime)
 {
     uint64_t due_ns = lifetime->age_due_ns;
@@ -56,6 +61,9 @@ static void on_expire(struct muster_timer *timer)
         break;
     case MUSTER_RPC_LIFETIME_LEAVING:
         lifetime->state = MUSTER_RPC_LIFETIME_GRACE;
+        /* RFC 9113 6.8: the first GOAWAY names no last stream, so that requests on their way are
+         * still taken; the client has had leave_timeout_ns to hear of it, and the second one names
+         * the last. */
         muster_h2_session_drain_now(lifetime->session, "");
         if (lifetime->grace_ns > 0)
             wait_for(lifetime, lifetime->grace_ns);
@@ -71,6 +79,7 @@ static void on_expire(struct muster_timer *timer)
 void muster_rpc_lifetime_start(struct muster_rpc_lifetime *lifetime, struct muster_env *env,
                                struct muster_h2_session *session)
 {
+    MUSTER_ASSERT(lifetime->loop == NULL && lifetime->on_over != NULL);
     lifetime->loop = env->loop;
     lifetime->session = session;
     lifetime->idle_since_ns = muster_loop_now_ns(env->loop);

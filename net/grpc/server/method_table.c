@@ -1,11 +1,14 @@
-/* Which method a path names. */
+/* A hash table from the path of a request to its method. Services fill it when they are added,
+ * before and between calls; server_headers.c looks up each request in it. The paths are borrowed
+ * from the services, which live as long as the server. */
 #include "net/grpc/server/method_table.h"
 
 #include <string.h>
 
+/* A power of two, as all capacities: the mask in slot_find needs it. */
 #define CAPACITY_MIN 16
 
-/* FNV-1a; the keys are the program's own, so nobody outside can choose them to collide. */
+/* FNV-1a. The stored paths are the program's own, so no peer can make them collide. */
 static uint64_t hash_path(const char *path, size_t bytes)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -15,6 +18,8 @@ static uint64_t hash_path(const char *path, size_t bytes)
     return hash;
 }
 
+/* The slot of the path, or the free one where it would go. The table is at most half full, so the
+ * search ends. */
 static struct muster_rpc_method_slot *slot_find(const struct muster_rpc_method_table *table,
                                                 const char *path, size_t bytes, uint64_t hash)
 {
@@ -66,6 +71,8 @@ static bool are_new(const struct muster_rpc_method_table *table,
     return true;
 }
 
+/* Open addressing forgets a slot without a mark only because the latest ones go first: nothing was
+ * placed behind them. */
 static void take_back(struct muster_rpc_method_table *table,
                       const struct muster_rpc_method *methods, size_t count)
 {

@@ -1,9 +1,13 @@
-/* The gRPC server: listeners, the method table, and its orderly end. */
+/* The gRPC server: its options and defaults, its listeners, the services that are added, and its
+ * orderly end. Streams go on to server_tls.c, server_visit.c or server_connection.c; server_core.c
+ * knows when the last part has ended. */
 #include <string.h>
 
 #include "net/grpc/server/rpc_server_internal.h"
 #include "net/tls/tls_internal.h"
 
+/* Message size and keepalive are gRPC's own defaults; the others bound what a hostile or broken
+ * client may cost, far above what a cluster of trainers needs. */
 #define MESSAGE_MAX_BYTES           (4u << 20)
 #define SEND_QUEUE_MAX_BYTES        (64u << 20)
 #define POOL_KEPT_MAX_BYTES         (16u << 20)
@@ -32,6 +36,7 @@ static void server_free(struct muster_rpc_server *server)
     MUSTER_ASSERT(server->memory_bytes == 0); /* each call has given back what was counted for it */
     while ((node = muster_list_pop(&server->free_rpcs)) != NULL)
         muster_rpc_free(MUSTER_CONTAINER_OF(node, struct muster_rpc, node));
+    /* The table points into the memory of the parts, so it goes before them. */
     muster_rpc_method_table_fini(&server->methods);
     while ((node = muster_list_pop(&server->parts)) != NULL) {
         struct muster_rpc_part *part = MUSTER_CONTAINER_OF(node, struct muster_rpc_part, node);
@@ -59,6 +64,7 @@ static void on_closed_task(struct muster_task *task)
     server_free(server);
 }
 
+/* The calls that did not end in time are lost with their connections. */
 static void on_close_deadline(struct muster_timer *timer)
 {
     struct muster_rpc_server *server = timer->data;
@@ -67,7 +73,8 @@ static void on_close_deadline(struct muster_timer *timer)
         muster_rpc_connection_close(connection);
 }
 
-/* A quarter of the memory, but no less than one call may queue. */
+/* A quarter of the memory, but at least as much as one call may queue, or a single answer could
+ * never be sent. */
 static size_t unsent_default(const struct muster_rpc_server_options *options)
 {
     size_t bytes = options->memory_max_bytes / 4;
@@ -237,10 +244,14 @@ void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline
         if (part->on_closing != NULL)
             part->on_closing(part);
     }
+    /* Parts hear first that the end begins: health tells its watchers before their connections
+     * drain. */
     muster_rpc_server_cancel_guests(server);
     muster_rpc_server_end_visits(server);
     MUSTER_LIST_EACH(&server->connections, connection, struct muster_rpc_connection, node)
         muster_rpc_connection_drain(connection);
+    /* The open calls have until the deadline; once the clients have heard of the drain, no others
+     * come. */
     muster_timer_start(&server->close_timer, server->env->loop, deadline_ns);
     muster_rpc_server_check_closed(server);
 }

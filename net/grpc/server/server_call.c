@@ -1,4 +1,7 @@
-/* A call as the server sees it: from its headers through its messages to its one on_end. */
+/* A call as the server sees it: from its headers through its messages to its one on_end, and the
+ * functions of muster/rpc.h for a service that has it. server_call_events.c and server_receive.c
+ * drive it. An end that is decided inside a send (a full queue) comes by muster_rpc_abort_later,
+ * because on_end never runs inside a send. */
 #include <string.h>
 
 #include "net/grpc/status.h"
@@ -6,6 +9,8 @@
 #include "net/grpc/message.h"
 #include "net/grpc/server/rpc_server_internal.h"
 
+/* Records of finished calls are kept, buffers included, so a busy server allocates nothing for a
+ * call. */
 #define FREE_RPCS_MAX     256
 #define MESSAGE_BYTES_MAX 4096 /* grpc-message, percent-encoded; the rest of it is left out */
 
@@ -19,6 +24,8 @@ void muster_rpc_free(struct muster_rpc *rpc)
     muster_mem_free(rpc->parser.mem, rpc);
 }
 
+/* The stream is gone. A call that is amid an event of its inbox comes here again when that is over.
+ */
 void muster_rpc_release(struct muster_rpc *rpc)
 {
     struct muster_rpc_server *server = rpc->connection->server;
@@ -40,6 +47,7 @@ void muster_rpc_release(struct muster_rpc *rpc)
     muster_list_prepend(&server->free_rpcs, &rpc->node);
 }
 
+/* The method's count is given back before on_end, in which the service may let in the next call. */
 void muster_rpc_end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     muster_timer_stop(&rpc->timer);
@@ -73,6 +81,8 @@ static void send_status(struct muster_rpc *rpc, enum muster_rc status, const cha
         muster_h2_stream_end(&rpc->stream);
 }
 
+/* Queued answers are dropped, the status goes out at once. A call that the service has finished
+ * already keeps its own status. */
 void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char *message)
 {
     bool is_known = rpc->state != MUSTER_RPC_STARTING;
@@ -82,6 +92,7 @@ void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char 
     muster_h2_body_discard(&rpc->stream.body);
     if (rpc->state != MUSTER_RPC_FINISHED)
         send_status(rpc, status, message);
+    /* The service has never seen a call in STARTING, so it gets no on_end either. */
     if (is_known) {
         muster_rpc_end(rpc, status);
         return;
@@ -90,6 +101,8 @@ void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char 
     muster_rpc_tally_end(&rpc->tally, status, muster_rpc_loop(rpc));
 }
 
+/* DEADLINE is the reason of a call that nobody has decided to abort; any other says that its end is
+ * due in the next turn. */
 static enum muster_rc send_check(struct muster_rpc *rpc, size_t bytes)
 {
     struct muster_rpc_server *server = rpc->connection->server;

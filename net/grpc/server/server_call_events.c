@@ -1,8 +1,10 @@
-/* The events of a call's stream: its headers, through the interceptors to the service, and its close. */
+/* The events of a call's stream: its headers, through the checks, the limits and the interceptors
+ * to the service, and its close. server_connection.c passes the events on. */
 #include "net/grpc/metadata.h"
 #include "net/grpc/server/rpc_server_internal.h"
 #include "net/h2/h2_code.h"
 
+/* One timer serves the deadline and all the reasons that end a call from the loop. */
 static void on_expire(struct muster_timer *timer)
 {
     static const struct {
@@ -94,6 +96,8 @@ struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
     return rpc;
 }
 
+/* A request that is not gRPC gets HTTP's status. Behind that come the malformed, the unknown and
+ * the excessive: the client hears first of the fault that makes the others meaningless. */
 static bool is_acceptable(struct muster_rpc *rpc)
 {
     enum muster_rpc_refusal refusal = muster_rpc_headers_judge(rpc);
@@ -128,7 +132,7 @@ static bool is_acceptable(struct muster_rpc *rpc)
     return false;
 }
 
-/* Whether all interceptors let the call through. */
+/* Interceptors see the call before the service does, and may refuse it: all of them must agree. */
 static bool is_let_through(struct muster_rpc *rpc)
 {
     struct muster_rpc_server *server = rpc->connection->server;
@@ -157,6 +161,7 @@ void muster_rpc_on_headers(struct muster_rpc *rpc)
         !is_let_through(rpc))
         return;
     muster_rpc_move(rpc, MUSTER_RPC_OPEN);
+    /* A connection with a real call is the last that has to make room for others. */
     rpc->connection->has_called = true;
     muster_rpc_count(rpc);
     muster_rpc_account(rpc);
@@ -185,6 +190,8 @@ void muster_rpc_on_drained(struct muster_rpc *rpc)
         rpc->method->on_writable(rpc);
 }
 
+/* A stream that the client resets at its deadline is told as the deadline, whichever side's clock
+ * was first. */
 static enum muster_rc end_rc(const struct muster_rpc *rpc, uint32_t code)
 {
     if (rpc->state == MUSTER_RPC_FINISHED && code == MUSTER_H2_NO_ERROR)
@@ -203,5 +210,6 @@ void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code)
     *(code == MUSTER_H2_NO_ERROR ? &counters->streams_succeeded : &counters->streams_failed) += 1;
     if (rpc->state == MUSTER_RPC_OPEN || rpc->state == MUSTER_RPC_FINISHED)
         muster_rpc_end(rpc, end_rc(rpc, code));
+    /* The stream is done with the record in every state. */
     muster_rpc_release(rpc);
 }

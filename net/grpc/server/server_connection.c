@@ -1,4 +1,6 @@
-/* One client's connection to the server: HTTP/2 events to calls, ping strikes, drain. */
+/* One client's connection to the server: its HTTP/2 events become those of calls, pings are judged,
+ * its lifetime is watched. It also decides whether there is room for another one. server_core.c
+ * ends it. */
 #include "net/grpc/server/rpc_server_internal.h"
 #include "net/tls/stream.h"
 
@@ -89,6 +91,8 @@ static void on_goaway(struct muster_h2_session *session, uint32_t code, const ch
     (void)length;
 }
 
+/* The first bytes were those of a TLS handshake: the client is set up for another kind of server.
+ */
 static void on_tls(struct muster_h2_session *session)
 {
     muster_rpc_mismatch_tell(&connection_of(session)->server->mismatches,
@@ -127,6 +131,7 @@ static const struct muster_h2_events events = {
     .on_tls = on_tls,
 };
 
+/* The peer must have heard of a GOAWAY within the time in which it must answer a ping. */
 static void connection_live(struct muster_rpc_connection *connection)
 {
     const struct muster_rpc_server_options *options = &connection->server->options;
@@ -168,6 +173,7 @@ static enum muster_rc connection_open(struct muster_rpc_server *server,
     }
     connection->server = server;
     connection->unsent.whole = &server->unsent;
+    /* The identity is the stream's, which lives as long as the session. */
     if (server->options.tls != NULL)
         connection->identity = muster_tls_stream_identity(stream);
     rc = muster_rpc_session_open(&connection->session, server->env, stream, &options, &events,
@@ -185,7 +191,7 @@ static enum muster_rc connection_open(struct muster_rpc_server *server,
     return MUSTER_OK;
 }
 
-/* Shown under this name, unless it is under another. */
+/* The first name stays: a server with several listeners is shown under the first. */
 void muster_rpc_server_name_counters(struct muster_rpc_server *server, const char *name)
 {
     if (server->counters == &server->own_counters)
@@ -194,7 +200,8 @@ void muster_rpc_server_name_counters(struct muster_rpc_server *server, const cha
     server->unsent.gauge = &server->counters->unsent_bytes;
 }
 
-/* Idle ones that never made a call go first, then those that are idle longest. */
+/* Idle ones that never made a call go first (port scans, half-open clients), then those that are
+ * idle longest. */
 static bool is_less_wanted(const struct muster_rpc_connection *connection,
                            const struct muster_rpc_connection *than)
 {

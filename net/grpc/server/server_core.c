@@ -1,5 +1,6 @@
 /* The base of all parts of the server: the states of a call, and how calls, connections and at last
- * the server itself end. */
+ * the server itself end. It calls none of the other files of the server but lifetime.c, so each of
+ * them may call it. */
 
 #include "net/grpc/server/rpc_server_internal.h"
 #include "net/h2/h2_code.h"
@@ -7,6 +8,8 @@
 #define FAREWELL_NS  MUSTER_NS_PER_S /* to tell a client why it has to go */
 #define LEAVING_PART 4               /* of the places: so many more may be leaving at a time */
 
+/* STARTING goes to ENDED for requests that the service never sees; ENDED is final until the record
+ * is reset. */
 static const bool moves[4][4] = {
     [MUSTER_RPC_STARTING] = {[MUSTER_RPC_OPEN] = true, [MUSTER_RPC_ENDED] = true},
     [MUSTER_RPC_OPEN] = {[MUSTER_RPC_FINISHED] = true, [MUSTER_RPC_ENDED] = true},
@@ -19,6 +22,7 @@ void muster_rpc_move(struct muster_rpc *rpc, enum muster_rpc_state state)
     rpc->state = state;
 }
 
+/* The deadline's timer is used, due at once: a call has one end, whichever reason comes first. */
 void muster_rpc_abort_later(struct muster_rpc *rpc, enum muster_rpc_abort_reason reason)
 {
     MUSTER_ASSERT(rpc->connection != NULL);
@@ -44,6 +48,7 @@ static void on_closed(struct muster_h2_session *session)
     muster_list_remove(&connection->node);
     server->leaving_count -= connection->is_making_room;
     server->counters->connections--;
+    /* An idle server gives the memory of its calls back to the system. */
     if (--server->connection_count == 0)
         muster_mem_pool_trim(&server->pool);
     muster_rpc_server_check_closed(server);
@@ -64,8 +69,11 @@ void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const
         return;
     connection->is_expelled = true; /* its calls are not the server's any more */
     connection->server->memory_bytes -= connection->memory_bytes;
+    /* Its answers are dropped as the session ends, but the room must count as free now, or more
+     * connections than needed would be ended. */
     muster_h2_holding_subtract(connection->unsent.whole, connection->unsent.bytes);
     connection->unsent.whole = NULL;
+    /* A write is under way: behind it a GOAWAY might never reach a client that does not read. */
     if (muster_h2_session_write_mark(session) != 0) {
         muster_rpc_connection_close(connection);
         return;

@@ -1,4 +1,6 @@
-/* Request headers read, response headers and trailers written (gRPC PROTOCOL-HTTP2.md). */
+/* Request headers read, response headers and trailers written (gRPC PROTOCOL-HTTP2.md). Reading
+ * only records what it saw, because headers come in any order; muster_rpc_headers_judge decides
+ * when the block is whole. */
 #include <string.h>
 
 #include "net/grpc/status.h"
@@ -27,6 +29,8 @@ static bool has_word(const char *list, size_t bytes, const char *word)
     return false;
 }
 
+/* "application/grpc", or that with "+codec" or ";parameters"; "application/grpc-web" is another
+ * protocol. */
 static bool is_grpc_content_type(const char *value, size_t bytes)
 {
     static const char type[] = "application/grpc";
@@ -56,14 +60,17 @@ static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
         muster_rpc_method_table_find(&server->methods, path, bytes);
 
     rpc->is_root = muster_grpc_is_text(path, bytes, "/");
+    /* Whether it is asked for is known when the method has come, too. */
     rpc->page = muster_rpc_server_find_page(server, path, bytes);
     rpc->tally.series =
+        /* Unknown paths share one series: a client could make up any number of names (gRPC A66). */
         slot != NULL ? slot->series
                      : muster_rpc_metrics_series(server->metrics, MUSTER_RPC_SERVER, NULL, "");
     if (slot == NULL) {
         slot = &server->fallback;
         if (slot->method == NULL)
             return;
+        /* The fallback serves paths that nobody stores, so the call keeps its own. */
         rpc->path = muster_mem_strndup(&server->pool.mem, path, bytes);
         if (rpc->path == NULL) {
             rpc->metadata_rc = MUSTER_RESOURCE_EXHAUSTED;
@@ -143,6 +150,8 @@ void muster_rpc_header_parse(struct muster_rpc *rpc, const char *name, size_t na
         rpc->metadata_rc = rc;
 }
 
+/* A GET is for people and probes; a POST that is not gRPC gets the statuses that PROTOCOL-HTTP2.md
+ * names. */
 enum muster_rpc_refusal muster_rpc_headers_judge(const struct muster_rpc *rpc)
 {
     if (!rpc->is_grpc && rpc->is_get && rpc->page != NULL)
@@ -217,7 +226,8 @@ void muster_rpc_refuse(struct muster_rpc *rpc, enum muster_rpc_refusal refusal)
         rpc_respond(rpc, headers, text, strlen(text));
 }
 
-/* Append a store of encoded metadata; what does not fit is left out. */
+/* The store holds encoded metadata; what does not fit is left out, the status never, because it
+ * goes first. */
 static size_t append_metadata(struct muster_h2_header *headers, size_t count,
                               const struct muster_grpc_metadata *store)
 {
@@ -282,6 +292,8 @@ static size_t append_status(struct muster_h2_header *headers, size_t count,
     return append_metadata(headers, count, &rpc->trailing);
 }
 
+/* One HEADERS frame is the whole response (PROTOCOL-HTTP2.md, Trailers-Only). After an unknown
+ * grpc-encoding it must say which ones are known. */
 void muster_rpc_respond_trailers_only(struct muster_rpc *rpc)
 {
     struct muster_h2_header headers[MUSTER_H2_HEADERS_MAX];

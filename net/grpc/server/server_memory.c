@@ -1,6 +1,7 @@
 /* Memory of the calls of a connection, and of all: records, headers, requests in pieces or waiting,
  * answers that are queued. A connection beyond its share loses the call that grows; when all are
- * beyond the server's, the heaviest connection goes. */
+ * beyond the server's, the heaviest connection goes. Each file that changes what a call holds calls
+ * muster_rpc_account afterwards; server_unsent.c has the narrower budget for answers. */
 #include "net/grpc/server/rpc_server_internal.h"
 
 /* The buffer that the service allocated from the length the client announced; all of it is charged
@@ -18,6 +19,7 @@ static size_t call_bytes(const struct muster_rpc *rpc)
            reserved_bytes(rpc) + muster_rpc_inbox_held_bytes(&rpc->inbox) + rpc->stream.body.bytes;
 }
 
+/* An expelled connection has left the server's sum already, with all of its calls. */
 static void account_as(struct muster_rpc *rpc, size_t bytes)
 {
     struct muster_rpc_connection *connection = rpc->connection;
@@ -29,7 +31,8 @@ static void account_as(struct muster_rpc *rpc, size_t bytes)
     rpc->accounted_bytes = bytes;
 }
 
-/* Answers shrink as they are sent, which nobody accounts for: look again. */
+/* Answers shrink as they are sent, which nobody accounts for because it would cost a visit for each
+ * write. So the sums are upper bounds, and are made exact before anybody is refused for them. */
 static void connection_recount(struct muster_rpc_connection *connection)
 {
     struct muster_h2_session *session = connection->session.h2;
@@ -76,6 +79,7 @@ bool muster_rpc_is_affordable(struct muster_rpc *rpc, size_t more)
     return !is_beyond(rpc->connection, more);
 }
 
+/* The recount alone may bring the server below its limit: on_relief looks again. */
 static struct muster_rpc_connection *heaviest_connection(struct muster_rpc_server *server)
 {
     struct muster_rpc_connection *found = NULL;
@@ -90,7 +94,8 @@ static struct muster_rpc_connection *heaviest_connection(struct muster_rpc_serve
     return found;
 }
 
-/* It may not read: its calls are freed at once, what it is told is a try. */
+/* The heaviest connection may not read at all: its memory counts as free at once, and the GOAWAY
+ * that tells it why is only a try. */
 static void on_relief(struct muster_task *task)
 {
     struct muster_rpc_server *server = task->data;

@@ -1,4 +1,6 @@
-/* Pages that a server of calls has for probes: GET and HEAD at the port of calls. */
+/* Pages that a server of calls has for probes: GET and HEAD at the port of calls, by HTTP/2
+ * (server_headers.c) or HTTP/1.1 (server_visit.c). The list is short and set up once, so it is
+ * searched in order. */
 #include "net/grpc/server/rpc_server_internal.h"
 
 #include <string.h>

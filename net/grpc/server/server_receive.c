@@ -1,5 +1,6 @@
 /* The receiving half of a server's call: the service gets messages as they come, or when it is
- * ready. */
+ * ready. net/grpc/inbox.c parses and holds; this file knows what a service expects of its method.
+ */
 #include "net/grpc/server/rpc_server_internal.h"
 
 static void refuse_message(struct muster_rpc *rpc, enum muster_grpc_parsed parsed)
@@ -10,8 +11,8 @@ static void refuse_message(struct muster_rpc *rpc, enum muster_grpc_parsed parse
     muster_rpc_abort(rpc, rc, text);
 }
 
-/* A unary request waits for the end of the stream, so that one that is reset at once costs no work.
- */
+/* A unary request waits for the end of the stream, so that one that is reset at once costs the
+ * service no work (CVE-2023-44487, "rapid reset"). */
 static void unary_message(struct muster_rpc *rpc, struct muster_bytes message, bool is_last)
 {
     if (rpc->has_message) {
@@ -28,6 +29,7 @@ static void unary_message(struct muster_rpc *rpc, struct muster_bytes message, b
         return;
     }
     rpc->held = message;
+    /* The inbox must not tell the end while the service pauses, for the message comes with it. */
     rpc->inbox.has_kept_message = true;
 }
 
@@ -77,6 +79,7 @@ static void on_inbox_end(struct muster_rpc_inbox *inbox)
         muster_rpc_abort(rpc, MUSTER_UNIMPLEMENTED, "unary call without a message");
         return;
     }
+    /* The message is handed over once: on_message may end the call. */
     if (rpc->held.data != NULL) {
         struct muster_bytes message = rpc->held;
 

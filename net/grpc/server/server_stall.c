@@ -1,10 +1,15 @@
 /* Clients that send a request or take an answer too slowly: each must move MOVE_MIN_BYTES within
- * its timeout. One sweep for all calls of the server. */
+ * its timeout. One sweep for all calls of the server, once per stall timeout, so a stalled call
+ * ends one to two sweeps later (a slow reader after its own, longer timeout); a timer for each call
+ * would cost more. */
 #include "net/grpc/server/rpc_server_internal.h"
 
+/* A byte now and then must not keep a call alive ("slow loris"): 16 KiB in the default minute is
+ * less than any useful link carries. */
 #define MOVE_MIN_BYTES (16u << 10)
 
-/* The thing that the server awaits from the client. */
+/* The thing that the server awaits from the client. Time in which the service lets the client wait
+ * is not the client's fault. */
 static enum muster_rpc_awaited awaited_of(const struct muster_rpc *rpc)
 {
     switch (rpc->state) {
@@ -26,7 +31,8 @@ static enum muster_rpc_awaited awaited_of(const struct muster_rpc *rpc)
     return MUSTER_RPC_AWAITS_NOTHING;
 }
 
-/* Grows by each byte of what is awaited. */
+/* A number that grows by each byte of what is awaited; for answers the queue shrinks, hence the
+ * difference. */
 static uint64_t progress_of(const struct muster_rpc *rpc, enum muster_rpc_awaited kind)
 {
     if (kind == MUSTER_RPC_AWAITS_REQUEST)
@@ -74,6 +80,8 @@ static void watch_connection(struct muster_rpc_connection *connection)
     struct muster_h2_stream *stream = NULL;
     struct muster_error error;
 
+    /* The same write has been under way for a whole sweep: nothing that is told to this client
+     * would arrive. */
     if (write != 0 && write == connection->write_mark) {
         (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "client does not read");
         muster_h2_session_fail(session, &error);

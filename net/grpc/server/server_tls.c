@@ -1,4 +1,7 @@
-/* Clients of a server with a credential, until their handshake is done. */
+/* Clients of a server with a credential, until their handshake is done: at most SHAKING_MAX
+ * handshakes run, further clients wait in line. Neither those that say nothing nor a crowd that
+ * dials at once may keep out others. A secured stream goes on to server_visit.c or
+ * server_connection.c by the protocol that ALPN chose. */
 #include <string.h>
 
 #include "net/grpc/server/rpc_server_internal.h"
@@ -47,6 +50,8 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
     struct muster_stream *stream = handshake->stream;
 
     MUSTER_ASSERT(server->guests.shaking_count > 0);
+    /* The handshake has recognised plain text; other failures are the certificate's or the
+     * network's. */
     if (rc == MUSTER_FAILED_PRECONDITION)
         muster_rpc_mismatch_tell(&server->mismatches, server->env, &guest->peer, true);
     else if (rc != MUSTER_OK)
@@ -59,6 +64,7 @@ static void on_shaken(struct muster_tls_handshake *handshake, enum muster_rc rc)
     muster_rpc_server_check_closed(server);
 }
 
+/* The handshake takes the stream, also on failure. */
 static enum muster_rc guest_shake(struct rpc_guest *guest)
 {
     struct muster_rpc_server *server = guest->server;
@@ -96,7 +102,7 @@ static void set_timer(struct muster_rpc_server *server)
                            guest_of(guests->shaking.next)->since_ns + SHAKING_NS);
 }
 
-/* Those who wait take the places that are free. */
+/* Those that wait take the places that are free, the oldest first. */
 static void admit_waiting(struct muster_rpc_server *server)
 {
     struct rpc_guests *guests = &server->guests;
@@ -111,7 +117,8 @@ static void admit_waiting(struct muster_rpc_server *server)
     set_timer(server);
 }
 
-/* Whoever connects and says nothing goes when others wait. */
+/* While others wait, a client whose handshake takes too long loses its place, but no more clients
+ * than wait. */
 static void on_timer(struct muster_timer *timer)
 {
     struct muster_rpc_server *server = timer->data;
@@ -129,6 +136,7 @@ static void on_timer(struct muster_timer *timer)
         muster_timer_start(timer, server->env->loop, guest_of(node)->since_ns + SHAKING_NS);
 }
 
+/* The one that has waited longest has probably given up. */
 static void drop_waiting(struct muster_rpc_server *server)
 {
     struct rpc_guest *guest = guest_of(server->guests.waiting.next);

@@ -9,9 +9,12 @@
  * unless it has waited for less than STALL_MIN_NS. */
 #include "net/grpc/server/rpc_server_internal.h"
 
+/* A client that read a second ago is slow, not gone. */
 #define STALL_MIN_NS MUSTER_NS_PER_S
+/* Often enough to end a stalled client soon after STALL_MIN_NS. */
 #define LOOK_NS      (MUSTER_NS_PER_S / 4)
 
+/* The shares add up to the budget, so connections that keep to theirs cannot fill it. */
 static size_t share_bytes(const struct muster_rpc_server *server)
 {
     uint32_t count = server->connection_count > 0 ? server->connection_count : 1;
@@ -19,6 +22,8 @@ static size_t share_bytes(const struct muster_rpc_server *server)
     return server->options.unsent_max_bytes / count;
 }
 
+/* A quarter of the budget must be free again, or the server would flip between full and not with
+ * each answer. */
 static bool has_room(const struct muster_rpc_server *server)
 {
     size_t max = server->options.unsent_max_bytes;
@@ -33,6 +38,7 @@ static void look_later(struct muster_rpc_server *server)
     muster_timer_start(&server->unsent_timer, loop, muster_loop_after_ns(loop, LOOK_NS));
 }
 
+/* The timer runs only while it is full: in the normal case a check is one comparison. */
 static void become_full(struct muster_rpc_server *server)
 {
     if (server->is_unsent_full)
@@ -78,6 +84,7 @@ static struct muster_rpc_connection *longest_stalled(struct muster_rpc_server *s
         if (connection->is_expelled || connection->unsent.bytes <= share_bytes(server) / 2)
             continue;
         since_ns = muster_h2_session_waits_since_ns(connection->session.h2);
+        /* UINT64_MAX, when nothing waits, is later than any time. */
         if (since_ns > latest_ns || (found != NULL && since_ns > *ret_since_ns) ||
             (found != NULL && since_ns == *ret_since_ns &&
              connection->unsent.bytes <= found->unsent.bytes))

@@ -1,5 +1,7 @@
 /* Connections of a server with pages, until their first bytes tell HTTP/2 from HTTP/1.1: the latter
- * serves one request for a page (RFC 9112), for probes that speak nothing else. */
+ * serves one request for a page (RFC 9112), for probes that speak nothing else. A stream of HTTP/2
+ * goes on to server_connection.c with its bytes put back; a visit reads at most REQUEST_BYTES_MAX
+ * and lasts at most VISIT_NS. */
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +57,8 @@ static void on_visit_closed(struct muster_stream *stream)
     muster_rpc_server_check_closed(server);
 }
 
+/* A closing visit is in a list of its own, so that the first one of the other list is the oldest
+ * that can be ended. */
 static void visit_close(struct rpc_visit *visit)
 {
     muster_timer_stop(&visit->timer);
@@ -74,7 +78,8 @@ static void on_visit_due(struct muster_timer *timer)
 
 static void on_rest(struct muster_stream_read *read, enum muster_rc rc);
 
-/* To close on bytes that were not read would take the answer back from a client that still sends. */
+/* Closing on bytes that were not read makes TCP send a reset, which would take the answer back from
+ * a client that still sends (RFC 9112 9.6). */
 static void discard_rest(struct rpc_visit *visit)
 {
     if (muster_stream_receive_into(&visit->read, visit->stream, visit->request, 1,
@@ -129,6 +134,7 @@ static void visit_answer(struct rpc_visit *visit, const char *body, size_t bytes
                               answer->status, status_text(answer->status), answer->type, bytes,
                               answer->status == 405 ? "Allow: GET, HEAD\r\n" : "");
 
+    MUSTER_ASSERT(head_bytes > 0 && head_bytes < HEAD_BYTES); /* a page's type is a short text */
     visit->iov[0] = (struct iovec){visit->head, (size_t)head_bytes};
     visit->iov[1] = (struct iovec){(void *)(uintptr_t)body, bytes};
     visit->write.data = visit;
@@ -200,6 +206,8 @@ static void on_bytes(struct muster_stream_read *read, enum muster_rc rc)
         return;
     }
     visit->bytes += read->bytes_done;
+    /* The buffer has a byte more than may be read. A request with a NUL in it never seems whole,
+     * and ends by its size or its time. */
     visit->request[visit->bytes] = '\0';
     if (visit->bytes == MAGIC_BYTES && !is_method(visit->request))
         visit_hand_on(visit);
@@ -241,6 +249,7 @@ enum muster_rc muster_rpc_server_visit(struct muster_rpc_server *server,
     muster_timer_init(&visit->timer, on_visit_due, visit);
     muster_timer_start(&visit->timer, server->env->loop,
                        muster_loop_after_ns(server->env->loop, VISIT_NS));
+    /* Exactly four bytes come first: they tell the protocols apart, and are put back for HTTP/2. */
     visit_read(visit, MAGIC_BYTES, MAGIC_BYTES);
     return MUSTER_OK;
 }
