@@ -1,4 +1,7 @@
-/* Application Default Credentials: where to look, in order, and what to say when nothing is there. */
+/* Application Default Credentials (google.aip.dev/auth/4110): where to look, in order, and what to
+ * say when nothing is there. The variable, then gcloud's own file, then the metadata server.
+ * credentials_file.c reads what is found, credentials_exchange.c and credentials_metadata.c turn it
+ * into tokens. */
 #include "net/auth/credentials_exchange.h"
 #include "net/http/credentials_internal.h"
 
@@ -27,6 +30,7 @@ static enum muster_rc open_file(struct muster_env *env, const char *path, const 
                                 origin, muster_rc_text(rc),
                                 origin[0] != '\0' ? ", or unset the variable" : "");
     rc = muster_credentials_file_parse(text, bytes, &file, &detail);
+    /* The file holds secrets; memory that is freed may be read by whoever gets it next. */
     explicit_bzero(text, bytes);
     muster_mem_free(env->mem, text);
     if (rc != MUSTER_OK)
@@ -71,16 +75,21 @@ enum muster_rc muster_credentials_default_open(struct muster_env *env,
     enum muster_rc rc;
 
     if (named != NULL && named[0] != '\0')
+        /* A named file that cannot be used is an error: falling back would act as somebody else
+         * than the user meant. */
         return open_file(env, named, " (" VARIABLE ")", options, ret_credentials, ret_error);
     if (find_gcloud_path(env, path, sizeof(path))) {
         rc = open_file(env, path, "", options, ret_credentials, &error);
         if (rc != MUSTER_OK && rc != MUSTER_NOT_FOUND && ret_error != NULL)
             *ret_error = error;
+        /* A file that is not there is passed over, a broken one is not. */
         if (rc != MUSTER_NOT_FOUND)
             return rc;
     }
     rc = muster_credentials_metadata_open(env, ret_credentials, ret_error);
     if (rc == MUSTER_OK)
+        /* Only a request can tell whether there is a metadata server; its failure then says where
+         * else credentials could come from. */
         (*ret_credentials)->is_last_resort = true;
     return rc;
 }

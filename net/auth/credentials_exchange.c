@@ -1,4 +1,7 @@
-/* Credentials of a file: the exchange of what it holds for a token, and of that for another account's. */
+/* Credentials of a file: the exchange of what it holds for a token, and of that for another
+ * account's. net/http/credentials.c asks by the table of operations and caches the token; one fetch
+ * runs at a time, so the request's texts are fields. Secrets are overwritten as soon as their
+ * request is over. */
 #include "net/auth/credentials_exchange.h"
 
 #include <stdio.h>
@@ -13,7 +16,9 @@
 #include "runtime/loop/deadline.h"
 #include "runtime/value/text.h"
 
+/* An answer holds a token or an error, some KiB at most. */
 #define ANSWER_BYTES_MAX  (256u << 10)
+/* The caller's deadline bounds all of them. */
 #define ATTEMPTS_MAX      3
 #define GRANT_JWT         "urn:ietf:params:oauth:grant-type:jwt-bearer"
 #define GRANT_EXCHANGE    "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -49,7 +54,8 @@ static void forget_request(struct exchange *exchange)
     secret_forget(exchange, &exchange->authorization);
 }
 
-/* has_asked: it is the token server's fault, and the words say what to do about it. */
+/* has_asked: the failure is the token server's, and the words say what to do about it. Everything
+ * of the request is forgotten before the owner hears of it, because it may fetch again at once. */
 static void exchange_fail(struct exchange *exchange, enum muster_rc rc, const char *detail,
                           bool has_asked)
 {
@@ -81,6 +87,8 @@ static void add_field(struct muster_text *form, const char *name, const char *va
     muster_http_url_add_encoded(form, value, "");
 }
 
+/* RFC 7523 2.1: the account signs for itself. The time is the wall clock's, which the token server
+ * compares with its own. */
 static enum muster_rc add_assertion(struct exchange *exchange, struct muster_text *form,
                                     struct muster_error *ret_error)
 {
@@ -101,6 +109,7 @@ static enum muster_rc add_assertion(struct exchange *exchange, struct muster_tex
     return rc;
 }
 
+/* The file is read at each fetch, because another program renews it. */
 static enum muster_rc read_subject(struct exchange *exchange, struct muster_error *ret_error)
 {
     struct muster_env *env = exchange->credentials.env;
@@ -129,7 +138,8 @@ static enum muster_rc read_subject(struct exchange *exchange, struct muster_erro
     return rc;
 }
 
-/* RFC 8693 2.1 */
+/* RFC 8693 2.1: a token of another party is exchanged. When another account is impersonated
+ * afterwards, the first token only has to allow that, so it has the default scope. */
 static enum muster_rc add_subject(struct exchange *exchange, struct muster_text *form,
                                   struct muster_error *ret_error)
 {
@@ -181,6 +191,7 @@ static char *basic_of(struct muster_mem *mem, const char *id, const char *secret
     (void)stpcpy(stpcpy(stpcpy(plain, id), ":"), secret);
     count = (size_t)(stpcpy(text, "Basic ") - text);
     count += muster_base64_encode(plain, size, text + count);
+    /* HTTP's Basic wants padded base64 (RFC 7617), which muster_base64_encode leaves out. */
     for (size_t i = size; i % 3 != 0; i++)
         text[count++] = '=';
     text[count] = '\0';
@@ -276,10 +287,12 @@ static void exchange_impersonate(struct exchange *exchange, const char *token)
     struct muster_mem *mem = exchange->credentials.env->mem;
     size_t room = sizeof("Bearer ") + strlen(token);
 
+    /* The first request's secrets go before the second is made from its answer. */
     forget_request(exchange);
     exchange->authorization = muster_mem_alloc(mem, room);
     if (exchange->authorization == NULL || make_impersonation_body(exchange) != MUSTER_OK) {
         if (exchange->authorization != NULL)
+            /* It was never written, and forgetting it measures its text. */
             exchange->authorization[0] = '\0';
         exchange_fail(exchange, MUSTER_RESOURCE_EXHAUSTED, "no memory", false);
         return;
@@ -316,7 +329,8 @@ static void hide_secrets(struct exchange *exchange)
     muster_http_redact_secret(answer, exchange->file.refresh_token);
 }
 
-/* 400 and 401 are how token servers say that they do not believe us (RFC 6749 5.2). */
+/* 400 and 401 are how token servers say that they do not believe us (RFC 6749 5.2); what the user
+ * can do then depends on the kind of file. */
 static void exchange_refuse(struct exchange *exchange)
 {
     const struct muster_http_request *request = &exchange->call.request;
@@ -436,6 +450,7 @@ enum muster_rc muster_credentials_exchange_open(struct muster_env *env, const ch
     muster_credentials_init(&exchange->credentials, env, &ops);
     exchange->file = *file;
     muster_http_call_init(&exchange->call, exchange);
+    /* Asking for a token twice does no harm, so a failed POST may be sent again. */
     exchange->call.is_idempotent = true;
     exchange->call.retry.attempts_max = ATTEMPTS_MAX;
     exchange->call.request.source = "credentials";

@@ -1,4 +1,6 @@
-/* Credential files: which members each type needs, and where secrets may be sent. */
+/* Credential files: which members each type needs, and where secrets may be sent
+ * (google.aip.dev/auth). Pure: texts in, a value out; credentials_exchange.c acts on it. An error
+ * names the member, never its value, which may be a secret. */
 #include "net/auth/credentials_file.h"
 
 #include <string.h>
@@ -6,6 +8,8 @@
 #include "net/http/url.h"
 
 #define TOKEN_URL_DEFAULT   "https://oauth2.googleapis.com/token"
+/* The lifetime of an impersonated token in seconds: Google's default is an hour, and 12 hours are
+ * the most that it grants. */
 #define IMPERSONATION_S     3600
 #define IMPERSONATION_S_MAX 43200
 
@@ -21,6 +25,7 @@ static enum muster_rc need_field(const struct muster_json *object, const char *n
     return MUSTER_OK;
 }
 
+/* An empty text counts as missing, as templates leave them. */
 static const char *may_have(const struct muster_json *object, const char *name)
 {
     const char *text = muster_json_text(muster_json_member(object, name));
@@ -28,7 +33,8 @@ static const char *may_have(const struct muster_json *object, const char *name)
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-/* Secrets go by https; plain http stays on this machine. */
+/* Secrets go by https, or would be readable on the way; plain http stays on this machine, for tests
+ * and local proxies. */
 static enum muster_rc check_url(const char *name, const char *text, struct muster_error *ret_error)
 {
     static const char *const loopback[] = {"localhost", "127.0.0.1", "::1"};
@@ -78,6 +84,8 @@ static enum muster_rc read_authorized_user(const struct muster_json *root,
     return rc;
 }
 
+/* The subject token comes from a file here; a url, a program or AWS are other sources that the
+ * format knows. */
 static enum muster_rc read_source(const struct muster_json *source,
                                   struct muster_credentials_file *file,
                                   struct muster_error *ret_error)
@@ -162,7 +170,8 @@ static enum muster_rc read_by_type(const struct muster_json *root,
         type);
 }
 
-/* The source's file, with the way from there to another account on top. */
+/* The file of the source, with the way from there to another account on top. One step only: chains
+ * are what "delegates" is for. */
 static enum muster_rc read_impersonated(const struct muster_json *root,
                                         struct muster_credentials_file *file,
                                         struct muster_error *ret_error)
@@ -239,6 +248,7 @@ enum muster_rc muster_subject_token_read(const struct muster_credentials_file *f
 
     *ret_root = NULL;
     if (file->subject_field == NULL) {
+        /* The whole file is the token; editors and shells put a line feed behind it. */
         while (size > 0 && strchr(" \t\r\n", text[size - 1]) != NULL)
             text[--size] = '\0';
     } else {

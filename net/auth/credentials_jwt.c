@@ -1,4 +1,6 @@
-/* Signed assertions. */
+/* Signed assertions (RFC 7515, RFC 7519): header, claims and an RS256 signature, joined by dots.
+ * credentials_exchange.c sends one for a token; the key and the result are secrets, which the
+ * caller forgets. */
 #include "net/auth/credentials_jwt.h"
 
 #include <muster/json.h>
@@ -8,7 +10,8 @@
 #include "net/tls/crypto.h"
 #include "runtime/value/text.h"
 
-/* RFC 4648 5, without padding. */
+/* RFC 4648 5 without padding, as RFC 7515 2 demands: the common alphabet with two characters
+ * changed. */
 static bool add_base64url(struct muster_text *text, const void *bytes, size_t size)
 {
     char *encoded = muster_mem_alloc(text->mem, muster_base64_encoded_bytes(size));
@@ -28,7 +31,7 @@ static bool add_base64url(struct muster_text *text, const void *bytes, size_t si
     return true;
 }
 
-/* Takes object. */
+/* Takes object, also on failure. */
 static bool add_json(struct muster_text *text, struct muster_json *object)
 {
     char *line = NULL;
@@ -49,6 +52,7 @@ static bool add_header(struct muster_text *text, const struct muster_jwt *jwt)
         muster_json_set(header, "typ", muster_json_text_new("JWT")) &&
         (jwt->key_id == NULL || muster_json_set(header, "kid", muster_json_text_new(jwt->key_id)));
 
+    /* add_json comes first because it frees the object, whatever could be set. */
     return add_json(text, header) && is_set;
 }
 

@@ -1,4 +1,6 @@
-/* The token that the metadata server gives to whoever runs on the machine. */
+/* The token that the metadata server gives to every program on the machine: no secret is needed,
+ * only that the machine has an account. http_metadata.c asks; this file reads the answer and says
+ * what to do when there is none. */
 #include "net/http/credentials_internal.h"
 
 #include <stdio.h>
@@ -20,6 +22,7 @@ static void explain_failure(const struct metadata_credentials *self, enum muster
     const char *text = self->credentials.text;
     const char *cause = strstr(why->text, TOKEN_PATH ": ");
 
+    /* The path is of no use to the reader, and the text has little room. */
     cause = cause != NULL ? cause + strlen(TOKEN_PATH ": ") : why->text;
     if (rc == MUSTER_NOT_FOUND)
         (void)muster_error_set(ret_error, rc,

@@ -1,4 +1,6 @@
-/* Parsing of a token server's answer. */
+/* A token server's answer, read: the token and how long it lasts. It serves all kinds of
+ * credentials: OAuth 2.0 has access_token and expires_in (RFC 6749 5.1), Google's IAM has
+ * accessToken and expireTime. */
 #include "net/http/credentials_internal.h"
 
 #include <stdlib.h>
@@ -7,9 +9,10 @@
 #include "net/http/retry.h"
 
 #define LIFE_S_DEFAULT 300 /* RFC 6749 5.1: expires_in is only recommended */
+/* A token that lasts longer than a year is a mistake of its server. */
 #define LIFE_S_MAX     (366 * 24 * 3600)
 
-/* A number, or a number as text. */
+/* A number, or a number as text: some servers write the latter. NaN fails both comparisons. */
 static bool read_seconds(const struct muster_json *value, int64_t *ret_s)
 {
     const char *text = muster_json_text(value);
@@ -61,6 +64,7 @@ enum muster_rc muster_token_answer_read(const struct muster_json *root, uint64_t
 
     if (token == NULL)
         token = muster_json_text(muster_json_member(root, "accessToken"));
+    /* It becomes part of a header, so a line feed in it could add others. */
     if (token == NULL || !muster_token_is_valid(token))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the token server's answer holds no usable access_token");

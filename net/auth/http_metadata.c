@@ -1,4 +1,6 @@
-/* Questions to the metadata server. */
+/* Questions to the metadata server, one value each. credentials_metadata.c and the resolvers of
+ * Google's platforms ask through it. It goes around proxies and follows no redirects: the server is
+ * on the machine's own link, and its answers are trusted. */
 #include "net/auth/http_metadata.h"
 
 #include <string.h>
@@ -11,6 +13,7 @@
 
 const char *muster_metadata_host(struct muster_env *env)
 {
+    /* The names that Google's own libraries know, in their order. */
     static const char *const names[] = {"GCE_METADATA_HOST", "GCE_METADATA_ROOT",
                                         "GCE_METADATA_IP"};
 
@@ -46,7 +49,8 @@ void muster_metadata_get_fini(struct muster_metadata_get *get)
     get->url = NULL;
 }
 
-/* Something else may answer under that name: a captive portal, a resolver that knows every name. */
+/* Something else may answer under that name: a captive portal, or a resolver that knows every name.
+ * The real server sends the flavour back, which shows that it is one. */
 static enum muster_rc check_answer(struct muster_metadata_get *get)
 {
     const struct muster_http_request *request = &get->call.request;
@@ -98,6 +102,7 @@ enum muster_rc muster_metadata_get_start(struct muster_metadata_get *get, struct
         return muster_error_set(&get->error, MUSTER_RESOURCE_EXHAUSTED, "metadata: no memory");
     (void)stpcpy(stpcpy(stpcpy(stpcpy(url, prefix), host), middle), path);
     muster_mem_free(env->mem, get->url);
+    /* The old url was kept for the request before, which is over. */
     get->url = url;
     get->text = NULL;
     get->bytes = 0;

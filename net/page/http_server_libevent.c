@@ -1,4 +1,6 @@
-/* The small HTTP/1.1 server on libevent's evhttp, joined to the loop. */
+/* The small HTTP/1.1 server on libevent's evhttp, joined to the loop: pages of the program, and
+ * /healthz and /metrics for probes. This is the one file that uses evhttp. evhttp parses and owns
+ * the connections; each request is answered before its callback returns, so nothing outlives it. */
 #include <muster/http.h>
 
 #include <errno.h>
@@ -15,9 +17,13 @@
 #include "net/stream/net_internal.h"
 #include "runtime/loop/loop_libevent.h"
 
+/* Everybody who can reach the port is held to these bounds. Pages take GET and HEAD only, so bodies
+ * are of no use. */
 #define HEADERS_BYTES_MAX (16 * 1024)
 #define BODY_BYTES_MAX    (64 * 1024)
 #define IDLE_S_MAX        30
+/* The pause is long enough for a descriptor to come free, and short enough for a probe that waits.
+ */
 #define BACKOFF_NS        (100 * MUSTER_NS_PER_MS)
 #define TYPE_PLAIN        "text/plain; charset=utf-8"
 #define TYPE_METRICS      "text/plain; version=0.0.4; charset=utf-8"
@@ -99,6 +105,7 @@ static void show_health(struct muster_http_server *server, struct muster_http_re
 
         if (rc == MUSTER_OK)
             continue;
+        /* All checks run, so that the page names everything that is wrong. */
         muster_http_reply_set_status(reply, HTTP_SERVUNAVAIL);
         muster_http_reply_printf(reply, "%s: %s\n", check->name,
                                  error.text[0] != '\0' ? error.text : muster_rc_text(rc));
@@ -131,6 +138,7 @@ static struct muster_http_page *find_page(const struct muster_http_server *serve
     return NULL;
 }
 
+/* Pages of the program come first: they may take the place of the built-in ones. */
 static void fill_reply(struct muster_http_server *server, const char *path,
                        struct muster_http_reply *reply)
 {
@@ -158,8 +166,11 @@ static void send_reply(struct evhttp_request *request, struct muster_http_reply 
     snprintf(length, sizeof(length), "%zu", evbuffer_get_length(reply->body));
     (void)evhttp_add_header(headers, "Content-Type", reply->type);
     (void)evhttp_add_header(headers, "Content-Length", length);
+    /* A page shows the state of this moment; a proxy that kept it would show an old one. nosniff:
+     * texts of the program must not be run as scripts by a browser. */
     (void)evhttp_add_header(headers, "Cache-Control", "no-store");
     (void)evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+    /* RFC 9110 9.3.2: the length is that of the page, the body is not sent. */
     if (evhttp_request_get_command(request) == EVHTTP_REQ_HEAD)
         (void)evbuffer_drain(reply->body, evbuffer_get_length(reply->body));
     evhttp_send_reply(request, reply->status, NULL, reply->body);
@@ -178,6 +189,7 @@ static void on_request(struct evhttp_request *request, void *data)
         evhttp_send_error(request, HTTP_INTERNAL, NULL);
         return;
     }
+    /* A query that cannot be parsed counts as none; reply.query must be initialised in any case. */
     if (query == NULL || evhttp_parse_query_str(query, &reply.query) != 0)
         (void)evhttp_parse_query_str("", &reply.query);
     fill_reply(server, path == NULL || path[0] == '\0' ? "/" : path, &reply);
@@ -206,6 +218,8 @@ static void on_backoff(struct muster_timer *timer)
 
 /* Open and close. */
 
+/* The server is freed by a task, because close may be called inside a request's callback, which
+ * evhttp does not survive. */
 static void on_task(struct muster_task *task)
 {
     struct muster_http_server *server = task->data;
@@ -309,6 +323,7 @@ void muster_http_server_close(struct muster_http_server *server,
                               muster_http_server_close_fn *closed)
 {
     MUSTER_ASSERT(!muster_task_is_posted(&server->task));
+    /* The pages are their owners' memory, who may free them as soon as close has returned. */
     while (muster_list_pop(&server->pages) != NULL)
         continue;
     while (muster_list_pop(&server->checks) != NULL)

@@ -1,4 +1,7 @@
-/* Rules over identities and methods: deny first, then allow, else refuse. */
+/* Rules over identities and methods: deny first, then allow, else refuse (gRPC A43). It is an
+ * interceptor of a server, so it judges each call once its headers are there, by the identity that
+ * TLS has proved; authorization_parse.c makes the rules from a policy. Rules do not change after
+ * they are made. */
 #include <muster/authorization.h>
 
 #include <stdio.h>
@@ -74,6 +77,7 @@ static bool rule_add(struct muster_mem *mem, struct muster_list *rules,
 
 /* Judging. */
 
+/* No principals in a rule mean anybody, also a caller without a certificate (A43). */
 static bool has_principal(const struct rule *rule, const struct muster_identity *identity)
 {
     for (char **pattern = rule->principals; *pattern != NULL; pattern++)
@@ -82,6 +86,7 @@ static bool has_principal(const struct rule *rule, const struct muster_identity 
     return rule->principals[0] == NULL;
 }
 
+/* No paths in a rule mean every method (A43). */
 static bool has_method(const struct rule *rule, const char *method)
 {
     for (char **pattern = rule->methods; *pattern != NULL; pattern++)
@@ -100,6 +105,7 @@ static const struct rule *find_rule(const struct muster_list *rules,
     return NULL;
 }
 
+/* The slash at the end of `job` keeps out names that only begin with it ("job-1" and "job-10"). */
 static bool is_of_job(const struct muster_authorization *authorization,
                       const struct muster_identity *identity)
 {
@@ -110,13 +116,15 @@ static bool is_of_job(const struct muster_authorization *authorization,
 bool muster_authorization_is_allowed(const struct muster_authorization *authorization,
                                      const struct muster_identity *identity, const char *method)
 {
+    /* Deny wins over membership in the job, too: it is how one member is locked out. */
     if (find_rule(&authorization->deny, identity, method) != NULL)
         return false;
     return is_of_job(authorization, identity) ||
            find_rule(&authorization->allow, identity, method) != NULL;
 }
 
-/* Once for each caller: a refused one may try again and again. */
+/* Each caller gets one line, since a refused one may try again and again. A ring of hashes
+ * remembers them: when it is full, the oldest is forgotten and may be logged once more. */
 static void log_refusal(struct muster_authorization *authorization,
                         const struct muster_intercepted *call, const char *name)
 {

@@ -1,4 +1,6 @@
-/* gRPC's authorization policy in JSON (A43) becomes rules. */
+/* gRPC's authorization policy in JSON (A43) becomes rules for authorization.c. It is strict: what
+ * it does not know it refuses, because a rule that is left out may be the one that keeps somebody
+ * out. */
 #include <muster/authorization.h>
 
 #include <stdio.h>
@@ -6,6 +8,7 @@
 
 #include <muster/json.h>
 
+/* Each call is held against all rules in turn, so their number is a cost of every call. */
 #define RULES_MAX 256
 #define TEXTS_MAX 1024 /* of a list */
 
@@ -16,7 +19,8 @@ struct policy {
     size_t counts[2];
 };
 
-/* Anything that would be passed over in silence could be what keeps somebody out. */
+/* Refuses members that are not known. "headers" is part of A43, but not built here, and is told
+ * apart. */
 static enum muster_rc check_members(const struct muster_json *object, const char *const *known,
                                     const char *where, struct muster_error *ret_error)
 {
@@ -110,6 +114,8 @@ static enum muster_rc read_rules(struct policy *policy, const struct muster_json
     for (size_t i = 0; i < count; i++) {
         enum muster_rc rc;
 
+        /* The rule is counted before it is read, so that policy_free also frees what a half-read
+         * rule has. */
         policy->counts[which]++;
         rc = read_rule(policy, muster_json_at(list, i), &policy->rules[which][i], ret_error);
         if (rc != MUSTER_OK)
@@ -150,6 +156,7 @@ enum muster_rc muster_authorization_parse(struct muster_env *env, const char *te
 {
     struct muster_json *root = NULL;
     struct policy *policy;
+    /* A member that stands twice is refused: two readers could take different ones of them. */
     enum muster_rc rc = muster_json_parse_unique(text, strlen(text), &root, ret_error);
 
     if (rc != MUSTER_OK)

@@ -1,4 +1,6 @@
-/* grpc.health.v1: a list of names with their statuses, and the calls that watch them. */
+/* grpc.health.v1: a list of names with their statuses, and the calls that watch them
+ * (grpc/doc/health-checking.md, gRPC A17). The program sets statuses; Check, List and Watch show
+ * them. It is a part of its server and ends with it. */
 #include <muster/rpc.h>
 
 #include <string.h>
@@ -7,8 +9,11 @@
 
 #include "proto/health.muster.h"
 
+/* A watch costs a stream that never ends, and each change a walk over all watches. */
 #define WATCHERS_MAX   1000
+/* health.proto allows a server to refuse a list of more than 100. */
 #define LIST_MAX       100
+/* Names come from clients, and are kept while their watch is open. */
 #define NAME_BYTES_MAX 1024
 
 struct muster_rpc_health {
@@ -20,12 +25,14 @@ struct muster_rpc_health {
     bool is_shut_down;
 };
 
+/* A service of the list; its name lies behind the record. */
 struct known {
     struct muster_list node;
     enum muster_health_status status;
     char name[];
 };
 
+/* This is an open Watch; told is the status that its client knows. */
 struct watcher {
     struct muster_list node;
     struct muster_rpc *rpc;
@@ -48,8 +55,11 @@ static struct known *find_service(const struct muster_rpc_health *health, const 
     return NULL;
 }
 
+/* A client that reads slowly misses changes, but not the last one: nothing is queued behind an
+ * answer that waits. */
 static void tell_watcher(struct muster_rpc_health *health, struct watcher *watcher)
 {
+    /* health.proto: a Watch of an unknown name stays open, and hears when the name comes. */
     const struct known *known = find_service(health, watcher->name);
     enum muster_health_status status =
         known != NULL ? known->status : MUSTER_HEALTH_SERVICE_UNKNOWN;
@@ -76,6 +86,7 @@ static void tell_all(struct muster_rpc_health *health, const char *name)
 
 /* Methods. */
 
+/* health.proto: unlike Watch, Check ends with NOT_FOUND for an unknown name. */
 static void on_check(struct muster_rpc *rpc, const Grpc__Health__V1__HealthCheckRequest *request)
 {
     const struct known *known = find_service(muster_rpc_service(rpc), request->service);
@@ -197,6 +208,8 @@ enum muster_rc muster_rpc_health_set(struct muster_rpc_health *health, const cha
     struct known *known = find_service(health, service);
     enum muster_rc rc = MUSTER_OK;
 
+    /* After the shut down nothing serves any more, whatever the program says (grpc-java and grpc-go
+     * do the same). */
     if (health->is_shut_down)
         return MUSTER_OK;
     if (status == MUSTER_HEALTH_SERVICE_UNKNOWN) {
@@ -221,6 +234,8 @@ void muster_rpc_health_shut_down(struct muster_rpc_health *health)
 
 /* The server's part. */
 
+/* Watchers hear NOT_SERVING and then the end, so that clients go elsewhere before the connection is
+ * gone; their calls would otherwise hold up the drain. */
 static void on_closing(struct muster_rpc_part *part)
 {
     struct muster_rpc_health *health = MUSTER_CONTAINER_OF(part, struct muster_rpc_health, part);
@@ -257,6 +272,7 @@ enum muster_rc muster_rpc_health_open(struct muster_rpc_server *server,
     health->part = (struct muster_rpc_part){.on_closing = on_closing, .on_closed = on_closed};
     muster_list_init(&health->services);
     muster_list_init(&health->watchers);
+    /* health-checking.md: the empty name stands for the whole server. */
     rc = service_add(health, "", MUSTER_HEALTH_SERVING);
     if (rc == MUSTER_OK)
         rc = grpc_health_v1_health_service_add(server, &handlers, health);

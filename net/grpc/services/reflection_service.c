@@ -1,4 +1,7 @@
-/* grpc.reflection: files, symbols and extensions looked up in descriptors that the program holds. */
+/* grpc.reflection: files, symbols and extensions looked up in descriptors that the program holds
+ * (grpc/doc/server-reflection.md), for tools such as grpcurl. Both versions, v1 and v1alpha, have
+ * the same messages and share all code. The descriptors are static data of generated code, so
+ * nothing is copied. */
 #include <muster/rpc.h>
 
 #include <stdio.h>
@@ -14,6 +17,8 @@
 #include "proto/reflection.pb-c.h"
 #include "proto/reflection_alpha.muster.h"
 
+/* A client may ask faster than it reads: beyond this the stream of questions pauses until the
+ * answers have gone. */
 #define QUEUED_BYTES_MAX (256u << 10)
 #define FILES_MAX        1024 /* of one answer, and of all sets */
 #define EXTENSIONS_MAX   4096 /* of one message */
@@ -41,6 +46,7 @@ static const struct muster_descriptor_file *find_file(const struct reflection *r
     return NULL;
 }
 
+/* Tools ask a few times by hand, so a search through all is good enough. */
 static const struct muster_descriptor_file *find_symbol(const struct reflection *reflection,
                                                         const char *symbol)
 {
@@ -93,6 +99,8 @@ static void refuse_request(struct muster_rpc *rpc, const Request *request, const
 static size_t collect_files(const struct reflection *reflection,
                             const struct muster_descriptor_file *file, ProtobufCBinaryData *files)
 {
+    /* The walk goes in breadth: the array is the result, and the queue of what is still to be
+     * followed. */
     const struct muster_descriptor_file *found[FILES_MAX] = {file};
     size_t count = 1;
 
@@ -186,6 +194,7 @@ static enum muster_rc list_names(const struct muster_rpc_method_table *methods,
 
     for (size_t i = 0; i < methods->capacity; i++)
         bytes += methods->slots[i].method == NULL ? 0 : methods->slots[i].path_bytes + 1;
+    /* One block holds the pointers, and behind them the texts that they point to. */
     names = muster_mem_alloc(mem, bytes + 1);
     if (names == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
@@ -201,6 +210,7 @@ static enum muster_rc list_names(const struct muster_rpc_method_table *methods,
         names[count++] = text;
         text += length + 1;
     }
+    /* Sorting makes equal names neighbours, and the list independent of the table's order. */
     qsort(names, count, sizeof(*names), compare_names);
     *ret_count = 0;
     for (size_t i = 0; i < count; i++) {
@@ -262,6 +272,8 @@ static const struct muster_stub_method method_rows[] = {
      .is_response_stream = true},
 };
 
+/* It answers with the request, as server-reflection.md demands, in one of the two methods; their
+ * messages are equal on the wire. */
 static void send_reply(struct muster_rpc *rpc, const Request *request, Response *response)
 {
     response->valid_host = request->host;
@@ -327,6 +339,7 @@ static void on_closed(struct muster_rpc_part *part)
 static enum muster_rc add_set(struct reflection *reflection, const struct muster_descriptors *set)
 {
     for (size_t i = 0; i < set->count; i++) {
+        /* Several generated sets contain the same imports. */
         if (find_file(reflection, set->files[i].name) != NULL)
             continue;
         if (reflection->file_count == FILES_MAX)

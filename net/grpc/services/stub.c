@@ -1,4 +1,6 @@
-/* Calls whose messages are protobuf-c's structs. */
+/* Calls whose messages are protobuf-c's structs: the functions that generated client code calls, on
+ * top of muster/channel.h. A message is unpacked when it comes; the user sees it inside the
+ * callback only. */
 #include <muster/stub.h>
 
 #include <stdio.h>
@@ -18,6 +20,8 @@ static void on_message(struct muster_call *call, struct muster_bytes bytes)
     }
     if (muster_proto_unpack(stub->mem, stub->method->response, bytes.data, bytes.size, NULL,
                             &message, &error) != MUSTER_OK) {
+        /* INVALID_ARGUMENT would say that the caller's request was wrong; a response that cannot be
+         * read is the server's fault, which gRPC calls INTERNAL. */
         enum muster_rc rc = error.rc == MUSTER_INVALID_ARGUMENT ? MUSTER_INTERNAL : error.rc;
 
         (void)muster_error_set(&named, rc, "response of %s: %s", stub->method->path, error.text);
@@ -40,6 +44,7 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
     if (rc == MUSTER_OK && response == NULL && !stub->method->is_response_stream)
         rc = muster_error_set(&call->status, MUSTER_UNIMPLEMENTED, "%s ended OK without a response",
                               stub->method->path);
+    /* stub may be started again inside done, so its fields are given up before. */
     stub->response = NULL;
     stub->done(stub, rc, rc == MUSTER_OK ? response : NULL);
     muster_proto_free(response);
@@ -56,6 +61,7 @@ enum muster_rc muster_stub_start(struct muster_stub_call *stub, struct muster_ch
     struct muster_call_options typed = *options;
     enum muster_rc rc;
 
+    /* The method and on_message are the stub's; all other options are the user's. */
     typed.method = method->path;
     typed.on_message = on_message;
     rc = muster_call_start(&stub->call, channel, &typed, on_done);

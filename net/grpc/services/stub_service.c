@@ -1,4 +1,6 @@
-/* Methods whose messages are protobuf-c's structs. */
+/* Methods whose messages are protobuf-c's structs: the functions that generated server code calls.
+ * It puts a method into the server's table whose on_message unpacks and shows. One block of memory
+ * holds a service; it is a part of the server and goes with it. */
 #include <muster/stub.h>
 
 #include <stdalign.h>
@@ -18,6 +20,7 @@ struct served {
 struct service {
     struct muster_rpc_part part;
     struct muster_mem *mem;
+    /* The handlers behind it are a struct of the user's, of any alignment. */
     alignas(max_align_t) struct served served[];
 };
 
@@ -64,7 +67,8 @@ static void served_init(struct served *served, const struct muster_stub_handler 
     };
 }
 
-/* All or nothing. */
+/* Either all methods are added or none: what could fail is done before the first method is added,
+ * because methods cannot be taken out again. */
 static enum muster_rc add_all(struct muster_rpc_server *server, struct service *made, size_t count,
                               void *data)
 {
@@ -98,6 +102,7 @@ enum muster_rc muster_stub_service_add(struct muster_rpc_server *server,
     handlers = (char *)made + methods_bytes;
     memcpy(handlers, service->handlers, service->handlers_bytes);
     for (size_t i = 0; i < service->count; i++) {
+        /* A method without a handler is left out, so its calls end UNIMPLEMENTED. */
         if (service->rows[i].on_message != NULL)
             served_init(&made->served[count++], &service->rows[i], handlers);
     }
