@@ -1,10 +1,12 @@
-/* gRPC's length-prefixed messages: a parser for bytes cut anywhere, and the prefix of what is sent.
- */
+/* gRPC's length-prefixed messages (PROTOCOL-HTTP2.md, Length-Prefixed-Message): a parser for bytes
+ * cut anywhere, and the prefix of what is sent. inbox.c feeds it and shows what comes out; it does
+ * no I/O, and holds at most one message. */
 #include "net/grpc/frame.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* Smaller buffers would grow again with the next message. */
 #define CAPACITY_MIN  1024
 #define CAPACITY_KEPT (16u << 10) /* a larger buffer is given back between messages */
 #define INFLATE_SLICE (64u << 10) /* of one message, before others have their turn */
@@ -76,7 +78,8 @@ static void bytes_skip(struct muster_bytes *bytes, size_t count)
     bytes->size -= count;
 }
 
-/* True when the prefix is complete. */
+/* The prefix is one byte of flag and the length, big-endian. True when it is complete; it may come
+ * in pieces. */
 static bool take_prefix(struct muster_grpc_parser *parser, struct muster_bytes *bytes)
 {
     size_t count = (size_t)(MUSTER_GRPC_PREFIX_BYTES - parser->prefix_filled);
@@ -110,6 +113,7 @@ static bool reserve_bytes(struct muster_grpc_parser *parser, size_t more)
         capacity = need;
     if (capacity < CAPACITY_MIN)
         capacity = CAPACITY_MIN;
+    /* Doubling must not go beyond the end of the message. */
     if (capacity > parser->message_bytes && parser->message_bytes >= CAPACITY_MIN)
         capacity = parser->message_bytes;
     buffer = muster_mem_realloc(parser->mem, parser->buffer, capacity);
@@ -150,7 +154,8 @@ static enum muster_grpc_parsed refuse_gzip(enum muster_rc rc)
     }
 }
 
-/* A slice of what is left, or without a bound all. */
+/* A slice of what is left of the turn, or without a bound all. The work is taken from a number that
+ * all calls of the server or channel share. */
 static enum muster_rc inflate_slice(struct muster_grpc_parser *parser, bool *ret_is_done)
 {
     size_t work = SIZE_MAX;
@@ -173,6 +178,7 @@ static enum muster_grpc_parsed inflate_on(struct muster_grpc_parser *parser,
     enum muster_rc rc = inflate_slice(parser, &is_done);
 
     if (rc == MUSTER_OK && !is_done)
+        /* The message keeps its inflater; the inbox comes back in a later turn. */
         return MUSTER_GRPC_LATER;
     if (rc == MUSTER_OK) {
         *ret_message = muster_grpc_inflater_take(parser->inflater, &parser->plain_bytes);
@@ -182,6 +188,8 @@ static enum muster_grpc_parsed inflate_on(struct muster_grpc_parser *parser,
     return rc == MUSTER_OK ? MUSTER_GRPC_MESSAGE : refuse_gzip(rc);
 }
 
+/* The message lies in bytes of the session when it came whole: these go when the call returns, so
+ * an inflater that is not done copies what it still needs. */
 static enum muster_grpc_parsed inflate_message(struct muster_grpc_parser *parser,
                                                struct muster_bytes *message)
 {
@@ -198,12 +206,16 @@ static enum muster_grpc_parsed inflate_message(struct muster_grpc_parser *parser
     return MUSTER_GRPC_NO_MEMORY;
 }
 
+/* A compressed message needs a grpc-encoding in the headers (PROTOCOL-HTTP2.md); other flags do not
+ * exist. */
 static bool is_flag_known(const struct muster_grpc_parser *parser)
 {
     return parser->prefix[0] == FLAG_PLAIN ||
            (parser->prefix[0] == FLAG_COMPRESSED && parser->takes_gzip);
 }
 
+/* The owner is asked once, before the first byte. A compressed message has no place: its size is
+ * not that of the message inside. */
 static void ask_place(struct muster_grpc_parser *parser)
 {
     if (parser->is_place_asked)
@@ -222,6 +234,7 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
 
     if (parser->inflater != NULL)
         return inflate_on(parser, ret_message);
+    /* The message shown last is over: it was promised until this call only. */
     if (parser->plain != NULL)
         muster_grpc_parser_drop_plain(parser);
     if (parser->prefix_filled == 0 && parser->capacity > CAPACITY_KEPT)
@@ -230,9 +243,11 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
         return MUSTER_GRPC_NEED_MORE;
     if (!is_flag_known(parser))
         return MUSTER_GRPC_BAD_FLAG;
+    /* The declared length is enough to refuse it, before anything is stored. */
     if (parser->message_bytes > parser->message_max_bytes)
         return MUSTER_GRPC_TOO_LARGE;
     ask_place(parser);
+    /* The common case: the message is whole in what came, and is shown there without a copy. */
     if (parser->place == NULL && parser->filled == 0 && bytes->size >= parser->message_bytes) {
         ret_message->data = bytes->data;
         ret_message->size = parser->message_bytes;
@@ -251,6 +266,8 @@ enum muster_grpc_parsed muster_grpc_parser_next(struct muster_grpc_parser *parse
     return parser->is_compressed ? inflate_message(parser, ret_message) : parsed;
 }
 
+/* A message in memory of the parser, or in a place, stays valid anyhow; one in the session's bytes
+ * is copied. */
 bool muster_grpc_parser_hold(struct muster_grpc_parser *parser, struct muster_bytes *message)
 {
     if (message->data != NULL && (message->data == parser->buffer ||

@@ -1,4 +1,6 @@
-/* gzip of single messages (RFC 1952), with a bound on what comes out. */
+/* gzip of single messages (RFC 1952) on zlib, with a bound on what comes out. This is the one file
+ * that includes zlib; frame.c inflates and message.c deflates with it. Inflating goes in steps, so
+ * that a few bytes that hold a gigabyte cannot hold up the loop. */
 #include "net/grpc/gzip.h"
 
 #include <limits.h>
@@ -7,10 +9,14 @@
 #include <zlib.h>
 
 #define WINDOW_BITS   (15 + 16) /* with gzip's header and trailer */
+/* zlib's own default: 256 KiB while a message is deflated. */
 #define MEMORY_LEVEL  8
 #define PLAIN_MIN     1024
+/* The usual ratio of text: the first room for what comes out, and the price of a byte that goes in
+ * when nothing comes out. */
 #define GUESSED_RATIO 4
 
+/* So much input at a time, so that input that yields nothing is paid for as well. */
 #define INPUT_PIECE         (16u << 10)
 #define INFLATE_STATE_BYTES (40u << 10) /* zlib's, with its window */
 
@@ -36,6 +42,7 @@ enum muster_rc muster_grpc_gzip_deflate(struct muster_mem *mem, const struct iov
     z_stream stream = stream_in(mem);
     int code;
 
+    /* zlib counts in unsigned. */
     if (bytes_max > UINT_MAX)
         return MUSTER_FAILED_PRECONDITION;
     if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, WINDOW_BITS, MEMORY_LEVEL,
@@ -49,6 +56,8 @@ enum muster_rc muster_grpc_gzip_deflate(struct muster_mem *mem, const struct iov
         stream.avail_in = (unsigned)pieces[i].iov_len;
         if (stream.avail_in > 0)
             code = deflate(&stream, Z_NO_FLUSH);
+        /* The room is used up: the message would not be smaller than it is, and goes uncompressed.
+         */
         if (stream.avail_in > 0)
             code = Z_BUF_ERROR;
     }
@@ -71,7 +80,8 @@ struct muster_grpc_inflater {
     size_t plain_bytes_max;
 };
 
-/* One byte more than allowed, so that a message of the allowed size reaches its end. */
+/* One byte more than allowed, so that a message of the allowed size reaches its end, and a longer
+ * one shows that it is longer. */
 static size_t capacity_max(const struct muster_grpc_inflater *inflater)
 {
     return inflater->plain_bytes_max < UINT_MAX ? inflater->plain_bytes_max + 1 : UINT_MAX;
@@ -169,11 +179,14 @@ static int inflate_some(struct muster_grpc_inflater *inflater, size_t *work)
     made = room - stream->avail_out;
     inflater->input += used;
     inflater->input_left -= used;
+    /* A damaged or hostile input may use much and yield nothing; it must not be free of charge. */
     cost = made > used * GUESSED_RATIO ? made : used * GUESSED_RATIO;
     *work -= cost < *work ? cost : *work;
     return code;
 }
 
+/* A second member is allowed by RFC 1952 2.2, but a message of gRPC is one: anything behind it is
+ * damage. */
 static enum muster_rc judge_end(const struct muster_grpc_inflater *inflater)
 {
     if (inflater->input_left > 0)
@@ -195,6 +208,7 @@ enum muster_rc muster_grpc_inflater_step(struct muster_grpc_inflater *inflater, 
             return MUSTER_RESOURCE_EXHAUSTED;
         if (code != Z_OK && code != Z_BUF_ERROR) /* no progress: more input, or room */
             return MUSTER_DATA_LOSS;
+        /* There is room, and the input is over before its end mark: it was cut off. */
         if (inflater->stream.avail_out > 0 && inflater->input_left == 0)
             return MUSTER_DATA_LOSS;
         if (inflater->stream.total_out < inflater->capacity)

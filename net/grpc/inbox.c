@@ -1,8 +1,12 @@
-/* Messages that have come on the stream of a call, until the application takes them. */
+/* Messages that have come on the stream of a call, until the application takes them. Both sides
+ * embed one for each call and answer its events (client/call_receive.c, server/server_receive.c).
+ * Bytes that wait for a pause or for inflation lie here unparsed, and are given back to the
+ * stream's window only when they are taken: the peer cannot send more than the window. */
 #include "net/grpc/inbox.h"
 
 #include <string.h>
 
+/* Smaller buffers would grow again with the next frame. */
 #define CAPACITY_MIN 1024
 
 static void drop_held(struct muster_rpc_inbox *inbox)
@@ -12,6 +16,8 @@ static void drop_held(struct muster_rpc_inbox *inbox)
     inbox->held_at = inbox->held_bytes = inbox->held_capacity = 0;
 }
 
+/* The inflated message goes at once, unless the owner keeps it: it may be large, and the next one
+ * may be long in coming. */
 static void inbox_show(struct muster_rpc_inbox *inbox, struct muster_bytes message, bool is_last)
 {
     inbox->events->on_message(inbox, message, is_last);
@@ -40,6 +46,8 @@ static void inbox_tell(struct muster_rpc_inbox *inbox, struct muster_bytes *byte
     }
 }
 
+/* The end must not overtake messages. It may overtake a pause when no message waits, since it asks
+ * nothing of the application. */
 static void tell_end(struct muster_rpc_inbox *inbox)
 {
     bool is_waiting = inbox->held_bytes > 0 || inbox->is_inflating ||
@@ -69,6 +77,8 @@ static void go_on(struct muster_rpc_inbox *inbox)
         bytes.data = inbox->held + inbox->held_at;
     inbox->is_telling = true;
     inbox_tell(inbox, &bytes, inbox->is_ended);
+    /* The application has ended the call inside on_message: the rest is dropped, but its window is
+     * still given back. */
     if (!inbox->events->is_open(inbox))
         bytes.size = 0;
     taken = inbox->held_bytes - bytes.size;
@@ -76,6 +86,7 @@ static void go_on(struct muster_rpc_inbox *inbox)
     inbox->held_bytes = bytes.size;
     if (inbox->held_bytes == 0)
         drop_held(inbox);
+    /* The stream's window opens by what was taken. */
     muster_h2_stream_consume(inbox->stream, taken);
     tell_end(inbox);
     inbox->events->on_change(inbox);
@@ -129,6 +140,8 @@ void muster_rpc_inbox_restart(struct muster_rpc_inbox *inbox)
     inbox->is_paused = is_paused;
 }
 
+/* is_telling covers every event of the owner, during which the fields of the inbox are still in
+ * use. */
 bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox)
 {
     inbox->is_release_due = inbox->is_telling;
@@ -174,6 +187,7 @@ void muster_rpc_inbox_receive(struct muster_rpc_inbox *inbox, struct muster_byte
     size_t count = bytes.size;
 
     inbox->is_telling = true;
+    /* Bytes that wait come first; only without them may new ones be shown where they lie. */
     if (inbox->held_bytes == 0 && !inbox->is_inflating)
         inbox_tell(inbox, &bytes, is_last);
     if (bytes.size > 0 && inbox->events->is_open(inbox)) {
@@ -182,6 +196,7 @@ void muster_rpc_inbox_receive(struct muster_rpc_inbox *inbox, struct muster_byte
         else
             inbox->events->on_refused(inbox, MUSTER_GRPC_NO_MEMORY);
     }
+    /* Held bytes stay charged to the stream's window. */
     muster_h2_stream_consume(inbox->stream, count);
     inbox_leave(inbox);
 }
@@ -220,6 +235,8 @@ void muster_rpc_inbox_pause(struct muster_rpc_inbox *inbox)
     muster_task_cancel(&inbox->resume_task);
 }
 
+/* A task shows the bytes: a message must not come inside resume, which the application may call
+ * from on_message. */
 void muster_rpc_inbox_resume(struct muster_rpc_inbox *inbox)
 {
     if (!inbox->is_paused)

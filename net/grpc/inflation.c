@@ -1,4 +1,7 @@
-/* How much each call may inflate in a turn of the loop. */
+/* How much each call may inflate in a turn of the loop. A server and a channel have one for all
+ * their calls; inbox.c waits here when a message is not done. Those that wait have their turns in
+ * order, each gets at most a slice (frame.c), and the rest goes to the next turn, in which other
+ * events run first. */
 #include "net/grpc/inflation.h"
 
 #define TURN_BYTES (256u << 10) /* that come out: 1 ms or so */
@@ -7,7 +10,10 @@ static void on_task(struct muster_task *task)
 {
     struct muster_rpc_inflation *inflation = task->data;
 
+    /* The budget is renewed here only, so messages that come while others wait share what this turn
+     * leaves. */
     inflation->left = TURN_BYTES;
+    /* on_turn may await again at the end of the list; the budget ends the loop. */
     while (inflation->left > 0 && !muster_list_is_empty(&inflation->waiting)) {
         struct muster_rpc_inflating *inflating = MUSTER_CONTAINER_OF(
             muster_list_pop(&inflation->waiting), struct muster_rpc_inflating, node);

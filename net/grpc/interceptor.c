@@ -1,4 +1,7 @@
-/* The interceptors of a channel or server, and their run over one call. */
+/* The interceptors of a channel or server, and their run over one call. Calls of both sides embed
+ * an interception and report each step; the links see starts and sends in order, receives and ends
+ * in reverse, like nested functions. started says how many links know the call: a link that refuses
+ * it sees nothing more of it. */
 #include "net/grpc/interceptor.h"
 
 #include <string.h>
@@ -19,7 +22,7 @@ enum muster_rc muster_interceptor_chain_init(struct muster_interceptor_chain *ch
     return MUSTER_OK;
 }
 
-/* The call as link i sees it. */
+/* Shows the call as link i sees it, with the data that this link stored. */
 static const struct muster_interceptor *chain_enter(struct muster_interception *interception,
                                                     size_t i)
 {
@@ -63,8 +66,10 @@ enum muster_rc muster_interception_start(struct muster_interception *interceptio
         if (rc == MUSTER_OK)
             interception->started = i + 1;
     }
+    /* Metadata may be added only while the call starts; afterwards the headers are on their way. */
     interception->call.added = NULL;
     if (rc != MUSTER_OK)
+        /* The links that had agreed hear of the end. */
         muster_interception_end(interception, rc, ret_error->text,
                                 (struct muster_metadata){NULL, 0});
     return rc;
@@ -136,6 +141,7 @@ void muster_interception_end(struct muster_interception *interception, enum must
     if (count == 0)
         return;
     muster_interception_attempt_end(interception, rc);
+    /* It is cleared first: a link may end the call from on_end, which must not come here again. */
     interception->started = 0;
     end.duration_ns =
         muster_loop_now_ns(interception->call.env->loop) - interception->call.start_ns;

@@ -1,4 +1,6 @@
-/* Pings a silent connection and tells when it stays silent (gRPC A8, A9). */
+/* Pings a silent connection and tells when it stays silent (gRPC A8, A9). session.c embeds one for
+ * each connection of either side. Any byte that arrives counts as life, so a busy connection is
+ * never pinged, and the timer only looks back: it is not moved for each frame. */
 #include "net/grpc/keepalive.h"
 
 static void wait_for(struct muster_rpc_keepalive *keepalive, uint64_t delay_ns)
@@ -18,6 +20,8 @@ static void on_expire(struct muster_timer *timer)
         wait_for(keepalive, keepalive->interval_ns);
     } else if (keepalive->is_waiting) {
         keepalive->on_dead(keepalive);
+    /* A8: a client without calls does not ping, because servers would count that as abuse; a server
+     * may. */
     } else if (keepalive->is_idle_allowed || muster_h2_session_has_streams(keepalive->session)) {
         keepalive->is_waiting = true;
         muster_h2_session_ping(keepalive->session);
@@ -43,6 +47,7 @@ void muster_rpc_keepalive_start(struct muster_rpc_keepalive *keepalive, struct m
 
 void muster_rpc_keepalive_on_pong(struct muster_rpc_keepalive *keepalive)
 {
+    /* Other bytes have shown life already. */
     if (!keepalive->is_waiting)
         return;
     keepalive->is_waiting = false;

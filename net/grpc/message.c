@@ -1,5 +1,6 @@
 /* A message on its way into a body: gRPC's prefix, then a copy of the bytes, or the lent pieces
- * themselves, or either compressed when that is smaller. */
+ * themselves, or either compressed when that is smaller. Both sides send through it. Lent pieces
+ * are queued without a copy, and come back by released when the last of their buffers has gone. */
 #include "net/grpc/message.h"
 
 #include <string.h>
@@ -28,6 +29,7 @@ static struct muster_h2_buffer *compress_message(struct muster_mem *mem, const s
 
     if (bytes == 0)
         return NULL;
+    /* One byte less than the plain message: what does not fit would not be smaller. */
     buffer = muster_h2_buffer_new(mem, MUSTER_GRPC_PREFIX_BYTES + bytes - 1);
     if (buffer == NULL)
         return NULL;
@@ -68,6 +70,8 @@ enum muster_rc muster_rpc_message_send(struct muster_h2_stream *stream, struct m
     return MUSTER_OK;
 }
 
+/* The lender hears of it from the loop, because the last buffer may go inside its own send or
+ * close. */
 static void on_released(struct muster_task *task)
 {
     struct muster_loan *loan = task->data;
@@ -98,6 +102,7 @@ static void buffer_released(void *lender)
         muster_task_post(&loan->task, loan->loop);
 }
 
+/* Nothing was lent after all: the buffers go without counting for the loan. */
 static void buffers_drop(struct muster_list *buffers)
 {
     struct muster_list *node;
@@ -125,6 +130,7 @@ static enum muster_rc buffers_make(struct muster_list *buffers, struct muster_me
     buffer = muster_h2_buffer_new(mem, MUSTER_GRPC_PREFIX_BYTES);
     if (buffer == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
+    /* The prefix is our own memory; only the pieces are counted for the loan. */
     muster_grpc_prefix_format(muster_rpc_message_bytes(pieces, count), false, buffer->bytes);
     muster_list_append(buffers, &buffer->node);
     for (size_t i = 0; i < count; i++) {
@@ -160,6 +166,8 @@ enum muster_rc muster_rpc_message_lend(struct muster_h2_stream *stream, struct m
         buffers_drop(&buffers);
         return rc;
     }
+    /* The guard keeps the count above zero while the pieces are handed over, since a send may
+     * release some of them at once. */
     guard = MUSTER_CONTAINER_OF(muster_list_pop(&buffers), struct muster_h2_buffer, node);
     while ((node = muster_list_pop(&buffers)) != NULL)
         muster_h2_stream_send(stream, MUSTER_CONTAINER_OF(node, struct muster_h2_buffer, node));

@@ -1,10 +1,14 @@
-/* A store of metadata: what came from the wire decoded, or what goes to the wire encoded. */
+/* A store of metadata: what came from the wire decoded, or what goes to the wire encoded ("-bin"
+ * values are base64 there, PROTOCOL-HTTP2.md). Each call has some; texts lie in blocks that do not
+ * move, so that the session may send from them, and one block stays for the next call. */
 #include "net/grpc/metadata.h"
 
 #include <string.h>
 
 #include "net/stream/base64.h"
 
+/* A usual call has a few hundred bytes of headers: one block, which has 1 KiB with its own fields.
+ */
 #define BLOCK_BYTES_MIN 1000
 
 struct muster_grpc_metadata_block {
@@ -57,6 +61,8 @@ void muster_grpc_metadata_reset(struct muster_grpc_metadata *store)
     store->blocks->used = 0;
 }
 
+/* Room that is not used any more is not given back before the reset: a store lives as long as one
+ * call. */
 static char *room_take(struct muster_grpc_metadata *store, size_t bytes)
 {
     struct muster_grpc_metadata_block *block = store->blocks;
@@ -92,6 +98,8 @@ static enum muster_rc entry_add(struct muster_grpc_metadata *store, const char *
 {
     struct muster_metadata_entry *entry;
 
+    /* HTTP/2's limit of the header list bounds the bytes; this bounds the work for many tiny
+     * entries. */
     if (store->count == MUSTER_GRPC_METADATA_ENTRIES_MAX)
         return MUSTER_RESOURCE_EXHAUSTED;
     if (store->count == store->capacity) {
@@ -131,7 +139,8 @@ static enum muster_rc add_decoded(struct muster_grpc_metadata *store, const char
     return entry_add(store, name, room, size);
 }
 
-/* Senders may join values of one name by commas; commas are not base64. */
+/* Senders may join values of one name by commas (PROTOCOL-HTTP2.md), and commas are not base64.
+ * Texts are not split: a comma may be part of them. */
 static enum muster_rc add_binary(struct muster_grpc_metadata *store, const char *name,
                                  const char *text, size_t length)
 {
@@ -169,6 +178,8 @@ enum muster_rc muster_grpc_metadata_add_wire(struct muster_grpc_metadata *store,
     return entry_add(store, name_copy, value_copy, value_bytes);
 }
 
+/* Names of HTTP/2 and of gRPC itself could change how a call is understood; two of gRPC's are meant
+ * for users. */
 bool muster_grpc_metadata_name_is_valid(const char *name)
 {
     static const char *const reserved[] = {
@@ -241,6 +252,7 @@ enum muster_rc muster_grpc_metadata_add_user(struct muster_grpc_metadata *store,
         enum muster_rc rc = add_encoded(store, &metadata->entries[i]);
 
         if (rc != MUSTER_OK) {
+            /* The entries of this call go together: the caller decides by the return value. */
             store->count = count;
             return muster_error_set(ret_error, rc, "metadata has too many entries");
         }

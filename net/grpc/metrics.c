@@ -1,5 +1,6 @@
-/* Series of gRPC's metrics: one for each method (and target), with a set of histograms for each
- * status that has come; counters of connections. */
+/* Series of gRPC's metrics (gRPC A66): one for each method (and target), with a set of histograms
+ * for each status that has come; counters of connections. Calls find their series once and count
+ * through tally.c; the program opens one for its env, and it outlives all servers and channels. */
 #include <muster/rpc.h>
 
 #include <stdio.h>
@@ -9,10 +10,13 @@
 
 #include "net/grpc/metrics_internal.h"
 
+/* Each series may have histograms for 17 statuses: names beyond these share "other", so nobody can
+ * fill the memory with names. */
 #define SERIES_MAX   512
 #define BUCKETS      256 /* of the table of series */
 #define COUNTERS_MAX 128
 
+/* The buckets that A66 prescribes, so that dashboards for other gRPC implementations fit. */
 static const double latency_bounds[] = {
     0,     0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002, 0.003, 0.004,
     0.005, 0.006,   0.008,   0.01,   0.013,  0.016,  0.02,   0.025, 0.03,  0.04,  0.05,
@@ -158,7 +162,8 @@ static size_t write_labels(const struct muster_rpc_series *series, char *to, siz
     return count;
 }
 
-/* Behind the series in its memory: method, target, labels. */
+/* Method, target and labels lie behind the series in its memory. A quoted label is at most twice as
+ * long as its text. */
 static struct muster_rpc_series *series_new(struct muster_rpc_metrics *metrics,
                                             enum muster_rpc_side side, const char *method,
                                             const char *target)
@@ -209,6 +214,7 @@ static struct muster_rpc_outcome *outcome_new(struct muster_rpc_series *series, 
     return outcome;
 }
 
+/* Histograms are made when a status first comes: most methods know two or three. */
 struct muster_rpc_outcome *muster_rpc_series_outcome(struct muster_rpc_series *series,
                                                      enum muster_rc rc)
 {
@@ -242,6 +248,7 @@ struct muster_rpc_series *muster_rpc_metrics_series(struct muster_rpc_metrics *m
         return NULL;
     if (method == NULL)
         return metrics->others[side];
+    /* The side is part of the key: a process may serve and call the same method. */
     hash = muster_hash64(target, strlen(target), (uint64_t)side);
     hash = muster_hash64(method, strlen(method), hash);
     row = &metrics->table[hash % BUCKETS];
@@ -270,7 +277,7 @@ static void counters_free(struct muster_rpc_metrics *metrics, struct shown_count
     muster_mem_free(metrics->env->mem, shown);
 }
 
-/* Behind it in its memory: labels, name. */
+/* Labels and name lie behind it in its memory. */
 static struct shown_counters *counters_new(struct muster_rpc_metrics *metrics,
                                            enum muster_rpc_side side, const char *name)
 {
@@ -314,6 +321,8 @@ struct muster_rpc_counters *muster_rpc_metrics_counters(struct muster_rpc_metric
             return &known->counters;
     }
     shown = metrics->counter_count < COUNTERS_MAX ? counters_new(metrics, side, name) : NULL;
+    /* Too many names share "other"; without memory even for that, the owner counts for itself and
+     * is not shown. */
     if (shown == NULL && metrics->other_counters[side] == NULL)
         metrics->other_counters[side] = counters_new(metrics, side, "other");
     if (shown == NULL)

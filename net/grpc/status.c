@@ -1,4 +1,5 @@
-/* gRPC status on the wire: grpc-message coding, and what HTTP and HTTP/2 codes stand for. */
+/* gRPC status on the wire: the grpc-status number, the coding of grpc-message, and what HTTP and
+ * HTTP/2 codes stand for when the peer sends no status. Both sides use it; it is pure. */
 #include "net/grpc/status.h"
 #include "net/h2/h2_code.h"
 
@@ -18,6 +19,7 @@ enum muster_rc muster_grpc_status_parse(const char *text, size_t length)
     return value <= MUSTER_UNAUTHENTICATED ? (enum muster_rc)value : MUSTER_UNKNOWN;
 }
 
+/* The table of PROTOCOL-HTTP2.md, "Errors". */
 enum muster_rc muster_rc_from_h2_code(uint32_t code)
 {
     switch (code) {
@@ -37,6 +39,7 @@ enum muster_rc muster_rc_from_h2_code(uint32_t code)
     }
 }
 
+/* The table of http-grpc-status-mapping.md: proxies answer so in place of a server. */
 enum muster_rc muster_rc_from_http_status(int status)
 {
     switch (status) {
@@ -59,6 +62,7 @@ enum muster_rc muster_rc_from_http_status(int status)
     }
 }
 
+/* PROTOCOL-HTTP2.md, Percent-Byte-Unencoded: printable ASCII but the percent sign itself. */
 static bool is_plain(unsigned char c)
 {
     return c >= 0x20 && c <= 0x7e && c != '%';
@@ -110,6 +114,8 @@ static int sequence_value(const char *text, size_t length)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
+/* Broken sequences stay as they are: a text for people must not be lost to an error of its sender
+ * (PROTOCOL-HTTP2.md). */
 size_t muster_grpc_message_decode(const char *text, size_t length, char *out, size_t out_bytes)
 {
     size_t written = 0;

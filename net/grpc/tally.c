@@ -1,4 +1,6 @@
-/* The costs of one call: from its start to the histograms of its method and status. */
+/* The costs of one call: from its start to the histograms of its method and status (gRPC A66). A
+ * server counts the call, a client each attempt and then the whole. The end reads the clock itself,
+ * because the loop's time is that of the turn's beginning. */
 #include "net/grpc/tally.h"
 
 #include "net/grpc/metrics_internal.h"
@@ -57,6 +59,7 @@ void muster_rpc_tally_attempt(struct muster_rpc_tally *tally, unsigned attempt,
 {
     if (tally->series == NULL)
         return;
+    /* A66: the first attempt includes the wait for a connection. */
     tally->attempt_ns = attempt <= 1 ? tally->start_ns : muster_loop_now_ns(loop);
     tally->is_attempting = true;
     tally->received_bytes = 0;

@@ -1,4 +1,6 @@
-/* The grpc-timeout header: at most eight digits and a unit. */
+/* The grpc-timeout header (PROTOCOL-HTTP2.md): at most eight digits and a unit. The client writes
+ * it for each attempt, with what is left of the deadline; the server turns it into a deadline of
+ * its own clock. */
 #include "net/grpc/timeout.h"
 
 #include <stdio.h>
@@ -46,6 +48,8 @@ size_t muster_grpc_timeout_format(uint64_t timeout_ns,
     size_t unit = 0;
 
     for (; unit < UNIT_COUNT; unit++) {
+        /* The value is rounded up: a server that gives up a little late is better than one that
+         * gives up first. */
         value = timeout_ns / units[unit].ns + (timeout_ns % units[unit].ns != 0);
         if (value <= VALUE_MAX)
             break;

@@ -101,9 +101,9 @@ void muster_grpc_call_release(struct muster_grpc_call *call)
     channel->listener->on_part_gone(channel);
 }
 
-/* Runs done. All that the user may see is set before; after done nothing of the user's struct is
- * touched, because it may be gone or in use for another call. The record stays while its stream has
- * not closed. */
+/* This runs done. All that the user may see is set before; after done nothing of the user's struct
+ * is touched, because it may be gone or in use for another call. The record stays while its stream
+ * has not closed. */
 static void call_deliver(struct muster_grpc_call *call)
 {
     struct muster_call *user = call->call;

@@ -7,8 +7,8 @@
  * bound holds only when something waits already. */
 #define QUEUED_BYTES_MAX (256u << 20)
 
-/* OK: go on. With *ret_call NULL the message is dropped with OK: done is on its way and says why,
- * and the caller need not tell this race from others. */
+/* OK means that sending goes on. With *ret_call NULL the message is dropped with OK: done is on its
+ * way and says why, and the caller need not tell this race from others. */
 static enum muster_rc send_check(struct muster_call *user, size_t bytes,
                                  struct muster_grpc_call **ret_call)
 {

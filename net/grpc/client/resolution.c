@@ -94,8 +94,8 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
     next_endpoint(resolution);
 }
 
-/* True: the answer comes by on_lookup, which goes on with the next endpoint. A look-up that cannot
- * even start counts as a failed name. */
+/* When it is true, the answer comes by on_lookup, which goes on with the next endpoint. A look-up
+ * that cannot even start counts as a failed name. */
 static bool look_up(struct muster_rpc_resolution *resolution, const char *host, uint16_t port)
 {
     struct muster_env *env = resolution->env;

@@ -45,7 +45,7 @@ static enum muster_rc read_duration(const struct muster_json *value, const char 
     }
     if (strcmp(text, "s") != 0 || (seconds == 0 && ns == 0))
         return set_wrong(error, member, wanted);
-    /* Longer than the clock can count is as good as for ever. */
+    /* A time that the clock cannot count is as good as for ever. */
     if (seconds >= UINT64_MAX / MUSTER_NS_PER_S)
         seconds = UINT64_MAX / MUSTER_NS_PER_S - 1;
     *ret_ns = seconds * MUSTER_NS_PER_S + ns;

@@ -133,9 +133,9 @@ static void transport_lost(struct muster_rpc_subchannel *subchannel,
     muster_rpc_subchannel_health_stop(subchannel);
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN || takes_over(subchannel))
         return;
-    /* Four cases: it never spoke in plain text (perhaps it wants TLS: a probe finds out, for the
-     * text of the error); it failed before its SETTINGS (the next address); it was of use (connect
-     * at once); it was not (backoff). */
+    /* There are four cases: it never spoke in plain text (perhaps it wants TLS: a probe finds out,
+     * for the text of the error); it failed before its SETTINGS (the next address); it was of use
+     * (connect at once); it was not (backoff). */
     if (channel->options.tls == NULL && muster_h2_session_is_unheard(transport->session.h2)) {
         muster_rpc_subchannel_connect_doubt(subchannel, &copy);
     } else if (!transport->is_ready) {

@@ -45,9 +45,9 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
         scale_delay(subchannel);
 }
 
-/* True: another connection is on its way, perhaps since earlier. It goes to the address of the
- * current one, not to another server of the name: a call has been given to this server, and only
- * more room is wanted. */
+/* It is true when another connection is on its way, perhaps since earlier. It goes to the address
+ * of the current one, not to another server of the name: a call has been given to this server, and
+ * only more room is wanted. */
 static bool scale_start(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_scale *scale = &subchannel->scale;
