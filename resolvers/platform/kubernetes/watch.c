@@ -1,16 +1,26 @@
-/* The watch of one selector: a stream of events, reopened from the last version that the server
- * reported. */
+/* The watch of one selector: a stream of events (GET …/pods?watch=true, one JSON object per line),
+ * reopened from the last resourceVersion that the server reported. The events only say that
+ * something has changed; the resolver then lists the pods anew. Kubernetes' "Efficient detection of
+ * changes" (API concepts) describes the protocol: list, watch from the version of the list, list
+ * again after 410 Gone. */
 #include "resolvers/platform/kubernetes/watch.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define STREAM_S       300 /* the server ends it then */
-#define STREAM_GRACE_S 30
-#define LINE_BYTES_MAX (4u << 20)
-#define BACKOFF_MIN_NS MUSTER_NS_PER_S
-#define BACKOFF_MAX_NS (60 * MUSTER_NS_PER_S)
+#include "runtime/value/backoff.h"
+
+#define STREAM_S       300        /* timeoutSeconds: the server ends the stream then */
+#define STREAM_GRACE_S 30         /* the server's end comes before our own deadline */
+#define LINE_BYTES_MAX (4u << 20) /* an object in etcd has 1.5 MiB at most by default */
 #define HEALTHY_NS     (5 * MUSTER_NS_PER_S) /* a stream that lasted so long starts afresh */
+
+/* The jitter keeps the tasks of a job apart, which all lose their streams when the API server
+ * restarts. */
+static const struct muster_backoff reopen = {.first_ns = MUSTER_NS_PER_S,
+                                             .max_ns = 60 * MUSTER_NS_PER_S,
+                                             .growth_permille = 2000,
+                                             .jitter_permille = 300};
 
 static const bool allowed[6][6] = {
     /*                 OFF    UNLISTED STREAMING BACKOFF STOPPING RENEWING */
@@ -35,12 +45,10 @@ static void open_stream(struct muster_kubernetes_watch *watch);
 static void back_off(struct muster_kubernetes_watch *watch)
 {
     struct muster_env *env = watch->server->env;
-    uint64_t wait_ns = watch->backoff_ns;
+    uint64_t wait_ns = muster_backoff_next(&reopen, &watch->backoff_ns, env->rng);
 
-    watch->backoff_ns = wait_ns * 2 < BACKOFF_MAX_NS ? wait_ns * 2 : BACKOFF_MAX_NS;
     watch_move(watch, MUSTER_KUBERNETES_WATCH_BACKOFF);
-    muster_timer_start(&watch->timer, env->loop,
-                       muster_loop_after_ns(env->loop, muster_rng_jitter(env->rng, wait_ns, 300)));
+    muster_timer_start(&watch->timer, env->loop, muster_loop_after_ns(env->loop, wait_ns));
 }
 
 /* The version is too old for the server to continue from: report a change, so that the resolver
@@ -70,7 +78,9 @@ static void turn_off(struct muster_kubernetes_watch *watch)
     watch->on_off(watch);
 }
 
-/* Handle one event, which is one line of JSON. */
+/* Handle one event, which is one line of JSON. Every event carries the version to go on from, a
+ * BOOKMARK nothing else: bookmarks keep the version fresh while no pod of the selector changes, so
+ * that a reopened stream seldom meets 410. An error ends the request, and on_end decides. */
 static enum muster_rc take_event(struct muster_kubernetes_watch *watch, const char *text,
                                  size_t size)
 {
@@ -96,6 +106,8 @@ static enum muster_rc take_event(struct muster_kubernetes_watch *watch, const ch
     return MUSTER_OK;
 }
 
+/* Cut the stream into lines. The state is checked for each of them, because on_change may stop the
+ * watch. */
 static enum muster_rc on_body(struct muster_http_request *request, const void *bytes, size_t count)
 {
     struct muster_http_call *call = MUSTER_CONTAINER_OF(request, struct muster_http_call, request);
@@ -143,15 +155,15 @@ static void on_end(struct muster_http_call *call, enum muster_rc rc)
     if (rc == MUSTER_OK && muster_http_status_rc(call->request.status) == MUSTER_OUT_OF_RANGE)
         watch->is_expired = true;
     if (muster_loop_now_ns(env->loop) - watch->opened_ns >= HEALTHY_NS)
-        watch->backoff_ns = BACKOFF_MIN_NS;
+        watch->backoff_ns = 0;
     else
         was_healthy =
             false; /* a server that ends streams at once must not be asked in a tight loop */
     if (!was_healthy)
         MUSTER_LOG(env, DEBUG, "kubernetes_watch_ended", "rc", rc, "status", call->request.status,
                    "expired", watch->is_expired);
-    if (watch->is_expired && watch->backoff_ns == BACKOFF_MIN_NS) {
-        watch->backoff_ns = 2 * BACKOFF_MIN_NS; /* a second expiry soon after waits */
+    if (watch->is_expired && watch->backoff_ns == 0) {
+        watch->backoff_ns = reopen.first_ns; /* a second expiry soon after waits */
         ask_for_listing(watch);
     } else if (was_healthy) {
         open_stream(watch);
@@ -160,6 +172,8 @@ static void on_end(struct muster_http_call *call, enum muster_rc rc)
     }
 }
 
+/* One attempt only: the retries of the HTTP client would ask for the same old version again, while
+ * on_end knows the version of the last event, and 410. */
 static void open_stream(struct muster_kubernetes_watch *watch)
 {
     struct muster_env *env = watch->server->env;
@@ -191,8 +205,7 @@ void muster_kubernetes_watch_init(struct muster_kubernetes_watch *watch,
                                   const struct muster_kubernetes_server *server,
                                   const char *selector)
 {
-    *watch = (struct muster_kubernetes_watch){
-        .server = server, .selector = selector, .backoff_ns = BACKOFF_MIN_NS};
+    *watch = (struct muster_kubernetes_watch){.server = server, .selector = selector};
     muster_http_call_init(&watch->call, watch);
     muster_timer_init(&watch->timer, on_backoff_over, watch);
     muster_text_init(&watch->line, server->env->mem);
@@ -234,6 +247,9 @@ void muster_kubernetes_watch_stop(struct muster_kubernetes_watch *watch)
     }
 }
 
+/* Only UNLISTED takes a version: in the other states a stream is open or due, from a version that
+ * it knows itself. Without a version (a proxy that strips it) there is nothing to watch from, and
+ * the resolver's interval alone finds changes. */
 void muster_kubernetes_watch_listed(struct muster_kubernetes_watch *watch, const char *version)
 {
     if (watch->state != MUSTER_KUBERNETES_WATCH_UNLISTED || strlen(version) == 0 ||

@@ -35,8 +35,8 @@ struct muster_kubernetes_watch {
     struct muster_timer timer;
     struct muster_text line; /* of an event that is not whole yet */
     char *url;
-    char version[64];
-    uint64_t backoff_ns;
+    char version[64];    /* resourceVersion of the list or of the last event: opaque text */
+    uint64_t backoff_ns; /* of muster_backoff_next; 0: the last stream was healthy */
     uint64_t opened_ns;
     bool is_expired; /* the version is too old: list anew */
 };
