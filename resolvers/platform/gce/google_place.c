@@ -1,9 +1,12 @@
-/* Project and zone of this machine: as the caller names them, else from the metadata server. */
+/* Project and zone of this machine: as the caller names them, else from the metadata server
+ * (project/project-id and instance/zone of Google's "VM metadata" pages). The GCE and the TPU
+ * resolver need both for every URL of their APIs. Values that are found stay, because a machine
+ * keeps its place. */
 #include "resolvers/platform/gce/google_place.h"
 
 #include <string.h>
 
-#define NAME_BYTES_MAX 256
+#define NAME_BYTES_MAX 256 /* Google's names have at most 63 characters, with a domain some more */
 
 static void place_finish(struct muster_google_place *place, enum muster_rc rc)
 {
@@ -39,7 +42,7 @@ static enum muster_rc take_value(struct muster_google_place *place, const char *
     return MUSTER_OK;
 }
 
-/* Add a remedy, unless the error of the metadata server ends with one. */
+/* Add a remedy, unless the error of the metadata server ends with one, which stands behind "; ". */
 static void explain_failure(struct muster_google_place *place, enum muster_rc rc)
 {
     struct muster_error error = place->error;
@@ -66,6 +69,8 @@ static void on_value(struct muster_metadata_get *get, enum muster_rc rc)
         request_next(place);
 }
 
+/* A request that cannot be started fails by a task: `done` must not come inside
+ * muster_google_place_start. */
 static void on_refused(struct muster_task *task)
 {
     struct muster_google_place *place = task->data;
@@ -73,6 +78,7 @@ static void on_refused(struct muster_task *task)
     place_finish(place, place->error.rc);
 }
 
+/* First the project, then the zone: take_value relies on this order. */
 static void request_next(struct muster_google_place *place)
 {
     const char *path = place->project == NULL ? "project/project-id" : "instance/zone";

@@ -1,4 +1,6 @@
-/* List a group page by page, look its instances up in parallel, sort their addresses. */
+/* List a group page by page, look its instances up in parallel, sort their addresses. The steps are
+ * those of TensorFlow's GCEClusterResolver: instanceGroups.listInstances names the instances, but
+ * not their addresses, so instances.get follows for each of them (Compute Engine API v1). */
 #include "resolvers/platform/gce/group.h"
 
 #include <stdlib.h>
@@ -10,9 +12,10 @@
 #include "runtime/loop/deadline.h"
 #include "runtime/value/text.h"
 
-#define PAGES_MAX          1000
+#define PAGES_MAX          1000       /* an API that repeats its token must not keep us for ever */
 #define INSTANCE_BYTES_MAX (1u << 20) /* its metadata are at most 512 KiB */
 
+/* Instances that are being created or stopped have no tasks. */
 static const char list_body[] = "{\"instanceState\":\"RUNNING\"}";
 
 static const struct muster_http_remedies remedies = {
@@ -69,7 +72,9 @@ static void group_fail_no_memory(struct muster_gce_group *group)
     group_fail(group, rc, &error);
 }
 
-/* "{endpoint}/compute/v1/projects/P/zones/Z/instances/NAME" and the like; gives, or NULL. */
+/* "{endpoint}/compute/v1/projects/P/zones/Z/instances/NAME" and the like; gives, or NULL. A project
+ * of a domain is "example.com:name": ':' and '.' stay as they are. The page token is "" once all
+ * pages are read, so URLs of instances have none. */
 static char *format_url(const struct muster_gce_group *group, const char *collection,
                         const char *name, const char *rest)
 {
@@ -111,7 +116,8 @@ static int compare_addresses(const void *a, const void *b)
     return strcmp(x->text, y->text);
 }
 
-/* Tasks are numbered by their sorted addresses, as in TensorFlow's GCEClusterResolver. */
+/* Tasks are numbered by their addresses sorted as text, as in TensorFlow's GCEClusterResolver:
+ * 10.0.0.10 comes before 10.0.0.2, and every member finds the same order. */
 static void build_cluster(struct muster_gce_group *group)
 {
     struct muster_cluster_spec_builder builder;
@@ -203,6 +209,8 @@ static void lookup_start_next(struct muster_gce_lookup *lookup)
         group_fail(group, rc, &lookup->call.request.error);
 }
 
+/* Each look-up starts the next one when it ends (on_instance), so as many run at a time as are
+ * started here. */
 static void lookups_start(struct muster_gce_group *group)
 {
     size_t count = group->instances.count;
@@ -269,7 +277,7 @@ static void request_page(struct muster_gce_group *group)
         return;
     }
     prepare_call(group, &group->list);
-    group->list.is_idempotent = true;
+    group->list.is_idempotent = true; /* a POST that only lists: it may be retried */
     group->list.request.method = "POST";
     group->list.request.url = group->url;
     group->list.request.headers = headers;

@@ -1,4 +1,5 @@
-/* Instances of a group as tasks: options, questions (TensorFlow's GCEClusterResolver). */
+/* Instances of a group as tasks (TensorFlow's GCEClusterResolver): options, questions, credentials.
+ * One group is one job; a cluster of several jobs is a union of such resolvers. */
 #include <muster/platforms.h>
 
 #include <stdio.h>
@@ -187,6 +188,8 @@ static char *copy_option(struct muster_mem *mem, const char *text, bool *is_fail
     return result;
 }
 
+/* The job is the task type, and TensorFlow refuses to change it later (is_task_type_fixed): it is
+ * kept as `job`, and the base has no override. */
 static enum muster_rc own_new(struct muster_env *env,
                               const struct muster_gce_resolver_options *options,
                               struct gce_resolver **ret_own)
@@ -221,6 +224,7 @@ static enum muster_rc own_new(struct muster_env *env,
     return MUSTER_OK;
 }
 
+/* A given token, none at all (an emulator), or Google's Application Default Credentials. */
 static enum muster_rc open_credentials(struct gce_resolver *own, struct muster_env *env,
                                        const struct muster_gce_resolver_options *options,
                                        struct muster_error *ret_error)

@@ -1,4 +1,5 @@
-/* Pages of instances, and instances, as values. */
+/* Pages of instances, and instances, as values (Compute Engine API v1:
+ * InstanceGroupsListInstances, Instance). Pure: group.c fetches the texts. */
 #include "resolvers/platform/gce/text.h"
 
 #include <string.h>
@@ -43,7 +44,8 @@ static enum muster_rc add_name(struct muster_gce_instances *instances, const cha
     return MUSTER_OK;
 }
 
-/* "https://…/instances/a" */
+/* An item names its instance by the URL "https://…/instances/a"; its last part is enough, because
+ * the group's zone is that of all its instances. */
 static enum muster_rc add_item(struct muster_gce_instances *instances,
                                const struct muster_json *item, struct muster_error *ret_error)
 {
@@ -107,6 +109,7 @@ enum muster_rc muster_gce_instance_ip(const char *text, size_t size, size_t ip_b
 
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "an instance: %s", bad.text);
+    /* The internal address: tasks talk within the VPC, and an instance may have no other. */
     ip = muster_json_text(muster_json_member(
         muster_json_at(muster_json_member(root, "networkInterfaces"), 0), "networkIP"));
     if (ip == NULL || !muster_host_is_plausible(ip) || strlen(ip) >= ip_bytes)

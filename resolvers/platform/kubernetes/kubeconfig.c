@@ -1,4 +1,7 @@
-/* The context of a kubeconfig: cluster, user and namespace, found over several files. */
+/* The context of a kubeconfig: cluster and user, found over several files. The rules are those of
+ * kubectl ("Organizing Cluster Access Using kubeconfig Files"): KUBECONFIG lists files, the first
+ * one that sets a value wins, and relative paths start at the file that names them. server.c makes
+ * a connection of the result. */
 #include "resolvers/platform/kubernetes/kubeconfig.h"
 
 #include <stdlib.h>
@@ -7,7 +10,7 @@
 #include "net/stream/base64.h"
 #include "resolvers/platform/kubernetes/yaml.h"
 
-#define FILE_BYTES_MAX   (1u << 20)
+#define FILE_BYTES_MAX   (1u << 20) /* larger is not a kubeconfig */
 #define HOME_KUBECONFIG  "/.kube/config"
 #define NAME_BYTES_SHOWN "%.60s"
 
@@ -146,7 +149,8 @@ static enum muster_rc copy_path(struct kubeconfig_reader *reader,
     return MUSTER_OK;
 }
 
-/* The Base64 of a PEM text. */
+/* The Base64 of a PEM text. Checked here, because the error can name file and user; OpenSSL would
+ * only tell of a bad certificate. A NUL inside would cut the text, so it is refused, too. */
 static enum muster_rc copy_pem(struct kubeconfig_reader *reader,
                                const struct kubeconfig_entry *entry, const char *member,
                                char **ret_pem)
@@ -223,7 +227,8 @@ static enum muster_rc read_cluster(struct kubeconfig_reader *reader,
     return MUSTER_OK;
 }
 
-/* Plug-ins run a program named by the file: that is refused, with a remedy. */
+/* Plug-ins run a program named by the file: that is refused, with a remedy. Only a user without
+ * credentials of another kind comes here, so a file that holds both still works. */
 static enum muster_rc refuse_plugins(struct kubeconfig_reader *reader,
                                      const struct kubeconfig_entry *user)
 {
@@ -252,7 +257,7 @@ static enum muster_rc read_user(struct kubeconfig_reader *reader,
     struct muster_kubeconfig *config = reader->config;
     enum muster_rc rc = copy_text(reader, user, "token", &config->token);
 
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) /* kubectl: tokenFile wins over token; server.c chooses */
         rc = copy_path(reader, user, "tokenFile", &config->token_file);
     if (rc == MUSTER_OK)
         rc = copy_path(reader, user, "client-certificate", &config->cert_file);
@@ -386,7 +391,7 @@ static enum muster_rc add_file(struct muster_env *env, struct kubeconfig_texts *
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "KUBECONFIG lists more than %d files", MUSTER_KUBECONFIG_FILES_MAX);
     rc = muster_files_read(env->files, env->mem, path, FILE_BYTES_MAX, &text, &size);
-    if (rc == MUSTER_NOT_FOUND)
+    if (rc == MUSTER_NOT_FOUND) /* kubectl skips files of KUBECONFIG that are missing */
         return MUSTER_OK;
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "cannot read the kubeconfig %.100s: %s", path,
@@ -410,7 +415,8 @@ static enum muster_rc add_list(struct muster_env *env, struct kubeconfig_texts *
     return rc;
 }
 
-/* The paths to try, as one list; gives. */
+/* The paths to try, as one list; gives. kubectl's order: the one named, KUBECONFIG,
+ * ~/.kube/config. */
 static char *path_list(struct muster_env *env, const char *path)
 {
     const char *variable = muster_vars_get(env->vars, "KUBECONFIG");
@@ -454,7 +460,7 @@ enum muster_rc muster_kubeconfig_load(struct muster_env *env, const char *path, 
         rc = muster_kubeconfig_parse(env->mem, texts.files, texts.count, context, ret_config,
                                      ret_error);
     for (size_t i = 0; i < texts.count; i++)
-        free_secret(env->mem, texts.owned[i]);
+        free_secret(env->mem, texts.owned[i]); /* tokens and keys stand in the file in clear text */
     muster_mem_free(env->mem, list);
     muster_mem_free(env->mem, shown);
     return rc;

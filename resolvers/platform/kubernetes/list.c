@@ -1,4 +1,7 @@
-/* List pods part by part and page by page, then build a cluster of them. */
+/* List pods part by part and page by page, then build a cluster of them. A part is one selector of
+ * one job; the tasks of a job are the pods of its selectors, one selector after the other. The list
+ * fails as a whole while any pod is not Running, as TensorFlow's KubernetesClusterResolver does: a
+ * cluster with holes would number its tasks differently on each member. */
 #include "resolvers/platform/kubernetes/list.h"
 
 #include <string.h>
@@ -8,8 +11,10 @@
 #include "runtime/value/array.h"
 #include "runtime/loop/deadline.h"
 
+/* A continue mark lives about 5 minutes, so one restart is rare; a server that needs more of them,
+ * or that gives marks without end, is broken and must not keep us. Both count for one part. */
 #define RESTARTS_MAX 3
-#define PAGES_MAX    1000 /* of one part */
+#define PAGES_MAX    1000
 
 static const struct muster_http_remedies remedies = {
     .refused = "renew the token of the kubeconfig or service account",
@@ -47,7 +52,7 @@ static enum muster_rc no_memory(struct muster_kubernetes_list *list)
 
 static void on_page(struct muster_http_call *call, enum muster_rc rc);
 
-/* Ask for the next page of the part. */
+/* Ask for the next page of the part: the continue mark is empty for the first one. */
 static enum muster_rc request_page(struct muster_kubernetes_list *list)
 {
     struct muster_kubernetes_query query = {.selector = list->options.parts[list->part].selector,
@@ -84,6 +89,8 @@ static struct muster_kubernetes_place *new_place(struct muster_kubernetes_list *
     return &places[list->place_count++];
 }
 
+/* TensorFlow takes status.hostIP, because its pods use the host's network; podIP is for those that
+ * have their own. */
 static enum muster_rc take_pod(struct muster_kubernetes_list *list,
                                const struct muster_kubernetes_pod *pod)
 {
@@ -112,6 +119,8 @@ static enum muster_rc take_pod(struct muster_kubernetes_list *list,
     return MUSTER_OK;
 }
 
+/* Parts of one job stand together, so the index goes on from one part to the next of the job. A
+ * job whose selectors match no pod stays, without tasks, as in TensorFlow. */
 static enum muster_rc build_cluster(struct muster_kubernetes_list *list)
 {
     const struct muster_kubernetes_part *parts = list->options.parts;
@@ -150,8 +159,9 @@ static enum muster_rc take_part(struct muster_kubernetes_list *list)
     return rc;
 }
 
-/* Take one page. 410 Gone means that the continue mark has expired: the part is listed anew.
- * *ret_is_whole: all parts are complete. */
+/* Take one page. 410 Gone means that the continue mark has expired ("Retrieving large results sets
+ * in chunks" of the API concepts): the pages read so far are of another version, so the part is
+ * listed anew. *ret_is_whole: all parts are complete. */
 static enum muster_rc take_page(struct muster_kubernetes_list *list, bool *ret_is_whole)
 {
     const struct muster_http_request *request = &list->call.request;

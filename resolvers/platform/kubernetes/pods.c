@@ -1,4 +1,5 @@
-/* PodList pages and watch events as values. */
+/* PodList pages and watch events as values (Kubernetes API reference: PodList, WatchEvent). Pure:
+ * list.c and watch.c fetch the texts. */
 #include "resolvers/platform/kubernetes/pods.h"
 
 #include <muster/json.h>
@@ -9,7 +10,7 @@
 
 #include "runtime/value/array.h"
 
-#define STATUS_GONE 410 /* the version is too old */
+#define STATUS_GONE 410 /* in an ERROR event's Status: the server has dropped this version */
 
 void muster_kubernetes_pods_init(struct muster_kubernetes_pods *pods, struct muster_mem *mem)
 {
@@ -145,6 +146,9 @@ enum muster_rc muster_kubernetes_pods_add_page(struct muster_kubernetes_pods *po
     return rc;
 }
 
+/* TensorFlow sorts by metadata.name as text. Names are unique within a namespace only, and a
+ * listing without a namespace spans all of them: the second key makes the order of tasks the same
+ * on every member. */
 static int compare_pods(const void *a, const void *b)
 {
     const struct muster_kubernetes_pod *x = a, *y = b;
@@ -159,6 +163,8 @@ void muster_kubernetes_pods_sort(struct muster_kubernetes_pods *pods)
         qsort(pods->pods, pods->count, sizeof(pods->pods[0]), compare_pods);
 }
 
+/* The object of an ERROR event is a Status instead of a pod; its code is that of HTTP, which the
+ * stream itself can no longer send because it began with 200. */
 static bool kind_of(const struct muster_json *root, enum muster_kubernetes_event_kind *ret_kind)
 {
     const char *type = text_or_empty(root, "type");

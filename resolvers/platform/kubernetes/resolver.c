@@ -1,4 +1,6 @@
-/* Pods as tasks: options, questions, watches (TensorFlow's KubernetesClusterResolver). */
+/* Pods as tasks (TensorFlow's KubernetesClusterResolver): options, questions, watches. A question
+ * is one listing (list.c); while somebody watches the resolver, each selector also has a stream of
+ * events (watch.c) that asks for the next listing early. */
 #include <muster/platforms.h>
 
 #include <string.h>
@@ -10,7 +12,7 @@
 #include "resolvers/platform/kubernetes/watch.h"
 #include "resolvers/platform/schemes.h"
 
-#define PARTS_MAX         256
+#define PARTS_MAX         256 /* each is a request per question, and a stream per watch */
 #define WATCH_INTERVAL_NS (60 * MUSTER_NS_PER_S) /* the API server tells of changes in between */
 
 struct kubernetes_resolver {
@@ -205,7 +207,8 @@ static const struct muster_resolver_ops kubernetes_ops = {
     .default_rpc_layer = "grpc",
 };
 
-/* Copy the selectors: parts and their texts share one block. */
+/* Copy the selectors: parts and their texts share one block. The watches point to the texts, so
+ * they are made last, and part_count is set last: own_free finishes as many watches as it says. */
 static enum muster_rc copy_parts(struct kubernetes_resolver *own, struct muster_mem *mem,
                                  const struct muster_kubernetes_job *jobs, size_t job_count,
                                  struct muster_error *ret_error)
@@ -302,7 +305,8 @@ enum muster_rc muster_kubernetes_resolver_open(
     return MUSTER_OK;
 }
 
-/* "worker:job-name=a" in front of what a job has already, cut apart in place. */
+/* "worker:job-name=a" as one more selector of its job, cut apart in place. Selectors of a job stand
+ * together in one array, hence so must they in the text. */
 static enum muster_rc add_selector(struct muster_kubernetes_job *jobs, size_t *job_count,
                                    const char **selectors, size_t *selector_count, char *text,
                                    struct muster_error *ret_error)

@@ -1,4 +1,6 @@
-/* Finding the API server: within the cluster, by kubeconfig, or by a given address. */
+/* Finding the API server: within the cluster, by kubeconfig, or by a given address. The place is
+ * chosen once, when the resolver opens, and every later call uses it. Also formats the URLs of
+ * lists and watches (Kubernetes API reference: "list or watch objects of kind Pod"). */
 #include "resolvers/platform/kubernetes/server.h"
 
 #include <stdio.h>
@@ -10,8 +12,8 @@
 #define ACCOUNT_FOLDER   "/var/run/secrets/kubernetes.io/serviceaccount/"
 #define HOST_VARIABLE    "KUBERNETES_SERVICE_HOST"
 #define PORT_VARIABLE    "KUBERNETES_SERVICE_PORT"
-#define PAGE_PODS        500
-#define SECRET_BYTES_MAX (1u << 20)
+#define PAGE_PODS        500        /* as kubectl: a page is then some MiB of JSON at most */
+#define SECRET_BYTES_MAX (1u << 20) /* a Secret holds 1 MiB at most */
 
 static const char *set_variable(struct muster_env *env, const char *name)
 {
@@ -51,7 +53,9 @@ static enum muster_rc check_file(struct muster_env *env, const char *path,
     return MUSTER_OK;
 }
 
-/* Within a pod: address from variables, token and authority from the mounted service account. */
+/* Within a pod: address from variables, token and authority from the mounted service account
+ * ("Accessing the Kubernetes API from a Pod"). The kubelet sets the variables in every pod and
+ * rotates the token, so its file is kept, not its text. */
 static enum muster_rc find_within(struct muster_kubernetes_server *server,
                                   const struct muster_kubernetes_resolver_options *options,
                                   struct muster_error *ret_error)
@@ -205,6 +209,9 @@ void muster_kubernetes_server_fini(struct muster_kubernetes_server *server)
     *server = (struct muster_kubernetes_server){.env = server->env};
 }
 
+/* Without a namespace the pods of all namespaces are listed, as TensorFlow does; that needs a
+ * ClusterRole, while the namespaced form needs a Role only. A watch takes no limit: its stream has
+ * no pages. */
 char *muster_kubernetes_url_format(const struct muster_kubernetes_server *server,
                                    const struct muster_kubernetes_query *query)
 {

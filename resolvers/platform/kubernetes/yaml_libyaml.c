@@ -1,4 +1,6 @@
-/* YAML as JSON values, from the events of libyaml. */
+/* YAML as JSON values, from the events of libyaml; no other file includes it. Only what kubeconfig
+ * files use is read: one document, scalar keys, no aliases. An alias may stand for a whole tree,
+ * and a few lines of nested ones expand to gigabytes, so they are refused. */
 #include "resolvers/platform/kubernetes/yaml.h"
 
 #include <string.h>
@@ -62,6 +64,8 @@ static bool is_any(const char *text, const char *const *words)
     return false;
 }
 
+/* The core schema's null and truth values (YAML 1.2, 10.3.2), unquoted only. Numbers stay text: a
+ * kubeconfig has none, and a token of digits must not become one. */
 static struct muster_json *scalar_value(const char *text, bool is_plain)
 {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
@@ -77,6 +81,7 @@ static struct muster_json *scalar_value(const char *text, bool is_plain)
     return muster_json_text_new(text);
 }
 
+/* In a mapping scalars come in turn as key and as value. */
 static enum muster_rc on_scalar(struct yaml_reader *reader, const yaml_event_t *event)
 {
     const char *text = (const char *)event->data.scalar.value;
