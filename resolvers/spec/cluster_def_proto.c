@@ -1,4 +1,6 @@
-/* The wire form of a cluster description: tensorflow.ClusterDef. */
+/* The wire form of a cluster description: tensorflow.ClusterDef (cluster.proto), the bytes of
+ * ClusterSpec.as_cluster_def().SerializeToString(). A ClusterDef may hold a job twice; all are
+ * written again (spec->defs), so that bytes survive a round trip. */
 #include <muster/cluster_spec.h>
 
 #include "proto/cluster.pb-c.h"
@@ -43,7 +45,8 @@ static enum muster_rc message_init(struct cluster_def_message *message, struct m
     return MUSTER_OK;
 }
 
-/* Tasks are written last index first; readers take any order, because the field is a map. */
+/* Tasks are written last index first; readers take any order, because the field is a map. An empty
+ * name is left out, as proto3 leaves out defaults. */
 static void fill_job(Tensorflow__JobDef *job, const struct muster_cluster_job *from,
                      Tensorflow__JobDef__TasksEntry *entries,
                      Tensorflow__JobDef__TasksEntry **pointers)
@@ -95,6 +98,8 @@ enum muster_rc muster_cluster_spec_unpack(struct muster_mem *mem, const void *by
                                           struct muster_cluster_spec **ret_spec,
                                           struct muster_error *ret_error)
 {
+    /* ClusterDef, JobDef, map entry: 3 levels. An entry of few bytes becomes a message, a pointer
+     * and a text, which is more memory per byte than the guard grants by itself. */
     static const struct muster_proto_limits limits = {.depth_max = 3, .memory_per_byte = 40};
     struct muster_cluster_spec_builder builder;
     Tensorflow__ClusterDef *def = NULL;

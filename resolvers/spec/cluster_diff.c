@@ -1,4 +1,6 @@
-/* Two descriptions of one cluster side by side: jobs by name, tasks by index. */
+/* Two descriptions of one cluster side by side: jobs by name, tasks by index. A task whose address
+ * has changed is one MOVED, not a REMOVED and an ADDED: it is the same task elsewhere. Texts in the
+ * changes belong to the two descriptions. */
 #include <muster/cluster_spec.h>
 
 #include <string.h>
@@ -75,6 +77,7 @@ static void compare_jobs(struct muster_cluster_diff *diff, const struct muster_c
     }
 }
 
+/* The first walk counts and the second one fills, so the array has its exact size. */
 enum muster_rc muster_cluster_diff_init(struct muster_cluster_diff *diff, struct muster_mem *mem,
                                         const struct muster_cluster_spec *before,
                                         const struct muster_cluster_spec *after)

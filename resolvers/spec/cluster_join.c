@@ -1,4 +1,7 @@
-/* The clusters of several resolvers as one. */
+/* The clusters of several resolvers as one (TensorFlow's UnionClusterResolver.cluster_spec). Jobs
+ * stand in the order in which the members name them first. Lists of addresses follow each other;
+ * but where a member gives a job by index, all members' indices of that job stay, and none may come
+ * twice. */
 #include "resolvers/spec/spec_internal.h"
 
 struct cluster_join {
@@ -21,6 +24,7 @@ static const char *find_task(const struct cluster_join *join, size_t end, const 
     return NULL;
 }
 
+/* Whether no member before `at` has the job: else it was joined with that member's jobs already. */
 static bool is_first(const struct cluster_join *join, size_t at, const char *name)
 {
     for (size_t i = 0; i < at; i++) {

@@ -1,4 +1,6 @@
-/* A cluster description as a value: one block of memory, built once and never changed. */
+/* A cluster description as a value: one block of memory, built once and never changed, so that
+ * everybody may keep a reference. A builder collects jobs and tasks first; its rules for names and
+ * indices that come twice are those of TensorFlow's ClusterSpec, which stands on Python dicts. */
 #include <muster/cluster_spec.h>
 
 #include <stdlib.h>
@@ -6,6 +8,8 @@
 
 #include "runtime/value/array.h"
 
+/* Name and addresses are borrowed until the builder is finished: only the built block has
+ * copies. */
 struct muster_cluster_builder_job {
     const char *name;
     struct muster_cluster_task *tasks;
@@ -29,6 +33,8 @@ void muster_cluster_spec_builder_fini(struct muster_cluster_spec_builder *builde
     builder->job_count = 0;
 }
 
+/* A lack of memory is remembered and reported by muster_cluster_spec_build, so that callers need
+ * not check every job and task. */
 void muster_cluster_spec_builder_add_job(struct muster_cluster_spec_builder *builder,
                                          const char *name)
 {
@@ -82,6 +88,7 @@ static int compare_tasks(const void *a, const void *b)
     return order != 0 ? order : left->order < right->order ? -1 : 1;
 }
 
+/* Most platforms list their tasks in order: those need no sorting and no memory for it. */
 static bool is_ascending(const struct muster_cluster_builder_job *job)
 {
     for (size_t i = 1; i < job->task_count; i++) {
@@ -116,6 +123,7 @@ static enum muster_rc sort_tasks(struct muster_mem *mem, struct muster_cluster_b
     return MUSTER_OK;
 }
 
+/* Jobs of one name stand together, in the order in which they were added (fill_spec). */
 static int compare_builder_jobs(const void *a, const void *b)
 {
     const struct muster_cluster_builder_job *left = a;
@@ -161,6 +169,7 @@ static const char *copy_text(char **place, const char *text)
     return copy;
 }
 
+/* by_name and jobs have room for every job, though names that came twice leave places unused. */
 static struct muster_cluster_spec *place_block(struct muster_mem *mem,
                                                const struct block_layout *layout,
                                                struct muster_cluster_job **ret_defs,
@@ -286,6 +295,8 @@ static void add_defs(struct muster_cluster_spec_builder *builder,
     }
 }
 
+/* As ClusterDef.MergeFrom: the job lists are joined (is_def), and a job that both have counts with
+ * its last value. */
 enum muster_rc muster_cluster_spec_merge(struct muster_mem *mem,
                                          const struct muster_cluster_spec *first,
                                          const struct muster_cluster_spec *second,

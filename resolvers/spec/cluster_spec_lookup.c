@@ -1,4 +1,5 @@
-/* Questions to a cluster description. */
+/* Questions to a cluster description. All are pure; texts in the answers belong to the description.
+ * Errors name the job or the task, because a user's mistake in a cluster shows first here. */
 #include <muster/cluster_spec.h>
 
 #include <stdlib.h>

@@ -1,9 +1,13 @@
-/* Cluster descriptions from JSON and to JSON. */
+/* Cluster descriptions from JSON and to JSON, in the form of TF_CONFIG's "cluster": an object from
+ * job to a list of addresses, or to an object from index to address. Resolvers of files, variables
+ * and URIs all read it here. */
 #include "resolvers/spec/spec_internal.h"
 
 #include <ctype.h>
 #include <stdio.h>
 
+/* The texts that Python's int() takes, because TensorFlow reads indices and counts with it: blanks
+ * at both ends, a sign, and '_' between digits. */
 bool muster_integer_parse(const char *text, int64_t *ret_value)
 {
     bool is_negative;

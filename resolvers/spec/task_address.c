@@ -1,4 +1,5 @@
-/* Hosts and ports as task addresses; addresses as URLs. */
+/* Hosts and ports as task addresses, "host:port" or "[IPv6]:port" (RFC 3986 3.2.2); addresses as
+ * URLs of a master. */
 #include "resolvers/spec/task_address.h"
 
 #include <stdio.h>
@@ -6,7 +7,8 @@
 
 #include "runtime/value/text.h"
 
-/* Letters of names, addresses, and zones of addresses. */
+/* Letters of names, addresses, and zones of addresses. Hosts come from answers of servers: one with
+ * a '/', an '@' or a blank must not become part of a URL. */
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%"
 
 bool muster_host_is_plausible(const char *text)
@@ -26,6 +28,7 @@ bool muster_task_address_format(const char *host, uint16_t port, size_t bytes, c
     return true;
 }
 
+/* TensorFlow's format_master_url: an address that has a scheme already gets a second one, too. */
 enum muster_rc muster_master_url_format(struct muster_mem *mem, const char *rpc_layer,
                                         const char *address, char **ret_url,
                                         struct muster_error *ret_error)

@@ -1,4 +1,5 @@
-/* The variables of JAX (jax.distributed.initialize). */
+/* The variables of JAX (jax.distributed.initialize): each is optional there, because its caller may
+ * pass the value instead, so one of them is enough here. */
 #include "resolvers/platform/launcher/world_resolver.h"
 
 #include <stdlib.h>
@@ -39,7 +40,7 @@ enum muster_rc muster_jax_world_read(struct muster_vars *vars, struct muster_wor
     if (rc == MUSTER_OK)
         rc = muster_world_number(vars, "JAX_PROCESS_COUNT", &world->size, &world->size_source,
                                  ret_error);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) /* wins over JAX_PROCESS_COUNT */
         rc = muster_world_number(vars, "JAX_NUM_PROCESSES", &world->size, &world->size_source,
                                  ret_error);
     if (rc != MUSTER_OK)

@@ -1,4 +1,6 @@
-/* The variables of Open MPI's mpirun. */
+/* The variables of Open MPI's mpirun. It gives no address of rank 0; JAX's OmpiCluster derives a
+ * coordinator from the launcher's own URI, and this file follows it, so that programs of both agree
+ * on one address. */
 #include "resolvers/platform/launcher/world_resolver.h"
 
 #include <stdlib.h>
@@ -9,6 +11,8 @@
 #define PORT_COUNT    4096
 #define JOB_ID_FACTOR 4096 /* job ids are multiples of it */
 
+/* The launcher's own port is taken, so another one is derived from the job id: all tasks find the
+ * same, and two jobs on a machine seldom do. */
 bool muster_hnp_uri_parse(const char *uri, char *ret_host, size_t host_bytes, uint32_t *ret_port)
 {
     static const struct {

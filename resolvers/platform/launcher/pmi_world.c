@@ -4,7 +4,9 @@
 enum muster_rc muster_pmi_world_read(struct muster_vars *vars, struct muster_world *ret_world,
                                      struct muster_error *ret_error)
 {
-    static const char *const ranks[] = {"PMIX_RANK", "PMI_RANK"}; /* the last one counts */
+    /* The last one that is set counts. PMIx has no variable for the size (a client asks its
+     * server), so those of the launchers stand in for it. */
+    static const char *const ranks[] = {"PMIX_RANK", "PMI_RANK"};
     static const char *const sizes[] = {"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
     struct muster_world *world = ret_world;
     enum muster_rc rc = MUSTER_OK;

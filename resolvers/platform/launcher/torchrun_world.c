@@ -1,4 +1,5 @@
-/* The variables of torchrun, which `muster run` sets too. */
+/* The variables of torchrun ("Environment Variables" of its page), which `muster run` sets too.
+ * MASTER_ADDR is the host of rank 0, where its store listens. */
 #include "resolvers/platform/launcher/world_resolver.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Variables of a launcher read as numbers and addresses. */
+/* Variables of a launcher read as numbers and addresses: what the readers of all launchers share.
+ * Errors name the variable, because its value is the user's or the launcher's. */
 #include "resolvers/platform/launcher/world_resolver.h"
 
 #include "resolvers/spec/spec_internal.h"

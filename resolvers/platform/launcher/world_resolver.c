@@ -91,6 +91,7 @@ static void world_start(struct muster_resolver *resolver, struct muster_resolve 
     muster_resolve_finish(resolve, rc);
 }
 
+/* Launchers know ranks but no jobs: a process with a rank is a worker. */
 static enum muster_rc world_task_type(struct muster_resolver *resolver, char **ret_text,
                                       struct muster_error *ret_error)
 {

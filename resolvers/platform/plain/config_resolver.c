@@ -1,5 +1,7 @@
 /* A resolver over JSON with a cluster and a task, as in TF_CONFIG. The platform gives the JSON anew
- * at each question. */
+ * at each question: TF_CONFIG itself, or the one that SageMaker's variables amount to. The rules
+ * are those of TensorFlow's TFConfigClusterResolver; where Python's str() and int() take a value of
+ * another kind, it is taken here, too. */
 #include "resolvers/platform/plain/config_resolver.h"
 
 #include "resolvers/core/resolver_internal.h"
@@ -154,7 +156,8 @@ static enum muster_rc cluster_of(struct muster_resolver *resolver, const struct 
     return rc;
 }
 
-/* Without a job, or with one job whose only task has index 0, the process runs alone. */
+/* Without a job, or with one job whose only task has index 0, the process runs alone: its master is
+ * "" (TFConfigClusterResolver.master). An evaluator beside one worker counts as a second job. */
 static bool is_local(const struct muster_cluster_spec *spec)
 {
     const struct muster_cluster_job *job;
@@ -201,6 +204,8 @@ static void task_fini(struct config_task *task, struct muster_mem *mem)
     muster_mem_free(mem, task->rpc_layer);
 }
 
+/* A cluster of several tasks needs to know which one is meant: the errors name the member of the
+ * JSON that is missing. */
 static enum muster_rc master_of_task(struct muster_resolver *resolver,
                                      const struct muster_cluster_spec *spec,
                                      const struct muster_task_query *query, char **ret_url,
@@ -254,6 +259,8 @@ static enum muster_rc find_master(struct muster_resolver *resolver,
     return rc;
 }
 
+/* The task is filled in first, then the base rule counts (TFConfigClusterResolver). The master is
+ * only looked up so that an unknown task is an error, as it is there. */
 static enum muster_rc count_accelerators(struct muster_resolver *resolver,
                                          const struct muster_json *config,
                                          struct muster_resolve *resolve)

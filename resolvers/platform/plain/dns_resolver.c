@@ -1,5 +1,6 @@
-/* A cluster in DNS: the services of an SRV name, "dns:_muster._tcp.example.org", or the addresses
- * of a host, "dns:workers.example.org:2222". */
+/* A cluster in DNS: the services of an SRV name (RFC 2782), "dns:_muster._tcp.example.org", or the
+ * addresses of a host, "dns:workers.example.org:2222". Priorities and weights of SRV records do not
+ * matter: every target is a task. Kubernetes serves both forms for a headless service. */
 #include "net/stream/dns.h"
 
 #include "resolvers/core/cluster_answer.h"
@@ -90,6 +91,8 @@ static void format_all(const struct dns_question *question, char (*addresses)[AD
     }
 }
 
+/* An answer that fills the array may have been cut, and a cluster that lacks tasks would pass for a
+ * whole one: refuse it. */
 static enum muster_rc take_answer(struct dns_question *question)
 {
     struct muster_resolve *resolve = question->resolve;
@@ -188,6 +191,7 @@ static void dns_cancel(struct muster_resolver *resolver, struct muster_resolve *
         muster_dns_lookup_cancel(own->dns, &question->lookup);
 }
 
+/* The own task is known once an answer has shown self= among the addresses. */
 static enum muster_rc dns_task_type(struct muster_resolver *resolver, char **ret_text,
                                     struct muster_error *ret_error)
 {

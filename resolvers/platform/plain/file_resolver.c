@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WATCH_INTERVAL_NS MUSTER_NS_PER_S
+#define WATCH_INTERVAL_NS MUSTER_NS_PER_S /* a read is cheap, and a file tells of no changes */
 
 struct file_resolver {
     struct muster_resolver resolver;

@@ -1,4 +1,6 @@
-/* SM_HOSTS, a JSON list of host names, as a configuration of a cluster and a task. */
+/* SM_HOSTS, a JSON list of host names, as a configuration of a cluster and a task (TensorFlow's
+ * SageMakerClusterResolver). Pure. Names are sorted, because SageMaker lists them in any order, and
+ * every host must number the tasks alike. */
 #include "resolvers/platform/plain/sagemaker_hosts.h"
 
 #include <stdio.h>

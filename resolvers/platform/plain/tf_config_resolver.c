@@ -1,4 +1,6 @@
-/* The cluster of the variable TF_CONFIG (TensorFlow's TFConfigClusterResolver). */
+/* The cluster of the variable TF_CONFIG (TensorFlow's TFConfigClusterResolver; "Multi-worker
+ * training with Keras" shows the variable). Unset, it is an empty cluster; set to "", it is
+ * malformed JSON and an error, as in TensorFlow. Members that nobody reads are ignored. */
 #include "resolvers/core/uri_options.h"
 #include "resolvers/platform/plain/config_resolver.h"
 #include "resolvers/platform/schemes.h"

@@ -1,4 +1,6 @@
-/* Several resolvers as one (TensorFlow's UnionResolver). */
+/* Several resolvers as one (TensorFlow's UnionResolver). The union owns its members and closes them
+ * when it stops. Its cluster is joined of all members (cluster_join.c); everything else is the
+ * first member's, unless the union was given its own task or RPC layer. */
 #include <muster/platforms.h>
 
 #include "resolvers/platform/plain/union_resolver.h"
@@ -219,6 +221,7 @@ static void on_member_closed(struct muster_resolver *member)
         muster_resolver_stopped(&own->resolver);
 }
 
+/* Members close at their own time; the last of them stops the union. */
 static void union_stop(struct muster_resolver *resolver)
 {
     struct union_resolver *own = union_of(resolver);

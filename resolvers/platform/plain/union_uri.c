@@ -1,4 +1,6 @@
-/* A union by URI: "tf_config:|static:worker=a:1?task_type=worker&task_id=0". */
+/* A union by URI: "tf_config:|static:worker=a:1?task_type=worker&task_id=0". '|' parts the members;
+ * parentheses enclose a member that has a '|' or options of its own. Options at the end belong to
+ * the union where it knows their names, else to the last member. */
 #include <muster/platforms.h>
 
 #include "resolvers/core/uri_options.h"
@@ -9,7 +11,7 @@
 #include <string.h>
 
 #define UNION         "union:"
-#define NESTED_MAX    16 /* unions within unions */
+#define NESTED_MAX    16 /* unions within unions; more is a slip, and each costs stack */
 #define PARENS_OPEN   '('
 #define PARENS_CLOSED ')'
 
