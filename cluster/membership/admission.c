@@ -1,5 +1,6 @@
-/* Admission of joiners to the next view. (The step from which a joiner takes part is decided with the view:
- * view_decide.c.) */
+/* Admission of joiners to the next view. The leader asks here when it looks for causes and when it decides,
+ * so both see the same joiners. The step from which a joiner takes part is decided with the view:
+ * view_decide_members.c. */
 #include "cluster/membership/membership_internal.h"
 
 /* A task has one holder: while that lives, a second process with the same name waits. */
@@ -21,8 +22,9 @@ static bool is_task_held(const struct muster_membership *machine,
     return false;
 }
 
-/* A joiner must have asked in this very epoch: an older request may come from a process that has been a member
- * since. */
+/* A joiner must have asked in this very epoch: an older request may come from a process that has been a
+ * member since, and then it has operations open (docs/protocol.md, "Control messages": a Join proves that it
+ * has none). */
 bool muster_membership_is_admissible(const struct muster_membership *machine,
                                      const struct membership_peer *peer)
 {

@@ -1,4 +1,6 @@
-/* Leading a change of view: causes, whose turn it is, collecting votes, deciding. */
+/* Leading a change of view: causes, whose turn it is, collecting votes, deciding. Nothing here needs a
+ * single leader to be safe: two leaders get the same votes, and the swap lets one of them win (propose.c).
+ * The rules about whose turn it is only make that rare. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,13 +9,19 @@
 #include "cluster/membership/view_decide.h"
 #include "runtime/value/backoff.h"
 
+/* Behind suspicions rank k waits k steps: time for a lower rank's Freeze to arrive. */
 #define TAKEOVER_STEP_NS   (30 * MUSTER_NS_PER_MS)
+/* A frozen member takes the lead over after this long, one rank after the other. A change takes milliseconds
+ * unless it waits for a vote, and the new leader would wait for the same one. */
 #define STALL_NS           (5 * MUSTER_NS_PER_S)
 #define STALL_STEP_NS      (500 * MUSTER_NS_PER_MS)
 #define FREEZE_INTERVAL_NS (100 * MUSTER_NS_PER_MS)
+/* The hold times bound how long a change that could begin is put off for operations under way
+ * (docs/protocol.md, "Causes"). */
 #define JOIN_HOLD_MAX_NS   (1 * MUSTER_NS_PER_S)
 #define WORK_HOLD_MAX_NS   (20 * MUSTER_NS_PER_MS)
 
+/* A data link that is lost again and again would otherwise change the view all the time. */
 static const struct muster_backoff refresh_backoff = {
     .first_ns = 100 * MUSTER_NS_PER_MS, .max_ns = 10 * MUSTER_NS_PER_S, .growth_permille = 2000};
 
@@ -27,13 +35,14 @@ static uint32_t own_rank(const struct muster_membership *machine)
 
 /* --- causes --- */
 
+/* A leaver that was kept for what it holds is not asked again before (follow.c). */
 static bool may_leave(struct muster_membership *machine)
 {
     return muster_membership_is_due(machine, machine->leave_hold_ns);
 }
 
-/* A member that only its peer has lost: the next epoch gives both new links. Not in a tight loop.
- */
+/* A member that only its peer has lost: the same members get new links in the next epoch, at most once per
+ * refresh_backoff. */
 static bool has_accused(struct muster_membership *machine)
 {
     for (size_t i = 0; i < machine->peer_count; i++)
@@ -42,7 +51,8 @@ static bool has_accused(struct muster_membership *machine)
     return false;
 }
 
-/* Until an operation has ended. */
+/* True while the change is to wait for the end of an operation: until one has ended since the hold began,
+ * for max_ns at most. */
 static bool hold_change(struct muster_membership *machine, struct membership_hold *hold,
                         bool is_wanted, uint64_t max_ns)
 {
@@ -60,6 +70,8 @@ static bool holds_joiners(struct muster_membership *machine)
     return hold_change(machine, &machine->join_hold, machine->work.is_busy, JOIN_HOLD_MAX_NS);
 }
 
+/* Every member records the requests that reach it; the one whose turn it is acts on them. The hold ends when
+ * the last joiner is gone, so that the next one has its full time. */
 static bool has_request(struct muster_membership *machine)
 {
     uint64_t epoch = machine->view->epoch;
@@ -82,8 +94,9 @@ static bool has_request(struct muster_membership *machine)
 
 /* --- whose turn --- */
 
-/* The lowest rank that is not believed dead leads: at once behind confirmed deaths, after a while
- * behind suspicions. */
+/* The lowest rank that is not believed dead leads. Behind confirmed deaths the next rank leads at once,
+ * since a dead process cannot lead too; behind suspicions it waits, because the suspected process may be
+ * leading already. */
 static bool is_own_turn(struct muster_membership *machine)
 {
     uint32_t rank = own_rank(machine);
@@ -109,8 +122,8 @@ static bool is_own_turn(struct muster_membership *machine)
     return muster_membership_is_due(machine, machine->takeover_due_ns);
 }
 
-/* Frozen for long: whoever leads cannot finish (cut off from the registry, say). The swap settles
- * rivals. */
+/* Frozen for long: whoever leads cannot finish (cut off from the registry, say). Taking over is safe without
+ * asking, because the swap settles rivals, and the old leader's votes stay true. */
 static bool is_stalled(struct muster_membership *machine)
 {
     return machine->state == MUSTER_MEMBERSHIP_FROZEN && machine->progress != NULL &&
@@ -118,7 +131,8 @@ static bool is_stalled(struct muster_membership *machine)
                                                  own_rank(machine) * STALL_STEP_NS);
 }
 
-/* A member that is frozen already keeps its progress and only takes over the lead. */
+/* A member that is frozen already keeps its progress and only takes over the lead: freezing again could not
+ * tell more.  */
 static void start_change(struct muster_membership *machine)
 {
     MUSTER_ASSERT(muster_membership_is_member(machine));
@@ -139,6 +153,8 @@ static void space_refreshes(struct muster_membership *machine)
         machine->now_ns + muster_backoff_next(&refresh_backoff, &machine->refresh_backoff_ns, NULL);
 }
 
+/* No change begins while the registry is away or the revision is not known: its swap could not be made, and
+ * the members would stand frozen for nothing. */
 void muster_membership_settle_member(struct muster_membership *machine)
 {
     struct muster_incarnation evicted;
@@ -165,8 +181,8 @@ void muster_membership_settle_member(struct muster_membership *machine)
 
 /* --- collecting --- */
 
-/* Send Freeze to all that have not voted, the suspected too: a member that answers stays. Returns whether a vote is
- * waited for. */
+/* Send Freeze to all that have not voted, the suspected too: a member that answers stays. Evicting less is
+ * always safe. Returns whether a vote is waited for. */
 static bool ask_for_votes(struct muster_membership *machine)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_FREEZE};
@@ -243,6 +259,8 @@ static void describe_change(struct muster_membership *machine, char *text, size_
                     machine->options.self.task_type, machine->options.self.task_index);
 }
 
+/* A resignation after the vote is not in it (is_vote_void): the vote that others may have got counts, here
+ * too. */
 static void fill_own_vote(struct muster_membership *machine, struct muster_vote *vote)
 {
     vote->incarnation = machine->options.self.incarnation;
@@ -253,7 +271,8 @@ static void fill_own_vote(struct muster_membership *machine, struct muster_vote 
                        (machine->is_leaving && machine->is_off && may_leave(machine));
 }
 
-/* Only votes of members that are not suspected now count: a member may have voted and died since. */
+/* Only votes of members that are not suspected now count: a member may have voted and died since, and nobody
+ * could serve what it holds. The own vote comes first. */
 static size_t collect_votes(struct muster_membership *machine, struct muster_vote *votes)
 {
     size_t count = 0;
@@ -275,6 +294,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
     return count;
 }
 
+/* A resigning member comes back by catch-up; one that also leaves does not. */
 static bool means_to_come_back(const struct muster_membership *machine,
                                const struct muster_vote *vote)
 {
@@ -287,6 +307,7 @@ static bool means_to_come_back(const struct muster_membership *machine,
            (peer->leave_epoch != machine->view->epoch || peer->is_resigning);
 }
 
+/* Committed steps come first: only a committed state can be served. */
 static bool is_further(const struct muster_progress *a, const struct muster_progress *b)
 {
     if (a->committed_step != b->committed_step)
@@ -341,8 +362,9 @@ static void describe_abort(const struct muster_membership *machine, const struct
         }
 }
 
-/* When no member with the training state would remain, the resigning member that is furthest stays: the others come
- * back to its state. */
+/* When no member with the training state would remain, the resigning member that is furthest stays: the
+ * others come back to its state (docs/protocol.md, "Operations without a verdict"). A leaver is not kept,
+ * since it would go with the next view. */
 static void keep_one_with_state(const struct muster_membership *machine, struct muster_vote *votes,
                                 size_t count)
 {
@@ -361,7 +383,8 @@ static void keep_one_with_state(const struct muster_membership *machine, struct 
         best->is_leaving = false;
 }
 
-/* The reason of the view is made for people: joined, lost, left; else the abort that was asked for. */
+/* The reason of the view is made for people: joined, lost, left; else the abort that was asked for. It is
+ * described before keep_one_with_state, so a member that is kept may be named as left. */
 static enum muster_rc decide_view(struct muster_membership *machine, bool is_abort_all,
                                   struct muster_view **ret_view, uint32_t *ret_leaver_count)
 {
@@ -396,8 +419,9 @@ static enum muster_rc decide_view(struct muster_membership *machine, bool is_abo
     return rc;
 }
 
-/* Fewer than min_members would remain (members that leave by their own wish do not count as lost): wait for a
- * return. */
+/* Fewer than min_members would remain (members that leave by their own wish do not count as lost): wait for
+ * a return. The decision is made again with each event, so a joiner that comes is in the view that ends the
+ * wait. */
 static bool must_wait(struct muster_membership *machine, const struct muster_view *next,
                       uint32_t leaver_count)
 {
@@ -420,7 +444,9 @@ static bool has_waited(struct muster_membership *machine)
                                                  machine->options.min_members_timeout_ns);
 }
 
-/* Nothing is decided while a vote is awaited, the own group is not frozen, or the registry cannot be asked. */
+/* Nothing is decided while a vote is awaited (its sender may have delivered what others would abort), the
+ * own group is not frozen, or the registry cannot be asked. A state that only a silent member may hold is
+ * waited for without a limit: giving it up cannot be undone. */
 void muster_membership_settle_change(struct muster_membership *machine)
 {
     struct muster_view *view = NULL;

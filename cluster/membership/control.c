@@ -1,11 +1,14 @@
-/* Control messages received: each records a fact about its sender; the settle functions decide what follows. */
+/* Control messages received: each records a fact about its sender, in the epoch that it names; the settle
+ * functions decide what follows. Messages may be lost, repeated and late, so each is harmless when it comes
+ * twice, and without effect when its epoch is past. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 #include "cluster/membership/progress_proto.h"
 
-/* It gets the view; a Freeze that came before it was for nothing, and is sent again behind it. */
+/* Send the view to a peer that is behind. It could not answer a Freeze before, so that is sent again right
+ * after it. */
 static void bring_up(struct muster_membership *machine, const struct membership_peer *peer)
 {
     muster_membership_send_commit(machine, peer);
@@ -23,6 +26,7 @@ static bool is_same_epoch(struct muster_membership *machine, const struct member
     return epoch == muster_membership_epoch(machine) && epoch != 0;
 }
 
+/* Ranks are those of the view, which both have: they agree on which of the two goes on. */
 static bool is_before_self(const struct muster_membership *machine,
                            const struct membership_peer *peer)
 {
@@ -32,7 +36,9 @@ static bool is_before_self(const struct muster_membership *machine,
            muster_view_find(machine->view, &machine->options.self.incarnation, &own) && rank < own;
 }
 
-/* Two members may lead at once; the lower rank goes on, and the swap decides if both do. */
+/* A Freeze is answered whoever sends it: a vote binds its sender to nobody. Two members may lead at once;
+ * the higher rank steps back, and the swap decides if both go on. A member that is PROPOSING does not step
+ * back, because its swap may have been applied. */
 static void on_freeze(struct muster_membership *machine, struct membership_peer *peer,
                       const struct muster_control *control)
 {
@@ -52,7 +58,7 @@ static void on_freeze(struct muster_membership *machine, struct membership_peer 
     muster_membership_answer_freeze(machine, peer);
 }
 
-/* A vote is copied: it must outlive the message, until the view changes. */
+/* A vote is copied: it must outlive the message, until the view changes. A repeated one replaces it. */
 static void on_progress(struct muster_membership *machine, struct membership_peer *peer,
                         const struct muster_control *control)
 {
@@ -83,7 +89,8 @@ static void on_join(struct muster_membership *machine, struct membership_peer *p
     peer->join_epoch = control->is_ready ? control->epoch : 0;
 }
 
-/* Two members of one epoch with different views cannot work together: fail rather than go on. */
+/* Two members of one epoch with different views (a registry that was restored from a backup, say) cannot
+ * work together: each fails rather than give other results than the rest. */
 static void on_heartbeat(struct muster_membership *machine, struct membership_peer *peer,
                          const struct muster_control *control)
 {
@@ -99,6 +106,9 @@ static void on_heartbeat(struct muster_membership *machine, struct membership_pe
     muster_membership_fail(machine, MUSTER_DATA_LOSS, text);
 }
 
+/* A confirmed death counts in any epoch, because it is final. What is only suspected counts in its own
+ * epoch. Suspicions are not believed as such: an accusation renews links, and silence is weighed by the
+ * leader (unreachable_pair.c). */
 static void on_suspect(struct muster_membership *machine, struct membership_peer *peer,
                        const struct muster_control *control)
 {

@@ -1,4 +1,5 @@
-/* Packing and unpacking of control messages. */
+/* Packing and unpacking of control messages. A message comes from a peer, so sizes and enums in it are
+ * checked here. Whether its sender may say so is decided by control.c. */
 #include "cluster/membership/control_proto.h"
 
 #include <string.h>
@@ -151,6 +152,7 @@ static void fill_small(struct message *message, const struct muster_control *con
     }
 }
 
+/* Views, members and vectors travel as bytes inside: each has one wire form, whatever message carries it. */
 static enum muster_rc fill_message(struct message *message, struct muster_mem *mem,
                                    const struct muster_control *control)
 {
@@ -196,6 +198,7 @@ enum muster_rc muster_control_pack(const struct muster_control *control, struct 
 
 /* --- messages: unpack --- */
 
+/* A text that is too long is cut: it is for people only. */
 static enum muster_rc read_suspect(const Muster__Suspect *message, struct muster_control *control)
 {
     size_t length = strlen(message->reason);

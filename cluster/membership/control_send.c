@@ -1,8 +1,10 @@
-/* The control messages that this process sends by itself: heartbeats, suspicions, requests, its departure. */
+/* The control messages that this process sends by itself: heartbeats, suspicions, requests, its departure.
+ * None is acknowledged; each is repeated until the view changes, so a lost link costs time and never a fact. */
 #include <stdio.h>
 
 #include "cluster/membership/membership_internal.h"
 
+/* A leaver wants to be gone soon, and nothing else tells a new leader of its wish. */
 #define LEAVE_INTERVAL_NS (50 * MUSTER_NS_PER_MS)
 
 void muster_membership_request_view(struct muster_membership *machine,
@@ -47,7 +49,8 @@ void muster_membership_send_death(struct muster_membership *machine,
     muster_membership_send_members(machine, &control);
 }
 
-/* The lowest rank that this process hears; NULL: itself, or none. */
+/* The lowest rank that this process does not suspect; NULL: itself, or none. Another member may see another
+ * leader. A report to the wrong one does no harm: only a member that leads a change reads it. */
 static const struct membership_peer *find_leader(const struct muster_membership *machine)
 {
     for (uint32_t i = 0; i < machine->view->member_count; i++) {
@@ -62,6 +65,8 @@ static const struct membership_peer *find_leader(const struct muster_membership 
     return NULL;
 }
 
+/* Silence of the leader itself is not reported to it: when it is suspected, the next rank is the leader
+ * here. */
 void muster_membership_send_silence(struct muster_membership *machine,
                                     const struct membership_peer *peer)
 {
@@ -96,6 +101,8 @@ static void send_leave(struct muster_membership *machine)
     muster_membership_send_members(machine, &control);
 }
 
+/* Only the newest proposal is kept: a change decides about all open operations at once, and each vote marks
+ * those that its sender wants aborted. */
 void muster_membership_propose_abort(struct muster_membership *machine,
                                      const struct muster_membership_event *event)
 {
@@ -139,6 +146,8 @@ static void repeat_proposals(struct muster_membership *machine)
             muster_membership_send_silence(machine, &machine->peers[i]);
 }
 
+/* The deadline is asked for again after it was moved, so that the machine wakes for it
+ * (muster_membership_is_due). */
 void muster_membership_settle_messages(struct muster_membership *machine)
 {
     if (muster_membership_is_due(machine, machine->heartbeat_due_ns)) {
@@ -158,6 +167,8 @@ void muster_membership_settle_messages(struct muster_membership *machine)
     }
 }
 
+/* A revision from before a view of a member would name another version of the key, so an unknown one is sent
+ * as 0. */
 void muster_membership_send_commit(struct muster_membership *machine,
                                    const struct membership_peer *peer)
 {

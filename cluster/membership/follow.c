@@ -1,4 +1,5 @@
-/* Following: freeze, vote, and enter (or drop out of) a committed view. */
+/* Following: freeze, vote, and enter (or drop out of) a committed view. Every process runs this, the leader
+ * too: it enters its own view by the same way as the others. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,11 +8,17 @@
 #include "cluster/membership/view_options.h"
 #include "runtime/value/backoff.h"
 
+/* A Join is repeated because the leader may be new, or may not have had the link yet. Three of them fit into
+ * the time after which an unreachable pair of a joiner is forgotten (UNREACHED_NS in unreachable_pair.c). */
 #define JOIN_INTERVAL_NS (200 * MUSTER_NS_PER_MS)
 
+/* A change freezes all members, so one that only keeps the leaver again must not be repeated in a tight loop
+ * (docs/protocol.md, "The decision"). */
 static const struct muster_backoff leave_hold = {
     .first_ns = 20 * MUSTER_NS_PER_MS, .max_ns = 5 * MUSTER_NS_PER_S, .growth_permille = 2000};
 
+/* The vote is the frozen progress, which does not change before the next view: a second leader gets the same
+ * answer, and either of them may decide with it. */
 void muster_membership_answer_freeze(struct muster_membership *machine,
                                      struct membership_peer *peer)
 {
@@ -42,6 +49,7 @@ void muster_membership_on_frozen(struct muster_membership *machine,
 
 /* --- leaving --- */
 
+/* Open operations end CANCELLED: no view will give a verdict on them to a process that is not in it. */
 static void finish_leaving(struct muster_membership *machine)
 {
     struct muster_membership_action *action =
@@ -52,7 +60,8 @@ static void finish_leaving(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
 }
 
-/* A process that is not a member leaves at once; a member waits until a view without it is committed. */
+/* A process that is not a member leaves at once; a member waits until a view without it is committed,
+ * because the others count on its vote. Its record is deleted first (see muster_membership_must_remove). */
 void muster_membership_leave(struct muster_membership *machine, bool is_done)
 {
     if (!machine->is_leaving)
@@ -67,6 +76,7 @@ void muster_membership_leave(struct muster_membership *machine, bool is_done)
 
 /* --- a newer view --- */
 
+/* A member hands its frozen operations over to the group of the new view; a joiner has none. */
 static void enter_view(struct muster_membership *machine, bool is_hand_over)
 {
     struct muster_membership_action *action =
@@ -80,6 +90,8 @@ static void enter_view(struct muster_membership *machine, bool is_hand_over)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_STEADY);
 }
 
+/* Results that were delivered here since the freeze may differ from the others', so nothing of this process
+ * counts any more: it comes back as a joiner and catches up. committed_step is 0 again for the same reason. */
 static void exclude_self(struct muster_membership *machine)
 {
     struct muster_error error;
@@ -117,6 +129,7 @@ static void observe_view(struct muster_membership *machine, bool had_members)
         muster_membership_fail_if_over(machine, true);
 }
 
+/* Called before the view is adopted, since leave_epoch of peers is compared with the old one. */
 static bool keeps_leaver(const struct muster_membership *machine, const struct muster_view *next)
 {
     if (muster_membership_must_remove(machine))
@@ -164,8 +177,8 @@ static void adopt_view(struct muster_membership *machine, struct muster_view *vi
     muster_membership_peers_follow(machine);
 }
 
-/* The view counts on operations that have ended here meanwhile: stand still, and be left out of the
- * next one. */
+/* The view was decided with a vote from before the resignation, and counts on operations that have ended
+ * here meanwhile. So this process stands still in it, and resigns again: it is left out of the next one. */
 static void enter_resigning(struct muster_membership *machine)
 {
     MUSTER_ASSERT(muster_membership_is_member(machine));
@@ -175,7 +188,9 @@ static void enter_resigning(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_FROZEN);
 }
 
-/* A view that keeps this process must have been built from its vote: invariant 2 of README.md. */
+/* A view that keeps this process must have been built from its vote (invariant 2 of README.md): only then do
+ * its verdicts fit what has happened here. A view that skips a number cannot have been. Going on would be
+ * silent damage, so it fails. */
 static void follow_view(struct muster_membership *machine, struct muster_view *view,
                         uint64_t revision)
 {
@@ -201,7 +216,10 @@ static void follow_view(struct muster_membership *machine, struct muster_view *v
         observe_view(machine, had_members);
 }
 
-/* Views come by three ways (watch, members, reads), in any order and repeated: only a higher number is news. */
+/* Views come by three ways (watch, members, reads), in any order and repeated: only a higher number is news,
+ * so a late copy of an old view never takes a member back. Equal numbers must mean equal bytes, since the
+ * registry commits one view per number; the same view again may still bring the revision that a member did
+ * not know. */
 static void handle_view(struct muster_membership *machine, struct muster_view *view,
                         uint64_t revision)
 {
@@ -241,8 +259,9 @@ void muster_membership_follow_recorded_view(struct muster_membership *machine)
 
 /* --- an observer --- */
 
-/* A joiner needs a connection to every member. Returns true once each one is connected, dead, or has failed a
- * connection attempt; failures are reported to the leader, which decides who stays. */
+/* A joiner needs a connection to every member. Returns true once each one is connected, dead, or has failed
+ * a connection attempt; failures are reported to the leader, which decides who stays. The backoff is 0 until
+ * the first attempt has failed. */
 static bool has_tried_all(struct muster_membership *machine)
 {
     for (size_t i = 0; i < machine->peer_count; i++) {
@@ -288,6 +307,8 @@ static bool is_linked_to_member(const struct muster_membership *machine)
     return false;
 }
 
+/* The Join names the view that the joiner knows. That proves to the leader that the joiner knows that it is
+ * not a member, so no operation of it is open (docs/protocol.md, "Control messages"). */
 void muster_membership_settle_joining(struct muster_membership *machine)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_JOIN};

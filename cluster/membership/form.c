@@ -1,12 +1,19 @@
-/* The first view, and a new beginning when every member of the last one is dead. */
+/* The first view, and a new beginning when every member of the last one is dead. Until there is a view the
+ * registry's keys are all that processes know of each other; every candidate may propose, and the swap on
+ * the absent (or old) key lets one of them win (docs/protocol.md, "The first view and new beginnings"). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 
+/* The kernel reports the exit of a process that is being watched within this time, so a killed one does not
+ * become a member. */
 #define FORMING_LOOK_NS (2 * MUSTER_NS_PER_MS)
 #define FORMING_STEP_NS (50 * MUSTER_NS_PER_MS) /* rank k proposes k of them later than the first */
 
+/* Only confirmed deaths count: a member that is merely silent may train on, and two jobs would run on one
+ * state. With is_force_new the operator answers for it, but a member with a link or a lease is alive
+ * whatever was said. */
 bool muster_membership_is_view_dead(const struct muster_membership *machine)
 {
     const struct muster_view *view = machine->view;
@@ -64,8 +71,9 @@ bool muster_membership_fail_if_over(struct muster_membership *machine, bool is_s
     return true;
 }
 
-/* A record outlives the job of its process, which may not know that it is over: for a new beginning
- * only those count that ask for one. */
+/* A record outlives the job of its process, which may not know that it is over: for a new beginning only
+ * those count that ask for one. The number is that of the dead view. It is in the record before this process
+ * may count itself, so that all candidates see the same ones. */
 static void ask_to_begin(struct muster_membership *machine)
 {
     if (machine->view == NULL || machine->begins_after == machine->view->epoch)
@@ -80,7 +88,8 @@ static bool is_beginner(const struct muster_membership *machine, const struct me
            (machine->view == NULL || peer->begins_after >= machine->view->epoch);
 }
 
-/* Two processes may hold one task: the one registered later counts. */
+/* Two processes may hold one task: the one registered later counts. The registry's revisions order the two
+ * in the same way for all that look. */
 static bool is_superseded(const struct muster_membership *machine,
                           const struct membership_peer *peer)
 {
@@ -136,6 +145,7 @@ static bool is_informed(const struct muster_membership *machine)
            (machine->view == NULL || machine->shown_epoch >= machine->view->epoch);
 }
 
+/* After the timeout min_members are enough: a task that never starts must not stop the job. */
 static bool has_enough(struct muster_membership *machine)
 {
     uint32_t count = muster_membership_candidate_count(machine);
@@ -173,18 +183,21 @@ static int compare_members(const void *a, const void *b)
     return muster_member_compare(a, b);
 }
 
-/* The options of the first candidate in rank order count, whichever process makes the view. */
+/* The options of the first candidate in rank order count, whichever process makes the view: rivals that see
+ * the same candidates propose the same options. */
 static void set_options(struct muster_membership *machine, struct muster_view *fields)
 {
     const struct membership_peer *first =
         muster_membership_peer_find(machine, &fields->members[0].incarnation);
 
+    MUSTER_ASSERT(first != NULL);
     fields->communication = first->communication;
     fields->plan.is_reproducible = first->asks_reproducible;
     fields->data_protection = first->data_protection;
 }
 
-/* Several candidates may make a view at once; the swap lets one of them win. */
+/* Several candidates may make a view at once; the swap lets one of them win. All members have from_step 0:
+ * there is no state to catch up with, since its holders are dead. */
 static enum muster_rc make_view(struct muster_membership *machine, struct muster_view **ret_view)
 {
     struct muster_mem *mem = machine->options.mem;
@@ -203,6 +216,7 @@ static enum muster_rc make_view(struct muster_membership *machine, struct muster
             fields.members[fields.member_count] = machine->peers[i].member;
             fields.members[fields.member_count++].from_step = 0;
         }
+    MUSTER_ASSERT(fields.member_count > 0); /* this process is a candidate itself */
     qsort(fields.members, fields.member_count, sizeof(*fields.members), compare_members);
     set_options(machine, &fields);
     rc = muster_view_new(mem, &fields, ret_view);
@@ -210,7 +224,8 @@ static enum muster_rc make_view(struct muster_membership *machine, struct muster
     return rc;
 }
 
-/* Later ranks wait a little longer, so that usually one process proposes. */
+/* Later ranks wait a little longer, so that usually one process proposes. The wait begins again when a
+ * candidate is missing once more: forming_due_ns counts from when all were there. */
 void muster_membership_settle_forming(struct muster_membership *machine)
 {
     const struct membership_peer *self =

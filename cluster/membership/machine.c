@@ -1,8 +1,10 @@
-/* The trunk of the membership machine: its states and moves, the list of actions, and helpers that every part calls. */
+/* The trunk of the membership machine: its states and moves, the list of actions, and helpers that every
+ * part calls. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
+#include "runtime/value/array.h"
 
 #define JITTER_PERMILLE 250u
 
@@ -81,19 +83,14 @@ struct muster_membership_action *muster_membership_act(struct muster_membership 
                                                        enum muster_membership_action_kind kind)
 {
     struct muster_membership_actions *actions = machine->actions;
-    struct muster_membership_action *action;
+    struct muster_membership_action *action, *items;
 
     MUSTER_ASSERT(actions != NULL);
-    if (actions->count == actions->room) {
-        size_t room = actions->room == 0 ? 16 : actions->room * 2;
-        void *items =
-            muster_mem_realloc(actions->mem, actions->items, room * sizeof(*actions->items));
-
-        if (items == NULL)
-            return spare_action(machine);
-        actions->items = items;
-        actions->room = room;
-    }
+    items = muster_array_reserve(actions->mem, actions->items, actions->count, &actions->room,
+                                 sizeof(*items));
+    if (items == NULL)
+        return spare_action(machine);
+    actions->items = items;
     action = &actions->items[actions->count++];
     memset(action, 0, sizeof(*action));
     action->kind = kind;

@@ -7,8 +7,11 @@
 #include "cluster/membership/progress_proto.h"
 #include "collective/plan/plan.h"
 
+/* Ten heartbeats fit into the shortest silence that is suspected (suspicion.c). */
 #define HEARTBEAT_INTERVAL_NS  (100 * MUSTER_NS_PER_MS)
 #define MIN_MEMBERS_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
+/* No chain of moves in one step is longer; the bound keeps two states that move to each other from hanging
+ * the process. */
 #define SETTLE_ROUNDS_MAX      8
 
 /* --- new, free, questions --- */
@@ -51,6 +54,7 @@ void muster_membership_free(struct muster_membership *machine)
 {
     if (machine == NULL)
         return;
+    MUSTER_ASSERT(machine->actions == NULL); /* not from within a step */
     muster_membership_peers_fini(machine);
     muster_membership_proposal_fini(machine);
     muster_progress_free(machine->progress);
@@ -98,7 +102,8 @@ uint64_t muster_membership_committed_by(const struct muster_membership *machine,
     return peer == NULL ? 0 : peer->committed_step;
 }
 
-/* A state that a peer showed before it was a member is not the one that it was admitted for. */
+/* A state that a peer showed before it was a member is not the one that it was admitted for: its process may
+ * have been in the job before, with a step as high. */
 static bool has_state(const struct membership_peer *peer, const struct muster_member *member)
 {
     return peer != NULL && peer->committed_epoch >= peer->member_epoch &&
@@ -133,7 +138,9 @@ static void on_start(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
 }
 
-/* If our own timer fired late, we could not have received heartbeats either: extend all deadlines by the lag. */
+/* If our own timer fired late, we could not have received heartbeats either: extend all deadlines by the
+ * lag. Without this a process that was stopped would suspect everybody at once when it goes on. Lags below
+ * one heartbeat are ordinary. */
 static void on_tick(struct muster_membership *machine)
 {
     uint64_t lag = 0;
@@ -293,7 +300,9 @@ static void settle_state(struct muster_membership *machine)
     }
 }
 
-/* Events only state facts; what follows from the facts is done here, until nothing more follows. */
+/* Events only state facts; what follows from the facts is done here, until nothing more follows. All
+ * deadlines are asked for in each pass, and the earliest becomes the timer. Messages come after the state:
+ * they carry the newest view. */
 static void settle_machine(struct muster_membership *machine)
 {
     machine->wake_ns = UINT64_MAX;
@@ -314,13 +323,14 @@ static void settle_machine(struct muster_membership *machine)
     }
 }
 
-/* Not re-entrant: the driver carries out the actions only after the step, and feeds what follows from them as
- * further events. */
+/* Not re-entrant: the driver carries out the actions only after the step, and feeds what follows from them
+ * as further events. A view is followed before anything is settled, so no decision is made on a view that is
+ * known to be past. */
 enum muster_rc muster_membership_step(struct muster_membership *machine,
                                       const struct muster_membership_event *event, uint64_t now_ns,
                                       struct muster_membership_actions *actions)
 {
-    MUSTER_ASSERT(machine->actions == NULL);
+    MUSTER_ASSERT(machine->actions == NULL && actions != NULL);
     machine->rc = MUSTER_OK;
     machine->now_ns = now_ns;
     muster_progress_free(machine->retired);

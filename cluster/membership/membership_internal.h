@@ -5,9 +5,9 @@
 #include "cluster/membership/membership.h"
 
 enum membership_link {
-    MEMBERSHIP_LINK_NONE,
-    MEMBERSHIP_LINK_CONNECTING,
-    MEMBERSHIP_LINK_UP,
+    MEMBERSHIP_LINK_NONE,       /* tried again at connect_due_ns, if this side opens it */
+    MEMBERSHIP_LINK_CONNECTING, /* ACTION_CONNECT is under way: LINK_UP or LINK_DOWN follows */
+    MEMBERSHIP_LINK_UP,         /* messages go out; which side has opened it does not matter */
 };
 #define MEMBERSHIP_LINK_STATES 3
 

@@ -1,12 +1,17 @@
-/* The other processes as the membership machine knows them: records, beliefs, links. */
+/* The other processes as the membership machine knows them: records, beliefs, links. All facts about a peer
+ * are kept here with the epoch in which they count, so that a new view voids them by its number alone.
+ * Beliefs come from suspicion.c; the parts above read the records directly. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 #include "cluster/membership/progress_proto.h"
+#include "runtime/value/array.h"
 #include "runtime/value/backoff.h"
 
+/* A process outside the view keeps its link this long without a word. Observers send heartbeats and joiners
+ * repeat their Join, so one that is silent has gone for good. */
 #define STRANGER_SILENCE_NS (30 * MUSTER_NS_PER_S)
 
 /* The machine's own generator adds the jitter, and only where a wait is waited. */
@@ -27,21 +32,22 @@ static void link_move(struct membership_peer *peer, enum membership_link to)
     peer->link = to;
 }
 
-static bool grow_peers(struct muster_membership *machine)
+static bool reserve_peer(struct muster_membership *machine)
 {
-    size_t room = machine->peer_room == 0 ? 8 : machine->peer_room * 2;
-    void *peers =
-        muster_mem_realloc(machine->options.mem, machine->peers, room * sizeof(*machine->peers));
+    void *peers = muster_array_reserve(machine->options.mem, machine->peers, machine->peer_count,
+                                       &machine->peer_room, sizeof(*machine->peers));
 
     if (peers == NULL) {
         machine->rc = MUSTER_RESOURCE_EXHAUSTED;
         return false;
     }
     machine->peers = peers;
-    machine->peer_room = room;
     return true;
 }
 
+/* Peers are never removed: a record of a dead process must stay, or a late message would make it look alive.
+ * Incarnations are random and not used twice, so the array grows with the number of processes that the job
+ * has had. */
 struct membership_peer *muster_membership_peer(struct muster_membership *machine,
                                                const struct muster_incarnation *incarnation)
 {
@@ -49,7 +55,7 @@ struct membership_peer *muster_membership_peer(struct muster_membership *machine
 
     if (peer != NULL)
         return peer;
-    if (machine->peer_count == machine->peer_room && !grow_peers(machine))
+    if (!reserve_peer(machine))
         return NULL;
     peer = &machine->peers[machine->peer_count++];
     memset(peer, 0, sizeof(*peer));
@@ -58,6 +64,8 @@ struct membership_peer *muster_membership_peer(struct muster_membership *machine
     return peer;
 }
 
+/* An empty key means that the host is not known; such a process counts as remote, which never delays its
+ * suspicion. */
 static bool is_same_host(const struct muster_membership *machine,
                          const struct muster_member *member)
 {
@@ -126,7 +134,9 @@ const struct muster_member *muster_membership_find(const struct muster_membershi
     return peer != NULL && peer->has_record ? &peer->member : NULL;
 }
 
-/* "SIGKILL", "SIGKILL at step 150", "exit 0 at step 900, done" (docs/protocol.md) */
+/* Texts of the launcher: "SIGKILL", "SIGKILL at step 150", "exit 0 at step 900, done" (docs/protocol.md,
+ * "Registry keys"). The step only raises what the heartbeats have shown: both are true, and the launcher may
+ * have read an older report. */
 static void read_record(struct membership_peer *peer, const char *text)
 {
     static const char at[] = " at step ", done[] = ", done";
@@ -141,7 +151,8 @@ static void read_record(struct membership_peer *peer, const char *text)
         peer->committed_step = number;
 }
 
-/* A confirmation is final: no later heartbeat or link makes the process alive again. */
+/* A confirmation is final: no later heartbeat or link makes the process alive again. A second one may still
+ * bring a better text than the first. */
 void muster_membership_confirm_dead(struct muster_membership *machine, struct membership_peer *peer,
                                     const char *text)
 {
@@ -176,6 +187,9 @@ static void link_up(struct muster_membership *machine, struct membership_peer *p
     machine->change.freeze_due_ns = 0;
 }
 
+/* A link that was up is tried again at once, because its loss may be that of a connection only. An attempt
+ * that failed waits, longer each time. The next Join is due now: it tells the leader which members this
+ * process does not reach. */
 static void link_down(struct muster_membership *machine, struct membership_peer *peer)
 {
     uint64_t wait_ns = muster_backoff_next(&connect_backoff, &peer->connect_backoff_ns, NULL);
@@ -202,7 +216,8 @@ void muster_membership_link_changed(struct muster_membership *machine,
         link_down(machine, peer);
 }
 
-/* Between two members the smaller incarnation opens the link; a joiner opens one to every member. */
+/* Between two members the smaller incarnation opens the link, so that two members do not open two at once. A
+ * joiner opens one to every member: the members may not know its record yet. */
 static bool opens_link(const struct muster_membership *machine, const struct membership_peer *peer)
 {
     if (!peer->has_record || peer->suspicion.is_dead ||
@@ -215,14 +230,16 @@ static bool opens_link(const struct muster_membership *machine, const struct mem
                   sizeof(peer->member.incarnation.bytes)) < 0;
 }
 
-/* The link of a stranger that says nothing any more. */
+/* Members' links are never dropped for silence: suspicion decides about members. A stranger that says
+ * nothing any more is not watched by anything else. */
 static bool drops_link(const struct muster_membership *machine, const struct membership_peer *peer)
 {
     return peer->link == MEMBERSHIP_LINK_UP && !muster_membership_in_view(machine, peer) &&
            machine->now_ns > peer->suspicion.heard_ns + STRANGER_SILENCE_NS;
 }
 
-/* Once per silence: the driver goes on by itself. */
+/* A renewal is asked for once per silence (the due time names the silence); from then on the driver tries by
+ * itself (docs/protocol.md, "Links"). */
 static void renew_link(struct muster_membership *machine, struct membership_peer *peer)
 {
     uint64_t due_ns = muster_suspicion_renew_ns(&peer->suspicion, &machine->options.suspicion);
@@ -256,6 +273,8 @@ void muster_membership_settle_links(struct muster_membership *machine)
 
 /* --- the registry's news --- */
 
+/* The view's entry of a member counts for as long as it is in the view, so its record does not replace that.
+ * The wishes in a record (options, begins_after) belong to the registration and are taken from every put. */
 static void member_put(struct muster_membership *machine,
                        const struct muster_membership_event *event)
 {
@@ -275,8 +294,8 @@ static void member_put(struct muster_membership *machine,
     peer->data_protection = record->data_protection;
 }
 
-/* The key of a living process is gone: its lease ran out while it was cut off. Ours we put again.
- */
+/* The key of a living process is gone because its lease ran out while it was cut off. That is no sign of
+ * death to the others, which judge by links; this process puts its own key again. */
 static void member_gone(struct muster_membership *machine, struct membership_peer *peer)
 {
     bool was_registered = peer->is_registered;
@@ -336,7 +355,8 @@ void muster_membership_registry_changed(struct muster_membership *machine,
 
 /* --- a new view --- */
 
-/* Votes and requests belong to one epoch and end with it. */
+/* Votes and requests belong to one epoch and end with it: a vote for E+1 lists operations of E, and counting
+ * it in a later change would decide about operations that have moved since. */
 static void peer_follow(struct muster_membership *machine, struct membership_peer *peer)
 {
     muster_progress_free(peer->vote);
@@ -353,6 +373,8 @@ static void peer_follow(struct muster_membership *machine, struct membership_pee
     }
 }
 
+/* The view's records are applied before any peer is judged as a member of it. A member whose from_step has
+ * changed was out and has come back: what it showed before counts no more (member_epoch). */
 void muster_membership_peers_follow(struct muster_membership *machine)
 {
     MUSTER_ASSERT(machine->view != NULL);
@@ -394,6 +416,8 @@ bool muster_membership_is_evicted(const struct muster_membership *machine,
            muster_incarnation_is_equal(&machine->change.evicted, incarnation);
 }
 
+/* A vote counts only while its sender is believed alive: a member that voted and died since must not be in
+ * the next view. Leaving a living voter out is safe too, because it is frozen and sees the view without it. */
 bool muster_membership_is_voter(const struct muster_membership *machine,
                                 const struct membership_peer *peer)
 {
@@ -403,6 +427,8 @@ bool muster_membership_is_voter(const struct muster_membership *machine,
            muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
 }
 
+/* DOUBTED is below SUSPECTED: a peer on this host whose link is lost is waited for until its death is
+ * confirmed or evict_after has passed. */
 bool muster_membership_is_awaited(const struct muster_membership *machine,
                                   const struct membership_peer *peer)
 {

@@ -1,4 +1,5 @@
-/* Progress vectors: copies and their wire form. */
+/* Progress vectors: copies and their wire form. Kinds, phases and bitmaps of a peer's vector are checked
+ * here, because view_decide.c reads the bitmaps by their chunk counts. */
 #include "cluster/membership/progress_proto.h"
 
 #include <string.h>
@@ -7,6 +8,8 @@
 #include "proto/guard.h"
 #include "proto/membership.pb-c.h"
 
+/* Bounds for what a peer may claim. A bitmap must be as long as its chunk count says, so a small message
+ * cannot make the receiver allocate much. */
 #define PROGRESS_LANES_MAX  4096u
 #define PROGRESS_CHUNKS_MAX (1u << 24)
 

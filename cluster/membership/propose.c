@@ -1,9 +1,14 @@
-/* The compare-and-swap that makes a view true, and what to do when its answer is lost. */
+/* The compare-and-swap that makes a view true, and what to do when its answer is lost. This is the only
+ * place where members could disagree: whatever leaders believe of each other, the registry applies at most
+ * one swap per revision of the key, and everybody follows the view that the key holds (docs/protocol.md,
+ * "The swap"). */
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 #include "runtime/value/backoff.h"
 
+/* Members stand frozen meanwhile, so the first attempts come soon; the last second bounds the load on a
+ * registry that is coming back. */
 static const struct muster_backoff read_backoff = {
     .first_ns = 50 * MUSTER_NS_PER_MS, .max_ns = 1 * MUSTER_NS_PER_S, .growth_permille = 2000};
 
@@ -14,12 +19,14 @@ void muster_membership_proposal_fini(struct muster_membership *machine)
     machine->proposal.is_reading = false;
 }
 
-/* The swap names the revision of the key that was decided on, so that at most one proposal of an epoch is
- * committed. */
+/* The swap names the revision of the key that the decision was made on. A rival's swap changes that
+ * revision, so at most one view E+1 is ever committed, however many leaders propose. The answer is known by
+ * cas_id: one that belongs to an earlier proposal must not be taken for this one's. */
 void muster_membership_propose(struct muster_membership *machine, struct muster_view *view)
 {
     struct muster_membership_action *action;
 
+    MUSTER_ASSERT(view != NULL);
     MUSTER_ASSERT(machine->view == NULL || view->epoch == machine->view->epoch + 1);
     muster_membership_proposal_fini(machine);
     machine->proposal.view = view;
@@ -31,7 +38,8 @@ void muster_membership_propose(struct muster_membership *machine, struct muster_
     muster_membership_move(machine, MUSTER_MEMBERSHIP_PROPOSING);
 }
 
-/* Send the view to every linked process: members of the old and the new view, excluded ones, observers. */
+/* Send the view to every linked process: members of the old and the new view, excluded ones, observers. They
+ * would see it by the registry's watch too; this is a matter of speed. */
 static void announce_view(struct muster_membership *machine, struct muster_view *view,
                           uint64_t revision)
 {
@@ -44,13 +52,16 @@ static void announce_view(struct muster_membership *machine, struct muster_view 
         muster_membership_send(machine, &machine->peers[i], &control);
 }
 
+/* The digest is compared, not the number: a rival may have committed another view of the same number. */
 static bool is_proposed(const struct muster_membership *machine, const struct muster_view *view)
 {
     return machine->proposal.view != NULL && view != NULL &&
            machine->proposal.view->digest == view->digest;
 }
 
-/* The registry's watch or a peer may show our own proposal before the answer to the swap comes. */
+/* The registry's watch or a peer may show our own proposal before the answer to the swap comes; it is
+ * committed all the same, and announced then. Following it waits until the event is recorded: the part that
+ * has called may still hold pointers into the old view. */
 void muster_membership_record_view(struct muster_membership *machine, struct muster_view *view,
                                    uint64_t revision)
 {
@@ -75,7 +86,9 @@ static void read_later(struct muster_membership *machine, bool is_at_once)
         machine, muster_backoff_next(&read_backoff, &proposal->backoff_ns, NULL));
 }
 
-/* After a lost swap or a lost answer the key is read before anything is decided again. */
+/* LOST: another leader was faster, and its view is in the key. UNKNOWN: the swap may have been applied or
+ * not. In both cases the key is read before anything is decided again; proposing again without reading could
+ * only be refused. */
 void muster_membership_cas_answered(struct muster_membership *machine,
                                     const struct muster_membership_event *event)
 {
@@ -88,8 +101,9 @@ void muster_membership_cas_answered(struct muster_membership *machine,
     muster_membership_record_view(machine, machine->proposal.view, event->revision);
 }
 
-/* The key as it is: a later view wins; else the proposal was not applied, and the change is decided
- * again. */
+/* The key as it is. A later view wins, be it ours or a rival's. Else the proposal was not applied at the
+ * time of the read, and the change is decided again. If that swap is applied later all the same, the new
+ * proposal names the same revision and is refused, or was applied first and refuses the old one. */
 static void read_key(struct muster_membership *machine, struct muster_view *view, uint64_t revision)
 {
     if (view != NULL && (machine->view == NULL || view->epoch > machine->view->epoch)) {
@@ -118,6 +132,7 @@ void muster_membership_view_read(struct muster_membership *machine,
         read_later(machine, false);
 }
 
+/* One read at a time: an answer is matched to no request, so a second one under way could show an older key. */
 static void read_view(struct muster_membership *machine)
 {
     if (machine->proposal.is_read_sent || !machine->is_registry_up ||

@@ -1,9 +1,12 @@
-/* Two processes that cannot reach each other while the others reach both: how long it lasts, and
- * which of the two is left out. */
+/* Two processes that cannot reach each other while the others reach both: how long it lasts, and which of
+ * the two is left out. Suspicion alone cannot settle this: each of the two suspects the other, and the
+ * leader suspects neither. So both report to the leader (control_send.c), which leaves one of them out
+ * (docs/protocol.md, "The decision"). */
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 
+/* Healing of links and a change of routes get this long before a healthy member is given up. */
 #define PATIENCE_NS  (10 * MUSTER_NS_PER_S)
 #define FORGOTTEN_NS (2 * MUSTER_NS_PER_S)    /* without a word of it: it is over */
 #define UNREACHED_NS (600 * MUSTER_NS_PER_MS) /* a joiner repeats its words faster */
@@ -16,13 +19,16 @@ static bool is_pair(const struct membership_unreachable_pair *pair,
            (muster_incarnation_is_equal(&pair->a, b) && muster_incarnation_is_equal(&pair->b, a));
 }
 
+/* Reports are repeated with every heartbeat, so a gap of FORGOTTEN_NS (20 heartbeats) means that the two
+ * hear each other again. There is no message that says so. */
 static bool pair_is_over(const struct muster_membership *machine,
                          const struct membership_unreachable_pair *pair)
 {
     return pair->last_ns == 0 || machine->now_ns > pair->last_ns + FORGOTTEN_NS;
 }
 
-/* The pair's entry, or one that is free or over; NULL: too many at once, the others first. */
+/* The pair's entry, or one that is free or over; NULL: all are taken. A pair that finds no entry is repeated
+ * like the others, and gets one when the pairs before it are settled. */
 static struct membership_unreachable_pair *find_or_add_pair(struct muster_membership *machine,
                                                             const struct muster_incarnation *a,
                                                             const struct muster_incarnation *b)
@@ -65,6 +71,8 @@ static bool stays_member(const struct muster_membership *machine,
            muster_membership_peer_belief(machine, peer) < MUSTER_BELIEF_SUSPECTED;
 }
 
+/* A joiner that does not reach a member that stays could not work with it, and would be a reason for the
+ * next change at once. No patience here: the joiner only waits outside. */
 bool muster_membership_is_unreached(const struct muster_membership *machine,
                                     const struct muster_incarnation *joiner)
 {
@@ -108,10 +116,12 @@ static bool lacks_state(const struct muster_membership *machine,
 {
     const struct membership_peer *peer = muster_membership_peer_find(machine, incarnation);
 
+    MUSTER_ASSERT(peer != NULL); /* both of a lasting pair stay members */
     return peer->vote != NULL && peer->vote->lacks_state;
 }
 
-/* The number of processes it cannot reach, including pairs whose patience is not over yet. */
+/* The number of processes it cannot reach. Pairs whose patience is not over yet count: they show early which
+ * of the two is the one that is cut off. */
 static uint32_t count_unreachable(const struct muster_membership *machine,
                                   const struct muster_incarnation *incarnation)
 {
@@ -125,8 +135,9 @@ static uint32_t count_unreachable(const struct muster_membership *machine,
     return count;
 }
 
-/* Evict a rather than b: the one without training state, then the one that reaches fewer members, then the later
- * rank. */
+/* Evict a rather than b: the one without training state, since losing it loses nothing; then the one that
+ * reaches fewer members, since the fault is likely at its end; then the later rank, so that the order is
+ * total. */
 static bool is_evicted_before(const struct muster_membership *machine,
                               const struct muster_incarnation *a,
                               const struct muster_incarnation *b)
@@ -144,7 +155,8 @@ static bool is_evicted_before(const struct muster_membership *machine,
     return rank_a > rank_b;
 }
 
-/* Reports go to the leader, so its choice counts. */
+/* Reports go to the leader only, so its choice counts. Another member that takes over the lead has no
+ * reports and evicts nobody until it has heard them for PATIENCE_NS itself. */
 bool muster_membership_find_evicted(const struct muster_membership *machine,
                                     struct muster_incarnation *ret_evicted)
 {

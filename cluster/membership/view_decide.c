@@ -1,5 +1,8 @@
 /* The decision of a change of view: members, from_step of joiners, and one verdict per interrupted
- * operation. */
+ * operation. It is a function of the votes alone, so it can be tested with tables and enumerated by
+ * simulation (docs/protocol.md, "The decision"). Safe means: no member ends an operation with another result
+ * than any other member of E+1. A result that some member has delivered is therefore forced on all (ADOPT),
+ * and everything else ends alike everywhere (RETRY or ABORTED). */
 #include "cluster/membership/view_decide.h"
 
 #include <stdio.h>
@@ -46,6 +49,8 @@ static const struct muster_progress_op *find_op(const struct muster_progress *pr
     return NULL;
 }
 
+/* How far the member is in the operation, by its vote. The list of open operations is asked first: the marks
+ * of a lane say "up to and including", and include open ones. */
 static enum standing standing_of(const struct muster_progress *progress,
                                  const struct muster_op_id *id,
                                  const struct muster_progress_op **ret_op)
@@ -86,6 +91,7 @@ static bool has_chunk(const struct muster_progress_op *op, uint32_t chunk)
            (chunk < op->chunk_count && (op->chunks_final[chunk / 8] >> (chunk % 8) & 1) != 0);
 }
 
+/* A difference in descriptors or chunks is a mismatch of the members' calls: no result can be right for all. */
 static void weigh_open(struct op_case *op_case, const struct decision *decision,
                        const struct stayer *stayer, const struct muster_progress_op *op)
 {
@@ -139,6 +145,7 @@ static void weigh_stayer(struct op_case *op_case, const struct decision *decisio
     }
 }
 
+/* Participants are counted in E and stayers among the voters: comparing the two tells whether anybody is missing. */
 static void weigh_operation(struct op_case *op_case, const struct decision *decision)
 {
     const struct muster_view *view = decision->input->view;
@@ -169,7 +176,8 @@ static uint32_t run_length(const struct stayer *stayer, const struct op_case *op
     return chunk - first;
 }
 
-/* The longest run that starts at `first`; among equals the rank that gives least so far. */
+/* The longest run that starts at `first`; among equals the rank that gives least so far. Taking the longest
+ * run from each place covers all chunks with the fewest sources. */
 static bool best_source(const struct decision *decision, const struct op_case *op_case,
                         const uint32_t *given, struct muster_chunk_source *source)
 {
@@ -269,7 +277,9 @@ static enum muster_rc try_adopt(const struct decision *decision, const struct op
     return rc;
 }
 
-/* May it run again in E+1 from the inputs that the survivors still have? */
+/* May it run again in E+1 from the inputs that the survivors still have? Sums may run again among those that
+ * are left. Operations whose result is laid out by participants (a part for each) cannot, once one is
+ * missing: its part would have nobody to give or take it. */
 static bool can_retry(const struct op_case *op_case)
 {
     if (op_case->is_mismatched || op_case->is_abort_proposed)
@@ -305,6 +315,7 @@ static enum muster_rc decide_op(const struct decision *decision, const struct mu
     enum muster_rc rc;
 
     weigh_operation(&op_case, decision);
+    MUSTER_ASSERT(op_case.first != NULL); /* collect_ids lists operations that a stayer has open */
     verdict->op = *id;
     verdict->descriptor = op_case.first->descriptor;
     verdict->chunk_count = op_case.first->chunk_count;
@@ -373,6 +384,8 @@ static int compare_verdicts(const void *a, const void *b)
     return muster_op_id_compare(&left->op, &right->op);
 }
 
+/* Only ABORTED verdicts are carried, and they have no sources, so a flat copy is enough. An operation that
+ * is open now has got a new verdict from decide_ids. */
 static void carry_verdicts(struct decision *decision)
 {
     const struct muster_view *view = decision->input->view;

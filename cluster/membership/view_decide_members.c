@@ -1,4 +1,6 @@
-/* The members of the next view: voters that stay, joiners, and whether any of them has the state. */
+/* The members of the next view: voters that stay, joiners, and whether any of them has the state. Only
+ * voters stay: a member without a vote is not known to be frozen, so nothing could be decided about its
+ * operations. */
 #include <stdlib.h>
 
 #include "cluster/membership/view_decide_internal.h"
@@ -12,6 +14,8 @@ static const struct muster_vote *find_vote(const struct muster_decide_input *inp
     return NULL;
 }
 
+/* A leaver with an open operation stays for one more view: the others may need a chunk or an input that only
+ * it holds. */
 static bool vote_stays(const struct muster_vote *vote)
 {
     return !vote->is_leaving || vote->progress->op_count > 0;
@@ -25,6 +29,9 @@ static bool has_task(const struct muster_view *fields, const struct muster_membe
     return false;
 }
 
+/* A joiner begins with a step that nobody has begun, since operations of begun steps count their
+ * participants without it. It begins no earlier than an earlier joiner does: to that one it would count as
+ * an elder, which has the state. */
 static uint64_t joiner_from_step(const struct decision *decision)
 {
     uint64_t step = 0;
@@ -41,6 +48,8 @@ static uint64_t joiner_from_step(const struct decision *decision)
     return step;
 }
 
+/* Stayers keep their from_step: operations of E that run on in E+1 must have the participants that they
+ * began with. */
 static void add_stayers(struct decision *decision)
 {
     const struct muster_view *view = decision->input->view;
@@ -58,6 +67,7 @@ static void add_stayers(struct decision *decision)
     }
 }
 
+/* A joiner fetches the state from a member, so somebody in the view must hold it. */
 static bool has_holder(const struct decision *decision)
 {
     for (size_t i = 0; i < decision->stayer_count; i++)

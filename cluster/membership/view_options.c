@@ -1,4 +1,6 @@
-/* The options that a view carries, against those that a process was given. Pure. */
+/* The options that a view carries, against those that a process was given. Pure. Members with different
+ * options would cut and protect their messages differently, so the first view fixes them and every process
+ * is compared with that. */
 #include "cluster/membership/view_options.h"
 
 #include <muster/loop.h>
@@ -21,6 +23,7 @@ static void write_seconds(char to[32], uint64_t time_ns)
         snprintf(to, 32, "%g s", (double)time_ns / (double)MUSTER_NS_PER_S);
 }
 
+/* An option that was not given (0) takes what the view has. */
 static bool is_another(uint64_t asked, uint64_t agreed)
 {
     return asked != 0 && asked != agreed;

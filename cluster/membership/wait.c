@@ -1,10 +1,12 @@
-/* The reasons why a change of view waits: votes, a state that only a silent member may hold, the registry. */
+/* The reasons why a change of view waits: votes, a state that only a silent member may hold, the registry.
+ * The texts name the processes that hold it up, for view_change_blocked and start_blocked in the log. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/membership/membership_internal.h"
 
-/* A suspected member does not vote, but may be alive, and may hold the only copy of the state. */
+/* A suspected member does not vote, but may be alive, and may hold the only copy of the state. With
+ * is_force_new the operator has said that it does not, unless its lease shows that it lives. */
 static bool may_hold_state(const struct muster_membership *machine,
                            const struct membership_peer *peer)
 {
@@ -15,6 +17,7 @@ static bool may_hold_state(const struct muster_membership *machine,
     return !machine->options.is_force_new || peer->is_registered;
 }
 
+/* One voter that has the state is enough: the others catch up from it. */
 bool muster_membership_is_state_at_stake(const struct muster_membership *machine)
 {
     bool is_perhaps_held = false;
@@ -66,6 +69,7 @@ static void name_holders(const struct muster_membership *machine, char *text, si
                         text, room);
 }
 
+/* The first member that is not suspected: the rule of is_own_turn (change.c), without its delays. */
 static void name_leader(const struct muster_membership *machine, char *text, size_t room)
 {
     for (uint32_t i = 0; i < machine->view->member_count; i++) {
