@@ -1,5 +1,6 @@
-/* The driver of a node: carries out the actions of the membership machine, and tells the program when the machine is
- * at rest. */
+/* The driver of a node: carries out the actions of the membership machine in their order, and tells the
+ * program when the machine is at rest. None of the events of struct muster_node_events is told inside a
+ * step, so the program may do anything in one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -107,7 +108,8 @@ static void execute_action(struct muster_node *node, const struct muster_members
 
 /* --- telling the program --- */
 
-/* The program may have missed views in between: it is told only the newest. */
+/* The program may have missed views in between: it is told only the newest. The fields are cleared before
+ * the callback, which may bring the next view. */
 static void tell_view(struct muster_node *node)
 {
     struct muster_view_change change = {.view = node->tell.view, .previous = node->tell.previous};
@@ -169,7 +171,8 @@ static void tell_failed(struct muster_node *node)
         muster_node_break_group(node, &error);
 }
 
-/* Each callback may start the next step, or close the node. */
+/* Each callback may start the next step, or close the node, so is_closing is asked before each. A failure
+ * comes after the view that caused it, and the end of leaving last. */
 static void tell_program(struct muster_node *node)
 {
     if (node->tell.is_view && !node->is_closing)

@@ -1,6 +1,7 @@
-/* The fetching side of state catch-up. Ask every member for its manifest; when those agree that
- * must have the state, fetch what differs from all of them in parallel: whoever is faster gets more
- * requests. A member that fails hands its open requests back. */
+/* The fetching side of state catch-up. Ask every member for its manifest; when those agree that must have
+ * the state, fetch what differs from all of them in parallel: a faster member gets more requests. A member
+ * that fails hands its open requests back. Bytes are written straight into the tensors and checked there;
+ * until the end the state is worthless, and the program does not touch it. */
 #include "cluster/node/catch_up.h"
 
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 
 #include "cluster/node/catch_up_internal.h"
 
+/* 16 MiB take a few milliseconds; the loop goes on between two slices. */
 #define COMPARE_CHUNKS_A_TURN 64
 #define LOG_PATIENCE_NS       (10 * MUSTER_NS_PER_S)
 
@@ -21,12 +23,13 @@ static void free_fetch(struct fetch *fetch)
     muster_timer_stop(&fetch->timer);
     for (size_t i = 0; i < fetch->source_count; i++)
         muster_fetch_source_fini(&fetch->sources[i]);
-    muster_state_manifest_fini(&fetch->truth);
+    muster_state_manifest_fini(&fetch->manifest);
     muster_mem_free(mem, fetch->sources);
     muster_mem_free(mem, fetch->missing);
     muster_mem_free(mem, fetch);
 }
 
+/* The owner is the last thing that is touched: its callback may start the next catch-up or free it. */
 static void announce_end(struct fetch *fetch)
 {
     struct muster_catch_up *owner = fetch->owner;
@@ -77,7 +80,7 @@ static void compare_slice(struct fetch *fetch)
         uint8_t hash[MUSTER_HASH128_BYTES];
 
         muster_state_chunk_hash(fetch->chunks, chunk, hash);
-        if (memcmp(hash, fetch->truth.hashes[chunk], sizeof(hash)) != 0)
+        if (memcmp(hash, fetch->manifest.hashes[chunk], sizeof(hash)) != 0)
             fetch->missing[fetch->missing_count++] = chunk;
     }
     if (fetch->compared < count)
@@ -97,30 +100,31 @@ static void on_task(struct muster_task *task)
 
 /* --- agreement --- */
 
-static bool is_hope(const struct fetch_source *source)
+static bool is_pending(const struct fetch_source *source)
 {
     return source->state == FETCH_SOURCE_CLOSED || source->state == FETCH_SOURCE_ASKED;
 }
 
-/* Every member that must have the state has answered, and the answers must agree. Another joiner is not waited for:
- * it may be waiting for this one. */
-static void look_at_manifests(struct fetch *fetch)
+/* Every member that must have the state has answered, and the answers must agree: a difference means that
+ * members have computed different states, which nobody may hide by choosing one. Another joiner is not
+ * waited for, because it may be waiting for this one. */
+static void check_agreement(struct fetch *fetch)
 {
     bool has_answer = false;
 
     for (size_t i = 0; i < fetch->source_count; i++) {
         const struct fetch_source *source = &fetch->sources[i];
 
-        if (!fetch->is_agreed && source->is_elder && is_hope(source))
+        if (!fetch->is_agreed && source->is_elder && is_pending(source))
             return;
         if (source->state != FETCH_SOURCE_AGREES)
             continue;
         has_answer = true;
-        if (memcmp(fetch->truth.root, source->root, sizeof(source->root)) == 0)
+        if (memcmp(fetch->manifest.root, source->root, sizeof(source->root)) == 0)
             continue;
         muster_fetch_finish(fetch, MUSTER_DATA_LOSS,
                             "%s and %s hold different bytes of state %" PRIu64, source->name,
-                            fetch->sources[fetch->truth_source].name, fetch->step);
+                            fetch->sources[fetch->manifest_source].name, fetch->step);
         return;
     }
     if (!has_answer || fetch->is_agreed)
@@ -138,19 +142,20 @@ static void give_up(struct fetch *fetch, const struct fetch_source *last)
                         last != NULL ? ": " : "", last != NULL ? last->error.text : "");
 }
 
-/* The state is lost when no member that had it is left, and none of the others has fetched it; a refusal says that
- * members went on without it. */
-static void look_for_hope(struct fetch *fetch)
+/* The state is lost when no member that had it is left, and none of the others has fetched it. A refusal by
+ * an elder before all have agreed says that the members went on without this process: what the others still
+ * serve would be a mixture. */
+static void check_sources_left(struct fetch *fetch)
 {
     const struct fetch_source *last = NULL, *refused = NULL;
-    bool has_source = false, has_fellow = false;
+    bool has_source = false, has_pending = false;
 
     for (size_t i = 0; i < fetch->source_count; i++) {
         const struct fetch_source *source = &fetch->sources[i];
 
         has_source = has_source || source->state == FETCH_SOURCE_AGREES ||
-                     (source->is_elder && is_hope(source));
-        has_fellow = has_fellow || is_hope(source);
+                     (source->is_elder && is_pending(source));
+        has_pending = has_pending || is_pending(source);
         if (source->state == FETCH_SOURCE_REFUSED)
             refused = source;
         else if (source->error.rc != MUSTER_OK)
@@ -158,7 +163,7 @@ static void look_for_hope(struct fetch *fetch)
     }
     if (refused != NULL && (!has_source || (!fetch->is_agreed && refused->is_elder)))
         give_up(fetch, refused);
-    else if (!has_source && !has_fellow)
+    else if (!has_source && !has_pending)
         give_up(fetch, last);
 }
 
@@ -179,7 +184,7 @@ static void log_wait(struct fetch *fetch)
     for (size_t i = 0; i < fetch->source_count; i++) {
         const struct fetch_source *source = &fetch->sources[i];
 
-        if (!is_hope(source) && source->open_count == 0)
+        if (!is_pending(source) && source->open_count == 0)
             continue;
         MUSTER_LOG(fetch->env, WARN, "catch_up_waits", "for", source->name, "state", fetch->step,
                    "why", why_not(source));
@@ -192,7 +197,7 @@ static void on_deadline(struct fetch *fetch)
     for (size_t i = 0; i < fetch->source_count; i++) {
         const struct fetch_source *source = &fetch->sources[i];
 
-        if (is_hope(source) || source->open_count > 0)
+        if (is_pending(source) || source->open_count > 0)
             muster_fetch_finish(fetch, MUSTER_DEADLINE_EXCEEDED,
                                 "%s did not send state %" PRIu64 " in time: %s", source->name,
                                 fetch->step, why_not(source));
@@ -251,10 +256,10 @@ static void settle_fetch(struct fetch *fetch)
 {
     if (fetch->is_finished)
         return;
-    look_at_manifests(fetch);
+    check_agreement(fetch);
     if (fetch->is_agreed)
         hand_out(fetch);
-    look_for_hope(fetch);
+    check_sources_left(fetch);
     set_timer(fetch);
 }
 
@@ -306,15 +311,17 @@ enum muster_rc muster_catch_up_start(struct muster_catch_up *catch_up,
     return MUSTER_OK;
 }
 
-/* The source that set the manifest is not a member any more: its state need not be the state of the others. */
+/* The source that set the manifest is not a member any more: its state need not be the state of the others,
+ * since it may have delivered results that the view aborted for them. */
 static void ask_again(struct fetch *fetch)
 {
-    muster_state_manifest_fini(&fetch->truth);
+    muster_state_manifest_fini(&fetch->manifest);
     for (size_t i = 0; i < fetch->source_count; i++)
         if (fetch->sources[i].state == FETCH_SOURCE_AGREES)
             muster_fetch_source_ask_again(&fetch->sources[i]);
 }
 
+/* New members are no sources: they have the state later than this process, if at all. */
 void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muster_view *view)
 {
     struct fetch *fetch = catch_up->impl;
@@ -333,8 +340,8 @@ void muster_catch_up_follow(struct muster_catch_up *catch_up, const struct muste
                          source->name, view->epoch);
         muster_fetch_source_end(source, FETCH_SOURCE_GONE, &error);
     }
-    if (!fetch->is_agreed && fetch->truth.mem != NULL &&
-        fetch->sources[fetch->truth_source].state == FETCH_SOURCE_GONE)
+    if (!fetch->is_agreed && fetch->manifest.mem != NULL &&
+        fetch->sources[fetch->manifest_source].state == FETCH_SOURCE_GONE)
         ask_again(fetch);
     settle_fetch(fetch);
 }

@@ -50,8 +50,8 @@ struct fetch {
     uint64_t deadline_ns, log_due_ns;
     struct fetch_source *sources;
     size_t source_count;
-    struct muster_state_manifest truth; /* of the first that answered … */
-    size_t truth_source;                /* … which is this one */
+    struct muster_state_manifest manifest; /* of the first that answered … */
+    size_t manifest_source;                /* … which is this one */
     bool is_agreed;    /* every source that must have the state has told the same */
     uint32_t compared; /* chunks below are compared with ours */
     uint32_t *missing; /* stack of chunks to fetch */

@@ -1,17 +1,22 @@
-/* One member that a joiner fetches from: its link, opened again whenever it breaks, and what it
- * answers. */
+/* One member that a joiner fetches from: its link, opened again whenever it breaks, and what it answers.
+ * Only a view, a final refusal or wrong bytes end a source; a broken link does not, because the member is in
+ * the view and will be there again. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/node/catch_up_internal.h"
+#include "runtime/value/backoff.h"
 
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
-#define BACKOFF_MIN_NS     (20 * MUSTER_NS_PER_MS)
-#define BACKOFF_MAX_NS     (1 * MUSTER_NS_PER_S)
-#define JITTER_PERMILLE    250u
 #define WRONG_MAX          3 /* a member that goes on while it sends is asked again */
+
+/* A link that broke once is back soon; a member that has not begun yet is asked once a second. */
+static const struct muster_backoff reopen_backoff = {.first_ns = 20 * MUSTER_NS_PER_MS,
+                                                     .max_ns = 1 * MUSTER_NS_PER_S,
+                                                     .growth_permille = 2000,
+                                                     .jitter_permille = 250};
 
 #define TO(state) (1u << FETCH_SOURCE_##state)
 
@@ -97,6 +102,7 @@ void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk)
     };
 
     MUSTER_ASSERT(source->state == FETCH_SOURCE_AGREES && source->link != NULL);
+    MUSTER_ASSERT(source->open_count < MUSTER_FETCH_REQUESTS_MAX);
     for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++) {
         if (source->open[i] != MUSTER_FETCH_NO_CHUNK)
             continue;
@@ -109,6 +115,8 @@ void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk)
         break_later(source);
 }
 
+/* Open chunks go back on the stack of missing ones. A chunk may have arrived in part; it is fetched whole
+ * again. */
 static void hand_back(struct fetch_source *source)
 {
     struct fetch *fetch = source->fetch;
@@ -137,19 +145,14 @@ static void drop_link(struct fetch_source *source)
 void muster_fetch_source_try_later(struct fetch_source *source, const struct muster_error *error)
 {
     struct fetch *fetch = source->fetch;
-    uint64_t backoff = source->backoff_ns * 2;
 
     source->error = *error;
     drop_link(source);
     if (fetch->is_finished)
         return;
-    if (backoff < BACKOFF_MIN_NS)
-        backoff = BACKOFF_MIN_NS;
-    if (backoff > BACKOFF_MAX_NS)
-        backoff = BACKOFF_MAX_NS;
-    source->backoff_ns = backoff;
     source->due_ns = muster_loop_after_ns(
-        fetch->env->loop, muster_rng_jitter(fetch->env->rng, backoff, JITTER_PERMILLE));
+        fetch->env->loop,
+        muster_backoff_next(&reopen_backoff, &source->backoff_ns, fetch->env->rng));
     source_move(source, FETCH_SOURCE_CLOSED, error->text);
     fetch->on_changed(fetch);
 }
@@ -164,12 +167,13 @@ void muster_fetch_source_end(struct fetch_source *source, enum fetch_source_stat
 
 /* --- frames --- */
 
-static void set_truth(struct fetch_source *source, const struct muster_state_manifest *manifest)
+static void keep_manifest(struct fetch_source *source, const struct muster_state_manifest *manifest)
 {
-    source->fetch->truth = *manifest;
-    source->fetch->truth_source = (size_t)(source - source->fetch->sources);
+    source->fetch->manifest = *manifest;
+    source->fetch->manifest_source = (size_t)(source - source->fetch->sources);
 }
 
+/* The first answer is kept as the manifest to fetch by; of the others only the root is. */
 static void take_manifest(struct fetch_source *source, const void *payload, uint32_t bytes)
 {
     struct fetch *fetch = source->fetch;
@@ -194,8 +198,8 @@ static void take_manifest(struct fetch_source *source, const void *payload, uint
     source->has_answered = true;
     source->backoff_ns = 0;
     memcpy(source->root, manifest.root, sizeof(source->root));
-    if (fetch->truth.mem == NULL)
-        set_truth(source, &manifest);
+    if (fetch->manifest.mem == NULL)
+        keep_manifest(source, &manifest);
     else
         muster_state_manifest_fini(&manifest);
     source_move(source, FETCH_SOURCE_AGREES, "manifest");
@@ -235,7 +239,7 @@ static void take_chunk(struct fetch_source *source, uint32_t chunk)
 
     muster_state_chunk_at(fetch->chunks, chunk, &bytes);
     muster_state_chunk_hash(fetch->chunks, chunk, hash);
-    if (memcmp(hash, fetch->truth.hashes[chunk], sizeof(hash)) != 0) {
+    if (memcmp(hash, fetch->manifest.hashes[chunk], sizeof(hash)) != 0) {
         take_wrong_chunk(source, chunk);
         return;
     }
@@ -244,7 +248,8 @@ static void take_chunk(struct fetch_source *source, uint32_t chunk)
     fetch->on_changed(fetch);
 }
 
-/* OUT_OF_RANGE: past, for good. UNAVAILABLE: not now. */
+/* INVALID_ARGUMENT: the tensors differ, which no other member will mend. OUT_OF_RANGE: past, for good. All
+ * else: not now. */
 static void take_refusal(struct fetch_source *source, const void *payload, uint32_t bytes)
 {
     struct fetch *fetch = source->fetch;
@@ -274,6 +279,8 @@ static void on_ready(struct muster_peer_link *link)
     muster_fetch_source_try_later(source, &error);
 }
 
+/* Chunks are read straight into the tensor, and only those that were asked for and not yet received: nothing
+ * else may write there. */
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
     struct fetch_source *source = muster_peer_link_data(link);

@@ -1,8 +1,11 @@
-/* The end of a node: parts that close by themselves are counted, and the last one frees the rest. */
+/* The end of a node: parts that close by themselves are counted, and the last one frees the rest.
+ * muster_node_close counts itself as a part, so that nothing is freed while it is still closing the others. */
 #include "cluster/node/node_internal.h"
 #include "collective/board/board.h"
 
-#define CLOSING_TURNS 4 /* links and groups free their memory in turns of their own */
+/* Links and groups free their memory in turns of their own, after the calls that closed them. They look at
+ * the node until then, so it is freed some turns later. */
+#define CLOSING_TURNS 4
 
 static void free_node(struct muster_node *node)
 {
@@ -33,7 +36,8 @@ static void on_closing_turn(struct muster_task *task)
         free_node(node);
 }
 
-/* State server, wire and board have no callback of their own: they are closed when all the others are. */
+/* State server, wire and board have no callback of their own: they are closed when all the others are, since
+ * the others send by them until their end. */
 void muster_node_part_closed(struct muster_node *node)
 {
     MUSTER_ASSERT(node->is_closing && node->close.parts > 0);

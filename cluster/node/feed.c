@@ -1,5 +1,7 @@
-/* The trunk of a node: events go into the membership machine here, now or in the next turn, and what the machine says
- * is carried out by the node's driver (actions.c). */
+/* The trunk of a node: events go into the membership machine here, now or in the next turn, and what the
+ * machine says is carried out by the node's driver (actions.c). The machine is pure, so the order in which
+ * it gets events is the whole history of a member; everything that may call from the middle of something
+ * else posts instead of feeding. */
 #include <stdio.h>
 
 #include "cluster/node/node_internal.h"
@@ -10,6 +12,7 @@ const struct muster_view *muster_node_view(const struct muster_node *node)
     return node->machine == NULL ? NULL : muster_membership_view(node->machine);
 }
 
+/* The first cause counts: recovery_ms of a view is measured from when this process could have known. */
 void muster_node_note_cause(struct muster_node *node)
 {
     if (node->cause_ns == 0)
@@ -40,6 +43,7 @@ void muster_node_fail(struct muster_node *node, const struct muster_error *error
     muster_task_post(&node->task, node->env->loop);
 }
 
+/* The machine has no access to the group, so it is told before each step what the group is doing. */
 static struct muster_membership_work work_of(const struct muster_node *node)
 {
     struct muster_membership_work work = {.ended_count = node->handover.ended_count};
@@ -98,7 +102,7 @@ void muster_node_feed_peer(struct muster_node *node, enum muster_membership_even
     muster_node_feed(node, &event);
 }
 
-/* Used entries are kept for reuse, so that a node that posts rarely allocates only once. */
+/* Used entries are kept for reuse, so a training step in which an operation ends allocates nothing here. */
 static struct node_news *news_take(struct muster_node *node)
 {
     struct muster_list *at = muster_list_pop(&node->idle_news);
@@ -108,7 +112,7 @@ static struct node_news *news_take(struct muster_node *node)
 }
 
 /* Groups, wires and watches report in the middle of their own work; the machine must not call back into them
- * there. */
+ * there. An event is copied flat, so it may not point to anything that its sender frees. */
 void muster_node_post(struct muster_node *node, const struct muster_membership_event *event,
                       const char *text)
 {
@@ -130,6 +134,8 @@ void muster_node_post(struct muster_node *node, const struct muster_membership_e
     muster_task_post(&node->task, node->env->loop);
 }
 
+/* The program is told at once; the machine hears of it in the next turn. is_resign_posted covers the time
+ * between: a view that arrives in it was decided without the resignation. */
 void muster_node_resign(struct muster_node *node, const struct muster_error *why)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};

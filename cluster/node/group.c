@@ -1,5 +1,5 @@
-/* Groups of a node: frozen, opened and handed over as the machine says; what they report goes to
- * the machine. */
+/* Groups of a node: frozen, opened and handed over as the machine says; what they report goes to the
+ * machine. Reports are posted, since a group calls them in the middle of its work. */
 #include "cluster/node/node_internal.h"
 #include "cluster/membership/progress_proto.h"
 
@@ -42,6 +42,8 @@ static void on_higher_epoch(void *data, const struct muster_incarnation *peer, u
     muster_node_post(node, &event, NULL);
 }
 
+/* The program is told that it is out; the machine resigns in the next turn, so that the members do not wait for this
+ * process. */
 static void on_expired(void *data, const struct muster_error *error)
 {
     struct muster_node *node = data;
@@ -50,6 +52,7 @@ static void on_expired(void *data, const struct muster_error *error)
     muster_node_resign(node, error);
 }
 
+/* A change that waits for the end of an operation (muster_membership_is_holding) looks again now. */
 static void on_ended(void *data)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_TICK};
@@ -134,7 +137,9 @@ static void record_view(struct muster_node *node, struct muster_view *view, stru
     node->cause_ns = 0;
 }
 
-/* It had resigned, and the view counts on it all the same. */
+/* The view counts on this process although it had resigned, and the resignation was known when the view was
+ * decided. When it was not known (is_resign_posted, or the machine resigns again), the process only stands
+ * still in this view. */
 static bool is_kept_now(const struct muster_node *node)
 {
     return node->handover.expiry == NODE_EXPIRED && !node->handover.is_resign_posted &&
@@ -200,6 +205,7 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
         muster_catch_up_follow(&node->training.catch_up, view);
 }
 
+/* The pointer is cleared first: the ends of operations may ask the node for its group. */
 void muster_node_abort_group(struct muster_node *node, const struct muster_error *why)
 {
     struct muster_group *group = node->group;

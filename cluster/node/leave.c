@@ -1,4 +1,6 @@
-/* Leaving in order: once no joiner needs this process any more, it leaves the view and sends its last messages. */
+/* Leaving in order: once no joiner needs this process any more, it leaves the view and sends its last
+ * messages. Every wait here has an end: the program's deadline, then LEAVE_GRACE_NS for the view without it
+ * and for what is queued. */
 #include "cluster/node/node_internal.h"
 
 #define LEAVE_POLL_NS  (5 * MUSTER_NS_PER_MS)

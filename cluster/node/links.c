@@ -1,11 +1,14 @@
-/* Control links of a node, one per peer, whichever side opened it; process watches; incoming connections, sorted by
- * the purpose of their hello. */
+/* Control links of a node, one per peer, whichever side opened it; process watches; incoming connections,
+ * sorted by the purpose of their hello. The machine sees links as up or down only; healing of broken
+ * connections happens below it (docs/protocol.md, "Links"). */
 #include <string.h>
 
 #include "cluster/node/node_internal.h"
 
+/* Long enough for a SYN that was lost once and sent again; the machine retries what has failed. */
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define HELLO_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
+/* A port scan or a client that never sends its hello must not use up the descriptors of a member. */
 #define UNIDENTIFIED_MAX   1024u /* one more ends the oldest */
 
 static struct muster_mem *mem_of(const struct node_peer *peer)
@@ -25,6 +28,8 @@ struct node_peer *muster_node_peer_find(struct muster_node *node,
 static void on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
                         const struct muster_error *why);
 
+/* Peers live as long as the node: the machine never forgets one either, and links and watches point to
+ * theirs. */
 static struct node_peer *find_or_add_peer(struct muster_node *node,
                                           const struct muster_incarnation *incarnation)
 {
@@ -44,6 +49,7 @@ static struct node_peer *find_or_add_peer(struct muster_node *node,
 
 /* --- frames --- */
 
+/* Healing is stopped first, because it holds the link that is about to be freed. */
 static void close_link(struct node_peer *peer, struct muster_peer_link *link)
 {
     if (muster_link_heal_is_of(&peer->heal, link))
@@ -60,7 +66,8 @@ static void drop_link(struct node_peer *peer)
     peer->buffer = NULL;
 }
 
-/* The machine hears of the end of the last link only; the loss of one of two is silent. */
+/* The machine hears of the end of the last link only; the loss of one of two is silent. What is fed comes
+ * last: the event may close the node. */
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
     struct node_peer *peer = muster_peer_link_data(link);
@@ -79,6 +86,8 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
         muster_node_feed_peer(peer->node, MUSTER_EVENT_LINK_DOWN, &peer->incarnation, error->text);
 }
 
+/* Frames on a link that does not count are skipped (NULL): the same peer speaks on the one that does. A
+ * buffer that is still there belongs to a frame that was not finished. */
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
     struct node_peer *peer = muster_peer_link_data(link);
@@ -124,8 +133,9 @@ static const struct muster_incarnation *opener_of(const struct node_peer *peer,
     return muster_peer_link_is_opener(link) ? &peer->node->self : &peer->incarnation;
 }
 
-/* A new link of the same opener replaces the old one; else that of the smaller incarnation stays,
- * on both sides. */
+/* A new link of the same opener replaces the old one, which that opener has given up; else that of the
+ * smaller incarnation stays. Both sides compare the same two incarnations, so they keep the same link
+ * without a message. */
 static bool keeps_old_link(const struct node_peer *peer, const struct muster_peer_link *old,
                            const struct muster_peer_link *new)
 {
@@ -163,6 +173,7 @@ static void on_ready(struct muster_peer_link *link)
 
 /* --- broken connections --- */
 
+/* Healing has failed, or the other side does not know the session any more: only now is the link down. */
 static void on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
                         const struct muster_error *why)
 {
@@ -188,6 +199,8 @@ static bool is_worth_healing(const struct muster_peer_link *link, const struct m
     return muster_peer_link_is_met(link) || (error->rc == MUSTER_UNAVAILABLE && error->sys == 0);
 }
 
+/* One link per peer is healed at a time. A second broken one is given up, since the first may carry all that
+ * it did. */
 static void on_broken(struct muster_peer_link *link, const struct muster_error *error)
 {
     struct node_peer *peer = muster_peer_link_data(link);
@@ -220,6 +233,7 @@ static const struct muster_peer_link_events control_events = {
     .on_resumed = on_resumed,
 };
 
+/* This is called by an action of the machine, so a failure is posted and not fed. */
 void muster_node_connect(struct muster_node *node, const struct muster_member *member)
 {
     struct muster_membership_event failed = {.kind = MUSTER_EVENT_LINK_DOWN};
@@ -254,6 +268,8 @@ void muster_node_disconnect(struct muster_node *node, const struct muster_incarn
     peer->opening = NULL;
 }
 
+/* A link that is declared broken is healed by a new connection; frames that were not acknowledged are sent
+ * again on it. */
 void muster_node_renew(struct muster_node *node, const struct muster_incarnation *incarnation)
 {
     struct node_peer *peer = muster_node_peer_find(node, incarnation);
@@ -304,6 +320,7 @@ static void unidentified_down(struct muster_peer_link *link, const struct muster
     unidentified_free(connection);
 }
 
+/* The peer may be unknown here: a joiner connects before its record has been seen. */
 static void take_control_link(struct muster_node *node, struct muster_peer_link *link)
 {
     struct node_peer *peer = find_or_add_peer(node, &muster_peer_link_hello(link)->incarnation);
@@ -326,7 +343,9 @@ static struct muster_peer_link *link_of_session(const struct node_peer *peer, ui
     return NULL;
 }
 
-/* A link may have broken before its hello came here. We know nothing of its session then, and it begins late. */
+/* A link may have broken before its hello came here. This side knows nothing of its session then and has
+ * read nothing of it, so the session can begin late. With another link to that peer in use the session is
+ * answered as unknown. */
 static void take_resuming_link(struct muster_node *node, struct muster_peer_link *accepted)
 {
     const struct muster_peer_hello *hello = muster_peer_link_hello(accepted);
@@ -385,6 +404,7 @@ static const struct muster_peer_link_events unidentified_events = {
     .on_down = unidentified_down,
 };
 
+/* The oldest has had the most time to send its hello, so it is the least likely to be a member. */
 static void end_oldest_unidentified(struct muster_node *node)
 {
     struct node_unidentified *oldest =
@@ -420,6 +440,7 @@ void muster_node_accept(struct muster_node *node, struct muster_stream *stream)
 
 /* --- processes of this host --- */
 
+/* The kernel's word is final, unlike a lost link: MUSTER_EVENT_PROCESS_DEAD cannot be taken back. */
 static void on_exit_of_process(struct muster_process_watch *watch)
 {
     struct node_peer *peer = watch->data;
@@ -430,6 +451,8 @@ static void on_exit_of_process(struct muster_process_watch *watch)
                           "process ended");
 }
 
+/* pid and start time name the process together, because a pid may be used again. NOT_FOUND means that it is
+ * dead already. A watch that cannot be had is no fault: silence is noticed too, later. */
 void muster_node_watch(struct muster_node *node, const struct muster_member *member)
 {
     struct node_peer *peer = find_or_add_peer(node, &member->incarnation);

@@ -1,10 +1,13 @@
-/* A node: opening in order, the questions that training asks, and closing part by part. */
+/* A node: opening in order, the questions that training asks, and closing part by part. What is opened later
+ * may use what was opened before it: the machine needs the port's address in its member record, and events
+ * need the machine. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cluster/node/node_internal.h"
 #include "collective/board/system.h"
 
+/* A scheduler may start the tasks of a job minutes apart. */
 #define START_TIMEOUT_NS (5 * 60 * MUSTER_NS_PER_S)
 
 void muster_node_set_expected(struct muster_node *node, uint32_t count)
@@ -30,6 +33,8 @@ static void on_task(struct muster_task *task)
     muster_node_run_news(task->data);
 }
 
+/* The program learns of its exclusion when no operation writes to its tensors any more: it may restore or
+ * free them in the callback. */
 static void on_excluded_task(struct muster_task *task)
 {
     struct muster_node *node = task->data;
@@ -75,6 +80,8 @@ static enum muster_rc make_keys(struct muster_node *node, struct muster_error *r
                : muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a node");
 }
 
+/* The incarnation is new for each life of a process; a launcher gives it, to be able to write the process's
+ * death under it. */
 static void make_identity(struct muster_node *node, const struct muster_node_options *options)
 {
     node->self = options->incarnation;
@@ -235,6 +242,7 @@ fail:
 
 /* --- getters --- */
 
+/* A process whose operations have expired is out for its program, although the machine still has a group. */
 struct muster_group *muster_node_group(const struct muster_node *node)
 {
     return node->handover.expiry != NODE_NOT_EXPIRED ? NULL : node->group;
@@ -288,6 +296,7 @@ static void drop_news(struct muster_node *node)
     }
 }
 
+/* Timers and tasks stop first, so that nothing calls into a node that is half closed. */
 static void stop_everything(struct muster_node *node)
 {
     struct muster_error why;

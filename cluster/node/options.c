@@ -1,4 +1,5 @@
-/* The options that a view carries for all strategies, against those that this process was given. */
+/* The options that a view carries for all strategies, against those that this process was given. Each view
+ * is compared once, after the step that brought it; a difference ends this process and not the job. */
 #include <stdio.h>
 
 #include "cluster/node/node_internal.h"
@@ -8,7 +9,8 @@ static bool is_self(const struct muster_node *node, const struct muster_member *
     return muster_incarnation_is_equal(&member->incarnation, &node->self);
 }
 
-/* A member of the view can be heard, or this process is one. The view of dead members does not bind this process. */
+/* True when a member of the view can be heard, or this process is one. The view of dead members does not
+ * bind this process: it will take part in a new beginning, with options of its own. */
 static bool is_alive(struct muster_node *node, const struct muster_view *view)
 {
     for (uint32_t rank = 0; rank < view->member_count; rank++) {

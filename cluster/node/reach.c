@@ -68,6 +68,8 @@ enum muster_rc muster_node_open_port(struct muster_node *node,
 
 /* --- the others --- */
 
+/* A loopback address is reached from its own host only. Without this check two hosts would wait for each
+ * other until a timeout that names no cause. */
 static bool is_reachable(const struct muster_node *node, const struct muster_member *from,
                          const struct muster_member *to)
 {
@@ -91,6 +93,7 @@ static void fail_own_address(struct muster_node *node, const struct muster_membe
     muster_node_give_up(node, &error);
 }
 
+/* Only a process that is not a member gives up: a running job must not end because of a stranger's address. */
 bool muster_node_check_reach(struct muster_node *node, const struct muster_member *member)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];

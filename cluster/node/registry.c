@@ -1,5 +1,6 @@
-/* The registry as a node uses it: its own key under a lease, the compare-and-swap of the view,
- * reading it. */
+/* The registry as a node uses it: its own key under a lease, the compare-and-swap of the view, reading it.
+ * Every request has a deadline, and every answer becomes exactly one event; whether to ask again is for the
+ * machine to decide, except for the own key, which is retried here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +38,9 @@ static void view_key(const struct muster_node *node, char *key, size_t room)
 
 /* --- is it there? --- */
 
-static void see_whether_up(struct muster_node *node)
+/* The client reconnects by itself and has no callback for it, so its state is polled, and looked at after
+ * each answer. */
+static void check_connection(struct muster_node *node)
 {
     bool is_up = muster_registry_is_connected(node->registry.client);
 
@@ -56,7 +59,7 @@ static void on_poll(struct muster_timer *timer)
     struct muster_node *node = timer->data;
 
     muster_timer_start(timer, node->env->loop, after_ns(node, POLL_NS));
-    see_whether_up(node);
+    check_connection(node);
 }
 
 /* --- the own key --- */
@@ -76,11 +79,11 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
     if (node->is_closing)
         return;
     if (!node->registry.wants_registration)
-        return;                 /* its lease is on its way out, and the key with it */
-    if (rc == MUSTER_NOT_FOUND) /* the lease has run out: a new one */
+        return; /* its lease is on its way out, and the key with it */
+    if (rc == MUSTER_NOT_FOUND) { /* the lease has run out: a new one */
         muster_registry_lease_stop(&node->registry.lease);
-    if (rc == MUSTER_NOT_FOUND)
         node->registry.is_lease_started = false;
+    }
     if (rc != MUSTER_OK) {
         retry_registration(node);
         (void)muster_node_is_refused(node, rc, &op->error);
@@ -91,9 +94,11 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
         node->registry.registered_revision = op->revision;
     if (node->registry.put_begins_after != node->registry.begins_after)
         muster_node_register(node); /* asked for while it was on its way */
-    see_whether_up(node);
+    check_connection(node);
 }
 
+/* put_begins_after remembers what this put says, so that a change that is asked for meanwhile is seen when
+ * it is answered. */
 static void put_key(struct muster_node *node)
 {
     char key[MUSTER_JOB_NAME_BYTES + 80];
@@ -121,6 +126,8 @@ static void put_key(struct muster_node *node)
         retry_registration(node);
 }
 
+/* The key went with the lease. Nobody counts this process as dead for that, but a new beginning would not
+ * count it. */
 static void on_lease_lost(struct muster_registry_lease *lease)
 {
     struct muster_node *node = lease->data;
@@ -216,6 +223,8 @@ static void request_free(struct node_request *request)
     muster_mem_free(request->node->env->mem, request);
 }
 
+/* Any failure is UNKNOWN: a deadline or a lost connection does not say whether the swap was applied. Only
+ * the key does. */
 static enum muster_cas_outcome outcome_of(const struct muster_registry_op *op, enum muster_rc rc)
 {
     if (rc != MUSTER_OK)
@@ -236,6 +245,7 @@ static void answer_cas(struct muster_node *node, struct node_request *request, e
     muster_node_feed(node, &event);
 }
 
+/* A key that is absent is an answer too: OK without a view. */
 static void answer_read(struct muster_node *node, struct node_request *request, enum muster_rc rc)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_VIEW_READ, .rc = rc};
@@ -276,7 +286,7 @@ static void on_answer(struct muster_registry_op *op, enum muster_rc rc)
     enum node_request_kind kind;
 
     if (!node->is_closing) {
-        see_whether_up(node);
+        check_connection(node);
         if (request->kind == NODE_REQUEST_CAS)
             answer_cas(node, request, rc);
         else if (request->kind == NODE_REQUEST_READ)
@@ -354,7 +364,8 @@ bool muster_node_is_registered(const struct muster_node *node)
            node->registry.registration == NODE_PUTTING;
 }
 
-/* Revoke the lease, and the key with it. False: no memory. */
+/* Revoke the lease, and the key with it. False: no memory. A revocation that finds no lease any more has the
+ * same effect. */
 static bool revoke_key(struct muster_node *node, uint64_t timeout_ns)
 {
     struct node_request *request = request_new(node, NODE_REQUEST_REVOKE);

@@ -4,12 +4,15 @@
 
 #include "cluster/node/node_internal.h"
 
+/* A start or a change that takes less is ordinary and says nothing; a longer one names whom it waits for,
+ * and again every ten seconds, so that the last lines of a log show it. */
 #define START_PATIENCE_NS  (2 * MUSTER_NS_PER_S) /* before the first line in the log */
 #define START_REPEAT_NS    (10 * MUSTER_NS_PER_S)
 #define CHANGE_PATIENCE_NS (1 * MUSTER_NS_PER_S)
 #define CHANGE_REPEAT_NS   (10 * MUSTER_NS_PER_S)
 
-/* Warn periodically while a view change is blocked. */
+/* Warn periodically while a view change is blocked. The patience counts per view: the next change may be
+ * blocked by something else. */
 void muster_node_log_wait(struct muster_node *node)
 {
     uint64_t now_ns = muster_loop_now_ns(node->env->loop);
@@ -66,6 +69,8 @@ bool muster_node_waits_for(const struct muster_node *node, char *text, size_t ro
     return true;
 }
 
+/* The code says what to do: UNAVAILABLE is worth another start, DEADLINE_EXCEEDED names processes that did
+ * not come. */
 static void fail_start(struct muster_node *node, const char *what)
 {
     const struct muster_view *view = muster_membership_view(node->machine);

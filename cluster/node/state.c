@@ -1,6 +1,9 @@
-/* The training state of a node: named by the program, served while clean, fetched by a joiner. */
+/* The training state of a node: named by the program, served while clean, fetched by a joiner
+ * (docs/protocol.md, "Steps and state"). The tensors are the program's; between commit(k) and begin(k + 1)
+ * nobody writes them, and only then are their bytes shown to others. */
 #include "cluster/node/node_internal.h"
 
+/* Large states over slow networks take minutes; a member that never commits must not keep a joiner for ever. */
 #define CATCH_UP_TIMEOUT_NS (10 * 60 * MUSTER_NS_PER_S)
 
 static void tell_ready(struct muster_node *node, uint64_t next_step, bool is_restored)
@@ -13,8 +16,8 @@ static void tell_ready(struct muster_node *node, uint64_t next_step, bool is_res
     muster_task_post(&node->task, node->env->loop);
 }
 
-/* The members went on without this one, which has not begun: out of the view, and in again with a
- * later first step. */
+/* The members went on without this one, which has not begun: it leaves the view and joins again with a later
+ * first step. It resigns, so that the members, whose begin waits for its state, wait no longer. */
 static void join_again(struct muster_node *node, const struct muster_error *why)
 {
     MUSTER_LOG(node->env, WARN, "joins_again", "reason", why->text);
@@ -30,7 +33,9 @@ static uint64_t own_from_step(const struct muster_node *node)
     return muster_view_find(view, &node->self, &rank) ? view->members[rank].from_step : 0;
 }
 
-/* A later view may have excluded this process while it was fetching; the bytes are then worthless. */
+/* A later view may have excluded this process while it was fetching; the bytes are then worthless.
+ * UNAVAILABLE is worth another try unless the view says that the state is lost: nobody will have it any
+ * more. The heartbeat is shown at once, because the members' begin of the next step waits for it. */
 static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
 {
     struct muster_node *node = catch_up->data;
@@ -86,6 +91,8 @@ static void start_catch_up(struct muster_node *node, uint64_t step)
     muster_node_give_up(node, &error);
 }
 
+/* A process that has failed counts as lacking the state: its program is about to end, so nobody should count
+ * on its copy. */
 bool muster_node_lacks_state(const struct muster_node *node)
 {
     return node->tell.is_failed || (own_from_step(node) > 0 && !node->training.has_state);
@@ -103,6 +110,7 @@ void muster_node_state_entered(struct muster_node *node)
         start_catch_up(node, from_step - 1);
 }
 
+/* The server refuses joiners from now on, because others in the view may hold other bytes of the same step. */
 void muster_node_state_excluded(struct muster_node *node)
 {
     muster_node_state_move(node, NODE_STATE_NONE);
@@ -112,6 +120,8 @@ void muster_node_state_excluded(struct muster_node *node)
         muster_catch_up_cancel(&node->training.catch_up);
 }
 
+/* Every member had resigned, and this one holds the state that the others come back to. It begins the step
+ * after it anew, which the program learns as if it had been restored. */
 void muster_node_state_kept(struct muster_node *node)
 {
     if (muster_node_lacks_state(node)) { /* a joiner that meant to join again: as if it had */
@@ -215,6 +225,8 @@ bool muster_node_is_changing(const struct muster_node *node)
     return node->group == NULL || muster_group_is_frozen(node->group);
 }
 
+/* may_lack_state makes the usual case free: it is set by a view and falls when every joiner of it has shown
+ * its state. */
 const struct muster_member *muster_node_find_stateless(struct muster_node *node, uint64_t step)
 {
     const struct muster_member *member;

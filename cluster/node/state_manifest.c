@@ -1,4 +1,5 @@
-/* Cutting the state into chunks, and comparing what two sides registered. */
+/* Cutting the state into chunks, and comparing what two sides registered. Both sides cut by the same rule,
+ * so a chunk's number alone names its bytes on the wire. */
 #include "cluster/node/state_manifest.h"
 
 #include <inttypes.h>
@@ -68,6 +69,7 @@ void *muster_state_chunk_at(const struct muster_state_chunks *chunks, uint32_t c
     uint64_t offset = (uint64_t)(chunk - chunks->first_chunk[index]) * MUSTER_STATE_CHUNK_BYTES;
     uint64_t rest = bytes - offset;
 
+    MUSTER_ASSERT(chunk < chunks->chunk_count);
     *ret_bytes = rest < MUSTER_STATE_CHUNK_BYTES ? (uint32_t)rest : MUSTER_STATE_CHUNK_BYTES;
     return (uint8_t *)tensor->data + offset;
 }
@@ -81,6 +83,8 @@ void muster_state_chunk_hash(const struct muster_state_chunks *chunks, uint32_t 
     muster_hash128(at, bytes, ret_hash);
 }
 
+/* The list is compared in order, and the first difference is named: a program that registers tensors in the
+ * order of a hash table is a usual cause. */
 enum muster_rc muster_state_match(const struct muster_state_chunks *ours,
                                   const struct muster_state_manifest *theirs,
                                   struct muster_error *ret_error)

@@ -1,4 +1,5 @@
-/* Manifests and refusals on the wire. */
+/* Manifests and refusals on the wire. A manifest comes from a peer: sizes are checked here, its fit with the
+ * own tensors by muster_state_match, and its bytes by their hashes. */
 #include <string.h>
 
 #include "cluster/node/state_manifest.h"
@@ -64,6 +65,7 @@ static enum muster_rc copy_tensors(struct muster_state_manifest *manifest,
     return MUSTER_OK;
 }
 
+/* The root is computed and not only taken: comparing roots is then comparing all hashes. */
 static enum muster_rc copy_hashes(struct muster_state_manifest *manifest,
                                   const Mstate__Manifest *message, struct muster_error *ret_error)
 {

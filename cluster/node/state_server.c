@@ -1,12 +1,16 @@
-/* The serving side of state catch-up: one manifest per committed step, hashed in slices, chunks
- * sent from the tensors. */
+/* The serving side of state catch-up: one manifest per committed step, hashed in slices, chunks sent from
+ * the tensors without a copy. A frame that is still queued when the program begins to write is sent with
+ * other bytes than announced; the joiner sees that by the hash, asks again, and is told that the step is
+ * past. */
 #include "cluster/node/state_server.h"
 
 #include <inttypes.h>
 #include <string.h>
 
+/* One turn hashes for a few milliseconds, so heartbeats and operations go on meanwhile. */
 #define HASH_CHUNKS_PER_TURN 64 /* 16 MiB */
 #define REQUESTS_MAX         64 /* open chunk requests per link; a joiner asks for fewer */
+/* A request has names and counts only, no hashes. */
 #define MANIFEST_REQUEST_MAX (1u << 20)
 
 /* One chunk on its way: the frame borrows the tensor's memory. */
@@ -64,15 +68,10 @@ static void give_up(struct client *client)
 static void on_give_up(struct muster_task *task)
 {
     struct muster_state_server *server = task->data;
-    struct muster_list *node, *next;
 
-    for (node = server->clients.next; node != &server->clients; node = next) {
-        struct client *client = MUSTER_CONTAINER_OF(node, struct client, node);
-
-        next = node->next;
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct client, node)
         if (client->is_given_up)
             free_client(client);
-    }
 }
 
 static void refuse_request(struct client *client, uint32_t chunk, const struct muster_error *error)
@@ -148,15 +147,12 @@ static bool is_hashed(const struct muster_state_server *server)
     return server->hashed_count == server->chunks->chunk_count;
 }
 
-/* Answer, refuse, or leave waiting each request for a manifest. */
-static void look_at_requests(struct muster_state_server *server)
+/* Answer, refuse, or leave waiting each request for a manifest. A step that is not committed yet waits: its
+ * joiner was admitted for it. A step that is past is refused for good, so that the joiner comes back for a
+ * later one. */
+static void answer_requests(struct muster_state_server *server)
 {
-    struct muster_list *node, *next;
-
-    for (node = server->clients.next; node != &server->clients; node = next) {
-        struct client *client = MUSTER_CONTAINER_OF(node, struct client, node);
-
-        next = node->next;
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct client, node) {
         if (client->wants_manifest && server->is_withdrawn) {
             client->wants_manifest = false;
             refuse_withdrawn(client);
@@ -176,6 +172,7 @@ static void look_at_requests(struct muster_state_server *server)
     }
 }
 
+/* Nothing is hashed before somebody asks: most commits are never served. */
 static void on_hash_turn(struct muster_task *task)
 {
     struct muster_state_server *server = task->data;
@@ -188,7 +185,7 @@ static void on_hash_turn(struct muster_task *task)
         server->hashed_count++;
     }
     if (is_hashed(server))
-        look_at_requests(server);
+        answer_requests(server);
     else
         muster_task_post(task, server->env->loop);
 }
@@ -259,7 +256,7 @@ static void accept_manifest_request(struct client *client, const struct muster_f
     }
     client->wants_manifest = true;
     client->wanted_step = header->op.step;
-    look_at_requests(server);
+    answer_requests(server);
 }
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
@@ -355,7 +352,7 @@ void muster_state_server_commit(struct muster_state_server *server, uint64_t ste
     server->is_clean = true;
     server->is_withdrawn = false;
     server->hashed_count = 0;
-    look_at_requests(server);
+    answer_requests(server);
 }
 
 void muster_state_server_touch(struct muster_state_server *server)
@@ -364,7 +361,7 @@ void muster_state_server_touch(struct muster_state_server *server)
         return;
     server->is_clean = false;
     muster_task_cancel(&server->hash_task);
-    look_at_requests(server);
+    answer_requests(server);
 }
 
 void muster_state_server_withdraw(struct muster_state_server *server)
@@ -372,7 +369,7 @@ void muster_state_server_withdraw(struct muster_state_server *server)
     server->is_clean = false;
     server->is_withdrawn = true;
     muster_task_cancel(&server->hash_task);
-    look_at_requests(server);
+    answer_requests(server);
 }
 
 void muster_state_server_accept(struct muster_state_server *server, struct muster_peer_link *link)
@@ -396,12 +393,10 @@ void muster_state_server_accept(struct muster_state_server *server, struct muste
 
 void muster_state_server_close(struct muster_state_server *server)
 {
-    struct muster_list *node;
-
     if (server == NULL)
         return;
-    while ((node = server->clients.next) != &server->clients)
-        free_client(MUSTER_CONTAINER_OF(node, struct client, node));
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct client, node)
+        free_client(client);
     muster_task_cancel(&server->hash_task);
     muster_task_cancel(&server->give_up_task);
     muster_mem_free(server->env->mem, server->hashes);

@@ -1,4 +1,6 @@
-/* The registry as a node reads it: one Range of the job's prefix, then every change of it. */
+/* The registry as a node reads it: one Range of the job's prefix, then every change of it from the revision
+ * after. So the machine sees each state of the keys in the order of the registry; after a watch that was
+ * lost the Range is read again, and SNAPSHOT_END tells the machine that what was not shown is gone. */
 #include <string.h>
 
 #include "cluster/node/node_internal.h"
@@ -111,7 +113,8 @@ static void show_dead(struct muster_node *node, const struct muster_registry_kv 
     muster_node_feed_peer(node, MUSTER_EVENT_DEAD_PUT, incarnation, text);
 }
 
-/* "members/" or "dead/" and 32 digits behind the prefix. */
+/* Keys are "members/" or "dead/" and 32 digits behind the prefix (docs/protocol.md, "Registry keys"). Others
+ * are ignored, so that a later version may add some. */
 static bool parse_key(const char *rest, size_t length, const char *folder,
                       struct muster_incarnation *ret_incarnation)
 {
@@ -125,6 +128,7 @@ static bool parse_key(const char *rest, size_t length, const char *folder,
     return muster_incarnation_parse(text, ret_incarnation) == MUSTER_OK;
 }
 
+/* Only a member's key has a meaning when it goes: a death is final, and a view is only ever replaced. */
 static void show_key(struct muster_node *node, const struct muster_registry_kv *kv, bool is_delete)
 {
     size_t prefix = strlen(node->registry.prefix);
@@ -167,6 +171,8 @@ static void on_changes(struct muster_registry_watch *watch,
         show_key(node, &changes[i].kv, changes[i].is_delete);
 }
 
+/* A watch ends when the registry restarts, or has compacted the revision that it stands at. Both are mended
+ * by the next Range. */
 static void on_end(struct muster_registry_watch *watch, enum muster_rc rc)
 {
     struct muster_node *node = watch->data;
