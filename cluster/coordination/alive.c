@@ -1,4 +1,6 @@
-/* GetAliveTasks: all live tasks of a set ask together, and get the same answer. */
+/* GetAliveTasks: all live tasks of a set ask together, and get the same answer. So they agree on who is
+ * alive without a further round: a task that dies before the answer is in nobody's list, one that dies after
+ * it is in everybody's. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
@@ -12,6 +14,7 @@ struct round {
     uint8_t *has_asked;
 };
 
+/* One allocation for the round and its two sets, which are indexed by task. */
 static struct round *round_new(struct muster_coordination *coordination)
 {
     size_t tasks = coordination->options.task_count;
@@ -64,6 +67,7 @@ static bool is_complete(const struct muster_coordination *coordination, const st
     return true;
 }
 
+/* The list is made once and told to all, also when the memory lacks: then all fail alike. */
 static void answer_round(struct muster_coordination *coordination, struct round *round)
 {
     struct muster_coordination_answer answer = {.rc = MUSTER_OK};
@@ -95,6 +99,7 @@ static void round_review(struct muster_coordination *coordination, struct round 
     round_free(coordination, round);
 }
 
+/* A death may complete a round, because the dead task is not waited for any more. */
 void muster_coordination_review_alive(struct muster_coordination *coordination)
 {
     MUSTER_LIST_EACH_SAFE (&coordination->alive_rounds, round, struct round, node)
@@ -116,6 +121,7 @@ static struct round *round_join(struct muster_coordination *coordination, struct
     return round;
 }
 
+/* The round is made before it is known whether one is open: the set has to be written down to be compared. */
 void muster_coordination_ask_alive(struct muster_coordination *coordination,
                                    const struct muster_coordination_request *request,
                                    struct muster_coordination_ask *ask)

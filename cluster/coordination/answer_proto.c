@@ -1,4 +1,5 @@
-/* Answers of the coordination service, and the details of those that refuse. */
+/* Answers of the coordination service, and the details of those that refuse. Where two dialects write an
+ * answer with the same bytes one of them is used for both; only the lists of tasks and the errors differ. */
 #include "cluster/coordination/coordination_proto.h"
 
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "proto/coordination_tensorflow.pb-c.h"
 #include "proto/guard.h"
 
+/* XLA's clients look for the details under the names that they had in TensorFlow. */
 #define DETAIL_PREFIX "type.googleapis.com/tensorflow."
 #define DETAILS_MAX   3
 
@@ -43,6 +45,7 @@ static void entries_free(struct muster_mem *mem, struct entries *entries)
     muster_mem_free(mem, entries->pointers);
 }
 
+/* Keys are copied for their NUL, which protobuf-c needs; values are borrowed. */
 static bool entries_make(struct muster_mem *mem, const struct muster_coordination_answer *answer,
                          struct entries *ret_entries)
 {

@@ -1,9 +1,12 @@
-/* Barriers: instances of one name, counted; the newest is kept with its result. */
+/* Barriers: instances of one name, counted by the service and by each caller, so that a caller that was cut
+ * off can tell a repeated call from the next one. Only the newest instance is kept, with its result, for a
+ * caller that has lost the answer and repeats the call. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 
+/* The name is that of the reference; it shows in texts of errors that people search for. */
 const char muster_coordination_register_barrier[] = "[Init]Wait_for_all_tasks_to_register";
 
 #define MISSING_SHOWN_MAX 20 /* names in the text of a barrier that timed out */
@@ -53,6 +56,7 @@ static void answer_result(struct muster_coordination *coordination,
 
 /* --- Life --- */
 
+/* Members and counter stay: they are of the barrier and not of one instance. */
 static void instance_clear(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier)
 {
@@ -86,6 +90,7 @@ static void barrier_free(struct muster_coordination *coordination,
     muster_mem_free(coordination->mem, barrier);
 }
 
+/* Counter -1, ended: so the first instance is number 0, begun by its first call like any other. */
 static struct muster_coordination_barrier *barrier_add(struct muster_coordination *coordination,
                                                        struct muster_bytes id)
 {
@@ -117,8 +122,9 @@ void muster_coordination_free_barriers(struct muster_coordination *coordination,
     muster_coordination_index_fini(&coordination->barriers);
 }
 
-/* End the open instance for all callers. text may be scratch, so it is copied before an answer overwrites it. The
- * result stays for callers that repeat the call. */
+/* End the open instance for all callers. text may be scratch, so it is copied before an answer overwrites
+ * it. on_end runs before the result is kept and told, because it may change it. The result stays for callers
+ * that repeat the call. */
 static void barrier_end(struct muster_coordination *coordination,
                         struct muster_coordination_barrier *barrier, enum muster_rc rc,
                         const char *text)
@@ -143,7 +149,9 @@ static void barrier_end(struct muster_coordination *coordination,
 
 /* --- Entering --- */
 
-/* Text of why this instance must fail at its beginning, or NULL. */
+/* Text of why this instance must fail at its beginning, or NULL. A task that is in error will not come, so
+ * the others need not wait for the timeout. Members that name no task of the job are forgotten: the next
+ * call may name others. */
 static const char *find_obstacle(struct muster_coordination *coordination,
                                  struct muster_coordination_barrier *barrier,
                                  enum muster_rc *ret_rc)
@@ -173,7 +181,7 @@ static const char *find_obstacle(struct muster_coordination *coordination,
     return NULL;
 }
 
-/* False: no memory; the result of the last instance stays. */
+/* False: no memory; the result of the last instance stays, so nothing is changed before all memory is there. */
 static bool instance_begin(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier,
                            const struct muster_coordination_request *request, uint64_t timeout_ns)
@@ -197,7 +205,8 @@ static bool instance_begin(struct muster_coordination *coordination,
     return true;
 }
 
-/* A second call of one task replaces the first, which is cancelled. */
+/* A second call of one task replaces the first, which is cancelled: its client has given up waiting for that
+ * answer. At most one ask of a task is in the list. */
 static void replace_ask(struct muster_coordination *coordination,
                         struct muster_coordination_barrier *barrier, uint32_t task)
 {
@@ -233,7 +242,8 @@ static void barrier_arrive(struct muster_coordination *coordination,
         barrier_end(coordination, barrier, MUSTER_OK, NULL);
 }
 
-/* The caller arrives at the open instance; a caller that does not belong there ends it for all. */
+/* The caller arrives at the open instance. One that does not belong there, or names other members, ends it
+ * for all: the program has a fault, and waiting would only hide it until the timeout. */
 static void enter_open(struct muster_coordination *coordination,
                        struct muster_coordination_barrier *barrier,
                        const struct muster_coordination_request *request,
@@ -297,7 +307,8 @@ static void answer_again(struct muster_coordination *coordination,
                        MUSTER_INVALID_ARGUMENT, text);
 }
 
-/* The answer carries the number of our instance: the caller counts on from there. */
+/* The numbers of caller and service do not fit: one of them has restarted, or missed an instance. The answer
+ * carries the number of our instance, from which the caller counts on. */
 static void refuse_gap(struct muster_coordination *coordination,
                        const struct muster_coordination_request *request, int64_t instance,
                        struct muster_coordination_ask *ask)
@@ -348,6 +359,8 @@ void muster_coordination_enter(struct muster_coordination *coordination,
     barrier_enter(coordination, barrier, request, timeout_ns, NULL, ask);
 }
 
+/* A barrier of the service itself has no numbers on the wire. Once it has succeeded every later call
+ * succeeds at once; one that failed may be tried again. */
 void muster_coordination_enter_own(struct muster_coordination *coordination, const char *id,
                                    uint64_t timeout_ns,
                                    const struct muster_coordination_request *request,
@@ -373,6 +386,7 @@ void muster_coordination_enter_own(struct muster_coordination *coordination, con
 
 /* --- Cancelled, failed, timed out --- */
 
+/* Cancelling an instance that has not begun, or an earlier one while a later one is open, has nothing to do. */
 void muster_coordination_cancel_barrier(struct muster_coordination *coordination,
                                         const struct muster_coordination_request *request,
                                         struct muster_coordination_ask *ask)
@@ -444,6 +458,7 @@ static void add_missing(struct muster_coordination *coordination,
     }
 }
 
+/* The text is the reference's up to the names, so that a search for it finds the same advice. */
 static void barrier_expire(struct muster_coordination *coordination,
                            struct muster_coordination_barrier *barrier)
 {
@@ -480,6 +495,7 @@ void muster_coordination_expire_barriers(struct muster_coordination *coordinatio
         barrier_expire(coordination, barrier);
 }
 
+/* Few barriers are open at a time, so they are in no order. */
 uint64_t muster_coordination_barriers_due_ns(const struct muster_coordination *coordination)
 {
     uint64_t due_ns = UINT64_MAX;
@@ -491,6 +507,8 @@ uint64_t muster_coordination_barriers_due_ns(const struct muster_coordination *c
     return due_ns;
 }
 
+/* Only results are kept: a barrier that was open when the process died is entered again by its clients. When
+ * all had registered, heartbeats count at once. */
 enum muster_rc muster_coordination_restore_barrier(struct muster_coordination *coordination,
                                                    struct muster_bytes id, int64_t counter,
                                                    enum muster_rc rc, const char *text)

@@ -1,4 +1,5 @@
-/* The tasks that meet at a barrier: settled by its first call, for all its instances. */
+/* The tasks that meet at a barrier: settled by its first call, for all its instances. All tasks are stored
+ * as NULL, since that is the usual case and costs nothing for a large job. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>

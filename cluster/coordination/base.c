@@ -1,11 +1,14 @@
-/* The trunk of the coordination service: answers, tasks by number, and when their silence counts. */
+/* The trunk of the coordination service: answers, tasks by number, and when their silence counts. Every
+ * answer leaves through here, so that an ask is out of its list before its owner hears of it. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Texts become grpc-message headers, which clients limit to a few KiB. A longer one is cut. */
 #define TEXT_BYTES_MAX 1024
 
+/* The text is made on the stack first: an argument may point into scratch, which is overwritten only then. */
 const char *muster_coordination_format(struct muster_coordination *coordination, const char *fmt,
                                        ...)
 {
@@ -54,6 +57,7 @@ void muster_coordination_refuse(struct muster_coordination *coordination,
     muster_coordination_answer(coordination, ask, &answer);
 }
 
+/* Numbers of tasks come from the wire, so the bound is checked here and nowhere else. */
 struct muster_coordination_task *muster_coordination_find_task(
     struct muster_coordination *coordination, uint32_t id)
 {
@@ -67,6 +71,7 @@ void muster_coordination_forget_error(struct muster_coordination *coordination)
     coordination->rc = MUSTER_OK;
 }
 
+/* The task goes to the end of the list, so the list is in order of silence and the first one is due first. */
 void muster_coordination_beat(struct muster_coordination *coordination,
                               struct muster_coordination_task *task)
 {
@@ -75,6 +80,8 @@ void muster_coordination_beat(struct muster_coordination *coordination,
     muster_list_append(&coordination->beating, &task->beat_node);
 }
 
+/* Before all have registered a task may be waiting for the others without heartbeats. Their silence counts
+ * from now on, with the full time, and not from when each of them registered. */
 void muster_coordination_listen(struct muster_coordination *coordination)
 {
     coordination->has_all = true;

@@ -13,6 +13,7 @@ enum muster_rc muster_coordination_new(struct muster_mem *mem,
 {
     struct muster_coordination *coordination = muster_mem_alloc_zero(mem, 1, sizeof(*coordination));
 
+    MUSTER_ASSERT(options->service_incarnation != 0 && ops->answer != NULL);
     if (coordination == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     coordination->tasks =
@@ -85,6 +86,8 @@ typedef void handler_fn(struct muster_coordination *coordination,
                         const struct muster_coordination_request *request,
                         struct muster_coordination_ask *ask);
 
+/* A registration names no service yet, so only it is not checked. The handler answers at once or puts the
+ * ask into a list; it never keeps a pointer into the request. */
 void muster_coordination_handle(struct muster_coordination *coordination, uint64_t now_ns,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask)
@@ -141,6 +144,7 @@ bool muster_coordination_find_asker(const struct muster_coordination *coordinati
     return false;
 }
 
+/* An ask is in at most one list, or the poll of its task; each of them is left whether or not it was there. */
 void muster_coordination_drop(struct muster_coordination *coordination,
                               struct muster_coordination_ask *ask)
 {
@@ -154,6 +158,8 @@ void muster_coordination_drop(struct muster_coordination *coordination,
 
 /* --- Time --- */
 
+/* Tasks come first: a barrier that waits for a task that has just died fails for that, and not for its
+ * timeout. */
 void muster_coordination_expire(struct muster_coordination *coordination, uint64_t now_ns)
 {
     coordination->now_ns = now_ns;

@@ -1,5 +1,6 @@
-/* Requests of the coordination service, in the three forms in which clients write them. Fields of
- * one meaning have one name in all; they are found by it. */
+/* Requests of the coordination service, in the three forms in which clients write them: XLA's present
+ * numbering, XLA's earlier one, and TensorFlow's. Fields of one meaning have one name in all; they are found
+ * by it, so that one reader serves all forms. A field that a form does not have reads as zero. */
 #include "cluster/coordination/coordination_proto.h"
 
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "proto/guard.h"
 
 #define FIXED64_BYTES   8
+/* Field 1 with a length, as the incarnations of the present numbering begin. */
 #define TAG_INCARNATION 0x0a /* field 1, with a length */
 
 /* NULL: the dialect has no such method, or only one numbering. */
@@ -67,7 +69,8 @@ static size_t skip_varint(const uint8_t *bytes, size_t size)
     return at < size ? at + 1 : size;
 }
 
-/* "08 varint" perhaps, "11" and 8 bytes, "19" and 8 bytes: what no key and no entry can be. */
+/* True for "08 varint" perhaps, "11" and 8 bytes, "19" and 8 bytes. In the earlier numbering field 1 is a
+ * key or an entry, and neither can look like this. */
 static bool is_incarnations(const uint8_t *bytes, size_t size)
 {
     size_t at = 0;
@@ -78,7 +81,8 @@ static bool is_incarnations(const uint8_t *bytes, size_t size)
            bytes[at + 1 + FIXED64_BYTES] == 0x19;
 }
 
-/* Field 1 stands first, as all writers have it. */
+/* Both numberings use the same paths, so the bytes have to tell them apart. Field 1 stands first, as all
+ * writers have it. */
 static bool is_current(struct muster_bytes bytes)
 {
     const uint8_t *at = bytes.data;
@@ -100,6 +104,7 @@ static const ProtobufCMessageDescriptor *descriptor_of(enum muster_coordination_
                                                                     : descriptors[method].earlier;
 }
 
+/* NULL: this form of the message has no such field. */
 static const void *field_of(const ProtobufCMessage *message, const char *name,
                             const ProtobufCFieldDescriptor **ret_field)
 {
@@ -112,6 +117,7 @@ static const void *field_of(const ProtobufCMessage *message, const char *name,
     return (const char *)message + field->offset;
 }
 
+/* Negative numbers are sign-extended, so that a cast back to any signed width gives them again. */
 static uint64_t number_at(const void *at, const ProtobufCFieldDescriptor *field)
 {
     switch (field->type) {
@@ -160,6 +166,7 @@ static const ProtobufCMessage *message_of(const ProtobufCMessage *message, const
                : NULL;
 }
 
+/* XLA names the asking task by a number, TensorFlow by a message that holds it. */
 static uint32_t task_of(const ProtobufCMessage *message)
 {
     const ProtobufCMessage *task = message_of(message, "source_task");
@@ -198,6 +205,8 @@ static enum muster_rc read_tasks(struct muster_coordination_message *message)
     return MUSTER_OK;
 }
 
+/* Everything that is read here points into the unpacked message, which lives until
+ * muster_coordination_release. */
 static void read_fields(struct muster_coordination_message *message)
 {
     struct muster_coordination_request *request = &message->request;

@@ -1,11 +1,12 @@
-/* An index of entries by name: sorted, found by bisection, listed in order. */
+/* An index of entries by name: sorted, found by bisection, listed in order. Inserting moves the pointers
+ * behind it, which is fast enough for the keys of a job (thousands), and listing a directory is a plain
+ * walk. */
 #include "cluster/coordination/index.h"
 
 #include <string.h>
 
 #include "cluster/store/mvcc.h"
-
-#define CAPACITY_MIN 16
+#include "runtime/value/array.h"
 
 void muster_coordination_index_init(struct muster_coordination_index *index, struct muster_mem *mem)
 {
@@ -49,23 +50,20 @@ bool muster_coordination_index_add(struct muster_coordination_index *index,
                                    struct muster_coordination_name *name)
 {
     size_t at = muster_coordination_index_seek(index, name->text);
+    struct muster_coordination_name **names = muster_array_reserve(
+        index->mem, index->names, index->count, &index->capacity, sizeof(*names));
 
-    if (index->count == index->capacity) {
-        size_t capacity = index->capacity < CAPACITY_MIN ? CAPACITY_MIN : index->capacity * 2;
-        struct muster_coordination_name **names =
-            muster_mem_realloc(index->mem, index->names, capacity * sizeof(*names));
-
-        if (names == NULL)
-            return false;
-        index->names = names;
-        index->capacity = capacity;
-    }
+    if (names == NULL)
+        return false;
+    index->names = names;
+    MUSTER_ASSERT(at == index->count || names[at] != name);
     memmove(index->names + at + 1, index->names + at, (index->count - at) * sizeof(*index->names));
     index->names[at] = name;
     index->count++;
     return true;
 }
 
+/* The entry itself is compared too: one that was never added may have the name of another. */
 void muster_coordination_index_remove(struct muster_coordination_index *index,
                                       struct muster_coordination_name *name)
 {

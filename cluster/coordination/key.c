@@ -1,4 +1,5 @@
-/* Keys and values of a job, and the asks that wait for a key that is not there yet. */
+/* Keys and values of a job, and the asks that wait for a key that is not there yet. A key that is waited for
+ * is in the index without a value; it goes when nobody waits any more. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
@@ -6,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An int64 in decimal has at most 20 characters. */
 #define NUMBER_TEXT_BYTES 24
 
 /* Slashes at the ends go, several in a row become one. Gives, without NUL; NULL: no memory. */
@@ -86,6 +88,8 @@ static bool key_find(struct muster_coordination *coordination, struct muster_byt
     return true;
 }
 
+/* The value has a NUL behind it for parse_number; its size does not count that. It is kept (keep_key) before
+ * anybody is answered, so the answers wait for the commit that holds it. */
 static bool value_set(struct muster_coordination *coordination, struct muster_coordination_key *key,
                       struct muster_bytes value)
 {
@@ -132,6 +136,7 @@ static void ask_end(struct muster_coordination *coordination, struct muster_coor
     muster_mem_free(coordination->mem, (void *)(uintptr_t)name.data);
 }
 
+/* The asks are taken off the key first: an owner may free an ask in its answer. */
 static void answer_waiting(struct muster_coordination *coordination,
                            struct muster_coordination_key *key)
 {
@@ -143,7 +148,8 @@ static void answer_waiting(struct muster_coordination *coordination,
                 key->value);
 }
 
-/* The inserter is answered before the tasks that wait for the key. */
+/* The inserter is answered before the tasks that wait for the key. Without overwriting exactly one of
+ * several inserters succeeds. */
 void muster_coordination_insert(struct muster_coordination *coordination,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask)
@@ -216,7 +222,8 @@ static bool is_space(char character)
     return character == ' ' || (character >= '\t' && character <= '\r');
 }
 
-/* Decimal text of an int32, blanks around it; none is 0. */
+/* Decimal text of an int32, blanks around it; none is 0. The range is that of the reference, although the
+ * sum is 64 bits wide. */
 static bool parse_number(const struct muster_coordination_key *key, int64_t *ret_number)
 {
     char *end = NULL;
@@ -233,6 +240,8 @@ static bool parse_number(const struct muster_coordination_key *key, int64_t *ret
            number >= INT32_MIN && number <= INT32_MAX;
 }
 
+/* The sum wraps round like an unsigned one: a signed overflow would be undefined, and the numbers are the
+ * caller's. */
 void muster_coordination_increment(struct muster_coordination *coordination,
                                    const struct muster_coordination_request *request,
                                    struct muster_coordination_ask *ask)
@@ -323,6 +332,8 @@ static void value_drop(struct muster_coordination *coordination,
     key_free_unused(coordination, key);
 }
 
+/* The key itself goes, and all below it. A key that is waited for stays in the index, so the walk steps over
+ * it; the count shows which of the two has happened. */
 void muster_coordination_delete(struct muster_coordination *coordination,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask)
@@ -359,6 +370,8 @@ static void ask_forget_key(struct muster_coordination *coordination,
     ask->key = (struct muster_bytes){NULL, 0};
 }
 
+/* The ask has left the list of its key already; the key is looked up by name and freed when this was the
+ * last. */
 void muster_coordination_drop_wait(struct muster_coordination *coordination,
                                    struct muster_coordination_ask *ask)
 {

@@ -1,4 +1,6 @@
-/* The coordination service on a gRPC server. */
+/* The coordination service on a gRPC server. It packs and unpacks, keeps the time of the state machine,
+ * holds answers back until what they show is in the file, and takes the end of a connection for a death
+ * where that was asked for. */
 #include <muster/coordination_server.h>
 
 #include <inttypes.h>
@@ -8,9 +10,11 @@
 #include "cluster/coordination/coordination_proto.h"
 #include "cluster/service/standard_service.h"
 
+/* The times are jaxlib's defaults. */
 #define HEARTBEAT_TIMEOUT_NS (100 * MUSTER_NS_PER_S)
 #define SHUTDOWN_TIMEOUT_NS  (300 * MUSTER_NS_PER_S)
 #define REGISTER_TIMEOUT_NS  (3600 * MUSTER_NS_PER_S)
+/* A bound for a number that a typing error may have made large; memory is allocated by task. */
 #define TASKS_MAX            1000000u
 #define MESSAGE_BYTES_MAX    ((size_t)64 << 20) /* topologies of large jobs */
 #define SERVER_STOPPED       "the coordination service is stopping"
@@ -138,6 +142,7 @@ static void question_move(struct question *question, enum question_state to)
 
 /* --- Answers --- */
 
+/* An error whose details could not be packed goes out without them; without its text it says NO_MEMORY. */
 static void send_answer(struct question *question)
 {
     const struct muster_metadata_entry details = {"grpc-status-details-bin", question->details,
@@ -153,7 +158,9 @@ static void send_answer(struct question *question)
                       rc == MUSTER_OK || question->text != NULL ? question->text : NO_MEMORY);
 }
 
-/* The answer is packed at once: what it borrows is gone after this call. */
+/* The answer is packed at once: the fields that it borrows are gone after this call. While anything waits
+ * for a commit every answer does, since it may show that; so the order of answers stays the order of
+ * changes. */
 static void on_answer(void *data, struct muster_coordination_ask *ask,
                       const struct muster_coordination_answer *answer)
 {
@@ -190,7 +197,8 @@ static void send_held(struct muster_coordination_server *server)
         send_answer(MUSTER_CONTAINER_OF(node, struct question, held_node));
 }
 
-/* A service that cannot write its file serves on without one: its job then lives as long as the process. */
+/* The commit is a task, so one turn's changes share it. A service that cannot write its file serves on
+ * without one: its job then lives as long as the process, which is better than to end it now. */
 static void on_commit(struct muster_task *task)
 {
     struct muster_coordination_server *server = task->data;
@@ -204,6 +212,7 @@ static void on_commit(struct muster_task *task)
     send_held(server);
 }
 
+/* NULL while restoring: what comes from the file need not be written again. */
 static struct muster_coordination_keeper *keeper_of(struct muster_coordination_server *server)
 {
     if (!server->has_keeper || server->state == SERVER_RESTORING)
@@ -256,6 +265,8 @@ static const struct muster_coordination_ops ops = {.answer = on_answer,
 
 /* --- Calls --- */
 
+/* A timer that is due too early is left: it looks, finds nothing, and is set again. So a heartbeat, which
+ * only puts the due time off, costs no timer. */
 static void set_timer(struct muster_coordination_server *server)
 {
     uint64_t due_ns = muster_coordination_due_ns(server->coordination);
@@ -334,7 +345,9 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     muster_coordination_release(&message);
 }
 
-/* The end of a call without an answer may be the death of its task (is_closed_dead). */
+/* The end of a call without an answer may be the death of its task (is_closed_dead). UNAVAILABLE is the end
+ * of the connection; a client that cancels its call lives. The ask is dropped before the task is lost, or it
+ * would be answered. */
 static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     struct question *question = muster_rpc_data(rpc);
@@ -451,6 +464,7 @@ static enum muster_rc open_keeper(struct muster_coordination_server *server, con
     return MUSTER_OK;
 }
 
+/* The file is loaded before the port is open: the first request meets the state of the last process. */
 static enum muster_rc open_coordination(struct muster_coordination_server *server,
                                         const struct muster_coordination_server_options *options,
                                         struct muster_error *ret_error)
@@ -502,6 +516,7 @@ static void on_abandoned(struct muster_rpc_server *rpc_server)
     free_server(muster_rpc_server_data(rpc_server));
 }
 
+/* Only a server of its own is closed, and that is asynchronous; the memory goes with its callback. */
 static void server_abandon(struct muster_coordination_server *server)
 {
     if (!server->owns_rpc_server) {
@@ -517,12 +532,11 @@ enum muster_rc muster_coordination_server_open(
     struct muster_coordination_server **ret_server, struct muster_error *ret_error)
 {
     static const struct muster_coordination_server_options none = {0};
-
-    if (options == NULL)
-        options = &none;
     struct muster_coordination_server *server;
     enum muster_rc rc;
 
+    if (options == NULL)
+        options = &none;
     if (options->task_count == 0 || options->task_count > TASKS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "task_count of the options must be 1 to %u, got %" PRIu32
@@ -586,6 +600,8 @@ static void on_rpc_closed(struct muster_rpc_server *rpc_server)
     finish_close(muster_rpc_server_data(rpc_server));
 }
 
+/* Questions that wait are cancelled. Answers that are held leave after a last commit, which is made here and
+ * not in a later turn. */
 static void end_questions(struct muster_coordination_server *server)
 {
     MUSTER_LIST_EACH (&server->questions, question, struct question, node) {

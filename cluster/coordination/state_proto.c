@@ -1,4 +1,6 @@
-/* The state of a coordination service in a file: records of the registry's store. */
+/* The state of a coordination service in a file: records of the registry's store. "s" is the service, "k/",
+ * "t/" and "b/" are keys, tasks and barriers by name. Changes are applied as they happen and committed once
+ * per loop turn (server.c), before any answer that shows them. */
 #include "cluster/coordination/keeper.h"
 
 #include <string.h>
@@ -6,9 +8,11 @@
 #include "proto/coordination_state.pb-c.h"
 #include "proto/guard.h"
 
+/* Bounds the memory of a page while the file is loaded; one value may have the 64 MiB of a message. */
 #define ARENA_BYTES_MAX ((size_t)256 << 20)
 #define PAGE_RECORDS    1000
 #define HISTORY_MAX     10000 /* revisions between two compactions */
+/* One commit drops at most so many old rows, so that no answer waits long for it. */
 #define ROWS_PER_COMMIT 20000
 
 /* --- Writing --- */
@@ -19,6 +23,8 @@ static void record_no_memory(struct muster_coordination_keeper *keeper)
     keeper->is_dirty = true;
 }
 
+/* A failure is remembered and told by the next commit: the state machine that reports a change cannot fail
+ * any more. */
 static void keeper_apply(struct muster_coordination_keeper *keeper,
                          struct muster_mvcc_request *request)
 {
@@ -152,6 +158,7 @@ enum muster_rc muster_coordination_keeper_commit(struct muster_coordination_keep
 {
     enum muster_rc rc = keeper->error.rc;
 
+    MUSTER_ASSERT(keeper->store != NULL);
     keeper->is_dirty = false;
     if (rc != MUSTER_OK)
         return rc;
@@ -287,6 +294,8 @@ static bool move_behind(struct muster_coordination_keeper *keeper, struct muster
     return true;
 }
 
+/* Read page by page, each from behind the last key of the one before. '/' + 1 is the first byte behind all
+ * names of a kind. */
 static enum muster_rc load_kind(struct muster_coordination_keeper *keeper,
                                 struct muster_coordination *coordination, uint64_t now_ns,
                                 char kind, restore_fn *restore)
@@ -317,6 +326,8 @@ static enum muster_rc load_kind(struct muster_coordination_keeper *keeper,
     return rc;
 }
 
+/* Tasks come before barriers: the registration barrier, once restored as passed, lets the silence of
+ * connected tasks count. */
 enum muster_rc muster_coordination_keeper_load(struct muster_coordination_keeper *keeper,
                                                struct muster_coordination *coordination,
                                                uint64_t now_ns)

@@ -1,4 +1,5 @@
-/* The life of tasks: registration, heartbeats, errors, the end. */
+/* The life of tasks: registration, heartbeats, errors, the end. A task is its number; its incarnation tells
+ * a restarted process from one whose connection was lost. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 
 #define WAIT_BARRIER           "WaitForAllTasks"
+/* "Shutdown::" and the 20 digits of an incarnation. */
 #define SHUTDOWN_BARRIER_BYTES 48
 
 /* The task that asks. NULL: there is none, and the ask was refused with before, its number and after. */
@@ -26,7 +28,8 @@ static struct muster_coordination_task *find_asker(
 
 /* --- Registration --- */
 
-/* Number 0 means none, on the wire. */
+/* A new job is a new service to its clients, so that a straggler of the old one is refused. Number 0 means
+ * none, on the wire. */
 static uint64_t next_incarnation(uint64_t incarnation)
 {
     return incarnation + 1 != 0 ? incarnation + 1 : 1;
@@ -59,7 +62,8 @@ static void begin_next_job(struct muster_coordination *coordination)
                                         coordination->options.service_incarnation);
 }
 
-/* The registration barrier has ended: every task has come, or the time is over. */
+/* The registration barrier has ended: every task has come, or the time is over. Then those that came are
+ * disconnected, and may try again: no job of fewer tasks begins. */
 static void on_registered(struct muster_coordination *coordination,
                           struct muster_coordination_barrier *barrier)
 {
@@ -85,6 +89,7 @@ static bool is_over(const struct muster_coordination *coordination)
     return true;
 }
 
+/* A restarted task is refused once all have met: the others count on what its first life had told them. */
 static const char *find_objection(struct muster_coordination *coordination,
                                   const struct muster_coordination_task *task,
                                   const struct muster_coordination_request *request)
@@ -118,6 +123,7 @@ static void refuse_objection(struct muster_coordination *coordination,
     muster_coordination_answer(coordination, ask, &answer);
 }
 
+/* A registration that is repeated (its answer was lost) changes nothing and waits at the same barrier. */
 void muster_coordination_register(struct muster_coordination *coordination,
                                   const struct muster_coordination_request *request,
                                   struct muster_coordination_ask *ask)
@@ -196,6 +202,9 @@ void muster_coordination_wait_for_all(struct muster_coordination *coordination,
 
 /* --- Heartbeats --- */
 
+/* A heartbeat of another incarnation shows that the task has restarted without telling: what waits for its
+ * first life must fail now and not at a timeout. The text is copied, since failing the task overwrites
+ * scratch. */
 static bool is_expected(struct muster_coordination *coordination,
                         struct muster_coordination_task *task,
                         const struct muster_coordination_request *request,
@@ -279,6 +288,7 @@ static char *format_silent(struct muster_coordination *coordination,
                : muster_mem_strdup(coordination->mem, coordination->scratch.bytes);
 }
 
+/* With recoverable tasks a death concerns only those that wait for the task; else it is the end of the job. */
 static void task_lose(struct muster_coordination *coordination,
                       struct muster_coordination_task *task, const char *text)
 {
@@ -289,6 +299,7 @@ static void task_lose(struct muster_coordination *coordination,
                                  text != NULL ? text : "a task has died", false);
 }
 
+/* All silent tasks get the same text, made before the first of them changes state. */
 void muster_coordination_expire_tasks(struct muster_coordination *coordination)
 {
     struct muster_coordination_task *task = find_silent(coordination);
@@ -304,6 +315,8 @@ void muster_coordination_expire_tasks(struct muster_coordination *coordination)
     muster_mem_free(coordination->mem, text);
 }
 
+/* Before all have registered a connection that ends is no death: clients try several times until the service
+ * answers. */
 void muster_coordination_lost(struct muster_coordination *coordination, uint64_t now_ns,
                               uint32_t id)
 {
@@ -320,6 +333,7 @@ void muster_coordination_lost(struct muster_coordination *coordination, uint64_t
 
 /* --- Errors --- */
 
+/* An error that has happened already is answered at once, so that none is missed between two polls. */
 void muster_coordination_poll(struct muster_coordination *coordination,
                               const struct muster_coordination_request *request,
                               struct muster_coordination_ask *ask)
@@ -350,6 +364,7 @@ void muster_coordination_poll(struct muster_coordination *coordination,
                                      "restart of the service");
 }
 
+/* The code is a number from the wire; one that is no status becomes UNKNOWN. */
 void muster_coordination_report(struct muster_coordination *coordination,
                                 const struct muster_coordination_request *request,
                                 struct muster_coordination_ask *ask)
@@ -405,6 +420,8 @@ static void fail_missing(struct muster_coordination *coordination,
                 "This task did not come to the shutdown barrier in time.", false);
 }
 
+/* All tasks go together, so that none takes the end of another's connection for a death. The result of a
+ * barrier that has failed is rewritten here, before it is told (barrier_end). */
 static void on_shut_down(struct muster_coordination *coordination,
                          struct muster_coordination_barrier *barrier)
 {
@@ -427,6 +444,8 @@ static void on_shut_down(struct muster_coordination *coordination,
     barrier->rc = MUSTER_INTERNAL;
 }
 
+/* Recoverable tasks do not wait for each other at the end either. The barrier's name has the incarnation of
+ * the service, so that each job has its own. */
 void muster_coordination_shut_down(struct muster_coordination *coordination,
                                    const struct muster_coordination_request *request,
                                    struct muster_coordination_ask *ask)

@@ -1,4 +1,5 @@
-/* The states of tasks: every change goes through here and is told to watches, polls, barriers and rounds. */
+/* The states of tasks: every change goes through here and is told to watches, polls, barriers and rounds.
+ * The order is the same each time: the state first, then its publication, then those that wait for the task. */
 #include "cluster/coordination/coordination_internal.h"
 
 #include <inttypes.h>
@@ -48,6 +49,8 @@ void muster_coordination_tell_states(struct muster_coordination *coordination,
     answer_states(coordination, ask, request->tasks, request->task_count);
 }
 
+/* A caller that knows an older version is answered at once: the change may have come between two of its
+ * calls. */
 void muster_coordination_watch(struct muster_coordination *coordination,
                                const struct muster_coordination_request *request,
                                struct muster_coordination_ask *ask)
@@ -96,6 +99,7 @@ void muster_coordination_connect(struct muster_coordination *coordination,
     muster_coordination_review_alive(coordination);
 }
 
+/* A client keeps one poll open; CANCELLED tells it that no error has happened. */
 void muster_coordination_end_poll(struct muster_coordination *coordination,
                                   struct muster_coordination_task *task, const char *why)
 {
@@ -139,7 +143,8 @@ static void answer_poll(struct muster_coordination *coordination,
     muster_coordination_answer(coordination, poll, &answer);
 }
 
-/* The first error is the error of the job, which every later poll and heartbeat is answered with. */
+/* The first error is the error of the job, which every later poll and heartbeat is answered with: the errors
+ * that follow are mostly its consequences. A task that is in error already keeps its first one. */
 void muster_coordination_fail(struct muster_coordination *coordination,
                               struct muster_coordination_task *task, enum muster_rc rc,
                               const char *text, bool is_reported)
@@ -170,6 +175,8 @@ void muster_coordination_fail(struct muster_coordination *coordination,
     muster_mem_free(coordination->mem, copy);
 }
 
+/* Nothing is published: nobody watches yet, and the file has it already. The error of the job is that of the
+ * task in error with the lowest number, since the file does not say which came first. */
 enum muster_rc muster_coordination_restore_task(struct muster_coordination *coordination,
                                                 uint64_t now_ns,
                                                 const struct muster_coordination_task_info *info)

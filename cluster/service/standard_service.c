@@ -1,4 +1,5 @@
-/* Services that every gRPC server of this folder has besides its own: health and reflection. */
+/* Services that every gRPC server of this folder has besides its own: health and reflection. Tools (grpcurl,
+ * probes of Kubernetes) expect them at the port of the service itself. */
 #include "cluster/service/standard_service.h"
 
 #include <stddef.h>
@@ -32,6 +33,7 @@ enum muster_rc muster_standard_service_add(struct muster_rpc_server *server,
     size_t count = 0;
     enum muster_rc rc = muster_rpc_health_open(server, &health);
 
+    MUSTER_ASSERT((size_t)kind < sizeof(kinds) / sizeof(kinds[0]));
     for (size_t i = 0; rc == MUSTER_OK && kinds[kind].services[i] != NULL; i++)
         rc = muster_rpc_health_set(health, kinds[kind].services[i], MUSTER_HEALTH_SERVING);
     while (kinds[kind].descriptors[count] != NULL)
