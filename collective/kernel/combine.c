@@ -1,4 +1,5 @@
-/* Reductions by kernel, by weight and by the program, behind one call. */
+/* Reductions by kernel, by weight and by the program, behind one call. Algorithms call this file
+ * and never the kernels, so each of them works with all three kinds. */
 #include "collective/kernel/combine.h"
 #include "collective/kernel/kernels.h"
 
@@ -7,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SWAP_BLOCK_BYTES 4096u /* MUSTER_USER_ELEMENT_BYTES_MAX fits */
+/* The block lies on the stack and must hold one element of any size. */
+#define SWAP_BLOCK_BYTES 4096u
+_Static_assert(SWAP_BLOCK_BYTES >= MUSTER_USER_ELEMENT_BYTES_MAX, "a block has an element");
 
 static bool is_user(const struct muster_op_call *call)
 {
@@ -37,6 +40,7 @@ const char *muster_call_elements_text(const struct muster_op_call *call, char *r
     return ret_text;
 }
 
+/* Two functions cannot be compared across processes; their names, sizes and orders can. */
 uint64_t muster_call_elements_hash(const struct muster_op_call *call)
 {
     const uint64_t plain =
@@ -70,7 +74,8 @@ void muster_combine(const struct muster_op_call *call, struct muster_operand int
         muster_kernel_reduce(call->dtype, call->reduction, into.data, from.data, count);
 }
 
-/* One block: the earlier result is in `from`, the own input in `into`. */
+/* One block: the earlier result is in `from`, the own input in `into`. The operation must have the
+ * earlier member first, so the two change places before it. */
 static void swap_block(const struct muster_op_call *call, struct muster_operand into,
                        struct muster_operand from, size_t count)
 {
@@ -102,6 +107,7 @@ void muster_combine_swap(const struct muster_op_call *call, struct muster_operan
 void muster_combine_all(const struct muster_op_call *call, void *into, const void *const *from,
                         const uint64_t *weights, uint32_t n, size_t count)
 {
+    MUSTER_ASSERT(n > 0 && (weights != NULL || !call->is_weighted));
     if (call->is_weighted) {
         muster_kernel_mean_weighted(call->dtype, into, from, weights, n, count);
         return;
@@ -116,6 +122,7 @@ void muster_combine_all(const struct muster_op_call *call, void *into, const voi
         call->user.reduce(call->user.data, into, from[i], count);
 }
 
+/* A weighted mean is divided at every step, and a function of the program knows no mean. */
 void muster_combine_finish(const struct muster_op_call *call, void *into, uint32_t n, size_t count)
 {
     if (call->reduction == MUSTER_MEAN && !is_user(call) && !call->is_weighted)

@@ -1,4 +1,5 @@
-/* Which kernels run: types, reductions and pairs by name, and the fastest path of this machine. */
+/* Which kernels run: types, reductions and pairs by name, and the fastest path of this machine. All
+ * paths give the same bits, so members on different processors may each take their fastest. */
 #include "collective/kernel/kernels.h"
 
 #include <stdio.h>
@@ -35,6 +36,7 @@ const char *muster_reduction_name(enum muster_reduction reduction)
                                                         : "an unknown reduction";
 }
 
+/* The pairs are the same on every path, so the baseline's table stands for all. */
 bool muster_reduction_is_defined(enum muster_dtype dtype, enum muster_reduction reduction)
 {
     return (unsigned)dtype < MUSTER_DTYPE_COUNT && (unsigned)reduction < MUSTER_REDUCTION_COUNT &&
@@ -98,6 +100,7 @@ void muster_kernel_reduce_swap(enum muster_dtype dtype, enum muster_reduction re
 void muster_kernel_reduce_all(enum muster_dtype dtype, enum muster_reduction reduction, void *into,
                               const void *const *from, uint32_t n, size_t count)
 {
+    MUSTER_ASSERT(n > 0);
     if (n > 1)
         muster_kernels_best()->all[dtype][reduction](into, from, n, count);
     else if (into != from[0] && count > 0)
@@ -107,10 +110,12 @@ void muster_kernel_reduce_all(enum muster_dtype dtype, enum muster_reduction red
 void muster_kernel_mean_weighted(enum muster_dtype dtype, void *into, const void *const *from,
                                  const uint64_t *weights, uint32_t n, size_t count)
 {
+    MUSTER_ASSERT(n > 0);
     muster_kernels_best()->weigh[dtype](into, from, weights, n, count);
 }
 
 void muster_kernel_divide(enum muster_dtype dtype, void *into, uint32_t divisor, size_t count)
 {
+    MUSTER_ASSERT(divisor > 0);
     muster_kernels_best()->divide[dtype](into, divisor, count);
 }

@@ -33,6 +33,7 @@ static inline KERNEL_TARGET f16_wide f16_splat(float value)
 
 static inline KERNEL_TARGET f16_raw f16_narrow(f16_wide wide)
 {
+    /* The conversion keeps the payload of a NaN; every path must give the same one. */
     const f16_wide is_nan = _mm256_cmp_ps(wide, wide, _CMP_UNORD_Q);
 
     wide = _mm256_blendv_ps(wide, f16_splat(__builtin_nanf("")), is_nan);

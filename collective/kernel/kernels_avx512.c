@@ -33,6 +33,7 @@ static inline KERNEL_TARGET f16_wide f16_splat(float value)
 
 static inline KERNEL_TARGET f16_raw f16_narrow(f16_wide wide)
 {
+    /* The conversion keeps the payload of a NaN; every path must give the same one. */
     const __mmask16 is_nan = _mm512_cmp_ps_mask(wide, wide, _CMP_UNORD_Q);
 
     wide = _mm512_mask_mov_ps(wide, is_nan, f16_splat(__builtin_nanf("")));

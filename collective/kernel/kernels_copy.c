@@ -1,4 +1,5 @@
-/* Copies of what is too large to stay in the caches. */
+/* Copies of what is too large to stay in the caches, by the streaming stores of SSE2, which every
+ * x86-64 has. Elsewhere it is memcpy. */
 #include "collective/kernel/kernels_copy.h"
 
 #include <stdint.h>
@@ -9,6 +10,8 @@
 
 #define LINE_BYTES 64
 
+/* Four stores fill one line of the write-combining buffer, which then leaves as a whole. A line
+ * that is filled in parts would be read first, which is what streaming is to avoid. */
 static void copy_line(uint8_t *into, const uint8_t *from)
 {
     __m128i part[4];
@@ -34,6 +37,8 @@ void muster_copy_nontemporal(void *restrict into, const void *restrict from, siz
         at += LINE_BYTES;
     }
     memcpy(to, at, bytes);
+    /* Streaming stores are not ordered with later ones, not even by a release store. A flag that
+     * says "the copy is there" must not become visible before the copy. */
     _mm_sfence();
 }
 

@@ -1,4 +1,6 @@
-/* The call of an operation: its name, its description, and the hash that members compare. */
+/* The call of an operation: its name, its description, and the hash that members compare. Members
+ * whose hashes differ have called different operations under one id; the descriptions go into the
+ * error that both of them return. */
 #include "collective/kernel/op_call.h"
 
 #include <muster/hash.h>
@@ -9,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROOT_MASK UINT64_C(0xFFFFFFFF) /* of a descriptor */
+/* The half of a descriptor that depends on the view; see muster_call_hash. */
+#define ROOT_MASK UINT64_C(0xFFFFFFFF)
 
 const char *muster_op_kind_name(enum muster_op_kind kind)
 {
@@ -78,6 +81,7 @@ const char *muster_device_mark_describe(const struct muster_device_mark *mark, c
     return ret_text;
 }
 
+/* The hash of no mark is 0, the plain seed of muster_call_hash. */
 uint64_t muster_device_mark_hash(const struct muster_device_mark *mark)
 {
     const uint64_t words[] = {(uint64_t)mark->kind, (uint64_t)mark->reduction,
@@ -117,7 +121,7 @@ static uint64_t common_count(const struct muster_op_call *call)
     return has_equal_parts(call) ? call->part_count : call->count;
 }
 
-/* Text is written until it is full. */
+/* Text that does not fit is cut off: a description is for people, and must not fail. */
 static void add_text(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void add_text(char *text, size_t size, const char *format, ...)
@@ -172,7 +176,8 @@ const char *muster_call_describe(const struct muster_op_call *call, char *ret_te
     return ret_text;
 }
 
-/* The part of a call that depends on the view that the caller knows: its root, or how all cut it. */
+/* The part of a call that depends on the view that the caller knows: its root, or how all cut it.
+ */
 static uint64_t hash_of_view(const struct muster_op_call *call)
 {
     const struct muster_incarnation *root = &call->root.incarnation;

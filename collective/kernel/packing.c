@@ -1,4 +1,6 @@
-/* Packs of a list of tensors. */
+/* Packs of a list of tensors: small ones travel together, because an operation costs latency
+ * whatever its size. Packs are made from the end, because the gradients of the last layers are
+ * there first (as in TensorFlow). */
 #include "collective/kernel/packing.h"
 
 static uint64_t bytes_of(const struct muster_tensor *tensor)
@@ -12,6 +14,7 @@ struct muster_pack muster_pack_before(const struct muster_tensor *tensors, size_
     struct muster_pack pack = {.first = end, .end = end};
     uint64_t bytes = 0;
 
+    MUSTER_ASSERT(end > 0);
     while (pack.first > 0 && (bytes_per_pack == 0 || bytes <= bytes_per_pack))
         bytes += bytes_of(&tensors[--pack.first]);
     return pack;
@@ -22,6 +25,7 @@ struct muster_pack muster_pack_part_before(const struct muster_tensor *tensors,
 {
     struct muster_pack part = {.first = end, .end = end};
 
+    MUSTER_ASSERT(end > pack.first && end <= pack.end);
     while (part.first > pack.first && tensors[part.first - 1].dtype == tensors[end - 1].dtype)
         part.first--;
     return part;

@@ -1,4 +1,6 @@
-/* Which algorithm runs an operation: a pure function of what all members know alike. */
+/* Which algorithm runs an operation: a pure function of what all members know alike. The order of
+ * preference is: what the operation allows at all, the forced algorithm, the rows of the view's
+ * table, then what is built in here. */
 #include "collective/plan/plan.h"
 
 #include <string.h>
@@ -16,11 +18,14 @@ static const char *const names[] = {
     [MUSTER_ALGORITHM_HOST] = "host",
 };
 
+/* Up to so many members an exchange of everything may have direct_max_bytes of each; beyond that
+ * the bound on what one member receives stays where it is. */
 #define DIRECT_MEMBERS 8u
 
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))
 
-/* The built-in table, which `muster bench --tune` replaces. An all_reduce above direct_max_bytes. */
+/* The built-in table, which `muster bench --tune` replaces: an all_reduce above direct_max_bytes.
+ * The first row that matches wins, so rows for more members and fewer bytes stand first. */
 static const struct muster_plan_row built_in[] = {
     {.kind = MUSTER_OP_ALL_REDUCE,
      .span = MUSTER_SPAN_HOSTS,
@@ -100,8 +105,6 @@ bool muster_algorithm_is_reproducible(enum muster_algorithm algorithm)
            algorithm == MUSTER_ALGORITHM_FLAT || algorithm == MUSTER_ALGORITHM_HOST;
 }
 
-/* --- Parameters --- */
-
 /* --- The choice --- */
 
 /* A broadcast is direct by its size alone: who joins in later must come to the same chunks. */
@@ -163,6 +166,7 @@ bool muster_plan_leaves_shm(const struct muster_plan_input *input,
             algorithm = find_row(&by_shm, &by_shm.parameters.rows[i], 1);
     if (algorithm == MUSTER_ALGORITHM_AUTO)
         return false;
+    /* The rule has been found; with one byte as the limit nothing is small, and it is followed. */
     by_shm.parameters.row_count = 0;
     by_shm.parameters.forced = algorithm;
     by_shm.parameters.direct_max_bytes = 1;
@@ -223,5 +227,7 @@ enum muster_algorithm muster_plan_choose(const struct muster_plan_input *input)
     if (is_halved(input))
         return MUSTER_ALGORITHM_HALVING;
     algorithm = find_row(input, built_in, sizeof(built_in) / sizeof(built_in[0]));
+    /* Only a reduction that must be reproducible, or in the order of ranks, is refused by every
+     * row. */
     return algorithm != MUSTER_ALGORITHM_AUTO ? algorithm : MUSTER_ALGORITHM_BLOCKS;
 }

@@ -1,16 +1,19 @@
-/* Plans as values, computed from (kind, n, index, count, parameters) alone. */
+/* Plans as values, computed from (kind, n, index, count, parameters) alone. Every member computes
+ * its own and never sends it, so nothing here may depend on anything that differs between members:
+ * no clock, no floating point, no state. */
 #include "collective/plan/plan.h"
 
 #include <muster/base.h>
 
 #include "net/link/peer_link.h"
 
-#define LINE_BYTES 64u
+#define LINE_BYTES 64u /* two members never write one cache line */
 /* Partial sums on their way, of all owners together: bounds staging at 32 chunks per operation and
  * member. */
 #define WINDOW_CHUNKS_ALL 32u
 #define WINDOW_MIN        2u
-/* Two keep both directions busy; what is in flight beyond some 1 MiB only falls out of the cache. */
+/* Two keep both directions busy; what is in flight beyond some 1 MiB only falls out of the cache.
+ */
 #define WINDOW_MAX 4u
 /* Limits for the chunks that are worked on at the same time, in plans of steps: a tree is deep. */
 #define WINDOW_TREE  24u
@@ -70,11 +73,13 @@ bool muster_plan_is_exchange(enum muster_op_kind kind)
            kind == MUSTER_OP_ALL_TO_ALL_UNEVEN || kind == MUSTER_OP_PERMUTE;
 }
 
+/* The owner is the first member that has the final value of a block. */
 static uint32_t owner_of(const struct muster_plan *plan, uint32_t block)
 {
     return has_one_block(plan->kind) ? plan->root : block;
 }
 
+/* One chunk, the whole vector: it is small, and each piece would cost a message of its own. */
 static void make_direct(struct muster_plan *plan)
 {
     plan->block_count = 1;
@@ -145,6 +150,8 @@ static void make_ring(struct muster_plan *plan, uint32_t chunk_bytes_max)
     plan->is_next_asked = !plan->has_reduction;
     if (plan->kind != MUSTER_OP_REDUCE)
         return;
+    /* A reduce has one block and one chain, which begins behind the root and ends there. Only the
+     * member behind the root starts sums, so it alone has to fill the whole chain. */
     plan->start_block = plan->prev == plan->root ? 0 : UINT32_MAX;
     plan->window = (uint32_t)clamp_value(2 * plan->n, WINDOW_MAX, WINDOW_CHUNKS_ALL);
 }
@@ -201,7 +208,7 @@ struct muster_plan muster_plan_make(const struct muster_plan_input *input)
                          input->kind == MUSTER_OP_REDUCE,
     };
 
-    MUSTER_ASSERT(input->index < input->n && input->root < input->n);
+    MUSTER_ASSERT(input->index < input->n && input->root < input->n && input->element_bytes > 0);
     plan.algorithm = muster_plan_choose(input);
     if (plan.algorithm == MUSTER_ALGORITHM_EXCHANGE)
         make_exchange(&plan, chunk_bytes);
@@ -220,6 +227,9 @@ static uint32_t ring_distance(const struct muster_plan *plan, uint32_t from, uin
     return (to + plan->n - from) % plan->n;
 }
 
+/* The partial sum of a block begins at the member behind its owner and goes round the ring to the
+ * owner, so that the owner's is the last input. All blocks are on their way at once, each from
+ * another member (Patarasuk & Yuan 2009). */
 static enum muster_reduce_step reduce_step(const struct muster_plan *plan, uint32_t block)
 {
     uint32_t owner = owner_of(plan, block);
@@ -232,6 +242,8 @@ static enum muster_reduce_step reduce_step(const struct muster_plan *plan, uint3
     return position == plan->n - 1 ? MUSTER_REDUCE_FINISH : MUSTER_REDUCE_PASS;
 }
 
+/* Final values go round from the owner. Where only the owner wants them, the next member, which
+ * began the sum, still has to learn that the chunk is done: its window moves on by that. */
 static enum muster_gather_step gather_step(const struct muster_plan *plan, uint32_t block)
 {
     uint32_t position = ring_distance(plan, owner_of(plan, block), plan->index);
@@ -255,6 +267,7 @@ uint64_t muster_plan_block_first(const struct muster_plan *plan, uint32_t block)
     if (plan->offsets != NULL)
         return plan->offsets[block];
     first = block * plan->block_elements;
+    /* Rounding to cache lines may leave nothing for the last blocks: they are empty, at the end. */
     return first < plan->count ? first : plan->count;
 }
 
@@ -264,6 +277,8 @@ struct muster_plan_chunk muster_plan_chunk(const struct muster_plan *plan, uint3
     uint64_t block_end = muster_plan_block_first(plan, chunk.block + 1);
     uint64_t end;
 
+    /* All blocks have as many chunks as the longest, so the last ones of a shorter block are empty.
+     */
     MUSTER_ASSERT(c < plan->chunk_count);
     chunk.first = muster_plan_block_first(plan, chunk.block) +
                   (c % plan->chunks_per_block) * plan->chunk_elements;

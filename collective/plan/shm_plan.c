@@ -1,14 +1,17 @@
-/* Plans of operations through shared memory. */
+/* Plans of operations through shared memory. They start from the plan for sockets and change what
+ * it cuts: in shared memory a member reads its neighbours' inputs in place, so chunks are units of
+ * work and not of sending. */
 #include "collective/plan/plan.h"
 #include "collective/plan/shm_limits.h"
 
 #include <string.h>
 
 #define LINE_BYTES 64u
-/* The vector of a freeze has a bit for each chunk. */
+/* The vector of a freeze has a bit for each chunk: 8 KiB for one operation at most. */
 #define CHUNKS_MAX 65536u
 /* Chunks of one block: summing the next overlaps with copying the last. */
 #define PIECES_MIN        4u
+/* Every chunk costs flags and a look at each peer; below this size that outweighs the overlap. */
 #define CHUNK_BYTES_SMALL (8u << 10)
 
 static uint64_t divide_up(uint64_t a, uint64_t b)
@@ -72,6 +75,7 @@ static void make_flat(struct muster_plan *plan)
     plan->block_count = plan->chunks_per_block = plan->chunk_count = 1;
 }
 
+/* Each member reads the inputs of all in a flat operation, so the bound falls with their number. */
 static uint64_t flat_bytes_max(const struct muster_plan_input *input)
 {
     uint64_t bytes = min_u64(MUSTER_SHM_FLAT_BYTES, MUSTER_SHM_FLAT_BYTES_ALL / input->n);
@@ -85,6 +89,7 @@ struct muster_plan muster_shm_plan_make(const struct muster_plan_input *input)
     struct muster_plan plan = muster_plan_make(input);
     struct muster_plan_input by_sockets;
 
+    /* A forced algorithm is one of the sockets' (also on one host), and a member alone copies. */
     if (input->n == 1 || plan.algorithm == input->parameters.forced)
         return plan;
     if (input->parameters.row_count > 0 && muster_plan_leaves_shm(input, &by_sockets))

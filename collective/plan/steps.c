@@ -1,11 +1,15 @@
-/* Plans as lists of steps. */
+/* Plans as lists of steps. Each algorithm is one function that puts the steps of one member for one
+ * chunk into a list; whoever runs a list knows no algorithm. A send in one
+ * member's list must have its receive in the peer's, with the same range and message number; tests
+ * play all lists against each other. */
 #include "collective/plan/steps.h"
 
 #include <muster/base.h>
 
 #define LINE_BYTES 64u
 
-/* Numbers of messages between two members within one chunk. */
+/* Numbers of messages between two members within one chunk. In halving two members meet once on the
+ * way down and once on the way up, under different numbers, so a number never passes twice. */
 enum {
     MESSAGE_IN,      /* direct, ring, blocks, two_level: an input or a sum on its way in */
     MESSAGE_OUT,     /* the final value */
@@ -24,15 +28,16 @@ struct builder {
     const struct muster_plan *plan;
     const struct muster_topology *topology;
     struct muster_step *steps;
-    uint32_t count;
+    uint32_t count, count_max;
     bool has_sum; /* what has been made so far of this range stands in the work memory */
 };
 
 static void put_step(struct builder *builder, enum muster_step_kind kind, struct range range,
                      uint32_t peer, unsigned message)
 {
-    if (range.count == 0)
+    if (range.count == 0) /* on both sides alike, see steps.h */
         return;
+    MUSTER_ASSERT(builder->count < builder->count_max);
     builder->steps[builder->count++] = (struct muster_step){
         .first = range.first,
         .count = range.count,
@@ -43,6 +48,7 @@ static void put_step(struct builder *builder, enum muster_step_kind kind, struct
     };
 }
 
+/* A member that has reduced nothing (it is alone) still has to put its input into the result. */
 static void put_finish(struct builder *builder, struct range range)
 {
     if (!builder->has_sum)
@@ -87,6 +93,7 @@ static void make_direct(struct builder *builder, struct range whole)
         put_step(builder, MUSTER_STEP_RECEIVE, whole, plan->root, MESSAGE_OUT);
         return;
     }
+    /* Everybody begins with the member behind it, so that they do not all send to one at a time. */
     for (uint32_t k = 1; k < plan->n; k++)
         put_step(builder, MUSTER_STEP_SEND, whole, (plan->index + k) % plan->n,
                  is_broadcast ? MESSAGE_OUT : MESSAGE_IN);
@@ -124,7 +131,9 @@ static void make_ring(struct builder *builder, const struct muster_plan_chunk *c
         put_step(builder, MUSTER_STEP_SEND, range, plan->next, MESSAGE_OUT);
 }
 
-/* --- Recursive halving and doubling --- */
+/* --- Recursive halving and doubling (Thakur, Rabenseifner, Gropp 2005) ---
+ * The exchange needs a power of two. Members beyond it fold their input into a neighbour first, and
+ * get the result from it at the end. */
 
 /* The members among whom to halve: all, or the j-th of each host. */
 struct ring {
@@ -155,6 +164,8 @@ static uint32_t core_position(uint32_t core_rank, uint32_t extra)
     return core_rank < extra ? 2 * core_rank + 1 : core_rank + extra;
 }
 
+/* The distance halves too: the first and largest exchange is with the member farthest off in the
+ * core, and each one leaves half of the range, until block `self` is left. */
 static void halve_ranges(struct builder *builder, const struct ring *ring, struct range whole,
                          uint32_t core, uint32_t self)
 {
@@ -176,6 +187,7 @@ static void halve_ranges(struct builder *builder, const struct ring *ring, struc
     }
 }
 
+/* The way back: ranges that are final double until they are the whole. */
 static void double_ranges(struct builder *builder, const struct ring *ring, struct range whole,
                           uint32_t core, uint32_t self)
 {
@@ -247,6 +259,8 @@ static uint32_t low_bit(uint32_t label)
     return label & (~label + 1);
 }
 
+/* In an in-order tree the lowest set bit tells the height. Where the parent would be beyond the
+ * last label, the tree is cut there, and the next ancestor takes its place. */
 static uint32_t parent_of(const struct muster_plan *plan, uint32_t label)
 {
     uint32_t bit = low_bit(label), up = (label ^ bit) | (bit << 1);
@@ -268,7 +282,8 @@ static uint32_t children_of(const struct muster_plan *plan, uint32_t label, uint
     return count;
 }
 
-/* Chunk c goes through tree c mod 2. */
+/* Chunk c goes through tree c mod 2: a member that passes on in one tree is a leaf in the other, so
+ * both directions of everybody's link are busy. */
 static void make_tree(struct builder *builder, uint32_t c, struct range range)
 {
     const struct muster_plan *plan = builder->plan;
@@ -298,6 +313,8 @@ static void make_tree(struct builder *builder, uint32_t c, struct range range)
 
 /* --- Blocks --- */
 
+/* The inputs are held and reduced together, in the order of members: the sum does not depend on
+ * which one comes first, and f16 is rounded once. */
 static void hold_all(struct builder *builder, struct range range)
 {
     for (uint32_t i = 0; i < builder->plan->n; i++)
@@ -370,6 +387,8 @@ struct host {
     uint32_t count, self, leaders;
 };
 
+/* Member self sends block j to leader j, beginning behind itself, so that the leaders of a host are
+ * not all sent to in the same order. */
 static void send_in(struct builder *builder, const struct host *host, struct range whole)
 {
     for (uint32_t k = 1; k <= host->count; k++) {
@@ -429,9 +448,9 @@ uint32_t muster_steps_max(const struct muster_plan *plan)
     case MUSTER_ALGORITHM_DOUBLE_TREE:
         return 8;
     case MUSTER_ALGORITHM_HALVING:
-        return 4 * 32 + 6;
+        return 4 * 32 + 6; /* 32 rounds at most, two steps each way; folding and finishing */
     default:
-        return 4 * plan->n + 4 * 32 + 10;
+        return 4 * plan->n + 4 * 32 + 10; /* and an input and a result of everybody */
     }
 }
 
@@ -440,7 +459,10 @@ uint32_t muster_steps_make(const struct muster_plan *plan, const struct muster_t
 {
     struct muster_plan_chunk chunk = muster_plan_chunk(plan, c);
     struct range range = {chunk.first, chunk.count};
-    struct builder builder = {.plan = plan, .topology = topology, .steps = ret_steps};
+    struct builder builder = {.plan = plan,
+                              .topology = topology,
+                              .steps = ret_steps,
+                              .count_max = muster_steps_max(plan)};
     const struct ring all = {.n = plan->n, .position = plan->index};
 
     switch (plan->algorithm) {
@@ -472,6 +494,5 @@ uint32_t muster_steps_make(const struct muster_plan *plan, const struct muster_t
         make_direct(&builder, range);
         break;
     }
-    MUSTER_ASSERT(builder.count <= muster_steps_max(plan));
     return builder.count;
 }

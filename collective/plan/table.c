@@ -1,4 +1,6 @@
-/* Plan parameters as text: what `muster bench allreduce --tune` writes and people edit. */
+/* Plan parameters as text: what `muster bench allreduce --tune` writes and people edit. Every error
+ * names the line, the word and what to write instead; a text that was written here reads back
+ * alike. */
 #include "collective/plan/plan.h"
 
 #include <muster/env.h>
@@ -9,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* 48 rules need less than 4 KiB; the rest is for comments. A larger file is a mistake. */
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 #define LINE_BYTES_MAX 256u
-#define WORDS_MAX      8u
+#define WORDS_MAX      8u /* a rule has 7; the eighth shows that there are too many */
+_Static_assert(MUSTER_PLAN_ROWS_MAX == 48, "read_rule tells the user how many rules there may be");
 
 struct choice {
     const char *name;
@@ -53,6 +57,7 @@ static bool refuse_word(struct reader *reader, const char *word, const char *rem
     return false;
 }
 
+/* The remedy lists the choices, so it can never differ from what is accepted. */
 static bool read_choice(struct reader *reader, const char *word, const struct choice *choices,
                         uint8_t *ret_value)
 {
@@ -204,7 +209,7 @@ enum muster_rc muster_plan_parameters_parse(const char *text,
             return MUSTER_INVALID_ARGUMENT;
         text += length + (text[length] == '\n');
     }
-    *ret_parameters = parameters;
+    *ret_parameters = parameters; /* only now: a text with an error changes nothing */
     return MUSTER_OK;
 }
 
@@ -234,6 +239,8 @@ struct writer {
     size_t size, length;
 };
 
+/* As snprintf does, length counts on when the text is full, so that the caller learns the room it
+ * needs. */
 static void MUSTER_PRINTF(2, 3) put(struct writer *writer, const char *format, ...)
 {
     size_t room = writer->length < writer->size ? writer->size - writer->length : 0;

@@ -1,6 +1,8 @@
 /* Whether plan parameters that came from a user or over the wire can be used. */
 #include "collective/view/plan_parameters.h"
 
+/* FLAT, HOST and EXCHANGE stand behind TWO_LEVEL in the enum: the plan chooses them itself, so no
+ * row may name them. */
 static bool row_is_valid(const struct muster_plan_row *row)
 {
     return row->wire <= MUSTER_WIRE_SHM && row->span <= MUSTER_SPAN_SPREAD &&

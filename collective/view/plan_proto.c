@@ -1,4 +1,6 @@
-/* Plan parameters to and from bytes. */
+/* Plan parameters to and from the message Plan, a part of View. Rows that this version does not
+ * know make the whole view invalid: members with different plans would wait for messages that
+ * nobody sends. */
 #include "collective/view/plan_proto.h"
 
 #include "collective/view/plan_parameters.h"
@@ -32,6 +34,7 @@ Muster__Plan *muster_plan_to_message(const struct muster_plan_parameters *parame
     return &memory->plan;
 }
 
+/* The message has 32 bits for each field, a row has 8: a cut value could look like a valid one. */
 static bool row_from_message(const Muster__PlanRow *message, struct muster_plan_row *row)
 {
     if (message->kind > UINT8_MAX || message->wire > UINT8_MAX || message->span > UINT8_MAX ||

@@ -1,4 +1,5 @@
-/* The progress vector as a value. */
+/* The progress vector as a value. The group fills it in when it freezes, and the coordinator reads
+ * those of all members to decide what becomes of each open operation. */
 #include "collective/view/progress.h"
 
 void muster_progress_fini(struct muster_progress *progress)

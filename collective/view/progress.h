@@ -4,7 +4,8 @@
 
 #include <muster/collective.h>
 
-/* An operation's lane has the color of those who take part above its number, plus one; 0: of all. */
+/* An operation's lane has the color of those who take part above its number, plus one; 0: of all.
+ */
 #define MUSTER_LANE_COLOR     256u
 #define MUSTER_LANE_INDEX(id) ((id) % MUSTER_LANE_COLOR)
 

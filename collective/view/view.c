@@ -22,7 +22,8 @@ int muster_member_compare(const struct muster_member *a, const struct muster_mem
     return (a->task_index > b->task_index) - (a->task_index < b->task_index);
 }
 
-/* qsort is not stable: equal labels are told apart by incarnation, so every process sorts alike. */
+/* Ranks are positions in this order, so all processes must sort alike without a word. qsort is not
+ * stable: equal labels are told apart by incarnation. */
 static int compare_members(const void *a, const void *b)
 {
     const struct muster_member *left = a;
@@ -41,7 +42,9 @@ static int compare_verdicts(const void *a, const void *b)
                                 &((const struct muster_verdict *)b)->op);
 }
 
-/* --- Digest: over every field in a fixed order, free of padding. --- */
+/* --- Digest: over every field in a fixed order, free of padding. ---
+ * Members compare digests in heartbeats: two views of one number that differ are found there.
+ * A field that is added to the view must be added here as well. */
 
 static uint64_t hash_u64(uint64_t value, uint64_t seed)
 {
@@ -52,11 +55,13 @@ static uint64_t hash_u64(uint64_t value, uint64_t seed)
     return muster_hash64(bytes, sizeof(bytes), seed);
 }
 
+/* The NUL is hashed too: "ab", "c" and "a", "bc" must differ. */
 static uint64_t hash_text(const char *text, uint64_t seed)
 {
     return muster_hash64(text, strlen(text) + 1, seed);
 }
 
+/* Only the bytes that the family uses count; the rest of the struct may hold anything. */
 static uint64_t hash_address(const struct muster_address *address, uint64_t seed)
 {
     seed = hash_u64(((uint64_t)address->family << 16) | address->port, seed);
@@ -183,7 +188,8 @@ static bool are_fields_valid(const struct muster_view *fields)
     return true;
 }
 
-/* Quadratic, but a view is built once per epoch and members are few. */
+/* Quadratic, but a view is built once per epoch and members are few. The verdicts are sorted
+ * already, so two of one operation are neighbours. */
 static bool has_duplicates(const struct muster_view *view)
 {
     for (uint32_t i = 0; i < view->member_count; i++)
@@ -197,6 +203,8 @@ static bool has_duplicates(const struct muster_view *view)
     return false;
 }
 
+/* The sources of all verdicts stand one after the other in the view's own block; each verdict's
+ * pointer is set to its part. */
 static void copy_arrays(struct muster_view *view, const struct muster_view *fields,
                         struct muster_chunk_source *sources)
 {
@@ -249,15 +257,20 @@ enum muster_rc muster_view_new(struct muster_mem *mem, const struct muster_view 
     return MUSTER_OK;
 }
 
+/* The count is a plain integer: references are taken and given back in the loop only. */
 struct muster_view *muster_view_ref(struct muster_view *view)
 {
+    MUSTER_ASSERT(view->references > 0);
     view->references++;
     return view;
 }
 
 void muster_view_unref(struct muster_view *view)
 {
-    if (view == NULL || --view->references > 0)
+    if (view == NULL)
+        return;
+    MUSTER_ASSERT(view->references > 0);
+    if (--view->references > 0)
         return;
     muster_mem_free(view->mem, view);
 }

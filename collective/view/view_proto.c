@@ -1,4 +1,6 @@
-/* Views and members as protobuf messages. */
+/* Views and members as protobuf messages (proto/membership.proto). All that comes from the wire is
+ * checked here or in muster_view_new, so a view that was unpacked keeps every promise of
+ * <muster/view.h>. */
 #include "collective/view/view_proto.h"
 
 #include <string.h>
@@ -9,7 +11,14 @@
 #include "proto/guard.h"
 #include "proto/membership.pb-c.h"
 
-/* The arrays that a packed view points into; one allocation each. */
+/* A view has at most so many members: has_duplicates and read_members are quadratic, and a peer's
+ * bytes must not keep the loop busy for long. */
+#define VIEW_MEMBERS_MAX 4096u
+/* Every operation that was open at a freeze may have a verdict. */
+#define VIEW_VERDICTS_MAX 65536u
+
+/* The arrays that a packed view points into; one allocation each. The messages borrow the view's
+ * texts, so the view must outlive them. */
 struct packing {
     Muster__View view;
     struct muster_plan_message plan;
@@ -60,6 +69,7 @@ static enum muster_rc member_from_message(const Muster__Member *message,
     struct muster_member member;
 
     memset(&member, 0, sizeof(member));
+    /* The version comes first: of another one no field can be trusted to mean the same. */
     if (message->version != MUSTER_PEER_VERSION)
         return MUSTER_FAILED_PRECONDITION;
     if (message->incarnation.len != sizeof(member.incarnation.bytes))
@@ -198,6 +208,8 @@ static void packing_fini(struct packing *packing, struct muster_mem *mem)
     muster_mem_free(mem, (void *)packing->source_pointers);
 }
 
+/* Memory that was allocated before a failure is freed by packing_fini, which the caller runs in any
+ * case. */
 static enum muster_rc packing_init(struct packing *packing, struct muster_mem *mem,
                                    const struct muster_view *view)
 {
@@ -300,6 +312,8 @@ enum muster_rc muster_view_pack(const struct muster_view *view, struct muster_me
     return rc;
 }
 
+/* Chunks and ranks of a verdict are indexes later on, so ranges are checked here without overflow:
+ * first + count is never computed. */
 static enum muster_rc read_sources(const Muster__Verdict *message, uint32_t member_count,
                                    struct muster_verdict *verdict)
 {
@@ -353,6 +367,7 @@ static enum muster_rc read_members(const Muster__View *message, struct muster_vi
     return MUSTER_OK;
 }
 
+/* Strictly rising ids also rule out two verdicts for one operation. */
 static enum muster_rc read_verdicts(struct muster_mem *mem, const Muster__View *message,
                                     struct muster_view *fields)
 {
@@ -367,9 +382,6 @@ static enum muster_rc read_verdicts(struct muster_mem *mem, const Muster__View *
     }
     return MUSTER_OK;
 }
-
-#define VIEW_MEMBERS_MAX  4096u
-#define VIEW_VERDICTS_MAX 65536u
 
 static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *message,
                                 struct muster_view *fields)
@@ -403,6 +415,7 @@ static enum muster_rc read_view(struct muster_mem *mem, const Muster__View *mess
     return rc != MUSTER_OK ? rc : read_verdicts(mem, message, fields);
 }
 
+/* muster_view_new has made a deep copy; counts are 0 for what was not read. */
 static void fields_fini(struct muster_mem *mem, struct muster_view *fields)
 {
     for (uint32_t i = 0; i < fields->verdict_count; i++)
