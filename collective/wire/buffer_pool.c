@@ -1,10 +1,13 @@
-/* Counted buffers that are reused. */
+/* Counted buffers that are reused. Sizes are rounded up to a power of two and each has a list of
+ * idle buffers, so a training step that repeats itself finds all of its buffers there. Idle memory
+ * is returned only when the pool ends. */
 #include "collective/wire/buffer_pool.h"
 
 #include <muster/base.h>
 
-#define LINE_BYTES  64u
-#define CLASS_FIRST 8u /* 256 bytes */
+#define LINE_BYTES 64u
+/* Smaller buffers would be dwarfed by their heads: the first class has 256 bytes. */
+#define CLASS_FIRST 8u
 
 /* Stands directly before the buffer's first line. */
 struct buffer_head {
@@ -58,7 +61,7 @@ void muster_buffer_pool_fini(struct muster_buffer_pool *pool)
 
 static void *buffer_new(struct muster_buffer_pool *pool, uint32_t class)
 {
-    size_t room = sizeof(struct buffer_head) + LINE_BYTES;
+    size_t room = sizeof(struct buffer_head) + LINE_BYTES; /* the head, and the way to a line */
     void *block = muster_mem_alloc(pool->mem, class_bytes(class) + room);
     struct buffer_head *head;
     uintptr_t at;
@@ -81,13 +84,14 @@ void *muster_buffer_get(struct muster_buffer_pool *pool, size_t bytes)
     struct muster_list *node;
     void *buffer;
 
-    if (bytes > class_bytes(class))
+    if (bytes > class_bytes(class)) /* above the largest class */
         return NULL;
     node = muster_list_pop(&pool->idle[class]);
     buffer = node != NULL ? (void *)(MUSTER_CONTAINER_OF(node, struct buffer_head, node) + 1)
                           : buffer_new(pool, class);
     if (buffer == NULL)
         return NULL;
+    MUSTER_ASSERT(head_of(buffer)->class == class);
     head_of(buffer)->references = 1;
     pool->lent_count++;
     pool->lent_bytes += class_bytes(class);
@@ -103,6 +107,7 @@ size_t muster_buffer_bytes(size_t bytes)
 
 void *muster_buffer_ref(void *buffer)
 {
+    MUSTER_ASSERT(head_of(buffer)->references > 0);
     head_of(buffer)->references++;
     return buffer;
 }

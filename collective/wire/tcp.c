@@ -1,13 +1,16 @@
 /* The wire over peer links of purpose DATA: one or several per pair of processes, kept across
- * epochs. */
+ * epochs. This file takes in what links tell, serves the attached group, and opens and closes the
+ * wire; tcp_links.c owns the links, tcp_send.c sends, tcp_heal.c brings broken links back. */
 #include "collective/wire/wire_tcp_internal.h"
 
 #include <muster/loop.h>
 
 #include <string.h>
 
-/* To sleep and be woken takes 5 to 50 us, so who expects frames looks for so long first. */
-#define AWAKE_NS         (100 * MUSTER_NS_PER_US)
+/* To sleep and be woken takes 5 to 50 us, so a process that expects frames looks for so long first.
+ */
+#define AWAKE_NS (100 * MUSTER_NS_PER_US)
+/* A change of stripes costs a frame of its own, which a smaller payload does not pay for. */
 #define STRIPE_BYTES_MIN (32u << 10)
 
 /* --- Events of links --- */
@@ -27,10 +30,13 @@ static void on_ready(struct muster_peer_link *link)
     muster_wire_stripe_ready(stripe->peer);
 }
 
+/* A peer that has installed the next view sooner may send at once. Its frames wait in the socket
+ * until the group here has installed that view too; muster_wire_attach reads on. */
 static void pause_for_epoch(struct muster_wire_peer *peer, uint64_t epoch)
 {
     struct muster_wire *wire = peer->wire;
 
+    MUSTER_ASSERT(muster_wire_turn(peer) != NULL);
     peer->is_paused = true;
     muster_peer_link_pause(muster_wire_turn(peer));
     if (wire->client != NULL)
@@ -42,7 +48,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     struct muster_wire_peer *peer = peer_of(link);
     struct muster_wire *wire = peer->wire;
 
-    if (!muster_wire_is_turn_of(peer, link)) {
+    if (!muster_wire_is_turn_of(peer, link)) { /* pass_turn resumes it, and it asks again */
         muster_peer_link_pause(link);
         return NULL;
     }
@@ -58,6 +64,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     return wire->client->on_frame(wire->client_data, peer->rank, header);
 }
 
+/* Asked again for each piece of a payload: the view may have changed since on_frame. */
 static bool is_for_client(const struct muster_wire_peer *peer,
                           const struct muster_frame_header *header)
 {
@@ -144,6 +151,8 @@ static void attach_member(struct muster_wire *wire, const struct muster_view *vi
         muster_wire_peer_connect(peer);
 }
 
+/* The links stay: most members of the old view are in the next one too. A paused link is resumed,
+ * and its frame is judged by the new epoch. */
 static void leave_members(struct muster_wire *wire)
 {
     MUSTER_LIST_EACH_SAFE(&wire->peers, peer, struct muster_wire_peer, node) {
@@ -156,6 +165,8 @@ static void leave_members(struct muster_wire *wire)
     }
 }
 
+/* A peer without links and without a view has nothing left; those with links live until they break.
+ */
 static void forget_non_members(struct muster_wire *wire)
 {
     MUSTER_LIST_EACH_SAFE(&wire->peers, peer, struct muster_wire_peer, node) {
@@ -164,7 +175,8 @@ static void forget_non_members(struct muster_wire *wire)
     }
 }
 
-/* Those on this host compete for its processors. */
+/* The members on this host compete for its processors; the loop looks less long when there are more
+ * of them than processors. */
 static uint32_t count_neighbours(const struct muster_wire *wire, const struct muster_view *view)
 {
     const char *host_key = own_host_key(wire, view);
@@ -194,7 +206,7 @@ enum muster_rc muster_wire_attach(struct muster_wire *wire, const struct muster_
             return MUSTER_RESOURCE_EXHAUSTED;
         }
     }
-    leave_members(wire);
+    leave_members(wire); /* nothing can fail from here on: until now the old view is served */
     muster_mem_free(wire->env->mem, wire->members);
     wire->members = members;
     wire->member_count = view->member_count;
@@ -211,7 +223,7 @@ enum muster_rc muster_wire_attach(struct muster_wire *wire, const struct muster_
 
 void muster_wire_detach(struct muster_wire *wire, void *data)
 {
-    if (wire->client_data != data)
+    if (wire->client_data != data) /* the group of the next view has attached already */
         return;
     wire->client = NULL;
     wire->client_data = NULL;
@@ -219,12 +231,14 @@ void muster_wire_detach(struct muster_wire *wire, void *data)
 
 void muster_wire_pause(struct muster_wire *wire, uint32_t rank)
 {
+    MUSTER_ASSERT(rank < wire->member_count);
     if (muster_wire_turn(wire->members[rank]) != NULL)
         muster_peer_link_pause(muster_wire_turn(wire->members[rank]));
 }
 
 void muster_wire_resume(struct muster_wire *wire, uint32_t rank)
 {
+    MUSTER_ASSERT(rank < wire->member_count);
     if (muster_wire_turn(wire->members[rank]) != NULL)
         muster_peer_link_resume(muster_wire_turn(wire->members[rank]));
 }
@@ -274,6 +288,7 @@ void muster_wire_close(struct muster_wire *wire)
 
     if (wire == NULL)
         return;
+    /* Links give their frames back to idle_frames and buffers to the pool, so those two go last. */
     while (!muster_list_is_empty(&wire->peers))
         muster_wire_peer_free(MUSTER_CONTAINER_OF(wire->peers.next, struct muster_wire_peer, node));
     while ((node = muster_list_pop(&wire->idle_frames)) != NULL)

@@ -1,5 +1,5 @@
-/* A broken connection between two living processes is healed below the group; docs/protocol.md,
- * "Links". */
+/* A broken connection between two living processes is healed below the group (docs/protocol.md,
+ * "Links"): the group sees a delay, or on_link_down when the healer has given up. */
 #include "collective/wire/wire_tcp_internal.h"
 
 void muster_wire_on_given_up(struct muster_link_heal *heal, struct muster_peer_link *link,
@@ -18,6 +18,7 @@ void muster_wire_on_broken(struct muster_peer_link *link, const struct muster_er
     const struct muster_link_heal_goal goal = {
         .target = peer->incarnation, .address = &peer->address, .span_ns = peer->wire->heal_ns};
 
+    /* Nobody waits for a peer that is not a member, and frames to a broken one are lost already. */
     if (!peer->is_member || peer->is_broken || peer->wire->is_cut)
         muster_wire_lose_link(peer, error);
     else

@@ -4,13 +4,20 @@
 
 #include <muster/base.h>
 
+#include "runtime/value/backoff.h"
+
 #include <stdio.h>
 #include <string.h>
 
+/* The kernel repeats the first packet after 1, 3 and 7 s: an attempt survives three losses. */
 #define CONNECT_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
-#define RETRY_FIRST_NS     (20 * MUSTER_NS_PER_MS)
-#define RETRY_MAX_NS       MUSTER_NS_PER_S
-#define RETRY_JITTER       200u /* per mille */
+/* The peer may not listen yet, or may have died; membership decides which, and ends the retries
+ * with the next view. The jitter keeps members that lost one peer together from coming back
+ * together. */
+static const struct muster_backoff reconnect = {.first_ns = 20 * MUSTER_NS_PER_MS,
+                                                .max_ns = MUSTER_NS_PER_S,
+                                                .growth_permille = 2000,
+                                                .jitter_permille = 200};
 /* Sessions of the links of one set differ in their last byte only, which says the stripe. */
 #define SET_OF(session) ((session) & ~UINT64_C(0xff))
 
@@ -43,7 +50,6 @@ struct muster_wire_peer *muster_wire_peer_get(struct muster_wire *wire,
         return NULL;
     peer->wire = wire;
     peer->incarnation = *incarnation;
-    peer->retry_ns = RETRY_FIRST_NS;
     muster_list_init(&peer->frames);
     muster_list_init(&peer->marks);
     muster_timer_init(&peer->retry, on_retry, peer);
@@ -76,12 +82,13 @@ void muster_wire_peer_name(struct muster_wire_peer *peer, const struct muster_me
 static void retry_later(struct muster_wire_peer *peer)
 {
     struct muster_env *env = peer->wire->env;
-    uint64_t delay = muster_rng_jitter(env->rng, peer->retry_ns, RETRY_JITTER);
+    uint64_t delay_ns = muster_backoff_next(&reconnect, &peer->retry_ns, env->rng);
 
-    peer->retry_ns = peer->retry_ns * 2 < RETRY_MAX_NS ? peer->retry_ns * 2 : RETRY_MAX_NS;
-    muster_timer_start(&peer->retry, env->loop, muster_loop_after_ns(env->loop, delay));
+    muster_timer_start(&peer->retry, env->loop, muster_loop_after_ns(env->loop, delay_ns));
 }
 
+/* The state is settled before the two callbacks, and what they need is copied: the peer may be
+ * freed here, and either callback may close the group or attach the next one. */
 void muster_wire_lose_link(struct muster_wire_peer *peer, const struct muster_error *error)
 {
     struct muster_wire *wire = peer->wire;
@@ -124,6 +131,7 @@ bool muster_wire_is_turn_of(const struct muster_wire_peer *peer,
 
 void muster_wire_pass_turn(struct muster_wire_peer *peer)
 {
+    MUSTER_ASSERT(peer->stripe_count > 0);
     peer->receive_stripe = (peer->receive_stripe + 1) % peer->stripe_count;
     if (muster_wire_turn(peer) != NULL)
         muster_peer_link_resume(muster_wire_turn(peer));
@@ -141,12 +149,14 @@ void muster_wire_stripe_ready(struct muster_wire_peer *peer)
 {
     if (!muster_wire_is_linked(peer))
         return;
-    peer->retry_ns = RETRY_FIRST_NS;
+    peer->retry_ns = 0; /* connected: the next failure waits the first delay again */
     muster_wire_send_pending(peer);
 }
 
 /* --- Links --- */
 
+/* The pointer is cleared before the close: the frames that end in it must not find the link again.
+ */
 static void drop_link(struct wire_stripe *stripe)
 {
     struct muster_peer_link *link = stripe->link;
@@ -188,6 +198,8 @@ void muster_wire_peer_connect(struct muster_wire_peer *peer)
 
     if (peer->stripe_count > 0 || wire->is_cut)
         return;
+    /* A session of 0 means that a link cannot be resumed; the bit keeps the drawn set from being 0.
+     */
     begin_set(peer, SET_OF(muster_rng_next(wire->env->rng)) | 0x100, wanted_stripes(peer), true);
     hello.target = peer->incarnation;
     hello.stripe_count = (uint16_t)peer->stripe_count;
@@ -238,8 +250,8 @@ static bool is_of_set(const struct muster_wire_peer *peer, const struct muster_p
     return peer->stripe_count == stripe_count_of(hello) && peer->set == SET_OF(hello->session);
 }
 
-/* Another connection for it would end its frames, while those of the other stripes are on their way.
- */
+/* A second connection for one stripe of a set would replace the link, and end its frames while
+ * those of the other stripes are still on their way: the common order would have a hole. */
 static bool has_stripe(const struct muster_wire_peer *peer, const struct muster_peer_hello *hello)
 {
     return is_of_set(peer, hello) && peer->stripes[hello->stripe].link != NULL;
@@ -256,8 +268,8 @@ static void use_link(struct muster_wire_peer *peer, struct muster_peer_link *lin
     muster_wire_stripe_ready(peer);
 }
 
-/* The peer has given up the sessions: in an earlier epoch, then it has nothing of this one and all is
- * sent again; or in this one, then it has said so, and drops what comes. */
+/* The peer has given up the sessions: in an earlier epoch, then it has nothing of this one and all
+ * is sent again; or in this one, then it has said so, and drops what comes. */
 static void begin_anew(struct muster_wire_peer *peer)
 {
     struct muster_wire *wire = peer->wire;
@@ -306,6 +318,7 @@ static bool begins_late(struct muster_wire_peer *peer, struct muster_peer_link *
     return true;
 }
 
+/* NULL: no link here has that session, or there is no such peer. */
 static struct wire_stripe *stripe_of_session(struct muster_wire_peer *peer, uint64_t session)
 {
     for (uint32_t i = 0; peer != NULL && i < peer->stripe_count; i++)

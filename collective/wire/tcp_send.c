@@ -1,7 +1,10 @@
-/* The sending half of the TCP wire: frames, failpoints, recall. */
-#include "collective/view/progress.h"
-#include <muster/base.h>
+/* The sending half of the TCP wire: frames, failpoints, recall. A frame is allocated once and then
+ * reused, so a steady training step allocates nothing here. */
 #include "collective/wire/wire_tcp_internal.h"
+
+#include <muster/base.h>
+
+#include "collective/view/progress.h"
 
 #include <string.h>
 
@@ -15,6 +18,7 @@ static void frame_release(struct wire_frame *out)
     muster_list_prepend(&out->peer->wire->idle_frames, &out->node);
 }
 
+/* The outcome does not matter to the frame: a lost link is told by on_down or on_broken. */
 static void on_frame_done(struct muster_frame *frame, enum muster_rc rc)
 {
     (void)rc;
@@ -42,6 +46,7 @@ void muster_wire_release_frames(struct muster_wire_peer *peer)
 
 /* --- Failpoint --- */
 
+/* Only frames that carry a part of the result are points; NULL: the frame is none. */
 static const char *phase_of(uint8_t type)
 {
     switch (type) {
@@ -64,6 +69,8 @@ static const char *phase_of(uint8_t type)
     }
 }
 
+/* From outside the process looks dead: no link, and nothing leaves any more. Peers are kept,
+ * because callers further up still hold pointers to them. */
 static void cut_wire(struct muster_wire *wire)
 {
     wire->is_cut = true;
@@ -129,12 +136,16 @@ static bool send_frame(struct muster_wire_peer *peer, struct wire_frame *out)
     return true;
 }
 
+/* A frame that cannot be sent is no error of its caller: the peer is lost, and the group hears of
+ * that by on_link_down. Without memory the link is given up: a gap in its frames would go
+ * unnoticed. */
 void muster_wire_send(struct muster_wire *wire, uint32_t rank,
                       const struct muster_frame_header *header, const void *payload, void *buffer)
 {
     struct muster_wire_peer *peer = wire->members[rank];
     struct wire_frame *out = NULL;
 
+    MUSTER_ASSERT(rank < wire->member_count && peer != NULL);
     if (!wire->is_cut && muster_wire_pass_point(wire, header, true) && !peer->is_broken)
         out = frame_take(wire);
     if (out == NULL) {
@@ -157,6 +168,7 @@ void muster_wire_send(struct muster_wire *wire, uint32_t rank,
 
 void muster_wire_set_priority(struct muster_wire *wire, uint32_t lane, uint8_t priority)
 {
+    MUSTER_ASSERT(lane < MUSTER_LANES_MAX);
     wire->priorities[lane] = priority;
     wire->has_priorities = false;
     for (uint32_t i = 0; i < MUSTER_LANES_MAX; i++)
@@ -196,7 +208,8 @@ void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *
     }
 }
 
-/* Frames that have left stay here until the peer has said that it has them. */
+/* Frames that have left stay in `frames` until the peer has said that it has them, so a peer with
+ * links is asked for what has not left. */
 static bool is_idle(const struct muster_wire_peer *peer)
 {
     if (!muster_wire_is_linked(peer))
@@ -218,7 +231,7 @@ bool muster_wire_is_idle(const struct muster_wire *wire)
 void muster_wire_send_pending(struct muster_wire_peer *peer)
 {
     MUSTER_LIST_EACH(&peer->frames, out, struct wire_frame, node) {
-        bool is_sent = send_frame(peer, out);
+        bool is_sent = send_frame(peer, out); /* links refuse frames only when they are down */
 
         MUSTER_ASSERT(is_sent);
         (void)is_sent;

@@ -29,7 +29,8 @@ enum muster_frame_type {
     MUSTER_FRAME_PIECE,     /* chunk-th piece of the part for the receiver; offset: its elements */
     MUSTER_FRAME_BOARD,     /* flags 1: the sender can use the boards of all; of no operation */
     MUSTER_FRAME_STEP,      /* a message of a plan of steps: number `phase` of chunk `chunk` */
-    /* Messages; flags: dtype, offset: elements; from the sender, phase: its lowest open sequence. */
+    /* Messages; flags: dtype, offset: elements; from the sender, phase: its lowest open sequence.
+     */
     MUSTER_FRAME_OFFER,    /* it has been started */
     MUSTER_FRAME_TAKE,     /* the receiver has started it too, and has all pieces before `chunk` */
     MUSTER_FRAME_MESSAGE,  /* chunk-th piece */
@@ -52,8 +53,8 @@ struct muster_wire_options {
     const struct muster_wire_events *events; /* may be NULL; borrowed */
     void *data;
     uint64_t heal_ns; /* a member whose connection breaks has so long to come back; 0: 3 s */
-    /* Connections to a member, by the side that opens them, at most MUSTER_STRIPES_MAX; 0: 1 on this
-     * host, 2 to others. */
+    /* Connections to a member, by the side that opens them, at most MUSTER_STRIPES_MAX; 0: 1 on
+     * this host, 2 to others. */
     uint32_t stripe_count;
     uint32_t stripe_bytes_min; /* behind a payload of so much the next stripe follows; 0: 32 KiB */
 };
@@ -108,15 +109,16 @@ MUSTER_MUST_CHECK enum muster_rc muster_wire_attach(struct muster_wire *wire,
 /** Serve nobody; a no-op when another client is attached. */
 void muster_wire_detach(struct muster_wire *wire, void *data);
 
-/** One frame to the member with that rank. payload is borrowed until the peer is known to have it or
- * recall takes it back; `buffer` (from the wire's pool, may be NULL) is unreferenced then. Memory
- * without a buffer may change as soon as something has come that depends on the frame's arrival (the
- * final value of its chunk, COMPLETE of all). Frames to a peer whose link is lost are dropped. */
+/** One frame to the member with that rank. payload is borrowed until the peer is known to have it
+ * or recall takes it back; `buffer` (from the wire's pool, may be NULL) is unreferenced then.
+ * Memory without a buffer may change as soon as something has come that depends on the frame's
+ * arrival (the final value of its chunk, COMPLETE of all). Frames to a peer whose link is lost are
+ * dropped. */
 void muster_wire_send(struct muster_wire *wire, uint32_t rank,
                       const struct muster_frame_header *header, const void *payload, void *buffer);
 
-/** Frames of the lane with that index go before queued ones of lanes of lower priority (0 … 255, 0 at
- * first). */
+/** Frames of the lane with that index go before queued ones of lanes of lower priority (0 … 255, 0
+ * at first). */
 void muster_wire_set_priority(struct muster_wire *wire, uint32_t lane, uint8_t priority);
 
 /** Take back every frame of epochs < epoch, and stop receiving into their buffers. */

@@ -44,7 +44,7 @@ struct muster_wire_peer {
     struct muster_list frames;
     struct muster_list marks; /* between them, held by links: the next stripe follows */
     struct muster_timer retry;
-    uint64_t retry_ns;
+    uint64_t retry_ns; /* the backoff's last wait; 0: connected since */
 };
 
 struct muster_wire {
