@@ -1,4 +1,8 @@
-/* Helpers of every sub-command: options parsed, errors reported, exit codes. */
+/* Helpers of every sub-command: options parsed, errors reported, exit codes.
+ *
+ * A command's main function parses with command_parse, ends a wrong command line by command_refuse
+ * (exit code 2), and a failure by command_fail, whose exit code follows from the error. So all
+ * commands speak and end alike. */
 #include "common/command.h"
 
 #include <muster/address.h>
@@ -91,6 +95,7 @@ bool command_parse_all(const struct muster_options *options, int argc, char **ar
     return false;
 }
 
+/* Exit codes are few, since scripts compare with them: several codes of muster stand for one. */
 int command_exit_of(enum muster_rc rc)
 {
     switch (rc) {
@@ -120,6 +125,8 @@ int command_fail(const char *name, const struct muster_error *error)
     return command_exit_of(error->rc);
 }
 
+/* The soft limit is raised as far as needed, for this process and its children: the shell's is
+ * often 1,024. */
 bool command_has_files(const char *command, uint64_t count)
 {
     struct rlimit limit;

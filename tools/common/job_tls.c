@@ -1,6 +1,9 @@
 /* A job's authority, from a secret that its machines share or for this process alone, and the files
  * of certificates that it issues: in memory that children inherit, or on the disk for a successor.
- */
+ *
+ * `muster run`, `muster registry` and the commands that ask a registry use it. Certificates are
+ * short-lived and renewed here in time; readers look at their files again (job_tls_reload_ns), so
+ * that nobody has to be told. */
 #include "common/job_tls.h"
 
 #include "common/command.h"
@@ -20,7 +23,7 @@
 #include <muster/loop.h>
 #include <muster/tls.h>
 
-#define SECRET_BYTES_MAX 4096
+#define SECRET_BYTES_MAX 4096 /* a larger file is another one, given by mistake */
 #define NO_MEMORY        "TLS: no memory for the authority of the job"
 
 struct entry {
@@ -66,6 +69,8 @@ bool job_tls_check(const char *command, const char *secret_file, const char *job
 
 /* --- the secret */
 
+/* O_NONBLOCK: a pipe given by mistake must not stop the command. A secret that everybody on the
+ * machine can read is refused like a private SSH key. */
 static enum muster_rc read_secret(const char *path, uint8_t bytes[SECRET_BYTES_MAX],
                                   size_t *ret_count, struct muster_error *ret_error)
 {
@@ -100,6 +105,7 @@ static enum muster_rc read_secret(const char *path, uint8_t bytes[SECRET_BYTES_M
     return MUSTER_OK;
 }
 
+/* The secret is wiped from the stack, whatever the outcome. */
 static enum muster_rc derive_authority(struct job_tls *job_tls, struct muster_error *ret_error)
 {
     const struct job_tls_options *options = &job_tls->options;
@@ -201,7 +207,8 @@ static char *copy_text(const char *text)
     return whole;
 }
 
-/* name: of the file on the disk, without slashes. */
+/* The place of a certificate: a file in dir, named without slashes, or memory that children inherit
+ * under the same number (memfd_create(2)). */
 static bool place_file(const struct job_tls *job_tls, const char *name, struct job_tls_file *file)
 {
     if (job_tls->options.dir != NULL) {
@@ -249,6 +256,7 @@ const struct job_tls_file *job_tls_authority(const struct job_tls *job_tls)
 
 /* --- renewal */
 
+/* A third of the life leaves two further attempts before a certificate expires. */
 static void start_renewal(struct job_tls *job_tls)
 {
     struct muster_loop *loop = job_tls->options.env->loop;
@@ -263,10 +271,7 @@ static void on_renewal_due(struct muster_timer *timer)
     struct muster_error error = {.rc = MUSTER_OK};
     bool has_failed = false;
 
-    for (struct muster_list *node = job_tls->entries.next; node != &job_tls->entries;
-         node = node->next) {
-        const struct entry *entry = MUSTER_CONTAINER_OF(node, struct entry, node);
-
+    MUSTER_LIST_EACH (&job_tls->entries, entry, struct entry, node) {
         if (entry->who != NULL && issue_certificate(job_tls, entry, &error) != MUSTER_OK)
             has_failed = true;
     }
@@ -277,6 +282,8 @@ static void on_renewal_due(struct muster_timer *timer)
     start_renewal(job_tls);
 }
 
+/* A renewed certificate is seen half a renewal later at the latest; a minute is enough for long
+ * lives. */
 uint64_t job_tls_reload_ns(const struct job_tls *job_tls)
 {
     uint64_t part_ns = job_tls->options.life_ns / 6;
@@ -306,6 +313,7 @@ enum muster_rc job_tls_credential(const struct job_tls *job_tls, const struct jo
 
 /* --- life */
 
+/* A file in memory goes with its last descriptor, which a worker may still hold. */
 static void entry_free(struct entry *entry, bool keeps_file)
 {
     if (entry->file.fd >= 0)

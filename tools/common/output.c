@@ -7,7 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES ((size_t)1 << 20) /* who prints less learns at the flush why it is lost */
+/* A command that prints less than this hears of an error at its flush, with the errno; a write that
+ * stdio makes in between keeps only the error flag. */
+#define BUFFER_BYTES ((size_t)1 << 20)
 
 void output_init(void)
 {
@@ -17,7 +19,8 @@ void output_init(void)
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
             continue;
-        /* the lowest that is free is this one; the wrong way round, so that its use fails */
+        /* open takes the lowest free number, which is this one. The wrong direction makes its use
+         * fail, as that of a closed descriptor would. */
         if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
             return;
     }

@@ -1,4 +1,7 @@
-/* Memory, processor time and descriptors of this process, from /proc. */
+/* Memory, processor time and descriptors of this process, from /proc (proc(5)).
+ *
+ * The names are those of Prometheus' client libraries, so that ready-made dashboards work.
+ * Everything is read when somebody asks for the metrics. */
 #include "common/process_metrics.h"
 
 #include <dirent.h>
@@ -33,6 +36,8 @@ static const struct {
 enum { FIELD_USER_TICKS = 14, FIELD_SYSTEM_TICKS = 15, FIELD_START_TICKS = 22 };
 enum { FIELD_VIRTUAL_BYTES = 23, FIELD_RESIDENT_PAGES = 24, FIELD_COUNT };
 
+/* The name of the process may hold blanks and parentheses, so the fields are counted from the last
+ * one. */
 static bool read_stat(int64_t ret_fields[FIELD_COUNT])
 {
     char text[STAT_BYTES];
@@ -64,6 +69,7 @@ static int64_t count_fds(void)
     return count;
 }
 
+/* The start of a process is told in ticks since the boot of the machine. */
 static int64_t boot_time_s(void)
 {
     char line[256];

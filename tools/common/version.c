@@ -1,4 +1,5 @@
-/* muster version: what this program is, the libraries it runs with, and the GPU parts of this machine. */
+/* muster version: what this program is, the libraries it runs with, and the GPU parts of this
+ * machine. */
 #include "common/command.h"
 #include "common/version.h"
 
@@ -31,8 +32,8 @@ const struct muster_options version_options = {
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
 
-/* How a library tells its version. Their headers belong to muster's adapters alone; the functions are
- * looked up in the running process, so that what is told is what is loaded. */
+/* How a library tells its version. Their headers belong to muster's adapters alone; the functions
+ * are looked up in the running process, so that what is told is what is loaded. */
 enum version_kind {
     VERSION_TEXT,    /* const char *f(void) */
     VERSION_OF_INT,  /* const char *f(int), given 0 */
@@ -74,7 +75,8 @@ union version_function {
     int (*ask)(int *);
 };
 
-/* "libcurl/7.88.1 OpenSSL/3.0.15 …" and "OpenSSL 3.0.15 3 Sep 2024": the number alone. */
+/* The version number alone, of texts such as "libcurl/7.88.1 OpenSSL/3.0.15 …" and "OpenSSL 3.0.15
+ * 3 Sep 2024". */
 static void copy_number(const char *told, char *text, size_t bytes)
 {
     size_t start = strcspn(told, "0123456789");
@@ -141,7 +143,8 @@ static void read_driver(char *text, size_t bytes)
     fclose(file);
 }
 
-/* The result of a library's int f(int *), where it returns 0. The variable names the library for workers, too. */
+/* The result of a library's int f(int *), where it returns 0. The variable names the library for
+ * workers, too. */
 static bool ask_number(const char *variable, const char *library, const char *symbol,
                        int *ret_number)
 {

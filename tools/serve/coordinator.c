@@ -1,4 +1,8 @@
-/* muster coordinator: JAX's and TensorFlow's coordination service as a process of its own. */
+/* muster coordinator: JAX's and TensorFlow's coordination service as a process of its own.
+ *
+ * With --data its state outlives it: a coordinator that is killed and started again finds the state
+ * in the file, and its listening socket with the connections that came meanwhile in a small process
+ * that held it (holder.c). service.c runs it; this file has its options and how it is opened. */
 #include "common/command.h"
 #include "serve/serve.h"
 
@@ -117,7 +121,7 @@ static struct coordinator *coordinator_of(struct service *service)
     return MUSTER_CONTAINER_OF(service, struct coordinator, service);
 }
 
-/* A connection for each task. */
+/* Each task keeps a connection, so the limit goes up as far as the system allows. */
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
@@ -157,6 +161,8 @@ static enum muster_rc coordinator_hold_socket(struct coordinator *coordinator, c
     return MUSTER_OK;
 }
 
+/* The order: the file must be free before the socket is asked for, since the process that has it
+ * would be the owner of both; TLS and policy come before the server listens. */
 static enum muster_rc open_coordinator(struct service *service, struct muster_error *ret_error)
 {
     const struct settings *settings = service->settings;
@@ -209,6 +215,7 @@ static void close_coordinator(struct service *service, uint64_t deadline_ns)
     muster_coordination_server_close(coordinator->server, deadline_ns, on_closed);
 }
 
+/* An orderly end dismisses the holder: nobody will come for the socket. */
 static void coordinator_clean(struct service *service)
 {
     holder_dismiss(coordinator_of(service)->holder);

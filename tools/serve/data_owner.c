@@ -1,4 +1,8 @@
-/* The process that has a data file open, from the kernel's list of file locks. */
+/* The process that has a data file open, from the kernel's list of file locks (/proc/locks,
+ * proc(5)).
+ *
+ * SQLite would say only that the file is locked. Here a process that is just ending is waited for,
+ * and one that lives is named, with its command line, so that a user knows what to end. */
 #include "serve/data_owner.h"
 
 #include <fcntl.h>
@@ -11,12 +15,14 @@
 #include <unistd.h>
 
 #define WAIT_MS       100
-#define TRIES         30
+#define TRIES         30    /* of WAIT_MS each: 3 s for a process that is ending */
 #define LIVING_TRIES  3     /* a process that was killed may not know it yet */
 #define PROCESS_ENDS  0x4ul /* PF_EXITING of linux/sched.h, in /proc/PID/stat */
 #define COMMAND_BYTES 100
 
 /* Lines like "3: POSIX  ADVISORY  WRITE 1234 fe:01:5678 1073741826 1073742335". */
+/* The file is known by device and inode, as its path may have several names. 0: no other process
+ * has a lock on it, or the list cannot be read. */
 static long find_owner(const struct stat *file)
 {
     FILE *locks = fopen("/proc/locks", "re");
@@ -58,6 +64,8 @@ static void read_process(long pid, const char *name, char *text, size_t room)
     }
 }
 
+/* A killed process may hold its locks for a while, when it has much memory to give back. The flags
+ * are the ninth field of /proc/PID/stat. */
 static bool is_ending(long pid)
 {
     char text[512];

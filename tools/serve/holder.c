@@ -1,4 +1,9 @@
-/* A listening socket that outlives its process: a child keeps it, and hands it to the successor. */
+/* A listening socket that outlives its process: a child keeps it, and hands it to the successor.
+ *
+ * Both generations find each other by an abstract Unix socket named after the data file that they
+ * share; the descriptor goes over it by SCM_RIGHTS (unix(7)). While the owner lives, the child
+ * holds its end of a pipe and refuses to hand the socket out; after the owner's death it waits for
+ * a successor, for a limited time. */
 #include "serve/holder.h"
 
 #include <errno.h>
@@ -34,7 +39,7 @@ enum muster_rc holder_name_of(const char *path, struct holder_name *ret_name,
     return MUSTER_OK;
 }
 
-/* Abstract: it goes with its owner. */
+/* An abstract address leaves no file behind: it goes with its owner. */
 static socklen_t address_of(const struct holder_name *name, struct sockaddr_un *ret_address)
 {
     int length;
@@ -140,8 +145,8 @@ static int offer_socket(const struct holder_name *name)
     return -1;
 }
 
-/* To the first of our user who asks after the owner's death; who asks before is sent away. True: it is
- * done. */
+/* To the first of our user who asks after the owner's death; who asks before is sent away. True: it
+ * is done. */
 static bool hand_over(int offered, int fd, bool is_owner_dead)
 {
     int to = accept4(offered, NULL, NULL, SOCK_CLOEXEC);
@@ -156,8 +161,8 @@ static bool hand_over(int offered, int fd, bool is_owner_dead)
     return is_done;
 }
 
-/* `life` is a pipe from the owner: it closes when the owner ends, and a byte before that says that the owner ended
- * in order. */
+/* `life` is a pipe from the owner: it closes when the owner ends, and a byte before that says that
+ * the owner ended in order. */
 static _Noreturn void keep_socket(const struct holder_name *name, int fd, int life, int keep_ms)
 {
     struct pollfd waits[] = {{.fd = life, .events = POLLIN},

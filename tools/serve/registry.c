@@ -1,4 +1,8 @@
-/* muster registry: the embedded registry as a process of its own. */
+/* muster registry: the embedded registry as a process of its own.
+ *
+ * The store may be a file, which one process serves at a time. TLS comes from certificates of the
+ * user, or with --tls-secret from the authority of one job. service.c runs it; this file has its
+ * options and how it is opened. */
 #include "common/command.h"
 #include "serve/serve.h"
 
@@ -26,6 +30,8 @@ struct settings {
     const char *tls_secret, *job;
 };
 
+/* The URL goes to clients as it is, so it must have a scheme, a host and a port that they can use.
+ */
 static bool check_url(const char *text, struct muster_error *ret_error)
 {
     static const char *const schemes[] = {"http://", "https://"};
@@ -223,6 +229,7 @@ static void close_registry(struct service *service, uint64_t deadline_ns)
     muster_registry_server_close(registry->server, deadline_ns, on_closed);
 }
 
+/* The server has closed, or never opened: the store has no other user. */
 static void registry_clean(struct service *service)
 {
     muster_registry_store_close(registry_of(service)->store);

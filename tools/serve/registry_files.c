@@ -1,4 +1,8 @@
-/* muster registry backup, muster registry restore. */
+/* muster registry backup, muster registry restore: copies of a registry's data.
+ *
+ * A running registry streams a snapshot (Maintenance/Snapshot of etcd's API), so that one of etcd
+ * can be saved as well; a file that nobody serves is copied directly. A restored registry counts as
+ * a new one: its revision is ahead, so that no client mistakes it for the old. */
 #include "serve/registry_files.h"
 
 #include <errno.h>
@@ -224,8 +228,8 @@ static enum muster_rc fetch_to_file(struct fetch *fetch, const struct backup_set
     return rc;
 }
 
-/* The output appears whole, or not at all. libevent ends the process when the loop lacks descriptors:
- * no file is there before it. */
+/* The output appears whole, or not at all. libevent ends the process when the loop lacks
+ * descriptors: no file is there before it. */
 static enum muster_rc fetch_backup(const struct backup_settings *settings,
                                    struct muster_error *ret_error)
 {

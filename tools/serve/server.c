@@ -1,4 +1,7 @@
-/* muster server: one task of a cluster, as tf.distribute.Server serves it, as a process. */
+/* muster server: one task of a TensorFlow cluster, as tf.distribute.Server is.
+ *
+ * The cluster comes from --cluster or MUSTER_CLUSTER; without it, it is one task on this machine.
+ * service.c runs the command; this file has its options and how it is opened. */
 #include "common/command.h"
 #include "serve/serve.h"
 

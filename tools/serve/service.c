@@ -1,4 +1,8 @@
-/* A command that serves until SIGTERM or SIGINT: environment, signals, the ready line. */
+/* A command that serves until SIGTERM or SIGINT: environment, signals, the ready line.
+ *
+ * coordinator.c, registry.c and server.c fill in a struct service_kind and call service_run. The
+ * ready line is the first thing on standard output, when the address is open: scripts wait for it.
+ * A second of grace at the end lets calls that are under way finish. */
 #include "serve/service.h"
 
 #include <errno.h>
@@ -15,9 +19,10 @@
 #include "common/command.h"
 #include "common/output.h"
 
-#define DRAIN_NS MUSTER_NS_PER_S
+#define DRAIN_NS MUSTER_NS_PER_S /* for calls under way, when it ends */
 
-/* The signal handler's only way to the loop, and what it has to say. */
+/* The signal handler writes the flags, then wakes the loop, which reads them in on_wake.
+ * The flag is set before the wake, so on_wake sees it. */
 static struct muster_wake *signal_wake;
 static volatile sig_atomic_t is_stop_asked, is_reload_asked;
 
@@ -38,6 +43,7 @@ static void service_stop(struct service *service)
     service->kind->close(service, muster_loop_after_ns(service->env->loop, DRAIN_NS));
 }
 
+/* A reload that fails keeps the former certificates. */
 static void service_reload(struct service *service)
 {
     if (service->tls == NULL)
@@ -77,7 +83,7 @@ static void watch_signals(void)
     (void)signal(SIGXFSZ, SIG_IGN); /* a file past its limit is a write that fails */
 }
 
-/* The counters cover everything that service_open opens. */
+/* The counters are opened first, so that they cover everything that kind->open opens. */
 static enum muster_rc status_open(struct service *service, struct muster_error *ret_error)
 {
     struct muster_env *env = service->env;
@@ -163,6 +169,7 @@ static void on_status_closed(struct muster_http_server *server)
     *(bool *)muster_http_server_data(server) = true;
 }
 
+/* The HTTP server answers from the counters, so it goes first. */
 static void status_close(struct service *service)
 {
     struct muster_env *env = service->env;
@@ -193,7 +200,7 @@ static int serve_until_signal(struct service *service)
         printf("status http://%s\n",
                muster_address_format(muster_http_server_address(service->http_server), text));
     is_told = output_flush();
-    if (!is_told) /* who waits for the line would wait for ever */
+    if (!is_told) /* a script that waits for the line would wait for ever */
         service_stop(service);
     while (!service->is_closed)
         muster_loop_turn(service->env->loop, UINT64_MAX);
@@ -210,8 +217,7 @@ static int serve_in(struct service *service)
     struct muster_env *env = service->env;
     struct muster_error error = {.rc = MUSTER_OK};
     int code = EXIT_OK;
-    enum muster_rc rc =
-        muster_wake_open(env->mem, env->loop, on_wake, service, &service->wake);
+    enum muster_rc rc = muster_wake_open(env->mem, env->loop, on_wake, service, &service->wake);
 
     if (rc != MUSTER_OK) {
         fprintf(stderr, "muster %s: no wake descriptor: %s\n", name, muster_rc_text(rc));

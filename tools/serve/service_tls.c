@@ -3,8 +3,11 @@
 
 #include "common/command.h"
 
+/* A policy is a few rules for each service; more than this is another file given by mistake. */
 #define POLICY_BYTES_MAX (1u << 20)
 
+/* A certificate without its key, or roots for clients without TLS, would serve something else than
+ * the user meant. */
 bool service_tls_check(const char *command, const struct service_tls_settings *settings,
                        int *ret_exit)
 {

@@ -1,4 +1,8 @@
-/* One file of the flight recorder: a header and an event per line. */
+/* One file of the flight recorder: a header and an event per line (docs/trace.md).
+ *
+ * A file may come from another version, be cut short by a full disk, or be something else: every
+ * line is checked, and an error names the file and the line. Numbers are kept as decimal text,
+ * since JSON integers end at 2^63. */
 #include "trace/trace.h"
 
 #include <muster/env.h>
@@ -10,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_BYTES_MAX ((size_t)256 << 20)
+#define FILE_BYTES_MAX ((size_t)256 << 20) /* far above 8,192 events; it is read as a whole */
 #define FORMAT         1
 
 static enum muster_rc refuse_file(const struct trace_file *file, struct muster_error *ret_error)
@@ -67,7 +71,7 @@ static enum muster_rc read_header(struct trace_file *file, const struct muster_j
     return MUSTER_OK;
 }
 
-/* Numbers above INT64_MAX come as texts. */
+/* Numbers above INT64_MAX come as texts. Both forms become decimal text, which merge.c prints. */
 static bool copy_number(const struct muster_json *value, char **ret_text)
 {
     if (muster_json_kind(value) == MUSTER_JSON_TEXT)
@@ -105,6 +109,8 @@ static struct muster_json *parse_line(const char **at, const char *end)
     return line;
 }
 
+/* The header announces the number of events; the room is bounded by the bytes that are there, so
+ * that a wrong number allocates little. */
 static enum muster_rc read_events(struct trace_file *file, const char *at, const char *end,
                                   struct muster_error *ret_error)
 {
@@ -141,7 +147,8 @@ static enum muster_rc read_events(struct trace_file *file, const char *at, const
     return MUSTER_OK;
 }
 
-/* The oldest event may have been written anew while another thread dumped. */
+/* The recorder is a ring: its oldest event may have been written anew while another thread dumped,
+ * so events are put in order by time, those of one time as in the file. */
 static int compare_events(const void *a, const void *b)
 {
     const struct trace_event *left = a, *right = b;

@@ -1,5 +1,9 @@
-/* Files of the flight recorder as one trace in Chrome's JSON, by the clocks that each file tells. Written by
- * hand: microseconds with three decimals are exact, which a double is not. */
+/* Files of the flight recorder as one trace in Chrome's JSON (Trace Event Format), by the clocks
+ * that each file tells.
+ *
+ * Each file has its monotonic and its wall clock of one moment; the events of all files are put on
+ * the wall clock, so traces of several hosts are as exact as their clocks agree. The JSON is
+ * written by hand: microseconds with three decimals are exact, which a double is not. */
 #include "trace/trace.h"
 
 #include <muster/json.h>
@@ -240,6 +244,7 @@ static int compare_files(const void *a, const void *b)
     return left->wall_ns < right->wall_ns ? -1 : left->wall_ns > right->wall_ns;
 }
 
+/* A file that is given twice would show its life twice, which looks like two processes. */
 static enum muster_rc check_twins(const struct trace_file *const *sorted, size_t count,
                                   struct muster_error *ret_error)
 {
@@ -252,6 +257,7 @@ static enum muster_rc check_twins(const struct trace_file *const *sorted, size_t
     return MUSTER_OK;
 }
 
+/* The earliest moment of any file is 0, so that no time is negative. */
 static uint64_t find_start(const struct trace_file *files, size_t count)
 {
     uint64_t start_ns = UINT64_MAX;

@@ -1,4 +1,7 @@
-/* muster trace: files of the flight recorder, merged into one trace. */
+/* muster trace: files of the flight recorder, merged into one trace.
+ *
+ * All files are read before anything is written, so that one that cannot be read leaves no half
+ * trace. */
 #include "trace/trace.h"
 
 #include "common/command.h"

@@ -1,9 +1,14 @@
-/* Reports of what workers do: kept per task, added up over its lives, and put into words. */
+/* Reports of what workers do: kept per task, added up over its lives, and put into words.
+ *
+ * A worker reports every 250 ms, whatever its program does (docs/protocol.md). Its counters begin
+ * at 0 in each life; the sum over the lives only grows, as a Prometheus counter must. From the same
+ * reports follows who waits for whom, and whether the job stands still. */
 #include "run/report/activity.h"
 
 #include <string.h>
 
-/* A job is called stuck after these; shorter stops are part of every change of view, and of uneven steps. */
+/* A job is called stuck after these; shorter stops are part of every change of view, and of uneven
+ * steps. */
 #define STUCK_VIEW_NS (1 * MUSTER_NS_PER_S)
 #define STUCK_OP_NS   (30 * MUSTER_NS_PER_S)
 
@@ -38,7 +43,7 @@ static uint64_t number_of(const struct muster_json *object, const char *name)
     return value > 0 ? (uint64_t)value : 0;
 }
 
-/* True: it is another text than before. */
+/* Copy a text of the report, "" if it has none. Returns whether it is another text than before. */
 static bool text_copy(char *to, size_t bytes, const struct muster_json *report, const char *name)
 {
     const char *text = muster_json_text(muster_json_member(report, name));
@@ -55,6 +60,7 @@ static void counter_close(struct run_counter *counter)
     counter->now = 0;
 }
 
+/* The counters of the life before are complete: what it reported last is added to the sum. */
 static void life_begin(struct run_activity *activity, unsigned life)
 {
     if (activity->life == life)
@@ -103,7 +109,8 @@ static void counts_read(struct run_activity *activity, const struct muster_json 
     }
 }
 
-/* Reports of progress come at most every 50 ms: a program that stands still behind one has gone further. */
+/* Reports of progress come at most every 50 ms: a program that stands still behind one has gone
+ * further. */
 static void step_note(struct run_task *task)
 {
     struct run_progress *progress = &task->run->progress;
@@ -147,6 +154,7 @@ void run_activity_on_report(struct run_task *task, const struct muster_json *rep
 
 /* --- In words */
 
+/* A report of a life before says nothing about the process that runs now. */
 static bool is_current(const struct run_task *task)
 {
     return task->state == RUN_TASK_RUNNING && task->activity.life == task->lives &&
@@ -222,6 +230,7 @@ const char *run_activity_waits_for(const struct run_task *task)
     return task->activity.waits_for;
 }
 
+/* The members are on their way to a new view, which takes much less than this time. */
 static bool is_stuck_in_view(const struct run_task *task, uint64_t now_ns, char *why, size_t bytes)
 {
     const struct run_activity *activity = &task->activity;
@@ -234,6 +243,8 @@ static bool is_stuck_in_view(const struct run_task *task, uint64_t now_ns, char 
     return true;
 }
 
+/* Another member has not started the operation for so long, and it was the same one all the time.
+ */
 static bool is_stuck_in_op(const struct run_task *task, uint64_t now_ns, char *why, size_t bytes)
 {
     const struct run_activity *activity = &task->activity;

@@ -1,5 +1,5 @@
-/* A job of which no member was left, and that has begun anew: what its members had done so far is lost, but
- * for what the program itself has kept. */
+/* A job of which no member was left, and that has begun anew: what its members had done so far is
+ * lost, but for what the program itself has kept. */
 #include "run/report/anew.h"
 
 #include "run/output/log.h"
@@ -10,6 +10,7 @@ static const char *plural_of(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
+/* Tasks that run have reported from the new beginning already, or will do so. */
 static void forget_steps(struct run *run)
 {
     run->progress.step = 0;

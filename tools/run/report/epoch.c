@@ -1,4 +1,8 @@
-/* Losses and the interrupted operation of a change of view, put into words. */
+/* Losses and the interrupted operation of a change of view, put into words.
+ *
+ * A member that is lost has died, left, given up, or was left out alive. The launcher knows the
+ * fate of its own tasks better than the members do; of a task of another launcher only their reason
+ * tells. */
 #include "run/report/epoch.h"
 
 #include <stdarg.h>
@@ -16,7 +20,8 @@ static void add_text(char *text, size_t bytes, const char *fmt, ...)
     va_end(args);
 }
 
-/* The members say that it has left. */
+/* The members' reason says that the task has left: "worker:2 left", followed by a comma or nothing.
+ */
 bool run_epoch_has_left(const struct run_epoch *epoch, const char *name)
 {
     char word[64];
@@ -27,14 +32,15 @@ bool run_epoch_has_left(const struct run_epoch *epoch, const char *name)
     return at != NULL && (at[strlen(word)] == '\0' || at[strlen(word)] == ',');
 }
 
-/* The loss is of a life before the present one, and its death has been told. */
+/* The loss is of a life before the present one, and its death has been told: the present life
+ * joined later, or not yet. */
 bool run_epoch_is_of_former_life(const struct run_epoch *epoch, const struct run_task *task)
 {
     return task->lives > 1 && !task->is_death_untold &&
            (task->member_from == 0 || task->member_from >= epoch->epoch);
 }
 
-/* Its work was done, or it wished to go: nothing to recover from. */
+/* The task had done its work, or wished to go: there was nothing to recover from. */
 bool run_epoch_is_leave(const struct run_epoch *epoch, const char *name)
 {
     const struct run_task *task = run_task_find(epoch->run, name);
@@ -111,6 +117,8 @@ unsigned run_epoch_describe_lost(struct run_epoch *epoch, char *text, size_t byt
     return count;
 }
 
+/* The operation is named as the members do, "all_reduce #812 of step 150", and its outcome by the
+ * verdict that all of them share. */
 void run_epoch_describe_operation(const struct run_epoch *epoch, unsigned lost, char *text,
                                   size_t bytes)
 {
@@ -143,6 +151,7 @@ void run_epoch_describe_operation(const struct run_epoch *epoch, unsigned lost, 
     add_text(text, bytes, " interrupted");
 }
 
+/* Workers with a result have finished; they leave one by one, which is no event worth a line. */
 bool run_epoch_are_lost_done(const struct run_epoch *epoch)
 {
     struct run_names lost;

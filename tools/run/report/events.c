@@ -1,4 +1,10 @@
-/* Deaths, joins and changes of view, each reported once for all members and in plain words. */
+/* Deaths, joins and changes of view, each reported once for all members and in plain words.
+ *
+ * Every member of a view reports the same change, and the launcher sees the deaths themselves: a
+ * change waits for GATHER_NS, or until all its members have reported, so that one line says what
+ * happened, in which operation, and how long it took. Views are told in the order of their numbers,
+ * a death before the next join of the same task. Nothing depends on these lines; restarts do not
+ * wait for them. */
 #include "run/report/events.h"
 
 #include "common/output.h"
@@ -11,15 +17,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GATHER_NS        (300 * MUSTER_NS_PER_MS) /* members report the same change within this time */
-#define DELIVERY_WAIT_NS MUSTER_NS_PER_S          /* for the members' next operation */
-#define DEATH_WAIT_NS    (2 * MUSTER_NS_PER_S)    /* for the members' word on a death */
+/* Members report the same change within this time. */
+#define GATHER_NS        (300 * MUSTER_NS_PER_MS)
+#define DELIVERY_WAIT_NS MUSTER_NS_PER_S       /* for the members' next operation */
+#define DEATH_WAIT_NS    (2 * MUSTER_NS_PER_S) /* for the members' word on a death */
 
 /* --- deaths */
 
 static void epochs_tell_before(struct run *run, uint64_t number);
 
-/* One change can lose a worker and take its next life in: first the death is told. */
+/* One change of view can lose a worker and take in its next life, so a join waits until the death
+ * before it is told. */
 static void tell_join(struct run_task *task)
 {
     if (!task->is_join_untold || task->is_death_untold)
@@ -64,7 +72,8 @@ static void tell_death(struct run_task *task)
     tell_join(task);
 }
 
-/* The members' word on it, which has their step, may be there and wait for more of them. */
+/* The members have not explained the death in time. A view that lost the task may be open, and wait
+ * for more reports: it is told first, since it names the step and the operation. */
 static void on_death_unexplained(struct muster_timer *timer)
 {
     struct run_task *task = timer->data;
@@ -78,7 +87,8 @@ static void on_death_unexplained(struct muster_timer *timer)
         tell_death(task);
 }
 
-/* Only who was in a view with it knows of its death. */
+/* A death is reported by members that were in a view with the task; without one it is told at once.
+ */
 bool run_events_are_expected(const struct run_task *task)
 {
     const struct run *run = task->run;
@@ -92,7 +102,8 @@ bool run_events_are_expected(const struct run_task *task)
     return false;
 }
 
-/* The last member of this launcher has died, so no further report on the deaths before it will come. */
+/* The last member of this launcher has died, so no further report on the deaths before it will
+ * come. */
 static void deaths_hurry(struct run *run)
 {
     struct muster_loop *loop = run->env->loop;
@@ -130,7 +141,8 @@ static void tell_join_elsewhere(struct run *run, const struct run_epoch *epoch, 
             (unsigned long long)epoch->members);
 }
 
-/* Tasks of other launchers; those of this one say themselves how long it took. */
+/* Joins of tasks of other launchers. Tasks of this one report themselves how long they took to
+ * catch up. */
 static void tell_joined_elsewhere(struct run *run, const struct run_epoch *epoch)
 {
     struct run_names joined;
@@ -143,6 +155,7 @@ static void tell_joined_elsewhere(struct run *run, const struct run_epoch *epoch
     }
 }
 
+/* The summary takes median and maximum of these; beyond RUN_RECOVERIES_MAX none is kept. */
 static void keep_recovery(struct run *run, const struct run_epoch *epoch, bool is_recovery)
 {
     if (epoch->recovery_ms <= 0 || !is_recovery)
@@ -206,7 +219,8 @@ static void epoch_tell(struct run *run, struct run_epoch *epoch)
         tell_join(&run->tasks[i]);
 }
 
-/* In the order of their numbers. */
+/* Tell the open views with smaller numbers, in the order of these. The slots are few, so the next
+ * one is searched for each time. */
 static void epochs_tell_before(struct run *run, uint64_t number)
 {
     for (;;) {
@@ -225,6 +239,8 @@ static void epochs_tell_before(struct run *run, uint64_t number)
     }
 }
 
+/* Deaths on this host are known soon, so a view waits for them, and for the next operations, but
+ * not for ever. */
 static void on_gathered(struct muster_timer *timer)
 {
     struct run_epoch *epoch = timer->data;
@@ -239,6 +255,8 @@ static void on_gathered(struct muster_timer *timer)
     epochs_tell_before(epoch->run, epoch->epoch + 1);
 }
 
+/* The slot of that view; else a free one; else that of the oldest view, which is told to make room.
+ */
 static struct run_epoch *epoch_find(struct run *run, uint64_t number)
 {
     struct run_epoch *oldest = NULL;
@@ -265,6 +283,7 @@ static void copy_text(char *to, size_t bytes, const struct muster_json *report, 
         snprintf(to, bytes, "%s", text);
 }
 
+/* Each member may be the first to report a loss; the task may then start again. */
 static void note_losses(struct run *run, const struct muster_json *report, uint64_t epoch)
 {
     const struct muster_json *lost = muster_json_member(report, "lost");
@@ -378,6 +397,7 @@ void run_events_close(struct run *run)
     run->events = NULL;
 }
 
+/* Nothing is waited for any more: the run ends, or the job begins anew. */
 void run_events_flush(struct run *run)
 {
     epochs_tell_before(run, UINT64_MAX);

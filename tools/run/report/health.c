@@ -1,4 +1,5 @@
-/* The health of the job. */
+/* The health of the job, for /healthz, the metrics and the status record: whether it trains, and if
+ * not, why. The most lasting reason comes first. */
 #include "run/report/health.h"
 
 #include "run/report/activity.h"

@@ -1,5 +1,8 @@
-/* Curves that are thinned out, and events of which the last ones are kept: a job of a month takes as
- * much memory as one of an hour. */
+/* Curves that are thinned out, and events of which the last ones are kept: a job of a month takes
+ * as much memory as one of an hour.
+ *
+ * Samples are taken at an interval that doubles whenever the array is full, after every second one
+ * is dropped, so that the curves always cover the whole run. It exists only with --status. */
 #include "run/report/history.h"
 
 #include "common/output.h"
@@ -8,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The first interval between samples: short, for jobs of a minute. */
 #define INTERVAL_NS (500 * MUSTER_NS_PER_MS)
 
 const double run_recovery_bounds_s[RUN_RECOVERY_BOUNDS] = {
@@ -34,6 +38,7 @@ static void thin_out(struct run_history *history)
     history->interval_ns *= 2;
 }
 
+/* A value that is not reported yet is NAN, which becomes null. */
 static void take_sample(struct run_history *history)
 {
     const struct run *run = history->run;
@@ -123,6 +128,7 @@ void run_history_on_rejoin(struct run_task *task)
              task->is_again ? "rejoined" : "joined", task->catch_up_ms);
 }
 
+/* A recovery without an interrupted operation counts under the last row, "none". */
 static struct run_recoveries *recoveries_of(struct run_history *history, const char *verdict)
 {
     for (size_t i = 0; i < RUN_VERDICTS - 1; i++)
@@ -206,6 +212,7 @@ static struct muster_json *real_or_null(double value)
     return isfinite(value) ? muster_json_real_new(value) : muster_json_null_new();
 }
 
+/* The first letter tells the four fields of curves_of apart. */
 static uint64_t sample_field(const struct run_sample *sample, const char *name)
 {
     switch (name[0]) {

@@ -1,4 +1,5 @@
-/* Lists of task names with blanks between. */
+/* Lists of task names with blanks between, as a view's losses and joins are kept: small, copied as
+ * a whole, and cut at RUN_NAMES_BYTES. */
 #include "run/report/names.h"
 
 #include <stdio.h>

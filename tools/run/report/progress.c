@@ -1,4 +1,8 @@
-/* Progress: one line that is drawn anew on a terminal, a plain line now and then elsewhere. */
+/* Progress: one line that is drawn anew on a terminal, a plain line now and then elsewhere.
+ *
+ * Reports come from all workers, so drawing is driven by a timer and never by a report: the cost is
+ * bounded however many workers there are. A job that stands still reports nothing, and the line
+ * then says why. */
 #include "run/report/progress.h"
 
 #include "run/output/console.h"
@@ -10,8 +14,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define DRAW_NS (100 * MUSTER_NS_PER_MS)
-#define LOG_NS  (10 * MUSTER_NS_PER_S)
+#define DRAW_NS (100 * MUSTER_NS_PER_MS) /* the eye sees no more */
+#define LOG_NS  (10 * MUSTER_NS_PER_S)   /* a log of a day stays below 10,000 lines */
 
 /* "5,210" */
 static void format_grouped(double value, char *text, size_t bytes)

@@ -1,5 +1,9 @@
-/* One small record of this launcher's tasks in the registry, under a lease. A job that nobody looks at
- * writes only when a member changes; who looks writes the job's ask key, and is answered. */
+/* One small record of this launcher's tasks in the registry, under a lease, which `muster status`
+ * and `muster top` read.
+ *
+ * A job that nobody looks at writes only when a member changes; a command that looks writes the
+ * job's ask key, and is answered with a new record. A registry that forbids these keys is left in
+ * peace for a minute: the job does not need them. */
 #include "run/report/publish.h"
 
 #include "common/output.h"
@@ -12,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTERVAL_NS MUSTER_NS_PER_S
+#define INTERVAL_NS MUSTER_NS_PER_S          /* of looks whether there is something to write */
 #define SPACING_NS  (500 * MUSTER_NS_PER_MS) /* between two records, whoever asks */
-#define WITHIN_NS   (3 * MUSTER_NS_PER_S)
-#define REFUSED_NS  (60 * MUSTER_NS_PER_S) /* a registry that forbids it is asked again after this */
+#define WITHIN_NS   (3 * MUSTER_NS_PER_S)    /* of one write; an old record helps nobody */
+#define REFUSED_NS  (60 * MUSTER_NS_PER_S)   /* until the next try, when it is forbidden */
 #define REVOKE_NS   (500 * MUSTER_NS_PER_MS)
 
 struct run_publish {
@@ -43,8 +47,8 @@ static uint64_t deadline_of(const struct run_publish *publish, uint64_t within_n
     return muster_loop_after_ns(publish->run->env->loop, within_ns);
 }
 
-/* A change of this number is worth a record that nobody has asked for. Steps and waits are not part of
- * it: they come and go. */
+/* A change of this number is worth a record that nobody has asked for. Steps and waits are not part
+ * of it: they come and go. */
 static uint64_t fingerprint_of(const struct run *run)
 {
     uint64_t sum = run->epoch_last * 31 + (uint64_t)run->state + 1;
@@ -87,6 +91,7 @@ static void record_write(struct run_publish *publish)
     muster_json_free(record);
 }
 
+/* The request comes first: an answer must not wait for a change. */
 static void record_offer(struct run_publish *publish)
 {
     uint64_t fingerprint = fingerprint_of(publish->run);
@@ -135,7 +140,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
     struct run_publish *publish = watch->data;
 
     refusal_note(publish, rc);
-    publish->is_watching = false; /* compacted, or another store: from now on again */
+    publish->is_watching = false; /* compacted, or another store: the timer starts a new one */
 }
 
 static void watch_start(struct run_publish *publish)
@@ -159,6 +164,7 @@ static void on_granted(struct muster_registry_lease *lease, enum muster_rc rc)
     record_offer(publish);
 }
 
+/* The record has gone with its lease: it is written again under the next one. */
 static void on_lost(struct muster_registry_lease *lease)
 {
     struct run_publish *publish = lease->data;
@@ -199,6 +205,8 @@ static void on_revoked(struct muster_registry_op *op, enum muster_rc rc)
     ((struct run_publish *)op->data)->is_busy = false;
 }
 
+/* The revocation takes the record away at once. With an embedded registry there is nobody left to
+ * see it. */
 void run_publish_close(struct run *run)
 {
     struct run_publish *publish = run->publish;

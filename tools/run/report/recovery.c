@@ -1,7 +1,7 @@
-/* How long the members stood still after a death: from the moment when the launcher saw it to the next
- * operation that each of them delivered, and how much of it they needed to learn of it. All times are
- * of this host's monotonic clock; of a death on another host the launcher knows only what its own
- * workers say. */
+/* How long the members stood still after a death: from the moment when the launcher saw it to the
+ * next operation that each of them delivered, and how much of it they needed to learn of it. All
+ * times are of this host's monotonic clock; of a death on another host the launcher knows only what
+ * its own workers say. */
 #include "run/report/recovery.h"
 
 static uint64_t ns_of(const struct muster_json *report, const char *name)
@@ -53,6 +53,7 @@ static bool is_death_of_former_life(const struct run_epoch *epoch, const struct 
     return task->joined_ns > task->died_ns && (uint64_t)task->join_epoch < epoch->epoch;
 }
 
+/* The first death of those that the view has lost, as this launcher saw it; 0: it saw none. */
 static uint64_t death_ns(const struct run_epoch *epoch)
 {
     const struct run *run = epoch->run;
@@ -68,6 +69,8 @@ static uint64_t death_ns(const struct run_epoch *epoch)
     return first_ns;
 }
 
+/* The recovery is counted from the death, or from its detection if that came first, to the last
+ * delivery. */
 void run_recovery_settle(struct run_epoch *epoch)
 {
     uint64_t died_ns = death_ns(epoch);
@@ -75,9 +78,9 @@ void run_recovery_settle(struct run_epoch *epoch)
 
     epoch->detection_ms = -1;
     if (epoch->detected_ns == 0)
-        return; /* as the workers say */
+        return; /* recovery_ms stays as the workers reported it */
     if (died_ns != 0 && died_ns < from_ns)
-        from_ns = died_ns; /* who dies shows it to the others first, sometimes */
+        from_ns = died_ns; /* a dying worker may be noticed before its process has ended */
     if (died_ns != 0)
         epoch->detection_ms = (double)(epoch->detected_ns - from_ns) / (double)MUSTER_NS_PER_MS;
     if (epoch->ended_ns > from_ns)

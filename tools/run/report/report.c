@@ -1,4 +1,8 @@
-/* Lines of JSON that workers write on MUSTER_REPORT_FD (docs/protocol.md). */
+/* Lines of JSON that workers write on MUSTER_REPORT_FD (docs/protocol.md).
+ *
+ * Workers may be of another version, or written by hand, so nothing here trusts a report: unknown
+ * kinds and fields are passed over, numbers below 0 count as 0, and a line that is not JSON is
+ * dropped. */
 #include "run/report/report.h"
 
 #include "run/output/log.h"
@@ -11,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The newest value of each name is kept, in the order in which the names came first. */
 static void read_values(struct run_values *values, const struct muster_json *map)
 {
     struct muster_json_walk walk;
@@ -50,6 +55,7 @@ static void note_epoch(struct run *run, const struct muster_json *report)
         run->epoch_last = epoch;
 }
 
+/* A member that lags behind reports older steps: the step of the job only grows. */
 static void on_progress(struct run_task *task, const struct muster_json *report)
 {
     struct run_progress *progress = &task->run->progress;
@@ -85,7 +91,7 @@ static void on_result(struct run_task *task, const struct muster_json *report)
     read_values(&task->results, muster_json_member(report, "values"));
 }
 
-/* Told at once: the death, or an end with 0, comes later. */
+/* The reason is told at once: the death, or an end with 0, comes later and does not know it. */
 static void on_abandoned(struct run_task *task, const struct muster_json *report)
 {
     const char *why = muster_json_text(muster_json_member(report, "reason"));
@@ -118,6 +124,7 @@ static void on_trace(struct run_task *task, const struct muster_json *report)
     task->trace_file = path != NULL ? strdup(path) : NULL;
 }
 
+/* The job had ended when this worker came back; run.c decides whether that is a failure. */
 static void on_over(struct run_task *task)
 {
     task->is_too_late = true;
@@ -125,6 +132,8 @@ static void on_over(struct run_task *task)
             "%s came back too late: the others have finished", task->name);
 }
 
+/* The others cannot work with this worker, for example because its plan differs: no other life
+ * would change that. */
 static void on_refused(struct run_task *task, const struct muster_json *report)
 {
     const char *why = muster_json_text(muster_json_member(report, "why"));

@@ -1,4 +1,9 @@
-/* The pages of `muster run --status`. */
+/* The pages of `muster run --status`: one for people, its data as JSON, metrics for Prometheus,
+ * health for probes.
+ *
+ * All of them are made when they are asked for, from the state that the launcher has anyway.
+ * Members on other machines are known from the view in the registry, which is read for the next
+ * request, at most once a second. */
 #include "run/report/status.h"
 
 #include "common/command.h"
@@ -20,6 +25,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The page carries its own style and script and speaks to its own server only; nothing may embed
+ * it. */
 #define CSP                                                                                        \
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "      \
     "'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

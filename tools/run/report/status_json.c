@@ -1,4 +1,5 @@
-/* The job as this launcher knows it, as one JSON object. */
+/* The job as this launcher knows it, as one JSON object: the page's data and the record in the
+ * registry. */
 #include "run/report/status_json.h"
 
 #include "common/command.h"

@@ -1,4 +1,8 @@
-/* How the run ended: for people, and as one JSON object for programs. */
+/* How the run ended: for people, and as one JSON object for programs (--json).
+ *
+ * It is written after the last worker has ended and all events are told, from the state of the run
+ * alone. The keys of the object are an interface (docs/summary.md): a key may be added, and none
+ * changes its meaning. */
 #include "run/report/summary.h"
 
 #include "common/output.h"
@@ -140,6 +144,8 @@ static void tell_training(struct run *run, const struct run_outcome *outcome)
         tell_weights(run, outcome);
 }
 
+/* The report gives what a person needs to find the fault without the other logs: the place, the
+ * end, the last output. */
 static void print_failure(struct run *run)
 {
     const struct run_task *task = run->failed;
@@ -233,7 +239,8 @@ static void tell_part(struct run *run)
     }
 }
 
-/* Tasks that ended with 0 and without close, while the others had more to do or in the middle of a step. */
+/* Tasks that ended with 0 and without close, while the others had more to do or in the middle of a
+ * step. */
 static void tell_unclosed(struct run *run, const struct run_outcome *outcome)
 {
     for (uint32_t i = 0; i < run->task_count; i++) {
