@@ -247,6 +247,7 @@ enum muster_rc muster_static_group_join(struct muster_static_group *static_group
         muster_wire_close(static_group->wire);
         muster_board_close(static_group->board);
         static_group->wire = NULL;
+        static_group->board = NULL;
     }
 done:
     muster_view_unref(view);

@@ -115,12 +115,40 @@ static void a_closed_group_leaves_nothing_behind(void **state)
     world_close(&world);
 }
 
+static void a_group_whose_join_found_no_memory_can_be_closed(void **state)
+{
+    struct world world;
+    struct muster_static_group *group = NULL;
+    struct muster_address address;
+    bool is_refused = true;
+    enum muster_rc rc;
+
+    (void)state;
+    world_open(&world, no_vars);
+    world.held_bytes = world.test.mem.held_bytes;
+
+    for (uint64_t fail_at = 1; is_refused; fail_at++) {
+        assert_int_equal(
+            muster_static_group_open(&world.test.env, "job", &group, &world.error), MUSTER_OK);
+        address = *muster_static_group_address(group);
+        world.test.mem.fail_at = fail_at;
+        rc = muster_static_group_join(group, 0, &address, 1, NULL);
+        is_refused = world.test.mem.fail_at == 0;
+        world.test.mem.fail_at = 0;
+        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+        muster_static_group_close(group);
+        test_env_run_until(&world.test.env, is_all_freed, &world);
+    }
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_environment_without_a_network_is_refused),
         cmocka_unit_test(a_job_needs_a_name),
         cmocka_unit_test(a_closed_group_leaves_nothing_behind),
+        cmocka_unit_test(a_group_whose_join_found_no_memory_can_be_closed),
         cmocka_unit_test(a_wire_that_there_is_not_is_named_with_those_that_there_are),
     };
 
