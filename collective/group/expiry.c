@@ -1,5 +1,5 @@
 /* The timer of a run fires: missing participants are asked, its abort is proposed, and after the
- * grace period the whole group expires. */
+ * grace period the whole group expires. deadline.c starts the timer and says for which stage. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -16,6 +16,8 @@ static enum muster_rc own_reason(const struct muster_run *run)
     return run->abort_why != MUSTER_OK ? run->abort_why : MUSTER_DEADLINE_EXCEEDED;
 }
 
+/* No verdict has come: this member does not know how the operation ended elsewhere, so its state may differ, and it
+ * leaves with all its operations and comes back by catch-up (docs/protocol.md). */
 static void run_expire(struct muster_run *run)
 {
     struct muster_group *group = run->group;
@@ -32,6 +34,7 @@ static void run_expire(struct muster_run *run)
         group->events->on_expired(group->data, &why);
 }
 
+/* A second before any deadline: a member that has skipped the operation says so, and it ends early. */
 static void look_for_silent(struct muster_run *run)
 {
     muster_run_await_deadline(run);
@@ -44,6 +47,7 @@ static void look_for_silent(struct muster_run *run)
         ask_silent(run);
 }
 
+/* The members that have not started it are asked first, so that the error can name one that is at fault. */
 static void on_deadline(struct muster_run *run)
 {
     if (muster_run_is_shared(run))
@@ -86,7 +90,7 @@ void muster_run_on_timer(struct muster_timer *timer)
         run->ops->shared->end_lingering(run);
         return;
     case MUSTER_TIMER_GRACE:
-        /* what cannot run here is nobody's fault: its end can wait for the registry */
+        /* An operation that cannot run here is nobody's fault: its end can wait for the registry. */
         if (muster_run_is_unfit(run) &&
             muster_loop_now_ns(run->group->env->loop) < run->deadline_ns)
             muster_run_propose_abort(run, MUSTER_ABORTED);

@@ -1,4 +1,5 @@
-/* Frames that have come before their operation was active here, and those that have come in half. */
+/* Frames that have come before their operation was active here, and those that have come in half. receive.c decides
+ * which are early and replays them; the bound for all of them is group->early_bytes_max. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -11,6 +12,7 @@ void *muster_frame_receive_early(struct muster_group *group, uint32_t rank,
                                  const struct muster_frame_header *header,
                                  struct muster_receiving *receiving)
 {
+    /* Full: the link waits, and the peer's socket with it. Frames are never dropped, since nobody sends them again. */
     if (group->early_bytes + header->payload_bytes > group->early_bytes_max) {
         group->is_rank_paused[rank] = true;
         muster_wire_pause(group->wire, rank);
@@ -31,6 +33,7 @@ void muster_frame_keep_early(struct muster_group *group, uint32_t rank,
 {
     struct muster_early *early = muster_buffer_get(group->pool, sizeof(*early));
 
+    MUSTER_ASSERT(receiving->mode == MUSTER_RECEIVE_EARLY);
     if (early == NULL) {
         muster_buffer_unref(receiving->buffer);
         receiving->buffer = NULL;
@@ -56,12 +59,9 @@ void muster_early_free(struct muster_group *group, struct muster_early *early)
 
 struct muster_early *muster_early_find(struct muster_group *group, const struct muster_op_id *id)
 {
-    for (struct muster_list *node = group->early.next; node != &group->early; node = node->next) {
-        struct muster_early *early = MUSTER_CONTAINER_OF(node, struct muster_early, node);
-
+    MUSTER_LIST_EACH(&group->early, early, struct muster_early, node)
         if (muster_op_id_compare(&early->header.op, id) == 0)
             return early;
-    }
     return NULL;
 }
 

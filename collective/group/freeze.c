@@ -1,4 +1,5 @@
-/* Freeze: nothing of the epoch moves any more; the progress vector says where everything stands. */
+/* Freeze: nothing of the epoch moves any more; the progress vector says where everything stands. The leader of the
+ * cluster layer decides by the vectors of all members, and hand_over.c carries its verdicts out. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -60,6 +61,8 @@ void muster_group_stop(struct muster_group *group)
 {
     if (group->is_frozen)
         return;
+    /* First the mark, which keeps all below from sending; then what is on its way, out and in; the runs last, since
+     * half-received chunks are rolled back before their phase is read. */
     group->is_frozen = true;
     group->frozen_ns = muster_loop_now_ns(group->env->loop);
     group->frozen_begun_step = group->begun_step;
@@ -68,12 +71,9 @@ void muster_group_stop(struct muster_group *group)
     muster_wire_recall(group->wire, group->view->epoch + 1);
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
-    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
-        struct muster_list *runs = &group->lanes[lane].runs;
-
-        for (struct muster_list *node = runs->next; node != runs; node = node->next)
-            stop_run(MUSTER_CONTAINER_OF(node, struct muster_run, node), group->frozen_ns);
-    }
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        MUSTER_LIST_EACH(&group->lanes[lane].runs, run, struct muster_run, node)
+            stop_run(run, group->frozen_ns);
 }
 
 /* --- The vector --- */
@@ -82,12 +82,9 @@ static uint32_t count_runs(const struct muster_group *group)
 {
     uint32_t count = 0;
 
-    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
-        const struct muster_list *runs = &group->lanes[lane].runs;
-
-        for (const struct muster_list *node = runs->next; node != runs; node = node->next)
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        MUSTER_LIST_EACH(&group->lanes[lane].runs, run, const struct muster_run, node)
             count++;
-    }
     return count;
 }
 
@@ -111,6 +108,7 @@ static bool is_final(const struct muster_run *run, uint32_t c)
     return (run->chunks[c] & MUSTER_CHUNK_FINAL) != 0;
 }
 
+/* One entry of the vector. An operation that has ended here counts as not begun, with a descriptor of its own. */
 static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *mem,
                                struct muster_progress_op *op)
 {
@@ -126,7 +124,7 @@ static enum muster_rc show_run(const struct muster_run *run, struct muster_mem *
     op->participant_count = run->participant_count;
     op->kind = run->call.kind;
     op->phase = is_ended ? MUSTER_PHASE_REDUCE : run->phase;
-    /* what a device began with them has not been undone: never again from inputs */
+    /* Changes that a device began with the inputs have not been undone: it is never run again from them. */
     op->has_inputs = !is_ended && run->call.device.kind == MUSTER_DEVICE_NONE;
     op->is_abort_proposed = run->abort_why != MUSTER_OK;
     op->root = run->call.root.incarnation;
@@ -163,11 +161,8 @@ static enum muster_rc show_runs(const struct muster_group *group, struct muster_
     progress->ops = muster_mem_alloc_zero(progress->mem, count_runs(group), sizeof(*progress->ops));
     if (progress->ops == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
-    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
-        const struct muster_list *runs = &group->lanes[lane].runs;
-
-        for (const struct muster_list *node = runs->next; node != runs; node = node->next) {
-            const struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        MUSTER_LIST_EACH(&group->lanes[lane].runs, run, const struct muster_run, node) {
             enum muster_rc rc = MUSTER_OK;
 
             if (run->mode != MUSTER_RUN_CONTRADICTED) /* it ends alone: the adopted one stands */
@@ -175,7 +170,6 @@ static enum muster_rc show_runs(const struct muster_group *group, struct muster_
             if (rc != MUSTER_OK)
                 return rc;
         }
-    }
     return MUSTER_OK;
 }
 
@@ -209,18 +203,15 @@ bool muster_group_is_frozen(const struct muster_group *group)
 static void end_list(struct muster_list *runs, const struct muster_error *why,
                      struct muster_run *first, enum muster_rc first_rc)
 {
-    struct muster_list *node = runs->next;
-
     MUSTER_ASSERT(why->rc != MUSTER_OK);
-    while (node != runs) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+    MUSTER_LIST_EACH_SAFE(runs, run, struct muster_run, node) {
         enum muster_rc rc = run == first ? first_rc : why->rc;
 
-        node = node->next;
         if (muster_run_is_lingering(run))
             continue;
         if (run->op != NULL && run != first)
             run->op->error = *why;
+        /* Held runs keep their memory: others still read it. All others give the caller's input back first. */
         if (muster_run_hold(run, rc))
             continue;
         muster_run_restore(run);

@@ -1,4 +1,6 @@
-/* A group: the members of one epoch, their lanes of operations, and the callbacks that are due. */
+/* A group: the members of one epoch, their lanes of operations, and the callbacks that are due. The cluster layer
+ * opens one for each view, freezes it when the next is proposed (freeze.c), and hands its operations over
+ * (hand_over.c). A group is freed by its own task, never inside a call, since callbacks may close it. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -9,6 +11,7 @@
 
 void muster_group_finish(struct muster_group *group)
 {
+    MUSTER_ASSERT(!group->is_closed);
     group->is_left = false;
     group->is_closed = true;
     muster_group_parts_finish(group);
@@ -36,6 +39,8 @@ static void on_task(struct muster_task *task)
 static const struct muster_lane_events lane_events = {.on_activated = muster_group_replay_early,
                                                       .on_timer = muster_run_on_timer};
 
+/* Room for two chunks of each member in twice as many rings as a lane runs at a time. With less, early frames could
+ * pause the link behind which the frames of the operation that all wait for are. */
 static size_t early_bytes_max(const struct muster_view *view)
 {
     size_t rings = MUSTER_LANE_COST_MAX / MUSTER_RING_COST;
@@ -56,6 +61,7 @@ static void init_lists(struct muster_group *group)
     muster_task_init(&group->task, on_task, group);
 }
 
+/* A joiner begins with the step after those that go on without it (docs/protocol.md, "Steps and state"). */
 static void init_steps(struct muster_group *group)
 {
     const struct muster_view *view = group->view;
@@ -130,13 +136,10 @@ bool muster_group_is_busy(const struct muster_group *group)
 {
     if (!muster_list_is_empty(&group->pending) || muster_group_parts_are_busy(group))
         return true;
-    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
-        const struct muster_list *runs = &group->lanes[lane].runs;
-
-        for (const struct muster_list *node = runs->next; node != runs; node = node->next)
-            if (MUSTER_CONTAINER_OF(node, struct muster_run, node)->op != NULL)
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        MUSTER_LIST_EACH(&group->lanes[lane].runs, run, const struct muster_run, node)
+            if (run->op != NULL)
                 return true;
-    }
     return false;
 }
 
@@ -146,19 +149,14 @@ bool muster_group_is_finishing(const struct muster_group *group)
 
     if (!muster_list_is_empty(&group->pending) || muster_group_parts_are_busy(group))
         return false;
-    for (uint32_t lane = 0; lane < group->lane_count; lane++) {
-        const struct muster_list *runs = &group->lanes[lane].runs;
-
-        for (const struct muster_list *node = runs->next; node != runs; node = node->next) {
-            const struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
+    for (uint32_t lane = 0; lane < group->lane_count; lane++)
+        MUSTER_LIST_EACH(&group->lanes[lane].runs, run, const struct muster_run, node) {
             if (run->op == NULL)
                 continue;
             if (!muster_run_is_shared(run) || !run->ops->shared->is_ready(run))
                 return false;
             is_busy = true;
         }
-    }
     return is_busy;
 }
 
@@ -173,17 +171,12 @@ bool muster_group_is_idle(const struct muster_group *group)
     return muster_wire_is_idle(group->wire);
 }
 
+/* Runs that were handed back and are kept for others. A lingering run ends the group's life later. */
 static void free_runs(struct muster_list *runs)
 {
-    struct muster_list *node = runs->next;
-
-    while (node != runs) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(runs, run, struct muster_run, node)
         if (!muster_run_is_lingering(run))
             muster_run_free(run);
-    }
 }
 
 void muster_group_leave(struct muster_group *group)
@@ -192,6 +185,7 @@ void muster_group_leave(struct muster_group *group)
         return;
     MUSTER_ASSERT(!group->is_closed && !group->is_left);
     group->is_left = true;
+    /* Half-received frames go before their runs, and the wire last: without early frames its links are resumed. */
     muster_group_parts_close(group);
     muster_group_abandon_receiving(group, NULL);
     muster_group_drop_early(group);
@@ -225,6 +219,7 @@ void muster_group_commit_step(struct muster_group *group, uint64_t step)
         group->committed_step = step;
 }
 
+/* Members are compared with all before them: a view has few, and this is called by user's questions only. */
 static uint32_t count_hosts(const struct muster_view *view)
 {
     uint32_t count = 0;
@@ -267,6 +262,7 @@ struct muster_op_cost muster_group_cost(const struct muster_group *group, enum m
 {
     struct muster_plan plan = plan_of(group, kind, count, dtype);
 
+    /* The topology is that of the last plan; until one of all members was made the costs are not known. */
     if (plan.algorithm == MUSTER_ALGORITHM_TWO_LEVEL && group->topology.n != plan.n)
         return (struct muster_op_cost){.sent_bytes = 0};
     return muster_plan_cost(&plan, &group->topology);

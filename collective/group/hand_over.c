@@ -1,4 +1,6 @@
-/* The verdicts of a new view are carried out on the operations that the change interrupted. */
+/* The verdicts of a new view are carried out on the operations that the change interrupted. The cluster layer calls
+ * this once the next group is open; the old one is empty after it, but for runs that linger. The meaning of each
+ * verdict is in docs/protocol.md. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -29,7 +31,7 @@ static void abort_run(struct muster_run *run, const struct muster_group *next)
     muster_run_end(run, rc);
 }
 
-/* The lane of `next` counts what the run holds. */
+/* The lane of `next` counts the cost of a run that holds memory: MUSTER_LANE_COST_MAX is a limit of each group. */
 static void move_run(struct muster_run *run, struct muster_group *next)
 {
     struct muster_lane *from = &run->group->lanes[MUSTER_LANE_INDEX(run->id.lane)];
@@ -45,6 +47,7 @@ static void move_run(struct muster_run *run, struct muster_group *next)
     muster_list_append(&to->runs, &run->node);
 }
 
+/* From its input, with the plan of the next epoch: nothing of the old one may show through. */
 static void retry_run(struct muster_run *run, struct muster_group *next)
 {
     muster_run_restore(run);
@@ -58,11 +61,13 @@ static void retry_run(struct muster_run *run, struct muster_group *next)
     move_run(run, next);
     muster_run_join_epoch(run);
     muster_run_make_plan(run);
-    /* adopted for the members of one epoch, it may come to be run again in another */
+    /* A run that was adopted for the members of one epoch may come to be run again in another. */
     if (!muster_run_is_refused(run, muster_view_verdict(next->view, &run->id)))
         muster_run_propose_again(run);
 }
 
+/* With the plan of the old epoch, in whose chunks the verdict's sources count. A proposal of its abort is void: the
+ * members have a result. */
 static void adopt_run(struct muster_run *run, struct muster_group *next,
                       const struct muster_verdict *verdict)
 {
@@ -75,6 +80,7 @@ static void adopt_run(struct muster_run *run, struct muster_group *next,
     muster_run_conclude(run, muster_run_adopt(run, verdict));
 }
 
+/* A run without an operation is kept for the others only, and no verdict says that nobody lacks its result. */
 static void carry_out(struct muster_run *run, struct muster_group *next)
 {
     const struct muster_verdict *verdict = muster_view_verdict(next->view, &run->id);
@@ -94,12 +100,7 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
 /* A run that has ended here stays where it lingers. */
 static void carry_out_all(struct muster_list *runs, struct muster_group *next)
 {
-    struct muster_list *node = runs->next;
-
-    while (node != runs) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(runs, run, struct muster_run, node) {
         if (muster_run_is_lingering(run))
             continue;
         muster_list_remove(&run->node);
@@ -188,6 +189,7 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
 {
     MUSTER_ASSERT(group->is_frozen && !next->is_frozen);
     inherit_group(next, group);
+    /* Interrupted operations before pending ones: a lane keeps its order. Callbacks come from next's task. */
     for (uint32_t lane = 0; lane < group->lane_count; lane++)
         carry_out_all(&group->lanes[lane].runs, next);
     confirm_ended(next);

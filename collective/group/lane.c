@@ -15,7 +15,8 @@ static struct muster_lane *lane_of(struct muster_run *run)
 
 /* --- Plans --- */
 
-/* A step's operations are mostly like the one before. */
+/* Most operations of a step are like the one before: their plan need not be made again. Offsets are compared by
+ * nobody, so a call with counts of its own is never remembered. */
 static bool is_remembered(const struct muster_plan_memo *memo,
                           const struct muster_plan_input *input, bool is_shm)
 {
@@ -70,7 +71,8 @@ void muster_run_make_plan(struct muster_run *run)
 
 /* --- Turns --- */
 
-/* False: no room for now. */
+/* False: no room for now. The operations behind it wait, too: a lane activates in order on all members, so that
+ * two members never hold room for different operations and wait for each other. */
 static bool activate_shared(struct muster_run *run)
 {
     struct muster_group *group = run->group;
@@ -105,7 +107,8 @@ static void activate_run(struct muster_run *run)
     muster_run_conclude(run, run->ops->start(run));
 }
 
-/* The members have agreed on boards since it was issued. */
+/* The members have agreed on boards since it was issued. Its memory is that of a plan over TCP, but what the others
+ * have said of a mismatch is kept. */
 static void plan_for_shm(struct muster_run *run)
 {
     if (run->plan.n == 1 || (muster_plan_is_shm(&run->plan) && run->memory == NULL))
@@ -121,6 +124,7 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
 {
     struct muster_list *node = lane->runs.next;
 
+    /* Activations may end any run of the lane, so the list is walked by hand and begun again after each. */
     if (group->is_frozen || group->boards == MUSTER_BOARDS_UNKNOWN)
         return;
     while (node != &lane->runs) {
@@ -140,7 +144,7 @@ void muster_lane_advance(struct muster_group *group, struct muster_lane *lane)
         else if (!activate_shared(run))
             return;
         group->lane_events->on_activated(group, &id);
-        node = lane->runs.next; /* completions may have changed the list */
+        node = lane->runs.next;
     }
 }
 
@@ -216,6 +220,8 @@ void muster_run_issue(struct muster_run *run)
     muster_list_remove(&run->node);
     muster_list_append(&lane->runs, &run->node);
     muster_run_make_plan(run);
+    /* The view's reasons end it at once, on all members alike; a misfit is this member's own knowledge, so its end
+     * is proposed, and the leader decides. */
     if (reason != NULL) {
         explain_misfit(run, reason);
         muster_run_end(run, MUSTER_ABORTED);
@@ -238,8 +244,8 @@ void muster_run_issue(struct muster_run *run)
 
 /* --- Completion --- */
 
-/* Direct: who has all inputs knows that all have called. A broadcast needs one input only, and must
- * not end a step that a joiner has not reached (docs/protocol.md, "Steps and state"). */
+/* A member of a direct operation that has all inputs knows that all have called. A broadcast needs one input only,
+ * and must not end a step that a joiner has not reached (docs/protocol.md, "Steps and state"). */
 static bool is_deliverable(const struct muster_run *run)
 {
     bool has_all_called =
@@ -251,7 +257,7 @@ static bool is_deliverable(const struct muster_run *run)
            (has_all_called || run->complete_count == run->participant_count);
 }
 
-/* No member has the result of these before all have started them. */
+/* Kinds of which no member has the result before all have started them: the time to it tells who was last. */
 static bool awaits_all(enum muster_op_kind kind)
 {
     return kind == MUSTER_OP_ALL_REDUCE || kind == MUSTER_OP_REDUCE_SCATTER ||
@@ -259,8 +265,8 @@ static bool awaits_all(enum muster_op_kind kind)
            kind == MUSTER_OP_ALL_GATHER_UNEVEN || kind == MUSTER_OP_BARRIER;
 }
 
-/* Plans over TCP hear the start of their neighbours only, who may have waited themselves. But all have
- * the result at about the same time: who has spent the least on it has started last. */
+/* Plans over TCP hear the start of their neighbours only, which may have waited themselves. But all have
+ * the result at about the same time: the member that has spent the least on it has started last. */
 static void find_last(struct muster_run *run)
 {
     uint32_t waited_us = run->spent_us > run->least_us ? run->spent_us - run->least_us : 0;
@@ -285,6 +291,7 @@ static void deliver_run(struct muster_run *run)
     muster_run_hand_back(run, MUSTER_OK);
 }
 
+/* No member will ask for the result any more, in this epoch or the next. */
 static bool is_stable(const struct muster_run *run)
 {
     if (run->state == MUSTER_RUN_DELIVERED && muster_run_is_shared(run))
@@ -296,12 +303,9 @@ static bool is_stable(const struct muster_run *run)
 /* Callbacks come in lane order; what all members have is forgotten. */
 void muster_lane_settle(struct muster_group *group, struct muster_lane *lane)
 {
-    struct muster_list *node;
     bool has_freed = false;
 
-    for (node = lane->runs.next; node != &lane->runs; node = node->next) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
+    MUSTER_LIST_EACH(&lane->runs, run, struct muster_run, node) {
         if (is_deliverable(run))
             deliver_run(run);
         if (run->state < MUSTER_RUN_DELIVERED)
@@ -321,7 +325,8 @@ void muster_lane_settle(struct muster_group *group, struct muster_lane *lane)
         muster_lane_advance(group, lane);
 }
 
-/* It is settled by whoever drives it. */
+/* The lane is settled by the caller: activate_shared, or the look of progress.c. Settling here would free runs that
+ * the look still walks over. */
 static void complete_shared(struct muster_run *run)
 {
     muster_run_move_to(run, MUSTER_RUN_COMPLETE);
@@ -329,7 +334,7 @@ static void complete_shared(struct muster_run *run)
     run->ops->shared->completed(run);
 }
 
-/* 0: not known. */
+/* One more than the microseconds from the start to the result, for 0 means that it is not known. */
 static uint32_t spent_us(const struct muster_run *run)
 {
     uint64_t us;
@@ -358,6 +363,7 @@ void muster_run_hear_complete(struct muster_run *run, uint32_t participant)
         return;
     run->heard[participant] |= MUSTER_HEARD_COMPLETE;
     run->complete_count++;
+    /* Members without a result of their own have nothing that tells them of its end but the root's word. */
     if (run->state == MUSTER_RUN_ACTIVE && muster_run_awaits_root(run) &&
         participant == run->plan.root)
         complete_run(run);

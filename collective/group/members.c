@@ -8,6 +8,9 @@
 
 /* --- Participants --- */
 
+/* Ranks are those of the view; indices count the participants of a step only. A member that joined after the step
+ * had begun does not take part in it, so the two differ while a step of before the join is open. */
+
 uint32_t muster_group_participants(const struct muster_group *group, uint64_t step)
 {
     uint32_t count = 0;
@@ -45,14 +48,9 @@ const char *muster_group_rank_name(const struct muster_group *group, uint32_t ra
 struct muster_run *muster_group_find(const struct muster_group *group,
                                      const struct muster_op_id *id)
 {
-    const struct muster_list *runs = &group->lanes[MUSTER_LANE_INDEX(id->lane)].runs;
-
-    for (struct muster_list *node = runs->next; node != runs; node = node->next) {
-        struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
-
+    MUSTER_LIST_EACH(&group->lanes[MUSTER_LANE_INDEX(id->lane)].runs, run, struct muster_run, node)
         if (muster_op_id_compare(&run->id, id) == 0)
             return run;
-    }
     return NULL;
 }
 
@@ -89,6 +87,7 @@ void muster_group_run_done(struct muster_group *group)
     struct muster_list *node;
 
     MUSTER_ASSERT(!group->is_starting); /* a start never calls back */
+    /* The first one again and again: a callback may start, cancel or end others. */
     while ((node = muster_list_pop(&group->done)) != NULL) {
         struct muster_op *op = MUSTER_CONTAINER_OF(node, struct muster_op, node);
 

@@ -1,4 +1,5 @@
-/* Pairs of members: the messages open between them, from epoch to epoch. */
+/* Pairs of members: the messages open between them, from epoch to epoch. message.c starts and sends them,
+ * message_receive.c takes their frames; a pair lives as long as both processes stay in the view. */
 #include "collective/group/pair.h"
 
 #include <muster/base.h>
@@ -40,12 +41,10 @@ static struct muster_pair *pair_new(struct muster_group *group, uint32_t rank)
 
 struct muster_pair *muster_pair_get(struct muster_group *group, uint32_t rank)
 {
-    for (struct muster_list *node = group->pairs.next; node != &group->pairs; node = node->next) {
-        struct muster_pair *pair = MUSTER_CONTAINER_OF(node, struct muster_pair, node);
-
+    MUSTER_ASSERT(rank < group->view->member_count && rank != group->rank);
+    MUSTER_LIST_EACH(&group->pairs, pair, struct muster_pair, node)
         if (pair->rank == rank)
             return pair;
-    }
     return pair_new(group, rank);
 }
 
@@ -63,25 +62,17 @@ static void pair_free(struct muster_pair *pair)
 
 struct muster_message *muster_pair_find(const struct muster_pair_way *way, uint32_t sequence)
 {
-    for (struct muster_list *node = way->messages.next; node != &way->messages; node = node->next) {
-        struct muster_message *message = MUSTER_CONTAINER_OF(node, struct muster_message, node);
-
+    MUSTER_LIST_EACH(&way->messages, message, struct muster_message, node)
         if (message->sequence == sequence)
             return message;
-    }
     return NULL;
 }
 
-/* --- What came too early, what ended badly --- */
+/* --- Pieces that came too early, and ends that the sender has not heard of --- */
 
 void muster_pair_drop_kept(struct muster_pair *pair, const struct muster_message *message)
 {
-    struct muster_list *node = pair->kept.next;
-
-    while (node != &pair->kept) {
-        struct muster_early *early = MUSTER_CONTAINER_OF(node, struct muster_early, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&pair->kept, early, struct muster_early, node) {
         if (message != NULL && (early->header.op.lane != message->lane ||
                                 early->header.op.sequence != message->sequence))
             continue;
@@ -95,13 +86,9 @@ void muster_pair_drop_kept(struct muster_pair *pair, const struct muster_message
 struct muster_outcome *muster_pair_find_outcome(const struct muster_pair *pair, uint32_t lane,
                                                 uint32_t sequence)
 {
-    for (struct muster_list *node = pair->outcomes.next; node != &pair->outcomes;
-         node = node->next) {
-        struct muster_outcome *outcome = MUSTER_CONTAINER_OF(node, struct muster_outcome, node);
-
+    MUSTER_LIST_EACH(&pair->outcomes, outcome, struct muster_outcome, node)
         if (outcome->lane == lane && outcome->sequence == sequence)
             return outcome;
-    }
     return NULL;
 }
 
@@ -130,12 +117,7 @@ bool muster_message_is_before(uint32_t a, uint32_t b)
 
 void muster_pair_forget_outcomes(struct muster_pair *pair, uint32_t lane, uint32_t sequence)
 {
-    struct muster_list *node = pair->outcomes.next;
-
-    while (node != &pair->outcomes) {
-        struct muster_outcome *outcome = MUSTER_CONTAINER_OF(node, struct muster_outcome, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&pair->outcomes, outcome, struct muster_outcome, node) {
         if (outcome->lane != lane || !muster_message_is_before(outcome->sequence, sequence))
             continue;
         muster_list_remove(&outcome->node);
@@ -146,6 +128,7 @@ void muster_pair_forget_outcomes(struct muster_pair *pair, uint32_t lane, uint32
 
 /* --- Ends --- */
 
+/* The group forgets the piece that is coming in; muster_wire_recall_op has kept the link from writing more of it. */
 static void stop_receiving(struct muster_message *message)
 {
     struct muster_group *group = message->group;
@@ -165,6 +148,7 @@ void muster_message_end(struct muster_message *message, enum muster_rc rc)
     bool is_sent_again = message->is_send && op->result.is_interrupted; /* and not awaited */
 
     MUSTER_ASSERT(op != NULL && op->impl == message);
+    /* Frames on their way hold the caller's memory. After OK there are none, unless it was sent twice. */
     if ((rc != MUSTER_OK || is_sent_again) && !group->is_frozen)
         muster_wire_recall_op(group->wire, &message->id);
     stop_receiving(message);
@@ -193,6 +177,7 @@ void muster_message_end(struct muster_message *message, enum muster_rc rc)
 
 static void end_way(struct muster_pair_way *way, const struct muster_error *why)
 {
+    MUSTER_ASSERT(why->rc != MUSTER_OK);
     while (!muster_list_is_empty(&way->messages)) {
         struct muster_message *message =
             MUSTER_CONTAINER_OF(way->messages.next, struct muster_message, node);
@@ -214,16 +199,11 @@ static void end_pair(struct muster_pair *pair, const struct muster_error *why)
 
 typedef void pair_fn(struct muster_pair *pair, void *data);
 
-static void for_each(const struct muster_group *group, pair_fn *fn, void *data)
+/* fn may free its pair, or move it to another group, and no other one. */
+static void pairs_visit(const struct muster_group *group, pair_fn *fn, void *data)
 {
-    struct muster_list *node = group->pairs.next;
-
-    while (node != &group->pairs) {
-        struct muster_pair *pair = MUSTER_CONTAINER_OF(node, struct muster_pair, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&group->pairs, pair, struct muster_pair, node)
         fn(pair, data);
-    }
 }
 
 static void stop_pair(struct muster_pair *pair, void *data)
@@ -234,7 +214,7 @@ static void stop_pair(struct muster_pair *pair, void *data)
 
 void muster_pairs_stop(struct muster_group *group)
 {
-    for_each(group, stop_pair, NULL);
+    pairs_visit(group, stop_pair, NULL);
 }
 
 static void end_with(struct muster_pair *pair, void *data)
@@ -246,7 +226,7 @@ void muster_pairs_end(struct muster_group *group, const struct muster_error *why
 {
     struct muster_error copy = *why;
 
-    for_each(group, end_with, &copy);
+    pairs_visit(group, end_with, &copy);
 }
 
 static void free_pair(struct muster_pair *pair, void *data)
@@ -257,7 +237,7 @@ static void free_pair(struct muster_pair *pair, void *data)
 
 void muster_pairs_free(struct muster_group *group)
 {
-    for_each(group, free_pair, NULL);
+    pairs_visit(group, free_pair, NULL);
 }
 
 static void look_for_open(struct muster_pair *pair, void *data)
@@ -273,20 +253,16 @@ bool muster_pairs_are_busy(const struct muster_group *group)
 {
     bool is_busy = false;
 
-    for_each(group, look_for_open, &is_busy);
+    pairs_visit(group, look_for_open, &is_busy);
     return is_busy;
 }
 
 /* --- The next epoch --- */
 
+/* Frames on their way are gone with the epoch: a send begins anew, a receive asks for the pieces that it lacks. */
 static void move_way(struct muster_pair_way *way, struct muster_group *next)
 {
-    struct muster_list *node = way->messages.next;
-
-    while (node != &way->messages) {
-        struct muster_message *message = MUSTER_CONTAINER_OF(node, struct muster_message, node);
-
-        node = node->next;
+    MUSTER_LIST_EACH_SAFE(&way->messages, message, struct muster_message, node) {
         message->group = next;
         message->sent = message->allowed = 0;
         if (!message->op->result.is_interrupted) {
@@ -299,6 +275,7 @@ static void move_way(struct muster_pair_way *way, struct muster_group *next)
     }
 }
 
+/* A process that left and came back has forgotten the messages: it counts as another one. */
 static void move_pair(struct muster_pair *pair, void *data)
 {
     struct muster_group *next = data;
@@ -325,5 +302,5 @@ static void move_pair(struct muster_pair *pair, void *data)
 
 void muster_pairs_hand_over(struct muster_group *group, struct muster_group *next)
 {
-    for_each(group, move_pair, next);
+    pairs_visit(group, move_pair, next);
 }

@@ -1,5 +1,5 @@
-/* A run: what one operation holds, its frames, its memory and its end. Nothing here decides what happens
- * next (lane.c does). */
+/* A run: what one operation holds, its frames, its memory and its end. Executors call the first half, the lane and
+ * the files about views the second. Nothing here decides what happens next (lane.c does). */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -23,6 +23,7 @@ static const uint8_t state_moves[] = {
     [MUSTER_RUN_ENDED] = 0,
 };
 
+/* By mode: those that may follow. A run that lingers or contradicts ends in that mode, whatever the view says. */
 static const uint8_t mode_moves[] = {
     [MUSTER_RUN_ORDINARY] = BIT(MUSTER_RUN_ORDINARY) | BIT(MUSTER_RUN_ADOPTING) |
                             BIT(MUSTER_RUN_LINGERING) | BIT(MUSTER_RUN_UNFIT) |
@@ -184,13 +185,15 @@ uint32_t muster_run_direct_max_bytes(const struct muster_run *run)
 
 void muster_run_mark_final(struct muster_run *run, uint32_t c)
 {
+    MUSTER_ASSERT(c < run->plan.chunk_count);
     MUSTER_ASSERT((run->chunks[c] & MUSTER_CHUNK_FINAL) == 0);
     run->chunks[c] |= MUSTER_CHUNK_FINAL;
     if (muster_plan_is_wanted(&run->plan, c))
         run->final_count++;
 }
 
-/* It then fits no member's descriptor, so that all find it out. */
+/* Flipped in the descriptor of a disputed operation: it then equals no member's, so every member finds the mismatch
+ * by itself, also those whose own counts fit. */
 #define DISPUTED (UINT64_C(1) << 63)
 
 bool muster_run_set_dispute(struct muster_run *run, uint32_t participant, uint64_t sent,
@@ -209,6 +212,7 @@ bool muster_run_set_dispute(struct muster_run *run, uint32_t participant, uint64
 
 /* --- Memory --- */
 
+/* Among the plans over TCP only a ring in place changes the caller's input, so it alone saves undo copies. */
 static bool changes_input(const struct muster_run *run)
 {
     bool is_in_place = run->call.kind == MUSTER_OP_ALL_REDUCE || run->call.kind == MUSTER_OP_REDUCE;
@@ -224,7 +228,8 @@ bool muster_run_take_memory(struct muster_run *run)
 
     if (run->memory != NULL)
         return true;
-    if (ops->shared != NULL) /* it has no place on the board yet */
+    /* Its place on the board comes with its turn. Until then it may hear of mismatches, or fetch its result. */
+    if (ops->shared != NULL)
         ops = &muster_fetch_executor;
     bytes = table_bytes(&run->plan, ops);
     memory = muster_buffer_get(run->group->pool, bytes);
@@ -256,6 +261,7 @@ void muster_run_drop_memory(struct muster_run *run)
     run->chunks = run->heard = NULL;
     run->ops = NULL;
     run->final_count = 0;
+    /* The plan is still the one by which the cost was counted: callers make a new one after this. */
     MUSTER_ASSERT(lane_of(run)->cost >= muster_run_cost(run));
     lane_of(run)->cost -= muster_run_cost(run);
 }
@@ -288,6 +294,7 @@ bool muster_run_save_undo(struct muster_run *run, uint32_t c)
 
 void muster_run_restore(struct muster_run *run)
 {
+    /* A delivered output is the caller's, who may have changed it since. */
     if (run->memory == NULL || run->state == MUSTER_RUN_DELIVERED)
         return;
     if (run->ops->restore != NULL && (changes_input(run) || run->ops->shared != NULL))
@@ -296,6 +303,8 @@ void muster_run_restore(struct muster_run *run)
 
 /* --- Beginning and end --- */
 
+/* Sequences begin with 0 in each step, so that a joiner that starts with a step counts as the others do. What the
+ * step before had is remembered: others may still ask for an operation that this member never called. */
 struct muster_op_id muster_lane_next_id(struct muster_group *group, uint32_t index)
 {
     struct muster_lane *lane = &group->lanes[index];
@@ -362,13 +371,15 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
     muster_timer_stop(&run->timer);
     if (op == NULL)
         return;
+    /* Before the caller has its memory back, nobody may read it any more. */
     if (rc != MUSTER_OK && muster_run_is_shared(run))
         run->ops->shared->revoke(run);
     MUSTER_ASSERT(op->impl == run && run->group->open_count > 0);
     run->op = NULL;
     op->impl = NULL;
     run->group->open_count--;
-    op->result = run->result; /* first: right after a store to it, copying waits for that to land */
+    /* Copied first: a wide load right after a narrow store to the same place waits until that has landed. */
+    op->result = run->result;
     op->result.wire = "tcp";
     op->result.input = "sent";
     op->result.memory_bytes = run->group->pool->lent_peak_bytes;
@@ -376,7 +387,7 @@ void muster_run_hand_back(struct muster_run *run, enum muster_rc rc)
         run->ops->shared->show_result(run, rc, &op->result);
     op->result.epoch = run->group->view->epoch;
     if (rc == MUSTER_OK)
-        op->error.sys = 0, op->error.text[0] = '\0'; /* not all of it */
+        op->error.sys = 0, op->error.text[0] = '\0'; /* Clearing all of the text would cost more. */
     op->error.rc = rc;
     muster_list_append(&run->group->done, &op->node);
     muster_task_post(&run->group->task, run->group->env->loop);

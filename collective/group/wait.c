@@ -29,8 +29,7 @@ static uint32_t find_missing(const struct muster_run *run)
 static bool lane_waits_for(const struct muster_group *group, const struct muster_lane *lane,
                            struct muster_group_wait *ret_wait)
 {
-    for (struct muster_list *node = lane->runs.next; node != &lane->runs; node = node->next) {
-        const struct muster_run *run = MUSTER_CONTAINER_OF(node, struct muster_run, node);
+    MUSTER_LIST_EACH(&lane->runs, run, const struct muster_run, node) {
         uint32_t participant = find_missing(run);
 
         if (participant == UINT32_MAX)
