@@ -159,8 +159,8 @@ static void subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
     struct muster_channel *channel = subchannel->channel;
 
     if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN ||
-        !muster_list_is_empty(&subchannel->transports) || subchannel->is_looking_up ||
-        subchannel->is_connecting || subchannel->is_probing || subchannel->scale.is_dialling ||
+        !muster_list_is_empty(&subchannel->transports) ||
+        subchannel->step != MUSTER_RPC_CONNECT_NONE || subchannel->scale.is_dialling ||
         subchannel->health.is_open)
         return;
     muster_list_remove(&subchannel->node);

@@ -74,6 +74,15 @@ struct muster_rpc_subchannel_health {
     bool is_stale; /* the open call is of an earlier connection */
 };
 
+/** The operation by which an attempt to connect goes on. At most one runs, and its callback comes
+ * even after a cancel: the subchannel must live until then. */
+enum muster_rpc_connect_step {
+    MUSTER_RPC_CONNECT_NONE,   /* no attempt, or it has led to a transport */
+    MUSTER_RPC_CONNECT_LOOKUP, /* the addresses of an endpoint */
+    MUSTER_RPC_CONNECT_DIAL,   /* a stream to one of them, with its TLS handshake */
+    MUSTER_RPC_CONNECT_PROBE,  /* why one that was reached has said nothing */
+};
+
 struct muster_rpc_subchannel {
     struct muster_list node; /* of the channel's */
     struct muster_channel *channel;
@@ -99,7 +108,7 @@ struct muster_rpc_subchannel {
     struct muster_lookup lookup;
     struct muster_dial dial;
     struct muster_dial_probe probe;
-    bool is_looking_up, is_connecting, is_probing;
+    enum muster_rpc_connect_step step;
 };
 
 /* net/grpc/client/subchannel.c */

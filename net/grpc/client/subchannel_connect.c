@@ -6,6 +6,22 @@
 
 #include "net/grpc/client/channel_internal.h"
 
+/* Each operation ends, by its callback, before the next one begins. */
+static const bool steps[4][4] = {
+    [MUSTER_RPC_CONNECT_NONE] = {[MUSTER_RPC_CONNECT_LOOKUP] = true,
+                                 [MUSTER_RPC_CONNECT_DIAL] = true,
+                                 [MUSTER_RPC_CONNECT_PROBE] = true},
+    [MUSTER_RPC_CONNECT_LOOKUP] = {[MUSTER_RPC_CONNECT_NONE] = true},
+    [MUSTER_RPC_CONNECT_DIAL] = {[MUSTER_RPC_CONNECT_NONE] = true},
+    [MUSTER_RPC_CONNECT_PROBE] = {[MUSTER_RPC_CONNECT_NONE] = true},
+};
+
+static void step_move(struct muster_rpc_subchannel *subchannel, enum muster_rpc_connect_step step)
+{
+    MUSTER_ASSERT(steps[subchannel->step][step]);
+    subchannel->step = step;
+}
+
 /* Each address and each look-up has the whole time: one that does not answer must not use up that
  * of the next. */
 static uint64_t attempt_deadline_ns(const struct muster_rpc_subchannel *subchannel)
@@ -46,8 +62,8 @@ static void on_probe(struct muster_dial_probe *probe)
 {
     struct muster_rpc_subchannel *subchannel = probe->data;
 
-    MUSTER_ASSERT(subchannel->is_probing);
-    subchannel->is_probing = false;
+    MUSTER_ASSERT(subchannel->step == MUSTER_RPC_CONNECT_PROBE);
+    step_move(subchannel, MUSTER_RPC_CONNECT_NONE);
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN)
         subchannel->events->on_part_ended(subchannel);
     else
@@ -61,11 +77,11 @@ void muster_rpc_subchannel_connect_doubt(struct muster_rpc_subchannel *subchanne
 
     subchannel->probe.data = subchannel;
     /* No memory or no socket for a probe costs only the better text. */
-    subchannel->is_probing =
-        muster_dial_probe_start(&subchannel->probe, channel->env,
+    if (muster_dial_probe_start(&subchannel->probe, channel->env,
                                 &subchannel->addresses[subchannel->address_at],
-                                channel->options.tls != NULL, error, on_probe) == MUSTER_OK;
-    if (!subchannel->is_probing)
+                                channel->options.tls != NULL, error, on_probe) == MUSTER_OK)
+        step_move(subchannel, MUSTER_RPC_CONNECT_PROBE);
+    else
         muster_rpc_subchannel_connect_next(subchannel, error);
 }
 
@@ -73,8 +89,8 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = dial->data;
 
-    MUSTER_ASSERT(subchannel->is_connecting);
-    subchannel->is_connecting = false;
+    MUSTER_ASSERT(subchannel->step == MUSTER_RPC_CONNECT_DIAL);
+    step_move(subchannel, MUSTER_RPC_CONNECT_NONE);
     /* It was closed meanwhile, and the dial had already won against its cancellation: nobody wants
      * the stream. */
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
@@ -132,7 +148,7 @@ static void try_address(struct muster_rpc_subchannel *subchannel)
                            &subchannel->addresses[subchannel->address_at], &options,
                            attempt_deadline_ns(subchannel), on_dial);
     if (rc == MUSTER_OK) {
-        subchannel->is_connecting = true;
+        step_move(subchannel, MUSTER_RPC_CONNECT_DIAL);
         return;
     }
     (void)muster_error_set(&error, MUSTER_UNAVAILABLE, "connecting failed: %s", muster_rc_text(rc));
@@ -156,8 +172,8 @@ static void on_lookup(struct muster_lookup *lookup, enum muster_rc rc)
 {
     struct muster_rpc_subchannel *subchannel = lookup->data;
 
-    MUSTER_ASSERT(subchannel->is_looking_up);
-    subchannel->is_looking_up = false;
+    MUSTER_ASSERT(subchannel->step == MUSTER_RPC_CONNECT_LOOKUP);
+    step_move(subchannel, MUSTER_RPC_CONNECT_NONE);
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN) {
         subchannel->events->on_part_ended(subchannel);
         return;
@@ -193,7 +209,7 @@ static void try_endpoint(struct muster_rpc_subchannel *subchannel)
     rc = muster_lookup_start(&subchannel->lookup, subchannel->channel->env->net, endpoint->host,
                              endpoint->port, attempt_deadline_ns(subchannel), on_lookup);
     if (rc == MUSTER_OK) {
-        subchannel->is_looking_up = true;
+        step_move(subchannel, MUSTER_RPC_CONNECT_LOOKUP);
         return;
     }
     (void)muster_error_set(&subchannel->error, MUSTER_UNAVAILABLE, "looking up %s failed: %s",
@@ -203,8 +219,7 @@ static void try_endpoint(struct muster_rpc_subchannel *subchannel)
 
 void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel)
 {
-    MUSTER_ASSERT(!subchannel->is_looking_up && !subchannel->is_connecting);
-    MUSTER_ASSERT(!subchannel->is_probing && subchannel->current == NULL);
+    MUSTER_ASSERT(subchannel->step == MUSTER_RPC_CONNECT_NONE && subchannel->current == NULL);
     subchannel->endpoints_tried = 0;
     try_endpoint(subchannel);
 }
@@ -213,10 +228,17 @@ void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchanne
  */
 void muster_rpc_subchannel_connect_cancel(struct muster_rpc_subchannel *subchannel)
 {
-    if (subchannel->is_looking_up)
+    switch (subchannel->step) {
+    case MUSTER_RPC_CONNECT_NONE:
+        break;
+    case MUSTER_RPC_CONNECT_LOOKUP:
         muster_lookup_cancel(&subchannel->lookup);
-    if (subchannel->is_connecting)
+        break;
+    case MUSTER_RPC_CONNECT_DIAL:
         muster_dial_cancel(&subchannel->dial);
-    if (subchannel->is_probing)
+        break;
+    case MUSTER_RPC_CONNECT_PROBE:
         muster_dial_probe_cancel(&subchannel->probe);
+        break;
+    }
 }

@@ -75,7 +75,7 @@ bool muster_rpc_may_queue(struct muster_rpc *rpc, size_t more)
 static struct muster_rpc_connection *longest_stalled(struct muster_rpc_server *server,
                                                      uint64_t *ret_since_ns)
 {
-    uint64_t latest_ns = muster_loop_now_ns(server->env->loop) - STALL_MIN_NS;
+    uint64_t now_ns = muster_loop_now_ns(server->env->loop);
     struct muster_rpc_connection *found = NULL;
 
     MUSTER_LIST_EACH(&server->connections, connection, struct muster_rpc_connection, node) {
@@ -85,7 +85,8 @@ static struct muster_rpc_connection *longest_stalled(struct muster_rpc_server *s
             continue;
         since_ns = muster_h2_session_waits_since_ns(connection->session.h2);
         /* UINT64_MAX, when nothing waits, is later than any time. */
-        if (since_ns > latest_ns || (found != NULL && since_ns > *ret_since_ns) ||
+        if (since_ns > now_ns || now_ns - since_ns < STALL_MIN_NS ||
+            (found != NULL && since_ns > *ret_since_ns) ||
             (found != NULL && since_ns == *ret_since_ns &&
              connection->unsent.bytes <= found->unsent.bytes))
             continue;
