@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "net/stream/base64.h"
+#include "runtime/value/array.h"
 
 /* A usual call has a few hundred bytes of headers: one block, which has 1 KiB with its own fields.
  */
@@ -102,15 +103,11 @@ static enum muster_rc entry_add(struct muster_grpc_metadata *store, const char *
      * entries. */
     if (store->count == MUSTER_GRPC_METADATA_ENTRIES_MAX)
         return MUSTER_RESOURCE_EXHAUSTED;
-    if (store->count == store->capacity) {
-        size_t capacity = store->capacity == 0 ? 8 : store->capacity * 2;
-
-        entry = muster_mem_realloc(store->mem, store->entries, capacity * sizeof(*entry));
-        if (entry == NULL)
-            return MUSTER_RESOURCE_EXHAUSTED;
-        store->entries = entry;
-        store->capacity = capacity;
-    }
+    entry = muster_array_reserve(store->mem, store->entries, store->count, &store->capacity,
+                                 sizeof(*entry));
+    if (entry == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    store->entries = entry;
     entry = &store->entries[store->count++];
     entry->name = name;
     entry->value = value;
@@ -187,7 +184,8 @@ bool muster_grpc_metadata_name_is_valid(const char *name)
         "keep-alive", "transfer-encoding", "upgrade",    "proxy-connection", "content-length"};
     size_t length = strlen(name);
 
-    if (length == 0 || strspn(name, "0123456789abcdefghijklmnopqrstuvwxyz_-.") != length)
+    /* A header's name has 16 bits of length in muster_h2_header: a longer one would be cut. */
+    if (length == 0 || length > UINT16_MAX || strspn(name, "0123456789abcdefghijklmnopqrstuvwxyz_-.") != length)
         return false;
     if (strncmp(name, "grpc-", 5) == 0)
         return strcmp(name, "grpc-status-details-bin") == 0 ||

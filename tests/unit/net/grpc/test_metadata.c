@@ -143,6 +143,21 @@ static void names_and_values_that_grpc_forbids_are_refused_whole(void **state)
     }
 }
 
+static void a_name_that_no_header_can_hold_is_refused(void **state)
+{
+    static char name[UINT16_MAX + 2];
+    struct muster_metadata_entry entry = {name, "v", 1};
+    const struct muster_metadata metadata = {&entry, 1};
+    struct fixture *fixture = *state;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    memset(name, 'n', sizeof(name) - 1);
+    assert_int_equal(muster_grpc_metadata_add_user(&fixture->store, &metadata, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    entry.name = name + 1;
+    assert_int_equal(muster_grpc_metadata_add_user(&fixture->store, &metadata, &error), MUSTER_OK);
+}
+
 static void a_reset_store_allocates_no_more(void **state)
 {
     struct fixture *fixture = *state;
@@ -190,6 +205,7 @@ int main(void)
         CASE(too_many_entries_are_refused),
         CASE(the_users_metadata_is_encoded),
         CASE(names_and_values_that_grpc_forbids_are_refused_whole),
+        CASE(a_name_that_no_header_can_hold_is_refused),
         CASE(a_reset_store_allocates_no_more),
         CASE(every_size_survives_base64),
     };
