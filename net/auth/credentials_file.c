@@ -13,6 +13,7 @@
 #define IMPERSONATION_S     3600
 #define IMPERSONATION_S_MAX 43200
 
+/* The error names the member only: its value may be half of a secret. */
 static enum muster_rc need_field(const struct muster_json *object, const char *name,
                                  const char **ret_text, struct muster_error *ret_error)
 {
@@ -53,6 +54,7 @@ static enum muster_rc check_url(const char *name, const char *text, struct muste
     return MUSTER_OK;
 }
 
+/* A service account signs its own assertion (RFC 7523), so its file holds a private key. */
 static enum muster_rc read_service_account(const struct muster_json *root,
                                            struct muster_credentials_file *file,
                                            struct muster_error *ret_error)
@@ -68,6 +70,8 @@ static enum muster_rc read_service_account(const struct muster_json *root,
     return rc;
 }
 
+/* A person has logged in with gcloud: the file holds the refresh token of that login (RFC 6749 6).
+ */
 static enum muster_rc read_authorized_user(const struct muster_json *root,
                                            struct muster_credentials_file *file,
                                            struct muster_error *ret_error)
@@ -124,6 +128,8 @@ static enum muster_rc read_lifetime(const struct muster_json *value, int64_t *re
     return MUSTER_OK;
 }
 
+/* A token of another party (a Kubernetes cluster, a CI system) is exchanged for one of Google's
+ * (RFC 8693). */
 static enum muster_rc read_external_account(const struct muster_json *root,
                                             struct muster_credentials_file *file,
                                             struct muster_error *ret_error)
@@ -208,6 +214,7 @@ static enum muster_rc read_any(const struct muster_json *root, struct muster_cre
     enum muster_rc rc = is_impersonated ? read_impersonated(root, file, ret_error)
                                         : read_by_type(root, file, ret_error);
 
+    /* Google's own tools leave it out of some files. */
     if (rc == MUSTER_OK && file->token_url == NULL)
         file->token_url = TOKEN_URL_DEFAULT;
     if (rc == MUSTER_OK)

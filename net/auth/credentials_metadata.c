@@ -15,7 +15,9 @@ struct metadata_credentials {
     struct muster_metadata_get get;
 };
 
-/* The failure, the server that was asked, and where else a token may come from. */
+/* The text says what failed, which server was asked, and where else a token may come from: away
+ * from Google's machines this server is the last place that is tried, and the words then name the
+ * others. */
 static void explain_failure(const struct metadata_credentials *self, enum muster_rc rc,
                             const struct muster_error *why, struct muster_error *ret_error)
 {

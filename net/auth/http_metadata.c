@@ -33,6 +33,7 @@ void muster_metadata_get_init(struct muster_metadata_get *get, void *data)
     get->call.retry.attempts_max = MUSTER_METADATA_TRIES;
     get->call.retry.attempt_timeout_ns = MUSTER_METADATA_TRY_NS;
     get->call.request.source = "metadata";
+    /* A proxy or a redirect would carry the machine's token away from the machine. */
     get->call.request.is_direct = true;
     get->call.request.redirects_max = MUSTER_HTTP_REDIRECTS_NONE;
     get->call.request.response_bytes_max = MUSTER_METADATA_BYTES_MAX;
@@ -71,6 +72,7 @@ static enum muster_rc check_answer(struct muster_metadata_get *get)
     return MUSTER_OK;
 }
 
+/* The usual reason is that this is not a machine of Google's at all, so the text says so. */
 static void on_call(struct muster_http_call *call, enum muster_rc rc)
 {
     struct muster_metadata_get *get = call->data;

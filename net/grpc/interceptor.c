@@ -36,6 +36,7 @@ static void chain_leave(struct muster_interception *interception, size_t i)
     interception->data[i] = interception->call.data;
 }
 
+/* The link's data is stored even when it refuses, as it may have been set by then. */
 static enum muster_rc start_link(struct muster_interception *interception, size_t i,
                                  struct muster_error *error)
 {
@@ -120,6 +121,7 @@ void muster_interception_attempt(struct muster_interception *interception, unsig
 
 void muster_interception_attempt_end(struct muster_interception *interception, enum muster_rc rc)
 {
+    /* An attempt that never had a stream has no end either. */
     if (interception->started == 0 || !interception->is_attempting)
         return;
     interception->is_attempting = false;

@@ -9,6 +9,7 @@ enum muster_rc muster_grpc_status_parse(const char *text, size_t length)
 {
     unsigned value = 0;
 
+    /* PROTOCOL-HTTP2.md: a number that is not known counts as UNKNOWN. */
     if (length == 0 || length > 2)
         return MUSTER_UNKNOWN;
     for (size_t i = 0; i < length; i++) {
@@ -75,6 +76,7 @@ size_t muster_grpc_message_encode(const char *text, char *out, size_t out_bytes)
 
     for (; *text != '\0'; text++) {
         unsigned char c = (unsigned char)*text;
+        /* A sequence is written whole or not at all, or the reader would see another byte. */
         size_t need = is_plain(c) ? 1 : 3;
 
         if (length + need + 1 > out_bytes)

@@ -1,7 +1,10 @@
 /* The receiving half of a client's call: the caller gets messages as they come, or when it is
- * ready. */
+ * ready. net/grpc/inbox.c parses and holds; this file answers its events from the fields of the
+ * call. */
 #include "net/grpc/client/channel_internal.h"
 
+/* A call that waits, or is repeated, has left its stream: what still comes from there is dropped.
+ */
 static bool is_open(const struct muster_rpc_inbox *inbox)
 {
     return ((const struct muster_grpc_call *)inbox->data)->state == MUSTER_GRPC_CALL_ACTIVE;

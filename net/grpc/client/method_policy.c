@@ -57,6 +57,7 @@ static enum muster_rc policy_add(struct muster_method_policy_table *table, struc
 
     if (rc != MUSTER_OK)
         return rc;
+    /* The options' texts are the caller's, or those of a service config that is freed. */
     copy = muster_mem_strndup(mem, path, strlen(path));
     if (copy == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
@@ -146,6 +147,7 @@ const struct muster_method_policy *muster_method_policy_table_find(
     const struct muster_method_policy_table *table, const char *method)
 {
     const struct muster_method_policy *policy;
+    /* "/a.B/C" is looked up as itself, as "/a.B/" and as "". */
     const char *slash = strrchr(method, '/');
 
     if (table->count == 0)

@@ -21,7 +21,8 @@ static enum muster_rc set_wrong(struct muster_error *error, const char *member, 
                             wanted);
 }
 
-/* "1.5s" (the JSON form of google.protobuf.Duration), above zero. */
+/* "1.5s" (the JSON form of google.protobuf.Duration), above zero: a timeout of nothing would end
+ * each call. Digits behind the ninth are an error, since protobuf has none. */
 static enum muster_rc read_duration(const struct muster_json *value, const char *member,
                                     uint64_t *ret_ns, struct muster_error *error)
 {
@@ -104,6 +105,8 @@ static enum muster_rc read_codes(const struct muster_json *array, uint32_t *ret_
     return MUSTER_OK;
 }
 
+/* gRPC A6: a policy of fewer than two attempts is an error, not "no retries". More than the
+ * library's own bound are cut when the call is made. */
 static enum muster_rc read_retry(const struct muster_json *object,
                                  struct muster_retry_policy *policy, struct muster_error *error)
 {
@@ -167,6 +170,7 @@ static enum muster_rc read_name(struct muster_service_config *config,
     } else {
         length = snprintf(text, sizeof(text), "/%s/%s", service, method != NULL ? method : "");
     }
+    /* A path that is longer cannot be a method's here. */
     if (length < 0 || (size_t)length >= sizeof(text))
         return set_wrong(error, "methodConfig.name", "shorter than 510 bytes");
     copy = muster_mem_strndup(config->mem, text, (size_t)length);
@@ -244,6 +248,7 @@ static enum muster_rc read_balancing(struct muster_service_config *config,
     return set_wrong(error, "loadBalancingConfig", "a list with round_robin or pick_first in it");
 }
 
+/* The ranges are those of A6, "Throttling Retry Attempts and Hedged RPCs". */
 static enum muster_rc read_throttle(const struct muster_json *object,
                                     struct muster_retry_throttle *throttle,
                                     struct muster_error *error)

@@ -19,7 +19,8 @@ static bool skip_prefix(const char **text, const char *prefix)
     return true;
 }
 
-/* "dns://server/host" names a server of its own; only the default one is known here. */
+/* "dns://server/host" names a name server of its own; only the system's is used here. "ipv4:" and
+ * "ipv6:" are literal addresses, which the parser of endpoints knows by their form. */
 static enum muster_rc skip_scheme(const char **text, struct muster_error *ret_error)
 {
     const char *rest = *text;
@@ -39,6 +40,7 @@ static enum muster_rc skip_scheme(const char **text, struct muster_error *ret_er
     return MUSTER_OK;
 }
 
+/* gRPC's two other spellings of unix sockets become the one that muster_endpoint_parse knows. */
 static enum muster_rc endpoint_parse(const char *text, size_t length,
                                      struct muster_endpoint *ret_endpoint,
                                      struct muster_error *ret_error)

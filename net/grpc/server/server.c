@@ -22,6 +22,7 @@
 #define MEMORY_MAX_BYTES            ((size_t)1 << 30)
 #define CONNECTION_MEMORY_MAX_BYTES ((size_t)256 << 20)
 
+/* One address that the server listens on; a server may have several. */
 struct rpc_listener {
     struct muster_list node;
     struct muster_rpc_server *server;
@@ -120,6 +121,7 @@ enum muster_rc muster_rpc_server_open(struct muster_env *env,
     if (options != NULL)
         server->options = *options;
     options_default(&server->options);
+    /* The chain copies the pointers; the interceptors themselves are borrowed. */
     rc = muster_interceptor_chain_init(&server->interceptors, server->options.interceptors,
                                        server->options.interceptor_count, NULL);
     if (rc != MUSTER_OK) {

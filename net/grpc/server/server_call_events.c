@@ -65,6 +65,8 @@ static void rpc_reset(struct muster_rpc *rpc)
     rpc->tally.series = NULL;
 }
 
+/* The session begins a stream: its headers follow. A record that is used again keeps its buffers.
+ */
 struct muster_rpc *muster_rpc_new(struct muster_rpc_connection *connection)
 {
     struct muster_rpc_server *server = connection->server;
@@ -171,6 +173,7 @@ void muster_rpc_on_headers(struct muster_rpc *rpc)
         rpc->method->on_start(rpc);
 }
 
+/* The session has reset the stream, so nothing can be told to the client. */
 void muster_rpc_on_over_limit(struct muster_rpc *rpc)
 {
     if (rpc->state == MUSTER_RPC_OPEN || rpc->state == MUSTER_RPC_FINISHED)
@@ -184,6 +187,7 @@ void muster_rpc_on_trailers(struct muster_rpc *rpc)
     muster_rpc_submit_trailers(rpc);
 }
 
+/* The queue is empty: a service that sends much goes on. */
 void muster_rpc_on_drained(struct muster_rpc *rpc)
 {
     if (rpc->state == MUSTER_RPC_OPEN && rpc->method->on_writable != NULL)

@@ -9,6 +9,7 @@ static struct muster_rpc_connection *connection_of(const struct muster_h2_sessio
     return muster_h2_session_data(session);
 }
 
+/* NULL: the session refuses the stream, and the client may try again. */
 static struct muster_h2_stream *on_begin(struct muster_h2_session *session)
 {
     struct muster_rpc *rpc = muster_rpc_new(connection_of(session));
@@ -71,6 +72,7 @@ static void on_ping(struct muster_h2_session *session)
 {
     struct muster_rpc_connection *connection = connection_of(session);
 
+    /* A client of gRPC reads these words and pings less (gRPC A8). */
     if (!muster_rpc_ping_strikes_take(
             &connection->pings, muster_loop_now_ns(connection->server->env->loop),
             muster_h2_session_sent_frames(session), muster_h2_session_has_streams(session)))
@@ -183,6 +185,7 @@ static enum muster_rc connection_open(struct muster_rpc_server *server,
         return rc;
     }
     connection_live(connection);
+    /* The sweep for slow clients runs only while there are connections. */
     muster_rpc_server_watch(server);
     muster_list_append(&server->connections, &connection->node);
     server->connection_count++;
