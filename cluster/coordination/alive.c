@@ -111,6 +111,7 @@ static struct round *round_join(struct muster_coordination *coordination, struct
 {
     size_t tasks = coordination->options.task_count;
 
+    MUSTER_ASSERT(muster_list_is_empty(&round->node)); /* a new one */
     MUSTER_LIST_EACH (&coordination->alive_rounds, other, struct round, node) {
         if (memcmp(other->is_member, round->is_member, tasks) == 0) {
             round_free(coordination, round);

@@ -12,6 +12,7 @@
 #define DETAIL_PREFIX "type.googleapis.com/tensorflow."
 #define DETAILS_MAX   3
 
+/* protobuf-c has no const in its types, but packing does not write. */
 static ProtobufCBinaryData binary_of(struct muster_bytes bytes)
 {
     return (ProtobufCBinaryData){bytes.size, (uint8_t *)(uintptr_t)bytes.data};
@@ -258,6 +259,7 @@ enum muster_rc muster_coordination_pack(struct muster_mem *mem,
 
 typedef Xla__Coordination__GrpcPayloadContainer__PayloadsEntry details_entry;
 
+/* The bytes of an entry are on the heap until pack_details has packed the container. */
 static enum muster_rc detail_add(struct muster_mem *mem, details_entry *entries, size_t *count,
                                  const char *name, const void *message)
 {
@@ -275,6 +277,7 @@ static enum muster_rc detail_add(struct muster_mem *mem, details_entry *entries,
     return MUSTER_OK;
 }
 
+/* Only an error that a task has reported names its source; the others are the service's own findings. */
 static enum muster_rc add_error(struct muster_mem *mem, enum muster_coordination_dialect dialect,
                                 const struct muster_coordination_answer *answer,
                                 details_entry *entries, size_t *count)

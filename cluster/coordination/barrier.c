@@ -41,6 +41,7 @@ static void answer_result(struct muster_coordination *coordination,
                           const struct muster_coordination_barrier *barrier,
                           struct muster_coordination_ask *ask)
 {
+    MUSTER_ASSERT(barrier->has_ended);
     if (barrier->rc != MUSTER_OK) {
         answer_barrier(coordination, ask, barrier->name.text, barrier->counter, barrier->rc,
                        barrier->text);
@@ -441,6 +442,7 @@ void muster_coordination_leave_barriers(struct muster_coordination *coordination
                                                task, reason));
 }
 
+/* The names go behind the text that is in scratch already. */
 static void add_missing(struct muster_coordination *coordination,
                         const struct muster_coordination_barrier *barrier)
 {

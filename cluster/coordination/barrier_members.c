@@ -77,6 +77,7 @@ size_t muster_coordination_member_count(const struct muster_coordination *coordi
 
 uint32_t muster_coordination_member_at(const struct muster_coordination_barrier *barrier, size_t i)
 {
+    MUSTER_ASSERT(barrier->members == NULL || i < barrier->member_count);
     return barrier->members != NULL ? barrier->members[i] : (uint32_t)i;
 }
 

@@ -75,6 +75,7 @@ void muster_coordination_forget_error(struct muster_coordination *coordination)
 void muster_coordination_beat(struct muster_coordination *coordination,
                               struct muster_coordination_task *task)
 {
+    MUSTER_ASSERT(task->state == MUSTER_TASK_CONNECTED);
     task->beaten_ns = coordination->now_ns;
     muster_list_remove(&task->beat_node);
     muster_list_append(&coordination->beating, &task->beat_node);

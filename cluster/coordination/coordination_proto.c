@@ -94,6 +94,7 @@ static bool is_current(struct muster_bytes bytes)
     return length <= bytes.size - 2 && is_incarnations(at + 2, length);
 }
 
+/* A method of one numbering only has no earlier form, and its bytes are not looked at. */
 static const ProtobufCMessageDescriptor *descriptor_of(enum muster_coordination_dialect dialect,
                                                        enum muster_coordination_method method,
                                                        struct muster_bytes bytes)
@@ -138,6 +139,7 @@ static uint64_t number_of(const ProtobufCMessage *message, const char *name)
     return at != NULL ? number_at(at, field) : 0;
 }
 
+/* Keys are strings in one form and bytes in another. */
 static struct muster_bytes bytes_of(const ProtobufCMessage *message, const char *name)
 {
     const ProtobufCFieldDescriptor *field = NULL;
@@ -183,6 +185,8 @@ static uint32_t task_at(const void *array, size_t i, const ProtobufCFieldDescrip
     return (uint32_t)number_of(((const ProtobufCMessage *const *)array)[i], "task_id");
 }
 
+/* The count of a repeated field stands where its descriptor says (quantifier_offset), the array where the
+ * field is. */
 static enum muster_rc read_tasks(struct muster_coordination_message *message)
 {
     const ProtobufCMessage *from = message->unpacked;

@@ -20,6 +20,7 @@ void muster_coordination_index_fini(struct muster_coordination_index *index)
     muster_coordination_index_init(index, index->mem);
 }
 
+/* All that have a prefix stand together from here on, in the order of bytes. */
 size_t muster_coordination_index_seek(const struct muster_coordination_index *index,
                                       struct muster_bytes text)
 {

@@ -108,6 +108,7 @@ static bool value_set(struct muster_coordination *coordination, struct muster_co
     return true;
 }
 
+/* The name goes back as it was asked: clients compare it with theirs. */
 static void answer_value(struct muster_coordination *coordination,
                          struct muster_coordination_ask *ask, struct muster_bytes name,
                          struct muster_bytes value)
@@ -142,6 +143,7 @@ static void answer_waiting(struct muster_coordination *coordination,
 {
     struct muster_list round, *node;
 
+    MUSTER_ASSERT(key->value.data != NULL);
     muster_list_take_all(&round, &key->asks);
     while ((node = muster_list_pop(&round)) != NULL)
         ask_end(coordination, MUSTER_CONTAINER_OF(node, struct muster_coordination_ask, node),

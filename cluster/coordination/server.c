@@ -221,6 +221,8 @@ static struct muster_coordination_keeper *keeper_of(struct muster_coordination_s
     return &server->keeper;
 }
 
+/* The callbacks of the state machine: each writes into the open transaction of the file and posts its
+ * commit. */
 static void keep_key(void *data, struct muster_bytes key, const struct muster_bytes *value)
 {
     struct muster_coordination_keeper *keeper = keeper_of(data);
@@ -286,6 +288,7 @@ static void on_timer(struct muster_timer *timer)
     set_timer(server);
 }
 
+/* A question lives as long as its call: on_end frees it, answered or not. */
 static struct question *question_new(struct muster_rpc *rpc)
 {
     const struct endpoint *endpoint = muster_rpc_service(rpc);
@@ -371,6 +374,7 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
 
 /* --- Opening --- */
 
+/* Every path has its own endpoint, so a call knows dialect and method without looking at its path again. */
 static enum muster_rc add_methods(struct muster_coordination_server *server)
 {
     for (size_t i = 0; i < METHODS; i++) {
@@ -582,6 +586,7 @@ void *muster_coordination_server_data(const struct muster_coordination_server *s
 
 /* --- Closing --- */
 
+/* The callback comes before the memory goes: it may still ask for the data of the server. */
 static void finish_close(struct muster_coordination_server *server)
 {
     MUSTER_ASSERT(server->state == SERVER_CLOSING);
@@ -617,6 +622,8 @@ static void end_questions(struct muster_coordination_server *server)
     }
 }
 
+/* Idempotent, because close drains too. Time stands still from here on: a task that is silent now is not
+ * lost. */
 void muster_coordination_server_drain(struct muster_coordination_server *server)
 {
     if (server->state != SERVER_CLOSING)

@@ -106,6 +106,7 @@ void muster_coordination_keeper_put_key(struct muster_coordination_keeper *keepe
     keeper_put(keeper, "k/", key, value);
 }
 
+/* The number is the key's bytes as they lie in memory: the file stays on its machine. */
 void muster_coordination_keeper_put_task(struct muster_coordination_keeper *keeper,
                                          const struct muster_coordination_task_info *info)
 {
@@ -218,6 +219,7 @@ static enum muster_rc restore_key(struct muster_coordination_keeper *keeper,
     return muster_coordination_restore_key(coordination, name, value);
 }
 
+/* A record that cannot be parsed is damage of the file; only the lack of memory may pass by itself. */
 static enum muster_rc unpack_failure(enum muster_rc rc)
 {
     return rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_DATA_LOSS;

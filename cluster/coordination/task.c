@@ -252,6 +252,7 @@ void muster_coordination_heartbeat(struct muster_coordination *coordination,
     muster_coordination_succeed(coordination, ask);
 }
 
+/* Nothing is expected of a task that is not in the list of beating ones. */
 static bool is_silent(const struct muster_coordination *coordination,
                       const struct muster_coordination_task *task)
 {
@@ -385,6 +386,7 @@ void muster_coordination_report(struct muster_coordination *coordination,
     muster_coordination_succeed(coordination, ask);
 }
 
+/* A task that was in error may connect again after this, and the job's error goes when it was this task's. */
 void muster_coordination_reset(struct muster_coordination *coordination,
                                const struct muster_coordination_request *request,
                                struct muster_coordination_ask *ask)

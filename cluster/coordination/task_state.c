@@ -79,6 +79,7 @@ static void state_changed(struct muster_coordination *coordination,
                       NULL, 0);
 }
 
+/* Without memory the text is NULL, which answers show as "out of memory" (base.c). */
 static void error_set(struct muster_coordination *coordination,
                       struct muster_coordination_task *task, enum muster_rc rc, const char *text)
 {
@@ -87,6 +88,7 @@ static void error_set(struct muster_coordination *coordination,
     task->text = text != NULL ? muster_mem_strdup(coordination->mem, text) : NULL;
 }
 
+/* Before all have registered nothing is expected of the task yet, so it is not beating. */
 void muster_coordination_connect(struct muster_coordination *coordination,
                                  struct muster_coordination_task *task)
 {
