@@ -291,6 +291,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
         votes[count].done_step = peer->committed_step;
         votes[count++].is_leaving = must_remove_peer(machine, peer);
     }
+    MUSTER_ASSERT(count <= machine->peer_count); /* the room: this process is one of the peers */
     return count;
 }
 

@@ -94,6 +94,7 @@ static void send_leave(struct muster_membership *machine)
 {
     struct muster_control control = {.kind = MUSTER_CONTROL_LEAVE};
 
+    MUSTER_ASSERT(muster_membership_must_remove(machine));
     control.epoch = muster_membership_epoch(machine);
     control.is_resigning = !machine->is_leaving;
     control.is_done = machine->is_leaving && machine->is_done;

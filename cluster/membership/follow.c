@@ -132,6 +132,7 @@ static void observe_view(struct muster_membership *machine, bool had_members)
 /* Called before the view is adopted, since leave_epoch of peers is compared with the old one. */
 static bool keeps_leaver(const struct muster_membership *machine, const struct muster_view *next)
 {
+    MUSTER_ASSERT(machine->view != NULL);
     if (muster_membership_must_remove(machine))
         return true;
     for (size_t i = 0; i < machine->peer_count; i++)

@@ -75,6 +75,7 @@ static void compare_slice(struct fetch *fetch)
 {
     uint32_t count = fetch->chunks->chunk_count;
 
+    MUSTER_ASSERT(fetch->is_agreed && fetch->manifest.mem != NULL);
     for (uint32_t i = 0; i < COMPARE_CHUNKS_A_TURN && fetch->compared < count; i++) {
         uint32_t chunk = fetch->compared++;
         uint8_t hash[MUSTER_HASH128_BYTES];

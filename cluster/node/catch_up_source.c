@@ -237,6 +237,7 @@ static void take_chunk(struct fetch_source *source, uint32_t chunk)
     uint8_t hash[MUSTER_HASH128_BYTES];
     uint32_t bytes;
 
+    MUSTER_ASSERT(fetch->is_agreed);
     muster_state_chunk_at(fetch->chunks, chunk, &bytes);
     muster_state_chunk_hash(fetch->chunks, chunk, hash);
     if (memcmp(hash, fetch->manifest.hashes[chunk], sizeof(hash)) != 0) {
@@ -403,6 +404,7 @@ void muster_fetch_source_open(struct fetch_source *source)
 
 void muster_fetch_source_ask_again(struct fetch_source *source)
 {
+    MUSTER_ASSERT(source->state == FETCH_SOURCE_AGREES);
     drop_link(source);
     source->has_answered = false;
     source->due_ns = 0;

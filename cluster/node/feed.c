@@ -140,6 +140,7 @@ void muster_node_resign(struct muster_node *node, const struct muster_error *why
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_RESIGN};
 
+    MUSTER_ASSERT(why->rc != MUSTER_OK);
     node->handover.expiry = NODE_EXPIRED;
     node->handover.is_resign_posted = true;
     muster_node_post(node, &event, why->text);

@@ -265,6 +265,7 @@ void muster_node_touch_state(struct muster_node *node)
 
 void muster_node_exclude(struct muster_node *node, const struct muster_error *why)
 {
+    MUSTER_ASSERT(why->rc != MUSTER_OK);
     muster_node_state_excluded(node);
     node->tell.is_excluded = true;
     if (!node->tell.is_failed)

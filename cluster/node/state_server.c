@@ -114,6 +114,11 @@ static void refuse_withdrawn(struct client *client)
     refuse_request(client, UINT32_MAX, &error);
 }
 
+static bool is_hashed(const struct muster_state_server *server)
+{
+    return server->hashed_count == server->chunks->chunk_count;
+}
+
 static void send_manifest(struct client *client)
 {
     struct muster_state_server *server = client->server;
@@ -126,6 +131,7 @@ static void send_manifest(struct client *client)
     void *bytes = NULL;
     size_t size = 0;
 
+    MUSTER_ASSERT(is_hashed(server) && client->wanted_step == server->step);
     client->wants_manifest = false;
     if (muster_state_manifest_pack(server->chunks, server->step,
                                    (const uint8_t (*)[MUSTER_HASH128_BYTES])server->hashes, &bytes,
@@ -140,11 +146,6 @@ static void send_manifest(struct client *client)
         give_up(client);
     }
     muster_mem_free(server->env->mem, bytes);
-}
-
-static bool is_hashed(const struct muster_state_server *server)
-{
-    return server->hashed_count == server->chunks->chunk_count;
 }
 
 /* Answer, refuse, or leave waiting each request for a manifest. A step that is not committed yet waits: its
