@@ -42,6 +42,7 @@ static size_t depth_of(const char *text, size_t size)
     return deepest;
 }
 
+/* The depth is limited before the parser sees the text: jansson and the writer below recurse. */
 static enum muster_rc parse_flagged(const char *text, size_t size, size_t flags,
                                     struct muster_json **ret_root, struct muster_error *ret_error)
 {
@@ -237,7 +238,7 @@ static void text_add_break(struct muster_text *text, int depth)
         muster_text_add_string(text, "  ");
 }
 
-/* A real number stays one for who reads it: 3.0, not 3. */
+/* A real number must be read back as one: 3.0, not 3, which a typed reader takes for an integer. */
 static void text_add_real(struct muster_text *text, double number)
 {
     size_t start = text->count;
@@ -319,10 +320,13 @@ enum muster_rc muster_json_format(const struct muster_json *root, bool is_pretty
                                   struct muster_mem *mem, char **ret_text)
 {
     struct muster_text text;
+    enum muster_rc rc;
 
-    if (root == NULL)
+    if (root == NULL) /* building it found no memory */
         return MUSTER_RESOURCE_EXHAUSTED;
     muster_text_init(&text, mem);
     text_add_value(&text, json_of(root), is_pretty ? 0 : -1);
-    return muster_text_take(&text, ret_text, NULL);
+    rc = muster_text_take(&text, ret_text, NULL);
+    muster_text_fini(&text);
+    return rc;
 }

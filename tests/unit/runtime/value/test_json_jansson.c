@@ -259,6 +259,22 @@ static void what_cannot_be_written_is_told(void **state)
     muster_json_free(value);
 }
 
+static void a_text_that_cannot_grow_is_freed(void **state)
+{
+    struct muster_json *value = muster_json_array_new();
+    struct muster_mem_limited mem;
+    char *text = NULL;
+    (void)state;
+
+    for (int64_t i = 0; i < 100; i++)
+        assert_true(muster_json_append(value, muster_json_integer_new(1000000 + i)));
+    muster_mem_limited_init(&mem, muster_mem_system(), 400);
+    assert_int_equal(muster_json_format(value, false, &mem.mem, &text), MUSTER_RESOURCE_EXHAUSTED);
+    assert_null(text);
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
+    muster_json_free(value);
+}
+
 static void deep_nesting_is_refused_but_not_in_strings(void **state)
 {
     char text[2 * MUSTER_JSON_DEPTH_MAX + 8];
@@ -389,6 +405,7 @@ int main(void)
         cmocka_unit_test(a_list_in_a_list_is_indented_by_its_depth),
         cmocka_unit_test(real_numbers_are_written_as_such),
         cmocka_unit_test(what_cannot_be_written_is_told),
+        cmocka_unit_test(a_text_that_cannot_grow_is_freed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
