@@ -9,6 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "runtime/value/hex.h"
+
 #define PORT_HTTP      80 /* RFC 9110 4.2.1 */
 #define PORT_HTTPS     443 /* RFC 9110 4.2.2 */
 #define HOST_BYTES_MAX 253 /* of a name in DNS, as text (RFC 1035 2.3.4) */
@@ -397,14 +399,7 @@ void muster_http_url_add_encoded(struct muster_text *text, const char *raw, cons
     }
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-        return (c | 0x20) - 'a' + 10;
-    return -1;
-}
+
 
 bool muster_http_url_decode(const char *encoded, size_t length, bool is_form, char *out)
 {
@@ -412,8 +407,8 @@ bool muster_http_url_decode(const char *encoded, size_t length, bool is_form, ch
         char c = encoded[i];
 
         if (c == '%') {
-            int high = i + 2 < length ? hex_digit(encoded[i + 1]) : -1;
-            int low = i + 2 < length ? hex_digit(encoded[i + 2]) : -1;
+            int high = i + 2 < length ? muster_hex_digit(encoded[i + 1]) : -1;
+            int low = i + 2 < length ? muster_hex_digit(encoded[i + 2]) : -1;
 
             if (high < 0 || low < 0 || (high == 0 && low == 0))
                 return false;

@@ -1,6 +1,8 @@
 /* JSON in a handler of signals: no libc beyond moving bytes, no locale, no allocation. */
 #include "runtime/report/trace_text.h"
 
+#include "runtime/value/utf8.h"
+
 static void add_byte(struct muster_trace_text *text, char byte)
 {
     if (text->length < text->room)
@@ -13,6 +15,8 @@ void muster_trace_text_add(struct muster_trace_text *text, const char *more)
         add_byte(text, *more);
 }
 
+/* Most readers of JSON hold numbers in 64 bits with a sign, or in a double: a larger one is
+ * quoted. */
 void muster_trace_text_add_number(struct muster_trace_text *text, uint64_t number)
 {
     bool is_large = number > INT64_MAX;
@@ -28,25 +32,6 @@ void muster_trace_text_add_number(struct muster_trace_text *text, uint64_t numbe
         add_byte(text, digits[--count]);
     if (is_large)
         add_byte(text, '"');
-}
-
-/* Errors and names come as UTF-8 as a rule; a byte that begins or continues no character becomes '?',
- * so that the line can be parsed whatever there was. Returns the length of the character. */
-static size_t utf8_length(const unsigned char *at)
-{
-    size_t length = at[0] < 0x80                    ? 1
-                    : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
-                    : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
-                    : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
-                                                    : 0;
-
-    for (size_t i = 1; i < length; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-        (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f))
-        return 0;
-    return length;
 }
 
 static void add_escaped(struct muster_trace_text *text, unsigned char byte)
@@ -65,6 +50,8 @@ static void add_escaped(struct muster_trace_text *text, unsigned char byte)
     }
 }
 
+/* Errors and names are UTF-8 as a rule; a byte that begins or continues no character becomes '?',
+ * so that the line can be parsed whatever there was. */
 void muster_trace_text_add_quoted(struct muster_trace_text *text, const char *more)
 {
     const unsigned char *at = (const unsigned char *)more;
@@ -75,7 +62,7 @@ void muster_trace_text_add_quoted(struct muster_trace_text *text, const char *mo
     }
     add_byte(text, '"');
     while (*at != '\0') {
-        size_t length = utf8_length(at);
+        size_t length = muster_utf8_length(at);
 
         if (length == 0)
             add_byte(text, '?');

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/value/hex.h"
+
 bool muster_incarnation_is_equal(const struct muster_incarnation *a,
                                  const struct muster_incarnation *b)
 {
@@ -29,17 +31,7 @@ const char *muster_incarnation_format(const struct muster_incarnation *a,
     return ret_text;
 }
 
-/* Returns -1 for a character that is not a hexadecimal digit. */
-static int digit_value(char digit)
-{
-    if (digit >= '0' && digit <= '9')
-        return digit - '0';
-    if (digit >= 'a' && digit <= 'f')
-        return digit - 'a' + 10;
-    if (digit >= 'A' && digit <= 'F')
-        return digit - 'A' + 10;
-    return -1;
-}
+
 
 /* All zeros is refused: it stands for "no process" wherever an incarnation is optional. */
 enum muster_rc muster_incarnation_parse(const char *text,
@@ -50,8 +42,8 @@ enum muster_rc muster_incarnation_parse(const char *text,
     if (strlen(text) != MUSTER_INCARNATION_TEXT_BYTES - 1)
         return MUSTER_INVALID_ARGUMENT;
     for (size_t i = 0; i < sizeof(incarnation.bytes); i++) {
-        int high = digit_value(text[2 * i]);
-        int low = digit_value(text[2 * i + 1]);
+        int high = muster_hex_digit(text[2 * i]);
+        int low = muster_hex_digit(text[2 * i + 1]);
 
         if (high < 0 || low < 0)
             return MUSTER_INVALID_ARGUMENT;

@@ -1,4 +1,5 @@
-/* Growing text and its JSON escapes. */
+/* Growing text and its JSON escapes. The first lack of memory is remembered and later calls do
+ * nothing, so that a caller checks once, at muster_text_take. */
 #include "runtime/value/text.h"
 
 #include <math.h>
@@ -7,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CAPACITY_MIN 256u
+#include "runtime/value/utf8.h"
+
+#define CAPACITY_MIN 256u /* most log lines and URLs fit without growing */
 
 void muster_text_init(struct muster_text *text, struct muster_mem *mem)
 {
@@ -97,34 +100,14 @@ void muster_text_add_format(struct muster_text *text, const char *fmt, ...)
     text->count += (size_t)length;
 }
 
-/* Length of the UTF-8 sequence at `at` (RFC 3629 4), 0 when it is none. The NUL ends every
- * sequence. */
-static size_t utf8_length(const unsigned char *at)
-{
-    size_t length;
-
-    if (at[0] < 0x80)
-        return 1;
-    if (at[0] < 0xC2 || at[0] > 0xF4)
-        return 0;
-    length = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
-    for (size_t i = 1; i < length; i++) {
-        if ((at[i] & 0xC0) != 0x80)
-            return 0;
-    }
-    if ((at[0] == 0xE0 && at[1] < 0xA0) || (at[0] == 0xED && at[1] > 0x9F) ||
-        (at[0] == 0xF0 && at[1] < 0x90) || (at[0] == 0xF4 && at[1] > 0x8F))
-        return 0;
-    return length;
-}
-
+/* RFC 8259 7. DEL is escaped too: a terminal that shows the text would act on it. */
 void muster_text_add_json(struct muster_text *text, const char *string)
 {
     const unsigned char *at = (const unsigned char *)string;
 
     muster_text_add(text, "\"", 1);
     while (*at != '\0') {
-        size_t length = utf8_length(at);
+        size_t length = muster_utf8_length(at);
 
         if (length == 0)
             muster_text_add_string(text, "\xEF\xBF\xBD");
@@ -143,9 +126,12 @@ void muster_text_add_json(struct muster_text *text, const char *string)
     muster_text_add(text, "\"", 1);
 }
 
+/* 17 digits name any double, but most need only 15, and 0.1 is better to read than
+ * 0.10000000000000001. */
 void muster_text_add_json_number(struct muster_text *text, double number)
 {
     char digits[32];
+    char *comma;
 
     if (!isfinite(number)) {
         muster_text_add_string(text, "null");
@@ -156,8 +142,9 @@ void muster_text_add_json_number(struct muster_text *text, double number)
         if (strtod(digits, NULL) == number)
             break;
     }
-    for (char *comma = strchr(digits, ','); comma != NULL; comma = NULL)
-        *comma = '.'; /* the locale's */
+    comma = strchr(digits, ','); /* the decimal point of some locales */
+    if (comma != NULL)
+        *comma = '.';
     muster_text_add_string(text, digits);
 }
 
