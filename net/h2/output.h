@@ -9,8 +9,7 @@
 #include <muster/mem.h>
 #include <muster/status.h>
 
-/** How many bytes live buffers have, for somebody who bounds them. Its owner outlives the buffers.
- */
+/** How many bytes live buffers have, for an owner that bounds them. It outlives the buffers. */
 struct muster_h2_holding {
     size_t bytes;
     struct muster_h2_holding *whole; /* that this is a part of; NULL: of none */
@@ -27,10 +26,10 @@ struct muster_h2_buffer {
     size_t size;
     size_t offset; /* framed so far */
     uint32_t refs;
-    const uint8_t *data;           /* bytes, or what somebody lends */
-    void (*release)(void *lender); /* NULL: nobody lends */
+    const uint8_t *data;           /* `bytes`, or memory that is lent */
+    void (*release)(void *lender); /* NULL: the memory is not lent */
     void *lender;
-    struct muster_h2_holding *holding; /* NULL: nobody counts */
+    struct muster_h2_holding *holding; /* NULL: not counted */
     uint8_t bytes[];
 };
 

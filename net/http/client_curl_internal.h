@@ -56,11 +56,11 @@ struct muster_curl_exchange {
 };
 
 /* net/http/client_curl.c */
-/** The server's first answer: those who wait can be sent. */
+/** The server's first answer: the exchanges that wait can be sent. */
 void muster_curl_exchange_learn(struct muster_curl_exchange *exchange, enum muster_http_wire wire);
 
 /* net/http/client_curl_request.c */
-/** Tell easy all about exchange->request, whose url has these parts. */
+/** Set the options of easy for exchange->request; url is its URL, parsed. */
 MUSTER_MUST_CHECK enum muster_rc muster_curl_exchange_set_up(struct muster_curl_exchange *exchange,
                                                              const struct muster_http_url *url,
                                                              struct muster_error *ret_error);

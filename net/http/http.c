@@ -333,7 +333,7 @@ static bool is_redirect(const struct muster_http_request *request)
            muster_http_response_header(request, "location") != NULL;
 }
 
-/* A redirect is the server's word, or that of somebody on the way: it must not lead out of TLS,
+/* A redirect may be forged where plain http was used: it must not lead out of TLS,
  * take secrets along to another server, or go on for ever. */
 static enum muster_rc check_redirect(struct muster_http_request *request, const char *next_text,
                                      struct muster_error *ret_error)

@@ -6,8 +6,8 @@
 #include <openssl/err.h>
 #include <string.h>
 
-/* Several records by one receive; freed when empty. Before the handshake is done, whoever stalls in
- * the middle of a record holds one record's room. */
+/* Several records by one receive; freed when empty. Before the handshake is done, a peer that
+ * stalls in the middle of a record holds one record's room. */
 #define READ_AHEAD_BYTES (96u << 10)
 #define SESSIONS_MAX     2 /* as many tickets as most servers send */
 

@@ -19,8 +19,8 @@ struct libevent_loop {
     bool is_clock_stale; /* the poll may have slept: read the clock when it is asked for */
     bool has_foreign_events;
     uint64_t now_ns;
-    uint64_t awake_until_ns;  /* before it a turn does not sleep … */
-    uint64_t parked_until_ns; /* … but for this time: others want the processor */
+    uint64_t awake_until_ns;  /* before it a turn polls instead of sleeping, unless it is parked */
+    uint64_t parked_until_ns; /* before it a turn sleeps: another thread wants the processor */
     uint64_t parked_ns;       /* the length of the last park, for the backoff */
     bool is_background;
     bool has_moved; /* an event of ours has come since this flag was cleared */

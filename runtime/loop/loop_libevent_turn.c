@@ -8,7 +8,7 @@
 
 #include "runtime/value/backoff.h"
 
-/* A yield that comes back so late may have let another thread run. */
+/* A yield that takes longer than this may have let another thread run. */
 #define LATE_NS (2 * MUSTER_NS_PER_US)
 
 /* If another thread did run, the loop sleeps instead of polling for a while: short at first,
@@ -66,7 +66,8 @@ static void park_loop(struct libevent_loop *ours, uint64_t now_ns)
 /* Poll the descriptors again and again instead of sleeping, and yield between the polls. If other
  * threads need this processor, sleeping is better, also because the kernel looks for an idle
  * processor for a thread that it wakes, but leaves running threads where they are. Foreign events
- * are not seen here, so with them the turn ends after one poll. Returns whether the turn is over. */
+ * are not seen here, so with them the turn ends after one poll. Returns whether the turn is
+ * over. */
 static bool poll_fds(struct libevent_loop *ours, uint64_t until_ns)
 {
     uint64_t now_ns = ours->now_ns;

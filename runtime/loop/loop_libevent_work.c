@@ -7,7 +7,7 @@
 
 #include <event2/event.h>
 
-/* The monotonic clock of the host: deadlines must not move when somebody sets the wall clock. */
+/* The monotonic clock of the host: deadlines must not move when the wall clock is set. */
 uint64_t muster_loop_libevent_clock_ns(void)
 {
     struct timespec now;

@@ -10,15 +10,16 @@
 /* After this long without a move, outside a crowd, yield once to see whether another thread wants
  * the processor. */
 #define CALM_YIELD_NS (50 * MUSTER_NS_PER_US)
-/* A yield that comes back later has let another thread run … */
+/* A yield that takes longer than this has let another thread run. */
 #define LATE_NS (3 * MUSTER_NS_PER_US)
-/* … and for so long others are let run early. */
+/* After such a yield this loop yields often, as in a crowd, for so long. */
 #define CROWDED_NS (10 * MUSTER_NS_PER_MS)
 /* A caller that was away for longer has computed meanwhile. */
 #define AWAY_NS (50 * MUSTER_NS_PER_US)
 
 /* A process that is bound to one processor counts all of the machine: the other processes are
- * likely bound to other processors. If they are not, yields come back late, which is_crowded sees. */
+ * likely bound to other processors. If they are not, yields come back late, which is_crowded
+ * sees. */
 static uint32_t count_processors(void)
 {
     cpu_set_t set;

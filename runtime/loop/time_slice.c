@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SLICE_NS 100000
+#define SLICE_NS 100000 /* the shortest that the kernel grants */
 
 void muster_time_slice_shorten(void)
 {

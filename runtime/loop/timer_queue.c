@@ -1,5 +1,6 @@
 /* The pairing heap of timers. `child` is the first child; `next` the next sibling; `prev` the
- * previous sibling or, for a first child, the parent; the root has prev NULL. */
+ * previous sibling or, for a first child, the parent; the root has prev NULL. Most timers are
+ * stopped before they are due, so a heap whose insert is cheap does better than a sorted one. */
 #include "runtime/loop/timer_queue.h"
 
 static bool is_before(const struct muster_timer *a, const struct muster_timer *b)

@@ -6,9 +6,9 @@
 
 #include "runtime/options/options_internal.h"
 
-#define CULPRIT_BYTES   72
-#define NAME_LENGTH_MAX 48
-#define ROWS_MAX        96
+#define CULPRIT_BYTES   72 /* longer arguments are cut in the text of an error */
+#define NAME_LENGTH_MAX 48 /* of words that are compared with the names of options */
+#define ROWS_MAX        96 /* of the largest table, with room to grow */
 
 /* One run over argv. */
 struct reader {
@@ -227,6 +227,8 @@ static enum muster_rc read_arguments(struct reader *reader)
     return MUSTER_OK;
 }
 
+/* Defaults and variables come first, so that what the command line says replaces them. An empty
+ * variable counts as unset, as in a shell's ${NAME:-default}. */
 static enum muster_rc store_defaults(struct reader *reader, struct muster_vars *vars)
 {
     for (size_t i = 0; i < reader->options->row_count; i++) {
@@ -260,9 +262,10 @@ enum muster_rc muster_options_parse(const struct muster_options *options, struct
         .at = 1,
         .rest = 1,
     };
-    enum muster_rc rc = store_defaults(&reader, vars);
+    enum muster_rc rc;
 
     MUSTER_ASSERT(options->row_count <= ROWS_MAX);
+    rc = store_defaults(&reader, vars);
     if (rc != MUSTER_OK)
         return rc;
     rc = read_arguments(&reader);

@@ -6,7 +6,7 @@
 
 #include "runtime/value/text.h"
 
-#define PAGE_COLUMNS 78u
+#define PAGE_COLUMNS 78u /* a terminal of 80, with a margin */
 #define HELP_INDENT  10u
 
 static const char *value_name(const struct muster_option *row)

@@ -1,5 +1,6 @@
 /* The flight recorder: two rings of events in one block. What happens in every step has a ring of
- * its own, so that steps never push out what happens rarely: changes of the membership, warnings. */
+ * its own, so that steps never push out what happens rarely: changes of the membership,
+ * warnings. */
 #include <muster/env.h>
 #include <muster/trace.h>
 
@@ -8,7 +9,7 @@
 #include "runtime/report/trace_text.h"
 #include "runtime/value/assert.h"
 
-#define RARE_SHARE 8u /* rare events: one for so many others … */
+#define RARE_SHARE 8u /* one rare event for so many others, at least RARE_MIN */
 #define RARE_MIN   16u
 
 struct slot {
@@ -97,7 +98,8 @@ static void ring_add(struct muster_trace *trace, struct ring *ring,
 {
     ring->slots[ring->emitted % ring->capacity] =
         (struct slot){.number = muster_trace_emitted(trace), .event = *event};
-    /* A handler of signals in this thread that reads the ring finds the event whole or not at all. */
+    /* A handler of signals in this thread that reads the ring finds the event whole or not at
+     * all. */
     atomic_signal_fence(memory_order_release);
     ring->emitted++;
 }

@@ -1,4 +1,6 @@
-/* A program of the host, run for its output: handed to whoever plays the host. */
+/* A program of the host, run for its output: the calls of muster/command.h, passed on to the host,
+ * which is the real one or a simulated one. They keep the rule that the callback never runs inside
+ * start. */
 #include "runtime/system/host_command.h"
 
 enum muster_rc muster_command_start(struct muster_command *command, struct muster_host *host,

@@ -85,7 +85,8 @@ static enum muster_rc system_read(struct muster_files *files, struct muster_mem 
     return MUSTER_OK;
 }
 
-/* A short write or a signal is not an error: the rest is written. */
+/* A short write or a signal is not an error: the rest is written. A regular file with bytes to
+ * write never answers 0. */
 static int write_all(int fd, const char *bytes, size_t count)
 {
     while (count > 0) {

@@ -14,10 +14,12 @@
 #include "runtime/value/backoff.h"
 
 #define READ_STEP_BYTES   4096u
-#define EXIT_SIGNAL_FIRST 128
+#define EXIT_SIGNAL_FIRST 128 /* a shell's status of a program that signal N ended is 128 + N */
 
 extern char **environ;
 
+/* A program that has closed its output ends within microseconds as a rule: a few looks are
+ * enough. */
 static const struct muster_backoff reap = {
     .first_ns = MUSTER_NS_PER_MS, .max_ns = 64 * MUSTER_NS_PER_MS, .growth_permille = 2000};
 

@@ -1,4 +1,6 @@
-/* Sealed memfds, and the process's list of them. */
+/* Sealed memfds, and the process's list of them. A tensor that lies in one can be read by the other
+ * processes of the host in place; the seals make sure that they cannot write to it or cut it
+ * off. */
 #include "runtime/system/host_share.h"
 
 #include <errno.h>
@@ -28,6 +30,9 @@ static size_t round_up(size_t bytes, size_t unit)
     return bytes == 0 ? unit : (bytes + unit - 1) / unit * unit;
 }
 
+/* The kernel maps huge pages only at addresses that are multiples of their size. Address space for
+ * one page more is reserved first, the file is mapped over its aligned part, and the ends go
+ * back. */
 uint8_t *muster_shared_memory_map(int fd, size_t bytes, int protection)
 {
     size_t room = bytes + HUGE_BYTES, before;
@@ -79,7 +84,8 @@ fail:
     return sys;
 }
 
-/* Without reserved pages it is the mapping that fails, not the file. At most an eighth is wasted. */
+/* Without reserved pages it is the mapping that fails, not the file. At most an eighth is
+ * wasted. */
 static bool open_huge(const char *name, size_t bytes, struct muster_shared_memory *ret_shared)
 {
     size_t rounded = round_up(bytes, HUGE_BYTES);
@@ -225,6 +231,7 @@ void muster_share_free(struct muster_shares *shares, struct muster_share *share)
 
     if (share == NULL)
         return;
+    /* Listeners hear of it while its memory is still mapped. */
     MUSTER_LIST_EACH(&shares->listeners, listener, struct muster_share_listener, node)
         listener->on_free(listener->data, share);
     at = position_of(shares, (uintptr_t)share->shared.memory);

@@ -1,5 +1,5 @@
-/* Memory of this process that others of the host can map: a sealed memfd each. Those who tell the
- * others listen. */
+/* Memory of this process that others of the host can map: a sealed memfd each. Listeners hear of
+ * each one that comes and goes, and announce it to the other processes. */
 #ifndef MUSTER_RUNTIME_HOST_SHARE_H
 #define MUSTER_RUNTIME_HOST_SHARE_H
 

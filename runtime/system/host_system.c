@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #define BOOT_ID_PATH   "/proc/sys/kernel/random/boot_id"
-#define KEY_BYTES      128
-#define STAT_BYTES_MAX 4096
+#define STAT_BYTES_MAX 4096 /* a line of /proc/PID/stat has some 300 */
 #define STARTED_FIELD  22
 
 struct host_system {

@@ -1,4 +1,5 @@
-/* Forks, threads and the end of the process, by libc. */
+/* Forks, threads and the end of the process, by libc. A library must notice by itself that its
+ * process was forked, is called by another thread, or ends without closing anything. */
 #include "runtime/system/process_system.h"
 
 #include <dlfcn.h>
@@ -10,11 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#define AWAIT_STEP_NS MUSTER_NS_PER_MS
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* The child of a fork writes it, while it has one thread; any thread reads it. Relaxed order is
+ * enough, because nothing else is published by it. */
 static atomic_uint generation = 1;
+/* process_init writes it, once; readers pass pthread_once first, which orders it before them. */
 static int (*is_python_ending)(void);
 
-/* The mutex is held while a hook runs, so that its owner, who removes it, does not free it meanwhile. */
+/* The mutex is held while a hook runs, so that its owner, who removes it, does not free it
+ * meanwhile. */
 static pthread_mutex_t hooks_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct muster_list hooks = {.next = &hooks, .prev = &hooks};
 
@@ -41,6 +48,8 @@ static void run_hooks(void)
     pthread_mutex_unlock(&hooks_mutex);
 }
 
+/* CPython tells its end by a function that became public in 3.13; in other programs it is not
+ * found. */
 static void process_init(void)
 {
     static const char *const names[] = {"Py_IsFinalizing", "_Py_IsFinalizing"};
@@ -99,10 +108,10 @@ bool muster_process_is_ending(void)
 
 void muster_process_await(const atomic_bool *flag, uint64_t for_ns)
 {
-    const struct timespec nap = {.tv_nsec = 1000000};
+    const struct timespec step = {.tv_nsec = AWAIT_STEP_NS};
 
-    for (uint64_t slept_ns = 0; !atomic_load(flag) && slept_ns < for_ns; slept_ns += 1000000)
-        nanosleep(&nap, NULL);
+    for (uint64_t slept_ns = 0; !atomic_load(flag) && slept_ns < for_ns; slept_ns += AWAIT_STEP_NS)
+        nanosleep(&step, NULL);
 }
 
 void muster_exit_hook_add(struct muster_exit_hook *hook)

@@ -1,5 +1,5 @@
-/* The flight recorder's file. Whatever a dump does is safe in a handler of signals: it opens, writes and
- * renames, and puts all text together by itself. */
+/* The flight recorder's file. Whatever a dump does is safe in a handler of signals: it opens,
+ * writes and renames, and puts all text together by itself. */
 #include "runtime/system/recorder_system.h"
 
 #include <dirent.h>
@@ -22,7 +22,7 @@
 #include "runtime/value/assert.h"
 
 #define SUFFIX        ".trace.jsonl"
-#define NAME_BYTES    160
+#define NAME_BYTES    160 /* job, task and incarnation as cut in name_files, and the suffix */
 #define RECORDERS_MAX 8 /* of a process at the same time that signals dump */
 #define ERROR_BYTES   256
 
@@ -109,7 +109,7 @@ static bool write_events(struct muster_recorder *recorder, int fd, size_t count)
     return write_whole(fd, bytes, length);
 }
 
-/* In a place where everybody may write, another user may have been first. */
+/* Any user may create our folder's name in /tmp first, and would then own the files in it. */
 static bool check_folder(const struct muster_recorder *recorder)
 {
     struct stat status;
@@ -131,8 +131,8 @@ static bool make_folder(const struct muster_recorder *recorder)
     return check_folder(recorder);
 }
 
-/* Returns 0, or the errno. The file is not synced: a process that dies would wait for the disk, and the
- * file is read on a machine that still runs. */
+/* Returns 0, or the errno. The file is not synced: a process that dies would wait for the disk, and
+ * the file is read on a machine that still runs. */
 static int write_file(struct muster_recorder *recorder)
 {
     size_t count = muster_trace_count(recorder->trace);
@@ -155,8 +155,8 @@ static int write_file(struct muster_recorder *recorder)
     return failure;
 }
 
-/* One write below PIPE_BUF: it does not mix with another thread's. A launcher that does not read is not
- * waited for, in a handler of signals least of all: its file is in its place all the same. */
+/* One write below PIPE_BUF: it does not mix with another thread's. A launcher that does not read is
+ * not waited for, in a handler of signals least of all: its file is in its place all the same. */
 static void report_file(struct muster_recorder *recorder)
 {
     struct muster_trace_text text = {.bytes = recorder->scratch, .room = PIPE_BUF};
@@ -195,7 +195,8 @@ static int compare_times(const struct timespec *a, const struct timespec *b)
     return a->tv_nsec < b->tv_nsec ? -1 : a->tv_nsec > b->tv_nsec;
 }
 
-/* Removes the oldest while more than `kept` are there: one walk for each, which is rarely more than one. */
+/* Removes the oldest while more than `kept` are there: one walk for each, which is rarely more than
+ * one. */
 static bool remove_oldest(const struct muster_recorder *recorder, size_t kept)
 {
     DIR *folder = opendir(recorder->folder);
@@ -236,12 +237,17 @@ static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SI
 #define FATAL_COUNT (sizeof(fatal_signals) / sizeof(fatal_signals[0]))
 #define CORE_COUNT  5u /* the first ones; the others end a process in order */
 
+/* Threads that open and close recorders claim a slot and give it back by compare and exchange; the
+ * handler of signals loads the slots. All of it is sequentially consistent, so that the handler
+ * sees a recorder with its texts. It takes no lock, because the thread that it interrupts may hold
+ * one. */
 static _Atomic(struct muster_recorder *) recorders[RECORDERS_MAX];
-/* Threads may open and close recorders of different strategies at the same time. */
+/* Threads may open and close recorders of different strategies at the same time: the mutex guards
+ * the two below it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_caught[FATAL_COUNT];
 static unsigned open_count;
-static atomic_uint opened_count; /* ever; not under the lock */
+static atomic_uint opened_count; /* ever; only numbers the files, so it is not under the mutex */
 
 static const char *signal_text(int signal)
 {
@@ -271,9 +277,9 @@ static void set_error(struct muster_recorder *recorder, const char *error)
     recorder->error[text.length] = '\0';
 }
 
-/* A second thread that dies meanwhile waits for the first: its own default action would end the process
- * before the file is whole. Behind the handler the signal has its default action: a fault comes again by
- * itself, any other signal is raised again. */
+/* A second thread that dies meanwhile waits for the first: its own default action would end the
+ * process before the file is whole. Behind the handler the signal has its default action: a fault
+ * comes again by itself, any other signal is raised again. */
 static void on_fatal_signal(int signal, siginfo_t *info, void *context)
 {
     static atomic_flag is_dumping = ATOMIC_FLAG_INIT;
@@ -331,7 +337,8 @@ static void release_signals(void)
 
 /* --- open, dump, close --- */
 
-/* Anything else than letters, digits and -_. becomes _; a name cannot hide, and does not leave its folder. */
+/* Anything else than letters, digits and -_. becomes _; a name cannot hide, and does not leave its
+ * folder. */
 static void add_name(struct muster_trace_text *name, const char *text, size_t length_max)
 {
     for (size_t i = 0; text[i] != '\0' && i < length_max; i++) {
@@ -406,6 +413,8 @@ static bool compose_texts(struct muster_recorder *recorder,
     return true;
 }
 
+/* Behind RECORDERS_MAX others a recorder still dumps when its member says so, but not at a
+ * signal. */
 static void recorder_publish(struct muster_recorder *recorder)
 {
     for (size_t i = 0; i < RECORDERS_MAX; i++) {
@@ -448,6 +457,7 @@ void muster_recorder_close(struct muster_recorder *recorder)
 {
     if (recorder == NULL)
         return;
+    /* The slot goes first: a handler that runs meanwhile must not find a recorder that is freed. */
     for (size_t i = 0; i < RECORDERS_MAX; i++) {
         struct muster_recorder *own = recorder;
 

@@ -1,5 +1,5 @@
-/* Writes the flight recorder of a member to a file: when the member says so, and when a signal ends the
- * process. */
+/* Writes the flight recorder of a member to a file: when the member says so, and when a signal ends
+ * the process. */
 #ifndef MUSTER_RUNTIME_RECORDER_SYSTEM_H
 #define MUSTER_RUNTIME_RECORDER_SYSTEM_H
 
@@ -41,7 +41,7 @@ void muster_recorder_close(struct muster_recorder *recorder);
 void muster_recorder_set_rank(struct muster_recorder *recorder, uint32_t rank);
 
 /** Write the file, in place of the one written before. error NULL: the error of the dump before, or
- * none. UNAVAILABLE and others: errno tells; PERMISSION_DENIED: the folder is somebody else's. */
+ * none. UNAVAILABLE and others: errno tells; PERMISSION_DENIED: the folder is another user's. */
 MUSTER_MUST_CHECK enum muster_rc muster_recorder_dump(struct muster_recorder *recorder,
                                                       const char *error);
 /** Where it is, or will be. Lives as long as the recorder. */

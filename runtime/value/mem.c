@@ -28,6 +28,8 @@ struct muster_mem *muster_mem_system(void)
     return &mem;
 }
 
+/* To an implementation 0 bytes means free, so a caller that asks for none gets one: NULL then
+ * always means that there was no memory. */
 void *muster_mem_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
 {
     return mem->ops->realloc(mem, ptr, bytes == 0 ? 1 : bytes);
@@ -87,6 +89,7 @@ static bool limited_refuses(struct muster_mem_limited *limited, size_t bytes_old
            bytes - bytes_old > limited->limit_bytes - limited->held_bytes;
 }
 
+/* The counts change only when the base has given the memory: a refusal leaves all as it was. */
 static void *limited_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
 {
     struct muster_mem_limited *limited = (struct muster_mem_limited *)mem;

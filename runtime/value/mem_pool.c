@@ -1,4 +1,5 @@
-/* An allocator that keeps freed blocks, by class of size. */
+/* An allocator that keeps freed blocks, by class of size: the buffers of messages come and go at
+ * the same few sizes, and the C heap would split and join them each time. */
 #include <muster/mem.h>
 
 #include <stdalign.h>
@@ -71,6 +72,7 @@ static size_t room_of(size_t class_index)
     return ((size_t)1 << power) / EIGHTHS * (EIGHTHS + (class_index - FINE) % EIGHTHS + 1);
 }
 
+/* Kept blocks must not be the reason for a failure: they go back before the second attempt. */
 static void *base_realloc(struct muster_mem_pool *pool, void *ptr, size_t bytes)
 {
     void *memory = muster_mem_realloc(pool->base, ptr, bytes);

@@ -39,6 +39,8 @@ void muster_rng_fill(struct muster_rng *rng, void *bytes, size_t count)
     }
 }
 
+/* From value - reach to value + reach, both included. The product is 128 bits wide, so that a value
+ * near UINT64_MAX stays there instead of wrapping round. */
 uint64_t muster_rng_jitter(struct muster_rng *rng, uint64_t value, uint32_t permille)
 {
     uint64_t reach = (uint64_t)((u128)value * (permille < 1000 ? permille : 1000) / 1000);
