@@ -1,5 +1,9 @@
-/* muster bench allreduce: n processes, a static group, each size again and again. This file: options,
- * and the parent, which starts the ranks and reads their samples. */
+/* muster bench allreduce: n processes, a static group, each size again and again. This file:
+ * options, and the parent, which starts the ranks and reads their samples.
+ *
+ * The ranks are forked, exchange their addresses through the parent, and then measure without it:
+ * it sleeps in poll until a whole size is done, so that it takes no processor from them. A sample
+ * of the result is the time of the slowest rank in that operation. */
 #include "bench/allreduce.h"
 
 #include "bench/bench.h"
@@ -18,8 +22,6 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* A size is repeated until about so many bytes were reduced, within limits. */
 
 /* Open files of a process: connections, boards and pipes of the others, while they are made. */
 #define FILES_BASE     16u
@@ -134,7 +136,8 @@ static bool has_ended_well(struct bench_child *child)
     return child->has_ended;
 }
 
-/* Until rank `index` has said something. False: another has failed, and this one waits for it. */
+/* Wait until rank `index` has something to read. False: another rank has failed, for which this one
+ * may wait for ever. A rank that has ended well is left out from then on. */
 static bool await_rank(struct bench_run *run, uint32_t index)
 {
     struct pollfd polls[BENCH_RANKS_MAX];
@@ -158,6 +161,8 @@ static bool read_rank(struct bench_run *run, uint32_t index, void *bytes, size_t
     return await_rank(run, index) && bench_read_all(run->children[index].from_child, bytes, count);
 }
 
+/* Each rank listens at a port of its own; all of them get the addresses of all, in the order of
+ * ranks. */
 static bool introduce_ranks(struct bench_run *run)
 {
     struct muster_address addresses[BENCH_RANKS_MAX];
@@ -200,7 +205,7 @@ static void print_choice(const struct outcome *outcome)
     print_text("process_vm_readv", outcome->size.memory_reading);
 }
 
-/* Rows of a table say it once, above. */
+/* A table names the transport and its reason once, above the first row. */
 static void print_reason(const struct bench_run *run, uint64_t bytes, const struct outcome *outcome)
 {
     if (bytes != run->sizes[0])
@@ -243,6 +248,7 @@ static void print_line(const struct bench_run *run, uint64_t bytes, const struct
     }
 }
 
+/* The digest of the result is compared between ranks for every operation, not only the last. */
 static bool read_outcome(struct bench_run *run, uint32_t rank, struct outcome *outcome,
                          uint64_t *digests)
 {
@@ -278,6 +284,7 @@ static bool collect_samples(struct bench_run *run, uint64_t bytes)
     return is_read && output_flush() && outcome.is_identical;
 }
 
+/* After a failure the others may wait for the failed one: they are killed. */
 static bool reap_ranks(const struct bench_run *run, bool is_failed)
 {
     for (uint32_t i = 0; i < run->rank_count; i++) {

@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <unistd.h>
 
+/* A size is repeated until about so many bytes were reduced, but often enough for a median and a
+ * p99, and not so often that small sizes take longer than large ones. */
 #define REPEAT_BYTES (UINT64_C(2) << 30)
 #define REPEAT_MIN   10u
 #define REPEAT_MAX   1000u
 
+/* A pipe hands over what is there; the message is put together here. */
 bool bench_read_all(int fd, void *bytes, size_t count)
 {
     while (count > 0) {
@@ -23,6 +26,7 @@ bool bench_read_all(int fd, void *bytes, size_t count)
     return true;
 }
 
+/* The parent reads in the order of ranks, so a rank with many samples waits here for its turn. */
 bool bench_write_all(int fd, const void *bytes, size_t count)
 {
     while (count > 0) {

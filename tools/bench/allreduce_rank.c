@@ -1,4 +1,8 @@
-/* muster bench allreduce, a rank: rewrite the tensor, meet, start, wait. */
+/* muster bench allreduce, a rank: rewrite the tensor, meet, start, wait.
+ *
+ * Between two operations a rank writes its tensor anew and checks the last result, as a program
+ * would; none of that is timed. The ranks meet in shared memory in front of the clock (meet.c) and
+ * not by a barrier of the library, whose own time would become part of what is measured. */
 #include "bench/allreduce.h"
 #include "bench/elements.h"
 
@@ -17,9 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Inputs differ from one operation to the next, so that results of old data are noticed. */
 #define PHASES        3u
-#define TILE_ELEMENTS 3072u /* a multiple of PHASES, the period of value_at */
-#define TIMEOUT_NS    (120 * MUSTER_NS_PER_S)
+#define TILE_ELEMENTS 3072u                   /* a multiple of PHASES, the period of value_at */
+#define TIMEOUT_NS    (120 * MUSTER_NS_PER_S) /* of one operation, on an overloaded machine */
 
 struct rank {
     const struct bench_run *run;
@@ -78,7 +83,8 @@ static void prepare_op(struct rank *rank)
     rank->op.deadline_ns = muster_loop_after_ns(rank->env->loop, TIMEOUT_NS);
 }
 
-/* Others may need what this rank still has to send. */
+/* While this rank waits for the others they may still need what it has to send, so its loop turns.
+ */
 static void rank_turn(void *data)
 {
     const struct rank *rank = data;
@@ -107,8 +113,8 @@ static uint32_t value_at(uint32_t rank, uint64_t i, size_t iteration)
     return (uint32_t)((i + rank + iteration) % PHASES);
 }
 
-/* The data for rewriting and checking are made beforehand: with fewer processors than ranks, time that a
- * rank takes between operations is taken from one that still measures. */
+/* The data for rewriting and checking are made beforehand: with fewer processors than ranks, time
+ * that a rank takes between operations is taken from one that still measures. */
 static bool make_tiles(struct rank *rank)
 {
     size_t tile_bytes = TILE_ELEMENTS * muster_dtype_bytes(rank->run->dtype);
@@ -195,6 +201,8 @@ static void note_result(struct rank *rank)
         result->memory_bytes > used->memory_bytes ? result->memory_bytes : used->memory_bytes;
 }
 
+/* The clock starts when all ranks have met, and stops when the wait returns; hash and check come
+ * after it. */
 static bool rank_measure(struct rank *rank, uint64_t bytes, size_t iteration,
                          struct bench_sample *ret_sample)
 {
@@ -216,6 +224,7 @@ static bool rank_measure(struct rank *rank, uint64_t bytes, size_t iteration,
     return false;
 }
 
+/* The names of the two plans that run through shared memory. */
 static bool has_boards(const char *algorithm)
 {
     return strcmp(algorithm, "flat") == 0 || strcmp(algorithm, "host") == 0;
@@ -273,7 +282,9 @@ static void give_tensor(struct rank *rank)
     muster_runtime_leave(rank->runtime);
 }
 
-/* Samples are told when all are there: whoever reads them takes time from those who measure. */
+/* Samples are written when all ranks have measured the size: the parent that reads them takes
+ * processor time. Allocations are counted in the later half, when every cache of memory is filled.
+ */
 static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
 {
     size_t iterations = bench_iterations(rank->run->settings, bytes);
@@ -296,7 +307,8 @@ static bool measure_size(struct rank *rank, uint64_t bytes, int to_parent)
     return is_ok;
 }
 
-/* One algorithm for all: the limit below which everything is direct makes way for it. */
+/* A forced algorithm runs all sizes: the limit below which operations are direct would win over it,
+ * so it is set to the least. */
 static struct muster_plan_parameters parameters_of(const struct bench_settings *settings)
 {
     struct muster_plan_parameters parameters = {.chunk_bytes = (uint32_t)settings->chunk_bytes,
@@ -355,7 +367,7 @@ static bool rank_join(struct rank *rank, int from_parent, int to_parent)
         "cannot start its thread");
 }
 
-/* The others may still need the last frames. */
+/* The last result is here, but frames for other ranks may still be on their way out. */
 static void wait_until_idle(struct rank *rank)
 {
     muster_runtime_enter(rank->runtime);

@@ -1,4 +1,5 @@
-/* muster bench NAME: measurements that anybody can repeat. */
+/* muster bench NAME: measurements that anybody can repeat. This file picks the benchmark; help
+ * lists those with a summary. */
 #include "bench/bench.h"
 
 #include "common/command.h"

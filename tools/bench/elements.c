@@ -1,3 +1,4 @@
+/* Elements of every type that hold small whole numbers, so that sums are exact and comparable. */
 #include "bench/elements.h"
 
 #include <muster/collective.h>

@@ -1,3 +1,4 @@
+/* Lists of numbers or sizes in options: "4K,64K,1M". */
 #include "bench/list.h"
 
 #include <muster/options.h>
@@ -55,6 +56,7 @@ static bool add_value(const struct bench_list_rule *rule, const char *text, cons
     return true;
 }
 
+/* strtok_r would skip empty words, so these are refused first. */
 bool bench_list_parse(const struct bench_list_rule *rule, const char *text,
                       struct bench_list *ret_list)
 {

@@ -1,13 +1,20 @@
+/* A barrier in shared memory: a counter and a generation. All ranks
+ * leave it within a cache miss of each other, which no message could do. */
 #include "bench/meet.h"
 
 #include <sched.h>
 #include <stdbool.h>
 #include <unistd.h>
 
-#define LOOKS_PER_YIELD 20000u /* with a processor each; else 2 */
-#define LOOKS_PER_WAIT  4096u  /* with a processor each; else 64 */
+/* With a processor each, a rank spins and hardly ever yields. With fewer processors than ranks
+ * (crowded) it yields at every second look, since the one that it waits for may need its processor.
+ */
+#define LOOKS_PER_YIELD         20000u
+#define LOOKS_PER_WAIT          4096u
+#define LOOKS_PER_YIELD_CROWDED 2u
+#define LOOKS_PER_WAIT_CROWDED  64u
 
-/* To ask costs a file. */
+/* sysconf reads a file each time, so the answer is kept. */
 static uint32_t count_processors(void)
 {
     static uint32_t count;
@@ -23,14 +30,16 @@ void bench_meet(struct bench_meet *meet, uint32_t count, void (*on_wait)(void *d
     bool is_crowded = count > count_processors();
 
     if (atomic_fetch_add(&meet->arrived, 1) + 1 == count) {
+        /* The counter goes back before the generation moves: a rank that sees the new generation
+         * may arrive at the next meeting at once. */
         atomic_store(&meet->arrived, 0);
         atomic_store(&meet->generation, generation + 1);
         return;
     }
     for (uint32_t looks = 1; atomic_load(&meet->generation) == generation; looks++) {
-        if (looks % (is_crowded ? 64 : LOOKS_PER_WAIT) == 0)
+        if (looks % (is_crowded ? LOOKS_PER_WAIT_CROWDED : LOOKS_PER_WAIT) == 0)
             on_wait(data);
-        if (is_crowded ? looks % 2 == 0 : looks % LOOKS_PER_YIELD == 0)
+        if (looks % (is_crowded ? LOOKS_PER_YIELD_CROWDED : LOOKS_PER_YIELD) == 0)
             sched_yield();
     }
 }

@@ -6,6 +6,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+/** In memory that all ranks map, zero at first. Every rank adds to `arrived`; the last one sets it
+ * to 0, then moves `generation`, for which the others look. All accesses are sequentially
+ * consistent: the store of the generation pairs with the loads of the waiting ranks. A cache line
+ * each, so that arrivals do not disturb those that look. */
 struct bench_meet {
     _Alignas(64) _Atomic uint32_t arrived;
     _Alignas(64) _Atomic uint32_t generation;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define NAME_BYTES 16u
-/* Lists of steps of one member that are looked through one by one up to here. */
+/* A list of steps up to this length is searched one by one, which is faster than an index. */
 #define SHORT_LIST 16u
 
 /* The steps of one member for one chunk, made when they are first needed. */
@@ -56,6 +56,8 @@ struct world {
 
 /* --- Events --- */
 
+/* Events at the same time keep the order in which they were made, so that a result does not depend
+ * on the heap. */
 static bool is_before(const struct event *a, const struct event *b)
 {
     return a->time_us < b->time_us || (a->time_us == b->time_us && a->sequence < b->sequence);
@@ -118,12 +120,14 @@ static bool is_incoming(const struct muster_step *step)
            step->kind == MUSTER_STEP_HOLD;
 }
 
+/* A message is known by its sender and its number (collective/plan/steps.h). */
 static uint64_t key_of(const struct muster_step *step)
 {
     return ((uint64_t)step->peer << 8) | step->message;
 }
 
-/* Insertion would be quadratic; members come in one or two rising runs, so merge sort by halves. */
+/* Merge sort: insertion would be quadratic among thousands of members, and qsort could not see the
+ * steps. */
 static void sort_incoming(uint32_t *at, uint32_t *spare, uint32_t count,
                           const struct muster_step *steps)
 {
@@ -148,6 +152,8 @@ static void index_list(struct list *list, uint32_t *spare)
     sort_incoming(list->by_message, spare, list->incoming_count, list->steps);
 }
 
+/* Lists are made when they are first needed. One allocation holds the steps, the index with room to
+ * sort it, and the flags. */
 static struct list *list_of(struct world *world, uint32_t index, uint32_t c)
 {
     struct rank *rank = &world->ranks[index];
@@ -183,6 +189,7 @@ static uint32_t find_short(const struct list *list, uint64_t key)
     return s;
 }
 
+/* The plans of two members fit together, so the step is always there. */
 static uint32_t find_step(const struct list *list, uint64_t key)
 {
     uint32_t low = 0, high = list->incoming_count;
@@ -212,6 +219,8 @@ static double to_microseconds(double bytes, double gbps)
     return bytes * 8 / gbps / 1e3;
 }
 
+/* The port is busy for overhead and transfer; the first byte is at the receiver one latency after
+ * the overhead. */
 static void send_step(struct world *world, uint32_t from, uint32_t c,
                       const struct muster_step *step, double now_us)
 {
@@ -252,11 +261,13 @@ static void advance_chunk(struct world *world, uint32_t index, uint32_t c, doubl
     }
 }
 
+/* All steps of the chunk are done. */
 static bool is_through(const struct rank *rank, uint32_t c)
 {
     return rank->lists[c].steps != NULL && rank->lists[c].cursor == rank->lists[c].count;
 }
 
+/* As in the library, a member begins at most `window` chunks beyond the first that is open. */
 static uint32_t window_end(const struct rank *rank)
 {
     uint64_t end = (uint64_t)rank->first_open + rank->plan.window;
@@ -278,6 +289,7 @@ static void advance_from(struct world *world, uint32_t index, uint32_t from, dou
     }
 }
 
+/* A message for a chunk outside of the window waits in has_arrived until the chunk begins. */
 static void handle_arrival(struct world *world, const struct event *event)
 {
     struct rank *rank = &world->ranks[event->to];
@@ -291,6 +303,8 @@ static void handle_arrival(struct world *world, const struct event *event)
         advance_from(world, event->to, rank->first_open, event->time_us);
 }
 
+/* A message takes two events: its first byte at the receiver, and its last, after the receiver's
+ * port was free for the transfer. */
 static void take_event(struct world *world, struct event event)
 {
     double *free_us = &world->receive_free_us[port_of(world, event.to, event.is_local)];
@@ -330,6 +344,8 @@ static struct muster_plan_input input_of(const struct bench_model *model, uint32
     };
 }
 
+/* The table is left out, and the limit for direct operations set so that it does not choose
+ * instead. */
 static void force_algorithm(struct muster_plan_input *input, enum muster_algorithm algorithm)
 {
     input->parameters.row_count = 0;
@@ -408,6 +424,7 @@ static void world_fini(struct world *world)
     muster_topology_fini(&world->topology, world->mem);
 }
 
+/* Larger operations begin by asking whether all have started, which costs one latency. */
 static double start_us(const struct world *world)
 {
     enum muster_algorithm algorithm = world->ranks[0].plan.algorithm;
@@ -420,6 +437,7 @@ static double start_us(const struct world *world)
     return is_local ? world->model->local_latency_us : world->model->latency_us;
 }
 
+/* All members start at the same time; from then on only arrivals drive the model. */
 static void play_events(struct world *world)
 {
     double begin_us = start_us(world);

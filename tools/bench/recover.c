@@ -1,5 +1,9 @@
 /* `muster bench recover`: kills workers in the middle of an all_reduce and measures what it cost
- * the others. This file: options, and the course of a run. */
+ * the others. This file: options, and the course of a run.
+ *
+ * A first crew with one worker less tells how long the survivors alone would need. The second crew
+ * is killed into: the moment of each kill is uniform over the duration of an operation, so that
+ * every phase of the protocol is hit as often as it lasts. */
 #include "bench/recover.h"
 
 #include "bench/bench.h"
@@ -10,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Open files of the launcher, which has pipes of every worker, and of a worker, which has links and boards. */
+/* Open files of the launcher, which has pipes of every worker, and of a worker, which has links and
+ * boards. */
 #define FILES_BASE     32u
 #define FILES_PER_TASK 8u
 
@@ -46,7 +51,7 @@ static bool measure_one_less(struct recover *run)
 
 static bool kill_all(struct recover *run)
 {
-    uint64_t attempts_max = 20 * run->kills + 20;
+    uint64_t attempts_max = 20 * run->kills + 20; /* some kills fall between two operations */
 
     if (!recover_wait_calm(run, WARM_STEPS))
         return false;
@@ -62,6 +67,8 @@ static bool kill_all(struct recover *run)
     return run->in_op >= run->kills;
 }
 
+/* The summary of the launcher comes with the end of the crew, so the crew is closed before the line
+ * is printed. */
 static int measure_kills(struct recover *run)
 {
     long restarts = -1, steps_lost = -1;

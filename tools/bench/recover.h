@@ -16,7 +16,11 @@ enum {
     RECOVER_RING = 1 << 12, /* records kept per task */
 };
 
-/** One operation as one worker saw it. Written by that worker: step first, then the rest. */
+/** One operation as one worker saw it. That worker writes it, the supervisor reads it; all atomics
+ * are sequentially consistent. The worker sets step to 0, empties the record, then sets step, so
+ * that a reader never takes an old record for a new one. done_ns publishes epoch, contributors,
+ * is_interrupted and is_shm; is_checked publishes digest and is_wrong: a reader loads these two
+ * before the plain fields. */
 struct recover_record {
     _Atomic uint64_t step;     /* whose record this is; 0: nobody's */
     _Atomic uint64_t start_ns; /* CLOCK_MONOTONIC; 0: not started */
@@ -42,7 +46,7 @@ struct recover_shared {
     uint64_t bytes;            /* of the tensor */
     bool is_mapped;            /* peers map it */
     uint64_t victim_rss_bytes; /* memory that every worker touches */
-    _Atomic uint32_t stop;
+    _Atomic uint32_t stop;     /* the supervisor sets it; workers agree on the last step by it */
     _Atomic uint32_t
         is_held; /* a new life waits: its start would take time from what is measured */
     _Atomic uint64_t read_through; /* the supervisor has read all steps up to this one */

@@ -1,5 +1,9 @@
 /* `muster bench recover`: a crew of workers below `muster run`, what they have done so far, and the
- * waiting for it. */
+ * waiting for it.
+ *
+ * Workers write a record for each operation into a mapped file (recover.h); this file reads them
+ * behind the workers, compares the results, and finds the operations that no kill has disturbed.
+ * Every wait goes through recover_go_on, which ends it with a reason when nothing comes. */
 #include "bench/recover.h"
 
 #include <errno.h>
@@ -19,7 +23,7 @@
 #define STOP_WAIT_NS  (30 * SECOND_NS) /* for the crew to end by itself; then signals */
 #define PROGRESS_NS   (2 * SECOND_NS)
 #define NAP_NS        300000
-#define SETTLED_STEPS 2 /* who is so far beyond a step has checked it */
+#define SETTLED_STEPS 2 /* a worker that is so far beyond a step has checked its result */
 
 /* --- start and end --- */
 
@@ -29,6 +33,8 @@ static bool crew_fail(const char *what)
     return false;
 }
 
+/* The file goes by its path below /proc, which the workers can open as long as this process lives.
+ */
 static void run_launcher(const struct recover *run, uint32_t tasks, pid_t parent)
 {
     char path[64], count[16], restarts[24];
@@ -72,7 +78,8 @@ bool recover_crew_open(struct recover *run, uint32_t tasks)
     return run->launcher > 0 || crew_fail("start workers");
 }
 
-/* "name": N of the launcher's summary, or -1. */
+/* The number behind "name": in the launcher's summary, or -1. The summary is JSON of our own
+ * without blanks, so a search does. */
 static long read_number(const char *summary, const char *name)
 {
     const char *at = strstr(summary, name);
@@ -110,7 +117,7 @@ static bool is_launcher_alive(struct recover *run)
     return run->launcher > 0;
 }
 
-/* The workers may wait for us to read what they have written. */
+/* A worker waits when its ring of records is full, so they are read while the crew ends. */
 static bool wait_for_end(struct recover *run, uint64_t span_ns)
 {
     uint64_t until_ns = recover_now_ns() + span_ns;

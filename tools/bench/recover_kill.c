@@ -1,4 +1,9 @@
-/* `muster bench recover`: one kill at a uniform phase, and the samples. */
+/* `muster bench recover`: one kill at a uniform phase, and the samples.
+ *
+ * The stall of a kill is the time from the signal to the last survivor's result of the operation
+ * that the victim was in. A victim that was between two operations gives no sample. Its next life
+ * is held back until the sample is taken, since the start of a process takes processor time from
+ * the survivors. */
 #include "bench/recover.h"
 
 #include <errno.h>
@@ -17,11 +22,13 @@
 
 #define AIMED_MIN_NS  UINT64_C(2000000) /* shorter operations are hit by chance */
 #define DEATH_WAIT_MS 20000
-/* From the moment that a worker writes down before it starts an operation until it has issued it. */
+/* From the moment that a worker writes down before it starts an operation until it has issued it.
+ */
 #define ISSUE_MAX_NS UINT64_C(3000000)
 
 /* --- when and whom --- */
 
+/* xorshift64 (Marsaglia 2003): the same seed gives the same victims and phases. */
 static uint64_t next_random(struct recover *run)
 {
     run->random ^= run->random << 13;
@@ -101,7 +108,8 @@ static bool kill_and_wait(struct recover *run, uint32_t victim, uint64_t *ret_ki
     return is_dead || kill_fail(victim, "does not die");
 }
 
-/* The last operation that the dead one started, whether or not it lives again. */
+/* The last operation that the victim started; if its next life has signed in already, that is kept
+ * in step_before. */
 static uint64_t last_step_of(const struct recover_task *task, uint64_t life)
 {
     uint64_t step = atomic_load(&task->step);
@@ -120,6 +128,7 @@ static bool is_done_by_others(const struct recover *run, uint32_t victim, uint64
     return true;
 }
 
+/* All records read here stand: the victim is dead, and the survivors are done with the step. */
 static void note_kill(struct recover *run, uint32_t victim, uint64_t step, uint64_t kill_ns)
 {
     struct recover_kill *entry = &run->log[run->in_op++];
@@ -206,6 +215,8 @@ static pid_t start_bystander(uint64_t rss_bytes)
     return pid;
 }
 
+/* An idle process with as much memory ends beside the workers: the difference to undisturbed
+ * operations is what the kernel's work costs, without any recovery. */
 bool recover_kill_bystander(struct recover *run)
 {
     pid_t pid = start_bystander(run->victim_rss_bytes);

@@ -1,4 +1,5 @@
-/* `muster bench recover`: its line of JSON. */
+/* `muster bench recover`: its line of JSON, and the verdict: results that differ, lost steps,
+ * restarted survivors or another transport than the one asked for fail the benchmark. */
 #include "bench/recover.h"
 
 #include "common/command.h"
@@ -27,6 +28,8 @@ struct sums {
     size_t retried_issued; /* although all members had started it well before */
 };
 
+/* The overhead is the duration less the median of undisturbed operations; those themselves are the
+ * control. */
 static void add_up(struct sums *sums, const struct recover *run, double median_ns)
 {
     for (uint64_t k = 0; k < run->in_op; k++) {
@@ -52,7 +55,8 @@ static const char *wire_of(const struct recover *run, const struct sums *sums)
     return sums->shm == run->in_op ? "shm" : "mixed";
 }
 
-/* Through shared memory who had started an operation has given its part to it. */
+/* Through shared memory a member that has started an operation has given its part to it, so no
+ * operation that all had started may be retried without the victim. */
 static bool is_good(const struct recover *run, const struct sums *sums, long steps_lost,
                     long survivors_restarted)
 {

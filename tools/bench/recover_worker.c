@@ -111,7 +111,7 @@ static struct recover_record *take_record(struct recover_shared *shared, uint32_
     return record;
 }
 
-/* All tasks meet; the largest word of all. */
+/* A small all_reduce in which all tasks meet; the word becomes the largest of all. */
 static enum muster_rc agree_on_word(struct muster_strategy *strategy, float *word)
 {
     struct muster_tensor tensor = {word, 1, MUSTER_F32};
@@ -163,7 +163,8 @@ static enum muster_rc run_step(struct muster_strategy *strategy, struct recover_
     return muster_strategy_commit(strategy);
 }
 
-/* A new life: its pid, and no step yet. */
+/* A new life signs in with its pid and no step yet; lives is raised last, so that a supervisor that
+ * sees it finds the rest. */
 static void sign_in(struct recover_task *task)
 {
     atomic_store(&task->step_before, atomic_load(&task->step));
@@ -172,6 +173,7 @@ static void sign_in(struct recover_task *task)
     atomic_fetch_add(&task->lives, 1);
 }
 
+/* The mapping lives as long as the process. */
 static struct recover_shared *open_shared(void)
 {
     const char *path = getenv(RECOVER_FILE_VAR);

@@ -12,6 +12,7 @@ static int compare_doubles(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* The nearest rank, without interpolation: a value that was measured. */
 double bench_quantile(double *samples, size_t count, double q)
 {
     size_t index = (size_t)(q * (double)count);

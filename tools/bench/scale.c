@@ -1,4 +1,7 @@
-/* muster bench scale: the plans of an all-reduce among many members, played through a model. */
+/* muster bench scale: the plans of an all-reduce among many members, played through a model.
+ *
+ * For each number of members and size it plays every algorithm that can run it, and marks the one
+ * that the parameters would choose. model.c has the model; this file has the options and prints. */
 #include "bench/bench.h"
 #include "bench/list.h"
 #include "bench/model.h"
@@ -11,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMBERS_MAX  4096u
-#define MESSAGES_MAX UINT64_C(6000000)
-/* Every member keeps the inputs of all. */
+#define MEMBERS_MAX  4096u             /* as many workers as a job may have */
+#define MESSAGES_MAX UINT64_C(6000000) /* of one plan: seconds of work, and memory for its events */
+/* In a direct plan every member keeps the inputs of all. */
 #define DIRECT_BYTES_MAX (4u << 20)
 
 struct settings {
@@ -196,9 +199,8 @@ static bool are_speeds(const struct settings *settings)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         if (numbers[i].value > 0 || (numbers[i].value == 0 && numbers[i].can_be_zero))
             continue;
-        command_refuse(bench_scale_options.command, "%s: \"%g\" is too small: it must be %s",
-                       numbers[i].option, numbers[i].value,
-                       numbers[i].can_be_zero ? "at least 0" : "more than 0");
+        command_refuse(bench_scale_options.command, "%s must be %s, got %g", numbers[i].option,
+                       numbers[i].can_be_zero ? "at least 0" : "more than 0", numbers[i].value);
         return false;
     }
     return true;

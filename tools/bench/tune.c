@@ -1,5 +1,9 @@
 /* muster bench tune: every algorithm at every size and number of processes; the fastest make a
- * table. */
+ * table.
+ *
+ * Each measurement is a `muster bench allreduce` of its own, so that no state of one is left to the
+ * next. The table is written when all are done, but the file is opened first: a wrong path must not
+ * cost the minutes of measuring. */
 #include "bench/bench.h"
 
 #include <muster/env.h>
@@ -83,7 +87,8 @@ static bool own_path(char *ret_path, size_t size)
     return true;
 }
 
-/* A line of `muster bench allreduce --json`. False: it is none. */
+/* Take one line of `muster bench allreduce --json`. A line of another algorithm is skipped: the one
+ * asked for could not run that size. False: it is not JSON. */
 static bool take_line(struct bench_tune_set *set, enum muster_algorithm algorithm, const char *line)
 {
     struct muster_json *json = NULL;
@@ -129,7 +134,8 @@ static bool measure_all(const struct settings *settings, struct bench_tune_set *
 
 /* --- The table --- */
 
-/* Before minutes of measuring. */
+/* Append mode creates the file without emptying one that is there: a run that fails keeps the old
+ * table. */
 static FILE *open_table(const struct settings *settings)
 {
     FILE *file = settings->out != NULL ? fopen(settings->out, "ae") : stdout;

@@ -1,11 +1,11 @@
-/* From times to a table. */
+/* From times to a table of plan parameters: pure, so that a test needs no measurement. */
 #include "bench/tune.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WORTH 0.97 /* of the time of a simpler algorithm */
+#define WORTH 0.97 /* of the time of a simpler algorithm; less of a gain is within the noise */
 
 bool bench_tune_add(struct bench_tune_set *set, uint64_t bytes, enum muster_algorithm algorithm,
                     double median_us)
@@ -34,6 +34,7 @@ static int compare_sets(const void *a, const void *b)
     return (left->n < right->n) - (left->n > right->n);
 }
 
+/* A table without room keeps the rows of larger n, which came first. */
 static void put_row(struct muster_plan_parameters *parameters, uint32_t n, uint64_t bytes_max,
                     enum muster_algorithm algorithm)
 {
@@ -48,6 +49,7 @@ static void put_row(struct muster_plan_parameters *parameters, uint32_t n, uint6
                                  .bytes_max = bytes_max};
 }
 
+/* The last row of a set has no upper bound (0), so that larger sizes are covered. */
 static void put_set(struct muster_plan_parameters *parameters, const struct bench_tune_set *set)
 {
     for (uint32_t i = 0; i < set->count; i++) {
