@@ -1,16 +1,22 @@
 /* Bringing back a link: who opened it connects again, the other side asks whether it will. */
 #include "net/link/heal.h"
 
+#include "runtime/value/backoff.h"
+
 #include <errno.h>
 #include <string.h>
 
+/* Long enough for a short outage of the network; the job stands still meanwhile, so not longer. */
 #define SPAN_NS_DEFAULT (3 * MUSTER_NS_PER_S)
-#define DELAY_FIRST_NS  MUSTER_NS_PER_MS
-#define DELAY_MAX_NS    (100 * MUSTER_NS_PER_MS)
-/* The kernel repeats what opens a connection after 1 s only, so a short attempt is given up and
- * another begins; longer ones follow for peers that are far or slow. */
-#define ATTEMPT_FIRST_NS (150 * MUSTER_NS_PER_MS)
-#define ATTEMPT_MAX_NS   MUSTER_NS_PER_S
+/* Between attempts. The first comes almost at once: most connections break while both hosts live.
+ */
+static const struct muster_backoff attempt_delay = {
+    .first_ns = MUSTER_NS_PER_MS, .max_ns = 100 * MUSTER_NS_PER_MS, .growth_permille = 2000};
+/* How long one attempt may take. The kernel repeats the packet that opens a connection after 1 s
+ * only, so a short attempt is given up and another begins; longer ones follow for peers that are
+ * far or slow. */
+static const struct muster_backoff attempt_length = {
+    .first_ns = 150 * MUSTER_NS_PER_MS, .max_ns = MUSTER_NS_PER_S, .growth_permille = 1500};
 
 static void drop_probe(struct muster_link_heal *heal)
 {
@@ -38,6 +44,8 @@ bool muster_link_heal_is_of(const struct muster_link_heal *heal,
     return link != NULL && heal->link == link;
 }
 
+/* The healer stops before the callback, in which the owner closes the link and may free the healer.
+ */
 static void give_up(struct muster_link_heal *heal, const struct muster_error *why)
 {
     struct muster_peer_link *link = heal->link;
@@ -49,8 +57,8 @@ static void give_up(struct muster_link_heal *heal, const struct muster_error *wh
     heal->on_given_up(heal, link, &error);
 }
 
-/* The peer is dead, or another, or does not want to. Reaching the network itself failed? Then it is
- * tried again. */
+/* The peer is dead (nobody listens), it is another process, or it refuses to go on: no attempt will
+ * change that. All other errors are of the network between, which may come back. */
 static bool is_final(const struct muster_error *error)
 {
     return error->sys == ECONNREFUSED || error->rc == MUSTER_FAILED_PRECONDITION ||
@@ -64,9 +72,9 @@ static uint64_t at_most(uint64_t value, uint64_t limit)
 
 static void attempt_later(struct muster_link_heal *heal)
 {
-    uint64_t due_ns = muster_loop_after_ns(heal->env->loop, heal->delay_ns);
+    uint64_t delay_ns = muster_backoff_next(&attempt_delay, &heal->delay_ns, NULL);
+    uint64_t due_ns = muster_loop_after_ns(heal->env->loop, delay_ns);
 
-    heal->delay_ns = at_most(heal->delay_ns * 2, DELAY_MAX_NS);
     muster_timer_start(&heal->timer, heal->env->loop, at_most(due_ns, heal->deadline_ns));
 }
 
@@ -81,7 +89,8 @@ static void has_failed(struct muster_link_heal *heal, const struct muster_error 
 
 /* --- The side that does not connect asks whether the other one lives --- */
 
-/* It knows the connection: it will come. */
+/* The peer knows the connection, and has learned by the probe that it is broken: it will connect.
+ */
 static void on_probe_answered(struct muster_peer_link *probe)
 {
     struct muster_link_heal *heal = muster_peer_link_data(probe);
@@ -92,7 +101,7 @@ static void on_probe_answered(struct muster_peer_link *probe)
 
 static void on_probe_down(struct muster_peer_link *probe, const struct muster_error *error)
 {
-    has_failed(muster_peer_link_data(probe), error); /* it is closed by the next one, or the end */
+    has_failed(muster_peer_link_data(probe), error); /* the next one closes it */
 }
 
 static void *on_no_frame(struct muster_peer_link *probe, const struct muster_frame_header *header)
@@ -137,16 +146,18 @@ static enum muster_rc open_probe(struct muster_link_heal *heal, uint64_t deadlin
 
 static void heal_attempt(struct muster_link_heal *heal)
 {
-    uint64_t deadline_ns = muster_loop_after_ns(heal->env->loop, heal->attempt_ns);
+    uint64_t deadline_ns, length_ns;
     enum muster_rc rc;
 
     MUSTER_ASSERT(heal->link != NULL);
+    /* Without an address only the peer can connect; all that is left to do here is to give up in
+     * time. */
     if (heal->address.family == MUSTER_ADDRESS_NONE) {
         muster_timer_start(&heal->timer, heal->env->loop, heal->deadline_ns);
         return;
     }
-    heal->attempt_ns = at_most(heal->attempt_ns * 3 / 2, ATTEMPT_MAX_NS);
-    deadline_ns = at_most(deadline_ns, heal->deadline_ns);
+    length_ns = muster_backoff_next(&attempt_length, &heal->attempt_ns, NULL);
+    deadline_ns = at_most(muster_loop_after_ns(heal->env->loop, length_ns), heal->deadline_ns);
     if (muster_peer_link_is_opener(heal->link))
         rc = muster_peer_link_reopen(heal->link, &heal->address, deadline_ns);
     else
@@ -197,8 +208,7 @@ void muster_link_heal_broken(struct muster_link_heal *heal, struct muster_peer_l
     heal->error = *error;
     heal->deadline_ns =
         muster_loop_after_ns(heal->env->loop, goal->span_ns != 0 ? goal->span_ns : SPAN_NS_DEFAULT);
-    heal->delay_ns = DELAY_FIRST_NS;
-    heal->attempt_ns = ATTEMPT_FIRST_NS;
+    heal->delay_ns = heal->attempt_ns = 0;
     heal_attempt(heal);
 }
 

@@ -22,8 +22,8 @@ struct muster_link_heal {
     struct muster_incarnation target;
     struct muster_address address;
     uint64_t deadline_ns;
-    uint64_t delay_ns;   /* to the next attempt */
-    uint64_t attempt_ns; /* how long that may take */
+    uint64_t delay_ns;   /* between attempts, and … */
+    uint64_t attempt_ns; /* … for one: the last waits of two backoffs */
     struct muster_error error;
     bool is_starved; /* there was no memory for the last attempt */
     struct muster_timer timer;

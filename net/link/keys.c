@@ -1,4 +1,5 @@
-/* The keys that this process shares with each other member. */
+/* The keys that this process shares with each other member. Both ends of a TLS control link export
+ * the same secret from its session (RFC 5705), so no key ever travels. */
 #include "net/link/keys.h"
 
 #include <stdio.h>
@@ -71,6 +72,7 @@ enum muster_rc muster_link_keys_put(struct muster_link_keys *keys,
         of_peer->peer = *peer;
         muster_list_append(&keys->peers, &of_peer->node);
     }
+    /* The oldest key falls out at the end. */
     memmove(of_peer->keys + 1, of_peer->keys, sizeof(of_peer->keys) - sizeof(of_peer->keys[0]));
     of_peer->keys[0] = *key;
     if (of_peer->count < MUSTER_LINK_KEYS_PER_PEER)
@@ -94,6 +96,7 @@ enum muster_rc muster_link_keys_learn(struct muster_link_keys *keys,
     snprintf(label, sizeof(label), LABEL " %s %s %s", names->job,
              muster_incarnation_format(names->opener, opener),
              muster_incarnation_format(names->acceptor, acceptor));
+    /* Job and both incarnations are in the label: a key is good for this pair in this job only. */
     rc = muster_tls_stream_export(control, label, (uint8_t *)&key, sizeof(key));
     if (rc == MUSTER_OK)
         rc = muster_link_keys_put(keys, peer, &key);

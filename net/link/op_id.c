@@ -1,4 +1,5 @@
-/* The order of operation names. */
+/* The order of operation names: by lane first, because only operations of one lane are in the same
+ * order on all members. */
 #include <muster/op_id.h>
 
 int muster_op_id_compare(const struct muster_op_id *a, const struct muster_op_id *b)

@@ -1,4 +1,6 @@
-/* The bytes of hellos and frame headers: little endian, fixed places. */
+/* The bytes of hellos and frame headers: little endian, fixed places (docs/protocol.md, "Links"). A
+ * change here is a new MUSTER_PEER_VERSION. Bytes come from strangers: every field that is used as
+ * an index or shown to people is checked here. */
 #include "net/link/peer_link_internal.h"
 
 #include <string.h>
@@ -36,8 +38,8 @@ static uint64_t get_u64(const uint8_t *at)
     return get_u32(at) | (uint64_t)get_u32(at + 4) << 32;
 }
 
-/* Hello: magic 0, version 4, purpose 8, stripe 12, their count 14, incarnation 16, job 32, session 96, received 104,
- * intent 112, connection 116, target 120. */
+/* Hello: magic 0, version 4, purpose 8, stripe 12, their count 14, incarnation 16, job 32, session
+ * 96, received 104, intent 112, connection 116, target 120. */
 
 void muster_peer_hello_pack(const struct muster_peer_hello *hello,
                             uint8_t ret_bytes[MUSTER_HELLO_BYTES])

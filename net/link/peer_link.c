@@ -6,9 +6,14 @@
 
 #include "net/tls/stream.h"
 
+/* Room for what a path of 10 Gbit/s and 3 ms has on its way. */
 #define DATA_BUFFER_BYTES (4u << 20)
-#define USER_TIMEOUT_MS   20000u
-#define ANSWER_NS         MUSTER_NS_PER_S
+/* TCP_USER_TIMEOUT: data that is not acknowledged for so long ends the connection, in place of some
+ * 15 minutes of retries (tcp(7)). */
+#define USER_TIMEOUT_MS 20000u
+/* The opener answers as soon as it has read ours, so a longer silence is another broken connection.
+ */
+#define ANSWER_NS MUSTER_NS_PER_S
 
 static void on_hello_written(struct muster_stream_write *write, enum muster_rc rc)
 {
@@ -36,7 +41,7 @@ static void on_connected(struct muster_dial *dial, enum muster_rc rc)
 
     MUSTER_ASSERT(link->is_connecting);
     link->is_connecting = false;
-    if (link->state == MUSTER_LINK_CLOSED) {
+    if (link->state == MUSTER_LINK_CLOSED) { /* the memory has waited for this callback only */
         if (rc == MUSTER_OK)
             muster_stream_close(dial->stream, NULL);
         muster_task_post(&link->task, link->env->loop);
@@ -151,7 +156,7 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
     link->is_opener = true;
     if (hello->intent == MUSTER_LINK_NEW && hello->session == 0 &&
         hello->purpose != MUSTER_LINK_STATE)
-        link->self.session = muster_rng_next(env->rng) | 1;
+        link->self.session = muster_rng_next(env->rng) | 1; /* 0 would mean: cannot be resumed */
     link->session = link->self.session;
     rc = link_connect(link, address, deadline_ns);
     if (rc != MUSTER_OK) {

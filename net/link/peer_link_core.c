@@ -22,6 +22,8 @@ static const bool moves[8][8] = {
 };
 #undef EVERY_END
 
+/* CONNECTING repeats because it is also where every link begins, and BROKEN returns to it when its
+ * opener connects again, or to ANSWER when the peer's new connection is taken over. */
 void muster_peer_link_move(struct muster_peer_link *link, enum muster_link_state state)
 {
     MUSTER_ASSERT(moves[link->state][state]);
@@ -38,7 +40,7 @@ void muster_frame_finish(struct muster_frame *frame, enum muster_rc rc)
     MUSTER_ASSERT(frame->link != NULL);
     muster_list_remove(&frame->node);
     frame->link = NULL;
-    frame->done(frame, rc);
+    frame->done(frame, rc); /* the frame may be freed in here, and the link closed */
 }
 
 void muster_peer_link_recall_writes(struct muster_peer_link *link)
@@ -89,7 +91,7 @@ void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_er
     link->error = *error;
     muster_peer_link_move(link, MUSTER_LINK_DOWN);
     end_all_frames(link, MUSTER_UNAVAILABLE);
-    if (link->state == MUSTER_LINK_CLOSED)
+    if (link->state == MUSTER_LINK_CLOSED) /* a frame's owner has closed it */
         return;
     muster_peer_link_drop_stream(link);
     link->events->on_down(link, &link->error);
@@ -101,7 +103,8 @@ bool muster_peer_link_has_begun(const struct muster_peer_link *link,
     return frame->write.bytes_done > 0 || frame->end <= link->begun_end;
 }
 
-/* Offset behind all that has begun to leave. */
+/* The offset behind all that has begun to leave. Frames that are wholly behind it get new offsets
+ * when one before them was taken back: the session counts the bytes that leave. */
 static uint64_t begun_through(const struct muster_peer_link *link)
 {
     uint64_t end = link->begun_end > link->written ? link->begun_end : link->written;
@@ -161,6 +164,8 @@ void muster_peer_link_take_back_unacked(struct muster_peer_link *link)
     }
 }
 
+/* Bytes of a payload that have arrived count, and the rest comes on the next connection. Reads into
+ * the inbox need no recall: drop_stream ends them, and the inbox is emptied. */
 static void recall_read(struct muster_peer_link *link)
 {
     uint32_t bytes;
@@ -192,6 +197,8 @@ void muster_peer_link_lose(struct muster_peer_link *link, const struct muster_er
 {
     if (link->state >= MUSTER_LINK_BROKEN)
         return;
+    /* An acceptor that was never ready has nothing to resume; the opener's next connection is a new
+     * link. */
     if ((!link->is_met && !link->is_opener) || link->session == 0 ||
         link->events->on_broken == NULL) {
         muster_peer_link_fail(link, error);
@@ -216,6 +223,8 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
     }
     link->queued_bytes -= muster_frame_bytes(frame);
     link->written = frame->end;
+    /* With zero-copy sends the peer may confirm a frame before the kernel gives its memory back.
+     */
     if (link->session == 0 || frame->end <= link->acked) {
         muster_frame_finish(frame, MUSTER_OK);
         return;
@@ -237,6 +246,8 @@ void muster_peer_link_submit(struct muster_peer_link *link, struct muster_frame 
     MUSTER_ASSERT(rc == MUSTER_OK);
 }
 
+/* Memory goes in a later turn (on_task): close is allowed inside every event of the link, whose
+ * caller still looks at its state. */
 void muster_peer_link_close(struct muster_peer_link *link)
 {
     if (link == NULL || link->state == MUSTER_LINK_CLOSED)

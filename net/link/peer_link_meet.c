@@ -77,6 +77,8 @@ static enum muster_rc check_protection(const struct muster_peer_link *link,
     return MUSTER_OK;
 }
 
+/* The order decides what the operator reads first: the wrong job is the common mistake, so it is
+ * named before anything that follows from it. */
 static enum muster_rc check_hello(const struct muster_peer_link *link,
                                   struct muster_error *ret_error)
 {
@@ -131,11 +133,11 @@ static enum muster_rc learn_key(struct muster_peer_link *link, struct muster_err
                                               muster_rc_text(rc));
 }
 
-/* Nothing is in doubt any more. */
+/* Hellos and proofs agree. An opener that resumes or probes still waits for the answer; the rest
+ * are ready, and what was queued meanwhile leaves. */
 static void link_begin(struct muster_peer_link *link)
 {
     struct muster_error error;
-    struct muster_list *node;
 
     MUSTER_ASSERT(link->state == MUSTER_LINK_HELLO || link->state == MUSTER_LINK_PROOF);
     if (!link->is_opener) {
@@ -159,8 +161,8 @@ static void link_begin(struct muster_peer_link *link)
     muster_timer_stop(&link->timer);
     muster_peer_link_move(link, MUSTER_LINK_READY);
     link->is_met = true;
-    for (node = link->frames.next; node != &link->frames; node = node->next)
-        muster_peer_link_submit(link, MUSTER_CONTAINER_OF(node, struct muster_frame, node));
+    MUSTER_LIST_EACH(&link->frames, frame, struct muster_frame, node)
+        muster_peer_link_submit(link, frame);
     link->events->on_ready(link);
 }
 
@@ -186,6 +188,8 @@ static void answer_proof(struct muster_peer_link *link, const uint8_t *asked)
                sizeof(link->proof.answered) + sizeof(link->proof.answered_mac));
 }
 
+/* UNAVAILABLE is a key of a control link that has been replaced meanwhile: the next attempt names
+ * newer ones, so the link is lost but not refused. */
 static void return_proof(struct muster_peer_link *link, const uint8_t *answered)
 {
     struct muster_error error;

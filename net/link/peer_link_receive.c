@@ -1,8 +1,10 @@
-/* The receiving half of a peer link: hello, headers and payloads, with as few calls as possible. */
+/* The receiving half of a peer link: hello, headers and payloads, with as few calls as possible.
+ * Small parts are read through the inbox, a large payload straight into its owner's memory. */
 #include "net/link/peer_link_internal.h"
 
 #include <string.h>
 
+/* A step of on_progress fits into the second cache of a processor core. */
 #define PROGRESS_BYTES (64u << 10)
 /* After so many bytes the turn ends: what their use has queued, here or on other links, leaves
  * before more is read, so that both directions of a link are busy at the same time. */
@@ -25,8 +27,11 @@ static bool is_live(const struct muster_peer_link *link)
     return link->state >= MUSTER_LINK_HELLO && link->state <= MUSTER_LINK_READY;
 }
 
-/* Each step returns whether another may follow without reading. */
+/* Each step returns whether another may follow without reading. After a callback only is_live tells
+ * whether the link may still be touched: it may have been closed, but is not freed in this turn. */
 
+/* Magic and version are judged before the rest has come: another version may have a shorter hello,
+ * and both sides would wait until the deadline. */
 static bool take_hello(struct muster_peer_link *link)
 {
     const uint8_t *bytes = inbox_front(link);
@@ -98,7 +103,7 @@ static bool take_header(struct muster_peer_link *link)
         return false;
     if (link->session != 0 && !muster_peer_link_hear_received(link, header.received))
         return false;
-    if (header.channel == MUSTER_FRAME_LINK)
+    if (header.channel == MUSTER_FRAME_LINK) /* no bytes of the session: they are not counted */
         return true;
     link->header = header;
     link->received += MUSTER_FRAME_HEADER_BYTES;
@@ -121,6 +126,7 @@ static bool ask_owner(struct muster_peer_link *link)
     return true;
 }
 
+/* The state is that of the next header before the owner is told: it may close, pause or discard. */
 static void finish_frame(struct muster_peer_link *link)
 {
     void *payload = link->payload;
@@ -212,6 +218,7 @@ static void on_direct(struct muster_stream_read *read, enum muster_rc rc)
         on_read_done(link, rc, read->is_eof);
 }
 
+/* The bytes that are left are a part of one step, so the move is short. */
 static void compact_inbox(struct muster_peer_link *link)
 {
     size_t bytes = inbox_bytes(link);
@@ -234,7 +241,7 @@ static size_t bytes_wanted(const struct muster_peer_link *link)
         return MUSTER_LINK_MAC_BYTES - inbox_bytes(link);
     if (link->state == MUSTER_LINK_ANSWER || link->receive == MUSTER_RECEIVE_HEADER)
         return MUSTER_FRAME_HEADER_BYTES - inbox_bytes(link);
-    if (link->payload == NULL)
+    if (link->payload == NULL) /* discarded: any part of it may go */
         return 1;
     return link->header.payload_bytes - link->payload_done;
 }
@@ -245,6 +252,8 @@ static void start_read(struct muster_peer_link *link)
     size_t wanted;
     enum muster_rc rc;
 
+    /* In ASK the owner has paused the link: not reading is what makes the peer wait (TCP's window).
+     */
     if (link->is_reading || (is_ready && link->receive == MUSTER_RECEIVE_ASK))
         return;
     wanted = bytes_wanted(link);
@@ -313,5 +322,6 @@ void muster_peer_link_resume(struct muster_peer_link *link)
     if (!link->is_paused)
         return;
     link->is_paused = false;
+    /* Never at once: resume is called from callbacks, and on_frame must not come inside one. */
     muster_task_post(&link->task, link->env->loop);
 }

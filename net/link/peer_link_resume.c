@@ -1,7 +1,9 @@
 /* A peer link outlives its connection: what has arrived is told, what has not is sent again. */
 #include "net/link/peer_link_internal.h"
 
-/* Said with every frame that goes the other way; by itself after so many, or after so long. */
+/* Every frame that goes the other way tells how much has arrived. Where none goes, a frame of its
+ * own tells it after so many frames, after MUSTER_LINK_UNTOLD_BYTES, or after so long: the sender
+ * keeps memory until then. */
 #define TELL_FRAMES     256u
 #define TELL_NS         (20 * MUSTER_NS_PER_MS)
 #define TELL_CONTROL_NS (500 * MUSTER_NS_PER_MS) /* heartbeats say it sooner */
@@ -87,6 +89,7 @@ bool muster_peer_link_hear_received(struct muster_peer_link *link, uint64_t rece
         return false;
     }
     link->acked = received;
+    /* Not MUSTER_LIST_EACH: a frame's owner may close the link, which empties the list. */
     while ((frame = first_of(&link->unacked)) != NULL && frame->end <= received)
         muster_frame_finish(frame, MUSTER_OK);
     return true;

@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-#define QUEUED_COPY_BYTES_MAX (64u << 20) /* with those that the peer has not confirmed */
+/* Copies are for small control messages: a peer that leaves so many unread is stuck, and
+ * its sender must not use up memory for it. Those that the peer has not confirmed count as well. */
+#define QUEUED_COPY_BYTES_MAX (64u << 20)
 
 /* A frame that the link owns: a copy of the caller's, or the rest of a recalled one. */
 struct owned_frame {
@@ -13,7 +15,8 @@ struct owned_frame {
     uint8_t bytes[];
 };
 
-/* The frame, or the head of the list, behind which this one goes. */
+/* The frame, or the head of the list, behind which this one goes. Nothing overtakes a frame that
+ * has begun to leave, the rest of a recalled one (channel 0), or a mark between stripes. */
 static struct muster_list *place_of(struct muster_peer_link *link, const struct muster_frame *frame)
 {
     struct muster_list *node = link->frames.prev;

@@ -1,7 +1,7 @@
 /* The one listening port: reads four bytes of every connection and hands it on as if untouched. A
- * server with a credential takes TLS instead of HTTP/2 in plain text, and links come under TLS where
- * the environment has a credential (which then must be the server's, too), those of data and state
- * in plain text where they are authenticated only. */
+ * server with a credential takes TLS instead of HTTP/2 in plain text, and links come under TLS
+ * where the environment has a credential (which then must be the server's, too), those of data and
+ * state in plain text where they are authenticated only. */
 #include "net/link/port.h"
 
 #include <string.h>
@@ -15,10 +15,12 @@
 #define HTTP2_MAGIC     "PRI "     /* RFC 9113 3.4 */
 #define TLS_MAGIC       "\x16\x03" /* a handshake record: RFC 8446 5.1 */
 #define TLS_MAGIC_BYTES 2
-#define SILENCE_MAX_NS  (10 * MUSTER_NS_PER_S)
-#define GREETING_COUNT_MAX                                                                         \
-    1024 /* connections that have not spoken yet; more are closed at once   \
-                                 */
+/* Long enough for a TCP handshake with two losses behind a slow network; a scanner holds no more.
+ */
+#define SILENCE_MAX_NS (10 * MUSTER_NS_PER_S)
+/* Connections that have not spoken yet; more are closed at once. Each costs a descriptor, and
+ * members of a large job may all connect in one instant. */
+#define GREETING_COUNT_MAX 1024
 
 struct muster_port {
     struct muster_env *env;
@@ -170,8 +172,8 @@ static void hand_on(struct greeting *greeting)
         MUSTER_LOG(port->env, WARN, "connection_refused", "reason", "rpc server takes no more");
 }
 
-/* NULL: it can be handed on. The server of calls takes HTTP/2 in plain text where it demands TLS, and
- * TLS where it has none, too: it tells the client and the operator that they disagree. */
+/* NULL: it can be handed on. The server of calls takes HTTP/2 in plain text where it demands TLS,
+ * and TLS where it has none, too: it tells the client and the operator that they disagree. */
 static const char *describe_refusal(const struct greeting *greeting)
 {
     const struct muster_port *port = greeting->port;
@@ -277,15 +279,10 @@ void *muster_port_data(const struct muster_port *port)
 
 void muster_port_close(struct muster_port *port, muster_port_close_fn *closed)
 {
-    struct muster_list *node, *next;
-
     MUSTER_ASSERT(!port->is_closing);
     port->is_closing = true;
     port->closed = closed;
-    for (node = port->greetings.next; node != &port->greetings; node = next) {
-        struct greeting *greeting = MUSTER_CONTAINER_OF(node, struct greeting, node);
-
-        next = node->next;
+    MUSTER_LIST_EACH_SAFE(&port->greetings, greeting, struct greeting, node) {
         if (greeting->stream == NULL)
             muster_tls_handshake_cancel(&greeting->handshake);
         else

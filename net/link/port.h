@@ -10,9 +10,9 @@ struct muster_port;
 typedef void muster_port_peer_fn(struct muster_port *port, struct muster_stream *stream);
 typedef void muster_port_close_fn(struct muster_port *port);
 
-/** rpc_server NULL: HTTP/2 is refused. on_peer takes the stream, first bytes unread. A connection that says nothing for
- *  10 s, or something else, is closed. Errors as muster_listener_open; INVALID_ARGUMENT also where links and the server
- *  would be under different credentials. Gives. */
+/** rpc_server NULL: HTTP/2 is refused. on_peer takes the stream, first bytes unread. A connection
+ * that says nothing for 10 s, or something else, is closed. Errors as muster_listener_open;
+ * INVALID_ARGUMENT also where links and the server would be under different credentials. Gives. */
 MUSTER_MUST_CHECK enum muster_rc muster_port_open(struct muster_env *env,
                                                   const struct muster_address *address,
                                                   struct muster_rpc_server *rpc_server,

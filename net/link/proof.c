@@ -1,4 +1,6 @@
-/* The messages by which two members prove who they are where they speak in plain text. */
+/* The messages by which two members prove who they are where they speak in plain text: the opener
+ * asks with a nonce, the acceptor answers with its own and a MAC over both, the opener returns a
+ * MAC. Fresh nonces of both sides make recorded messages worthless. */
 #include "net/link/proof.h"
 
 #include <stddef.h>
@@ -6,7 +8,8 @@
 
 #include "net/link/peer_link_internal.h"
 
-#define ROLE_OPENER   'o' /* a proof of one side is none of the other: nothing can be sent back */
+/* The role is a part of what is proven, so a MAC that is sent back to its maker proves nothing. */
+#define ROLE_OPENER   'o'
 #define ROLE_ACCEPTOR 'a'
 #define NONCE_AT      MUSTER_HELLO_BYTES
 #define IDS_AT        (MUSTER_HELLO_BYTES + MUSTER_LINK_NONCE_BYTES)
@@ -73,6 +76,7 @@ enum muster_rc muster_link_proof_answer(struct muster_link_proof *proof, struct 
     return rc;
 }
 
+/* In constant time: how long it takes must not tell how many bytes were right. */
 static enum muster_rc compare_macs(const uint8_t *said, const uint8_t *expected,
                                    struct muster_error *ret_error)
 {
