@@ -14,6 +14,12 @@
 #define TAKEN_BYTES  ((size_t)1 << 20)   /* by the client, or the rest, in each TAKE_NS */
 #define TAKE_NS      (60 * MUSTER_NS_PER_S)
 
+enum snapshot_state {
+    SNAPSHOT_COPYING, /* the store is copied, a step in each turn of the loop */
+    SNAPSHOT_SENDING, /* the copy is whole, and leaves as fast as the client reads */
+    SNAPSHOT_ENDED,   /* the copy is gone; the call may still have bytes to write */
+};
+
 struct snapshot {
     struct muster_registry_stream base;
     struct muster_registry_backup *backup;
@@ -23,8 +29,20 @@ struct snapshot {
     uint64_t sent_bytes;
     uint64_t taken_bytes; /* when the timer was started */
     uint8_t *piece;
-    bool is_copied, is_done;
+    enum snapshot_state state;
 };
+
+static void snapshot_move(struct snapshot *snapshot, enum snapshot_state to)
+{
+    static const unsigned moves[] = {
+        [SNAPSHOT_COPYING] = 1u << SNAPSHOT_SENDING | 1u << SNAPSHOT_ENDED,
+        [SNAPSHOT_SENDING] = 1u << SNAPSHOT_ENDED,
+        [SNAPSHOT_ENDED] = 0,
+    };
+
+    MUSTER_ASSERT((moves[snapshot->state] >> to & 1u) != 0);
+    snapshot->state = to;
+}
 
 /* Make room for another snapshot. The call may live on until the client has read what is queued;
  * on_end frees the rest. */
@@ -32,9 +50,9 @@ static void snapshot_leave(struct snapshot *snapshot)
 {
     struct muster_registry_server *server = snapshot->base.server;
 
-    if (snapshot->is_done)
+    if (snapshot->state == SNAPSHOT_ENDED)
         return;
-    snapshot->is_done = true;
+    snapshot_move(snapshot, SNAPSHOT_ENDED);
     server->has_snapshot = false;
     muster_task_cancel(&snapshot->task);
     muster_timer_stop(&snapshot->timer);
@@ -95,7 +113,7 @@ static void send_some(struct snapshot *snapshot)
 {
     uint64_t bytes = muster_registry_backup_bytes(snapshot->backup);
 
-    MUSTER_ASSERT(snapshot->is_copied && !snapshot->is_done);
+    MUSTER_ASSERT(snapshot->state == SNAPSHOT_SENDING);
     while (snapshot->sent_bytes < bytes) {
         uint64_t left = bytes - snapshot->sent_bytes;
         size_t size = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
@@ -122,6 +140,7 @@ static void send_some(struct snapshot *snapshot)
 
 static void begin_sending(struct snapshot *snapshot)
 {
+    snapshot_move(snapshot, SNAPSHOT_SENDING);
     await_client(snapshot);
     send_some(snapshot);
 }
@@ -131,15 +150,16 @@ static void on_task(struct muster_task *task)
 {
     struct snapshot *snapshot = task->data;
     struct muster_registry_server *server = snapshot->base.server;
+    bool is_copied = false;
     enum muster_rc rc = MUSTER_OK;
 
-    MUSTER_ASSERT(!snapshot->is_copied && !snapshot->is_done);
+    MUSTER_ASSERT(snapshot->state == SNAPSHOT_COPYING);
     if (muster_registry_store_is_writing(server->store))
         muster_registry_server_commit(server);
-    rc = muster_registry_backup_step(snapshot->backup, &snapshot->is_copied);
+    rc = muster_registry_backup_step(snapshot->backup, &is_copied);
     if (rc != MUSTER_OK)
         snapshot_fail(snapshot, rc, "etcdserver: the snapshot cannot be written");
-    else if (!snapshot->is_copied)
+    else if (!is_copied)
         muster_task_post(task, server->env->loop);
     else
         begin_sending(snapshot);
@@ -171,6 +191,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
                                 &request))
         return;
     muster_proto_free(request);
+    /* The second one is refused and not queued: a client that asks has a deadline of its own. */
     if (server->has_snapshot) {
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED,
                           "etcdserver: another snapshot is being taken; try again later");
@@ -199,7 +220,7 @@ static void on_writable(struct muster_rpc *rpc)
 {
     struct snapshot *snapshot = muster_rpc_data(rpc);
 
-    if (snapshot != NULL && snapshot->is_copied && !snapshot->is_done)
+    if (snapshot != NULL && snapshot->state == SNAPSHOT_SENDING)
         send_some(snapshot);
 }
 
