@@ -84,19 +84,12 @@ static enum muster_rc add_key(void *data, const struct muster_registry_record *r
 {
     struct key_list *list = data;
     struct muster_bytes copy;
+    ProtobufCBinaryData *keys = muster_registry_arena_reserve(list->arena, list->keys, list->count,
+                                                              &list->capacity, sizeof(*keys));
 
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 8 : list->capacity * 4;
-        ProtobufCBinaryData *keys =
-            muster_registry_arena_array(list->arena, capacity, sizeof(*keys));
-
-        if (keys == NULL)
-            return MUSTER_RESOURCE_EXHAUSTED;
-        for (size_t i = 0; i < list->count; i++)
-            keys[i] = list->keys[i];
-        list->keys = keys;
-        list->capacity = capacity;
-    }
+    if (keys == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    list->keys = keys;
     if (!muster_registry_arena_copy(list->arena, record->key, &copy))
         return MUSTER_RESOURCE_EXHAUSTED;
     list->keys[list->count++] =
@@ -145,6 +138,7 @@ static void on_time_to_live(struct muster_rpc *rpc, struct muster_bytes bytes)
 
 /* List. */
 
+/* The answer shows leases of this turn too, which is right: it waits for their commit. */
 static void answer_list(struct muster_registry_server *server, struct muster_rpc *rpc)
 {
     size_t count = server->leases.count;

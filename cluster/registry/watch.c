@@ -45,7 +45,7 @@ static enum muster_rc take_change(void *data, const struct muster_registry_recor
 {
     struct slice *slice = data;
     struct muster_registry_arena *arena = &slice->hub->arena;
-    struct muster_registry_record *slot = NULL;
+    struct muster_registry_record *records = NULL, *slot = NULL;
 
     /* The scan sees the writes of an open transaction, which may still be undone. */
     if (record->mod_revision > slice->hub->revision)
@@ -56,19 +56,12 @@ static enum muster_rc take_change(void *data, const struct muster_registry_recor
         slice->upto_revision = record->mod_revision - 1;
         return MUSTER_ABORTED;
     }
-    if (slice->count == slice->capacity) {
-        size_t capacity = slice->capacity == 0 ? 32 : slice->capacity * 4;
-        struct muster_registry_record *grown =
-            muster_registry_arena_alloc(arena, capacity * sizeof(*grown));
-
-        if (grown == NULL)
-            return MUSTER_RESOURCE_EXHAUSTED;
-        if (slice->count > 0)
-            memcpy(grown, slice->records, slice->count * sizeof(*grown));
-        slice->records = grown;
-        slice->capacity = capacity;
-    }
-    slot = &slice->records[slice->count];
+    records = muster_registry_arena_reserve(arena, slice->records, slice->count, &slice->capacity,
+                                            sizeof(*records));
+    if (records == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    slice->records = records;
+    slot = &records[slice->count];
     *slot = *record;
     if (!muster_registry_arena_copy(arena, record->key, &slot->key) ||
         !muster_registry_arena_copy(arena, record->value, &slot->value))
@@ -191,6 +184,8 @@ static enum muster_rc deliver_changes(struct watch *watch, const struct slice *s
     struct muster_watch_event *events = NULL;
 
     for (size_t i = 0; i < slice->count; i++)
+        /* The events are counted first, because the arena cannot give back what an array had too
+         * much. */
         wanted += is_wanted(watch, &slice->records[i]);
     if (wanted > 0)
         events = muster_registry_arena_alloc(&slice->hub->arena, wanted * sizeof(*events));
@@ -428,6 +423,8 @@ static const char *why_refused(const struct muster_watch_stream *stream,
     return NULL;
 }
 
+/* Ids that the client chose and ids that the stream picks share one space, so taken ones are passed
+ * over. */
 static int64_t pick_id(struct muster_watch_stream *stream)
 {
     while (find_watch(stream, stream->next_id) != NULL)

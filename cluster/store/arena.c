@@ -8,6 +8,8 @@
 /* A chunk holds the scratch memory of most requests, so that a reset between two of them calls no
  * allocator. */
 #define CHUNK_BYTES ((size_t)16 << 10)
+/* Most ranges find one key, and most commits change a few. */
+#define CAPACITY_FIRST 4
 
 struct muster_registry_arena_chunk {
     struct muster_registry_arena_chunk *older;
@@ -103,6 +105,26 @@ void *muster_registry_arena_array(struct muster_registry_arena *arena, size_t co
     if (result != NULL)
         memset(result, 0, count * bytes);
     return result;
+}
+
+/* The array grows fourfold, because the smaller ones are not freed: together they take a third of
+ * the last one. */
+void *muster_registry_arena_reserve(struct muster_registry_arena *arena, void *array, size_t count,
+                                    size_t *capacity, size_t element_bytes)
+{
+    size_t wanted = *capacity == 0 ? CAPACITY_FIRST : *capacity * 4;
+    void *grown = NULL;
+
+    MUSTER_ASSERT(count <= *capacity && element_bytes > 0);
+    if (count < *capacity)
+        return array;
+    grown = muster_registry_arena_alloc(arena, wanted * element_bytes);
+    if (grown == NULL)
+        return NULL;
+    if (count > 0)
+        memcpy(grown, array, count * element_bytes);
+    *capacity = wanted;
+    return grown;
 }
 
 bool muster_registry_arena_copy(struct muster_registry_arena *arena, struct muster_bytes from,

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A growing array of records on its way through a scan. It grows in the arena and so cannot use
- * muster_array_reserve: the arrays it outgrew are freed with the arena. */
+/* A growing array of records on its way through a scan. */
 struct collection {
     struct muster_mvcc_run *run;
     const struct muster_mvcc_range *range; /* NULL: everything that lives */
@@ -53,22 +52,14 @@ bool muster_registry_span_is_empty(const struct muster_registry_span *span)
 static enum muster_rc keep_record(struct collection *all,
                                   const struct muster_registry_record *record)
 {
+    struct muster_registry_record *records = muster_registry_arena_reserve(
+        all->run->arena, all->records, all->count, &all->capacity, sizeof(*records));
     struct muster_registry_record *slot = NULL;
 
-    if (all->count == all->capacity) {
-        /* Most ranges find one key. */
-        size_t capacity = all->capacity == 0 ? 1 : all->capacity * 4;
-        struct muster_registry_record *grown =
-            muster_registry_arena_alloc(all->run->arena, capacity * sizeof(*grown));
-
-        if (grown == NULL)
-            return muster_mvcc_no_memory(all->run);
-        if (all->count > 0)
-            memcpy(grown, all->records, all->count * sizeof(*grown));
-        all->records = grown;
-        all->capacity = capacity;
-    }
-    slot = &all->records[all->count];
+    if (records == NULL)
+        return muster_mvcc_no_memory(all->run);
+    all->records = records;
+    slot = &records[all->count];
     *slot = *record;
     if (!muster_registry_arena_copy(all->run->arena, record->key, &slot->key))
         return muster_mvcc_no_memory(all->run);
