@@ -161,7 +161,8 @@ static void record_refusal(struct muster_registry *registry, const char *text)
     auth->is_refusal_told = true;
 }
 
-/* A refused login ends all requests that wait for it; an endpoint that does not answer only delays them. */
+/* A refused login ends all requests that wait for it; an endpoint that does not answer only delays
+ * them. */
 static void on_authenticated(struct muster_unary *unary, enum muster_rc rc)
 {
     struct muster_registry *registry = unary->data;

@@ -54,7 +54,8 @@ uint64_t muster_registry_backoff(struct muster_registry *registry, uint64_t *bac
     return muster_backoff_next(&backoff, backoff_ns, registry->env->rng);
 }
 
-/* The close callback comes in a turn of its own, after every part that could still touch the client. */
+/* The close callback comes in a turn of its own, after every part that could still touch the
+ * client. */
 void muster_registry_check_closed(struct muster_registry *registry)
 {
     if (registry->is_closing && registry->channels_open == 0 &&

@@ -52,8 +52,8 @@ static void show_leader(struct muster_election_watch *watch,
     watch->on_leader(watch, leader);
 }
 
-/* The leader's key was put: it proclaims a new value. It was deleted, or a first candidate came: read the leader
- * again. */
+/* The leader's key was put: it proclaims a new value. It was deleted, or a first candidate came:
+ * read the leader again. */
 static void on_changes(struct muster_registry_watch *of,
                        const struct muster_registry_change *changes, size_t count)
 {

@@ -155,6 +155,8 @@ static void open_stream(struct muster_registry *registry)
                                           .metadata = muster_registry_metadata(registry, entries),
                                           .on_message = on_message};
 
+    /* Both the timer of a lease and the wait after a failure come here, so the stream may be open
+     * already. */
     if (keeper->is_open || registry->is_closing || muster_list_is_empty(&registry->leases))
         return;
     muster_timer_stop(&keeper->timer);
@@ -248,6 +250,7 @@ void muster_registry_lease_stop(struct muster_registry_lease *lease)
     if (op == NULL)
         return;
     op->data = NULL;
+    /* The grant lives on until its callback, which then finds that nobody wants the lease. */
     muster_registry_op_cancel(op);
 }
 

@@ -11,8 +11,10 @@
 #define RENEWALS_MAX 3 /* members may forget a token one after another */
 
 enum request_state {
+    /* No call has been made yet. */
     REQUEST_NEW,
     REQUEST_AWAITS_TOKEN, /* until the login has ended; the timer is the deadline */
+    /* The call is under way, and its on_done always follows. */
     REQUEST_CALLING,
     REQUEST_PAUSED, /* the call has ended: again by the timer, or complete */
 };
@@ -41,6 +43,7 @@ struct muster_registry_request {
     struct muster_task refused;   /* the same, without a token */
     struct muster_list node;
     enum request_state state;
+    /* The caller wants it to end; the callback is still to come. */
     bool is_cancelled;
     bool is_starved; /* the call began, and there was no memory for its message */
     bool has_answer;
@@ -66,6 +69,7 @@ static void request_move(struct muster_registry_request *request, enum request_s
     request->state = to;
 }
 
+/* Reads change nothing, so they may be repeated whatever became of them. */
 static bool is_read(enum muster_registry_kind kind)
 {
     return kind == MUSTER_REGISTRY_OP_RANGE || kind == MUSTER_REGISTRY_OP_TIME_TO_LIVE;
@@ -132,7 +136,8 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
 
 static void on_done(struct muster_call *call, enum muster_rc rc);
 
-/* Without a token the request waits for the login and its deadline; it has not left this process. */
+/* Without a token the request waits for the login and its deadline; it has not left this
+ * process. */
 static enum muster_rc start_call(struct muster_registry_request *request)
 {
     struct muster_registry *registry = request->registry;
@@ -274,8 +279,8 @@ static enum muster_rc doubt_refusal(const struct muster_registry_request *reques
         request->call.status.rc == MUSTER_OK ? "out of memory" : request->call.status.text);
 }
 
-/* The request has not left this process, so the status of its call means nothing to the caller: the lack of memory
- * does. */
+/* The request has not left this process, so the status of its call means nothing to the caller: the
+ * lack of memory does. */
 static void on_starved(struct muster_registry_request *request)
 {
     enum muster_rc rc = request->is_cancelled ? MUSTER_CANCELLED : MUSTER_UNAVAILABLE;
@@ -288,8 +293,8 @@ static void on_starved(struct muster_registry_request *request)
         request_complete(request, rc);
 }
 
-/* The status of the call is translated in order: TLS and address errors, a missing answer, an answer that could
- * not be parsed. */
+/* The status of the call is translated in order: TLS and address errors, a missing answer, an
+ * answer that could not be parsed. */
 static void on_done(struct muster_call *call, enum muster_rc rc)
 {
     struct muster_registry_request *request = call->data;
@@ -401,6 +406,7 @@ static void request_cancel(struct muster_registry_request *request)
 
 void muster_registry_op_cancel(struct muster_registry_op *op)
 {
+    /* A cancel after the callback finds no request and does nothing. */
     if (op->request != NULL)
         request_cancel(op->request);
 }

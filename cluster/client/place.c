@@ -434,6 +434,8 @@ static void place_begin(struct muster_lease_place *place,
     muster_timer_init(&place->again, on_again, place);
     muster_timer_init(&place->deadline, on_deadline, place);
     muster_task_init(&place->task, on_task, place);
+    /* The place is in the session's list before its first call, so that a session which is lost
+     * meanwhile ends it. */
     muster_list_append(&place->session->places, &place->node);
     if (options->deadline_ns != UINT64_MAX)
         muster_timer_start(&place->deadline, env_of(place)->loop, options->deadline_ns);
@@ -546,6 +548,7 @@ enum muster_rc muster_lease_place_set_start(struct muster_lease_place *place,
         .compares = &is_ours, .compare_count = 1, .success = &put, .success_count = 1};
     enum muster_rc rc = MUSTER_OK;
 
+    /* One call at a time uses place->op; the deletion at the end is one of them. */
     if (place->state != MUSTER_LEASE_PLACE_FIRST || place->is_ending || place->is_calling)
         return MUSTER_FAILED_PRECONDITION;
     is_ours = muster_lease_place_compare(place);

@@ -1,4 +1,5 @@
-/* The parts of the registry client: its struct, and what each file offers to those above it, lowest first. */
+/* The parts of the registry client: its struct, and what each file offers to those above it, lowest
+ * first. */
 #ifndef MUSTER_CLUSTER_REGISTRY_CLIENT_INTERNAL_H
 #define MUSTER_CLUSTER_REGISTRY_CLIENT_INTERNAL_H
 
@@ -6,7 +7,8 @@
 
 #define ENDPOINT_SHOWN_BYTES 64 /* of an endpoint as given, in texts */
 
-/** One stream that keeps all leases alive. */
+/** One stream that keeps all leases alive. It is opened with the first lease and again while there
+ * are any; a client without leases has none. */
 struct muster_registry_keeper {
     struct muster_call call;
     struct muster_timer timer; /* to the next attempt */
@@ -28,6 +30,7 @@ struct muster_registry_auth {
     size_t endpoint;
     uint64_t backoff_ns;
     uint64_t refused_ns; /* when the login was refused last; 0: it was not */
+    /* Logged already; a login that works clears it. */
     bool is_refusal_told;
     bool is_asking;
     void (*on_settled)(struct muster_registry *registry, enum muster_rc rc); /* a login has ended */
@@ -60,7 +63,8 @@ struct muster_registry {
 
 /* base.c: calls no other part */
 
-/** "host:port" of an endpoint as etcd's users write it, "http://host:port". Borrowed from endpoint. */
+/** "host:port" of an endpoint as etcd's users write it, "http://host:port". Borrowed from
+ * endpoint. */
 const char *muster_registry_without_scheme(const char *endpoint);
 /** The endpoint did not answer: the next one is used from now on. */
 void muster_registry_leave_endpoint(struct muster_registry *registry, size_t endpoint);
@@ -79,9 +83,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_tls_init(
     struct muster_error *ret_error);
 void muster_registry_tls_fini(struct muster_registry *registry);
 bool muster_registry_wants_tls(const char *endpoint);
-/** A call has ended without a connection, with *error. At the first contact trying again is of no use
- * when TLS refuses at every endpoint (UNAUTHENTICATED), or when each endpoint that answers speaks TLS
- * where plain text was asked, or the reverse, or no HTTP/2 (FAILED_PRECONDITION): then
+/** A call has ended without a connection, with *error. At the first contact trying again is of no
+ * use when TLS refuses at every endpoint (UNAUTHENTICATED), or when each endpoint that answers
+ * speaks TLS where plain text was asked, or the reverse, or no HTTP/2 (FAILED_PRECONDITION): then
  * muster_registry_refusal is set. Else the code is what error->rc was. The text says why. */
 enum muster_rc muster_registry_judge(struct muster_registry *registry, size_t endpoint,
                                      struct muster_error *error);
@@ -102,7 +106,8 @@ bool muster_registry_is_stale(const struct muster_registry *registry,
 void muster_registry_drop_token(struct muster_registry *registry, uint64_t generation);
 /** Ask for a token; requests that wait for it are resumed. Idempotent. */
 void muster_registry_authenticate(struct muster_registry *registry);
-/** The metadata of every call: the token, and to refuse at once when the member has no leader. Borrows. */
+/** The metadata of every call: the token, and to refuse at once when the member has no leader.
+ * Borrows. */
 struct muster_metadata muster_registry_metadata(const struct muster_registry *registry,
                                                 struct muster_metadata_entry ret_entries[2]);
 

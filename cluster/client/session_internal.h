@@ -12,7 +12,8 @@ static inline void muster_session_check_ended(struct muster_session *session)
     muster_task_post(&session->task, session->registry->env->loop);
 }
 
-/** The lease goes or has gone, and the key with it: end with rc. CANCELLED: the caller wished so. */
+/** The lease goes or has gone, and the key with it: end with rc. CANCELLED: the caller wished so.
+ * done comes later, from the loop. */
 void muster_lease_place_drop(struct muster_lease_place *place, enum muster_rc rc);
 
 #endif

@@ -35,6 +35,8 @@ enum muster_rc muster_registry_tls_init(struct muster_registry *registry,
                                      .cert_file = options->cert_file,
                                      .key_file = options->key_file};
 
+    /* Without an https:// endpoint the TLS files are not looked at, so variables that are set for
+     * other programs do no harm. */
     if (!has_endpoint(options->endpoints, true))
         return MUSTER_OK;
     if (registry->auth.user != NULL && has_endpoint(options->endpoints, false))

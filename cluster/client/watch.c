@@ -22,6 +22,7 @@ struct watch_stream {
     uint64_t backoff_ns;
     uint64_t cluster_id;    /* of the registry that revisions belong to; 0: not known yet */
     uint64_t seen_revision; /* the newest that it has told */
+    /* The call is under way, and its on_done always follows. */
     bool is_open;
     bool is_renewed; /* refused, and asking again with a new token */
     enum muster_registry_reach reach;
@@ -99,10 +100,12 @@ static uint64_t whole_below(const struct muster_registry_notice *part)
 {
     if (!part->is_fragment)
         return UINT64_MAX;
+    /* A fragment may break off inside its last revision, so only those before it are whole. */
     return part->change_count > 0 ? part->changes[part->change_count - 1].kv.mod_revision : 0;
 }
 
-/* Count the held changes below this revision, in their order. Copies them to all unless it is NULL. */
+/* Count the held changes below this revision, in their order. Copies them to all unless it is
+ * NULL. */
 static size_t gather_below(const struct watch_stream *stream, uint64_t revision,
                            struct muster_registry_change *all)
 {
@@ -254,6 +257,7 @@ static void open_stream(struct watch_stream *stream);
 
 static bool is_final(enum muster_rc rc)
 {
+    /* Errors that another attempt would only repeat. */
     return rc == MUSTER_PERMISSION_DENIED || rc == MUSTER_UNAUTHENTICATED ||
            rc == MUSTER_UNIMPLEMENTED || rc == MUSTER_INVALID_ARGUMENT;
 }

@@ -41,7 +41,8 @@ static void send_now(struct muster_registry_server *server, struct muster_rpc *r
         muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
-/* The answer is packed when the request is applied: later requests of the turn must not change what it shows. */
+/* The answer is packed when the request is applied: later requests of the turn must not change what
+ * it shows. */
 static struct muster_registry_pending *hold_answer(struct muster_registry_server *server,
                                                    struct muster_rpc *rpc, size_t size,
                                                    struct muster_list *list)
@@ -130,6 +131,7 @@ static void settle_answer(struct muster_registry_server *server,
     struct muster_rpc *rpc = pending->rpc;
 
     MUSTER_ASSERT(muster_rpc_data(pending->rpc) == pending);
+    /* The call may end inside its finish, and on_end must not free the answer a second time. */
     muster_rpc_set_data(rpc, NULL);
     if (rc != MUSTER_OK)
         muster_rpc_finish(rpc, rc, text);

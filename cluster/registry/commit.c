@@ -16,14 +16,16 @@
 #define COMPACT_ROWS_PER_TURN 1000
 #define QUIET_NS              (5 * MUSTER_NS_PER_S) /* without a failure: then writes are mended */
 
+/* A commit that is posted several times in a turn runs once, after all that the turn has
+ * applied. */
 void muster_registry_server_touch(struct muster_registry_server *server)
 {
     if (muster_registry_store_is_writing(server->store) || server->mvcc.is_meta_stale)
         muster_task_post(&server->commit, server->env->loop);
 }
 
-/* The store is rolled back to the last commit, and the leases with it; calls get the error in place of their
- * answers. */
+/* The store is rolled back to the last commit, and the leases with it; calls get the error in place
+ * of their answers. */
 void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc)
 {
     /* Clients of etcd take UNAVAILABLE for a failure that passes. A full disk is told apart,
@@ -145,8 +147,9 @@ void muster_registry_server_clean(struct muster_registry_server *server)
     muster_task_post(&server->compact, server->env->loop);
 }
 
-/* Write something of our own, so that the end of a failure is noticed also when clients write seldom. A full disk may
- * have room for this write and for no larger one, hence the quiet time before. */
+/* Write something of our own, so that the end of a failure is noticed also when clients write
+ * seldom. A full disk may have room for this write and for no larger one, hence the quiet time
+ * before. */
 static void on_probe(struct muster_timer *timer)
 {
     struct muster_registry_server *server = timer->data;
@@ -158,6 +161,7 @@ static void on_probe(struct muster_timer *timer)
     if (now_ns - status->failed_ns < QUIET_NS)
         return;
     muster_registry_server_settle(server); /* no transaction may be open */
+    /* The journal is cut first: on a full disk it may be what takes the room. */
     muster_registry_store_give_back(server->store);
     if (!muster_registry_store_has_room(server->store))
         return;

@@ -5,8 +5,6 @@
 
 #include "proto/etcd.pb-c.h"
 
-typedef Etcdserverpb__ResponseHeader header_message;
-
 const void *muster_kv_proto_descriptor(enum muster_mvcc_kind kind)
 {
     switch (kind) {
@@ -251,7 +249,8 @@ static bool fill_kvs(const struct muster_mvcc_result *result, struct muster_regi
     return true;
 }
 
-static void *range_answer(const struct muster_mvcc_result *result, header_message *header,
+static void *range_answer(const struct muster_mvcc_result *result,
+                          Etcdserverpb__ResponseHeader *header,
                           struct muster_registry_arena *arena)
 {
     Etcdserverpb__RangeResponse *answer = muster_registry_arena_alloc(arena, sizeof(*answer));
@@ -265,7 +264,8 @@ static void *range_answer(const struct muster_mvcc_result *result, header_messag
     return fill_kvs(result, arena, &answer->n_kvs, &answer->kvs) ? answer : NULL;
 }
 
-static void *put_answer(const struct muster_mvcc_result *result, header_message *header,
+static void *put_answer(const struct muster_mvcc_result *result,
+                        Etcdserverpb__ResponseHeader *header,
                         struct muster_registry_arena *arena)
 {
     Etcdserverpb__PutResponse *answer = muster_registry_arena_alloc(arena, sizeof(*answer));
@@ -284,7 +284,8 @@ static void *put_answer(const struct muster_mvcc_result *result, header_message 
     return answer;
 }
 
-static void *delete_answer(const struct muster_mvcc_result *result, header_message *header,
+static void *delete_answer(const struct muster_mvcc_result *result,
+                           Etcdserverpb__ResponseHeader *header,
                            struct muster_registry_arena *arena)
 {
     Etcdserverpb__DeleteRangeResponse *answer = muster_registry_arena_alloc(arena, sizeof(*answer));
@@ -298,7 +299,7 @@ static void *delete_answer(const struct muster_mvcc_result *result, header_messa
 }
 
 /* Inner answers carry a header too, because clients of etcd may read the revision there. */
-static bool fill_op(const struct muster_mvcc_result *result, header_message *header,
+static bool fill_op(const struct muster_mvcc_result *result, Etcdserverpb__ResponseHeader *header,
                     struct muster_registry_arena *arena, Etcdserverpb__ResponseOp *ret_op)
 {
     void *answer = muster_kv_proto_answer(result, header, arena);
@@ -327,7 +328,8 @@ static bool fill_op(const struct muster_mvcc_result *result, header_message *hea
     return answer != NULL;
 }
 
-static void *txn_answer(const struct muster_mvcc_result *result, header_message *header,
+static void *txn_answer(const struct muster_mvcc_result *result,
+                        Etcdserverpb__ResponseHeader *header,
                         struct muster_registry_arena *arena)
 {
     size_t count = result->result_count;

@@ -6,6 +6,9 @@
 
 #include "cluster/store/store.h"
 
+/* The shortest time is that of etcd with its default election timeout (1.5 times 1 s, rounded up);
+ * the longest is etcd's MaxLeaseTTL. The number of leases is bounded because each has a timer and a
+ * row. */
 #define MUSTER_LEASE_TTL_MIN_S 2
 #define MUSTER_LEASE_TTL_MAX_S INT64_C(9000000000)
 #define MUSTER_LEASES_MAX      (1u << 20)

@@ -213,6 +213,8 @@ static void await_front(struct muster_registry_place *place)
     muster_task_post(&place->check, server->env->loop);
 }
 
+/* A caller without a lease gets one that nobody keeps alive, so its place lasts
+ * MUSTER_QUEUE_LEASE_TTL_S at most. */
 static enum muster_rc own_lease(struct muster_registry_server *server, int64_t *ret_lease,
                                 struct muster_error *ret_error)
 {
@@ -262,6 +264,7 @@ static void place_leave(struct muster_registry_place *place)
     struct muster_mvcc_result result;
     struct muster_error error;
 
+    /* A key that expired, or that another call has made since, is not this place's to delete. */
     if (is_there(place) &&
         muster_registry_queue_apply(server, &server->arena, &request, &result, &error) != MUSTER_OK)
         MUSTER_LOG(server->env, WARN, "registry_place_kept", "error", error.text);

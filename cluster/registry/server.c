@@ -44,7 +44,8 @@ static enum muster_rc store_failed(struct muster_registry_server *server, enum m
                             muster_registry_store_error(server->store));
 }
 
-/* Take an identity for good, and one more term. Both are saved with the first commit, which is at once. */
+/* Take an identity for good, and one more term. Both are saved with the first commit, which is at
+ * once. */
 static enum muster_rc take_identity(struct muster_registry_server *server)
 {
     struct muster_registry_meta *meta = &server->mvcc.meta;
@@ -114,6 +115,7 @@ static enum muster_rc open_rpc(struct muster_registry_server *server,
     return muster_rpc_server_listen(server->rpc_server, &wanted, &server->address, ret_error);
 }
 
+/* The name and the address are shown in MemberList, from which clients learn endpoints. */
 static void name_itself(struct muster_registry_server *server)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];

@@ -1,5 +1,5 @@
-/* The parts of the embedded registry's server: its struct, and what each file offers to those above it, lowest
- * first. */
+/* The parts of the embedded registry's server: its struct, and what each file offers to those above
+ * it, lowest first. */
 #ifndef MUSTER_CLUSTER_REGISTRY_SERVER_INTERNAL_H
 #define MUSTER_CLUSTER_REGISTRY_SERVER_INTERNAL_H
 
@@ -10,6 +10,7 @@
 #include "cluster/store/mvcc.h"
 #include "cluster/registry/watch.h"
 
+/* Room for a scheme, the longest name of a host (253 letters, RFC 1035) and a port. */
 #define MUSTER_REGISTRY_URL_BYTES 280
 #define MUSTER_REGISTRY_STOPPED   "etcdserver: server stopped"
 /* Clients choose their ways by this number: 3.4 has all that is served here and nothing that is
@@ -35,7 +36,7 @@ enum muster_registry_gauge {
     MUSTER_REGISTRY_GAUGE_COUNT
 };
 
-/** The state of cluster/registry/server_status.c. */
+/** The state of cluster/registry/server_status.c, which alone writes it. */
 struct muster_registry_server_health {
     bool is_failing;   /* the last write that counts did not reach the store */
     enum muster_rc rc; /* of the last failure, as are: */
@@ -48,12 +49,16 @@ struct muster_registry_server_health {
     struct muster_metrics_collector collector;
 };
 
+/* The interval of the registry's own writes while writes fail; the first ones after a failure also
+ * wait for QUIET_NS. */
 #define MUSTER_REGISTRY_PROBE_INTERVAL_NS MUSTER_NS_PER_S
 
 struct muster_registry_server {
     void *data;
     struct muster_env *env;
     struct muster_registry_store *store;
+    /* The parts below share the store's one open transaction, so commit.c commits and undoes them
+     * together. */
     struct muster_mvcc mvcc;
     struct muster_leases leases;
     struct muster_watch_hub hub;
@@ -132,7 +137,8 @@ void muster_registry_server_touch(struct muster_registry_server *server);
 void muster_registry_server_commit(struct muster_registry_server *server);
 /** Commit what there is to commit: what is read now has been committed. */
 void muster_registry_server_settle(struct muster_registry_server *server);
-/** The store failed: everything that was not committed is undone, and every call that waits is told. */
+/** The store failed: everything that was not committed is undone, and every call that waits is
+ * told. */
 void muster_registry_server_break(struct muster_registry_server *server, enum muster_rc rc);
 /** Delete a lease and its keys. NOT_FOUND; other errors have broken the server's open commit
  * already. */

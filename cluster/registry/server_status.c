@@ -128,6 +128,8 @@ void muster_registry_status_mended(struct muster_registry_server *server)
 void muster_registry_status_measured(struct muster_registry_server *server,
                                      const struct muster_registry_store_size *size)
 {
+    /* The free pages of the file do not count, so a registry that was full recovers by deleting and
+     * compacting, without defragmentation. */
     bool is_full = size->used_bytes >= size->quota_bytes;
 
     if (is_full == server->mvcc.is_full)

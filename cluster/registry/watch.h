@@ -61,6 +61,7 @@ struct muster_watch_hub {
     struct muster_mvcc *mvcc;
     int64_t revision; /* the last committed: nothing newer is shown */
     struct muster_list streams;
+    /* Every watch of every stream is in one of these two. */
     struct muster_list synced; /* have seen all up to revision */
     struct muster_list behind;
     struct muster_task catch_up;

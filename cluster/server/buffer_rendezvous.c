@@ -86,6 +86,8 @@ enum muster_rc muster_buffer_offer(struct muster_buffer_rendezvous *rendezvous,
     muster_list_init(&buffer->node);
     muster_task_init(&buffer->task, on_taken_task, buffer);
     take = take_find(rendezvous, buffer->step_id, buffer->key);
+    /* An offer after the end gets its callback like any other, so the program has one way to get
+     * its buffer back. */
     if (rendezvous->ended.rc != MUSTER_OK) {
         muster_buffer_taken(rendezvous, buffer, rendezvous->ended.rc);
     } else if (take != NULL) {

@@ -1,4 +1,5 @@
-/* A rendezvous of buffers: the sender and the receiver of bytes meet by step and key, in either order. */
+/* A rendezvous of buffers: the sender and the receiver of bytes meet by step and key, in either
+ * order. */
 #ifndef MUSTER_CLUSTER_BUFFER_RENDEZVOUS_H
 #define MUSTER_CLUSTER_BUFFER_RENDEZVOUS_H
 

@@ -1,5 +1,5 @@
-/* The members of collective groups and the senders of broadcasts, which TensorFlow's workers ask the leader of
- * their collectives for. No I/O. */
+/* The members of collective groups and the senders of broadcasts, which TensorFlow's workers ask
+ * the leader of their collectives for. No I/O. */
 #ifndef MUSTER_CLUSTER_WORKER_GROUPS_H
 #define MUSTER_CLUSTER_WORKER_GROUPS_H
 
@@ -8,6 +8,7 @@
 #include <muster/rpc.h>
 #include <muster/status.h>
 
+/* Bounds on what peers can make this task remember; real jobs stay far below them. */
 #define MUSTER_WORKER_GROUPS_MAX  4096u
 #define MUSTER_WORKER_MEMBERS_MAX 65536u /* of a group */
 #define MUSTER_WORKER_INSTANCES_MAX                                                                \

@@ -40,6 +40,7 @@ static struct question *question_new(struct muster_rpc *rpc)
     }
     question->service = service;
     question->rpc = rpc;
+    /* The join, the agreement or the take that follows clears it if it answers at once. */
     question->is_waiting = true;
     muster_rpc_set_data(rpc, question);
     return question;

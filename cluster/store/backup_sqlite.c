@@ -437,8 +437,8 @@ static enum muster_rc copy_checked(struct copying *copying, struct muster_error 
      * checksum with a misleading text. */
     if ((uint64_t)status.st_size != copying->bytes + MUSTER_SHA256_BYTES)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "%.100s is torn or no backup (a data file?): %llu bytes instead of "
-                                "%llu; take another, or "
+                                "%.80s is torn or not a backup (a data file?): %llu bytes instead of "
+                                "%llu; take another, or make one with "
                                 "'muster registry backup'",
                                 from, (unsigned long long)status.st_size,
                                 (unsigned long long)(copying->bytes + MUSTER_SHA256_BYTES));

@@ -391,8 +391,9 @@ enum muster_rc muster_mvcc_compact(struct muster_mvcc *mvcc, int64_t revision,
     return MUSTER_OK;
 }
 
-/* Delete versions superseded at or below the compact revision, and tombstones strictly below it. Deletions at the
- * compact revision itself stay until the next compaction: a watch may begin there. */
+/* Delete versions superseded at or below the compact revision, and tombstones strictly below it.
+ * Deletions at the compact revision itself stay until the next compaction: a watch may begin
+ * there. */
 enum muster_rc muster_mvcc_compact_step(struct muster_mvcc *mvcc, int64_t rows, bool *ret_is_done)
 {
     struct muster_registry_meta *meta = &mvcc->meta;

@@ -126,6 +126,7 @@ struct muster_mvcc {
     /* private */
     int64_t writing_revision; /* of the request being applied */
     int64_t clean_seq;        /* log rows up to here have been visited for this compaction */
+    /* The request being applied has changed the store. */
     bool has_written;
     bool is_meta_stale; /* newer here than in the store */
 };
@@ -155,7 +156,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_mvcc_delete_leased(struct muster_mvcc *m
                                                            struct muster_registry_arena *arena,
                                                            int64_t *ret_deleted);
 
-/** Let nothing below `revision` be read from now on; muster_mvcc_compact_step deletes the rows. OUT_OF_RANGE. */
+/** Let nothing below `revision` be read from now on; muster_mvcc_compact_step deletes the rows.
+ * OUT_OF_RANGE. */
 MUSTER_MUST_CHECK enum muster_rc muster_mvcc_compact(struct muster_mvcc *mvcc, int64_t revision,
                                                      struct muster_error *ret_error);
 /** Clean up to `rows` rows of the log. *ret_is_done: none are left to clean. Errors: the store's.

@@ -52,6 +52,7 @@ void muster_registry_store_rollback(struct muster_registry_store *store);
 /** Open a transaction unless one is open. Reads see its writes. */
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_begin(struct muster_registry_store *store);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_commit(struct muster_registry_store *store);
+/** A transaction is open: an answer that was made meanwhile may show what is not committed. */
 bool muster_registry_store_is_writing(const struct muster_registry_store *store);
 /** The last change that is committed, for a reader while a transaction is open. */
 int64_t muster_registry_store_committed_seq(const struct muster_registry_store *store);
