@@ -234,6 +234,7 @@ static void exchange_fetch(struct muster_credentials *credentials, uint64_t dead
     size_t count;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(exchange->body == NULL && exchange->authorization == NULL);
     muster_text_init(&form, mem);
     rc = fill_form(exchange, &form, &error);
     if (rc == MUSTER_OK)
@@ -288,6 +289,7 @@ static void exchange_impersonate(struct exchange *exchange, const char *token)
     size_t room = sizeof("Bearer ") + strlen(token);
 
     /* The first request's secrets go before the second is made from its answer. */
+    MUSTER_ASSERT(!exchange->is_impersonating);
     forget_request(exchange);
     exchange->authorization = muster_mem_alloc(mem, room);
     if (exchange->authorization == NULL || make_impersonation_body(exchange) != MUSTER_OK) {

@@ -44,7 +44,8 @@ struct muster_rpc_inbox {
     size_t held_at, held_bytes, held_capacity;
     bool is_paused, is_ended, is_end_told;
     bool is_inflating; /* a message of which all has come; what is behind it waits */
-    bool is_telling, is_release_due;
+    bool is_telling;     /* an event of the owner is under way */
+    bool is_release_due; /* the owner asked for release meanwhile: on_idle follows */
 };
 
 /** Borrows all it is given. */
@@ -73,7 +74,7 @@ bool muster_rpc_inbox_has_ended(const struct muster_rpc_inbox *inbox);
 /** Memory of what waits. */
 size_t muster_rpc_inbox_held_bytes(const struct muster_rpc_inbox *inbox);
 
-/** From the next message on, also of those that have come already. */
+/** Nothing is shown from the next message on, not even of what has come already. */
 void muster_rpc_inbox_pause(struct muster_rpc_inbox *inbox);
 /** Bytes that wait are shown from the loop. */
 void muster_rpc_inbox_resume(struct muster_rpc_inbox *inbox);

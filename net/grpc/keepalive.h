@@ -19,8 +19,8 @@ struct muster_rpc_keepalive {
     struct muster_loop *loop;
     struct muster_h2_session *session;
     struct muster_timer timer;
-    uint64_t seen_bytes;
-    bool is_waiting;
+    uint64_t seen_bytes; /* received when the timer looked last */
+    bool is_waiting; /* a ping is out, and nothing has come since */
 };
 
 /** Borrows session until stop. */

@@ -185,7 +185,8 @@ bool muster_grpc_metadata_name_is_valid(const char *name)
     size_t length = strlen(name);
 
     /* A header's name has 16 bits of length in muster_h2_header: a longer one would be cut. */
-    if (length == 0 || length > UINT16_MAX || strspn(name, "0123456789abcdefghijklmnopqrstuvwxyz_-.") != length)
+    if (length == 0 || length > UINT16_MAX ||
+        strspn(name, "0123456789abcdefghijklmnopqrstuvwxyz_-.") != length)
         return false;
     if (strncmp(name, "grpc-", 5) == 0)
         return strcmp(name, "grpc-status-details-bin") == 0 ||

@@ -7,6 +7,8 @@
 #include <muster/mem.h>
 #include <muster/rpc.h>
 
+/* Entries of one call: bounds the work for many tiny headers, and with gRPC's own headers stays
+ * below MUSTER_H2_HEADERS_MAX. */
 #define MUSTER_GRPC_METADATA_ENTRIES_MAX 100
 
 struct muster_grpc_metadata_block;

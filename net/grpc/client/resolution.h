@@ -16,7 +16,7 @@ struct muster_rpc_resolution;
  * before, and is asked again. Else error says why there are none; it goes on trying. */
 typedef void muster_rpc_resolution_fn(struct muster_rpc_resolution *resolution, enum muster_rc rc);
 
-/** Its owner sets the first part, then init. */
+/** Its owner sets the first part and then calls init. */
 struct muster_rpc_resolution {
     void *data;
     struct muster_env *env;
@@ -37,8 +37,9 @@ struct muster_rpc_resolution {
     bool is_partial; /* a name of several could not be looked up */
     struct muster_lookup lookup;
     struct muster_timer timer;
-    uint64_t earliest_ns, backoff_ns;
-    size_t endpoint_at;
+    uint64_t earliest_ns; /* of the next look-up; 0: there was none yet */
+    uint64_t backoff_ns;  /* the last wait; 0: the last look-up was a success */
+    size_t endpoint_at; /* the endpoint of the target that is looked up now */
     bool is_looking_up;
     bool is_stopped;
 };
@@ -47,10 +48,11 @@ void muster_rpc_resolution_init(struct muster_rpc_resolution *resolution);
 /** From the loop, at once or 30 s after the last time (gRPC naming.md); not while one is due or
  * under way. A target without names has nothing to ask again: only the first time counts. */
 void muster_rpc_resolution_start(struct muster_rpc_resolution *resolution);
-/** In on_result: it could not be used; once more, after the backoff. */
+/** To be called in on_result when the addresses could not be used: they are looked up once more,
+ * after the backoff. */
 void muster_rpc_resolution_repeat(struct muster_rpc_resolution *resolution);
-/** Nothing comes any more. While is_looking_up: but on_result with CANCELLED, for which the memory
- * must stay. */
+/** Ends it for good. While is_looking_up, on_result still comes with CANCELLED, and the memory must
+ * stay until then. */
 void muster_rpc_resolution_stop(struct muster_rpc_resolution *resolution);
 
 #endif

@@ -51,7 +51,7 @@ struct muster_rpc_transport {
     uint64_t ready_ns;
     uint32_t call_count;
     bool has_served; /* a call got an answer */
-    bool is_lost;    /* takes no more calls */
+    bool is_lost;    /* takes no more calls: GOAWAY, or its end has begun */
     bool is_closing;
 };
 
@@ -113,21 +113,23 @@ struct muster_rpc_subchannel {
 
 /* net/grpc/client/subchannel.c */
 
-/** IDLE. Borrows endpoints; NULL: of its own endpoint, which the caller then sets. Gives; NULL: no
- * memory. */
+/** A subchannel in IDLE, in the list of the channel. Borrows endpoints, to be tried in turn; with
+ * NULL it has its own `endpoint`, which the caller then sets. Gives; NULL: no memory. */
 struct muster_rpc_subchannel *muster_rpc_subchannel_new(
     struct muster_channel *channel, const struct muster_rpc_subchannel_listener *listener,
     const struct muster_endpoint *endpoints, size_t count);
-/** From IDLE. */
+/** Begins to connect; the state must be IDLE. */
 void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel);
-/** It goes by itself, perhaps at once: out of the channel's list, then on_gone. is_orderly: when
- * its calls have ended. Idempotent. */
+/** Ends it: at once, or with is_orderly when its calls have ended. When its last part has gone,
+ * perhaps inside this call, it leaves the channel's list, is freed, and on_gone follows.
+ * Idempotent. */
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly);
 /** The connection takes no more calls, though its own are fine. */
 void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
                                   struct muster_rpc_transport *transport, const char *why);
 
 /* net/grpc/client/subchannel_connect.c */
+/** Tries all endpoints once: `current` is set when one of them worked, else on_attempt_failed. */
 void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel);
 /** The address under trial did not work; error is why. */
 void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
@@ -144,7 +146,7 @@ void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subc
 /** The transport that takes the next call; the subchannel must be READY. NULL: all are full, and
  * another connection is on its way: wait for on_change. */
 struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subchannel *subchannel);
-/** Any one that takes calls, or NULL. */
+/** Any transport that takes calls, or NULL. */
 struct muster_rpc_transport *muster_rpc_subchannel_other(
     const struct muster_rpc_subchannel *subchannel);
 /** scale.transport is ready, or lost. */
@@ -157,9 +159,9 @@ void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_subchannel_health_init(
     struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_health_fini(struct muster_rpc_subchannel *subchannel);
-/** On the current connection, which is ready; on_judged follows. */
+/** Asks on the current connection, which must be ready; on_judged follows. */
 void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel);
-/** Idempotent; when is_open goes false, on_part_ended. */
+/** Idempotent. A call that is open is cancelled; on_part_ended comes when it is over. */
 void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel);
 
 /* net/grpc/client/transport.c */
@@ -167,6 +169,7 @@ void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel)
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_transport_open(
     struct muster_rpc_subchannel *subchannel, struct muster_stream *stream,
     struct muster_rpc_transport **ret_transport);
+/** At once: calls on it end UNAVAILABLE. Idempotent. */
 void muster_rpc_transport_close(struct muster_rpc_transport *transport);
 
 #endif

@@ -38,11 +38,11 @@ void muster_rpc_lifetime_start(struct muster_rpc_lifetime *lifetime, struct must
                                struct muster_h2_session *session);
 /** A call has ended. */
 void muster_rpc_lifetime_on_call_end(struct muster_rpc_lifetime *lifetime);
-/** The connection shall leave now; text is the GOAWAY's debug data, static. Idempotent. */
+/** Asks the client to leave (GOAWAY, RFC 9113 6.8); text is its debug data, static. Idempotent. */
 void muster_rpc_lifetime_leave(struct muster_rpc_lifetime *lifetime, const char *text);
-/** It was told that it is over: on_over follows unless the connection ends within delay_ns. */
+/** The client has been told to go: on_over follows unless the connection ends within delay_ns. */
 void muster_rpc_lifetime_end(struct muster_rpc_lifetime *lifetime, uint64_t delay_ns);
-/** For good: what is asked of it later does nothing. */
+/** Ends it for good: later calls of the other functions do nothing. */
 void muster_rpc_lifetime_stop(struct muster_rpc_lifetime *lifetime);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <muster/base.h>
 
+/* gRPC A8: so many pings that come too early are forgiven. */
 #define MUSTER_RPC_PING_STRIKES_MAX 2
 
 /** Its owner sets the first two; the rest is zero. */

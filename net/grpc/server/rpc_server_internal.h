@@ -62,10 +62,10 @@ struct muster_rpc_server {
     uint32_t leaving_count;           /* connections that make room for others */
     struct muster_rpc_inflation inflation;
     struct muster_rpc_mismatches mismatches;
-    struct muster_timer sweep_timer;
-    struct muster_task relief_task;
-    struct muster_timer close_timer;
-    struct muster_task closed_task;
+    struct muster_timer sweep_timer; /* server_stall.c */
+    struct muster_task relief_task;  /* server_memory.c */
+    struct muster_timer close_timer; /* the deadline of close */
+    struct muster_task closed_task;  /* posted when the last part has gone */
     muster_rpc_server_close_fn *closed;
 };
 
@@ -79,9 +79,9 @@ struct muster_rpc_connection {
     size_t memory_bytes; /* that its calls hold */
     struct muster_h2_holding unsent;
     uint64_t write_mark; /* at the last sweep */
-    bool has_called;
-    bool is_expelled;
-    bool is_making_room;
+    bool has_called;     /* a call has reached a service */
+    bool is_expelled;    /* told to go; its memory counts for the server no more */
+    bool is_making_room; /* told to go for another one; among leaving_count */
 };
 
 enum muster_rpc_state {
@@ -102,7 +102,7 @@ enum muster_rpc_awaited {
 
 /** Why the server ends a call, from the loop. */
 enum muster_rpc_abort_reason {
-    MUSTER_RPC_DEADLINE,
+    MUSTER_RPC_DEADLINE,    /* also of a call that nobody has decided to end */
     MUSTER_RPC_OVERFLOWING, /* its answers queue up */
     MUSTER_RPC_HEAVY,       /* its connection holds too much */
     MUSTER_RPC_STALLED,     /* its client is too slow */

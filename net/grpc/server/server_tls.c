@@ -30,6 +30,7 @@ static struct rpc_guest *guest_of(struct muster_list *node)
 
 static void guest_free(struct rpc_guest *guest)
 {
+    MUSTER_ASSERT(guest->stream == NULL || guest->server->guests.waiting_count > 0);
     muster_list_remove(&guest->node);
     muster_mem_free(guest->server->env->mem, guest);
 }

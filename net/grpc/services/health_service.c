@@ -170,6 +170,7 @@ static void on_watch_end(struct muster_rpc *rpc, enum muster_rc rc)
     (void)rc;
     if (watcher == NULL)
         return;
+    MUSTER_ASSERT(health->watcher_count > 0);
     muster_list_remove(&watcher->node);
     health->watcher_count--;
     muster_mem_free(health->env->mem, watcher);
@@ -197,6 +198,7 @@ static enum muster_rc service_add(struct muster_rpc_health *health, const char *
 
 static void known_forget(struct muster_rpc_health *health, struct known *known)
 {
+    MUSTER_ASSERT(health->service_count > 0);
     muster_list_remove(&known->node);
     health->service_count--;
     muster_mem_free(health->env->mem, known);
