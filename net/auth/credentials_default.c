@@ -25,10 +25,9 @@ static enum muster_rc open_file(struct muster_env *env, const char *path, const 
                                           MUSTER_CREDENTIALS_FILE_BYTES_MAX, &text, &bytes);
 
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc,
-                                "credentials file %.100s%s: %s; name one that can be read%s", path,
-                                origin, muster_rc_text(rc),
-                                origin[0] != '\0' ? ", or unset the variable" : "");
+        return muster_error_set(
+            ret_error, rc, "credentials file %.100s%s: %s; name one that can be read%s", path,
+            origin, muster_rc_text(rc), origin[0] != '\0' ? ", or unset the variable" : "");
     rc = muster_credentials_file_parse(text, bytes, &file, &detail);
     /* The file holds secrets; memory that is freed may be read by whoever gets it next. */
     explicit_bzero(text, bytes);

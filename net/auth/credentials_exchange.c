@@ -17,7 +17,7 @@
 #include "runtime/value/text.h"
 
 /* An answer holds a token or an error, some KiB at most. */
-#define ANSWER_BYTES_MAX  (256u << 10)
+#define ANSWER_BYTES_MAX (256u << 10)
 /* The caller's deadline bounds all of them. */
 #define ATTEMPTS_MAX      3
 #define GRANT_JWT         "urn:ietf:params:oauth:grant-type:jwt-bearer"

@@ -7,7 +7,7 @@
 
 #include "net/http/url.h"
 
-#define TOKEN_URL_DEFAULT   "https://oauth2.googleapis.com/token"
+#define TOKEN_URL_DEFAULT "https://oauth2.googleapis.com/token"
 /* The lifetime of an impersonated token in seconds: Google's default is an hour, and 12 hours are
  * the most that it grants. */
 #define IMPERSONATION_S     3600

@@ -10,7 +10,7 @@
 
 #define LIFE_S_DEFAULT 300 /* RFC 6749 5.1: expires_in is only recommended */
 /* A token that lasts longer than a year is a mistake of its server. */
-#define LIFE_S_MAX     (366 * 24 * 3600)
+#define LIFE_S_MAX (366 * 24 * 3600)
 
 /* A number, or a number as text: some servers write the latter. NaN fails both comparisons. */
 static bool read_seconds(const struct muster_json *value, int64_t *ret_s)

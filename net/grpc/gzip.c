@@ -8,10 +8,10 @@
 
 #include <zlib.h>
 
-#define WINDOW_BITS   (15 + 16) /* with gzip's header and trailer */
+#define WINDOW_BITS (15 + 16) /* with gzip's header and trailer */
 /* zlib's own default: 256 KiB while a message is deflated. */
-#define MEMORY_LEVEL  8
-#define PLAIN_MIN     1024
+#define MEMORY_LEVEL 8
+#define PLAIN_MIN    1024
 /* The usual ratio of text: the first room for what comes out, and the price of a byte that goes in
  * when nothing comes out. */
 #define GUESSED_RATIO 4

@@ -43,7 +43,7 @@ struct muster_rpc_inbox {
     uint8_t *held;                         /* at most what the stream's window lets in */
     size_t held_at, held_bytes, held_capacity;
     bool is_paused, is_ended, is_end_told;
-    bool is_inflating; /* a message of which all has come; what is behind it waits */
+    bool is_inflating;   /* a message of which all has come; what is behind it waits */
     bool is_telling;     /* an event of the owner is under way */
     bool is_release_due; /* the owner asked for release meanwhile: on_idle follows */
 };

@@ -20,9 +20,9 @@ static void on_expire(struct muster_timer *timer)
         wait_for(keepalive, keepalive->interval_ns);
     } else if (keepalive->is_waiting) {
         keepalive->on_dead(keepalive);
-    /* A8: a client without calls does not ping, because servers would count that as abuse; a server
-     * may. */
     } else if (keepalive->is_idle_allowed || muster_h2_session_has_streams(keepalive->session)) {
+        /* A8: a client without calls does not ping, because servers would count that as abuse; a
+         * server may. */
         keepalive->is_waiting = true;
         muster_h2_session_ping(keepalive->session);
         if (keepalive->sent != NULL)

@@ -20,7 +20,7 @@ struct muster_rpc_keepalive {
     struct muster_h2_session *session;
     struct muster_timer timer;
     uint64_t seen_bytes; /* received when the timer looked last */
-    bool is_waiting; /* a ping is out, and nothing has come since */
+    bool is_waiting;     /* a ping is out, and nothing has come since */
 };
 
 /** Borrows session until stop. */

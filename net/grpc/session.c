@@ -9,9 +9,9 @@
 #define CONNECTION_WINDOW_BYTES (16u << 20)
 /* Larger frames than HTTP/2's 16 KiB spare work for large messages; a frame still does not block
  * other streams for long. */
-#define FRAME_MAX_BYTES         (256u << 10)
+#define FRAME_MAX_BYTES (256u << 10)
 /* Headers are kept until their call ends; the limit is announced to the peer (RFC 9113 10.5.1). */
-#define HEADER_LIST_MAX_BYTES   (16u << 10)
+#define HEADER_LIST_MAX_BYTES (16u << 10)
 
 static void session_fail(struct muster_rpc_session *session, const char *text)
 {

@@ -24,9 +24,9 @@
 #define IDLE_S_MAX        30
 /* The pause is long enough for a descriptor to come free, and short enough for a probe that waits.
  */
-#define BACKOFF_NS        (100 * MUSTER_NS_PER_MS)
-#define TYPE_PLAIN        "text/plain; charset=utf-8"
-#define TYPE_METRICS      "text/plain; version=0.0.4; charset=utf-8"
+#define BACKOFF_NS   (100 * MUSTER_NS_PER_MS)
+#define TYPE_PLAIN   "text/plain; charset=utf-8"
+#define TYPE_METRICS "text/plain; version=0.0.4; charset=utf-8"
 
 struct muster_http_server {
     struct muster_env *env;

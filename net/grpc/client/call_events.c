@@ -154,15 +154,14 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
     call->stream.session = NULL;
     call->transport->call_count--;
     call->transport = NULL;
+    /* An active call whose end waits in the inbox ends with its last message. REFUSED_STREAM promises
+     * that the server has not acted (RFC 9113 8.7), so the call may go again without a policy. */
     if (call->state == MUSTER_GRPC_CALL_PAUSED)
         muster_grpc_call_resume(call);
     else if (call->state == MUSTER_GRPC_CALL_DONE && !call->is_delivering)
         muster_grpc_call_release(call);
-    /* REFUSED_STREAM promises that the server has not acted (RFC 9113 8.7), so the call may go
-     * again without a policy. */
     else if (call->state == MUSTER_GRPC_CALL_ACTIVE &&
-             !muster_rpc_inbox_is_holding_end(
-                 &call->inbox) && /* else it ends with the last message */
+             !muster_rpc_inbox_is_holding_end(&call->inbox) &&
              (code != MUSTER_H2_REFUSED_STREAM || !muster_grpc_call_resend(call)))
         conclude_reset(call, error, code);
 }

@@ -39,7 +39,7 @@ struct muster_rpc_resolution {
     struct muster_timer timer;
     uint64_t earliest_ns; /* of the next look-up; 0: there was none yet */
     uint64_t backoff_ns;  /* the last wait; 0: the last look-up was a success */
-    size_t endpoint_at; /* the endpoint of the target that is looked up now */
+    size_t endpoint_at;   /* the endpoint of the target that is looked up now */
     bool is_looking_up;
     bool is_stopped;
 };

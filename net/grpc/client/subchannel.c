@@ -229,7 +229,7 @@ void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool 
     muster_rpc_subchannel_health_stop(subchannel);
     muster_rpc_subchannel_connect_cancel(subchannel);
     muster_rpc_subchannel_scale_cancel(subchannel);
-    MUSTER_LIST_EACH_SAFE (&subchannel->transports, transport, struct muster_rpc_transport, node) {
+    MUSTER_LIST_EACH_SAFE(&subchannel->transports, transport, struct muster_rpc_transport, node) {
         if (is_orderly)
             muster_h2_session_drain(transport->session.h2, "");
         else

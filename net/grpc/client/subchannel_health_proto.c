@@ -59,9 +59,9 @@ static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_r
     } else if (health->is_stale) { /* it was of the connection before */
         health->is_stale = false;
         muster_rpc_subchannel_health_start(subchannel);
-    /* A17: a server without the health service is taken for healthy, and is not asked again on this
-     * connection. */
     } else if (rc == MUSTER_UNIMPLEMENTED) {
+        /* A17: a server without the health service is taken for healthy, and is not asked again on
+         * this connection. */
         MUSTER_LOG(subchannel->channel->env, WARN, "rpc_health_unimplemented", "target",
                    subchannel->channel->target.authority);
         report_health(subchannel, MUSTER_CHANNEL_READY, NULL);

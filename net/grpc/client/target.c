@@ -7,7 +7,7 @@
 
 #define ENDPOINT_TEXT_BYTES (MUSTER_HOST_TEXT_BYTES + 16)
 /* gRPC naming.md: a dns target without a port means the port of https. */
-#define DEFAULT_PORT        443
+#define DEFAULT_PORT 443
 
 static bool skip_prefix(const char **text, const char *prefix)
 {

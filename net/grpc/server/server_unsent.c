@@ -12,7 +12,7 @@
 /* A client that read a second ago is slow, not gone. */
 #define STALL_MIN_NS MUSTER_NS_PER_S
 /* Often enough to end a stalled client soon after STALL_MIN_NS. */
-#define LOOK_NS      (MUSTER_NS_PER_S / 4)
+#define LOOK_NS (MUSTER_NS_PER_S / 4)
 
 /* The shares add up to the budget, so connections that keep to theirs cannot fill it. */
 static size_t share_bytes(const struct muster_rpc_server *server)

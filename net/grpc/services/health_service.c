@@ -10,9 +10,9 @@
 #include "proto/health.muster.h"
 
 /* A watch costs a stream that never ends, and each change a walk over all watches. */
-#define WATCHERS_MAX   1000
+#define WATCHERS_MAX 1000
 /* health.proto allows a server to refuse a list of more than 100. */
-#define LIST_MAX       100
+#define LIST_MAX 100
 /* Names come from clients, and are kept while their watch is open. */
 #define NAME_BYTES_MAX 1024
 
