@@ -15,8 +15,7 @@
 #define HTTP2_MAGIC     "PRI "     /* RFC 9113 3.4 */
 #define TLS_MAGIC       "\x16\x03" /* a handshake record: RFC 8446 5.1 */
 #define TLS_MAGIC_BYTES 2
-/* Long enough for a TCP handshake with two losses behind a slow network; a scanner holds no more.
- */
+/* Long enough for a TLS handshake over a slow network; a silent stranger holds a descriptor so long. */
 #define SILENCE_MAX_NS (10 * MUSTER_NS_PER_S)
 /* Connections that have not spoken yet; more are closed at once. Each costs a descriptor, and
  * members of a large job may all connect in one instant. */

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define UNIX_PREFIX          "unix:"
-#define HOST_NAME_MAX_BYTES  253
-#define HOST_LABEL_MAX_BYTES 63
+#define HOST_NAME_MAX_BYTES  253 /* RFC 1035 2.3.4: 255 on the wire, with a length and the root */
+#define HOST_LABEL_MAX_BYTES 63  /* RFC 1035 2.3.4 */
 
 /* A piece of a text, not NUL-terminated. */
 struct span {
@@ -394,6 +394,8 @@ static bool endpoints_have(const char *endpoints, const char *one, size_t length
     return false;
 }
 
+/* "connect to 1.2.3.4:80: refused" repeats an address that the caller's own text names as well;
+ * only what stands behind it is kept then. */
 const char *muster_endpoint_cause(const char *text, const char *endpoints)
 {
     static const char before[] = "connect to ";

@@ -1,4 +1,5 @@
-/* Connecting a socket: non-blocking, with a deadline, cancellable at any moment. */
+/* Connecting a socket: non-blocking, with a deadline, cancellable at any moment. Every outcome is
+ * told from the loop: what connect(2) says at once is told by a task. */
 #include "net/stream/net_internal.h"
 #include "net/stream/request.h"
 
@@ -6,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A local server accepts within a few turns of its loop. */
 #define BACKLOG_RETRY_NS (5 * MUSTER_NS_PER_MS)
 
 /* One attempt. Lives until done is called. */
@@ -36,7 +38,7 @@ static void attempt_finish(struct attempt *attempt, struct muster_stream *stream
     struct muster_connect *connect = attempt->connect;
     enum muster_rc rc = attempt->error.rc;
 
-    MUSTER_ASSERT(connect->impl == attempt);
+    MUSTER_ASSERT(connect->impl == attempt && (stream != NULL) == (rc == MUSTER_OK));
     connect->stream = stream;
     connect->error = attempt->error;
     attempt_release(attempt);
@@ -204,6 +206,7 @@ void muster_connect_socket_cancel(struct muster_connect *connect)
 {
     struct attempt *attempt = connect->impl;
 
+    /* An attempt that has failed already tells its own error: cancel has lost. */
     if (attempt == NULL || attempt->error.rc != MUSTER_OK)
         return;
     (void)muster_error_set(&attempt->error, MUSTER_CANCELLED, "connect cancelled");

@@ -1,5 +1,6 @@
-/* DNS on c-ares. The channel lives while queries run, so every burst of queries reads resolv.conf
- * afresh. */
+/* DNS on c-ares, the one file that includes it. The channel lives while queries run, so every burst
+ * of queries reads resolv.conf afresh. c-ares tells which descriptors to watch and when to call it;
+ * its callbacks may come from inside any call of it, so answers are delivered from a task. */
 #include "net/stream/dns.h"
 #include "net/stream/request.h"
 
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+/* The first try; c-ares waits longer with each further one. */
 #define TRY_TIMEOUT_MS 2000
 #define TRIES          3
 #define CLASS_IN       1  /* RFC 1035 3.2.4 */
@@ -86,11 +88,7 @@ static void on_timer(struct muster_timer *timer)
 
 static struct dns_socket *find_socket(struct muster_dns *dns, int fd)
 {
-    struct muster_list *node;
-
-    for (node = dns->sockets.next; node != &dns->sockets; node = node->next) {
-        struct dns_socket *socket = MUSTER_CONTAINER_OF(node, struct dns_socket, node);
-
+    MUSTER_LIST_EACH(&dns->sockets, socket, struct dns_socket, node) {
         if (socket->watch.fd == fd)
             return socket;
     }
@@ -141,6 +139,7 @@ static void on_socket_state(void *data, ares_socket_t fd, int readable, int writ
         socket_open(dns, fd, wanted);
 }
 
+/* "No such name" is an answer; everything else that a server says or does not say may change. */
 static enum muster_rc rc_from_ares(int status)
 {
     switch (status) {
@@ -203,6 +202,7 @@ static void channel_close(struct muster_dns *dns)
     muster_task_cancel(&dns->idle);
 }
 
+/* A task, because the last query ends inside c-ares, which must not be destroyed there. */
 static void on_idle(struct muster_task *task)
 {
     struct muster_dns *dns = task->data;
@@ -213,6 +213,7 @@ static void on_idle(struct muster_task *task)
 
 /* Queries. */
 
+/* A query that c-ares still runs keeps its memory; query_answered frees it. */
 static void query_release(struct query *query)
 {
     muster_task_cancel(&query->task);
@@ -422,7 +423,8 @@ static bool is_before(const struct muster_dns_service *a, const struct muster_dn
     return a->priority != b->priority ? a->priority < b->priority : a->weight > b->weight;
 }
 
-/* False: there is no room for it. */
+/* Insertion keeps the order of RFC 2782: a lower priority first, then more weight. False: there is
+ * no room for the service. */
 static bool add_service(struct muster_dns_srv *srv, const struct ares_srv_reply *reply)
 {
     struct muster_dns_service service = {

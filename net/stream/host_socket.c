@@ -54,7 +54,8 @@ enum muster_rc muster_host_socket_find_source(const struct muster_address *peer,
     return MUSTER_OK;
 }
 
-/* 0 comes first. -1: not wanted. */
+/* 0 comes first: IPv4, then global IPv6, then link-local ones, which others reach only with a zone.
+ * -1: not wanted. */
 static int rank_of(const struct muster_address *address)
 {
     if (address->family == MUSTER_ADDRESS_IPV4)
@@ -114,6 +115,8 @@ enum muster_rc muster_host_socket_find_interface(
                             name);
 }
 
+/* bind(2) knows: it accepts the addresses of all interfaces, and those that appear later are found.
+ */
 bool muster_host_socket_has_address(const struct muster_address *address)
 {
     struct muster_address any_port = *address;

@@ -1,4 +1,5 @@
-/* "Where to listen" as users write it: text to value, and the address of this host that it means. */
+/* "Where to listen" as users write it: text to value, and the address of this host that it means.
+ */
 #include <muster/stream.h>
 
 #include <ctype.h>
@@ -179,6 +180,8 @@ static enum muster_rc zone_find(struct muster_env *env, const struct muster_list
                             zone);
 }
 
+/* Only addresses that this host has, and of those the first of the wanted family; IPv4 where no
+ * family is wanted. */
 static const struct muster_address *address_choose(struct muster_env *env,
                                                    const struct muster_address *addresses,
                                                    size_t count, enum muster_address_family family)
@@ -197,6 +200,7 @@ static const struct muster_address *address_choose(struct muster_env *env,
     return found;
 }
 
+/* An interface of that name comes before a host: "eth0" must not be looked up. */
 static enum muster_rc name_find(struct muster_env *env, const char *name,
                                 enum muster_address_family family, uint64_t deadline_ns,
                                 struct muster_address *ret_address, struct muster_error *ret_error)

@@ -1,14 +1,19 @@
 /* A listening socket: binds, accepts within a budget, backs off when descriptors run out. */
 #include "net/stream/net_internal.h"
 
+#include "runtime/value/backoff.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A burst of connections must not keep the loop from its other work. */
 #define TURN_ACCEPTS_MAX 64
-#define BACKOFF_MIN_NS   (10 * MUSTER_NS_PER_MS)
-#define BACKOFF_MAX_NS   MUSTER_NS_PER_S
+/* Without a free descriptor accept fails at once, and the socket stays readable: the listener looks
+ * away until one may have been closed. Connections wait in the backlog meanwhile. */
+static const struct muster_backoff accept_pause = {
+    .first_ns = 10 * MUSTER_NS_PER_MS, .max_ns = MUSTER_NS_PER_S, .growth_permille = 2000};
 
 struct socket_listener {
     struct muster_listener listener;
@@ -38,6 +43,8 @@ static bool has_path(const struct muster_address *address)
     return address->family == MUSTER_ADDRESS_UNIX && address->path[0] != '@';
 }
 
+/* A process that died without closing leaves its file behind, and bind fails for ever. Nobody
+ * listens if a connect is refused; a listener with a full backlog gives EAGAIN instead. */
 static bool is_dead_socket(const struct muster_address *address)
 {
     static const struct muster_stream_options defaults = {.send_buffer_bytes = 0};
@@ -65,8 +72,11 @@ static int bind_address(int fd, const struct muster_address *address)
     int one = 1;
     int zero = 0;
 
+    /* A restarted process must get its port back although connections of the old one are in
+     * TIME-WAIT. */
     if (address->family != MUSTER_ADDRESS_UNIX)
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    /* [::] takes IPv4 as well, whatever net.ipv6.bindv6only says. */
     if (address->family == MUSTER_ADDRESS_IPV6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
     if (bind(fd, &sockaddr.any, length) == 0)
@@ -135,11 +145,10 @@ static void back_off(struct socket_listener *socket, int sys)
     if (socket->backoff_ns == 0)
         MUSTER_LOG(socket->env, WARN, "accept_failed", "address",
                    muster_address_format(&socket->address, text), "errno", sys);
-    socket->backoff_ns = socket->backoff_ns == 0 ? BACKOFF_MIN_NS : socket->backoff_ns * 2;
-    if (socket->backoff_ns > BACKOFF_MAX_NS)
-        socket->backoff_ns = BACKOFF_MAX_NS;
     muster_fd_watch_update(&socket->watch, 0);
-    muster_timer_start(&socket->backoff, loop, muster_loop_after_ns(loop, socket->backoff_ns));
+    muster_timer_start(&socket->backoff, loop,
+                       muster_loop_after_ns(
+                           loop, muster_backoff_next(&accept_pause, &socket->backoff_ns, NULL)));
 }
 
 /* Returns whether another connection may wait. */
@@ -185,6 +194,7 @@ static void on_backoff(struct muster_timer *timer)
 
 /* Open and close. */
 
+/* Another process may have made a new socket at this path since; only the own file is removed. */
 static void unlink_own_path(const struct socket_listener *socket)
 {
     struct stat status;

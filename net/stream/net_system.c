@@ -1,4 +1,6 @@
-/* The operating system's network: sockets and DNS on the environment's loop. */
+/* The operating system's network: sockets and DNS on the environment's loop. It also takes over a
+ * socket that a launcher has bound before the process began, so that its port is known beforehand.
+ */
 #include "net/stream/dns.h"
 #include "net/stream/net_internal.h"
 #include "runtime/loop/deadline.h"
@@ -44,7 +46,8 @@ static bool is_asked_for(const struct muster_address *bound, const struct muster
     return muster_address_is_equal(bound, asked) || muster_address_is_equal(&any_port, asked);
 }
 
-/* -1: it is not the one. */
+/* The adopted socket, if it is bound to the address that is asked for (port 0 asks for any port);
+ * -1: it is not the one. */
 static int take_adopted(struct system_net *system, const struct muster_address *asked)
 {
     struct muster_address bound;

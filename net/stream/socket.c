@@ -1,12 +1,15 @@
 /* A byte stream on a connected, non-blocking socket: receives straight into the caller's buffer,
- * events, close. */
+ * events, close. Callbacks come from the loop's events or from the task, never from inside a start.
+ */
 #include "net/stream/socket_internal.h"
 #include "net/stream/request.h"
 
 #include <errno.h>
 #include <unistd.h>
 
-#define TURN_BYTES_MAX    (4u << 20) /* then other descriptors have their turn */
+/* One descriptor receives so much in a turn; then the others have theirs. Many small receives are
+ * as long a turn as a few large ones. */
+#define TURN_BYTES_MAX    (4u << 20)
 #define TURN_RECEIVES_MAX 64
 
 /* Receiving. */
@@ -80,6 +83,7 @@ static void receive_some(struct socket_stream *socket)
     }
 }
 
+/* Bytes that were unread, or an end that is known: no event of the descriptor will tell of them. */
 static bool has_immediate_read(const struct socket_stream *socket)
 {
     return socket->read != NULL &&
@@ -113,6 +117,8 @@ static void on_task(struct muster_task *task)
         muster_stream_socket_flush(socket);
     if (!socket->is_closing && has_immediate_read(socket))
         receive_some(socket);
+    /* A callback above may have closed the stream and posted the task again: the next turn frees
+     * it. */
     if (!socket->is_closing || muster_task_is_posted(&socket->task))
         return;
     cancel_requests(socket);
@@ -122,6 +128,8 @@ static void on_task(struct muster_task *task)
     muster_mem_free(socket->env->mem, socket);
 }
 
+/* Interest is dropped only when an event comes that nobody wants: a stream that is read in a steady
+ * rhythm then costs no system call to change it. */
 static void on_ready(struct muster_fd_watch *watch, unsigned ready)
 {
     struct socket_stream *socket = watch->data;
@@ -186,6 +194,8 @@ static void socket_close(struct muster_stream *stream, muster_stream_close_fn *c
     socket->closed = closed;
     muster_fd_watch_close(&socket->watch);
     muster_timer_stop(&socket->notice_timer);
+    /* First the kernel must let go of the callers' memory: their callbacks say that it is theirs
+     * again. */
     muster_zerocopy_abandon(&socket->zerocopy, socket->watch.fd);
     close(socket->watch.fd);
     socket->watch.fd = -1;
@@ -197,6 +207,7 @@ static const struct muster_address *socket_peer(const struct muster_stream *stre
     return &muster_stream_socket_of(stream)->peer;
 }
 
+/* Few ask for the local address, so it is looked up and kept only then. */
 static const struct muster_address *socket_local(const struct muster_stream *stream)
 {
     static const struct muster_address unknown;

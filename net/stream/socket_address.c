@@ -71,6 +71,8 @@ static void address_from_unix(const struct sockaddr_un *un, socklen_t length,
         ret_address->path[0] = '@';
 }
 
+/* A listener on [::] gives IPv4 peers as ::ffff:1.2.3.4 (RFC 4291 2.5.5.2); users and comparisons
+ * want the address that the peer has. */
 static void address_from_in6(const struct sockaddr_in6 *in6, struct muster_address *ret_address)
 {
     ret_address->port = ntohs(in6->sin6_port);

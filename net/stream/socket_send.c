@@ -1,16 +1,20 @@
-/* The sending half of a stream on a socket: gathered sends, callbacks, recall. */
+/* The sending half of a stream on a socket: gathered sends, callbacks, recall. Writes wait in
+ * `writes` until the kernel has taken them, then in `finished` until it is done with their memory.
+ */
 #include "net/stream/socket_internal.h"
 #include "net/stream/request.h"
 
 #include <errno.h>
 
+/* Pieces of one sendmsg; IOV_MAX is 1024, and the array is on the stack. */
 #define GATHER_COUNT_MAX 256
 /* A turn sends whole writes until it has so much, of longer ones at most the second, and then looks
  * for what has come in: the kernel's pages go back and forth between two neighbours while they are
  * in the caches (1 MiB at once: a third slower over loopback, measured). */
 #define SEND_BYTES_ENOUGH (256u << 10)
 #define SEND_BYTES_MAX    (512u << 10)
-#define NOTICE_LOOK_NS    MUSTER_NS_PER_MS
+/* A notice that nothing reports makes its write's callback late by so much at most. */
+#define NOTICE_LOOK_NS MUSTER_NS_PER_MS
 
 struct muster_stream_write *muster_stream_socket_first_write(const struct socket_stream *socket)
 {
@@ -99,6 +103,7 @@ static void advance_writes(struct socket_stream *socket, size_t bytes)
     }
 }
 
+/* Writes that were not sent keep their bytes_done, by which run_finished tells them UNAVAILABLE. */
 static void fail_writes(struct socket_stream *socket)
 {
     struct muster_stream_write *write;
@@ -111,7 +116,8 @@ static void fail_writes(struct socket_stream *socket)
     socket->rest = NULL;
 }
 
-/* One gathered send. Returns whether another may follow at once. */
+/* One gathered send. Returns whether another may follow at once. A write of no bytes never reaches
+ * the kernel; it only moves on to `finished`. */
 static bool send_once(struct socket_stream *socket, size_t *ret_sent)
 {
     struct iovec iov[GATHER_COUNT_MAX];
@@ -215,6 +221,8 @@ enum muster_rc muster_stream_socket_submit(struct muster_stream *stream,
 
     if (socket->is_closing)
         return MUSTER_FAILED_PRECONDITION;
+    /* The rest of a recalled write may still come after a shutdown: the peer waits for its bytes.
+     */
     if ((socket->send == SEND_ENDING || socket->send == SEND_ENDED) && !socket->is_rest_due)
         return MUSTER_FAILED_PRECONDITION;
     if (socket->is_rest_due) {
@@ -245,11 +253,13 @@ void muster_stream_socket_cancel_write(struct muster_stream *stream,
     struct socket_stream *socket = muster_stream_socket_of(stream);
     bool is_begun = write->bytes_done > 0 || socket->rest == write;
 
-    if (muster_list_is_empty(&write->node))
+    if (muster_list_is_empty(&write->node)) /* it has ended already */
         return;
     if (write->bytes_done > 0 && !muster_zerocopy_take_back(&socket->zerocopy, socket->watch.fd))
         break_connection(socket);
     muster_list_remove(&write->node);
+    /* The peer has a part of it: the next write must be its rest, or the byte stream would be torn.
+     */
     if (is_begun && write->bytes_done < write->bytes_total && socket->send != SEND_FAILED) {
         socket->is_rest_due = true;
         socket->first_iov = 0;

@@ -1,4 +1,6 @@
-/* MSG_ZEROCOPY: sends have numbers; the error queue tells with which of them the kernel is done. */
+/* MSG_ZEROCOPY: sends have numbers; the error queue tells with which of them the kernel is done
+ * (the kernel's Documentation/networking/msg_zerocopy.rst). Until then the caller's pages may still
+ * be read, and sent again. */
 #include "net/stream/socket_zerocopy.h"
 
 #include <errno.h>
@@ -8,6 +10,8 @@
 #include <string.h>
 
 #define NOTICES_MAX 64 /* that one call hears: the others are reported again */
+/* How long a recall may block the loop. A local network answers sooner; behind a slow one the
+ * connection is given up, because the caller needs its memory now. */
 #define WAIT_MS_MAX 50
 
 void muster_zerocopy_set(struct muster_zerocopy *zerocopy, int fd, size_t bytes_min)
@@ -52,14 +56,17 @@ bool muster_zerocopy_is_busy(const struct muster_zerocopy *zerocopy)
     return zerocopy->next != zerocopy->done;
 }
 
+/* Numbers wrap after 2^32 sends; 64 at most are open, so the sign of the difference tells the
+ * order. */
 bool muster_zerocopy_is_done(const struct muster_zerocopy *zerocopy, uint32_t end)
 {
     return (int32_t)(zerocopy->done - end) >= 0;
 }
 
-/* Notices may come in another order than their sends. */
+/* Notices may come in another order than their sends, and one may cover a range of them. */
 static void note_done(struct muster_zerocopy *zerocopy, uint32_t first, uint32_t last)
 {
+    MUSTER_ASSERT(zerocopy->next - zerocopy->done <= MUSTER_ZEROCOPY_SENDS_MAX);
     for (uint32_t i = 0; i < zerocopy->next - zerocopy->done; i++)
         if (zerocopy->done + i - first <= last - first)
             zerocopy->after |= UINT64_C(1) << i;
@@ -83,6 +90,7 @@ static void note_sent(struct muster_zerocopy *zerocopy, struct msghdr *message)
         if (notice.ee_origin != SO_EE_ORIGIN_ZEROCOPY || notice.ee_errno != 0)
             continue;
         note_done(zerocopy, notice.ee_info, notice.ee_data);
+        /* The device cannot send from pages: pinning them was in vain, and will be. */
         if ((notice.ee_code & SO_EE_CODE_ZEROCOPY_COPIED) != 0) {
             zerocopy->is_copied = true;
             zerocopy->bytes_min = 0;

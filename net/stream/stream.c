@@ -1,4 +1,6 @@
-/* Byte streams: checks arguments, fills requests and hands them to the implementation. */
+/* Byte streams: checks arguments, fills requests and hands them to the implementation. A request
+ * whose start is refused is put back as it was: its owner may start it elsewhere. `done` is set
+ * when the start has returned, so an implementation that calls back from inside it is found out. */
 #include <muster/stream.h>
 
 #include <string.h>
@@ -223,7 +225,7 @@ void muster_lookup_cancel(struct muster_lookup *lookup)
     lookup->net->ops->lookup_cancel(lookup->net, lookup);
 }
 
-/* The answer that is waited for. */
+/* The answer that muster_lookup_wait turns the loop for. */
 struct waited_lookup {
     enum muster_rc rc;
     bool is_done;

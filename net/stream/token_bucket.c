@@ -1,4 +1,5 @@
-/* A token bucket: how often a peer may do what costs this side something. */
+/* A token bucket: how often a peer may do what costs this side something. Tokens are not filled in
+ * by a timer; the time since the last take says how many there are. */
 #include "net/stream/token_bucket.h"
 
 void muster_token_bucket_init(struct muster_token_bucket *bucket, uint32_t burst,
@@ -22,7 +23,7 @@ bool muster_token_bucket_take(struct muster_token_bucket *bucket, uint64_t now_n
             bucket->tokens = bucket->burst;
         else
             bucket->tokens += (uint32_t)fresh;
-        bucket->filled_ns += fresh * step_ns;
+        bucket->filled_ns += fresh * step_ns; /* the part of a token that is left counts next time */
     }
     if (bucket->tokens == 0)
         return false;
