@@ -6,11 +6,17 @@
 #include "cluster/membership/membership_internal.h"
 #include "runtime/value/array.h"
 
+/* A quarter either way: members that the same event has woken at the same time do not stay in step with each
+ * other. */
 #define JITTER_PERMILLE 250u
 
 #define IN(state) (1u << MUSTER_MEMBERSHIP_##state)
 
-/* moves[from]: the states that may follow. */
+/* moves[from]: the states that may follow. A committed view may arrive in every state but IDLE and LEFT, by
+ * the registry's watch or from a member, so all of them lead to STEADY (it has this process) or JOINING (it
+ * has not), each from where that can be. PROPOSING goes back to COLLECTING or FORMING when the key turns out
+ * to be unchanged: the change is decided again from the votes of now. COLLECTING and WAITING go to FROZEN
+ * when a lower rank leads too. LEFT is final: a process comes back as a new incarnation. */
 static const unsigned moves[MUSTER_MEMBERSHIP_STATES] = {
     [MUSTER_MEMBERSHIP_IDLE] = IN(FORMING) | IN(LEFT),
     [MUSTER_MEMBERSHIP_FORMING] = IN(JOINING) | IN(PROPOSING) | IN(STEADY) | IN(LEFT),
@@ -77,8 +83,6 @@ static struct muster_membership_action *spare_action(struct muster_membership *m
     return &machine->actions->nowhere;
 }
 
-/* Without memory for the list the step fails (machine->rc), and the action is written where nothing reads it, so
- * that callers need not check. */
 struct muster_membership_action *muster_membership_act(struct muster_membership *machine,
                                                        enum muster_membership_action_kind kind)
 {
@@ -123,7 +127,8 @@ void muster_membership_move(struct muster_membership *machine, enum muster_membe
     machine->state = to;
 }
 
-/* A message to a peer without a link is dropped: everything that matters is repeated until the view changes. */
+/* A message to a peer without a link is dropped. That is safe because no message is acknowledged: everything
+ * that matters is repeated until the view changes (docs/protocol.md, "Control messages"). */
 void muster_membership_send(struct muster_membership *machine, const struct membership_peer *peer,
                             const struct muster_control *control)
 {
@@ -146,7 +151,8 @@ void muster_membership_send_members(struct muster_membership *machine,
             muster_membership_send(machine, &machine->peers[i], control);
 }
 
-/* In this order: operations end, the record goes, the program is told. */
+/* The order of the actions matters: operations end first, so that the program does not wait in one when it
+ * is told; the deletion of the record is begun before the program is told, which may end the process then. */
 void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc, const char *text)
 {
     struct muster_error error;
@@ -181,11 +187,14 @@ bool muster_membership_is_self(const struct muster_membership *machine,
     return muster_incarnation_is_equal(&machine->options.self.incarnation, incarnation);
 }
 
+/* The epoch is compared, so that a resignation lapses by itself when the next view is adopted. */
 bool muster_membership_is_resigning(const struct muster_membership *machine)
 {
     return machine->view != NULL && machine->resign_epoch == machine->view->epoch;
 }
 
+/* A leaver counts only when its record is deleted (is_off): a record that outlived the view without its
+ * process would be a candidate for a new beginning (docs/protocol.md, "The first view and new beginnings"). */
 bool muster_membership_must_remove(const struct muster_membership *machine)
 {
     return (machine->is_leaving && machine->is_off) || muster_membership_is_resigning(machine);
@@ -202,6 +211,7 @@ bool muster_membership_is_member(const struct muster_membership *machine)
            muster_view_find(machine->view, &machine->options.self.incarnation, NULL);
 }
 
+/* A linear search: a control link between every two members limits a job to hundreds of members anyway. */
 struct membership_peer *muster_membership_peer_find(const struct muster_membership *machine,
                                                     const struct muster_incarnation *incarnation)
 {

@@ -1,12 +1,21 @@
-/* Beliefs about a peer, from links, words, silence and confirmations. */
+/* Beliefs about a peer, from links, words, silence and confirmations. Suspicion may be wrong, and the
+ * protocol stays safe when it is: a member that is left out by mistake sees the view without it, and joins
+ * again. Only DEAD is certain, and only it allows what cannot be undone (a new beginning, giving up the last
+ * copy of the state). */
 #include "cluster/membership/suspicion.h"
 
 #include <string.h>
 
+/* Ten heartbeats of the default interval: shorter silences occur whenever a host is busy. */
 #define SILENCE_FLOOR_NS   (1 * MUSTER_NS_PER_S)
+/* A process that has just entered a view may still be loading; the same patience counts until enough gaps
+ * are known. */
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
+/* The death of a process on this host is confirmed by the kernel. One that is silent without dying stands
+ * still (a debugger, swap), and usually goes on. */
 #define EVICT_AFTER_NS     (30 * MUSTER_NS_PER_S)
 #define DEVIATION_FACTOR   8u
+/* Fewer samples say nothing of how much the gaps vary. */
 #define GAPS_FOR_DEADLINE  8u
 
 struct muster_suspicion_policy muster_suspicion_policy_defaults(
@@ -31,6 +40,7 @@ void muster_suspicion_init(struct muster_suspicion *suspicion, bool is_same_host
     suspicion->is_same_host = is_same_host;
 }
 
+/* Times of 0 mean "never", so an event at time 0 is recorded as 1. */
 void muster_suspicion_expect(struct muster_suspicion *suspicion, uint64_t now_ns)
 {
     if (suspicion->watched_ns != 0)
@@ -44,6 +54,8 @@ void muster_suspicion_unexpect(struct muster_suspicion *suspicion)
     suspicion->watched_ns = 0;
 }
 
+/* A connection is a word of the peer: its silence counts from here, not from a heartbeat before the link was
+ * lost. */
 void muster_suspicion_link_up(struct muster_suspicion *suspicion, uint64_t now_ns)
 {
     suspicion->is_linked = true;
@@ -68,6 +80,7 @@ void muster_suspicion_heard(struct muster_suspicion *suspicion, uint64_t now_ns)
     suspicion->heard_ns = now_ns;
 }
 
+/* Final: nothing but init sets is_dead to false. */
 void muster_suspicion_confirm(struct muster_suspicion *suspicion)
 {
     suspicion->is_dead = true;
@@ -82,6 +95,7 @@ void muster_suspicion_forgive(struct muster_suspicion *suspicion, uint64_t lag_n
         suspicion->watched_ns += lag_ns;
 }
 
+/* Insertion sort: there are at most MUSTER_SUSPICION_SAMPLES values. */
 static uint64_t median_gap(uint64_t *values, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
@@ -95,6 +109,8 @@ static uint64_t median_gap(uint64_t *values, uint32_t count)
     return values[count / 2];
 }
 
+/* The deadline is median + factor * MAD (median absolute deviation) of the gaps. Unlike mean and standard
+ * deviation, neither is moved by a few long gaps, so one slow moment does not blunt the detector. */
 uint64_t muster_suspicion_silence_ns(const struct muster_suspicion *suspicion,
                                      const struct muster_suspicion_policy *policy)
 {
@@ -128,7 +144,9 @@ static uint64_t silent_since(const struct muster_suspicion *suspicion)
                                                        : suspicion->watched_ns;
 }
 
-/* Its death would be confirmed: a silent process stands still. It may go on, so it is given time. */
+/* The belief about a peer on this host. The kernel would have confirmed its death, so a silent process is
+ * stopped and may go on: it is given evict_after. A lost link of a process that lives is only a doubt, a
+ * reason to renew links by a change of view in which the peer can vote. */
 static enum muster_belief belief_here(const struct muster_suspicion *suspicion,
                                       const struct muster_suspicion_policy *policy, uint64_t now_ns)
 {
@@ -145,6 +163,8 @@ static enum muster_belief belief_here(const struct muster_suspicion *suspicion,
                : MUSTER_BELIEF_ALIVE;
 }
 
+/* Without a link the connect timeout counts from when the peer became a member; with one, the learned
+ * deadline counts from its last word. */
 static bool is_silent(const struct muster_suspicion *suspicion,
                       const struct muster_suspicion_policy *policy, uint64_t now_ns)
 {
