@@ -93,6 +93,8 @@ void muster_suspicion_forgive(struct muster_suspicion *suspicion, uint64_t lag_n
         suspicion->heard_ns += lag_ns;
     if (suspicion->watched_ns != 0)
         suspicion->watched_ns += lag_ns;
+    if (suspicion->lost_ns != 0)
+        suspicion->lost_ns += lag_ns; /* no connection could be tried meanwhile */
 }
 
 /* Insertion sort: there are at most MUSTER_SUSPICION_SAMPLES values. */

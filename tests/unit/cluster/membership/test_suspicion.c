@@ -196,6 +196,18 @@ static void our_own_stall_is_not_their_silence(void **state)
     assert_int_equal(belief_at(&peer, now + MS(6001)), MUSTER_BELIEF_SUSPECTED);
 }
 
+static void our_own_stall_does_not_evict_a_peer_whose_link_was_lost(void **state)
+{
+    struct muster_suspicion peer = make_member(true);
+
+    (void)state;
+    muster_suspicion_link_down(&peer, MS(2000));
+    muster_suspicion_forgive(&peer, MS(60000));
+
+    assert_int_equal(belief_at(&peer, MS(62001)), MUSTER_BELIEF_DOUBTED);
+    assert_int_equal(belief_at(&peer, MS(92000)), MUSTER_BELIEF_SUSPECTED);
+}
+
 static void a_confirmed_death_is_final(void **state)
 {
     struct muster_suspicion peer = make_member(true);
@@ -250,6 +262,7 @@ int main(void)
         cmocka_unit_test(what_is_set_comes_before_the_defaults),
         cmocka_unit_test(who_never_connects_is_suspected_after_a_while),
         cmocka_unit_test(our_own_stall_is_not_their_silence),
+        cmocka_unit_test(our_own_stall_does_not_evict_a_peer_whose_link_was_lost),
         cmocka_unit_test(a_confirmed_death_is_final),
         cmocka_unit_test(what_was_lost_before_membership_does_not_count),
         cmocka_unit_test(half_of_the_silence_is_left_for_another_connection),
