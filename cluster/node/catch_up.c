@@ -134,6 +134,8 @@ static void check_agreement(struct fetch *fetch)
     muster_task_post(&fetch->task, fetch->env->loop);
 }
 
+/* DATA_LOSS is kept, because joining again would not mend it; any other end is UNAVAILABLE, and the process
+ * joins again. */
 static void give_up(struct fetch *fetch, const struct fetch_source *last)
 {
     enum muster_rc rc = last != NULL ? last->error.rc : MUSTER_UNAVAILABLE;

@@ -10,7 +10,9 @@
 #include "runtime/value/backoff.h"
 
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
-#define WRONG_MAX          3 /* a member that goes on while it sends is asked again */
+/* The first wrong chunk usually means that the member went on: asked again it refuses. One that goes on
+ * sending wrong bytes would be asked for ever. */
+#define WRONG_MAX          3
 
 /* A link that broke once is back soon; a member that has not begun yet is asked once a second. */
 static const struct muster_backoff reopen_backoff = {.first_ns = 20 * MUSTER_NS_PER_MS,

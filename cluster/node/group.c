@@ -5,6 +5,8 @@
 
 /* --- what groups say --- */
 
+/* A data link is lost; the machine asks for new links by a change (has_accused in change.c) and suspects
+ * nobody for it. */
 static void on_suspect(void *data, const struct muster_incarnation *peer,
                        const struct muster_error *error)
 {

@@ -39,6 +39,7 @@ static bool is_needed_by_joiner(const struct muster_node *node)
     return false;
 }
 
+/* Operations come to their end first, since a leaver with open ones stays in the view anyway. */
 static bool may_leave(const struct muster_node *node)
 {
     return (node->group == NULL || muster_group_is_idle(node->group)) && !is_needed_by_joiner(node);

@@ -26,6 +26,8 @@ static enum muster_rc refuse_full(const struct muster_address *first, uint16_t l
         last - first->port + 1u, muster_address_format(first, text), last);
 }
 
+/* Workers of one machine share the range, and the first free port is taken. No other failure is mended by
+ * another port. */
 static bool is_next_port_worth(enum muster_rc rc, uint16_t port, uint16_t last)
 {
     return rc == MUSTER_ALREADY_EXISTS && port < last;

@@ -64,6 +64,7 @@ static void on_poll(struct muster_timer *timer)
 
 /* --- the own key --- */
 
+/* The retry is at a fixed time: the client below has a backoff of its own while the registry is away. */
 static void retry_registration(struct muster_node *node)
 {
     node->registry.registration = NODE_REGISTRATION_WAITS;

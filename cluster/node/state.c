@@ -69,6 +69,7 @@ static void caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
     muster_node_feed_kind(node, MUSTER_EVENT_TICK);
 }
 
+/* is_catching is set by the result of the start: without it no callback comes that would reset it. */
 static void start_catch_up(struct muster_node *node, uint64_t step)
 {
     struct muster_catch_up_options options = {.env = node->env, .chunks = &node->training.chunks};
@@ -247,6 +248,8 @@ void muster_node_begin_step(struct muster_node *node, uint64_t step)
         muster_group_begin_step(node->group, step);
 }
 
+/* Group, heartbeats and state server learn of the commit in one turn, so no joiner sees one without the
+ * others. */
 void muster_node_commit_step(struct muster_node *node, uint64_t step)
 {
     if (node->group == NULL)
