@@ -42,6 +42,7 @@ void muster_coordination_free_alive(struct muster_coordination *coordination)
                    MUSTER_CONTAINER_OF(coordination->alive_rounds.next, struct round, node));
 }
 
+/* Numbers that name no task are left out: they cannot be alive. */
 static void fill_members(struct muster_coordination *coordination, struct round *round,
                          const struct muster_coordination_request *request)
 {

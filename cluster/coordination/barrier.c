@@ -23,6 +23,7 @@ static struct muster_coordination_barrier *barrier_find(struct muster_coordinati
     return barrier_of(muster_coordination_index_find(&coordination->barriers, id));
 }
 
+/* The details name the barrier and its instance, by which the client knows what its next call must be. */
 static void answer_barrier(struct muster_coordination *coordination,
                            struct muster_coordination_ask *ask, struct muster_bytes id,
                            int64_t counter, enum muster_rc rc, const char *text)
@@ -265,6 +266,7 @@ static void enter_open(struct muster_coordination *coordination,
     barrier_end(coordination, barrier, MUSTER_INVALID_ARGUMENT, text);
 }
 
+/* The call that begins an instance settles its timeout, as its caller asks; the others join it. */
 static void barrier_enter(struct muster_coordination *coordination,
                           struct muster_coordination_barrier *barrier,
                           const struct muster_coordination_request *request, uint64_t timeout_ns,

@@ -82,6 +82,7 @@ static bool is_for_this_service(struct muster_coordination *coordination,
     return false;
 }
 
+/* One function per method, indexed by the enum, so that a new method cannot be forgotten in a chain of ifs. */
 typedef void handler_fn(struct muster_coordination *coordination,
                         const struct muster_coordination_request *request,
                         struct muster_coordination_ask *ask);
@@ -167,6 +168,7 @@ void muster_coordination_expire(struct muster_coordination *coordination, uint64
     muster_coordination_expire_barriers(coordination);
 }
 
+/* The first of the beating tasks has been silent the longest, so only it is looked at. */
 uint64_t muster_coordination_due_ns(const struct muster_coordination *coordination)
 {
     uint64_t due_ns = muster_coordination_barriers_due_ns(coordination);

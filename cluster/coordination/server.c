@@ -397,6 +397,7 @@ static enum muster_rc add_methods(struct muster_coordination_server *server)
     return MUSTER_OK;
 }
 
+/* A server that the caller brought is only given the methods: its port, TLS and guards are the caller's. */
 static enum muster_rc open_rpc(struct muster_coordination_server *server,
                                const struct muster_coordination_server_options *options,
                                struct muster_error *ret_error)
