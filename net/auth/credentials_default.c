@@ -49,7 +49,7 @@ enum muster_rc muster_credentials_file_open(struct muster_env *env, const char *
     return open_file(env, path, "", options, ret_credentials, ret_error);
 }
 
-/* False: no home to look in. */
+/* False: there is no home directory to look in. */
 static bool find_gcloud_path(struct muster_env *env, char *path, size_t room)
 {
     const char *config = muster_vars_get(env->vars, "CLOUDSDK_CONFIG");

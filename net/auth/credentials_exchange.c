@@ -294,7 +294,7 @@ static void exchange_impersonate(struct exchange *exchange, const char *token)
     exchange->authorization = muster_mem_alloc(mem, room);
     if (exchange->authorization == NULL || make_impersonation_body(exchange) != MUSTER_OK) {
         if (exchange->authorization != NULL)
-            /* It was never written, and forgetting it measures its text. */
+            /* The text was never written, but forgetting it measures its length. */
             exchange->authorization[0] = '\0';
         exchange_fail(exchange, MUSTER_RESOURCE_EXHAUSTED, "no memory", false);
         return;
@@ -319,7 +319,7 @@ static const char *remedy_of(const struct exchange *exchange)
     }
 }
 
-/* An answer may quote what was sent. */
+/* A token server's answer may quote the request, and goes into an error's text. */
 static void hide_secrets(struct exchange *exchange)
 {
     char *answer = exchange->call.request.answer_text;

@@ -1,4 +1,4 @@
-/* Credentials that a file holds. */
+/* Credentials that a file holds, of each kind that credentials_file.h can read. */
 #ifndef MUSTER_NET_CREDENTIALS_EXCHANGE_H
 #define MUSTER_NET_CREDENTIALS_EXCHANGE_H
 

@@ -68,7 +68,7 @@ MUSTER_MUST_CHECK enum muster_grpc_parsed muster_grpc_parser_next(struct muster_
 
 /** The message shown last is over: what was inflated goes. */
 void muster_grpc_parser_drop_plain(struct muster_grpc_parser *parser);
-/** Memory of all that it has, but places. */
+/** The memory that it holds, without places, which are the owner's. */
 size_t muster_grpc_parser_held_bytes(const struct muster_grpc_parser *parser);
 
 /** Keep a message that was shown in place beyond its bytes, until the next call. False: no memory.
@@ -83,7 +83,7 @@ enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parse
                                           enum muster_grpc_parsed parsed,
                                           char ret_text[MUSTER_GRPC_EXPLANATION_BYTES]);
 
-/** False in the middle of a message. */
+/** Whether no message is in progress. */
 bool muster_grpc_parser_is_empty(const struct muster_grpc_parser *parser);
 
 /** The prefix of a message; bytes <= UINT32_MAX. */

@@ -160,7 +160,7 @@ static bool grow_output(struct muster_grpc_inflater *inflater)
     return true;
 }
 
-/* As much as *work pays for, which goes down by what it took. */
+/* Inflates as much as *work pays for, and takes the cost from it. */
 static int inflate_some(struct muster_grpc_inflater *inflater, size_t *work)
 {
     z_stream *stream = &inflater->stream;

@@ -59,7 +59,7 @@ static void tell_end(struct muster_rpc_inbox *inbox)
     inbox->events->on_end(inbox);
 }
 
-/* The last act of every entry: the owner may go now. */
+/* Each entry point ends with this: the owner may free the inbox in on_idle. */
 static void inbox_leave(struct muster_rpc_inbox *inbox)
 {
     inbox->is_telling = false;
@@ -67,7 +67,8 @@ static void inbox_leave(struct muster_rpc_inbox *inbox)
         inbox->events->on_idle(inbox);
 }
 
-/* Show the bytes that wait, as far as it goes now. */
+/* Shows the bytes that wait until the application pauses, inflation has used its turn, or all are
+ * shown. */
 static void go_on(struct muster_rpc_inbox *inbox)
 {
     struct muster_bytes bytes = {NULL, inbox->held_bytes};
@@ -148,7 +149,7 @@ bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox)
     return !inbox->is_telling;
 }
 
-/* Room behind what is held, in front of which the taken bytes may lie. */
+/* Makes room behind the held bytes; those that were taken already make way first. */
 static bool inbox_reserve(struct muster_rpc_inbox *inbox, size_t more)
 {
     size_t need = inbox->held_bytes + more;

@@ -12,18 +12,18 @@
 
 struct muster_rpc_inbox;
 
-/** The callbacks of its owner. Static table. */
+/** The callbacks of its owner; the table is static. */
 struct muster_rpc_inbox_events {
-    /* False: the call is over; nothing more is shown, what comes is dropped. */
+    /* Whether the call goes on. Otherwise nothing more is shown, and what comes is dropped. */
     bool (*is_open)(const struct muster_rpc_inbox *inbox);
-    /* is_last: the peer sends nothing behind it. */
+    /* A message is complete; is_last says that the peer sends nothing behind it. */
     void (*on_message)(struct muster_rpc_inbox *inbox, struct muster_bytes message, bool is_last);
     void (*on_refused)(struct muster_rpc_inbox *inbox, enum muster_grpc_parsed parsed);
     /* The peer sends no more, and all that it sent was shown. Also while paused. */
     void (*on_end)(struct muster_rpc_inbox *inbox);
-    /* It holds more or less than before, outside of receive. */
+    /* It holds more or less memory than before; not called from receive. */
     void (*on_change)(struct muster_rpc_inbox *inbox);
-    /* The owner wanted its memory back amid another event: now it may go. */
+    /* The event in which release was refused is over: the owner may reset or free it now. */
     void (*on_idle)(struct muster_rpc_inbox *inbox);
 };
 
@@ -48,30 +48,31 @@ struct muster_rpc_inbox {
     bool is_release_due; /* the owner asked for release meanwhile: on_idle follows */
 };
 
-/** Borrows all it is given. */
+/** Borrows all that it is given until the owner frees it. */
 void muster_rpc_inbox_init(struct muster_rpc_inbox *inbox,
                            const struct muster_rpc_inbox_events *events, void *data,
                            struct muster_loop *loop, struct muster_rpc_inflation *inflation,
                            struct muster_h2_stream *stream, struct muster_grpc_parser *parser);
-/** As it was after init, for the next call; nothing is held any more. */
+/** Makes it as it was after init, for the next call. It gives back all that it holds. */
 void muster_rpc_inbox_reset(struct muster_rpc_inbox *inbox);
-/** As reset, but a pause stays: the call is sent again on another stream. Not amid an event. */
+/** As reset, but a pause stays, because the call is sent again on another stream. Not amid an
+ * event. */
 void muster_rpc_inbox_restart(struct muster_rpc_inbox *inbox);
-/** True: the owner may reset or free it now. False: amid an event; on_idle follows. */
+/** Whether the owner may reset or free it now. False amid an event: on_idle follows. */
 MUSTER_MUST_CHECK bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox);
 
 /** From the stream's events. is_last: nothing follows these bytes (end is called as well). */
 void muster_rpc_inbox_receive(struct muster_rpc_inbox *inbox, struct muster_bytes bytes,
                               bool is_last);
 void muster_rpc_inbox_end(struct muster_rpc_inbox *inbox);
-/** The end has come, but not been told: the call goes on without its stream. */
+/** Whether the end has come but has not been told: the call then goes on without its stream. */
 bool muster_rpc_inbox_is_holding_end(const struct muster_rpc_inbox *inbox);
 
-/** Paused, or with bytes that wait from a pause, or inflating. */
+/** Whether it is paused, has bytes that wait from a pause, or is inflating. */
 bool muster_rpc_inbox_is_holding(const struct muster_rpc_inbox *inbox);
-/** The peer sends no more. */
+/** Whether the peer sends no more. */
 bool muster_rpc_inbox_has_ended(const struct muster_rpc_inbox *inbox);
-/** Memory of what waits. */
+/** The memory of the bytes that wait. */
 size_t muster_rpc_inbox_held_bytes(const struct muster_rpc_inbox *inbox);
 
 /** Nothing is shown from the next message on, not even of what has come already. */

@@ -23,7 +23,7 @@ struct muster_rpc_inflating {
 
 void muster_rpc_inflation_init(struct muster_rpc_inflation *inflation, struct muster_loop *loop);
 void muster_rpc_inflation_fini(struct muster_rpc_inflation *inflation);
-/** on_turn comes from the loop, in the order in which they waited. */
+/** Waits for a turn: on_turn comes from the loop, in the order of these calls. */
 void muster_rpc_inflation_await(struct muster_rpc_inflation *inflation,
                                 struct muster_rpc_inflating *inflating);
 

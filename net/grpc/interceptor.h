@@ -24,7 +24,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_interceptor_chain_init(
     struct muster_interceptor_chain *chain, const struct muster_interceptor *const *interceptors,
     size_t count, struct muster_error *ret_error);
 
-/** on_start of all links; call is the template, its `added` takes metadata. Not OK: refused. */
+/** Runs on_start of all links. call is copied for them; its `added` takes their metadata. Any rc
+ * but OK: a link has refused the call. */
 MUSTER_MUST_CHECK enum muster_rc muster_interception_start(
     struct muster_interception *interception, const struct muster_interceptor_chain *chain,
     const struct muster_intercepted *call, struct muster_error *ret_error);

@@ -26,7 +26,7 @@ struct muster_rpc_keepalive {
 /** Borrows session until stop. */
 void muster_rpc_keepalive_start(struct muster_rpc_keepalive *keepalive, struct muster_loop *loop,
                                 struct muster_h2_session *session);
-/** The answer to a ping is here. */
+/** To be called when the answer to a ping has come. */
 void muster_rpc_keepalive_on_pong(struct muster_rpc_keepalive *keepalive);
 /** Idempotent; also for one that never started (all zero). */
 void muster_rpc_keepalive_stop(struct muster_rpc_keepalive *keepalive);

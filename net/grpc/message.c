@@ -20,7 +20,7 @@ size_t muster_rpc_message_bytes(const struct iovec *pieces, size_t count)
     return bytes;
 }
 
-/* NULL: it would not be smaller, or there is no memory for it. */
+/* The message compressed; NULL: it would not be smaller, or there is no memory for it. */
 static struct muster_h2_buffer *compress_message(struct muster_mem *mem, const struct iovec *pieces,
                                                  size_t count)
 {
@@ -115,7 +115,7 @@ static void buffers_drop(struct muster_list *buffers)
     }
 }
 
-/* The prefix and one buffer for each piece. */
+/* Makes the guard, the prefix and one buffer for each piece. */
 static enum muster_rc buffers_make(struct muster_list *buffers, struct muster_mem *mem,
                                    struct muster_loan *loan, const struct iovec *pieces,
                                    size_t count)

@@ -21,7 +21,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_rpc_message_lend(
     struct muster_h2_stream *stream, struct muster_env *env, struct muster_loan *loan,
     const struct iovec *pieces, size_t count, bool is_compressing, muster_loan_fn *released);
 
-/** The loan is not needed: released runs from the loop. */
+/** Gives a loan back that was not needed: released runs from the loop. */
 void muster_rpc_message_return(struct muster_loan *loan, struct muster_env *env,
                                muster_loan_fn *released);
 

@@ -24,7 +24,7 @@ struct muster_grpc_metadata {
 
 void muster_grpc_metadata_init(struct muster_grpc_metadata *store, struct muster_mem *mem);
 void muster_grpc_metadata_fini(struct muster_grpc_metadata *store);
-/** Forget the entries; one block of memory stays for the next call. */
+/** Forgets the entries; one block of memory stays for the next call. */
 void muster_grpc_metadata_reset(struct muster_grpc_metadata *store);
 
 /** Copy one header from the wire; a "-bin" value is split at commas and decoded.

@@ -24,7 +24,7 @@ struct muster_rpc_series {
     struct muster_rpc_outcome *outcomes[MUSTER_RPC_STATUS_COUNT];
 };
 
-/** NULL: no memory for it. */
+/** The histograms of a status, made when it first comes. NULL: no memory. */
 struct muster_rpc_outcome *muster_rpc_series_outcome(struct muster_rpc_series *series,
                                                      enum muster_rc rc);
 

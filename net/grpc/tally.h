@@ -21,7 +21,7 @@ struct muster_rpc_counters {
     int64_t unsent_bytes, unsent_refusals, unsent_expulsions; /* of a server */
 };
 
-/** Its call embeds it. */
+/** The costs of a call, which embeds it. */
 struct muster_rpc_tally {
     struct muster_rpc_series *series; /* NULL: the call is not counted */
     uint64_t start_ns;                /* of the call */
@@ -30,7 +30,7 @@ struct muster_rpc_tally {
     uint64_t sent_bytes, received_bytes;
 };
 
-/** From the turn in which it came. series NULL: not counted. */
+/** Begins with the time of the loop's turn. series NULL: the call is not counted. */
 void muster_rpc_tally_start(struct muster_rpc_tally *tally, struct muster_rpc_series *series,
                             const struct muster_loop *loop);
 /** Idempotent; ends an open attempt too. */
@@ -50,7 +50,7 @@ void muster_rpc_tally_attempt_end(struct muster_rpc_tally *tally, enum muster_rc
 struct muster_rpc_series *muster_rpc_metrics_series(struct muster_rpc_metrics *metrics,
                                                     enum muster_rpc_side side, const char *method,
                                                     const char *target);
-/** The counters of that name; own without metrics. */
+/** The counters to be shown under that name, shared by all that use it; own without metrics. */
 struct muster_rpc_counters *muster_rpc_metrics_counters(struct muster_rpc_metrics *metrics,
                                                         enum muster_rpc_side side, const char *name,
                                                         struct muster_rpc_counters *own);

@@ -21,7 +21,7 @@ static bool is_informational(const struct muster_grpc_call *call)
     return call->http_status >= 100 && call->http_status < 200;
 }
 
-/* Why a response is none of gRPC; NULL when it is. */
+/* The reason why a response is not one of gRPC; NULL when it is. */
 static const char *describe_refusal(const struct muster_grpc_call *call)
 {
     if (call->http_status != 200)

@@ -91,7 +91,7 @@ static struct muster_h2_header stable_header(const char *name, const char *value
     return header;
 }
 
-/* The reserved headers; entry 0 of the request's metadata is its :path. */
+/* Writes the headers that gRPC reserves; entry 0 of the request's metadata is its :path. */
 static size_t head_format(struct muster_grpc_call *call, struct muster_h2_header *headers)
 {
     static const struct muster_h2_header fixed[] = {

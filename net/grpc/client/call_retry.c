@@ -8,7 +8,7 @@
  * row, and each costs only a round trip. */
 #define RESENT_MAX 4
 
-/* The stream of the last attempt is gone, its wait over. */
+/* Begins the next attempt: the stream of the last one has gone, and its wait is over. */
 static void call_restart(struct muster_grpc_call *call)
 {
     MUSTER_ASSERT(!call->is_streaming);

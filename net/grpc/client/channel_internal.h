@@ -20,11 +20,12 @@
 
 struct muster_grpc_call;
 
-/** How calls and subchannels tell their channel what has become of them; channel.c acts on it. */
+/** The events by which calls and subchannels report to their channel; channel.c acts on them. */
 struct muster_channel_listener {
-    /** The call is WAITING again: place it. */
+    /** The call is WAITING again, and has to be placed. */
     void (*on_call_waiting)(struct muster_channel *channel, struct muster_grpc_call *call);
-    /** The state of a subchannel or of the resolution is another one: so may be the channel's. */
+    /** The state of a subchannel or of the resolution has changed, and with it perhaps the
+     * channel's. */
     void (*on_change)(struct muster_channel *channel);
     /** A call, a subchannel or a look-up is gone: a channel that closes may have been waiting for
      * it. */
@@ -119,31 +120,35 @@ struct muster_grpc_call {
 };
 
 /* net/grpc/client/channel.c */
-/** Put a call without transport where it belongs, connecting when needed. */
+/** Places a call that has no transport: it is sent, waits in the list, or fails. Connects when
+ * needed. */
 void muster_channel_place(struct muster_channel *channel, struct muster_grpc_call *call);
 
 /* net/grpc/client/call.c */
 void muster_grpc_call_reset(struct muster_grpc_call *call);
-/** The task of a decided call: runs done. */
+/** The done_task of a call: runs the done of one that is decided. */
 void muster_grpc_call_on_done(struct muster_task *task);
 /** Send the call on a transport. FAILED_PRECONDITION: the transport takes none. */
 MUSTER_MUST_CHECK enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
                                                          struct muster_rpc_transport *transport);
-/** Decide the outcome; done follows from the loop. */
+/** Decides the outcome; done follows from the loop. It does nothing when the outcome is known. */
 void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, const char *text);
-/** done has run and its stream is gone. Keeps a few for the next calls. */
+/** Takes the record of a call that is done and whose stream has gone; a few are kept for the next.
+ */
 void muster_grpc_call_release(struct muster_grpc_call *call);
 void muster_grpc_call_free(struct muster_grpc_call *call);
 void muster_grpc_call_move(struct muster_grpc_call *call, enum muster_grpc_call_state state);
-/** Amid events of the loop: decide and run done at once. text NULL: the outcome's stays. */
+/** Decides and runs done at once, so only from an event of the loop. With text NULL the text that
+ * the outcome has already stays. */
 void muster_grpc_call_finish(struct muster_grpc_call *call, enum muster_rc rc, const char *text);
-/** The attempt's answer means nothing any more. */
+/** Forgets the response so far: the attempt will be repeated. */
 void muster_grpc_call_forget_response(struct muster_grpc_call *call);
-/** Nothing more of the stream is wanted; its on_close comes. Without a stream: nothing. */
+/** Resets the stream unless both sides have ended it; its on_close still comes. A call without a
+ * stream is left as it is. */
 void muster_grpc_call_leave_stream(struct muster_grpc_call *call);
 
 /* net/grpc/client/call_events.c */
-/** A message that cannot be taken ends the call. */
+/** Ends the attempt because of a message that cannot be taken. */
 void muster_grpc_call_refuse(struct muster_grpc_call *call, enum muster_grpc_parsed parsed);
 void muster_grpc_call_on_headers(struct muster_grpc_call *call, bool is_end);
 /** The response has ended, and all its messages were shown. */
@@ -156,16 +161,19 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code);
 void muster_grpc_call_receive_init(struct muster_grpc_call *call);
 
 /* net/grpc/client/call_retry.c */
-/** The retry timer fires; the call has no live stream, or restarts when that closes. */
+/** The callback of the retry timer. A call whose stream has not closed yet restarts when it does.
+ */
 void muster_grpc_call_on_retry(struct muster_timer *timer);
 /** The stream of a paused call has closed. */
 void muster_grpc_call_resume(struct muster_grpc_call *call);
-/** An attempt has ended so: pause when another one is due. False: the call ends. */
+/** Asks the policy after an attempt that ended with rc: true, and the call is PAUSED, when another
+ * one is due. False: the call ends. */
 MUSTER_MUST_CHECK bool muster_grpc_call_repeat(struct muster_grpc_call *call, enum muster_rc rc,
                                                const char *text);
-/** No connection takes the call: repeat, or decide. */
+/** No connection takes the call: it is repeated by its policy, or decided. */
 void muster_grpc_call_reject(struct muster_grpc_call *call, enum muster_rc rc, const char *text);
-/** The server has not seen the closed stream (A6, "transparent retries"). False: not again. */
+/** Sends the call again whose closed stream the server has not seen (A6, "transparent retries").
+ * False: it must not be sent again. */
 MUSTER_MUST_CHECK bool muster_grpc_call_resend(struct muster_grpc_call *call);
 
 /* net/grpc/client/call_headers.c */

@@ -8,7 +8,7 @@
 
 #include "net/grpc/client/retry.h"
 
-/* As a path: "" stands for all methods. */
+/* The policy's method as a path; "" stands for all methods. */
 static const char *path_of(const struct muster_method_policy *policy)
 {
     return policy->method != NULL ? policy->method : "";

@@ -1,4 +1,4 @@
-/* The policies of a channel, found by the method of a call. */
+/* The policies of a channel, found by the method of a call: the most specific one applies. */
 #ifndef MUSTER_NET_RPC_METHOD_POLICY_H
 #define MUSTER_NET_RPC_METHOD_POLICY_H
 

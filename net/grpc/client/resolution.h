@@ -1,4 +1,5 @@
-/* The addresses of a target: all that its names have, and again later. */
+/* The addresses of a target: all that its names lead to, looked up again when connections are lost.
+ */
 #ifndef MUSTER_NET_RPC_RESOLUTION_H
 #define MUSTER_NET_RPC_RESOLUTION_H
 

@@ -132,7 +132,7 @@ static enum muster_rc read_retry(const struct muster_json *object,
     return rc;
 }
 
-/* All of a methodConfig but its names. */
+/* Reads all of a methodConfig but its names. */
 static enum muster_rc read_policy(const struct muster_json *object,
                                   struct muster_method_policy *policy, struct muster_error *error)
 {

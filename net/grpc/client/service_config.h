@@ -6,7 +6,7 @@
 
 struct muster_json;
 
-/** The parsed text; all zero: nothing. */
+/** The parsed text. All zero, it has nothing to apply. */
 struct muster_service_config {
     bool has_load_balancing;
     enum muster_load_balancing load_balancing;
@@ -32,10 +32,10 @@ struct muster_service_config {
 MUSTER_MUST_CHECK enum muster_rc muster_service_config_init(
     struct muster_service_config *ret_config, struct muster_mem *mem, const char *text,
     struct muster_error *ret_error);
-/** Its parts take the place of those in options, which borrow them. */
+/** Replaces the options that the config names. They borrow its texts and policies. */
 void muster_service_config_apply(const struct muster_service_config *config,
                                  struct muster_channel_options *options);
-/** Also of one that is all zero. */
+/** Also for a config that is all zero. */
 void muster_service_config_fini(struct muster_service_config *config);
 
 #endif

@@ -12,17 +12,19 @@
 struct muster_rpc_subchannel;
 struct muster_rpc_transport;
 
-/** How a subchannel tells its owner, which balances calls over several, what has become of it. */
+/** The events by which a subchannel reports to its owner (balance.c), which spreads calls over
+ * several. */
 struct muster_rpc_subchannel_listener {
-    /** Its state is another one, or it takes calls that it could not take before. */
+    /** Its state has changed, or it takes calls that it could not take before. */
     void (*on_change)(struct muster_rpc_subchannel *subchannel);
-    /** It has lost its server: perhaps the names lead to others now. */
+    /** It has lost its server, so the names may lead to other addresses now. */
     void (*on_loss)(struct muster_rpc_subchannel *subchannel);
-    /** It is out of the channel's list and freed. */
+    /** It has left the channel's list and is freed. */
     void (*on_gone)(struct muster_channel *channel);
 };
 
-/** How the parts of a subchannel (transport, connect, scale, health) report to it. */
+/** The events by which the parts of a subchannel (transport, connect, scale, health) report to it.
+ */
 struct muster_rpc_subchannel_events {
     /** No address of any endpoint worked. */
     void (*on_attempt_failed)(struct muster_rpc_subchannel *subchannel);
@@ -65,7 +67,7 @@ struct muster_rpc_scale {
 
 struct grpc_health_v1_health_watch_call;
 
-/** The watch over a server's own word on its health. */
+/** The Watch call by which a server tells its own health. */
 struct muster_rpc_subchannel_health {
     struct grpc_health_v1_health_watch_call *call; /* NULL: nobody asks */
     struct muster_timer timer;
@@ -124,14 +126,14 @@ void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel);
  * perhaps inside this call, it leaves the channel's list, is freed, and on_gone follows.
  * Idempotent. */
 void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool is_orderly);
-/** The connection takes no more calls, though its own are fine. */
+/** The transport refused a call: it takes no more, and ends when its open ones have. */
 void muster_rpc_subchannel_retire(struct muster_rpc_subchannel *subchannel,
                                   struct muster_rpc_transport *transport, const char *why);
 
 /* net/grpc/client/subchannel_connect.c */
 /** Tries all endpoints once: `current` is set when one of them worked, else on_attempt_failed. */
 void muster_rpc_subchannel_connect_begin(struct muster_rpc_subchannel *subchannel);
-/** The address under trial did not work; error is why. */
+/** The address that was tried does not work, because of error: the next one is tried. */
 void muster_rpc_subchannel_connect_next(struct muster_rpc_subchannel *subchannel,
                                         const struct muster_error *error);
 /** The same of one that ended the connection before its first byte: perhaps it speaks TLS where
@@ -149,13 +151,13 @@ struct muster_rpc_transport *muster_rpc_subchannel_choose(struct muster_rpc_subc
 /** Any transport that takes calls, or NULL. */
 struct muster_rpc_transport *muster_rpc_subchannel_other(
     const struct muster_rpc_subchannel *subchannel);
-/** scale.transport is ready, or lost. */
+/** To be called when scale.transport is ready, or lost. */
 void muster_rpc_subchannel_scaled(struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_scale_failed(struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_scale_cancel(struct muster_rpc_subchannel *subchannel);
 
 /* net/grpc/client/subchannel_health_proto.c */
-/** RESOURCE_EXHAUSTED. */
+/** Sets up the watch if the channel wants one. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_subchannel_health_init(
     struct muster_rpc_subchannel *subchannel);
 void muster_rpc_subchannel_health_fini(struct muster_rpc_subchannel *subchannel);

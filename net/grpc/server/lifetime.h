@@ -36,7 +36,7 @@ struct muster_rpc_lifetime {
 /** Borrows env and session until stop. */
 void muster_rpc_lifetime_start(struct muster_rpc_lifetime *lifetime, struct muster_env *env,
                                struct muster_h2_session *session);
-/** A call has ended. */
+/** To be called when a call has ended: idleness begins with the last one. */
 void muster_rpc_lifetime_on_call_end(struct muster_rpc_lifetime *lifetime);
 /** Asks the client to leave (GOAWAY, RFC 9113 6.8); text is its debug data, static. Idempotent. */
 void muster_rpc_lifetime_leave(struct muster_rpc_lifetime *lifetime, const char *text);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* A power of two, as all capacities: the mask in slot_find needs it. */
+/* This is a power of two, as all capacities are: the mask in slot_find needs it. */
 #define CAPACITY_MIN 16
 
 /* FNV-1a. The stored paths are the program's own, so no peer can make them collide. */

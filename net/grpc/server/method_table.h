@@ -1,4 +1,4 @@
-/* Which method a path names. */
+/* A hash table from the paths of requests to the methods that serve them. */
 #ifndef MUSTER_NET_RPC_METHOD_TABLE_H
 #define MUSTER_NET_RPC_METHOD_TABLE_H
 
@@ -32,7 +32,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_rpc_method_table_reserve(
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_method_table_add(
     struct muster_rpc_method_table *table, const struct muster_rpc_method *methods, size_t count,
     void *service);
-/** NULL: no such path. */
+/** The method at a path, or NULL. Borrowed until a method is added. */
 const struct muster_rpc_method_slot *muster_rpc_method_table_find(
     const struct muster_rpc_method_table *table, const char *path, size_t path_bytes);
 /** Count calls of the method at path, which is there. */

@@ -8,7 +8,7 @@
 
 #define MUSTER_RPC_MISMATCHES_MAX 32 /* hosts that are told of within a minute */
 
-/** The hosts that the log has named lately. All zero at first; holds no memory. */
+/** The hosts that the log has named lately. It begins as all zero and holds no memory. */
 struct muster_rpc_mismatches {
     struct muster_rpc_mismatch {
         struct muster_address host; /* its port is 0 */

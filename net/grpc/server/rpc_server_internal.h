@@ -164,7 +164,7 @@ static inline struct muster_loop *muster_rpc_loop(const struct muster_rpc *rpc)
 }
 
 /* net/grpc/server/server.c */
-/** NULL: plain text. */
+/** The server's credential; NULL: it speaks plain text. */
 static inline const struct muster_tls *muster_rpc_server_tls(const struct muster_rpc_server *server)
 {
     return server->options.tls;
@@ -173,18 +173,19 @@ static inline const struct muster_tls *muster_rpc_server_tls(const struct muster
 /* net/grpc/server/server_core.c: the states of a call; how calls, connections and the server end.
  */
 void muster_rpc_move(struct muster_rpc *rpc, enum muster_rpc_state state);
-/** As muster_rpc_abort, but from the loop. */
-void muster_rpc_abort_later(struct muster_rpc *rpc, enum muster_rpc_abort_reason reason);
-/** GOAWAY; the connection ends when its calls have. */
-void muster_rpc_connection_drain(struct muster_rpc_connection *connection);
-/** GOAWAY with ENHANCE_YOUR_CALM and text (static), then as close; when it cannot be told, at once.
+/** As muster_rpc_abort, but in the next turn of the loop, for callers inside a service's function.
  */
+void muster_rpc_abort_later(struct muster_rpc *rpc, enum muster_rpc_abort_reason reason);
+/** Asks the client to leave by GOAWAY; the connection ends when its calls have. */
+void muster_rpc_connection_drain(struct muster_rpc_connection *connection);
+/** Ends a connection that costs too much: GOAWAY with ENHANCE_YOUR_CALM and text (static) if the
+ * client can still be told, then as close. */
 void muster_rpc_connection_expel(struct muster_rpc_connection *connection, const char *text);
-/** An idle one is asked to leave at once. */
+/** Asks an idle connection to leave, and closes it soon after. */
 void muster_rpc_connection_make_room(struct muster_rpc_connection *connection);
-/** At once; its calls end UNAVAILABLE. */
+/** Closes it at once; its calls end UNAVAILABLE. */
 void muster_rpc_connection_close(struct muster_rpc_connection *connection);
-/** Nothing is left of a server that closes: closed follows. */
+/** To be called when a part of the server has gone: closed follows the last one. */
 void muster_rpc_server_check_closed(struct muster_rpc_server *server);
 
 /* net/grpc/server/server_page.c */
@@ -193,27 +194,27 @@ void muster_rpc_server_check_closed(struct muster_rpc_server *server);
 /** The page of a path, which may have a query; NULL: none. */
 struct muster_rpc_page *muster_rpc_server_find_page(const struct muster_rpc_server *server,
                                                     const char *path, size_t path_bytes);
-/** ret_answer->body is the caller's. */
+/** Asks the page for its answer. Gives ret_answer->body. */
 void muster_rpc_page_ask(struct muster_rpc_page *page, struct muster_rpc_page_answer *ret_answer);
 
 /* net/grpc/server/server_visit.c */
-/** A stream that speaks HTTP/2, or asks for one page by HTTP/1.1. Takes stream. */
+/** Serves a stream that speaks HTTP/2, or asks for one page by HTTP/1.1. Takes stream. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_visit(struct muster_rpc_server *server,
                                                          struct muster_stream *stream);
 void muster_rpc_server_end_visits(struct muster_rpc_server *server);
 
 /* net/grpc/server/server_tls.c */
-/** Takes stream; a connection opens when its handshake is done. */
+/** Begins the TLS handshake, or puts it in line. Takes stream; its connection opens afterwards. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_shake(struct muster_rpc_server *server,
                                                          struct muster_stream *stream);
 void muster_rpc_server_guests_init(struct muster_rpc_server *server);
 void muster_rpc_server_cancel_guests(struct muster_rpc_server *server);
 
 /* net/grpc/server/server_connection.c */
-/** As muster_rpc_server_attach, of a stream whose handshake is done. */
+/** As muster_rpc_server_attach, for a stream whose handshake is done, or that has none. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach_secured(struct muster_rpc_server *server,
                                                                   struct muster_stream *stream);
-/** Its counters are shown under this name, unless they are under another. */
+/** Shows the server's counters under this name, unless they are shown under another. */
 void muster_rpc_server_name_counters(struct muster_rpc_server *server, const char *name);
 
 /* net/grpc/server/server_call_events.c: the life of a call, driven by its connection's events. */
@@ -225,17 +226,18 @@ void muster_rpc_on_drained(struct muster_rpc *rpc);
 void muster_rpc_on_close(struct muster_rpc *rpc, uint32_t code);
 
 /* net/grpc/server/server_call.c */
-/** on_end follows at once. */
+/** Moves the call to ENDED and runs on_end. */
 void muster_rpc_end(struct muster_rpc *rpc, enum muster_rc rc);
-/** The library ends the call: what is queued is dropped, the client is told why. */
+/** Ends the call from the library's side: queued answers are dropped, and the client is told why.
+ */
 void muster_rpc_abort(struct muster_rpc *rpc, enum muster_rc status, const char *message);
-/** Its stream is gone. Keeps a few for the next calls. */
+/** Takes the record of a call whose stream has gone; a few are kept for the next calls. */
 void muster_rpc_release(struct muster_rpc *rpc);
 void muster_rpc_free(struct muster_rpc *rpc);
 
 /* net/grpc/server/server_memory.c */
 void muster_rpc_server_memory_init(struct muster_rpc_server *server);
-/** Count the memory of a call again after it changed. */
+/** Counts the memory of a call again; to be called whenever that has changed. */
 void muster_rpc_account(struct muster_rpc *rpc);
 void muster_rpc_unaccount(struct muster_rpc *rpc);
 /** Whether its connection may hold so much more. */
@@ -243,13 +245,13 @@ bool muster_rpc_is_affordable(struct muster_rpc *rpc, size_t more);
 
 /* net/grpc/server/server_unsent.c */
 void muster_rpc_server_unsent_init(struct muster_rpc_server *server);
-/** Whether its connection may queue so many more bytes of answers; 0: begin a call that will. */
+/** Whether its connection may queue so many more bytes of answers, or with 0 begin another call. */
 bool muster_rpc_may_queue(struct muster_rpc *rpc, size_t more);
 #define MUSTER_RPC_UNSENT_TEXT "too many answers of this server wait to be sent: read them"
 
 /* net/grpc/server/server_stall.c */
 void muster_rpc_server_watch_init(struct muster_rpc_server *server);
-/** A connection is there: sweep while there are such. */
+/** Begins to sweep for slow clients; the sweeps go on while there are connections. */
 void muster_rpc_server_watch(struct muster_rpc_server *server);
 
 /* net/grpc/server/server_limits.c */
@@ -257,7 +259,7 @@ void muster_rpc_server_watch(struct muster_rpc_server *server);
  * Else ret_error tells the client why. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_admit(struct muster_rpc *rpc,
                                                   struct muster_error *ret_error);
-/** An admitted call is open, and over. */
+/** Counts an admitted call as open, and as over. */
 void muster_rpc_count(struct muster_rpc *rpc);
 void muster_rpc_uncount(struct muster_rpc *rpc);
 

@@ -231,7 +231,7 @@ static bool has_room(struct muster_rpc_server *server)
     return found != NULL;
 }
 
-/* Whether it can take one more; closes stream otherwise. */
+/* Checks that there is room for one more connection, and closes the stream when there is none. */
 static enum muster_rc check_room(struct muster_rpc_server *server, struct muster_stream *stream)
 {
     enum muster_rc rc = MUSTER_OK;

@@ -11,7 +11,7 @@
 
 /* A client that read a second ago is slow, not gone. */
 #define STALL_MIN_NS MUSTER_NS_PER_S
-/* Often enough to end a stalled client soon after STALL_MIN_NS. */
+/* Four looks a second end a stalled client soon after STALL_MIN_NS. */
 #define LOOK_NS (MUSTER_NS_PER_S / 4)
 
 /* The shares add up to the budget, so connections that keep to theirs cannot fill it. */

@@ -18,7 +18,7 @@
 #define NOT_ALLOWED_TEXT  "405 method not allowed\n"
 #define MALFORMED_TEXT    "400 bad request\n"
 
-/* A connection that has not shown to be one of HTTP/2. */
+/* A connection whose protocol is not known yet, or that speaks HTTP/1.1. */
 struct rpc_visit {
     struct muster_list node;
     struct muster_rpc_server *server;

@@ -19,7 +19,7 @@ struct policy {
     size_t counts[2];
 };
 
-/* Refuses members that are not known. "headers" is part of A43, but not built here, and is told
+/* Members that are not known are refused. "headers" is part of A43, but not built here, and is told
  * apart. */
 static enum muster_rc check_members(const struct muster_json *object, const char *const *known,
                                     const char *where, struct muster_error *ret_error)

@@ -8,7 +8,7 @@
 
 #include "net/grpc/server/rpc_server_internal.h"
 
-/* One method; muster_rpc_method is what the server's table points at. */
+/* A method of a service; the server's table points at its rpc_method. */
 struct served {
     struct muster_rpc_method rpc_method;
     const struct muster_stub_method *method;
@@ -16,7 +16,7 @@ struct served {
     const void *handlers;
 };
 
-/* One service: the methods, and behind them the handlers. */
+/* A service: its methods, and behind them its handlers. */
 struct service {
     struct muster_rpc_part part;
     struct muster_mem *mem;
