@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "net/http/redirect.h"
 #include "net/http/url.h"
 #include "runtime/loop/deadline.h"
 
@@ -55,20 +56,6 @@ static enum muster_rc check_request(struct muster_http_request *request,
                                     request->headers[i].name);
     }
     return muster_http_url_parse(request->url, &url, ret_error);
-}
-
-/* A redirect must not carry these to another server. The caller may know of more, in the URL or in
- * the body, and says so by has_credentials. */
-static bool carries_credentials(const struct muster_http_request *request)
-{
-    if (request->has_credentials)
-        return true;
-    if (request->tls != NULL && (request->tls->cert_file != NULL || request->tls->cert_pem != NULL))
-        return true;
-    for (size_t i = 0; i < request->header_count; i++)
-        if (muster_http_is_secret_header(request->headers[i].name))
-            return true;
-    return false;
 }
 
 /* Life of a request. */
@@ -324,55 +311,6 @@ const char *muster_http_response_header(const struct muster_http_request *reques
 
 /* Redirects. */
 
-static bool is_redirect(const struct muster_http_request *request)
-{
-    int status = request->status;
-
-    return (status == 301 || status == 302 || status == 303 || status == 307 || status == 308) &&
-           request->redirects_max != MUSTER_HTTP_REDIRECTS_NONE &&
-           muster_http_response_header(request, "location") != NULL;
-}
-
-/* A redirect may be forged where plain http was used: it must not lead out of TLS,
- * take secrets along to another server, or go on for ever. */
-static enum muster_rc check_redirect(struct muster_http_request *request, const char *next_text,
-                                     struct muster_error *ret_error)
-{
-    uint32_t limit =
-        request->redirects_max != 0 ? request->redirects_max : MUSTER_HTTP_REDIRECTS_DEFAULT;
-    struct muster_http_url from = {.port = 0}, next = {.port = 0};
-    char url[160];
-
-    if (muster_http_url_parse(request->current_url, &from, ret_error) != MUSTER_OK ||
-        muster_http_url_parse(next_text, &next, ret_error) != MUSTER_OK)
-        return MUSTER_FAILED_PRECONDITION;
-    (void)muster_http_url_redact_short(request->current_url, url, sizeof(url));
-    if (request->redirect_count >= limit)
-        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION, "%s: more than %u redirects",
-                                url, limit);
-    if (from.is_https && !next.is_https)
-        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "%s: redirected from https to http, which is refused", url);
-    if (carries_credentials(request) && !muster_http_url_is_same_origin(&from, &next))
-        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "%s: redirected to %.*s, where credentials must not go", url,
-                                (int)next.host_length, next.host);
-    return MUSTER_OK;
-}
-
-/* RFC 9110 15.4: 303 asks for a GET; after 301 and 302 a POST becomes one by custom. */
-static void choose_method(struct muster_http_request *request)
-{
-    bool is_post = strcmp(request->current_method, "POST") == 0;
-
-    if (strcmp(request->current_method, "HEAD") == 0)
-        return;
-    if (request->status == 303 || ((request->status == 301 || request->status == 302) && is_post)) {
-        request->current_method = "GET";
-        request->is_body_dropped = true;
-    }
-}
-
 /* Every exchange ends here: the log and the tracer see it, without secrets. */
 static void trace_request(const struct muster_http_request *request, enum muster_rc rc)
 {
@@ -403,18 +341,17 @@ static void trace_request(const struct muster_http_request *request, enum muster
 
 /* A redirect takes the place of the end: the request stays active, with a new exchange under the
  * old deadline. */
-static enum muster_rc follow_redirect(struct muster_http_request *request)
+static enum muster_rc follow_redirect(struct muster_http_request *request, const char *location)
 {
     char *next = NULL;
     enum muster_rc rc;
 
     MUSTER_ASSERT(request->http != NULL);
 
-    rc = muster_http_url_resolve(request->current_url,
-                                 muster_http_response_header(request, "location"), request->mem,
-                                 &next, &request->error);
+    rc = muster_http_url_resolve(request->current_url, location, request->mem, &next,
+                                 &request->error);
     if (rc == MUSTER_OK)
-        rc = check_redirect(request, next, &request->error);
+        rc = muster_http_redirect_check(request, next, &request->error);
     else if (rc == MUSTER_INVALID_ARGUMENT)
         rc = MUSTER_FAILED_PRECONDITION;
     if (rc != MUSTER_OK) {
@@ -423,7 +360,7 @@ static enum muster_rc follow_redirect(struct muster_http_request *request)
         return rc;
     }
     trace_request(request, MUSTER_OK);
-    choose_method(request);
+    muster_http_redirect_apply(request);
     muster_mem_free(request->mem, request->current_url);
     request->current_url = NULL;
     forget_answer(request, NULL);
@@ -470,6 +407,7 @@ static void request_finish(struct muster_http_request *request, enum muster_rc r
 
 void muster_http_provide_end(struct muster_http_request *request, enum muster_rc rc)
 {
+    const char *location;
     bool is_streamed;
 
     /* A cancel or the deadline has decided the end, whatever the provider met afterwards. */
@@ -477,8 +415,9 @@ void muster_http_provide_end(struct muster_http_request *request, enum muster_rc
         rc = request->reason;
         set_reason(request);
     }
-    if (rc == MUSTER_OK && is_redirect(request)) {
-        rc = follow_redirect(request);
+    location = muster_http_response_header(request, "location");
+    if (rc == MUSTER_OK && location != NULL && muster_http_redirect_is_due(request)) {
+        rc = follow_redirect(request, location);
         if (rc == MUSTER_OK)
             return;
     }
