@@ -43,7 +43,6 @@ size_t muster_h2_watch_feed(struct muster_h2_watch *watch, const uint8_t *bytes,
 {
     size_t at = 0;
 
-    MUSTER_ASSERT(watch->head_bytes < MUSTER_H2_FRAME_HEAD_BYTES);
     for (;;) {
         size_t skip = watch->skip_bytes < count - at ? watch->skip_bytes : count - at;
         size_t wanted = MUSTER_H2_FRAME_HEAD_BYTES - watch->head_bytes;
@@ -58,7 +57,7 @@ size_t muster_h2_watch_feed(struct muster_h2_watch *watch, const uint8_t *bytes,
         if (watch->head_bytes < MUSTER_H2_FRAME_HEAD_BYTES)
             return at;
         *ret_code = judge_frame(watch);
-        if (*ret_code != MUSTER_H2_NO_ERROR)
+        if (*ret_code != MUSTER_H2_NO_ERROR) /* the head stays: later calls find the same error */
             return at - wanted;
         watch->skip_bytes =
             (size_t)watch->head[0] << 16 | (size_t)watch->head[1] << 8 | watch->head[2];
