@@ -1,12 +1,16 @@
-/* Long requests to the metadata server: wait_for_change with the ETag of the value last seen. */
+/* Long requests to the metadata server: wait_for_change with the ETag of the value last seen
+ * (Google's "Query VM metadata: wait for changes"). The server answers when the value has another
+ * tag, or after timeout_sec with the old one. */
 #include "resolvers/platform/tpu/metadata_watch.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define GRACE_S        15
+#include "runtime/value/backoff.h"
+
+#define GRACE_S        15 /* the server's timeout_sec comes before our own deadline */
 #define BACKOFF_MAX_NS (60 * MUSTER_NS_PER_S)
-#define PATH_BYTES     256
+#define PATH_BYTES     256 /* paths are constants of this folder, and a tag is bounded */
 #define ETAG_LETTERS   "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 
 static const bool allowed[4][4] = {
@@ -39,15 +43,20 @@ static void pause_for(struct muster_metadata_watch *watch, uint64_t wait_ns)
 
 static void back_off(struct muster_metadata_watch *watch)
 {
-    uint64_t wait_ns =
-        watch->backoff_ns > interval_min_ns(watch) ? watch->backoff_ns : interval_min_ns(watch);
+    uint64_t first_ns = interval_min_ns(watch);
+    struct muster_backoff backoff = {
+        .first_ns = first_ns,
+        .max_ns = first_ns < BACKOFF_MAX_NS ? BACKOFF_MAX_NS : first_ns,
+        .growth_permille = 2000,
+        .jitter_permille = 300,
+    };
 
-    watch->backoff_ns = wait_ns * 2 < BACKOFF_MAX_NS ? wait_ns * 2 : BACKOFF_MAX_NS;
-    pause_for(watch, muster_rng_jitter(watch->env->rng, wait_ns, 300));
+    pause_for(watch, muster_backoff_next(&backoff, &watch->backoff_ns, watch->env->rng));
 }
 
 static void on_answer(struct muster_metadata_get *get, enum muster_rc rc);
 
+/* One attempt only: back_off paces the next one, and a stop need not wait for retries. */
 static void open_request(struct muster_metadata_watch *watch)
 {
     struct muster_loop *loop = watch->env->loop;
@@ -126,7 +135,7 @@ static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
     }
     watch->backoff_ns = 0;
     is_new = take_etag(watch);
-    watch_continue(watch, is_first);
+    watch_continue(watch, is_first); /* before on_change, which may stop the watch */
     if (is_new)
         watch->on_change(watch);
 }

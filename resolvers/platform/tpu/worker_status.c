@@ -1,4 +1,6 @@
-/* GetStatus of many workers in parallel: a channel each, tries with backoff, one result for all. */
+/* GetStatus of many workers in parallel: a channel each, tries with backoff, one result for all. A
+ * TPU worker that starts up is not there for minutes, so a refused connection is no failure yet;
+ * TensorFlow retries up to 120 times, too. */
 #include "resolvers/platform/tpu/worker_status.h"
 
 #include <stdio.h>
@@ -8,11 +10,12 @@
 #include <muster/rpc.h>
 
 #include "runtime/loop/deadline.h"
+#include "runtime/value/backoff.h"
 
 #define PAUSE_FIRST_NS (250 * MUSTER_NS_PER_MS) /* doubles */
 #define PAUSE_MAX_NS   (5 * MUSTER_NS_PER_S)
-#define PAUSE_MIN_NS   (5 * MUSTER_NS_PER_MS) /* less time than this is not worth a try */
-#define MARGIN_NS      (20 * MUSTER_NS_PER_MS)
+#define PAUSE_MIN_NS   (5 * MUSTER_NS_PER_MS)  /* less time than this is not worth a try */
+#define MARGIN_NS      (20 * MUSTER_NS_PER_MS) /* our reason comes before the caller's deadline */
 
 enum ask_state {
     ASK_WAITING, /* its turn has not come */
@@ -29,7 +32,7 @@ struct muster_status_ask {
     struct muster_channel *channel;
     struct muster_unary unary;
     struct muster_timer timer;
-    uint64_t pause_ns;
+    uint64_t pause_ns; /* the last one; 0: none yet */
     uint32_t tries;
     char **devices;
     size_t device_count;
@@ -103,7 +106,8 @@ static void on_end(struct muster_task *task)
 
 static void ask_begin(struct muster_status_ask *ask);
 
-/* Start as many asks as may run at once; end when none runs and none is left. */
+/* Start as many asks as may run at once; end when none runs and none is left. The end comes by a
+ * task, so that `done` may free status. */
 static void status_continue(struct muster_worker_status *status)
 {
     while (!status->is_over && status->active < MUSTER_WORKER_STATUS_AT_ONCE &&
@@ -189,16 +193,24 @@ static void ask_fail(struct muster_status_ask *ask, enum muster_rc rc, const cha
     status_end(ask->status, rc);
 }
 
+static uint64_t pause_first_ns(const struct muster_worker_status *status)
+{
+    return status->pause_first_ns != 0 ? status->pause_first_ns : PAUSE_FIRST_NS;
+}
+
 /* A pause that leaves time for a try, or 0: none is left. */
 static uint64_t next_pause_ns(struct muster_status_ask *ask)
 {
     uint64_t now_ns = muster_loop_now_ns(ask->status->env->loop);
     uint64_t left_ns = now_ns < ask->status->deadline_ns ? ask->status->deadline_ns - now_ns : 0;
-    uint64_t pause_ns = ask->pause_ns;
+    struct muster_backoff backoff = {.first_ns = pause_first_ns(ask->status),
+                                     .max_ns = PAUSE_MAX_NS,
+                                     .growth_permille = 2000};
+    uint64_t pause_ns;
 
     if (ask->tries >= MUSTER_WORKER_STATUS_TRIES_MAX)
         return 0;
-    ask->pause_ns = pause_ns < PAUSE_MAX_NS / 2 ? pause_ns * 2 : PAUSE_MAX_NS;
+    pause_ns = muster_backoff_next(&backoff, &ask->pause_ns, NULL);
     if (pause_ns > left_ns / 2)
         pause_ns = left_ns / 2;
     return pause_ns < PAUSE_MIN_NS ? 0 : pause_ns;
@@ -259,8 +271,8 @@ static void ask_begin(struct muster_status_ask *ask)
     /* The channel backs off for less time than we pause, so that each try connects anew. */
     struct muster_channel_options options = {
         .connect_timeout_ns = MUSTER_WORKER_STATUS_TRY_NS,
-        .backoff_base_ns = ask->pause_ns / 2,
-        .backoff_max_ns = ask->pause_ns / 2,
+        .backoff_base_ns = pause_first_ns(status) / 2,
+        .backoff_max_ns = pause_first_ns(status) / 2,
         .receive_message_max_bytes = MUSTER_WORKER_STATUS_RESPONSE_MAX,
     };
     struct muster_endpoint endpoint;
@@ -299,7 +311,6 @@ static enum muster_rc asks_new(struct muster_worker_status *status, const char *
         struct muster_status_ask *ask = &status->asks[i];
 
         ask->status = status;
-        ask->pause_ns = status->pause_first_ns != 0 ? status->pause_first_ns : PAUSE_FIRST_NS;
         muster_timer_init(&ask->timer, on_pause_over, ask);
         ask->address = muster_mem_strdup(mem, addresses[i]);
         if (ask->address == NULL) {
