@@ -1,4 +1,6 @@
-/* Answers to all questions from a cluster that the platform has listed. */
+/* Answers to all questions from a cluster that the platform has listed. Resolvers that list their
+ * cluster (Kubernetes, GCE, DNS, files) share the rules of TensorFlow's base class here: which task
+ * is meant, which master it has, and which devices count. */
 #include "resolvers/core/cluster_answer.h"
 
 #include "resolvers/core/resolver_internal.h"

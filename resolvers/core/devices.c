@@ -1,4 +1,6 @@
-/* Device names ("/job:worker/replica:0/task:1/device:GPU:0") counted by kind. */
+/* Device names ("/job:worker/replica:0/task:1/device:GPU:0") counted by kind, as TensorFlow's base
+ * class does for num_accelerators. Parts of a name are compared whole: TensorFlow looks for
+ * substrings, and its "/task:1" also finds "/task:11". */
 #include "resolvers/core/resolver_internal.h"
 
 #include <stdio.h>

@@ -1,12 +1,14 @@
-/* A watch asks its resolver at an interval and reports a change once it has settled. */
+/* A watch asks its resolver at an interval and reports a change once it has settled: platforms
+ * change a cluster task by task, and each report may cost its reader a new group. A platform that
+ * hears of changes itself calls muster_resolver_changed, and the next question comes early. */
 #include <muster/resolver.h>
 
 #include <string.h>
 
 #include "resolvers/core/resolver_internal.h"
 
-#define INTERVAL_DEFAULT_NS (10 * MUSTER_NS_PER_S)
-#define SETTLE_DEFAULT_NS   (200 * MUSTER_NS_PER_MS)
+#define INTERVAL_DEFAULT_NS (10 * MUSTER_NS_PER_S)   /* of platforms that name none */
+#define SETTLE_DEFAULT_NS   (200 * MUSTER_NS_PER_MS) /* tasks that start together come within it */
 #define SETTLE_TIMES        5               /* a change waits for at most so many settle_ns */
 #define QUESTION_MIN_NS     MUSTER_NS_PER_S /* to answer in, however short the interval is */
 

@@ -34,7 +34,8 @@ bool muster_uri_decode(char *text)
     return true;
 }
 
-/* From an opening '"' to the closing one, or to the end of text. */
+/* From an opening '"' to the closing one, or to the end of text. A bracket inside of JSON's quotes
+ * is a letter like any other. */
 static const char *skip_quotes(const char *text)
 {
     for (text++; *text != '\0' && *text != '"'; text++)

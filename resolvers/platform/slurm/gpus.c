@@ -1,4 +1,6 @@
-/* The GPUs of this node: from options, variables of CUDA and Slurm, or the tool nvidia-smi. */
+/* The GPUs of this node: from options, variables of CUDA and Slurm, or the tool nvidia-smi, in this
+ * order. The variables come first, because they tell what the step may use, and the tool shows what
+ * the node has; TensorFlow looks at CUDA_VISIBLE_DEVICES and the tool only. */
 #include "resolvers/platform/slurm/gpus.h"
 
 #include "resolvers/platform/slurm/text.h"
@@ -38,6 +40,7 @@ static enum muster_rc read_lists(struct muster_slurm_gpus *gpus, struct muster_e
     return MUSTER_OK;
 }
 
+/* A list of devices wins over a mere count. */
 static enum muster_rc read_variables(struct muster_slurm_gpus *gpus, struct muster_env *env,
                                      struct muster_error *ret_error)
 {

@@ -1,4 +1,6 @@
-/* Slurm's host lists. */
+/* Slurm's host lists ("hostlist" of scontrol show hostnames): names with ranges in brackets,
+ * several groups to a name. A list is measured first and expanded after that, so that a short text
+ * cannot ask for more memory than MUSTER_SLURM_HOSTS_MAX names. */
 #include "resolvers/platform/slurm/text.h"
 
 #include <muster/platforms.h>
@@ -10,9 +12,9 @@
 
 #include "runtime/value/array.h"
 
-#define NAME_BYTES_MAX 255
-#define GROUPS_MAX     8
-#define DIGITS_MAX     15
+#define NAME_BYTES_MAX 255 /* of a host name in DNS (RFC 1035 2.3.4) */
+#define GROUPS_MAX     8   /* each is a level of recursion */
+#define DIGITS_MAX     15  /* such a number does not overflow 64 bits */
 #define BLANKS         " \t\n"
 #define SEPARATORS     "," BLANKS
 

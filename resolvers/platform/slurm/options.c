@@ -1,4 +1,5 @@
-/* Jobs and nodes that the caller names, copied. */
+/* Jobs and nodes that the caller names, copied: the caller's arrays and texts may go after open.
+ * One block holds all texts. */
 #include "resolvers/platform/slurm/options.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
-/* Nodes sorted by name give their tasks one by one; the tasks are cut into jobs sorted by name. */
+/* Nodes sorted by name give their tasks one by one; the tasks are cut into jobs sorted by name
+ * (SlurmClusterResolver.cluster_spec). Every task computes the same plan from its own variables, so
+ * nothing here may depend on the order in which Slurm lists nodes. */
 #include "resolvers/platform/slurm/plan.h"
 
 #include <inttypes.h>
@@ -7,7 +9,7 @@
 #include <string.h>
 
 #define DEVICE_TEXT_BYTES 12 /* "4294967295," */
-#define TASKS_MAX         (1 << 20)
+#define TASKS_MAX         (1 << 20) /* a malformed count must not take all memory */
 
 uint64_t muster_slurm_step_task_count(const struct muster_slurm_step *step)
 {
@@ -29,6 +31,8 @@ static uint32_t fullest_node(const struct muster_slurm_step *step)
     return most;
 }
 
+/* By default the fullest node's tasks share its GPUs evenly; 0 where there are more tasks than
+ * GPUs, or none at all. */
 static uint32_t gpus_per_task(const struct muster_slurm_step *step)
 {
     uint32_t most = fullest_node(step);

@@ -1,4 +1,6 @@
-/* The cluster of a Slurm job step (TensorFlow's SlurmClusterResolver). */
+/* The cluster of a Slurm job step (TensorFlow's SlurmClusterResolver). srun sets the variables for
+ * every task of the step ("OUTPUT ENVIRONMENT VARIABLES" of its manual page); they do not change
+ * while the task runs. plan.c places the tasks, gpus.c counts the GPUs. */
 #include <muster/platforms.h>
 
 #include "resolvers/core/resolver_internal.h"
@@ -133,6 +135,7 @@ static enum muster_rc read_nodes(struct slurm_resolver *own, struct step_texts *
     return rc;
 }
 
+/* Without jobs= all tasks of the step are workers. */
 static enum muster_rc read_jobs(struct slurm_resolver *own, struct step_texts *texts,
                                 struct muster_slurm_step *step, struct muster_error *ret_error)
 {
@@ -351,6 +354,7 @@ static void slurm_start(struct muster_resolver *resolver, struct muster_resolve 
     muster_resolve_finish(resolve, rc);
 }
 
+/* The tool runs on for the questions of others, and its count is kept. */
 static void slurm_cancel(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
     (void)resolver;

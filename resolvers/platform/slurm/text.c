@@ -1,4 +1,5 @@
-/* Tasks per node as Slurm writes them, and GPUs in variables and in the output of a tool. */
+/* Tasks per node as Slurm writes them (SLURM_STEP_TASKS_PER_NODE), and GPUs in variables and in the
+ * output of a tool. Pure. */
 #include "resolvers/platform/slurm/text.h"
 
 #include <muster/platforms.h>
@@ -89,6 +90,8 @@ static bool is_device(const char *text, size_t length)
                           strncmp(text, "MIG-", 4) == 0);
 }
 
+/* CUDA ignores everything from the first invalid index on (CUDA C++ Programming Guide, "CUDA
+ * Environment Variables"): "0,-1,1" shows one device. */
 uint32_t muster_cuda_devices_count(const char *text)
 {
     uint32_t count = 0;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define PAIRS_MAX 4096
+#define PAIRS_MAX 4096 /* bounds the block of memory that is taken for them */
 
 struct slurm_uri_values {
     struct muster_resolver_options common;

@@ -1,4 +1,6 @@
-/* The TPU client: which TPU it is, and which API to ask about it. */
+/* The TPU client (TensorFlow's cloud_tpu_client.Client): which TPU it is, and which API to ask
+ * about it. query.c asks, wait.c asks again and again; nothing that they learn is kept here,
+ * because a TPU's state changes. */
 #include "resolvers/platform/tpu/client.h"
 
 #include <string.h>
@@ -43,6 +45,7 @@ static void on_close(struct muster_task *task)
     muster_credentials_close(client->credentials, on_credentials_closed);
 }
 
+/* A callback of the last query may free its own memory, so the end comes by a task. */
 void muster_tpu_client_check_closed(struct muster_tpu_client *client)
 {
     if (client->is_closed && muster_list_is_empty(&client->queries) &&
@@ -62,7 +65,7 @@ static enum muster_rc copy_texts(struct muster_tpu_client *client,
 
     if (discovery == NULL)
         discovery = options->discovery_url;
-    if (version == NULL)
+    if (version == NULL) /* tf.contrib was written before v1 */
         version = options->is_tf1 ? "v1alpha1" : "v1";
     if (discovery != NULL)
         client->discovery_url = muster_tpu_discovery_url_format(mem, discovery, version);

@@ -1,4 +1,6 @@
-/* Connect to a TPU: find the cluster, list the devices of all workers, count the cores. */
+/* Connect to a TPU (TPUClusterResolver.connect): find the cluster, list the devices of all workers,
+ * count the cores. On success the caller gets the open resolver; after a failure it is closed
+ * before `done`. */
 #include <muster/tpu.h>
 
 #include "resolvers/platform/tpu/worker_status.h"

@@ -1,4 +1,6 @@
-/* TPU cores for the logical cores of replicas: as given, or laid out in the mesh. */
+/* TPU cores for the logical cores of replicas: as given, or laid out in the mesh (TensorFlow's
+ * tpu.device_assignment). Orders and tie-breaks are TensorFlow's: a model that was laid out there
+ * finds the same cores here. */
 #include <muster/tpu.h>
 
 #include "resolvers/platform/tpu/ring.h"
@@ -182,6 +184,8 @@ static void choose_blocks(struct device_layout *layout)
     }
 }
 
+/* A ring needs a neighbour on both sides of every replica: the mesh is filled without gaps, and no
+ * chip is shared by two replicas. */
 static bool is_ring_possible(const struct device_layout *layout)
 {
     return layout->shape.at[CORE] == layout->topology->mesh_shape.at[CORE] &&

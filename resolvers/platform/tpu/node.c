@@ -1,4 +1,6 @@
-/* TPU nodes read from the API's JSON, and whether they can be used again. */
+/* TPU nodes read from the API's JSON (Cloud TPU API: projects.locations.nodes), and whether they
+ * can be used again. Members that are missing are NULL or none: versions of the API differ in
+ * them. */
 #include <muster/tpu.h>
 
 #include <stdlib.h>
@@ -147,6 +149,8 @@ enum muster_rc muster_tpu_node_parse(struct muster_mem *mem, const char *text, s
     return MUSTER_OK;
 }
 
+/* TensorFlow 2 asks for state READY alone; tf.contrib checks state and health, each only where the
+ * API tells it. */
 enum muster_rc muster_tpu_node_check(const struct muster_tpu_node *node, const char *name,
                                      bool is_tf1, struct muster_error *ret_error)
 {
@@ -192,8 +196,10 @@ static bool is_one_of(const char *text, const char *a, const char *b)
     return text != NULL && (strcmp(text, a) == 0 || strcmp(text, b) == 0);
 }
 
-/* A symptom of exhausted memory blocks recovery for MUSTER_TPU_OOM_COOL_NS, unless the caller
- * ignores its kind; a time that cannot be read does not block. */
+/* cloud_tpu_client's recoverable(): a TPU that is gone does not come back, and a program that has
+ * run out of memory just now would do so again. A symptom of exhausted memory blocks recovery for
+ * MUSTER_TPU_OOM_COOL_NS, unless the caller ignores its kind; a time that cannot be read does not
+ * block. */
 bool muster_tpu_node_is_recoverable(const struct muster_tpu_node *node,
                                     const struct muster_tpu_recovery *recovery, uint64_t wall_ns)
 {

@@ -1,4 +1,6 @@
-/* A query to a TPU, step by step: its project and zone, its node in the API, its workers. */
+/* A query to a TPU, step by step: its project and zone, its node in the API, its workers. The kind
+ * of query says which steps are needed (is_needed); each step ends in work_next. The API is Cloud
+ * TPU's projects.locations.nodes.get. */
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +79,7 @@ static void work_finish(struct muster_tpu_work *work, enum muster_rc rc)
 
 /* Project and zone. */
 
+/* A project of a domain is "example.com:name": ':' and '.' stay as they are. */
 static enum muster_rc name_resource(struct muster_tpu_work *work)
 {
     struct muster_text name;
@@ -164,6 +167,7 @@ static void on_document(struct muster_http_call *call, enum muster_rc rc)
     work_next(work, rc);
 }
 
+/* Discovery documents are public: the token stays with the API, whatever host the URL names. */
 static void fetch_discovery(struct muster_tpu_work *work)
 {
     start_call(work, work->client->discovery_url, false, on_document);

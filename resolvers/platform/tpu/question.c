@@ -84,6 +84,7 @@ static const char *format_address(const struct tpu_question *question, size_t i,
                                                                                            : "";
 }
 
+/* A local TPU has an empty cluster: the process and its cores are one task. */
 static enum muster_rc build_cluster(struct tpu_question *question,
                                     struct muster_cluster_spec **ret_spec)
 {
@@ -164,6 +165,7 @@ static enum muster_rc question_answer(struct tpu_question *question)
 
 /* The accelerators. */
 
+/* TensorFlow's answer is {TPU: cores of one host}, 0 where there are none. */
 static enum muster_rc count_cores(struct tpu_question *question, const char *const *names,
                                   size_t count)
 {

@@ -1,4 +1,5 @@
-/* The workers of a TPU as tasks: options, questions (TensorFlow's TPUClusterResolver). */
+/* The workers of a TPU as tasks (TensorFlow's TPUClusterResolver): options, copies, closing.
+ * question.c answers; the client (client.c) knows which TPU is meant. */
 #include <muster/tpu.h>
 
 #include <stdio.h>
@@ -197,6 +198,8 @@ enum muster_rc muster_tpu_resolver_open(struct muster_env *env,
     return MUSTER_OK;
 }
 
+/* The copy names the coordinator that this resolver has started, so that there is one server for
+ * both. */
 enum muster_rc muster_tpu_resolver_copy(struct muster_resolver *resolver,
                                         struct muster_resolver **ret_resolver,
                                         struct muster_error *ret_error)

@@ -1,4 +1,6 @@
-/* Rings through a box of chips, computed place by place. */
+/* Rings through a box of chips, computed place by place: neighbours in the ring are neighbours in
+ * the mesh, and so are its ends. TensorFlow builds the same rings as lists (_open_ring_2d, _ring_3d
+ * of tpu.device_assignment); a place needs no memory here. */
 #include "resolvers/platform/tpu/ring.h"
 
 #include <stdbool.h>
@@ -29,6 +31,7 @@ static struct ring_cell plane_cell(int32_t width, int32_t height, int32_t index)
     return (struct ring_cell){row % 2 == 0 ? 1 + column : row_length - column, row};
 }
 
+/* TensorFlow closes rings of even sizes only; 1 is a flat dimension, not an odd one. */
 static bool is_odd(int32_t size)
 {
     return size > 1 && size % 2 != 0;

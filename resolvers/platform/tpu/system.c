@@ -1,4 +1,6 @@
-/* TPU cores counted by host, and the job that holds them. */
+/* TPU cores counted by host, and the job that holds them (TensorFlow's TPUSystemMetadata). Device
+ * names come from workers; all hosts of a TPU have the same number of cores, so different numbers
+ * mean that some of them are not up yet. */
 #include <muster/tpu.h>
 
 #include <inttypes.h>
@@ -170,6 +172,8 @@ void muster_tpu_system_fini(struct muster_tpu_system *system)
     *system = (struct muster_tpu_system){.mem = NULL};
 }
 
+/* TensorFlow's master_job: "tpu_worker" is its name for a TPU without a cluster, and is refused as
+ * the name of a job for that reason. */
 enum muster_rc muster_tpu_system_master_job(const char *master,
                                             const struct muster_cluster_spec *spec,
                                             const char **ret_job, struct muster_error *ret_error)

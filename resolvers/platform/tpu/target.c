@@ -1,4 +1,6 @@
-/* Which TPU is meant: the caller names it, else a variable does. */
+/* Which TPU is meant: the caller names it, else a variable does, in cloud_tpu_client's order: the
+ * endpoints that GKE sets, TPU_NAME, TPU_CONFIG. GKE's variable counts even when it is empty,
+ * and is an error then. */
 #include "resolvers/platform/tpu/text.h"
 
 #include <string.h>
@@ -78,6 +80,7 @@ static enum muster_rc find_words(struct muster_env *env,
     return rc;
 }
 
+/* Names that tf.contrib does not look up: local processes and Google's own name services. */
 static bool is_opaque(const char *name)
 {
     return name[0] == '\0' || has_prefix(name, "localhost:") || has_prefix(name, "/bns") ||

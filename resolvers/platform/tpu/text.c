@@ -1,4 +1,5 @@
-/* Endpoints, times and discovery documents of Cloud TPU. */
+/* Endpoints, times and discovery documents of Cloud TPU, parsed. Pure: the texts come from
+ * variables and from the API, and may be anything. */
 #include "resolvers/platform/tpu/text.h"
 
 #include <ctype.h>
@@ -22,6 +23,7 @@ static int64_t days_of(int64_t year, int64_t month, int64_t day)
     return era * 146097 + day_of_era - 719468;
 }
 
+/* RFC 3339 to the second; a fraction and the 'Z' behind it do not matter to a 90 s limit. */
 bool muster_tpu_time_parse(const char *text, uint64_t *ret_ns)
 {
     static const char form[] = "dddd-dd-ddTdd:dd:dd";
@@ -169,6 +171,9 @@ static const struct muster_json *find_member(const struct muster_json *value,
     return value;
 }
 
+/* rootUrl + servicePath + the path of projects.locations.nodes.get ("v1/{+name}"), as Google's
+ * discovery documents describe a method. {+name} is reserved expansion (RFC 6570 3.2.3): the '/' of
+ * the resource name stay. */
 enum muster_rc muster_tpu_discovery_parse(struct muster_mem *mem, const char *text, size_t size,
                                           const char *resource_name, char **ret_url,
                                           struct muster_error *ret_error)

@@ -1,4 +1,6 @@
-/* The TPU mesh as a value: devices by task, and the way back from a place to its device. */
+/* The TPU mesh as a value (TensorFlow's tpu.topology.Topology): devices by task, and the way back
+ * from a place to its device. One block of memory holds both tables. Input comes off the wire, so
+ * every count and coordinate is checked before memory or an index is taken from it. */
 #include <muster/tpu.h>
 
 #include <inttypes.h>

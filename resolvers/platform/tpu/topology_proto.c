@@ -8,7 +8,7 @@ enum muster_rc muster_tpu_topology_unpack(struct muster_mem *mem, const void *by
                                           struct muster_tpu_topology **ret_topology,
                                           struct muster_error *ret_error)
 {
-    static const struct muster_proto_limits limits = {.depth_max = 2};
+    static const struct muster_proto_limits limits = {.depth_max = 2}; /* and its feature */
     struct muster_tpu_topology_options options;
     Tensorflow__Tpu__TopologyProto *message = NULL;
     enum muster_rc rc = muster_proto_unpack(mem, &tensorflow__tpu__topology_proto__descriptor,

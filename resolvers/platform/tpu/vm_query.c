@@ -1,4 +1,5 @@
-/* Attributes of this TPU VM, asked of the metadata server. */
+/* Attributes of this TPU VM, asked of the metadata server (instance/attributes/…), one after the
+ * other. They are those from which JAX's clusters/cloud_tpu_cluster.py finds its processes. */
 #include "resolvers/platform/tpu/vm_query.h"
 
 #include <string.h>
@@ -115,6 +116,8 @@ static void fill_text(struct muster_tpu_vm_text *text, const char *value,
         *text = (struct muster_tpu_vm_text){value, sources[step]};
 }
 
+/* A variable of the process wins over the server, and agent-worker-number over tpu-env: what was
+ * told first stays. */
 void muster_tpu_vm_query_tell(const struct muster_tpu_vm_query *query,
                               struct muster_tpu_vm_texts *texts)
 {

@@ -1,4 +1,6 @@
-/* A TPU slice as a cluster: variables first, then the metadata server. */
+/* A TPU slice as a cluster: variables first, then the metadata server. GKE sets the variables in
+ * its pods, and a TPU VM by itself has the metadata. The rules for ids, slices and the coordinator
+ * are those of JAX's cloud_tpu_cluster.py. */
 #include <muster/tpu.h>
 
 #include <stdio.h>
@@ -65,6 +67,7 @@ static void read_variables(struct muster_env *env, struct muster_tpu_vm_texts *r
     read_variable(env, "MEGASCALE_COORDINATOR_ADDRESS", &ret_texts->coordinator);
 }
 
+/* TPU_SKIP_MDS_QUERY is a variable of libtpu and JAX: the metadata server must not be asked. */
 static bool may_query_server(struct muster_env *env)
 {
     const char *skip = muster_vars_get(env->vars, "TPU_SKIP_MDS_QUERY");
@@ -81,6 +84,9 @@ static void remember_sources(struct tpu_vm_resolver *own, const struct muster_tp
 
 /* Answers. */
 
+/* The coordinator of several slices is on the first worker of slice 0:
+ * MEGASCALE_COORDINATOR_ADDRESS names its host, with the port of another service, which is replaced
+ * by ours. */
 static enum muster_rc format_coordinator(struct tpu_vm_resolver *own,
                                          const struct muster_tpu_vm *vm, char text[ADDRESS_BYTES],
                                          struct muster_error *ret_error)

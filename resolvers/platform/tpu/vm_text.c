@@ -1,4 +1,6 @@
-/* Host lists, numbers and lines that describe a TPU slice. */
+/* Host lists, numbers and lines that describe a TPU slice, parsed. Pure. The texts are those of
+ * GKE's variables (TPU_WORKER_HOSTNAMES, MEGASCALE_…) or of the metadata server; an error names its
+ * source, because users can mend only that. */
 #include "resolvers/platform/tpu/vm_text.h"
 
 #include <stdio.h>
@@ -283,6 +285,8 @@ void muster_tpu_vm_fini(struct muster_tpu_vm *vm)
     *vm = (struct muster_tpu_vm){.mem = NULL};
 }
 
+/* Workers of all slices are numbered slice by slice, as JAX's cloud_tpu_cluster does; all slices
+ * are of one size. */
 bool muster_tpu_vm_task_id(const struct muster_tpu_vm *vm, int64_t *ret_id)
 {
     if (!vm->has_worker_id || (vm->num_slices > 1 && vm->count == 0))
@@ -291,6 +295,7 @@ bool muster_tpu_vm_task_id(const struct muster_tpu_vm *vm, int64_t *ret_id)
     return true;
 }
 
+/* Only the own slice's workers are known by address; their indices are those within all slices. */
 enum muster_rc muster_tpu_vm_cluster(const struct muster_tpu_vm *vm, const char *job,
                                      struct muster_cluster_spec **ret_spec,
                                      struct muster_error *ret_error)

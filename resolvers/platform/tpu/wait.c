@@ -1,12 +1,14 @@
-/* Wait until a TPU is healthy: three looks in a row, then a pause, until the time is over. */
+/* Wait until a TPU is healthy: three looks in a row, then a pause, until the time is over. Looks
+ * and figures are those of cloud_tpu_client's wait_for_healthy, which reads the health three times
+ * in each round; a look here is one query of the node. */
 #include <string.h>
 
 #include "resolvers/platform/tpu/client.h"
 
-#define TIMEOUT_DEFAULT_NS  (1200 * MUSTER_NS_PER_S)
-#define INTERVAL_DEFAULT_NS (30 * MUSTER_NS_PER_S)
+#define TIMEOUT_DEFAULT_NS  (1200 * MUSTER_NS_PER_S) /* wait_for_healthy(timeout_s=1200) */
+#define INTERVAL_DEFAULT_NS (30 * MUSTER_NS_PER_S)   /* wait_for_healthy(interval=30) */
 #define LOOKS_PER_ROUND     3
-#define LOOK_NS             (60 * MUSTER_NS_PER_S)
+#define LOOK_NS             (60 * MUSTER_NS_PER_S) /* one that hangs must not use up the wait */
 
 static void wait_look(struct muster_tpu_wait *wait);
 
@@ -51,6 +53,7 @@ static void sleep_or_give_up(struct muster_tpu_wait *wait, const struct muster_t
         wait->on_wait(wait, MUSTER_UNAVAILABLE);
 }
 
+/* A failed query ends the wait, as in cloud_tpu_client: the HTTP client has retried it already. */
 static void on_node(struct muster_tpu_query *query, enum muster_rc rc)
 {
     struct muster_tpu_wait *wait = query->data;
@@ -103,6 +106,7 @@ enum muster_rc muster_tpu_wait_start(struct muster_tpu_wait *wait, struct muster
 {
     if (client->is_closed)
         return MUSTER_FAILED_PRECONDITION;
+    /* Without an API the health never changes; TensorFlow would poll until the time is over. */
     if (!muster_tpu_client_has_api(client))
         return muster_error_set(&wait->error, MUSTER_FAILED_PRECONDITION,
                                 "TPU %.60s has no API that would tell its health",

@@ -35,6 +35,7 @@ enum muster_rc muster_worker_status_unpack(struct muster_mem *mem, const void *b
                                            char ***ret_devices, size_t *ret_count,
                                            struct muster_error *ret_error)
 {
+    /* A host has some dozens of devices: an answer with more elements is not a worker's. */
     static const struct muster_proto_limits limits = {.depth_max = 5, .elements_max = 65536};
     Tensorflow__GetStatusResponse *message = NULL;
     enum muster_rc rc = muster_proto_unpack(mem, &tensorflow__get_status_response__descriptor,

@@ -1,4 +1,7 @@
-/* The version service of TPU workers (port 8475): which runtime runs, and which one shall run. */
+/* The version service of TPU workers (port 8475): which runtime runs, and which one shall run
+ * (cloud_tpu_client's runtime_version and configure_tpu_version). All workers are asked side by
+ * side; the first failure is the result, but every answer is awaited, because workers that have
+ * taken a version cannot give it back. */
 #include <string.h>
 
 #include <muster/json.h>
