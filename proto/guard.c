@@ -7,9 +7,9 @@
 
 #include "proto/guard_scan.h"
 
-#define DEPTH_MAX       32
-#define ELEMENTS_MAX    (UINT32_C(1) << 20)
-#define MEMORY_PER_BYTE 16
+#define DEPTH_MAX       32                   /* the scan and protobuf-c recurse: bounds the stack */
+#define ELEMENTS_MAX    (UINT32_C(1) << 20)  /* fields and packed values: bounds the time */
+#define MEMORY_PER_BYTE 16                   /* messages of many small parts need more */
 #define MEMORY_FREE     (UINT32_C(64) << 10) /* on top of what is proportional to the size */
 #define CHUNK_BYTES_MIN 512
 #define CHUNK_BYTES_MAX (UINT32_C(256) << 10)
@@ -134,6 +134,7 @@ static void *arena_alloc(void *data, size_t bytes)
     return block;
 }
 
+/* protobuf-c frees parts of a message that turns out malformed: the arena frees all at once. */
 static void arena_alloc_free(void *data, void *block)
 {
     (void)data;
@@ -155,8 +156,9 @@ static struct muster_proto_limits limits_or_defaults(const struct muster_proto_l
     return chosen;
 }
 
-/* The arena with room for the message in front; *bytes moves to a stripped copy where that is
- * needed. */
+/* The arena with room for the message in front. Half as much again as the wire bytes is enough for
+ * most messages, which then need one allocation; above CHUNK_BYTES_MAX memory is taken only as the
+ * message turns out to need it, because its size is a peer's word. */
 static enum muster_rc arena_prepare(struct muster_mem *mem, size_t message_bytes, size_t memory_max,
                                     size_t size, struct arena **ret_arena)
 {

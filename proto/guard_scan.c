@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define VARINT_BYTES_MAX       10
+#define VARINT_BYTES_MAX       10 /* 64 bits in groups of 7 */
 #define SHORT_VARINT_BYTES_MAX 5 /* tags and lengths; protobuf-c reads no more */
 #define FIELD_NUMBER_MAX       ((UINT32_C(1) << 29) - 1)
 
@@ -184,7 +184,8 @@ static bool is_text(const uint8_t *text, size_t size)
     return true;
 }
 
-/* Values in a packed field; false when the last one is cut off. */
+/* Values in a packed field; false when the last one is cut off. Each counts against elements_max,
+ * because protobuf-c makes an array of them from as little as a byte each. */
 static bool packed_count(const struct wire_field *field, size_t *ret_count)
 {
     unsigned type = natural_wire_type(field->known);
