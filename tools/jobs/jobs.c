@@ -1,4 +1,6 @@
-/* The registries whose jobs are shown: opened, read one after the other, closed. */
+/* The registries whose jobs are shown: opened, read one after the other, closed. Either the user
+ * names one, or the embedded registries of this host's launchers are read (local_jobs.c), which
+ * come and go between two reads. */
 #include "jobs/jobs_internal.h"
 
 #include <stdio.h>
@@ -50,7 +52,8 @@ static void source_close(struct jobs *jobs, size_t i)
     jobs->sources[i] = jobs->sources[--jobs->source_count];
 }
 
-/* Launchers come and go. */
+/* Match the open registries with the launchers that live now: those without a launcher are closed,
+ * launchers without a registry are opened. Both count: a pid comes back, and so does a port. */
 static void sources_follow(struct jobs *jobs)
 {
     struct local_job local[LOCAL_JOBS_MAX];
@@ -120,7 +123,8 @@ static enum muster_rc jobs_collect(struct jobs *jobs, struct muster_json *list,
         if (failed != MUSTER_OK && rc == MUSTER_OK)
             rc = jobs_source_explain(jobs, jobs->sources[i], failed, ret_error);
     }
-    /* One of several launchers on this host may just have ended. */
+    /* One of several launchers on this host may just have ended: its error does not hide the jobs
+     * of the others. */
     if (muster_json_count(list) > 0 && jobs->registry == NULL)
         return MUSTER_OK;
     if (rc != MUSTER_OK || jobs->job == NULL || muster_json_count(list) > 0)

@@ -1,4 +1,6 @@
-/* One job from the records of its launchers and its view. */
+/* One job from the records of its launchers and its view. A launcher knows its own tasks only; the
+ * view in the registry knows all members, but not what they do. docs/monitoring.md
+ * describes the result. */
 #include "jobs/jobs.h"
 
 #include <muster/view.h>
@@ -93,7 +95,7 @@ static bool waits_open(struct waits *waits, const struct job_facts *facts)
     return waits->all != NULL;
 }
 
-/* The first of that task; NULL: no record tells of it. */
+/* The first of that task in the sorted array; NULL: no record tells of it. */
 static struct wait *wait_find(const struct waits *waits, const char *task)
 {
     size_t low = 0, high = waits->count;
@@ -109,7 +111,9 @@ static struct wait *wait_find(const struct waits *waits, const char *task)
     return low < waits->count && strcmp(waits->all[low].task, task) == 0 ? &waits->all[low] : NULL;
 }
 
-/* Each member is passed once, however many stand behind it. */
+/* Follow the chain to the member that waits for nobody in the records, and note the end for all on
+ * the way: each member is passed once, however many stand behind it. Members in a circle have no
+ * end. */
 static const char *wait_end(const struct waits *waits, struct wait *from)
 {
     struct wait *at = from, *next;
@@ -227,7 +231,8 @@ static struct muster_json *launchers_of(const struct job_facts *facts)
     return list;
 }
 
-/* The first launcher whose state is not "running" speaks for the job. */
+/* The first launcher whose state is not "running" speaks for the job: users look for what is
+ * wrong. */
 static const struct muster_json *speaker_of(const struct job_facts *facts)
 {
     for (size_t i = 0; i < facts->record_count; i++)

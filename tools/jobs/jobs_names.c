@@ -1,11 +1,11 @@
-/* The names of a registry's jobs. They only grow here, until the reader finds that nothing is left of one:
- * a key that comes back later adds the name again. */
+/* The names of a registry's jobs. They only grow here, until the reader finds that nothing is left
+ * of one: a key that comes back later adds the name again. */
 #include "jobs/jobs_names.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS_MAX 1000 /* of one registry that are shown */
+#define JOBS_MAX 1000 /* of one registry that are shown: the list is searched name by name */
 
 bool jobs_names_init(struct jobs_names *names)
 {
@@ -68,7 +68,8 @@ static void on_changes(struct muster_registry_watch *watch,
             jobs_names_take(watch->data, &changes[i].kv.key);
 }
 
-/* They are read again, and watched from there on. */
+/* After the end of a watch revision 0 makes the next read take all names anew, and the read after
+ * it watches from there on. */
 static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
 {
     struct jobs_names *names = watch->data;
@@ -78,6 +79,7 @@ static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
     names->revision = 0;
 }
 
+/* The watch begins behind the revision of the read, so no key falls between the two. */
 bool jobs_names_are_watched(struct jobs_names *names, struct muster_registry *client)
 {
     const struct muster_bytes prefix = {.data = JOB_KEYS_PREFIX, .size = strlen(JOB_KEYS_PREFIX)};

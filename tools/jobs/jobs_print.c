@@ -1,4 +1,5 @@
-/* Jobs as text: for a terminal, or a file. */
+/* Jobs as text: for a terminal, or a file. `muster top` limits the page to the screen; `muster
+ * status` does not. */
 #include "jobs/jobs.h"
 
 #include <stdarg.h>
@@ -6,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VALUES_SHOWN 4
+#define VALUES_SHOWN 4 /* of a program's own values; --json has all */
 
 struct page {
     FILE *file;
-    unsigned rows, columns; /* that are left; of a line. 0 at the start: no limit */
+    unsigned rows;    /* lines that are left; counts only if is_limited */
+    unsigned columns; /* of a line; 0: no limit */
     bool is_limited;
 };
 
@@ -21,8 +23,10 @@ static const char *text_of(const struct muster_json *object, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Names come from programs and from a registry: what could move the cursor is shown as '?'. Cut at the
- * width of the page, between characters of UTF-8. */
+/* Names come from programs and from a registry: what could move the cursor is shown as '?'. Cut at
+ * the width of the page, between characters of UTF-8. */
+/* Also the C1 controls, U+0080 to U+009F, which are two bytes in UTF-8: terminals obey them as they
+ * obey ESC. */
 static void page_line(struct page *page, const char *line)
 {
     unsigned column = 0;

@@ -1,5 +1,5 @@
-/* The jobs of one registry: names, launchers' records, views. Each read turns the loop until the answers
- * are there. */
+/* The jobs of one registry: names, launchers' records, views. Each read turns the loop until the
+ * answers are there. */
 #include "jobs/jobs_internal.h"
 
 #include "common/text_bytes.h"
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WITHIN_NS  (5 * MUSTER_NS_PER_S)
-#define ANSWERS_NS (2 * MUSTER_NS_PER_S)
-#define LOOK_NS    (50 * MUSTER_NS_PER_MS)
-#define ASK_TTL_S  10
+#define WITHIN_NS  (5 * MUSTER_NS_PER_S)   /* for one request to a registry */
+#define ANSWERS_NS (2 * MUSTER_NS_PER_S)   /* for the answers of launchers */
+#define LOOK_NS    (50 * MUSTER_NS_PER_MS) /* between two looks for answers */
+#define ASK_TTL_S  10                      /* the keys that ask go at most so long after us */
 
 static uint64_t deadline_of(const struct jobs *jobs)
 {
@@ -58,7 +58,8 @@ static bool is_shown(const struct jobs *jobs, const char *name)
     return jobs->job == NULL || strcmp(jobs->job, name) == 0;
 }
 
-/* One key of each job would do, but etcd cannot be asked for that. */
+/* One key of each job would do, but etcd cannot be asked for that: all keys of all jobs are read,
+ * without their values. The watch of the names makes this read a rare one. */
 static void on_names(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct jobs *jobs = op->data;
@@ -155,7 +156,8 @@ void jobs_records_forget(struct jobs *jobs)
 
 /* --- Asking for new ones */
 
-/* The keys go by themselves, however this process ends. */
+/* The keys that ask hang on a lease, so they go by themselves, however this process ends. At half
+ * of its life a new one takes its place. */
 static enum muster_rc lease_renew(struct jobs *jobs, struct source *source)
 {
     uint64_t now_ns = muster_loop_now_ns(jobs->env->loop);
@@ -191,6 +193,8 @@ static enum muster_rc jobs_ask(struct jobs *jobs, struct source *source, uint64_
     return rc;
 }
 
+/* Revisions of a registry rise with every write: a record newer than the first question was written
+ * after it. */
 static bool are_answered(const struct jobs *jobs, uint64_t revision)
 {
     for (size_t i = 0; i < jobs->record_count; i++)
@@ -232,6 +236,8 @@ static void on_view(struct muster_registry_op *op, enum muster_rc rc)
     on_op(op, rc);
 }
 
+/* Keys of members end with the incarnation (docs/protocol.md); one that is not in the view has been
+ * replaced, or has not joined yet. */
 static void on_members(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct jobs *jobs = op->data;

@@ -1,6 +1,7 @@
-/* $XDG_RUNTIME_DIR/muster, or /tmp/muster-UID: files named by the pid of a launcher, with the endpoint
- * of its registry. A launcher writes into one of them; whoever looks, looks into all that a launcher
- * of this user may have chosen, since cron and systemd set no XDG_RUNTIME_DIR and a login shell does. */
+/* $XDG_RUNTIME_DIR/muster, or /tmp/muster-UID: files named by the pid of a launcher, with the
+ * endpoint of its registry. A launcher writes into one of them; whoever looks, looks into all that
+ * a launcher of this user may have chosen, since cron and systemd set no XDG_RUNTIME_DIR and a
+ * login shell does. */
 #include "jobs/local_jobs.h"
 
 #include <dirent.h>
@@ -14,8 +15,9 @@
 #include <unistd.h>
 
 #define PATH_BYTES 512
-#define NAME_BYTES 24
+#define NAME_BYTES 24 /* a pid in decimal */
 
+/* The folders that a launcher may have chosen, in the order of preference. */
 enum place { PLACE_NAMED, PLACE_LOGIN, PLACE_TEMPORARY, PLACES };
 
 /* False: there is no such place, or its path is too long. */
@@ -34,7 +36,8 @@ static bool place_path(enum place place, char path[PATH_BYTES])
     return length > 0 && length < PATH_BYTES;
 }
 
-/* Nobody else may have made it, or write into it: /tmp is everybody's. -1: there is none to trust. */
+/* Nobody else may have made it, or write into it: /tmp is everybody's. -1: there is none to
+ * trust. */
 static int directory_open(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -55,8 +58,8 @@ static int place_open(enum place place)
     return place_path(place, path) ? directory_open(path) : -1;
 }
 
-/* The one into which this process writes. A folder of logins goes with the last of them, so that a job
- * which was not told of it does not use it. */
+/* The one into which this process writes. A folder of logins goes with the last of them, so that a
+ * job which was not told of it does not use it. */
 static int place_make(void)
 {
     char path[PATH_BYTES];
@@ -67,6 +70,8 @@ static int place_make(void)
     return directory_open(path);
 }
 
+/* O_EXCL and O_NOFOLLOW: nothing that stands there already is written to. A file that could not be
+ * written whole is removed, because half an endpoint names another one. */
 void local_jobs_add(const char *endpoint)
 {
     char name[NAME_BYTES];
@@ -118,6 +123,8 @@ static bool job_read(int directory, const char *name, struct local_job *ret_job)
     return true;
 }
 
+/* Signal 0 only asks whether the process is there. A launcher that was killed leaves its file,
+ * which is removed here. */
 static bool job_find(int directory, const char *name, struct local_job *ret_job)
 {
     char *end = NULL;

@@ -1,4 +1,6 @@
-/* Metrics as text: names, units and labels as OpenMetrics wants them. */
+/* Metrics as text: names, units and labels as OpenMetrics 1.0 wants them. Prometheus asks for that
+ * format in Accept and falls back to its own text format 0.0.4, in which a family has the name of
+ * its samples and no unit. */
 #include "jobs/metrics_text.h"
 
 #include <math.h>
@@ -68,6 +70,7 @@ static void add_label(struct muster_http_reply *reply, bool is_first, const char
 }
 
 /* 1 is "1.0" where a bound is a label: histograms of several writers must agree on the text. */
+/* The shortest text that reads back as the same number. */
 static const char *format_number(double value, bool is_bound, char *text, size_t bytes)
 {
     if (isnan(value))
@@ -103,6 +106,8 @@ void metrics_text_sample(struct metrics_text *text, double value, size_t label_c
                              format_number(value, false, number, sizeof(number)));
 }
 
+/* Buckets are cumulative on the wire, and the last one, "+Inf", equals the count (OpenMetrics 1.0,
+ * "Histogram"). */
 void metrics_text_histogram(struct metrics_text *text, const char *label, const char *value,
                             const double *bounds, size_t bound_count, const uint64_t *counts,
                             double sum)

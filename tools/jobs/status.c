@@ -1,4 +1,4 @@
-/* muster status: the jobs of a registry, once. */
+/* muster status: the jobs of a registry, once; and the parts that `muster top` shares with it. */
 #include "jobs/status.h"
 
 #include "common/command.h"

@@ -20,10 +20,11 @@
 
 #define ROW(field) .offset = offsetof(struct status_settings, field)
 
-#define SCREEN_BEGIN "\033[?1049h\033[?25l"
+/* xterm's control sequences, which all terminals of today know. */
+#define SCREEN_BEGIN "\033[?1049h\033[?25l" /* the second screen; no cursor */
 #define SCREEN_END   "\033[?25h\033[?1049l"
 #define SCREEN_HOME  "\033[H"
-#define LINE_CLEAR   "\033[K"
+#define LINE_CLEAR   "\033[K" /* line by line instead of all at once: nothing flickers */
 #define BELOW_CLEAR  "\033[J"
 
 static const struct muster_option rows[] = {
@@ -57,12 +58,12 @@ struct top {
     struct muster_fd_watch signals, keys;
     struct termios before; /* of standard input */
     bool has_keys;         /* standard input is a terminal, read key by key */
-    bool is_screen;        /* standard output is one */
-    bool is_entered;       /* … and shows our screen */
+    bool is_screen;        /* standard output is a terminal */
+    bool is_entered;       /* the terminal shows the second screen */
     bool is_ending;
-    bool is_drawn;             /* what was read last: */
-    struct muster_json *root;  /* NULL: … */
-    struct muster_error error; /* … why not */
+    bool is_drawn;             /* the screen shows the last look */
+    struct muster_json *root;  /* the jobs of the last look; NULL: it failed */
+    struct muster_error error; /* the reason then */
     char title[64];
 };
 
@@ -101,6 +102,8 @@ static void screen_leave(struct top *top)
 
 /* --- Signals and keys */
 
+/* Ctrl-Z: the shell's prompt must appear on the first screen, so the terminal is given back before
+ * this process stops. SIGTSTP itself is blocked (it came by the signalfd), SIGSTOP cannot be. */
 static void top_suspend(struct top *top)
 {
     bool is_entered = top->is_entered;
