@@ -1,12 +1,16 @@
-/* --explain: the environment of a resolver, recorded. */
+/* --explain: the environment of a resolver, recorded. Each part of env that looks at the outside is
+ * replaced by one that calls the real part and tells on standard error what came back, so resolvers
+ * need no code for it. */
 #include "resolve/resolve.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#define VALUE_SHOWN_MAX 100
+#define VALUE_SHOWN_MAX 100 /* TF_CONFIG of a large job fills screens */
 
+/* Secrets are known by their names, as in AWS_SECRET_ACCESS_KEY. People paste this output into bug
+ * reports: a value too few is shown rather than one too many. */
 static bool is_secret(const char *name)
 {
     static const char *const words[] = {"TOKEN",   "SECRET", "PASSWORD", "CREDENTIAL",
@@ -31,6 +35,8 @@ static bool has_secret(const char *value)
     return false;
 }
 
+/* Resolvers read a variable at each question; it is told once. With more names than there is room
+ * for, the rest are told each time. */
 static bool is_first_time(struct resolve_explain *explain, const char *name)
 {
     for (size_t i = 0; i < explain->seen_count; i++) {

@@ -1,4 +1,6 @@
-/* muster resolve: ask a resolver everything it knows, and show it. */
+/* muster resolve: ask a resolver everything it knows, and show it. The questions are asked one
+ * after the other with one deadline for all; with --watch the command stays and prints changes.
+ * explain.c records what the resolver looks at, show.c prints. */
 #include "common/command.h"
 
 #include "resolve/resolve.h"
@@ -109,8 +111,12 @@ static bool ask_resolver(struct asking *asking, struct muster_resolve *resolve)
     asking->is_done = false;
     resolve->data = asking;
     resolve->deadline_ns = asking->deadline_ns;
-    if (muster_resolve_start(resolve, asking->resolver, on_answer) != MUSTER_OK)
+    if (muster_resolve_start(resolve, asking->resolver, on_answer) != MUSTER_OK) {
+        /* The resolver is open, so only a deadline that has passed is refused. */
+        muster_error_set(&asking->error, MUSTER_DEADLINE_EXCEEDED,
+                         "the answers before have used up the time limit; give a longer --timeout");
         return false;
+    }
     while (!asking->is_done)
         muster_loop_turn(loop, UINT64_MAX);
     return asking->error.rc == MUSTER_OK;
@@ -159,6 +165,8 @@ static bool add_warning(const struct muster_error *error, struct muster_json *an
     return false;
 }
 
+/* Devices have a shorter limit of their own, because they are the one answer for which others than
+ * the platform are asked. */
 static bool add_accelerators(struct asking *asking, struct muster_json *answer)
 {
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_NUM_ACCELERATORS};
@@ -259,7 +267,9 @@ static bool add_visible_devices(struct asking *asking, struct muster_json *answe
            muster_json_set(answer, "visible_devices", muster_json_text_new(devices));
 }
 
-/* All keys of the answer, or NULL with asking->error. */
+/* All keys of the answer, or NULL with asking->error. The cluster comes first: some resolvers know
+ * their own task only after they have seen it (dns, slurm). Sources come last, when all is
+ * known. */
 static struct muster_json *ask_all(struct asking *asking)
 {
     struct muster_json *answer = muster_json_object_new();

@@ -1,4 +1,6 @@
-/* An environment in which a command asks resolvers. */
+/* An environment in which a command asks resolvers: the system's loop, variables and files, network
+ * and HTTP client. Parts close in the reverse order, and the HTTP client first turns the loop until
+ * its connections are gone. */
 #include "resolve/resolver_env.h"
 
 #include <muster/http.h>

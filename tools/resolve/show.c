@@ -1,4 +1,5 @@
-/* Answers and changes of `muster resolve` as text and JSON. */
+/* Answers and changes of `muster resolve` as text and JSON. Both are made of one JSON object, so
+ * that they cannot tell different things. */
 #include "resolve/resolve.h"
 
 #include "common/output.h"
@@ -127,8 +128,8 @@ bool resolve_print_change(struct muster_env *env, const struct muster_cluster_sp
     for (size_t i = 0; i < diff->change_count; i++) {
         const struct muster_cluster_change *change = &diff->changes[i];
 
-        printf("%c %s:%d %s%s%s\n", "+-~"[change->kind], change -> job, change -> index,
-               change -> before != NULL ? change -> before : "",
+        printf("%c %s:%d %s%s%s\n", "+-~"[change->kind], change->job, change->index,
+               change->before != NULL ? change->before : "",
                change->kind == MUSTER_CLUSTER_MOVED ? " -> " : "",
                change->after != NULL ? change->after : "");
     }
