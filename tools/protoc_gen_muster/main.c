@@ -12,6 +12,7 @@
 #include "pool.h"
 #include "write.h"
 
+/* CodeGeneratorResponse.Feature: without it protoc refuses files with proto3's `optional`. */
 #define FEATURE_PROTO3_OPTIONAL 1
 #define FILES_OF_EACH           4 /* stubs and messages, a header and a source each */
 

@@ -1,4 +1,6 @@
-/* The files of one request: types by name, comments, and what no stub can be made of. */
+/* The files of one request (google/protobuf/compiler/plugin.proto): types by name, comments, and
+ * what no stub can be made of. Names are checked here, so that the writers need no errors and the C
+ * compiler finds none. */
 #include "model.h"
 
 #include <string.h>

@@ -6,6 +6,8 @@
 
 #include "pool.h"
 
+/* Keywords of C and C++, because headers are included by both, and the two names that gcc
+ * predefines as macros in GNU mode. */
 static const char *const keywords[] = {
     "alignas",   "alignof",   "and",      "asm",      "auto",     "bool",     "break",   "case",
     "catch",     "char",      "class",    "compl",    "const",    "continue", "default", "delete",

@@ -1,4 +1,5 @@
-/* Memory that lives until the program ends: names and texts. */
+/* Memory that lives until the program ends: names and texts. The plugin runs for one request, so
+ * single frees would gain nothing, and without memory there is nothing to do but end. */
 #include "pool.h"
 
 #include <stdalign.h>

@@ -7,7 +7,7 @@
 #include "names.h"
 #include "pool.h"
 
-#define TAG_SOURCE_CODE_INFO ((9u << 3) | 2u)
+#define TAG_SOURCE_CODE_INFO ((9u << 3) | 2u) /* FileDescriptorProto.source_code_info = 9 */
 
 static size_t read_varint(const ProtobufCBinaryData *bytes, size_t at, uint64_t *ret_value)
 {

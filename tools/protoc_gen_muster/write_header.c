@@ -146,7 +146,7 @@ static void write_server(FILE *out, const struct model *model, const struct mode
     fprintf(out, "/**\n * Handlers of %s. ", model_full_name(file, proto->name));
     fprintf(out,
             "A method without on_request or on_message answers UNIMPLEMENTED.\n"
-            " * What a handler is shown is borrowed until it returns; rpc lives until on_end.\n"
+            " * The arguments of a handler are borrowed until it returns; rpc lives until on_end.\n"
             " */\n");
     fprintf(out, "struct %s_handlers {\n", prefix);
     for (size_t i = 0; i < proto->n_method; i++) {

@@ -1,4 +1,5 @@
-/* The table of sub-commands. */
+/* The table of sub-commands, in the order in which `muster help` lists them: what a user needs
+ * first stands first. This file alone knows all commands. */
 #include "table/commands.h"
 
 #include "bench/bench.h"

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+/* Codes above 125 are those of a shell (POSIX 2.8.2), because `muster run` stands in for the
+ * program that it starts. */
 static const char exit_codes[] =
     "Exit codes of muster\n"
     "\n"

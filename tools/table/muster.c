@@ -1,4 +1,5 @@
-/* muster COMMAND [options]: picks the sub-command. */
+/* muster COMMAND [options]: picks the sub-command. Its main also checks that the output has
+ * arrived: a full disk or a closed pipe is a failure although the command itself succeeded. */
 #include "common/command.h"
 #include "common/output.h"
 #include "table/commands.h"
