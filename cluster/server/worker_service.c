@@ -19,17 +19,23 @@
     "own "                                                                                         \
     "process, and let it use the collectives"
 
+enum question_wait {
+    QUESTION_ANSWERED,      /* the call is finished, or about to be */
+    QUESTION_WAITS_MEMBERS, /* in a group or an instance, by its ask */
+    QUESTION_WAITS_BYTES,   /* in the rendezvous, by its take */
+};
+
 /* A question that may have to wait; the call's data. */
 struct question {
     struct muster_worker_group_ask ask;
     struct muster_buffer_take take;
     struct muster_worker_service *service;
-    struct muster_rpc *rpc; /* NULL: the call has ended */
+    struct muster_rpc *rpc;
     int32_t key;
-    bool is_waiting; /* for a group, an instance, or bytes */
+    enum question_wait waits;
 };
 
-static struct question *question_new(struct muster_rpc *rpc)
+static struct question *question_new(struct muster_rpc *rpc, enum question_wait waits)
 {
     struct muster_worker_service *service = muster_rpc_service(rpc);
     struct question *question = muster_mem_alloc_zero(service->env->mem, 1, sizeof(*question));
@@ -40,14 +46,14 @@ static struct question *question_new(struct muster_rpc *rpc)
     }
     question->service = service;
     question->rpc = rpc;
-    /* The join, the agreement or the take that follows clears it if it answers at once. */
-    question->is_waiting = true;
+    /* The join, the agreement or the take that follows may answer at once, and moves it on. */
+    question->waits = waits;
     muster_rpc_set_data(rpc, question);
     return question;
 }
 
 /* The call may end before its answer, when the peer gives up; then the question leaves the list in
- * which it waits. take.on_ready tells which list that is. */
+ * which it waits. */
 static void on_question_end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     struct question *question = muster_rpc_data(rpc);
@@ -55,9 +61,9 @@ static void on_question_end(struct muster_rpc *rpc, enum muster_rc rc)
     (void)rc;
     if (question == NULL)
         return;
-    if (question->is_waiting && question->take.on_ready != NULL)
+    if (question->waits == QUESTION_WAITS_BYTES)
         muster_buffer_drop(&question->service->buffers, &question->take);
-    else if (question->is_waiting)
+    else if (question->waits == QUESTION_WAITS_MEMBERS)
         muster_worker_groups_drop(&question->ask);
     muster_mem_free(question->service->env->mem, (void *)(uintptr_t)question->take.key);
     muster_mem_free(question->service->env->mem, question);
@@ -136,7 +142,8 @@ static void on_group_answer(struct muster_worker_group_ask *ask,
 {
     struct question *question = MUSTER_CONTAINER_OF(ask, struct question, ask);
 
-    question->is_waiting = false;
+    MUSTER_ASSERT(question->waits == QUESTION_WAITS_MEMBERS);
+    question->waits = QUESTION_ANSWERED;
     if (answer->rc != MUSTER_OK)
         muster_rpc_finish(question->rpc, answer->rc, answer->text);
     else
@@ -161,12 +168,12 @@ static void on_complete_group(struct muster_rpc *rpc,
     }
     own.device = request->device_attributes->name;
     own.incarnation = request->device_attributes->incarnation;
-    question = question_new(rpc);
+    question = question_new(rpc, QUESTION_WAITS_MEMBERS);
     if (question == NULL)
         return;
     if (muster_proto_pack(service->env->mem, request->device_attributes, &attributes,
                           &own.attributes.size) != MUSTER_OK) {
-        question->is_waiting = false;
+        question->waits = QUESTION_ANSWERED;
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "no memory for the question");
         return;
     }
@@ -184,7 +191,8 @@ static void on_instance_answer(struct muster_worker_group_ask *ask,
     struct question *question = MUSTER_CONTAINER_OF(ask, struct question, ask);
     Tensorflow__CompleteInstanceResponse response;
 
-    question->is_waiting = false;
+    MUSTER_ASSERT(question->waits == QUESTION_WAITS_MEMBERS);
+    question->waits = QUESTION_ANSWERED;
     if (answer->rc != MUSTER_OK) {
         muster_rpc_finish(question->rpc, answer->rc, answer->text);
         return;
@@ -215,7 +223,7 @@ static void on_complete_instance(struct muster_rpc *rpc,
                                  const Tensorflow__CompleteInstanceRequest *request)
 {
     struct muster_worker_service *service = muster_rpc_service(rpc);
-    struct question *question = question_new(rpc);
+    struct question *question = question_new(rpc, QUESTION_WAITS_MEMBERS);
     char shape[SHAPE_BYTES_MAX];
     const struct muster_worker_instance_request own = {
         .group_key = request->group_key,
@@ -273,7 +281,8 @@ static void on_buffer(struct muster_buffer_take *take, enum muster_rc rc, const 
 {
     struct question *question = MUSTER_CONTAINER_OF(take, struct question, take);
 
-    question->is_waiting = false;
+    MUSTER_ASSERT(question->waits == QUESTION_WAITS_BYTES);
+    question->waits = QUESTION_ANSWERED;
     if (rc != MUSTER_OK) {
         muster_rpc_finish(question->rpc, rc, text);
         return;
@@ -312,13 +321,15 @@ static bool is_own_device(struct muster_rpc *rpc, const Tensorflow__RecvBufReque
 static void on_recv_buf(struct muster_rpc *rpc, const Tensorflow__RecvBufRequest *request)
 {
     struct muster_worker_service *service = muster_rpc_service(rpc);
-    struct question *question = is_own_device(rpc, request) ? question_new(rpc) : NULL;
+    struct question *question = NULL;
 
+    if (is_own_device(rpc, request))
+        question = question_new(rpc, QUESTION_WAITS_BYTES);
     if (question == NULL)
         return;
     question->take.key = muster_mem_strdup(service->env->mem, request->buf_rendezvous_key);
     if (question->take.key == NULL) {
-        question->is_waiting = false;
+        question->waits = QUESTION_ANSWERED;
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, "no memory for the question");
         return;
     }
