@@ -40,6 +40,8 @@ enum muster_rc muster_election_start(struct muster_election *election,
                                      const struct muster_election_options *options,
                                      muster_election_done_fn *done, muster_election_fn *lost)
 {
+    /* Options that are missing are checked like empty ones, and the text names what they must
+     * have. */
     static const struct muster_election_options none = {.deadline_ns = 0};
     const struct muster_election_options *with = options != NULL ? options : &none;
     struct muster_lease_place_options place_options = {

@@ -48,7 +48,7 @@ struct muster_registry_request {
     bool is_starved; /* the call began, and there was no memory for its message */
     bool has_answer;
     unsigned renewals;   /* how often its token was refused */
-    uint64_t generation; /* of its token */
+    uint64_t generation; /* its token's */
     enum muster_rc answer_rc;
 };
 

@@ -5,7 +5,7 @@
 
 #include "cluster/client/registry_client_proto.h"
 
-#define ENDPOINT_SHOWN_BYTES 64 /* of an endpoint as given, in texts */
+#define ENDPOINT_SHOWN_BYTES 64 /* an endpoint as it was given, in texts */
 
 /** One stream that keeps all leases alive. It is opened with the first lease and again while there
  * are any; a client without leases has none. */
@@ -13,7 +13,7 @@ struct muster_registry_keeper {
     struct muster_call call;
     struct muster_timer timer; /* to the next attempt */
     size_t endpoint;
-    uint64_t generation; /* of the token that it came with */
+    uint64_t generation; /* its token's */
     uint64_t backoff_ns;
     bool is_open; /* the call is under way */
 };
@@ -23,7 +23,7 @@ struct muster_registry_auth {
     char *user; /* NULL: nobody */
     char *password_file;
     char *token;         /* NULL: to be asked for; "": the registry wants none */
-    uint64_t generation; /* of the token */
+    uint64_t generation; /* rises with each token */
     struct muster_error error;
     struct muster_unary unary;
     struct muster_timer again;
@@ -44,14 +44,14 @@ struct muster_registry {
     struct muster_channel *channels[MUSTER_REGISTRY_ENDPOINTS_MAX];
     size_t channel_count;
     size_t current;      /* endpoint in use */
-    uint64_t cluster_id; /* of the last answer; 0: none yet */
+    uint64_t cluster_id; /* as told by the last answer; 0: none yet */
     struct muster_list requests;
     struct muster_list leases;
     struct muster_list watches;
     struct muster_list snapshots;
     struct muster_registry_keeper keeper;
     struct muster_registry_auth auth;
-    struct muster_tls *tls;      /* of endpoints that want it; NULL: none does */
+    struct muster_tls *tls;      /* for endpoints that want it; NULL: none does */
     bool has_connected;          /* once, to anyone: then a refusal may pass, as renewals do */
     struct muster_error refusal; /* about TLS, at the first contact; rc OK: none */
     char endpoints[MUSTER_REGISTRY_ENDPOINTS_MAX][ENDPOINT_SHOWN_BYTES];

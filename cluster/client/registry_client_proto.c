@@ -35,7 +35,7 @@ static const uint8_t zero_byte[1] = {0};
 struct span {
     ProtobufCBinaryData key;
     ProtobufCBinaryData end;
-    uint8_t *room; /* of end; NULL: none */
+    uint8_t *room; /* holds end; NULL: none */
 };
 
 static bool span_init(struct span *span, struct muster_mem *mem, struct muster_bytes key,
@@ -67,6 +67,8 @@ static bool span_init(struct span *span, struct muster_mem *mem, struct muster_b
 
 /* Single requests. */
 
+/* etcd sorts by key unless it is told otherwise, and the create revision is the order of arrival in
+ * a queue. */
 static void range_init(Etcdserverpb__RangeRequest *request, const struct span *span,
                        enum muster_registry_order order, uint64_t limit)
 {
@@ -296,6 +298,8 @@ static bool op_init(struct op_room *room, struct muster_mem *mem,
     return true;
 }
 
+/* protobuf-c wants arrays of pointers, so a transaction takes three blocks for any number of
+ * steps. */
 struct txn_room {
     Etcdserverpb__TxnRequest request;
     Etcdserverpb__Compare *compares;
@@ -306,6 +310,7 @@ struct txn_room {
 
 static void txn_fini(struct txn_room *room, struct muster_mem *mem)
 {
+    /* Only the steps that were filled own the end of a span. */
     for (size_t i = 0; room->ops != NULL && i < room->op_count; i++)
         muster_mem_free(mem, room->ops[i].span.room);
     muster_mem_free(mem, room->compares);
@@ -553,6 +558,7 @@ enum muster_rc muster_registry_parse_answer(struct muster_mem *mem, enum muster_
     else if (rc != MUSTER_RESOURCE_EXHAUSTED)
         rc = muster_error_set(&op->error, MUSTER_INTERNAL,
                               "malformed answer of the registry: %.150s", error.text);
+    /* Both the unpacking and the copying of keys end here for want of memory. */
     if (rc == MUSTER_RESOURCE_EXHAUSTED)
         muster_error_set(&op->error, rc, "no memory for the answer of the registry%s%.150s",
                          error.text[0] != '\0' ? ": " : "", error.text);

@@ -18,6 +18,7 @@ static void snapshot_complete(struct muster_registry_snapshot *snapshot, enum mu
 
     muster_timer_stop(&snapshot->again);
     muster_list_remove(&snapshot->node);
+    /* A snapshot without a registry has ended: a cancel after that does nothing. */
     snapshot->registry = NULL;
     muster_registry_check_closed(registry);
     snapshot->done(snapshot, rc);
@@ -73,10 +74,12 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
         muster_registry_parse_snapshot(snapshot->registry->env->mem, message, &piece);
 
     if (rc != MUSTER_OK) {
+        /* The reason is kept here, because the call itself will only say that it was cancelled. */
         snapshot->result = rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_INTERNAL;
         muster_call_cancel(call);
         return;
     }
+    /* The count rises before the callback, in which the caller may read it. */
     snapshot->bytes += piece.bytes.size;
     snapshot->on_bytes(snapshot, piece.bytes);
     muster_registry_piece_free(&piece);
@@ -104,6 +107,8 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
         muster_registry_leave_endpoint(registry, snapshot->endpoint);
     if (rc != MUSTER_OK)
         rc = muster_registry_judge(registry, snapshot->endpoint, &snapshot->error);
+    /* Bytes that the caller has cannot be taken back, so only a stream that brought none is begun
+     * again. */
     if ((is_stale || rc == MUSTER_UNAVAILABLE) && snapshot->bytes == 0 && !registry->is_closing)
         again_later(snapshot);
     else

@@ -14,7 +14,7 @@ static void on_revoked(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct muster_session *session = op->data;
 
-    (void)rc; /* what cannot be revoked expires */
+    (void)rc; /* a lease that cannot be revoked expires */
     session->is_revoked = true;
     muster_session_check_ended(session);
 }

@@ -18,16 +18,16 @@ struct watch_stream {
     struct muster_timer timer; /* to the next attempt */
     struct muster_list node;
     size_t endpoint;
-    uint64_t generation; /* of the token that it came with */
+    uint64_t generation; /* its token's */
     uint64_t backoff_ns;
-    uint64_t cluster_id;    /* of the registry that revisions belong to; 0: not known yet */
+    uint64_t cluster_id;    /* the registry that revisions belong to; 0: not known yet */
     uint64_t seen_revision; /* the newest that it has told */
     /* The call is under way, and its on_done always follows. */
     bool is_open;
     bool is_renewed; /* refused, and asking again with a new token */
     enum muster_registry_reach reach;
     struct muster_registry_notice
-        fragments[FRAGMENTS_MAX]; /* of a revision that is not whole yet */
+        fragments[FRAGMENTS_MAX]; /* parts of a revision that is not whole yet */
     size_t fragment_count;
     size_t key_bytes;
     uint8_t key[];

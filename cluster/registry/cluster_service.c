@@ -77,6 +77,7 @@ static void on_status(struct muster_rpc *rpc, struct muster_bytes bytes)
     message.raftindex = (uint64_t)meta->revision;
     message.raftappliedindex = (uint64_t)meta->revision;
     message.raftterm = meta->term;
+    /* etcdctl and other tools show these; NOSPACE is etcd's word for a full quota. */
     message.n_errors = server->mvcc.is_full;
     message.errors = errors;
     send_message(rpc, &message);
@@ -168,6 +169,7 @@ static void on_defragment(struct muster_rpc *rpc, struct muster_bytes bytes)
     send_message(rpc, &message);
 }
 
+/* The only member may be named, since it leads already; nobody else can be. */
 static void on_move_leader(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
     struct muster_registry_server *server = muster_rpc_service(rpc);

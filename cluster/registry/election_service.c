@@ -28,10 +28,12 @@ static void on_elected(const struct muster_registry_place *place)
     answer.leader = &leader;
     leader.key.data = (uint8_t *)(uintptr_t)place->key.data;
     leader.key.len = place->key.size;
+    /* The key begins with the name. */
     leader.name.data = leader.key.data;
     leader.name.len = place->name_bytes;
     leader.rev = place->create_revision;
     leader.lease = place->lease;
+    /* The place has been read from committed state, so the answer need not wait for a commit. */
     muster_registry_stream_send(server, place->base.rpc, &answer);
     muster_registry_arena_reset(&server->send_arena);
 }
@@ -132,7 +134,7 @@ struct observer {
     struct muster_registry_stream base;
     struct muster_watch_stream watches;
     struct muster_task look;
-    int64_t seen_revision; /* of the leader's key, when last told */
+    int64_t seen_revision; /* the mod revision of the leader's key, when last shown */
     struct muster_bytes name;
 };
 
@@ -205,6 +207,7 @@ static void on_change(struct muster_watch_stream *watches, const struct muster_w
     struct observer *observer = watches->data;
 
     (void)answer;
+    /* A look may commit, so it must not run while the hub delivers the changes of a commit. */
     muster_task_post(&observer->look, observer->base.server->env->loop);
 }
 

@@ -17,6 +17,7 @@ static void on_locked(const struct muster_registry_place *place)
     answer.header = &header;
     answer.key.data = (uint8_t *)(uintptr_t)place->key.data;
     answer.key.len = place->key.size;
+    /* The place has been read from committed state, so the answer need not wait for a commit. */
     muster_registry_stream_send(server, place->base.rpc, &answer);
     muster_registry_arena_reset(&server->send_arena);
 }

@@ -5,7 +5,7 @@
 
 #include "cluster/registry/server_internal.h"
 
-#define MUSTER_QUEUE_LEASE_TTL_S 60 /* of a caller that brings none, as with etcd */
+#define MUSTER_QUEUE_LEASE_TTL_S 60 /* for a caller that brings no lease, as with etcd */
 
 /** A call that waits until its place is in front. */
 struct muster_registry_place;
@@ -14,7 +14,7 @@ typedef void muster_registry_front_fn(const struct muster_registry_place *place)
 
 struct muster_registry_place {
     struct muster_registry_stream base;
-    struct muster_watch_stream watches; /* of deletions in the queue */
+    struct muster_watch_stream watches; /* one watch, for deletions in the queue */
     struct muster_task check;
     muster_registry_front_fn *on_front;
     int64_t lease;

@@ -220,7 +220,7 @@ enum muster_rc muster_registry_server_open(struct muster_env *env,
     }
     name_itself(server);
     muster_registry_server_measure(server);
-    muster_registry_server_clean(server); /* what an earlier life had not finished */
+    muster_registry_server_clean(server); /* rows that an earlier life had left */
     *ret_server = server;
     return MUSTER_OK;
 }

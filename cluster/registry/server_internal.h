@@ -36,10 +36,10 @@ enum muster_registry_gauge {
     MUSTER_REGISTRY_GAUGE_COUNT
 };
 
-/** The state of cluster/registry/server_status.c, which alone writes it. */
+/** The state of cluster/registry/server_status.c; its probe runs in commit.c. */
 struct muster_registry_server_health {
     bool is_failing;   /* the last write that counts did not reach the store */
-    enum muster_rc rc; /* of the last failure, as are: */
+    enum muster_rc rc; /* the last failure's, as are the next two */
     uint64_t failed_ns;
     char text[240];
     uint64_t failed_count; /* since writes began to fail */
@@ -62,8 +62,8 @@ struct muster_registry_server {
     struct muster_mvcc mvcc;
     struct muster_leases leases;
     struct muster_watch_hub hub;
-    struct muster_registry_arena arena;      /* of the request in hand */
-    struct muster_registry_arena send_arena; /* of the stream message in hand */
+    struct muster_registry_arena arena;      /* for the request in hand */
+    struct muster_registry_arena send_arena; /* for the stream message in hand */
     struct muster_rpc_server *rpc_server;
     bool owns_rpc_server;
     bool is_closing;

@@ -186,6 +186,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes bytes)
     struct muster_error error;
     enum muster_rc rc = MUSTER_OK;
 
+    /* A second request on the same call is ignored, as the method takes one. */
     if (muster_rpc_data(rpc) != NULL ||
         !muster_registry_unpack(server, rpc, &etcdserverpb__snapshot_request__descriptor, bytes,
                                 &request))

@@ -24,7 +24,7 @@ struct muster_watch_event {
 /** One message to the client. Borrowed for the call. */
 struct muster_watch_answer {
     int64_t watch_id;
-    int64_t revision; /* of the header */
+    int64_t revision; /* the header's */
     bool is_created;
     bool is_canceled;
     bool is_fragment; /* more of the same revision follows */

@@ -21,6 +21,7 @@ static bool fill_event(const struct muster_watch_event *event, struct muster_reg
     if (kvs == NULL)
         return false;
     mvccpb__event__init(ret_event);
+    /* A deletion carries the key and its revision and nothing else, as in etcd. */
     if (event->record->version == 0)
         ret_event->type = MVCCPB__EVENT__EVENT_TYPE__DELETE;
     muster_kv_proto_fill(event->record, &kvs[0]);

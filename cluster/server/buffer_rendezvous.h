@@ -7,7 +7,7 @@
 #include <muster/list.h>
 #include <muster/server.h>
 
-#define MUSTER_RENDEZVOUS_WAITING_MAX 65536u /* of either side */
+#define MUSTER_RENDEZVOUS_WAITING_MAX 65536u /* on either side */
 
 struct muster_buffer_take;
 /** rc OK: buffer is there, and its owner is told by muster_buffer_taken. */
@@ -24,7 +24,7 @@ struct muster_buffer_take {
 
 struct muster_buffer_rendezvous {
     struct muster_loop *loop;
-    struct muster_list offers; /* of struct muster_server_buffer */
+    struct muster_list offers; /* each a struct muster_server_buffer */
     struct muster_list takes;
     uint32_t offer_count, take_count;
     struct muster_error ended; /* rc OK: no */

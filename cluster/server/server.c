@@ -25,7 +25,7 @@ struct muster_server {
     enum muster_server_state state;
     char name[160]; /* "/job:worker/replica:0/task:1" */
     char target[MUSTER_SERVER_TARGET_BYTES];
-    char host[MUSTER_HOST_TEXT_BYTES]; /* of target */
+    char host[MUSTER_HOST_TEXT_BYTES]; /* the host in target */
     struct muster_address address;     /* to bind, then bound */
     struct muster_rpc_server_options rpc_options;
     bool has_coordination;
@@ -318,14 +318,14 @@ static void on_rpc_closed(struct muster_rpc_server *rpc_server)
 
 static void on_abandoned(struct muster_rpc_server *rpc_server)
 {
-    (void)rpc_server; /* of a start that failed: nothing hangs on it any more */
+    (void)rpc_server; /* after a start that failed, nothing hangs on it any more */
 }
 
 static enum muster_rc add_worker(struct muster_server *server, struct muster_error *error)
 {
     enum muster_rc rc;
 
-    muster_worker_groups_free(server->worker.groups); /* of a start that failed */
+    muster_worker_groups_free(server->worker.groups); /* left by a start that failed */
     server->worker.groups = NULL;
     rc = muster_worker_groups_new(server->env->mem, server->env->rng, &server->worker.groups);
     server->worker.devices = server->devices;

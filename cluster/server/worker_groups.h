@@ -10,9 +10,9 @@
 
 /* Bounds on what peers can make this task remember; real jobs stay far below them. */
 #define MUSTER_WORKER_GROUPS_MAX  4096u
-#define MUSTER_WORKER_MEMBERS_MAX 65536u /* of a group */
+#define MUSTER_WORKER_MEMBERS_MAX 65536u /* in a group */
 #define MUSTER_WORKER_INSTANCES_MAX                                                                \
-    4096u                           /* of a group; the oldest without a waiting ask is dropped */
+    4096u                           /* in a group; the oldest without a waiting ask is dropped */
 #define MUSTER_WORKER_KEY_BYTES 128 /* a communicator's key, as large as NCCL's */
 #define MUSTER_WORKER_BROADCAST 1   /* CollectiveType */
 
@@ -37,7 +37,7 @@ struct muster_worker_group {
     uint32_t member_count;
     size_t member_capacity;
     struct muster_error error; /* rc OK: none; else every question about the group ends so */
-    struct muster_list asks;   /* of struct muster_worker_group_ask, until complete */
+    struct muster_list asks;   /* each a struct muster_worker_group_ask, until complete */
     struct muster_list instances;
     uint32_t instance_count;
 };
@@ -85,9 +85,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_worker_groups_new(struct muster_mem *mem
 void muster_worker_groups_free(struct muster_worker_groups *groups);
 
 /**
- * A device joins; answered, perhaps at once, when all `size` have. Ranks: tasks by the bytes of their
- * names, within a task devices by type and number. A contradiction (another size, another type, one
- * too many, a device that has restarted) fails the group for good, for all who wait and all who come.
+ * A device joins; it is answered, perhaps at once, when all `size` have. Ranks: tasks by the bytes
+ * of their names, within a task devices by type and number. A contradiction (another size, another
+ * type, one too many, a device that has restarted) fails the group for good, for all who wait and
+ * all who come.
  *
  * Owns:    borrows ask until it is answered or dropped; request is copied.
  * Source:  TensorFlow's CollectiveParamResolverLocal::CompleteGroupLocal, observed in 2.21.
@@ -97,9 +98,9 @@ void muster_worker_groups_join(struct muster_worker_groups *groups,
                                const struct muster_worker_group_request *request);
 
 /**
- * What a member is about to do. A broadcast is answered when all members have asked; everything else
- * at once. A contradiction fails the instance for all who wait and all who come; there TensorFlow lets
- * the others wait.
+ * A member says what it is about to do. A broadcast is answered when all members have asked;
+ * everything else at once. A contradiction fails the instance for all who wait and all who come;
+ * there TensorFlow lets the others wait.
  *
  * Source:  TensorFlow's CollectiveParamResolverLocal::CompleteInstanceLocal, observed in 2.21.
  */

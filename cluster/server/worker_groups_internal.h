@@ -7,7 +7,7 @@
 struct muster_worker_groups {
     struct muster_mem *mem;
     struct muster_rng *rng;
-    struct muster_list groups; /* of struct muster_worker_group */
+    struct muster_list groups; /* each a struct muster_worker_group */
     uint32_t group_count;
     struct muster_error aborted; /* rc OK: no */
 };

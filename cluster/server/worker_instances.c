@@ -14,7 +14,7 @@ struct instance {
     int32_t key, type, data_type;
     char shape[SHAPE_BYTES_MAX];
     struct muster_error error;
-    uint32_t known_count; /* of a broadcast: members that have asked */
+    uint32_t known_count; /* in a broadcast, the members that have asked */
     uint32_t source;      /* a rank; the group's size: not claimed yet */
     struct muster_list asks;
     bool is_known[]; /* by rank */

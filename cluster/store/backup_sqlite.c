@@ -24,7 +24,7 @@
 #define PIECE_BYTES    16384
 /* The header of an SQLite file: https://www.sqlite.org/fileformat.html, section 1.3. */
 #define HEADER_BYTES 100
-#define BBOLT_MAGIC  0xED0CDAEDu /* of etcd's own database, behind 16 bytes */
+#define BBOLT_MAGIC  0xED0CDAEDu /* begins etcd's own database, behind 16 bytes */
 
 static const char temporary_suffix[] = ".copy-XXXXXX";
 
@@ -108,7 +108,7 @@ struct muster_registry_backup {
     struct muster_mem *mem;
     sqlite3 *from, *to; /* from: borrowed */
     sqlite3_backup *copy;
-    int code; /* of the last step */
+    int code; /* the last step's */
     int fd;
     uint64_t bytes;
     char path[PATH_BYTES];
@@ -437,9 +437,9 @@ static enum muster_rc copy_checked(struct copying *copying, struct muster_error 
      * checksum with a misleading text. */
     if ((uint64_t)status.st_size != copying->bytes + MUSTER_SHA256_BYTES)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS,
-                                "%.80s is torn or not a backup (a data file?): %llu bytes instead of "
-                                "%llu; take another, or make one with "
-                                "'muster registry backup'",
+                                "%.80s is torn or not a backup (a data file?): %llu bytes "
+                                "instead of %llu; take another, or make one with 'muster registry "
+                                "backup'",
                                 from, (unsigned long long)status.st_size,
                                 (unsigned long long)(copying->bytes + MUSTER_SHA256_BYTES));
     rc = copy_with_digest(copying, counted, ret_error);

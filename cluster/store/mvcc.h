@@ -43,7 +43,7 @@ struct muster_mvcc_range {
     struct muster_registry_span span;
     int64_t limit;    /* 0: none */
     int64_t revision; /* <= 0: now */
-    int order;        /* of the wire: checked here */
+    int order;        /* as on the wire; checked here */
     int target;
     bool is_keys_only;
     bool is_count_only;
@@ -124,7 +124,7 @@ struct muster_mvcc {
     void *lease_data;
     bool is_full; /* the owner's: refuse puts */
     /* private */
-    int64_t writing_revision; /* of the request being applied */
+    int64_t writing_revision; /* the one that the request being applied writes */
     int64_t clean_seq;        /* log rows up to here have been visited for this compaction */
     /* The request being applied has changed the store. */
     bool has_written;
