@@ -1,4 +1,5 @@
-/* Starting all-reduces by weight and by the program's function. */
+/* Starting all-reduces by weight and by the program's function: the call is checked here and becomes a run in
+ * start.c. Errors that a user can mend are logged with their reason, as the code alone does not tell it. */
 #include "collective/group/group_internal.h"
 #include "collective/kernel/combine.h"
 

@@ -1,4 +1,5 @@
-/* Operations on a device, by the environment's backend. */
+/* Operations on a device, by the environment's backend. Nothing here knows which one that is: collective/gpu is one,
+ * and a program may bring another. */
 #include <muster/backend.h>
 
 #include "collective/group/group_internal.h"

@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Survivors need as long as the memory takes; one that has stalled is evicted by then. */
+/* A lingering run is held for at most this long: survivors read its memory in much less, and a member that stands
+ * still for so long is evicted by then (docs/boards.md, "Its memory is held"). */
 #define LINGER_NS_MAX (30 * MUSTER_NS_PER_S)
-/* Members that have not started it by then are asked: who has gone on without it says so. */
+/* Members that have not started the operation after so long are asked: one that has gone on without it says so, and
+ * the operation ends long before its deadline. */
 #define LOOK_NS MUSTER_NS_PER_S
 
 void muster_run_start_timer(struct muster_run *run, enum muster_timer_stage stage, uint64_t due_ns)
@@ -43,7 +45,7 @@ uint32_t muster_run_silent_count(const struct muster_run *run)
     return count;
 }
 
-/* Its end is sure, and no verdict can change it. */
+/* The operation is sure to end well, so no verdict is asked for: those that do not move are left behind. */
 void muster_run_await_stalled(struct muster_run *run)
 {
     struct muster_loop *loop = run->group->env->loop;
@@ -90,6 +92,7 @@ void muster_run_propose_abort(struct muster_run *run, enum muster_rc why)
         muster_run_await_stalled(run);
         return;
     }
+    /* The timer first: on_abort_proposed is the cluster layer's, and may end the run inside. */
     run->abort_why = why;
     muster_run_start_timer(run, MUSTER_TIMER_GRACE,
                            muster_loop_after_ns(group->env->loop, group->abort_grace_ns));
@@ -103,6 +106,7 @@ void muster_run_give_up(struct muster_run *run)
         return;
     if (run->abort_why == MUSTER_OK && muster_loop_now_ns(run->group->env->loop) < run->deadline_ns)
         run->abort_why = MUSTER_ABORTED;
+    /* By the timer, not at once: the caller may be in the middle of the run's list. */
     muster_run_start_timer(run, MUSTER_TIMER_GRACE, 0);
 }
 

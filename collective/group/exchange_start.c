@@ -1,4 +1,5 @@
-/* Starting exchanges and operations on uneven parts: what the caller asks for is checked. */
+/* Starting exchanges and operations on uneven parts: what the caller asks for is checked, and becomes a call of
+ * start.c. Counts that only the others know are compared later, by the executors (muster_run_set_dispute). */
 #include <muster/collective.h>
 
 #include <string.h>
@@ -290,7 +291,7 @@ enum muster_rc muster_permute_start(struct muster_op *op, struct muster_group *g
                                     const struct muster_tensor *output,
                                     const struct muster_route *route, muster_op_fn *done)
 {
-    /* what is not looked at is empty */
+    /* A tensor that the route does not use need not be valid: it counts as empty. */
     struct muster_tensor from = *input, to = *output;
     struct muster_op_call call;
     uint32_t index;

@@ -1,4 +1,6 @@
-/* A list of tensors as one operation: its parts run as operations of their own. */
+/* A list of tensors as one operation: its parts run as operations of their own. Tensors of one type are packed up to
+ * bytes_per_pack (kernel/packing.h), since few large operations cost less than many small ones. All memory is kept
+ * by the user's operation, so a training loop allocates in its first step only. */
 #include "collective/group/group_internal.h"
 #include "collective/kernel/packing.h"
 
@@ -6,6 +8,7 @@
 
 #include <string.h>
 
+/* Parts begin at multiples of a cache line, so that two of them never share one. */
 #define ARENA_LINE 64u
 
 /* Tensors of one type of one pack. */
@@ -243,7 +246,7 @@ static bool are_apart(const struct muster_tensor *a, const struct muster_tensor 
     return muster_group_are_apart(a->data, bytes_of(a), b->data, bytes_of(b));
 }
 
-/* Tensors mostly lie in the order of the list. */
+/* Tensors mostly lie in the order of the list, which one pass finds out; only otherwise all pairs are compared. */
 static bool are_all_apart(const struct muster_tensor *tensors, size_t count)
 {
     bool is_rising = true;

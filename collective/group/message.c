@@ -1,4 +1,5 @@
-/* One message: starting, sending, deadlines and cancel. */
+/* One message: starting, sending, deadlines and cancel. A message goes through boards when the members have agreed on
+ * them (shm/message.c), else in pieces over the wire, whose frames message_receive.c takes. */
 #include <muster/base.h>
 #include <muster/collective.h>
 
@@ -23,6 +24,7 @@ uint32_t muster_message_pieces(const struct muster_message *message)
 
 /* --- Frames --- */
 
+/* Goes with every frame of a sender, so that the receiver may forget the outcomes of all messages before. */
 uint32_t muster_message_first_open(const struct muster_message *message)
 {
     const struct muster_list *messages = &message->pair->sends[message->lane].messages;
@@ -51,7 +53,8 @@ void muster_message_send_frame(const struct muster_message *message, enum muster
         muster_wire_send(group->wire, message->pair->rank, &header, payload, NULL);
 }
 
-/* Unique among all frames of an epoch, so that it can be recalled. */
+/* Unique among all frames of an epoch, so that the wire can recall one message. Ranks change with the view, so a
+ * message gets a new one in each epoch. */
 static void set_id(struct muster_message *message)
 {
     uint64_t other = message->pair->rank, self = message->group->rank;
@@ -82,7 +85,8 @@ void muster_message_offer(struct muster_message *message)
                               0);
 }
 
-/* Little goes unasked, as long as the other need not keep too much. */
+/* A small message goes unasked: that saves a round trip, and the receiver keeps what it has not awaited. The limits are
+ * for that memory; beyond them the receiver asks first. */
 static bool may_be_eager(const struct muster_message *message)
 {
     const struct muster_pair *pair = message->pair;
@@ -94,8 +98,10 @@ static bool may_be_eager(const struct muster_message *message)
            pair->eager_count < MUSTER_EAGER_COUNT_MAX;
 }
 
+/* An eager message stays eager in the next epoch: its bytes stay counted until it ends. */
 static void begin_send(struct muster_message *message)
 {
+    MUSTER_ASSERT(message->is_send && message->shown == NULL);
     if (message->is_withdrawn) {
         muster_message_send_frame(message, MUSTER_FRAME_WITHDRAW, 0, NULL, 0);
         return;
@@ -149,6 +155,7 @@ static void message_withdraw(struct muster_message *message, enum muster_rc why)
 {
     struct muster_group *group = message->group;
 
+    MUSTER_ASSERT(message->is_send && !message->is_withdrawn);
     message->why = why;
     message->is_withdrawn = true;
     muster_message_send_frame(message, MUSTER_FRAME_WITHDRAW, 0, NULL, 0);
@@ -156,6 +163,7 @@ static void message_withdraw(struct muster_message *message, enum muster_rc why)
                        muster_loop_after_ns(group->env->loop, group->abort_grace_ns));
 }
 
+/* A send asks its receiver first, and ends without an answer after the grace period. A receive decides alone. */
 static void give_up(struct muster_message *message, enum muster_rc why)
 {
     if (message->is_send && !message->is_withdrawn) {

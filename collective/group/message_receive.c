@@ -1,9 +1,11 @@
-/* Frames of messages: pieces go to the caller's memory, news to the open message. */
+/* Frames of messages: pieces go to the caller's memory, news to the open message. This is the part of a group that
+ * owns all frames of messages; the receiver decides how a message ends, and remembers ends that came to nothing
+ * until the sender has heard them. */
 #include <string.h>
 
 #include "collective/group/pair.h"
 
-/* The receiver says how far it is after so many pieces. */
+/* The receiver says how far it is after so many pieces: half a window, so that the sender need not wait. */
 #define NEWS_PIECES (MUSTER_MESSAGE_WINDOW / 2)
 /* The limit for kept pieces: twice the bytes that a sender sends unasked, for it may not have
  * heard of an end yet. */
@@ -45,7 +47,7 @@ static void send_outcome(struct muster_group *group, const struct muster_pair *p
         muster_wire_send(group->wire, pair->rank, &header, NULL, NULL);
 }
 
-/* The sender asks about what has ended here. */
+/* The sender asks about a message that has ended here. One without a remembered outcome has ended with OK. */
 static void repeat_outcome(struct muster_group *group, const struct muster_pair *pair,
                            const struct muster_frame_header *header)
 {
@@ -68,6 +70,8 @@ void muster_message_give_up(struct muster_message *message, enum muster_rc rc)
         .count = message->count,
     };
 
+    MUSTER_ASSERT(!message->is_send);
+    /* Without the note the sender would be told OK when it asks again: it loses the link instead. */
     if (!muster_pair_note_outcome(group, pair, &outcome) && !group->is_frozen)
         muster_wire_refuse(group->wire, pair->rank, "no memory for the end of a message");
     muster_message_end(message, rc);
@@ -114,7 +118,11 @@ bool muster_message_has_mismatched(struct muster_message *message,
 
 /* --- Pieces --- */
 
-enum piece { PIECE_NEW, PIECE_KNOWN, PIECE_WRONG };
+enum piece {
+    PIECE_NEW,
+    PIECE_KNOWN, /* it came before, in this epoch or the last */
+    PIECE_WRONG, /* no correct sender sends it: the link is refused */
+};
 
 static enum piece judge_shape(const struct muster_message *message,
                               const struct muster_frame_header *header)
@@ -129,6 +137,7 @@ static enum piece judge_shape(const struct muster_message *message,
         return PIECE_WRONG;
     if (chunk < message->received)
         return PIECE_KNOWN;
+    /* No correct sender is further ahead, and the bit stays within the word. */
     if (chunk - message->received >= 2 * MUSTER_MESSAGE_WINDOW)
         return PIECE_WRONG;
     return (message->beyond >> (chunk - message->received) & 1u) != 0 ? PIECE_KNOWN : PIECE_NEW;
@@ -159,6 +168,7 @@ static bool finish_piece(struct muster_message *message, uint32_t chunk)
 {
     uint32_t before = message->received;
 
+    MUSTER_ASSERT(chunk >= before && chunk - before < 2 * MUSTER_MESSAGE_WINDOW);
     message->beyond |= 1u << (chunk - before);
     while ((message->beyond & 1u) != 0) {
         message->beyond >>= 1;
@@ -216,15 +226,10 @@ static void keep_piece(struct muster_group *group, struct muster_pair *pair,
 
 static struct muster_early *find_kept(const struct muster_message *message)
 {
-    const struct muster_list *kept = &message->pair->kept;
-
-    for (struct muster_list *node = kept->next; node != kept; node = node->next) {
-        struct muster_early *early = MUSTER_CONTAINER_OF(node, struct muster_early, node);
-
+    MUSTER_LIST_EACH(&message->pair->kept, early, struct muster_early, node)
         if (early->header.op.lane == message->lane &&
             early->header.op.sequence == message->sequence)
             return early;
-    }
     return NULL;
 }
 
@@ -236,7 +241,8 @@ static void take_kept(struct muster_pair *pair, struct muster_early *early)
     muster_buffer_unref(early);
 }
 
-/* Another piece of a message that has ended goes with it. */
+/* Any piece may end the message, which is freed then: the loop asks for it by its sequence. Kept pieces of a message
+ * that has ended go with it. */
 static void replay_kept(struct muster_message *message)
 {
     struct muster_pair *pair = message->pair;
@@ -285,6 +291,7 @@ static void hear_sender(struct muster_group *group, struct muster_pair *pair,
     char name[160];
 
     muster_pair_forget_outcomes(pair, header->op.lane, header->phase);
+    /* It has ended before, or was not started yet: a withdrawal is remembered, and the receive ends at its start. */
     if (message == NULL) {
         if (muster_message_is_before(header->op.sequence, way->next))
             repeat_outcome(group, pair, header);
@@ -306,6 +313,8 @@ static void hear_sender(struct muster_group *group, struct muster_pair *pair,
     }
 }
 
+/* For the sender: the receiver has so many pieces, and takes a window more. A receive whose send has ended without it
+ * is told WITHDRAW. */
 static void hear_take(struct muster_group *group, struct muster_pair *pair,
                       const struct muster_frame_header *header)
 {
@@ -332,7 +341,7 @@ static void hear_take(struct muster_group *group, struct muster_pair *pair,
         muster_message_offer(message);
         return;
     }
-    if (header->phase != 0)
+    if (header->phase != 0) /* The receiver cannot read the board: pieces instead. */
         muster_message_hide(message);
     if (muster_message_is_shown(message)) {
         muster_message_offer(message);
@@ -439,7 +448,7 @@ static void use_piece(struct muster_group *group, struct muster_pair *pair,
     if (receiving->buffer == NULL)
         return;
     keep_piece(group, pair, header, receiving);
-    /* it was started while the payload was coming in */
+    /* The receive may have been started, or have ended, while the payload was coming in. */
     message = muster_pair_find(&pair->receives[header->op.lane], header->op.sequence);
     if (message != NULL)
         replay_kept(message);

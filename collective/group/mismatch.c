@@ -1,5 +1,5 @@
 /* Members that call different operations under one id: each says what it has called, all end at
- * once. */
+ * once. The descriptor, a hash of the call, goes with every frame of an operation, so the first one shows it. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -52,6 +52,7 @@ void muster_run_send_mismatch(struct muster_run *run)
 
 /* --- Steps that call fewer operations --- */
 
+/* Only two steps are remembered. For an older one the answer is yes, so that nothing is ended by mistake. */
 static bool was_called(const struct muster_lane *lane, const struct muster_op_id *id)
 {
     if (id->step == lane->step)

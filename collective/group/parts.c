@@ -1,4 +1,5 @@
-/* A group tells its parts of its changes. */
+/* A group tells its parts of its changes, in the order of enum muster_part_index. The group knows the parts only by
+ * their tables: a part that is not there costs nothing. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>

@@ -1,10 +1,12 @@
-/* Frames from the wire find their run; those that come too early are kept. */
+/* Frames from the wire find their run; those that come too early are kept (frames.c) and replayed here. A frame is
+ * judged by its header when it begins, and used when it has come whole; the run may end at both times. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
 
 #include <string.h>
 
+/* The longest text of a MISMATCH that is taken from a peer; members send at most MUSTER_DESCRIPTION_TEXT_BYTES. */
 #define NOTE_BYTES_MAX 256u
 
 static bool is_issued(const struct muster_group *group, const struct muster_op_id *id)
@@ -74,7 +76,8 @@ static void *receive_data(struct muster_run *run, uint32_t rank,
         receiving->run = run;
         receiving->type = header->type;
     }
-    muster_run_conclude(run, outcome); /* the run may end */
+    /* The run may end here: nothing of it is used after this. */
+    muster_run_conclude(run, outcome);
     return outcome == MUSTER_RUN_GOES_ON ? place : NULL;
 }
 
@@ -85,6 +88,9 @@ static bool is_about(uint8_t type)
            type == MUSTER_FRAME_MISMATCH;
 }
 
+/* The order matters: a split that is not made here makes any rank's part unknown; a skipped operation must be said
+ * before the frame could be kept for ever; a question is answered in every state; a different descriptor is found
+ * out before any byte is taken. */
 static void *receive_frame(struct muster_group *group, uint32_t rank,
                            const struct muster_frame_header *header,
                            struct muster_receiving *receiving)
@@ -277,6 +283,7 @@ static void on_payload(void *client, uint32_t rank, const struct muster_frame_he
     struct muster_receiving receiving = group->receiving[rank];
 
     (void)buffer;
+    /* Taken out first: the run that the frame completes may abandon all that is half-received. */
     group->receiving[rank].mode = MUSTER_RECEIVE_NOTHING;
     group->receiving[rank].buffer = NULL;
     use_frame(group, rank, header, &receiving);
@@ -306,7 +313,7 @@ static void replay_frame(struct muster_group *group, struct muster_early *early)
 
 void muster_group_replay_early(struct muster_group *group, const struct muster_op_id *id)
 {
-    struct muster_op_id op = *id;
+    struct muster_op_id op = *id; /* the caller's may be a run's, which may end */
     struct muster_early *early;
     bool has_freed = false;
 

@@ -1,4 +1,5 @@
-/* ADOPT: the operation completes with what some survivor already holds. */
+/* ADOPT: the operation completes with what some survivor already holds. hand_over.c and the lane call it when the
+ * view says so; the verdict names a source for each chunk, and receive.c brings the answers. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -14,7 +15,7 @@ static uint8_t *direct_memory(struct muster_run *run)
     return run->finished;
 }
 
-/* In the caller's memory, not in the library's. */
+/* The result grows in the caller's memory, not in the library's. */
 static bool is_in_place(const struct muster_run *run)
 {
     return run->ops->is_in_place != NULL && run->ops->is_in_place(run);

@@ -1,4 +1,5 @@
-/* Splits of a group: which member takes part in an operation of which lane. */
+/* Splits of a group: which member takes part in an operation of which lane. A split is a function of the member alone,
+ * so every member computes the participants of every operation by itself, in any view, without a message. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -41,9 +42,9 @@ uint32_t muster_group_lane_number(const struct muster_group *group, uint32_t lan
     return lane + (color == 0 ? MUSTER_COLOR_NONE : color) * MUSTER_LANE_COLOR;
 }
 
-/* --- Who takes part --- */
+/* --- Members that take part --- */
 
-/* All members of the view do. */
+/* All members of the view take part: index and rank are the same, and the loops below can be saved. */
 static bool is_of_all(const struct muster_group *group, const struct muster_op_id *id)
 {
     return color_of(id) == 0 && id->step >= group->from_step_max;
@@ -166,6 +167,7 @@ enum muster_rc muster_group_split(struct muster_group *group, const struct muste
 
     if (rc != MUSTER_OK)
         return rc;
+    /* Lanes name their split by its number plus one, which is the count after this. */
     group->splits[group->split_count++] = *split;
     for (uint32_t lane = split->lane; lane < split->lane + split->lane_count; lane++)
         group->lanes[lane].split = group->split_count;

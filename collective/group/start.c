@@ -1,4 +1,5 @@
-/* Starting operations: what the caller asks for is checked and becomes a run. */
+/* Starting operations: what the caller asks for is checked and becomes a run. Every start goes through
+ * muster_group_start_call; a call that is refused has started nothing. */
 #include "collective/group/group_internal.h"
 
 #include <muster/base.h>
@@ -112,6 +113,7 @@ enum muster_rc muster_group_start_call(struct muster_op *op, struct muster_group
 {
     enum muster_rc rc;
 
+    /* A run may end inside its own start; the mark proves that no callback comes before this returns. */
     MUSTER_ASSERT(!group->is_starting);
     group->is_starting = true;
     rc = try_start(op, group, call, done);

@@ -1,5 +1,5 @@
-/* A group of fixed members: a listener, a wire, and a view of epoch 1 that everybody makes alike.
- */
+/* A group of fixed members: a listener, a wire, and a view of epoch 1 that everybody makes alike. Tests and small
+ * programs on one host use it; without a cluster layer a member that is lost ends the operations at their deadline. */
 #include <muster/static_group.h>
 
 #include "collective/board/system.h"
@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* An accepted stream that has said nothing for so long is closed: it is not a member's. */
 #define HELLO_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
-#define HELLOS_MAX       1024u
+/* Streams whose hello is awaited: more are closed at once, so that strangers cannot take all memory. */
+#define HELLOS_MAX 1024u
 
 /* An accepted link whose hello is awaited. */
 struct greeting {
@@ -51,6 +53,7 @@ static void greeting_free(struct greeting *greeting)
     muster_mem_free(greeting->static_group->env->mem, greeting);
 }
 
+/* The wire takes the link, and its events with it. */
 static void on_ready(struct muster_peer_link *link)
 {
     struct greeting *greeting = muster_peer_link_data(link);
@@ -109,7 +112,7 @@ static void greet_stream(struct muster_static_group *static_group, struct muster
         greeting_free(greeting);
 }
 
-/* Before join there is no hello to answer with: who comes early connects again. */
+/* Before join there is no hello to answer with: a member that comes early connects again. */
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
     struct muster_static_group *static_group = listener->data;

@@ -1,5 +1,6 @@
-/* Direct exchange for tiny operations: every input everywhere, everybody reduces all in rank order.
- */
+/* Direct exchange for tiny operations: every input goes everywhere, everybody reduces all in rank order. One round trip
+ * counts more than the bytes there, and the same order gives all members the same bits. The result is made in
+ * the library's memory, so the caller's tensor does not change before delivery. */
 #include "collective/group/run/executor.h"
 #include "collective/kernel/combine.h"
 #include "collective/wire/buffer_pool.h"
@@ -145,7 +146,7 @@ static enum muster_run_outcome take_input(struct muster_run *run, uint32_t parti
     return MUSTER_RUN_HAS_RESULT;
 }
 
-/* Alone, of whatever size: the input is the result. */
+/* The only participant: the input is the result, whatever its size. */
 static enum muster_run_outcome start_alone(struct muster_run *run)
 {
     if (run->call.output != run->call.input && result_bytes(run) > 0)

@@ -1,5 +1,6 @@
 /* Exchanges: each member sends each other its part, in pieces, straight from and into the caller's
- * memory. */
+ * memory. START tells a sender that the receiver's memory is ready and how far it is, so pieces of a large part never
+ * wait in the library. */
 #include "collective/group/run/executor.h"
 #include "collective/wire/buffer_pool.h"
 
@@ -9,7 +10,7 @@
 
 /* Pieces on their way to one member, beyond the last that it is known to have. */
 #define WINDOW 4u
-/* The receiver says how far it is after so many pieces. */
+/* The receiver says how far it is after so many pieces: half a window, so that the sender need not wait for news. */
 #define NEWS_PIECES (WINDOW / 2)
 
 /* State of the exchange with one participant, in pieces of the plan's chunks. */
@@ -29,7 +30,7 @@ struct exchange_run {
     struct exchange_peer peers[]; /* by participant */
 };
 
-/* --- Who sends what to whom --- */
+/* --- Parts that members send each other --- */
 
 static struct exchange_peer *peer_of(const struct muster_run *run, uint32_t participant)
 {
@@ -115,7 +116,7 @@ static void share_parts(struct muster_run *run)
     }
 }
 
-/* Both sides know the length of a part, and compare it. */
+/* Counts are the caller's: both sides know the length of a part and compare it, also when it is 0. */
 static bool is_checked(const struct muster_run *run)
 {
     return run->plan.kind == MUSTER_OP_ALL_TO_ALL_UNEVEN || run->plan.kind == MUSTER_OP_PERMUTE;
@@ -225,7 +226,7 @@ static enum muster_run_outcome exchange_start(struct muster_run *run)
     return outcome_of(run);
 }
 
-/* Is nothing awaited any more from it? */
+/* Counts the participant off when nothing is awaited from it any more. A checked one must have said its count, too. */
 static enum muster_run_outcome hear_if_whole(struct muster_run *run, uint32_t participant)
 {
     struct exchange_run *exchange = run->executor;

@@ -1,5 +1,6 @@
-/* The ring: partial sums to each chunk's owner, final values onwards, all chunks in flight at once.
- */
+/* The ring (Patarasuk and Yuan 2009): partial sums go to each chunk's owner, final values onwards, all chunks in flight
+ * at once. Each member sends to the next and receives from the one before, so every link carries the same. The
+ * part that each member has in a chunk is the plan's (collective/plan). */
 #include "collective/group/run/executor.h"
 #include "collective/kernel/combine.h"
 #include "collective/wire/buffer_pool.h"
@@ -12,6 +13,7 @@
  * "Flow control"). */
 #define STAGED_CHUNKS_MAX 32u
 
+/* The window of partial sums, by the chunks that this member begins. */
 struct ring_run {
     uint32_t start_next;   /* next chunk of plan.start_block to send */
     uint32_t start_final;  /* of them, known to be final */
@@ -139,7 +141,7 @@ static void hold_own(struct muster_run *run)
 static enum muster_run_outcome ring_start(struct muster_run *run)
 {
     hold_own(run);
-    /* a reduce says so only that members which mean different roots find it out */
+    /* A reduce says START only so that members which mean different roots find it out. */
     if (run->plan.is_next_asked || run->plan.kind == MUSTER_OP_REDUCE)
         muster_run_send(run, MUSTER_FRAME_START, run->plan.prev, 0, NULL, 0, NULL);
     send_partials(run);
@@ -214,7 +216,8 @@ static enum muster_run_outcome ring_receive(struct muster_run *run, uint32_t par
     return MUSTER_RUN_GOES_ON;
 }
 
-/* Add the own input to bytes [used, end) of the partial sum; at the owner that makes them final. */
+/* Add the own input to bytes [used, end) of the partial sum; at the owner that makes them final. It runs while the
+ * rest of the chunk comes in, so that summing and receiving overlap. */
 static void add_input(struct muster_run *run, const struct muster_plan_chunk *chunk,
                       struct muster_receiving *receiving, size_t end)
 {
@@ -290,6 +293,7 @@ static enum muster_run_outcome ring_received(struct muster_run *run, uint32_t pa
     return MUSTER_RUN_GOES_ON;
 }
 
+/* A chunk that came in half has changed the tensor: the swapped input goes back up to `used`, or the undo copy. */
 static void ring_abandon(struct muster_run *run, struct muster_receiving *receiving)
 {
     uint32_t c = receiving->chunk;

@@ -1,4 +1,6 @@
-/* Plans of steps over frames: each chunk goes through its list, a window of chunks at a time. */
+/* Plans of steps over frames: each chunk goes through its list, a window of chunks at a time. The lists come from
+ * collective/plan/steps.h, which knows the algorithms; here they are only carried out. The lane drives it by the
+ * table at the end. */
 #include "collective/group/run/executor.h"
 #include "collective/kernel/combine.h"
 #include "collective/kernel/kernels.h"
@@ -39,7 +41,8 @@ static struct steps_run *steps_of(const struct muster_run *run)
 
 /* --- Places --- */
 
-/* Where it does no harm when the operation fails, the work is done in the caller's output. */
+/* An all_reduce or reduce has its input in the output: work there would lose the input if the operation is run again.
+ * All others work in the caller's output, where no input is overwritten. */
 static bool steps_is_in_place(const struct muster_run *run)
 {
     return run->call.kind != MUSTER_OP_ALL_REDUCE && run->call.kind != MUSTER_OP_REDUCE;
@@ -264,7 +267,8 @@ static void reduce_held(struct muster_run *run, uint32_t c, uint32_t s)
     }
 }
 
-/* False: it has to wait. */
+/* False: it has to wait, for a frame or for a START. Steps of a chunk run in order, so one that waits holds up the
+ * rest of its chunk and no other chunk. */
 static bool run_step(struct muster_run *run, uint32_t c, uint32_t s)
 {
     struct steps_run *state = steps_of(run);
@@ -357,7 +361,8 @@ static enum muster_run_outcome advance_blocked(struct muster_run *run)
     return outcome_of(run);
 }
 
-/* Participants whose frames this member awaits may send them. */
+/* START goes once to each participant whose frames this member awaits: the sender of a large operation waits for it,
+ * so that nobody has to keep much for an operation that it has not started. */
 static void ask_senders(struct muster_run *run)
 {
     struct steps_run *state = steps_of(run);
@@ -446,6 +451,7 @@ static enum muster_run_outcome steps_receive(struct muster_run *run, uint32_t pa
     return receiving->buffer != NULL ? MUSTER_RUN_GOES_ON : MUSTER_RUN_NO_MEMORY;
 }
 
+/* The chunk that step s belongs to, by bisection: begin[] rises. */
 static uint32_t chunk_of(const struct steps_run *state, uint32_t s, uint32_t chunk_count)
 {
     uint32_t low = 0, high = chunk_count;
@@ -543,7 +549,7 @@ static struct muster_op_cost steps_plan_cost(const struct muster_plan *plan,
         muster_buffer_bytes(list_bytes(tally.step_count, plan->chunk_count, plan->n));
     if (has_work)
         cost.memory_bytes += muster_buffer_bytes(plan->count * plan->element_bytes);
-    /* Only who takes part in a chunk until its end is held back by the window. */
+    /* The window holds back only members that take part in a chunk until its end: of an all_reduce, all. */
     if (plan->kind == MUSTER_OP_ALL_REDUCE && tally.staged_max * plan->window < tally.staged_all)
         cost.memory_bytes += tally.staged_max * plan->window;
     else
