@@ -1,5 +1,5 @@
 /* The backend of one device: opening and closing, the callbacks of finished operations, and the slow
- * timer behind them. */
+ * timer behind them. The environment's backend table leads here; op.c and group.c do the work. */
 #include "collective/gpu/gpu_internal.h"
 
 #include <muster/base.h>
@@ -7,12 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define INIT_TIMEOUT_NS  (60 * MUSTER_NS_PER_S)
+/* A communicator of many hosts takes seconds to come up; a member that hangs in it is given up after a minute. */
+#define INIT_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
+/* A communicator whose end takes longer is left to itself. */
 #define ABORT_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
-#define SLOW_NS          (20 * MUSTER_NS_PER_MS)
-#define ATTEMPT_MAX      3u
-#define ATTEMPT_LIMIT    4u
-#define LANE_DEFAULT     14u
+/* The period of the look for errors and for callbacks that the driver has lost: rare, so a delay does no harm. */
+#define SLOW_NS (20 * MUSTER_NS_PER_MS)
+/* Tries to make a communicator in one view, and the most that may be asked for: ids of a setup have room for four
+ * (setup.c, IDS_PER_OCCASION). */
+#define ATTEMPT_MAX   3u
+#define ATTEMPT_LIMIT 4u
+/* Agreements go in this lane and setups in the one after it: programs begin with lane 0. */
+#define LANE_DEFAULT 14u
 
 struct muster_gpu_backend *muster_gpu_backend_of(struct muster_backend *backend)
 {
@@ -25,10 +31,8 @@ static void on_wake(struct muster_wake *wake)
 {
     struct muster_gpu_backend *backend = muster_wake_data(wake);
 
-    for (struct muster_list *node = backend->groups.next; node != &backend->groups;
-         node = node->next)
-        (void)muster_gpu_group_collect(MUSTER_CONTAINER_OF(node, struct muster_gpu_group, node),
-                                       false);
+    MUSTER_LIST_EACH(&backend->groups, group, struct muster_gpu_group, node)
+        (void)muster_gpu_group_collect(group, false);
 }
 
 static void start_slow(struct muster_gpu_backend *backend)
@@ -40,15 +44,11 @@ static void start_slow(struct muster_gpu_backend *backend)
 static void on_slow(struct muster_timer *timer)
 {
     struct muster_gpu_backend *backend = timer->data;
-    struct muster_list *node = backend->groups.next;
     bool is_needed = false;
 
-    while (node != &backend->groups) {
-        struct muster_gpu_group *group = MUSTER_CONTAINER_OF(node, struct muster_gpu_group, node);
-
-        node = node->next; /* a group that breaks may be freed */
+    /* A group that breaks may be freed. */
+    MUSTER_LIST_EACH_SAFE(&backend->groups, group, struct muster_gpu_group, node)
         is_needed |= muster_gpu_group_collect(group, true);
-    }
     if (is_needed)
         start_slow(backend);
 }
@@ -66,6 +66,7 @@ static void on_group_task(struct muster_task *task)
     struct muster_gpu_group *group = task->data;
     struct muster_list *node;
 
+    /* A callback may close the group: the mark keeps it alive until the loop below has ended. */
     group->is_calling = true;
     while ((node = muster_list_pop(&group->done)) != NULL) {
         struct muster_op *op = MUSTER_CONTAINER_OF(node, struct muster_op, node);
@@ -129,7 +130,7 @@ static void on_alloc(struct muster_gpu_request *request)
     muster_gpu_backend_settle(backend);
 }
 
-/* It is waited for: nothing else can be said of the memory. */
+/* A late allocation is waited for all the same: it may succeed, and the memory would be lost. */
 static void on_alloc_late(struct muster_gpu_request *request)
 {
     const struct muster_gpu_alloc *alloc = request->data;
@@ -289,6 +290,7 @@ static void backend_free(struct muster_gpu_backend *backend)
     while ((node = muster_list_pop(&backend->idle_ops)) != NULL)
         muster_gpu_op_free(backend, MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node));
     muster_timer_stop(&backend->slow);
+    /* The threads before the libraries that they call, and before the wake that the driver's callbacks signal. */
     muster_gpu_control_close(backend->device.control);
     if (backend->wake != NULL)
         muster_wake_close(backend->wake);
@@ -351,11 +353,9 @@ enum muster_rc muster_gpu_open(struct muster_env *env, const struct muster_gpu_o
 /* An operation that does not end is left behind: its thread may still use its memory. */
 static bool has_living(const struct muster_gpu_backend *backend)
 {
-    const struct muster_list *list = &backend->device.communicators;
-
-    for (const struct muster_list *node = list->next; node != list; node = node->next)
-        if (MUSTER_CONTAINER_OF(node, struct muster_gpu_communicator, node)->state !=
-            MUSTER_GPU_ABANDONED)
+    MUSTER_LIST_EACH(&backend->device.communicators, comm, const struct muster_gpu_communicator,
+                     node)
+        if (comm->state != MUSTER_GPU_ABANDONED)
             return true;
     return false;
 }

@@ -1,11 +1,9 @@
-/* Is a call fit for the device, the group and the other members? Pure but for the addresses, which
- * the driver is asked about. */
+/* Whether a call is fit for the device, the group and the other members. Pure but for the addresses, which
+ * the driver is asked about. backend.c checks a call before it starts; op.c compares it with those of the others. */
 #include "collective/gpu/gpu_internal.h"
 
 #include <stdio.h>
 
-/* Far above any memory, far below any overflow. */
-#define OP_BYTES_MAX ((uint64_t)1 << 46)
 
 static bool has_input(const struct muster_device_call *call)
 {
@@ -25,7 +23,7 @@ static enum muster_rc check_tensor(const struct muster_gpu_backend *backend,
 {
     size_t bytes = muster_dtype_bytes(tensor->dtype);
 
-    if (bytes == 0 || tensor->count == 0 || tensor->count > OP_BYTES_MAX / bytes)
+    if (bytes == 0 || tensor->count == 0 || tensor->count > MUSTER_OP_BYTES_MAX / bytes)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "the %s has no such size",
                                 which);
     if (tensor->data == NULL || (uintptr_t)tensor->data % bytes != 0)
@@ -106,7 +104,7 @@ static enum muster_rc take_root(struct muster_gpu_op *op, const struct muster_gr
     return MUSTER_OK;
 }
 
-/* Where this member's own part lies when input and output share memory. */
+/* This member's part lies in its own place of the whole, or outside of it: the library needs one of the two. */
 static bool is_own_place(const struct muster_device_call *call, uint32_t index)
 {
     const struct muster_tensor *part = &call->input, *whole = &call->output;
@@ -164,7 +162,7 @@ static bool find_peer(const struct muster_group *group, uint32_t rank, uint32_t 
     return *ret_index != UINT32_MAX;
 }
 
-/* Types may differ on the two sides, and who does neither has none: bytes are compared. */
+/* Types may differ on the two sides, and a member that neither sends nor receives has none: bytes are compared. */
 static enum muster_rc take_peers(struct muster_gpu_op *op, const struct muster_group *group,
                                  const struct muster_device_call *call,
                                  struct muster_error *ret_error)
@@ -220,6 +218,8 @@ enum muster_rc muster_gpu_call_take(struct muster_gpu_op *op, const struct muste
 
 /* --- With the other members --- */
 
+/* A send without its receive would hang on the device, so both sides must name each other. All members check all
+ * pairs, and come to the same answer. */
 static enum muster_rc check_pair(const struct muster_gpu_word *words, uint32_t count, uint32_t rank,
                                  struct muster_error *ret_error)
 {

@@ -1,17 +1,24 @@
 /* The states of a communicator: a table of allowed moves, one function that moves, and what each
- * call, answer and tick of the timer does in each state. */
+ * call, answer and tick of the timer does in each state. Calls that may block are in communicator_start.c and
+ * communicator_end.c; those here only begin something, which the timer follows by polling. */
 #include "collective/gpu/communicator_internal.h"
 
 #include <muster/base.h>
 #include <muster/trace.h>
 
+#include "runtime/value/backoff.h"
+
 #include <string.h>
 
-#define POLL_FIRST_NS (50 * MUSTER_NS_PER_US)
-#define POLL_LAST_NS  (2 * MUSTER_NS_PER_MS)
+/* The first looks are close together, since most pending calls end at once; later ones cost little. */
+static const struct muster_backoff poll_backoff = {.first_ns = 50 * MUSTER_NS_PER_US,
+                                                   .max_ns = 2 * MUSTER_NS_PER_MS,
+                                                   .growth_permille = 2000};
 
 #define TO(state) (1u << MUSTER_GPU_##state)
 
+/* By state: those that may follow. ABANDONED is not the end: a call that returns after all is followed by an abort.
+ * A call that fails in REVOKING or FINALISING leads straight to ABORTING, since nobody needs to hear of it. */
 static const unsigned moves[MUSTER_GPU_STATE_COUNT] = {
     [MUSTER_GPU_NONE] = TO(INITIALISING) | TO(GONE),
     [MUSTER_GPU_INITIALISING] = TO(READY) | TO(FAILED) | TO(ABORTING) | TO(ABANDONED) | TO(GONE),
@@ -103,19 +110,20 @@ void muster_gpu_communicator_fail_and_tell(struct muster_gpu_communicator *comm,
 static void start_poll(struct muster_gpu_communicator *comm)
 {
     struct muster_loop *loop = comm->device->env->loop;
-    uint64_t due_ns = muster_loop_after_ns(loop, comm->poll_ns);
+    uint64_t wait_ns = muster_backoff_next(&poll_backoff, &comm->poll_ns, NULL);
+    uint64_t due_ns = muster_loop_after_ns(loop, wait_ns);
 
     muster_timer_start(&comm->timer, loop, due_ns < comm->give_up_ns ? due_ns : comm->give_up_ns);
-    comm->poll_ns = comm->poll_ns * 2 < POLL_LAST_NS ? comm->poll_ns * 2 : POLL_LAST_NS;
 }
 
 void muster_gpu_communicator_begin_poll(struct muster_gpu_communicator *comm, uint64_t timeout_ns)
 {
-    comm->poll_ns = POLL_FIRST_NS;
+    comm->poll_ns = 0;
     comm->give_up_ns = muster_loop_after_ns(comm->device->env->loop, timeout_ns);
     start_poll(comm);
 }
 
+/* While the parent makes this one, the library answers for the parent only. */
 static enum muster_rc poll_state(struct muster_gpu_communicator *comm, bool *ret_is_pending,
                                  struct muster_error *ret_error)
 {
@@ -126,7 +134,7 @@ static enum muster_rc poll_state(struct muster_gpu_communicator *comm, bool *ret
     enum muster_rc rc;
     void *before;
 
-    if (handle == NULL) { /* not even the library knows it yet */
+    if (handle == NULL) { /* The call on the thread has not given it yet. */
         *ret_is_pending = true;
         return MUSTER_OK;
     }
@@ -154,6 +162,7 @@ static void finish_in_parent(struct muster_gpu_communicator *comm, enum muster_r
     }
 }
 
+/* Ends that take too long are cut short; beginnings and operations fail, and their owner hears of it. */
 static void give_up(struct muster_gpu_communicator *comm)
 {
     struct muster_error why;
@@ -287,6 +296,7 @@ void muster_gpu_communicator_stop(struct muster_gpu_communicator *comm)
 {
     bool can_revoke = (muster_nccl_features(comm->device->nccl) & MUSTER_NCCL_REVOKE) != 0;
 
+    /* A revoked communicator can still be the parent of the next one; an aborted one cannot. */
     switch (comm->state) {
     case MUSTER_GPU_READY:
     case MUSTER_GPU_ISSUING:

@@ -66,6 +66,10 @@ struct muster_gpu_communicator {
     uint32_t count, rank; /* of its members */
     struct muster_cuda_stream *stream;
     /* private */
+    /* Lock-free. Writer: the library, by plain stores on the thread of the request, or on one of its own while the
+     * parent makes this one; the loop, when it is gone. Reader: the loop, with acquire
+     * (muster_gpu_communicator_handle). Before the request's answer it is only asked whether it is there yet, and
+     * how it stands; from the answer on, the control's mutex orders it. */
     struct muster_nccl_comm *nccl;
     /* Shrink, grow: until the parent has done it, the library says only of the parent how it
      * stands, and writes `nccl` at its end. The two know each other for so long. */

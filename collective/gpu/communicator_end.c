@@ -1,4 +1,5 @@
-/* How a communicator ends: destroyed in order, aborted, or abandoned when that does not return. */
+/* How a communicator ends: destroyed in order, aborted, or abandoned when that does not return. Both calls may block
+ * for ever in the library, so they are made on threads that may be lost, and memory that such a thread uses stays. */
 #include "collective/gpu/communicator_internal.h"
 
 void muster_gpu_communicator_free(struct muster_gpu_communicator *comm)
@@ -89,7 +90,7 @@ static void work_destroy(struct muster_gpu_request *request)
     comm->answer.rc = muster_nccl_destroy(comm->device->nccl, comm->nccl, &comm->answer);
 }
 
-/* Whatever the call said, there is nothing more to call. */
+/* The end does not depend on the call's answer: there is nothing more to call. */
 static void on_ended(struct muster_gpu_request *request)
 {
     struct muster_gpu_communicator *comm = request->data;
@@ -143,7 +144,7 @@ void muster_gpu_communicator_abort(struct muster_gpu_communicator *comm)
     if (muster_gpu_control_start_apart(device->control, &comm->request, device->abort_timeout_ns) ==
         MUSTER_OK)
         return;
-    /* no thread: late from the beginning */
+    /* Without a thread the call is late from the beginning. */
     on_late(&comm->request);
 }
 

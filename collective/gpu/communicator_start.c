@@ -1,4 +1,5 @@
-/* The beginning of a communicator: init, shrink or growth, called on the control thread. */
+/* The beginning of a communicator: init, shrink or growth, called on the control thread, since the library may block
+ * there whatever it promises. The rest of the way up is polled by communicator.c. */
 #include "collective/gpu/communicator_internal.h"
 
 #include <stdio.h>
@@ -36,7 +37,8 @@ enum muster_rc muster_gpu_communicator_new(const struct muster_gpu_communicator_
     return MUSTER_OK;
 }
 
-/* On the thread. */
+/* On the thread. It touches only fields that the loop leaves alone until the answer: answer, is_call_pending, and
+ * `nccl`, which the loop loads by muster_gpu_communicator_handle. */
 static void work_start(struct muster_gpu_request *request)
 {
     struct muster_gpu_communicator *comm = request->data;
@@ -91,8 +93,10 @@ static void start_communicator(struct muster_gpu_communicator *comm)
     muster_gpu_communicator_fail_and_tell(comm, &why);
 }
 
+/* parent_nccl is a copy for the thread, which must not look into the parent. */
 static void set_parent(struct muster_gpu_communicator *comm, struct muster_gpu_communicator *parent)
 {
+    MUSTER_ASSERT(comm->parent == NULL);
     comm->parent = parent;
     comm->parent_nccl = parent->nccl;
     parent->child = comm;

@@ -1,5 +1,7 @@
 /* Threads for device calls that may block. The mutex guards the ring, the finished requests and the
- * counters; it is held for a few instructions only. */
+ * counters; it is held for a few instructions only. One thread serves the ring in order; a request that must not wait
+ * for others has a thread of its own. A thread that does not come back is replaced, never joined or killed: it may
+ * hold locks of the library. */
 #include "collective/gpu/control.h"
 
 #include <muster/base.h>
@@ -7,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+/* One thread, which frees this at its end. The mutex guards `current` and is_abandoned. */
 struct worker {
     struct muster_gpu_control *control;
     struct muster_gpu_request *current; /* NULL: waits */
@@ -139,6 +142,7 @@ static struct worker *worker_start(struct muster_gpu_control *control,
 
     if (worker == NULL)
         return NULL;
+    /* Counted before it runs: a thread may end, and give its reference back, before pthread_create returns here. */
     worker->control = control;
     worker->current = request;
     worker->is_apart = request != NULL;
@@ -186,6 +190,7 @@ static void on_wake(struct muster_wake *wake)
         if (request == NULL)
             return;
         muster_timer_stop(&request->timer);
+        MUSTER_ASSERT(control->open_count > 0);
         if (request->state == MUSTER_GPU_REQUEST_LATE)
             control->late_count--;
         control->open_count--;
@@ -195,7 +200,12 @@ static void on_wake(struct muster_wake *wake)
     }
 }
 
-enum lateness { LATE_NOT, LATE_IN_RING, LATE_APART, LATE_AT_WORK };
+enum lateness {
+    LATE_NOT,     /* finished after all */
+    LATE_IN_RING, /* not begun: it is left out */
+    LATE_APART,   /* its own thread is stuck: no other request waits for that */
+    LATE_AT_WORK, /* the thread of the ring is stuck: another one takes over */
+};
 
 /* A request that has not begun never will; the thread that works on it takes no other request any
  * more. */

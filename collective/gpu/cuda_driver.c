@@ -1,4 +1,5 @@
-/* libcuda.so.1 by dlopen: prototypes and values of the driver API are declared here. */
+/* libcuda.so.1 by dlopen: prototypes and values of the driver API (CUDA Driver API, cuda.h) are declared here, so that
+ * muster builds without CUDA and runs on hosts without a driver. CUresult becomes muster_rc here and nowhere else. */
 #include "collective/gpu/cuda_driver.h"
 
 #include <dlfcn.h>
@@ -272,6 +273,7 @@ const struct muster_cuda_device *muster_cuda_device(const struct muster_cuda *cu
     return &cuda->device;
 }
 
+/* The context is the thread's, and a program may have its own: it is set only when it differs, and put back after. */
 void *muster_cuda_enter(const struct muster_cuda *cuda)
 {
     void *before = NULL;
@@ -386,6 +388,7 @@ void muster_cuda_free(const struct muster_cuda *cuda, void *memory)
         (void)cuda->free(pointer_of(memory));
 }
 
+/* Devices with pageable access read any memory of the process; on others the driver must know the address. */
 bool muster_cuda_is_reachable(const struct muster_cuda *cuda, const void *memory)
 {
     device_pointer device = 0;

@@ -1,5 +1,6 @@
 /* The state of the backend for a group: its communicator, and the operations on their way through
- * it, across changes of view. */
+ * it, across changes of view. op.c brings operations here when all members have agreed on them; setup.c brings the
+ * communicator. docs/gpu.md says why nothing on a device is adopted or run again. */
 #include "collective/gpu/gpu_internal.h"
 
 #include <muster/base.h>
@@ -11,7 +12,8 @@ static struct muster_gpu_op *first_op(struct muster_list *list)
 
 /* --- Ends --- */
 
-/* The memory of what runs on the device is the caller's again only when nothing runs any more. */
+/* An operation on the device uses the caller's memory until its kernel has ended: the memory is the caller's again
+ * only when nothing runs any more. */
 static bool can_end_aborted(const struct muster_gpu_group *group)
 {
     return group->comm == NULL || muster_gpu_communicator_is_stopped(group->comm) ||
@@ -50,7 +52,7 @@ static void abort_list(struct muster_gpu_group *group, struct muster_list *list,
                          why->text);
         muster_list_append(&group->aborted, &op->node);
     }
-    if (list == &group->issued)
+    if (list == &group->issued) /* Nothing seals the one that was being issued any more. */
         group->issuing = NULL;
 }
 
@@ -85,8 +87,11 @@ void muster_gpu_group_break(struct muster_gpu_group *group, struct muster_gpu_op
     const struct muster_gpu_op *named = first;
     struct muster_op_id id = {0};
 
+    MUSTER_ASSERT(why->rc != MUSTER_OK);
     if (named == NULL && !muster_list_is_empty(&group->issued))
         named = first_op(&group->issued);
+    /* Copied now: the operation may end below. The other members learn of the break from this member's word in the
+     * next agreement, or by the abort that is proposed. */
     if (named != NULL)
         id = named->id;
     group->broken = group->serial;
@@ -113,7 +118,8 @@ static void on_op_timer(struct muster_timer *timer)
 
 /* --- Issuing --- */
 
-/* Its kernel is on the stream: what comes behind it says that it is done. */
+/* Its kernel is on the stream: an event and a callback behind it say that it is done. The callback is the fast way;
+ * the event is there for callbacks that the driver loses, and for the user's stream to wait for. */
 static enum muster_rc seal_op(struct muster_gpu_group *group, struct muster_gpu_op *op,
                               struct muster_error *ret_error)
 {
@@ -123,6 +129,7 @@ static enum muster_rc seal_op(struct muster_gpu_group *group, struct muster_gpu_
     void *before;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(!op->is_sealed && op->slot == NULL);
     op->slot = muster_gpu_slot_take(backend->wake);
     before = muster_cuda_enter(cuda);
     rc = muster_cuda_event_record(cuda, op->finish, stream, ret_error);
@@ -139,7 +146,7 @@ static enum muster_rc seal_op(struct muster_gpu_group *group, struct muster_gpu_
     return rc;
 }
 
-/* Where the root is by now; false: gone. */
+/* The root's rank in the view of now, which may not be that of the start; false: it is gone. */
 static bool find_root(const struct muster_gpu_group *gpu_group, struct muster_gpu_op *op)
 {
     const struct muster_group *group = gpu_group->group;
@@ -153,6 +160,7 @@ static bool find_root(const struct muster_gpu_group *gpu_group, struct muster_gp
     return op->work.root != UINT32_MAX;
 }
 
+/* On the communicator's stream, behind what the user's stream held at the start of the operation. */
 static enum muster_rc issue_op(struct muster_gpu_group *group, struct muster_gpu_op *op,
                                struct muster_error *ret_error)
 {
@@ -201,6 +209,8 @@ void muster_gpu_group_pump(struct muster_gpu_group *group)
 
 /* --- Setups --- */
 
+/* All members answer alike: `broken` is the highest that any member has said in this agreement, and the serial counts
+ * setups, which all make on the same occasions. */
 static bool needs_setup(const struct muster_gpu_group *gpu_group, const struct muster_gpu_op *op,
                         uint64_t broken)
 {
@@ -244,10 +254,11 @@ void muster_gpu_group_enter(struct muster_gpu_group *group, struct muster_gpu_op
 {
     struct muster_error why;
 
+    MUSTER_ASSERT(group->group != NULL && !group->is_frozen);
     if (!group->is_failed && needs_setup(group, op, broken))
         begin_setup(group, op);
     if (group->is_failed || group->broken == group->serial) {
-        /* broken here, and the others have not known it when they started this one */
+        /* It broke here, and the others did not know that when they started this operation. */
         muster_error_set(&why, MUSTER_UNAVAILABLE, "%s",
                          group->is_failed ? group->error.text : "the communicator has failed");
         muster_gpu_op_end(op, &why);
@@ -262,6 +273,7 @@ void muster_gpu_group_enter(struct muster_gpu_group *group, struct muster_gpu_op
 void muster_gpu_group_set_up(struct muster_gpu_group *group, struct muster_gpu_communicator *comm,
                              const struct muster_error *why)
 {
+    MUSTER_ASSERT(group->setup != NULL && (comm != NULL || why->rc != MUSTER_OK));
     group->setup = NULL;
     if (why->rc != MUSTER_OK) {
         fail_setup(group, why);
@@ -321,7 +333,8 @@ const struct muster_gpu_communicator_events muster_gpu_group_comm_events = {
 
 /* --- Completion --- */
 
-/* The callback that ought to come right after the event gets one more tick. */
+/* The event is done, and the callback that ought to come right after it has not come for one more tick of the slow
+ * timer: it never will. */
 static bool is_lost(struct muster_gpu_op *op)
 {
     const struct muster_cuda *cuda = op->group->backend->device.cuda;
@@ -345,6 +358,7 @@ static bool is_finished(struct muster_gpu_op *op, bool is_slow)
            ((op->slot != NULL && muster_gpu_slot_has_fired(op->slot)) || (is_slow && is_lost(op)));
 }
 
+/* From the front only: operations of one stream end in order, and so do their callbacks. */
 bool muster_gpu_group_collect(struct muster_gpu_group *group, bool is_slow)
 {
     const struct muster_error fine = {.rc = MUSTER_OK};
@@ -397,15 +411,12 @@ static void explain_aborted(struct muster_gpu_group *group)
     const struct muster_view *view = group->group->view;
     char name[64];
 
-    for (struct muster_list *node = group->aborted.next; node != &group->aborted; node = node->next) {
-        struct muster_gpu_op *op = MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node);
-
+    MUSTER_LIST_EACH(&group->aborted, op, struct muster_gpu_op, node)
         if (op->error.rc == MUSTER_ABORTED)
             muster_error_set(&op->error, MUSTER_ABORTED,
                              "%s: the members have changed (view %llu: %s)",
                              muster_gpu_op_name(op, name, sizeof(name)),
                              (unsigned long long)view->epoch, view->reason);
-    }
 }
 
 static void on_hand_over(struct muster_group_part *part, struct muster_group *next)
@@ -419,6 +430,7 @@ static void on_hand_over(struct muster_group_part *part, struct muster_group *ne
     group->serial = group->broken = 0;
     explain_aborted(group);
     end_aborted(group);
+    /* Setups are counted anew in each epoch, by all members. Operations that were started meanwhile agree now. */
     muster_list_take_all(&held, &group->held);
     while (!muster_list_is_empty(&held))
         muster_gpu_op_agree(first_op(&held));
@@ -430,8 +442,8 @@ static void on_end(struct muster_group_part *part, const struct muster_error *wh
 
     stop_all(group, why);
     abort_list(group, &group->held, NULL, why);
-    for (struct muster_list *node = group->aborted.next; node != &group->aborted; node = node->next)
-        MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node)->error = *why;
+    MUSTER_LIST_EACH(&group->aborted, op, struct muster_gpu_op, node)
+        op->error = *why;
     group->is_frozen = false;
     group->is_ended = true;
     end_aborted(group);
@@ -447,7 +459,8 @@ static void on_close(struct muster_group_part *part)
     group->is_frozen = false;
     muster_gpu_setup_drop(group->setup);
     group->setup = NULL;
-    if (muster_list_is_empty(&group->aborted)) { /* else when it has stopped */
+    /* Operations that wait for the communicator to stop keep it: on_comm_stopped releases it then. */
+    if (muster_list_is_empty(&group->aborted)) {
         group->comm = NULL;
         muster_gpu_communicator_release(comm, is_orderly);
     }

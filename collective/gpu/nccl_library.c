@@ -1,4 +1,5 @@
-/* libnccl.so.2 by dlopen: prototypes, values and the layout of its configuration by version. */
+/* libnccl.so.2 by dlopen: prototypes, values and the layout of its configuration (nccl.h) by version. ncclResult_t
+ * becomes muster_rc here and nowhere else. Functions newer than 2.18 may be missing; features_of says which. */
 #include "collective/gpu/nccl_library.h"
 
 #include <dlfcn.h>
@@ -6,8 +7,10 @@
 #include <string.h>
 
 #define LIBRARY_DEFAULT "libnccl.so.2"
-#define VERSION_MIN     21800
-#define VERSION_NAMES   22703 /* commName in the configuration */
+/* 2.18.0: the first 48 bytes of the configuration below are its layout. */
+#define VERSION_MIN 21800
+/* 2.27.3: commName in the configuration. */
+#define VERSION_NAMES 22703
 
 /* ncclResult_t */
 enum {
@@ -152,6 +155,7 @@ static enum muster_rc check_result(const struct muster_nccl *nccl, int result, c
                             text != NULL ? text : "unknown");
 }
 
+/* Communicators are made with blocking = 0, so a call may answer that it goes on inside the library. */
 static enum muster_rc check_pending(const struct muster_nccl *nccl, int result, const char *what,
                                     bool *ret_is_pending, struct muster_error *ret_error)
 {
@@ -421,6 +425,8 @@ static bool is_taken(int result)
     return result == NCCL_SUCCESS || result == NCCL_IN_PROGRESS;
 }
 
+/* All sends and receives in one group of calls: one by one they would wait for each other. group_end is called in any
+ * case, for a group that is left open takes all later calls of the thread in. */
 static int exchange_parts(const struct muster_nccl *nccl, struct muster_nccl_comm *comm,
                           const struct muster_nccl_work *work, struct muster_cuda_stream *stream)
 {

@@ -1,4 +1,6 @@
-/* An operation on the device, from start until it is agreed, and its end. */
+/* An operation on the device, from start until it is agreed, and its end. The agreement is an all_gather of one word
+ * of each member in host memory: a kernel of NCCL waits for all members and cannot be taken back, so none starts
+ * before all have called the operation. group.c has it in between. */
 #include "collective/gpu/gpu_internal.h"
 
 #include <muster/base.h>
@@ -44,6 +46,7 @@ void muster_gpu_op_free(struct muster_gpu_backend *backend, struct muster_gpu_op
     muster_mem_free(backend->env->mem, op);
 }
 
+/* Operations are used again with their events and words, so that a training step allocates nothing. */
 static enum muster_rc op_get(struct muster_gpu_group *group, struct muster_gpu_op **ret_op,
                              struct muster_error *ret_error)
 {
@@ -75,6 +78,7 @@ static enum muster_rc op_get(struct muster_gpu_group *group, struct muster_gpu_o
     return MUSTER_OK;
 }
 
+/* The last one used comes first: its memory is in the cache. */
 static void op_put(struct muster_gpu_op *op)
 {
     muster_list_remove(&op->node);
@@ -103,6 +107,7 @@ void muster_gpu_op_end(struct muster_gpu_op *op, const struct muster_error *why)
     struct muster_gpu_group *group = op->group;
     struct muster_op *user = op->user;
 
+    MUSTER_ASSERT(group->open_count > 0);
     note_end(op, why->rc);
     muster_timer_stop(&op->timer);
     muster_gpu_slot_drop(op->slot, true);
@@ -133,6 +138,7 @@ static void end_changed(struct muster_gpu_op *op)
 
 /* --- Agreement --- */
 
+/* The highest setup that any member knows to be broken: what one knows counts for all. */
 static uint64_t broken_of(const struct muster_gpu_op *op, uint32_t count)
 {
     uint64_t broken = 0;
@@ -143,6 +149,8 @@ static uint64_t broken_of(const struct muster_gpu_op *op, uint32_t count)
     return broken;
 }
 
+/* A step counts if the operations of all members have ended well; else all run it again, since nobody's memory can be
+ * trusted after an aborted kernel. */
 static void end_commit(struct muster_gpu_op *op)
 {
     struct muster_error why = {.rc = MUSTER_OK};
@@ -175,7 +183,7 @@ static void on_agreed(struct muster_op *agreement, enum muster_rc rc)
     muster_list_remove(&op->node);
     if (rc != MUSTER_OK)
         muster_gpu_op_end(op, &agreement->error);
-    else if (op->kind == MUSTER_DEVICE_COMMIT) /* others may have ended it so before a change */
+    else if (op->kind == MUSTER_DEVICE_COMMIT) /* Others may have ended it before the view changed: so does this. */
         end_commit(op);
     else if (group->group == NULL || group->is_frozen || agreement->result.is_interrupted ||
              agreement->result.epoch != group->group->view->epoch)
@@ -200,6 +208,8 @@ static bool has_room(struct muster_gpu_op *op, uint32_t count)
     return true;
 }
 
+/* The view may change between the call and the agreement. Shapes by the number of members must fit the new one, and
+ * ranks of send_recv are those of the view in which it was called. */
 static bool is_fit(const struct muster_gpu_op *op, uint32_t count)
 {
     if (op->kind == MUSTER_DEVICE_COMMIT)
@@ -316,6 +326,7 @@ static enum muster_rc begin_op(struct muster_gpu_op *op)
         muster_list_append(&group->held, &op->node);
         return rc;
     }
+    /* A start never calls back, so it may be listed after. */
     rc = start_agreement(op);
     if (rc == MUSTER_OK)
         muster_list_append(&group->agreeing, &op->node);
@@ -325,6 +336,7 @@ static enum muster_rc begin_op(struct muster_gpu_op *op)
 /* The id that was taken is given back: nothing has happened. */
 static void undo_user(struct muster_gpu_op *op, struct muster_group *group)
 {
+    MUSTER_ASSERT(group->lanes[op->user->lane].next_sequence > 0 && op->group->open_count > 0);
     group->lanes[op->user->lane].next_sequence--;
     op->group->open_count--;
     op_put(op);
@@ -369,12 +381,9 @@ enum muster_rc muster_gpu_op_start(struct muster_backend *base, struct muster_op
 
 static struct muster_gpu_op *find_in(struct muster_list *list, const struct muster_op *user)
 {
-    for (struct muster_list *node = list->next; node != list; node = node->next) {
-        struct muster_gpu_op *op = MUSTER_CONTAINER_OF(node, struct muster_gpu_op, node);
-
+    MUSTER_LIST_EACH(list, op, struct muster_gpu_op, node)
         if (op->user == user)
             return op;
-    }
     return NULL;
 }
 
@@ -389,7 +398,7 @@ static void cancel_in(struct muster_gpu_group *group, const struct muster_op *us
     }
     op = find_in(&group->held, user);
     if (op != NULL) {
-        op->abort_why = why.rc; /* when it has begun: the others have to hear of it */
+        op->abort_why = why.rc; /* Cancelled when it has begun: the others have to hear of it. */
         return;
     }
     op = find_in(&group->issued, user);
@@ -405,7 +414,6 @@ void muster_gpu_op_cancel(struct muster_backend *base, struct muster_op *user)
 {
     struct muster_gpu_backend *backend = muster_gpu_backend_of(base);
 
-    for (struct muster_list *node = backend->groups.next; node != &backend->groups;
-         node = node->next)
-        cancel_in(MUSTER_CONTAINER_OF(node, struct muster_gpu_group, node), user);
+    MUSTER_LIST_EACH_SAFE(&backend->groups, group, struct muster_gpu_group, node)
+        cancel_in(group, user);
 }

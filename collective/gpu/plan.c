@@ -1,9 +1,10 @@
 /* The next communicator when the members have changed: the same on all, from facts that all have.
- * Pure. */
+ * Pure. Keeping costs nothing, a shrunk or grown communicator less than a new one; setup.c carries the plan out. */
 #include "collective/gpu/setup.h"
 
 #include "collective/gpu/nccl_library.h"
 
+/* All have the same parent, in rising ranks of it, and at least as quiet as `least`: READY, or revoked as well. */
 static bool have_parent(const struct muster_gpu_standing *standings, uint32_t count,
                         enum muster_gpu_parent least)
 {
@@ -40,6 +41,7 @@ static bool can_grow(const struct muster_gpu_standing *standings, uint32_t count
     return have_feature(standings, count, MUSTER_NCCL_GROW);
 }
 
+/* A member with another version of NCCL: versions do not talk to each other reliably. */
 static bool find_stranger(const struct muster_gpu_standing *standings, uint32_t count,
                           struct muster_error *ret_error)
 {
@@ -60,6 +62,7 @@ struct muster_gpu_plan muster_gpu_plan_make(const struct muster_gpu_standing *st
     struct muster_gpu_plan plan = {.kind = MUSTER_GPU_PLAN_INIT};
     uint32_t old = standings[0].parent_count;
 
+    MUSTER_ASSERT(count > 0);
     if (find_stranger(standings, count, &plan.error)) {
         plan.kind = MUSTER_GPU_PLAN_REFUSE;
     } else if (can_grow(standings, count)) {

@@ -1,9 +1,12 @@
-/* One setup: a few small all_gathers in host memory around the making of a communicator. */
+/* One setup: a few small all_gathers in host memory around the making of a communicator. The library hangs on all
+ * members if one of them does something else, so all see all standings first (plan.c decides), and all hear at the
+ * end whether it is up on all. group.c starts a setup; setup_make.c uses the device. */
 #include "collective/gpu/setup_internal.h"
 
 #include <string.h>
 
-#define STEPS_PER_ATTEMPT 4u /* ids of a setup: occasion * 16 + attempt * 4 + step */
+/* Ids of the rounds: occasion * 16 + attempt * 4 + round, the same on all members without an agreement. */
+#define STEPS_PER_ATTEMPT 4u
 #define IDS_PER_OCCASION  16u
 
 /* --- Life --- */
@@ -43,6 +46,7 @@ static void end_setup(struct muster_gpu_setup *setup, const struct muster_error 
     struct muster_gpu_group *group = setup->group;
     struct muster_gpu_communicator *comm = setup->comm;
 
+    MUSTER_ASSERT(group != NULL && !setup->is_op_open);
     setup->comm = NULL;
     setup->group = NULL;
     if (why->rc != MUSTER_OK) {
@@ -78,6 +82,8 @@ void muster_gpu_setup_start_round(struct muster_gpu_setup *setup)
     struct muster_error why;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(!setup->is_op_open);
+    /* The slowest member may still be in the making of a communicator, and then in its abort. */
     setup->op.data = setup;
     setup->op.lane = id.lane;
     setup->op.deadline_ns = muster_loop_after_ns(group->env->loop, wait_ns);
@@ -111,6 +117,7 @@ static void start_standing(struct muster_gpu_setup *setup)
     standing->version = (uint32_t)muster_nccl_version(nccl);
     standing->features = muster_nccl_features(nccl);
     standing->attempt = setup->attempt;
+    /* Only the first attempt builds on the old communicator; later ones begin anew. */
     if (setup->attempt == 0 && comm != NULL && muster_gpu_communicator_is_quiet(comm)) {
         standing->parent =
             comm->state == MUSTER_GPU_READY ? MUSTER_GPU_PARENT_READY : MUSTER_GPU_PARENT_REVOKED;
@@ -132,6 +139,7 @@ static void let_old_go(struct muster_gpu_setup *setup, bool is_orderly)
     muster_gpu_communicator_release(old, is_orderly);
 }
 
+/* A parent that is revoked on one member must be revoked on all before it is shrunk. */
 static void start_shrinking(struct muster_gpu_setup *setup)
 {
     bool is_revoked_somewhere = false;
@@ -202,6 +210,7 @@ static uint32_t find_failure(const struct muster_gpu_setup *setup, struct muster
     return found;
 }
 
+/* All members have seen the same failure, so all try again, or all give up, in the same round. */
 static void try_again(struct muster_gpu_setup *setup, const struct muster_error *why)
 {
     setup->backend->counters.failed_count++;

@@ -1,4 +1,5 @@
-/* The part of a setup that uses the device: a unique id, and the communicator itself. */
+/* The part of a setup that uses the device: a unique id, and the communicator itself. Its events lead back to the
+ * rounds of setup.c; a member that fails alarms the others, whose libraries would wait for it. */
 #include "collective/gpu/setup_internal.h"
 
 #include <muster/hash.h>
@@ -12,7 +13,8 @@ static void set_word_error(struct muster_gpu_setup *setup, const struct muster_e
              error->rc != MUSTER_OK ? error->text : "");
 }
 
-/* Where one has failed nobody's communicator comes up: NCCL waits for it until init_timeout_ns. */
+/* When one member has failed nobody's communicator comes up: without the alarm NCCL waits on the others until
+ * init_timeout_ns. A member that fails because of an alarm (CANCELLED) sends none. */
 static void send_alarm(struct muster_gpu_setup *setup)
 {
     struct muster_group *group = setup->group->group;
@@ -81,7 +83,7 @@ static void on_comm_failed(struct muster_gpu_communicator *comm)
     muster_gpu_setup_start_outcome(setup, &why);
 }
 
-/* It has not returned from its call: what becomes of it is seen in the background. */
+/* The communicator has not returned from its call: it is left to end in the background. */
 static void on_comm_stopped(struct muster_gpu_communicator *comm)
 {
     on_comm_failed(comm);
@@ -132,6 +134,7 @@ static enum muster_rc start_shrink(struct muster_gpu_setup *setup)
     return MUSTER_OK;
 }
 
+/* The library wants the id from new members and from the one that made it, and NULL from the others. */
 static void start_grow(struct muster_gpu_setup *setup, const struct muster_nccl_id *id)
 {
     bool is_old = setup->index < setup->plan.old_count;
@@ -154,7 +157,7 @@ void muster_gpu_setup_start_make(struct muster_gpu_setup *setup, const struct mu
     struct muster_error why;
 
     setup->step = MUSTER_GPU_SETUP_MAKE;
-    if (is_alarmed(setup)) { /* it has failed before this one has come so far */
+    if (is_alarmed(setup)) { /* Another member had failed before this one came so far. */
         give_way(setup);
         return;
     }

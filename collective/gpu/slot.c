@@ -1,17 +1,27 @@
-/* A fixed table of slots; a lock of a few instructions, since the driver's thread comes here too. */
+/* A fixed table of slots; a lock of a few instructions, since the driver's thread comes here too. That thread may call
+ * neither CUDA nor anything that blocks for long: it marks the slot and wakes the loop. Slots are static, because a
+ * callback may come after everything else is gone. */
 #include "collective/gpu/slot.h"
 
 #include <stdatomic.h>
 
-enum slot_state { SLOT_FREE, SLOT_WAITING, SLOT_FIRED, SLOT_DROPPED };
+enum slot_state {
+    SLOT_FREE,
+    SLOT_WAITING, /* its callback is to come, and an operation waits for it */
+    SLOT_FIRED,   /* it has come; the operation gives the slot back */
+    SLOT_DROPPED, /* nobody waits any more; the callback gives the slot back */
+};
 
 struct muster_gpu_slot {
     enum slot_state state;
     struct muster_wake *wake;
 };
 
+/* Both are guarded by `lock`. The search goes on after the last slot that was taken. */
 static struct muster_gpu_slot slots[MUSTER_GPU_SLOT_COUNT];
 static unsigned next_slot;
+/* A spin lock. Writers: loops, and threads of the driver. Set with acquire (enter_slots), which pairs with the release
+ * of the clear (leave_slots): a holder sees all that the one before has stored in slots. */
 static atomic_flag lock = ATOMIC_FLAG_INIT;
 
 static void enter_slots(void)
@@ -47,6 +57,7 @@ void muster_gpu_slot_fire(void *data)
     struct muster_gpu_slot *slot = data;
 
     enter_slots();
+    /* Signalled with the lock: muster_gpu_slot_drop comes before the wake is closed, so it is open here. */
     if (slot->state == SLOT_WAITING) {
         slot->state = SLOT_FIRED;
         muster_wake_signal(slot->wake);

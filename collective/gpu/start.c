@@ -1,4 +1,5 @@
-/* The functions of gpu.h that start operations: each fills in a call. */
+/* The functions of gpu.h that start operations: each fills in a call for the environment's backend, which checks it
+ * (call.c) and starts it (op.c). They work with any backend, so nothing of this folder is included here. */
 #include <muster/gpu.h>
 
 #include "collective/group/group_internal.h"
