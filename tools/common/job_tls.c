@@ -363,6 +363,7 @@ enum muster_rc job_tls_open(const struct job_tls_options *options, struct job_tl
 
     if (job_tls == NULL)
         output_no_memory();
+    MUSTER_ASSERT(options->env != NULL && options->job != NULL && options->life_ns > 0);
     job_tls->options = *options;
     snprintf(job_tls->job, sizeof(job_tls->job), "%s", options->job);
     muster_list_init(&job_tls->entries);

@@ -67,6 +67,7 @@ static void on_wake(struct muster_wake *wake)
 
 void service_closed(struct service *service)
 {
+    MUSTER_ASSERT(service->is_closing && !service->is_closed);
     service->is_closed = true;
 }
 

@@ -151,6 +151,7 @@ static void end_slice(struct life *life, int thread, uint64_t end_ns,
 static void begin_slice(struct life *life, int thread, const struct trace_event *event,
                         const char *name)
 {
+    MUSTER_ASSERT(thread > 0 && thread < THREADS);
     end_slice(life, thread, event->time_ns, NULL); /* a step that is begun again */
     life->slices[thread] = (struct slice){.start = event, .name = name};
 }

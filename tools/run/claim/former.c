@@ -280,6 +280,7 @@ bool run_former_confirm(struct run *run, int *ret_exit)
 {
     struct run_former *former;
 
+    MUSTER_ASSERT(run->former == NULL);
     if (run->settings.is_embedded)
         return true;
     former = run->former = calloc(1, sizeof(*former));

@@ -232,6 +232,7 @@ bool run_claim_take(struct run *run, int *ret_exit)
     uint64_t until_ns;
     bool is_settled = false, is_late;
 
+    MUSTER_ASSERT(run->claim == NULL);
     if (run->settings.is_embedded)
         return true;
     claim = run->claim = run_claim_new(run);

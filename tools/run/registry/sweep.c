@@ -366,6 +366,7 @@ void run_sweep_open(struct run *run)
 {
     struct run_sweep *sweep;
 
+    MUSTER_ASSERT(run->sweep == NULL && run->registry != NULL);
     if (run->settings.is_embedded)
         return;
     sweep = run->sweep = calloc(1, sizeof(*sweep));

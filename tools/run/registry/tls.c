@@ -90,6 +90,7 @@ bool run_tls_open(struct run *run, struct muster_error *ret_error)
                                       .data = run,
                                       .on_failure = on_failure};
 
+    MUSTER_ASSERT(run->tls == NULL);
     if (!run->settings.is_tls_auto)
         return true;
     run->tls = calloc(1, sizeof(*run->tls));

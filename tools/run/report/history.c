@@ -185,6 +185,7 @@ void run_history_open(struct run *run)
     for (size_t i = 0; i < RUN_VERDICTS; i++)
         history->recoveries[i].verdict = verdicts[i];
     muster_timer_init(&history->timer, on_sample_due, history);
+    MUSTER_ASSERT(run->history == NULL);
     run->history = history;
     muster_timer_start(&history->timer, run->env->loop,
                        muster_loop_after_ns(run->env->loop, history->interval_ns));

@@ -189,6 +189,7 @@ void run_publish_open(struct run *run)
 
     if (publish == NULL)
         output_no_memory();
+    MUSTER_ASSERT(run->publish == NULL && run->registry != NULL);
     publish->run = run;
     snprintf(publish->key, sizeof(publish->key), "%s%s/%llu", JOB_STATUS_PREFIX,
              run->settings.job_name, (unsigned long long)run->settings.node_rank);

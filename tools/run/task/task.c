@@ -235,6 +235,7 @@ static void gang_start(struct run *run)
  * first and start together. */
 static void gang_end(struct run *run, const struct run_task *cause)
 {
+    MUSTER_ASSERT(run->settings.is_gang && run->state == RUN_STATE_RUNNING);
     run->gang_restarts++;
     run->restarts++;
     for (uint32_t i = 0; i < run->task_count; i++)
