@@ -252,8 +252,10 @@ static void write_death(struct death *death)
     death->op.data = death;
     if (muster_registry_put_start(
             &death->op, death->registry->client, text_bytes(death->key), text_bytes(death->how), 0,
-            muster_loop_after_ns(loop, PUT_WITHIN_NS), on_written) != MUSTER_OK)
-        death_free(death);
+            muster_loop_after_ns(loop, PUT_WITHIN_NS), on_written) == MUSTER_OK)
+        return;
+    /* Memory lacked for the request. The members wait for this death, so it is tried again. */
+    muster_timer_start(&death->again, loop, muster_loop_after_ns(loop, PUT_AGAIN_NS));
 }
 
 void run_registry_confirm_death(struct run *run, const struct run_task *task, const char *how)
