@@ -1,5 +1,8 @@
-/* Signals to the launcher, passed on to the workers. One that means stop ends the run; another one a
- * second later or more kills. */
+/* Signals to the launcher, passed on to the workers. One that means stop ends the run; another one
+ * a second later or more kills.
+ *
+ * SIGUSR1 and SIGUSR2 are the program's: they are passed on as they come. SIGCHLD finds processes
+ * that no pidfd watches, and a worker that was stopped on the terminal. */
 #include "run/signals.h"
 
 #include "run/output/log.h"
@@ -39,6 +42,7 @@ static void on_stop_signal(struct run *run, int signal)
     run_task_end_all(run, signal);
 }
 
+/* signalfd joins equal signals that are pending, so children are reaped until none is left. */
 static void on_signal(struct muster_fd_watch *watch, unsigned ready)
 {
     struct run *run = watch->data;
@@ -57,6 +61,8 @@ static void on_signal(struct muster_fd_watch *watch, unsigned ready)
     }
 }
 
+/* The signals are blocked here and read by signalfd, so that no handler interrupts the launcher;
+ * workers get the mask back before their exec. */
 bool run_signals_open(struct run *run)
 {
     static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};

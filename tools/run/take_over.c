@@ -28,7 +28,7 @@ static void take_over_task(struct run_task *task)
     }
     run_task_restore(task, RUN_TASK_RUNNING);
     task->worker_pid = worker_pid;
-    task->started_ns = 0; /* long ago */
+    task->started_ns = 0; /* long ago: this life counts as no short one */
     if (!run_output_open_logs(task, true))
         task->output->out.log_fd = task->output->err.log_fd = -1;
     (void)run_keeper_wait_status(task, &has_end); /* its keeper may still be sweeping */
@@ -37,6 +37,7 @@ static void take_over_task(struct run_task *task)
     run_child_adopt(task, keeper);
 }
 
+/* Its keeper was gone, or could not be watched: the end is collected like any other. */
 static bool has_task_ended(const struct run_task *task)
 {
     return task->state == RUN_TASK_RUNNING && !task->is_watched;
@@ -50,6 +51,8 @@ static void go_on_with_task(struct run_task *task)
         run_task_start_again(task);
 }
 
+/* First all workers are found, as decisions look at all of them; then the end that the predecessor
+ * had begun goes on; then each task does. */
 void run_take_over(struct run *run)
 {
     enum run_state state = run->state;

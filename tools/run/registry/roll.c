@@ -17,12 +17,12 @@
 #define LEASE_S   (24 * 3600)            /* the key must not stay for ever if no sweep removes it */
 
 enum run_roll_state {
-    RUN_ROLL_LOCAL,   /* nobody else asks for it */
-    RUN_ROLL_READING, /* whether a launcher before this one had members */
-    RUN_ROLL_READ,    /* none had, and none of ours was one yet */
-    RUN_ROLL_GRANTING,
+    RUN_ROLL_LOCAL,    /* nobody else asks for it */
+    RUN_ROLL_READING,  /* whether a launcher before this one had members */
+    RUN_ROLL_READ,     /* none had, and none of ours was one yet */
+    RUN_ROLL_GRANTING, /* one was: the lease of the key is granted */
     RUN_ROLL_WRITING,
-    RUN_ROLL_WRITTEN,
+    RUN_ROLL_WRITTEN, /* for good, by this launcher or one before it */
 };
 
 struct run_roll {

@@ -23,12 +23,12 @@
 #define TURN_KEY   "/muster-sweep" /* whoever has put it looks; it goes with its lease */
 
 enum sweep_state {
-    SWEEP_IDLE,
-    SWEEP_LEASING,
-    SWEEP_TAKING,
-    SWEEP_LISTING,
-    SWEEP_READING,
-    SWEEP_WRITING
+    SWEEP_IDLE,    /* until the timer */
+    SWEEP_LEASING, /* the lease of the turn is granted */
+    SWEEP_TAKING,  /* the turn is put, if no other launcher has it */
+    SWEEP_LISTING, /* the keys of all jobs are listed */
+    SWEEP_READING, /* the keys of one job are read */
+    SWEEP_WRITING, /* its mark is set, or its keys are removed */
 };
 
 struct sweep_job {

@@ -64,7 +64,7 @@ void run_history_close(struct run *run);
 void run_history_on_start(struct run_task *task);
 void run_history_on_death(struct run_task *task);
 void run_history_on_rejoin(struct run_task *task);
-/** lost: how many are gone; who: "worker:2 killed by SIGKILL". */
+/** is_recovery: a member was lost that had not left; who: "worker:2 killed by SIGKILL". */
 void run_history_on_view(struct run *run, const struct run_epoch *epoch, bool is_recovery,
                          const char *who);
 /** "curves", "events" and "lifelines" into object. False: no memory. */

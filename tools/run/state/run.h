@@ -1,5 +1,5 @@
-/* One run: the facts that the parts of the launcher share. Each part keeps its own state behind a pointer that only its
- * files follow. */
+/* One run: the facts that the parts of the launcher share. Each part keeps its own state behind a
+ * pointer that only its files follow. */
 #ifndef MUSTER_RUN_STATE_RUN_H
 #define MUSTER_RUN_STATE_RUN_H
 
@@ -19,10 +19,10 @@
 #define RUN_DEATH_WITH_LAUNCHER "SIGKILL with its launcher, step not known"
 
 enum run_state {
-    RUN_STATE_RUNNING,
+    RUN_STATE_RUNNING,    /* workers run, or are to be started */
     RUN_STATE_REGROUPING, /* a gang restart: all end, then all start */
     RUN_STATE_STOPPING,   /* all end for good */
-    RUN_STATE_DONE,
+    RUN_STATE_DONE,       /* none runs any more; the exit code is decided */
 };
 
 /** The newest step of the job, as its members report it. */

@@ -17,11 +17,11 @@ struct run;
 struct run_task_output;
 
 enum run_task_state {
-    RUN_TASK_NEW,
+    RUN_TASK_NEW,     /* never started */
     RUN_TASK_WAITING, /* for its next start */
-    RUN_TASK_RUNNING,
-    RUN_TASK_LEFT,   /* ended with 0 */
-    RUN_TASK_FAILED, /* no restart left, or ended while all end */
+    RUN_TASK_RUNNING, /* a process is there, or its end has not been collected */
+    RUN_TASK_LEFT,    /* ended with 0 */
+    RUN_TASK_FAILED,  /* no restart left, or ended while all end */
 };
 
 struct run_values {

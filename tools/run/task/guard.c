@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 enum guard_word {
-    GUARD_ADD,
-    GUARD_REMOVE,
-    GUARD_CLAIM, /* the launcher has its place in the registry */
-    GUARD_BYE,   /* the launcher ends in order, and has told the registry itself */
+    GUARD_ADD,    /* a worker has been started: its group is to be ended with the launcher */
+    GUARD_REMOVE, /* it has ended, and been collected */
+    GUARD_CLAIM,  /* the launcher has its place in the registry */
+    GUARD_BYE,    /* the launcher ends in order, and has told the registry itself */
 };
 
 struct guard_message {
