@@ -34,10 +34,10 @@ enum muster_coordination_method {
 
 /** Numbers as on the wire. */
 enum muster_coordination_state {
-    MUSTER_TASK_UNINITIALIZED = 1,
-    MUSTER_TASK_DISCONNECTED = 2,
-    MUSTER_TASK_CONNECTED = 3,
-    MUSTER_TASK_ERROR = 4,
+    MUSTER_TASK_UNINITIALIZED = 1, /* has not registered in this job */
+    MUSTER_TASK_DISCONNECTED = 2,  /* has shut down, was reset, or died where tasks may */
+    MUSTER_TASK_CONNECTED = 3,     /* registered; beats once all have */
+    MUSTER_TASK_ERROR = 4,         /* until it is reset or the next job begins */
 };
 
 /** Whatever the method asks; all borrowed during muster_coordination_handle. */

@@ -86,7 +86,7 @@ void muster_coordination_refuse(struct muster_coordination *coordination,
                                 struct muster_coordination_ask *ask, enum muster_rc rc,
                                 const char *text);
 void muster_coordination_forget_error(struct muster_coordination *coordination);
-/** It was heard of. */
+/** The task was heard of: its silence counts from now on. */
 void muster_coordination_beat(struct muster_coordination *coordination,
                               struct muster_coordination_task *task);
 /** All tasks have registered: from now on the silence of a connected task counts. */

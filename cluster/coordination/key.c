@@ -44,7 +44,7 @@ static void key_free(struct muster_coordination *coordination, struct muster_coo
     muster_mem_free(coordination->mem, key);
 }
 
-/* Nobody waits for it, and it has no value. */
+/* Free a key without a value that no ask waits for. */
 static void key_free_unused(struct muster_coordination *coordination,
                             struct muster_coordination_key *key)
 {

@@ -219,8 +219,9 @@ static bool cover_chunks(const struct decision *decision, const struct op_case *
     return op_case->first->chunk_count > 0 || op_case->complete > 0;
 }
 
-/* Nobody holds what another lacks: whole only when every survivor has its part. Through boards it
- * has a chunk, which is final when all will have their parts. */
+/* Each survivor has a part of its own, which no other member holds: the result is whole only when every
+ * survivor has its part. Through boards the operation has a chunk, which is final when all will have their
+ * parts. */
 static bool is_only_for_all(const struct op_case *op_case)
 {
     if (has_begun(op_case->first))

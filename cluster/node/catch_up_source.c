@@ -143,7 +143,7 @@ static void drop_link(struct fetch_source *source)
     hand_back(source);
 }
 
-/* It may come back: as long as the view counts on it, it is asked again. */
+/* The link is given up and the source is asked again later: as long as it is in the view it may come back. */
 void muster_fetch_source_try_later(struct fetch_source *source, const struct muster_error *error)
 {
     struct fetch *fetch = source->fetch;
@@ -208,8 +208,8 @@ static void take_manifest(struct fetch_source *source, const void *payload, uint
     fetch->on_changed(fetch);
 }
 
-/* It knows a view that this process does not know yet: others that have answered may have been
- * left out of it. */
+/* The source knows a view that this process does not know yet. Others that have answered may have been left
+ * out of that view, and may hold other bytes, so the answers are not compared before the view is here. */
 static void doubt_manifest(struct fetch_source *source)
 {
     struct muster_error error;

@@ -17,6 +17,7 @@
 #include "net/link/keys.h"
 #include "net/link/port.h"
 
+/* A process that is cut off for less keeps its key; the key of a killed one goes after this time. */
 #define MUSTER_NODE_LEASE_TTL_S 10
 
 /** Another process as the driver sees it: at most one control link that counts. */
@@ -60,17 +61,17 @@ struct node_news {
 
 enum node_registration {
     NODE_UNREGISTERED,
-    NODE_LEASING,
-    NODE_PUTTING,
-    NODE_REGISTERED,
+    NODE_LEASING,            /* a lease is asked for */
+    NODE_PUTTING,            /* the key is on its way: it may be there or not */
+    NODE_REGISTERED,         /* until the lease is lost */
     NODE_REGISTRATION_WAITS, /* to try again */
 };
 
 enum node_watching {
     NODE_UNWATCHED,
-    NODE_RANGING,
-    NODE_WATCHING,
-    NODE_WATCHING_WAITS, /* to try again */
+    NODE_RANGING,        /* the keys as they are */
+    NODE_WATCHING,       /* each change from there on */
+    NODE_WATCHING_WAITS, /* to try again, from the Range on */
 };
 
 /** Operations that have ended without a verdict. */
@@ -263,7 +264,7 @@ void muster_node_part_closed(struct muster_node *node);
 struct node_peer *muster_node_peer_find(struct muster_node *node,
                                         const struct muster_incarnation *incarnation);
 void muster_node_connect(struct muster_node *node, const struct muster_member *member);
-/** It is silent: try another connection. */
+/** The peer is silent: try another connection. */
 void muster_node_renew(struct muster_node *node, const struct muster_incarnation *peer);
 void muster_node_disconnect(struct muster_node *node, const struct muster_incarnation *peer);
 void muster_node_watch(struct muster_node *node, const struct muster_member *member);
@@ -309,7 +310,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_registry_open(struct muster_node *n
 void muster_node_register(struct muster_node *node);
 /** Sees to it that the key goes; EVENT_DEREGISTERED when it has gone. */
 void muster_node_deregister(struct muster_node *node);
-/** The key may be there. */
+/** The own key may be in the registry. */
 bool muster_node_is_registered(const struct muster_node *node);
 void muster_node_cas(struct muster_node *node, uint64_t id, const struct muster_view *view,
                      uint64_t revision);
@@ -322,11 +323,11 @@ bool muster_node_lacks_state(const struct muster_node *node);
 /** This process has entered its first view, or has come back. */
 void muster_node_state_entered(struct muster_node *node);
 void muster_node_state_excluded(struct muster_node *node);
-/** Its state is named, and it is no member (any more). */
+/** The state of this process is named, and it is not a member (any more). */
 void muster_node_ask_to_join(struct muster_node *node);
-/** Its operations had expired, but it stays: what it holds is the members' state. */
+/** The operations of this process had expired, but it stays: its state is the one that the others come back to. */
 void muster_node_state_kept(struct muster_node *node);
-/** Its state is void; on_excluded comes after the ends of operations. */
+/** The state of this process is void; on_excluded comes after the ends of operations. */
 void muster_node_exclude(struct muster_node *node, const struct muster_error *why);
 
 /* group.c */

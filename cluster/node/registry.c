@@ -299,7 +299,7 @@ static void on_answer(struct muster_registry_op *op, enum muster_rc rc)
         on_key_revoked(node, rc);
 }
 
-/* It could not even be sent: the answer comes all the same, a turn later. */
+/* The request could not even be sent. The machine counts on one answer for each, so it gets one, a turn later. */
 static void answer_later(struct muster_node *node, enum muster_membership_event_kind kind,
                          uint64_t id)
 {
