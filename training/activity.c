@@ -19,8 +19,8 @@ static const char *const wire_names[MUSTER_ACTIVITY_WIRES] = {
 
 #define BIT(state) (1u << MUSTER_ACTIVITY_##state)
 
-/* To which states each one may move. A begin that waits for nothing is not a state of its own, so that
- * a step costs little; one without a commit before it repeats the step. */
+/* To which states each one may move. A begin that waits for nothing is not a state of its own, so
+ * that a step costs little; one without a commit before it repeats the step. */
 static const unsigned moves[MUSTER_ACTIVITY_STATES] = {
     [MUSTER_ACTIVITY_START] = BIT(BEGIN) | BIT(COMPUTE) | BIT(OUTSIDE) | BIT(CLOSE),
     [MUSTER_ACTIVITY_BEGIN] = BIT(COMPUTE) | BIT(OUTSIDE) | BIT(CLOSE),
@@ -90,7 +90,8 @@ static struct muster_activity_wait *find_wait(struct muster_activity *activity,
     return shortest;
 }
 
-/* Later operations of a call wait for its earlier ones besides: the first one tells who was late. */
+/* Later operations of a call wait for its earlier ones besides: the first one tells who was late.
+ */
 static void count_wait(struct muster_activity *activity, const struct muster_op_result *result,
                        const struct muster_view *view)
 {

@@ -7,11 +7,15 @@
 
 #include <muster/stream.h>
 
+#include "runtime/value/backoff.h"
+
+/* One look-up: enough for a second try of a second name server. */
 #define LOOK_UP_WITHIN_NS (10 * MUSTER_NS_PER_S)
-#define AGAIN_FIRST_NS    (20 * MUSTER_NS_PER_MS)
-#define AGAIN_MAX_NS      (1 * MUSTER_NS_PER_S)
-#define PATIENCE_NS       (3 * MUSTER_NS_PER_S) /* of those who look at the log */
-#define ENDPOINT_BYTES    (MUSTER_HOST_TEXT_BYTES + 16)
+/* Processes of a job start together with their registry, so the first waits are short. */
+static const struct muster_backoff search_again = {
+    .first_ns = 20 * MUSTER_NS_PER_MS, .max_ns = MUSTER_NS_PER_S, .growth_permille = 2000};
+#define PATIENCE_NS    (3 * MUSTER_NS_PER_S) /* a longer search is logged, once */
+#define ENDPOINT_BYTES (MUSTER_HOST_TEXT_BYTES + 16)
 
 /* --- waiting, where nothing else runs on the loop yet --- */
 
@@ -106,7 +110,7 @@ static enum muster_rc find_source(struct muster_env *env, const char *registry, 
 {
     uint64_t now_ns = muster_loop_now_ns(env->loop);
     uint64_t deadline_ns = muster_loop_after_ns(env->loop, timeout_ns);
-    uint64_t told_ns = now_ns + PATIENCE_NS, again_ns = AGAIN_FIRST_NS;
+    uint64_t told_ns = now_ns + PATIENCE_NS, again_ns = 0;
     struct muster_error error = {.rc = MUSTER_OK};
     enum muster_rc rc = try_endpoints(env, registry, ret_source, &error);
 
@@ -116,8 +120,7 @@ static enum muster_rc find_source(struct muster_env *env, const char *registry, 
             MUSTER_LOG(env, WARN, "waits_for_registry", "registry", registry, "reason", error.text);
             told_ns = UINT64_MAX;
         }
-        turn_for(env, again_ns);
-        again_ns = 2 * again_ns < AGAIN_MAX_NS ? 2 * again_ns : AGAIN_MAX_NS;
+        turn_for(env, muster_backoff_next(&search_again, &again_ns, NULL));
         rc = try_endpoints(env, registry, ret_source, &error);
     }
     if (rc == MUSTER_OK)

@@ -8,6 +8,7 @@
 #include <muster/http.h>
 #include <muster/resolver.h>
 
+/* Platforms with an API may be slow while they create the machines of a cluster. */
 #define RESOLVE_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
 #define REMEDY_BYTES       220
 

@@ -1,6 +1,6 @@
-/* Reports to the launcher: one JSON object per line, each in one write so that lines never mix. A step
- * never waits for a launcher that does not read: what the next report says anew is dropped then, and
- * the rest is kept until there is room, or until the end. */
+/* Reports to the launcher: one JSON object per line, each in one write so that lines never mix. A
+ * step never waits for a launcher that does not read: what the next report says anew is dropped
+ * then, and the rest is kept until there is room, or until the end. */
 #include "training/report.h"
 
 #include <errno.h>

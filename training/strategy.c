@@ -16,9 +16,14 @@
 #include "training/tls_variables.h"
 #include "training/variables.h"
 
-#define CLEAN_UP_TURNS       8
-#define START_TIMEOUT_NS     (5 * 60 * MUSTER_NS_PER_S) /* as the node's */
-#define OP_TIMEOUT_NS        (300 * MUSTER_NS_PER_S)
+/* Closing what a failed open has opened takes a few turns: each close is told in the one after it.
+ */
+#define CLEAN_UP_TURNS   8
+#define START_TIMEOUT_NS (5 * 60 * MUSTER_NS_PER_S) /* as the node's */
+/* A member that computes for longer between two operations is taken for stuck. */
+#define OP_TIMEOUT_NS (300 * MUSTER_NS_PER_S)
+/* A launcher shows progress to people; more reports would only cost steps of a millisecond their
+ * time. */
 #define PROGRESS_INTERVAL_NS (50 * MUSTER_NS_PER_MS)
 
 /* --- open --- */
@@ -55,6 +60,18 @@ static void on_kill(void *data)
     struct muster_strategy *strategy = data;
 
     muster_report_dying(strategy->report, muster_loop_clock_ns(strategy->env->loop));
+}
+
+/* For tests: the process kills itself at the point that MUSTER_KILL names. */
+static void arm_failpoint(struct muster_strategy *strategy)
+{
+    if (!strategy->failpoint.is_armed)
+        return;
+    strategy->failpoint.on_hit = on_kill;
+    strategy->failpoint.data = strategy;
+    muster_wire_set_failpoint(muster_node_wire(strategy->node), on_wire_point,
+                              &strategy->failpoint);
+    muster_node_set_shm_failpoint(strategy->node, on_shm_point, strategy);
 }
 
 static enum muster_rc open_node(struct muster_strategy *strategy,
@@ -109,13 +126,8 @@ static enum muster_rc open_node(struct muster_strategy *strategy,
         rc = muster_strategy_open_recorder(strategy, &node, ret_error);
     if (rc == MUSTER_OK && resolver != NULL)
         muster_expectation_open(&strategy->expectation, env, resolver, strategy->node);
-    if (rc == MUSTER_OK && strategy->failpoint.is_armed) {
-        strategy->failpoint.on_hit = on_kill;
-        strategy->failpoint.data = strategy;
-        muster_wire_set_failpoint(muster_node_wire(strategy->node), on_wire_point,
-                                  &strategy->failpoint);
-        muster_node_set_shm_failpoint(strategy->node, on_shm_point, strategy);
-    }
+    if (rc == MUSTER_OK)
+        arm_failpoint(strategy);
     return rc;
 }
 

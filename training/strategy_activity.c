@@ -1,10 +1,10 @@
-/* The activity and the waits of this member, told to its launcher a few times a second: also while the
- * program computes, or stands still in a call. */
+/* The activity and the waits of this member, told to its launcher a few times a second: also while
+ * the program computes, or stands still in a call. */
 #include <stdio.h>
 
 #include "training/strategy_internal.h"
 
-#define INTERVAL_NS     (250 * MUSTER_NS_PER_MS)
+#define INTERVAL_NS     (250 * MUSTER_NS_PER_MS) /* a display seems live */
 #define PATIENCE_NS     (2 * MUSTER_NS_PER_S)  /* a begin that takes longer is logged … */
 #define LOG_INTERVAL_NS (10 * MUSTER_NS_PER_S) /* … and again */
 #define MIB             ((uint64_t)1 << 20)
@@ -43,8 +43,8 @@ static uint64_t state_bytes(const struct muster_strategy *strategy)
     return bytes;
 }
 
-/* The reason why this member stands still, in words for people, with how much of it is done. True: the node
- * logs it. */
+/* The reason why this member stands still, in words for people, with how much of it is done. True:
+ * the node logs it. */
 static bool describe_wait(const struct muster_strategy *strategy, char *text, size_t room)
 {
     const struct muster_member *joiner = NULL;

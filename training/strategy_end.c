@@ -10,9 +10,13 @@
 #include "training/tls_variables.h"
 #include "training/variables.h"
 
+/* A member whose work is done stays for those that still need its operations or its state, but not
+ * for ever: some of them may have died. */
 #define LEAVE_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
-#define EXIT_NS          (300 * MUSTER_NS_PER_MS) /* a program that ends waits no longer */
-#define EXIT_LOOK_NS     (10 * MUSTER_NS_PER_MS)
+/* A program that ends without close waits no longer; what the others then do not know they learn
+ * from the end of the process. */
+#define EXIT_NS      (300 * MUSTER_NS_PER_MS)
+#define EXIT_LOOK_NS (10 * MUSTER_NS_PER_MS)
 
 static const char without_close[] = "the program ended without muster_strategy_close";
 

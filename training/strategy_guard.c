@@ -1,8 +1,8 @@
 /* One call at a time, and only in the process that opened the strategy. */
 #include "training/strategy_internal.h"
 
-/* A refused call must not touch the strategy, which belongs to the thread that is in: its error is the
- * thread's own, until the thread's next call. */
+/* A refused call must not touch the strategy, which belongs to the thread that is in: its error is
+ * the thread's own, until the thread's next call. */
 static _Thread_local struct {
     const struct muster_strategy *strategy;
     struct muster_error error;

@@ -8,6 +8,8 @@
 
 #include "training/strategy_internal.h"
 
+/* A description has the names, types and counts of the tensors: some 100 bytes each. A larger one
+ * comes from a broken member, and must not use up the others' memory. */
 #define SHAPE_BYTES_MAX    (64u << 20)
 #define SHARE_ATTEMPTS_MAX 64 /* each ends with a change of view */
 #define COMPARE            "comparison of the registered tensors"
@@ -335,7 +337,8 @@ static void restore_kept(const struct batch *batch)
 }
 
 /* Many programs start from one seed, and many tensors from zeroes: what is the same on all members
- * stays where it is. The largest complement of a digest is the complement of the smallest digest. */
+ * stays where it is. The largest complement of a digest is the complement of the smallest digest.
+ */
 static enum muster_rc drop_equal(const struct share *share, struct batch *batch)
 {
     int64_t largest[PIECES_MAX][2][DIGEST_WORDS] = {0};

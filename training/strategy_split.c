@@ -6,7 +6,7 @@
 enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_color_fn *color,
                                      void *data, struct muster_strategy_split **ret_split)
 {
-    struct muster_strategy_split *split = &strategy->splits[strategy->split_count];
+    struct muster_strategy_split *split = NULL;
     enum muster_rc rc = muster_strategy_check(strategy, "split");
 
     if (rc != MUSTER_OK)
@@ -24,6 +24,7 @@ enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_co
     rc = muster_strategy_enter(strategy, "split");
     if (rc != MUSTER_OK)
         return rc;
+    split = &strategy->splits[strategy->split_count];
     *split =
         (struct muster_strategy_split){.strategy = strategy,
                                        .lane = MUSTER_STRATEGY_SPLIT_LANE + strategy->split_count,

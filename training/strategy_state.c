@@ -3,9 +3,9 @@
 
 #define IN(state) (1u << MUSTER_STRATEGY_##state)
 
-/* moves[from]: the states that may follow. FAILED is final. WAITING follows itself, because a member
- * can be excluded again while it is still waiting to come back; STEP does, because a step that was
- * begun and not committed is begun again. */
+/* moves[from]: the states that may follow. FAILED is final. WAITING follows itself, because a
+ * member can be excluded again while it is still waiting to come back; STEP does, because a step
+ * that was begun and not committed is begun again. */
 static const unsigned moves[] = {
     [MUSTER_STRATEGY_OPEN] = IN(WAITING) | IN(FAILED),
     [MUSTER_STRATEGY_WAITING] = IN(WAITING) | IN(READY) | IN(FAILED),

@@ -1,5 +1,5 @@
-/* The flight recorder of a strategy: what its calls and its node did last, written to a file when it ends
- * in an error (docs/trace.md). */
+/* The flight recorder of a strategy: what its calls and its node did last, written to a file when
+ * it ends in an error (docs/trace.md). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -11,13 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The limits keep sums of nanoseconds far below 64 bits, and numbers within their fields. */
 #define SECONDS_MAX   1000000000
 #define STRIPES_MAX   8
 #define NODE_RANK_MAX 1000000
 
-/* The launcher knows a process by one incarnation, and its return is one. */
-static atomic_flag is_incarnation_taken = ATOMIC_FLAG_INIT;
-static atomic_bool has_returned;
+/* The launcher knows a process by one incarnation, and its return is one. Writers and readers of
+ * both: whatever threads open and close strategies; read-modify-write operations decide between
+ * them, so one alone wins. The order is sequentially consistent; nothing but the flags themselves
+ * is read. */
+static atomic_flag is_incarnation_taken = ATOMIC_FLAG_INIT; /* a strategy is open as that member */
+static atomic_bool has_returned;                            /* stays true */
 
 /* A whole number; *ret_value stays when the variable is not set. */
 static enum muster_rc read_number(struct muster_env *env, const char *name, uint64_t max,
