@@ -198,7 +198,8 @@ static void on_request(struct evhttp_request *request, void *data)
     evbuffer_free(reply.body);
 }
 
-/* Without this, libevent would try again at once, for ever, while descriptors are short. */
+/* Without this, libevent would try again at once and for ever while descriptors are short, and the
+ * loop would do nothing else. */
 static void on_accept_failed(struct evconnlistener *listener, void *data)
 {
     struct muster_http_server *server = data;
@@ -260,6 +261,8 @@ static enum muster_rc server_listen(struct muster_http_server *server,
                                     const struct muster_address *address,
                                     struct muster_error *ret_error)
 {
+    /* The socket is made by net/stream like all others, so that it has the same options; evhttp
+     * takes it over. */
     static const struct muster_stream_options defaults = {.send_buffer_bytes = 0};
     struct evhttp_bound_socket *bound;
     enum muster_rc rc;
@@ -298,6 +301,7 @@ enum muster_rc muster_http_server_open(struct muster_env *env, const struct must
     struct muster_http_server *server = NULL;
     enum muster_rc rc;
 
+    /* evhttp lives on an event_base, which the loop on poll and the simulated loop do not have. */
     if (base == NULL)
         return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
                                 "the http server needs a libevent loop");

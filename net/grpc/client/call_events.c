@@ -154,8 +154,9 @@ void muster_grpc_call_on_close(struct muster_grpc_call *call, uint32_t code)
     call->stream.session = NULL;
     call->transport->call_count--;
     call->transport = NULL;
-    /* An active call whose end waits in the inbox ends with its last message. REFUSED_STREAM promises
-     * that the server has not acted (RFC 9113 8.7), so the call may go again without a policy. */
+    /* An active call whose end waits in the inbox ends with its last message. REFUSED_STREAM
+     * promises that the server has not acted (RFC 9113 8.7), so the call may go again without a
+     * policy. */
     if (call->state == MUSTER_GRPC_CALL_PAUSED)
         muster_grpc_call_resume(call);
     else if (call->state == MUSTER_GRPC_CALL_DONE && !call->is_delivering)

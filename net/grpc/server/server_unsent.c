@@ -1,12 +1,12 @@
-/* Answers that wait to be sent, of all connections: clients that do not read must not take the memory
- * of the server, nor the service from those that read.
+/* Answers that wait to be sent, of all connections: clients that do not read must not take the
+ * memory of the server, nor the service from those that read.
  *
- * While they are below the budget (unsent_max_bytes) everybody may have them queued. At the budget the
- * server is full until a quarter of it is free again: then a connection that has more than its share,
- * the budget divided by the connections, gets RESOURCE_EXHAUSTED for new calls and for further
- * answers; one that has less, because it reads, is served all the same. And of the connections with
- * more than half a share the one that has waited longest for its client is ended, then the next,
- * unless it has waited for less than STALL_MIN_NS. */
+ * While they are below the budget (unsent_max_bytes) everybody may have them queued. At the budget
+ * the server is full until a quarter of it is free again: then a connection that has more than its
+ * share, the budget divided by the connections, gets RESOURCE_EXHAUSTED for new calls and for
+ * further answers; one that has less, because it reads, is served all the same. And of the
+ * connections with more than half a share the one that has waited longest for its client is ended,
+ * then the next, unless it has waited for less than STALL_MIN_NS. */
 #include "net/grpc/server/rpc_server_internal.h"
 
 /* A client that read a second ago is slow, not gone. */
@@ -70,8 +70,8 @@ bool muster_rpc_may_queue(struct muster_rpc *rpc, size_t more)
     return false;
 }
 
-/* Among those that have more than half a share: the one whose client has not read for the longest time;
- * of two such the one that has more. NULL: all of them read. */
+/* Among those that have more than half a share: the one whose client has not read for the longest
+ * time; of two such the one that has more. NULL: all of them read. */
 static struct muster_rpc_connection *longest_stalled(struct muster_rpc_server *server,
                                                      uint64_t *ret_since_ns)
 {

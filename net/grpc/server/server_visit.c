@@ -173,8 +173,8 @@ static void visit_serve(struct rpc_visit *visit)
     }
 }
 
-/* A method of HTTP/1.1. All else is HTTP/2's, which refuses what it does not know, TLS too, in a way
- * that its clients understand. */
+/* A method of HTTP/1.1. All else is HTTP/2's, which refuses what it does not know, TLS too, in a
+ * way that its clients understand. */
 static bool is_method(const char *magic)
 {
     for (size_t i = 0; i < MAGIC_BYTES; i++)
