@@ -142,7 +142,7 @@ static int data_received(struct muster_h2_session *session, const nghttp2_frame 
 {
     if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)
         return body_received(session, stream_of(session, frame->hd.stream_id));
-    if (frame->hd.length <= frame->data.padlen && /* padding is no data either */
+    if (frame->hd.length <= frame->data.padlen && /* padding alone carries nothing */
         !muster_token_bucket_take(&session->empties, muster_loop_now_ns(session->env->loop)))
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "empty_data_flood");
     return 0;

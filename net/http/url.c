@@ -193,8 +193,7 @@ static void add_origin(struct muster_text *text, const struct muster_http_url *u
         muster_text_add_format(text, ":%u", url->port);
 }
 
-/* The path of a reference that is no absolute one: its own, or merged with base's (RFC 3986 5.2.3).
- */
+/* The path of a relative reference: its own, or merged with base's (RFC 3986 5.2.3). */
 static enum muster_rc add_path(struct muster_text *text, const struct muster_http_url *base,
                                const char *reference, size_t length, struct muster_mem *mem)
 {

@@ -32,7 +32,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_http_url_parse(const char *text,
 bool muster_http_url_is_same_origin(const struct muster_http_url *a,
                                     const struct muster_http_url *b);
 
-/** Where `reference`, absolute or relative, leads from `base` (RFC 3986 5.2); a fragment is
+/** The URL that `reference`, absolute or relative, means from `base` (RFC 3986 5.2); a fragment is
  * dropped. Gives. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_http_url_resolve(const char *base, const char *reference,
                                                          struct muster_mem *mem, char **ret_url,

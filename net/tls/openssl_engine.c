@@ -147,7 +147,7 @@ static bool set_protocols(struct muster_tls_engine *engine)
            SSL_set_alpn_protos(engine->ssl, engine->protocols, engine->protocols_bytes) == 0;
 }
 
-/* An address is no server name for SNI (RFC 6066 3), and is looked for among other names of the
+/* An address is not a server name for SNI (RFC 6066 3), and is looked for among other names of the
  * certificate than a DNS name is. */
 static bool is_address(const char *name)
 {

@@ -96,7 +96,7 @@ static void encrypt_bytes(struct muster_tls_stream *tls_stream, const void *byte
         muster_tls_stream_fail(tls_stream, muster_tls_engine_error(tls_stream->engine));
 }
 
-/* Where the first write goes on; NULL: it is whole. */
+/* The next bytes of the first write; NULL: it is whole. */
 static const uint8_t *next_piece(struct muster_tls_stream *tls_stream,
                                  const struct muster_stream_write *write, size_t *ret_count)
 {

@@ -44,7 +44,7 @@ void muster_recorder_set_rank(struct muster_recorder *recorder, uint32_t rank);
  * none. UNAVAILABLE and others: errno tells; PERMISSION_DENIED: the folder is another user's. */
 MUSTER_MUST_CHECK enum muster_rc muster_recorder_dump(struct muster_recorder *recorder,
                                                       const char *error);
-/** Where it is, or will be. Lives as long as the recorder. */
+/** The path of the file, written or not. Lives as long as the recorder. */
 const char *muster_recorder_path(const struct muster_recorder *recorder);
 
 #endif

@@ -58,7 +58,7 @@ static enum muster_rc parse_flagged(const char *text, size_t size, size_t flags,
                                 "JSON is nested deeper than %u", MUSTER_JSON_DEPTH_MAX);
     root = json_loadb(text, size, JSON_DECODE_ANY | flags, &error);
     if (root == NULL) {
-        /* Where jansson finds no memory it mostly says nothing at all. */
+        /* Jansson mostly says nothing at all when it finds no memory. */
         if (json_error_code(&error) == json_error_out_of_memory || error.text[0] == '\0')
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                     "no memory to parse JSON");
