@@ -17,6 +17,7 @@ static bool has_output(const struct muster_device_call *call)
     return call->kind != MUSTER_DEVICE_REDUCE || call->output.data != NULL;
 }
 
+/* Memory that the device cannot reach would fail in the kernel, on all members, and take the communicator along. */
 static enum muster_rc check_tensor(const struct muster_gpu_backend *backend,
                                    const struct muster_tensor *tensor, const char *which,
                                    struct muster_error *ret_error)

@@ -64,6 +64,7 @@ static void abandon_communicator(struct muster_gpu_communicator *comm)
     muster_gpu_communicator_tell_stopped(comm);
 }
 
+/* The call that makes or ends it has not returned in time. Its relatives that waited for the call wait no longer. */
 static void on_late(struct muster_gpu_request *request)
 {
     struct muster_gpu_communicator *comm = request->data;

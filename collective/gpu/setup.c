@@ -11,6 +11,7 @@
 
 /* --- Life --- */
 
+/* A setup that is left behind by a late call has been counted off already (setup_make.c, on_id_late). */
 static void setup_free(struct muster_gpu_setup *setup)
 {
     struct muster_gpu_backend *backend = setup->backend;
@@ -131,6 +132,7 @@ static void start_standing(struct muster_gpu_setup *setup)
 
 /* --- After each round --- */
 
+/* The old communicator is released when nothing is made of it any more; in order only if all its members do so. */
 static void let_old_go(struct muster_gpu_setup *setup, bool is_orderly)
 {
     struct muster_gpu_communicator *old = setup->group->comm;

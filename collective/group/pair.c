@@ -110,6 +110,7 @@ bool muster_pair_note_outcome(struct muster_group *group, struct muster_pair *pa
     return true;
 }
 
+/* Serial number arithmetic, as in RFC 1982: true while the two are less than half of all numbers apart. */
 bool muster_message_is_before(uint32_t a, uint32_t b)
 {
     return a != b && b - a < UINT32_MAX / 2;
@@ -178,6 +179,7 @@ void muster_message_end(struct muster_message *message, enum muster_rc rc)
 static void end_way(struct muster_pair_way *way, const struct muster_error *why)
 {
     MUSTER_ASSERT(why->rc != MUSTER_OK);
+    /* The first one again and again, as each end takes its message out of the list. */
     while (!muster_list_is_empty(&way->messages)) {
         struct muster_message *message =
             MUSTER_CONTAINER_OF(way->messages.next, struct muster_message, node);

@@ -124,6 +124,7 @@ static void *receive_frame(struct muster_group *group, uint32_t rank,
                                  : receive_note(group, rank, header, receiving);
 }
 
+/* The header of a frame has come. NULL with a payload: the link discards that, or waits if it was paused. */
 static void *on_frame(void *client, uint32_t rank, const struct muster_frame_header *header)
 {
     struct muster_group *group = client;
@@ -162,6 +163,7 @@ static void on_progress(void *client, uint32_t rank, const struct muster_frame_h
         receiving->run->ops->progress(receiving->run, receiving, bytes_done);
 }
 
+/* Another member looks for the one that holds an operation up: the answer says whether it was started here. */
 static void answer_query(struct muster_group *group, uint32_t rank,
                          const struct muster_frame_header *query)
 {

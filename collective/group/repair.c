@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* The library's memory for the whole result, taken with the first chunk that is fetched. NULL: no memory. */
 static uint8_t *direct_memory(struct muster_run *run)
 {
     size_t bytes = run->call.count * run->plan.element_bytes;
@@ -34,6 +35,7 @@ static uint8_t *chunk_memory(struct muster_run *run, uint32_t c, size_t *ret_byt
     return memory != NULL ? memory + chunk.first * run->plan.element_bytes : NULL;
 }
 
+/* Wanted here, not here, and asked of nobody: a chunk is asked of one source only, so it comes once. */
 static bool is_missing(const struct muster_run *run, uint32_t c)
 {
     return (run->chunks[c] & (MUSTER_CHUNK_FINAL | MUSTER_CHUNK_ASKED)) == 0 &&

@@ -32,6 +32,7 @@ bool muster_group_has_meaning(const struct muster_group *group, const struct mus
     return false;
 }
 
+/* By numbers: comparing pointers into different objects has no meaning in C. */
 bool muster_group_are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
 {
     uintptr_t left = (uintptr_t)a, right = (uintptr_t)b;
@@ -46,6 +47,8 @@ bool muster_group_find_root(const struct muster_group *group, uint32_t rank,
 
     if (rank >= view->member_count || view->members[rank].from_step > group->begun_step)
         return false;
+    /* A root is a process, not a rank: ranks may change before the operation runs, and the view that the caller meant
+     * goes with it, to tell such a change from a mistake. */
     ret_root->incarnation = view->members[rank].incarnation;
     ret_root->epoch = view->epoch;
     return true;
@@ -92,6 +95,7 @@ static enum muster_rc try_start(struct muster_op *op, struct muster_group *group
     if (muster_group_lane_rank(group, op->lane) == UINT32_MAX ||
         has_wrong_root(group, call, op->lane))
         return MUSTER_INVALID_ARGUMENT;
+    /* The last thing that can fail: it takes a number of the lane, which no other start may see unused. */
     rc = muster_run_new(group, call, op, &run);
     if (rc != MUSTER_OK)
         return rc;

@@ -214,7 +214,7 @@ static enum muster_rc make_view(struct muster_static_group *static_group,
     return rc;
 }
 
-/* Nobody heals a static group. */
+/* Nobody heals a static group: aborts that are proposed get no verdict, so the group expires after the grace period. */
 static const struct muster_group_events group_events = {.on_suspect = NULL};
 
 enum muster_rc muster_static_group_join(struct muster_static_group *static_group, uint32_t rank,
