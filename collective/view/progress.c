@@ -14,6 +14,7 @@ void muster_progress_fini(struct muster_progress *progress)
     progress->lanes = NULL;
 }
 
+/* Lanes stand at their index; the color in the id tells whether the member takes part there. */
 const struct muster_progress_lane *muster_progress_lane_of(const struct muster_progress *progress,
                                                            const struct muster_op_id *id)
 {

@@ -16,6 +16,8 @@ static uint32_t number_host(struct muster_topology *topology, uint32_t i,
     return topology->host_count++;
 }
 
+/* The smallest host decides how many leaders each host has: leader j needs a partner on every host.
+ */
 static void list_members(struct muster_topology *topology)
 {
     uint32_t begin = 0;

@@ -63,6 +63,7 @@ static bool copy_text(char *to, size_t room, const char *from)
     return true;
 }
 
+/* The result is written only when all of the message is valid, so no caller sees half a member. */
 static enum muster_rc member_from_message(const Muster__Member *message,
                                           struct muster_member *ret_member)
 {
@@ -170,6 +171,7 @@ enum muster_rc muster_member_unpack(struct muster_mem *mem, const void *bytes, s
     return rc;
 }
 
+/* The numbers on the wire are the protocol's; those of the enum in memory may change. */
 static Muster__VerdictKind kind_to_message(enum muster_verdict_kind kind)
 {
     switch (kind) {
@@ -238,6 +240,7 @@ static enum muster_rc packing_init(struct packing *packing, struct muster_mem *m
     return MUSTER_OK;
 }
 
+/* first_source is where this verdict's sources begin in the arrays that all verdicts share. */
 static void fill_verdict(struct packing *packing, uint32_t index,
                          const struct muster_verdict *verdict, size_t first_source)
 {

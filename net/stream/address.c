@@ -104,7 +104,7 @@ static enum muster_rc parse_unix(const char *text, struct muster_address *ret_ad
     return MUSTER_OK;
 }
 
-/* Where host and port of a text are. */
+/* The places of host and port in a text; nothing is copied before both are known to be valid. */
 struct host_port {
     struct span host;
     struct span port; /* at NULL: there is none */
@@ -153,6 +153,7 @@ static enum muster_rc split_port(const char *text, struct host_port *ret_parts,
     return MUSTER_OK;
 }
 
+/* A default port of 0 means that the text must have one. */
 static enum muster_rc resolve_port(const char *text, struct span port, uint16_t default_port,
                                    uint16_t *ret_port, struct muster_error *ret_error)
 {
@@ -281,6 +282,8 @@ bool muster_address_is_equal(const struct muster_address *a, const struct muster
     }
 }
 
+/* 127.0.0.0/8 (RFC 1122 3.2.1.3), also mapped into IPv6, and ::1 (RFC 4291 2.5.3). A unix socket
+ * never leaves its host. */
 bool muster_address_is_loopback(const struct muster_address *address)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};

@@ -21,6 +21,7 @@ struct attempt {
     int fd;
 };
 
+/* The descriptor is closed unless attempt_succeed has given it to a stream. */
 static void attempt_release(struct attempt *attempt)
 {
     muster_task_cancel(&attempt->task);
@@ -87,6 +88,7 @@ static void attempt_succeed(struct attempt *attempt)
     attempt_finish(attempt, stream);
 }
 
+/* connect(2): a socket that has become writable tells its outcome by SO_ERROR. */
 static void on_writable(struct muster_fd_watch *watch, unsigned ready)
 {
     struct attempt *attempt = watch->data;
@@ -110,7 +112,7 @@ static void attempt_begin(struct attempt *attempt)
     socklen_t length = muster_sockaddr_from(&attempt->connect->address, &sockaddr);
     struct muster_loop *loop = attempt->env->loop;
 
-    if (connect(attempt->fd, &sockaddr.any, length) == 0) {
+    if (connect(attempt->fd, &sockaddr.any, length) == 0) { /* at once, on a unix socket */
         muster_task_post(&attempt->task, loop);
         return;
     }

@@ -52,6 +52,7 @@ struct query {
 
 /* The channel. */
 
+/* After every call of c-ares, because each may change when it wants to be called next. */
 static void update_timer(struct muster_dns *dns)
 {
     struct timeval room;
@@ -73,6 +74,7 @@ static void on_socket_ready(struct muster_fd_watch *watch, unsigned ready)
     struct muster_dns *dns = socket->dns;
     int fd = watch->fd;
 
+    /* The socket may be freed inside (on_socket_state), so all of it was read before. */
     ares_process_fd(dns->channel, (ready & MUSTER_FD_READ) != 0 ? fd : ARES_SOCKET_BAD,
                     (ready & MUSTER_FD_WRITE) != 0 ? fd : ARES_SOCKET_BAD);
     update_timer(dns);
@@ -161,6 +163,7 @@ static enum muster_rc rc_from_ares(int status)
     }
 }
 
+/* Idempotent. The channel is shared by all queries that run at one time. */
 static enum muster_rc channel_open(struct muster_dns *dns)
 {
     char lookups[] = "fb"; /* /etc/hosts, then DNS */
@@ -266,6 +269,7 @@ static void query_decide(struct query *query)
     muster_task_post(&query->task, query->dns->env->loop);
 }
 
+/* A timeout because no socket could be watched is a lack of memory, and is told as one. */
 static void decide_status(struct query *query, int status)
 {
     if (query->dns->is_starved && rc_from_ares(status) == MUSTER_UNAVAILABLE)
@@ -291,6 +295,7 @@ static bool query_answered(struct query *query)
     return false;
 }
 
+/* c-ares goes on with the query; its answer finds nobody (query_answered). */
 static void query_cancel(struct query *query)
 {
     if (query == NULL || query->is_decided)
@@ -319,6 +324,7 @@ static enum muster_rc query_new(struct muster_dns *dns, const char *name, uint64
     return MUSTER_OK;
 }
 
+/* Before the call of c-ares: it may answer from within, from /etc/hosts. */
 static void query_run(struct query *query)
 {
     MUSTER_ASSERT(!query->is_running);
@@ -329,6 +335,7 @@ static void query_run(struct query *query)
 
 /* Addresses. */
 
+/* The order is that of c-ares (RFC 6724). An address that is given twice counts once. */
 static void add_address(struct muster_lookup *lookup, const struct sockaddr *sockaddr)
 {
     struct muster_address address;
@@ -369,7 +376,8 @@ static void on_addresses(void *data, int status, int timeouts, struct ares_addri
         ares_freeaddrinfo(result);
 }
 
-/* "1.2.3.4", "::1", "fe80::1%3". */
+/* "1.2.3.4", "::1", "fe80::1%3": nothing is to be looked up, but the answer comes like any other.
+ */
 static bool parse_ip_text(const char *host, uint16_t port, struct muster_address *ret_address)
 {
     bool is_ipv6 = strchr(host, ':') != NULL;

@@ -95,6 +95,7 @@ enum muster_rc muster_host_socket_find_interface(
     if (getifaddrs(&all) != 0)
         return muster_error_set_sys(ret_error, MUSTER_UNAVAILABLE, errno,
                                     "list the network interfaces");
+    /* One round for each rank sorts without a copy; a host has few addresses. */
     for (int rank = 0; rank <= 2; rank++)
         for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
             struct muster_address address = address_of(entry);

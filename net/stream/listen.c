@@ -47,6 +47,7 @@ static bool listen_split(const char *text, struct listen_parts *ret_parts)
     return true;
 }
 
+/* Digits only, and no more than fit: strtoul would take signs, blanks and overflows. */
 static bool port_parse(const char **at, uint16_t *ret_port)
 {
     uint32_t port = 0;
@@ -84,6 +85,7 @@ static enum muster_rc ports_parse(const char *text, const char *ports, struct mu
     return MUSTER_OK;
 }
 
+/* True for an empty text, too. */
 static bool is_number(const char *text)
 {
     return text[strspn(text, "0123456789")] == '\0';

@@ -151,7 +151,8 @@ static void back_off(struct socket_listener *socket, int sys)
                            loop, muster_backoff_next(&accept_pause, &socket->backoff_ns, NULL)));
 }
 
-/* Returns whether another connection may wait. */
+/* Returns whether another connection may wait. on_accept may close the listener, which stays until
+ * its task has run. */
 static bool accept_once(struct socket_listener *socket)
 {
     struct muster_stream *stream = NULL;

@@ -171,6 +171,8 @@ enum muster_rc muster_net_system_bound(int fd, struct muster_address *ret_addres
     return ret_address->family != MUSTER_ADDRESS_NONE ? MUSTER_OK : MUSTER_UNAVAILABLE;
 }
 
+/* The launcher's socket may be blocking, and must not go on to the programs that this one starts.
+ */
 void muster_net_system_adopt(struct muster_net *net, int fd)
 {
     struct system_net *system = system_of(net);

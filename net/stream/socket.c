@@ -14,6 +14,7 @@
 
 /* Receiving. */
 
+/* The stream's read is free before the callback, which usually starts the next one. */
 static void finish_read(struct socket_stream *socket, enum muster_rc rc)
 {
     struct muster_stream_read *read = socket->read;
@@ -44,7 +45,8 @@ static size_t receive_bytes(struct socket_stream *socket, void *buffer, size_t b
     return 0;
 }
 
-/* One step of the open read. Returns whether more may be there. */
+/* One step of the open read. Returns whether more may be there: a receive that filled its room. A
+ * shorter one has emptied the socket, and another call would only find EAGAIN. */
 static bool receive_once(struct socket_stream *socket, size_t *ret_received)
 {
     struct muster_stream_read *read = socket->read;
@@ -92,6 +94,8 @@ static bool has_immediate_read(const struct socket_stream *socket)
 
 /* Events. */
 
+/* A write that has left whole is told OK although the stream closes: its bytes are with the kernel.
+ */
 static void cancel_requests(struct socket_stream *socket)
 {
     struct muster_list *node;
@@ -174,6 +178,7 @@ static void socket_cancel_read(struct muster_stream *stream, struct muster_strea
         socket->read = NULL;
 }
 
+/* FIN goes behind all that is queued, so the peer reads every byte before the end. */
 static void socket_shutdown(struct muster_stream *stream)
 {
     struct socket_stream *socket = muster_stream_socket_of(stream);

@@ -23,7 +23,8 @@ struct muster_stream_write *muster_stream_socket_first_write(const struct socket
     return MUSTER_CONTAINER_OF(socket->writes.next, struct muster_stream_write, node);
 }
 
-/* Fills iov from the queue, with what one send takes. Returns the number of entries. */
+/* Fills iov from the queue, with what one send takes, from where the last one stopped. Returns the
+ * number of entries. */
 static size_t gather_writes(const struct socket_stream *socket, struct iovec iov[GATHER_COUNT_MAX],
                             size_t *ret_bytes)
 {
@@ -80,7 +81,7 @@ static void finish_write(struct socket_stream *socket, struct muster_stream_writ
     muster_list_append(&socket->finished, &write->node);
 }
 
-/* The kernel has taken `bytes` of the queue. */
+/* The kernel has taken `bytes` of the queue. Writes without bytes at its front end here as well. */
 static void advance_writes(struct socket_stream *socket, size_t bytes)
 {
     struct muster_stream_write *write;
@@ -206,6 +207,7 @@ void muster_stream_socket_flush(struct socket_stream *socket)
     }
     if (socket->is_blocked)
         muster_stream_socket_want(socket, socket->watch.wanted | MUSTER_FD_WRITE);
+    /* Callbacks come last, when the state is whole: they may submit, recall or close. */
     muster_stream_socket_run_finished(socket);
 }
 

@@ -14,6 +14,8 @@
  * connection is given up, because the caller needs its memory now. */
 #define WAIT_MS_MAX 50
 
+/* A refusal is no error: an older kernel, or a family of sockets that cannot do it, sends with
+ * copies. */
 void muster_zerocopy_set(struct muster_zerocopy *zerocopy, int fd, size_t bytes_min)
 {
     int one = 1;
@@ -145,6 +147,8 @@ void muster_zerocopy_abandon(struct muster_zerocopy *zerocopy, int fd)
     zerocopy->bytes_min = 0;
 }
 
+/* The caller wants its memory now. Waiting for the kernel is tried first; then the connection is
+ * given up, because the kernel may send those pages again at any time. */
 bool muster_zerocopy_take_back(struct muster_zerocopy *zerocopy, int fd)
 {
     if (wait_until_done(zerocopy, fd, false))

@@ -7,6 +7,7 @@
 
 #include "net/stream/net_internal.h"
 
+/* False: the sum overflows, so the pieces cannot be what the caller means. */
 static bool iov_total(const struct iovec *iov, size_t iov_count, size_t *ret_total)
 {
     size_t total = 0;
@@ -239,6 +240,8 @@ static void on_waited_lookup(struct muster_lookup *lookup, enum muster_rc rc)
     waited->is_done = true;
 }
 
+/* For programs at their start, which have nothing else on the loop: it turns here until the answer.
+ */
 enum muster_rc muster_lookup_wait(struct muster_env *env, const char *host, uint16_t port,
                                   uint64_t deadline_ns, struct muster_lookup *ret_lookup)
 {
