@@ -102,6 +102,9 @@ static uint64_t next_pause_ns(struct muster_resolver_watch *watch)
     return muster_rng_below(watch->resolver->env->rng, watch->interval_ns) + 1;
 }
 
+/* The next question is scheduled before the answer is handled, because take_answer may ask for an
+ * earlier one. A failure keeps the reported cluster: a platform that is away for a moment has not
+ * lost its tasks. */
 static void on_answer(struct muster_resolve *resolve, enum muster_rc rc)
 {
     struct muster_resolver_watch *watch = resolve->data;
@@ -171,6 +174,8 @@ void muster_resolver_changed(struct muster_resolver *resolver)
         watch_hurry(watch);
 }
 
+/* The first watch turns the platform's own reports on, the last one off: a stream of events costs
+ * the API server memory. */
 static void notify_watched(struct muster_resolver *resolver, bool is_watched)
 {
     if (resolver->ops->watched != NULL)
@@ -199,7 +204,7 @@ enum muster_rc muster_resolver_watch_open(struct muster_resolver_watch *watch,
     muster_timer_init(&watch->timer, on_interval, watch);
     muster_task_init(&watch->close_task, on_closed, watch);
     muster_list_append(&resolver->watches, &watch->node);
-    rc = watch_ask(watch);
+    rc = watch_ask(watch); /* in the list already: muster_resolve_is_watch looks there */
     if (rc != MUSTER_OK) {
         muster_list_remove(&watch->node);
         return rc;

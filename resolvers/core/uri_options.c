@@ -12,6 +12,7 @@
 
 #define NAMES_BYTES 190 /* an error text has room for them and the option */
 
+/* RFC 3986 2.1. A NUL would end the text early, so %00 is refused. */
 bool muster_uri_decode(char *text)
 {
     char *to = text;
@@ -43,6 +44,8 @@ static const char *skip_quotes(const char *text)
     return text;
 }
 
+/* Unions enclose members in parentheses, and a static cluster may be JSON: separators inside of
+ * either belong to the member. */
 const char *muster_uri_find(const char *text, const char *stops)
 {
     unsigned parentheses = 0, braces = 0;

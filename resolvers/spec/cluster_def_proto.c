@@ -24,6 +24,7 @@ static void message_fini(struct cluster_def_message *message, struct muster_mem 
     muster_mem_free(mem, message->entry_pointers);
 }
 
+/* Four arrays for the whole cluster instead of one allocation per task. */
 static enum muster_rc message_init(struct cluster_def_message *message, struct muster_mem *mem,
                                    const struct muster_cluster_spec *spec)
 {

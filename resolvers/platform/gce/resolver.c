@@ -52,6 +52,8 @@ static void on_group(struct muster_gce_group *group, enum muster_rc rc)
     muster_resolve_end(question->resolve, rc);
 }
 
+/* Only a watch remembers instances from one question to the next (ETags); for a single question the
+ * memory would be a waste. */
 static void gce_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
     struct gce_resolver *own = gce_of(resolver);
@@ -122,6 +124,7 @@ static void on_credentials_closed(struct muster_credentials *credentials)
     muster_resolver_stopped(&own->resolver);
 }
 
+/* Credentials may hold an open request for a token: the resolver stops when they are closed. */
 static void gce_stop(struct muster_resolver *resolver)
 {
     struct gce_resolver *own = gce_of(resolver);

@@ -27,6 +27,8 @@ static enum muster_rc read_config(struct muster_resolver *resolver, struct muste
     return source_of(resolver)->read(resolver, ret_config, ret_error);
 }
 
+/* Without "task" every member of it is missing, which is no error by itself: a process that runs
+ * alone needs none. */
 static enum muster_rc member_of_task(const struct muster_resolver *resolver,
                                      const struct muster_json *config, const char *name,
                                      struct muster_json **ret_member,
@@ -132,6 +134,8 @@ static enum muster_rc index_of(const struct muster_resolver *resolver,
                             muster_json_kind_name(index));
 }
 
+/* No "cluster" at all is an empty cluster; "cluster": null is malformed. The members are walked,
+ * because a look-up by name cannot tell the two apart. */
 static enum muster_rc cluster_of(struct muster_resolver *resolver, const struct muster_json *config,
                                  struct muster_cluster_spec **ret_spec,
                                  struct muster_error *ret_error)

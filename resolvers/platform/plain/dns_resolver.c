@@ -75,6 +75,8 @@ static enum muster_rc build_spec(struct dns_resolver *own, char (*addresses)[ADD
     return rc;
 }
 
+/* SRV records name hosts and ports, and a host may move: its name stays the address. A host's own
+ * records give addresses only, and the port is the URI's. */
 static void format_all(const struct dns_question *question, char (*addresses)[ADDRESS_BYTES],
                        size_t count, bool is_service)
 {
@@ -119,6 +121,8 @@ static enum muster_rc take_answer(struct dns_question *question)
     return rc;
 }
 
+/* The end of a question. The question is freed before muster_resolve_finish, which only posts a
+ * task. */
 static void question_finish(struct dns_question *question, enum muster_rc rc,
                             const struct muster_error *cause)
 {

@@ -18,6 +18,8 @@ static struct file_resolver *file_of(struct muster_resolver *resolver)
     return MUSTER_CONTAINER_OF(resolver, struct file_resolver, resolver);
 }
 
+/* A file that is being written is malformed for a moment: the question fails, and a watch keeps the
+ * cluster that it reported last. */
 static enum muster_rc read_spec(struct file_resolver *own, struct muster_cluster_spec **ret_spec,
                                 struct muster_error *ret_error)
 {

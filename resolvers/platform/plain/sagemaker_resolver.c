@@ -25,6 +25,8 @@ static enum muster_rc read_variable(struct muster_resolver *resolver, const char
         name, HOSTS, CURRENT);
 }
 
+/* Both variables are set in every training container (SageMaker Training Toolkit); one that is
+ * missing means another place. */
 static enum muster_rc read_config(struct muster_resolver *resolver, struct muster_json **ret_config,
                                   struct muster_error *ret_error)
 {

@@ -1,4 +1,5 @@
-/* A fixed cluster (TensorFlow's SimpleClusterResolver). */
+/* A fixed cluster (TensorFlow's SimpleClusterResolver): the caller's description, or a URI's. The
+ * platform is never asked, so answers are ready at once, and a watch reports the cluster once. */
 #include "resolvers/core/resolver_internal.h"
 #include "resolvers/core/uri_options.h"
 #include "resolvers/platform/schemes.h"
@@ -182,7 +183,7 @@ static enum muster_rc add_job(struct muster_cluster_spec_builder *builder, char 
     return MUSTER_OK;
 }
 
-/* "worker=a:1,b:1;ps=c:1" */
+/* "worker=a:1,b:1;ps=c:1": the short form for a command line; tasks are numbered as they stand. */
 static enum muster_rc parse_short(struct muster_mem *mem, const char *text, size_t length,
                                   struct muster_cluster_spec **ret_spec,
                                   struct muster_error *ret_error)
@@ -205,6 +206,7 @@ static enum muster_rc parse_short(struct muster_mem *mem, const char *text, size
     return rc;
 }
 
+/* The JSON form is that of TF_CONFIG's "cluster", which can also give tasks by index. */
 static enum muster_rc parse_cluster(struct muster_mem *mem, const char *text, size_t length,
                                     struct muster_cluster_spec **ret_spec,
                                     struct muster_error *ret_error)
@@ -222,6 +224,7 @@ enum muster_rc muster_static_resolver_open_uri(struct muster_env *env, const cha
     struct muster_static_resolver_options own = {.master = ""};
     struct static_uri_values values = {*options};
     struct muster_uri_options texts = {.mem = env->mem};
+    /* A '?' inside of the JSON begins no options. */
     const char *question_mark = rest[0] == '{' ? muster_uri_find(rest, "?") : strchr(rest, '?');
     size_t length = question_mark != NULL ? (size_t)(question_mark - rest) : strlen(rest);
     enum muster_rc rc = parse_cluster(env->mem, rest, length, &own.cluster_spec, ret_error);

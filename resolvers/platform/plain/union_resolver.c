@@ -90,6 +90,8 @@ static enum muster_rc find_master(const struct union_question *question)
     return rc;
 }
 
+/* Results move from the parts to the question; what is left in a part is freed by
+ * question_finish. */
 static enum muster_rc take_answers(struct union_question *question)
 {
     struct muster_resolve *resolve = question->resolve;
@@ -274,6 +276,7 @@ static enum muster_rc check_options(const struct muster_union_resolver_options *
     return MUSTER_OK;
 }
 
+/* The environment is the first member's, as in TensorFlow; check_options refuses another one. */
 static enum muster_rc union_new(struct muster_env *env,
                                 const struct muster_union_resolver_options *options,
                                 struct union_resolver **ret_own)

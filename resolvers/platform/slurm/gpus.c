@@ -94,6 +94,7 @@ static enum muster_rc report_tool_failure(struct muster_slurm_gpus *gpus, enum m
                             what);
 }
 
+/* Of a tool that failed only the first line is shown: it holds the reason. */
 static enum muster_rc take_output(struct muster_slurm_gpus *gpus, struct muster_command *command)
 {
     char *output = command->output;
@@ -125,6 +126,8 @@ static void on_ended(struct muster_command *command, enum muster_rc rc)
     gpus->done(gpus, rc);
 }
 
+/* A node without nvidia-smi has no GPUs that CUDA could use, which is an answer and not an
+ * error. */
 enum muster_rc muster_slurm_gpus_ask(struct muster_slurm_gpus *gpus, struct muster_env *env)
 {
     static const char *const argv[] = {TOOL, "--list-gpus", NULL};

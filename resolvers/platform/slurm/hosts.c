@@ -18,7 +18,7 @@
 #define BLANKS         " \t\n"
 #define SEPARATORS     "," BLANKS
 
-/* "08-10" or "7". */
+/* "08-10" or "7". The width of the start is kept, as Slurm does: 08, 09, 10. */
 struct host_range {
     uint64_t first, last;
     int width;

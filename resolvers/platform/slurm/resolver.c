@@ -80,7 +80,8 @@ static enum muster_rc read_counts(struct slurm_resolver *own, uint32_t **ret_cou
     return name_cause(name, rc, &cause, ret_error);
 }
 
-/* How many tasks each host has. */
+/* How many tasks each host has: Slurm writes one count for each host of the list, in its order. A
+ * number given by the caller counts for every host and replaces the variable. */
 static enum muster_rc count_tasks(struct slurm_resolver *own, struct step_texts *texts,
                                   struct muster_error *ret_error)
 {
@@ -111,6 +112,7 @@ static enum muster_rc count_tasks(struct slurm_resolver *own, struct step_texts 
     return rc;
 }
 
+/* Nodes named by the caller replace both variables (tasks_per_node as a dict in TensorFlow). */
 static enum muster_rc read_nodes(struct slurm_resolver *own, struct step_texts *texts,
                                  struct muster_slurm_step *step, struct muster_error *ret_error)
 {
@@ -203,6 +205,8 @@ static enum muster_rc keep_task(struct slurm_resolver *own, struct muster_slurm_
     return MUSTER_OK;
 }
 
+/* Read the variables, plan, and keep the own task: get_task_info() of TensorFlow tells it only
+ * after cluster_spec(), too. */
 static enum muster_rc find_cluster(struct slurm_resolver *own,
                                    struct muster_cluster_spec **ret_spec,
                                    struct muster_error *ret_error)
@@ -270,6 +274,8 @@ static enum muster_rc find_master(struct slurm_resolver *own, struct muster_reso
     return rc;
 }
 
+/* {GPU: gpus_per_task} for every task, as in TensorFlow: no device is asked. The plan is made all
+ * the same, because it checks that the GPUs are enough. */
 static enum muster_rc count_accelerators(struct slurm_resolver *own, struct muster_resolve *resolve)
 {
     struct muster_slurm_plan plan = {.cluster_spec = NULL};
@@ -331,6 +337,8 @@ static void on_gpus(struct muster_slurm_gpus *gpus, enum muster_rc rc)
         muster_resolver_stopped(&own->resolver);
 }
 
+/* Every answer but a local master needs the number of GPUs. Until it is known, questions wait with
+ * impl set, and one run of the tool answers them all (on_gpus). */
 static void slurm_start(struct muster_resolver *resolver, struct muster_resolve *resolve)
 {
     struct slurm_resolver *own = slurm_of(resolver);
@@ -390,6 +398,7 @@ static const char *slurm_source(struct muster_resolver *resolver, enum muster_fa
     return NULL;
 }
 
+/* A tool that runs must end first: its callback would find freed memory. */
 static void slurm_stop(struct muster_resolver *resolver)
 {
     struct slurm_resolver *own = slurm_of(resolver);

@@ -7,7 +7,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#define NODE_TASKS_MAX 65535 /* ports */
+#define NODE_TASKS_MAX 65535 /* each task of a node needs its own port */
 
 /* Digits at *at, below `above`. */
 static bool read_count(const char **at, uint32_t above, uint32_t *ret_value)

@@ -80,6 +80,7 @@ static enum muster_rc read_endpoints(struct muster_tpu_node *node, struct muster
     return rc;
 }
 
+/* Symptoms: OUT_OF_MEMORY and the like, with the time at which the API has seen them. */
 static enum muster_rc read_symptoms(struct muster_tpu_node *node, struct muster_error *ret_error)
 {
     const struct muster_json *list = muster_json_member(node->root, "symptoms");

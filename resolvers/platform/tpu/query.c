@@ -263,6 +263,7 @@ static void fetch_node(struct muster_tpu_work *work)
         work_next(work, rc);
 }
 
+/* The node is known here: its endpoints are the workers. */
 static void query_workers(struct muster_tpu_work *work)
 {
     enum muster_rc rc = muster_tpu_workers_start(work, work_next);
@@ -290,6 +291,8 @@ static void on_local_ip(struct muster_metadata_get *get, enum muster_rc rc)
     work_next(work, rc);
 }
 
+/* The coordinator's address must be one that the workers reach: the first interface's, in the
+ * VPC. */
 static void fetch_local_ip(struct muster_tpu_work *work)
 {
     enum muster_rc rc = muster_metadata_get_start(&work->metadata, work->client->env,
@@ -304,6 +307,8 @@ static void fetch_local_ip(struct muster_tpu_work *work)
 
 /* The steps. */
 
+/* The version of a node with an API stands in the node itself; without one, the first worker is
+ * asked (cloud_tpu_client's runtime_version). */
 static bool is_needed(const struct muster_tpu_work *work, enum muster_tpu_step step)
 {
     bool has_api = muster_tpu_client_has_api(work->client);
@@ -411,6 +416,8 @@ enum muster_rc muster_tpu_query_start(struct muster_tpu_query *query,
     return MUSTER_OK;
 }
 
+/* One of the parts is open at most; the others ignore the cancellation, and work_next ends the
+ * query if the open one had won. */
 void muster_tpu_query_cancel(struct muster_tpu_query *query)
 {
     struct muster_tpu_work *work = query->impl;

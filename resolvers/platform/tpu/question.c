@@ -31,6 +31,8 @@ static struct muster_mem *mem_of(const struct tpu_question *question)
     return question->resolve->resolver->env->mem;
 }
 
+/* The end of every question that was not answered on the spot. impl is cleared first, so that a
+ * late cancellation finds nothing. */
 static void question_finish(struct tpu_question *question, enum muster_rc rc)
 {
     struct muster_resolve *resolve = question->resolve;
@@ -308,6 +310,7 @@ static void on_local_ip(struct muster_tpu_query *query, enum muster_rc rc)
         question_settle(question);
 }
 
+/* Node and local address are asked one after the other, so one query struct serves both. */
 static void question_query(struct tpu_question *question, enum muster_tpu_what what,
                            muster_tpu_query_fn *done)
 {

@@ -23,6 +23,7 @@ struct tpu_device {
     uint64_t index;
 };
 
+/* A part that is missing, or no number, counts as 0. */
 static uint64_t number_after(const char *name, const char *mark)
 {
     const char *found = strstr(name, mark);

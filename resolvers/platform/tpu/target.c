@@ -87,6 +87,8 @@ static bool is_opaque(const char *name)
            has_prefix(name, "uptc://");
 }
 
+/* GKE's value is a list of endpoints even where it lacks the scheme; TensorFlow would look such a
+ * value up as a name. */
 static enum muster_tpu_target_kind kind_of(const struct tpu_words *words, bool is_tf1)
 {
     if (strcmp(words->name, "local") == 0)

@@ -59,7 +59,8 @@ static bool read_port(const char *text, uint16_t *ret_port)
     return true;
 }
 
-/* One part of a list, NUL-terminated and ours to cut. */
+/* One part of a list, NUL-terminated and ours to cut. TensorFlow splits at ':' and has no IPv6;
+ * here brackets hold an address with a port, and several ':' without them are an address alone. */
 static bool read_endpoint(char *part, struct muster_tpu_endpoint *endpoint)
 {
     char *host = part, *colon, *bracket;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NO_DEVICE UINT32_MAX
+#define NO_DEVICE UINT32_MAX /* all bits set: memset fills the table with it */
 
 static enum muster_rc check_mesh(const struct muster_tpu_topology_options *options,
                                  uint32_t *ret_mesh_size, struct muster_error *ret_error)

@@ -75,6 +75,7 @@ static bool may_query_server(struct muster_env *env)
     return skip == NULL || skip[0] == '\0';
 }
 
+/* Constant texts: they outlive the variables and the answer that they name. */
 static void remember_sources(struct tpu_vm_resolver *own, const struct muster_tpu_vm_texts *texts)
 {
     own->hosts_source = texts->hosts.source;

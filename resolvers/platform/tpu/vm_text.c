@@ -15,6 +15,7 @@
 #define HOST_BYTES    (MUSTER_HOST_TEXT_BYTES + 3) /* brackets and NUL */
 #define ADDRESS_BYTES (HOST_BYTES + 6)
 
+/* Launch scripts export variables that are empty: those count as not set. */
 static bool is_told(const struct muster_tpu_vm_text *text)
 {
     return text->value != NULL && text->value[0] != '\0';
@@ -202,6 +203,8 @@ static enum muster_rc read_number(const struct muster_tpu_vm_text *text, uint32_
     return MUSTER_OK;
 }
 
+/* One slice needs no id. With several, a missing one must not become 0: two slices would then claim
+ * the same tasks. */
 static enum muster_rc read_slices(struct muster_tpu_vm *vm, const struct muster_tpu_vm_texts *texts,
                                   struct muster_error *ret_error)
 {
