@@ -209,6 +209,7 @@ static void print_exchange(const struct muster_http_exchange *exchange)
             exchange->attempt + 1);
 }
 
+/* Each attempt is an exchange of its own, so retries show. */
 static void show_exchange(struct muster_http_tracer *tracer,
                           const struct muster_http_exchange *exchange)
 {

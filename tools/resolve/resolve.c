@@ -153,6 +153,7 @@ static bool is_left_out(enum muster_rc rc)
     return rc == MUSTER_UNAVAILABLE || rc == MUSTER_DEADLINE_EXCEEDED || rc == MUSTER_UNIMPLEMENTED;
 }
 
+/* The warning goes to people and, as "warnings", to programs that read --json. */
 static bool add_warning(const struct muster_error *error, struct muster_json *answer)
 {
     struct muster_json *warnings = muster_json_object_new();
@@ -313,7 +314,8 @@ struct watching {
     bool is_closed;
 };
 
-/* The signal handler's only way to the loop. */
+/* The signal handler's only way to the loop: a handler gets no argument of ours, and waking is
+ * async-signal-safe. */
 static struct muster_wake *stop_wake;
 
 static void on_signal(int number)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Through the text of the cluster: its form in JSON is defined in one place. */
 struct muster_json *resolve_spec_json(struct muster_env *env,
                                       const struct muster_cluster_spec *spec)
 {
@@ -51,6 +52,8 @@ static void print_fact(struct muster_env *env, const char *name, const struct mu
     muster_mem_free(env->mem, dumped);
 }
 
+/* One line per key, in the order of the answer; sources stand behind their facts instead of in a
+ * line of their own. */
 static bool print_plain(struct muster_env *env, const struct muster_json *answer)
 {
     const struct muster_json *sources = muster_json_member(answer, "sources");

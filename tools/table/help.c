@@ -58,6 +58,7 @@ static int print_options(void)
     return EXIT_OK;
 }
 
+/* 'help COMMAND' is 'COMMAND --help': each command has one page. */
 static int print_page(const char *name)
 {
     char help[] = "--help";

@@ -22,6 +22,7 @@ static int unknown_command(const char *name)
     return EXIT_USAGE;
 }
 
+/* The forms that users try first: no argument, --help and --version are commands, too. */
 static int run_command(int argc, char **argv)
 {
     char help[] = "help";
