@@ -46,6 +46,7 @@ void jobs_names_take(struct jobs_names *names, const struct muster_bytes *key)
 
 void jobs_names_drop(struct jobs_names *names, size_t i)
 {
+    MUSTER_ASSERT(i < names->count);
     names->count--;
     memmove(names->at[i], names->at[i + 1], (names->count - i) * sizeof(names->at[0]));
 }

@@ -191,6 +191,7 @@ static void lookup_start_next(struct muster_gce_lookup *lookup)
     struct muster_gce_group *group = lookup->group;
     enum muster_rc rc;
 
+    MUSTER_ASSERT(group->next < group->instances.count);
     lookup->index = group->next++;
     muster_mem_free(mem_of(group), lookup->url);
     lookup->url = format_url(group, "instances", group->instances.names[lookup->index], "");

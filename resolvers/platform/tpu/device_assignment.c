@@ -301,13 +301,17 @@ enum muster_rc muster_tpu_device_assignment_build(
 struct muster_tpu_device_assignment *muster_tpu_device_assignment_ref(
     struct muster_tpu_device_assignment *assignment)
 {
+    MUSTER_ASSERT(assignment->ref_count > 0);
     assignment->ref_count++;
     return assignment;
 }
 
 void muster_tpu_device_assignment_unref(struct muster_tpu_device_assignment *assignment)
 {
-    if (assignment == NULL || --assignment->ref_count > 0)
+    if (assignment == NULL)
+        return;
+    MUSTER_ASSERT(assignment->ref_count > 0);
+    if (--assignment->ref_count > 0)
         return;
     muster_tpu_topology_unref(assignment->topology);
     muster_mem_free(assignment->mem, assignment);

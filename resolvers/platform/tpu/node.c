@@ -178,13 +178,17 @@ enum muster_rc muster_tpu_node_check(const struct muster_tpu_node *node, const c
 
 struct muster_tpu_node *muster_tpu_node_ref(struct muster_tpu_node *node)
 {
+    MUSTER_ASSERT(node->ref_count > 0);
     node->ref_count++;
     return node;
 }
 
 void muster_tpu_node_unref(struct muster_tpu_node *node)
 {
-    if (node == NULL || --node->ref_count > 0)
+    if (node == NULL)
+        return;
+    MUSTER_ASSERT(node->ref_count > 0);
+    if (--node->ref_count > 0)
         return;
     muster_json_free(node->root);
     muster_mem_free(node->mem, (void *)(uintptr_t)node->endpoints);

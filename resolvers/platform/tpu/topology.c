@@ -161,7 +161,10 @@ struct muster_tpu_topology *muster_tpu_topology_ref(struct muster_tpu_topology *
 
 void muster_tpu_topology_unref(struct muster_tpu_topology *topology)
 {
-    if (topology != NULL && --topology->ref_count == 0)
+    if (topology == NULL)
+        return;
+    MUSTER_ASSERT(topology->ref_count > 0);
+    if (--topology->ref_count == 0)
         muster_mem_free(topology->mem, topology);
 }
 
