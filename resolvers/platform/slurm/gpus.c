@@ -94,7 +94,7 @@ static enum muster_rc report_tool_failure(struct muster_slurm_gpus *gpus, enum m
                             what);
 }
 
-/* Of a tool that failed only the first line is shown: it holds the reason. */
+/* The first line of a tool that failed is shown: it holds the reason. */
 static enum muster_rc take_output(struct muster_slurm_gpus *gpus, struct muster_command *command)
 {
     char *output = command->output;
