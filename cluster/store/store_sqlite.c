@@ -521,7 +521,6 @@ enum muster_rc muster_registry_store_append(struct muster_registry_store *store,
     enum muster_rc rc = MUSTER_OK;
 
     MUSTER_ASSERT(store->is_writing);
-    MUSTER_ASSERT(record->prev_seq <= store->last_seq);
     record->seq = store->last_seq + 1;
     bind_record(log, record);
     sqlite3_bind_int64(log, 7, record->prev_seq);
