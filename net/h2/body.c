@@ -100,7 +100,7 @@ bool muster_h2_body_write(struct muster_h2_body *body, struct muster_h2_output *
 {
     size_t left = body->promised_bytes;
 
-    /* fini frees what was promised when the stream ends between the two steps. */
+    /* Only a fault of ours could take promised bytes away: it costs a stream, not the connection. */
     if (left > body->bytes)
         return false;
     body->promised_bytes = 0;

@@ -120,9 +120,10 @@ void muster_h2_output_free(struct muster_h2_output *output)
 
 bool muster_h2_output_is_full(const struct muster_h2_output *output)
 {
-    /* A frame cannot be taken back halfway, so there must be room for the largest. */
+    /* A frame cannot be taken back halfway, so there must be room for the largest; the piece more
+     * is for the frame behind it. */
     return output->gather_used + MUSTER_H2_GATHER_RESERVE > MUSTER_H2_GATHER_BYTES ||
-           output->piece_count + MUSTER_H2_FRAME_PIECES_MAX > MUSTER_H2_OUTPUT_PIECES ||
+           output->piece_count + MUSTER_H2_FRAME_PIECES_MAX + 1 > MUSTER_H2_OUTPUT_PIECES ||
            output->bytes >= MUSTER_H2_OUTPUT_BYTES;
 }
 
@@ -163,6 +164,24 @@ void muster_h2_output_copy(struct muster_h2_output *output, const void *bytes, s
     memcpy(at, bytes, count);
     output->gather_used += count;
     piece_add(output, at, count, NULL);
+}
+
+/* A frame of headers can be larger than what a DATA frame before it has left of gather, and nghttp2
+ * makes frames as long as the longest DATA frame until then, if the peer takes such. */
+bool muster_h2_output_append(struct muster_h2_output *output, const void *bytes, size_t count)
+{
+    struct muster_h2_buffer *own;
+
+    if (count <= MUSTER_H2_GATHER_BYTES - output->gather_used) {
+        muster_h2_output_copy(output, bytes, count);
+        return true;
+    }
+    own = muster_h2_buffer_new(output->mem, count);
+    if (own == NULL)
+        return false;
+    memcpy(own->bytes, bytes, count);
+    piece_add(output, own->data, count, own);
+    return true;
 }
 
 void muster_h2_output_refer(struct muster_h2_output *output, struct muster_h2_buffer *buffer,

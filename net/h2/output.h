@@ -51,7 +51,7 @@ void muster_h2_buffer_ref(struct muster_h2_buffer *buffer);
 void muster_h2_buffer_unref(struct muster_h2_buffer *buffer);
 
 #define MUSTER_H2_GATHER_BYTES     (64u << 10)
-#define MUSTER_H2_GATHER_RESERVE   (20u << 10) /* more than any one frame has copied */
+#define MUSTER_H2_GATHER_RESERVE   (20u << 10) /* more than one DATA frame has copied */
 #define MUSTER_H2_OUTPUT_PIECES    64
 #define MUSTER_H2_FRAME_PIECES_MAX 5 /* of one DATA frame: two by reference, copies around them */
 #define MUSTER_H2_COPY_BYTES_MAX   4096 /* copying less is cheaper than another piece */
@@ -73,10 +73,15 @@ struct muster_h2_output *muster_h2_output_new(struct muster_mem *mem);
 /** Lets the buffers go. NULL is accepted. */
 void muster_h2_output_free(struct muster_h2_output *output);
 
-/** True when another frame may not fit: write first. */
+/** True when another DATA frame, with a frame of another kind behind it, may not fit: write first.
+ */
 bool muster_h2_output_is_full(const struct muster_h2_output *output);
 /** Copy; count <= MUSTER_H2_GATHER_RESERVE and not full. */
 void muster_h2_output_copy(struct muster_h2_output *output, const void *bytes, size_t count);
+/** Append a frame of any size that is not DATA, when a DATA frame at most has come since the output
+ * was not full. False: no memory for it. */
+MUSTER_MUST_CHECK bool muster_h2_output_append(struct muster_h2_output *output, const void *bytes,
+                                               size_t count);
 /** Append part of a buffer, by reference when it is large. */
 void muster_h2_output_refer(struct muster_h2_output *output, struct muster_h2_buffer *buffer,
                             size_t offset, size_t count);

@@ -221,8 +221,7 @@ static int on_frame_send(nghttp2_session *ng, const nghttp2_frame *frame, void *
     struct muster_h2_session *session = data;
     struct muster_h2_stream *stream;
 
-    /* A drain's GOAWAY (NO_ERROR) may have been queued before; the one that terminates has a code.
-     *  */
+    /* A drain's GOAWAY may have been queued before, with NO_ERROR; the last one has a code. */
     if (frame->hd.type == NGHTTP2_GOAWAY && session->is_terminating &&
         frame->goaway.error_code != NGHTTP2_NO_ERROR)
         session->is_goaway_out = true;
@@ -331,7 +330,7 @@ static int on_body_send(nghttp2_session *ng, nghttp2_frame *frame, const uint8_t
     if (muster_h2_output_is_full(session->output))
         return NGHTTP2_ERR_WOULDBLOCK;
     /* All that can fail comes before the head: half a frame would break the connection. */
-    if (frame->data.padlen > 0 || stream->body.promised_bytes > stream->body.bytes)
+    if (frame->data.padlen > 0 || stream->body.promised_bytes != length)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     muster_h2_output_copy(session->output, head, MUSTER_H2_FRAME_HEAD_BYTES);
     if (!muster_h2_body_write(&stream->body, session->output))

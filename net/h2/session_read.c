@@ -97,8 +97,7 @@ void muster_h2_session_feed(struct muster_h2_session *session, const uint8_t *by
         recognise_server(session, bytes, count);
     if (!muster_h2_session_is_reader(session))
         return;
-    /* Bytes after our last GOAWAY are read only to keep the kernel from resetting the connection.
-     *  */
+    /* Bytes after our last GOAWAY are read only so that the kernel does not send a reset. */
     if (session->is_terminating || session->state == MUSTER_H2_SESSION_PARTING) {
         session->discarded_bytes += count;
         return;

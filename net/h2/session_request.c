@@ -1,7 +1,7 @@
-/* Checks that find a malformed request (RFC 9113 8.1.1, 8.2, 8.3). They are pure: each request
- * carries what its headers have said so far as bits, net/h2/session_events.c asks header by header
- * and resets the stream at the first fault. Letting such requests pass is what request smuggling
- * lives on. */
+/* Checks that find a malformed request (RFC 9113 8.1.1, 8.2, 8.3). Each request carries, as bits,
+ * what its headers have said so far. net/h2/session_events.c passes header by header and resets the
+ * stream at the first fault. A server that lets such requests pass can be used for request
+ * smuggling: a proxy and the server behind it then disagree about where a request ends. */
 #include "net/h2/session_request.h"
 
 #include <nghttp2/nghttp2.h>
@@ -64,8 +64,7 @@ static bool take_path(struct muster_h2_request *request, struct text value)
     return mark_seen(request, HAS_PATH, value) && nghttp2_check_path(value.at, value.bytes) != 0;
 }
 
-/* RFC 3986 3.1. The two schemes of HTTP are noted, because only for them must a path be absolute.
- *  */
+/* RFC 3986 3.1. The schemes of HTTP are noted: only for these must a path be absolute. */
 static bool take_scheme(struct muster_h2_request *request, struct text value)
 {
     if ((value.bytes == 4 || value.bytes == 5) &&

@@ -213,7 +213,10 @@ static void gather_output(struct muster_h2_session *session)
             muster_h2_session_end(session, MUSTER_INTERNAL, nghttp2_strerror((int)count));
         if (count <= 0)
             break;
-        muster_h2_output_copy(session->output, bytes, (size_t)count);
+        if (!muster_h2_output_append(session->output, bytes, (size_t)count)) {
+            muster_h2_session_end(session, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+            break;
+        }
     }
     session->depth--;
     if (session->output->piece_count == 0)

@@ -65,8 +65,13 @@ static void on_trailers(struct muster_h2_stream *stream)
 {
     static const struct muster_h2_header trailer = MUSTER_H2_STATIC("grpc-status", "0");
 
-    ((struct h2_stage *)stream->data)->trailers++;
-    muster_h2_stream_submit_trailers(stream, &trailer, 1);
+    struct h2_stage *stage = stream->data;
+
+    stage->trailers++;
+    if (stage->trailing != NULL)
+        muster_h2_stream_submit_trailers(stream, stage->trailing, stage->trailing_count);
+    else
+        muster_h2_stream_submit_trailers(stream, &trailer, 1);
 }
 
 static void on_drained(struct muster_h2_stream *stream)

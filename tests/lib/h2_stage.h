@@ -25,6 +25,9 @@ struct h2_stage {
     uint32_t close_code;
     size_t data_bytes;
     char down_text[MUSTER_ERROR_TEXT_BYTES];
+    /* answers */
+    const struct muster_h2_header *trailing; /* NULL: grpc-status alone */
+    size_t trailing_count;
 };
 
 /** stage is all zero. */

@@ -21,20 +21,26 @@ static void a_client_sends_its_preface_first(void **state)
     assert_memory_equal(stage->played.sent, H2_PREFACE, sizeof(H2_PREFACE) - 1);
 }
 
+static const struct muster_h2_header ok = MUSTER_H2_STATIC(":status", "200");
+
+static void append_body(struct h2_stage *stage, unsigned stream, size_t bytes)
+{
+    struct muster_h2_buffer *body = muster_h2_buffer_new(stage->test.env.mem, bytes);
+
+    memset(body->bytes, 'b', bytes);
+    muster_h2_stream_send(&stage->streams[stream], body);
+}
+
 static void all_answers_of_a_turn_leave_in_one_write(void **state)
 {
-    static const struct muster_h2_header ok = MUSTER_H2_STATIC(":status", "200");
     struct h2_stage *stage = h2_stage_greet(state);
     unsigned writes = stage->played.writes;
 
     for (uint32_t i = 0; i < 20; i++)
         h2_stage_feed_request(stage, 1 + 2 * i, FLAG_END_STREAM);
     for (unsigned i = 0; i < 20; i++) {
-        struct muster_h2_buffer *body = muster_h2_buffer_new(stage->test.env.mem, 100);
-
-        memset(body->bytes, 'b', 100);
         muster_h2_stream_respond(&stage->streams[i], &ok, 1, false, true);
-        muster_h2_stream_send(&stage->streams[i], body);
+        append_body(stage, i, 100);
         muster_h2_stream_end(&stage->streams[i]);
     }
     h2_stage_turn(stage);
@@ -47,17 +53,49 @@ static void all_answers_of_a_turn_leave_in_one_write(void **state)
     assert_null(h2_stage_sent_frame(stage, FRAME_DATA, 20));
 }
 
+#define LONG_HEADERS 11 /* a status, and ten that take about 1 KiB each */
+
+/* nghttp2 goes on from a DATA frame to the next frame without asking whether there is room for it:
+ * here the copies of a body in small pieces nearly fill the output before its trailers come. */
+static void long_trailers_do_not_need_room_behind_copied_data(void **state)
+{
+    static char value[1000];
+    struct muster_h2_header headers[LONG_HEADERS] = {ok};
+    struct h2_stage *stage = h2_stage_greet(state);
+    const uint8_t *trailers;
+
+    memset(value, '~', sizeof(value)); /* 13 bits in HPACK's code, so it goes out as it is */
+    for (size_t i = 1; i < LONG_HEADERS; i++)
+        headers[i] = (struct muster_h2_header){.name = "x",
+                                               .value = value,
+                                               .name_bytes = 1,
+                                               .value_bytes = sizeof(value),
+                                               .is_volatile = true};
+    stage->trailing = headers + 1;
+    stage->trailing_count = LONG_HEADERS - 1;
+    h2_stage_feed_request(stage, 1, FLAG_END_STREAM);
+    muster_h2_stream_respond(&stage->streams[0], headers, LONG_HEADERS, false, true);
+    for (unsigned i = 0; i < 12; i++)
+        append_body(stage, 0, MUSTER_H2_COPY_BYTES_MAX);
+    muster_h2_stream_end(&stage->streams[0]);
+    h2_stage_turn(stage);
+
+    trailers = h2_stage_sent_frame(stage, FRAME_HEADERS, 1);
+    assert_non_null(trailers);
+    assert_int_equal(trailers[4], FLAG_END_HEADERS | FLAG_END_STREAM);
+    assert_int_equal(trailers[9 + (trailers[1] << 8 | trailers[2]) - 1], '~');
+    assert_int_equal(stage->closes, 1);
+    assert_int_equal(stage->downs, 0);
+}
+
 static void a_body_waits_for_the_peers_window(void **state)
 {
-    static const struct muster_h2_header ok = MUSTER_H2_STATIC(":status", "200");
     static const uint8_t more[4] = {0, 1, 0, 0};
     struct h2_stage *stage = h2_stage_greet(state);
-    struct muster_h2_buffer *body = muster_h2_buffer_new(stage->test.env.mem, 100000);
 
-    memset(body->bytes, 'b', 100000);
     h2_stage_feed_request(stage, 1, 0);
     muster_h2_stream_respond(&stage->streams[0], &ok, 1, false, false);
-    muster_h2_stream_send(&stage->streams[0], body);
+    append_body(stage, 0, 100000);
     h2_stage_turn(stage);
     assert_int_equal(stage->streams[0].body.bytes, 100000 - 65535);
     assert_int_equal(stage->drained, 0);
@@ -71,7 +109,6 @@ static void a_body_waits_for_the_peers_window(void **state)
 
 static void an_early_answer_stops_the_request(void **state)
 {
-    static const struct muster_h2_header ok = MUSTER_H2_STATIC(":status", "200");
     struct h2_stage *stage = h2_stage_greet(state);
 
     h2_stage_feed_request(stage, 1, 0);
@@ -251,6 +288,7 @@ int main(void)
         CASE(settings_are_the_first_frame_sent),
         CASE(a_client_sends_its_preface_first),
         CASE(all_answers_of_a_turn_leave_in_one_write),
+        CASE(long_trailers_do_not_need_room_behind_copied_data),
         CASE(a_body_waits_for_the_peers_window),
         CASE(an_early_answer_stops_the_request),
         CASE(bytes_not_consumed_keep_the_window_shut),
