@@ -77,7 +77,6 @@ bool muster_board_page_is_dead(const struct muster_board_page *page)
  * would make that thread's word look free. */
 static void word_release(struct muster_board_word *word)
 {
-    MUSTER_ASSERT(state_of(word) == MUSTER_WORD_HELD);
     atomic_store_explicit(&word->state, MUSTER_WORD_RELEASED, memory_order_release);
     pthread_mutex_unlock(&word->mutex);
 }
