@@ -75,7 +75,7 @@ static void on_left(struct muster_node *node, void *data)
     worker->is_left = true;
 }
 
-static void leave(struct train_worker *worker)
+static void worker_leave(struct train_worker *worker)
 {
     sim_enter(worker->process);
     muster_timer_stop(&worker->timer);
@@ -92,7 +92,7 @@ static void a_leaver_goes_and_the_others_train_on(void **state)
     (void)state;
     train_job_start(&job, 14, 3, 1);
 
-    leave(&job.workers[0]);
+    worker_leave(&job.workers[0]);
     sim_run_for(job.world, 7 * MUSTER_NS_PER_S);
     assert_true(job.workers[0].is_left);
     sim_kill(job.workers[0].process);
@@ -145,7 +145,7 @@ static void all_leave_close_and_leak_nothing(void **state)
 
     for (unsigned i = 0; i < job.worker_count; i++)
         if (train_job_is_alive(&job.workers[i]))
-            leave(&job.workers[i]);
+            worker_leave(&job.workers[i]);
     assert_true(sim_run_until(job.world, are_all_left, &job, 8 * MUSTER_NS_PER_S));
     for (unsigned i = 0; i < job.worker_count; i++)
         if (train_job_is_alive(&job.workers[i])) {
@@ -236,7 +236,7 @@ static void who_is_told_that_it_has_left_has_no_record_any_more(void **state)
         (void)state;
         train_job_start(&job, 30 + seed, 3, 3);
         for (unsigned i = 0; i < 3; i++)
-            leave(&job.workers[i]);
+            worker_leave(&job.workers[i]);
         for (unsigned i = 0; i < 3; i++) {
             while (!job.workers[i].is_left)
                 sim_run_for(job.world, 10 * MUSTER_NS_PER_US);

@@ -34,7 +34,7 @@ static void start_with_a_death(struct train_job *job, uint64_t seed)
 }
 
 /* How long the leader takes from the death to the swap, in this seed. */
-static uint64_t rehearse(uint64_t seed)
+static uint64_t measure_swap(uint64_t seed)
 {
     struct train_job job;
     uint64_t begin_ns, span_ns;
@@ -61,7 +61,7 @@ static void the_next_rank_leads_when_the_leader_dies_before_its_swap(void **stat
 {
     (void)state;
     for (uint64_t seed = 200; seed < 205; seed++) {
-        uint64_t span_ns = rehearse(seed);
+        uint64_t span_ns = measure_swap(seed);
         struct train_job job;
 
         start_with_a_death(&job, seed);
@@ -94,7 +94,7 @@ static void the_committed_view_stands_when_the_leader_dies_after_its_swap(void *
 
 static void at_any_moment_of_its_change_the_leader_may_die(void **state)
 {
-    uint64_t span_ns = rehearse(220);
+    uint64_t span_ns = measure_swap(220);
     unsigned before = 0, after = 0;
 
     (void)state;

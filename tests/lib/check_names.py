@@ -10,7 +10,23 @@ import sys
 
 ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 PRODUCT = "runtime proto net resolvers collective cluster params training tools".split()
-PENDING = set("tests".split())
+PENDING = {
+    "tests/unit/collective/board",
+    "tests/unit/collective/gpu",
+    "tests/unit/collective/group",
+    "tests/unit/collective/kernel",
+    "tests/unit/collective/plan",
+    "tests/unit/collective/view",
+    "tests/unit/collective/wire",
+    "tests/unit/net/auth",
+    "tests/unit/net/grpc",
+    "tests/unit/net/h2",
+    "tests/unit/net/http",
+    "tests/unit/net/link",
+    "tests/unit/net/page",
+    "tests/unit/net/stream",
+    "tests/unit/net/tls",
+}
 
 # A definition: it begins in column 0 with static; its name stands before the first parenthesis.
 STATIC = re.compile(r"^static (?!const struct|struct \w+ \w+ =)[^;={(]*?\b(\w+)\(", re.M)

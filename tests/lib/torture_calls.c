@@ -111,7 +111,6 @@ static int fail_with(int failure)
     return -1;
 }
 
-/* Of a read or a write. */
 static void note_harm(int failure)
 {
     if (failure != 0)

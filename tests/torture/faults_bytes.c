@@ -197,8 +197,6 @@ WRAP(ssize_t, sendto, int fd, const void *bytes, size_t count, int flags, const 
                    NEXT(sendto)(fd, bytes, room_of(&call, failure, true), flags, to, length));
 }
 
-/* Of several parts, the first that holds something. */
-
 static size_t bytes_in(const struct iovec *parts, size_t count)
 {
     size_t bytes = 0;

@@ -104,7 +104,7 @@ static void connect_sides(struct scene *scene)
     test_env_run_until(&scene->test.env, is_outcome_known, scene);
 }
 
-/* What stands in the other's memory can be read, or not, and then nothing is said to have been. */
+/* A read of the other's memory gives its value or fails; a failure must not report bytes as read. */
 static void read_memory(struct scene *scene)
 {
     uint64_t value = VALUE, found = 0;
@@ -150,7 +150,7 @@ static void share_tensor(struct scene *scene)
     muster_tensor_free(&scene->test.env, &tensor);
 }
 
-static void play(struct scene *scene)
+static void play_call(struct scene *scene)
 {
     struct muster_tensor early;
     enum muster_rc rc = muster_tensor_new(&scene->test.env, MUSTER_F32, 100, &early);
@@ -190,7 +190,7 @@ static void run_scenario(struct torture *torture, const void *data)
         torture_arm_calls(torture);
     else
         torture_arm_limited(torture, &scene.test.mem);
-    play(&scene);
+    play_call(&scene);
     torture_disarm(torture);
     close_sides(&scene);
 

@@ -164,7 +164,7 @@ static enum muster_rc open_both(struct muster_env *env, struct muster_tls **ret_
     return rc;
 }
 
-static bool shake(struct tls_pair *pair, struct muster_tls *server, struct muster_tls *client)
+static bool shake_hands(struct tls_pair *pair, struct muster_tls *server, struct muster_tls *client)
 {
     pair->client.done_count = pair->server.done_count = 0;
     tls_pair_shake(pair, client, server, "localhost", NULL);
@@ -174,7 +174,7 @@ static bool shake(struct tls_pair *pair, struct muster_tls *server, struct muste
 static void check_handshake(struct tls_pair *pair, struct muster_tls *server,
                             struct muster_tls *client)
 {
-    if (!shake(pair, server, client))
+    if (!shake_hands(pair, server, client))
         fail_msg("%s; %s", pair->client.error.text, pair->server.error.text);
 }
 
@@ -191,7 +191,7 @@ static void run_tls_open(struct torture *torture, const void *data)
     torture_arm_library(torture);
     rc = open_both(&pair.test.env, &server, &client);
     torture_disarm(torture);
-    if (rc == MUSTER_OK && !shake(&pair, server, client)) {
+    if (rc == MUSTER_OK && !shake_hands(&pair, server, client)) {
         assert_true(torture->refused > 0);
         assert_true(pair.client.error.text[0] != '\0' || pair.server.error.text[0] != '\0');
         muster_tls_close(server);

@@ -78,7 +78,7 @@ static void on_read(struct muster_stream_read *read, enum muster_rc rc)
         assert_memory_equal(side->received, block, BULK_BYTES);
 }
 
-static void begin(struct scene *scene, struct side *side, struct muster_stream *stream)
+static void begin_exchange(struct scene *scene, struct side *side, struct muster_stream *stream)
 {
     stream->data = scene;
     side->stream = stream;
@@ -99,7 +99,7 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
 {
     struct scene *scene = listener->data;
 
-    begin(scene, &scene->server, stream);
+    begin_exchange(scene, &scene->server, stream);
 }
 
 static void on_connect(struct muster_connect *connect, enum muster_rc rc)
@@ -109,10 +109,10 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
     scene->connect_count++;
     scene->is_connect_over = true;
     if (rc == MUSTER_OK)
-        begin(scene, &scene->client, connect->stream);
+        begin_exchange(scene, &scene->client, connect->stream);
 }
 
-/* Who has failed closes, and the other one hears it. */
+/* The side that fails closes its stream, so that the other one sees the end. */
 static bool is_over(void *data)
 {
     struct scene *scene = data;
@@ -130,7 +130,7 @@ static bool is_all_closed(void *data)
     return ((struct scene *)data)->closing_count == 0;
 }
 
-static void exchange(struct scene *scene)
+static void run_exchange(struct scene *scene)
 {
     struct muster_env *env = &scene->test.env;
 
@@ -175,7 +175,7 @@ static void run_scenario(struct torture *torture, const void *data)
                                  &scene.listener, &error) == MUSTER_OK) {
             assert_int_not_equal(muster_listener_address(scene.listener)->family,
                                  MUSTER_ADDRESS_NONE);
-            exchange(&scene);
+            run_exchange(&scene);
         } else {
             assert_int_not_equal(error.text[0], '\0');
             scene.listener = NULL;

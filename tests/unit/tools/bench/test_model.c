@@ -13,7 +13,7 @@ static const enum muster_algorithm algorithms[] = {
 #define ALGORITHM_COUNT (sizeof(algorithms) / sizeof(algorithms[0]))
 
 /* 8 Gbit/s: 1,000 bytes in a microsecond. */
-static struct bench_model usual(uint32_t n, uint64_t bytes, enum muster_algorithm algorithm)
+static struct bench_model usual_model(uint32_t n, uint64_t bytes, enum muster_algorithm algorithm)
 {
     return (struct bench_model){.n = n,
                                 .bytes = bytes,
@@ -24,7 +24,7 @@ static struct bench_model usual(uint32_t n, uint64_t bytes, enum muster_algorith
                                 .local_gbps = 80};
 }
 
-static struct bench_model_result play(const struct bench_model *model)
+static struct bench_model_result play_model(const struct bench_model *model)
 {
     struct bench_model_result result;
     struct muster_error error;
@@ -41,38 +41,38 @@ static void assert_near(double a, double b)
 
 static void times_are_as_worked_out_by_hand(void **state)
 {
-    struct bench_model model = usual(2, 4000, MUSTER_ALGORITHM_DIRECT);
+    struct bench_model model = usual_model(2, 4000, MUSTER_ALGORITHM_DIRECT);
 
     (void)state;
-    assert_near(play(&model).time_us, 10 + 4);
+    assert_near(play_model(&model).time_us, 10 + 4);
     model.n = 5; /* four messages leave one after the other, and so they come in */
-    assert_near(play(&model).time_us, 10 + 4 * 4);
-    model = usual(4, 16384, MUSTER_ALGORITHM_HALVING);
-    assert_near(play(&model).time_us, 4 * 10 + 2 * (8.192 + 4.096));
-    model = usual(4, 16384, MUSTER_ALGORITHM_BLOCKS);
-    assert_near(play(&model).time_us, 2 * 10 + 2 * 3 * 4.096);
-    model = usual(3, 196608, MUSTER_ALGORITHM_RING); /* one chunk of 64 KiB for each member */
-    assert_near(play(&model).time_us, 4 * 10 + 4 * 65.536);
+    assert_near(play_model(&model).time_us, 10 + 4 * 4);
+    model = usual_model(4, 16384, MUSTER_ALGORITHM_HALVING);
+    assert_near(play_model(&model).time_us, 4 * 10 + 2 * (8.192 + 4.096));
+    model = usual_model(4, 16384, MUSTER_ALGORITHM_BLOCKS);
+    assert_near(play_model(&model).time_us, 2 * 10 + 2 * 3 * 4.096);
+    model = usual_model(3, 196608, MUSTER_ALGORITHM_RING); /* one chunk of 64 KiB for each member */
+    assert_near(play_model(&model).time_us, 4 * 10 + 4 * 65.536);
 }
 
 static void members_of_a_host_share_its_port(void **state)
 {
-    struct bench_model model = usual(4, 16000, MUSTER_ALGORITHM_DIRECT);
+    struct bench_model model = usual_model(4, 16000, MUSTER_ALGORITHM_DIRECT);
 
     (void)state;
     model.ranks_per_host = 2; /* each host sends four messages to the other */
-    assert_near(play(&model).time_us, 10 + 4 * 16);
+    assert_near(play_model(&model).time_us, 10 + 4 * 16);
     model.ranks_per_host = 4;
-    assert_near(play(&model).time_us, 1 + 3 * 1.6);
+    assert_near(play_model(&model).time_us, 1 + 3 * 1.6);
 }
 
 static void overhead_is_paid_for_each_message(void **state)
 {
-    struct bench_model model = usual(5, 4000, MUSTER_ALGORITHM_DIRECT);
+    struct bench_model model = usual_model(5, 4000, MUSTER_ALGORITHM_DIRECT);
 
     (void)state;
     model.overhead_us = 3;
-    assert_near(play(&model).time_us, 10 + 4 * (3 + 4));
+    assert_near(play_model(&model).time_us, 10 + 4 * (3 + 4));
 }
 
 static void no_plan_is_faster_than_the_bound(void **state)
@@ -82,12 +82,12 @@ static void no_plan_is_faster_than_the_bound(void **state)
         for (uint64_t bytes = 64; bytes < 4 << 20; bytes *= 16)
             for (uint32_t per_host = 1; per_host <= 4; per_host += 3)
                 for (size_t a = 0; a < ALGORITHM_COUNT; a++) {
-                    struct bench_model model = usual(n, bytes, algorithms[a]);
+                    struct bench_model model = usual_model(n, bytes, algorithms[a]);
                     struct bench_model_result result;
 
                     model.ranks_per_host = per_host;
                     model.overhead_us = (double)(n % 3) * 5;
-                    result = play(&model);
+                    result = play_model(&model);
                     assert_int_equal(result.algorithm, algorithms[a]);
                     assert_true(result.time_us >= result.bound_us * 0.999);
                 }
@@ -95,29 +95,29 @@ static void no_plan_is_faster_than_the_bound(void **state)
 
 static void a_bound_is_of_latency_or_of_bandwidth(void **state)
 {
-    struct bench_model model = usual(1024, 64, MUSTER_ALGORITHM_HALVING);
+    struct bench_model model = usual_model(1024, 64, MUSTER_ALGORITHM_HALVING);
 
     (void)state;
     model.overhead_us = 3;
-    assert_near(play(&model).bound_us, 10 + 10 * 3);
-    model = usual(4, 1 << 20, MUSTER_ALGORITHM_HALVING);
-    assert_near(play(&model).bound_us, 1.5 * 1048.576);
+    assert_near(play_model(&model).bound_us, 10 + 10 * 3);
+    model = usual_model(4, 1 << 20, MUSTER_ALGORITHM_HALVING);
+    assert_near(play_model(&model).bound_us, 1.5 * 1048.576);
 }
 
 static void auto_takes_what_the_parameters_choose(void **state)
 {
-    struct bench_model model = usual(8, 1 << 20, MUSTER_ALGORITHM_AUTO);
+    struct bench_model model = usual_model(8, 1 << 20, MUSTER_ALGORITHM_AUTO);
 
     (void)state;
     model.parameters.row_count = 1;
     model.parameters.rows[0] = (struct muster_plan_row){.kind = MUSTER_PLAN_KIND_ANY,
                                                         .algorithm = MUSTER_ALGORITHM_DOUBLE_TREE};
-    assert_int_equal(play(&model).algorithm, MUSTER_ALGORITHM_DOUBLE_TREE);
+    assert_int_equal(play_model(&model).algorithm, MUSTER_ALGORITHM_DOUBLE_TREE);
 }
 
 static void what_cannot_be_played_is_refused(void **state)
 {
-    struct bench_model model = usual(8, 64 << 20, MUSTER_ALGORITHM_DIRECT);
+    struct bench_model model = usual_model(8, 64 << 20, MUSTER_ALGORITHM_DIRECT);
     struct bench_model_result result;
     struct muster_error error;
 
