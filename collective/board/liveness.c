@@ -6,6 +6,7 @@
  * leaves it RELEASED, which says nothing about the process. Only a death leaves a word marked. */
 #include "collective/board/board_internal.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <unistd.h>
@@ -108,13 +109,29 @@ static void die_with_others(struct muster_board_page *page)
     }
 }
 
+/* EOWNERDEAD (pthread_mutex_trylock(3)) is a success: the mutex is locked. Its holder has been marked
+ * between the look of the caller and here, and the lock has wiped out that mark. Like any mark in the
+ * own page it says that this thread is about to be killed as well, at the system call; a thread that
+ * goes on keeps the word, and the board says for the lost mark that its words do not tell all. */
+static bool lock_word(struct muster_board_page *page, struct muster_board_word *word)
+{
+    int sys = pthread_mutex_trylock(&word->mutex);
+
+    if (sys != EOWNERDEAD)
+        return sys == 0;
+    sched_yield();
+    atomic_store_explicit(&page->is_incomplete, 1, memory_order_release);
+    pthread_mutex_consistent(&word->mutex);
+    return true;
+}
+
 /* The count rises only after the word is HELD, so a peer never counts a word that looks unused. */
 static bool take_word(struct muster_board_system *board, uint32_t i)
 {
     struct muster_board_page *page = board->page;
     struct muster_board_word *word = &page->words[i];
 
-    if (pthread_mutex_trylock(&word->mutex) != 0)
+    if (!lock_word(page, word))
         return false;
     if (pthread_setspecific(board->key, word) != 0) {
         pthread_mutex_unlock(&word->mutex);

@@ -2,6 +2,7 @@
 #include "collective/board/board_internal.h"
 #include "test_env.h"
 
+#include <dlfcn.h>
 #include <linux/futex.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +20,21 @@ struct writer {
     pthread_barrier_t entered, leaving;
     bool is_abrupt; /* ends without the C library's knowledge, as in a death */
 };
+
+/* The next lock finds the mark of a holder that has died since the caller looked. */
+static bool is_next_lock_marked;
+
+int pthread_mutex_trylock(pthread_mutex_t *mutex)
+{
+    int (*next)(pthread_mutex_t *mutex);
+    void *symbol = dlsym(RTLD_NEXT, "pthread_mutex_trylock");
+
+    memcpy(&next, &symbol, sizeof(next));
+    if (is_next_lock_marked)
+        __atomic_store_n((uint32_t *)(void *)mutex, FUTEX_OWNER_DIED, __ATOMIC_SEQ_CST);
+    is_next_lock_marked = false;
+    return next(mutex);
+}
 
 static void open_world(struct world *world)
 {
@@ -43,8 +59,8 @@ static void close_world(struct world *world)
     test_env_close(&world->test);
 }
 
-/* What the kernel does to the word of a thread that it has ended. */
-static void mark(struct writer *writer)
+/* As the kernel marks the word of a thread that it has ended. */
+static void mark_word(struct writer *writer)
 {
     pthread_key_t key = muster_board_system_of(writer->board)->key;
     struct muster_board_word *word = pthread_getspecific(key);
@@ -64,11 +80,11 @@ static void *write_board(void *data)
     pthread_barrier_wait(&writer->entered);
     pthread_barrier_wait(&writer->leaving);
     if (writer->is_abrupt)
-        mark(writer);
+        mark_word(writer);
     return NULL;
 }
 
-static void start(struct writer *writer, struct world *world, bool is_abrupt)
+static void writer_start(struct writer *writer, struct world *world, bool is_abrupt)
 {
     writer->board = world->board;
     writer->is_abrupt = is_abrupt;
@@ -78,7 +94,7 @@ static void start(struct writer *writer, struct world *world, bool is_abrupt)
     pthread_barrier_wait(&writer->entered);
 }
 
-static void stop(struct writer *writer)
+static void writer_stop(struct writer *writer)
 {
     pthread_barrier_wait(&writer->leaving);
     pthread_join(writer->thread, NULL);
@@ -119,8 +135,8 @@ static void a_thread_that_ends_kills_nobody(void **state)
     (void)state;
 
     open_world(&world);
-    start(&writer, &world, false);
-    stop(&writer);
+    writer_start(&writer, &world, false);
+    writer_stop(&writer);
     assert_false(muster_board_page_is_dead(world.page));
 
     muster_board_enter(world.board);
@@ -136,12 +152,12 @@ static void of_two_threads_the_other_keeps_it_alive(void **state)
     (void)state;
 
     open_world(&world);
-    start(&first, &world, true);
-    start(&second, &world, true);
+    writer_start(&first, &world, true);
+    writer_start(&second, &world, true);
     assert_int_equal(world.page->word_count, 2);
-    stop(&first);
+    writer_stop(&first);
     assert_false(muster_board_page_is_dead(world.page));
-    stop(&second);
+    writer_stop(&second);
 
     assert_true(muster_board_page_is_dead(world.page));
     close_world(&world);
@@ -154,11 +170,11 @@ static void who_ended_before_the_death_does_not_hide_it(void **state)
     (void)state;
 
     open_world(&world);
-    start(&early, &world, false);
-    start(&last, &world, true);
-    stop(&early);
+    writer_start(&early, &world, false);
+    writer_start(&last, &world, true);
+    writer_stop(&early);
     assert_false(muster_board_page_is_dead(world.page));
-    stop(&last);
+    writer_stop(&last);
 
     assert_true(muster_board_page_is_dead(world.page));
     close_world(&world);
@@ -172,8 +188,8 @@ static void a_process_that_outlives_the_marks_of_its_threads_is_alive(void **sta
     (void)state;
 
     open_world(&world);
-    start(&writer, &world, true);
-    stop(&writer);
+    writer_start(&writer, &world, true);
+    writer_stop(&writer);
     assert_true(muster_board_page_is_dead(world.page));
     muster_board_enter(world.board);
 
@@ -189,12 +205,34 @@ static void more_threads_than_words_are_never_taken_for_dead(void **state)
 
     open_world(&world);
     for (unsigned i = 0; i <= MUSTER_BOARD_WORDS; i++)
-        start(&writers[i], &world, true);
+        writer_start(&writers[i], &world, true);
     for (unsigned i = 0; i <= MUSTER_BOARD_WORDS; i++)
-        stop(&writers[i]);
+        writer_stop(&writers[i]);
 
     assert_false(muster_board_page_is_dead(world.page));
     close_world(&world);
+}
+
+/* The lock has wiped out the mark and is held: the thread keeps the word, and gives it back at the end. */
+static void a_word_that_is_marked_at_its_taking_is_taken(void **state)
+{
+    const struct muster_board_word *word;
+    struct world world;
+    (void)state;
+
+    open_world(&world);
+    word = &world.page->words[0];
+    is_next_lock_marked = true;
+    muster_board_enter(world.board);
+    assert_int_equal(world.page->word_count, 1);
+    assert_int_equal(word->state, MUSTER_WORD_HELD);
+    assert_int_equal(world.page->is_incomplete, 1); /* for the mark that is lost */
+    assert_false(muster_board_page_is_dead(world.page));
+    close_world(&world);
+
+    assert_int_equal(word->state, MUSTER_WORD_RELEASED);
+    assert_int_equal(
+        __atomic_load_n((const uint32_t *)(const void *)&word->mutex, __ATOMIC_ACQUIRE), 0);
 }
 
 static void a_thread_may_outlive_the_board(void **state)
@@ -204,9 +242,9 @@ static void a_thread_may_outlive_the_board(void **state)
     (void)state;
 
     open_world(&world);
-    start(&writer, &world, false);
+    writer_start(&writer, &world, false);
     close_world(&world);
-    stop(&writer);
+    writer_stop(&writer);
 
     assert_false(muster_board_page_is_dead(world.page));
     open_world(&world); /* the C library's list of robust mutexes is whole */
@@ -224,6 +262,7 @@ int main(void)
         cmocka_unit_test(who_ended_before_the_death_does_not_hide_it),
         cmocka_unit_test(a_process_that_outlives_the_marks_of_its_threads_is_alive),
         cmocka_unit_test(more_threads_than_words_are_never_taken_for_dead),
+        cmocka_unit_test(a_word_that_is_marked_at_its_taking_is_taken),
         cmocka_unit_test(a_thread_may_outlive_the_board),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
