@@ -155,7 +155,7 @@ static void attach_member(struct muster_wire *wire, const struct muster_view *vi
  * and its frame is judged by the new epoch. */
 static void leave_members(struct muster_wire *wire)
 {
-    MUSTER_LIST_EACH_SAFE(&wire->peers, peer, struct muster_wire_peer, node) {
+    MUSTER_LIST_EACH_SAFE (&wire->peers, peer, struct muster_wire_peer, node) {
         if (peer->is_member)
             peer->is_wanted = false;
         peer->is_member = false;
@@ -169,7 +169,7 @@ static void leave_members(struct muster_wire *wire)
  */
 static void forget_non_members(struct muster_wire *wire)
 {
-    MUSTER_LIST_EACH_SAFE(&wire->peers, peer, struct muster_wire_peer, node) {
+    MUSTER_LIST_EACH_SAFE (&wire->peers, peer, struct muster_wire_peer, node) {
         if (!peer->is_member && !peer->is_wanted && peer->stripe_count == 0)
             muster_wire_peer_free(peer);
     }
@@ -229,26 +229,35 @@ void muster_wire_detach(struct muster_wire *wire, void *data)
     wire->client_data = NULL;
 }
 
+struct muster_wire_peer *muster_wire_member(const struct muster_wire *wire, uint32_t rank)
+{
+    MUSTER_ASSERT(rank < wire->member_count && wire->members[rank] != NULL);
+    return wire->members[rank];
+}
+
 void muster_wire_pause(struct muster_wire *wire, uint32_t rank)
 {
-    MUSTER_ASSERT(rank < wire->member_count);
-    if (muster_wire_turn(wire->members[rank]) != NULL)
-        muster_peer_link_pause(muster_wire_turn(wire->members[rank]));
+    struct muster_peer_link *link = muster_wire_turn(muster_wire_member(wire, rank));
+
+    if (link != NULL)
+        muster_peer_link_pause(link);
 }
 
 void muster_wire_resume(struct muster_wire *wire, uint32_t rank)
 {
-    MUSTER_ASSERT(rank < wire->member_count);
-    if (muster_wire_turn(wire->members[rank]) != NULL)
-        muster_peer_link_resume(muster_wire_turn(wire->members[rank]));
+    struct muster_peer_link *link = muster_wire_turn(muster_wire_member(wire, rank));
+
+    if (link != NULL)
+        muster_peer_link_resume(link);
 }
 
 void muster_wire_refuse(struct muster_wire *wire, uint32_t rank, const char *text)
 {
+    struct muster_wire_peer *peer = muster_wire_member(wire, rank);
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_UNAVAILABLE, "%s", text);
-    muster_wire_lose_link(wire->members[rank], &error);
+    muster_wire_lose_link(peer, &error);
 }
 
 struct muster_buffer_pool *muster_wire_pool(struct muster_wire *wire)

@@ -74,14 +74,13 @@ static const char *phase_of(uint8_t type)
 static void cut_wire(struct muster_wire *wire)
 {
     wire->is_cut = true;
-    MUSTER_LIST_EACH(&wire->peers, peer, struct muster_wire_peer, node) {
+    MUSTER_LIST_EACH (&wire->peers, peer, struct muster_wire_peer, node) {
         muster_timer_stop(&peer->retry);
         muster_wire_drop_links(peer);
         muster_wire_release_frames(peer);
     }
 }
 
-/* Returns whether the process goes on. */
 bool muster_wire_pass_point(struct muster_wire *wire, const struct muster_frame_header *header,
                             bool is_send)
 {
@@ -142,10 +141,9 @@ static bool send_frame(struct muster_wire_peer *peer, struct wire_frame *out)
 void muster_wire_send(struct muster_wire *wire, uint32_t rank,
                       const struct muster_frame_header *header, const void *payload, void *buffer)
 {
-    struct muster_wire_peer *peer = wire->members[rank];
+    struct muster_wire_peer *peer = muster_wire_member(wire, rank);
     struct wire_frame *out = NULL;
 
-    MUSTER_ASSERT(rank < wire->member_count && peer != NULL);
     if (!wire->is_cut && muster_wire_pass_point(wire, header, true) && !peer->is_broken)
         out = frame_take(wire);
     if (out == NULL) {
@@ -177,7 +175,7 @@ void muster_wire_set_priority(struct muster_wire *wire, uint32_t lane, uint8_t p
 
 void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
 {
-    MUSTER_LIST_EACH(&wire->peers, peer, struct muster_wire_peer, node) {
+    MUSTER_LIST_EACH (&wire->peers, peer, struct muster_wire_peer, node) {
         for (uint32_t i = 0; i < peer->stripe_count; i++) {
             struct muster_peer_link *link = peer->stripes[i].link;
 
@@ -192,7 +190,7 @@ void muster_wire_recall(struct muster_wire *wire, uint64_t epoch)
 
 static void release_op(struct muster_wire_peer *peer, const struct muster_op_id *op)
 {
-    MUSTER_LIST_EACH_SAFE(&peer->frames, out, struct wire_frame, node) {
+    MUSTER_LIST_EACH_SAFE (&peer->frames, out, struct wire_frame, node) {
         if (muster_op_id_compare(&out->frame.header.op, op) == 0)
             frame_release(out);
     }
@@ -200,7 +198,7 @@ static void release_op(struct muster_wire_peer *peer, const struct muster_op_id 
 
 void muster_wire_recall_op(struct muster_wire *wire, const struct muster_op_id *op)
 {
-    MUSTER_LIST_EACH(&wire->peers, peer, struct muster_wire_peer, node) {
+    MUSTER_LIST_EACH (&wire->peers, peer, struct muster_wire_peer, node) {
         for (uint32_t i = 0; i < peer->stripe_count; i++)
             if (peer->stripes[i].link != NULL)
                 muster_peer_link_recall_op(peer->stripes[i].link, op, MUSTER_FRAME_MISMATCH);
@@ -230,7 +228,7 @@ bool muster_wire_is_idle(const struct muster_wire *wire)
 
 void muster_wire_send_pending(struct muster_wire_peer *peer)
 {
-    MUSTER_LIST_EACH(&peer->frames, out, struct wire_frame, node) {
+    MUSTER_LIST_EACH (&peer->frames, out, struct wire_frame, node) {
         bool is_sent = send_frame(peer, out); /* links refuse frames only when they are down */
 
         MUSTER_ASSERT(is_sent);

@@ -73,6 +73,8 @@ struct muster_wire {
 
 /* collective/wire/tcp.c */
 extern const struct muster_peer_link_events muster_wire_link_events; /* data: struct wire_stripe */
+/** The member with that rank; another than this process. Asserts both. */
+struct muster_wire_peer *muster_wire_member(const struct muster_wire *wire, uint32_t rank);
 
 /* collective/wire/tcp_links.c */
 struct muster_wire_peer *muster_wire_peer_find(const struct muster_wire *wire,

@@ -1,8 +1,13 @@
 /* The TCP wire: frames of other epochs, lost links, links of strangers, state frames. */
+#include "assertion_count.h"
 #include "group_ring.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "collective/group/group_internal.h"
 #include "collective/wire/wire_tcp_internal.h"
@@ -27,7 +32,7 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     call->rc = rc;
 }
 
-static void start(uint32_t member)
+static void start_sum(uint32_t member)
 {
     struct call *call = &calls[member];
     const struct muster_tensor tensor = {.data = call->tensor, .count = COUNT, .dtype = MUSTER_I32};
@@ -60,11 +65,11 @@ static void a_frame_of_a_higher_epoch_waits_for_that_view(void **state)
     group_ring_wait_for_links(&ring);
     group_ring_decide(&ring, UINT32_MAX);
     group_ring_follow(&ring, 0);
-    start(0);
+    start_sum(0);
     group_ring_turn(&ring, 30);
     assert_int_equal(ring.members[1].higher_count, 1);
     group_ring_follow(&ring, 1);
-    start(1);
+    start_sum(1);
     wait_for(2);
 
     group_ring_close(&ring);
@@ -76,10 +81,10 @@ static void a_frame_of_a_lower_epoch_is_dropped(void **state)
     (void)state;
     group_ring_open(&ring, 2);
     group_ring_wait_for_links(&ring);
-    start(0);
+    start_sum(0);
     test_env_turn(&ring.test.env, 1);
     group_ring_change(&ring, UINT32_MAX);
-    start(1);
+    start_sum(1);
     wait_for(2);
 
     assert_int_equal(calls[0].op.result.verdict, MUSTER_VERDICT_RETRY);
@@ -193,14 +198,14 @@ static void a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one(void **s
 {
     (void)state;
     group_ring_open(&ring, 2);
-    start(0);
+    start_sum(0);
     group_ring_turn(&ring, 10);
     muster_wire_refuse(ring.members[0].wire, 1, "torn by the test");
     for (unsigned i = 0; i < 500 && ring.members[1].suspect_count == 0; i++)
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
     assert_int_equal(ring.members[0].suspect_count, 1);
     assert_int_equal(ring.members[1].suspect_count, 1);
-    start(1);
+    start_sum(1);
     group_ring_turn(&ring, 30);
     assert_int_equal(calls[0].done_count + calls[1].done_count, 0);
     group_ring_change(&ring, UINT32_MAX);
@@ -219,7 +224,7 @@ static void a_chunk_that_no_plan_knows_breaks_the_link(void **state)
 
     (void)state;
     group_ring_open(&ring, 2);
-    start(1);
+    start_sum(1);
     header.op = calls[1].op.id;
     header.descriptor = ((const struct muster_run *)calls[1].op.impl)->descriptor;
     muster_wire_send(ring.members[0].wire, 1, &header, "abcd", NULL);
@@ -227,6 +232,33 @@ static void a_chunk_that_no_plan_knows_breaks_the_link(void **state)
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
 
     assert_int_equal(ring.members[1].suspect_count, 1);
+    group_ring_close(&ring);
+}
+
+/* The assertion stands before the read: behind the members there is memory of something else. */
+static void a_frame_to_no_member_ends_the_program(void **state)
+{
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE};
+    static const uint32_t ranks[] = {0, 2, UINT32_MAX};
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        pid_t child;
+        int status = 0;
+
+        fflush(NULL);
+        child = fork();
+        if (child == 0) {
+            signal(SIGABRT, SIG_DFL);
+            (void)freopen("/dev/null", "w", stderr);
+            muster_wire_send(ring.members[0].wire, ranks[i], &header, NULL, NULL);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        fail_if(!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT, "rank %u: %#x", ranks[i],
+                (unsigned)status);
+    }
     group_ring_close(&ring);
 }
 
@@ -268,6 +300,7 @@ int main(void)
         cmocka_unit_test(the_group_sees_frames_of_its_view_alone),
         cmocka_unit_test(a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one),
         cmocka_unit_test(a_chunk_that_no_plan_knows_breaks_the_link),
+        cmocka_unit_test(a_frame_to_no_member_ends_the_program),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
