@@ -46,12 +46,15 @@ struct muster_group_options {
 };
 
 /** A group for options->view. Members whose from_step is later than an operation's step take no
- * part in it. Gives. */
+ * part in it. Gives, muster_group_close or muster_group_leave. INVALID_ARGUMENT: the view lacks
+ * options->self. RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_group_open(const struct muster_group_options *options,
                                                    struct muster_group **ret_group);
 
 /** Operations started from now on belong to `step` (rises only). */
 void muster_group_begin_step(struct muster_group *group, uint64_t step);
+/** Step `step` (rises only) is over here: an operation of it that was not called here never will be,
+ * and members that wait for it are told so. */
 void muster_group_commit_step(struct muster_group *group, uint64_t step);
 /** No other member knows of any operation: they are counted from 0 again. */
 void muster_group_start_over(struct muster_group *group);
@@ -97,7 +100,8 @@ void muster_group_hand_over(struct muster_group *group, struct muster_group *nex
  * memory, with its result if it comes to one. */
 void muster_group_abort_all(struct muster_group *group, const struct muster_error *why);
 
-/** The group must have no open operation; those that only wait for others end now. */
+/** The group must have no open operation; those that only wait for others end now. Its memory goes in
+ * a later turn, behind the callbacks that are due. NULL is accepted. */
 void muster_group_close(struct muster_group *group);
 
 /** After muster_group_abort_all, muster_group_hand_over: the group closes by itself as soon as nobody

@@ -80,6 +80,13 @@ static void adopt_run(struct muster_run *run, struct muster_group *next,
     muster_run_conclude(run, muster_run_adopt(run, verdict));
 }
 
+/* A view comes from another process. One that lets this member join later than the step of an operation that it has
+ * started, or a color function that has changed its mind, leaves the operation without this member: it ends here. */
+static bool takes_part(const struct muster_run *run, const struct muster_group *next)
+{
+    return muster_op_participant_index(next, &run->id, next->rank) != UINT32_MAX;
+}
+
 /* A run without an operation is kept for the others only, and no verdict says that nobody lacks its result. */
 static void carry_out(struct muster_run *run, struct muster_group *next)
 {
@@ -89,7 +96,7 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
         muster_run_free(run);
     else if (run->mode == MUSTER_RUN_CONTRADICTED)
         muster_run_end_contradicted(run);
-    else if (verdict == NULL || verdict->kind == MUSTER_VERDICT_ABORTED)
+    else if (verdict == NULL || verdict->kind == MUSTER_VERDICT_ABORTED || !takes_part(run, next))
         abort_run(run, next);
     else if (verdict->kind == MUSTER_VERDICT_ADOPT)
         adopt_run(run, next, verdict);
@@ -100,7 +107,7 @@ static void carry_out(struct muster_run *run, struct muster_group *next)
 /* A run that has ended here stays where it lingers. */
 static void carry_out_all(struct muster_list *runs, struct muster_group *next)
 {
-    MUSTER_LIST_EACH_SAFE(runs, run, struct muster_run, node) {
+    MUSTER_LIST_EACH_SAFE (runs, run, struct muster_run, node) {
         if (muster_run_is_lingering(run))
             continue;
         muster_list_remove(&run->node);
@@ -180,6 +187,10 @@ static void issue_pending(struct muster_group *next, struct muster_group *group)
     struct muster_run *run;
 
     while ((run = pop_run(&group->pending)) != NULL) {
+        if (!takes_part(run, next)) {
+            abort_run(run, next);
+            continue;
+        }
         muster_run_move(run, next);
         muster_run_issue(run);
     }

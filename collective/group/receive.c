@@ -34,8 +34,13 @@ static void *receive_note(struct muster_group *group, uint32_t rank,
         muster_wire_refuse(group->wire, rank, "a control frame is too long");
         return NULL;
     }
-    receiving->mode = MUSTER_RECEIVE_NOTE;
     receiving->buffer = muster_buffer_get(group->pool, header->payload_bytes);
+    /* Not dropped: the sender would count as told, and the operation wait for its deadline. */
+    if (receiving->buffer == NULL && header->payload_bytes > 0) {
+        muster_wire_refuse(group->wire, rank, "no memory for a description");
+        return NULL;
+    }
+    receiving->mode = MUSTER_RECEIVE_NOTE;
     return receiving->buffer;
 }
 

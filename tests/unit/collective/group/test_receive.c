@@ -77,6 +77,45 @@ static void ignore_end(struct muster_op *op, enum muster_rc rc)
     (void)rc;
 }
 
+/* A description has come before its operation was called here, and is read when that begins. */
+static void a_kept_description_without_memory_ends_the_link(void **state)
+{
+    unsigned suspect_count = 0, k;
+    bool has_failed = true;
+
+    (void)state;
+    for (k = 1; has_failed; k++) {
+        static struct group_ring ring;
+        struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
+                                             .type = MUSTER_FRAME_MISMATCH,
+                                             .payload_bytes = 256};
+        struct muster_op op = {.data = NULL};
+        struct muster_group *group;
+        enum muster_rc rc;
+        void *place;
+
+        group_ring_open(&ring, 2);
+        group = ring.members[0].group;
+        header.epoch = ring.view->epoch;
+        place = muster_group_wire_client.on_frame(group, 1, &header);
+        assert_non_null(place);
+        memset(place, 'a', 256);
+        muster_group_wire_client.on_payload(group, 1, &header, place);
+        op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+        ring.test.mem.fail_at = k;
+        rc = muster_barrier_start(&op, group, ignore_end);
+        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+        has_failed = ring.test.mem.fail_at == 0;
+        ring.test.mem.fail_at = 0;
+        if (strstr(ring.members[0].suspect_text, "no memory for a description") != NULL)
+            suspect_count++;
+        group_ring_close(&ring);
+    }
+
+    assert_true(k > 3);
+    assert_int_equal(suspect_count, 1); /* by the one allocation that was the description's */
+}
+
 /* Nobody who follows the protocol sends it: what boards show is not asked for. */
 static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **state)
 {
@@ -150,7 +189,7 @@ static void a_chunk_that_two_members_send_counts_once(void **state)
     group_ring_close(&ring);
 }
 
-/* --- what nobody sends who follows the protocol --- */
+/* --- Frames that no member sends which follows the protocol --- */
 
 #define NO_OP    "a frame names no operation of this view"
 #define TOO_LONG "a control frame is too long"
@@ -224,7 +263,7 @@ static void strange_frames_end_the_link(void **state)
     }
 }
 
-/* What comes early is kept up to a bound; then the other side waits, and nothing is lost. */
+/* Early frames are kept up to a bound; then the other side waits, and nothing is lost. */
 static void early_frames_are_bounded(void **state)
 {
     static struct group_ring ring;
@@ -427,6 +466,7 @@ int main(void)
         cmocka_unit_test(a_broadcast_ends_when_the_last_member_has_called),
         cmocka_unit_test(a_frame_is_used_whose_operation_begins_while_it_comes_in),
         cmocka_unit_test(an_early_frame_without_memory_ends_the_link),
+        cmocka_unit_test(a_kept_description_without_memory_ends_the_link),
         cmocka_unit_test(strange_frames_end_the_link),
         cmocka_unit_test(early_frames_are_bounded),
         cmocka_unit_test(a_fetched_chunk_of_an_operation_through_boards_ends_the_link),
