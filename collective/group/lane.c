@@ -220,6 +220,9 @@ void muster_run_issue(struct muster_run *run)
     muster_list_remove(&run->node);
     muster_list_append(&lane->runs, &run->node);
     muster_run_make_plan(run);
+    /* A table or a forced algorithm may send it over TCP although the group has boards (muster_run_new). */
+    if (run->started_ns == 0 && !muster_plan_is_shm(&run->plan))
+        run->started_ns = muster_loop_clock_ns(run->group->env->loop);
     /* The view's reasons end it at once, on all members alike; a misfit is this member's own knowledge, so its end
      * is proposed, and the leader decides. */
     if (reason != NULL) {
@@ -305,7 +308,7 @@ void muster_lane_settle(struct muster_group *group, struct muster_lane *lane)
 {
     bool has_freed = false;
 
-    MUSTER_LIST_EACH(&lane->runs, run, struct muster_run, node) {
+    MUSTER_LIST_EACH (&lane->runs, run, struct muster_run, node) {
         if (is_deliverable(run))
             deliver_run(run);
         if (run->state < MUSTER_RUN_DELIVERED)

@@ -344,7 +344,8 @@ enum muster_rc muster_run_new(struct muster_group *group, const struct muster_op
     run->call = *call;
     run->descriptor = muster_call_hash(call);
     run->deadline_ns = op->deadline_ns;
-    if (group->boards != MUSTER_BOARDS_USED) /* boards tell by themselves who is late */
+    if (group->boards !=
+        MUSTER_BOARDS_USED) /* Boards tell by themselves who is late, without a look at the clock. */
         run->started_ns = muster_loop_clock_ns(group->env->loop);
     muster_list_init(&run->node);
     op->impl = run;
