@@ -31,7 +31,7 @@ static void on_wake(struct muster_wake *wake)
 {
     struct muster_gpu_backend *backend = muster_wake_data(wake);
 
-    MUSTER_LIST_EACH(&backend->groups, group, struct muster_gpu_group, node)
+    MUSTER_LIST_EACH (&backend->groups, group, struct muster_gpu_group, node)
         (void)muster_gpu_group_collect(group, false);
 }
 
@@ -47,7 +47,7 @@ static void on_slow(struct muster_timer *timer)
     bool is_needed = false;
 
     /* A group that breaks may be freed. */
-    MUSTER_LIST_EACH_SAFE(&backend->groups, group, struct muster_gpu_group, node)
+    MUSTER_LIST_EACH_SAFE (&backend->groups, group, struct muster_gpu_group, node)
         is_needed |= muster_gpu_group_collect(group, true);
     if (is_needed)
         start_slow(backend);
@@ -323,8 +323,12 @@ enum muster_rc muster_gpu_open(struct muster_env *env, const struct muster_gpu_o
 
     if (options == NULL)
         options = &defaults;
-    if (options->lane + 1 >= MUSTER_LANES_MAX)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no lane %u", options->lane);
+    if (options->lane >= MUSTER_LANES_MAX - 1)
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "the lane of a device must be at most %u, got %u: its setups use the "
+            "lane after it",
+            MUSTER_LANES_MAX - 2, options->lane);
     backend = muster_mem_alloc_zero(env->mem, 1, sizeof(*backend));
     if (backend == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
@@ -353,8 +357,8 @@ enum muster_rc muster_gpu_open(struct muster_env *env, const struct muster_gpu_o
 /* An operation that does not end is left behind: its thread may still use its memory. */
 static bool has_living(const struct muster_gpu_backend *backend)
 {
-    MUSTER_LIST_EACH(&backend->device.communicators, comm, const struct muster_gpu_communicator,
-                     node)
+    MUSTER_LIST_EACH (&backend->device.communicators, comm, const struct muster_gpu_communicator,
+                      node)
         if (comm->state != MUSTER_GPU_ABANDONED)
             return true;
     return false;

@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 
-
 static bool has_input(const struct muster_device_call *call)
 {
     return call->kind != MUSTER_DEVICE_SEND_RECV || call->to != MUSTER_DEVICE_NOBODY;
@@ -25,8 +24,10 @@ static enum muster_rc check_tensor(const struct muster_gpu_backend *backend,
     size_t bytes = muster_dtype_bytes(tensor->dtype);
 
     if (bytes == 0 || tensor->count == 0 || tensor->count > MUSTER_OP_BYTES_MAX / bytes)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "the %s has no such size",
-                                which);
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "the %s must have a type and 1 to 2^46 bytes, got %llu elements of %s", which,
+            (unsigned long long)tensor->count, muster_dtype_name(tensor->dtype));
     if (tensor->data == NULL || (uintptr_t)tensor->data % bytes != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the %s is not aligned to its elements", which);
@@ -76,7 +77,8 @@ enum muster_rc muster_gpu_call_check(const struct muster_gpu_backend *backend,
     if (call->kind == MUSTER_DEVICE_COMMIT)
         return MUSTER_OK;
     if (call->kind == MUSTER_DEVICE_NONE || call->kind >= MUSTER_DEVICE_SETUP)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no such operation");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "kind %d is not an operation on a device", (int)call->kind);
     if (call->kind == MUSTER_DEVICE_SEND_RECV && !has_input(call) && !has_output(call))
         return MUSTER_OK;
     rc = muster_nccl_check(call->kind, tensor->dtype, call->reduction, ret_error);
@@ -100,7 +102,9 @@ static enum muster_rc take_root(struct muster_gpu_op *op, const struct muster_gr
     const struct muster_view *view = group->view;
 
     if (root >= view->member_count || view->members[root].from_step > group->begun_step)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no rank %u", root);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the root must be a rank that takes part in the step, got %u of %u",
+                                root, view->member_count);
     op->root = view->members[root].incarnation;
     return MUSTER_OK;
 }
@@ -171,7 +175,11 @@ static enum muster_rc take_peers(struct muster_gpu_op *op, const struct muster_g
     size_t bytes = muster_dtype_bytes(op->work.dtype);
 
     if (!find_peer(group, call->to, &op->work.to) || !find_peer(group, call->from, &op->work.from))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no such rank");
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "send_recv: ranks must be below %u and take part in the step, got to "
+            "%u, from %u",
+            group->view->member_count, call->to, call->from);
     op->work.count = has_input(call) ? call->input.count : 0;
     op->work.from_count = has_output(call) ? call->output.count : 0;
     op->word.to = has_input(call) ? (uint64_t)op->work.to + 1 : 0;
@@ -204,7 +212,8 @@ enum muster_rc muster_gpu_call_take(struct muster_gpu_op *op, const struct muste
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                     "input and output differ in size");
         if (call->root == group->rank && !has_output(call))
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "the root has no output");
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "reduce: the root must give an output");
         return take_root(op, group, call->root, ret_error);
     case MUSTER_DEVICE_ALL_GATHER:
     case MUSTER_DEVICE_REDUCE_SCATTER:

@@ -56,7 +56,9 @@ static enum muster_rc op_get(struct muster_gpu_group *group, struct muster_gpu_o
     enum muster_rc rc;
 
     if (group->open_count == MUSTER_GPU_OPS_MAX)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "%u operations are open",
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "%u operations on the device are open, the most of a group: wait "
+                                "until some have ended",
                                 group->open_count);
     node = muster_list_pop(&group->backend->idle_ops);
     if (node != NULL) {
@@ -183,7 +185,9 @@ static void on_agreed(struct muster_op *agreement, enum muster_rc rc)
     muster_list_remove(&op->node);
     if (rc != MUSTER_OK)
         muster_gpu_op_end(op, &agreement->error);
-    else if (op->kind == MUSTER_DEVICE_COMMIT) /* Others may have ended it before the view changed: so does this. */
+    else if (
+        op->kind ==
+        MUSTER_DEVICE_COMMIT) /* Others may have ended it before the view changed: so does this. */
         end_commit(op);
     else if (group->group == NULL || group->is_frozen || agreement->result.is_interrupted ||
              agreement->result.epoch != group->group->view->epoch)
@@ -381,7 +385,7 @@ enum muster_rc muster_gpu_op_start(struct muster_backend *base, struct muster_op
 
 static struct muster_gpu_op *find_in(struct muster_list *list, const struct muster_op *user)
 {
-    MUSTER_LIST_EACH(list, op, struct muster_gpu_op, node)
+    MUSTER_LIST_EACH (list, op, struct muster_gpu_op, node)
         if (op->user == user)
             return op;
     return NULL;
@@ -414,6 +418,6 @@ void muster_gpu_op_cancel(struct muster_backend *base, struct muster_op *user)
 {
     struct muster_gpu_backend *backend = muster_gpu_backend_of(base);
 
-    MUSTER_LIST_EACH_SAFE(&backend->groups, group, struct muster_gpu_group, node)
+    MUSTER_LIST_EACH_SAFE (&backend->groups, group, struct muster_gpu_group, node)
         cancel_in(group, user);
 }

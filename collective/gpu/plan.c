@@ -4,7 +4,9 @@
 
 #include "collective/gpu/nccl_library.h"
 
-/* All have the same parent, in rising ranks of it, and at least as quiet as `least`: READY, or revoked as well. */
+/* All have the same parent, in rising ranks of it, and at least as quiet as `least`: READY, or revoked as well. Ranks
+ * and counts are the word of other processes, and setup_make.c lists the ranks that are left out by them: a rank that
+ * the parent cannot have, or another count, means that there is no common parent. */
 static bool have_parent(const struct muster_gpu_standing *standings, uint32_t count,
                         enum muster_gpu_parent least)
 {
@@ -12,6 +14,8 @@ static bool have_parent(const struct muster_gpu_standing *standings, uint32_t co
         if (standings[i].parent == MUSTER_GPU_PARENT_NONE ||
             (least == MUSTER_GPU_PARENT_READY && standings[i].parent != MUSTER_GPU_PARENT_READY) ||
             standings[i].parent_key != standings[0].parent_key ||
+            standings[i].parent_count != standings[0].parent_count ||
+            standings[i].parent_rank >= standings[0].parent_count ||
             (i > 0 && standings[i].parent_rank <= standings[i - 1].parent_rank))
             return false;
     return true;
@@ -60,9 +64,10 @@ struct muster_gpu_plan muster_gpu_plan_make(const struct muster_gpu_standing *st
                                             uint32_t count)
 {
     struct muster_gpu_plan plan = {.kind = MUSTER_GPU_PLAN_INIT};
-    uint32_t old = standings[0].parent_count;
+    uint32_t old;
 
     MUSTER_ASSERT(count > 0);
+    old = standings[0].parent_count;
     if (find_stranger(standings, count, &plan.error)) {
         plan.kind = MUSTER_GPU_PLAN_REFUSE;
     } else if (can_grow(standings, count)) {

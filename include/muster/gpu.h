@@ -36,7 +36,8 @@ struct muster_gpu_counters {
  * Open the device and load both libraries. Set env->backend to it before groups are opened.
  *
  * Owns:    gives; close with muster_gpu_close. Borrows env until then. options NULL: device 0.
- * Errors:  UNAVAILABLE (no driver library, no device, no NCCL: nothing else changes),
+ * Errors:  INVALID_ARGUMENT (the lane and the next one must exist),
+ *          UNAVAILABLE (no driver library, no device, no NCCL: nothing else changes),
  *          UNIMPLEMENTED (a driver or NCCL older than 2.18), NOT_FOUND (no such ordinal),
  *          RESOURCE_EXHAUSTED.
  * Thread:  loop. Blocks for as long as the driver takes to start.

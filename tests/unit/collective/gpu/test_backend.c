@@ -136,8 +136,8 @@ static void run_row(struct gpu_stage *stage, const struct row *row)
         call.to = (rank + 1) % 3;
         call.from = (rank + 2) % 3;
         gpu_call_init(&calls[rank], stage);
-        assert_int_equal(
-            start_row(&calls[rank].op, stage->ring.members[rank].group, &call), MUSTER_OK);
+        assert_int_equal(start_row(&calls[rank].op, stage->ring.members[rank].group, &call),
+                         MUSTER_OK);
     }
     gpu_stage_wait(stage, calls, 3);
     expect_ok(calls, 3);
@@ -475,6 +475,27 @@ static void a_commit_is_fine_on_all_or_on_none(void **state)
     gpu_stage_close(&stage);
 }
 
+/* Its setups use the lane after it, so that one must exist, too. */
+static void a_lane_without_a_next_one_is_refused(void **state)
+{
+    static const uint32_t lanes[] = {63, 64, UINT32_MAX};
+    struct test_env test;
+
+    (void)state;
+    test_env_open(&test);
+    for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
+        const struct muster_gpu_options options = {
+            .cuda_library = "none", .nccl_library = "none", .lane = lanes[i]};
+        struct muster_backend *backend;
+        struct muster_error error;
+
+        assert_int_equal(muster_gpu_open(&test.env, &options, &backend, &error),
+                         MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.text, "must be at most 62, got "));
+    }
+    test_env_close(&test);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,6 +511,7 @@ int main(void)
         cmocka_unit_test(without_a_backend_nothing_starts),
         cmocka_unit_test(an_old_nccl_leaves_nothing_open),
         cmocka_unit_test(a_commit_is_fine_on_all_or_on_none),
+        cmocka_unit_test(a_lane_without_a_next_one_is_refused),
     };
 
     return cmocka_run_group_tests_name("collective.gpu_backend", tests, NULL, NULL);

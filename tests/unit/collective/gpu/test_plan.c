@@ -1,5 +1,4 @@
-/* What becomes of the communicator when the members have changed: the plan, as
- * a table. */
+/* The plan of the next communicator when the members have changed, as a table. */
 #include "test_env.h"
 
 #include "collective/gpu/setup.h"
@@ -51,6 +50,16 @@ static const struct row rows[] = {
      ALL,
      2,
      {{READY, 0, 3, 7}, {READY, 2, 3, 8}},
+     MUSTER_GPU_PLAN_INIT},
+    {"one has a rank that it cannot have",
+     ALL,
+     2,
+     {{READY, 0, 3, 7}, {READY, 3, 3, 7}},
+     MUSTER_GPU_PLAN_INIT},
+    {"they count its members differently",
+     ALL,
+     2,
+     {{READY, 0, 3, 7}, {READY, 2, 4, 7}},
      MUSTER_GPU_PLAN_INIT},
     {"their order has changed", ALL, 2, {{READY, 2, 3, 7}, {READY, 0, 3, 7}}, MUSTER_GPU_PLAN_INIT},
     {"one has come",
