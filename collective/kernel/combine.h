@@ -1,5 +1,5 @@
 /* How an operation combines its members' elements: by a kernel, by weight, or by the program's
- * function. What every algorithm calls. */
+ * function. Every algorithm calls these functions, and none of the kernels. */
 #ifndef MUSTER_COLLECTIVE_COMBINE_H
 #define MUSTER_COLLECTIVE_COMBINE_H
 

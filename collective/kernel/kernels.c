@@ -52,7 +52,8 @@ enum muster_rc muster_reduction_check(enum muster_dtype dtype, enum muster_reduc
     if (muster_reduction_is_defined(dtype, reduction))
         return MUSTER_OK;
     if (muster_dtype_bytes(dtype) == 0)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s of type %d: there is none",
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s of type %d: the type must be one of enum muster_dtype",
                                 muster_reduction_name(reduction), (int)dtype);
     for (int i = 0; i < MUSTER_REDUCTION_COUNT; i++)
         if (muster_reduction_is_defined(dtype, (enum muster_reduction)i))

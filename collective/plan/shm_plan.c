@@ -10,8 +10,9 @@
 /* The vector of a freeze has a bit for each chunk: 8 KiB for one operation at most. */
 #define CHUNKS_MAX 65536u
 /* Chunks of one block: summing the next overlaps with copying the last. */
-#define PIECES_MIN        4u
-/* Every chunk costs flags and a look at each peer; below this size that outweighs the overlap. */
+#define PIECES_MIN 4u
+/* Every chunk costs flags and a look at each peer, whatever its size, so there is a least size. The value is a
+ * choice: no benchmark of the project compares it with others. */
 #define CHUNK_BYTES_SMALL (8u << 10)
 
 static uint64_t divide_up(uint64_t a, uint64_t b)

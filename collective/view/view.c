@@ -42,9 +42,10 @@ static int compare_verdicts(const void *a, const void *b)
                                 &((const struct muster_verdict *)b)->op);
 }
 
-/* --- Digest: over every field in a fixed order, free of padding. ---
+/* --- Digest: over the fields that <muster/view.h> names, in a fixed order, free of padding. ---
  * Members compare digests in heartbeats: two views of one number that differ are found there.
- * A field that is added to the view must be added here as well. */
+ * A field that is added to the view must be added here as well; `started` and `machine` of a member are
+ * left out, since they only help to find its process. */
 
 static uint64_t hash_u64(uint64_t value, uint64_t seed)
 {

@@ -1,6 +1,5 @@
-/* The two 16-bit floating-point types: IEEE binary16 (f16) and the upper half of binary32 (bf16).
- * Rounding is to nearest, ties to even; subnormal values are kept; every NaN becomes the one quiet
- * NaN of the type, so that the same bits come out on every machine. */
+/* Collective operations of a group: tensors and their types, reductions, operations of all members,
+ * exchanges of parts, messages between two, lists of tensors, and splits of the members. */
 #ifndef MUSTER_COLLECTIVE_H
 #define MUSTER_COLLECTIVE_H
 
@@ -14,6 +13,10 @@
 #include <string.h>
 
 MUSTER_BEGIN
+
+/* The two 16-bit floating-point types: IEEE binary16 (f16) and the upper half of binary32 (bf16).
+ * Rounding is to nearest, ties to even; subnormal values are kept; every NaN becomes the one quiet
+ * NaN of the type, so that the same bits come out on every machine. */
 
 #define MUSTER_F16_NAN  0x7E00u
 #define MUSTER_BF16_NAN 0x7FC0u
@@ -96,7 +99,7 @@ enum muster_dtype {
     MUSTER_I32,
     MUSTER_I64,
     MUSTER_U8,
-    MUSTER_F16,  /* IEEE binary16, as uint16_t: <muster/collective.h> */
+    MUSTER_F16,  /* IEEE binary16, as uint16_t: muster_f16_to_f32, muster_f16_from_f32 */
     MUSTER_BF16, /* the upper half of an f32, as uint16_t */
     MUSTER_I8,
     MUSTER_U32,
@@ -104,14 +107,15 @@ enum muster_dtype {
     MUSTER_BOOL, /* one byte; any but 0 is true, a reduction of two or more members gives 0 or 1 */
 };
 
-/** Bytes of one element; 0 for no type. */
+/** Bytes of one element; 0 for a number that is not a type. */
 MUSTER_API size_t muster_dtype_bytes(enum muster_dtype dtype);
-/** "bf16". Static text, also for no type. */
+/** "bf16". Static text, also for a number that is not a type. */
 MUSTER_API const char *muster_dtype_name(enum muster_dtype dtype);
 
 /** Contiguous memory of the caller. The struct itself is read during the call only. */
 struct muster_tensor {
-    void *data;     /* aligned to its element; borrowed by what it is given to, as said there */
+    void *data; /* aligned to its element; NULL only with a count of 0. Borrowed: each operation says
+                   how long */
     uint64_t count; /* elements */
     enum muster_dtype dtype;
 };
@@ -124,7 +128,7 @@ struct muster_tensor {
  * Shape:   count may be 0. The data is aligned to 64 bytes at least, mapped to whole pages, and takes
  *          one descriptor until freed; committed at once, in huge pages where the kernel makes some.
  * Owns:    gives, muster_tensor_free before env is closed.
- * Errors:  INVALID_ARGUMENT (no type, size overflows), RESOURCE_EXHAUSTED.
+ * Errors:  INVALID_ARGUMENT (dtype is not a type, or the size overflows), RESOURCE_EXHAUSTED.
  * Thread:  loop only. With a strategy: muster_strategy_tensor_new.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tensor_new(struct muster_env *env,
@@ -135,7 +139,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_tensor_new(struct muster_env 
  * processes unmap it by themselves. A tensor without data is accepted and left unchanged. */
 MUSTER_API void muster_tensor_free(struct muster_env *env, struct muster_tensor *tensor);
 
-/* Reductions: what becomes of the elements of several members. */
+/* Reductions: how the elements of several members become one. */
 
 /**
  * Reductions combine two elements; the result has the same bits on every machine.
@@ -161,10 +165,10 @@ enum muster_reduction {
     MUSTER_XOR,
 };
 
-/** "sum". Static text, also for no reduction. */
+/** "sum". Static text, also for a number that is not a reduction. */
 MUSTER_API const char *muster_reduction_name(enum muster_reduction reduction);
-/** INVALID_ARGUMENT: the pair has no meaning; the error names both, and what has. What the _start
- * of a reduction checks (it logs the text). */
+/** The check that the _start of a reduction makes (it logs the text). INVALID_ARGUMENT: the pair has no
+ * meaning; the error names both, and the reductions that the type has. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_reduction_check(enum muster_dtype dtype,
                                                                    enum muster_reduction reduction,
                                                                    struct muster_error *ret_error);
@@ -193,10 +197,10 @@ enum muster_op_kind {
 
 typedef void muster_op_fn(struct muster_op *op, enum muster_rc rc);
 
-/** Outcome of a delivered operation: its contributors. */
+/** How an operation ended, whatever its rc: who contributed, how it ran, and what interrupted it. */
 struct muster_op_result {
-    uint64_t epoch;                   /* number of the view in which it was delivered */
-    uint32_t contributor_count;       /* the divisor of MEAN */
+    uint64_t epoch;                   /* number of the view in which it ended */
+    uint32_t contributor_count;       /* the divisor of MEAN; 0: it did not come so far */
     uint64_t total_weight;            /* that of a weighted mean; else 0 */
     enum muster_verdict_kind verdict; /* of its last interruption */
     bool is_torn;            /* not OK: the tensor, reduced in place, holds old and new values
@@ -212,7 +216,8 @@ struct muster_op_result {
     uint64_t sent_bytes;     /* of tensors and sums, to other members */
     uint64_t met_ns;         /* loop time when this member learned that last_rank had started the
                                 operation; 0: it has waited for nobody to start it */
-    uint32_t last_rank;      /* the member that it learned of last (rank in the group's view) */
+    uint32_t last_rank;      /* the member that it learned of last (rank in the group's view); of
+                                several that it learned of in one look at the boards, any of them */
     uint64_t memory_bytes;   /* library memory in use at most meanwhile, by all open operations */
 };
 
@@ -298,13 +303,14 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_barrier_start(struct muster_o
 MUSTER_API void muster_op_cancel(struct muster_op *op);
 
 /** How an operation on a whole vector of `count` elements would run now: a name of
- * muster_algorithm_name. Static text. */
+ * muster_algorithm_name. kind and dtype must be values of their enums. Static text. */
 MUSTER_API const char *muster_group_algorithm(const struct muster_group *group,
                                               enum muster_op_kind kind, uint64_t count,
                                               enum muster_dtype dtype);
 
 /** Estimate the cost of the operation for this member now (with a root: for rank 0; uneven parts
- * through boards: an upper bound). */
+ * through boards: an upper bound). All 0: not known yet. kind and dtype must be values of their
+ * enums. */
 MUSTER_API struct muster_op_cost muster_group_cost(const struct muster_group *group,
                                                    enum muster_op_kind kind, uint64_t count,
                                                    enum muster_dtype dtype);
@@ -340,9 +346,9 @@ MUSTER_API const struct muster_view *muster_group_view(const struct muster_group
 
 /**
  * The mean of all members' `tensor` by weight, in place: sum(weight * x) / sum(weight). The weight is
- * that of this member, the number of its examples for one; it travels with the operation.
- * op->result.total_weight is the divisor: of those who contributed, also after a change of view. The
- * values of a member with weight 0 are ignored, whatever they are; all 0: the result is 0.
+ * that of this member, for example the number of its examples; it travels with the operation.
+ * op->result.total_weight is the divisor: of the members that contributed, also after a change of
+ * view. The values of a member with weight 0 are ignored, whatever they are; all 0: the result is 0.
  *
  * Computed in f64 and rounded where partial results travel or end: the same bits on all members.
  * Over the ring partial means travel, so nothing overflows that fits the type.
@@ -393,7 +399,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_reduce_user_start(
  *          place that each function names.
  * Owns:    borrows op and the memory of data until done; counts and structs are read during the
  *          call only.
- * Errors:  returned INVALID_ARGUMENT (shape, alignment, overlap, a rank that there is not),
+ * Errors:  returned INVALID_ARGUMENT (shape, alignment, overlap, a rank that does not exist),
  *          FAILED_PRECONDITION (group closed), RESOURCE_EXHAUSTED; by done ABORTED (a member has
  *          gone before every other had its whole output; the text names the change),
  *          INVALID_ARGUMENT (another rank called something else, or counts do not fit: on every
@@ -411,8 +417,8 @@ struct muster_parts {
     enum muster_dtype dtype;
 };
 
-/** Where a permute sends to and receives from. */
 #define MUSTER_RANK_NONE UINT32_MAX
+/** The ranks that a permute sends to and receives from. */
 struct muster_route {
     uint32_t to, from; /* rank, or MUSTER_RANK_NONE */
 };
@@ -462,9 +468,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_to_all_uneven_start(
     const struct muster_parts *output, muster_op_fn *done);
 
 /** input goes to the output of rank route->to, output comes from the input of route->from; counts
- * are equal on every rank, and who sends to r is whom r receives from (else INVALID_ARGUMENT on
- * every rank). Where `to` is NONE input->data is not looked at, where `from` is NONE output->data: it
- * stays as it is. To oneself is a copy. */
+ * are equal on every rank, and the rank that sends to r is the one that r receives from (else
+ * INVALID_ARGUMENT on every rank). With `to` NONE input->data is not looked at, with `from` NONE
+ * output->data is not, and stays as it is. A route to oneself is a copy. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_permute_start(
     struct muster_op *op, struct muster_group *group, const struct muster_tensor *input,
     const struct muster_tensor *output, const struct muster_route *route, muster_op_fn *done);
@@ -543,8 +549,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_all_reduce_list_start(
     struct muster_list_op *op, struct muster_group *group, const struct muster_tensor *tensors,
     size_t count, enum muster_reduction reduction, muster_list_op_fn *done);
 
-/** The tensors of `root` (rank in the group's view) to all. Otherwise as above; the tensors of those
- * who are not the root may be partly written after an error. */
+/** The tensors of `root` (rank in the group's view) to all. Otherwise as above; on members that are
+ * not the root, tensors may be partly written after an error. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_broadcast_list_start(
     struct muster_list_op *op, struct muster_group *group, const struct muster_tensor *tensors,
     size_t count, uint32_t root, muster_list_op_fn *done);
@@ -580,12 +586,12 @@ struct muster_split {
  * (muster_group_lane_rank). Lanes of several splits, and the others', go on independently.
  *
  * Nothing is exchanged: a member joins the others of its color with its first operation. The split
- * lasts over changes of view: who stays keeps its color, who joins has that of its task, and one
- * change of view decides the operations of all subgroups. All members make the same splits,
+ * lasts over changes of view: a member that stays keeps its color, a joiner has that of its task, and
+ * one change of view decides the operations of all subgroups. All members make the same splits,
  * and none of the lane of a GPU backend.
  *
  * Owns:    split is copied; color and data are used as long as the process is a member.
- * Errors:  INVALID_ARGUMENT (no color, lanes outside of 0 … 63),
+ * Errors:  INVALID_ARGUMENT (color is NULL, lane_count is 0, lanes outside of 0 … 63),
  *          ALREADY_EXISTS (a lane belongs to a split), FAILED_PRECONDITION (a lane has been used, or
  *          the group is closed), RESOURCE_EXHAUSTED (MUSTER_SPLITS_MAX).
  * Thread:  loop only.
@@ -594,7 +600,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_group_split(struct muster_gro
                                                                const struct muster_split *split);
 
 /** Members that take part in an operation started now on this lane, and this member's place among
- * them. */
+ * them (MUSTER_RANK_NONE: it takes no part). A lane that does not exist counts as lane 0. */
 MUSTER_API uint32_t muster_group_lane_size(const struct muster_group *group, uint32_t lane);
 MUSTER_API uint32_t muster_group_lane_rank(const struct muster_group *group, uint32_t lane);
 
