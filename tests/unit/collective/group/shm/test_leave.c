@@ -1,10 +1,9 @@
 /* Operations through boards: a member is stopped before or after any store that others see, the
  * others go on without it, and it wakes while they work or later. */
-#include "group_ring.h"
+#include "op_scene.h"
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "collective/group/shm/shm_internal.h"
@@ -20,115 +19,38 @@ enum parting {
 };
 
 struct scene {
-    enum muster_op_kind kind;
-    uint32_t n;
-    uint64_t count;  /* elements of one tensor or part, int32 */
-    bool is_staged;  /* ordinary memory instead of shared tensors */
-    uint32_t victim; /* of a broadcast: rank 0 is the root */
+    struct op_scene op; /* a sum; of a broadcast: rank 0 is the root */
+    uint32_t victim;
     enum parting parting;
     unsigned stopped_at; /* the victim's k-th store */
     unsigned rounds;     /* of the others, until it wakes */
     unsigned woken_at;   /* … or another's store at which it goes on for so many of its own */
 };
 
-struct seat {
-    struct muster_op op;
-    int32_t *input, *output;
-    size_t input_count, output_count;
-    unsigned done_count, passed;
-    bool is_started, is_checked;
-};
-
-static struct group_ring ring;
 static struct scene scene;
-static struct seat seats[GROUP_RING_MAX];
 static struct muster_group *victim_group;
 static bool has_stopped;
 static unsigned ok_count, torn_count, whole_count, retried_count;
 
-/* --- Memory --- */
+/* --- Outcomes --- */
 
-static int32_t value_at(uint32_t member, uint64_t i)
+static unsigned missing_of(const struct muster_op *op)
 {
-    return (int32_t)((member + 1) * 1000 + i % 997);
-}
-
-static int32_t *memory_new(uint32_t member, size_t count)
-{
-    void *memory = NULL;
-
-    if (count == 0)
-        return NULL;
-    if (scene.is_staged)
-        memory = malloc(count * sizeof(int32_t));
-    else
-        assert_int_equal(
-            muster_board_share_new(ring.members[member].board, count * sizeof(int32_t), &memory),
-            MUSTER_OK);
-    assert_non_null(memory);
-    memset(memory, GARBAGE, count * sizeof(int32_t));
-    return memory;
-}
-
-static void memory_free(uint32_t member, int32_t *memory)
-{
-    if (scene.is_staged)
-        free(memory);
-    else if (memory != NULL)
-        muster_board_share_free(ring.members[member].board, memory);
-}
-
-/* --- What is right --- */
-
-static bool is_without(const struct muster_op *op, uint32_t member)
-{
-    return member == scene.victim && op->result.contributor_count < scene.n;
-}
-
-static int32_t sum_at(const struct muster_op *op, uint64_t i)
-{
-    int32_t sum = 0;
-
-    for (uint32_t member = 0; member < scene.n; member++)
-        if (!is_without(op, member))
-            sum += value_at(member, i);
-    return sum;
-}
-
-static void check_result(const struct seat *seat, uint32_t member)
-{
-    for (uint64_t i = 0; i < scene.count; i++) {
-        if (scene.kind == MUSTER_OP_ALL_REDUCE)
-            assert_int_equal(seat->input[i], sum_at(&seat->op, i));
-        else if (scene.kind == MUSTER_OP_BROADCAST)
-            assert_int_equal(seat->input[i], value_at(0, i));
-        else if (scene.kind == MUSTER_OP_REDUCE_SCATTER)
-            assert_int_equal(seat->output[i], sum_at(&seat->op, member * scene.count + i));
-    }
-    for (uint64_t i = 0; scene.kind == MUSTER_OP_ALL_GATHER && i < seat->output_count; i++)
-        assert_int_equal(seat->output[i], value_at((uint32_t)(i / scene.count), i % scene.count));
-}
-
-static void check_input(const struct seat *seat, uint32_t member)
-{
-    bool is_input = scene.kind != MUSTER_OP_BROADCAST || member == 0;
-
-    for (uint64_t i = 0; is_input && i < seat->input_count; i++)
-        assert_int_equal(seat->input[i], value_at(member, i));
+    return op->result.contributor_count < scene.op.n ? 1u << scene.victim : 0;
 }
 
 /* The memory is the caller's again: it writes. */
 static void take_back(uint32_t member)
 {
-    struct seat *seat = &seats[member];
+    struct op_seat *seat = &op_seats[member];
 
     if (seat->is_checked)
         return;
     seat->is_checked = true;
     if (seat->op.error.rc == MUSTER_OK)
-        check_result(seat, member);
+        op_scene_check_result(&scene.op, member, missing_of(&seat->op));
     else if (!seat->op.result.is_torn)
-        check_input(seat, member);
+        op_scene_check_input(&scene.op, member);
     memset(seat->input, GARBAGE, seat->input_count * sizeof(int32_t));
     if (seat->output_count > 0)
         memset(seat->output, GARBAGE, seat->output_count * sizeof(int32_t));
@@ -136,32 +58,32 @@ static void take_back(uint32_t member)
 
 static void on_done(struct muster_op *op, enum muster_rc rc)
 {
-    struct seat *seat = op->data;
+    struct op_seat *seat = op->data;
 
     assert_int_equal(op->error.rc, rc);
     seat->done_count++;
-    take_back((uint32_t)(seat - seats));
+    take_back((uint32_t)(seat - op_seats));
 }
 
 /* --- The others, while the victim stands still in the middle of a turn --- */
 
 static void poll_others(void)
 {
-    for (uint32_t member = 0; member < scene.n; member++) {
-        struct muster_group *group = ring.members[member].group;
+    for (uint32_t member = 0; member < scene.op.n; member++) {
+        struct muster_group *group = op_ring.members[member].group;
 
         if (member == scene.victim || group == NULL)
             continue;
         group->shm_poller.on_poll(&group->shm_poller);
-        if (seats[member].is_started && seats[member].op.impl == NULL)
+        if (op_seats[member].is_started && op_seats[member].op.impl == NULL)
             take_back(member);
     }
 }
 
 static void leave_victim(void)
 {
-    for (uint32_t member = 0; member < scene.n; member++) {
-        struct muster_run *run = seats[member].op.impl;
+    for (uint32_t member = 0; member < scene.op.n; member++) {
+        struct muster_run *run = op_seats[member].op.impl;
 
         if (member != scene.victim && run != NULL && muster_shm_is_sure(run))
             muster_shm_leave_stalled(run);
@@ -181,25 +103,25 @@ static void on_point(void *data, const char *point);
 
 static void watch_points(void)
 {
-    for (uint32_t member = 0; member < scene.n; member++)
-        if (ring.members[member].group != NULL)
-            muster_group_set_shm_failpoint(ring.members[member].group, on_point,
-                                           &ring.members[member]);
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        if (op_ring.members[member].group != NULL)
+            muster_group_set_shm_failpoint(op_ring.members[member].group, on_point,
+                                           &op_ring.members[member]);
 }
 
 static void change_view(void)
 {
-    group_ring_decide(&ring, UINT32_MAX);
-    for (uint32_t member = 0; member < scene.n; member++)
+    group_ring_decide(&op_ring, UINT32_MAX);
+    for (uint32_t member = 0; member < scene.op.n; member++)
         if (member != scene.victim)
-            group_ring_follow(&ring, member);
+            group_ring_follow(&op_ring, member);
     watch_points();
 }
 
 static void while_stopped(void)
 {
-    victim_group = ring.members[scene.victim].group;
-    ring.members[scene.victim].group = NULL;
+    victim_group = op_ring.members[scene.victim].group;
+    op_ring.members[scene.victim].group = NULL;
     for (unsigned round = 0; round < 200; round++)
         poll_others();
     if (scene.parting == PARTING_DEADLINE)
@@ -217,13 +139,13 @@ static sem_t walker_may_go, walker_stands;
 static bool is_walking, is_walker_free; /* it exists; it stops at no store any more */
 static unsigned others_passed;
 
-static void *walk(void *data)
+static void *walk_points(void *data)
 {
     (void)data;
     sem_wait(&walker_may_go);
     while (!is_walker_free) {
         struct muster_group *group =
-            victim_group != NULL ? victim_group : ring.members[scene.victim].group;
+            victim_group != NULL ? victim_group : op_ring.members[scene.victim].group;
 
         group->shm_poller.on_poll(&group->shm_poller);
         sem_post(&walker_stands);
@@ -246,7 +168,7 @@ static void start_walking(void)
     others_passed = 0;
     sem_init(&walker_may_go, 0, 0);
     sem_init(&walker_stands, 0, 0);
-    assert_int_equal(pthread_create(&walker, NULL, walk, NULL), 0);
+    assert_int_equal(pthread_create(&walker, NULL, walk_points, NULL), 0);
 }
 
 /* It goes to the end of its turn. */
@@ -285,7 +207,7 @@ static void on_point(void *data, const char *point)
         return;
     }
     if (member->self.task_index != scene.victim || has_stopped ||
-        ++seats[scene.victim].passed != scene.stopped_at)
+        ++op_seats[scene.victim].passed != scene.stopped_at)
         return;
     has_stopped = true;
     while_stopped();
@@ -293,49 +215,16 @@ static void on_point(void *data, const char *point)
 
 /* --- Playing --- */
 
-static void seat_init(uint32_t member)
-{
-    struct seat *seat = &seats[member];
-    bool is_gather = scene.kind == MUSTER_OP_ALL_GATHER;
-    bool is_scatter = scene.kind == MUSTER_OP_REDUCE_SCATTER;
-
-    memset(seat, 0, sizeof(*seat));
-    seat->op.data = seat;
-    seat->op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
-    seat->input_count = is_scatter ? scene.n * scene.count : scene.count;
-    seat->output_count = is_gather ? scene.n * scene.count : is_scatter ? scene.count : 0;
-    seat->input = memory_new(member, seat->input_count);
-    seat->output = memory_new(member, seat->output_count);
-    for (size_t i = 0; i < seat->input_count; i++)
-        seat->input[i] = value_at(member, i);
-}
-
 static void seat_start(uint32_t member)
 {
-    struct seat *seat = &seats[member];
-    struct muster_group *group = ring.members[member].group;
-    struct muster_tensor input = {
-        .data = seat->input, .count = seat->input_count, .dtype = MUSTER_I32};
-    struct muster_tensor output = {
-        .data = seat->output, .count = seat->output_count, .dtype = MUSTER_I32};
-    enum muster_rc rc = MUSTER_INTERNAL;
-
-    if (scene.kind == MUSTER_OP_ALL_REDUCE)
-        rc = muster_all_reduce_start(&seat->op, group, &input, MUSTER_SUM, on_done);
-    else if (scene.kind == MUSTER_OP_BROADCAST)
-        rc = muster_broadcast_start(&seat->op, group, &input, 0, on_done);
-    else if (scene.kind == MUSTER_OP_ALL_GATHER)
-        rc = muster_all_gather_start(&seat->op, group, &input, &output, on_done);
-    else if (scene.kind == MUSTER_OP_REDUCE_SCATTER)
-        rc = muster_reduce_scatter_start(&seat->op, group, &input, &output, MUSTER_SUM, on_done);
-    assert_int_equal(rc, MUSTER_OK);
-    seat->is_started = true;
+    assert_int_equal(op_seat_try_start(&scene.op, member, on_done), MUSTER_OK);
+    op_seats[member].is_started = true;
 }
 
 static bool are_boards_used(void)
 {
-    for (uint32_t member = 0; member < scene.n; member++)
-        if (!muster_shm_is_used(ring.members[member].group))
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        if (!muster_shm_is_used(op_ring.members[member].group))
             return false;
     return true;
 }
@@ -344,21 +233,20 @@ static void open_scene(void)
 {
     has_stopped = false;
     victim_group = NULL;
-    group_ring_open(&ring, scene.n);
+    group_ring_open(&op_ring, scene.op.n);
     for (unsigned turns = 0; !are_boards_used(); turns++) {
-        group_ring_turn(&ring, 1);
+        group_ring_turn(&op_ring, 1);
         assert_true(turns < 20000);
     }
-    for (uint32_t member = 0; member < scene.n; member++)
-        seat_init(member);
-    group_ring_turn(&ring, 2);
+    op_scene_init(&scene.op);
+    group_ring_turn(&op_ring, 2);
     watch_points();
 }
 
 static bool are_done(bool has_victim)
 {
-    for (uint32_t member = 0; member < scene.n; member++)
-        if (seats[member].done_count == 0 && (has_victim || member != scene.victim))
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        if (op_seats[member].done_count == 0 && (has_victim || member != scene.victim))
             return false;
     return true;
 }
@@ -366,7 +254,7 @@ static bool are_done(bool has_victim)
 static void turn_until_done(bool has_victim, const char *what)
 {
     for (unsigned turns = 0; !are_done(has_victim); turns++) {
-        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+        muster_loop_turn(op_ring.test.env.loop, MUSTER_NS_PER_MS);
         if (turns > 5000)
             fail_msg("%s: store %u, %u rounds, parting %d", what, scene.stopped_at, scene.rounds,
                      (int)scene.parting);
@@ -382,7 +270,7 @@ static void tell_victim(void)
         turn_until_done(true, "the members hang");
         change_view();
     } else if (scene.parting == PARTING_LATE) {
-        group_ring_turn(&ring, 50);
+        group_ring_turn(&op_ring, 50);
     }
     muster_group_abort_all(victim_group, &why);
     muster_group_leave(victim_group);
@@ -392,28 +280,26 @@ static void check_next_operation(void)
 {
     const struct scene before = scene;
 
-    for (uint32_t member = 0; member < scene.n; member++) {
-        memory_free(member, seats[member].input);
-        memory_free(member, seats[member].output);
-    }
-    scene.kind = MUSTER_OP_ALL_REDUCE;
-    for (uint32_t member = 0; member < scene.n; member++) {
-        seat_init(member);
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        op_seat_fini(member);
+    scene.op.kind = MUSTER_OP_ALL_REDUCE;
+    for (uint32_t member = 0; member < scene.op.n; member++) {
+        op_seat_init(&scene.op, member);
         if (member != scene.victim)
             seat_start(member);
     }
     turn_until_done(false, "the next operation hangs");
-    for (uint32_t member = 0; member < scene.n; member++)
-        assert_true(member == scene.victim || seats[member].op.error.rc == MUSTER_OK);
+    for (uint32_t member = 0; member < scene.op.n; member++)
+        assert_true(member == scene.victim || op_seats[member].op.error.rc == MUSTER_OK);
     scene = before;
 }
 
 static void check_outcome(void)
 {
-    const struct muster_op *victim = &seats[scene.victim].op, *first = NULL;
+    const struct muster_op *victim = &op_seats[scene.victim].op, *first = NULL;
 
-    for (uint32_t member = 0; member < scene.n; member++) {
-        const struct seat *seat = &seats[member];
+    for (uint32_t member = 0; member < scene.op.n; member++) {
+        const struct op_seat *seat = &op_seats[member];
 
         assert_int_equal(seat->done_count, 1);
         if (member == scene.victim)
@@ -425,35 +311,27 @@ static void check_outcome(void)
         if (first->error.rc == MUSTER_OK)
             assert_int_equal(seat->op.result.contributor_count, first->result.contributor_count);
     }
-    if (first->error.rc == MUSTER_OK && first->result.contributor_count == scene.n)
+    if (first->error.rc == MUSTER_OK && first->result.contributor_count == scene.op.n)
         ok_count++;
     else if (first->error.rc == MUSTER_OK)
         retried_count++;
     if (victim->error.rc == MUSTER_OK) {
         assert_int_equal(first->error.rc, MUSTER_OK);
-        assert_int_equal(first->result.contributor_count, scene.n);
+        assert_int_equal(first->result.contributor_count, scene.op.n);
         whole_count++;
     }
     torn_count += victim->result.is_torn;
 }
 
-static void finish_scene(void)
-{
-    for (uint32_t member = 0; member < scene.n; member++) {
-        memory_free(member, seats[member].input);
-        memory_free(member, seats[member].output);
-    }
-    group_ring_close(&ring);
-}
-
 /* Returns whether the victim has so many stores. */
-static bool play(void)
+static bool play_scene(void)
 {
     open_scene();
-    for (uint32_t i = 1; i <= scene.n; i++) /* the victim comes last: it may stop while it starts */
-        seat_start((scene.victim + i) % scene.n);
+    for (uint32_t i = 1; i <= scene.op.n;
+         i++) /* the victim comes last: it may stop while it starts */
+        seat_start((scene.victim + i) % scene.op.n);
     for (unsigned turns = 0; !has_stopped && !are_done(true); turns++) {
-        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
+        muster_loop_turn(op_ring.test.env.loop, MUSTER_NS_PER_MS);
         assert_true(turns < 20000);
     }
     if (has_stopped) {
@@ -463,7 +341,7 @@ static bool play(void)
         check_outcome();
         check_next_operation();
     }
-    finish_scene();
+    op_scene_close(&scene.op);
     return has_stopped;
 }
 
@@ -473,14 +351,14 @@ static bool play_walking(bool *ret_is_over)
 {
     open_scene();
     has_stopped = true; /* not where it starts */
-    for (uint32_t i = 0; i < scene.n; i++)
-        seat_start((scene.victim + i) % scene.n);
+    for (uint32_t i = 0; i < scene.op.n; i++)
+        seat_start((scene.victim + i) % scene.op.n);
     start_walking();
     for (unsigned i = 0; i < scene.stopped_at; i++) {
         poll_others();
         walk_on();
     }
-    *ret_is_over = seats[scene.victim].op.impl == NULL;
+    *ret_is_over = op_seats[scene.victim].op.impl == NULL;
     while_stopped();
     for (unsigned round = 0; round < 200; round++)
         poll_others();
@@ -489,7 +367,7 @@ static bool play_walking(bool *ret_is_over)
     turn_until_done(false, "the survivors hang");
     turn_until_done(true, "the victim hangs");
     check_outcome();
-    finish_scene();
+    op_scene_close(&scene.op);
     return others_passed >= scene.woken_at;
 }
 
@@ -514,7 +392,7 @@ static void play_all(struct scene of)
 {
     static const unsigned rounds[] = {0, 1, 3, 300};
 
-    for (uint32_t victim = 0; victim < of.n; victim++)
+    for (uint32_t victim = 0; victim < of.op.n; victim++)
         for (enum parting parting = 0; parting < PARTING_COUNT; parting++)
             for (size_t r = 0; r < sizeof(rounds) / sizeof(rounds[0]); r++) {
                 unsigned k = 1;
@@ -525,7 +403,7 @@ static void play_all(struct scene of)
                     scene.parting = parting;
                     scene.rounds = rounds[r];
                     scene.stopped_at = k;
-                } while (play() && k++ < 1000);
+                } while (play_scene() && k++ < 1000);
                 assert_true(k > 4);
             }
 }
@@ -540,30 +418,31 @@ static int reset_counts(void **state)
 static void all_reduce_of_two_ends_well_without_the_one_that_is_stopped(void **state)
 {
     (void)state;
-    play_all((struct scene){.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 350});
+    play_all((struct scene){.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 350}});
     assert_true(ok_count > 0 && retried_count > 0 && torn_count > 0 && whole_count > 0);
 }
 
 static void all_reduce_ends_well_without_the_one_that_is_stopped(void **state)
 {
     (void)state;
-    play_all((struct scene){.kind = MUSTER_OP_ALL_REDUCE, .n = 3, .count = 500});
+    play_all((struct scene){.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 3, .count = 500}});
     assert_true(ok_count > 0 && retried_count > 0 && torn_count > 0 && whole_count > 0);
 }
 
 static void staged_all_reduce_ends_well_without_the_one_that_is_stopped(void **state)
 {
     (void)state;
-    play_all((struct scene){.kind = MUSTER_OP_ALL_REDUCE, .n = 3, .count = 300, .is_staged = true});
+    play_all((struct scene){
+        .op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 3, .count = 300, .is_staged = true}});
     assert_true(ok_count > 0 && retried_count > 0 && torn_count > 0);
 }
 
 static void other_kinds_end_alike_without_the_one_that_is_stopped(void **state)
 {
     (void)state;
-    play_all((struct scene){.kind = MUSTER_OP_BROADCAST, .n = 3, .count = 200});
-    play_all((struct scene){.kind = MUSTER_OP_ALL_GATHER, .n = 3, .count = 150});
-    play_all((struct scene){.kind = MUSTER_OP_REDUCE_SCATTER, .n = 3, .count = 150});
+    play_all((struct scene){.op = {.kind = MUSTER_OP_BROADCAST, .n = 3, .count = 200}});
+    play_all((struct scene){.op = {.kind = MUSTER_OP_ALL_GATHER, .n = 3, .count = 150}});
+    play_all((struct scene){.op = {.kind = MUSTER_OP_REDUCE_SCATTER, .n = 3, .count = 150}});
     assert_true(ok_count > 0);
     assert_int_equal(torn_count, 0);
 }
@@ -571,9 +450,9 @@ static void other_kinds_end_alike_without_the_one_that_is_stopped(void **state)
 static void who_goes_on_in_the_middle_of_the_work_of_others_disturbs_nobody(void **state)
 {
     (void)state;
-    play_all_walking((struct scene){.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200});
+    play_all_walking((struct scene){.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200}});
     play_all_walking(
-        (struct scene){.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200, .victim = 1});
+        (struct scene){.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 2, .count = 200}, .victim = 1});
     assert_true(ok_count > 0 && torn_count > 0 && whole_count > 0);
 }
 
@@ -584,38 +463,38 @@ static void play_deadline(unsigned turns_before)
 {
     open_scene();
     has_stopped = true;
-    for (uint32_t i = 0; i < scene.n; i++) {
-        uint32_t member = (scene.victim + i) % scene.n;
+    for (uint32_t i = 0; i < scene.op.n; i++) {
+        uint32_t member = (scene.victim + i) % scene.op.n;
 
-        ring.members[member].group->abort_grace_ns = 5 * MUSTER_NS_PER_MS;
+        op_ring.members[member].group->abort_grace_ns = 5 * MUSTER_NS_PER_MS;
         if (member != scene.victim)
-            seats[member].op.deadline_ns =
-                muster_loop_after_ns(ring.test.env.loop, MUSTER_NS_PER_MS);
+            op_seats[member].op.deadline_ns =
+                muster_loop_after_ns(op_ring.test.env.loop, MUSTER_NS_PER_MS);
         seat_start(member);
     }
     for (unsigned turn = 0; turn < turns_before; turn++) {
-        struct muster_group *group = ring.members[scene.victim].group;
+        struct muster_group *group = op_ring.members[scene.victim].group;
 
         group->shm_poller.on_poll(&group->shm_poller);
         poll_others();
     }
-    muster_poller_stop(&ring.members[scene.victim].group->shm_poller);
+    muster_poller_stop(&op_ring.members[scene.victim].group->shm_poller);
     turn_until_done(false, "the deadline does not help");
-    for (uint32_t member = 0; member < scene.n; member++) {
-        assert_int_equal(ring.members[member].abort_count, 0); /* nothing is to be decided */
-        assert_true(member == scene.victim || seats[member].op.error.rc == MUSTER_OK);
+    for (uint32_t member = 0; member < scene.op.n; member++) {
+        assert_int_equal(op_ring.members[member].abort_count, 0); /* nothing is to be decided */
+        assert_true(member == scene.victim || op_seats[member].op.error.rc == MUSTER_OK);
     }
 
-    muster_shm_drive(ring.members[scene.victim].group);
+    muster_shm_drive(op_ring.members[scene.victim].group);
     turn_until_done(true, "the victim hangs");
 
-    if (seats[scene.victim].op.error.rc != MUSTER_OK) {
-        assert_int_equal(seats[scene.victim].op.error.rc, MUSTER_ABORTED);
-        assert_non_null(strstr(seats[scene.victim].op.error.text, "went on without this rank"));
-        assert_int_equal(ring.members[scene.victim].expired_count, 1);
+    if (op_seats[scene.victim].op.error.rc != MUSTER_OK) {
+        assert_int_equal(op_seats[scene.victim].op.error.rc, MUSTER_ABORTED);
+        assert_non_null(strstr(op_seats[scene.victim].op.error.text, "went on without this rank"));
+        assert_int_equal(op_ring.members[scene.victim].expired_count, 1);
     }
     check_outcome();
-    finish_scene();
+    op_scene_close(&scene.op);
 }
 
 static void a_deadline_leaves_behind_who_has_no_turn(void **state)
@@ -623,8 +502,8 @@ static void a_deadline_leaves_behind_who_has_no_turn(void **state)
     (void)state;
     for (uint32_t victim = 0; victim < 3; victim++)
         for (unsigned turns = 0; turns < 4; turns++) {
-            scene = (struct scene){
-                .kind = MUSTER_OP_ALL_REDUCE, .n = 3, .count = 5000, .victim = victim};
+            scene = (struct scene){.op = {.kind = MUSTER_OP_ALL_REDUCE, .n = 3, .count = 5000},
+                                   .victim = victim};
             play_deadline(turns);
         }
     assert_int_equal(ok_count, 12);
