@@ -135,6 +135,7 @@ void board_scene_open(struct board_scene *scene, bool dials)
 void board_scene_close(struct board_scene *scene)
 {
     muster_board_close(scene->board);
+    scene->board = NULL;
     if (scene->raw >= 0)
         close(scene->raw);
     if (scene->listen >= 0)

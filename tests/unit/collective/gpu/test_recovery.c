@@ -16,6 +16,7 @@ struct sums {
     struct gpu_call calls[8];
     float *floats[8];
     uint32_t shift; /* member i has floats[i + shift] */
+    bool is_open;
 };
 
 static void sums_open(struct sums *sums, uint32_t n, int version,
@@ -23,6 +24,7 @@ static void sums_open(struct sums *sums, uint32_t n, int version,
 {
     memset(sums, 0, sizeof(*sums));
     gpu_stage_open(&sums->stage, n, version, options);
+    sums->is_open = true;
     for (uint32_t i = 0; i < 8; i++)
         sums->floats[i] = gpu_stage_floats(&sums->stage, COUNT, 1.0f);
 }
@@ -35,6 +37,7 @@ static void free_memory(struct sums *sums)
 
 static void sums_close(struct sums *sums)
 {
+    sums->is_open = false;
     free_memory(sums);
     gpu_stage_close(&sums->stage);
 }
@@ -44,7 +47,7 @@ static struct muster_group *group_of(struct sums *sums, uint32_t member)
     return sums->stage.ring.members[member].group;
 }
 
-static void fill(float *floats, float value)
+static void fill_floats(float *floats, float value)
 {
     for (unsigned i = 0; i < COUNT; i++)
         floats[i] = value;
@@ -78,7 +81,7 @@ static void wait_one(struct sums *sums, uint32_t member, enum muster_rc rc)
 }
 
 /* All members of mask add 1: all get their number. */
-static void sum(struct sums *sums, unsigned mask)
+static void sum_all(struct sums *sums, unsigned mask)
 {
     unsigned count = 0;
 
@@ -86,7 +89,7 @@ static void sum(struct sums *sums, unsigned mask)
         if ((mask & 1u << i) == 0)
             continue;
         count++;
-        fill(sums->floats[i + sums->shift], 1.0f);
+        fill_floats(sums->floats[i + sums->shift], 1.0f);
         start_one(sums, i, 0);
     }
     for (uint32_t i = 0; i < 8; i++) {
@@ -100,7 +103,7 @@ static void sum(struct sums *sums, unsigned mask)
     }
 }
 
-static void commit(struct sums *sums, unsigned mask, enum muster_rc rc)
+static void commit_all(struct sums *sums, unsigned mask, enum muster_rc rc)
 {
     for (uint32_t i = 0; i < 8; i++) {
         if ((mask & 1u << i) == 0)
@@ -150,6 +153,18 @@ static void start_root(struct sums *sums, uint32_t last)
 
 /* --- Losses --- */
 
+static struct sums sums;
+
+static int sums_tear_down(void **state)
+{
+    (void)state;
+    if (sums.is_open)
+        sums_close(&sums);
+    return 0;
+}
+
+#define CASE(name) cmocka_unit_test_teardown(name, sums_tear_down)
+
 static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
 {
     static const struct {
@@ -159,11 +174,10 @@ static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct sums sums;
 
         sums_open(&sums, 3, rows[i].version, NULL);
-        sum(&sums, 7);
-        commit(&sums, 7, MUSTER_OK);
+        sum_all(&sums, 7);
+        commit_all(&sums, 7, MUSTER_OK);
         sums.stage.knobs.nccl_set("rank", 2);
         sums.stage.knobs.nccl_set("issue_fails", 1);
         for (uint32_t rank = 0; rank < 3; rank++)
@@ -175,9 +189,9 @@ static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
         wait_one(&sums, 0, MUSTER_ABORTED);
         wait_one(&sums, 1, MUSTER_ABORTED);
         assert_non_null(strstr(sums.calls[0].op.error.text, "the members have changed (view 2"));
-        commit(&sums, 3, MUSTER_ABORTED);
-        sum(&sums, 3);
-        commit(&sums, 3, MUSTER_OK);
+        commit_all(&sums, 3, MUSTER_ABORTED);
+        sum_all(&sums, 3);
+        commit_all(&sums, 3, MUSTER_OK);
         assert_int_equal(counters_of(&sums).shrink_count, rows[i].shrunk);
         assert_int_equal(counters_of(&sums).init_count, rows[i].shrunk > 0 ? 3 : 5);
         sums_close(&sums);
@@ -186,26 +200,21 @@ static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
 
 static void a_quiet_communicator_is_shrunk_without_revoke(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 3, 22705, NULL);
-    sum(&sums, 7);
+    sum_all(&sums, 7);
     group_ring_kill(&sums.stage.ring, 1);
     group_ring_change(&sums.stage.ring, NOBODY);
-    sum(&sums, 5);
+    sum_all(&sums, 5);
     assert_int_equal(counters_of(&sums).shrink_count, 2);
-    sums_close(&sums);
 }
 
 /* Member 0 is in the middle of work, member 1 is not: both revoke before they shrink. */
 static void what_is_revoked_on_one_is_revoked_on_all_before_it_shrinks(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 3, 23007, NULL);
-    sum(&sums, 7);
+    sum_all(&sums, 7);
     sums.stage.knobs.nccl_set("rank", 2);
     sums.stage.knobs.nccl_set("error_after", 2);
     start_root(&sums, 2);
@@ -216,39 +225,35 @@ static void what_is_revoked_on_one_is_revoked_on_all_before_it_shrinks(void **st
     group_ring_change(&sums.stage.ring, NOBODY);
     wait_one(&sums, 0, MUSTER_ABORTED);
     assert_int_equal(sums.stage.knobs.nccl_get("revokes"), 1);
-    commit(&sums, 3, MUSTER_ABORTED);
-    sum(&sums, 3);
+    commit_all(&sums, 3, MUSTER_ABORTED);
+    sum_all(&sums, 3);
     assert_int_equal(sums.stage.knobs.nccl_get("revokes"), 2);
     assert_int_equal(counters_of(&sums).shrink_count, 2);
-    sums_close(&sums);
 }
 
 static void a_change_without_losses_keeps_it(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 2, 21803, NULL);
-    sum(&sums, 3);
+    sum_all(&sums, 3);
     group_ring_change(&sums.stage.ring, NOBODY);
-    sum(&sums, 3);
+    sum_all(&sums, 3);
     assert_int_equal(sums.stage.knobs.nccl_get("inits"), 2);
-    sums_close(&sums);
 }
 
 /* --- Joins --- */
 
-static void join(struct sums *sums)
+static void join_one(void)
 {
-    group_ring_change(&sums->stage.ring, group_ring_add(&sums->stage.ring));
+    group_ring_change(&sums.stage.ring, group_ring_add(&sums.stage.ring));
 }
 
 /* From this step on the joiner takes part. */
-static void begin_step(struct sums *sums, unsigned mask)
+static void begin_step(unsigned mask)
 {
     for (uint32_t i = 0; i < 8; i++)
         if ((mask & 1u << i) != 0)
-            muster_group_begin_step(group_of(sums, i), 1);
+            muster_group_begin_step(group_of(&sums, i), 1);
 }
 
 static void a_joiner_is_grown_into_it_where_that_exists(void **state)
@@ -257,15 +262,14 @@ static void a_joiner_is_grown_into_it_where_that_exists(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        struct sums sums;
         bool can_grow = versions[i] >= 22902;
 
         sums_open(&sums, 2, versions[i], NULL);
-        sum(&sums, 3);
-        join(&sums);
-        sum(&sums, 3); /* of the step that was under way */
-        begin_step(&sums, 7);
-        sum(&sums, 7);
+        sum_all(&sums, 3);
+        join_one();
+        sum_all(&sums, 3); /* of the step that was under way */
+        begin_step(7);
+        sum_all(&sums, 7);
         assert_int_equal(counters_of(&sums).grow_count, can_grow ? 3 : 0);
         if (can_grow) /* the old one ends in order, meanwhile */
             gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "destroys", 2);
@@ -275,26 +279,21 @@ static void a_joiner_is_grown_into_it_where_that_exists(void **state)
 
 static void a_loss_and_a_join_begin_anew(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 3, 23007, NULL);
-    sum(&sums, 7);
+    sum_all(&sums, 7);
     group_ring_kill(&sums.stage.ring, 0);
-    join(&sums);
-    begin_step(&sums, 14);
-    sum(&sums, 14);
+    join_one();
+    begin_step(14);
+    sum_all(&sums, 14);
     assert_int_equal(counters_of(&sums).init_count, 6);
     assert_int_equal(counters_of(&sums).grow_count + counters_of(&sums).shrink_count, 0);
-    sums_close(&sums);
 }
 
 /* --- Between epochs --- */
 
 static void what_starts_while_frozen_runs_in_the_next_epoch(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 2, 23007, NULL);
     group_ring_freeze(&sums.stage.ring);
@@ -304,13 +303,10 @@ static void what_starts_while_frozen_runs_in_the_next_epoch(void **state)
     wait_one(&sums, 0, MUSTER_OK);
     wait_one(&sums, 1, MUSTER_OK);
     assert_int_equal(sums.calls[0].op.result.epoch, 2);
-    sums_close(&sums);
 }
 
 static void who_starts_it_after_the_change_hears_that_it_was_aborted(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 2, 23007, NULL);
     start_one(&sums, 0, 0);
@@ -319,14 +315,11 @@ static void who_starts_it_after_the_change_hears_that_it_was_aborted(void **stat
     start_one(&sums, 1, 0);
     wait_one(&sums, 0, MUSTER_ABORTED);
     wait_one(&sums, 1, MUSTER_ABORTED);
-    sum(&sums, 3);
-    sums_close(&sums);
+    sum_all(&sums, 3);
 }
 
 static void who_never_calls_is_named_at_the_deadline(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 2, 23007, NULL);
     start_one(&sums, 0, SOON_NS);
@@ -336,13 +329,10 @@ static void who_never_calls_is_named_at_the_deadline(void **state)
     wait_one(&sums, 0, MUSTER_DEADLINE_EXCEEDED);
     assert_string_equal(sums.calls[0].op.error.text,
                         "rank 1 (worker:1) has not called gpu all_reduce #0");
-    sums_close(&sums);
 }
 
 static void the_id_dies_with_its_maker_and_the_next_makes_another(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 3, 23007, NULL);
     sums.stage.knobs.nccl_set("rank", 0);
@@ -355,15 +345,12 @@ static void the_id_dies_with_its_maker_and_the_next_makes_another(void **state)
     group_ring_change(&sums.stage.ring, NOBODY);
     wait_one(&sums, 1, MUSTER_ABORTED);
     sums.stage.knobs.nccl_set("id_blocks", 0);
-    sum(&sums, 6);
+    sum_all(&sums, 6);
     wait_one(&sums, 0, MUSTER_ABORTED);
-    sums_close(&sums);
 }
 
 static void a_death_while_it_comes_up_ends_that(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 3, 22902, NULL);
     sums.stage.knobs.nccl_set("init_hangs", 3);
@@ -374,31 +361,27 @@ static void a_death_while_it_comes_up_ends_that(void **state)
     group_ring_change(&sums.stage.ring, NOBODY);
     wait_one(&sums, 0, MUSTER_ABORTED);
     wait_one(&sums, 1, MUSTER_ABORTED);
-    sum(&sums, 3);
-    sums_close(&sums);
+    sum_all(&sums, 3);
 }
 
 /* --- Faults of the library --- */
 
 static void an_init_that_fails_on_one_is_tried_again_by_all(void **state)
 {
-    struct sums sums;
     const struct muster_gpu_options options = {.init_timeout_ns = MUSTER_NS_PER_S};
 
     (void)state;
     sums_open(&sums, 2, 23007, &options);
     sums.stage.knobs.nccl_set("rank", 1);
     sums.stage.knobs.nccl_set("init_fails", 1);
-    sum(&sums, 3);
+    sum_all(&sums, 3);
     assert_int_equal(counters_of(&sums).failed_count, 2);
     assert_int_equal(counters_of(&sums).init_count, 2);
-    sums_close(&sums);
 }
 
 /* The others would wait for it in NCCL, for ten minutes here. */
 static void an_init_that_fails_on_one_does_not_wait_for_the_others_timeout(void **state)
 {
-    struct sums sums;
     const struct muster_gpu_options options = {.init_timeout_ns = 600 * MUSTER_NS_PER_S};
 
     (void)state;
@@ -406,7 +389,7 @@ static void an_init_that_fails_on_one_does_not_wait_for_the_others_timeout(void 
         sums_open(&sums, 3, 23007, &options);
         sums.stage.knobs.nccl_set("rank", rank);
         sums.stage.knobs.nccl_set("init_fails", 2);
-        sum(&sums, 7);
+        sum_all(&sums, 7);
         assert_int_equal(counters_of(&sums).failed_count, 6);
         assert_int_equal(counters_of(&sums).init_count, 3);
         sums_close(&sums);
@@ -415,7 +398,6 @@ static void an_init_that_fails_on_one_does_not_wait_for_the_others_timeout(void 
 
 static void the_one_that_fails_is_named_by_those_that_gave_way(void **state)
 {
-    struct sums sums;
     const struct muster_gpu_options options = {.init_timeout_ns = 600 * MUSTER_NS_PER_S};
 
     (void)state;
@@ -429,13 +411,11 @@ static void the_one_that_fails_is_named_by_those_that_gave_way(void **state)
         assert_non_null(strstr(sums.calls[rank].op.error.text,
                                "no communicator: rank 2: communicator: NCCL error 2"));
     }
-    sums_close(&sums);
 }
 
 /* The cause stands behind what was called, and is told to its last word on every rank. */
 static void the_cause_of_a_failed_setup_is_told_whole(void **state)
 {
-    struct sums sums;
     const struct muster_gpu_options options = {.init_timeout_ns = 600 * MUSTER_NS_PER_S};
 
     (void)state;
@@ -453,14 +433,11 @@ static void the_cause_of_a_failed_setup_is_told_whole(void **state)
                                "(ulimit -l) on gpu-node-0123 ("));
     }
     sums.stage.knobs.nccl_set("tells_cause", 0);
-    sums_close(&sums);
 }
 
-/* Who has not called yet when the other fails gives way: either may be the one that is named. */
+/* A member that has not called yet when the other fails gives way: either may be the one that is named. */
 static void when_every_try_fails_all_are_told_and_the_next_epoch_tries_again(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 2, 23007, NULL);
     sums.stage.knobs.nccl_set("init_fails", 100);
@@ -480,41 +457,33 @@ static void when_every_try_fails_all_are_told_and_the_next_epoch_tries_again(voi
     for (uint32_t rank = 0; rank < 2; rank++)
         wait_one(&sums, rank, MUSTER_UNAVAILABLE);
     group_ring_change(&sums.stage.ring, NOBODY);
-    sum(&sums, 3);
-    sums_close(&sums);
+    sum_all(&sums, 3);
 }
 
 static void an_id_that_fails_is_tried_again(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 2, 23007, NULL);
     sums.stage.knobs.nccl_set("id_fails", 2);
-    sum(&sums, 3);
+    sum_all(&sums, 3);
     assert_int_equal(counters_of(&sums).failed_count, 4);
-    sums_close(&sums);
 }
 
 static void a_shrink_that_fails_becomes_a_new_one(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 3, 23007, NULL);
-    sum(&sums, 7);
+    sum_all(&sums, 7);
     sums.stage.knobs.nccl_set("shrink_fails", 2);
     group_ring_kill(&sums.stage.ring, 2);
     group_ring_change(&sums.stage.ring, NOBODY);
-    sum(&sums, 3);
+    sum_all(&sums, 3);
     assert_int_equal(counters_of(&sums).shrink_count, 0);
     assert_int_equal(counters_of(&sums).init_count, 5);
-    sums_close(&sums);
 }
 
 static void an_error_on_one_is_repaired_by_the_next_operation(void **state)
 {
-    struct sums sums;
     struct gpu_call stuck[2];
 
     (void)state;
@@ -525,24 +494,21 @@ static void an_error_on_one_is_repaired_by_the_next_operation(void **state)
     assert_int_equal(sums.stage.ring.members[2].abort_count, 1);
     assert_int_equal(stuck[0].done_count, 0);
     sums.shift = 4; /* what is stuck still reads its memory */
-    sum(&sums, 7);
+    sum_all(&sums, 7);
     gpu_stage_wait(&sums.stage, stuck, 2);
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(stuck[i].rc, MUSTER_ABORTED);
         assert_non_null(strstr(stuck[i].op.error.text, "has failed on another rank"));
     }
-    commit(&sums, 7, MUSTER_ABORTED);
+    commit_all(&sums, 7, MUSTER_ABORTED);
     assert_int_equal(sums.stage.ring.view->epoch, 1);
-    sums_close(&sums);
 }
 
 static void a_deadline_on_the_device_stops_it(void **state)
 {
-    struct sums sums;
-
     (void)state;
     sums_open(&sums, 2, 23007, NULL);
-    sum(&sums, 3);
+    sum_all(&sums, 3);
     sums.stage.knobs.nccl_set("rank", 1);
     sums.stage.knobs.nccl_set("issue_fails", 1);
     start_one(&sums, 0, 2 * MUSTER_NS_PER_S);
@@ -551,18 +517,16 @@ static void a_deadline_on_the_device_stops_it(void **state)
     wait_one(&sums, 0, MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(sums.calls[0].op.error.text, "the device has not finished it in time"));
     assert_int_equal(sums.stage.ring.members[0].abort_count, 1);
-    sum(&sums, 3);
-    sums_close(&sums);
+    sum_all(&sums, 3);
 }
 
 static void an_abort_that_never_returns_holds_nobody_up(void **state)
 {
-    struct sums sums;
     const struct muster_gpu_options options = {.abort_timeout_ns = SOON_NS};
 
     (void)state;
     sums_open(&sums, 3, 22705, &options);
-    sum(&sums, 7);
+    sum_all(&sums, 7);
     sums.stage.knobs.nccl_set("rank", 2);
     sums.stage.knobs.nccl_set("issue_fails", 1);
     for (uint32_t rank = 0; rank < 3; rank++)
@@ -576,12 +540,11 @@ static void an_abort_that_never_returns_holds_nobody_up(void **state)
     wait_one(&sums, 1, MUSTER_ABORTED);
     assert_true(counters_of(&sums).abandoned_count >= 2);
     sums.shift = 4;
-    sum(&sums, 3); /* while the others are stuck, and read their memory */
+    sum_all(&sums, 3); /* while the others are stuck, and read their memory */
     assert_int_equal(counters_of(&sums).reclaimed_count, 0);
     sums.stage.knobs.nccl_set("abort_blocks", 0);
     while (counters_of(&sums).reclaimed_count < counters_of(&sums).abandoned_count)
         muster_loop_turn(sums.stage.ring.test.env.loop, MUSTER_NS_PER_MS);
-    sums_close(&sums);
 }
 
 static struct muster_backend *left_behind; /* and all that it leads to */
@@ -593,7 +556,6 @@ static void on_closed(void *data)
 
 static void closing_leaves_behind_what_is_stuck(void **state)
 {
-    struct sums sums;
     struct muster_env env;
     struct muster_gpu_options options = {.abort_timeout_ns = SOON_NS,
                                          .cuda_library = gpu_stage_cuda()};
@@ -607,7 +569,7 @@ static void closing_leaves_behind_what_is_stuck(void **state)
     options.nccl_library = gpu_stage_nccl(23007);
     assert_int_equal(muster_gpu_open(&env, &options, &left_behind, &error), MUSTER_OK);
     sums.stage.ring.test.env.backend = left_behind;
-    sum(&sums, 3);
+    sum_all(&sums, 3);
     sums.stage.knobs.nccl_set("rank", 1);
     sums.stage.knobs.nccl_set("abort_blocks", 1);
     sums.stage.knobs.nccl_set("issue_fails", 1);
@@ -628,6 +590,7 @@ static void closing_leaves_behind_what_is_stuck(void **state)
     gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "aborts", 2);
     sums.stage.ring.test.env.backend = sums.stage.backend;
     free_memory(&sums);
+    sums.is_open = false;
     gpu_stage_close_unchecked(&sums.stage);
 }
 
@@ -645,7 +608,6 @@ static bool are_all_there(void *data)
 static void a_full_control_ring_is_a_failed_try(void **state)
 {
     static struct muster_gpu_alloc allocs[ALLOCS];
-    struct sums sums;
     unsigned count = 0;
 
     (void)state;
@@ -669,18 +631,16 @@ static void a_full_control_ring_is_a_failed_try(void **state)
     for (unsigned i = 0; i < ALLOCS; i++)
         muster_gpu_free(sums.stage.backend, allocs[i].memory);
     group_ring_change(&sums.stage.ring, NOBODY);
-    sum(&sums, 3);
-    sums_close(&sums);
+    sum_all(&sums, 3);
 }
 
 static void the_end_of_a_group_ends_its_operations(void **state)
 {
-    struct sums sums;
     const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "left out"};
 
     (void)state;
     sums_open(&sums, 2, 23007, NULL);
-    sum(&sums, 3);
+    sum_all(&sums, 3);
     sums.stage.knobs.nccl_set("rank", 1);
     sums.stage.knobs.nccl_set("issue_fails", 1);
     for (uint32_t rank = 0; rank < 2; rank++)
@@ -689,12 +649,10 @@ static void the_end_of_a_group_ends_its_operations(void **state)
     muster_group_abort_all(group_of(&sums, 0), &why);
     wait_one(&sums, 0, MUSTER_ABORTED);
     assert_string_equal(sums.calls[0].op.error.text, "left out");
-    sums_close(&sums);
 }
 
 static void the_end_at_any_turn_ends_everything(void **state)
 {
-    struct sums sums;
     const struct muster_error why = {.rc = MUSTER_ABORTED, .text = "left out"};
 
     (void)state;
@@ -715,7 +673,6 @@ static void a_death_at_any_turn_leaves_two_that_go_on(void **state)
 {
     (void)state;
     for (unsigned turns = 0; turns < 120; turns += 4) {
-        struct sums sums;
 
         sums_open(&sums, 3, turns % 8 == 0 ? 23007 : 21803, NULL);
         sums.stage.knobs.nccl_set("polls", 1);
@@ -725,7 +682,7 @@ static void a_death_at_any_turn_leaves_two_that_go_on(void **state)
         group_ring_kill(&sums.stage.ring, turns / 4 % 3);
         group_ring_change(&sums.stage.ring, NOBODY);
         gpu_stage_wait(&sums.stage, sums.calls, 3);
-        sum(&sums, 7u & ~(1u << turns / 4 % 3));
+        sum_all(&sums, 7u & ~(1u << turns / 4 % 3));
         sums_close(&sums);
     }
 }
@@ -737,10 +694,9 @@ static void a_commit_with_a_death_at_any_turn_ends_alike(void **state)
 
     (void)state;
     for (unsigned turns = 0; turns < 24; turns++) {
-        struct sums sums;
 
         sums_open(&sums, 3, 23007, NULL);
-        sum(&sums, 7);
+        sum_all(&sums, 7);
         for (uint32_t rank = 0; rank < 3; rank++) {
             gpu_call_init(&sums.calls[rank], &sums.stage);
             assert_int_equal(
@@ -754,7 +710,7 @@ static void a_commit_with_a_death_at_any_turn_ends_alike(void **state)
         gpu_stage_wait(&sums.stage, sums.calls, 3);
         assert_int_equal(sums.calls[0].rc, sums.calls[1].rc);
         outcomes |= sums.calls[0].rc == MUSTER_OK ? 1u : 2u;
-        sum(&sums, 3);
+        sum_all(&sums, 3);
         sums_close(&sums);
     }
     assert_int_equal(outcomes, 3); /* both have been seen */
@@ -764,29 +720,29 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_in_the_middle_aborts_on_all_and_the_rest_go_on),
-        cmocka_unit_test(a_quiet_communicator_is_shrunk_without_revoke),
-        cmocka_unit_test(what_is_revoked_on_one_is_revoked_on_all_before_it_shrinks),
-        cmocka_unit_test(a_change_without_losses_keeps_it),
+        CASE(a_quiet_communicator_is_shrunk_without_revoke),
+        CASE(what_is_revoked_on_one_is_revoked_on_all_before_it_shrinks),
+        CASE(a_change_without_losses_keeps_it),
         cmocka_unit_test(a_joiner_is_grown_into_it_where_that_exists),
-        cmocka_unit_test(a_loss_and_a_join_begin_anew),
-        cmocka_unit_test(what_starts_while_frozen_runs_in_the_next_epoch),
-        cmocka_unit_test(who_starts_it_after_the_change_hears_that_it_was_aborted),
-        cmocka_unit_test(who_never_calls_is_named_at_the_deadline),
-        cmocka_unit_test(the_id_dies_with_its_maker_and_the_next_makes_another),
-        cmocka_unit_test(a_death_while_it_comes_up_ends_that),
-        cmocka_unit_test(an_init_that_fails_on_one_is_tried_again_by_all),
+        CASE(a_loss_and_a_join_begin_anew),
+        CASE(what_starts_while_frozen_runs_in_the_next_epoch),
+        CASE(who_starts_it_after_the_change_hears_that_it_was_aborted),
+        CASE(who_never_calls_is_named_at_the_deadline),
+        CASE(the_id_dies_with_its_maker_and_the_next_makes_another),
+        CASE(a_death_while_it_comes_up_ends_that),
+        CASE(an_init_that_fails_on_one_is_tried_again_by_all),
         cmocka_unit_test(an_init_that_fails_on_one_does_not_wait_for_the_others_timeout),
-        cmocka_unit_test(the_one_that_fails_is_named_by_those_that_gave_way),
-        cmocka_unit_test(the_cause_of_a_failed_setup_is_told_whole),
-        cmocka_unit_test(when_every_try_fails_all_are_told_and_the_next_epoch_tries_again),
-        cmocka_unit_test(an_id_that_fails_is_tried_again),
-        cmocka_unit_test(a_shrink_that_fails_becomes_a_new_one),
-        cmocka_unit_test(an_error_on_one_is_repaired_by_the_next_operation),
-        cmocka_unit_test(a_deadline_on_the_device_stops_it),
-        cmocka_unit_test(an_abort_that_never_returns_holds_nobody_up),
+        CASE(the_one_that_fails_is_named_by_those_that_gave_way),
+        CASE(the_cause_of_a_failed_setup_is_told_whole),
+        CASE(when_every_try_fails_all_are_told_and_the_next_epoch_tries_again),
+        CASE(an_id_that_fails_is_tried_again),
+        CASE(a_shrink_that_fails_becomes_a_new_one),
+        CASE(an_error_on_one_is_repaired_by_the_next_operation),
+        CASE(a_deadline_on_the_device_stops_it),
+        CASE(an_abort_that_never_returns_holds_nobody_up),
         cmocka_unit_test(closing_leaves_behind_what_is_stuck),
-        cmocka_unit_test(a_full_control_ring_is_a_failed_try),
-        cmocka_unit_test(the_end_of_a_group_ends_its_operations),
+        CASE(a_full_control_ring_is_a_failed_try),
+        CASE(the_end_of_a_group_ends_its_operations),
         cmocka_unit_test(the_end_at_any_turn_ends_everything),
         cmocka_unit_test(a_death_at_any_turn_leaves_two_that_go_on),
         cmocka_unit_test(a_commit_with_a_death_at_any_turn_ends_alike),
