@@ -11,13 +11,6 @@ import sys
 ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 PRODUCT = "runtime proto net resolvers collective cluster params training tools".split()
 PENDING = {
-    "tests/unit/collective/board",
-    "tests/unit/collective/gpu",
-    "tests/unit/collective/group",
-    "tests/unit/collective/kernel",
-    "tests/unit/collective/plan",
-    "tests/unit/collective/view",
-    "tests/unit/collective/wire",
     "tests/unit/net/auth",
     "tests/unit/net/grpc",
     "tests/unit/net/h2",

@@ -1,4 +1,4 @@
-/* Strangers at a board: who is served, whose board is mapped, and that nothing of those who are refused
+/* Strangers at a board: some are served and their boards mapped, the others are refused and nothing of theirs
  * stays here. */
 #include "board_scene.h"
 
@@ -139,7 +139,7 @@ static void another_user_is_not_served(void **state)
     board_scene_close(&scene);
 }
 
-/* Whom the board has dialled says to be a third one. */
+/* The process that the board has dialled says to be a third one. */
 static void who_answers_in_another_name_is_refused(void **state)
 {
     struct board_scene scene;
@@ -223,7 +223,7 @@ static void strangers_are_bounded(void **state)
     scene.raw = sockets[0];
     assert_false(board_scene_has_hung_up(&scene));
 
-    /* Who is silent is not kept; the deadlines are moved, not waited for. */
+    /* A silent connection is not kept; the deadlines are moved, not waited for. */
     for (struct muster_list *node = board_scene_system_of(&scene)->unmatched.next;
          node != &board_scene_system_of(&scene)->unmatched; node = node->next) {
         struct muster_board_link *link = MUSTER_CONTAINER_OF(node, struct muster_board_link, node);

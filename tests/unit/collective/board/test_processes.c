@@ -18,7 +18,7 @@
 #define TRIALS         5
 #define NOBODY         65534u
 
-/* What a victim does once both are ready. */
+/* The last thing that a victim does, once both are ready. */
 enum victim_kind {
     VICTIM_WRITES, /* its board and its tensor; then it waits to be killed */
     VICTIM_NEVER_WROTE,
@@ -70,13 +70,13 @@ static bool open_board(struct process *process, pid_t survivor, unsigned i)
     return muster_board_connect(process->board, &other, &process->peer) == MUSTER_OK;
 }
 
-static void say(const struct process *process)
+static void say_byte(const struct process *process)
 {
     if (write(process->to_other, "x", 1) != 1)
         _exit(9);
 }
 
-static void hear(const struct process *process)
+static void hear_byte(const struct process *process)
 {
     char byte;
 
@@ -117,8 +117,8 @@ static void be_victim(struct process *process, enum victim_kind kind)
             if (pthread_create(&thread, NULL, sleep_for_ever, process->board) != 0)
                 _exit(5);
     test_env_turn(&process->test.env, 20);
-    say(process);
-    hear(process);
+    say_byte(process);
+    hear_byte(process);
     if (kind == VICTIM_EXECS)
         execlp("sleep", "sleep", "1000", (char *)NULL);
     if (kind == VICTIM_EXITS_WITH_THREADS)
@@ -128,8 +128,8 @@ static void be_victim(struct process *process, enum victim_kind kind)
 }
 
 /* Before it has a thread: fork is safe. */
-static void start(struct process *process, void (*body)(struct process *process, int argument),
-                  int argument)
+static void child_start(struct process *process,
+                        void (*body)(struct process *process, int argument), int argument)
 {
     int there[2], back[2];
     pid_t survivor = getpid();
@@ -167,11 +167,11 @@ static void victim_body(struct process *process, int kind)
 
 static void start_victim(struct process *process, enum victim_kind kind)
 {
-    start(process, victim_body, (int)kind);
-    hear(process);
+    child_start(process, victim_body, (int)kind);
+    hear_byte(process);
 }
 
-static void finish(struct process *process)
+static void child_finish(struct process *process)
 {
     kill(process->pid, SIGKILL);
     waitpid(process->pid, NULL, 0);
@@ -217,7 +217,7 @@ static void a_kill_is_seen_without_turning_the_loop(void **state)
     test_env_run_until(&process.test.env, is_failed, &process);
     assert_true(is_dead(&process));
     assert_int_equal(process.peer->memory[5], 55);
-    finish(&process);
+    child_finish(&process);
 }
 
 static void a_tensor_of_the_dead_can_be_read(void **state)
@@ -239,7 +239,7 @@ static void a_tensor_of_the_dead_can_be_read(void **state)
     assert_non_null(view);
     for (size_t i = 0; i < 10000; i++)
         assert_int_equal(view[i], 66);
-    finish(&process);
+    child_finish(&process);
 }
 
 /* Which comes first is the kernel's, but who sees it first may be the scheduler's. */
@@ -261,7 +261,7 @@ static void the_death_of_a_big_process_is_seen_before_its_end(void **state)
         is_seen_first = poll(&end, 1, 0) == 0 && !is_failed(&process);
         test_env_run_until(&process.test.env, is_failed, &process);
         close(end.fd);
-        finish(&process);
+        child_finish(&process);
     }
     assert_true(is_seen_first);
 }
@@ -278,7 +278,7 @@ static void one_that_sleeps_is_told(void **state)
     test_env_turn(&process.test.env, 2);
 
     assert_true(process.told >= 2);
-    finish(&process);
+    child_finish(&process);
 }
 
 static void exec_ends_what_the_process_was(void **state)
@@ -288,12 +288,12 @@ static void exec_ends_what_the_process_was(void **state)
 
     start_victim(&process, VICTIM_EXECS);
     assert_false(is_dead(&process));
-    say(&process);
+    say_byte(&process);
     spin_until_dead(&process);
 
     assert_int_equal(process.peer->memory[5], 55);
     test_env_run_until(&process.test.env, is_failed, &process);
-    finish(&process);
+    child_finish(&process);
 }
 
 static void an_exit_with_other_threads_is_a_death(void **state)
@@ -303,11 +303,11 @@ static void an_exit_with_other_threads_is_a_death(void **state)
 
     start_victim(&process, VICTIM_EXITS_WITH_THREADS);
     assert_false(is_dead(&process));
-    say(&process);
+    say_byte(&process);
     spin_until_dead(&process);
 
     test_env_run_until(&process.test.env, is_failed, &process);
-    finish(&process);
+    child_finish(&process);
 }
 
 static void a_stopped_process_is_alive(void **state)
@@ -323,7 +323,7 @@ static void a_stopped_process_is_alive(void **state)
 
     assert_false(is_dead(&process));
     assert_false(is_failed(&process));
-    finish(&process);
+    child_finish(&process);
 }
 
 /* --- Memory of others --- */
@@ -340,7 +340,7 @@ static void the_memory_of_a_peer_cannot_be_written(void **state)
     assert_int_equal(
         mprotect((void *)(uintptr_t)peer->page, peer->segment_bytes, PROT_READ | PROT_WRITE), -1);
     assert_int_equal(errno, EACCES);
-    finish(&process);
+    child_finish(&process);
 }
 
 static void show_word(struct process *process, int is_hidden)
@@ -365,12 +365,12 @@ static void any_memory_of_a_peer_can_be_read_where_allowed(void **state)
     uint64_t at = 0;
     (void)state;
 
-    start(&process, show_word, 0);
+    child_start(&process, show_word, 0);
     assert_int_equal(read(process.from_other, &at, sizeof(at)), sizeof(at));
     if (!process.peer->can_read_memory) {
         print_message("not allowed here: %s\n", process.peer->read_why.text);
         assert_int_not_equal(process.peer->read_why.text[0], '\0');
-        finish(&process);
+        child_finish(&process);
         return;
     }
 
@@ -381,7 +381,7 @@ static void any_memory_of_a_peer_can_be_read_where_allowed(void **state)
     kill(process.pid, SIGKILL);
     test_env_run_until(&process.test.env, is_dead, &process);
     assert_int_equal(muster_board_read_memory(process.peer, at, words, 8), MUSTER_UNAVAILABLE);
-    finish(&process);
+    child_finish(&process);
 }
 
 /* The reader is no administrator, who may read everything. */
@@ -394,7 +394,7 @@ static int read_undumpable(void)
         (setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0))
         return 20;
     prctl(PR_SET_DUMPABLE, 0); /* of the child as well */
-    start(&process, show_word, 0);
+    child_start(&process, show_word, 0);
     if (process.peer->can_read_memory)
         rc = 21;
     else if (process.peer->read_why.rc != MUSTER_PERMISSION_DENIED ||

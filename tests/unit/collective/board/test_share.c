@@ -6,7 +6,7 @@
 
 #define SHARE_BYTES 8192u
 
-/* What the board answers. */
+/* Returns the type of the board's answer. */
 static unsigned give_share(struct board_scene *scene, uint32_t number, uint64_t bytes, int seals,
                            unsigned fd_count)
 {

@@ -45,7 +45,7 @@ struct stage {
     unsigned answered, late;
 };
 
-static void work(struct muster_gpu_request *request)
+static void do_work(struct muster_gpu_request *request)
 {
     ((struct job *)request->data)->worked++;
 }
@@ -58,7 +58,7 @@ static void work_at_door(struct muster_gpu_request *request)
         pthread_cond_wait(&changed, &mutex);
     waiting_count--;
     pthread_mutex_unlock(&mutex);
-    work(request);
+    do_work(request);
 }
 
 static void on_answer(struct muster_gpu_request *request)
@@ -102,7 +102,7 @@ static void stage_close(struct stage *stage)
     test_env_close(&stage->test);
 }
 
-static struct job *prepare(struct stage *stage, unsigned i, muster_gpu_request_fn *work_fn)
+static struct job *prepare_request(struct stage *stage, unsigned i, muster_gpu_request_fn *work_fn)
 {
     struct job *job = &stage->jobs[i];
 
@@ -116,10 +116,10 @@ static struct job *prepare(struct stage *stage, unsigned i, muster_gpu_request_f
 
 #define FAR_NS (600 * MUSTER_NS_PER_S)
 
-static enum muster_rc start(struct stage *stage, unsigned i, muster_gpu_request_fn *work_fn,
-                            uint64_t timeout_ns)
+static enum muster_rc start_request(struct stage *stage, unsigned i, muster_gpu_request_fn *work_fn,
+                                    uint64_t timeout_ns)
 {
-    return muster_gpu_control_start(stage->control, &prepare(stage, i, work_fn)->request,
+    return muster_gpu_control_start(stage->control, &prepare_request(stage, i, work_fn)->request,
                                     timeout_ns);
 }
 
@@ -155,7 +155,7 @@ static void requests_are_answered_in_order(void **state)
     (void)state;
     stage_open(&stage);
     for (unsigned i = 0; i < 10; i++)
-        assert_int_equal(start(&stage, i, work, FAR_NS), MUSTER_OK);
+        assert_int_equal(start_request(&stage, i, do_work, FAR_NS), MUSTER_OK);
     assert_int_equal(stage.answered, 0);
     run_until(&stage, &stage.answered, 10);
     for (unsigned i = 0; i < 10; i++) {
@@ -172,16 +172,16 @@ static void a_full_ring_refuses_and_nothing_has_happened(void **state)
 
     (void)state;
     stage_open(&stage);
-    assert_int_equal(start(&stage, 0, work_at_door, FAR_NS), MUSTER_OK);
+    assert_int_equal(start_request(&stage, 0, work_at_door, FAR_NS), MUSTER_OK);
     wait_for_waiters(1);
     for (unsigned i = 1; i <= MUSTER_GPU_RING_COUNT; i++)
-        assert_int_equal(start(&stage, i, work, FAR_NS), MUSTER_OK);
-    assert_int_equal(start(&stage, MUSTER_GPU_RING_COUNT + 1, work, FAR_NS),
+        assert_int_equal(start_request(&stage, i, do_work, FAR_NS), MUSTER_OK);
+    assert_int_equal(start_request(&stage, MUSTER_GPU_RING_COUNT + 1, do_work, FAR_NS),
                      MUSTER_RESOURCE_EXHAUSTED);
     set_door(true);
     run_until(&stage, &stage.answered, MUSTER_GPU_RING_COUNT + 1);
     assert_int_equal(stage.jobs[MUSTER_GPU_RING_COUNT + 1].worked, 0);
-    assert_int_equal(start(&stage, MUSTER_GPU_RING_COUNT + 1, work, FAR_NS), MUSTER_OK);
+    assert_int_equal(start_request(&stage, MUSTER_GPU_RING_COUNT + 1, do_work, FAR_NS), MUSTER_OK);
     run_until(&stage, &stage.answered, MUSTER_GPU_RING_COUNT + 2);
     stage_close(&stage);
 }
@@ -192,9 +192,9 @@ static void another_thread_takes_over_from_one_that_is_stuck(void **state)
 
     (void)state;
     stage_open(&stage);
-    assert_int_equal(start(&stage, 0, work_at_door, 1), MUSTER_OK);
+    assert_int_equal(start_request(&stage, 0, work_at_door, 1), MUSTER_OK);
     wait_for_waiters(1);
-    assert_int_equal(start(&stage, 1, work, FAR_NS), MUSTER_OK);
+    assert_int_equal(start_request(&stage, 1, do_work, FAR_NS), MUSTER_OK);
     run_until(&stage, &stage.late, 1);
     run_until(&stage, &stage.answered, 1);
     assert_int_equal(stage.jobs[1].worked, 1);
@@ -215,9 +215,9 @@ static void what_is_late_in_the_ring_never_begins(void **state)
 
     (void)state;
     stage_open(&stage);
-    assert_int_equal(start(&stage, 0, work_at_door, FAR_NS), MUSTER_OK);
+    assert_int_equal(start_request(&stage, 0, work_at_door, FAR_NS), MUSTER_OK);
     wait_for_waiters(1);
-    assert_int_equal(start(&stage, 1, work, 1), MUSTER_OK);
+    assert_int_equal(start_request(&stage, 1, do_work, 1), MUSTER_OK);
     run_until(&stage, &stage.late, 1);
     assert_int_equal(stage.jobs[1].late, 1);
     assert_int_equal(muster_gpu_control_stuck_count(stage.control), 0);
@@ -236,11 +236,12 @@ static void requests_apart_all_begin_before_one_ends(void **state)
     (void)state;
     stage_open(&stage);
     for (unsigned i = 0; i < 3; i++)
-        assert_int_equal(muster_gpu_control_start_apart(
-                             stage.control, &prepare(&stage, i, work_at_door)->request, FAR_NS),
-                         MUSTER_OK);
+        assert_int_equal(
+            muster_gpu_control_start_apart(
+                stage.control, &prepare_request(&stage, i, work_at_door)->request, FAR_NS),
+            MUSTER_OK);
     wait_for_waiters(3);
-    assert_int_equal(start(&stage, 3, work, FAR_NS), MUSTER_OK);
+    assert_int_equal(start_request(&stage, 3, do_work, FAR_NS), MUSTER_OK);
     run_until(&stage, &stage.answered, 1);
     assert_int_equal(stage.jobs[3].answered, 1);
     set_door(true);
@@ -254,8 +255,8 @@ static void closing_leaves_a_stuck_thread_to_itself(void **state)
 
     (void)state;
     stage_open(&stage);
-    assert_int_equal(muster_gpu_control_start_apart(stage.control,
-                                                    &prepare(&stage, 0, work_at_door)->request, 1),
+    assert_int_equal(muster_gpu_control_start_apart(
+                         stage.control, &prepare_request(&stage, 0, work_at_door)->request, 1),
                      MUSTER_OK);
     wait_for_waiters(1);
     run_until(&stage, &stage.late, 1);

@@ -13,7 +13,7 @@
 #define COUNT_MAX 700
 #define TURNS_MAX 3000
 
-/* What a member gives and gets. */
+/* One operation of one member: its input and its output. */
 struct seat {
     struct muster_op op;
     _Alignas(64) uint8_t memory[COUNT_MAX * 8];
@@ -71,7 +71,7 @@ static double value_at(uint32_t member, uint64_t i)
     return (double)((int)(member * 5 + i % 13) - 9) / 4;
 }
 
-static void fill(enum muster_dtype dtype, uint32_t member, uint64_t count)
+static void fill_input(enum muster_dtype dtype, uint32_t member, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         reference_encode(dtype, value_at(member, i),
@@ -83,7 +83,7 @@ static void start_weighted(enum muster_dtype dtype, uint32_t member, uint64_t co
 {
     const struct muster_tensor tensor = {seats[member].memory, count, dtype};
 
-    fill(dtype, member, count);
+    fill_input(dtype, member, count);
     assert_int_equal(muster_all_reduce_weighted_start(&seats[member].op, ring.members[member].group,
                                                       &tensor, weight, on_done),
                      MUSTER_OK);
@@ -338,7 +338,7 @@ static void the_programs_function_reduces_elements_of_any_size(void **state)
 }
 
 /* x -> scale * x + shift, one after the other: (a, then b) is not (b, then a). */
-static void compose(void *data, void *into, const void *from, size_t count)
+static void compose_maps(void *data, void *into, const void *from, size_t count)
 {
     uint32_t *a = into;
     const uint32_t *b = from;
@@ -351,7 +351,7 @@ static void compose(void *data, void *into, const void *from, size_t count)
 }
 
 static const struct muster_user_reduction composed = {
-    .name = "composed", .element_bytes = 8, .reduce = compose};
+    .name = "composed", .element_bytes = 8, .reduce = compose_maps};
 
 static void what_is_not_commutative_goes_in_the_order_of_ranks(void **state)
 {
@@ -368,7 +368,7 @@ static void what_is_not_commutative_goes_in_the_order_of_ranks(void **state)
             uint32_t expected[2] = {1, 0};
 
             for (uint32_t i = 0; i < 4; i++)
-                compose(NULL, expected, (uint32_t[]){i + 2, (uint32_t)k + i}, 1);
+                compose_maps(NULL, expected, (uint32_t[]){i + 2, (uint32_t)k + i}, 1);
             for (uint32_t i = 0; i < 4; i++)
                 assert_memory_equal(seats[i].memory + 8 * k, expected, 8);
         }

@@ -1,5 +1,4 @@
-/* What exchanges are started with: impossible shapes, ranks and places are refused, nothing
- * happens. */
+/* Arguments of exchanges: impossible shapes, ranks and places are refused, and nothing happens. */
 #include "group_ring.h"
 
 #include <muster/collective.h>
@@ -39,12 +38,12 @@ static int close_ring(void **state)
     return 0;
 }
 
-static struct muster_tensor at(uint64_t first, uint64_t count)
+static struct muster_tensor tensor_at(uint64_t first, uint64_t count)
 {
     return (struct muster_tensor){.data = memory + first, .count = count, .dtype = MUSTER_I32};
 }
 
-static struct muster_parts parts(uint64_t first, const uint64_t *counts, uint32_t part_count)
+static struct muster_parts parts_at(uint64_t first, const uint64_t *counts, uint32_t part_count)
 {
     return (struct muster_parts){
         .data = memory + first, .counts = counts, .part_count = part_count, .dtype = MUSTER_I32};
@@ -57,8 +56,9 @@ static void assert_refused(enum muster_rc rc)
 
 static void gather_and_scatter_with_impossible_parts_are_refused(void **state)
 {
-    struct muster_tensor part = at(0, 4), whole = at(8, 12), short_whole = at(8, 11);
-    struct muster_tensor inside = at(16, 4), other = at(8, 12);
+    struct muster_tensor part = tensor_at(0, 4), whole = tensor_at(8, 12),
+                         short_whole = tensor_at(8, 11);
+    struct muster_tensor inside = tensor_at(16, 4), other = tensor_at(8, 12);
 
     (void)state;
     other.dtype = MUSTER_F32;
@@ -77,8 +77,10 @@ static void gather_and_scatter_with_impossible_parts_are_refused(void **state)
 
 static void all_to_all_needs_equal_parts_that_lie_apart(void **state)
 {
-    struct muster_tensor input = at(0, 12), output = at(12, 12), inside = at(6, 12);
-    struct muster_tensor odd = at(0, 11), odd_output = at(12, 11), longer = at(12, 15);
+    struct muster_tensor input = tensor_at(0, 12), output = tensor_at(12, 12),
+                         inside = tensor_at(6, 12);
+    struct muster_tensor odd = tensor_at(0, 11), odd_output = tensor_at(12, 11),
+                         longer = tensor_at(12, 15);
 
     (void)state;
     assert_refused(muster_all_to_all_start(&op, group, &odd, &odd_output, on_done));
@@ -93,10 +95,11 @@ static void uneven_counts_must_be_of_all_members_and_fit(void **state)
 {
     static const uint64_t counts[] = {2, 3, 4}, others[] = {2, 2, 5};
     static const uint64_t wrapping[] = {UINT64_MAX, 3, 1};
-    struct muster_tensor part = at(0, 3), long_part = at(0, 4), inside = at(20, 3);
-    struct muster_parts whole = parts(16, counts, N), other = parts(32, others, N);
-    struct muster_parts few = parts(16, counts, N - 1), none = parts(16, NULL, N);
-    struct muster_parts huge = parts(16, wrapping, N);
+    struct muster_tensor part = tensor_at(0, 3), long_part = tensor_at(0, 4),
+                         inside = tensor_at(20, 3);
+    struct muster_parts whole = parts_at(16, counts, N), other = parts_at(32, others, N);
+    struct muster_parts few = parts_at(16, counts, N - 1), none = parts_at(16, NULL, N);
+    struct muster_parts huge = parts_at(16, wrapping, N);
 
     (void)state;
     assert_refused(muster_all_gather_uneven_start(&op, group, &long_part, &whole, on_done));
@@ -119,7 +122,8 @@ static void uneven_counts_must_be_of_all_members_and_fit(void **state)
 static void a_route_leads_to_a_rank_and_to_oneself_on_both_ends(void **state)
 {
     static const struct muster_route routes[] = {{N, 0}, {0, N}, {1, 0}, {0, 1}};
-    struct muster_tensor input = at(0, 8), output = at(8, 8), shorter = at(8, 7), inside = at(4, 8);
+    struct muster_tensor input = tensor_at(0, 8), output = tensor_at(8, 8),
+                         shorter = tensor_at(8, 7), inside = tensor_at(4, 8);
     const struct muster_route route = {2, 0};
 
     (void)state;

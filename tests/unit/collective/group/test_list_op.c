@@ -25,7 +25,7 @@ static struct seat seats[GROUP_RING_MAX];
 
 /* --- Packs --- */
 
-/* What TensorFlow 2.21 was seen to do; counts of tensors by pack, from the last tensor on. */
+/* TensorFlow 2.21 was seen to do this; counts of tensors by pack, from the last tensor on. */
 static void packs_are_those_of_tensorflow(void **state)
 {
     static const struct {
@@ -109,7 +109,7 @@ static int32_t value_at(uint32_t member, size_t tensor, uint64_t i)
     return (int32_t)(member * 1000 + tensor * 100 + i % 83);
 }
 
-static void prepare(uint32_t member, uint64_t bytes_per_pack)
+static void prepare_call(uint32_t member, uint64_t bytes_per_pack)
 {
     struct seat *seat = &seats[member];
 
@@ -184,7 +184,7 @@ static void every_tensor_of_a_list_is_reduced(void **state)
         for (uint32_t n = 1; n <= 3; n++) {
             group_ring_open(&ring, n);
             for (uint32_t member = 0; member < n; member++) {
-                prepare(member, packs[p]);
+                prepare_call(member, packs[p]);
                 start_sum(member);
             }
             run_until_done(n);
@@ -200,7 +200,7 @@ static void a_list_of_the_root_comes_to_all(void **state)
     for (size_t p = 0; p < sizeof(packs) / sizeof(packs[0]); p++) {
         group_ring_open(&ring, 3);
         for (uint32_t member = 0; member < 3; member++) {
-            prepare(member, packs[p]);
+            prepare_call(member, packs[p]);
             assert_int_equal(
                 muster_broadcast_list_start(&seats[member].op, ring.members[member].group,
                                             seats[member].tensors, TENSORS, 1, on_done),
@@ -224,7 +224,7 @@ static void who_needs_no_copy_meets_who_does(void **state)
     (void)state;
     group_ring_open(&ring, 2);
     for (uint32_t member = 0; member < 2; member++)
-        prepare(member, 0);
+        prepare_call(member, 0);
     for (size_t t = 0; t < TENSORS; t++) {
         memcpy(at, seats[0].memory[t], counts[t] * sizeof(*at));
         seats[0].tensors[t].data = at;
@@ -245,7 +245,7 @@ static void a_list_without_tensors_is_done_when_all_have_started_it(void **state
     (void)state;
     group_ring_open(&ring, 2);
     for (uint32_t member = 0; member < 2; member++) {
-        prepare(member, 0);
+        prepare_call(member, 0);
         assert_int_equal(muster_all_reduce_list_start(&seats[member].op, ring.members[member].group,
                                                       NULL, 0, MUSTER_SUM, on_done),
                          MUSTER_OK);
@@ -266,7 +266,7 @@ static bool play_death(unsigned k, uint64_t bytes_per_pack)
     ring.members[1].cut_at = k;
     ring.is_stopped_at_cut = k % 2 == 0;
     for (uint32_t member = 0; member < 3; member++) {
-        prepare(member, bytes_per_pack);
+        prepare_call(member, bytes_per_pack);
         if (!ring.members[member].is_dead)
             start_sum(member);
     }
@@ -301,7 +301,7 @@ static void a_list_that_fails_has_left_packed_tensors_as_they_were(void **state)
     (void)state;
     group_ring_open(&ring, 2);
     for (uint32_t member = 0; member < 2; member++)
-        prepare(member, 0);
+        prepare_call(member, 0);
     seats[1].tensors[5].count--;
     for (uint32_t member = 0; member < 2; member++)
         start_sum(member);
@@ -322,13 +322,13 @@ static void overlapping_and_meaningless_lists_are_refused(void **state)
 
     (void)state;
     group_ring_open(&ring, 1);
-    prepare(0, 0);
+    prepare_call(0, 0);
     tensors[3].data = &seats[0].memory[2][499];
     assert_int_equal(muster_all_reduce_list_start(&seats[0].op, ring.members[0].group, tensors,
                                                   TENSORS, MUSTER_SUM, on_done),
                      MUSTER_INVALID_ARGUMENT);
     muster_list_op_fini(&seats[0].op);
-    prepare(0, 0);
+    prepare_call(0, 0);
     tensors[3].dtype = MUSTER_BOOL;
     assert_int_equal(muster_all_reduce_list_start(&seats[0].op, ring.members[0].group, tensors,
                                                   TENSORS, MUSTER_SUM, on_done),

@@ -30,7 +30,7 @@ static struct muster_frame_header piece_of(const struct muster_message *message)
     return header;
 }
 
-static void *hear(const struct muster_frame_header *header)
+static void *hear_frame(const struct muster_frame_header *header)
 {
     return muster_group_wire_client.on_frame(mail_ring.members[0].group, 1, header);
 }
@@ -112,7 +112,7 @@ static void frames_that_belong_to_no_message_end_the_link(void **state)
         header = piece_of(NULL);
         rows[i].change(&header);
 
-        if (hear(&header) != NULL || mail_ring.members[0].suspect_count != 1 ||
+        if (hear_frame(&header) != NULL || mail_ring.members[0].suspect_count != 1 ||
             strstr(mail_ring.members[0].suspect_text, WRONG) == NULL)
             fail_msg("%s: %s", rows[i].name, mail_ring.members[0].suspect_text);
         mail_close();
@@ -130,7 +130,7 @@ static void early_pieces_are_bounded(void **state)
     header = piece_of(NULL);
     header.payload_bytes = MUSTER_EAGER_BYTES_MAX / 2;
     while (mail_ring.members[0].suspect_count == 0) {
-        void *buffer = hear(&header);
+        void *buffer = hear_frame(&header);
 
         if (buffer == NULL)
             break;
@@ -207,7 +207,7 @@ static void pieces_that_nobody_awaits_end_the_link(void **state)
         if (header.chunk == last)
             header.payload_bytes = (uint32_t)(message->bytes - last * message->piece_bytes);
         header.payload_bytes = (uint32_t)((int32_t)header.payload_bytes + rows[i].more);
-        place = hear(&header);
+        place = hear_frame(&header);
 
         if ((place == NULL) != rows[i].is_wrong ||
             mail_ring.members[0].suspect_count != rows[i].is_wrong ||

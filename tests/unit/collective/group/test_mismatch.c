@@ -40,7 +40,7 @@ static struct muster_tensor seat_init(uint32_t member, uint64_t count)
     return (struct muster_tensor){.data = seat->values, .count = count, .dtype = MUSTER_I32};
 }
 
-static void broadcast(uint32_t member, uint32_t root)
+static void start_broadcast(uint32_t member, uint32_t root)
 {
     struct muster_tensor tensor = seat_init(member, 4);
 
@@ -112,10 +112,10 @@ static void roots_of_different_epochs_end_aborted_on_all_at_once(void **state)
     group_ring_open(&ring, 3);
     group_ring_turn(&ring, 10);
     group_ring_freeze(&ring);
-    broadcast(1, 1);
+    start_broadcast(1, 1);
     group_ring_kill(&ring, 0);
     group_ring_change(&ring, UINT32_MAX);
-    broadcast(2, 1);
+    start_broadcast(2, 1);
     run_until_done(rest, 2);
 
     assert_ended(1, MUSTER_ABORTED, "ranks have changed: rank 1 (worker:2)");
@@ -135,10 +135,10 @@ static void the_same_root_by_the_ranks_of_different_epochs_is_no_difference(void
     group_ring_open(&ring, 3);
     group_ring_turn(&ring, 10);
     group_ring_freeze(&ring);
-    broadcast(1, 1);
+    start_broadcast(1, 1);
     group_ring_kill(&ring, 0);
     group_ring_change(&ring, UINT32_MAX);
-    broadcast(2, 0);
+    start_broadcast(2, 0);
     run_until_done(rest, 2);
 
     assert_int_equal(seats[1].rc, MUSTER_OK);
@@ -156,10 +156,10 @@ static void a_root_that_died_before_it_was_issued_ends_it_with_the_next_change(v
     group_ring_open(&ring, 3);
     group_ring_turn(&ring, 10);
     group_ring_freeze(&ring);
-    broadcast(1, 0);
+    start_broadcast(1, 0);
     group_ring_kill(&ring, 0);
     group_ring_change(&ring, UINT32_MAX);
-    broadcast(2, 0);
+    start_broadcast(2, 0);
     group_ring_turn(&ring, 20);
     assert_int_equal(ring.members[1].abort_count, 1);
     group_ring_change(&ring, UINT32_MAX);
@@ -180,11 +180,11 @@ static void who_has_ended_it_has_no_part_in_what_the_others_do(void **state)
     (void)state;
     group_ring_open(&ring, 3);
     group_ring_turn(&ring, 10);
-    broadcast(0, 0);
+    start_broadcast(0, 0);
     assert_int_equal(muster_group_freeze(ring.members[0].group, &progress), MUSTER_OK);
     muster_progress_fini(&progress);
-    broadcast(1, 0);
-    broadcast(2, 2);
+    start_broadcast(1, 0);
+    start_broadcast(2, 2);
     run_until_done(differing, 2);
     group_ring_kill(&ring, 2);
     group_ring_change(&ring, UINT32_MAX);
@@ -229,8 +229,8 @@ static void different_roots_of_one_epoch_are_an_error(void **state)
 
     (void)state;
     group_ring_open(&ring, 2);
-    broadcast(0, 0);
-    broadcast(1, 1);
+    start_broadcast(0, 0);
+    start_broadcast(1, 1);
     run_until_done(all, 2);
 
     assert_ended(0, MUSTER_INVALID_ARGUMENT,
@@ -270,7 +270,7 @@ static void who_is_frozen_before_it_hears_of_the_difference_is_aborted(void **st
     group_ring_open(&ring, 2);
     group_ring_turn(&ring, 10);
     all_reduce(0, 4);
-    broadcast(1, 1);
+    start_broadcast(1, 1);
     hear_description(0, 1);
     assert_null(seats[0].op.impl);
     group_ring_change(&ring, UINT32_MAX);
@@ -399,8 +399,8 @@ static void adopt_without_member_2(void)
     struct muster_view fields, *next;
 
     group_ring_open(&ring, 3);
-    broadcast(0, 0);
-    broadcast(1, 0);
+    start_broadcast(0, 0);
+    start_broadcast(1, 0);
     for (unsigned turns = 0; turns < TURNS_MAX; turns++) {
         const struct muster_run *run = seats[1].op.impl;
 
@@ -428,7 +428,7 @@ static void who_calls_an_adopted_operation_late_gets_its_result(void **state)
 
     (void)state;
     adopt_without_member_2();
-    broadcast(2, 0);
+    start_broadcast(2, 0);
     run_until_done(all, 3);
 
     for (uint32_t member = 0; member < 3; member++) {

@@ -1,4 +1,4 @@
-/* What an operation sends and holds is what its plan says. */
+/* An operation sends and holds as many bytes as its plan says. */
 #include "group_ring.h"
 
 #include <string.h>
@@ -28,8 +28,8 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     *(bool *)op->data = true;
 }
 
-static enum muster_rc start(struct call *call, struct muster_group *group, enum muster_op_kind kind,
-                            uint64_t count)
+static enum muster_rc start_op(struct call *call, struct muster_group *group,
+                               enum muster_op_kind kind, uint64_t count)
 {
     struct muster_tensor whole = {call->output, count, MUSTER_F32};
     struct muster_tensor input = {call->input, count, MUSTER_F32};
@@ -88,7 +88,7 @@ static void run_alone(struct group_ring *ring, enum muster_op_kind kind, uint64_
         call->op = (struct muster_op){
             .data = &call->is_done,
             .deadline_ns = muster_loop_after_ns(ring->test.env.loop, 60 * MUSTER_NS_PER_S)};
-        assert_int_equal(start(call, ring->members[i].group, kind, count), MUSTER_OK);
+        assert_int_equal(start_op(call, ring->members[i].group, kind, count), MUSTER_OK);
     }
     while (!is_done) {
         muster_loop_turn(ring->test.env.loop, MUSTER_NS_PER_S);
@@ -106,7 +106,7 @@ static uint64_t staged_bytes(const struct group_ring *ring, enum muster_op_kind 
 }
 
 /* All members live in one process but have a pool each: their wires'. */
-static void check(struct group_ring *ring, enum muster_op_kind kind, uint64_t count)
+static void check_cost(struct group_ring *ring, enum muster_op_kind kind, uint64_t count)
 {
     run_alone(ring, kind, count);
     for (uint32_t i = 0; i < MEMBERS; i++) {
@@ -132,7 +132,7 @@ static void what_is_sent_and_held_is_what_the_plan_says(void **state)
     group_ring_open(&ring, MEMBERS);
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
         for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
-            check(&ring, kinds[k], counts[i]);
+            check_cost(&ring, kinds[k], counts[i]);
     group_ring_close(&ring);
 }
 
@@ -149,8 +149,8 @@ static void plans_of_steps_send_and_hold_what_they_say(void **state)
         parameters.forced = (enum muster_algorithm)a;
         group_ring_open_hosts(&ring, MEMBERS, &parameters, 2);
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-            check(&ring, kinds[k], 300);
-            check(&ring, kinds[k], 30000);
+            check_cost(&ring, kinds[k], 300);
+            check_cost(&ring, kinds[k], 30000);
         }
         group_ring_close(&ring);
     }

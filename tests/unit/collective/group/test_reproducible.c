@@ -38,7 +38,7 @@ static double value_at(uint32_t member, uint32_t i)
     return ((double)(bits % 20011) - 10005) / 977.0 * (double)(1u << bits % 7);
 }
 
-static void put(enum muster_dtype dtype, void *values, uint32_t i, double value)
+static void put_value(enum muster_dtype dtype, void *values, uint32_t i, double value)
 {
     if (dtype == MUSTER_F64)
         ((double *)values)[i] = value;
@@ -50,13 +50,13 @@ static void put(enum muster_dtype dtype, void *values, uint32_t i, double value)
         ((uint16_t *)values)[i] = muster_bf16_from_f32((float)value);
 }
 
-static void start(uint32_t member, enum muster_dtype dtype, enum muster_reduction reduction)
+static void start_sum(uint32_t member, enum muster_dtype dtype, enum muster_reduction reduction)
 {
     struct seat *seat = &seats[member];
     const struct muster_tensor tensor = {.data = seat->values, .count = COUNT, .dtype = dtype};
 
     for (uint32_t i = 0; i < COUNT; i++)
-        put(dtype, seat->values, i, value_at(member, i));
+        put_value(dtype, seat->values, i, value_at(member, i));
     seat->is_done = false;
     seat->op.data = seat;
     seat->op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
@@ -73,7 +73,7 @@ static uint64_t digest_of(uint32_t n, enum muster_dtype dtype, enum muster_reduc
     bool are_done = false;
 
     for (uint32_t i = 0; i < n; i++) {
-        start((n - 1 - i + turns) % n, dtype, reduction);
+        start_sum((n - 1 - i + turns) % n, dtype, reduction);
         group_ring_turn(&ring, turns);
     }
     for (unsigned i = 0; !are_done && i < 5000; i++) {
@@ -125,8 +125,8 @@ static bool is_by_boards(void)
     return strcmp(name, "flat") == 0 || strcmp(name, "host") == 0;
 }
 
-static void play(const struct variant *variant, uint32_t n, bool is_reproducible,
-                 uint64_t digests[DTYPES][REDUCTIONS])
+static void play_scene(const struct variant *variant, uint32_t n, bool is_reproducible,
+                       uint64_t digests[DTYPES][REDUCTIONS])
 {
     const struct muster_plan_parameters parameters = {.chunk_bytes = variant->chunk_bytes,
                                                       .direct_max_bytes = variant->direct_max_bytes,
@@ -149,9 +149,9 @@ static void the_same_bits_whatever_the_algorithm_and_the_chunks(void **state)
     for (uint32_t n = 2; n <= 9; n += 1 + n / 3) {
         uint64_t first[DTYPES][REDUCTIONS], digests[DTYPES][REDUCTIONS];
 
-        play(&variants[0], n, true, first);
+        play_scene(&variants[0], n, true, first);
         for (size_t v = 1; v < VARIANT_COUNT; v++) {
-            play(&variants[v], n, true, digests);
+            play_scene(&variants[v], n, true, digests);
             for (size_t d = 0; d < DTYPES; d++)
                 for (size_t r = 0; r < REDUCTIONS; r++)
                     if (digests[d][r] != first[d][r])
@@ -168,8 +168,8 @@ static void without_it_the_bits_of_sums_may_differ(void **state)
     uint64_t direct[DTYPES][REDUCTIONS], ring_digests[DTYPES][REDUCTIONS];
 
     (void)state;
-    play(&variants[0], 5, false, direct);
-    play(&variants[4], 5, false, ring_digests);
+    play_scene(&variants[0], 5, false, direct);
+    play_scene(&variants[4], 5, false, ring_digests);
     for (size_t d = 0; d < DTYPES; d++)
         assert_true(direct[d][0] != ring_digests[d][0]);
     for (size_t d = 0; d < DTYPES; d++) /* MIN and MAX do not round */

@@ -49,8 +49,8 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     ++*(unsigned *)op->data;
 }
 
-static void start(struct group_ring *ring, uint32_t member, struct muster_op *ops, float *values,
-                  unsigned *done)
+static void start_op(struct group_ring *ring, uint32_t member, struct muster_op *ops, float *values,
+                     unsigned *done)
 {
     for (size_t i = 0; i < OPS; i++) {
         struct muster_tensor tensor = {&values[i * ELEMENTS], ELEMENTS, MUSTER_F32};
@@ -78,12 +78,12 @@ static void a_lane_has_a_bounded_number_of_operations_under_way(void **state)
     group_ring_open_plan(&ring, 2, &plan);
     group_ring_turn(&ring, 20);
     held = ring.test.mem.held_bytes;
-    start(&ring, 0, ops, values, &done[0]);
+    start_op(&ring, 0, ops, values, &done[0]);
     group_ring_turn(&ring, 200);
     assert_true(ring.test.mem.held_bytes - held < OPS * ELEMENTS * sizeof(float) / 2);
     assert_int_equal(done[0], 0);
 
-    start(&ring, 1, ops + OPS, values + (size_t)OPS * ELEMENTS, &done[1]);
+    start_op(&ring, 1, ops + OPS, values + (size_t)OPS * ELEMENTS, &done[1]);
     for (unsigned i = 0; i < 20000 && done[0] + done[1] < 2 * OPS; i++)
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
     assert_int_equal(done[0] + done[1], 2 * OPS);

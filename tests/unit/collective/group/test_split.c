@@ -71,7 +71,7 @@ static int32_t value_at(size_t split, uint32_t member, uint64_t i)
     return (int32_t)(1000 * (split + 1) + 100 * member + i % 89);
 }
 
-static struct muster_op *prepare(size_t split, uint32_t member, uint64_t count)
+static struct muster_op *prepare_call(size_t split, uint32_t member, uint64_t count)
 {
     struct seat *seat = &seats[split][member];
 
@@ -86,7 +86,7 @@ static struct muster_op *prepare(size_t split, uint32_t member, uint64_t count)
 
 static void start_sum(size_t split, uint32_t member, uint64_t count)
 {
-    struct muster_op *op = prepare(split, member, count);
+    struct muster_op *op = prepare_call(split, member, count);
     const struct muster_tensor tensor = {seats[split][member].values, count, MUSTER_I32};
 
     assert_int_equal(
@@ -179,7 +179,7 @@ static void parts_are_counted_within_the_color(void **state)
     open_ring(4);
     for (uint32_t member = 0; member < 4; member++)
         for (size_t split = 0; split < 2; split++) {
-            struct muster_op *op = prepare(split, member, 60);
+            struct muster_op *op = prepare_call(split, member, 60);
             int32_t *values = seats[split][member].values;
             const struct muster_tensor input = {values, 60, MUSTER_I32};
             const struct muster_tensor output = {values + COUNT_MAX, 120, MUSTER_I32};
@@ -200,7 +200,7 @@ static void parts_are_counted_within_the_color(void **state)
     group_ring_close(&ring);
 }
 
-/* What the member at place `from` of a color has for the one at place `to`. */
+/* The elements that the member at place `from` of a color has for the one at place `to`. */
 static uint64_t uneven_count(uint32_t from, uint32_t to)
 {
     return 20 * (from + 1) + 10 * to;
@@ -208,7 +208,7 @@ static uint64_t uneven_count(uint32_t from, uint32_t to)
 
 static void start_uneven(size_t split, uint32_t member)
 {
-    struct muster_op *op = prepare(split, member, COUNT_MAX);
+    struct muster_op *op = prepare_call(split, member, COUNT_MAX);
     int32_t *values = seats[split][member].values;
     uint32_t place = muster_group_lane_rank(ring.members[member].group, op->lane);
     const uint64_t sent[] = {uneven_count(place, 0), uneven_count(place, 1)};
@@ -252,7 +252,7 @@ static void a_root_is_a_member_of_the_color(void **state)
     open_ring(4);
     for (uint32_t member = 0; member < 4; member++)
         for (size_t split = 0; split < 2; split++) {
-            struct muster_op *op = prepare(split, member, 100);
+            struct muster_op *op = prepare_call(split, member, 100);
             const struct muster_tensor tensor = {seats[split][member].values, 100, MUSTER_I32};
             uint32_t root = split == 0 ? member % 2 + 2 : member / 2 * 2 + 1;
 
@@ -325,7 +325,7 @@ static void check_survivor(size_t split, uint32_t member, uint32_t victim, uint6
 }
 
 /* Returns whether the k-th point exists. */
-static bool play(uint32_t victim, unsigned k, uint64_t count, bool is_stopped)
+static bool play_scene(uint32_t victim, unsigned k, uint64_t count, bool is_stopped)
 {
     bool has_cut;
 
@@ -358,7 +358,7 @@ static void one_change_of_view_decides_the_operations_of_all_colors(void **state
     for (uint64_t count = 9; count < COUNT_MAX; count += 200)
         for (uint32_t victim = 0; victim < 4; victim++)
             for (unsigned k = 1; k < 2000; k++)
-                if (!play(victim, k, count, k % 2 == 0))
+                if (!play_scene(victim, k, count, k % 2 == 0))
                     break;
     if (!group_ring_has_boards)
         assert_true(adopted_count > 10 && retried_count > 10);
@@ -413,7 +413,7 @@ static void a_vote_names_each_lane_with_its_color(void **state)
     for (uint32_t member = 0; member < 3; member++) {
         struct muster_op_id column = {.lane = lanes[0] + (1 + member % 2) * MUSTER_LANE_COLOR};
 
-        prepare(0, member, 1)->lane = 1;
+        prepare_call(0, member, 1)->lane = 1;
         assert_int_equal(
             muster_barrier_start(&seats[0][member].op, ring.members[member].group, on_done),
             MUSTER_OK);
@@ -443,7 +443,7 @@ static void who_has_no_color_takes_part_in_nothing(void **state)
     group_ring_open(&ring, 2);
     for (uint32_t member = 0; member < 2; member++) {
         assert_int_equal(muster_group_split(ring.members[member].group, &split), MUSTER_OK);
-        prepare(0, member, 1)->lane = 1;
+        prepare_call(0, member, 1)->lane = 1;
         assert_int_equal(
             muster_barrier_start(&seats[0][member].op, ring.members[member].group, on_done),
             member == 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
@@ -470,7 +470,7 @@ static void splits_that_make_no_sense_are_refused(void **state)
         assert_int_equal(muster_group_split(group, &bad[i]), MUSTER_INVALID_ARGUMENT);
     assert_int_equal(muster_group_split(group, &data_split), MUSTER_OK);
     assert_int_equal(muster_group_split(group, &data_split), MUSTER_ALREADY_EXISTS);
-    prepare(0, 0, 1)->lane = 0;
+    prepare_call(0, 0, 1)->lane = 0;
     assert_int_equal(muster_barrier_start(&seats[0][0].op, group, on_done), MUSTER_OK);
     assert_int_equal(muster_group_split(group, &used), MUSTER_FAILED_PRECONDITION);
     for (uint32_t i = 1; i < MUSTER_SPLITS_MAX; i++)

@@ -1,4 +1,4 @@
-/* What cannot be started is refused at once, and no callback comes. */
+/* Impossible operations are refused at once, and no callback comes. */
 #include "group_ring.h"
 
 #include <stdio.h>

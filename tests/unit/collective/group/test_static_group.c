@@ -1,4 +1,4 @@
-/* What a static group refuses before it listens. */
+/* A static group refuses impossible arguments before it listens. */
 #include "test_env.h"
 
 #include <muster/static_group.h>
@@ -100,8 +100,8 @@ static void a_closed_group_leaves_nothing_behind(void **state)
     (void)state;
     world_open(&world, no_vars);
     world.held_bytes = world.test.mem.held_bytes;
-    assert_int_equal(
-        muster_static_group_open(&world.test.env, "job", &group, &world.error), MUSTER_OK);
+    assert_int_equal(muster_static_group_open(&world.test.env, "job", &group, &world.error),
+                     MUSTER_OK);
     address = *muster_static_group_address(group);
     assert_int_equal(muster_static_group_join(group, 0, &address, 1, NULL), MUSTER_OK);
     assert_true(muster_static_group_is_idle(group));
@@ -128,8 +128,8 @@ static void a_group_whose_join_found_no_memory_can_be_closed(void **state)
     world.held_bytes = world.test.mem.held_bytes;
 
     for (uint64_t fail_at = 1; is_refused; fail_at++) {
-        assert_int_equal(
-            muster_static_group_open(&world.test.env, "job", &group, &world.error), MUSTER_OK);
+        assert_int_equal(muster_static_group_open(&world.test.env, "job", &group, &world.error),
+                         MUSTER_OK);
         address = *muster_static_group_address(group);
         world.test.mem.fail_at = fail_at;
         rc = muster_static_group_join(group, 0, &address, 1, NULL);

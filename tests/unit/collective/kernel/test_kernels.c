@@ -42,7 +42,7 @@ static void check_trial(bool is_right, const struct trial *trial, const char *wh
             trial->shift_a, trial->shift_b, trial->kernels->name);
 }
 
-static void prepare(struct trial *trial, uint64_t seed)
+static void prepare_values(struct trial *trial, uint64_t seed)
 {
     size_t bytes = trial->count * trial->element;
 
@@ -106,7 +106,7 @@ static void check_every_count(struct trial *trial)
     for (size_t shift = 0; shift < SHIFT_MAX; shift++) {
         trial->shift_a = shift;
         trial->shift_b = (3 * shift + 1) % SHIFT_MAX;
-        prepare(trial, shift);
+        prepare_values(trial, shift);
         for (size_t count = 0; count <= COUNT_MAX; count++)
             check_prefix(trial, count);
     }
@@ -125,7 +125,7 @@ static void check_many(struct trial *trial)
     trial->shift_a = trial->shift_b = 0;
     trial->count = MANY;
     for (uint64_t seed = 10; seed < 14; seed++) {
-        prepare(trial, seed);
+        prepare_values(trial, seed);
         into = trial->a;
         trial->kernels->reduce[trial->dtype][trial->reduction](into.bytes, trial->b.bytes, MANY);
         check_trial(memcmp(into.bytes, trial->expected.bytes, MANY * trial->element) == 0, trial,

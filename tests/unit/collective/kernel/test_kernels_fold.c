@@ -34,7 +34,7 @@ struct trial {
 
 static struct room rooms[SOURCES_MAX], into, expected;
 
-static void fill(const struct trial *trial, const void **ret_from)
+static void fill_sources(const struct trial *trial, const void **ret_from)
 {
     size_t element = muster_dtype_bytes(trial->dtype);
 
@@ -46,7 +46,7 @@ static void fill(const struct trial *trial, const void **ret_from)
     }
 }
 
-static void check(const struct trial *trial, void *result, const void *want, const char *what)
+static void check_fold(const struct trial *trial, void *result, const void *want, const char *what)
 {
     fail_if(memcmp(result, want, trial->count * muster_dtype_bytes(trial->dtype)) != 0,
             "%s: %s of %s x %zu, %u sources, shifted by %zu, path %s", what,
@@ -61,12 +61,12 @@ static void try_count(const struct trial *trial)
     uint8_t *at = into.bytes + trial->shift * element;
     const void *from[SOURCES_MAX];
 
-    fill(trial, from);
+    fill_sources(trial, from);
     memset(into.bytes, CANARY, sizeof(into.bytes));
     reference_reduce_all(trial->dtype, trial->reduction, expected.bytes, from, trial->n,
                          trial->count);
     fold(at, from, trial->n, trial->count);
-    check(trial, at, expected.bytes, "apart");
+    check_fold(trial, at, expected.bytes, "apart");
     fail_if(at[bytes] != CANARY || (trial->shift > 0 && at[-1] != CANARY),
             "%s of %s x %zu writes elsewhere", muster_reduction_name(trial->reduction),
             muster_dtype_name(trial->dtype), trial->count);
@@ -74,7 +74,7 @@ static void try_count(const struct trial *trial)
     for (uint32_t k = 0; k < trial->n; k++) {
         memcpy(at, from[k], bytes);
         fold((void *)(uintptr_t)from[k], from, trial->n, trial->count);
-        check(trial, (void *)(uintptr_t)from[k], expected.bytes, "into one of the sources");
+        check_fold(trial, (void *)(uintptr_t)from[k], expected.bytes, "into one of the sources");
         memcpy((void *)(uintptr_t)from[k], at, bytes);
     }
 }
@@ -122,7 +122,7 @@ static void all_types_but_the_small_floats_have_the_bits_of_pairwise_reduction(v
             if (!muster_reduction_is_defined(trial.dtype, trial.reduction) ||
                 trial.dtype == MUSTER_F16 || trial.dtype == MUSTER_BF16)
                 continue;
-            fill(&trial, from);
+            fill_sources(&trial, from);
             memcpy(expected.bytes, from[0], trial.count * muster_dtype_bytes(trial.dtype));
             for (uint32_t k = 1; k < trial.n; k++)
                 muster_kernel_reduce(trial.dtype, trial.reduction, expected.bytes, from[k],
@@ -131,7 +131,7 @@ static void all_types_but_the_small_floats_have_the_bits_of_pairwise_reduction(v
                 muster_kernel_divide(trial.dtype, expected.bytes, trial.n, trial.count);
             muster_kernel_reduce_all(trial.dtype, trial.reduction, into.bytes, from, trial.n,
                                      trial.count);
-            check(&trial, into.bytes, expected.bytes, "not the bits of pairwise reduction");
+            check_fold(&trial, into.bytes, expected.bytes, "not the bits of pairwise reduction");
         }
 }
 
@@ -205,14 +205,14 @@ static void every_path_weighs_as_the_reference(void **state)
                 trial.dtype = dtypes[d];
                 trial.shift = trial.n % 4;
                 trial.count = trial.n % 2 == 0 ? COUNT_MAX : trial.n * 7;
-                fill(&trial, from);
+                fill_sources(&trial, from);
                 mean_weighted(trial.dtype, from, weights, &trial);
                 trial.kernels->weigh[trial.dtype](into.bytes, from, weights, trial.n, trial.count);
-                check(&trial, into.bytes, expected.bytes, "by weight");
+                check_fold(&trial, into.bytes, expected.bytes, "by weight");
                 trial.kernels->weigh[trial.dtype]((void *)(uintptr_t)from[trial.n - 1], from,
                                                   weights, trial.n, trial.count);
-                check(&trial, (void *)(uintptr_t)from[trial.n - 1], expected.bytes,
-                      "by weight, in place");
+                check_fold(&trial, (void *)(uintptr_t)from[trial.n - 1], expected.bytes,
+                           "by weight, in place");
             }
 }
 

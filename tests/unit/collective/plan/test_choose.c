@@ -2,7 +2,7 @@
 #include "collective/plan/plan.h"
 #include "test_env.h"
 
-static struct muster_plan_input usual(void)
+static struct muster_plan_input usual_input(void)
 {
     return (struct muster_plan_input){
         .kind = MUSTER_OP_ALL_REDUCE, .n = 8, .count = 1 << 18, .element_bytes = 4};
@@ -10,7 +10,7 @@ static struct muster_plan_input usual(void)
 
 static void the_first_row_that_fits_decides(void **state)
 {
-    struct muster_plan_input input = usual();
+    struct muster_plan_input input = usual_input();
 
     (void)state;
     input.parameters.row_count = 3;
@@ -31,7 +31,7 @@ static void the_first_row_that_fits_decides(void **state)
     assert_int_equal(muster_plan_choose(&input), MUSTER_ALGORITHM_RING);
 }
 
-/* What all members send to all grows with their square. */
+/* The bytes that all members send to all grow with the square of their number. */
 static void many_members_are_direct_up_to_smaller_sizes(void **state)
 {
     struct muster_plan_input input = {
@@ -92,7 +92,7 @@ static void the_built_in_table_goes_by_members_hosts_and_bytes(void **state)
 
 static void rows_tell_hosts_and_wires_apart(void **state)
 {
-    struct muster_plan_input input = usual();
+    struct muster_plan_input input = usual_input();
 
     (void)state;
     input.parameters.row_count = 3;
@@ -118,7 +118,7 @@ static void rows_tell_hosts_and_wires_apart(void **state)
 /* Where all members share memory only rules that say so lead away from it. */
 static void rules_for_shared_memory_lead_to_the_sockets(void **state)
 {
-    struct muster_plan_input input = usual(), by_sockets;
+    struct muster_plan_input input = usual_input(), by_sockets;
 
     (void)state;
     input.parameters.row_count = 2;
@@ -138,7 +138,7 @@ static void rules_for_shared_memory_lead_to_the_sockets(void **state)
 /* A row may name what cannot run an operation: it is passed over. */
 static void an_algorithm_runs_only_what_it_can(void **state)
 {
-    struct muster_plan_input input = usual();
+    struct muster_plan_input input = usual_input();
 
     (void)state;
     input.parameters.row_count = 1;
@@ -159,7 +159,7 @@ static void an_algorithm_runs_only_what_it_can(void **state)
 static void where_bits_must_be_the_same_sums_are_made_by_rank(void **state)
 {
     static const enum muster_op_kind kinds[] = {MUSTER_OP_ALL_REDUCE, MUSTER_OP_REDUCE_SCATTER};
-    struct muster_plan_input input = usual();
+    struct muster_plan_input input = usual_input();
 
     (void)state;
     input.parameters.is_reproducible = true;

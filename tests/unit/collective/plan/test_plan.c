@@ -38,14 +38,14 @@ struct paper {
     uint32_t in_flight_max;
 };
 
-static void push(struct paper *paper, uint32_t member, const struct message *message)
+static void push_message(struct paper *paper, uint32_t member, const struct message *message)
 {
     struct queue *queue = &paper->to[paper->plans[member].next];
 
     queue->messages[queue->end++] = *message;
 }
 
-static void pump(struct paper *paper, uint32_t member)
+static void pump_member(struct paper *paper, uint32_t member)
 {
     const struct muster_plan *plan = &paper->plans[member];
 
@@ -61,11 +61,11 @@ static void pump(struct paper *paper, uint32_t member)
         in_flight = paper->start_next[member] - paper->start_final[member];
         if (in_flight > paper->in_flight_max)
             paper->in_flight_max = in_flight;
-        push(paper, member, &message);
+        push_message(paper, member, &message);
     }
 }
 
-static void hold(struct paper *paper, uint32_t member, const struct message *message)
+static void hold_chunk(struct paper *paper, uint32_t member, const struct message *message)
 {
     const struct muster_plan *plan = &paper->plans[member];
     enum muster_gather_step step = muster_plan_chunk(plan, message->chunk).gather;
@@ -75,10 +75,10 @@ static void hold(struct paper *paper, uint32_t member, const struct message *mes
     paper->has_final[member][message->chunk] = 1;
     next.is_final = true;
     if (step == MUSTER_GATHER_SOURCE || step == MUSTER_GATHER_PASS || step == MUSTER_GATHER_ALONE)
-        push(paper, member, &next);
+        push_message(paper, member, &next);
     if (plan->has_reduction && message->chunk / plan->chunks_per_block == plan->start_block) {
         paper->start_final[member]++;
-        pump(paper, member);
+        pump_member(paper, member);
     }
 }
 
@@ -91,12 +91,12 @@ static void receive_partial(struct paper *paper, uint32_t member, struct message
     message->contributors |= 1u << member;
     message->order[message->order_count++] = member;
     if (step == MUSTER_REDUCE_PASS) {
-        push(paper, member, message);
+        push_message(paper, member, message);
         return;
     }
     assert_int_equal(message->contributors, (1u << paper->n) - 1);
     paper->value_of[message->chunk] = *message;
-    hold(paper, member, message);
+    hold_chunk(paper, member, message);
 }
 
 static void receive_final(struct paper *paper, uint32_t member, struct message *message)
@@ -107,11 +107,11 @@ static void receive_final(struct paper *paper, uint32_t member, struct message *
     if (step == MUSTER_GATHER_HEAR) {
         assert_int_equal(message->chunk / plan->chunks_per_block, plan->start_block);
         paper->start_final[member]++;
-        pump(paper, member);
+        pump_member(paper, member);
         return;
     }
     assert_true(step == MUSTER_GATHER_PASS || step == MUSTER_GATHER_LAST);
-    hold(paper, member, message);
+    hold_chunk(paper, member, message);
 }
 
 static void paper_open(struct paper *paper, struct muster_plan_input input)
@@ -139,25 +139,25 @@ static void paper_close(struct paper *paper)
     free(paper->value_of);
 }
 
-static void start(struct paper *paper, uint32_t member)
+static void start_member(struct paper *paper, uint32_t member)
 {
     for (uint32_t c = 0; c < paper->plans[member].chunk_count; c++) {
         struct muster_plan_chunk chunk = muster_plan_chunk(&paper->plans[member], c);
         struct message message = {.is_final = true, .chunk = c};
 
         if (chunk.reduce == MUSTER_REDUCE_NONE && chunk.gather == MUSTER_GATHER_SOURCE)
-            hold(paper, member, &message);
+            hold_chunk(paper, member, &message);
     }
-    pump(paper, member);
+    pump_member(paper, member);
 }
 
 /* Members act in an order that changes with `seed`; each takes what is first in its queue. */
-static void run(struct paper *paper, unsigned seed)
+static void run_all(struct paper *paper, unsigned seed)
 {
     bool has_moved = true;
 
     for (uint32_t member = 0; member < paper->n; member++)
-        start(paper, (member + seed) % paper->n);
+        start_member(paper, (member + seed) % paper->n);
     while (has_moved) {
         has_moved = false;
         for (uint32_t i = 0; i < paper->n; i++) {
@@ -242,7 +242,7 @@ static void check_parts(enum muster_op_kind kind, uint32_t n, uint64_t count, ui
     for (unsigned seed = 0; seed < 3; seed++) {
         paper_open(&paper, input);
         assert_int_equal(paper.plans[0].algorithm, MUSTER_ALGORITHM_RING);
-        run(&paper, seed);
+        run_all(&paper, seed);
         check_whole(&paper);
         check_cover(&paper.plans[0]);
         check_order(&paper);

@@ -46,7 +46,7 @@ static void check_no_message_is_left(const struct paper *paper)
         assert_null(paper->messages[i].sets);
 }
 
-/* Of an all_reduce: a lazy member has never more to keep than what `window` chunks bring. */
+/* In an all_reduce a lazy member has never more to keep than `window` chunks bring. */
 static void check_staging(const struct paper *paper)
 {
     for (uint32_t m = 0; m < paper->n; m++) {
@@ -349,21 +349,21 @@ static void messages_of_one_number_do_not_meet(void **state)
     paper_close(&paper, test.env.mem);
 }
 
-static int setup(void **state)
+static int paper_setup(void **state)
 {
     (void)state;
     test_env_open(&test);
     return 0;
 }
 
-static int teardown(void **state)
+static int paper_teardown(void **state)
 {
     (void)state;
     test_env_close(&test);
     return 0;
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, paper_setup, paper_teardown)
 
 int main(void)
 {

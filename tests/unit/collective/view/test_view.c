@@ -36,7 +36,7 @@ static struct muster_view make_fields(struct muster_member *members, uint32_t co
     return fields;
 }
 
-static int setup(void **state)
+static int view_setup(void **state)
 {
     static struct muster_mem_limited mem;
 
@@ -45,7 +45,7 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
+static int view_teardown(void **state)
 {
     return muster_mem_limited_fini(*state) == 0 ? 0 : 1;
 }
@@ -251,5 +251,5 @@ int main(void)
         cmocka_unit_test(the_last_reference_frees),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, view_setup, view_teardown);
 }

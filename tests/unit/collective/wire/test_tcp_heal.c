@@ -30,7 +30,7 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
     call->rc = rc;
 }
 
-static void start(uint32_t member, uint64_t count)
+static void start_sum(uint32_t member, uint64_t count)
 {
     struct call *call = &calls[member];
     const struct muster_tensor tensor = {.data = call->tensor, .count = count, .dtype = MUSTER_I32};
@@ -45,7 +45,7 @@ static void start(uint32_t member, uint64_t count)
                      MUSTER_OK);
 }
 
-static void check(uint32_t n, uint64_t count)
+static void check_sums(uint32_t n, uint64_t count)
 {
     for (uint32_t member = 0; member < n; member++) {
         for (unsigned i = 0; i < 3000 && calls[member].done_count == 0; i++)
@@ -100,11 +100,11 @@ static void open_ring(uint32_t n)
     points = 0;
 }
 
-static void run(uint32_t n, uint64_t count)
+static void run_sums(uint32_t n, uint64_t count)
 {
     for (uint32_t member = 0; member < n; member++)
-        start(member, count);
-    check(n, count);
+        start_sum(member, count);
+    check_sums(n, count);
 }
 
 /* Every chunk that anybody sends or receives is a moment; every member is the one that loses. */
@@ -114,7 +114,7 @@ static void a_break_at_any_chunk_is_healed(uint32_t n, uint64_t count)
 
     break_at = 0;
     open_ring(n);
-    run(n, count);
+    run_sums(n, count);
     moments = points;
     assert_true(moments > 3);
     for (breaker = 0; breaker < n; breaker++) {
@@ -122,8 +122,8 @@ static void a_break_at_any_chunk_is_healed(uint32_t n, uint64_t count)
             uint64_t before = resumed_count(n);
 
             points = 0;
-            run(n, count);
-            run(n, count); /* what follows goes the same way */
+            run_sums(n, count);
+            run_sums(n, count); /* what follows goes the same way */
             for (unsigned i = 0; i < 3000 && resumed_count(n) == before; i++)
                 muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
             assert_true(resumed_count(n) > before);
@@ -184,7 +184,7 @@ static void every_stripe_carries_its_part(void **state)
     group_ring_stripe_count = 4;
     break_at = 0;
     open_ring(2);
-    run(2, COUNT);
+    run_sums(2, COUNT);
     for (uint32_t rank = 0; rank < 2; rank++) {
         const struct muster_wire_peer *peer = ring.members[rank].wire->members[1 - rank];
 
@@ -248,8 +248,8 @@ static void a_second_connection_for_a_stripe_is_refused(void **state)
     open_ring(2);
     there = ring.members[0].wire->members[1];
     here = ring.members[1].wire->members[0];
-    run(2, COUNT);
-    start(1, COUNT);
+    run_sums(2, COUNT);
+    start_sum(1, COUNT);
     before = here->stripes[0].link;
     hello = ring.members[0].wire->hello;
     hello.target = there->incarnation;
@@ -263,8 +263,8 @@ static void a_second_connection_for_a_stripe_is_refused(void **state)
     test_env_run_until(&ring.test.env, is_true, &is_refused);
 
     assert_ptr_equal(here->stripes[0].link, before);
-    start(0, COUNT);
-    check(2, COUNT);
+    start_sum(0, COUNT);
+    check_sums(2, COUNT);
     muster_peer_link_close(second);
     group_ring_close(&ring);
     group_ring_stripe_count = 1;
@@ -284,7 +284,7 @@ static void stripes_that_make_no_sense_are_refused(void **state)
     (void)state;
     break_at = 0;
     open_ring(2);
-    run(2, COUNT);
+    run_sums(2, COUNT);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct muster_wire_peer *there = ring.members[0].wire->members[1];
         const struct muster_wire_peer *here = ring.members[1].wire->members[0];
@@ -306,7 +306,7 @@ static void stripes_that_make_no_sense_are_refused(void **state)
 
         assert_ptr_equal(here->stripes[0].link, before);
         muster_peer_link_close(strange);
-        run(2, COUNT);
+        run_sums(2, COUNT);
     }
     group_ring_close(&ring);
 }

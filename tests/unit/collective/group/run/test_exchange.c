@@ -259,7 +259,7 @@ static void check_next(void)
 }
 
 /* Returns whether the k-th point exists. */
-static bool play(const struct exchange_scene *scene, uint32_t victim, unsigned k)
+static bool play_scene(const struct exchange_scene *scene, uint32_t victim, unsigned k)
 {
     bool has_cut;
 
@@ -292,9 +292,9 @@ static void play_all(struct exchange_scene scene)
             bool has_cut;
 
             scene.is_stopped_at_cut = (k & 1) != 0;
-            has_cut = play(&scene, victim, k);
+            has_cut = play_scene(&scene, victim, k);
             scene.is_stopped_at_cut = !scene.is_stopped_at_cut;
-            if (!has_cut || !play(&scene, victim, k))
+            if (!has_cut || !play_scene(&scene, victim, k))
                 break;
             points++;
         }

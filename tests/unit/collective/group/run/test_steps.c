@@ -40,7 +40,7 @@ static void open_ring(enum muster_algorithm algorithm, uint32_t n, uint32_t chun
     group_ring_open_hosts(&ring, n, &parameters, per_host);
 }
 
-static void start(uint32_t member, uint64_t count, enum muster_reduction reduction)
+static void start_member(uint32_t member, uint64_t count, enum muster_reduction reduction)
 {
     struct seat *seat = &seats[member];
     struct muster_tensor tensor = {.count = count, .dtype = MUSTER_I64};
@@ -57,7 +57,7 @@ static void start(uint32_t member, uint64_t count, enum muster_reduction reducti
         MUSTER_OK);
 }
 
-static void finish(uint32_t n)
+static void finish_all(uint32_t n)
 {
     for (unsigned turns = 0;; turns++) {
         bool are_done = true;
@@ -71,7 +71,7 @@ static void finish(uint32_t n)
     }
 }
 
-static void check(uint32_t n, uint64_t count, enum muster_reduction reduction)
+static void check_values(uint32_t n, uint64_t count, enum muster_reduction reduction)
 {
     int64_t offsets = 500 * (int64_t)n * ((int64_t)n + 1);
 
@@ -100,9 +100,9 @@ static void all_members_have_the_sum_whatever_the_algorithm(void **state)
                 enum muster_reduction reduction = i % 2 == 0 ? MUSTER_SUM : MUSTER_MEAN;
 
                 for (uint32_t member = 0; member < n; member++)
-                    start(n - 1 - member, counts[i], reduction);
-                finish(n);
-                check(n, counts[i], reduction);
+                    start_member(n - 1 - member, counts[i], reduction);
+                finish_all(n);
+                check_values(n, counts[i], reduction);
             }
             group_ring_close(&ring);
         }
@@ -130,9 +130,9 @@ static void steps_run_beside_boards(void **state)
         "flat");
     for (uint64_t count = 10000; count <= 10001; count++) {
         for (uint32_t member = 0; member < 3; member++)
-            start(member, count, MUSTER_SUM);
-        finish(3);
-        check(3, count, MUSTER_SUM);
+            start_member(member, count, MUSTER_SUM);
+        finish_all(3);
+        check_values(3, count, MUSTER_SUM);
     }
     group_ring_close(&ring);
     group_ring_has_boards = false;
@@ -147,13 +147,13 @@ static void a_late_member_keeps_little_of_what_the_others_send(void **state)
     for (size_t a = 1; a < ALGORITHM_COUNT; a++) {
         open_ring(algorithms[a], 4, 64 << 10, 2);
         for (uint32_t member = 1; member < 4; member++)
-            start(member, count, MUSTER_SUM);
+            start_member(member, count, MUSTER_SUM);
         group_ring_turn(&ring, 300);
 
         assert_true(ring.members[0].group->early_bytes < 64 << 10);
-        start(0, count, MUSTER_SUM);
-        finish(4);
-        check(4, count, MUSTER_SUM);
+        start_member(0, count, MUSTER_SUM);
+        finish_all(4);
+        check_values(4, count, MUSTER_SUM);
         group_ring_close(&ring);
     }
 }
@@ -168,9 +168,9 @@ static void a_steady_operation_allocates_nothing(void **state)
         open_ring(algorithms[a], 4, 4 << 10, 2);
         for (unsigned round = 0; round < 12; round++) {
             for (uint32_t member = 0; member < 4; member++)
-                start(member, 9000, MUSTER_SUM);
-            finish(4);
-            check(4, 9000, MUSTER_SUM);
+                start_member(member, 9000, MUSTER_SUM);
+            finish_all(4);
+            check_values(4, 9000, MUSTER_SUM);
             group_ring_turn(&ring, 20);
             if (round == 7)
                 held = ring.test.mem.held_bytes;
@@ -191,7 +191,7 @@ static void a_message_that_no_plan_knows_breaks_the_link(void **state)
     (void)state;
     open_ring(MUSTER_ALGORITHM_HALVING, 2, 1024, 0);
     group_ring_turn(&ring, 20);
-    start(0, 100, MUSTER_SUM);
+    start_member(0, 100, MUSTER_SUM);
     header.descriptor = ((struct muster_run *)seats[0].op.impl)->descriptor;
     muster_wire_send(ring.members[1].wire, 0, &header, NULL, NULL);
     for (unsigned i = 0; i < 500 && ring.members[0].suspect_count == 0; i++)

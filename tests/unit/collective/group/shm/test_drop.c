@@ -50,7 +50,7 @@ static int32_t sum_at(uint64_t i)
 }
 
 /* As a process does that fails: its operations have ended, so there is nothing to hold. */
-static void leave(void)
+static void leave_group(void)
 {
     const struct muster_error why = {.rc = MUSTER_RESOURCE_EXHAUSTED, .text = "no memory"};
     struct group_ring_member *leaver = &ring.members[LEAVER];
@@ -70,7 +70,7 @@ static void on_point(void *data, const char *point)
 {
     (void)data;
     if (!has_left && strcmp(point, "before flat") == 0)
-        leave();
+        leave_group();
 }
 
 static bool is_shm_used(void *data)
@@ -149,7 +149,7 @@ static bool are_all_done(void *data)
     return are_others_done(data) && seats[LEAVER].done_count == 1;
 }
 
-static void play(const struct row *row)
+static void play_scene(const struct row *row)
 {
     for (uint32_t member = 0; member < N; member++)
         seat_start(member, row);
@@ -185,7 +185,7 @@ static void who_reads_after_a_member_has_left_reads_its_input(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         scene_open();
-        play(&rows[i]);
+        play_scene(&rows[i]);
         group_ring_close(&ring);
     }
 }
@@ -228,7 +228,7 @@ static void a_kept_slot_is_given_when_the_heap_is_empty(void **state)
 
     (void)state;
     scene_open();
-    play(&row);
+    play_scene(&row);
     board = ring.members[LEAVER].board;
     entry = muster_shm_entry_index(&seats[LEAVER].op.id);
     ready = &leaver_board()->entries[0][entry].ready;

@@ -108,7 +108,8 @@ enum pace {
 };
 
 /* Returns whether the k-th point exists. */
-static bool play(const struct exchange_scene *scene, uint32_t victim, unsigned k, enum pace pace)
+static bool play_scene(const struct exchange_scene *scene, uint32_t victim, unsigned k,
+                       enum pace pace)
 {
     bool was_cut;
 
@@ -141,7 +142,7 @@ static void play_all(struct exchange_scene scene)
 
             scene.root = scene.n / 2;
             for (enum pace pace = 0; pace < PACE_COUNT; pace++)
-                for (unsigned k = 1; play(&scene, victim, k, pace); k++)
+                for (unsigned k = 1; play_scene(&scene, victim, k, pace); k++)
                     points++;
             assert_true(points >= 8);
         }

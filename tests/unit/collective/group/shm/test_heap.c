@@ -54,7 +54,7 @@ static bool has_room(const struct heap *heap, size_t units)
     return false;
 }
 
-static void mark(struct heap *heap, const struct held *held, bool is_taken)
+static void mark_slot(struct heap *heap, const struct held *held, bool is_taken)
 {
     size_t first = ((size_t)(held->at - heap->board.memory) - START) / KIB;
     size_t units = (size_t)1 << (held->class - CLASS_UNITS);
@@ -66,23 +66,23 @@ static void mark(struct heap *heap, const struct held *held, bool is_taken)
     }
 }
 
-static bool take(struct heap *heap, size_t bytes, struct held *held)
+static bool take_slot(struct heap *heap, size_t bytes, struct held *held)
 {
     held->at = muster_shm_heap_take(&heap->board, bytes, &held->class);
     if (held->at == NULL)
         return false;
     assert_true((size_t)1 << held->class >= bytes);
-    mark(heap, held, true);
+    mark_slot(heap, held, true);
     memset(held->at, (int)((size_t)held->at >> 10 & 0xFF), (size_t)1 << held->class);
     return true;
 }
 
-/* What the heap did meanwhile has not changed it. */
-static void give(struct heap *heap, struct held *held)
+/* The heap has not changed the slot in the meantime. */
+static void give_slot(struct heap *heap, struct held *held)
 {
     for (size_t i = 0; i < (size_t)1 << held->class; i += 64)
         assert_int_equal(held->at[i], (size_t)held->at >> 10 & 0xFF);
-    mark(heap, held, false);
+    mark_slot(heap, held, false);
     muster_shm_heap_give(&heap->board, held->at, held->class);
 }
 
@@ -98,10 +98,10 @@ static void sizes_may_alternate(void **state)
             size_t count = 1024 * KIB / bytes;
 
             for (size_t i = 0; i < count; i++)
-                assert_true(take(&heap, bytes, &held[i]));
+                assert_true(take_slot(&heap, bytes, &held[i]));
             assert_null(muster_shm_heap_take(&heap.board, 1, &held[0].class));
             for (size_t i = 0; i < count; i++)
-                give(&heap, &held[i * 7 % count]);
+                give_slot(&heap, &held[i * 7 % count]);
         }
     heap_close(&heap);
 }
@@ -115,11 +115,11 @@ static void the_last_given_back_is_the_next_taken(void **state)
     (void)state;
     heap_open(&heap, 64);
     for (size_t i = 0; i < 3; i++)
-        assert_true(take(&heap, 3 * KIB, &held[i]));
+        assert_true(take_slot(&heap, 3 * KIB, &held[i]));
     last = held[1].at;
-    give(&heap, &held[0]);
-    give(&heap, &held[1]);
-    assert_true(take(&heap, 4 * KIB, &held[0]));
+    give_slot(&heap, &held[0]);
+    give_slot(&heap, &held[1]);
+    assert_true(take_slot(&heap, 4 * KIB, &held[0]));
     assert_ptr_equal(held[0].at, last);
     heap_close(&heap);
 }
@@ -153,12 +153,12 @@ static void random_takes_agree_with_the_map(size_t units, uint64_t seed)
         if (is_rising && count < HELD_MAX) {
             bool is_room = has_room(&heap, bytes / KIB);
 
-            assert_int_equal(take(&heap, bytes, &held[count]), is_room);
+            assert_int_equal(take_slot(&heap, bytes, &held[count]), is_room);
             count += is_room;
         } else if (count > 0) {
             size_t i = (size_t)muster_rng_below(&rng.rng, count);
 
-            give(&heap, &held[i]);
+            give_slot(&heap, &held[i]);
             held[i] = held[--count];
         }
     }

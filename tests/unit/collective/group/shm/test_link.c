@@ -1,4 +1,4 @@
-/* What an epoch runs over, and why: the members know, and each operation says how it showed its
+/* The wire of an epoch and its reason: the members know both, and each operation says how it showed its
  * input. */
 #include "group_ring.h"
 

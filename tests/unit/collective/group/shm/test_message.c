@@ -208,7 +208,7 @@ static struct muster_tensor bytes_of(void *data, uint64_t bytes)
     return (struct muster_tensor){.data = data, .count = bytes, .dtype = MUSTER_U8};
 }
 
-static struct mail *fresh(struct mail *mail)
+static struct mail *fresh_call(struct mail *mail)
 {
     memset(mail, 0, sizeof(*mail));
     mail->op.data = mail;
@@ -232,7 +232,7 @@ static void messages_that_nobody_receives_leave_room_for_operations(void **state
             unsigned halvings = to == 2 && i > 6 ? i - 6 : 0; /* whatever is left of the heap */
 
             tensor = bytes_of(large, sizeof(large) >> halvings);
-            assert_int_equal(muster_send_start(&fresh(&mails[count++])->op,
+            assert_int_equal(muster_send_start(&fresh_call(&mails[count++])->op,
                                                mail_ring.members[0].group, &tensor, to, mail_done),
                              MUSTER_OK);
         }
@@ -249,7 +249,7 @@ static void messages_that_nobody_receives_leave_room_for_operations(void **state
         tensor = bytes_of(output, mails[i].op.impl != NULL
                                       ? ((struct muster_message *)mails[i].op.impl)->bytes
                                       : 0);
-        assert_int_equal(muster_receive_start(&fresh(&mails[count])->op,
+        assert_int_equal(muster_receive_start(&fresh_call(&mails[count])->op,
                                               mail_ring.members[1 + i / SHM_SHOWN_MAX].group,
                                               &tensor, 0, mail_done),
                          MUSTER_OK);
