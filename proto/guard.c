@@ -11,6 +11,7 @@
 #define ELEMENTS_MAX    (UINT32_C(1) << 20)  /* fields and packed values: bounds the time */
 #define MEMORY_PER_BYTE 16                   /* messages of many small parts need more */
 #define MEMORY_FREE     (UINT32_C(64) << 10) /* on top of what is proportional to the size */
+#define FIRST_SLACK     64 /* beside the message and the guess at its parts */
 #define CHUNK_BYTES_MIN 512
 #define CHUNK_BYTES_MAX (UINT32_C(256) << 10)
 #define ALIGNMENT       alignof(max_align_t)
@@ -23,7 +24,7 @@ struct chunk {
     alignas(max_align_t) uint8_t room[];
 };
 
-/* Stands at the front of its own first chunk, and the unpacked message right behind it. */
+/* The arena stands at the front of its own first chunk, and the unpacked message right behind it. */
 struct arena {
     struct muster_mem *mem;
     struct chunk *chunks; /* newest first */
@@ -62,6 +63,7 @@ static struct arena *arena_new(struct muster_mem *mem, size_t first_bytes, size_
     arena->chunks = chunk;
     arena->held_bytes = chunk->bytes;
     arena->limit_bytes = limit_bytes;
+    MUSTER_ASSERT(arena->held_bytes <= arena->limit_bytes);
     arena->is_exhausted = false;
     return arena;
 }
@@ -156,18 +158,20 @@ static struct muster_proto_limits limits_or_defaults(const struct muster_proto_l
     return chosen;
 }
 
-/* The arena with room for the message in front. Half as much again as the wire bytes is enough for
+/* Makes the arena with room for the message in front. Half as much again as the wire bytes is enough for
  * most messages, which then need one allocation; above CHUNK_BYTES_MAX memory is taken only as the
  * message turns out to need it, because its size is a peer's word. */
 static enum muster_rc arena_prepare(struct muster_mem *mem, size_t message_bytes, size_t memory_max,
                                     size_t size, struct arena **ret_arena)
 {
-    size_t first = align_up(message_bytes) + (size < CHUNK_BYTES_MAX ? size + size / 2 : 0);
+    size_t guess = size < CHUNK_BYTES_MAX ? align_up(size + size / 2) : 0;
+    size_t first = align_up(message_bytes) + FIRST_SLACK;
     struct arena *arena;
 
-    if (first > memory_max)
-        first = align_up(message_bytes);
-    arena = arena_new(mem, align_up(first) + 64, memory_max);
+    /* The arena itself counts, too: a first chunk above the limit would leave less than nothing. */
+    if (align_up(sizeof(*arena)) + first + guess <= memory_max)
+        first += guess;
+    arena = arena_new(mem, first, memory_max);
     if (arena == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     *ret_arena = arena;
@@ -197,8 +201,8 @@ static enum muster_rc unpack_into(struct arena *arena, const ProtobufCMessageDes
     return MUSTER_OK;
 }
 
-/* Unknown fields are stripped first, because protobuf-c would keep them at fifty times their size.
- * */
+/* Unknown fields are stripped first, because protobuf-c would keep them at fifty times their
+ * size. */
 enum muster_rc muster_proto_unpack(struct muster_mem *mem,
                                    const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                    size_t size, const struct muster_proto_limits *limits,

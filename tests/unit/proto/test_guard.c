@@ -406,6 +406,31 @@ static void memory_is_bounded_by_the_size_of_the_wire(void **state)
     free(bytes);
 }
 
+/* With a byte of memory for each of the wire, the guess at the first block reaches the limit at sizes
+ * around 128 KiB: these messages need more and are refused, whatever the guess leaves. */
+static void a_guess_near_the_limit_stays_within_it(void **state)
+{
+    static const struct muster_proto_limits limits = {.memory_per_byte = 1};
+    struct fixture *fixture = *state;
+    const size_t size_max = 132000;
+    uint8_t *bytes = malloc(size_max);
+
+    assert_non_null(bytes);
+    for (size_t i = 0; i < size_max; i += 2) {
+        bytes[i] = 0x1a;
+        bytes[i + 1] = 0;
+    }
+    for (size_t size = size_max - 2000; size <= size_max; size += 2) {
+        Sample__Tree *tree = NULL;
+
+        assert_int_equal(muster_proto_unpack(&fixture->mem.mem, TREE, bytes, size, &limits, &tree,
+                                             &fixture->error),
+                         MUSTER_RESOURCE_EXHAUSTED);
+        assert_null(tree);
+    }
+    free(bytes);
+}
+
 /* With as many chunks as it takes. */
 static void run_unpacking(struct torture *torture, const void *data)
 {
@@ -480,6 +505,7 @@ int main(void)
         CASE(every_cut_and_every_flipped_byte_is_survived),
         CASE(limits_are_chosen_one_by_one),
         CASE(memory_is_bounded_by_the_size_of_the_wire),
+        CASE(a_guess_near_the_limit_stays_within_it),
         cmocka_unit_test_teardown(whatever_allocation_fails_nothing_is_lost, torture_tell),
         CASE(what_cannot_be_packed_is_told),
     };
