@@ -67,6 +67,16 @@ static void served_init(struct served *served, const struct muster_stub_handler 
     };
 }
 
+/* Two rows of a service that is written by hand may have the same path. */
+static bool is_served_before(const struct service *made, size_t i)
+{
+    for (size_t k = 0; k < i; k++) {
+        if (strcmp(made->served[k].rpc_method.path, made->served[i].rpc_method.path) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Either all methods are added or none: what could fail is done before the first method is added,
  * because methods cannot be taken out again. */
 static enum muster_rc add_all(struct muster_rpc_server *server, struct service *made, size_t count,
@@ -77,12 +87,13 @@ static enum muster_rc add_all(struct muster_rpc_server *server, struct service *
     for (size_t i = 0; rc == MUSTER_OK && i < count; i++) {
         const char *path = made->served[i].rpc_method.path;
 
-        if (muster_rpc_method_table_find(&server->methods, path, strlen(path)) != NULL)
+        if (muster_rpc_method_table_find(&server->methods, path, strlen(path)) != NULL ||
+            is_served_before(made, i))
             rc = MUSTER_ALREADY_EXISTS;
     }
     for (size_t i = 0; rc == MUSTER_OK && i < count; i++) {
         rc = muster_rpc_server_add(server, &made->served[i].rpc_method, 1, data);
-        MUSTER_ASSERT(rc == MUSTER_OK); /* there is room, and paths of a service differ */
+        MUSTER_ASSERT(rc == MUSTER_OK); /* there is room, and the path is free */
     }
     return rc;
 }

@@ -409,6 +409,29 @@ static void a_path_is_served_once(void **state)
                      MUSTER_ALREADY_EXISTS);
 }
 
+static void on_any_message(struct muster_rpc *rpc, const void *all, const void *message)
+{
+    (void)all;
+    (void)message;
+    muster_rpc_finish(rpc, MUSTER_OK, NULL);
+}
+
+static void a_path_that_a_service_has_twice_is_refused(void **state)
+{
+    static const struct muster_stub_method methods[] = {{.path = "/a/A"}, {.path = "/a/A"}};
+    static const struct muster_stub_handler rows[] = {
+        {.method = &methods[0], .on_message = on_any_message},
+        {.method = &methods[1], .on_message = on_any_message}};
+    const struct muster_stub_service service = {.rows = rows, .count = 2, .handlers = ""};
+    struct guide *guide = *state;
+    size_t before = guide->fixture.server->methods.count;
+
+    assert_int_equal(muster_stub_service_add(guide->fixture.server, &service),
+                     MUSTER_ALREADY_EXISTS);
+
+    assert_int_equal(guide->fixture.server->methods.count, before);
+}
+
 static void want_of_memory_adds_nothing(void **state)
 {
     static const struct muster_rpc_method others[] = {
@@ -517,6 +540,7 @@ int main(void)
         CASE(a_cancelled_call_ends_once_on_both_sides),
         CASE(a_method_without_a_handler_is_unimplemented),
         CASE(a_path_is_served_once),
+        CASE(a_path_that_a_service_has_twice_is_refused),
         CASE(want_of_memory_adds_nothing),
         CASE(a_request_that_cannot_be_read_is_internal),
         cmocka_unit_test(a_response_that_cannot_be_read_is_internal),
