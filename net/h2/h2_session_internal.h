@@ -23,6 +23,15 @@ enum muster_h2_session_state {
     MUSTER_H2_SESSION_CLOSED,
 };
 
+/** How far the GOAWAYs of this side have come (RFC 9113 6.8). */
+enum muster_h2_goaway {
+    MUSTER_H2_GOAWAY_NONE,
+    MUSTER_H2_GOAWAY_ANNOUNCED, /* a server's, without a last stream: requests are still taken */
+    MUSTER_H2_GOAWAY_NAMED,     /* it names the last stream */
+    MUSTER_H2_GOAWAY_LAST,      /* one with a code is queued: nothing that comes is read any more */
+    MUSTER_H2_GOAWAY_LAST_SENT, /* that one is on its way: nothing is sent any more */
+};
+
 struct muster_h2_session {
     struct muster_env *env;
     struct muster_mem *mem;
@@ -34,7 +43,7 @@ struct muster_h2_session {
     enum muster_h2_session_state state;
     struct muster_error *error; /* NULL: it has not ended, or there was no memory to say why */
     struct muster_list streams;
-    struct muster_h2_stream *latest; /* that an event was for; NULL: look it up */
+    struct muster_h2_stream *latest; /* the stream of the last event; NULL: look it up */
     struct muster_list drained;
     struct muster_task flush_task;
     struct muster_task linger_task;
@@ -50,14 +59,12 @@ struct muster_h2_session {
     uint64_t write_count, write_started_ns;
     size_t discarded_bytes;
     uint64_t sent_frames;         /* HEADERS and DATA */
-    const char *drain_text;       /* NULL: not draining */
-    bool is_drained;              /* the last stream was named */
+    enum muster_h2_goaway goaway;
+    const char *drain_text;       /* the debug data of a drain's GOAWAY; NULL: no drain */
     struct muster_h2_watch watch; /* a server's */
     struct muster_token_bucket resets, empties;
     unsigned depth; /* of calls into nghttp2 and of events */
     bool is_writing, is_reading;
-    bool is_terminating; /* our last GOAWAY is queued: nothing that comes is read any more */
-    bool is_goaway_out;  /* and is on its way: nothing is sent any more */
     bool is_close_wanted;
     bool has_settings;
     bool is_unheard; /* the stream has ended before the peer's first byte */
@@ -66,27 +73,28 @@ struct muster_h2_session {
 
 /* net/h2/session_core.c */
 void muster_h2_session_move(struct muster_h2_session *session, enum muster_h2_session_state state);
+void muster_h2_session_goaway_move(struct muster_h2_session *session, enum muster_h2_goaway goaway);
 void muster_h2_session_free(struct muster_h2_session *session);
-/** Something is to be sent: flush when the loop is back. */
+/** To be called when something is to be sent: flushes when the loop is back. */
 void muster_h2_session_wake(struct muster_h2_session *session);
-/** The first reason counts; on_down follows at the end of the turn. */
+/** Ends the connection; on_down follows at the end of the turn. The first reason counts. */
 void muster_h2_session_end(struct muster_h2_session *session, enum muster_rc rc, const char *text);
-/** A frame for which nghttp2 had no memory is never sent, so the connection ends. For every result
- * of nghttp2 that is not passed on. */
+/** Ends the connection when nghttp2 had no memory: the frame that it lacks is never sent. To be
+ * called with every result of nghttp2 that is not passed on. */
 void muster_h2_session_check(struct muster_h2_session *session, int result);
-/** End as the byte stream has: with its reason, or else with text. */
+/** Ends the connection for the reason that the byte stream has, or else for text. */
 void muster_h2_session_lose(struct muster_h2_session *session, const char *text);
 
 /* net/h2/session_read.c */
 bool muster_h2_session_is_reader(const struct muster_h2_session *session);
-/** Bytes of the peer, as they came. */
+/** Handles bytes of the peer, as they came. */
 void muster_h2_session_feed(struct muster_h2_session *session, const uint8_t *bytes, size_t count);
 
 /* net/h2/session_turn.c */
 void muster_h2_session_turns_init(struct muster_h2_session *session);
-/** The streams end, then the byte stream closes. */
+/** Ends all streams, then closes the byte stream. */
 void muster_h2_session_tear_down(struct muster_h2_session *session);
-/** Unless a read is under way, or nothing may be read. */
+/** Starts a read, unless one is under way or nothing may be read. */
 void muster_h2_session_read(struct muster_h2_session *session);
 
 /* net/h2/session_events.c */

@@ -88,7 +88,10 @@ void muster_h2_buffer_ref(struct muster_h2_buffer *buffer)
 
 void muster_h2_buffer_unref(struct muster_h2_buffer *buffer)
 {
-    if (buffer == NULL || --buffer->refs > 0)
+    if (buffer == NULL)
+        return;
+    MUSTER_ASSERT(buffer->refs > 0);
+    if (--buffer->refs > 0)
         return;
     muster_h2_holding_subtract(buffer->holding, buffer->size);
     if (buffer->release != NULL)

@@ -18,7 +18,7 @@
  * settings or so; eight CONTINUATION frames hold 128 KiB of headers (CVE-2024-27316). */
 #define SETTINGS_ENTRIES_MAX 32
 #define CONTINUATIONS_MAX    8
-#define ACKS_QUEUED_MAX      1000 /* of PING and SETTINGS, to a peer that does not read them */
+#define ACKS_QUEUED_MAX      1000 /* acknowledgements that a peer may leave unread (PING, SETTINGS) */
 
 /* Memory of nghttp2 comes from the environment. */
 static void *ng_malloc(size_t bytes, void *mem)
@@ -241,13 +241,14 @@ void muster_h2_session_ping(struct muster_h2_session *session)
  * one GOAWAY only. */
 void muster_h2_session_drain(struct muster_h2_session *session, const char *text)
 {
-    if (session->state != MUSTER_H2_SESSION_OPEN || session->drain_text != NULL)
+    if (session->state != MUSTER_H2_SESSION_OPEN || session->goaway != MUSTER_H2_GOAWAY_NONE)
         return;
-    session->drain_text = text;
     if (!session->options.is_server) {
         muster_h2_session_drain_now(session, text);
         return;
     }
+    session->drain_text = text;
+    muster_h2_session_goaway_move(session, MUSTER_H2_GOAWAY_ANNOUNCED);
     muster_h2_session_check(session, nghttp2_submit_shutdown_notice(session->ng));
     muster_h2_session_check(session, nghttp2_submit_ping(session->ng, NGHTTP2_FLAG_NONE,
                                                          (const uint8_t *)MUSTER_H2_DRAIN_PING));

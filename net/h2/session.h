@@ -97,12 +97,13 @@ struct muster_h2_options {
 
 typedef void muster_h2_session_close_fn(struct muster_h2_session *session);
 
-/** Takes stream (also on failure). Borrows events, env. Gives. */
+/** Takes stream (also on failure). Borrows events and env until closed has run. Gives. Errors:
+ * RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_h2_session_open(
     struct muster_env *env, struct muster_stream *stream, const struct muster_h2_options *options,
     const struct muster_h2_events *events, void *data, struct muster_h2_session **ret_session);
-/** Open streams get on_close, then closed (may be NULL) runs and the session is gone. From any
- * callback. */
+/** Ends the open streams by on_close, then closed (may be NULL) runs, and the session is freed. It may
+ * be called from any callback. */
 void muster_h2_session_close(struct muster_h2_session *session, muster_h2_session_close_fn *closed);
 void *muster_h2_session_data(const struct muster_h2_session *session);
 struct muster_stream *muster_h2_session_stream(const struct muster_h2_session *session);
@@ -124,7 +125,7 @@ struct muster_h2_stream *muster_h2_session_next_stream(struct muster_h2_session 
 /** Streams that the peer lets us have open at once. */
 uint32_t muster_h2_session_streams_max(const struct muster_h2_session *session);
 bool muster_h2_session_has_streams(const struct muster_h2_session *session);
-/** Its end has begun: the error says why. */
+/** Whether its end has begun; muster_h2_session_error says why. */
 bool muster_h2_session_has_failed(const struct muster_h2_session *session);
 /** Why the connection ended; valid from the on_close of a lost stream on. */
 const struct muster_error *muster_h2_session_error(const struct muster_h2_session *session);
@@ -145,7 +146,8 @@ void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t cod
 void muster_h2_stream_init(struct muster_h2_stream *stream, void *data, size_t keep_max_bytes);
 /** Free what is queued; after on_close (or for a stream that never began). */
 void muster_h2_stream_fini(struct muster_h2_stream *stream);
-/** Client: open with these headers; the body follows as it is queued. */
+/** Client: open with these headers; the body follows as it is queued. Errors: FAILED_PRECONDITION (the
+ * connection ends or its stream ids are used up), RESOURCE_EXHAUSTED; stream is untouched then. */
 MUSTER_MUST_CHECK enum muster_rc muster_h2_stream_request(struct muster_h2_stream *stream,
                                                           struct muster_h2_session *session,
                                                           const struct muster_h2_header *headers,
@@ -162,6 +164,7 @@ void muster_h2_stream_end(struct muster_h2_stream *stream);
 /** Within on_trailers only. */
 void muster_h2_stream_submit_trailers(struct muster_h2_stream *stream,
                                       const struct muster_h2_header *headers, size_t count);
+/** RST_STREAM with the code; on_close follows. Nothing happens when the connection has ended. */
 void muster_h2_stream_reset(struct muster_h2_stream *stream, uint32_t code);
 /** The owner has taken count received bytes: the peer may send as many more. */
 void muster_h2_stream_consume(struct muster_h2_stream *stream, size_t count);

@@ -22,6 +22,22 @@ void muster_h2_session_move(struct muster_h2_session *session, enum muster_h2_se
     session->state = state;
 }
 
+static const bool goaway_moves[5][5] = {
+    [MUSTER_H2_GOAWAY_NONE] = {[MUSTER_H2_GOAWAY_ANNOUNCED] = true,
+                               [MUSTER_H2_GOAWAY_NAMED] = true,
+                               [MUSTER_H2_GOAWAY_LAST] = true},
+    [MUSTER_H2_GOAWAY_ANNOUNCED] =
+        {[MUSTER_H2_GOAWAY_NAMED] = true, [MUSTER_H2_GOAWAY_LAST] = true},
+    [MUSTER_H2_GOAWAY_NAMED] = {[MUSTER_H2_GOAWAY_LAST] = true},
+    [MUSTER_H2_GOAWAY_LAST] = {[MUSTER_H2_GOAWAY_LAST_SENT] = true},
+};
+
+void muster_h2_session_goaway_move(struct muster_h2_session *session, enum muster_h2_goaway goaway)
+{
+    MUSTER_ASSERT(goaway_moves[session->goaway][goaway]);
+    session->goaway = goaway;
+}
+
 /* Inside an event no task is needed: the turn that runs it flushes at its end. */
 void muster_h2_session_wake(struct muster_h2_session *session)
 {
@@ -59,7 +75,8 @@ void muster_h2_session_lose(struct muster_h2_session *session, const char *text)
                           error != NULL ? error->text : text);
 }
 
-/* The last stream that we have processed: a client may send again elsewhere what came after it. */
+/* It names the last stream that was processed here: a client may send again elsewhere what came after
+ * it. */
 static void send_goaway(struct muster_h2_session *session, uint32_t code, const char *text)
 {
     int32_t last = nghttp2_session_get_last_proc_stream_id(session->ng);
@@ -72,9 +89,9 @@ static void send_goaway(struct muster_h2_session *session, uint32_t code, const 
 
 void muster_h2_session_drain_now(struct muster_h2_session *session, const char *text)
 {
-    if (session->state != MUSTER_H2_SESSION_OPEN || session->is_drained)
+    if (session->state != MUSTER_H2_SESSION_OPEN || session->goaway >= MUSTER_H2_GOAWAY_NAMED)
         return;
-    session->is_drained = true;
+    muster_h2_session_goaway_move(session, MUSTER_H2_GOAWAY_NAMED);
     send_goaway(session, NGHTTP2_NO_ERROR,
                 session->drain_text != NULL ? session->drain_text : text);
 }
@@ -82,9 +99,9 @@ void muster_h2_session_drain_now(struct muster_h2_session *session, const char *
 void muster_h2_session_terminate(struct muster_h2_session *session, uint32_t code, const char *text)
 {
     MUSTER_ASSERT(code != MUSTER_H2_NO_ERROR); /* on_frame_send tells this GOAWAY by its code */
-    if (session->state != MUSTER_H2_SESSION_OPEN || session->is_terminating)
+    if (session->state != MUSTER_H2_SESSION_OPEN || session->goaway >= MUSTER_H2_GOAWAY_LAST)
         return;
-    session->is_terminating = true;
+    muster_h2_session_goaway_move(session, MUSTER_H2_GOAWAY_LAST);
     send_goaway(session, code, text);
 }
 

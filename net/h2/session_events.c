@@ -222,9 +222,9 @@ static int on_frame_send(nghttp2_session *ng, const nghttp2_frame *frame, void *
     struct muster_h2_stream *stream;
 
     /* A drain's GOAWAY may have been queued before, with NO_ERROR; the last one has a code. */
-    if (frame->hd.type == NGHTTP2_GOAWAY && session->is_terminating &&
+    if (frame->hd.type == NGHTTP2_GOAWAY && session->goaway == MUSTER_H2_GOAWAY_LAST &&
         frame->goaway.error_code != NGHTTP2_NO_ERROR)
-        session->is_goaway_out = true;
+        muster_h2_session_goaway_move(session, MUSTER_H2_GOAWAY_LAST_SENT);
     if (frame->hd.type == NGHTTP2_HEADERS) {
         stream = stream_of(session, frame->hd.stream_id);
         if (stream != NULL)

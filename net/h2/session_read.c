@@ -1,5 +1,5 @@
-/* The bytes that an HTTP/2 connection has received: does the peer speak HTTP/2 at all, then to
- * nghttp2. A wrong port or a missing TLS setting is a common mistake, so the first bytes are looked
+/* The bytes that an HTTP/2 connection has received go to nghttp2, once the first of them show that the
+ * peer speaks HTTP/2 at all. A wrong port or a missing TLS setting is a common mistake, so the first bytes are looked
  * at for a text that names it; nghttp2 would only report a bad frame. */
 #include "net/h2/h2_session_internal.h"
 #include "net/tls/stream.h"
@@ -29,7 +29,8 @@ static void connection_fail(struct muster_h2_session *session, int failure)
         muster_h2_session_terminate(session, MUSTER_H2_ENHANCE_YOUR_CALM, "flood");
         break;
     default:
-        if (!session->is_terminating) /* else an event has queued the GOAWAY that says why */
+        /* Otherwise an event has queued the GOAWAY that says why. */
+        if (session->goaway < MUSTER_H2_GOAWAY_LAST)
             muster_h2_session_end(session, MUSTER_UNAVAILABLE, nghttp2_strerror(failure));
         break;
     }
@@ -98,7 +99,7 @@ void muster_h2_session_feed(struct muster_h2_session *session, const uint8_t *by
     if (!muster_h2_session_is_reader(session))
         return;
     /* Bytes after our last GOAWAY are read only so that the kernel does not send a reset. */
-    if (session->is_terminating || session->state == MUSTER_H2_SESSION_PARTING) {
+    if (session->goaway >= MUSTER_H2_GOAWAY_LAST || session->state == MUSTER_H2_SESSION_PARTING) {
         session->discarded_bytes += count;
         return;
     }

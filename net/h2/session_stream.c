@@ -123,6 +123,7 @@ void muster_h2_stream_submit_trailers(struct muster_h2_stream *stream,
     nghttp2_nv nv[MUSTER_H2_HEADERS_MAX];
     int failed;
 
+    MUSTER_ASSERT(stream->session != NULL && stream->session->depth > 0);
     headers_convert(nv, headers, count);
     failed = nghttp2_submit_trailer(stream->session->ng, stream->id, nv, count);
     muster_h2_session_check(stream->session, failed);

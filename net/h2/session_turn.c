@@ -197,7 +197,8 @@ static void tell_drained(struct muster_h2_session *session)
 static void gather_output(struct muster_h2_session *session)
 {
     MUSTER_ASSERT(session->output == NULL);
-    if (session->is_goaway_out || !nghttp2_session_want_write(session->ng))
+    if (session->goaway == MUSTER_H2_GOAWAY_LAST_SENT ||
+        !nghttp2_session_want_write(session->ng))
         return;
     session->output = muster_h2_output_new(session->mem);
     if (session->output == NULL) {
@@ -205,7 +206,8 @@ static void gather_output(struct muster_h2_session *session)
         return;
     }
     session->depth++;
-    while (!muster_h2_output_is_full(session->output) && !session->is_goaway_out) {
+    while (!muster_h2_output_is_full(session->output) &&
+           session->goaway != MUSTER_H2_GOAWAY_LAST_SENT) {
         const uint8_t *bytes = NULL;
         ssize_t count = nghttp2_session_mem_send(session->ng, &bytes);
 
@@ -225,7 +227,7 @@ static void gather_output(struct muster_h2_session *session)
 
 static bool is_finished(const struct muster_h2_session *session)
 {
-    return session->is_goaway_out ||
+    return session->goaway == MUSTER_H2_GOAWAY_LAST_SENT ||
            (!nghttp2_session_want_read(session->ng) && !nghttp2_session_want_write(session->ng));
 }
 
