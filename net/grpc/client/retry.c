@@ -19,12 +19,13 @@ enum muster_rc muster_rpc_throttle_init(struct muster_rpc_throttle *throttle,
         return MUSTER_OK;
     if (options->tokens_max > TOKENS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "retry throttle: tokens_max %u is not in 1 ... %d",
-                                options->tokens_max, TOKENS_MAX);
+                                "retry throttle: tokens_max must be 1 to %d (or 0: no throttle), got "
+                                "%u",
+                                TOKENS_MAX, options->tokens_max);
     if (!(options->token_ratio >= 0.001 && options->token_ratio <= TOKENS_MAX))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "retry throttle: token_ratio %g is not in 0.001 ... %d",
-                                options->token_ratio, TOKENS_MAX);
+                                "retry throttle: token_ratio must be 0.001 to %d, got %g",
+                                TOKENS_MAX, options->token_ratio);
     throttle->tokens_max = throttle->tokens = options->tokens_max * TOKEN;
     throttle->ratio = (uint32_t)(options->token_ratio * TOKEN + 0.5);
     return MUSTER_OK;
@@ -102,9 +103,11 @@ static uint64_t delay_ns(struct muster_rpc_retry *retry, struct muster_rng *rng)
     for (unsigned i = 0; i < retry->growth; i++)
         wait_ns *= policy->backoff_multiplier;
     retry->growth++;
-    if (wait_ns > (double)policy->backoff_max_ns)
-        wait_ns = (double)policy->backoff_max_ns;
-    return muster_rng_jitter(rng, (uint64_t)wait_ns, JITTER);
+    /* The comparison comes before the conversion, which is undefined for what uint64_t cannot hold. */
+    return muster_rng_jitter(rng,
+                             wait_ns < (double)policy->backoff_max_ns ? (uint64_t)wait_ns
+                                                                      : policy->backoff_max_ns,
+                             JITTER);
 }
 
 static unsigned attempts_max(const struct muster_retry_policy *policy)

@@ -102,6 +102,21 @@ static void five_attempts_are_the_most(void **state)
     assert_false(next(stand, MUSTER_UNAVAILABLE));
 }
 
+/* The double nearest to such a bound is one that uint64_t does not have. */
+static void waits_may_be_as_long_as_the_clock_counts(void **state)
+{
+    struct stand *stand = *state;
+    struct muster_retry_policy endless = policy;
+
+    endless.backoff_max_ns = UINT64_MAX;
+    endless.backoff_multiplier = 1e30;
+    stand->retry.policy = &endless;
+    assert_true(next(stand, MUSTER_UNAVAILABLE));
+    assert_true(next(stand, MUSTER_UNAVAILABLE));
+
+    assert_in_range(stand->delay_ns, UINT64_MAX / 10 * 8, UINT64_MAX);
+}
+
 static void nothing_is_repeated_without_reason(void **state)
 {
     struct stand *stand = *state;
@@ -224,6 +239,7 @@ int main(void)
         CASE(waits_grow_to_their_bound_and_attempts_end),
         CASE(waits_are_jittered),
         CASE(five_attempts_are_the_most),
+        CASE(waits_may_be_as_long_as_the_clock_counts),
         CASE(nothing_is_repeated_without_reason),
         CASE(the_server_sets_the_wait),
         CASE(a_negative_or_broken_pushback_ends_the_call),
