@@ -21,6 +21,12 @@ static enum muster_rc set_wrong(struct muster_error *error, const char *member, 
                             wanted);
 }
 
+/* Protobuf's JSON takes null for an absent member. */
+static bool is_absent_or(const struct muster_json *value, enum muster_json_kind kind)
+{
+    return muster_json_kind(value) == MUSTER_JSON_NULL || muster_json_kind(value) == kind;
+}
+
 /* "1.5s" (the JSON form of google.protobuf.Duration), above zero: a timeout of nothing would end
  * each call. Digits behind the ninth are an error, since protobuf has none. */
 static enum muster_rc read_duration(const struct muster_json *value, const char *member,
@@ -140,7 +146,7 @@ static enum muster_rc read_policy(const struct muster_json *object,
     enum muster_rc rc = MUSTER_OK;
 
     policy->wait_for_ready = muster_json_is_true(muster_json_member(object, "waitForReady"));
-    if (timeout != NULL)
+    if (muster_json_kind(timeout) != MUSTER_JSON_NULL)
         rc = read_duration(timeout, "methodConfig.timeout", &policy->timeout_ns, error);
     if (rc == MUSTER_OK)
         rc = read_size(muster_json_member(object, "maxRequestMessageBytes"),
@@ -200,8 +206,17 @@ static enum muster_rc read_methods(struct muster_service_config *config,
     size_t count = 0;
     enum muster_rc rc = MUSTER_OK;
 
-    for (size_t i = 0; i < muster_json_count(array); i++)
-        count += muster_json_count(muster_json_member(muster_json_at(array, i), "name"));
+    if (!is_absent_or(array, MUSTER_JSON_ARRAY))
+        return set_wrong(error, "methodConfig", "a list");
+    for (size_t i = 0; i < muster_json_count(array); i++) {
+        const struct muster_json *names = muster_json_member(muster_json_at(array, i), "name");
+
+        if (!is_absent_or(muster_json_at(array, i), MUSTER_JSON_OBJECT))
+            return set_wrong(error, "methodConfig", "a list of objects");
+        if (!is_absent_or(names, MUSTER_JSON_ARRAY))
+            return set_wrong(error, "methodConfig.name", "a list");
+        count += muster_json_count(names);
+    }
     if (count == 0)
         return MUSTER_OK;
     if (count > MUSTER_METHOD_POLICIES_MAX)

@@ -67,19 +67,26 @@ static void all_that_it_can_say_is_read(void **state)
 
 static void what_it_does_not_say_stays(void **state)
 {
+    static const char *const texts[] = {
+        "{}", "{\"methodConfig\":null}", "{\"methodConfig\":[{\"name\":[],\"timeout\":null}]}"};
     struct test_env *test = *state;
-    struct muster_service_config config;
-    struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
-                                             .health_service = "x",
-                                             .retry_throttle = {.tokens_max = 7}};
 
-    assert_int_equal(muster_service_config_init(&config, test->env.mem, "{}", NULL), MUSTER_OK);
-    muster_service_config_apply(&config, &options);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct muster_service_config config;
+        struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
+                                                 .health_service = "x",
+                                                 .retry_throttle = {.tokens_max = 7}};
 
-    assert_int_equal(options.load_balancing, MUSTER_ROUND_ROBIN);
-    assert_string_equal(options.health_service, "x");
-    assert_int_equal(options.retry_throttle.tokens_max, 7);
-    muster_service_config_fini(&config);
+        assert_int_equal(muster_service_config_init(&config, test->env.mem, texts[i], NULL),
+                         MUSTER_OK);
+        muster_service_config_apply(&config, &options);
+
+        assert_int_equal(options.load_balancing, MUSTER_ROUND_ROBIN);
+        assert_string_equal(options.health_service, "x");
+        assert_int_equal(options.retry_throttle.tokens_max, 7);
+        assert_int_equal(options.method_policy_count, 0);
+        muster_service_config_fini(&config);
+    }
 }
 
 static void pick_first_may_be_shuffled(void **state)
@@ -123,6 +130,10 @@ static void mistakes_are_named(void **state)
         {"[]", "JSON object"},
         {"{\"loadBalancingConfig\":[{\"grpclb\":{}}]}", "loadBalancingConfig"},
         {"{\"loadBalancingPolicy\":\"magic\"}", "loadBalancingConfig"},
+        {"{\"methodConfig\":5}", "methodConfig must be a list"},
+        {"{\"methodConfig\":{}}", "methodConfig must be a list"},
+        {"{\"methodConfig\":[5]}", "methodConfig must be a list of objects"},
+        {"{\"methodConfig\":[{\"name\":{}}]}", "methodConfig.name must be a list"},
         {"{\"methodConfig\":[{\"name\":[{\"method\":\"C\"}]}]}", "methodConfig.name"},
         {"{\"methodConfig\":[{\"name\":[{}],\"timeout\":\"soon\"}]}", "methodConfig.timeout"},
         {"{\"methodConfig\":[{\"name\":[{}],\"timeout\":\"-1s\"}]}", "methodConfig.timeout"},
