@@ -134,7 +134,7 @@ static void visit_answer(struct rpc_visit *visit, const char *body, size_t bytes
                               answer->status, status_text(answer->status), answer->type, bytes,
                               answer->status == 405 ? "Allow: GET, HEAD\r\n" : "");
 
-    MUSTER_ASSERT(head_bytes > 0 && head_bytes < HEAD_BYTES); /* a page's type is a short text */
+    MUSTER_ASSERT(head_bytes > 0 && head_bytes < HEAD_BYTES); /* see muster_rpc_page_answer.type */
     visit->iov[0] = (struct iovec){visit->head, (size_t)head_bytes};
     visit->iov[1] = (struct iovec){(void *)(uintptr_t)body, bytes};
     visit->write.data = visit;
@@ -239,7 +239,7 @@ enum muster_rc muster_rpc_server_visit(struct muster_rpc_server *server,
         visit = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*visit));
     if (visit == NULL) {
         muster_stream_close(stream, NULL);
-        return MUSTER_RESOURCE_EXHAUSTED;
+        return server->is_closing ? MUSTER_FAILED_PRECONDITION : MUSTER_RESOURCE_EXHAUSTED;
     }
     visit->server = server;
     visit->stream = stream;

@@ -304,6 +304,41 @@ static void messages_in_protobuf_may_be_called_so(void **state)
     assert_int_equal(fixture->started, 1);
 }
 
+static void on_closing_stream_close(struct muster_stream *stream, muster_stream_close_fn *closed)
+{
+    assert_null(closed);
+    *(bool *)stream->data = true;
+}
+
+static void on_page(struct muster_rpc_page *page, struct muster_rpc_page_answer *answer)
+{
+    (void)page;
+    (void)answer;
+}
+
+/* It says so too when it has pages, and would look at the first bytes. */
+static void a_server_that_closes_takes_no_stream(void **state)
+{
+    static const struct muster_stream_ops ops = {.close = on_closing_stream_close};
+    struct fixture *fixture = *state;
+
+    for (unsigned has_page = 0; has_page < 2; has_page++) {
+        bool is_closed = false;
+        struct muster_stream stream = {.ops = &ops, .data = &is_closed};
+        struct muster_rpc_page page = {.path = "/health", .on_request = on_page};
+        struct muster_rpc_server *server = NULL;
+
+        assert_int_equal(muster_rpc_server_open(&fixture->stage.test.env, NULL, &server), MUSTER_OK);
+        if (has_page > 0)
+            muster_rpc_server_add_page(server, &page);
+        muster_rpc_server_close(server, 0, NULL);
+        assert_int_equal(muster_rpc_server_attach(server, &stream), MUSTER_FAILED_PRECONDITION);
+
+        assert_true(is_closed);
+        virtual_loop_advance(&fixture->loop, 0);
+    }
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -320,6 +355,7 @@ int main(void)
         CASE(a_message_for_which_there_is_no_place_is_not_shown),
         CASE(messages_in_another_codec_are_not_taken),
         CASE(messages_in_protobuf_may_be_called_so),
+        CASE(a_server_that_closes_takes_no_stream),
     };
 
     return cmocka_run_group_tests(server, NULL, NULL);
