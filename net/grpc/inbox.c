@@ -53,17 +53,26 @@ static void tell_end(struct muster_rpc_inbox *inbox)
     bool is_waiting = inbox->held_bytes > 0 || inbox->is_inflating ||
                       (inbox->is_paused && inbox->has_kept_message);
 
-    if (!inbox->is_ended || inbox->is_end_told || is_waiting || !inbox->events->is_open(inbox))
+    if (inbox->end != MUSTER_RPC_INBOX_ENDED || is_waiting || !inbox->events->is_open(inbox))
         return;
-    inbox->is_end_told = true;
+    inbox->end = MUSTER_RPC_INBOX_END_TOLD;
     inbox->events->on_end(inbox);
 }
 
-/* Each entry point ends with this: the owner may free the inbox in on_idle. */
+/* Each function that may tell the owner something begins with this and ends with inbox_leave. */
+static void inbox_enter(struct muster_rpc_inbox *inbox)
+{
+    MUSTER_ASSERT(inbox->turn == MUSTER_RPC_INBOX_IDLE);
+    inbox->turn = MUSTER_RPC_INBOX_TELLING;
+}
+
+/* The owner may free the inbox in on_idle. */
 static void inbox_leave(struct muster_rpc_inbox *inbox)
 {
-    inbox->is_telling = false;
-    if (inbox->is_release_due)
+    bool is_release_due = inbox->turn == MUSTER_RPC_INBOX_RELEASING;
+
+    inbox->turn = MUSTER_RPC_INBOX_IDLE;
+    if (is_release_due)
         inbox->events->on_idle(inbox);
 }
 
@@ -76,8 +85,8 @@ static void go_on(struct muster_rpc_inbox *inbox)
 
     if (inbox->held != NULL)
         bytes.data = inbox->held + inbox->held_at;
-    inbox->is_telling = true;
-    inbox_tell(inbox, &bytes, inbox->is_ended);
+    inbox_enter(inbox);
+    inbox_tell(inbox, &bytes, inbox->end != MUSTER_RPC_INBOX_RECEIVING);
     /* The application has ended the call inside on_message: the rest is dropped, but its window is
      * still given back. */
     if (!inbox->events->is_open(inbox))
@@ -129,8 +138,9 @@ void muster_rpc_inbox_reset(struct muster_rpc_inbox *inbox)
         drop_held(inbox);
     muster_list_remove(&inbox->inflating.node);
     inbox->has_kept_message = inbox->is_inflating = false;
-    inbox->is_paused = inbox->is_ended = inbox->is_end_told = false;
-    inbox->is_telling = inbox->is_release_due = false;
+    inbox->is_paused = false;
+    inbox->end = MUSTER_RPC_INBOX_RECEIVING;
+    inbox->turn = MUSTER_RPC_INBOX_IDLE;
 }
 
 void muster_rpc_inbox_restart(struct muster_rpc_inbox *inbox)
@@ -141,12 +151,12 @@ void muster_rpc_inbox_restart(struct muster_rpc_inbox *inbox)
     inbox->is_paused = is_paused;
 }
 
-/* is_telling covers every event of the owner, during which the fields of the inbox are still in
- * use. */
 bool muster_rpc_inbox_release(struct muster_rpc_inbox *inbox)
 {
-    inbox->is_release_due = inbox->is_telling;
-    return !inbox->is_telling;
+    if (inbox->turn == MUSTER_RPC_INBOX_IDLE)
+        return true;
+    inbox->turn = MUSTER_RPC_INBOX_RELEASING;
+    return false;
 }
 
 /* Makes room behind the held bytes; those that were taken already make way first. */
@@ -187,7 +197,7 @@ void muster_rpc_inbox_receive(struct muster_rpc_inbox *inbox, struct muster_byte
 {
     size_t count = bytes.size;
 
-    inbox->is_telling = true;
+    inbox_enter(inbox);
     /* Bytes that wait come first; only without them may new ones be shown where they lie. */
     if (inbox->held_bytes == 0 && !inbox->is_inflating)
         inbox_tell(inbox, &bytes, is_last);
@@ -204,15 +214,16 @@ void muster_rpc_inbox_receive(struct muster_rpc_inbox *inbox, struct muster_byte
 
 void muster_rpc_inbox_end(struct muster_rpc_inbox *inbox)
 {
-    inbox->is_ended = true;
-    inbox->is_telling = true;
+    inbox_enter(inbox);
+    if (inbox->end == MUSTER_RPC_INBOX_RECEIVING)
+        inbox->end = MUSTER_RPC_INBOX_ENDED;
     tell_end(inbox);
     inbox_leave(inbox);
 }
 
 bool muster_rpc_inbox_is_holding_end(const struct muster_rpc_inbox *inbox)
 {
-    return inbox->is_ended && !inbox->is_end_told;
+    return inbox->end == MUSTER_RPC_INBOX_ENDED;
 }
 
 bool muster_rpc_inbox_is_holding(const struct muster_rpc_inbox *inbox)
@@ -222,7 +233,7 @@ bool muster_rpc_inbox_is_holding(const struct muster_rpc_inbox *inbox)
 
 bool muster_rpc_inbox_has_ended(const struct muster_rpc_inbox *inbox)
 {
-    return inbox->is_ended;
+    return inbox->end != MUSTER_RPC_INBOX_RECEIVING;
 }
 
 size_t muster_rpc_inbox_held_bytes(const struct muster_rpc_inbox *inbox)

@@ -12,6 +12,20 @@
 
 struct muster_rpc_inbox;
 
+/** How far the end of the peer's stream has come. */
+enum muster_rpc_inbox_end {
+    MUSTER_RPC_INBOX_RECEIVING, /* the peer may send more */
+    MUSTER_RPC_INBOX_ENDED,     /* it sends no more, and the owner has not been told */
+    MUSTER_RPC_INBOX_END_TOLD,
+};
+
+/** Whether an event of the owner is under way, during which the inbox must not be freed. */
+enum muster_rpc_inbox_turn {
+    MUSTER_RPC_INBOX_IDLE,
+    MUSTER_RPC_INBOX_TELLING,
+    MUSTER_RPC_INBOX_RELEASING, /* the owner has asked for release meanwhile: on_idle follows */
+};
+
 /** The callbacks of its owner; the table is static. */
 struct muster_rpc_inbox_events {
     /* Whether the call goes on. Otherwise nothing more is shown, and what comes is dropped. */
@@ -39,13 +53,13 @@ struct muster_rpc_inbox {
     struct muster_grpc_parser *parser;
     struct muster_task resume_task;
     struct muster_rpc_inflation *inflation;
-    struct muster_rpc_inflating inflating; /* waits there */
+    struct muster_rpc_inflating inflating; /* its place among those that wait for inflation */
     uint8_t *held;                         /* at most what the stream's window lets in */
     size_t held_at, held_bytes, held_capacity;
-    bool is_paused, is_ended, is_end_told;
-    bool is_inflating;   /* a message of which all has come; what is behind it waits */
-    bool is_telling;     /* an event of the owner is under way */
-    bool is_release_due; /* the owner asked for release meanwhile: on_idle follows */
+    bool is_paused;
+    bool is_inflating; /* a message of which all has come; what is behind it waits */
+    enum muster_rpc_inbox_end end;
+    enum muster_rpc_inbox_turn turn;
 };
 
 /** Borrows all that it is given until the owner frees it. */

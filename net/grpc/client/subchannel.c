@@ -6,10 +6,37 @@
 
 #include "net/grpc/client/channel_internal.h"
 
+/* Only an attempt leads out of IDLE. A server's health moves the state between READY and
+ * TRANSIENT_FAILURE, and is told again when it stays as it was. SHUTDOWN is final. */
+static const bool moves[5][5] = {
+    [MUSTER_CHANNEL_IDLE] = {[MUSTER_CHANNEL_CONNECTING] = true, [MUSTER_CHANNEL_SHUTDOWN] = true},
+    [MUSTER_CHANNEL_CONNECTING] = {[MUSTER_CHANNEL_IDLE] = true,
+                                   [MUSTER_CHANNEL_CONNECTING] = true,
+                                   [MUSTER_CHANNEL_READY] = true,
+                                   [MUSTER_CHANNEL_TRANSIENT_FAILURE] = true,
+                                   [MUSTER_CHANNEL_SHUTDOWN] = true},
+    [MUSTER_CHANNEL_READY] = {[MUSTER_CHANNEL_IDLE] = true,
+                              [MUSTER_CHANNEL_CONNECTING] = true,
+                              [MUSTER_CHANNEL_READY] = true,
+                              [MUSTER_CHANNEL_TRANSIENT_FAILURE] = true,
+                              [MUSTER_CHANNEL_SHUTDOWN] = true},
+    [MUSTER_CHANNEL_TRANSIENT_FAILURE] = {[MUSTER_CHANNEL_IDLE] = true,
+                                          [MUSTER_CHANNEL_CONNECTING] = true,
+                                          [MUSTER_CHANNEL_READY] = true,
+                                          [MUSTER_CHANNEL_TRANSIENT_FAILURE] = true,
+                                          [MUSTER_CHANNEL_SHUTDOWN] = true},
+};
+
+static void state_set(struct muster_rpc_subchannel *subchannel, enum muster_channel_state state)
+{
+    MUSTER_ASSERT(moves[subchannel->state][state]);
+    subchannel->state = state;
+}
+
 static void subchannel_move(struct muster_rpc_subchannel *subchannel,
                             enum muster_channel_state state)
 {
-    subchannel->state = state;
+    state_set(subchannel, state);
     subchannel->listener->on_change(subchannel);
 }
 
@@ -40,7 +67,7 @@ static void on_backoff(struct muster_timer *timer)
 void muster_rpc_subchannel_connect(struct muster_rpc_subchannel *subchannel)
 {
     MUSTER_ASSERT(subchannel->state == MUSTER_CHANNEL_IDLE);
-    subchannel->state = MUSTER_CHANNEL_CONNECTING;
+    state_set(subchannel, MUSTER_CHANNEL_CONNECTING);
     muster_rpc_subchannel_connect_begin(subchannel);
 }
 
@@ -121,10 +148,12 @@ static void transport_lost(struct muster_rpc_subchannel *subchannel,
     const struct muster_channel *channel = subchannel->channel;
     /* The error may lie in the session or in this subchannel, both of which change below. */
     struct muster_error copy = *error;
+    bool was_opening = transport->state == MUSTER_RPC_TRANSPORT_OPENING;
 
     MUSTER_ASSERT(transport->subchannel == subchannel);
     /* It is marked before anything is called: choosing a transport skips it from now on. */
-    transport->is_lost = true;
+    if (transport->state < MUSTER_RPC_TRANSPORT_LOST)
+        muster_rpc_transport_move(transport, MUSTER_RPC_TRANSPORT_LOST);
     if (subchannel->scale.transport == transport)
         muster_rpc_subchannel_scale_failed(subchannel);
     if (subchannel->current != transport)
@@ -138,7 +167,7 @@ static void transport_lost(struct muster_rpc_subchannel *subchannel,
      * (connect at once); it was not (backoff). */
     if (channel->options.tls == NULL && muster_h2_session_is_unheard(transport->session.h2)) {
         muster_rpc_subchannel_connect_doubt(subchannel, &copy);
-    } else if (!transport->is_ready) {
+    } else if (was_opening) {
         muster_rpc_subchannel_connect_next(subchannel, &copy);
     } else if (was_healthy(channel, transport)) { /* the first attempt is immediate */
         subchannel->backoff_ns = 0;
@@ -161,7 +190,7 @@ static void subchannel_check_gone(struct muster_rpc_subchannel *subchannel)
     if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN ||
         !muster_list_is_empty(&subchannel->transports) ||
         subchannel->step != MUSTER_RPC_CONNECT_NONE || subchannel->scale.is_dialling ||
-        subchannel->health.is_open)
+        muster_rpc_subchannel_health_is_open(subchannel))
         return;
     muster_list_remove(&subchannel->node);
     muster_rpc_subchannel_health_fini(subchannel);
@@ -223,7 +252,8 @@ void muster_rpc_subchannel_close(struct muster_rpc_subchannel *subchannel, bool 
 {
     if (subchannel->state == MUSTER_CHANNEL_SHUTDOWN && is_orderly)
         return;
-    subchannel->state = MUSTER_CHANNEL_SHUTDOWN;
+    if (subchannel->state != MUSTER_CHANNEL_SHUTDOWN)
+        state_set(subchannel, MUSTER_CHANNEL_SHUTDOWN);
     subchannel->current = NULL;
     muster_timer_stop(&subchannel->backoff_timer);
     muster_rpc_subchannel_health_stop(subchannel);

@@ -43,18 +43,23 @@ struct muster_rpc_subchannel_events {
     void (*on_part_ended)(struct muster_rpc_subchannel *subchannel);
 };
 
+enum muster_rpc_transport_state {
+    MUSTER_RPC_TRANSPORT_OPENING, /* the server's SETTINGS have not come */
+    MUSTER_RPC_TRANSPORT_READY,
+    MUSTER_RPC_TRANSPORT_LOST,    /* takes no more calls: GOAWAY, or its end has begun */
+    MUSTER_RPC_TRANSPORT_CLOSING, /* frees itself when its session has closed */
+};
+
 /** One connection of a subchannel, which may have several: one current, others beside it when that
  * is full, others draining. */
 struct muster_rpc_transport {
     struct muster_list node;
     struct muster_rpc_subchannel *subchannel;
     struct muster_rpc_session session;
-    bool is_ready; /* the server's SETTINGS are there */
+    enum muster_rpc_transport_state state;
     uint64_t ready_ns;
     uint32_t call_count;
     bool has_served; /* a call got an answer */
-    bool is_lost;    /* takes no more calls: GOAWAY, or its end has begun */
-    bool is_closing;
 };
 
 /** A further connection that is being made. */
@@ -67,13 +72,20 @@ struct muster_rpc_scale {
 
 struct grpc_health_v1_health_watch_call;
 
+enum muster_rpc_health_state {
+    MUSTER_RPC_HEALTH_STOPPED,  /* no connection is to be watched */
+    MUSTER_RPC_HEALTH_WATCHING, /* the call is open */
+    MUSTER_RPC_HEALTH_STALE,    /* the open call is of an earlier connection; the next one follows it */
+    MUSTER_RPC_HEALTH_RESTING,  /* the call has ended; another one follows if the timer runs */
+    MUSTER_RPC_HEALTH_STOPPING, /* the open call is cancelled and has not ended yet */
+};
+
 /** The Watch call by which a server tells its own health. */
 struct muster_rpc_subchannel_health {
     struct grpc_health_v1_health_watch_call *call; /* NULL: nobody asks */
     struct muster_timer timer;
     uint64_t backoff_ns; /* the last wait before a further Watch; 0: the last one said something */
-    bool is_wanted, is_open;
-    bool is_stale; /* the open call is of an earlier connection */
+    enum muster_rpc_health_state state;
 };
 
 /** The operation by which an attempt to connect goes on. At most one runs, and its callback comes
@@ -166,7 +178,12 @@ void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel
 /** Idempotent. A call that is open is cancelled; on_part_ended comes when it is over. */
 void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel);
 
+/** Whether a call is open, which has the subchannel's memory until it ends. */
+bool muster_rpc_subchannel_health_is_open(const struct muster_rpc_subchannel *subchannel);
+
 /* net/grpc/client/transport.c */
+void muster_rpc_transport_move(struct muster_rpc_transport *transport,
+                               enum muster_rpc_transport_state state);
 /** Takes stream (also on failure). Gives *ret_transport, which closes by itself when it is down. */
 MUSTER_MUST_CHECK enum muster_rc muster_rpc_transport_open(
     struct muster_rpc_subchannel *subchannel, struct muster_stream *stream,

@@ -8,6 +8,38 @@
 
 #include "proto/health.muster.h"
 
+/* A call that is open keeps the memory of the next one, so a new connection waits for its end in
+ * STALE; RESTING is left by the timer, by another connection or by the loss of this one. */
+static const bool moves[5][5] = {
+    [MUSTER_RPC_HEALTH_STOPPED] = {[MUSTER_RPC_HEALTH_WATCHING] = true,
+                                   [MUSTER_RPC_HEALTH_RESTING] = true},
+    [MUSTER_RPC_HEALTH_WATCHING] = {[MUSTER_RPC_HEALTH_STALE] = true,
+                                    [MUSTER_RPC_HEALTH_RESTING] = true,
+                                    [MUSTER_RPC_HEALTH_STOPPING] = true},
+    [MUSTER_RPC_HEALTH_STALE] = {[MUSTER_RPC_HEALTH_RESTING] = true,
+                                 [MUSTER_RPC_HEALTH_STOPPING] = true},
+    [MUSTER_RPC_HEALTH_RESTING] = {[MUSTER_RPC_HEALTH_WATCHING] = true,
+                                   [MUSTER_RPC_HEALTH_RESTING] = true,
+                                   [MUSTER_RPC_HEALTH_STOPPED] = true},
+    [MUSTER_RPC_HEALTH_STOPPING] = {[MUSTER_RPC_HEALTH_STOPPED] = true,
+                                    [MUSTER_RPC_HEALTH_STALE] = true},
+};
+
+static void health_move(struct muster_rpc_subchannel_health *health,
+                        enum muster_rpc_health_state state)
+{
+    MUSTER_ASSERT(moves[health->state][state]);
+    health->state = state;
+}
+
+bool muster_rpc_subchannel_health_is_open(const struct muster_rpc_subchannel *subchannel)
+{
+    const enum muster_rpc_health_state state = subchannel->health.state;
+
+    return state == MUSTER_RPC_HEALTH_WATCHING || state == MUSTER_RPC_HEALTH_STALE ||
+           state == MUSTER_RPC_HEALTH_STOPPING;
+}
+
 static void report_health(struct muster_rpc_subchannel *subchannel, enum muster_channel_state state,
                           const char *text)
 {
@@ -52,14 +84,19 @@ static void on_done(struct grpc_health_v1_health_watch_call *call, enum muster_r
     struct muster_rpc_subchannel *subchannel = call->data;
     struct muster_rpc_subchannel_health *health = &subchannel->health;
 
-    MUSTER_ASSERT(health->is_open);
-    health->is_open = false;
-    if (!health->is_wanted) {
+    MUSTER_ASSERT(muster_rpc_subchannel_health_is_open(subchannel));
+    if (health->state == MUSTER_RPC_HEALTH_STOPPING) {
+        health_move(health, MUSTER_RPC_HEALTH_STOPPED);
         subchannel->events->on_part_ended(subchannel);
-    } else if (health->is_stale) { /* it was of the connection before */
-        health->is_stale = false;
+        return;
+    }
+    if (health->state == MUSTER_RPC_HEALTH_STALE) {
+        health_move(health, MUSTER_RPC_HEALTH_RESTING);
         muster_rpc_subchannel_health_start(subchannel);
-    } else if (rc == MUSTER_UNIMPLEMENTED) {
+        return;
+    }
+    health_move(health, MUSTER_RPC_HEALTH_RESTING);
+    if (rc == MUSTER_UNIMPLEMENTED) {
         /* A17: a server without the health service is taken for healthy, and is not asked again on
          * this connection. */
         MUSTER_LOG(subchannel->channel->env, WARN, "rpc_health_unimplemented", "target",
@@ -78,14 +115,16 @@ static void watch_start(struct muster_rpc_subchannel *subchannel)
                                                 .subchannel = subchannel};
     struct muster_rpc_subchannel_health *health = &subchannel->health;
     Grpc__Health__V1__HealthCheckRequest request;
+    bool is_started;
 
-    MUSTER_ASSERT(!health->is_open);
+    MUSTER_ASSERT(!muster_rpc_subchannel_health_is_open(subchannel));
     grpc__health__v1__health_check_request__init(&request);
     request.service = subchannel->channel->health_service;
     health->call->data = subchannel;
-    health->is_open = grpc_health_v1_health_watch_start(health->call, subchannel->channel, &options,
-                                                        &request, on_status, on_done) == MUSTER_OK;
-    if (!health->is_open)
+    is_started = grpc_health_v1_health_watch_start(health->call, subchannel->channel, &options,
+                                                   &request, on_status, on_done) == MUSTER_OK;
+    health_move(health, is_started ? MUSTER_RPC_HEALTH_WATCHING : MUSTER_RPC_HEALTH_RESTING);
+    if (!is_started)
         retry_later(subchannel);
 }
 
@@ -118,19 +157,23 @@ void muster_rpc_subchannel_health_start(struct muster_rpc_subchannel *subchannel
 {
     struct muster_rpc_subchannel_health *health = &subchannel->health;
 
-    health->is_wanted = true;
-    health->is_stale = health->is_open;
     health->backoff_ns = 0;
-    if (!health->is_open)
+    if (!muster_rpc_subchannel_health_is_open(subchannel))
         watch_start(subchannel);
+    else if (health->state != MUSTER_RPC_HEALTH_STALE)
+        health_move(health, MUSTER_RPC_HEALTH_STALE);
 }
 
 void muster_rpc_subchannel_health_stop(struct muster_rpc_subchannel *subchannel)
 {
     struct muster_rpc_subchannel_health *health = &subchannel->health;
 
-    health->is_wanted = false;
     muster_timer_stop(&health->timer);
-    if (health->is_open)
-        muster_call_cancel(&health->call->stub.call);
+    if (health->state == MUSTER_RPC_HEALTH_RESTING)
+        health_move(health, MUSTER_RPC_HEALTH_STOPPED);
+    if (!muster_rpc_subchannel_health_is_open(subchannel))
+        return;
+    if (health->state != MUSTER_RPC_HEALTH_STOPPING)
+        health_move(health, MUSTER_RPC_HEALTH_STOPPING);
+    muster_call_cancel(&health->call->stub.call);
 }

@@ -6,7 +6,7 @@
 
 static bool is_usable(const struct muster_rpc_transport *transport)
 {
-    return transport->is_ready && !transport->is_lost;
+    return transport->state == MUSTER_RPC_TRANSPORT_READY;
 }
 
 /* The bound is the peer's SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 6.5.2), which may change. */
@@ -45,7 +45,7 @@ static void on_dial(struct muster_dial *dial, enum muster_rc rc)
         scale_delay(subchannel);
 }
 
-/* It is true when another connection is on its way, perhaps since earlier. It goes to the address
+/* Returns true when another connection is on its way, perhaps since earlier. It goes to the address
  * of the current one, not to another server of the name: a call has been given to this server, and
  * only more room is wanted. */
 static bool scale_start(struct muster_rpc_subchannel *subchannel)

@@ -8,6 +8,23 @@
 
 #define KEEPALIVE_MAX_NS ((uint64_t)INT32_MAX * MUSTER_NS_PER_MS) /* as gRPC's other clients */
 
+/* A transport that its channel closes need not be LOST before. */
+static const bool moves[4][4] = {
+    [MUSTER_RPC_TRANSPORT_OPENING] = {[MUSTER_RPC_TRANSPORT_READY] = true,
+                                      [MUSTER_RPC_TRANSPORT_LOST] = true,
+                                      [MUSTER_RPC_TRANSPORT_CLOSING] = true},
+    [MUSTER_RPC_TRANSPORT_READY] =
+        {[MUSTER_RPC_TRANSPORT_LOST] = true, [MUSTER_RPC_TRANSPORT_CLOSING] = true},
+    [MUSTER_RPC_TRANSPORT_LOST] = {[MUSTER_RPC_TRANSPORT_CLOSING] = true},
+};
+
+void muster_rpc_transport_move(struct muster_rpc_transport *transport,
+                               enum muster_rpc_transport_state state)
+{
+    MUSTER_ASSERT(moves[transport->state][state]);
+    transport->state = state;
+}
+
 static struct muster_rpc_transport *transport_of(const struct muster_h2_session *session)
 {
     return muster_h2_session_data(session);
@@ -68,9 +85,10 @@ static void on_settings(struct muster_h2_session *session)
 {
     struct muster_rpc_transport *transport = transport_of(session);
 
-    MUSTER_ASSERT(!transport->is_ready);
     muster_rpc_session_on_settings(&transport->session);
-    transport->is_ready = true;
+    if (transport->state != MUSTER_RPC_TRANSPORT_OPENING) /* it closes amid the first frames */
+        return;
+    muster_rpc_transport_move(transport, MUSTER_RPC_TRANSPORT_READY);
     transport->ready_ns = muster_loop_now_ns(transport->subchannel->channel->env->loop);
     transport->subchannel->events->on_transport_ready(transport->subchannel, transport);
 }
@@ -134,9 +152,9 @@ static void on_closed(struct muster_h2_session *session)
 
 void muster_rpc_transport_close(struct muster_rpc_transport *transport)
 {
-    if (transport->is_closing)
+    if (transport->state == MUSTER_RPC_TRANSPORT_CLOSING)
         return;
-    transport->is_closing = true;
+    muster_rpc_transport_move(transport, MUSTER_RPC_TRANSPORT_CLOSING);
     muster_rpc_session_close(&transport->session, on_closed);
 }
 

@@ -9,6 +9,25 @@
  * dial at once. */
 #define AGE_JITTER 100 /* permille */
 
+/* A connection that makes room for another one has its GRACE at once. */
+static const bool moves[4][4] = {
+    [MUSTER_RPC_LIFETIME_LIVING] = {[MUSTER_RPC_LIFETIME_LEAVING] = true,
+                                    [MUSTER_RPC_LIFETIME_GRACE] = true,
+                                    [MUSTER_RPC_LIFETIME_STOPPED] = true},
+    [MUSTER_RPC_LIFETIME_LEAVING] =
+        {[MUSTER_RPC_LIFETIME_GRACE] = true, [MUSTER_RPC_LIFETIME_STOPPED] = true},
+    [MUSTER_RPC_LIFETIME_GRACE] =
+        {[MUSTER_RPC_LIFETIME_GRACE] = true, [MUSTER_RPC_LIFETIME_STOPPED] = true},
+    [MUSTER_RPC_LIFETIME_STOPPED] = {[MUSTER_RPC_LIFETIME_STOPPED] = true},
+};
+
+static void lifetime_move(struct muster_rpc_lifetime *lifetime,
+                          enum muster_rpc_lifetime_state state)
+{
+    MUSTER_ASSERT(moves[lifetime->state][state]);
+    lifetime->state = state;
+}
+
 static void wait_for(struct muster_rpc_lifetime *lifetime, uint64_t delay_ns)
 {
     muster_timer_start(&lifetime->timer, lifetime->loop,
@@ -60,7 +79,7 @@ static void on_expire(struct muster_timer *timer)
         on_living(lifetime);
         break;
     case MUSTER_RPC_LIFETIME_LEAVING:
-        lifetime->state = MUSTER_RPC_LIFETIME_GRACE;
+        lifetime_move(lifetime, MUSTER_RPC_LIFETIME_GRACE);
         /* RFC 9113 6.8: the first GOAWAY names no last stream, so that requests on their way are
          * still taken; the client has had leave_timeout_ns to hear of it, and the second one names
          * the last. */
@@ -101,7 +120,7 @@ void muster_rpc_lifetime_leave(struct muster_rpc_lifetime *lifetime, const char 
 {
     if (lifetime->state != MUSTER_RPC_LIFETIME_LIVING)
         return;
-    lifetime->state = MUSTER_RPC_LIFETIME_LEAVING;
+    lifetime_move(lifetime, MUSTER_RPC_LIFETIME_LEAVING);
     muster_h2_session_drain(lifetime->session, text);
     wait_for(lifetime, lifetime->leave_timeout_ns);
 }
@@ -110,13 +129,13 @@ void muster_rpc_lifetime_end(struct muster_rpc_lifetime *lifetime, uint64_t dela
 {
     if (lifetime->state == MUSTER_RPC_LIFETIME_STOPPED)
         return;
-    lifetime->state = MUSTER_RPC_LIFETIME_GRACE;
+    lifetime_move(lifetime, MUSTER_RPC_LIFETIME_GRACE);
     wait_for(lifetime, delay_ns);
 }
 
 void muster_rpc_lifetime_stop(struct muster_rpc_lifetime *lifetime)
 {
-    lifetime->state = MUSTER_RPC_LIFETIME_STOPPED;
+    lifetime_move(lifetime, MUSTER_RPC_LIFETIME_STOPPED);
     if (lifetime->loop != NULL)
         muster_timer_stop(&lifetime->timer);
 }
