@@ -14,8 +14,8 @@ enum muster_rc muster_interceptor_chain_init(struct muster_interceptor_chain *ch
 {
     if (count > MUSTER_INTERCEPTORS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%zu interceptors: at most %d can be chained", count,
-                                MUSTER_INTERCEPTORS_MAX);
+                                "interceptors must be at most %d, got %zu",
+                                MUSTER_INTERCEPTORS_MAX, count);
     for (size_t i = 0; i < count; i++)
         chain->links[i] = interceptors[i];
     chain->count = count;

@@ -175,8 +175,8 @@ enum muster_rc muster_grpc_metadata_add_wire(struct muster_grpc_metadata *store,
     return entry_add(store, name_copy, value_copy, value_bytes);
 }
 
-/* Names of HTTP/2 and of gRPC itself could change how a call is understood; two of gRPC's are meant
- * for users. */
+/* The names of HTTP/2 and of gRPC itself could change how a call is understood, so users may not send
+ * them, but for two of gRPC's that are meant for them. */
 bool muster_grpc_metadata_name_is_valid(const char *name)
 {
     static const char *const reserved[] = {
@@ -241,19 +241,28 @@ enum muster_rc muster_grpc_metadata_add_user(struct muster_grpc_metadata *store,
 
         if (!muster_grpc_metadata_name_is_valid(entry->name))
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "metadata name \"%.64s\" is not allowed", entry->name);
+                                    "a metadata name must consist of 0-9 a-z _ - . and not be one "
+                                    "of HTTP/2's or gRPC's own, got \"%.64s\"",
+                                    entry->name);
         if (!is_binary(entry->name, strlen(entry->name)) &&
             !is_printable(entry->value, entry->value_bytes))
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "metadata \"%.64s\" is not printable ASCII", entry->name);
+                                    "the value of metadata \"%.64s\" must be printable ASCII: send "
+                                    "other bytes under a name that ends in -bin",
+                                    entry->name);
     }
     for (size_t i = 0; i < metadata->count; i++) {
         enum muster_rc rc = add_encoded(store, &metadata->entries[i]);
 
         if (rc != MUSTER_OK) {
+            bool is_full = store->count == MUSTER_GRPC_METADATA_ENTRIES_MAX;
+
             /* The entries of this call go together: the caller decides by the return value. */
             store->count = count;
-            return muster_error_set(ret_error, rc, "metadata has too many entries");
+            if (!is_full)
+                return muster_error_set(ret_error, rc, "out of memory");
+            return muster_error_set(ret_error, rc, "metadata must have at most %d entries, got %zu",
+                                    MUSTER_GRPC_METADATA_ENTRIES_MAX, count + metadata->count);
         }
     }
     return MUSTER_OK;

@@ -162,7 +162,9 @@ enum muster_rc muster_rpc_balance_open(struct muster_channel *channel,
         rc = round_robin_open(channel);
     else if (channel->options.health_service != NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "health_service is of use with MUSTER_ROUND_ROBIN only");
+                                "health_service must be NULL unless load_balancing is "
+                                "MUSTER_ROUND_ROBIN, got \"%.64s\"",
+                                channel->options.health_service);
     else if (muster_rpc_subchannel_new(channel, &listener, channel->target.endpoints,
                                        channel->target.count) == NULL)
         rc = MUSTER_RESOURCE_EXHAUSTED;
@@ -222,7 +224,7 @@ struct muster_rpc_subchannel *muster_rpc_balance_pick(struct muster_channel *cha
         if (subchannel->state != MUSTER_CHANNEL_READY)
             continue;
         /* The order of the list is the turn: the one that is picked goes to its end. */
-        muster_list_remove(&subchannel->node); /* the order of the list is the turn */
+        muster_list_remove(&subchannel->node);
         muster_list_append(&channel->subchannels, &subchannel->node);
         return subchannel;
     }

@@ -182,9 +182,10 @@ void muster_grpc_call_decide(struct muster_grpc_call *call, enum muster_rc rc, c
 enum muster_rc muster_grpc_call_submit(struct muster_grpc_call *call,
                                        struct muster_rpc_transport *transport)
 {
-    enum muster_rc rc = muster_grpc_call_request(call, transport->session.h2);
+    enum muster_rc rc;
 
     MUSTER_ASSERT(call->transport == NULL && !call->is_streaming);
+    rc = muster_grpc_call_request(call, transport->session.h2);
     if (rc != MUSTER_OK)
         return rc;
     muster_grpc_call_move(call, MUSTER_GRPC_CALL_ACTIVE);

@@ -24,7 +24,7 @@ static void parse_message(struct muster_grpc_call *call, const char *value, size
     (void)muster_grpc_message_decode(value, bytes, call->outcome.text, sizeof(call->outcome.text));
 }
 
-/* True when gRPC itself has the header, and it is no metadata. */
+/* True when the header is gRPC's own and not metadata. */
 static bool parse_own(struct muster_grpc_call *call, const char *name, size_t name_bytes,
                       const char *value, size_t value_bytes)
 {

@@ -57,14 +57,15 @@ static struct muster_grpc_call *call_new(struct muster_channel *channel)
 }
 
 static enum muster_rc request_store(struct muster_grpc_call *call,
-                                    const struct muster_call_options *options)
+                                    const struct muster_call_options *options,
+                                    struct muster_error *ret_error)
 {
     enum muster_rc rc = muster_grpc_metadata_add_wire(&call->request, ":path", 5, options->method,
                                                       strlen(options->method));
 
     if (rc != MUSTER_OK)
-        return rc;
-    return muster_grpc_metadata_add_user(&call->request, &options->metadata, NULL);
+        return muster_error_set(ret_error, rc, "out of memory");
+    return muster_grpc_metadata_add_user(&call->request, &options->metadata, ret_error);
 }
 
 /* The interceptors decide whether it is sent; a refusal comes by done. The library's own calls
@@ -99,8 +100,8 @@ static void call_begin(struct muster_grpc_call *call, const struct muster_call_o
 }
 
 /* Applies the channel's policy for calls of this method; policy may be NULL. The earlier deadline
- * holds; a size of the policy takes the place of the channel's; a policy can make a call wait for a
- * connection, but not forbid it. */
+ * holds; a size of the policy takes the place of the channel's, but a message's prefix has 32 bits for
+ * its size; a policy can make a call wait for a connection, but not forbid it. */
 static void apply_policy(struct muster_grpc_call *call, const struct muster_method_policy *policy)
 {
     const struct muster_channel *channel = call->channel;
@@ -112,7 +113,7 @@ static void apply_policy(struct muster_grpc_call *call, const struct muster_meth
         return;
     call->retry.policy = &policy->retry;
     call->wait_for_ready = call->wait_for_ready || policy->wait_for_ready;
-    if (policy->request_max_bytes != 0)
+    if (policy->request_max_bytes != 0 && policy->request_max_bytes < UINT32_MAX)
         call->request_max_bytes = policy->request_max_bytes;
     if (policy->response_max_bytes != 0)
         call->parser.message_max_bytes = policy->response_max_bytes;
@@ -146,14 +147,15 @@ enum muster_rc muster_call_start(struct muster_call *user, struct muster_channel
     enum muster_rc rc;
 
     if (channel->state == MUSTER_CHANNEL_SHUTDOWN)
-        return MUSTER_FAILED_PRECONDITION;
+        return muster_error_set(&user->status, MUSTER_FAILED_PRECONDITION,
+                                "muster_call_start: the channel is closed");
     rc = options_check(options, channel->env, &user->status);
     if (rc != MUSTER_OK)
         return rc;
     call = call_new(channel);
     if (call == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    rc = request_store(call, options);
+        return muster_error_set(&user->status, MUSTER_RESOURCE_EXHAUSTED, "out of memory");
+    rc = request_store(call, options, &user->status);
     if (rc != MUSTER_OK) {
         muster_grpc_call_release(call);
         return rc;

@@ -58,12 +58,13 @@ static void submit_pinned(struct muster_grpc_call *call)
 {
     struct muster_rpc_transport *transport = call->subchannel->current;
 
-    if (transport == NULL || !transport->is_ready ||
+    if (transport == NULL || transport->state != MUSTER_RPC_TRANSPORT_READY ||
         muster_grpc_call_submit(call, transport) != MUSTER_OK)
         muster_grpc_call_decide(call, MUSTER_UNAVAILABLE, "the connection is gone");
 }
 
-/* Why there is no connection. Most texts name the address; a failed look-up of a name may not. */
+/* Writes why there is no connection. Most texts name the address; a failed look-up of a name may
+ * not. */
 static void describe_failure(struct muster_channel *channel, char *text, size_t bytes)
 {
     const char *why = muster_rpc_balance_error(channel)->text;
@@ -305,6 +306,22 @@ static enum muster_rc metrics_init(struct muster_channel *channel, const char *t
     return MUSTER_OK;
 }
 
+/* The authority that the options name takes the place of the target's. */
+static enum muster_rc authority_set(struct muster_channel *channel, struct muster_error *ret_error)
+{
+    const char *authority = channel->options.authority;
+    size_t room = sizeof(channel->target.authority);
+
+    if (authority == NULL)
+        return MUSTER_OK;
+    if (strlen(authority) >= room)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "authority must be shorter than %zu bytes, got %zu: \"%.64s…\"",
+                                room, strlen(authority), authority);
+    (void)snprintf(channel->target.authority, room, "%s", authority);
+    return MUSTER_OK;
+}
+
 /* Sets up all that the options give beyond numbers. The service config is applied first because the
  * checks behind it must see what holds in the end; its texts are copied by those who keep them, so
  * it goes at the end. */
@@ -320,6 +337,8 @@ static enum muster_rc channel_configure(struct muster_channel *channel, const ch
                                         ret_error);
     if (rc == MUSTER_OK)
         muster_service_config_apply(&config, &channel->options);
+    if (rc == MUSTER_OK)
+        rc = authority_set(channel, ret_error);
     if (rc == MUSTER_OK)
         rc = muster_interceptor_chain_init(&channel->interceptors, options->interceptors,
                                            options->interceptor_count, ret_error);
@@ -358,9 +377,6 @@ enum muster_rc muster_channel_open(struct muster_env *env, const char *target,
         channel_free(channel);
         return rc;
     }
-    if (channel->options.authority != NULL)
-        (void)snprintf(channel->target.authority, sizeof(channel->target.authority), "%s",
-                       channel->options.authority);
     *ret_channel = channel;
     return MUSTER_OK;
 }

@@ -41,8 +41,8 @@ static enum muster_rc policy_check(const struct muster_method_policy *policy,
                                 error.text);
     if (!is_path(path_of(policy)))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "policy of \"%.100s\": write \"/package.Service/Method\" or "
-                                "\"/package.Service/\"",
+                                "method of a policy must be \"/package.Service/Method\", "
+                                "\"/package.Service/\" or NULL, got \"%.100s\"",
                                 path_of(policy));
     return MUSTER_OK;
 }
@@ -81,7 +81,8 @@ static enum muster_rc add_all(struct muster_method_policy_table *table, struct m
     for (size_t i = 1; i < count; i++) {
         if (compare_methods(&table->policies[i - 1], &table->policies[i]) == 0)
             return muster_error_set(ret_error, MUSTER_ALREADY_EXISTS,
-                                    "two policies of \"%.100s\": keep one",
+                                    "a method must have at most one policy, \"%.100s\" has two: "
+                                    "keep one",
                                     table->policies[i].method);
     }
     return MUSTER_OK;
@@ -99,8 +100,8 @@ enum muster_rc muster_method_policy_table_init(struct muster_method_policy_table
         return MUSTER_OK;
     if (count > MUSTER_METHOD_POLICIES_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%zu method policies: at most %d are kept", count,
-                                MUSTER_METHOD_POLICIES_MAX);
+                                "method policies must be at most %d, got %zu",
+                                MUSTER_METHOD_POLICIES_MAX, count);
     table->policies = muster_mem_alloc_zero(mem, count, sizeof(*table->policies));
     if (table->policies == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "out of memory");

@@ -122,7 +122,7 @@ static const char *server_name(const struct muster_rpc_subchannel *subchannel)
     if (channel->tls_server_name != NULL)
         return channel->tls_server_name;
     host = subchannel->endpoints[subchannel->endpoint_at].host;
-    return host[0] != '\0' ? host : "localhost"; /* a unix socket */
+    return host[0] != '\0' ? host : "localhost";
 }
 
 void muster_rpc_subchannel_dial_options(const struct muster_rpc_subchannel *subchannel,

@@ -30,12 +30,16 @@ static enum muster_rc skip_scheme(const char **text, struct muster_error *ret_er
     if (skip_prefix(&rest, "dns:") || skip_prefix(&rest, "ipv4:") || skip_prefix(&rest, "ipv6:")) {
         if (skip_prefix(&rest, "//") && !skip_prefix(&rest, "/"))
             return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
-                                    "\"%.64s\" names a name server of its own", *text);
+                                    "target must be dns:///HOST:PORT, since the system's name "
+                                    "servers are asked and no others, got \"%.64s\"",
+                                    *text);
         *text = rest;
         return MUSTER_OK;
     }
     if (strstr(rest, "://") != NULL)
-        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED, "unknown scheme in \"%.64s\"",
+        return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
+                                "the scheme of a target must be dns, ipv4, ipv6, unix or "
+                                "unix-abstract, got \"%.64s\"",
                                 *text);
     return MUSTER_OK;
 }
@@ -55,7 +59,10 @@ static enum muster_rc endpoint_parse(const char *text, size_t length,
     else
         written = snprintf(copy, sizeof(copy), "%.*s", (int)length, text);
     if (written < 0 || (size_t)written >= sizeof(copy))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.64s\" is too long", text);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "an address of a target must be shorter than %d bytes, got %zu: "
+                                "\"%.64s…\"",
+                                (int)sizeof(copy), length, text);
     return muster_endpoint_parse(copy, DEFAULT_PORT, ret_endpoint, ret_error);
 }
 
@@ -87,9 +94,11 @@ enum muster_rc muster_rpc_target_parse(const char *text, struct muster_rpc_targe
 
         if (length == 0)
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "empty address in \"%.64s\"", text);
+                                    "an address of a target must not be empty, got \"%.64s\"",
+                                    text);
         if (target.count == MUSTER_RPC_ENDPOINTS_MAX)
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "more than %d addresses",
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "a target must have at most %d addresses, got more",
                                     MUSTER_RPC_ENDPOINTS_MAX);
         rc = endpoint_parse(at, length, &target.endpoints[target.count], ret_error);
         if (rc != MUSTER_OK)

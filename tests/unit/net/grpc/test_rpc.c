@@ -273,7 +273,23 @@ static void reserved_metadata_is_refused_at_start(void **state)
             .method = "/test.Echo/Unary", .deadline_ns = UINT64_MAX, .metadata = {&entry, 1}};
 
         assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_INVALID_ARGUMENT);
+        assert_non_null(strstr(probe.call.status.text, "a metadata name must consist of"));
     }
+}
+
+static void too_much_metadata_is_refused_at_start(void **state)
+{
+    struct muster_metadata_entry entries[101];
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+    struct muster_call_options options = {
+        .method = "/test.Echo/Unary", .deadline_ns = UINT64_MAX, .metadata = {entries, 100}};
+
+    for (size_t i = 0; i < 101; i++)
+        entries[i] = (struct muster_metadata_entry){"x", "y", 1};
+    assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_RESOURCE_EXHAUSTED);
+
+    assert_string_equal(probe.call.status.text, "metadata must have at most 100 entries, got 101");
 }
 
 static void headers_beyond_the_limit_exhaust_the_server(void **state)
@@ -738,6 +754,7 @@ int main(void)
         CASE(a_method_without_slash_is_refused_at_start),
         CASE(metadata_travels_both_ways),
         CASE(reserved_metadata_is_refused_at_start),
+        CASE(too_much_metadata_is_refused_at_start),
         CASE(headers_beyond_the_limit_exhaust_the_server),
         CASE(a_deadline_ends_the_call_on_both_sides),
         CASE(the_server_is_told_the_deadline),

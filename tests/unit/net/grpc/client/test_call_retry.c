@@ -477,6 +477,27 @@ static void a_policy_limits_time_and_sizes(void **state)
     assert_int_equal(large.rc, MUSTER_RESOURCE_EXHAUSTED);
 }
 
+/* The prefix of a message has 32 bits for its size, whatever the policy allows. */
+static void a_message_of_4_gib_is_refused(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+    struct muster_loan loan = {.data = scene};
+    const struct iovec piece = {(void *)scene, (size_t)UINT32_MAX + 1};
+
+    scene->policy.request_max_bytes = SIZE_MAX;
+    dial(scene, (struct muster_channel_options){.authority = NULL});
+    assert_int_equal(rpc_probe_start(&probe, &scene->rpc, "Hang", UINT64_MAX), MUSTER_OK);
+    assert_int_equal(muster_call_send_loan(&probe.call, &loan, &piece, 1, on_released),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(muster_call_send(&probe.call, scene, piece.iov_len),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    muster_call_cancel(&probe.call);
+    rpc_probe_wait(&probe, &scene->rpc);
+
+    assert_int_equal(scene->released, 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -499,6 +520,7 @@ int main(void)
         CASE(a_lost_connection_is_an_attempt),
         CASE(an_absent_server_is_asked_again),
         CASE(a_policy_limits_time_and_sizes),
+        CASE(a_message_of_4_gib_is_refused),
     };
 
     return cmocka_run_group_tests(retries, NULL, NULL);

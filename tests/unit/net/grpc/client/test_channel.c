@@ -189,6 +189,7 @@ static void close_the_channel(struct rpc_probe *probe)
     muster_channel_close(fixture->channel, NULL);
     assert_int_equal(rpc_probe_start(&late, fixture, "Unary", UINT64_MAX),
                      MUSTER_FAILED_PRECONDITION);
+    assert_string_equal(late.call.status.text, "muster_call_start: the channel is closed");
     fixture->channel = NULL;
 }
 
@@ -592,6 +593,22 @@ static void a_bad_target_is_refused_with_a_reason(void **state)
     }
 }
 
+static void an_authority_that_is_too_long_is_refused(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    char authority[400];
+    const struct muster_channel_options options = {.authority = authority};
+    struct muster_channel *channel = NULL;
+    struct muster_error error;
+
+    memset(authority, 'a', sizeof(authority) - 1);
+    authority[sizeof(authority) - 1] = '\0';
+    assert_int_equal(muster_channel_open(fixture->env, "h:1", &options, &channel, &error),
+                     MUSTER_INVALID_ARGUMENT);
+
+    assert_non_null(strstr(error.text, "authority must be shorter than"));
+}
+
 static void a_method_path_can_be_served_once(void **state)
 {
     struct rpc_fixture *fixture = *state;
@@ -651,6 +668,7 @@ int main(void)
         CASE(a_client_that_pings_too_often_is_sent_away_and_pings_less),
         CASE(a_connection_complains_once_and_within_bounds),
         CASE(a_bad_target_is_refused_with_a_reason),
+        CASE(an_authority_that_is_too_long_is_refused),
         CASE(a_method_path_can_be_served_once),
         CASE(running_out_of_memory_fails_calls_and_leaks_nothing),
     };

@@ -1,4 +1,5 @@
 /* Targets of channels. */
+#include "assertion_count.h"
 #include "test_env.h"
 
 #include <string.h>
@@ -54,12 +55,41 @@ static void unix_sockets_have_three_spellings(void **state)
     }
 }
 
+static void mistakes_are_named(void **state)
+{
+    static const struct {
+        const char *text, *says;
+        enum muster_rc rc;
+    } rows[] = {
+        {"", "must not be empty", MUSTER_INVALID_ARGUMENT},
+        {"a:1,,b:2", "must not be empty, got \"a:1,,b:2\"", MUSTER_INVALID_ARGUMENT},
+        {"a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a", "at most 16 addresses", MUSTER_INVALID_ARGUMENT},
+        {"xds:///a", "dns, ipv4, ipv6, unix or unix-abstract, got \"xds:///a\"",
+         MUSTER_UNIMPLEMENTED},
+        {"dns://8.8.8.8/a:1", "must be dns:///HOST:PORT", MUSTER_UNIMPLEMENTED},
+    };
+    struct muster_rpc_target target;
+    struct muster_error error;
+    char endless[600];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(muster_rpc_target_parse(rows[i].text, &target, &error), rows[i].rc);
+        fail_if(strstr(error.text, rows[i].says) == NULL, "%s: %s", rows[i].text, error.text);
+    }
+    memset(endless, 'h', sizeof(endless) - 1);
+    endless[sizeof(endless) - 1] = '\0';
+    assert_int_equal(muster_rpc_target_parse(endless, &target, &error), MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "got 599"));
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test(name)
     const struct CMUnitTest rpc_target[] = {
         CASE(targets_become_endpoints_and_an_authority),
         CASE(unix_sockets_have_three_spellings),
+        CASE(mistakes_are_named),
     };
 
     return cmocka_run_group_tests(rpc_target, NULL, NULL);
