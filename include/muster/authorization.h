@@ -38,7 +38,7 @@ struct muster_authorization_options {
  * Rules for a server: a call that a deny rule matches is refused, one that an allow rule (or job)
  * matches goes on, every other one is refused: PERMISSION_DENIED names caller and method.
  *
- * Owns:    copies options; borrows env. Gives.
+ * Owns:    copies options (NULL: everybody is refused); borrows env until free. Gives.
  * Errors:  RESOURCE_EXHAUSTED.
  * Source:  gRPC A43.
  */
@@ -50,6 +50,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_authorization_new(
  * The rules of a policy in gRPC's JSON (A43): "allow_rules" and "deny_rules", each with "name",
  * "source": {"principals": [...]}, "request": {"paths": [...]}.
  *
+ * Owns:    borrows env until free; text during the call. Gives.
  * Errors:  INVALID_ARGUMENT names the member; UNIMPLEMENTED ("headers"); RESOURCE_EXHAUSTED.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_authorization_parse(

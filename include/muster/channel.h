@@ -1,10 +1,6 @@
-/* When a client sends a failed call again (gRPC A6).
+/* A gRPC client's channel to a service, and the policies of its calls.
  *
- * A call is repeated while nothing of a response has come: the server answered with a status alone
- * (Trailers-Only), reset the stream, or the connection broke. What the call has sent is kept for
- * that, up to replay_max_bytes of the channel's options; beyond them, and from the first response
- * headers on, the call is committed to its attempt. The call's deadline spans all attempts. What
- * the server has never seen is sent again without any policy and does not count. */
+ * Thread: loop only, all functions here. */
 #ifndef MUSTER_CHANNEL_H
 #define MUSTER_CHANNEL_H
 
@@ -14,6 +10,14 @@
 #include <muster/tls.h>
 
 MUSTER_BEGIN
+
+/* Retries: when a client sends a failed call again (gRPC A6).
+ *
+ * A call is repeated while nothing of a response has come: the server answered with a status alone
+ * (Trailers-Only), reset the stream, or the connection broke. What the call has sent is kept for
+ * that, up to replay_max_bytes of the channel's options; beyond them, and from the first response
+ * headers on, the call is committed to its attempt. The call's deadline spans all attempts. What
+ * the server has never seen is sent again without any policy and does not count. */
 
 #define MUSTER_RETRY_ATTEMPTS_MAX 5
 
@@ -58,7 +62,7 @@ struct muster_method_policy {
 
 /* A gRPC client's way to a service: connections that come and go, and what is wanted of calls. */
 
-struct muster_interceptor; /* interceptor.h */
+struct muster_interceptor; /* muster/rpc.h */
 struct muster_channel;
 
 enum muster_channel_state {
@@ -75,7 +79,7 @@ enum muster_load_balancing {
 };
 
 struct muster_channel_options {
-    const char *authority; /* NULL: from the target */
+    const char *authority; /* the :authority of calls, a host's name at most; NULL: from the target */
     enum muster_load_balancing load_balancing;
     bool is_shuffled; /* pick first tries the addresses in random order (gRPC A62) */
     /* For round robin: watch this service on each server by grpc.health.v1.Health/Watch ("": the
@@ -109,15 +113,18 @@ typedef void muster_channel_event_fn(struct muster_channel *channel);
 /** target: "host:port", "dns:///host:port", "ipv4:…", "ipv6:…", "unix:/path"; several
  * "host:port" joined by commas are tried in turn, or all connected to, as load_balancing says.
  * Connects with the first call, reconnects with jittered backoff; names are looked up again for it,
- * by round robin 30 s apart. Gives. */
+ * by round robin 30 s apart. Borrows env until closed, target and options during this function, but
+ * for what options say. Gives. Errors: INVALID_ARGUMENT (the target, an option, or env without net;
+ * the text names it), UNIMPLEMENTED (another scheme or name server), ALREADY_EXISTS (two policies of
+ * one method), RESOURCE_EXHAUSTED. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_channel_open(
     struct muster_env *env, const char *target, const struct muster_channel_options *options,
     struct muster_channel **ret_channel, struct muster_error *ret_error);
-/** Open calls end with CANCELLED, then closed (may be NULL) runs. */
+/** End open calls with CANCELLED, then closed (may be NULL) runs. A second close does nothing. */
 MUSTER_API void muster_channel_close(struct muster_channel *channel,
                                      muster_channel_close_fn *closed);
 MUSTER_API enum muster_channel_state muster_channel_state(const struct muster_channel *channel);
-/** Why the last attempt to connect failed; rc OK: none has since READY. Waiting mends nothing of
+/** Why the last attempt to connect failed; rc OK: none has since READY. Waiting does not help against
  * UNAUTHENTICATED (TLS refused a certificate), FAILED_PRECONDITION (TLS meets plain text), and
  * UNIMPLEMENTED (the server does not speak HTTP/2). Borrowed until the loop turns. */
 MUSTER_API const struct muster_error *muster_channel_error(const struct muster_channel *channel);

@@ -15,7 +15,7 @@ struct ProtobufCMessageDescriptor;
 struct muster_proto_limits {
     uint32_t depth_max;       /* nested messages; 0: 32 */
     size_t elements_max;      /* fields and repeated values in all; 0: 1,048,576 */
-    uint32_t memory_per_byte; /* memory <= 64 KiB + memory_per_byte * size; 0: 16 */
+    uint32_t memory_per_byte; /* of its size: memory <= 64 KiB + memory_per_byte * size; 0: 16 */
 };
 
 /**
@@ -39,7 +39,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_proto_unpack(
 MUSTER_API void muster_proto_free(void *message);
 
 /** The wire form of `message` (a generated struct). Gives *ret_bytes, to be freed with
- * muster_mem_free. */
+ * muster_mem_free. Errors: RESOURCE_EXHAUSTED (no memory). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_proto_pack(struct muster_mem *mem,
                                                               const void *message, void **ret_bytes,
                                                               size_t *ret_size);

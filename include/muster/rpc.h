@@ -2,11 +2,14 @@
  * bytes here.
  *
  * Fixed limits, both sides: 16 KiB of headers (beyond: RESOURCE_EXHAUSTED), 100 metadata
- * entries, windows of 1 MiB per stream and 16 MiB per connection. A stream that the server never
- * processed is sent again, at most 4 times; failed calls as retry_policy.h says. Too many resets,
- * provoked stream errors, empty or CONTINUATION frames, settings or pings, or 128 KiB of headers in
- * one list end the connection.
- * The limits that can be set stand in the options. */
+ * entries (the path of a request is one of them), windows of 1 MiB per stream and 16 MiB per
+ * connection. A stream that the server never processed is sent again, at most 4 times; failed calls
+ * as muster_retry_policy in channel.h says. Too many resets, provoked stream errors, empty or
+ * CONTINUATION frames, settings or pings, or 128 KiB of headers in one list end the connection.
+ * The limits that can be set stand in the options.
+ *
+ * Thread: loop only, all functions here. done, on_end and closed never run inside the function that
+ * leads to them. */
 #ifndef MUSTER_RPC_H
 #define MUSTER_RPC_H
 
@@ -35,7 +38,7 @@ struct muster_bytes {
 /** One metadata entry; "-bin" names carry raw bytes (base64 is done inside). Lower-case names. */
 struct muster_metadata_entry {
     const char *name;
-    const void *value; /* NUL-terminated as well */
+    const void *value; /* received ones have a NUL behind value_bytes */
     size_t value_bytes;
 };
 struct muster_metadata {
@@ -96,26 +99,28 @@ struct muster_call {
     struct muster_error status; /* rc and grpc-message */
     /* borrowed until done returns; the initial one is there from on_headers on */
     struct muster_metadata initial_metadata, trailing_metadata;
-    bool is_unsent; /* it ended before a connection took it: the server cannot have acted */
-    bool is_answered; /* status is the server's word; false: the call ended here, or on the way */
+    bool is_unsent;   /* it ended before a connection took it: the server cannot have acted */
+    bool is_answered; /* the server has sent status; false: the call ended here, or on the way */
     /* private */
     muster_call_done_fn *done;
     void *impl;
 };
 
-/** Open the stream. done runs once, after the last message, with the gRPC status.
- * Errors: returned FAILED_PRECONDITION (the channel is closed), RESOURCE_EXHAUSTED, INVALID_ARGUMENT
- * (no options, no method, a deadline_ns that is zero or past, metadata); call->status says why. */
+/** Open the stream. done runs once, after the last message, with the gRPC status. Borrows call until
+ * done, options during the call. Errors: returned FAILED_PRECONDITION (the channel is closed),
+ * RESOURCE_EXHAUSTED (no memory, too many metadata entries), INVALID_ARGUMENT (no options, no method,
+ * a deadline_ns that is zero or past, metadata that gRPC does not allow); call->status says why. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_start(
     struct muster_call *call, struct muster_channel *channel,
     const struct muster_call_options *options, muster_call_done_fn *done);
-/** Queue one message (copied). FAILED_PRECONDITION after half_close or done; RESOURCE_EXHAUSTED
- * beyond 256 MiB queued. */
+/** Queue one message (copied). Once the call's end is decided, messages until done are dropped with
+ * MUSTER_OK. Errors: FAILED_PRECONDITION after half_close or done; RESOURCE_EXHAUSTED for a message
+ * above the method policy's request_max_bytes or from 4 GiB on, beyond 256 MiB queued, without memory. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send(struct muster_call *call,
                                                              const void *message, size_t bytes);
-/** As muster_call_send of all pieces in order, without a copy. released runs exactly once, from
- * the loop, when nobody reads the pieces any more, however the call ends. pieces itself is
- * borrowed during the call only. */
+/** As muster_call_send of all pieces in order, without a copy. After MUSTER_OK, released runs exactly
+ * once, from the loop, when nobody reads the pieces any more, however the call ends; after an error
+ * never. The array pieces is borrowed during this function only. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_call_send_loan(struct muster_call *call,
                                                                   struct muster_loan *loan,
                                                                   const struct iovec *pieces,
@@ -155,6 +160,8 @@ struct muster_unary {
     void *copy;
 };
 typedef void muster_unary_done_fn(struct muster_unary *unary, enum muster_rc rc);
+/** Borrows unary until done; method and request during this function. Errors: returned as
+ * muster_call_start, unary->status says why; by done UNIMPLEMENTED for no response or several. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_unary_start(
     struct muster_unary *unary, struct muster_channel *channel, const char *method,
     const void *request, size_t bytes, uint64_t deadline_ns, muster_unary_done_fn *done);
@@ -176,7 +183,7 @@ typedef void muster_rpc_end_fn(struct muster_rpc *rpc, enum muster_rc rc);
 
 /** One method; static or owned by the service, borrowed by the server until close. */
 struct muster_rpc_method {
-    const char *path;                   /* "/package.Service/Method" */
+    const char *path;                   /* "/package.Service/Method"; the slash in front is a must */
     muster_rpc_event_fn *on_start;      /* headers are there; may be NULL */
     muster_rpc_place_fn *on_place;      /* for large messages; may be NULL */
     muster_rpc_message_fn *on_message;  /* each request message */
@@ -236,7 +243,8 @@ typedef void muster_rpc_server_close_fn(struct muster_rpc_server *server);
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_open(
     struct muster_env *env, const struct muster_rpc_server_options *options,
     struct muster_rpc_server **ret_server);
-/** service is handed back by muster_rpc_service. ALREADY_EXISTS for a path that is taken. */
+/** Serve methods, which are borrowed until close; muster_rpc_service gives service back. Errors:
+ * ALREADY_EXISTS (a path is taken), RESOURCE_EXHAUSTED; nothing is added then. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_add(
     struct muster_rpc_server *server, const struct muster_rpc_method *methods, size_t count,
     void *service);
@@ -250,11 +258,11 @@ struct muster_rpc_page;
 /** Starts as 200, plain text, without a body. */
 struct muster_rpc_page_answer {
     int status;       /* 200, 500 or 503 */
-    const char *type; /* static text */
+    const char *type; /* static text of at most 128 bytes */
     char *body;       /* of the memory of the server's env; the server takes it */
     size_t body_bytes;
 };
-/** Must answer at once. */
+/** Fills in the answer before it returns. */
 typedef void muster_rpc_page_fn(struct muster_rpc_page *page,
                                 struct muster_rpc_page_answer *answer);
 /** Caller's memory, borrowed until the server is closed. */
@@ -269,14 +277,19 @@ struct muster_rpc_page {
  * one request for each connection (8 KiB of it, within 10 s). Before listen. */
 MUSTER_API void muster_rpc_server_add_page(struct muster_rpc_server *server,
                                            struct muster_rpc_page *page);
-/** Bind one more address. */
+/** Bind one more address; *ret_bound (may be NULL) has the port that a port of 0 became. Errors:
+ * FAILED_PRECONDITION (the server closes, or its credential has no certificate), RESOURCE_EXHAUSTED,
+ * and those of muster_listener_open. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_listen(
     struct muster_rpc_server *server, const struct muster_address *address,
     struct muster_address *ret_bound, struct muster_error *ret_error);
-/** Serve one accepted stream (first bytes unread). Takes stream. */
+/** Serve one accepted stream (first bytes unread). Takes stream, also on failure. Errors:
+ * FAILED_PRECONDITION (the server closes), RESOURCE_EXHAUSTED (no memory, or no connection is idle to
+ * make room). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_server_attach(
     struct muster_rpc_server *server, struct muster_stream *stream);
-/** GOAWAY, let open calls end until deadline_ns, then close. closed may be NULL. */
+/** GOAWAY, let open calls end until deadline_ns (absolute loop time), then close; calls that are open
+ * then end UNAVAILABLE. closed (may be NULL) runs last. A second close does nothing. */
 MUSTER_API void muster_rpc_server_close(struct muster_rpc_server *server, uint64_t deadline_ns,
                                         muster_rpc_server_close_fn *closed);
 MUSTER_API void muster_rpc_server_set_data(struct muster_rpc_server *server, void *data);
@@ -416,7 +429,7 @@ enum muster_health_status {
  *          told the newest status alone; List answers RESOURCE_EXHAUSTED beyond 100 services;
  *          names of at most 1,024 bytes.
  * Owns:    the health belongs to server and ends with it.
- * Errors:  ALREADY_EXISTS when somebody serves it, RESOURCE_EXHAUSTED.
+ * Errors:  ALREADY_EXISTS when the server has the service already, RESOURCE_EXHAUSTED.
  * Source:  grpc/doc/health-checking.md, gRFC A90.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_health_open(
@@ -452,7 +465,7 @@ struct muster_rpc_metrics;
  *           keepalives_sent_total. server is the first address listened on.
  *           Servers also report unsent_bytes (answers that wait to be sent), and how many calls were
  *           refused and connections closed because too much waited: unsent_refusals_total,
- *           unsent_expulsions_total (unsent_max_bytes in muster/rpc.h).
+ *           unsent_expulsions_total (see unsent_max_bytes of the options).
  *
  * Units:    seconds, from the turn of the loop in which a call came or began; bytes of messages as they are
  *           on the wire, without gRPC's and HTTP/2's framing.
@@ -480,7 +493,8 @@ MUSTER_API void muster_rpc_metrics_close(struct muster_rpc_metrics *metrics);
  *
  * Bounds:  a client that does not read is not read from once 256 KiB of answers wait for it.
  * Owns:    copies the array; borrows what it points at, static as a rule, until server is closed.
- * Errors:  ALREADY_EXISTS when somebody serves it, RESOURCE_EXHAUSTED.
+ * Errors:  ALREADY_EXISTS when the server has the service already, RESOURCE_EXHAUSTED (no memory, or
+ *          more than 1,024 files).
  * Source:  grpc/doc/server-reflection.md, gRFC A15.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_rpc_reflection_open(

@@ -39,9 +39,9 @@ struct muster_stub_call {
 /**
  * Start a call; done and on_message are set by the generated code.
  *
- * Of options, method and on_message do not count; deadline_ns has to be there. request is NULL when
- * messages follow through muster_stub_send. A response that cannot be read ends the call with
- * INTERNAL.
+ * In options, method and on_message are not read, and deadline_ns must be set. request is not read
+ * when the method has a stream of requests, which then follow through muster_stub_send. A response
+ * that cannot be read ends the call with INTERNAL.
  *
  * Owns:    borrows stub until done; request, options during the call.
  * Errors:  as muster_call_start.
@@ -50,7 +50,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_stub_start(
     struct muster_stub_call *stub, struct muster_channel *channel,
     const struct muster_stub_method *method, const struct muster_call_options *options,
     const void *request);
-/** As muster_call_send. Borrows message during the call. */
+/** As muster_call_send; RESOURCE_EXHAUSTED also without memory for its wire form. Borrows message during
+ * this function. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_stub_send(struct muster_stub_call *stub,
                                                              const void *message);
 

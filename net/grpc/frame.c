@@ -288,6 +288,7 @@ enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parse
 {
     const size_t bytes = MUSTER_GRPC_EXPLANATION_BYTES;
 
+    MUSTER_ASSERT(parsed > MUSTER_GRPC_LATER);
     switch (parsed) {
     case MUSTER_GRPC_TOO_LARGE:
         (void)snprintf(ret_text, bytes, "message of %zu bytes is larger than %zu",

@@ -30,7 +30,7 @@ struct muster_grpc_parser {
     size_t filled;
     bool takes_gzip;    /* the peer said grpc-encoding: gzip */
     bool is_compressed; /* the message shown last was */
-    uint8_t *plain;     /* and this is what came out */
+    uint8_t *plain;     /* the message shown last, inflated; NULL: it was not compressed */
     size_t plain_bytes;
     struct muster_grpc_inflater *inflater; /* of the message at hand */
     size_t *inflate_left; /* work that may be done now, shared with others; NULL: all */
@@ -68,7 +68,7 @@ MUSTER_MUST_CHECK enum muster_grpc_parsed muster_grpc_parser_next(struct muster_
 
 /** The message shown last is over: what was inflated goes. */
 void muster_grpc_parser_drop_plain(struct muster_grpc_parser *parser);
-/** The memory that it holds, without places, which are the owner's. */
+/** The bytes of memory that the parser holds, without places, which are the owner's. */
 size_t muster_grpc_parser_held_bytes(const struct muster_grpc_parser *parser);
 
 /** Keep a message that was shown in place beyond its bytes, until the next call. False: no memory.
@@ -77,8 +77,8 @@ MUSTER_MUST_CHECK bool muster_grpc_parser_hold(struct muster_grpc_parser *parser
                                                struct muster_bytes *message);
 
 #define MUSTER_GRPC_EXPLANATION_BYTES 96
-/** The status and text for the peer of a message that was refused (parsed is none of the first
- * three). */
+/** The status for the peer of a message that was refused, and the text of at most
+ * MUSTER_GRPC_EXPLANATION_BYTES; parsed is TOO_LARGE or one behind it. */
 enum muster_rc muster_grpc_parser_explain(const struct muster_grpc_parser *parser,
                                           enum muster_grpc_parsed parsed,
                                           char ret_text[MUSTER_GRPC_EXPLANATION_BYTES]);

@@ -38,15 +38,15 @@ static const struct {
     [MUSTER_RPC_SERVER] = {"grpc_server_call_started_total", "grpc_server_call_duration_seconds",
                            "grpc_server_call_sent_total_compressed_message_size_bytes",
                            "grpc_server_call_rcvd_total_compressed_message_size_bytes",
-                           "Calls that have come.", "From the request's headers to the end.",
+                           "Calls received.", "Duration of a call, from its request's headers to its end.",
                            "Messages sent per call, as on the wire.",
                            "Messages received per call, as on the wire."},
     [MUSTER_RPC_CLIENT] = {"grpc_client_attempt_started_total",
                            "grpc_client_attempt_duration_seconds",
                            "grpc_client_attempt_sent_total_compressed_message_size_bytes",
                            "grpc_client_attempt_rcvd_total_compressed_message_size_bytes",
-                           "Attempts of calls that have begun.",
-                           "Of an attempt, with the wait for a connection.",
+                           "Attempts of calls begun.",
+                           "Duration of an attempt, including its wait for a connection.",
                            "Messages sent per attempt, as on the wire.",
                            "Messages received per attempt, as on the wire."},
 };
@@ -64,7 +64,7 @@ static const struct {
             {"muster_rpc_server_" suffix, "muster_rpc_channel_" suffix}, help                      \
     }
     ROW(connections, MUSTER_GAUGE, "connections", "Open connections."),
-    ROW(connections_opened, MUSTER_COUNTER, "connections_opened_total", "Connections so far."),
+    ROW(connections_opened, MUSTER_COUNTER, "connections_opened_total", "Connections opened."),
     ROW(streams_started, MUSTER_COUNTER, "streams_started_total", "HTTP/2 streams begun."),
     ROW(streams_succeeded, MUSTER_COUNTER, "streams_succeeded_total",
         "HTTP/2 streams ended by both sides."),
@@ -72,18 +72,19 @@ static const struct {
         "HTTP/2 streams reset, or lost with their connection."),
     ROW(messages_sent, MUSTER_COUNTER, "messages_sent_total", "Messages queued."),
     ROW(messages_received, MUSTER_COUNTER, "messages_received_total", "Messages taken."),
-    ROW(keepalives_sent, MUSTER_COUNTER, "keepalives_sent_total", "Pings of ours."),
+    ROW(keepalives_sent, MUSTER_COUNTER, "keepalives_sent_total", "Keepalive pings sent."),
 #undef ROW
 #define ROW(field, kind, suffix, help)                                                             \
     {                                                                                              \
         offsetof(struct muster_rpc_counters, field), kind, {"muster_rpc_server_" suffix, NULL},    \
             help                                                                                   \
     }
-    ROW(unsent_bytes, MUSTER_GAUGE, "unsent_bytes", "Of answers, not yet taken by the system."),
+    ROW(unsent_bytes, MUSTER_GAUGE, "unsent_bytes",
+        "Bytes of answers that the system has not taken yet."),
     ROW(unsent_refusals, MUSTER_COUNTER, "unsent_refusals_total",
-        "Calls ended as too many answers wait to be sent."),
+        "Calls refused or ended because too many answers waited to be sent."),
     ROW(unsent_expulsions, MUSTER_COUNTER, "unsent_expulsions_total",
-        "Connections ended as they did not read while too many answers waited."),
+        "Connections ended because they did not read while too many answers waited."),
 #undef ROW
 };
 #define COUNTER_ROWS (sizeof(counter_rows) / sizeof(counter_rows[0]))
@@ -210,7 +211,7 @@ static struct muster_rpc_outcome *outcome_new(struct muster_rpc_series *series, 
                           texts[side].received_help, labels, &sizes);
     if (side == MUSTER_RPC_CLIENT)
         muster_histogram_init(&outcome->call, metrics, "grpc_client_call_duration_seconds",
-                              "Of a call, with all its attempts.", labels, &latencies);
+                              "Duration of a call, including all its attempts.", labels, &latencies);
     return outcome;
 }
 

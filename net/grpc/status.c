@@ -74,6 +74,7 @@ size_t muster_grpc_message_encode(const char *text, char *out, size_t out_bytes)
     static const char digits[] = "0123456789ABCDEF";
     size_t length = 0;
 
+    MUSTER_ASSERT(out_bytes > 0);
     for (; *text != '\0'; text++) {
         unsigned char c = (unsigned char)*text;
         /* A sequence is written whole or not at all, or the reader would see another byte. */
@@ -122,6 +123,7 @@ size_t muster_grpc_message_decode(const char *text, size_t length, char *out, si
 {
     size_t written = 0;
 
+    MUSTER_ASSERT(out_bytes > 0);
     for (size_t at = 0; at < length && written + 1 < out_bytes;) {
         int value = sequence_value(text + at, length - at);
 

@@ -50,7 +50,8 @@ static bool is_proto3(const Plugin__FileDescriptor *file)
     return file->syntax != NULL && strcmp(file->syntax, "proto3") == 0;
 }
 
-/* Which files are handed over as proto2. A file stands behind those that it imports. */
+/* Marks the files that are handed over as proto2. A file stands behind those that it imports, so their
+ * marks are known. */
 static bool *files_to_change(const struct model *model)
 {
     bool *is_changed = pool_alloc(model->file_count + 1, sizeof(*is_changed));
@@ -122,7 +123,7 @@ static void message_change(Plugin__Message *message)
         message_change(message->nested_type[i]);
 }
 
-/* FileDescriptorProto of a file as protoc-gen-c shall see it. */
+/* Returns the FileDescriptorProto of a file as protoc-gen-c shall see it. */
 static ProtobufCBinaryData file_changed(const struct model_file *file)
 {
     static char proto2[] = "proto2";
@@ -139,7 +140,7 @@ static ProtobufCBinaryData file_changed(const struct model_file *file)
     return bytes;
 }
 
-/* `text` with each LABEL_MADE as LABEL_WANTED, which is shorter. */
+/* Replaces each LABEL_MADE in `text` by LABEL_WANTED, which is shorter. */
 static void labels_change(char *text)
 {
     char *to = text, *found;
@@ -163,7 +164,7 @@ static bool is_of_changed(const struct model *model, const bool *is_changed, con
     return false;
 }
 
-/* The answer of protoc-gen-c to the request, or NULL and an error. */
+/* Returns the answer of protoc-gen-c to the request, or NULL and an error. */
 static Plugin__Response *messages_ask(Plugin__Response *response, const struct model *model,
                                       const bool *is_changed)
 {

@@ -63,7 +63,7 @@ static char *name_camel(const char *name)
     return text;
 }
 
-/* `change` of each part between dots, joined. */
+/* Applies `change` to each part between dots, and joins them. */
 static char *join_names(const char *name, char *(*change)(const char *), const char *joint)
 {
     char *joined = pool_text("%s", "");
@@ -79,7 +79,7 @@ static char *join_names(const char *name, char *(*change)(const char *), const c
     return joined;
 }
 
-/* The name in the package that the option c_package of protobuf-c puts in place of the file's. */
+/* Returns the name in the package that protobuf-c's option c_package puts in place of the file's. */
 static const char *in_c_package(const struct model_file *file, const char *full_name)
 {
     const char *package = file->proto->package == NULL ? "" : file->proto->package;

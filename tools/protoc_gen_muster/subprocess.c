@@ -40,7 +40,7 @@ static struct subprocess_bytes answer_read(FILE *file)
     return answer;
 }
 
-/* NULL, or what went wrong. */
+/* Returns NULL, or what went wrong. */
 static char *program_spawn(const char *program, int in, int out)
 {
     char *const arguments[] = {pool_text("%s", program), NULL};

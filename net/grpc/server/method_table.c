@@ -100,6 +100,7 @@ enum muster_rc muster_rpc_method_table_add(struct muster_rpc_method_table *table
         uint64_t hash = hash_path(methods[i].path, bytes);
         struct muster_rpc_method_slot *slot = slot_find(table, methods[i].path, bytes, hash);
 
+        MUSTER_ASSERT(methods[i].path[0] == '/');
         slot->method = &methods[i];
         slot->service = service;
         slot->hash = hash;

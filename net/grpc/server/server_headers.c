@@ -60,7 +60,7 @@ static void parse_path(struct muster_rpc *rpc, const char *path, size_t bytes)
         muster_rpc_method_table_find(&server->methods, path, bytes);
 
     rpc->is_root = muster_grpc_is_text(path, bytes, "/");
-    /* Whether it is asked for is known when the method has come, too. */
+    /* The page is served only if the :method, which may follow, is GET or HEAD. */
     rpc->page = muster_rpc_server_find_page(server, path, bytes);
     rpc->tally.series =
         /* Unknown paths share one series: a client could make up any number of names (gRPC A66). */
@@ -104,7 +104,7 @@ static void parse_timeout(struct muster_rpc *rpc, const char *value, size_t valu
         rpc->deadline_ns = muster_loop_after_ns(rpc->connection->server->env->loop, timeout_ns);
 }
 
-/* True when gRPC itself has the header, and it is no metadata. */
+/* True when the header is gRPC's own and not metadata. */
 static bool parse_own(struct muster_rpc *rpc, const char *name, size_t name_bytes,
                       const char *value, size_t value_bytes)
 {

@@ -93,7 +93,7 @@ static enum muster_rc read_rule(struct policy *policy, const struct muster_json 
     rule->name = muster_json_text(muster_json_member(value, "name"));
     if (rule->name == NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "authorization policy: a rule has no name");
+                                "authorization policy: a rule must have a name");
     rc = read_texts(policy, muster_json_member(source, "principals"), "principals",
                     &rule->principals, &rule->principal_count, ret_error);
     if (rc == MUSTER_OK)
@@ -132,7 +132,8 @@ static enum muster_rc read_policy(struct policy *policy, const struct muster_jso
 
     if (rc == MUSTER_OK && muster_json_count(muster_json_member(root, "allow_rules")) == 0)
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                              "authorization policy: no allow_rules: it would refuse everybody");
+                              "authorization policy: allow_rules must have at least one rule: "
+                              "without any it would refuse everybody");
     if (rc == MUSTER_OK)
         rc = read_rules(policy, muster_json_member(root, "deny_rules"), 0, ret_error);
     if (rc == MUSTER_OK)

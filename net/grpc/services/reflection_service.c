@@ -95,7 +95,8 @@ static void refuse_request(struct muster_rpc *rpc, const Request *request, const
     send_reply(rpc, request, &response);
 }
 
-/* The file and all that it imports, each once, importers before what they import. */
+/* Collects the file and all that it imports, each once, importers before what they import. Returns how
+ * many there are. */
 static size_t collect_files(const struct reflection *reflection,
                             const struct muster_descriptor_file *file, ProtobufCBinaryData *files)
 {
@@ -184,8 +185,8 @@ static int compare_names(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* "/pkg.Service/Method" -> "pkg.Service", each once, in alphabetical order. Gives *ret_text, which
- * holds the names. */
+/* Lists the services of the methods ("/pkg.Service/Method" -> "pkg.Service"), each once, in
+ * alphabetical order. Gives *ret_names, one block that also holds their texts. */
 static enum muster_rc list_names(const struct muster_rpc_method_table *methods,
                                  struct muster_mem *mem, char ***ret_names, size_t *ret_count)
 {
@@ -272,8 +273,8 @@ static const struct muster_stub_method method_rows[] = {
      .is_response_stream = true},
 };
 
-/* It answers with the request, as server-reflection.md demands, in one of the two methods; their
- * messages are equal on the wire. */
+/* The response repeats its request, as server-reflection.md demands. Both methods send by the row of
+ * v1, because their messages are equal on the wire. */
 static void send_reply(struct muster_rpc *rpc, const Request *request, Response *response)
 {
     response->valid_host = request->host;
