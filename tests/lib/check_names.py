@@ -12,8 +12,6 @@ ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).r
 PRODUCT = "runtime proto net resolvers collective cluster params training tools".split()
 PENDING = {
     "tests/unit/net/auth",
-    "tests/unit/net/grpc",
-    "tests/unit/net/h2",
     "tests/unit/net/http",
     "tests/unit/net/link",
     "tests/unit/net/page",

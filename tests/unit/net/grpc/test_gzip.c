@@ -36,7 +36,7 @@ static int tear_down(void **state)
     return leaked != 0;
 }
 
-static enum muster_rc pack(struct fixture *fixture, size_t plain_bytes, size_t packed_max)
+static enum muster_rc plain_pack(struct fixture *fixture, size_t plain_bytes, size_t packed_max)
 {
     const size_t half = plain_bytes / 2;
     struct iovec pieces[] = {
@@ -70,8 +70,8 @@ static enum muster_rc unpack_in_steps(struct fixture *fixture, size_t bytes, siz
     return rc;
 }
 
-static enum muster_rc unpack(struct fixture *fixture, size_t bytes, size_t plain_max,
-                             struct muster_bytes *ret_plain)
+static enum muster_rc plain_unpack(struct fixture *fixture, size_t bytes, size_t plain_max,
+                                   struct muster_bytes *ret_plain)
 {
     return unpack_in_steps(fixture, bytes, plain_max, SIZE_MAX, ret_plain);
 }
@@ -84,8 +84,8 @@ static void pieces_come_back_as_one(void **state)
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct muster_bytes plain = {NULL, 0};
 
-        assert_int_equal(pack(fixture, sizes[i], PLAIN_BYTES), MUSTER_OK);
-        assert_int_equal(unpack(fixture, fixture->packed_bytes, sizes[i], &plain), MUSTER_OK);
+        assert_int_equal(plain_pack(fixture, sizes[i], PLAIN_BYTES), MUSTER_OK);
+        assert_int_equal(plain_unpack(fixture, fixture->packed_bytes, sizes[i], &plain), MUSTER_OK);
 
         assert_int_equal(plain.size, sizes[i]);
         assert_memory_equal(plain.data, fixture->plain, sizes[i]);
@@ -97,8 +97,8 @@ static void what_gets_no_smaller_is_not_packed(void **state)
 {
     struct fixture *fixture = *state;
 
-    assert_int_equal(pack(fixture, 10, 9), MUSTER_FAILED_PRECONDITION);
-    assert_int_equal(pack(fixture, PLAIN_BYTES, 64), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(plain_pack(fixture, 10, 9), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(plain_pack(fixture, PLAIN_BYTES, 64), MUSTER_FAILED_PRECONDITION);
 }
 
 static void one_byte_more_than_allowed_is_refused(void **state)
@@ -106,9 +106,10 @@ static void one_byte_more_than_allowed_is_refused(void **state)
     struct fixture *fixture = *state;
     struct muster_bytes plain = {NULL, 0};
 
-    assert_int_equal(pack(fixture, 5000, PLAIN_BYTES), MUSTER_OK);
+    assert_int_equal(plain_pack(fixture, 5000, PLAIN_BYTES), MUSTER_OK);
 
-    assert_int_equal(unpack(fixture, fixture->packed_bytes, 4999, &plain), MUSTER_OUT_OF_RANGE);
+    assert_int_equal(plain_unpack(fixture, fixture->packed_bytes, 4999, &plain),
+                     MUSTER_OUT_OF_RANGE);
 }
 
 /* 1,000 to 1: no more than the limit is ever held, but for zlib's own window. */
@@ -119,11 +120,12 @@ static void a_bomb_takes_no_more_than_the_limit(void **state)
     const size_t limit = 20000;
 
     memset(fixture->plain, 0, PLAIN_BYTES);
-    assert_int_equal(pack(fixture, PLAIN_BYTES, PLAIN_BYTES), MUSTER_OK);
+    assert_int_equal(plain_pack(fixture, PLAIN_BYTES, PLAIN_BYTES), MUSTER_OK);
     assert_true(fixture->packed_bytes < PLAIN_BYTES / 500);
     fixture->mem.limit_bytes = limit + 1 + (64u << 10);
 
-    assert_int_equal(unpack(fixture, fixture->packed_bytes, limit, &plain), MUSTER_OUT_OF_RANGE);
+    assert_int_equal(plain_unpack(fixture, fixture->packed_bytes, limit, &plain),
+                     MUSTER_OUT_OF_RANGE);
 }
 
 static void steps_of_any_size_come_to_the_same(void **state)
@@ -134,7 +136,7 @@ static void steps_of_any_size_come_to_the_same(void **state)
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         struct muster_bytes plain = {NULL, 0};
 
-        assert_int_equal(pack(fixture, 20000, PLAIN_BYTES), MUSTER_OK);
+        assert_int_equal(plain_pack(fixture, 20000, PLAIN_BYTES), MUSTER_OK);
         assert_int_equal(unpack_in_steps(fixture, fixture->packed_bytes, 20000, steps[i], &plain),
                          MUSTER_OK);
         assert_int_equal(plain.size, 20000);
@@ -176,16 +178,18 @@ static void what_is_no_whole_member_is_refused(void **state)
     struct fixture *fixture = *state;
     struct muster_bytes plain = {NULL, 0};
 
-    assert_int_equal(pack(fixture, 5000, PLAIN_BYTES), MUSTER_OK);
+    assert_int_equal(plain_pack(fixture, 5000, PLAIN_BYTES), MUSTER_OK);
     for (size_t bytes = 0; bytes < fixture->packed_bytes; bytes++)
-        assert_int_equal(unpack(fixture, bytes, PLAIN_BYTES, &plain), MUSTER_DATA_LOSS);
+        assert_int_equal(plain_unpack(fixture, bytes, PLAIN_BYTES, &plain), MUSTER_DATA_LOSS);
     fixture->packed[fixture->packed_bytes] = 'x';
-    assert_int_equal(unpack(fixture, fixture->packed_bytes + 1, PLAIN_BYTES, &plain),
+    assert_int_equal(plain_unpack(fixture, fixture->packed_bytes + 1, PLAIN_BYTES, &plain),
                      MUSTER_DATA_LOSS);
     fixture->packed[fixture->packed_bytes - 5] ^= 1; /* of the checksum */
-    assert_int_equal(unpack(fixture, fixture->packed_bytes, PLAIN_BYTES, &plain), MUSTER_DATA_LOSS);
+    assert_int_equal(plain_unpack(fixture, fixture->packed_bytes, PLAIN_BYTES, &plain),
+                     MUSTER_DATA_LOSS);
     fixture->packed[0] = 'x';
-    assert_int_equal(unpack(fixture, fixture->packed_bytes, PLAIN_BYTES, &plain), MUSTER_DATA_LOSS);
+    assert_int_equal(plain_unpack(fixture, fixture->packed_bytes, PLAIN_BYTES, &plain),
+                     MUSTER_DATA_LOSS);
 }
 
 static void every_failed_allocation_is_told(void **state)
@@ -196,13 +200,13 @@ static void every_failed_allocation_is_told(void **state)
 
     for (uint64_t at = 1; rc != MUSTER_OK; at++) {
         fixture->mem.fail_at = at;
-        rc = pack(fixture, PLAIN_BYTES, PLAIN_BYTES);
+        rc = plain_pack(fixture, PLAIN_BYTES, PLAIN_BYTES);
         assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
     }
     rc = MUSTER_RESOURCE_EXHAUSTED;
     for (uint64_t at = 1; rc != MUSTER_OK; at++) {
         fixture->mem.fail_at = at;
-        rc = unpack(fixture, fixture->packed_bytes, PLAIN_BYTES, &plain);
+        rc = plain_unpack(fixture, fixture->packed_bytes, PLAIN_BYTES, &plain);
         assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
     }
     fixture->mem.fail_at = 0;

@@ -111,7 +111,7 @@ static bool is_done(void *data)
     return ((const struct caller *)data)->done > 0;
 }
 
-static void start(struct caller *caller, struct scene *scene, uint64_t deadline_ns)
+static void caller_start(struct caller *caller, struct scene *scene, uint64_t deadline_ns)
 {
     const struct muster_call_options options = {.method = methods[0].path,
                                                 .deadline_ns = deadline_ns,
@@ -134,7 +134,7 @@ static void messages_come_in_order_before_the_end(void **state)
     struct scene *scene = *state;
     struct caller caller = {.done = 0};
 
-    start(&caller, scene, UINT64_MAX);
+    caller_start(&caller, scene, UINT64_MAX);
     test_env_run_until(scene->fixture.env, is_done, &caller);
 
     assert_int_equal(caller.rc, MUSTER_OK);
@@ -150,7 +150,7 @@ static void others_have_turns_amid_a_message(void **state)
     struct caller caller = {.done = 0};
     unsigned turns = 0;
 
-    start(&caller, scene, UINT64_MAX);
+    caller_start(&caller, scene, UINT64_MAX);
     while (scene->messages == 0) {
         muster_loop_turn(scene->fixture.env->loop, UINT64_MAX);
         turns += scene->rpc != NULL;
@@ -166,7 +166,7 @@ static void pauses_amid_a_message_change_nothing(void **state)
     struct scene *scene = *state;
     struct caller caller = {.done = 0};
 
-    start(&caller, scene, UINT64_MAX);
+    caller_start(&caller, scene, UINT64_MAX);
     for (unsigned turns = 0; turns < 100000 && caller.done == 0; turns++) {
         if (turns % 3 != 1) {
             muster_call_pause(&caller.call);
@@ -202,7 +202,7 @@ static void a_call_may_be_cancelled_at_any_turn(void **state)
         struct caller caller = {.done = 0};
 
         scene->messages = scene->half_closes = scene->ends = 0;
-        start(&caller, scene, UINT64_MAX);
+        caller_start(&caller, scene, UINT64_MAX);
         for (unsigned turns = 0; turns < at && caller.done == 0; turns++)
             muster_loop_turn(scene->fixture.env->loop, 0);
         if (caller.done == 0)
@@ -227,7 +227,7 @@ static void a_server_may_go_at_any_turn(void **state)
         struct caller caller = {.done = 0};
 
         scene->messages = scene->half_closes = 0;
-        start(&caller, scene, UINT64_MAX);
+        caller_start(&caller, scene, UINT64_MAX);
         for (unsigned turns = 0; turns < at && caller.done == 0; turns++)
             muster_loop_turn(scene->fixture.env->loop, 0);
         was_ok = caller.done > 0 && caller.rc == MUSTER_OK;

@@ -30,7 +30,7 @@ static struct witness *witness_of(const struct muster_intercepted *call)
     return call->interceptor->data;
 }
 
-static void note(struct witness *witness, const char *what)
+static void note_event(struct witness *witness, const char *what)
 {
     size_t length = strlen(witness->book);
 
@@ -45,9 +45,9 @@ static enum muster_rc on_start(struct muster_intercepted *call, struct muster_er
     assert_null(call->data);
     call->data = witness;
     (void)snprintf(text, sizeof(text), "start(%s)", strrchr(call->method, '/') + 1);
-    note(witness, text);
+    note_event(witness, text);
     if (muster_metadata_find(&call->metadata, "x-asked") != NULL)
-        note(witness, "asked");
+        note_event(witness, "asked");
     if (witness->adds != NULL)
         assert_int_equal(
             muster_intercepted_add(call, "x-added", witness->adds, strlen(witness->adds)),
@@ -65,7 +65,7 @@ static void on_send(struct muster_intercepted *call,
     assert_ptr_equal(call->data, witness);
     witness->bytes_sent += message->bytes;
     witness->wire_sent += message->wire_bytes;
-    note(witness, "send");
+    note_event(witness, "send");
 }
 
 static void on_receive(struct muster_intercepted *call,
@@ -75,7 +75,7 @@ static void on_receive(struct muster_intercepted *call,
 
     witness->bytes_received += message->bytes;
     witness->wire_received += message->wire_bytes;
-    note(witness, "receive");
+    note_event(witness, "receive");
 }
 
 static void on_attempt(struct muster_intercepted *call, unsigned attempt)
@@ -83,7 +83,7 @@ static void on_attempt(struct muster_intercepted *call, unsigned attempt)
     char text[16];
 
     (void)snprintf(text, sizeof(text), "attempt%u", attempt);
-    note(witness_of(call), text);
+    note_event(witness_of(call), text);
 }
 
 static void on_attempt_end(struct muster_intercepted *call, enum muster_rc rc)
@@ -91,7 +91,7 @@ static void on_attempt_end(struct muster_intercepted *call, enum muster_rc rc)
     char text[16];
 
     (void)snprintf(text, sizeof(text), "ended%d", (int)rc);
-    note(witness_of(call), text);
+    note_event(witness_of(call), text);
 }
 
 static void on_end(struct muster_intercepted *call, const struct muster_intercepted_end *end)
@@ -102,7 +102,7 @@ static void on_end(struct muster_intercepted *call, const struct muster_intercep
     assert_ptr_equal(call->data, witness);
     assert_int_equal(muster_intercepted_add(call, "x-late", "1", 1), MUSTER_FAILED_PRECONDITION);
     (void)snprintf(text, sizeof(text), "end(%d,%s)", (int)end->rc, end->text);
-    note(witness, text);
+    note_event(witness, text);
     witness->duration_ns = end->duration_ns;
     if (end->trailing.count > 0)
         (void)snprintf(witness->trailing, sizeof(witness->trailing), "%s",

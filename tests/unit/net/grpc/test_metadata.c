@@ -34,7 +34,7 @@ static int tear_down(void **state)
     return leaked != 0;
 }
 
-static enum muster_rc add(struct fixture *fixture, const char *name, const char *value)
+static enum muster_rc add_wire(struct fixture *fixture, const char *name, const char *value)
 {
     return muster_grpc_metadata_add_wire(&fixture->store, name, strlen(name), value, strlen(value));
 }
@@ -44,9 +44,9 @@ static void text_is_kept_and_found(void **state)
     struct fixture *fixture = *state;
     struct muster_metadata view;
 
-    assert_int_equal(add(fixture, "x-a", "1"), MUSTER_OK);
-    assert_int_equal(add(fixture, "x-b", ""), MUSTER_OK);
-    assert_int_equal(add(fixture, "x-a", "2"), MUSTER_OK);
+    assert_int_equal(add_wire(fixture, "x-a", "1"), MUSTER_OK);
+    assert_int_equal(add_wire(fixture, "x-b", ""), MUSTER_OK);
+    assert_int_equal(add_wire(fixture, "x-a", "2"), MUSTER_OK);
     view = muster_grpc_metadata_view(&fixture->store);
 
     assert_int_equal(view.count, 3);
@@ -74,7 +74,7 @@ static void binary_values_are_decoded_with_and_without_padding(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct muster_metadata_entry *entry;
 
-        assert_int_equal(add(fixture, "k-bin", rows[i].text), MUSTER_OK);
+        assert_int_equal(add_wire(fixture, "k-bin", rows[i].text), MUSTER_OK);
         entry = &fixture->store.entries[i];
         assert_int_equal(entry->value_bytes, rows[i].size);
         assert_memory_equal(entry->value, rows[i].bytes, rows[i].size);
@@ -85,7 +85,7 @@ static void joined_binary_values_are_split(void **state)
 {
     struct fixture *fixture = *state;
 
-    assert_int_equal(add(fixture, "k-bin", "aGV5, AA==,AP8"), MUSTER_OK);
+    assert_int_equal(add_wire(fixture, "k-bin", "aGV5, AA==,AP8"), MUSTER_OK);
 
     assert_int_equal(fixture->store.count, 3);
     assert_memory_equal(fixture->store.entries[0].value, "hey", 3);
@@ -98,7 +98,7 @@ static void bad_base64_is_refused(void **state)
     static const char *const rows[] = {"A", "AAAAA", "A-B_", "AA=", "====", "A\n=="};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_int_equal(add(fixture, "k-bin", rows[i]), MUSTER_INVALID_ARGUMENT);
+        assert_int_equal(add_wire(fixture, "k-bin", rows[i]), MUSTER_INVALID_ARGUMENT);
 }
 
 static void too_many_entries_are_refused(void **state)
@@ -106,8 +106,8 @@ static void too_many_entries_are_refused(void **state)
     struct fixture *fixture = *state;
 
     for (unsigned i = 0; i < MUSTER_GRPC_METADATA_ENTRIES_MAX; i++)
-        assert_int_equal(add(fixture, "x", "y"), MUSTER_OK);
-    assert_int_equal(add(fixture, "x", "y"), MUSTER_RESOURCE_EXHAUSTED);
+        assert_int_equal(add_wire(fixture, "x", "y"), MUSTER_OK);
+    assert_int_equal(add_wire(fixture, "x", "y"), MUSTER_RESOURCE_EXHAUSTED);
 }
 
 static void the_users_metadata_is_encoded(void **state)
@@ -163,12 +163,12 @@ static void a_reset_store_allocates_no_more(void **state)
     struct fixture *fixture = *state;
     uint64_t allocations;
 
-    assert_int_equal(add(fixture, "x-a", "1"), MUSTER_OK);
+    assert_int_equal(add_wire(fixture, "x-a", "1"), MUSTER_OK);
     allocations = fixture->mem.alloc_count;
     for (unsigned i = 0; i < 1000; i++) {
         muster_grpc_metadata_reset(&fixture->store);
-        assert_int_equal(add(fixture, "x-a", "1"), MUSTER_OK);
-        assert_int_equal(add(fixture, "x-b-bin", "AP8"), MUSTER_OK);
+        assert_int_equal(add_wire(fixture, "x-a", "1"), MUSTER_OK);
+        assert_int_equal(add_wire(fixture, "x-b-bin", "AP8"), MUSTER_OK);
     }
 
     assert_true(fixture->mem.alloc_count == allocations);

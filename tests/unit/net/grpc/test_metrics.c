@@ -15,7 +15,7 @@ struct scene {
     char *text; /* the page, once shown */
 };
 
-static void begin(struct scene *scene, const struct muster_channel_options *options)
+static void scene_begin(struct scene *scene, const struct muster_channel_options *options)
 {
     struct rpc_fixture *fixture = &scene->fixture;
 
@@ -29,7 +29,7 @@ static void begin(struct scene *scene, const struct muster_channel_options *opti
     rpc_fixture_dial(fixture, scene->target, options);
 }
 
-static void show(struct scene *scene)
+static void scene_show(struct scene *scene)
 {
     struct muster_env *env = scene->fixture.env;
     size_t bytes = 0;
@@ -39,7 +39,7 @@ static void show(struct scene *scene)
                      MUSTER_OK);
 }
 
-static void finish(struct scene *scene)
+static void scene_finish(struct scene *scene)
 {
     struct muster_env *env = scene->fixture.env;
 
@@ -57,20 +57,20 @@ static int set_up(void **state)
 {
     struct scene *scene = calloc(1, sizeof(*scene));
 
-    begin(scene, NULL);
+    scene_begin(scene, NULL);
     *state = scene;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    finish(*state);
+    scene_finish(*state);
     free(*state);
     return 0;
 }
 
 /* The number behind "\nSERIES "; $T in series is the channel's target. -1: there is none. */
-static double value(const struct scene *scene, const char *series)
+static double series_value(const struct scene *scene, const char *series)
 {
     char line[512] = "\n";
     const char *at;
@@ -88,13 +88,13 @@ static double value(const struct scene *scene, const char *series)
     return at == NULL ? -1 : strtod(at + strlen(line), NULL);
 }
 
-#define IS(number, series) assert_true(value(scene, series) == (double)(number))
+#define IS(number, series) assert_true(series_value(scene, series) == (double)(number))
 
 /* The server ends its calls once their last bytes are out: one turn later than the client. */
-static void settle(struct scene *scene)
+static void scene_settle(struct scene *scene)
 {
     test_env_turn(scene->fixture.env, 20);
-    show(scene);
+    scene_show(scene);
 }
 
 static void a_call_is_counted_on_both_sides(void **state)
@@ -103,7 +103,7 @@ static void a_call_is_counted_on_both_sides(void **state)
     struct rpc_probe probe = {.rc = MUSTER_UNKNOWN};
 
     rpc_probe_ask(&probe, &scene->fixture, "Unary", "seven b");
-    settle(scene);
+    scene_settle(scene);
 
     assert_int_equal(probe.rc, MUSTER_OK);
     IS(1, "grpc_server_call_started_total{grpc_method=\"test.Echo/Unary\"}");
@@ -123,7 +123,7 @@ static void a_call_is_counted_on_both_sides(void **state)
     IS(1, "grpc_client_call_duration_seconds_count" CLIENT);
     IS(7, "grpc_client_attempt_sent_total_compressed_message_size_bytes_sum" CLIENT);
     IS(7, "grpc_client_attempt_rcvd_total_compressed_message_size_bytes_sum" CLIENT);
-    assert_true(value(scene, "grpc_client_call_duration_seconds_sum" CLIENT) > 0);
+    assert_true(series_value(scene, "grpc_client_call_duration_seconds_sum" CLIENT) > 0);
     assert_non_null(strstr(scene->text, "le=\"1e-05\"}"));
     assert_non_null(strstr(scene->text, "le=\"4294967296\"}"));
 }
@@ -150,11 +150,12 @@ static void what_a_method_takes_within_a_turn_is_seen(void **state)
 
     assert_int_equal(muster_rpc_server_add(scene->fixture.server, &method, 1, NULL), MUSTER_OK);
     rpc_probe_ask(&probe, &scene->fixture, "Busy", "");
-    settle(scene);
+    scene_settle(scene);
 
-    assert_true(value(scene, "grpc_server_call_duration_seconds_sum{grpc_method=\"test.Echo/"
-                             "Busy\",grpc_status=\"OK\"}") >= 0.005);
-    assert_true(value(scene, "grpc_client_call_duration_seconds_sum{grpc_method=\"test.Echo/"
+    assert_true(series_value(scene, "grpc_server_call_duration_seconds_sum{grpc_method=\"test.Echo/"
+                                    "Busy\",grpc_status=\"OK\"}") >= 0.005);
+    assert_true(series_value(scene,
+                             "grpc_client_call_duration_seconds_sum{grpc_method=\"test.Echo/"
                              "Busy\",grpc_target=\"dns:///$T\",grpc_status=\"OK\"}") >= 0.005);
 }
 
@@ -164,7 +165,7 @@ static void a_status_has_a_series_of_its_own(void **state)
     struct rpc_probe probe = {.rc = MUSTER_OK};
 
     rpc_probe_ask(&probe, &scene->fixture, "Fail", "5 nothing");
-    settle(scene);
+    scene_settle(scene);
 
     IS(1, "grpc_server_call_duration_seconds_count{grpc_method=\"test.Echo/"
           "Fail\",grpc_status=\"NOT_FOUND\"}");
@@ -180,7 +181,7 @@ static void what_the_server_does_not_have_is_other(void **state)
     struct rpc_probe probe = {.rc = MUSTER_OK};
 
     rpc_probe_ask(&probe, &scene->fixture, "Invented", "");
-    settle(scene);
+    scene_settle(scene);
 
     assert_int_equal(probe.rc, MUSTER_UNIMPLEMENTED);
     IS(1, "grpc_server_call_started_total{grpc_method=\"other\"}");
@@ -201,7 +202,7 @@ static void a_cancelled_call_is_a_failed_stream(void **state)
     test_env_turn(scene->fixture.env, 20);
     muster_call_cancel(&probe.call);
     rpc_probe_wait(&probe, &scene->fixture);
-    settle(scene);
+    scene_settle(scene);
 
     IS(1, "grpc_server_call_duration_seconds_count{grpc_method=\"test.Echo/"
           "Hang\",grpc_status=\"CANCELLED\"}");
@@ -223,7 +224,7 @@ static void connections_streams_and_messages_are_counted(void **state)
         rpc_probe_send(&probe, "x");
     muster_call_half_close(&probe.call);
     rpc_probe_wait(&probe, &scene->fixture);
-    settle(scene);
+    scene_settle(scene);
 
     IS(1, "muster_rpc_server_connections{server=\"$T\"}");
     IS(1, "muster_rpc_server_connections_opened_total{server=\"$T\"}");
@@ -239,7 +240,7 @@ static void connections_streams_and_messages_are_counted(void **state)
     IS(0, "muster_rpc_channel_keepalives_sent_total{target=\"dns:///$T\"}");
 
     rpc_fixture_hang_up(&scene->fixture);
-    settle(scene);
+    scene_settle(scene);
     IS(0, "muster_rpc_channel_connections{target=\"dns:///$T\"}");
     IS(0, "muster_rpc_server_connections{server=\"$T\"}");
     rpc_fixture_dial(&scene->fixture, scene->target, NULL);
@@ -260,9 +261,9 @@ static void each_attempt_of_a_repeated_call_counts(void **state)
     struct rpc_probe probe = {.rc = MUSTER_OK};
 
     (void)state;
-    begin(scene, &options);
+    scene_begin(scene, &options);
     rpc_probe_ask(&probe, &scene->fixture, "Fail", "14 no");
-    settle(scene);
+    scene_settle(scene);
 
 #define FAIL                                                                                       \
     "{grpc_method=\"test.Echo/Fail\",grpc_target=\"dns:///$T\",grpc_status=\"UNAVAILABLE\"}"
@@ -272,7 +273,7 @@ static void each_attempt_of_a_repeated_call_counts(void **state)
     IS(3, "grpc_client_attempt_duration_seconds_count" FAIL);
     IS(15, "grpc_client_attempt_sent_total_compressed_message_size_bytes_sum" FAIL);
     IS(1, "grpc_client_call_duration_seconds_count" FAIL);
-    finish(scene);
+    scene_finish(scene);
     free(scene);
 }
 
@@ -289,7 +290,7 @@ static void series_are_bounded_and_quoted(void **state)
         (void)snprintf(name, sizeof(name), "%s%u", i == 0 ? "a\"b\\" : "Made", i);
         rpc_probe_ask(&probe, &scene->fixture, name, "");
     }
-    settle(scene);
+    scene_settle(scene);
 
     for (const char *at = scene->text; (at = strstr(at, "\ngrpc_client_attempt_started_total{"));
          at++)
@@ -297,9 +298,9 @@ static void series_are_bounded_and_quoted(void **state)
     assert_in_range(lines, 480, 513);
     assert_non_null(strstr(scene->text, "{grpc_method=\"test.Echo/a\\\"b\\\\0\","));
     assert_true(
-        value(scene,
-              "grpc_client_attempt_started_total{grpc_method=\"other\",grpc_target=\"other\"}") >
-        80);
+        series_value(
+            scene,
+            "grpc_client_attempt_started_total{grpc_method=\"other\",grpc_target=\"other\"}") > 80);
 }
 
 static void metrics_need_a_page_to_stand_on(void **state)

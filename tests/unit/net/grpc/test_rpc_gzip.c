@@ -13,7 +13,7 @@ struct seen {
 
 static struct seen server_seen, client_seen;
 
-static void see(struct seen *seen, bool is_compressed)
+static void see_message(struct seen *seen, bool is_compressed)
 {
     assert_true(seen->count + 1 < sizeof(seen->compressed));
     seen->compressed[seen->count++] = is_compressed ? 'z' : '-';
@@ -28,7 +28,7 @@ static void on_start(struct muster_rpc *rpc)
 /* Every second answer is sent plainly. */
 static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
 {
-    see(&server_seen, muster_rpc_is_compressed(rpc));
+    see_message(&server_seen, muster_rpc_is_compressed(rpc));
     muster_rpc_set_compressing(rpc, server_seen.count % 2 == 1);
     assert_int_equal(muster_rpc_send(rpc, message.data, message.size), MUSTER_OK);
 }
@@ -74,11 +74,11 @@ static int tear_down(void **state)
 
 static void see_answer(struct rpc_probe *probe)
 {
-    see(&client_seen, muster_call_is_compressed(&probe->call));
+    see_message(&client_seen, muster_call_is_compressed(&probe->call));
 }
 
-static void start(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method,
-                  enum muster_compression compression)
+static void probe_start(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method,
+                        enum muster_compression compression)
 {
     struct muster_call_options options = {
         .method = method, .deadline_ns = UINT64_MAX, .compression = compression};
@@ -87,7 +87,7 @@ static void start(struct rpc_probe *probe, struct rpc_fixture *fixture, const ch
     assert_int_equal(rpc_probe_start_with(probe, fixture, &options), MUSTER_OK);
 }
 
-static void send(struct rpc_probe *probe, size_t bytes)
+static void send_letters(struct rpc_probe *probe, size_t bytes)
 {
     char *text = calloc(1, bytes + 1);
 
@@ -101,13 +101,13 @@ static void each_message_is_compressed_or_not(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, fixture, "/test.Gzip/Echo", MUSTER_COMPRESSION_GZIP);
-    send(&probe, LONG_BYTES);
+    probe_start(&probe, fixture, "/test.Gzip/Echo", MUSTER_COMPRESSION_GZIP);
+    send_letters(&probe, LONG_BYTES);
     muster_call_set_compressing(&probe.call, false);
-    send(&probe, LONG_BYTES);
+    send_letters(&probe, LONG_BYTES);
     muster_call_set_compressing(&probe.call, true);
-    send(&probe, LONG_BYTES);
-    send(&probe, 3); /* would get longer */
+    send_letters(&probe, LONG_BYTES);
+    send_letters(&probe, 3); /* would get longer */
     muster_call_half_close(&probe.call);
     rpc_probe_wait(&probe, fixture);
 
@@ -122,9 +122,9 @@ static void a_call_without_compression_sends_none(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_NONE);
+    probe_start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_NONE);
     muster_call_set_compressing(&probe.call, true);
-    send(&probe, LONG_BYTES);
+    send_letters(&probe, LONG_BYTES);
     muster_call_half_close(&probe.call);
     rpc_probe_wait(&probe, fixture);
 
@@ -138,8 +138,8 @@ static void what_comes_out_is_limited_too(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_GZIP);
-    send(&probe, 10001);
+    probe_start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_GZIP);
+    send_letters(&probe, 10001);
     muster_call_half_close(&probe.call);
     rpc_probe_wait(&probe, fixture);
 
@@ -166,7 +166,7 @@ static void lent_pieces_are_compressed_and_returned(void **state)
 
     memset(text, 'b', sizeof(text));
     is_returned = false;
-    start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_GZIP);
+    probe_start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_GZIP);
     assert_int_equal(muster_call_send_loan(&probe.call, &loan, pieces, 3, on_returned), MUSTER_OK);
     assert_false(is_returned);
     muster_call_half_close(&probe.call);

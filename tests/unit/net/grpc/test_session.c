@@ -100,7 +100,7 @@ static struct fixture *greeted_server(void **state)
     return fixture;
 }
 
-/* What arrived since the last look counts as life: the ping may come an interval later. */
+/* Bytes that arrived since the last look count as life: the ping may come an interval later. */
 static const uint8_t *wait_for_ping(struct fixture *fixture)
 {
     const uint8_t *ping = NULL;

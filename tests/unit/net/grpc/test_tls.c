@@ -44,7 +44,7 @@ static struct muster_tls *open_tls(struct muster_env *env, const struct fake_cer
 }
 
 /* A channel that its case may open again. */
-static void dial(struct secured *secured, struct muster_tls *tls, const char *server_name)
+static void secured_dial(struct secured *secured, struct muster_tls *tls, const char *server_name)
 {
     const struct muster_channel_options options = {.tls = tls, .tls_server_name = server_name};
     char target[MUSTER_ADDRESS_TEXT_BYTES];
@@ -65,7 +65,7 @@ static void secured_open(struct secured *secured, bool is_peer_required)
     secured->server = open_tls(fixture->env, &server_cert, is_peer_required);
     secured->client = open_tls(fixture->env, is_peer_required ? &client_cert : NULL, false);
     rpc_fixture_serve_anew(fixture, &(struct muster_rpc_server_options){.tls = secured->server});
-    dial(secured, secured->client, NULL);
+    secured_dial(secured, secured->client, NULL);
 }
 
 static void secured_close(struct secured *secured)
@@ -75,8 +75,8 @@ static void secured_close(struct secured *secured)
     rpc_fixture_close(&secured->fixture);
 }
 
-static void ask(struct secured *secured, struct rpc_probe *probe, const char *method,
-                const char *text)
+static void secured_ask(struct secured *secured, struct rpc_probe *probe, const char *method,
+                        const char *text)
 {
     memset(probe, 0, sizeof(*probe));
     rpc_probe_ask(probe, &secured->fixture, method, text);
@@ -89,16 +89,16 @@ static void calls_of_every_kind_work(void **state)
 
     (void)state;
     secured_open(&secured, false);
-    ask(&secured, &probe, "Unary", "hello");
+    secured_ask(&secured, &probe, "Unary", "hello");
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_string_equal(probe.messages, "hello");
-    ask(&secured, &probe, "Source", "3");
+    secured_ask(&secured, &probe, "Source", "3");
     assert_string_equal(probe.messages, "0,1,2");
-    ask(&secured, &probe, "Sink", "12345");
+    secured_ask(&secured, &probe, "Sink", "12345");
     assert_string_equal(probe.messages, "5");
-    ask(&secured, &probe, "Bidi", "ping");
+    secured_ask(&secured, &probe, "Bidi", "ping");
     assert_string_equal(probe.messages, "ping");
-    ask(&secured, &probe, "Fail", "5 not here");
+    secured_ask(&secured, &probe, "Fail", "5 not here");
 
     assert_int_equal(probe.rc, MUSTER_NOT_FOUND);
     secured_close(&secured);
@@ -113,10 +113,10 @@ static void large_messages_pass_both_ways(void **state)
     (void)state;
     memset(text, 'x', sizeof(text) - 1);
     secured_open(&secured, false);
-    ask(&secured, &probe, "Unary", text);
+    secured_ask(&secured, &probe, "Unary", text);
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_int_equal(probe.message_bytes, sizeof(text) - 1);
-    ask(&secured, &probe, "Large", "4000000");
+    secured_ask(&secured, &probe, "Large", "4000000");
     assert_int_equal(probe.message_bytes, 4000000);
     secured_close(&secured);
 }
@@ -128,14 +128,14 @@ static void refusals_name_what_is_wrong(void **state)
 
     (void)state;
     secured_open(&secured, true);
-    dial(&secured, secured.client, "elsewhere.test");
-    ask(&secured, &probe, "Unary", "a");
+    secured_dial(&secured, secured.client, "elsewhere.test");
+    secured_ask(&secured, &probe, "Unary", "a");
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(probe.text, "not for \"elsewhere.test\""));
     muster_tls_close(secured.client);
     secured.client = open_tls(secured.fixture.env, NULL, false);
-    dial(&secured, secured.client, NULL);
-    ask(&secured, &probe, "Unary", "a");
+    secured_dial(&secured, secured.client, NULL);
+    secured_ask(&secured, &probe, "Unary", "a");
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     if (strstr(probe.text, "the server demands a certificate of ours") == NULL)
         fail_msg("%s", probe.text);
@@ -165,7 +165,7 @@ static void check_mismatch(struct secured *secured, const char *words)
 {
     struct rpc_probe probe;
 
-    ask(secured, &probe, "Unary", "a");
+    secured_ask(secured, &probe, "Unary", "a");
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     if (strstr(probe.text, words) == NULL)
         fail_msg("%s", probe.text);
@@ -182,7 +182,7 @@ static void plain_text_to_a_server_under_tls_is_told_on_both_sides(void **state)
     secured_open(&secured, false);
     secured.fixture.env->log = &log.log;
     for (unsigned i = 0; i < 2; i++) {
-        dial(&secured, NULL, NULL);
+        secured_dial(&secured, NULL, NULL);
         check_mismatch(&secured, "the peer speaks TLS, and this side speaks plain text");
     }
 
@@ -204,7 +204,7 @@ static void tls_to_a_plain_server_is_told_on_both_sides(void **state)
     rpc_fixture_stop_serving(&secured.fixture, 0);
     rpc_fixture_serve_anew(&secured.fixture, NULL);
     for (unsigned i = 0; i < 2; i++) {
-        dial(&secured, secured.client, NULL);
+        secured_dial(&secured, secured.client, NULL);
         check_mismatch(&secured, "the peer speaks plain text, and this side speaks TLS");
     }
 
@@ -282,13 +282,13 @@ static void a_channel_resumes_its_session(void **state)
 
     (void)state;
     secured_open(&secured, true);
-    ask(&secured, &probe, "Unary", "a");
+    secured_ask(&secured, &probe, "Unary", "a");
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_false(is_resumed(&secured));
     muster_h2_session_drain(subchannel_of(&secured)->current->session.h2, "");
     while (subchannel_of(&secured)->current != NULL)
         muster_loop_turn(secured.fixture.env->loop, UINT64_MAX);
-    ask(&secured, &probe, "Unary", "b");
+    secured_ask(&secured, &probe, "Unary", "b");
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_true(is_resumed(&secured));
@@ -314,7 +314,7 @@ static void a_handler_knows_who_calls(void **state)
     (void)state;
     secured_open(&secured, true);
     assert_int_equal(muster_rpc_server_add(secured.fixture.server, &whoami, 1, NULL), MUSTER_OK);
-    ask(&secured, &probe, "Whoami", "");
+    secured_ask(&secured, &probe, "Whoami", "");
 
     assert_string_equal(probe.messages, SPIFFE);
     secured_close(&secured);
@@ -369,7 +369,7 @@ static void silent_clients_do_not_keep_others_out(void **state)
         fds[i] = silent_connect(&secured.fixture.address);
         test_env_turn(secured.fixture.env, 1);
     }
-    ask(&secured, &probe, "Unary", "still here");
+    secured_ask(&secured, &probe, "Unary", "still here");
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_int_equal(recv(fds[0], &byte, 1, MSG_DONTWAIT), 0); /* the oldest was sent away */
@@ -401,10 +401,10 @@ static void a_port_takes_tls(void **state)
                      MUSTER_OK);
     before = secured.fixture.address;
     secured.fixture.address = *muster_port_address(port);
-    dial(&secured, secured.client, NULL);
-    ask(&secured, &probe, "Unary", "by the port");
+    secured_dial(&secured, secured.client, NULL);
+    secured_ask(&secured, &probe, "Unary", "by the port");
     assert_string_equal(probe.messages, "by the port");
-    dial(&secured, NULL, NULL);
+    secured_dial(&secured, NULL, NULL);
     check_mismatch(&secured, "the peer speaks TLS, and this side speaks plain text");
     secured.fixture.address = before;
     muster_port_close(port, on_port_closed);

@@ -36,7 +36,7 @@ static int tear_down(void **state)
     return leaked != 0;
 }
 
-static void append(struct fixture *fixture, size_t bytes, char fill)
+static void append_buffer(struct fixture *fixture, size_t bytes, char fill)
 {
     struct muster_h2_buffer *buffer = muster_h2_buffer_new(&fixture->mem.mem, bytes);
 
@@ -48,8 +48,8 @@ static void small_buffers_share_a_frame_and_a_piece(void **state)
 {
     struct fixture *fixture = *state;
 
-    append(fixture, 100, 'a');
-    append(fixture, 100, 'b');
+    append_buffer(fixture, 100, 'a');
+    append_buffer(fixture, 100, 'b');
     assert_int_equal(muster_h2_body_promise(&fixture->body, 16384), 200);
     assert_true(muster_h2_body_write(&fixture->body, fixture->output));
 
@@ -64,7 +64,7 @@ static void a_large_buffer_goes_by_reference_and_outlives_the_body(void **state)
 {
     struct fixture *fixture = *state;
 
-    append(fixture, 100000, 'x');
+    append_buffer(fixture, 100000, 'x');
     assert_int_equal(muster_h2_body_promise(&fixture->body, 65536), 65536);
     assert_true(muster_h2_body_write(&fixture->body, fixture->output));
     muster_h2_body_fini(&fixture->body);
@@ -78,8 +78,8 @@ static void a_small_body_can_be_sent_again(void **state)
 {
     struct fixture *fixture = *state;
 
-    append(fixture, 300, 'a');
-    append(fixture, 300, 'b');
+    append_buffer(fixture, 300, 'a');
+    append_buffer(fixture, 300, 'b');
     assert_int_equal(muster_h2_body_promise(&fixture->body, 400), 400);
     assert_true(muster_h2_body_write(&fixture->body, fixture->output));
     muster_h2_output_free(fixture->output);
@@ -97,7 +97,7 @@ static void a_body_larger_than_what_is_kept_cannot(void **state)
 {
     struct fixture *fixture = *state;
 
-    append(fixture, 1001, 'a');
+    append_buffer(fixture, 1001, 'a');
     assert_int_equal(muster_h2_body_promise(&fixture->body, 2000), 1001);
     assert_true(muster_h2_body_write(&fixture->body, fixture->output));
 
@@ -108,9 +108,9 @@ static void promised_bytes_survive_a_discard(void **state)
 {
     struct fixture *fixture = *state;
 
-    append(fixture, 100, 'a');
-    append(fixture, 100, 'b');
-    append(fixture, 100, 'c');
+    append_buffer(fixture, 100, 'a');
+    append_buffer(fixture, 100, 'b');
+    append_buffer(fixture, 100, 'c');
     assert_int_equal(muster_h2_body_promise(&fixture->body, 150), 150);
     muster_h2_body_discard(&fixture->body);
     assert_int_equal(fixture->body.bytes, 200);
@@ -127,7 +127,7 @@ static void many_buffers_fill_an_output_only_so_far(void **state)
     size_t total = 0;
 
     for (unsigned i = 0; i < 200; i++)
-        append(fixture, 5000, 'x');
+        append_buffer(fixture, 5000, 'x');
     while (!muster_h2_output_is_full(fixture->output)) {
         total += muster_h2_body_promise(&fixture->body, 16384);
         assert_true(muster_h2_body_write(&fixture->body, fixture->output));
@@ -143,14 +143,14 @@ static void an_output_that_is_not_full_has_room_for_any_frame(void **state)
     struct fixture *fixture = *state;
 
     for (unsigned i = 0; i < 30; i++) {
-        append(fixture, 5, 'p');
-        append(fixture, 5000, 'x');
+        append_buffer(fixture, 5, 'p');
+        append_buffer(fixture, 5000, 'x');
         assert_int_equal(muster_h2_body_promise(&fixture->body, 16384), 5005);
         assert_true(muster_h2_body_write(&fixture->body, fixture->output));
     }
     for (unsigned i = 0; i < 3; i++) {
-        append(fixture, 5, 'p');
-        append(fixture, 5000, 'x');
+        append_buffer(fixture, 5, 'p');
+        append_buffer(fixture, 5000, 'x');
     }
     if (!muster_h2_output_is_full(fixture->output)) {
         assert_true(muster_h2_body_promise(&fixture->body, 16384) > 0);

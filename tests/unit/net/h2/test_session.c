@@ -188,7 +188,7 @@ static void a_cut_connection_closes_streams_then_goes_down(void **state)
     assert_string_equal(stage->down_text, "connection closed by peer");
 }
 
-static void requests(struct h2_stage *stage, unsigned count)
+static void send_requests(struct h2_stage *stage, unsigned count)
 {
     static const struct muster_h2_header headers[] = {
         MUSTER_H2_STATIC(":method", "POST"), MUSTER_H2_STATIC(":scheme", "http"),
@@ -210,13 +210,13 @@ static void streams_above_goaways_last_were_never_processed(void **state)
 
     h2_stage_open(stage, false);
     h2_stage_feed_frame(stage, FRAME_SETTINGS, 0, 0, NULL, 0);
-    requests(stage, 2);
+    send_requests(stage, 2);
     h2_stage_turn(stage);
     h2_stage_feed_frame(stage, FRAME_GOAWAY, 0, 0, goaway, 8);
     h2_stage_turn(stage);
     assert_int_equal(stage->closes, 1);
     assert_int_equal(stage->close_code, MUSTER_H2_REFUSED_STREAM);
-    requests(stage, 1);
+    send_requests(stage, 1);
     h2_stage_turn(stage);
 
     assert_int_equal(stage->closes, 2);
@@ -273,7 +273,7 @@ static void a_request_cancelled_before_it_left_is_closed(void **state)
     h2_stage_open(stage, false);
     h2_stage_feed_frame(stage, FRAME_SETTINGS, 0, 0, NULL, 0);
     h2_stage_turn(stage);
-    requests(stage, 1);
+    send_requests(stage, 1);
     muster_h2_stream_reset(&stage->streams[0], MUSTER_H2_CANCEL);
     h2_stage_turn(stage);
 

@@ -16,7 +16,8 @@ struct header {
         ":authority", "host:1"                                                                     \
     }
 
-static enum muster_h2_header_verdict put(struct muster_h2_request *request, struct header header)
+static enum muster_h2_header_verdict header_put(struct muster_h2_request *request,
+                                                struct header header)
 {
     return muster_h2_request_header(request, (const uint8_t *)header.name, strlen(header.name),
                                     (const uint8_t *)header.value, strlen(header.value));
@@ -26,7 +27,7 @@ static enum muster_h2_header_verdict put(struct muster_h2_request *request, stru
 static bool is_taken(struct muster_h2_request *request, const struct header *headers)
 {
     for (; headers->name != NULL; headers++) {
-        if (put(request, *headers) == MUSTER_H2_HEADER_MALFORMED)
+        if (header_put(request, *headers) == MUSTER_H2_HEADER_MALFORMED)
             return false;
     }
     return true;
@@ -106,11 +107,12 @@ static void headers_with_wrong_bytes_are_ignored(void **state)
     struct muster_h2_request request = {.marks = 0};
 
     (void)state;
-    assert_int_equal(put(&request, (struct header){"a b", "1"}), MUSTER_H2_HEADER_IGNORED);
-    assert_int_equal(put(&request, (struct header){"a", "1\n2"}), MUSTER_H2_HEADER_IGNORED);
-    assert_int_equal(put(&request, (struct header){"", "1"}), MUSTER_H2_HEADER_IGNORED);
-    assert_int_equal(put(&request, (struct header){"a", "1"}), MUSTER_H2_HEADER_TAKEN);
-    assert_int_equal(put(&request, (struct header){":path", "/"}), MUSTER_H2_HEADER_MALFORMED);
+    assert_int_equal(header_put(&request, (struct header){"a b", "1"}), MUSTER_H2_HEADER_IGNORED);
+    assert_int_equal(header_put(&request, (struct header){"a", "1\n2"}), MUSTER_H2_HEADER_IGNORED);
+    assert_int_equal(header_put(&request, (struct header){"", "1"}), MUSTER_H2_HEADER_IGNORED);
+    assert_int_equal(header_put(&request, (struct header){"a", "1"}), MUSTER_H2_HEADER_TAKEN);
+    assert_int_equal(header_put(&request, (struct header){":path", "/"}),
+                     MUSTER_H2_HEADER_MALFORMED);
 }
 
 static void a_body_is_as_long_as_was_said(void **state)
@@ -137,8 +139,9 @@ static void trailers_end_the_stream_and_have_no_pseudo_header(void **state)
     assert_true(is_taken(&request, headers));
     assert_true(muster_h2_request_headers(&request, false));
     assert_true(muster_h2_request_data(&request, 7));
-    assert_int_equal(put(&request, (struct header){"x", "1"}), MUSTER_H2_HEADER_TAKEN);
-    assert_int_equal(put(&request, (struct header){":method", "A"}), MUSTER_H2_HEADER_MALFORMED);
+    assert_int_equal(header_put(&request, (struct header){"x", "1"}), MUSTER_H2_HEADER_TAKEN);
+    assert_int_equal(header_put(&request, (struct header){":method", "A"}),
+                     MUSTER_H2_HEADER_MALFORMED);
     assert_false(muster_h2_request_headers(&request, false));
     assert_true(muster_h2_request_headers(&request, true));
 }

@@ -15,7 +15,7 @@ struct bytes {
     size_t count;
 };
 
-static void put(struct bytes *bytes, uint8_t type, uint8_t flags, uint32_t stream, size_t payload)
+static void frame_put(struct bytes *bytes, uint8_t type, uint8_t flags, uint32_t stream, size_t payload)
 {
     static const uint8_t zeros[512];
 
@@ -56,14 +56,14 @@ static void frames_of_open_streams_pass(void **state)
     struct bytes bytes = {.count = 0};
 
     (void)state;
-    put(&bytes, FRAME_SETTINGS, 0, 0, 0);
-    put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 1, 20);
-    put(&bytes, FRAME_DATA, 0, 1, 300);
-    put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, 3, 20);
-    put(&bytes, FRAME_DATA, FLAG_END_STREAM, 1, 0);
-    put(&bytes, FRAME_WINDOW, 0, 1, 4);
-    put(&bytes, FRAME_RST, 0, 1, 4);
-    put(&bytes, FRAME_PING, 0, 0, 8);
+    frame_put(&bytes, FRAME_SETTINGS, 0, 0, 0);
+    frame_put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 1, 20);
+    frame_put(&bytes, FRAME_DATA, 0, 1, 300);
+    frame_put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, 3, 20);
+    frame_put(&bytes, FRAME_DATA, FLAG_END_STREAM, 1, 0);
+    frame_put(&bytes, FRAME_WINDOW, 0, 1, 4);
+    frame_put(&bytes, FRAME_RST, 0, 1, 4);
+    frame_put(&bytes, FRAME_PING, 0, 0, 8);
 
     assert_int_equal(code_of(&bytes), MUSTER_H2_NO_ERROR);
 }
@@ -73,9 +73,9 @@ static void data_of_an_ended_stream_do_not(void **state)
     struct bytes bytes = {.count = 0};
 
     (void)state;
-    put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 1, 20);
-    put(&bytes, FRAME_DATA, FLAG_END_STREAM, 1, 3);
-    put(&bytes, FRAME_DATA, 0, 1, 3);
+    frame_put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 1, 20);
+    frame_put(&bytes, FRAME_DATA, FLAG_END_STREAM, 1, 3);
+    frame_put(&bytes, FRAME_DATA, 0, 1, 3);
 
     assert_int_equal(code_of(&bytes), MUSTER_H2_STREAM_CLOSED);
 }
@@ -85,9 +85,9 @@ static void headers_after_a_reset_do_not(void **state)
     struct bytes bytes = {.count = 0};
 
     (void)state;
-    put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 1, 20);
-    put(&bytes, FRAME_RST, 0, 1, 4);
-    put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 1, 20);
+    frame_put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 1, 20);
+    frame_put(&bytes, FRAME_RST, 0, 1, 4);
+    frame_put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 1, 20);
 
     assert_int_equal(code_of(&bytes), MUSTER_H2_STREAM_CLOSED);
 }
@@ -97,8 +97,8 @@ static void a_skipped_stream_does_not_begin(void **state)
     struct bytes bytes = {.count = 0};
 
     (void)state;
-    put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 5, 20);
-    put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 3, 20);
+    frame_put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 5, 20);
+    frame_put(&bytes, FRAME_HEADERS, FLAG_END_HEADERS, 3, 20);
 
     assert_int_equal(code_of(&bytes), MUSTER_H2_PROTOCOL_ERROR);
 }

@@ -32,7 +32,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
 static const struct muster_rpc_method methods[] = {
     {.path = "/test.Echo/Unary", .on_message = on_message, .is_unary = true}};
 
-static void serve(struct scene *scene, struct backend *backend)
+static void backend_serve(struct scene *scene, struct backend *backend)
 {
     struct muster_error error;
 
@@ -53,7 +53,7 @@ static void on_closed(struct muster_rpc_server *server)
     backend->server = NULL;
 }
 
-static void stop(struct scene *scene, struct backend *backend)
+static void backend_stop(struct scene *scene, struct backend *backend)
 {
     if (backend->server == NULL)
         return;
@@ -61,7 +61,7 @@ static void stop(struct scene *scene, struct backend *backend)
     test_env_run_until(scene->rpc.env, test_env_is_true, &backend->is_closed);
 }
 
-static void dial(struct scene *scene, const char *prefix)
+static void scene_dial(struct scene *scene, const char *prefix)
 {
     const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
                                                    .backoff_base_ns = MUSTER_NS_PER_MS,
@@ -86,9 +86,9 @@ static int set_up(void **state)
     for (unsigned i = 0; i < SERVERS; i++) {
         assert_int_equal(muster_address_parse("127.0.0.1:0", &scene->backends[i].address, NULL),
                          MUSTER_OK);
-        serve(scene, &scene->backends[i]);
+        backend_serve(scene, &scene->backends[i]);
     }
-    dial(scene, "");
+    scene_dial(scene, "");
     *state = scene;
     return 0;
 }
@@ -99,13 +99,13 @@ static int tear_down(void **state)
 
     rpc_fixture_hang_up(&scene->rpc);
     for (unsigned i = 0; i < SERVERS; i++)
-        stop(scene, &scene->backends[i]);
+        backend_stop(scene, &scene->backends[i]);
     rpc_fixture_close(&scene->rpc);
     free(scene);
     return 0;
 }
 
-static enum muster_rc ask(struct scene *scene)
+static enum muster_rc scene_ask(struct scene *scene)
 {
     struct rpc_probe probe = {.done = 0};
 
@@ -118,7 +118,7 @@ static void ask_until_served(struct scene *scene, unsigned i)
 {
     for (unsigned tries = 0; scene->backends[i].served == 0; tries++) {
         assert_true(tries < 100000);
-        (void)ask(scene);
+        (void)scene_ask(scene);
     }
 }
 
@@ -136,7 +136,7 @@ static void calls_go_to_all_servers_in_turn(void **state)
 
     ask_until_all_serve(scene);
     for (unsigned i = 0; i < 4 * SERVERS; i++)
-        assert_int_equal(ask(scene), MUSTER_OK);
+        assert_int_equal(scene_ask(scene), MUSTER_OK);
 
     for (unsigned i = 0; i < SERVERS; i++)
         assert_int_equal(scene->backends[i].served, 4);
@@ -147,10 +147,10 @@ static void a_server_named_twice_has_one_turn(void **state)
     struct scene *scene = *state;
     char twice[MUSTER_ADDRESS_TEXT_BYTES];
 
-    dial(scene, muster_address_format(&scene->backends[1].address, twice));
+    scene_dial(scene, muster_address_format(&scene->backends[1].address, twice));
     ask_until_all_serve(scene);
     for (unsigned i = 0; i < SERVERS; i++)
-        assert_int_equal(ask(scene), MUSTER_OK);
+        assert_int_equal(scene_ask(scene), MUSTER_OK);
 
     assert_int_equal(scene->backends[1].served, 1);
 }
@@ -160,14 +160,14 @@ static void a_dead_server_is_left_out_until_it_is_back(void **state)
     struct scene *scene = *state;
 
     ask_until_all_serve(scene);
-    stop(scene, &scene->backends[0]);
+    backend_stop(scene, &scene->backends[0]);
     test_env_turn(scene->rpc.env, 32);
     for (unsigned i = 0; i < 10; i++)
-        assert_int_equal(ask(scene), MUSTER_OK);
+        assert_int_equal(scene_ask(scene), MUSTER_OK);
     assert_int_equal(scene->backends[0].served, 0);
     assert_int_equal(scene->backends[1].served, 5);
 
-    serve(scene, &scene->backends[0]);
+    backend_serve(scene, &scene->backends[0]);
     ask_until_served(scene, 0);
     assert_int_equal(muster_channel_state(scene->rpc.channel), MUSTER_CHANNEL_READY);
 }
@@ -176,11 +176,11 @@ static void an_address_that_never_answers_is_no_harm(void **state)
 {
     struct scene *scene = *state;
 
-    dial(scene, "127.0.0.1:1,unix:/nonexistent/socket");
+    scene_dial(scene, "127.0.0.1:1,unix:/nonexistent/socket");
     ask_until_all_serve(scene);
 
     for (unsigned i = 0; i < 2 * SERVERS; i++)
-        assert_int_equal(ask(scene), MUSTER_OK);
+        assert_int_equal(scene_ask(scene), MUSTER_OK);
 }
 
 static bool is_failing(void *data)
@@ -197,15 +197,15 @@ static void without_any_server_calls_fail_or_wait(void **state)
 
     ask_until_all_serve(scene);
     for (unsigned i = 0; i < SERVERS; i++)
-        stop(scene, &scene->backends[i]);
+        backend_stop(scene, &scene->backends[i]);
     test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
     test_env_turn(scene->rpc.env, 100);
     assert_true(is_failing(scene->rpc.channel)); /* also while it tries again */
-    assert_int_equal(ask(scene), MUSTER_UNAVAILABLE);
+    assert_int_equal(scene_ask(scene), MUSTER_UNAVAILABLE);
     assert_int_equal(rpc_probe_start_with(&patient, &scene->rpc, &options), MUSTER_OK);
     rpc_probe_send(&patient, "x");
     muster_call_half_close(&patient.call);
-    serve(scene, &scene->backends[2]);
+    backend_serve(scene, &scene->backends[2]);
     rpc_probe_wait(&patient, &scene->rpc);
 
     assert_int_equal(patient.rc, MUSTER_OK);
@@ -224,7 +224,7 @@ static void dial_forty_times(struct scene *scene, const struct muster_channel_op
     for (unsigned i = 0; i < 40; i++) {
         rpc_fixture_hang_up(&scene->rpc);
         rpc_fixture_dial(&scene->rpc, target, options);
-        assert_int_equal(ask(scene), MUSTER_OK);
+        assert_int_equal(scene_ask(scene), MUSTER_OK);
     }
 }
 
@@ -255,21 +255,21 @@ static void a_name_is_balanced_too(void **state)
     char name[64];
 
     (void)snprintf(name, sizeof(name), "localhost:%u", scene->backends[0].address.port);
-    dial(scene, name);
+    scene_dial(scene, name);
     ask_until_all_serve(scene);
 
-    assert_int_equal(ask(scene), MUSTER_OK);
+    assert_int_equal(scene_ask(scene), MUSTER_OK);
 }
 
 static void a_channel_closes_while_it_looks_up_and_connects(void **state)
 {
     struct scene *scene = *state;
 
-    dial(scene, "localhost:1");
+    scene_dial(scene, "localhost:1");
     muster_channel_connect(scene->rpc.channel);
     rpc_fixture_hang_up(&scene->rpc);
     for (unsigned turns = 1; turns < 6; turns++) {
-        dial(scene, "");
+        scene_dial(scene, "");
         muster_channel_connect(scene->rpc.channel);
         test_env_turn(scene->rpc.env, turns);
         rpc_fixture_hang_up(&scene->rpc);
@@ -304,7 +304,7 @@ static void changes_of_state_are_told(void **state)
     test_env_turn(scene->rpc.env, 2);
     assert_string_equal(scene->states, "12");
     for (unsigned i = 0; i < SERVERS; i++)
-        stop(scene, &scene->backends[i]);
+        backend_stop(scene, &scene->backends[i]);
     test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
     test_env_turn(scene->rpc.env, 2);
 
@@ -323,8 +323,8 @@ static void pick_first_tells_its_states_too(void **state)
     muster_channel_set_on_state(scene->rpc.channel, on_state);
     muster_channel_connect(scene->rpc.channel);
     test_env_run_until(scene->rpc.env, is_ready, scene->rpc.channel);
-    assert_int_equal(ask(scene), MUSTER_OK);
-    stop(scene, &scene->backends[0]);
+    assert_int_equal(scene_ask(scene), MUSTER_OK);
+    backend_stop(scene, &scene->backends[0]);
     test_env_turn(scene->rpc.env, 32);
 
     assert_string_equal(scene->states, "120");

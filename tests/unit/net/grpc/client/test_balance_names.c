@@ -73,8 +73,9 @@ static void on_refuse(struct muster_task *task)
     }
 }
 
-static enum muster_rc refuse(struct muster_net *net, struct muster_connect *connect,
-                             const struct muster_stream_options *options, uint64_t deadline_ns)
+static enum muster_rc refuse_connect(struct muster_net *net, struct muster_connect *connect,
+                                     const struct muster_stream_options *options,
+                                     uint64_t deadline_ns)
 {
     struct fixture *fixture = MUSTER_CONTAINER_OF(net, struct fixture, net);
 
@@ -103,7 +104,7 @@ static void forget_connect(struct muster_net *net, struct muster_connect *connec
     (void)connect;
 }
 
-static const struct muster_net_ops refusing = {.connect = refuse,
+static const struct muster_net_ops refusing = {.connect = refuse_connect,
                                                .connect_cancel = forget_connect,
                                                .lookup = look_up,
                                                .lookup_cancel = forget_lookup};
@@ -150,7 +151,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void advance(struct fixture *fixture, uint64_t seconds)
+static void advance_seconds(struct fixture *fixture, uint64_t seconds)
 {
     virtual_loop_advance(&fixture->loop, seconds * MUSTER_NS_PER_S);
 }
@@ -161,7 +162,7 @@ static void each_address_has_its_own_attempts(void **state)
 
     muster_channel_connect(fixture->channel);
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_CONNECTING);
-    advance(fixture, 20);
+    advance_seconds(fixture, 20);
 
     assert_in_range(fixture->attempts[1], 5, 10);
     assert_in_range(fixture->attempts[2], 5, 10);
@@ -175,11 +176,11 @@ static void those_that_fail_at_once_keep_none_from_being_tried(void **state)
 
     fixture->is_known[3] = fixture->is_exhausted = true;
     muster_channel_connect(fixture->channel);
-    advance(fixture, 0);
+    advance_seconds(fixture, 0);
     for (unsigned i = 1; i <= 3; i++)
         assert_int_equal(fixture->attempts[i], 1);
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_TRANSIENT_FAILURE);
-    advance(fixture, 2);
+    advance_seconds(fixture, 2);
 
     for (unsigned i = 1; i <= 3; i++)
         assert_int_equal(fixture->attempts[i], 2);
@@ -191,13 +192,13 @@ static void the_name_is_asked_again_after_losses(void **state)
     unsigned before;
 
     muster_channel_connect(fixture->channel);
-    advance(fixture, 20);
+    advance_seconds(fixture, 20);
     fixture->is_known[1] = false;
     fixture->is_known[3] = true;
-    advance(fixture, 20); /* 30 s after the first time */
+    advance_seconds(fixture, 20); /* 30 s after the first time */
     assert_int_equal(fixture->lookups, 2);
     before = fixture->attempts[1];
-    advance(fixture, 10);
+    advance_seconds(fixture, 10);
 
     assert_int_equal(fixture->attempts[1], before);
     assert_in_range(fixture->attempts[3], 2, 10);
@@ -210,12 +211,12 @@ static void a_name_server_that_is_away_changes_nothing(void **state)
     unsigned before;
 
     muster_channel_connect(fixture->channel);
-    advance(fixture, 20);
+    advance_seconds(fixture, 20);
     fixture->answer_rc = MUSTER_UNAVAILABLE;
-    advance(fixture, 20);
+    advance_seconds(fixture, 20);
     assert_true(fixture->lookups >= 2);
     before = fixture->attempts[1];
-    advance(fixture, 10);
+    advance_seconds(fixture, 10);
 
     assert_true(fixture->attempts[1] > before);
 }
@@ -226,10 +227,10 @@ static void without_an_address_the_channel_fails(void **state)
 
     fixture->answer_rc = MUSTER_NOT_FOUND;
     muster_channel_connect(fixture->channel);
-    advance(fixture, 1);
+    advance_seconds(fixture, 1);
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_TRANSIENT_FAILURE);
     fixture->answer_rc = MUSTER_OK;
-    advance(fixture, 10);
+    advance_seconds(fixture, 10);
 
     assert_true(fixture->attempts[1] > 0);
 }
@@ -240,7 +241,7 @@ static void a_channel_closes_amid_a_lookup(void **state)
 
     fixture->is_silent = true;
     muster_channel_connect(fixture->channel);
-    advance(fixture, 1);
+    advance_seconds(fixture, 1);
 
     assert_int_equal(fixture->lookups, 1);
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_CONNECTING);

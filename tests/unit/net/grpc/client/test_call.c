@@ -13,7 +13,7 @@
 
 #define STREAMS_MAX 32
 
-/* What the server does with a request. */
+/* How the server treats a request. */
 struct script {
     unsigned refuse_count;              /* first streams are refused unseen */
     uint32_t reset_code;                /* != 0: reset instead of an answer */
@@ -78,7 +78,7 @@ static void on_data(struct muster_h2_stream *stream, const void *bytes, size_t c
     muster_h2_stream_consume(stream, count);
 }
 
-static struct muster_h2_header header(const char *name, const char *value)
+static struct muster_h2_header header_of(const char *name, const char *value)
 {
     return (struct muster_h2_header){.name = name,
                                      .value = value,
@@ -97,13 +97,13 @@ static void on_end(struct muster_h2_stream *stream)
         muster_h2_stream_reset(stream, script->reset_code);
         return;
     }
-    headers[count++] = header(":status", script->status != NULL ? script->status : "200");
-    headers[count++] = header("content-type", script->content_type != NULL ? script->content_type
-                                                                           : "application/grpc");
+    headers[count++] = header_of(":status", script->status != NULL ? script->status : "200");
+    headers[count++] = header_of("content-type", script->content_type != NULL ? script->content_type
+                                                                              : "application/grpc");
     if (script->head_name != NULL)
-        headers[count++] = header(script->head_name, script->head_value);
+        headers[count++] = header_of(script->head_name, script->head_value);
     if (script->is_trailers_only && script->grpc_status != NULL)
-        headers[count++] = header("grpc-status", script->grpc_status);
+        headers[count++] = header_of("grpc-status", script->grpc_status);
     muster_h2_stream_respond(stream, headers, count, script->is_trailers_only,
                              script->grpc_status != NULL);
     if (!script->is_trailers_only) {
@@ -122,7 +122,7 @@ static void on_end(struct muster_h2_stream *stream)
 static void on_trailers(struct muster_h2_stream *stream)
 {
     const struct script *script = &((struct world *)stream->data)->script;
-    struct muster_h2_header status = header("grpc-status", script->grpc_status);
+    struct muster_h2_header status = header_of("grpc-status", script->grpc_status);
 
     muster_h2_stream_submit_trailers(stream, &status, 1);
 }
@@ -242,7 +242,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct rpc_probe ask(struct world *world, struct script script)
+static struct rpc_probe world_ask(struct world *world, struct script script)
 {
     struct rpc_probe probe = {.done = 0};
 
@@ -255,7 +255,7 @@ static struct rpc_probe ask(struct world *world, struct script script)
 
 static void a_proper_answer_is_taken(void **state)
 {
-    struct rpc_probe probe = ask(*state, (struct script){HELLO, .grpc_status = "0"});
+    struct rpc_probe probe = world_ask(*state, (struct script){HELLO, .grpc_status = "0"});
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_string_equal(probe.messages, "hello");
@@ -265,7 +265,7 @@ static void a_refused_stream_is_sent_again_with_its_message(void **state)
 {
     struct world *world = *state;
     struct rpc_probe probe =
-        ask(world, (struct script){.refuse_count = 3, HELLO, .grpc_status = "0"});
+        world_ask(world, (struct script){.refuse_count = 3, HELLO, .grpc_status = "0"});
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_int_equal(world->seen, 4);
@@ -295,7 +295,7 @@ static void interceptors_see_every_attempt_end(void **state)
     rpc_fixture_dial(&world->rpc,
                      muster_address_format(muster_listener_address(world->listener), target),
                      &options);
-    probe = ask(world, (struct script){.refuse_count = 3, HELLO, .grpc_status = "0"});
+    probe = world_ask(world, (struct script){.refuse_count = 3, HELLO, .grpc_status = "0"});
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_int_equal(ended, 4);
@@ -313,11 +313,11 @@ static void an_unknown_encoding_is_named_where_it_is_the_reason(void **state)
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct rpc_probe probe = ask(*state, (struct script){.head_name = "grpc-encoding",
-                                                             .head_value = "zstd",
-                                                             .body = rows[i].body,
-                                                             .body_bytes = 10,
-                                                             .grpc_status = "0"});
+        struct rpc_probe probe = world_ask(*state, (struct script){.head_name = "grpc-encoding",
+                                                                   .head_value = "zstd",
+                                                                   .body = rows[i].body,
+                                                                   .body_bytes = 10,
+                                                                   .grpc_status = "0"});
 
         fail_if(probe.rc == MUSTER_OK || strstr(probe.text, rows[i].text) == NULL, "row %zu: %s", i,
                 probe.text);
@@ -327,7 +327,7 @@ static void an_unknown_encoding_is_named_where_it_is_the_reason(void **state)
 static void a_stream_refused_for_ever_is_unavailable(void **state)
 {
     struct world *world = *state;
-    struct rpc_probe probe = ask(world, (struct script){.refuse_count = 100});
+    struct rpc_probe probe = world_ask(world, (struct script){.refuse_count = 100});
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(world->seen, 5);
@@ -361,7 +361,7 @@ static void reset_codes_become_statuses(void **state)
                 {MUSTER_H2_INADEQUATE_SECURITY, MUSTER_PERMISSION_DENIED}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct rpc_probe probe = ask(*state, (struct script){.reset_code = rows[i].code});
+        struct rpc_probe probe = world_ask(*state, (struct script){.reset_code = rows[i].code});
 
         assert_int_equal(probe.rc, rows[i].rc);
         assert_int_equal(probe.done, 1);
@@ -379,10 +379,10 @@ static void http_errors_become_statuses(void **state)
                 {"500", MUSTER_UNKNOWN}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct rpc_probe probe = ask(*state, (struct script){.status = rows[i].status,
-                                                             .content_type = "text/html",
-                                                             .body = "<html>",
-                                                             .body_bytes = 6});
+        struct rpc_probe probe = world_ask(*state, (struct script){.status = rows[i].status,
+                                                                   .content_type = "text/html",
+                                                                   .body = "<html>",
+                                                                   .body_bytes = 6});
 
         assert_int_equal(probe.rc, rows[i].rc);
         assert_int_equal(probe.message_count, 0);
@@ -393,14 +393,14 @@ static void http_errors_become_statuses(void **state)
 static void an_answer_without_grpcs_content_type_is_unknown(void **state)
 {
     struct rpc_probe probe =
-        ask(*state, (struct script){.content_type = "text/html", HELLO, .grpc_status = "0"});
+        world_ask(*state, (struct script){.content_type = "text/html", HELLO, .grpc_status = "0"});
 
     assert_int_equal(probe.rc, MUSTER_UNKNOWN);
 }
 
 static void an_answer_without_status_is_unknown(void **state)
 {
-    struct rpc_probe probe = ask(*state, (struct script){HELLO});
+    struct rpc_probe probe = world_ask(*state, (struct script){HELLO});
 
     assert_int_equal(probe.rc, MUSTER_UNKNOWN);
     assert_string_equal(probe.messages, "hello");
@@ -408,10 +408,10 @@ static void an_answer_without_status_is_unknown(void **state)
 
 static void trailers_only_is_a_whole_answer(void **state)
 {
-    struct rpc_probe probe = ask(*state, (struct script){.head_name = "x-why",
-                                                         .head_value = "because",
-                                                         .grpc_status = "9",
-                                                         .is_trailers_only = true});
+    struct rpc_probe probe = world_ask(*state, (struct script){.head_name = "x-why",
+                                                               .head_value = "because",
+                                                               .grpc_status = "9",
+                                                               .is_trailers_only = true});
 
     assert_int_equal(probe.rc, MUSTER_FAILED_PRECONDITION);
     assert_string_equal(probe.initial, "");
@@ -421,15 +421,15 @@ static void trailers_only_is_a_whole_answer(void **state)
 
 static void a_status_out_of_range_is_unknown(void **state)
 {
-    struct rpc_probe probe = ask(*state, (struct script){HELLO, .grpc_status = "77"});
+    struct rpc_probe probe = world_ask(*state, (struct script){HELLO, .grpc_status = "77"});
 
     assert_int_equal(probe.rc, MUSTER_UNKNOWN);
 }
 
 static void a_message_cut_off_is_internal(void **state)
 {
-    struct rpc_probe probe =
-        ask(*state, (struct script){.body = "\0\0\0\0\5hel", .body_bytes = 8, .grpc_status = "0"});
+    struct rpc_probe probe = world_ask(
+        *state, (struct script){.body = "\0\0\0\0\5hel", .body_bytes = 8, .grpc_status = "0"});
 
     assert_int_equal(probe.rc, MUSTER_INTERNAL);
     assert_int_equal(probe.message_count, 0);
@@ -437,17 +437,17 @@ static void a_message_cut_off_is_internal(void **state)
 
 static void a_compressed_message_is_internal(void **state)
 {
-    struct rpc_probe probe =
-        ask(*state, (struct script){.body = "\1\0\0\0\1x", .body_bytes = 6, .grpc_status = "0"});
+    struct rpc_probe probe = world_ask(
+        *state, (struct script){.body = "\1\0\0\0\1x", .body_bytes = 6, .grpc_status = "0"});
 
     assert_int_equal(probe.rc, MUSTER_INTERNAL);
 }
 
 static void malformed_binary_metadata_is_internal(void **state)
 {
-    struct rpc_probe probe =
-        ask(*state,
-            (struct script){.head_name = "x-bin", .head_value = "***", HELLO, .grpc_status = "0"});
+    struct rpc_probe probe = world_ask(
+        *state,
+        (struct script){.head_name = "x-bin", .head_value = "***", HELLO, .grpc_status = "0"});
 
     assert_int_equal(probe.rc, MUSTER_INTERNAL);
 }
@@ -459,9 +459,9 @@ static void response_headers_beyond_the_limit_exhaust_the_client(void **state)
 
     memset(value, 'v', 20000);
     value[20000] = '\0';
-    probe =
-        ask(*state,
-            (struct script){.head_name = "x-long", .head_value = value, HELLO, .grpc_status = "0"});
+    probe = world_ask(
+        *state,
+        (struct script){.head_name = "x-long", .head_value = value, HELLO, .grpc_status = "0"});
     free(value);
 
     assert_int_equal(probe.rc, MUSTER_RESOURCE_EXHAUSTED);
@@ -473,7 +473,7 @@ static void calls_move_to_a_new_connection_after_goaway(void **state)
 
     for (unsigned i = 1; i <= 4; i++) {
         struct rpc_probe probe =
-            ask(world, (struct script){HELLO, .grpc_status = "0", .goes_away = true});
+            world_ask(world, (struct script){HELLO, .grpc_status = "0", .goes_away = true});
 
         assert_int_equal(probe.rc, MUSTER_OK);
         test_env_turn(world->rpc.env, 20);

@@ -7,7 +7,7 @@
 
 #define HOUR_NS (3600 * MUSTER_NS_PER_S)
 
-/* What the server does with its first calls. */
+/* How the server treats its first calls. */
 struct script {
     unsigned fail_count;
     enum muster_rc code;
@@ -91,13 +91,13 @@ static const struct muster_rpc_method methods[] = {
      .on_half_close = on_stream_end},
 };
 
-static void serve(struct scene *scene)
+static void scene_serve(struct scene *scene)
 {
     rpc_fixture_serve(&scene->rpc, NULL);
     assert_int_equal(muster_rpc_server_add(scene->rpc.server, methods, 2, scene), MUSTER_OK);
 }
 
-static void dial(struct scene *scene, struct muster_channel_options options)
+static void scene_dial(struct scene *scene, struct muster_channel_options options)
 {
     char target[MUSTER_ADDRESS_TEXT_BYTES];
 
@@ -121,8 +121,8 @@ static int set_up(void **state)
     };
     rpc_fixture_open(&scene->rpc, NULL, NULL);
     rpc_fixture_stop_serving(&scene->rpc, 0);
-    serve(scene);
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_serve(scene);
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     *state = scene;
     return 0;
 }
@@ -136,18 +136,18 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void start(struct scene *scene, struct rpc_probe *probe, const char *method,
-                  uint64_t deadline_ns)
+static void scene_start(struct scene *scene, struct rpc_probe *probe, const char *method,
+                        uint64_t deadline_ns)
 {
     struct muster_call_options options = {.method = method, .deadline_ns = deadline_ns};
 
     assert_int_equal(rpc_probe_start_with(probe, &scene->rpc, &options), MUSTER_OK);
 }
 
-static void ask(struct scene *scene, struct rpc_probe *probe, struct script script)
+static void scene_ask(struct scene *scene, struct rpc_probe *probe, struct script script)
 {
     scene->script = script;
-    start(scene, probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, probe, "/test.Flaky/Unary", UINT64_MAX);
     rpc_probe_send(probe, "hello");
     muster_call_half_close(&probe->call);
     rpc_probe_wait(probe, &scene->rpc);
@@ -172,7 +172,7 @@ static void a_failed_call_is_sent_again(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    ask(scene, &probe, (struct script){.fail_count = 2, .code = MUSTER_UNAVAILABLE});
+    scene_ask(scene, &probe, (struct script){.fail_count = 2, .code = MUSTER_UNAVAILABLE});
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_string_equal(probe.messages, "hello");
@@ -185,7 +185,7 @@ static void attempts_are_counted(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    ask(scene, &probe, (struct script){.fail_count = 100, .code = MUSTER_UNAVAILABLE});
+    scene_ask(scene, &probe, (struct script){.fail_count = 100, .code = MUSTER_UNAVAILABLE});
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_string_equal(probe.text, "as the script says");
@@ -197,7 +197,7 @@ static void other_statuses_end_the_call(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    ask(scene, &probe, (struct script){.fail_count = 1, .code = MUSTER_NOT_FOUND});
+    scene_ask(scene, &probe, (struct script){.fail_count = 1, .code = MUSTER_NOT_FOUND});
 
     assert_int_equal(probe.rc, MUSTER_NOT_FOUND);
     assert_int_equal(scene->calls, 1);
@@ -208,8 +208,8 @@ static void response_headers_commit(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    ask(scene, &probe,
-        (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .has_headers = true});
+    scene_ask(scene, &probe,
+              (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .has_headers = true});
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(scene->calls, 1);
@@ -221,11 +221,11 @@ static void more_than_is_kept_commits(void **state)
     struct rpc_probe probe = {.done = 0};
     char text[5001];
 
-    dial(scene, (struct muster_channel_options){.replay_max_bytes = 1000});
+    scene_dial(scene, (struct muster_channel_options){.replay_max_bytes = 1000});
     scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
     memset(text, 'x', 5000);
     text[5000] = '\0';
-    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
     rpc_probe_send(&probe, text);
     muster_call_half_close(&probe.call);
     rpc_probe_wait(&probe, &scene->rpc);
@@ -240,9 +240,9 @@ static void a_pushback_sets_the_wait(void **state)
     struct rpc_probe probe = {.done = 0};
 
     scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
-    ask(scene, &probe,
-        (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .pushback = "2"});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_ask(scene, &probe,
+              (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .pushback = "2"});
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_int_equal(scene->calls, 2);
@@ -255,9 +255,9 @@ static void a_call_cancelled_between_two_attempts_is_not_answered(void **state)
     struct rpc_probe probe = {.done = 0};
 
     scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
     rpc_probe_send(&probe, "x");
     muster_call_half_close(&probe.call);
     wait_for_calls(scene, 1);
@@ -274,8 +274,8 @@ static void a_negative_pushback_ends_the_call(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    ask(scene, &probe,
-        (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .pushback = "-1"});
+    scene_ask(scene, &probe,
+              (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .pushback = "-1"});
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(scene->calls, 1);
@@ -286,11 +286,11 @@ static void too_many_failures_throttle_the_channel(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0}, second = {.done = 0};
 
-    dial(scene,
-         (struct muster_channel_options){.retry_throttle = {.tokens_max = 4, .token_ratio = 0.1}});
-    ask(scene, &probe, (struct script){.fail_count = 100, .code = MUSTER_UNAVAILABLE});
+    scene_dial(scene, (struct muster_channel_options){
+                          .retry_throttle = {.tokens_max = 4, .token_ratio = 0.1}});
+    scene_ask(scene, &probe, (struct script){.fail_count = 100, .code = MUSTER_UNAVAILABLE});
     assert_int_equal(scene->calls, 2);
-    ask(scene, &second, scene->script);
+    scene_ask(scene, &second, scene->script);
 
     assert_int_equal(second.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(scene->calls, 3);
@@ -302,7 +302,7 @@ static void a_stream_is_sent_again_from_its_beginning(void **state)
     struct rpc_probe probe = {.done = 0};
 
     scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
     rpc_probe_send(&probe, "one");
     rpc_probe_send(&probe, "two");
     wait_for_calls(scene, 1);
@@ -320,7 +320,7 @@ static void a_paused_call_is_sent_again_and_stays_paused(void **state)
     struct rpc_probe probe = {.done = 0};
 
     scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
     muster_call_pause(&probe.call);
     rpc_probe_send(&probe, "hello");
     muster_call_half_close(&probe.call);
@@ -347,7 +347,7 @@ static void lent_messages_are_sent_again(void **state)
     const struct iovec piece = {text, 4};
 
     scene->script = (struct script){.fail_count = 2, .code = MUSTER_UNAVAILABLE};
-    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
     assert_int_equal(muster_call_send_loan(&probe.call, &loan, &piece, 1, on_released), MUSTER_OK);
     muster_call_half_close(&probe.call);
     rpc_probe_wait(&probe, &scene->rpc);
@@ -363,9 +363,9 @@ static void the_deadline_spans_all_attempts(void **state)
     struct rpc_probe probe = {.done = 0};
 
     scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    start(scene, &probe, "/test.Flaky/Unary", rpc_fixture_after_ms(&scene->rpc, 200));
+    scene_start(scene, &probe, "/test.Flaky/Unary", rpc_fixture_after_ms(&scene->rpc, 200));
     rpc_probe_send(&probe, "x");
     muster_call_half_close(&probe.call);
     rpc_probe_wait(&probe, &scene->rpc);
@@ -380,9 +380,9 @@ static void a_waiting_call_can_be_cancelled(void **state)
     struct rpc_probe probe = {.done = 0};
 
     scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
     rpc_probe_send(&probe, "x");
     wait_for_calls(scene, 1);
     muster_call_cancel(&probe.call);
@@ -398,9 +398,9 @@ static void a_channel_closes_over_a_waiting_call(void **state)
     struct rpc_probe probe = {.done = 0};
 
     scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
     rpc_probe_send(&probe, "x");
     wait_for_calls(scene, 1);
     rpc_fixture_hang_up(&scene->rpc);
@@ -417,14 +417,14 @@ static void a_lost_connection_is_an_attempt(void **state)
     scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns =
         100 * MUSTER_NS_PER_MS;
     scene->policy.wait_for_ready = true;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     scene->script = (struct script){.fail_count = 1, .hangs = true};
-    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
     rpc_probe_send(&probe, "again");
     muster_call_half_close(&probe.call);
     wait_for_calls(scene, 1);
     rpc_fixture_stop_serving(&scene->rpc, 0);
-    serve(scene);
+    scene_serve(scene);
     rpc_probe_wait(&probe, &scene->rpc);
 
     assert_int_equal(probe.rc, MUSTER_OK);
@@ -444,13 +444,13 @@ static void an_absent_server_is_asked_again(void **state)
 
     scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns =
         500 * MUSTER_NS_PER_MS;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     rpc_fixture_stop_serving(&scene->rpc, 0);
-    start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
     rpc_probe_send(&probe, "hello");
     muster_call_half_close(&probe.call);
     test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
-    serve(scene);
+    scene_serve(scene);
     rpc_probe_wait(&probe, &scene->rpc);
 
     assert_int_equal(probe.rc, MUSTER_OK);
@@ -464,7 +464,7 @@ static void a_policy_limits_time_and_sizes(void **state)
 
     scene->policy.timeout_ns = 20 * MUSTER_NS_PER_MS;
     scene->policy.request_max_bytes = 10;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     assert_int_equal(rpc_probe_start(&slow, &scene->rpc, "Hang", UINT64_MAX), MUSTER_OK);
     assert_int_equal(muster_call_send(&slow.call, "12345678901", 11), MUSTER_RESOURCE_EXHAUSTED);
     rpc_probe_wait(&slow, &scene->rpc);
@@ -472,7 +472,7 @@ static void a_policy_limits_time_and_sizes(void **state)
 
     scene->policy.timeout_ns = 0;
     scene->policy.response_max_bytes = 100;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     rpc_probe_ask(&large, &scene->rpc, "Large", "101");
     assert_int_equal(large.rc, MUSTER_RESOURCE_EXHAUSTED);
 }
@@ -486,7 +486,7 @@ static void a_message_of_4_gib_is_refused(void **state)
     const struct iovec piece = {(void *)scene, (size_t)UINT32_MAX + 1};
 
     scene->policy.request_max_bytes = SIZE_MAX;
-    dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
     assert_int_equal(rpc_probe_start(&probe, &scene->rpc, "Hang", UINT64_MAX), MUSTER_OK);
     assert_int_equal(muster_call_send_loan(&probe.call, &loan, &piece, 1, on_released),
                      MUSTER_RESOURCE_EXHAUSTED);

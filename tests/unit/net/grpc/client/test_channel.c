@@ -26,8 +26,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void redial(struct rpc_fixture *fixture, const char *prefix,
-                   const struct muster_channel_options *options)
+static void fixture_redial(struct rpc_fixture *fixture, const char *prefix,
+                           const struct muster_channel_options *options)
 {
     char target[256];
 
@@ -36,7 +36,7 @@ static void redial(struct rpc_fixture *fixture, const char *prefix,
     rpc_fixture_dial(fixture, target, options);
 }
 
-static void start(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method)
+static void probe_start(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method)
 {
     assert_int_equal(rpc_probe_start(probe, fixture, method, UINT64_MAX), MUSTER_OK);
 }
@@ -54,7 +54,7 @@ static void a_channel_connects_with_its_first_call(void **state)
     struct rpc_probe probe = {.done = 0};
 
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_IDLE);
-    start(&probe, fixture, "Unary");
+    probe_start(&probe, fixture, "Unary");
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_CONNECTING);
     rpc_probe_send(&probe, "x");
     muster_call_half_close(&probe.call);
@@ -138,7 +138,7 @@ static void a_lost_connection_ends_its_calls_once(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, fixture, "Hang");
+    probe_start(&probe, fixture, "Hang");
     wait_until_hanging(fixture);
     rpc_fixture_stop_serving(fixture, 0);
     rpc_probe_wait(&probe, fixture);
@@ -155,7 +155,7 @@ static void a_client_that_vanishes_ends_the_servers_call(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, fixture, "Hang");
+    probe_start(&probe, fixture, "Hang");
     wait_until_hanging(fixture);
     rpc_fixture_hang_up(fixture);
     assert_int_equal(probe.done, 1);
@@ -171,7 +171,7 @@ static void a_closed_channel_cancels_calls_that_wait(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, fixture, "Unary");
+    probe_start(&probe, fixture, "Unary");
     muster_channel_close(fixture->channel, NULL);
     fixture->channel = NULL;
     assert_int_equal(probe.done, 0);
@@ -226,7 +226,7 @@ static void a_closing_server_lets_calls_end(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0}, late = {.done = 0};
 
-    start(&probe, fixture, "Bidi");
+    probe_start(&probe, fixture, "Bidi");
     rpc_probe_send(&probe, "before");
     rpc_probe_wait_messages(&probe, fixture, 1);
     muster_rpc_server_close(fixture->server, UINT64_MAX, on_server_closed);
@@ -250,7 +250,7 @@ static void a_closing_server_cuts_calls_at_its_deadline(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, fixture, "Hang");
+    probe_start(&probe, fixture, "Hang");
     wait_until_hanging(fixture);
     rpc_fixture_stop_serving(fixture, 5 * MUSTER_NS_PER_MS);
     rpc_probe_wait(&probe, fixture);
@@ -264,7 +264,7 @@ static void the_next_address_is_tried(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    redial(fixture, "127.0.0.1:1,unix:/nonexistent/socket,127.0.0.1:", &quick);
+    fixture_redial(fixture, "127.0.0.1:1,unix:/nonexistent/socket,127.0.0.1:", &quick);
     rpc_probe_ask(&probe, fixture, "Unary", "x");
 
     assert_int_equal(probe.rc, MUSTER_OK);
@@ -275,7 +275,7 @@ static void a_name_is_looked_up(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    redial(fixture, "dns:///localhost:", &quick);
+    fixture_redial(fixture, "dns:///localhost:", &quick);
     rpc_probe_ask(&probe, fixture, "Unary", "x");
 
     assert_int_equal(probe.rc, MUSTER_OK);
@@ -291,7 +291,7 @@ static void more_calls_than_the_server_allows_wait_their_turn(void **state)
     rpc_fixture_serve(fixture, &one);
     memset(probes, 0, sizeof(probes));
     for (unsigned i = 0; i < 10; i++) {
-        start(&probes[i], fixture, "Unary");
+        probe_start(&probes[i], fixture, "Unary");
         rpc_probe_send(&probes[i], "x");
         muster_call_half_close(&probes[i].call);
     }
@@ -309,9 +309,9 @@ static void a_call_behind_the_limit_can_be_cancelled(void **state)
 
     rpc_fixture_stop_serving(fixture, 0);
     rpc_fixture_serve(fixture, &one);
-    start(&first, fixture, "Hang");
+    probe_start(&first, fixture, "Hang");
     wait_until_hanging(fixture);
-    start(&second, fixture, "Unary");
+    probe_start(&second, fixture, "Unary");
     rpc_probe_send(&second, "x");
     test_env_turn(fixture->env, 8);
     muster_call_cancel(&second.call);
@@ -473,7 +473,7 @@ static void the_first_attempt_after_a_healthy_connection_is_immediate(void **sta
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0}, after = {.done = 0};
 
-    redial(fixture, "127.0.0.1:", NULL);
+    fixture_redial(fixture, "127.0.0.1:", NULL);
     rpc_probe_ask(&probe, fixture, "Unary", "x");
     rpc_fixture_stop_serving(fixture, 0);
     for (unsigned i = 0; i < 1000 && muster_channel_state(fixture->channel) == MUSTER_CHANNEL_READY;
@@ -497,8 +497,8 @@ static void pings_keep_a_quiet_call_alive(void **state)
     rpc_fixture_stop_serving(fixture, 0);
     rpc_fixture_serve(fixture, &lenient);
     options.keepalive_interval_ns = 5 * MUSTER_NS_PER_MS;
-    redial(fixture, "127.0.0.1:", &options);
-    start(&probe, fixture, "Hang");
+    fixture_redial(fixture, "127.0.0.1:", &options);
+    probe_start(&probe, fixture, "Hang");
     wait_until_hanging(fixture);
     while (muster_loop_now_ns(fixture->env->loop) < end_ns)
         muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
@@ -515,8 +515,8 @@ static void a_client_that_pings_too_often_is_sent_away_and_pings_less(void **sta
     struct rpc_probe probe = {.done = 0};
 
     options.keepalive_interval_ns = MUSTER_NS_PER_MS;
-    redial(fixture, "127.0.0.1:", &options);
-    start(&probe, fixture, "Hang");
+    fixture_redial(fixture, "127.0.0.1:", &options);
+    probe_start(&probe, fixture, "Hang");
     rpc_probe_wait(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
@@ -546,7 +546,7 @@ static uint64_t interval_after(struct rpc_fixture *fixture, uint64_t interval_ns
     rpc_fixture_hang_up(fixture);
     rpc_fixture_dial(fixture, muster_address_format(muster_listener_address(listener), target),
                      &options);
-    start(&probe, fixture, "Unary");
+    probe_start(&probe, fixture, "Unary");
     muster_call_half_close(&probe.call);
     while (!silent.is_written || fixture->channel->counters->connections > 0)
         muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
@@ -635,7 +635,7 @@ static void running_out_of_memory_fails_calls_and_leaks_nothing(void **state)
         }
         fixture->test.mem.fail_at = 0;
         if (at % 8 == 0)
-            redial(fixture, "127.0.0.1:", &quick);
+            fixture_redial(fixture, "127.0.0.1:", &quick);
     }
 }
 

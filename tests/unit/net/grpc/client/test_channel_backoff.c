@@ -33,8 +33,9 @@ static void on_refuse(struct muster_task *task)
     fixture->connect->done(fixture->connect, MUSTER_UNAVAILABLE);
 }
 
-static enum muster_rc refuse(struct muster_net *net, struct muster_connect *connect,
-                             const struct muster_stream_options *options, uint64_t deadline_ns)
+static enum muster_rc refuse_connect(struct muster_net *net, struct muster_connect *connect,
+                                     const struct muster_stream_options *options,
+                                     uint64_t deadline_ns)
 {
     struct fixture *fixture = MUSTER_CONTAINER_OF(net, struct fixture, net);
 
@@ -47,13 +48,14 @@ static enum muster_rc refuse(struct muster_net *net, struct muster_connect *conn
     return MUSTER_OK;
 }
 
-static void forget(struct muster_net *net, struct muster_connect *connect)
+static void forget_connect(struct muster_net *net, struct muster_connect *connect)
 {
     (void)net; /* its end is due anyway */
     (void)connect;
 }
 
-static const struct muster_net_ops refusing = {.connect = refuse, .connect_cancel = forget};
+static const struct muster_net_ops refusing = {.connect = refuse_connect,
+                                               .connect_cancel = forget_connect};
 
 static void on_message(struct muster_call *call, struct muster_bytes message)
 {

@@ -56,7 +56,8 @@ static void check_reason(const struct rpc_probe *probe)
 }
 
 /* One call on a new channel, while the i-th allocation fails. False: so many there were not. */
-static bool survives(struct scene *scene, const struct muster_channel_options *options, uint64_t i)
+static bool call_survives(struct scene *scene, const struct muster_channel_options *options,
+                          uint64_t i)
 {
     struct muster_call_options call = {.method = "/test.Memory/Unary",
                                        .deadline_ns = rpc_fixture_after_ms(&scene->rpc, 60000)};
@@ -89,11 +90,11 @@ static bool survives(struct scene *scene, const struct muster_channel_options *o
     return has_failed;
 }
 
-static void torture(struct scene *scene, const struct muster_channel_options *options)
+static void torture_channel(struct scene *scene, const struct muster_channel_options *options)
 {
     uint64_t i = 1;
 
-    while (survives(scene, options, i))
+    while (call_survives(scene, options, i))
         assert_true(++i < ALLOCATIONS_MAX);
     assert_true(i > 5);
 }
@@ -111,14 +112,14 @@ static void pick_first_with_repetitions(void **state)
     const struct muster_channel_options options = {
         .backoff_base_ns = MUSTER_NS_PER_MS, .method_policies = &repeat, .method_policy_count = 1};
 
-    torture(*state, &options);
+    torture_channel(*state, &options);
 }
 
 static void a_call_that_fails_says_why(void **state)
 {
     const struct muster_channel_options options = {.backoff_base_ns = MUSTER_NS_PER_MS};
 
-    torture(*state, &options);
+    torture_channel(*state, &options);
 }
 
 static void round_robin_with_health_checks(void **state)
@@ -130,7 +131,7 @@ static void round_robin_with_health_checks(void **state)
                                                    .method_policy_count = 1,
                                                    .connections_max = 3};
 
-    torture(*state, &options);
+    torture_channel(*state, &options);
 }
 
 int main(void)

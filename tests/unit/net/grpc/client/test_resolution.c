@@ -65,7 +65,7 @@ static enum muster_rc look_up(struct muster_net *net, struct muster_lookup *look
     return MUSTER_OK;
 }
 
-static void cancel(struct muster_net *net, struct muster_lookup *lookup)
+static void cancel_lookup(struct muster_net *net, struct muster_lookup *lookup)
 {
     struct fixture *fixture = MUSTER_CONTAINER_OF(net, struct fixture, net);
 
@@ -74,7 +74,7 @@ static void cancel(struct muster_net *net, struct muster_lookup *lookup)
     muster_task_post(&fixture->answer_task, fixture->test.env.loop);
 }
 
-static const struct muster_net_ops names = {.lookup = look_up, .lookup_cancel = cancel};
+static const struct muster_net_ops names = {.lookup = look_up, .lookup_cancel = cancel_lookup};
 
 static void on_result(struct muster_rpc_resolution *resolution, enum muster_rc rc)
 {
@@ -123,7 +123,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void resolve(struct fixture *fixture, const char *target)
+static void resolve_target(struct fixture *fixture, const char *target)
 {
     struct muster_rpc_resolution *resolution = &fixture->resolution;
 
@@ -147,7 +147,7 @@ static void names_and_literals_stand_together(void **state)
 {
     struct fixture *fixture = *state;
 
-    resolve(fixture, "10.0.0.9:1,name:1,10.0.0.2:1,10.0.0.1:2,unix:/a");
+    resolve_target(fixture, "10.0.0.9:1,name:1,10.0.0.2:1,10.0.0.1:2,unix:/a");
 
     assert_int_equal(fixture->rc, MUSTER_OK);
     assert_string_equal(fixture->text, "10.0.0.9:1 10.0.0.1:1 10.0.0.2:1 10.0.0.1:2 unix:/a ");
@@ -157,7 +157,7 @@ static void names_are_not_asked_again_too_soon(void **state)
 {
     struct fixture *fixture = *state;
 
-    resolve(fixture, "name:1");
+    resolve_target(fixture, "name:1");
     for (unsigned i = 0; i < 100; i++) {
         muster_rpc_resolution_start(&fixture->resolution);
         virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_S);
@@ -172,7 +172,7 @@ static void literals_are_told_once(void **state)
 {
     struct fixture *fixture = *state;
 
-    resolve(fixture, "10.0.0.9:1");
+    resolve_target(fixture, "10.0.0.9:1");
     muster_rpc_resolution_start(&fixture->resolution);
     virtual_loop_advance(&fixture->loop, 100 * MUSTER_NS_PER_S);
 
@@ -185,7 +185,7 @@ static void a_failure_is_tried_again_with_backoff(void **state)
     struct fixture *fixture = *state;
 
     fixture->answer_rc = MUSTER_NOT_FOUND;
-    resolve(fixture, "name:1");
+    resolve_target(fixture, "name:1");
     assert_int_equal(fixture->rc, MUSTER_NOT_FOUND);
     assert_string_equal(fixture->text, "no such name");
     virtual_loop_advance(&fixture->loop, 10 * MUSTER_NS_PER_S);
@@ -202,7 +202,7 @@ static void one_name_of_two_is_enough(void **state)
     struct fixture *fixture = *state;
 
     fixture->answer_rc = MUSTER_UNAVAILABLE;
-    resolve(fixture, "name:1,10.0.0.9:1");
+    resolve_target(fixture, "name:1,10.0.0.9:1");
 
     assert_int_equal(fixture->rc, MUSTER_OK);
     assert_string_equal(fixture->text, "10.0.0.9:1 ");
@@ -213,7 +213,7 @@ static void the_name_that_failed_is_asked_again(void **state)
     struct fixture *fixture = *state;
 
     fixture->answer_rc = MUSTER_UNAVAILABLE;
-    resolve(fixture, "name:1,10.0.0.9:1");
+    resolve_target(fixture, "name:1,10.0.0.9:1");
     fixture->answer_rc = MUSTER_OK;
     virtual_loop_advance(&fixture->loop, 10 * MUSTER_NS_PER_S);
 
@@ -225,7 +225,7 @@ static void a_name_that_fails_later_keeps_its_addresses(void **state)
 {
     struct fixture *fixture = *state;
 
-    resolve(fixture, "name:1,10.0.0.9:1");
+    resolve_target(fixture, "name:1,10.0.0.9:1");
     fixture->answer_rc = MUSTER_UNAVAILABLE;
     for (unsigned i = 0; i < 3; i++) {
         muster_rpc_resolution_start(&fixture->resolution);
@@ -242,7 +242,7 @@ static void a_name_without_addresses_is_a_failure(void **state)
     struct fixture *fixture = *state;
 
     fixture->answer_count = 0;
-    resolve(fixture, "name:1");
+    resolve_target(fixture, "name:1");
 
     assert_int_equal(fixture->rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(fixture->text, "name:1 has no addresses"));
@@ -253,7 +253,7 @@ static void addresses_have_a_bound(void **state)
     struct fixture *fixture = *state;
 
     fixture->answer_count = MUSTER_LOOKUP_ADDRESSES_MAX;
-    resolve(fixture, "a:1,b:2,c:3,d:4");
+    resolve_target(fixture, "a:1,b:2,c:3,d:4");
 
     assert_int_equal(fixture->rc, MUSTER_OK);
     assert_int_equal(fixture->resolution.address_count, MUSTER_RPC_ADDRESSES_MAX);
@@ -264,7 +264,7 @@ static void a_stop_amid_a_lookup_is_told(void **state)
     struct fixture *fixture = *state;
 
     fixture->is_silent = true;
-    resolve(fixture, "name:1");
+    resolve_target(fixture, "name:1");
     muster_rpc_resolution_stop(&fixture->resolution);
     assert_true(fixture->resolution.is_looking_up);
     virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_S);

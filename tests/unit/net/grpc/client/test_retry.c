@@ -33,7 +33,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static bool next(struct stand *stand, enum muster_rc rc)
+static bool retry_next(struct stand *stand, enum muster_rc rc)
 {
     stand->delay_ns = 0;
     return muster_rpc_retry_next(&stand->retry, &stand->throttle, &stand->rng.rng, rc, false,
@@ -45,7 +45,7 @@ static void push_back(struct stand *stand, const char *text)
     muster_rpc_retry_parse_pushback(&stand->retry, text, strlen(text));
 }
 
-static void throttle(struct stand *stand, unsigned tokens_max, double ratio)
+static void set_throttle(struct stand *stand, unsigned tokens_max, double ratio)
 {
     const struct muster_retry_throttle options = {tokens_max, ratio};
 
@@ -61,14 +61,14 @@ static void waits_grow_to_their_bound_and_attempts_end(void **state)
 {
     struct stand *stand = *state;
 
-    assert_true(next(stand, MUSTER_UNAVAILABLE));
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
     assert_about(stand->delay_ns, BASE_NS);
-    assert_true(next(stand, MUSTER_ABORTED));
+    assert_true(retry_next(stand, MUSTER_ABORTED));
     assert_about(stand->delay_ns, 2 * BASE_NS);
-    assert_true(next(stand, MUSTER_UNAVAILABLE));
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
     assert_about(stand->delay_ns, 3 * BASE_NS);
 
-    assert_false(next(stand, MUSTER_UNAVAILABLE));
+    assert_false(retry_next(stand, MUSTER_UNAVAILABLE));
     assert_int_equal(stand->retry.repeated, 3);
 }
 
@@ -80,7 +80,7 @@ static void waits_are_jittered(void **state)
     for (unsigned i = 0; i < 100; i++) {
         memset(&stand->retry, 0, sizeof(stand->retry));
         stand->retry.policy = &policy;
-        assert_true(next(stand, MUSTER_UNAVAILABLE));
+        assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
         lowest = stand->delay_ns < lowest ? stand->delay_ns : lowest;
         highest = stand->delay_ns > highest ? stand->delay_ns : highest;
     }
@@ -97,9 +97,9 @@ static void five_attempts_are_the_most(void **state)
     greedy.attempts_max = 100;
     stand->retry.policy = &greedy;
     for (unsigned i = 1; i < MUSTER_RETRY_ATTEMPTS_MAX; i++)
-        assert_true(next(stand, MUSTER_UNAVAILABLE));
+        assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
 
-    assert_false(next(stand, MUSTER_UNAVAILABLE));
+    assert_false(retry_next(stand, MUSTER_UNAVAILABLE));
 }
 
 /* The double nearest to such a bound is one that uint64_t does not have. */
@@ -111,8 +111,8 @@ static void waits_may_be_as_long_as_the_clock_counts(void **state)
     endless.backoff_max_ns = UINT64_MAX;
     endless.backoff_multiplier = 1e30;
     stand->retry.policy = &endless;
-    assert_true(next(stand, MUSTER_UNAVAILABLE));
-    assert_true(next(stand, MUSTER_UNAVAILABLE));
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
 
     assert_in_range(stand->delay_ns, UINT64_MAX / 10 * 8, UINT64_MAX);
 }
@@ -121,24 +121,24 @@ static void nothing_is_repeated_without_reason(void **state)
 {
     struct stand *stand = *state;
 
-    assert_false(next(stand, MUSTER_OK));
-    assert_false(next(stand, MUSTER_INTERNAL));
+    assert_false(retry_next(stand, MUSTER_OK));
+    assert_false(retry_next(stand, MUSTER_INTERNAL));
     assert_false(muster_rpc_retry_next(&stand->retry, &stand->throttle, &stand->rng.rng,
                                        MUSTER_UNAVAILABLE, true, &stand->delay_ns));
     stand->retry.policy = NULL;
-    assert_false(next(stand, MUSTER_UNAVAILABLE));
+    assert_false(retry_next(stand, MUSTER_UNAVAILABLE));
 }
 
 static void the_server_sets_the_wait(void **state)
 {
     struct stand *stand = *state;
 
-    assert_true(next(stand, MUSTER_UNAVAILABLE));
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
     push_back(stand, "1500");
-    assert_true(next(stand, MUSTER_UNAVAILABLE));
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
     assert_int_equal(stand->delay_ns, 1500 * MUSTER_NS_PER_MS);
 
-    assert_true(next(stand, MUSTER_UNAVAILABLE)); /* the growth starts anew */
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE)); /* the growth starts anew */
     assert_about(stand->delay_ns, BASE_NS);
 }
 
@@ -152,12 +152,12 @@ static void a_negative_or_broken_pushback_ends_the_call(void **state)
         memset(&stand->retry, 0, sizeof(stand->retry));
         stand->retry.policy = &policy;
         push_back(stand, values[i]);
-        assert_false(next(stand, MUSTER_UNAVAILABLE));
+        assert_false(retry_next(stand, MUSTER_UNAVAILABLE));
     }
     memset(&stand->retry, 0, sizeof(stand->retry));
     stand->retry.policy = &policy;
     push_back(stand, "0");
-    assert_true(next(stand, MUSTER_UNAVAILABLE));
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));
     assert_int_equal(stand->delay_ns, 0);
 }
 
@@ -165,37 +165,37 @@ static void half_of_the_tokens_must_be_there(void **state)
 {
     struct stand *stand = *state;
 
-    throttle(stand, 4, 0.5);
-    assert_true(next(stand, MUSTER_UNAVAILABLE));  /* 3 left */
-    assert_false(next(stand, MUSTER_UNAVAILABLE)); /* 2 left */
-    assert_false(next(stand, MUSTER_OK));          /* 2.5 */
-    assert_false(next(stand, MUSTER_OK));          /* 3 */
-    assert_false(next(stand, MUSTER_OK));          /* 3.5 */
-    assert_true(next(stand, MUSTER_UNAVAILABLE));  /* 2.5 */
+    set_throttle(stand, 4, 0.5);
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));  /* 3 left */
+    assert_false(retry_next(stand, MUSTER_UNAVAILABLE)); /* 2 left */
+    assert_false(retry_next(stand, MUSTER_OK));          /* 2.5 */
+    assert_false(retry_next(stand, MUSTER_OK));          /* 3 */
+    assert_false(retry_next(stand, MUSTER_OK));          /* 3.5 */
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));  /* 2.5 */
 }
 
 static void a_success_gives_back_no_more_than_the_ratio(void **state)
 {
     struct stand *stand = *state;
 
-    throttle(stand, 4, 0.5);
-    assert_true(next(stand, MUSTER_UNAVAILABLE));  /* 3 left */
-    assert_false(next(stand, MUSTER_UNAVAILABLE)); /* 2 left */
-    assert_false(next(stand, MUSTER_OK));          /* 2.5 */
+    set_throttle(stand, 4, 0.5);
+    assert_true(retry_next(stand, MUSTER_UNAVAILABLE));  /* 3 left */
+    assert_false(retry_next(stand, MUSTER_UNAVAILABLE)); /* 2 left */
+    assert_false(retry_next(stand, MUSTER_OK));          /* 2.5 */
     assert_int_equal(stand->throttle.tokens, 2500);
-    assert_false(next(stand, MUSTER_UNAVAILABLE)); /* 1.5 */
+    assert_false(retry_next(stand, MUSTER_UNAVAILABLE)); /* 1.5 */
 }
 
 static void tokens_have_bounds(void **state)
 {
     struct stand *stand = *state;
 
-    throttle(stand, 2, 1);
+    set_throttle(stand, 2, 1);
     for (unsigned i = 0; i < 10; i++)
-        (void)next(stand, MUSTER_UNAVAILABLE);
+        (void)retry_next(stand, MUSTER_UNAVAILABLE);
     assert_int_equal(stand->throttle.tokens, 0);
     for (unsigned i = 0; i < 10; i++)
-        (void)next(stand, MUSTER_OK);
+        (void)retry_next(stand, MUSTER_OK);
     assert_int_equal(stand->throttle.tokens, 2000);
 }
 
@@ -203,11 +203,11 @@ static void only_retryable_failures_and_refusals_cost_tokens(void **state)
 {
     struct stand *stand = *state;
 
-    throttle(stand, 10, 1);
-    (void)next(stand, MUSTER_NOT_FOUND);
+    set_throttle(stand, 10, 1);
+    (void)retry_next(stand, MUSTER_NOT_FOUND);
     assert_int_equal(stand->throttle.tokens, 10000);
     push_back(stand, "-1");
-    (void)next(stand, MUSTER_NOT_FOUND);
+    (void)retry_next(stand, MUSTER_NOT_FOUND);
     assert_int_equal(stand->throttle.tokens, 9000);
 }
 

@@ -26,7 +26,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct muster_rpc_subchannel *only(const struct rpc_fixture *fixture)
+static struct muster_rpc_subchannel *only_subchannel(const struct rpc_fixture *fixture)
 {
     struct muster_list *node = fixture->channel->subchannels.next;
 
@@ -51,7 +51,7 @@ static void an_orderly_end_waits_for_calls(void **state)
 
     assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
     test_env_run_until(fixture->env, is_hanging, fixture);
-    muster_rpc_subchannel_close(only(fixture), true);
+    muster_rpc_subchannel_close(only_subchannel(fixture), true);
     test_env_turn(fixture->env, 32);
     assert_false(is_gone(fixture));
     assert_int_equal(probe.done, 0);
@@ -70,7 +70,7 @@ static void one_that_is_not_connected_goes_at_once(void **state)
     muster_channel_connect(fixture->channel);
     for (unsigned i = 0; i < 10000 && is_gone(fixture); i++)
         muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
-    muster_rpc_subchannel_close(only(fixture), true);
+    muster_rpc_subchannel_close(only_subchannel(fixture), true);
 
     test_env_run_until(fixture->env, is_gone, fixture);
 }
@@ -90,7 +90,7 @@ static void it_goes_at_every_step_of_connecting(void **state)
         while (is_gone(fixture))
             muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
         test_env_turn(fixture->env, turns);
-        muster_rpc_subchannel_close(only(fixture), true);
+        muster_rpc_subchannel_close(only_subchannel(fixture), true);
         test_env_run_until(fixture->env, is_gone, fixture);
     }
 }
@@ -102,7 +102,7 @@ static void an_orderly_end_can_be_cut_short(void **state)
 
     assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
     test_env_run_until(fixture->env, is_hanging, fixture);
-    muster_rpc_subchannel_close(only(fixture), true);
+    muster_rpc_subchannel_close(only_subchannel(fixture), true);
     rpc_fixture_hang_up(fixture);
 
     assert_int_equal(probe.rc, MUSTER_CANCELLED);

@@ -32,7 +32,7 @@ static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
 static const struct muster_rpc_method methods[] = {
     {.path = "/test.Echo/Unary", .on_message = on_message, .is_unary = true}};
 
-static void serve(struct scene *scene, unsigned i, bool has_health)
+static void backend_serve(struct scene *scene, unsigned i, bool has_health)
 {
     struct backend *backend = &scene->backends[i];
 
@@ -52,7 +52,7 @@ static void on_closed(struct muster_rpc_server *server)
     ((struct backend *)muster_rpc_server_data(server))->is_closed = true;
 }
 
-static void stop(struct scene *scene, unsigned i)
+static void backend_stop(struct scene *scene, unsigned i)
 {
     struct backend *backend = &scene->backends[i];
 
@@ -79,13 +79,13 @@ static int tear_down(void **state)
 
     rpc_fixture_hang_up(&scene->rpc);
     for (unsigned i = 0; i < SERVERS; i++)
-        stop(scene, i);
+        backend_stop(scene, i);
     rpc_fixture_close(&scene->rpc);
     free(scene);
     return 0;
 }
 
-static void dial(struct scene *scene, const char *service)
+static void scene_dial(struct scene *scene, const char *service)
 {
     const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
                                                    .health_service = service,
@@ -100,13 +100,13 @@ static void dial(struct scene *scene, const char *service)
     rpc_fixture_dial(&scene->rpc, target, &options);
 }
 
-static void say(struct scene *scene, unsigned i, enum muster_health_status status)
+static void say_status(struct scene *scene, unsigned i, enum muster_health_status status)
 {
     assert_int_equal(muster_rpc_health_set(scene->backends[i].health, "test.Echo", status),
                      MUSTER_OK);
 }
 
-static enum muster_rc ask(struct scene *scene)
+static enum muster_rc scene_ask(struct scene *scene)
 {
     struct rpc_probe probe = {.done = 0};
 
@@ -119,15 +119,15 @@ static void ask_until_served(struct scene *scene, unsigned i)
     scene->backends[i].served = 0;
     for (unsigned tries = 0; scene->backends[i].served == 0; tries++) {
         assert_true(tries < 100000);
-        (void)ask(scene);
+        (void)scene_ask(scene);
     }
 }
 
 /* So that what was said has arrived. */
-static void settle(struct scene *scene)
+static void scene_settle(struct scene *scene)
 {
     for (unsigned i = 0; i < 20; i++)
-        (void)ask(scene);
+        (void)scene_ask(scene);
     for (unsigned i = 0; i < SERVERS; i++)
         scene->backends[i].served = 0;
 }
@@ -136,22 +136,22 @@ static void only_servers_that_serve_are_called(void **state)
 {
     struct scene *scene = *state;
 
-    serve(scene, 0, true);
-    serve(scene, 1, true);
-    say(scene, 0, MUSTER_HEALTH_SERVING);
-    say(scene, 1, MUSTER_HEALTH_NOT_SERVING);
-    dial(scene, "test.Echo");
-    settle(scene);
+    backend_serve(scene, 0, true);
+    backend_serve(scene, 1, true);
+    say_status(scene, 0, MUSTER_HEALTH_SERVING);
+    say_status(scene, 1, MUSTER_HEALTH_NOT_SERVING);
+    scene_dial(scene, "test.Echo");
+    scene_settle(scene);
     for (unsigned i = 0; i < 10; i++)
-        assert_int_equal(ask(scene), MUSTER_OK);
+        assert_int_equal(scene_ask(scene), MUSTER_OK);
     assert_int_equal(scene->backends[0].served, 10);
     assert_int_equal(scene->backends[1].served, 0);
 
-    say(scene, 1, MUSTER_HEALTH_SERVING);
+    say_status(scene, 1, MUSTER_HEALTH_SERVING);
     ask_until_served(scene, 1);
-    say(scene, 0, MUSTER_HEALTH_NOT_SERVING);
-    settle(scene);
-    assert_int_equal(ask(scene), MUSTER_OK);
+    say_status(scene, 0, MUSTER_HEALTH_NOT_SERVING);
+    scene_settle(scene);
+    assert_int_equal(scene_ask(scene), MUSTER_OK);
     assert_int_equal(scene->backends[0].served, 0);
 }
 
@@ -159,9 +159,9 @@ static void servers_without_health_are_called(void **state)
 {
     struct scene *scene = *state;
 
-    serve(scene, 0, false);
-    serve(scene, 1, false);
-    dial(scene, "test.Echo");
+    backend_serve(scene, 0, false);
+    backend_serve(scene, 1, false);
+    scene_dial(scene, "test.Echo");
 
     ask_until_served(scene, 0);
     ask_until_served(scene, 1);
@@ -177,16 +177,16 @@ static void calls_fail_when_none_serves(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    serve(scene, 0, true);
-    serve(scene, 1, true); /* none of them knows the service */
-    dial(scene, "test.Echo");
+    backend_serve(scene, 0, true);
+    backend_serve(scene, 1, true); /* none of them knows the service */
+    scene_dial(scene, "test.Echo");
     muster_channel_connect(scene->rpc.channel);
     test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
     rpc_probe_ask(&probe, &scene->rpc, "Unary", "x");
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(probe.text, "\"test.Echo\" is not serving"));
 
-    say(scene, 1, MUSTER_HEALTH_SERVING);
+    say_status(scene, 1, MUSTER_HEALTH_SERVING);
     ask_until_served(scene, 1);
 }
 
@@ -194,19 +194,19 @@ static void a_server_that_closes_is_left(void **state)
 {
     struct scene *scene = *state;
 
-    serve(scene, 0, true);
-    serve(scene, 1, true);
-    dial(scene, "");
+    backend_serve(scene, 0, true);
+    backend_serve(scene, 1, true);
+    scene_dial(scene, "");
     ask_until_served(scene, 0);
     ask_until_served(scene, 1);
     muster_rpc_health_shut_down(scene->backends[0].health);
-    settle(scene);
+    scene_settle(scene);
     for (unsigned i = 0; i < 10; i++)
-        assert_int_equal(ask(scene), MUSTER_OK);
+        assert_int_equal(scene_ask(scene), MUSTER_OK);
     assert_int_equal(scene->backends[0].served, 0);
 
-    stop(scene, 0);
-    assert_int_equal(ask(scene), MUSTER_OK);
+    backend_stop(scene, 0);
+    assert_int_equal(scene_ask(scene), MUSTER_OK);
 }
 
 static void watches_survive_the_loss_of_connections(void **state)
@@ -214,14 +214,14 @@ static void watches_survive_the_loss_of_connections(void **state)
     struct scene *scene = *state;
     struct muster_address address;
 
-    serve(scene, 0, true);
-    serve(scene, 1, true);
+    backend_serve(scene, 0, true);
+    backend_serve(scene, 1, true);
     address = scene->backends[0].address;
-    dial(scene, "");
+    scene_dial(scene, "");
     ask_until_served(scene, 0);
     ask_until_served(scene, 1);
-    stop(scene, 0);
-    settle(scene);
+    backend_stop(scene, 0);
+    scene_settle(scene);
     assert_int_equal(muster_rpc_server_open(scene->rpc.env, NULL, &scene->backends[0].server),
                      MUSTER_OK);
     muster_rpc_server_set_data(scene->backends[0].server, &scene->backends[0]);

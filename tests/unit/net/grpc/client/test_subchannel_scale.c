@@ -31,7 +31,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void dial(struct scene *scene, uint32_t connections_max, enum muster_load_balancing policy)
+static void scene_dial(struct scene *scene, uint32_t connections_max,
+                       enum muster_load_balancing policy)
 {
     const struct muster_channel_options options = {.connections_max = connections_max,
                                                    .load_balancing = policy,
@@ -42,7 +43,7 @@ static void dial(struct scene *scene, uint32_t connections_max, enum muster_load
     rpc_fixture_dial(&scene->rpc, muster_address_format(&scene->rpc.address, target), &options);
 }
 
-static void hang(struct scene *scene, unsigned count)
+static void start_hanging(struct scene *scene, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
         assert_int_equal(rpc_probe_start(&scene->probes[i], &scene->rpc, "Hang", UINT64_MAX),
@@ -68,8 +69,8 @@ static void a_full_connection_gets_others_beside_it(void **state)
 {
     struct scene *scene = *state;
 
-    dial(scene, 4, MUSTER_PICK_FIRST);
-    hang(scene, 7);
+    scene_dial(scene, 4, MUSTER_PICK_FIRST);
+    start_hanging(scene, 7);
 
     wait_for(scene, 7);
 }
@@ -78,8 +79,8 @@ static void connections_have_a_bound(void **state)
 {
     struct scene *scene = *state;
 
-    dial(scene, 2, MUSTER_PICK_FIRST);
-    hang(scene, 6);
+    scene_dial(scene, 2, MUSTER_PICK_FIRST);
+    start_hanging(scene, 6);
     wait_for(scene, 4);
     muster_call_cancel(&scene->probes[0].call);
 
@@ -90,8 +91,8 @@ static void one_connection_is_the_default(void **state)
 {
     struct scene *scene = *state;
 
-    dial(scene, 0, MUSTER_PICK_FIRST);
-    hang(scene, 4);
+    scene_dial(scene, 0, MUSTER_PICK_FIRST);
+    start_hanging(scene, 4);
 
     wait_for(scene, 2);
 }
@@ -100,8 +101,8 @@ static void round_robin_does_it_too(void **state)
 {
     struct scene *scene = *state;
 
-    dial(scene, 3, MUSTER_ROUND_ROBIN);
-    hang(scene, 6);
+    scene_dial(scene, 3, MUSTER_ROUND_ROBIN);
+    start_hanging(scene, 6);
 
     wait_for(scene, 6);
 }
@@ -111,8 +112,8 @@ static void room_on_an_older_connection_is_used_first(void **state)
     struct scene *scene = *state;
     struct rpc_probe more = {.done = 0};
 
-    dial(scene, 4, MUSTER_PICK_FIRST);
-    hang(scene, 4);
+    scene_dial(scene, 4, MUSTER_PICK_FIRST);
+    start_hanging(scene, 4);
     wait_for(scene, 4);
     muster_call_cancel(&scene->probes[0].call);
     rpc_probe_wait(&scene->probes[0], &scene->rpc);
@@ -130,8 +131,8 @@ static void calls_wait_out_a_server_that_takes_no_more_connections(void **state)
 
     rpc_fixture_stop_serving(&scene->rpc, 0);
     rpc_fixture_serve(&scene->rpc, &narrow);
-    dial(scene, 4, MUSTER_PICK_FIRST);
-    hang(scene, 4);
+    scene_dial(scene, 4, MUSTER_PICK_FIRST);
+    start_hanging(scene, 4);
     wait_for(scene, 2);
     assert_int_equal(muster_channel_state(scene->rpc.channel), MUSTER_CHANNEL_READY);
     muster_call_cancel(&scene->probes[0].call);
@@ -147,8 +148,8 @@ static void all_connections_are_lost_with_the_server(void **state)
     struct muster_call_options options = {
         .method = "/test.Echo/Unary", .deadline_ns = UINT64_MAX, .wait_for_ready = true};
 
-    dial(scene, 4, MUSTER_PICK_FIRST);
-    hang(scene, 6);
+    scene_dial(scene, 4, MUSTER_PICK_FIRST);
+    start_hanging(scene, 6);
     wait_for(scene, 6);
     rpc_fixture_stop_serving(&scene->rpc, 0);
     for (unsigned i = 0; i < 6; i++) {
@@ -171,8 +172,8 @@ static void a_channel_closes_while_it_opens_another_connection(void **state)
     for (unsigned turns = 0; turns < 12; turns++) {
         memset(scene->probes, 0, sizeof(scene->probes));
         scene->rpc.started = 0;
-        dial(scene, 4, MUSTER_PICK_FIRST);
-        hang(scene, 5);
+        scene_dial(scene, 4, MUSTER_PICK_FIRST);
+        start_hanging(scene, 5);
         test_env_turn(scene->rpc.env, turns);
         rpc_fixture_hang_up(&scene->rpc);
         for (unsigned i = 0; i < 5; i++)

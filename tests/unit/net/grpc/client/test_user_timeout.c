@@ -38,7 +38,7 @@ static unsigned count_sockets(unsigned timeout_ms)
     return count;
 }
 
-static void ask(struct rpc_fixture *fixture)
+static void ask_once(struct rpc_fixture *fixture)
 {
     struct rpc_probe probe = {.done = 0};
 
@@ -54,7 +54,7 @@ static void both_ends_set_their_keepalive_timeout(void **state)
                                                                 9 * MUSTER_NS_PER_S};
 
     rpc_fixture_open(*state, &server, &channel);
-    ask(*state);
+    ask_once(*state);
 
     assert_int_equal(count_sockets(7000), 1);
     assert_int_equal(count_sockets(9000), 1);
@@ -63,7 +63,7 @@ static void both_ends_set_their_keepalive_timeout(void **state)
 static void a_channel_without_keepalive_leaves_it_to_the_kernel(void **state)
 {
     rpc_fixture_open(*state, NULL, NULL);
-    ask(*state);
+    ask_once(*state);
 
     assert_int_equal(count_sockets(0), 1);
     assert_int_equal(count_sockets(20000), 1); /* the server's default */

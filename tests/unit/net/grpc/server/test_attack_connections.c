@@ -27,7 +27,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void serve(struct rpc_raw *raw, uint32_t stream)
+static void check_served(struct rpc_raw *raw, uint32_t stream)
 {
     rpc_raw_ask(raw, stream, "/t/Echo");
     rpc_stand_advance(raw->stand, 0);
@@ -48,7 +48,7 @@ static void idle_connections_make_room_for_clients(void **state)
     struct rpc_stand *stand = *state;
     struct rpc_raw *early = rpc_raw_open(stand), *late;
 
-    serve(early, 1);
+    check_served(early, 1);
     for (unsigned i = 0; i < 3 * PLACES; i++) {
         struct rpc_raw *idle = rpc_raw_connect(stand);
 
@@ -58,8 +58,8 @@ static void idle_connections_make_room_for_clients(void **state)
     assert_true(open_count(stand) <= PLACES);
     late = rpc_raw_open(stand);
 
-    serve(late, 1);
-    serve(early, 3); /* whoever has made calls is the last to go */
+    check_served(late, 1);
+    check_served(early, 3); /* whoever has made calls is the last to go */
     assert_int_equal(rpc_raw_goaway_code(&stand->clients[1]), MUSTER_H2_NO_ERROR);
     assert_true(rpc_raw_has_goaway_text(&stand->clients[1], "max_connections"));
 }
@@ -74,7 +74,7 @@ static void clients_that_do_not_go_hold_few_places(void **state)
     assert_in_range(open_count(stand), PLACES + 1, PLACES + 1 + PLACES / 4);
     late = rpc_raw_open(stand);
 
-    serve(late, 1);
+    check_served(late, 1);
     rpc_stand_advance(stand, MUSTER_NS_PER_S);
     assert_true(open_count(stand) <= PLACES);
 }
@@ -95,11 +95,11 @@ static void busy_connections_stay(void **state)
     rpc_stand_advance(stand, 0);
     late = rpc_raw_open(stand);
 
-    serve(late, 1);
+    check_served(late, 1);
     assert_int_equal(open_count(stand), PLACES);
 }
 
-static void fill(struct rpc_raw *raw, unsigned answers, bool is_stuck)
+static void fill_queue(struct rpc_raw *raw, unsigned answers, bool is_stuck)
 {
     static const uint32_t no_window[1][2] = {{4, 0}};
 
@@ -117,13 +117,13 @@ static void check_heavy(struct rpc_stand *stand, bool are_stuck)
     size_t before = stand->test.mem.held_bytes;
     unsigned expelled = 0;
 
-    serve(bystander, 1);
+    check_served(bystander, 1);
     rpc_raw_window(bystander, 0, 1 * MIB);
     rpc_raw_ask(bystander, 3, "/t/Give"); /* holds something, too: its window is 64 KiB */
     for (unsigned i = 0; i < 8; i++) {
         raws[i] = rpc_raw_connect(stand);
-        fill(raws[i], 6, are_stuck);
-        serve(bystander, 5 + 2 * i);
+        fill_queue(raws[i], 6, are_stuck);
+        check_served(bystander, 5 + 2 * i);
     }
     for (unsigned i = 0; i < 8; i++) {
         if (!raws[i]->played.is_closed)

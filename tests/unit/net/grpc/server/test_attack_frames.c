@@ -8,8 +8,8 @@
 
 /* Floods of frames. */
 
-static void flood(struct rpc_raw *raw, unsigned count, uint8_t type, uint8_t flags,
-                  const void *payload, size_t bytes)
+static void flood_frames(struct rpc_raw *raw, unsigned count, uint8_t type, uint8_t flags,
+                         const void *payload, size_t bytes)
 {
     for (unsigned i = 0; i < count && !raw->played.is_closed; i++) {
         rpc_raw_frame(raw, type, flags, 0, payload, bytes);
@@ -18,7 +18,7 @@ static void flood(struct rpc_raw *raw, unsigned count, uint8_t type, uint8_t fla
     }
 }
 
-static void continuations(struct rpc_raw *raw)
+static void send_continuations(struct rpc_raw *raw)
 {
     static uint8_t filler[16 * KIB]; /* indexed :authority, without end */
     uint8_t block[512];
@@ -32,17 +32,17 @@ static void continuations(struct rpc_raw *raw)
                       i % 2 == 0 ? 0 : sizeof(filler));
 }
 
-static void pings(struct rpc_raw *raw)
+static void send_pings(struct rpc_raw *raw)
 {
     rpc_raw_greet(raw, NULL, 0);
-    flood(raw, 20000, FRAME_PING, 0, "12345678", 8);
+    flood_frames(raw, 20000, FRAME_PING, 0, "12345678", 8);
 }
 
 static void pings_unread(struct rpc_raw *raw)
 {
     rpc_raw_greet(raw, NULL, 0);
     raw->played.is_stuck = true;
-    flood(raw, 20000, FRAME_PING, 0, "12345678", 8);
+    flood_frames(raw, 20000, FRAME_PING, 0, "12345678", 8);
     rpc_stand_advance(raw->stand, 180 * MUSTER_NS_PER_S);
 }
 
@@ -50,14 +50,14 @@ static void settings_unread(struct rpc_raw *raw)
 {
     rpc_raw_greet(raw, NULL, 0);
     raw->played.is_stuck = true;
-    flood(raw, 20000, FRAME_SETTINGS, 0, NULL, 0);
+    flood_frames(raw, 20000, FRAME_SETTINGS, 0, NULL, 0);
     rpc_stand_advance(raw->stand, 180 * MUSTER_NS_PER_S);
 }
 
 static void settings_read(struct rpc_raw *raw)
 {
     rpc_raw_greet(raw, NULL, 0);
-    flood(raw, 20000, FRAME_SETTINGS, 0, NULL, 0);
+    flood_frames(raw, 20000, FRAME_SETTINGS, 0, NULL, 0);
 }
 
 static void settings_entries(struct rpc_raw *raw)
@@ -101,7 +101,7 @@ static void empty_headers(struct rpc_raw *raw)
     }
 }
 
-static void priorities(struct rpc_raw *raw)
+static void send_priorities(struct rpc_raw *raw)
 {
     rpc_raw_greet(raw, NULL, 0);
     for (uint32_t i = 0; i < 20000; i++) {
@@ -116,7 +116,7 @@ static void priorities(struct rpc_raw *raw)
 static void unknown_frames(struct rpc_raw *raw)
 {
     rpc_raw_greet(raw, NULL, 0);
-    flood(raw, 20000, 0xbe, 0xff, "grease", 6);
+    flood_frames(raw, 20000, 0xbe, 0xff, "grease", 6);
 }
 
 /* Resets. */
@@ -266,8 +266,8 @@ static void many_headers(struct rpc_raw *raw)
 #define NONE RPC_ATTACK_NOTHING
 #define ANY  RPC_ATTACK_ANY
 static const struct rpc_attack attacks[] = {
-    {"continuations", continuations, 256 * KIB, CALM, ANY, NONE, false},
-    {"pings", pings, 256 * KIB, CALM, NONE, NONE, false},
+    {"continuations", send_continuations, 256 * KIB, CALM, ANY, NONE, false},
+    {"pings", send_pings, 256 * KIB, CALM, NONE, NONE, false},
     {"pings whose answers are not read", pings_unread, 512 * KIB, ANY, NONE, NONE, false},
     {"settings whose answers are not read", settings_unread, 512 * KIB, ANY, NONE, NONE, false},
     {"settings", settings_read, 256 * KIB, CALM, NONE, NONE, false},
@@ -275,7 +275,7 @@ static const struct rpc_attack attacks[] = {
     {"empty DATA", empty_data, 256 * KIB, CALM, ANY, NONE, false},
     {"DATA of padding alone", padding_alone, 256 * KIB, CALM, ANY, NONE, false},
     {"empty HEADERS", empty_headers, 512 * KIB, CALM, MUSTER_H2_PROTOCOL_ERROR, NONE, false},
-    {"priorities", priorities, 256 * KIB, NONE, NONE, NONE, true},
+    {"priorities", send_priorities, 256 * KIB, NONE, NONE, NONE, true},
     {"frames of an unknown type", unknown_frames, 256 * KIB, NONE, NONE, NONE, true},
     {"rapid reset", rapid_reset, 512 * KIB, CALM, NONE, NONE, false},
     {"made you reset", made_you_reset, 512 * KIB, CALM, MUSTER_H2_FLOW_CONTROL_ERROR, NONE, false},

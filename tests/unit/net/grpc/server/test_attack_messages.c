@@ -7,12 +7,12 @@
 #include "net/grpc/gzip.h"
 #include "net/grpc/status.h"
 
-/* Of sample.Tree. */
+/* The tags of the fields of sample.Tree. */
 #define NAME_TAG  0x0a
 #define CHILD_TAG 0x1a
 
-static void message(struct rpc_raw *raw, const char *path, const char *encoding, size_t claimed,
-                    const void *bytes, size_t count)
+static void send_message(struct rpc_raw *raw, const char *path, const char *encoding,
+                         size_t claimed, const void *bytes, size_t count)
 {
     rpc_raw_greet(raw, NULL, 0);
     rpc_raw_headers(raw, 1, path, NULL, encoding, 0);
@@ -22,12 +22,12 @@ static void message(struct rpc_raw *raw, const char *path, const char *encoding,
 
 static void a_length_of_4_gib(struct rpc_raw *raw)
 {
-    message(raw, "/t/Echo", NULL, 0xffffffff, "hi", 2);
+    send_message(raw, "/t/Echo", NULL, 0xffffffff, "hi", 2);
 }
 
 static void a_length_beyond_the_bytes(struct rpc_raw *raw)
 {
-    message(raw, "/t/Echo", NULL, 4 * MIB, "hi", 2);
+    send_message(raw, "/t/Echo", NULL, 4 * MIB, "hi", 2);
 }
 
 static void many_lengths_beyond_the_bytes(struct rpc_raw *raw)
@@ -75,7 +75,7 @@ static void a_gzip_bomb(struct rpc_raw *raw)
     static uint8_t bomb[60 * KIB];
     size_t count = pack_zeros(32 * MIB, bomb, sizeof(bomb));
 
-    message(raw, "/t/Echo", "gzip", count, bomb, count);
+    send_message(raw, "/t/Echo", "gzip", count, bomb, count);
 }
 
 /* One goes on while others are served. */
@@ -132,7 +132,7 @@ static void gzip_bombs_that_are_over(struct rpc_raw *raw)
 
 static void no_gzip(struct rpc_raw *raw)
 {
-    message(raw, "/t/Echo", "gzip", 4, "gzip", 4);
+    send_message(raw, "/t/Echo", "gzip", 4, "gzip", 4);
 }
 
 /* Tree is message Tree { repeated Tree children = ...; }: see guard_sample.proto. */
@@ -155,7 +155,7 @@ static void a_deep_message(struct rpc_raw *raw)
         bytes[--at] = CHILD_TAG;
         inner += before - at;
     }
-    message(raw, "/t/Proto", NULL, sizeof(bytes) - at, bytes + at, sizeof(bytes) - at);
+    send_message(raw, "/t/Proto", NULL, sizeof(bytes) - at, bytes + at, sizeof(bytes) - at);
 }
 
 static void unknown_fields(struct rpc_raw *raw)
@@ -164,7 +164,7 @@ static void unknown_fields(struct rpc_raw *raw)
 
     for (size_t i = 0; i + 1 < sizeof(bytes); i += 2)
         bytes[i] = 0x78; /* field 15, a varint of 0 */
-    message(raw, "/t/Proto", NULL, sizeof(bytes), bytes, sizeof(bytes));
+    send_message(raw, "/t/Proto", NULL, sizeof(bytes), bytes, sizeof(bytes));
 }
 
 static void empty_children(struct rpc_raw *raw)
@@ -173,14 +173,14 @@ static void empty_children(struct rpc_raw *raw)
 
     for (size_t i = 0; i + 1 < sizeof(bytes); i += 2)
         bytes[i] = CHILD_TAG;
-    message(raw, "/t/Proto", NULL, sizeof(bytes), bytes, sizeof(bytes));
+    send_message(raw, "/t/Proto", NULL, sizeof(bytes), bytes, sizeof(bytes));
 }
 
 static void invalid_utf8(struct rpc_raw *raw)
 {
     static const uint8_t bytes[] = {NAME_TAG, 2, 0xc0, 0xaf};
 
-    message(raw, "/t/Proto", NULL, sizeof(bytes), bytes, sizeof(bytes));
+    send_message(raw, "/t/Proto", NULL, sizeof(bytes), bytes, sizeof(bytes));
 }
 
 #define NONE RPC_ATTACK_NOTHING

@@ -8,7 +8,7 @@
 
 /* Slowness. */
 
-static void silence(struct rpc_raw *raw)
+static void stay_silent(struct rpc_raw *raw)
 {
     rpc_stand_advance(raw->stand, 11 * MUSTER_NS_PER_S);
 }
@@ -45,7 +45,7 @@ static void half_of_the_headers(struct rpc_raw *raw)
 }
 
 /* One byte each second. */
-static void dribble(struct rpc_raw *raw, const char *path)
+static void dribble_message(struct rpc_raw *raw, const char *path)
 {
     rpc_raw_greet(raw, NULL, 0);
     rpc_raw_headers(raw, 1, path, NULL, NULL, 0);
@@ -58,12 +58,12 @@ static void dribble(struct rpc_raw *raw, const char *path)
 
 static void a_dribbled_message(struct rpc_raw *raw)
 {
-    dribble(raw, "/t/Echo");
+    dribble_message(raw, "/t/Echo");
 }
 
 static void a_dribbled_message_of_a_stream(struct rpc_raw *raw)
 {
-    dribble(raw, "/t/Take");
+    dribble_message(raw, "/t/Take");
 }
 
 static void a_request_without_an_end(struct rpc_raw *raw)
@@ -131,7 +131,7 @@ static void streams_unread(struct rpc_raw *raw)
 #define NONE RPC_ATTACK_NOTHING
 #define ANY  RPC_ATTACK_ANY
 static const struct rpc_attack attacks[] = {
-    {"silence", silence, 256 * KIB, NONE, NONE, NONE, false},
+    {"silence", stay_silent, 256 * KIB, NONE, NONE, NONE, false},
     {"half a preface", half_a_preface, 256 * KIB, NONE, NONE, NONE, false},
     {"a preface alone", a_preface_alone, 256 * KIB, NONE, NONE, NONE, false},
     {"another protocol", another_protocol, 256 * KIB, MUSTER_H2_PROTOCOL_ERROR, NONE, NONE, false},

@@ -1,5 +1,5 @@
-/* What a call and an idle connection cost the server, in numbers that no clock disturbs: allocations,
- * bytes held, copies of a large message. */
+/* The costs of a call and of an idle connection, in numbers that no clock disturbs: allocations, bytes
+ * held, copies of a large message. */
 #include "careful_mem.h"
 #include "rpc_fixture.h"
 
@@ -106,7 +106,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct muster_channel *dial(struct stage *stage)
+static struct muster_channel *stage_dial(struct stage *stage)
 {
     const struct muster_channel_options options = {.receive_message_max_bytes = 2 * LARGE_BYTES};
     char target[MUSTER_ADDRESS_TEXT_BYTES];
@@ -144,8 +144,8 @@ static bool is_reached(void *data)
     return goal->stage->done >= goal->done;
 }
 
-static void call(struct stage *stage, struct muster_channel *channel, const char *method,
-                 const void *request, size_t bytes)
+static void stage_call(struct stage *stage, struct muster_channel *channel, const char *method,
+                       const void *request, size_t bytes)
 {
     struct muster_unary unary = {.data = stage};
     struct goal goal = {stage, stage->done + 1};
@@ -161,16 +161,16 @@ static void call(struct stage *stage, struct muster_channel *channel, const char
 static void a_small_call_allocates_nothing(void **state)
 {
     struct stage *stage = *state;
-    struct muster_channel *channel = dial(stage);
+    struct muster_channel *channel = stage_dial(stage);
     uint64_t server, client;
     uint8_t request[64] = {0};
 
     for (unsigned i = 0; i < CALLS; i++)
-        call(stage, channel, "/cost.Echo/Unary", request, sizeof(request));
+        stage_call(stage, channel, "/cost.Echo/Unary", request, sizeof(request));
     server = stage->fixture.test.mem.alloc_count;
     client = stage->client_mem.alloc_count;
     for (unsigned i = 0; i < CALLS; i++)
-        call(stage, channel, "/cost.Echo/Unary", request, sizeof(request));
+        stage_call(stage, channel, "/cost.Echo/Unary", request, sizeof(request));
 
     assert_int_equal(stage->fixture.test.mem.alloc_count - server, 0);
     assert_int_equal(stage->client_mem.alloc_count - client, 0);
@@ -182,10 +182,10 @@ static void an_idle_connection_holds_little(void **state)
     uint8_t request[64] = {0};
     size_t before;
 
-    call(stage, dial(stage), "/cost.Echo/Unary", request, sizeof(request));
+    stage_call(stage, stage_dial(stage), "/cost.Echo/Unary", request, sizeof(request));
     before = stage->fixture.test.mem.held_bytes;
     while (stage->channel_count < IDLE_COUNT)
-        call(stage, dial(stage), "/cost.Echo/Unary", request, sizeof(request));
+        stage_call(stage, stage_dial(stage), "/cost.Echo/Unary", request, sizeof(request));
 
     assert_in_range((stage->fixture.test.mem.held_bytes - before) / (IDLE_COUNT - 1), 0,
                     IDLE_BYTES_MAX);
@@ -194,15 +194,15 @@ static void an_idle_connection_holds_little(void **state)
 /* The message is held once, by the service: neither its arrival nor the answer makes another copy. */
 static void echo_large(struct stage *stage, const char *method)
 {
-    struct muster_channel *channel = dial(stage);
+    struct muster_channel *channel = stage_dial(stage);
     uint8_t *request = malloc(LARGE_BYTES);
     size_t held;
 
     memset(request, 'm', LARGE_BYTES);
-    call(stage, channel, method, "warm", 4);
+    stage_call(stage, channel, method, "warm", 4);
     held = stage->fixture.test.mem.held_bytes;
     stage->fixture.test.mem.held_peak_bytes = held;
-    call(stage, channel, method, request, LARGE_BYTES);
+    stage_call(stage, channel, method, request, LARGE_BYTES);
     free(request);
 
     assert_true(stage->is_placed);
@@ -256,7 +256,8 @@ static void a_large_response_arrives_where_the_caller_wants_it(void **state)
     struct muster_call large = {.data = stage};
     struct goal goal = {stage, 1};
 
-    assert_int_equal(muster_call_start(&large, dial(stage), &options, on_call_done), MUSTER_OK);
+    assert_int_equal(muster_call_start(&large, stage_dial(stage), &options, on_call_done),
+                     MUSTER_OK);
     assert_int_equal(muster_call_send(&large, "1048576", 7), MUSTER_OK);
     muster_call_half_close(&large);
     test_env_run_until(stage->fixture.env, is_reached, &goal);
@@ -272,7 +273,7 @@ static void a_message_without_a_place_is_the_librarys(void **state)
     struct stage *stage = *state;
     uint8_t *request = calloc(1, 100000);
 
-    call(stage, dial(stage), "/cost.Echo/Unary", request, 100000);
+    stage_call(stage, stage_dial(stage), "/cost.Echo/Unary", request, 100000);
     free(request);
 
     assert_false(stage->is_placed);

@@ -46,7 +46,7 @@ static int tear_down(void **state)
 }
 
 /* The client answers the ping of a drain. */
-static void pong(struct rpc_raw *raw)
+static void send_pong(struct rpc_raw *raw)
 {
     const uint8_t *ping = played_stream_sent_frame(&raw->played, FRAME_PING, 0);
 
@@ -55,7 +55,7 @@ static void pong(struct rpc_raw *raw)
     rpc_stand_advance(raw->stand, 0);
 }
 
-static void call(struct rpc_raw *raw, uint32_t stream, const char *path)
+static void make_call(struct rpc_raw *raw, uint32_t stream, const char *path)
 {
     rpc_raw_headers(raw, stream, path, NULL, NULL, 0);
     rpc_raw_message(raw, stream, 0, 2, "hi", 2, FLAG_END_STREAM);
@@ -72,7 +72,7 @@ static void an_idle_connection_is_asked_to_leave(void **state)
     rpc_stand_advance(stand, 1);
     assert_int_equal(rpc_raw_goaway_code(raw), MUSTER_H2_NO_ERROR);
     assert_false(raw->played.is_closed);
-    pong(raw);
+    send_pong(raw);
 
     assert_true(rpc_raw_has_goaway_text(raw, "max_idle"));
     assert_true(raw->played.is_closed);
@@ -101,8 +101,8 @@ static void a_call_that_crosses_the_notice_is_served(void **state)
     struct rpc_raw *raw = rpc_raw_open(stand);
 
     rpc_stand_advance(stand, IDLE_NS);
-    call(raw, 1, "/t/Echo");
-    pong(raw);
+    make_call(raw, 1, "/t/Echo");
+    send_pong(raw);
 
     assert_int_equal(rpc_raw_status(raw, 1), 0);
     assert_true(raw->played.is_closed);
@@ -145,7 +145,7 @@ static void an_old_connection_ends_with_its_calls(void **state)
     assert_int_equal(rpc_raw_goaway_code(raw), -1);
     rpc_stand_advance(stand, AGE_NS / 5 + 1);
     assert_int_equal(rpc_raw_goaway_code(raw), MUSTER_H2_NO_ERROR);
-    pong(raw);
+    send_pong(raw);
     assert_true(rpc_raw_has_goaway_text(raw, "max_age"));
     assert_false(raw->played.is_closed);
     rpc_raw_reset(raw, 1, MUSTER_H2_CANCEL);
@@ -186,7 +186,7 @@ static void the_grace_ends_what_is_open(void **state)
 
     rpc_raw_headers(raw, 1, "/t/Take", NULL, NULL, 0);
     rpc_stand_advance(stand, AGE_NS / 10 * 11);
-    pong(raw);
+    send_pong(raw);
     rpc_stand_advance(stand,
                       20 * MUSTER_NS_PER_S); /* at most so long for the client to hear of it */
     assert_false(raw->played.is_closed);
@@ -196,7 +196,7 @@ static void the_grace_ends_what_is_open(void **state)
     assert_int_equal(stand->end_rc, MUSTER_UNAVAILABLE);
 }
 
-static void ping(struct rpc_raw *raw)
+static void send_ping(struct rpc_raw *raw)
 {
     rpc_raw_frame(raw, FRAME_PING, 0, 0, "12345678", 8);
     rpc_stand_advance(raw->stand, MUSTER_NS_PER_MS);
@@ -209,9 +209,9 @@ static void too_many_pings_end_all_at_once(void **state)
 
     rpc_raw_headers(raw, 1, "/t/Take", NULL, NULL, 0);
     for (unsigned i = 0; i < 3; i++)
-        ping(raw);
+        send_ping(raw);
     assert_int_equal(rpc_raw_goaway_code(raw), -1);
-    ping(raw);
+    send_ping(raw);
 
     assert_int_equal(rpc_raw_goaway_code(raw), MUSTER_H2_ENHANCE_YOUR_CALM);
     assert_true(rpc_raw_has_goaway_text(raw, "too_many_pings"));
@@ -225,10 +225,10 @@ static void an_answer_forgives_pings(void **state)
     struct rpc_raw *raw = rpc_raw_open(stand);
 
     for (uint32_t i = 0; i < 6; i++) {
-        ping(raw);
-        ping(raw);
-        ping(raw);
-        call(raw, 2 * i + 1, "/t/Echo");
+        send_ping(raw);
+        send_ping(raw);
+        send_ping(raw);
+        make_call(raw, 2 * i + 1, "/t/Echo");
     }
 
     assert_int_equal(rpc_raw_goaway_code(raw), -1);
@@ -243,9 +243,9 @@ static void an_answer_that_is_not_sent_forgives_nothing(void **state)
     struct rpc_raw *raw = rpc_raw_connect(stand);
 
     rpc_raw_greet(raw, no_window, 1);
-    call(raw, 1, "/t/Pour");
+    make_call(raw, 1, "/t/Pour");
     for (unsigned i = 0; i < 4; i++)
-        ping(raw);
+        send_ping(raw);
 
     assert_true(rpc_raw_has_goaway_text(raw, "too_many_pings"));
     assert_true(raw->played.is_closed);
@@ -257,7 +257,7 @@ static void pings_without_calls_have_their_own_interval(void **state)
     struct rpc_raw *raw = rpc_raw_open(stand);
 
     for (unsigned i = 0; i < 4; i++) {
-        ping(raw);
+        send_ping(raw);
         rpc_stand_advance(stand, 6 * MUSTER_NS_PER_S);
     }
 

@@ -59,7 +59,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static void tell(struct scene *scene, const char *peer, bool is_server_secured)
+static void tell_mismatch(struct scene *scene, const char *peer, bool is_server_secured)
 {
     struct muster_address address;
 
@@ -71,12 +71,12 @@ static void both_values_and_the_client_are_named(void **state)
 {
     struct scene *scene = *state;
 
-    tell(scene, "10.0.0.7:4711", true);
+    tell_mismatch(scene, "10.0.0.7:4711", true);
     assert_string_equal(scene->event, "client_speaks_plain_text");
     assert_string_equal(scene->peer, "10.0.0.7:4711");
     assert_string_equal(scene->client, "plain text");
     assert_string_equal(scene->server, "TLS");
-    tell(scene, "[fd00::7]:4711", false);
+    tell_mismatch(scene, "[fd00::7]:4711", false);
 
     assert_string_equal(scene->event, "client_speaks_tls");
     assert_string_equal(scene->peer, "[fd00::7]:4711");
@@ -88,13 +88,13 @@ static void a_host_is_told_of_once_a_minute(void **state)
 {
     struct scene *scene = *state;
 
-    tell(scene, "10.0.0.7:4711", true);
-    tell(scene, "10.0.0.7:4712", true);
+    tell_mismatch(scene, "10.0.0.7:4711", true);
+    tell_mismatch(scene, "10.0.0.7:4712", true);
     assert_int_equal(scene->count, 1);
-    tell(scene, "10.0.0.8:4711", true);
+    tell_mismatch(scene, "10.0.0.8:4711", true);
     assert_int_equal(scene->count, 2);
     virtual_loop_advance(&scene->loop, MINUTE_NS);
-    tell(scene, "10.0.0.7:4713", true);
+    tell_mismatch(scene, "10.0.0.7:4713", true);
 
     assert_int_equal(scene->count, 3);
 }
@@ -106,11 +106,11 @@ static void many_hosts_do_not_fill_the_log(void **state)
 
     for (unsigned i = 0; i < 200; i++) {
         (void)snprintf(peer, sizeof(peer), "10.0.0.%u:1", i);
-        tell(scene, peer, false);
+        tell_mismatch(scene, peer, false);
     }
     assert_int_equal(scene->count, MUSTER_RPC_MISMATCHES_MAX);
     virtual_loop_advance(&scene->loop, MINUTE_NS);
-    tell(scene, "10.0.0.199:1", false);
+    tell_mismatch(scene, "10.0.0.199:1", false);
 
     assert_int_equal(scene->count, MUSTER_RPC_MISMATCHES_MAX + 1);
 }

@@ -60,7 +60,7 @@ static void on_pausing_end(struct muster_rpc *rpc, enum muster_rc rc)
 }
 
 /* Sends for ever, a quarter of a MiB at a time. */
-static void pour(struct muster_rpc *rpc)
+static void pour_blocks(struct muster_rpc *rpc)
 {
     static const char block[BLOCK_BYTES];
     struct pauser *pauser = muster_rpc_service(rpc);
@@ -75,7 +75,7 @@ static void pour(struct muster_rpc *rpc)
 static void on_pour(struct muster_rpc *rpc, struct muster_bytes message)
 {
     (void)message;
-    pour(rpc);
+    pour_blocks(rpc);
 }
 
 static const struct muster_rpc_method methods[] = {
@@ -90,7 +90,10 @@ static const struct muster_rpc_method methods[] = {
      .on_half_close = on_pausing_half_close,
      .on_end = on_pausing_end,
      .is_unary = true},
-    {.path = "/test.Echo/Pour", .on_message = on_pour, .on_writable = pour, .is_unary = true},
+    {.path = "/test.Echo/Pour",
+     .on_message = on_pour,
+     .on_writable = pour_blocks,
+     .is_unary = true},
 };
 
 static int set_up(void **state)
@@ -111,7 +114,7 @@ static int tear_down(void **state)
 }
 
 /* Whatever was sent before on the connection is here once another call is answered. */
-static void exchange(struct rpc_fixture *fixture)
+static void exchange_call(struct rpc_fixture *fixture)
 {
     struct rpc_probe probe = {.done = 0};
 
@@ -119,7 +122,7 @@ static void exchange(struct rpc_fixture *fixture)
     assert_int_equal(probe.rc, MUSTER_OK);
 }
 
-static void start(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method)
+static void probe_start(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method)
 {
     assert_int_equal(rpc_probe_start(probe, fixture, method, UINT64_MAX), MUSTER_OK);
 }
@@ -127,12 +130,12 @@ static void start(struct rpc_probe *probe, struct rpc_fixture *fixture, const ch
 static void ask_paused(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method,
                        const char *text)
 {
-    start(probe, fixture, method);
+    probe_start(probe, fixture, method);
     muster_call_pause(&probe->call);
     rpc_probe_send(probe, text);
     muster_call_half_close(&probe->call);
-    exchange(fixture);
-    exchange(fixture);
+    exchange_call(fixture);
+    exchange_call(fixture);
 }
 
 /* The client. */
@@ -163,11 +166,11 @@ static void a_pause_amid_a_message_holds_the_next_of_the_same_bytes(void **state
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.on_message_hook = pause_in_hook};
 
-    start(&probe, fixture, "Source");
+    probe_start(&probe, fixture, "Source");
     rpc_probe_send(&probe, "5");
     muster_call_half_close(&probe.call);
     for (unsigned i = 1; i <= 5; i++) {
-        exchange(fixture);
+        exchange_call(fixture);
         assert_int_equal(probe.message_count, i);
         if (i < 5)
             assert_int_equal(probe.done, 0);
@@ -295,11 +298,11 @@ static void a_paused_service_is_told_when_it_resumes(void **state)
     struct pauser *pauser = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, &pauser->fixture, "Pausing");
+    probe_start(&probe, &pauser->fixture, "Pausing");
     for (unsigned i = 0; i < 5; i++)
         rpc_probe_send(&probe, "12");
     muster_call_half_close(&probe.call);
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     assert_non_null(pauser->rpc);
     assert_int_equal(pauser->messages + pauser->half_closes, 0);
     muster_rpc_resume(pauser->rpc);
@@ -317,12 +320,12 @@ static void a_service_may_take_one_message_at_a_time(void **state)
     struct rpc_probe probe = {.done = 0};
 
     pauser->is_pausing_each = true;
-    start(&probe, &pauser->fixture, "Pausing");
+    probe_start(&probe, &pauser->fixture, "Pausing");
     for (unsigned i = 0; i < 5; i++)
         rpc_probe_send(&probe, "12");
     muster_call_half_close(&probe.call);
     for (unsigned i = 0; i < 5; i++) {
-        exchange(&pauser->fixture);
+        exchange_call(&pauser->fixture);
         assert_int_equal(pauser->messages, i);
         assert_int_equal(pauser->half_closes, 0);
         muster_rpc_resume(pauser->rpc);
@@ -337,11 +340,11 @@ static void a_paused_unary_call_waits_with_its_message(void **state)
     struct pauser *pauser = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, &pauser->fixture, "PausingUnary");
+    probe_start(&probe, &pauser->fixture, "PausingUnary");
     rpc_probe_send(&probe, "hello");
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     muster_call_half_close(&probe.call);
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     assert_int_equal(pauser->messages + pauser->half_closes, 0);
     muster_rpc_resume(pauser->rpc);
     rpc_probe_wait(&probe, &pauser->fixture);
@@ -355,14 +358,14 @@ static void a_unary_message_that_is_kept_waits_while_paused(void **state)
     struct pauser *pauser = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, &pauser->fixture, "PausingUnary");
+    probe_start(&probe, &pauser->fixture, "PausingUnary");
     rpc_probe_send(&probe, "hello");
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     muster_rpc_resume(pauser->rpc);
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     muster_rpc_pause(pauser->rpc); /* it is parsed, and waits for the end of the stream */
     muster_call_half_close(&probe.call);
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     assert_int_equal(pauser->messages, 0);
     muster_rpc_resume(pauser->rpc);
     rpc_probe_wait(&probe, &pauser->fixture);
@@ -380,9 +383,9 @@ static void a_paused_service_learns_of_a_cancel(void **state)
     struct pauser *pauser = *state;
     struct rpc_probe probe = {.done = 0};
 
-    start(&probe, &pauser->fixture, "Pausing");
+    probe_start(&probe, &pauser->fixture, "Pausing");
     rpc_probe_send(&probe, "12");
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     muster_call_cancel(&probe.call);
     test_env_run_until(pauser->fixture.env, has_ended, pauser);
 
@@ -411,10 +414,10 @@ static void a_server_that_closes_amid_a_resumed_message_is_survived(void **state
     struct rpc_probe probe = {.done = 0};
 
     pauser->is_closing_server = true;
-    start(&probe, &pauser->fixture, "Pausing");
+    probe_start(&probe, &pauser->fixture, "Pausing");
     rpc_probe_send(&probe, "12");
     rpc_probe_send(&probe, "12");
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     muster_rpc_resume(pauser->rpc);
     test_env_run_until(pauser->fixture.env, has_ended, pauser);
     rpc_probe_wait(&probe, &pauser->fixture);
@@ -428,11 +431,11 @@ static void a_paused_service_bounds_what_its_client_can_send(void **state)
     struct rpc_probe probe = {.done = 0};
     size_t left;
 
-    start(&probe, &pauser->fixture, "Pausing");
+    probe_start(&probe, &pauser->fixture, "Pausing");
     for (unsigned i = 0; i < 64; i++)
         assert_int_equal(muster_call_send(&probe.call, block, sizeof(block)), MUSTER_OK);
-    exchange(&pauser->fixture);
-    exchange(&pauser->fixture);
+    exchange_call(&pauser->fixture);
+    exchange_call(&pauser->fixture);
     left = muster_call_queued_bytes(&probe.call);
     assert_true(left >= 3 * WINDOW_BYTES);
     assert_int_equal(pauser->messages, 0);

@@ -9,7 +9,7 @@
 static const struct muster_rpc_ping_strikes fresh = {.interval_min_ns = BUSY_NS,
                                                      .idle_interval_min_ns = IDLE_NS};
 
-static bool take(struct muster_rpc_ping_strikes *strikes, uint64_t now_ns, uint64_t sent)
+static bool take_ping(struct muster_rpc_ping_strikes *strikes, uint64_t now_ns, uint64_t sent)
 {
     return muster_rpc_ping_strikes_take(strikes, now_ns, sent, true);
 }
@@ -19,10 +19,10 @@ static void the_third_strike_is_one_too_many(void **state)
     struct muster_rpc_ping_strikes strikes = fresh;
 
     (void)state;
-    assert_true(take(&strikes, 0, 0));
-    assert_true(take(&strikes, 1, 0));
-    assert_true(take(&strikes, 2, 0));
-    assert_false(take(&strikes, 3, 0));
+    assert_true(take_ping(&strikes, 0, 0));
+    assert_true(take_ping(&strikes, 1, 0));
+    assert_true(take_ping(&strikes, 2, 0));
+    assert_false(take_ping(&strikes, 3, 0));
 }
 
 static void pings_far_enough_apart_are_no_strikes(void **state)
@@ -31,7 +31,7 @@ static void pings_far_enough_apart_are_no_strikes(void **state)
 
     (void)state;
     for (uint64_t now_ns = 0; now_ns < 50 * BUSY_NS; now_ns += BUSY_NS)
-        assert_true(take(&strikes, now_ns, 0));
+        assert_true(take_ping(&strikes, now_ns, 0));
     assert_int_equal(strikes.count, 0);
 }
 
@@ -41,14 +41,14 @@ static void a_strike_does_not_move_the_time(void **state)
     struct muster_rpc_ping_strikes strikes = fresh;
 
     (void)state;
-    assert_true(take(&strikes, 0, 0));
-    assert_true(take(&strikes, 3, 0));
+    assert_true(take_ping(&strikes, 0, 0));
+    assert_true(take_ping(&strikes, 3, 0));
     assert_int_equal(strikes.count, 1);
-    assert_true(take(&strikes, 6, 0));
+    assert_true(take_ping(&strikes, 6, 0));
     assert_int_equal(strikes.count, 1);
-    assert_true(take(&strikes, 9, 0));
+    assert_true(take_ping(&strikes, 9, 0));
     assert_int_equal(strikes.count, 2);
-    assert_false(take(&strikes, 10, 0));
+    assert_false(take_ping(&strikes, 10, 0));
 }
 
 static void what_the_server_sent_forgives_all(void **state)
@@ -57,11 +57,11 @@ static void what_the_server_sent_forgives_all(void **state)
 
     (void)state;
     for (uint64_t sent = 0; sent < 10; sent++) {
-        assert_true(take(&strikes, 0, sent));
-        assert_true(take(&strikes, 0, sent));
-        assert_true(take(&strikes, 0, sent));
+        assert_true(take_ping(&strikes, 0, sent));
+        assert_true(take_ping(&strikes, 0, sent));
+        assert_true(take_ping(&strikes, 0, sent));
     }
-    assert_false(take(&strikes, 0, 9));
+    assert_false(take_ping(&strikes, 0, 9));
 }
 
 static void without_calls_another_interval_counts(void **state)

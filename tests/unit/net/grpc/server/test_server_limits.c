@@ -89,7 +89,7 @@ static void a_method_may_take_more_than_its_server(void **state)
     assert_string_equal(probe.text, "message of 5242880 bytes is larger than 4194304");
 }
 
-static void start(struct rpc_probe *probe, struct limited *limited, const char *method)
+static void limited_start(struct rpc_probe *probe, struct limited *limited, const char *method)
 {
     unsigned before = limited->started;
 
@@ -106,9 +106,9 @@ static void calls_beyond_the_methods_limit_are_refused(void **state)
     struct rpc_probe first = {.done = 0}, second = {.done = 0}, third = {.done = 0},
                      other = {.done = 0}, fourth = {.done = 0};
 
-    start(&first, limited, "Two");
-    start(&second, limited, "Two");
-    start(&third, limited, "Two");
+    limited_start(&first, limited, "Two");
+    limited_start(&second, limited, "Two");
+    limited_start(&third, limited, "Two");
     assert_int_equal(third.rc, MUSTER_RESOURCE_EXHAUSTED);
     assert_string_equal(third.text, "method has 2 calls open, its limit");
     assert_int_equal(limited->started, 2);
@@ -116,7 +116,7 @@ static void calls_beyond_the_methods_limit_are_refused(void **state)
     assert_int_equal(other.rc, MUSTER_OK);
     muster_rpc_finish(limited->rpc, MUSTER_OK, NULL);
     rpc_probe_wait(&second, &limited->fixture);
-    start(&fourth, limited, "Two");
+    limited_start(&fourth, limited, "Two");
 
     assert_int_equal(fourth.done, 0);
     muster_call_cancel(&first.call);
@@ -133,8 +133,8 @@ static void a_limit_holds_for_the_fallback_too(void **state)
     struct rpc_probe first = {.done = 0}, second = {.done = 0};
 
     muster_rpc_server_set_fallback(limited->fixture.server, &any, limited);
-    start(&first, limited, "Any");
-    start(&second, limited, "Other");
+    limited_start(&first, limited, "Any");
+    limited_start(&second, limited, "Other");
 
     assert_int_equal(second.rc, MUSTER_RESOURCE_EXHAUSTED);
     muster_call_cancel(&first.call);
@@ -147,7 +147,7 @@ static void a_call_without_a_deadline_gets_the_methods(void **state)
     struct rpc_probe probe = {.done = 0};
     uint64_t from_ns = muster_loop_now_ns(limited->fixture.env->loop);
 
-    start(&probe, limited, "Timed");
+    limited_start(&probe, limited, "Timed");
 
     assert_true(limited->deadline_ns >= from_ns + MUSTER_NS_PER_S);
     assert_true(limited->deadline_ns <=

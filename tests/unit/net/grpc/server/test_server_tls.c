@@ -35,7 +35,7 @@ static struct {
     char logged[MUSTER_ERROR_TEXT_BYTES];
 } scene;
 
-/* What stands below and above. */
+/* These functions stand in for the modules below and above. */
 
 enum muster_rc muster_tls_handshake_start(struct muster_tls_handshake *handshake,
                                           struct muster_tls *tls, struct muster_stream *inner,
@@ -169,7 +169,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void come(size_t from, size_t until)
+static void clients_come(size_t from, size_t until)
 {
     for (size_t i = from; i < until; i++)
         assert_int_equal(muster_rpc_server_shake(&scene.server, &scene.clients[i].stream),
@@ -192,13 +192,13 @@ static void who_is_let_in_is_served_what_it_speaks(void **state)
     struct muster_list page;
 
     (void)state;
-    come(0, 1);
+    clients_come(0, 1);
     assert_string_equal(scene.protocols, "h2");
     assert_int_equal(scene.deadline_ns, muster_loop_now_ns(&scene.loop.loop) + TIMEOUT_NS);
     finish_client(0, MUSTER_OK);
     assert_int_equal(scene.clients[0].attached_count, 1);
     muster_list_append(&scene.server.pages, &page);
-    come(1, 2);
+    clients_come(1, 2);
     assert_string_equal(scene.protocols, "h2,http/1.1");
     scene.protocol = "http/1.1";
     finish_client(1, MUSTER_OK);
@@ -225,7 +225,7 @@ static void who_is_not_let_in_is_told_of(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         scene.told_count = scene.logged_count = 0;
-        come(i, i + 1);
+        clients_come(i, i + 1);
         finish_client(i, rows[i].rc);
 
         assert_int_equal(scene.told_count, rows[i].told_count);
@@ -259,7 +259,7 @@ static void a_handshake_that_cannot_begin_holds_no_place(void **state)
 static void so_many_shake_and_the_others_wait_their_turn(void **state)
 {
     (void)state;
-    come(0, SHAKING_MAX + 3);
+    clients_come(0, SHAKING_MAX + 3);
     assert_int_equal(scene.clients[SHAKING_MAX - 1].begun_count, 1);
     assert_int_equal(scene.clients[SHAKING_MAX].begun_count, 0);
     assert_int_equal(scene.server.guests.shaking_count, SHAKING_MAX);
@@ -281,9 +281,9 @@ static void so_many_shake_and_the_others_wait_their_turn(void **state)
 static void one_too_many_sends_the_oldest_that_waits_away(void **state)
 {
     (void)state;
-    come(0, SHAKING_MAX + WAITING_MAX);
+    clients_come(0, SHAKING_MAX + WAITING_MAX);
     assert_int_equal(scene.clients[SHAKING_MAX].closed_count, 0);
-    come(SHAKING_MAX + WAITING_MAX, CLIENTS);
+    clients_come(SHAKING_MAX + WAITING_MAX, CLIENTS);
 
     assert_int_equal(scene.server.guests.waiting_count, WAITING_MAX);
     assert_int_equal(scene.clients[SHAKING_MAX].closed_count, 1);
@@ -298,20 +298,20 @@ static void one_too_many_sends_the_oldest_that_waits_away(void **state)
 static void who_takes_long_goes_when_others_wait(void **state)
 {
     (void)state;
-    come(0, 2);
+    clients_come(0, 2);
     virtual_loop_advance(&scene.loop, MUSTER_NS_PER_S);
-    come(2, SHAKING_MAX);
+    clients_come(2, SHAKING_MAX);
     virtual_loop_advance(&scene.loop, 10 * MUSTER_NS_PER_S);
     assert_int_equal(count_cancelled(SHAKING_MAX), 0); /* nobody waits */
     for (size_t i = 0; i < SHAKING_MAX; i++)
         finish_client(i, MUSTER_UNAVAILABLE);
 
     for (size_t i = 0; i < SHAKING_MAX; i++) {
-        come(i, i + 1);
+        clients_come(i, i + 1);
         if (i == 1)
             virtual_loop_advance(&scene.loop, MUSTER_NS_PER_S);
     }
-    come(SHAKING_MAX, SHAKING_MAX + 3);
+    clients_come(SHAKING_MAX, SHAKING_MAX + 3);
     virtual_loop_advance(&scene.loop, 2 * MUSTER_NS_PER_S - 1);
     assert_int_equal(count_cancelled(SHAKING_MAX), 0);
     virtual_loop_advance(&scene.loop, 1); /* 3 s for the first two */
@@ -332,7 +332,7 @@ static void who_takes_long_goes_when_others_wait(void **state)
 static void when_nobody_waits_any_more_nobody_goes(void **state)
 {
     (void)state;
-    come(0, SHAKING_MAX + 1);
+    clients_come(0, SHAKING_MAX + 1);
     finish_client(7, MUSTER_OK);
     assert_int_equal(scene.server.guests.waiting_count, 0);
     virtual_loop_advance(&scene.loop, 30 * MUSTER_NS_PER_S);
@@ -344,7 +344,7 @@ static void when_nobody_waits_any_more_nobody_goes(void **state)
 static void a_server_that_ends_sends_everybody_away(void **state)
 {
     (void)state;
-    come(0, SHAKING_MAX + 2);
+    clients_come(0, SHAKING_MAX + 2);
     muster_rpc_server_cancel_guests(&scene.server);
 
     assert_int_equal(count_cancelled(SHAKING_MAX), SHAKING_MAX);

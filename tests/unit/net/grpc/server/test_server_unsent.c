@@ -40,7 +40,7 @@ static struct rpc_raw *staller_open(struct rpc_stand *stand)
     return raw;
 }
 
-static void serve(struct rpc_raw *raw, uint32_t stream)
+static void check_served(struct rpc_raw *raw, uint32_t stream)
 {
     rpc_raw_ask(raw, stream, "/t/Echo");
     rpc_stand_advance(raw->stand, 0);
@@ -92,11 +92,11 @@ static void a_crowd_is_refused_then_ended(void **state)
         refused += refused_count(crowd[i], ASKED);
     assert_int_equal(refused, CROWD * ASKED - BUDGET / MIB + 1); /* with gRPC's prefix 7 fit */
     assert_int_equal(expelled_count(crowd), 0);
-    serve(bystander, stream);
+    check_served(bystander, stream);
 
     for (unsigned i = 0; i < 12; i++) {
         rpc_stand_advance(stand, MUSTER_NS_PER_S / 4);
-        serve(bystander, stream += 2);
+        check_served(bystander, stream += 2);
     }
     assert_in_range(expelled_count(crowd), 1, BUDGET / MIB); /* until there is room, and no more */
     assert_true(stand->test.mem.held_peak_bytes - before < BUDGET + 8 * MIB);
@@ -193,7 +193,7 @@ static void a_socket_that_is_not_read_is_ended(void **state)
     rpc_stand_advance(stand, 2 * MUSTER_NS_PER_S);
     bystander = rpc_raw_open(stand);
 
-    serve(bystander, 1);
+    check_served(bystander, 1);
     assert_true(stuck->played.is_closed);
 }
 

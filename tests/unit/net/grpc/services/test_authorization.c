@@ -1,4 +1,4 @@
-/* Who may call what. */
+/* A policy decides whether a caller may call a method. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const struct muster_identity task_of_a = {.spiffe_id = JOB_A "/task/1", .
 static const struct muster_identity task_of_b = {.spiffe_id = JOB_B "/task/1", .subject = ""};
 static const struct muster_identity task_of_ab = {.spiffe_id = JOB_A "b/task/1", .subject = ""};
 
-/* What each kind of rule says of each kind of caller. */
+/* Each kind of rule is asked about each kind of caller. */
 
 static const char *const of_b[] = {JOB_B "/*"}, *const gets[] = {"/s/Get", "/s/List*"},
                          *const deletes[] = {"/s/Delete*"}, *const hosts[] = {"x", "*.test"};
@@ -155,7 +155,7 @@ static void a_policy_denies_first_then_allows(void **state)
 #define DENY(members)  "{\"deny_rules\": [{" members "}], \"allow_rules\": [{\"name\": \"a\"}]}"
 #define NAMED(members) ALLOW("\"name\": \"a\", " members)
 
-/* What jansson holds. */
+/* The blocks that jansson holds. */
 static size_t json_blocks;
 
 static void *on_json_malloc(size_t bytes)
@@ -234,7 +234,7 @@ static void what_a_policy_cannot_mean_is_named(void **state)
 }
 
 /* count times "piece" with commas between, and what stands around. Gives. */
-static char *repeat(const char *head, const char *piece, size_t count, const char *tail)
+static char *repeat_piece(const char *head, const char *piece, size_t count, const char *tail)
 {
     char *text = malloc(strlen(head) + count * (strlen(piece) + 1) + strlen(tail) + 1);
     char *at = text;
@@ -266,7 +266,7 @@ static void lists_of_a_policy_have_an_end(void **state)
         struct muster_error error;
         size_t row = i / 2, more = i % 2;
         char *text =
-            repeat(rows[row].head, rows[row].piece, rows[row].count_max + more, rows[row].tail);
+            repeat_piece(rows[row].head, rows[row].piece, rows[row].count_max + more, rows[row].tail);
 
         test_env_open(&test);
         assert_int_equal(muster_authorization_parse(&test.env, text, &authorization, &error),

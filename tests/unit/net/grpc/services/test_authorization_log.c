@@ -1,4 +1,4 @@
-/* Whom the log is told of when calls are refused. The calls are played: no server is here. */
+/* The log is told of callers whose calls are refused. The calls are played: no server is here. */
 #include "test_env.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #define CALLERS_KNOWN 256
 
-/* What a server would say of a call. */
+/* These would come from the server of a call. */
 static const struct muster_identity *caller;
 static struct muster_address address;
 

@@ -63,7 +63,7 @@ static void on_checked(struct grpc_health_v1_health_check_call *call, enum muste
     seen->is_done = true;
 }
 
-static struct seen check(struct scene *scene, char *service)
+static struct seen health_check(struct scene *scene, char *service)
 {
     struct seen seen = {.rc = MUSTER_UNKNOWN};
     struct grpc_health_v1_health_check_call call = {.data = &seen};
@@ -92,7 +92,7 @@ static void on_listed(struct grpc_health_v1_health_list_call *call, enum muster_
     seen->is_done = true;
 }
 
-static struct seen list(struct scene *scene)
+static struct seen health_list(struct scene *scene)
 {
     struct seen seen = {.rc = MUSTER_UNKNOWN};
     struct grpc_health_v1_health_list_call call = {.data = &seen};
@@ -121,7 +121,8 @@ static void on_watched(struct grpc_health_v1_health_watch_call *call, enum muste
     seen->is_done = true;
 }
 
-static void watch(struct scene *scene, struct grpc_health_v1_health_watch_call *call, char *service)
+static void health_watch(struct scene *scene, struct grpc_health_v1_health_watch_call *call,
+                         char *service)
 {
     const struct muster_call_options options = {.deadline_ns = UINT64_MAX};
     Request request;
@@ -156,7 +157,7 @@ static char whole[] = "", store[] = "shop.Store";
 
 static void the_whole_server_serves_at_first(void **state)
 {
-    struct seen seen = check(*state, whole);
+    struct seen seen = health_check(*state, whole);
 
     assert_int_equal(seen.rc, MUSTER_OK);
     assert_string_equal(seen.statuses, "1");
@@ -164,7 +165,7 @@ static void the_whole_server_serves_at_first(void **state)
 
 static void check_of_an_unknown_name_is_not_found(void **state)
 {
-    assert_int_equal(check(*state, store).rc, MUSTER_NOT_FOUND);
+    assert_int_equal(health_check(*state, store).rc, MUSTER_NOT_FOUND);
 }
 
 static void check_tells_what_was_set_last(void **state)
@@ -173,12 +174,12 @@ static void check_tells_what_was_set_last(void **state)
 
     assert_int_equal(muster_rpc_health_set(scene->health, store, MUSTER_HEALTH_NOT_SERVING),
                      MUSTER_OK);
-    assert_string_equal(check(scene, store).statuses, "2");
+    assert_string_equal(health_check(scene, store).statuses, "2");
     assert_int_equal(muster_rpc_health_set(scene->health, store, MUSTER_HEALTH_SERVING), MUSTER_OK);
-    assert_string_equal(check(scene, store).statuses, "1");
+    assert_string_equal(health_check(scene, store).statuses, "1");
     assert_int_equal(muster_rpc_health_set(scene->health, store, MUSTER_HEALTH_SERVICE_UNKNOWN),
                      MUSTER_OK);
-    assert_int_equal(check(scene, store).rc, MUSTER_NOT_FOUND);
+    assert_int_equal(health_check(scene, store).rc, MUSTER_NOT_FOUND);
 }
 
 static void list_has_all_up_to_a_hundred(void **state)
@@ -192,14 +193,14 @@ static void list_has_all_up_to_a_hundred(void **state)
         assert_int_equal(muster_rpc_health_set(scene->health, name, MUSTER_HEALTH_NOT_SERVING),
                          MUSTER_OK);
     }
-    seen = list(scene);
+    seen = health_list(scene);
     assert_int_equal(seen.rc, MUSTER_OK);
     assert_int_equal(seen.listed, 100);
     assert_string_equal(seen.statuses, "12222222");
 
     assert_int_equal(muster_rpc_health_set(scene->health, "more", MUSTER_HEALTH_SERVING),
                      MUSTER_OK);
-    assert_int_equal(list(scene).rc, MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(health_list(scene).rc, MUSTER_RESOURCE_EXHAUSTED);
 }
 
 static void watch_tells_each_change_once(void **state)
@@ -208,7 +209,7 @@ static void watch_tells_each_change_once(void **state)
     struct seen seen = {.rc = MUSTER_OK};
     struct grpc_health_v1_health_watch_call call = {.data = &seen};
 
-    watch(scene, &call, store);
+    health_watch(scene, &call, store);
     wait_statuses(scene, &seen, 1);
     assert_int_equal(muster_rpc_health_set(scene->health, "shop.Other", MUSTER_HEALTH_SERVING),
                      MUSTER_OK);
@@ -231,14 +232,14 @@ static void a_shut_down_is_told_and_final(void **state)
     struct seen seen = {.rc = MUSTER_OK};
     struct grpc_health_v1_health_watch_call call = {.data = &seen};
 
-    watch(scene, &call, whole);
+    health_watch(scene, &call, whole);
     wait_statuses(scene, &seen, 1);
     muster_rpc_health_shut_down(scene->health);
     assert_int_equal(muster_rpc_health_set(scene->health, "", MUSTER_HEALTH_SERVING), MUSTER_OK);
     wait_statuses(scene, &seen, 2);
 
     assert_string_equal(seen.statuses, "12");
-    assert_string_equal(check(scene, whole).statuses, "2");
+    assert_string_equal(health_check(scene, whole).statuses, "2");
     muster_call_cancel(&call.stub.call);
     test_env_run_until(scene->fixture.env, test_env_is_true, &seen.is_done);
 }
@@ -249,7 +250,7 @@ static void a_closing_server_tells_its_watchers_and_lets_them_go(void **state)
     struct seen seen = {.rc = MUSTER_OK};
     struct grpc_health_v1_health_watch_call call = {.data = &seen};
 
-    watch(scene, &call, whole);
+    health_watch(scene, &call, whole);
     wait_statuses(scene, &seen, 1);
     rpc_fixture_stop_serving(&scene->fixture, 3600 * MUSTER_NS_PER_S);
     test_env_run_until(scene->fixture.env, test_env_is_true, &seen.is_done);
@@ -271,7 +272,7 @@ static void watches_are_bounded(void **state)
     assert_int_equal(muster_rpc_health_open(scene.fixture.server, &scene.health), MUSTER_OK);
     for (int i = 0; i < 1001; i++) {
         calls[i].data = &seen[i];
-        watch(&scene, &calls[i], whole);
+        health_watch(&scene, &calls[i], whole);
     }
     for (int i = 0; i < 1001; i++)
         wait_statuses(&scene, &seen[i], 1);

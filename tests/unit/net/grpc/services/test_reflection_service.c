@@ -60,7 +60,7 @@ struct asked {
     enum muster_rc rc;
 };
 
-static void add(struct asked *asked, const char *text)
+static void add_text(struct asked *asked, const char *text)
 {
     size_t length = strlen(asked->answer);
 
@@ -83,24 +83,24 @@ static void on_answer(struct muster_stub_call *stub, const void *message)
 
             (void)snprintf(text, sizeof(text), "%.*s", file->data[0] == 'O' ? 3 : file->data[1],
                            (const char *)file->data + (file->data[0] == 'O' ? 0 : 2));
-            add(asked, text);
+            add_text(asked, text);
         }
         break;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ALL_EXTENSION_NUMBERS_RESPONSE:
         for (size_t i = 0; i < response->all_extension_numbers_response->n_extension_number; i++) {
             (void)snprintf(text, sizeof(text), "%d",
                            (int)response->all_extension_numbers_response->extension_number[i]);
-            add(asked, text);
+            add_text(asked, text);
         }
         break;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE:
         for (size_t i = 0; i < response->list_services_response->n_service; i++)
-            add(asked, response->list_services_response->service[i]->name);
+            add_text(asked, response->list_services_response->service[i]->name);
         break;
     default:
         (void)snprintf(text, sizeof(text), "!%d %s", (int)response->error_response->error_code,
                        response->error_response->error_message);
-        add(asked, text);
+        add_text(asked, text);
     }
 }
 
@@ -113,7 +113,7 @@ static void on_asked(struct muster_stub_call *stub, enum muster_rc rc, const voi
     asked->is_done = true;
 }
 
-static void start(struct rpc_fixture *fixture, struct asked *asked, const char *path)
+static void asked_start(struct rpc_fixture *fixture, struct asked *asked, const char *path)
 {
     static struct muster_stub_method method = {
         .request = &grpc__reflection__v1__server_reflection_request__descriptor,
@@ -146,13 +146,14 @@ static struct asked ask_at(struct rpc_fixture *fixture, const char *path, int ki
     request.message_request_case =
         (Grpc__Reflection__V1__ServerReflectionRequest__MessageRequestCase)kind;
     request.file_by_filename = text;
-    start(fixture, &asked, path);
+    asked_start(fixture, &asked, path);
     assert_int_equal(muster_stub_send(&asked.stub, &request), MUSTER_OK);
     wait_done(fixture, &asked);
     return asked;
 }
 
-static void answers(struct rpc_fixture *fixture, int kind, const char *text, const char *expected)
+static void check_answer(struct rpc_fixture *fixture, int kind, const char *text,
+                         const char *expected)
 {
     char copy[128];
     struct asked asked;
@@ -168,36 +169,38 @@ static void services_are_those_that_have_methods_now(void **state)
 {
     struct rpc_fixture *fixture = *state;
 
-    answers(fixture, ASK(LIST_SERVICES), "*",
-            " grpc.reflection.v1.ServerReflection grpc.reflection.v1alpha.ServerReflection "
-            "test.Echo");
+    check_answer(fixture, ASK(LIST_SERVICES), "*",
+                 " grpc.reflection.v1.ServerReflection grpc.reflection.v1alpha.ServerReflection "
+                 "test.Echo");
     assert_int_equal(muster_rpc_health_open(fixture->server, NULL), MUSTER_OK);
-    answers(fixture, ASK(LIST_SERVICES), "",
-            " grpc.health.v1.Health grpc.reflection.v1.ServerReflection "
-            "grpc.reflection.v1alpha.ServerReflection test.Echo");
+    check_answer(fixture, ASK(LIST_SERVICES), "",
+                 " grpc.health.v1.Health grpc.reflection.v1.ServerReflection "
+                 "grpc.reflection.v1alpha.ServerReflection test.Echo");
 }
 
 static void a_file_comes_with_its_imports(void **state)
 {
-    answers(*state, ASK(FILE_BY_FILENAME), "tests/proto/stub_sample.proto",
-            " tests/proto/stub_sample.proto tests/proto/stub_place.proto");
-    answers(*state, ASK(FILE_BY_FILENAME), "tests/proto/stub_place.proto",
-            " tests/proto/stub_place.proto");
-    answers(*state, ASK(FILE_BY_FILENAME), "odd.proto", " ODD"); /* what it imports nobody gave */
-    answers(*state, ASK(FILE_BY_FILENAME), "nothing", " !5 file not found: nothing");
+    check_answer(*state, ASK(FILE_BY_FILENAME), "tests/proto/stub_sample.proto",
+                 " tests/proto/stub_sample.proto tests/proto/stub_place.proto");
+    check_answer(*state, ASK(FILE_BY_FILENAME), "tests/proto/stub_place.proto",
+                 " tests/proto/stub_place.proto");
+    check_answer(*state, ASK(FILE_BY_FILENAME), "odd.proto",
+                 " ODD"); /* what it imports nobody gave */
+    check_answer(*state, ASK(FILE_BY_FILENAME), "nothing", " !5 file not found: nothing");
 }
 
 static void symbols_are_services_methods_and_types(void **state)
 {
     const char *const both = " tests/proto/stub_sample.proto tests/proto/stub_place.proto";
 
-    answers(*state, ASK(FILE_CONTAINING_SYMBOL), "sample.guide.v1.RouteGuide", both);
-    answers(*state, ASK(FILE_CONTAINING_SYMBOL), "sample.guide.v1.RouteGuide.RouteChat", both);
-    answers(*state, ASK(FILE_CONTAINING_SYMBOL), "sample.guide.v1.Feature.Detail",
-            " tests/proto/stub_place.proto");
-    answers(*state, ASK(FILE_CONTAINING_SYMBOL), "grpc.health.v1.Health", " proto/health.proto");
-    answers(*state, ASK(FILE_CONTAINING_SYMBOL), "sample.guide.v1",
-            " !5 symbol not found: sample.guide.v1");
+    check_answer(*state, ASK(FILE_CONTAINING_SYMBOL), "sample.guide.v1.RouteGuide", both);
+    check_answer(*state, ASK(FILE_CONTAINING_SYMBOL), "sample.guide.v1.RouteGuide.RouteChat", both);
+    check_answer(*state, ASK(FILE_CONTAINING_SYMBOL), "sample.guide.v1.Feature.Detail",
+                 " tests/proto/stub_place.proto");
+    check_answer(*state, ASK(FILE_CONTAINING_SYMBOL), "grpc.health.v1.Health",
+                 " proto/health.proto");
+    check_answer(*state, ASK(FILE_CONTAINING_SYMBOL), "sample.guide.v1",
+                 " !5 symbol not found: sample.guide.v1");
 }
 
 static void extensions_are_found_by_number(void **state)
@@ -208,16 +211,17 @@ static void extensions_are_found_by_number(void **state)
     char base[] = "odd.Base";
     Request request;
 
-    answers(fixture, ASK(ALL_EXTENSION_NUMBERS_OF_TYPE), "odd.Base", " 100 7");
-    answers(fixture, ASK(ALL_EXTENSION_NUMBERS_OF_TYPE), "sample.guide.v1.Point", "");
-    answers(fixture, ASK(ALL_EXTENSION_NUMBERS_OF_TYPE), "odd.No", " !5 type not found: odd.No");
+    check_answer(fixture, ASK(ALL_EXTENSION_NUMBERS_OF_TYPE), "odd.Base", " 100 7");
+    check_answer(fixture, ASK(ALL_EXTENSION_NUMBERS_OF_TYPE), "sample.guide.v1.Point", "");
+    check_answer(fixture, ASK(ALL_EXTENSION_NUMBERS_OF_TYPE), "odd.No",
+                 " !5 type not found: odd.No");
 
     grpc__reflection__v1__server_reflection_request__init(&request);
     grpc__reflection__v1__extension_request__init(&extension);
     extension.containing_type = base;
     request.message_request_case = ASK(FILE_CONTAINING_EXTENSION);
     request.file_containing_extension = &extension;
-    start(fixture, &asked, V1);
+    asked_start(fixture, &asked, V1);
     for (extension.extension_number = 7; extension.extension_number <= 8;
          extension.extension_number++)
         assert_int_equal(muster_stub_send(&asked.stub, &request), MUSTER_OK);
@@ -260,7 +264,7 @@ static void who_does_not_read_is_not_read_from(void **state)
     grpc__reflection__v1__server_reflection_request__init(&request);
     request.message_request_case = ASK(FILE_BY_FILENAME);
     request.file_by_filename = name;
-    start(fixture, &asked, V1);
+    asked_start(fixture, &asked, V1);
     for (int i = 0; i < 20000; i++)
         assert_int_equal(muster_stub_send(&asked.stub, &request), MUSTER_OK);
     asked.answer[0] = '\0';

@@ -144,7 +144,7 @@ struct seen {
     unsigned writable;
 };
 
-static void end(struct seen *seen, const struct muster_stub_call *stub, enum muster_rc rc)
+static void seen_end(struct seen *seen, const struct muster_stub_call *stub, enum muster_rc rc)
 {
     assert_false(seen->is_done);
     seen->is_done = true;
@@ -167,7 +167,7 @@ static void on_get_feature_done(struct sample_guide_v1_route_guide_get_feature_c
     seen->has_response = response != NULL;
     if (response != NULL)
         add_name(seen, response->name);
-    end(seen, &call->stub, rc);
+    seen_end(seen, &call->stub, rc);
 }
 
 static void on_feature(struct sample_guide_v1_route_guide_list_features_call *call,
@@ -179,7 +179,7 @@ static void on_feature(struct sample_guide_v1_route_guide_list_features_call *ca
 static void on_list_done(struct sample_guide_v1_route_guide_list_features_call *call,
                          enum muster_rc rc)
 {
-    end(call->data, &call->stub, rc);
+    seen_end(call->data, &call->stub, rc);
 }
 
 static void on_record_done(struct sample_guide_v1_route_guide_record_route_call *call,
@@ -190,7 +190,7 @@ static void on_record_done(struct sample_guide_v1_route_guide_record_route_call 
     seen->has_response = response != NULL;
     if (response != NULL)
         seen->points = response->points;
-    end(seen, &call->stub, rc);
+    seen_end(seen, &call->stub, rc);
 }
 
 static void on_chat_message(struct sample_guide_v1_route_guide_route_chat_call *call,
@@ -206,7 +206,7 @@ static void on_chat_message(struct sample_guide_v1_route_guide_route_chat_call *
 static void on_chat_done(struct sample_guide_v1_route_guide_route_chat_call *call,
                          enum muster_rc rc)
 {
-    end(call->data, &call->stub, rc);
+    seen_end(call->data, &call->stub, rc);
 }
 
 static void on_delete_done(struct sample_guide_v1_route_guide_delete_call *call, enum muster_rc rc,
@@ -215,7 +215,7 @@ static void on_delete_done(struct sample_guide_v1_route_guide_delete_call *call,
     struct seen *seen = call->data;
 
     seen->has_response = response != NULL;
-    end(seen, &call->stub, rc);
+    seen_end(seen, &call->stub, rc);
 }
 
 static struct muster_call_options within_10_s(struct guide *guide)
