@@ -93,7 +93,7 @@ static void on_settings(struct muster_h2_session *session)
     owner_of(session)->settings++;
 }
 
-static void on_ping(struct muster_h2_session *session)
+static void ignore_session(struct muster_h2_session *session)
 {
     (void)session;
 }
@@ -138,10 +138,32 @@ const struct muster_h2_events h2_stage_events = {
     .on_drained = on_drained,
     .on_close = on_close,
     .on_settings = on_settings,
-    .on_ping = on_ping,
+    .on_ping = ignore_session,
     .on_pong = on_pong,
     .on_goaway = on_goaway,
     .on_down = on_down,
+};
+
+static void ignore_stream(struct muster_h2_stream *stream)
+{
+    (void)stream;
+}
+
+static void ignore_goaway(struct muster_h2_session *session, uint32_t code, const char *text,
+                          size_t length)
+{
+    (void)session, (void)code, (void)text, (void)length;
+}
+
+const struct muster_h2_events h2_stage_deaf_events = {
+    .on_header = on_header,
+    .on_headers = on_headers,
+    .on_over_limit = ignore_stream,
+    .on_drained = ignore_stream,
+    .on_settings = ignore_session,
+    .on_ping = ignore_session,
+    .on_pong = ignore_session,
+    .on_goaway = ignore_goaway,
 };
 
 /* Actions of a case. */

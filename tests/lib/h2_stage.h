@@ -40,6 +40,9 @@ int h2_stage_tear_down(void **state);
 
 /** Counts what it is told; expects the stage as the session's data. */
 extern const struct muster_h2_events h2_stage_events;
+/** Ignores what it is told, whatever the session's data are; without on_begin, on_data, on_end, on_trailers, on_close
+ * and on_down, which the case gives. */
+extern const struct muster_h2_events h2_stage_deaf_events;
 void h2_stage_on_gone(struct muster_h2_session *session);
 
 void h2_stage_open(struct h2_stage *stage, bool is_server);

@@ -11,12 +11,12 @@ void rpc_raw_ask(struct rpc_raw *raw, uint32_t stream, const char *path)
     rpc_raw_message(raw, stream, 0, 2, "hi", 2, FLAG_END_STREAM);
 }
 
-static void serve_bystander(struct rpc_raw *bystander, uint32_t stream)
+void rpc_raw_check_served(struct rpc_raw *raw, uint32_t stream)
 {
-    rpc_raw_ask(bystander, stream, "/t/Echo");
-    rpc_stand_advance(bystander->stand, 0);
-    assert_int_equal(rpc_raw_status(bystander, stream), MUSTER_OK);
-    assert_int_equal(rpc_raw_data_bytes(bystander, stream), 7);
+    rpc_raw_ask(raw, stream, "/t/Echo");
+    rpc_stand_advance(raw->stand, 0);
+    assert_int_equal(rpc_raw_status(raw, stream), MUSTER_OK);
+    assert_int_equal(rpc_raw_data_bytes(raw, stream), 7);
 }
 
 static void check_told(const char *what, int64_t told, int64_t expected)
@@ -38,14 +38,14 @@ static void run_attack(void **state)
 
     rpc_stand_open(stand, &options);
     bystander = rpc_raw_open(stand);
-    serve_bystander(bystander, 1);
+    rpc_raw_check_served(bystander, 1);
     before = stand->test.mem.held_bytes;
     stand->test.mem.held_peak_bytes = before;
     raw = rpc_raw_connect(stand);
 
     attack->run(raw);
     rpc_stand_advance(stand, 0);
-    serve_bystander(bystander, 3);
+    rpc_raw_check_served(bystander, 3);
 
     if (stand->test.mem.held_peak_bytes - before > attack->memory_max)
         fail_msg("%zu bytes were held", stand->test.mem.held_peak_bytes - before);

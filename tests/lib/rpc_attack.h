@@ -27,5 +27,7 @@ struct rpc_attack {
 int rpc_attacks_run(const struct rpc_attack *attacks, size_t count);
 /** A unary call with two bytes. */
 void rpc_raw_ask(struct rpc_raw *raw, uint32_t stream, const char *path);
+/** Such a call of /t/Echo, which must be answered. */
+void rpc_raw_check_served(struct rpc_raw *raw, uint32_t stream);
 
 #endif

@@ -222,6 +222,13 @@ void rpc_fixture_stop_serving(struct rpc_fixture *fixture, uint64_t grace_ns)
     test_env_run_until(fixture->env, test_env_is_true, &fixture->is_server_closed);
 }
 
+void rpc_fixture_serve_with(struct rpc_fixture *fixture,
+                            const struct muster_rpc_server_options *options)
+{
+    rpc_fixture_stop_serving(fixture, 0);
+    rpc_fixture_serve(fixture, options);
+}
+
 void rpc_fixture_dial(struct rpc_fixture *fixture, const char *target,
                       const struct muster_channel_options *options)
 {
@@ -249,18 +256,34 @@ void rpc_fixture_hang_up(struct rpc_fixture *fixture)
     test_env_run_until(fixture->env, test_env_is_true, &fixture->is_channel_closed);
 }
 
-void rpc_fixture_open(struct rpc_fixture *fixture, const struct muster_rpc_server_options *server,
-                      const struct muster_channel_options *channel)
+void rpc_fixture_redial(struct rpc_fixture *fixture, const struct muster_channel_options *options)
 {
     char target[MUSTER_ADDRESS_TEXT_BYTES];
 
+    rpc_fixture_hang_up(fixture);
+    rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), options);
+}
+
+static bool is_hanging(void *data)
+{
+    return ((struct rpc_fixture *)data)->hanging != NULL;
+}
+
+void rpc_fixture_wait_hanging(struct rpc_fixture *fixture)
+{
+    test_env_run_until(fixture->env, is_hanging, fixture);
+}
+
+void rpc_fixture_open(struct rpc_fixture *fixture, const struct muster_rpc_server_options *server,
+                      const struct muster_channel_options *channel)
+{
     memset(fixture, 0, sizeof(*fixture));
     test_env_open(&fixture->test);
     fixture->env = &fixture->test.env;
     assert_int_equal(muster_net_system_open(fixture->env, &fixture->env->net), MUSTER_OK);
     assert_int_equal(muster_address_parse("127.0.0.1:0", &fixture->address, NULL), MUSTER_OK);
     rpc_fixture_serve(fixture, server);
-    rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), channel);
+    rpc_fixture_redial(fixture, channel);
 }
 
 void rpc_fixture_close(struct rpc_fixture *fixture)
@@ -269,6 +292,30 @@ void rpc_fixture_close(struct rpc_fixture *fixture)
     rpc_fixture_stop_serving(fixture, 0);
     muster_net_system_close(fixture->env->net);
     test_env_close(&fixture->test);
+}
+
+void *rpc_scene_open(void **state, size_t bytes, const struct muster_rpc_server_options *server,
+                     const struct muster_channel_options *channel)
+{
+    void *scene = calloc(1, bytes);
+
+    assert_non_null(scene);
+    rpc_fixture_open(scene, server, channel);
+    *state = scene;
+    return scene;
+}
+
+int rpc_fixture_set_up(void **state)
+{
+    (void)rpc_scene_open(state, sizeof(struct rpc_fixture), NULL, NULL);
+    return 0;
+}
+
+int rpc_scene_tear_down(void **state)
+{
+    rpc_fixture_close(*state);
+    free(*state);
+    return 0;
 }
 
 uint64_t rpc_fixture_after_ms(const struct rpc_fixture *fixture, uint64_t ms)
@@ -349,9 +396,20 @@ enum muster_rc rpc_probe_start(struct rpc_probe *probe, struct rpc_fixture *fixt
     return rpc_probe_start_with(probe, fixture, &options);
 }
 
+void rpc_probe_begin(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method)
+{
+    assert_int_equal(rpc_probe_start(probe, fixture, method, UINT64_MAX), MUSTER_OK);
+}
+
 void rpc_probe_send(struct rpc_probe *probe, const char *text)
 {
     assert_int_equal(muster_call_send(&probe->call, text, strlen(text)), MUSTER_OK);
+}
+
+void rpc_probe_send_last(struct rpc_probe *probe, const char *text)
+{
+    rpc_probe_send(probe, text);
+    muster_call_half_close(&probe->call);
 }
 
 static bool is_probe_done(void *data)
@@ -362,6 +420,18 @@ static bool is_probe_done(void *data)
 void rpc_probe_wait(struct rpc_probe *probe, struct rpc_fixture *fixture)
 {
     test_env_run_until(fixture->env, is_probe_done, probe);
+}
+
+void rpc_probe_end(struct rpc_probe *probe, struct rpc_fixture *fixture)
+{
+    muster_call_half_close(&probe->call);
+    rpc_probe_wait(probe, fixture);
+}
+
+void rpc_probe_cancel(struct rpc_probe *probe, struct rpc_fixture *fixture)
+{
+    muster_call_cancel(&probe->call);
+    rpc_probe_wait(probe, fixture);
 }
 
 struct message_goal {
@@ -386,8 +456,23 @@ void rpc_probe_wait_messages(struct rpc_probe *probe, struct rpc_fixture *fixtur
 void rpc_probe_ask(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method,
                    const char *text)
 {
-    assert_int_equal(rpc_probe_start(probe, fixture, method, UINT64_MAX), MUSTER_OK);
+    rpc_probe_begin(probe, fixture, method);
     rpc_probe_send(probe, text);
-    muster_call_half_close(&probe->call);
-    rpc_probe_wait(probe, fixture);
+    rpc_probe_end(probe, fixture);
+}
+
+void rpc_probe_ask_with(struct rpc_probe *probe, struct rpc_fixture *fixture,
+                        struct muster_call_options *options, const char *text)
+{
+    assert_int_equal(rpc_probe_start_with(probe, fixture, options), MUSTER_OK);
+    rpc_probe_send(probe, text);
+    rpc_probe_end(probe, fixture);
+}
+
+struct rpc_probe rpc_fixture_ask(struct rpc_fixture *fixture, const char *method, const char *text)
+{
+    struct rpc_probe probe = {.done = 0};
+
+    rpc_probe_ask(&probe, fixture, method, text);
+    return probe;
 }

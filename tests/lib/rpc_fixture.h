@@ -24,6 +24,13 @@ struct rpc_fixture {
 void rpc_fixture_open(struct rpc_fixture *fixture, const struct muster_rpc_server_options *server,
                       const struct muster_channel_options *channel);
 void rpc_fixture_close(struct rpc_fixture *fixture);
+/** For cmocka: *state is a fixture with default options. */
+int rpc_fixture_set_up(void **state);
+/** *state is a zeroed scene of so many bytes; its first member is a fixture, which is opened. */
+void *rpc_scene_open(void **state, size_t bytes, const struct muster_rpc_server_options *server,
+                     const struct muster_channel_options *channel);
+/** For cmocka: close the fixture and free the scene that begins with it. */
+int rpc_scene_tear_down(void **state);
 /** (Again) a server at fixture->address (port 0: a free one). */
 void rpc_fixture_serve(struct rpc_fixture *fixture,
                        const struct muster_rpc_server_options *options);
@@ -32,9 +39,16 @@ void rpc_fixture_serve_anew(struct rpc_fixture *fixture,
                             const struct muster_rpc_server_options *options);
 /** Close the server, letting calls end for grace_ns, and wait for it. */
 void rpc_fixture_stop_serving(struct rpc_fixture *fixture, uint64_t grace_ns);
+/** Another server at the same address instead, with these options. */
+void rpc_fixture_serve_with(struct rpc_fixture *fixture,
+                            const struct muster_rpc_server_options *options);
 void rpc_fixture_dial(struct rpc_fixture *fixture, const char *target,
                       const struct muster_channel_options *options);
 void rpc_fixture_hang_up(struct rpc_fixture *fixture);
+/** Another channel to the server instead, with these options. */
+void rpc_fixture_redial(struct rpc_fixture *fixture, const struct muster_channel_options *options);
+/** Turn until a call of Hang has come. */
+void rpc_fixture_wait_hanging(struct rpc_fixture *fixture);
 /** Loop time from now. */
 uint64_t rpc_fixture_after_ms(const struct rpc_fixture *fixture, uint64_t ms);
 
@@ -62,7 +76,15 @@ enum muster_rc rpc_probe_start(struct rpc_probe *probe, struct rpc_fixture *fixt
                                const char *method, uint64_t deadline_ns);
 enum muster_rc rpc_probe_start_with(struct rpc_probe *probe, struct rpc_fixture *fixture,
                                     struct muster_call_options *options);
+/** rpc_probe_start without a deadline, which must succeed. */
+void rpc_probe_begin(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method);
 void rpc_probe_send(struct rpc_probe *probe, const char *text);
+/** Send text, half-close. */
+void rpc_probe_send_last(struct rpc_probe *probe, const char *text);
+/** Half-close and wait. */
+void rpc_probe_end(struct rpc_probe *probe, struct rpc_fixture *fixture);
+/** Cancel and wait. */
+void rpc_probe_cancel(struct rpc_probe *probe, struct rpc_fixture *fixture);
 /** Turn the loop until done has run. */
 void rpc_probe_wait(struct rpc_probe *probe, struct rpc_fixture *fixture);
 /** Turn until so many messages have come (or done). */
@@ -70,5 +92,9 @@ void rpc_probe_wait_messages(struct rpc_probe *probe, struct rpc_fixture *fixtur
 /** start, send text, half-close, wait. */
 void rpc_probe_ask(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method,
                    const char *text);
+void rpc_probe_ask_with(struct rpc_probe *probe, struct rpc_fixture *fixture,
+                        struct muster_call_options *options, const char *text);
+/** The same with a probe that is not needed before the end. */
+struct rpc_probe rpc_fixture_ask(struct rpc_fixture *fixture, const char *method, const char *text);
 
 #endif

@@ -166,6 +166,23 @@ void rpc_stand_close(struct rpc_stand *stand)
     test_env_close(&stand->test);
 }
 
+int rpc_stand_set_up_with(void **state, const struct muster_rpc_server_options *options)
+{
+    struct rpc_stand *stand = calloc(1, sizeof(*stand));
+
+    assert_non_null(stand);
+    rpc_stand_open(stand, options);
+    *state = stand;
+    return 0;
+}
+
+int rpc_stand_tear_down(void **state)
+{
+    rpc_stand_close(*state);
+    free(*state);
+    return 0;
+}
+
 void rpc_stand_advance(struct rpc_stand *stand, uint64_t delta_ns)
 {
     virtual_loop_advance(&stand->loop, delta_ns);

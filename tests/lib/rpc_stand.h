@@ -38,6 +38,9 @@ struct rpc_stand {
 void rpc_stand_open(struct rpc_stand *stand, const struct muster_rpc_server_options *options);
 /** Fails the case when a block is left. */
 void rpc_stand_close(struct rpc_stand *stand);
+/** For set-ups of cmocka: *state is a stand with these options. Returns 0. */
+int rpc_stand_set_up_with(void **state, const struct muster_rpc_server_options *options);
+int rpc_stand_tear_down(void **state);
 /** The server closes, within grace_ns; rpc_stand_close follows. */
 void rpc_stand_begin_close(struct rpc_stand *stand, uint64_t grace_ns);
 void rpc_stand_advance(struct rpc_stand *stand, uint64_t delta_ns);

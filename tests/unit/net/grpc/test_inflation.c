@@ -68,20 +68,9 @@ static const struct muster_rpc_method methods[] = {
 
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct scene *scene = rpc_scene_open(state, sizeof(*scene), NULL, NULL);
 
-    rpc_fixture_open(&scene->fixture, NULL, NULL);
     assert_int_equal(muster_rpc_server_add(scene->fixture.server, methods, 1, scene), MUSTER_OK);
-    *state = scene;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-
-    rpc_fixture_close(&scene->fixture);
-    free(scene);
     return 0;
 }
 
@@ -192,7 +181,7 @@ static bool has_ended(void *data)
     return ((const struct scene *)data)->ends > 0;
 }
 
-/* At each turn once: on both sides it ends once, and nothing is left (set_up, tear_down). */
+/* At each turn once: on both sides it ends once, and nothing is left (set_up, rpc_scene_tear_down). */
 static void a_call_may_be_cancelled_at_any_turn(void **state)
 {
     struct scene *scene = *state;
@@ -245,7 +234,7 @@ static void a_server_may_go_at_any_turn(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(messages_come_in_order_before_the_end), CASE(others_have_turns_amid_a_message),
         CASE(pauses_amid_a_message_change_nothing),  CASE(a_call_may_be_cancelled_at_any_turn),

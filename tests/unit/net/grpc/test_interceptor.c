@@ -7,6 +7,8 @@
 
 #include <muster/rpc.h>
 
+#include "assertion_count.h"
+
 /* Writes down all it sees. */
 struct witness {
     struct muster_interceptor interceptor;
@@ -124,101 +126,104 @@ static void witness_init(struct witness *witness, char name, char *book)
 
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct scene *scene = rpc_scene_open(state, sizeof(*scene), NULL, NULL);
 
     witness_init(&scene->a, 'a', scene->book);
     witness_init(&scene->b, 'b', scene->book);
-    rpc_fixture_open(&scene->rpc, NULL, NULL);
-    *state = scene;
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-
-    rpc_fixture_close(&scene->rpc);
-    free(scene);
-    return 0;
-}
-
-/* The channel or the server, again, with both witnesses. */
-static void watch_client(struct scene *scene)
+/* The channel, or the server, again, with both witnesses and an empty book. */
+static void scene_watch(struct scene *scene, bool is_server)
 {
     const struct muster_interceptor *const chain[] = {&scene->a.interceptor, &scene->b.interceptor};
     const struct muster_channel_options options = {.interceptors = chain, .interceptor_count = 2};
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
+    const struct muster_rpc_server_options server = {.interceptors = chain, .interceptor_count = 2};
 
+    scene->book[0] = '\0';
+    scene->rpc.started = scene->rpc.ended = 0;
     rpc_fixture_hang_up(&scene->rpc);
-    rpc_fixture_dial(&scene->rpc, muster_address_format(&scene->rpc.address, target), &options);
+    rpc_fixture_serve_with(&scene->rpc, is_server ? &server : NULL);
+    rpc_fixture_redial(&scene->rpc, is_server ? NULL : &options);
 }
 
-static void watch_server(struct scene *scene)
-{
-    const struct muster_interceptor *const chain[] = {&scene->a.interceptor, &scene->b.interceptor};
-    const struct muster_rpc_server_options options = {.interceptors = chain,
-                                                      .interceptor_count = 2};
+#define SENT(method) "a:start(" method ") b:start(" method ") a:send b:send a:attempt1 b:attempt1 "
+#define ANSWERED     "b:receive a:receive b:ended0 a:ended0 b:end(0,) a:end(0,) "
+#define SERVED                                                                                     \
+    "a:start(Unary) b:start(Unary) b:receive a:receive a:send b:send b:end(0,) a:end(0,) "
 
-    rpc_fixture_stop_serving(&scene->rpc, 0);
-    rpc_fixture_serve(&scene->rpc, &options);
-}
-
-static void a_client_sees_calls_in_and_out(void **state)
+static void calls_are_seen_in_and_out(void **state)
 {
     struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
+    static const struct {
+        const char *name;
+        bool is_server;
+        const char *method, *request;
+        const char *a_adds, *b_adds;
+        enum muster_rc b_refusal, rc;
+        const char *text, *book;
+        const char *initial; /* metadata of the answer */
+        unsigned started;
+    } rows[] = {
+        {"a client sees all", false, "Unary", "hello", .started = 1,
+         .book = SENT("Unary") ANSWERED},
+        {"a server sees all", true, "Unary", "hello", .started = 1, .book = SERVED},
+        {"a server sees the status that it sent", true, "Fail", "5 no such thing", .started = 1,
+         .rc = MUSTER_NOT_FOUND, .text = "no such thing",
+         .book = "a:start(Fail) b:start(Fail) b:receive a:receive b:end(5,) a:end(5,) "},
+        {"a client sees status and text", false, "Fail", "5 no such thing", .started = 1,
+         .rc = MUSTER_NOT_FOUND, .text = "no such thing",
+         .book = SENT("Fail") "b:ended5 a:ended5 b:end(5,no such thing) a:end(5,no such thing) "},
+        {"a client adds metadata", false, "Metadata", "x", "one", "two", .started = 1,
+         .initial = "x-added=one;x-added=two;", .book = SENT("Metadata") ANSWERED},
+        {"a server adds metadata to its answer", true, "Unary", "x", "one", .started = 1,
+         .initial = "x-added=one;", .book = SERVED},
+        {"a call that the server refuses never reaches its method", true, "Unary", "x",
+         .b_refusal = MUSTER_UNAUTHENTICATED, .rc = MUSTER_UNAUTHENTICATED, .text = "not for you",
+         .book = "a:start(Unary) b:start(Unary) a:end(16,not for you) "},
+    };
 
-    watch_client(scene);
-    rpc_probe_ask(&probe, &scene->rpc, "Unary", "hello");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rpc_probe probe;
 
-    assert_int_equal(probe.rc, MUSTER_OK);
-    assert_string_equal(scene->book, "a:start(Unary) b:start(Unary) a:send b:send "
-                                     "a:attempt1 b:attempt1 b:receive a:receive "
-                                     "b:ended0 a:ended0 b:end(0,) a:end(0,) ");
-    assert_int_equal(scene->a.bytes_sent, 5);
-    assert_int_equal(scene->a.wire_sent, 5);
-    assert_int_equal(scene->b.bytes_received, 5);
-    assert_int_equal(scene->b.wire_received, 5);
-    assert_true(scene->a.duration_ns > 0);
+        scene->a.adds = rows[i].a_adds;
+        scene->b.adds = rows[i].b_adds;
+        scene->b.refusal = rows[i].b_refusal;
+        scene->a.trailing[0] = '\0';
+        scene_watch(scene, rows[i].is_server);
+        probe = rpc_fixture_ask(&scene->rpc, rows[i].method, rows[i].request);
+        rpc_fixture_stop_serving(&scene->rpc, MUSTER_NS_PER_S);
+        fail_if(probe.rc != rows[i].rc || !probe.call.is_answered, "%s: rc %d", rows[i].name,
+                probe.rc);
+        fail_if(strcmp(probe.text, rows[i].text != NULL ? rows[i].text : "") != 0, "%s: %s",
+                rows[i].name, probe.text);
+        fail_if(strcmp(scene->book, rows[i].book) != 0, "%s: %s", rows[i].name, scene->book);
+        fail_if(strcmp(probe.initial, rows[i].initial != NULL ? rows[i].initial : "") != 0,
+                "%s: %s", rows[i].name, probe.initial);
+        fail_if(rows[i].b_adds != NULL && strcmp(scene->a.trailing, "x-added") != 0, "%s: %s",
+                rows[i].name, scene->a.trailing);
+        fail_if(scene->rpc.started != rows[i].started || scene->rpc.ended != rows[i].started,
+                "%s: %u started", rows[i].name, scene->rpc.started);
+    }
 }
 
-static void a_server_sees_calls_in_and_out(void **state)
+static void sizes_and_times_are_told(void **state)
 {
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
+    for (unsigned is_server = 0; is_server < 2; is_server++) {
+        struct scene *scene = *state;
 
-    watch_server(scene);
-    rpc_probe_ask(&probe, &scene->rpc, "Unary", "hello");
-    rpc_fixture_stop_serving(&scene->rpc, MUSTER_NS_PER_S);
+        scene->a.bytes_sent = scene->a.wire_sent = scene->b.bytes_received = 0;
+        scene->b.wire_received = scene->a.duration_ns = 0;
+        scene_watch(scene, is_server > 0);
+        (void)rpc_fixture_ask(&scene->rpc, "Unary", "hello");
+        rpc_fixture_stop_serving(&scene->rpc, MUSTER_NS_PER_S);
 
-    assert_string_equal(scene->book, "a:start(Unary) b:start(Unary) b:receive a:receive "
-                                     "a:send b:send b:end(0,) a:end(0,) ");
-    assert_int_equal(scene->b.bytes_sent, 5);
-    assert_int_equal(scene->b.wire_sent, 5);
-}
-
-static void a_server_sees_the_status_that_it_sent(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    watch_server(scene);
-    rpc_probe_ask(&probe, &scene->rpc, "Fail", "5 no such thing");
-    rpc_fixture_stop_serving(&scene->rpc, MUSTER_NS_PER_S);
-
-    assert_int_equal(probe.rc, MUSTER_NOT_FOUND);
-    assert_non_null(strstr(scene->book, "b:end(5,) a:end(5,) "));
-}
-
-static void a_client_sees_status_and_text(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    watch_client(scene);
-    rpc_probe_ask(&probe, &scene->rpc, "Fail", "5 no such thing");
-
-    assert_non_null(strstr(scene->book, "a:ended5 b:end(5,no such thing) a:end(5,no such thing) "));
+        assert_int_equal(scene->a.bytes_sent, 5);
+        assert_int_equal(scene->a.wire_sent, 5);
+        assert_int_equal(scene->b.bytes_received, 5);
+        assert_int_equal(scene->b.wire_received, 5);
+        assert_true(is_server > 0 || scene->a.duration_ns > 0);
+    }
 }
 
 static void compressed_messages_have_two_sizes(void **state)
@@ -230,43 +235,14 @@ static void compressed_messages_have_two_sizes(void **state)
                                           .compression = MUSTER_COMPRESSION_GZIP};
     char text[2001];
 
-    watch_client(scene);
+    scene_watch(scene, false);
     memset(text, 'z', 2000);
     text[2000] = '\0';
-    assert_int_equal(rpc_probe_start_with(&probe, &scene->rpc, &options), MUSTER_OK);
-    rpc_probe_send(&probe, text);
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    rpc_probe_ask_with(&probe, &scene->rpc, &options, text);
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_int_equal(scene->a.bytes_sent, 2000);
     assert_in_range(scene->a.wire_sent, 1, 200);
-}
-
-static void a_client_adds_metadata(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    scene->a.adds = "one";
-    scene->b.adds = "two";
-    watch_client(scene);
-    rpc_probe_ask(&probe, &scene->rpc, "Metadata", "x");
-
-    assert_string_equal(probe.initial, "x-added=one;x-added=two;");
-    assert_string_equal(scene->a.trailing, "x-added");
-}
-
-static void a_server_adds_metadata_to_its_answer(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    scene->a.adds = "one";
-    watch_server(scene);
-    rpc_probe_ask(&probe, &scene->rpc, "Unary", "x");
-
-    assert_string_equal(probe.initial, "x-added=one;");
 }
 
 static void metadata_of_the_request_is_seen(void **state)
@@ -277,11 +253,8 @@ static void metadata_of_the_request_is_seen(void **state)
     struct muster_call_options options = {
         .method = "/test.Echo/Unary", .deadline_ns = UINT64_MAX, .metadata = {&entry, 1}};
 
-    watch_server(scene);
-    assert_int_equal(rpc_probe_start_with(&probe, &scene->rpc, &options), MUSTER_OK);
-    rpc_probe_send(&probe, "x");
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    scene_watch(scene, true);
+    rpc_probe_ask_with(&probe, &scene->rpc, &options, "x");
 
     assert_non_null(strstr(scene->book, "a:asked b:start(Unary) b:asked "));
 }
@@ -292,8 +265,8 @@ static void a_refused_call_is_not_sent(void **state)
     struct rpc_probe probe = {.done = 0};
 
     scene->b.refusal = MUSTER_PERMISSION_DENIED;
-    watch_client(scene);
-    assert_int_equal(rpc_probe_start(&probe, &scene->rpc, "Unary", UINT64_MAX), MUSTER_OK);
+    scene_watch(scene, false);
+    rpc_probe_begin(&probe, &scene->rpc, "Unary");
     assert_int_equal(probe.done, 0);
     rpc_probe_wait(&probe, &scene->rpc);
 
@@ -304,32 +277,14 @@ static void a_refused_call_is_not_sent(void **state)
     assert_string_equal(scene->book, "a:start(Unary) b:start(Unary) a:end(7,not for you) ");
 }
 
-static void a_call_refused_by_the_server_never_reaches_its_method(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    scene->b.refusal = MUSTER_UNAUTHENTICATED;
-    watch_server(scene);
-    rpc_probe_ask(&probe, &scene->rpc, "Unary", "x");
-
-    assert_int_equal(probe.rc, MUSTER_UNAUTHENTICATED);
-    assert_true(probe.call.is_answered);
-    assert_string_equal(probe.text, "not for you");
-    assert_int_equal(scene->rpc.started, 0);
-    assert_int_equal(scene->rpc.ended, 0);
-    assert_string_equal(scene->book, "a:start(Unary) b:start(Unary) a:end(16,not for you) ");
-}
-
 static void a_cancelled_call_ends_once(void **state)
 {
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    watch_client(scene);
-    assert_int_equal(rpc_probe_start(&probe, &scene->rpc, "Hang", UINT64_MAX), MUSTER_OK);
-    muster_call_cancel(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    scene_watch(scene, false);
+    rpc_probe_begin(&probe, &scene->rpc, "Hang");
+    rpc_probe_cancel(&probe, &scene->rpc);
 
     assert_string_equal(scene->book,
                         "a:start(Hang) b:start(Hang) b:end(1,cancelled) a:end(1,cancelled) ");
@@ -359,18 +314,13 @@ static void a_chain_has_a_bound(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest interceptors[] = {
-        CASE(a_client_sees_calls_in_and_out),
-        CASE(a_server_sees_calls_in_and_out),
-        CASE(a_server_sees_the_status_that_it_sent),
-        CASE(a_client_sees_status_and_text),
+        CASE(calls_are_seen_in_and_out),
+        CASE(sizes_and_times_are_told),
         CASE(compressed_messages_have_two_sizes),
-        CASE(a_client_adds_metadata),
-        CASE(a_server_adds_metadata_to_its_answer),
         CASE(metadata_of_the_request_is_seen),
         CASE(a_refused_call_is_not_sent),
-        CASE(a_call_refused_by_the_server_never_reaches_its_method),
         CASE(a_cancelled_call_ends_once),
         CASE(a_chain_has_a_bound),
     };

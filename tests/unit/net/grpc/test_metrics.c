@@ -200,8 +200,7 @@ static void a_cancelled_call_is_a_failed_stream(void **state)
                      MUSTER_OK);
     rpc_probe_send(&probe, "x");
     test_env_turn(scene->fixture.env, 20);
-    muster_call_cancel(&probe.call);
-    rpc_probe_wait(&probe, &scene->fixture);
+    rpc_probe_cancel(&probe, &scene->fixture);
     scene_settle(scene);
 
     IS(1, "grpc_server_call_duration_seconds_count{grpc_method=\"test.Echo/"
@@ -222,8 +221,7 @@ static void connections_streams_and_messages_are_counted(void **state)
                      MUSTER_OK);
     for (int i = 0; i < 3; i++)
         rpc_probe_send(&probe, "x");
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &scene->fixture);
+    rpc_probe_end(&probe, &scene->fixture);
     scene_settle(scene);
 
     IS(1, "muster_rpc_server_connections{server=\"$T\"}");

@@ -54,21 +54,12 @@ static const struct muster_rpc_method methods[] = {
 
 static int set_up(void **state)
 {
-    struct rpc_fixture *fixture = calloc(1, sizeof(*fixture));
     const struct muster_rpc_server_options options = {.receive_message_max_bytes = 10000};
+    struct rpc_fixture *fixture = rpc_scene_open(state, sizeof(*fixture), &options, NULL);
 
     memset(&server_seen, 0, sizeof(server_seen));
     memset(&client_seen, 0, sizeof(client_seen));
-    rpc_fixture_open(fixture, &options, NULL);
     assert_int_equal(muster_rpc_server_add(fixture->server, methods, 2, NULL), MUSTER_OK);
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    rpc_fixture_close(*state);
-    free(*state);
     return 0;
 }
 
@@ -108,8 +99,7 @@ static void each_message_is_compressed_or_not(void **state)
     muster_call_set_compressing(&probe.call, true);
     send_letters(&probe, LONG_BYTES);
     send_letters(&probe, 3); /* would get longer */
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, fixture);
+    rpc_probe_end(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_string_equal(server_seen.compressed, "z-z-");
@@ -125,8 +115,7 @@ static void a_call_without_compression_sends_none(void **state)
     probe_start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_NONE);
     muster_call_set_compressing(&probe.call, true);
     send_letters(&probe, LONG_BYTES);
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, fixture);
+    rpc_probe_end(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_string_equal(server_seen.compressed, "-");
@@ -140,8 +129,7 @@ static void what_comes_out_is_limited_too(void **state)
 
     probe_start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_GZIP);
     send_letters(&probe, 10001);
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, fixture);
+    rpc_probe_end(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(probe.text, "holds more than 10000"));
@@ -169,8 +157,7 @@ static void lent_pieces_are_compressed_and_returned(void **state)
     probe_start(&probe, fixture, "/test.Gzip/Unary", MUSTER_COMPRESSION_GZIP);
     assert_int_equal(muster_call_send_loan(&probe.call, &loan, pieces, 3, on_returned), MUSTER_OK);
     assert_false(is_returned);
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, fixture);
+    rpc_probe_end(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_true(is_returned);
@@ -180,7 +167,7 @@ static void lent_pieces_are_compressed_and_returned(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest rpc_gzip[] = {
         CASE(each_message_is_compressed_or_not),
         CASE(a_call_without_compression_sends_none),

@@ -47,11 +47,8 @@ static struct muster_tls *open_tls(struct muster_env *env, const struct fake_cer
 static void secured_dial(struct secured *secured, struct muster_tls *tls, const char *server_name)
 {
     const struct muster_channel_options options = {.tls = tls, .tls_server_name = server_name};
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
 
-    rpc_fixture_hang_up(&secured->fixture);
-    rpc_fixture_dial(&secured->fixture, muster_address_format(&secured->fixture.address, target),
-                     &options);
+    rpc_fixture_redial(&secured->fixture, &options);
 }
 
 /* The fixture opens without TLS (its environment comes with it), and then again. */
@@ -328,7 +325,7 @@ static void a_server_closes_amid_handshakes(void **state)
     (void)state;
     memset(&probe, 0, sizeof(probe));
     secured_open(&secured, false);
-    assert_int_equal(rpc_probe_start(&probe, &secured.fixture, "Unary", UINT64_MAX), MUSTER_OK);
+    rpc_probe_begin(&probe, &secured.fixture, "Unary");
     for (unsigned turns = 0; turns < 6; turns++)
         muster_loop_turn(secured.fixture.env->loop, 0);
     rpc_fixture_stop_serving(&secured.fixture, 0);

@@ -3,6 +3,14 @@
 
 #include <string.h>
 
+/* The connection is down, for that reason. */
+static void check_down(struct h2_stage *stage, uint32_t code)
+{
+    h2_stage_turn(stage);
+    assert_int_equal(stage->downs, 1);
+    assert_int_equal(h2_stage_goaway_code(stage), code);
+}
+
 static void a_bad_preface_ends_the_connection(void **state)
 {
     struct h2_stage *stage = *state;
@@ -34,10 +42,7 @@ static void a_stream_id_once_skipped_ends_the_connection(void **state)
 
     h2_stage_feed_request(stage, 5, FLAG_END_STREAM);
     h2_stage_feed_request(stage, 3, FLAG_END_STREAM);
-    h2_stage_turn(stage);
-
-    assert_int_equal(stage->downs, 1);
-    assert_int_equal(h2_stage_goaway_code(stage), MUSTER_H2_PROTOCOL_ERROR);
+    check_down(stage, MUSTER_H2_PROTOCOL_ERROR);
 }
 
 static void trailers_of_a_reset_stream_are_harmless(void **state)
@@ -65,10 +70,7 @@ static void data_after_the_end_of_a_closed_stream_end_the_connection(void **stat
     h2_stage_turn(stage);
     assert_int_equal(stage->closes, 1);
     h2_stage_feed_frame(stage, FRAME_DATA, FLAG_END_STREAM, 1, "late", 4);
-    h2_stage_turn(stage);
-
-    assert_int_equal(stage->downs, 1);
-    assert_int_equal(h2_stage_goaway_code(stage), MUSTER_H2_STREAM_CLOSED);
+    check_down(stage, MUSTER_H2_STREAM_CLOSED);
 }
 
 static void headers_after_a_reset_by_the_same_peer_end_the_connection(void **state)
@@ -79,21 +81,15 @@ static void headers_after_a_reset_by_the_same_peer_end_the_connection(void **sta
     h2_stage_feed_request(stage, 1, 0);
     h2_stage_feed_frame(stage, FRAME_RST, 0, 1, cancel, sizeof(cancel));
     h2_stage_feed_request(stage, 1, FLAG_END_STREAM);
-    h2_stage_turn(stage);
-
-    assert_int_equal(stage->downs, 1);
-    assert_int_equal(h2_stage_goaway_code(stage), MUSTER_H2_STREAM_CLOSED);
+    check_down(stage, MUSTER_H2_STREAM_CLOSED);
 }
 
-static void rapid_resets_end_the_connection(void **state)
+/* Opens streams and sends such a frame on each, until the connection goes. */
+static void flood_with(struct h2_stage *stage, uint8_t type, const uint8_t payload[4])
 {
-    static const uint8_t cancel[4] = {0, 0, 0, 8};
-    struct h2_stage *stage = h2_stage_greet(state);
-    uint32_t id = 1;
-
-    for (; id < 2 * 3000 && stage->downs == 0; id += 2) {
+    for (uint32_t id = 1; id < 2 * 3000 && stage->downs == 0; id += 2) {
         h2_stage_feed_request(stage, id, 0);
-        h2_stage_feed_frame(stage, FRAME_RST, 0, id, cancel, 4);
+        h2_stage_feed_frame(stage, type, 0, id, payload, 4);
         if (id % 64 == 1)
             h2_stage_turn(stage);
     }
@@ -101,25 +97,22 @@ static void rapid_resets_end_the_connection(void **state)
 
     assert_int_equal(stage->downs, 1);
     assert_true(stage->begun <= 1200);
+}
+
+static void rapid_resets_end_the_connection(void **state)
+{
+    static const uint8_t cancel[4] = {0, 0, 0, MUSTER_H2_CANCEL};
+
+    flood_with(h2_stage_greet(state), FRAME_RST, cancel);
 }
 
 static void stream_errors_that_the_peer_provokes_end_the_connection(void **state)
 {
     static const uint8_t beyond[4] = {0x7f, 0xff, 0xff, 0xff}; /* a window above 2^31 */
     struct h2_stage *stage = h2_stage_greet(state);
-    uint32_t id = 1;
 
-    for (; id < 2 * 3000 && stage->downs == 0; id += 2) {
-        h2_stage_feed_request(stage, id, 0);
-        h2_stage_feed_frame(stage, FRAME_WINDOW, 0, id, beyond, 4);
-        if (id % 64 == 1)
-            h2_stage_turn(stage);
-    }
-    h2_stage_turn(stage);
-
-    assert_int_equal(stage->downs, 1);
+    flood_with(stage, FRAME_WINDOW, beyond);
     assert_int_equal(h2_stage_goaway_code(stage), MUSTER_H2_ENHANCE_YOUR_CALM);
-    assert_true(stage->begun <= 1200);
 }
 
 static void a_flood_of_empty_data_ends_the_connection(void **state)
@@ -129,10 +122,7 @@ static void a_flood_of_empty_data_ends_the_connection(void **state)
     h2_stage_feed_request(stage, 1, 0);
     for (unsigned i = 0; i < 1100 && stage->downs == 0; i++)
         h2_stage_feed_frame(stage, FRAME_DATA, 0, 1, NULL, 0);
-    h2_stage_turn(stage);
-
-    assert_int_equal(stage->downs, 1);
-    assert_int_equal(h2_stage_goaway_code(stage), MUSTER_H2_ENHANCE_YOUR_CALM);
+    check_down(stage, MUSTER_H2_ENHANCE_YOUR_CALM);
 }
 
 static void a_flood_of_continuations_ends_the_connection(void **state)
@@ -161,6 +151,16 @@ static void a_flood_of_settings_entries_ends_the_connection(void **state)
     assert_int_equal(stage->downs, 1);
 }
 
+/* Literals "a: 16 bytes", 49 bytes of header list each. */
+static size_t put_literals(uint8_t *out, unsigned count)
+{
+    static const uint8_t literal[20] = "\0\1a\x10vvvvvvvvvvvvvvvv";
+
+    for (unsigned i = 0; i < count; i++)
+        memcpy(out + i * sizeof(literal), literal, sizeof(literal));
+    return count * sizeof(literal);
+}
+
 static void headers_beyond_the_limit_reset_their_stream_alone(void **state)
 {
     static uint8_t block[12000];
@@ -168,26 +168,12 @@ static void headers_beyond_the_limit_reset_their_stream_alone(void **state)
     size_t at = sizeof(h2_stage_request_block);
 
     memcpy(block, h2_stage_request_block, at);
-    for (unsigned i = 0; i < 300; i++) { /* literal "a: 16 bytes": 49 bytes of header list each */
-        block[at++] = 0x00;
-        block[at++] = 1;
-        block[at++] = 'a';
-        block[at++] = 16;
-        memset(block + at, 'v', 16);
-        at += 16;
-    }
+    at += put_literals(block + at, 300);
     h2_stage_feed_frame(stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, at);
     h2_stage_feed_request(stage, 3, FLAG_END_STREAM);
     h2_stage_turn(stage);
     assert_int_equal(stage->over_limits, 0); /* 14,700 + 100 are below 16,384 */
-    for (unsigned i = 0; i < 100; i++) {
-        block[at++] = 0x00;
-        block[at++] = 1;
-        block[at++] = 'a';
-        block[at++] = 16;
-        memset(block + at, 'v', 16);
-        at += 16;
-    }
+    at += put_literals(block + at, 100);
     h2_stage_feed_frame(stage, FRAME_HEADERS, FLAG_END_HEADERS, 5, block, at);
     h2_stage_turn(stage);
 

@@ -79,9 +79,8 @@ static void scene_dial(struct scene *scene, const char *prefix)
 
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct scene *scene = rpc_scene_open(state, sizeof(*scene), NULL, NULL);
 
-    rpc_fixture_open(&scene->rpc, NULL, NULL);
     rpc_fixture_stop_serving(&scene->rpc, 0);
     for (unsigned i = 0; i < SERVERS; i++) {
         assert_int_equal(muster_address_parse("127.0.0.1:0", &scene->backends[i].address, NULL),
@@ -89,7 +88,6 @@ static int set_up(void **state)
         backend_serve(scene, &scene->backends[i]);
     }
     scene_dial(scene, "");
-    *state = scene;
     return 0;
 }
 
@@ -107,10 +105,7 @@ static int tear_down(void **state)
 
 static enum muster_rc scene_ask(struct scene *scene)
 {
-    struct rpc_probe probe = {.done = 0};
-
-    rpc_probe_ask(&probe, &scene->rpc, "Unary", "x");
-    return probe.rc;
+    return rpc_fixture_ask(&scene->rpc, "Unary", "x").rc;
 }
 
 /* Ask until backend i has served. */
@@ -203,8 +198,7 @@ static void without_any_server_calls_fail_or_wait(void **state)
     assert_true(is_failing(scene->rpc.channel)); /* also while it tries again */
     assert_int_equal(scene_ask(scene), MUSTER_UNAVAILABLE);
     assert_int_equal(rpc_probe_start_with(&patient, &scene->rpc, &options), MUSTER_OK);
-    rpc_probe_send(&patient, "x");
-    muster_call_half_close(&patient.call);
+    rpc_probe_send_last(&patient, "x");
     backend_serve(scene, &scene->backends[2]);
     rpc_probe_wait(&patient, &scene->rpc);
 

@@ -9,7 +9,7 @@
 #include <muster/rpc.h>
 
 #include "assertion_count.h"
-#include "net/h2/session.h"
+#include "h2_stage.h"
 
 #define STREAMS_MAX 32
 
@@ -30,6 +30,7 @@ struct script {
 struct world {
     struct rpc_fixture rpc;
     struct muster_listener *listener;
+    struct muster_h2_events events;
     struct muster_h2_session *sessions[8];
     unsigned session_count, sessions_gone;
     struct muster_h2_stream streams[STREAMS_MAX];
@@ -52,22 +53,6 @@ static struct muster_h2_stream *on_begin(struct muster_h2_session *session)
         return NULL;
     muster_h2_stream_init(&world->streams[world->begun], world, 0);
     return &world->streams[world->begun++];
-}
-
-static void on_header(struct muster_h2_stream *stream, const char *name, size_t name_bytes,
-                      const char *value, size_t value_bytes)
-{
-    (void)stream;
-    (void)name;
-    (void)name_bytes;
-    (void)value;
-    (void)value_bytes;
-}
-
-static void on_headers(struct muster_h2_stream *stream, bool is_end)
-{
-    (void)stream;
-    (void)is_end;
 }
 
 static void on_data(struct muster_h2_stream *stream, const void *bytes, size_t count, bool is_end)
@@ -127,30 +112,11 @@ static void on_trailers(struct muster_h2_stream *stream)
     muster_h2_stream_submit_trailers(stream, &status, 1);
 }
 
-static void on_stream_event(struct muster_h2_stream *stream)
-{
-    (void)stream;
-}
-
 static void on_close(struct muster_h2_stream *stream, uint32_t code)
 {
     (void)code;
     ((struct world *)stream->data)->closes++;
     muster_h2_stream_fini(stream);
-}
-
-static void on_session_event(struct muster_h2_session *session)
-{
-    (void)session;
-}
-
-static void on_goaway(struct muster_h2_session *session, uint32_t code, const char *text,
-                      size_t length)
-{
-    (void)session;
-    (void)code;
-    (void)text;
-    (void)length;
 }
 
 static void on_gone(struct muster_h2_session *session)
@@ -170,23 +136,6 @@ static void on_down(struct muster_h2_session *session, const struct muster_error
     muster_h2_session_close(session, on_gone);
 }
 
-static const struct muster_h2_events events = {
-    .on_begin = on_begin,
-    .on_header = on_header,
-    .on_headers = on_headers,
-    .on_data = on_data,
-    .on_end = on_end,
-    .on_over_limit = on_stream_event,
-    .on_trailers = on_trailers,
-    .on_drained = on_stream_event,
-    .on_close = on_close,
-    .on_settings = on_session_event,
-    .on_ping = on_session_event,
-    .on_pong = on_session_event,
-    .on_goaway = on_goaway,
-    .on_down = on_down,
-};
-
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
     static const struct muster_h2_options options = {.is_server = true,
@@ -197,8 +146,15 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
                                                      .frame_max_bytes = 16384};
     struct world *world = listener->data;
 
+    world->events = h2_stage_deaf_events;
+    world->events.on_begin = on_begin;
+    world->events.on_data = on_data;
+    world->events.on_end = on_end;
+    world->events.on_trailers = on_trailers;
+    world->events.on_close = on_close;
+    world->events.on_down = on_down;
     assert_true(world->session_count < 8);
-    assert_int_equal(muster_h2_session_open(world->rpc.env, stream, &options, &events, world,
+    assert_int_equal(muster_h2_session_open(world->rpc.env, stream, &options, &world->events, world,
                                             &world->sessions[world->session_count]),
                      MUSTER_OK);
     world->session_count++;
@@ -207,11 +163,10 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
 static int set_up(void **state)
 {
     static const struct muster_channel_options options = {.backoff_base_ns = MUSTER_NS_PER_MS};
-    struct world *world = calloc(1, sizeof(*world));
     struct muster_address address;
     char target[MUSTER_ADDRESS_TEXT_BYTES];
+    struct world *world = rpc_scene_open(state, sizeof(*world), NULL, NULL);
 
-    rpc_fixture_open(&world->rpc, NULL, NULL);
     rpc_fixture_hang_up(&world->rpc);
     assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
     assert_int_equal(muster_listener_open(world->rpc.env->net, &address, NULL, on_accept, world,
@@ -220,7 +175,6 @@ static int set_up(void **state)
     rpc_fixture_dial(&world->rpc,
                      muster_address_format(muster_listener_address(world->listener), target),
                      &options);
-    *state = world;
     return 0;
 }
 
@@ -253,12 +207,84 @@ static struct rpc_probe world_ask(struct world *world, struct script script)
 
 #define HELLO .body = "\0\0\0\0\5hello", .body_bytes = 10
 
-static void a_proper_answer_is_taken(void **state)
+static void each_answer_becomes_a_status(void **state)
 {
-    struct rpc_probe probe = world_ask(*state, (struct script){HELLO, .grpc_status = "0"});
+#define OK(...)                                                                                    \
+    {                                                                                              \
+        __VA_ARGS__, .grpc_status = "0"                                                            \
+    }
+#define HTML(code)                                                                                 \
+    {                                                                                              \
+        .status = (code), .content_type = "text/html", .body = "<html>", .body_bytes = 6           \
+    }
+    static const struct {
+        const char *name;
+        struct script script;
+        enum muster_rc rc;
+        const char *text, *messages; /* text: a part of it */
+        const char *trailing;
+        bool has_no_headers;
+    } rows[] = {
+        {"a proper answer", OK(HELLO), .messages = "hello"},
+        {"no status", {HELLO}, MUSTER_UNKNOWN, .messages = "hello"},
+        {"a status out of range", {HELLO, .grpc_status = "77"}, .rc = MUSTER_UNKNOWN},
+        {"another content type", OK(.content_type = "text/html", HELLO), .rc = MUSTER_UNKNOWN},
+        {"trailers only",
+         {.head_name = "x-why",
+          .head_value = "because",
+          .grpc_status = "9",
+          .is_trailers_only = true},
+         MUSTER_FAILED_PRECONDITION,
+         .trailing = "x-why=because;",
+         .has_no_headers = true},
+        {"a message that is cut off", OK(.body = "\0\0\0\0\5hel", .body_bytes = 8), MUSTER_INTERNAL,
+         .messages = ""},
+        {"a compressed message", OK(.body = "\1\0\0\0\1x", .body_bytes = 6), .rc = MUSTER_INTERNAL},
+        {"malformed binary metadata", OK(.head_name = "x-bin", .head_value = "***", HELLO),
+         .rc = MUSTER_INTERNAL},
+        {"an encoding that is unknown",
+         OK(.head_name = "grpc-encoding", .head_value = "zstd", .body = "\1\0\0\0\5hello",
+            .body_bytes = 10),
+         MUSTER_INTERNAL, .text = "response has an unknown grpc-encoding"},
+        {"an unknown encoding beside a message that is not compressed",
+         OK(.head_name = "grpc-encoding", .head_value = "zstd", .body = "\0\177\377\377\377hello",
+            .body_bytes = 10),
+         MUSTER_RESOURCE_EXHAUSTED, .text = "is larger than"},
+        {"a reset", {.reset_code = MUSTER_H2_INTERNAL_ERROR}, .rc = MUSTER_INTERNAL},
+        {"a reset that cancels", {.reset_code = MUSTER_H2_CANCEL}, .rc = MUSTER_CANCELLED},
+        {"a reset to calm down",
+         {.reset_code = MUSTER_H2_ENHANCE_YOUR_CALM},
+         .rc = MUSTER_RESOURCE_EXHAUSTED},
+        {"a reset for security",
+         {.reset_code = MUSTER_H2_INADEQUATE_SECURITY},
+         .rc = MUSTER_PERMISSION_DENIED},
+        {"HTTP 503", HTML("503"), MUSTER_UNAVAILABLE, .text = "503", .messages = ""},
+        {"HTTP 404", HTML("404"), MUSTER_UNIMPLEMENTED, .text = "404", .messages = ""},
+        {"HTTP 401", HTML("401"), MUSTER_UNAUTHENTICATED, .text = "401", .messages = ""},
+        {"HTTP 500", HTML("500"), MUSTER_UNKNOWN, .text = "500", .messages = ""},
+    };
 
-    assert_int_equal(probe.rc, MUSTER_OK);
-    assert_string_equal(probe.messages, "hello");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rpc_probe probe = world_ask(*state, rows[i].script);
+
+        fail_if(probe.rc != rows[i].rc || probe.done != 1, "%s: rc %d", rows[i].name, probe.rc);
+        fail_if(rows[i].text != NULL && strstr(probe.text, rows[i].text) == NULL, "%s: %s",
+                rows[i].name, probe.text);
+        fail_if(rows[i].messages != NULL && strcmp(probe.messages, rows[i].messages) != 0, "%s: %s",
+                rows[i].name, probe.messages);
+        fail_if(rows[i].trailing != NULL && strcmp(probe.trailing, rows[i].trailing) != 0, "%s: %s",
+                rows[i].name, probe.trailing);
+        fail_if(rows[i].has_no_headers && (probe.headers > 0 || probe.initial[0] != '\0'),
+                "%s: %u headers, %s", rows[i].name, probe.headers, probe.initial);
+    }
+}
+
+static void a_stream_refused_for_ever_is_unavailable(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(world_ask(world, (struct script){.refuse_count = 100}).rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(world->seen, 5);
 }
 
 static void a_refused_stream_is_sent_again_with_its_message(void **state)
@@ -301,38 +327,6 @@ static void interceptors_see_every_attempt_end(void **state)
     assert_int_equal(ended, 4);
 }
 
-/* The encoding is no matter of a message that is not compressed. */
-static void an_unknown_encoding_is_named_where_it_is_the_reason(void **state)
-{
-    static const struct {
-        const char *body;
-        const char *text;
-    } rows[] = {
-        {"\1\0\0\0\5hello", "response has an unknown grpc-encoding"},
-        {"\0\177\377\377\377hello", "is larger than"},
-    };
-
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct rpc_probe probe = world_ask(*state, (struct script){.head_name = "grpc-encoding",
-                                                                   .head_value = "zstd",
-                                                                   .body = rows[i].body,
-                                                                   .body_bytes = 10,
-                                                                   .grpc_status = "0"});
-
-        fail_if(probe.rc == MUSTER_OK || strstr(probe.text, rows[i].text) == NULL, "row %zu: %s", i,
-                probe.text);
-    }
-}
-
-static void a_stream_refused_for_ever_is_unavailable(void **state)
-{
-    struct world *world = *state;
-    struct rpc_probe probe = world_ask(world, (struct script){.refuse_count = 100});
-
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
-    assert_int_equal(world->seen, 5);
-}
-
 static void a_message_too_large_to_keep_is_not_sent_again(void **state)
 {
     struct world *world = *state;
@@ -340,116 +334,13 @@ static void a_message_too_large_to_keep_is_not_sent_again(void **state)
     char *block = calloc(1, 300000);
 
     world->script = (struct script){.reset_code = MUSTER_H2_REFUSED_STREAM};
-    assert_int_equal(rpc_probe_start(&probe, &world->rpc, "Any", UINT64_MAX), MUSTER_OK);
+    rpc_probe_begin(&probe, &world->rpc, "Any");
     assert_int_equal(muster_call_send(&probe.call, block, 300000), MUSTER_OK);
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &world->rpc);
+    rpc_probe_end(&probe, &world->rpc);
     free(block);
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(world->seen, 1);
-}
-
-static void reset_codes_become_statuses(void **state)
-{
-    static const struct {
-        uint32_t code;
-        enum muster_rc rc;
-    } rows[] = {{MUSTER_H2_INTERNAL_ERROR, MUSTER_INTERNAL},
-                {MUSTER_H2_CANCEL, MUSTER_CANCELLED},
-                {MUSTER_H2_ENHANCE_YOUR_CALM, MUSTER_RESOURCE_EXHAUSTED},
-                {MUSTER_H2_INADEQUATE_SECURITY, MUSTER_PERMISSION_DENIED}};
-
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct rpc_probe probe = world_ask(*state, (struct script){.reset_code = rows[i].code});
-
-        assert_int_equal(probe.rc, rows[i].rc);
-        assert_int_equal(probe.done, 1);
-    }
-}
-
-static void http_errors_become_statuses(void **state)
-{
-    static const struct {
-        const char *status;
-        enum muster_rc rc;
-    } rows[] = {{"503", MUSTER_UNAVAILABLE},
-                {"404", MUSTER_UNIMPLEMENTED},
-                {"401", MUSTER_UNAUTHENTICATED},
-                {"500", MUSTER_UNKNOWN}};
-
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct rpc_probe probe = world_ask(*state, (struct script){.status = rows[i].status,
-                                                                   .content_type = "text/html",
-                                                                   .body = "<html>",
-                                                                   .body_bytes = 6});
-
-        assert_int_equal(probe.rc, rows[i].rc);
-        assert_int_equal(probe.message_count, 0);
-        assert_non_null(strstr(probe.text, rows[i].status));
-    }
-}
-
-static void an_answer_without_grpcs_content_type_is_unknown(void **state)
-{
-    struct rpc_probe probe =
-        world_ask(*state, (struct script){.content_type = "text/html", HELLO, .grpc_status = "0"});
-
-    assert_int_equal(probe.rc, MUSTER_UNKNOWN);
-}
-
-static void an_answer_without_status_is_unknown(void **state)
-{
-    struct rpc_probe probe = world_ask(*state, (struct script){HELLO});
-
-    assert_int_equal(probe.rc, MUSTER_UNKNOWN);
-    assert_string_equal(probe.messages, "hello");
-}
-
-static void trailers_only_is_a_whole_answer(void **state)
-{
-    struct rpc_probe probe = world_ask(*state, (struct script){.head_name = "x-why",
-                                                               .head_value = "because",
-                                                               .grpc_status = "9",
-                                                               .is_trailers_only = true});
-
-    assert_int_equal(probe.rc, MUSTER_FAILED_PRECONDITION);
-    assert_string_equal(probe.initial, "");
-    assert_string_equal(probe.trailing, "x-why=because;");
-    assert_int_equal(probe.headers, 0);
-}
-
-static void a_status_out_of_range_is_unknown(void **state)
-{
-    struct rpc_probe probe = world_ask(*state, (struct script){HELLO, .grpc_status = "77"});
-
-    assert_int_equal(probe.rc, MUSTER_UNKNOWN);
-}
-
-static void a_message_cut_off_is_internal(void **state)
-{
-    struct rpc_probe probe = world_ask(
-        *state, (struct script){.body = "\0\0\0\0\5hel", .body_bytes = 8, .grpc_status = "0"});
-
-    assert_int_equal(probe.rc, MUSTER_INTERNAL);
-    assert_int_equal(probe.message_count, 0);
-}
-
-static void a_compressed_message_is_internal(void **state)
-{
-    struct rpc_probe probe = world_ask(
-        *state, (struct script){.body = "\1\0\0\0\1x", .body_bytes = 6, .grpc_status = "0"});
-
-    assert_int_equal(probe.rc, MUSTER_INTERNAL);
-}
-
-static void malformed_binary_metadata_is_internal(void **state)
-{
-    struct rpc_probe probe = world_ask(
-        *state,
-        (struct script){.head_name = "x-bin", .head_value = "***", HELLO, .grpc_status = "0"});
-
-    assert_int_equal(probe.rc, MUSTER_INTERNAL);
 }
 
 static void response_headers_beyond_the_limit_exhaust_the_client(void **state)
@@ -485,21 +376,11 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest grpc_call[] = {
-        CASE(a_proper_answer_is_taken),
+        CASE(each_answer_becomes_a_status),
+        CASE(a_stream_refused_for_ever_is_unavailable),
         CASE(a_refused_stream_is_sent_again_with_its_message),
         CASE(interceptors_see_every_attempt_end),
-        CASE(an_unknown_encoding_is_named_where_it_is_the_reason),
-        CASE(a_stream_refused_for_ever_is_unavailable),
         CASE(a_message_too_large_to_keep_is_not_sent_again),
-        CASE(reset_codes_become_statuses),
-        CASE(http_errors_become_statuses),
-        CASE(an_answer_without_grpcs_content_type_is_unknown),
-        CASE(an_answer_without_status_is_unknown),
-        CASE(trailers_only_is_a_whole_answer),
-        CASE(a_status_out_of_range_is_unknown),
-        CASE(a_message_cut_off_is_internal),
-        CASE(a_compressed_message_is_internal),
-        CASE(malformed_binary_metadata_is_internal),
         CASE(response_headers_beyond_the_limit_exhaust_the_client),
         CASE(calls_move_to_a_new_connection_after_goaway),
     };

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "assertion_count.h"
+
 #define HOUR_NS (3600 * MUSTER_NS_PER_S)
 
 /* How the server treats its first calls. */
@@ -15,6 +17,8 @@ struct script {
     bool has_headers; /* before it fails */
     bool hangs;       /* instead of failing */
 };
+
+static const struct script fails_once = {.fail_count = 1, .code = MUSTER_UNAVAILABLE};
 
 struct scene {
     struct rpc_fixture rpc;
@@ -83,12 +87,10 @@ static void on_stream_end(struct muster_rpc *rpc)
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
+static const char unary[] = "/test.Flaky/Unary", stream[] = "/test.Flaky/Stream";
 static const struct muster_rpc_method methods[] = {
-    {.path = "/test.Flaky/Unary", .on_start = on_start, .on_message = on_unary, .is_unary = true},
-    {.path = "/test.Flaky/Stream",
-     .on_start = on_start,
-     .on_message = on_stream,
-     .on_half_close = on_stream_end},
+    {.path = unary, .on_start = on_start, .on_message = on_unary, .is_unary = true},
+    {.path = stream, .on_start = on_start, .on_message = on_stream, .on_half_close = on_stream_end},
 };
 
 static void scene_serve(struct scene *scene)
@@ -99,18 +101,27 @@ static void scene_serve(struct scene *scene)
 
 static void scene_dial(struct scene *scene, struct muster_channel_options options)
 {
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
-
     options.backoff_base_ns = MUSTER_NS_PER_MS;
     options.method_policies = &scene->policy;
     options.method_policy_count = 1;
-    rpc_fixture_hang_up(&scene->rpc);
-    rpc_fixture_dial(&scene->rpc, muster_address_format(&scene->rpc.address, target), &options);
+    rpc_fixture_redial(&scene->rpc, &options);
+}
+
+static void scene_redial(struct scene *scene)
+{
+    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
+}
+
+/* Between two attempts the channel waits so long. */
+static void scene_redial_waiting(struct scene *scene, uint64_t wait_ns)
+{
+    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = wait_ns;
+    scene_redial(scene);
 }
 
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct scene *scene = rpc_scene_open(state, sizeof(*scene), NULL, NULL);
 
     scene->policy = (struct muster_method_policy){
         .retry = {.attempts_max = 4,
@@ -119,20 +130,9 @@ static int set_up(void **state)
                   .backoff_max_ns = 4 * MUSTER_NS_PER_MS,
                   .backoff_multiplier = 2},
     };
-    rpc_fixture_open(&scene->rpc, NULL, NULL);
     rpc_fixture_stop_serving(&scene->rpc, 0);
     scene_serve(scene);
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
-    *state = scene;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-
-    rpc_fixture_close(&scene->rpc);
-    free(scene);
+    scene_redial(scene);
     return 0;
 }
 
@@ -147,10 +147,9 @@ static void scene_start(struct scene *scene, struct rpc_probe *probe, const char
 static void scene_ask(struct scene *scene, struct rpc_probe *probe, struct script script)
 {
     scene->script = script;
-    scene_start(scene, probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, probe, unary, UINT64_MAX);
     rpc_probe_send(probe, "hello");
-    muster_call_half_close(&probe->call);
-    rpc_probe_wait(probe, &scene->rpc);
+    rpc_probe_end(probe, &scene->rpc);
 }
 
 static bool has_calls(void *data)
@@ -167,52 +166,42 @@ static void wait_for_calls(struct scene *scene, unsigned count)
     test_env_turn(scene->rpc.env, 16);
 }
 
-static void a_failed_call_is_sent_again(void **state)
+static void the_policy_and_the_server_decide(void **state)
 {
     struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
+    static const struct {
+        const char *name;
+        struct script script;
+        enum muster_rc rc;
+        const char *previous; /* of each attempt */
+    } rows[] = {
+        {"it is sent again", {2, .code = MUSTER_UNAVAILABLE}, MUSTER_OK, "-,1,2,"},
+        {"attempts are counted", {100, .code = MUSTER_UNAVAILABLE}, MUSTER_UNAVAILABLE, "-,1,2,3,"},
+        {"other statuses end the call", {1, .code = MUSTER_NOT_FOUND}, MUSTER_NOT_FOUND, "-,"},
+        {"response headers commit",
+         {1, MUSTER_UNAVAILABLE, .has_headers = true},
+         MUSTER_UNAVAILABLE,
+         "-,"},
+        {"a negative pushback ends the call",
+         {1, MUSTER_UNAVAILABLE, .pushback = "-1"},
+         MUSTER_UNAVAILABLE,
+         "-,"},
+    };
 
-    scene_ask(scene, &probe, (struct script){.fail_count = 2, .code = MUSTER_UNAVAILABLE});
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rpc_probe probe = {.done = 0};
 
-    assert_int_equal(probe.rc, MUSTER_OK);
-    assert_string_equal(probe.messages, "hello");
-    assert_string_equal(scene->previous, "-,1,2,");
-    assert_int_equal(probe.done, 1);
-}
-
-static void attempts_are_counted(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    scene_ask(scene, &probe, (struct script){.fail_count = 100, .code = MUSTER_UNAVAILABLE});
-
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
-    assert_string_equal(probe.text, "as the script says");
-    assert_int_equal(scene->calls, 4);
-}
-
-static void other_statuses_end_the_call(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    scene_ask(scene, &probe, (struct script){.fail_count = 1, .code = MUSTER_NOT_FOUND});
-
-    assert_int_equal(probe.rc, MUSTER_NOT_FOUND);
-    assert_int_equal(scene->calls, 1);
-}
-
-static void response_headers_commit(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    scene_ask(scene, &probe,
-              (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .has_headers = true});
-
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
-    assert_int_equal(scene->calls, 1);
+        scene->calls = 0;
+        scene->previous[0] = '\0';
+        scene_ask(scene, &probe, rows[i].script);
+        fail_if(probe.rc != rows[i].rc || probe.done != 1, "%s: rc %d", rows[i].name, probe.rc);
+        fail_if(strcmp(scene->previous, rows[i].previous) != 0, "%s: %s", rows[i].name,
+                scene->previous);
+        fail_if(strcmp(probe.messages, probe.rc == MUSTER_OK ? "hello" : "") != 0, "%s: %s",
+                rows[i].name, probe.messages);
+        fail_if(strcmp(probe.text, probe.rc == MUSTER_OK ? "" : "as the script says") != 0,
+                "%s: %s", rows[i].name, probe.text);
+    }
 }
 
 static void more_than_is_kept_commits(void **state)
@@ -222,13 +211,12 @@ static void more_than_is_kept_commits(void **state)
     char text[5001];
 
     scene_dial(scene, (struct muster_channel_options){.replay_max_bytes = 1000});
-    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
+    scene->script = fails_once;
     memset(text, 'x', 5000);
     text[5000] = '\0';
-    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, &probe, unary, UINT64_MAX);
     rpc_probe_send(&probe, text);
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    rpc_probe_end(&probe, &scene->rpc);
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(scene->calls, 1);
@@ -239,13 +227,24 @@ static void a_pushback_sets_the_wait(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_redial_waiting(scene, HOUR_NS);
     scene_ask(scene, &probe,
               (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .pushback = "2"});
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_int_equal(scene->calls, 2);
+}
+
+/* One attempt has failed; the next is an hour off. */
+static void scene_start_waiting(struct scene *scene, struct rpc_probe *probe, const char *method)
+{
+    scene_redial_waiting(scene, HOUR_NS);
+    scene->script = fails_once;
+    scene_start(scene, probe, method, UINT64_MAX);
+    rpc_probe_send(probe, "x");
+    if (method == unary)
+        muster_call_half_close(&probe->call);
+    wait_for_calls(scene, 1);
 }
 
 /* The server's word was of another attempt. */
@@ -254,31 +253,36 @@ static void a_call_cancelled_between_two_attempts_is_not_answered(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
-    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
-    rpc_probe_send(&probe, "x");
-    muster_call_half_close(&probe.call);
-    wait_for_calls(scene, 1);
+    scene_start_waiting(scene, &probe, unary);
     test_env_turn(scene->rpc.env, 20);
-    muster_call_cancel(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    rpc_probe_cancel(&probe, &scene->rpc);
 
     assert_int_equal(probe.rc, MUSTER_CANCELLED);
     assert_false(probe.call.is_answered);
 }
 
-static void a_negative_pushback_ends_the_call(void **state)
+static void a_waiting_call_can_be_cancelled(void **state)
 {
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    scene_ask(scene, &probe,
-              (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE, .pushback = "-1"});
+    scene_start_waiting(scene, &probe, stream);
+    rpc_probe_cancel(&probe, &scene->rpc);
 
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
     assert_int_equal(scene->calls, 1);
+}
+
+static void a_channel_closes_over_a_waiting_call(void **state)
+{
+    struct scene *scene = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    scene_start_waiting(scene, &probe, stream);
+    rpc_fixture_hang_up(&scene->rpc);
+
+    assert_int_equal(probe.done, 1);
+    assert_int_equal(probe.rc, MUSTER_CANCELLED);
 }
 
 static void too_many_failures_throttle_the_channel(void **state)
@@ -301,14 +305,13 @@ static void a_stream_is_sent_again_from_its_beginning(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    scene_start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
+    scene->script = fails_once;
+    scene_start(scene, &probe, stream, UINT64_MAX);
     rpc_probe_send(&probe, "one");
     rpc_probe_send(&probe, "two");
     wait_for_calls(scene, 1);
     rpc_probe_send(&probe, "three");
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    rpc_probe_end(&probe, &scene->rpc);
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_string_equal(probe.messages, "one,two,three");
@@ -319,11 +322,10 @@ static void a_paused_call_is_sent_again_and_stays_paused(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene->script = fails_once;
+    scene_start(scene, &probe, unary, UINT64_MAX);
     muster_call_pause(&probe.call);
-    rpc_probe_send(&probe, "hello");
-    muster_call_half_close(&probe.call);
+    rpc_probe_send_last(&probe, "hello");
     wait_for_calls(scene, 2);
     assert_int_equal(probe.message_count, 0);
     muster_call_resume(&probe.call);
@@ -347,10 +349,9 @@ static void lent_messages_are_sent_again(void **state)
     const struct iovec piece = {text, 4};
 
     scene->script = (struct script){.fail_count = 2, .code = MUSTER_UNAVAILABLE};
-    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
+    scene_start(scene, &probe, unary, UINT64_MAX);
     assert_int_equal(muster_call_send_loan(&probe.call, &loan, &piece, 1, on_released), MUSTER_OK);
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    rpc_probe_end(&probe, &scene->rpc);
     test_env_turn(scene->rpc.env, 16);
 
     assert_string_equal(probe.messages, "lent");
@@ -362,51 +363,14 @@ static void the_deadline_spans_all_attempts(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
-    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    scene_start(scene, &probe, "/test.Flaky/Unary", rpc_fixture_after_ms(&scene->rpc, 200));
+    scene_redial_waiting(scene, HOUR_NS);
+    scene->script = fails_once;
+    scene_start(scene, &probe, unary, rpc_fixture_after_ms(&scene->rpc, 200));
     rpc_probe_send(&probe, "x");
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    rpc_probe_end(&probe, &scene->rpc);
 
     assert_int_equal(probe.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(probe.text, "as the script says"));
-}
-
-static void a_waiting_call_can_be_cancelled(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
-    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    scene_start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
-    rpc_probe_send(&probe, "x");
-    wait_for_calls(scene, 1);
-    muster_call_cancel(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
-
-    assert_int_equal(probe.rc, MUSTER_CANCELLED);
-    assert_int_equal(scene->calls, 1);
-}
-
-static void a_channel_closes_over_a_waiting_call(void **state)
-{
-    struct scene *scene = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns = HOUR_NS;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
-    scene->script = (struct script){.fail_count = 1, .code = MUSTER_UNAVAILABLE};
-    scene_start(scene, &probe, "/test.Flaky/Stream", UINT64_MAX);
-    rpc_probe_send(&probe, "x");
-    wait_for_calls(scene, 1);
-    rpc_fixture_hang_up(&scene->rpc);
-
-    assert_int_equal(probe.done, 1);
-    assert_int_equal(probe.rc, MUSTER_CANCELLED);
 }
 
 static void a_lost_connection_is_an_attempt(void **state)
@@ -414,14 +378,11 @@ static void a_lost_connection_is_an_attempt(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns =
-        100 * MUSTER_NS_PER_MS;
     scene->policy.wait_for_ready = true;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_redial_waiting(scene, 100 * MUSTER_NS_PER_MS);
     scene->script = (struct script){.fail_count = 1, .hangs = true};
-    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
-    rpc_probe_send(&probe, "again");
-    muster_call_half_close(&probe.call);
+    scene_start(scene, &probe, unary, UINT64_MAX);
+    rpc_probe_send_last(&probe, "again");
     wait_for_calls(scene, 1);
     rpc_fixture_stop_serving(&scene->rpc, 0);
     scene_serve(scene);
@@ -442,13 +403,10 @@ static void an_absent_server_is_asked_again(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    scene->policy.retry.backoff_base_ns = scene->policy.retry.backoff_max_ns =
-        500 * MUSTER_NS_PER_MS;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_redial_waiting(scene, 500 * MUSTER_NS_PER_MS);
     rpc_fixture_stop_serving(&scene->rpc, 0);
-    scene_start(scene, &probe, "/test.Flaky/Unary", UINT64_MAX);
-    rpc_probe_send(&probe, "hello");
-    muster_call_half_close(&probe.call);
+    scene_start(scene, &probe, unary, UINT64_MAX);
+    rpc_probe_send_last(&probe, "hello");
     test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
     scene_serve(scene);
     rpc_probe_wait(&probe, &scene->rpc);
@@ -464,15 +422,15 @@ static void a_policy_limits_time_and_sizes(void **state)
 
     scene->policy.timeout_ns = 20 * MUSTER_NS_PER_MS;
     scene->policy.request_max_bytes = 10;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
-    assert_int_equal(rpc_probe_start(&slow, &scene->rpc, "Hang", UINT64_MAX), MUSTER_OK);
+    scene_redial(scene);
+    rpc_probe_begin(&slow, &scene->rpc, "Hang");
     assert_int_equal(muster_call_send(&slow.call, "12345678901", 11), MUSTER_RESOURCE_EXHAUSTED);
     rpc_probe_wait(&slow, &scene->rpc);
     assert_int_equal(slow.rc, MUSTER_DEADLINE_EXCEEDED);
 
     scene->policy.timeout_ns = 0;
     scene->policy.response_max_bytes = 100;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
+    scene_redial(scene);
     rpc_probe_ask(&large, &scene->rpc, "Large", "101");
     assert_int_equal(large.rc, MUSTER_RESOURCE_EXHAUSTED);
 }
@@ -486,37 +444,32 @@ static void a_message_of_4_gib_is_refused(void **state)
     const struct iovec piece = {(void *)scene, (size_t)UINT32_MAX + 1};
 
     scene->policy.request_max_bytes = SIZE_MAX;
-    scene_dial(scene, (struct muster_channel_options){.authority = NULL});
-    assert_int_equal(rpc_probe_start(&probe, &scene->rpc, "Hang", UINT64_MAX), MUSTER_OK);
+    scene_redial(scene);
+    rpc_probe_begin(&probe, &scene->rpc, "Hang");
     assert_int_equal(muster_call_send_loan(&probe.call, &loan, &piece, 1, on_released),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_int_equal(muster_call_send(&probe.call, scene, piece.iov_len),
                      MUSTER_RESOURCE_EXHAUSTED);
-    muster_call_cancel(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    rpc_probe_cancel(&probe, &scene->rpc);
 
     assert_int_equal(scene->released, 0);
 }
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest retries[] = {
-        CASE(a_failed_call_is_sent_again),
-        CASE(attempts_are_counted),
-        CASE(other_statuses_end_the_call),
-        CASE(response_headers_commit),
+        CASE(the_policy_and_the_server_decide),
         CASE(more_than_is_kept_commits),
         CASE(a_pushback_sets_the_wait),
         CASE(a_call_cancelled_between_two_attempts_is_not_answered),
-        CASE(a_negative_pushback_ends_the_call),
+        CASE(a_waiting_call_can_be_cancelled),
+        CASE(a_channel_closes_over_a_waiting_call),
         CASE(too_many_failures_throttle_the_channel),
         CASE(a_stream_is_sent_again_from_its_beginning),
         CASE(a_paused_call_is_sent_again_and_stays_paused),
         CASE(lent_messages_are_sent_again),
         CASE(the_deadline_spans_all_attempts),
-        CASE(a_waiting_call_can_be_cancelled),
-        CASE(a_channel_closes_over_a_waiting_call),
         CASE(a_lost_connection_is_an_attempt),
         CASE(an_absent_server_is_asked_again),
         CASE(a_policy_limits_time_and_sizes),

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "assertion_count.h"
 #include "net/grpc/client/channel_internal.h"
 
 static const struct muster_channel_options quick = {.backoff_base_ns = MUSTER_NS_PER_MS,
@@ -12,17 +13,7 @@ static const struct muster_channel_options quick = {.backoff_base_ns = MUSTER_NS
 
 static int set_up(void **state)
 {
-    struct rpc_fixture *fixture = calloc(1, sizeof(*fixture));
-
-    rpc_fixture_open(fixture, NULL, &quick);
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    rpc_fixture_close(*state);
-    free(*state);
+    (void)rpc_scene_open(state, sizeof(struct rpc_fixture), NULL, &quick);
     return 0;
 }
 
@@ -36,29 +27,16 @@ static void fixture_redial(struct rpc_fixture *fixture, const char *prefix,
     rpc_fixture_dial(fixture, target, options);
 }
 
-static void probe_start(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method)
-{
-    assert_int_equal(rpc_probe_start(probe, fixture, method, UINT64_MAX), MUSTER_OK);
-}
-
-static void wait_until_hanging(struct rpc_fixture *fixture)
-{
-    for (unsigned i = 0; i < 10000 && fixture->hanging == NULL; i++)
-        muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
-    assert_non_null(fixture->hanging);
-}
-
 static void a_channel_connects_with_its_first_call(void **state)
 {
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_IDLE);
-    probe_start(&probe, fixture, "Unary");
+    rpc_probe_begin(&probe, fixture, "Unary");
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_CONNECTING);
     rpc_probe_send(&probe, "x");
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, fixture);
+    rpc_probe_end(&probe, fixture);
 
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_READY);
 }
@@ -66,15 +44,14 @@ static void a_channel_connects_with_its_first_call(void **state)
 static void a_refused_connection_is_unavailable(void **state)
 {
     struct rpc_fixture *fixture = *state;
-    struct rpc_probe probe = {.done = 0}, second = {.done = 0};
 
     rpc_fixture_stop_serving(fixture, 0);
-    rpc_probe_ask(&probe, fixture, "Unary", "x");
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
-    assert_non_null(strstr(probe.text, "127.0.0.1"));
+    for (unsigned i = 0; i < 2; i++) {
+        struct rpc_probe probe = rpc_fixture_ask(fixture, "Unary", "x");
 
-    rpc_probe_ask(&second, fixture, "Unary", "x");
-    assert_int_equal(second.rc, MUSTER_UNAVAILABLE);
+        assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+        assert_non_null(strstr(probe.text, "127.0.0.1"));
+    }
 }
 
 static void wait_for_ready_outlasts_an_absent_server(void **state)
@@ -86,8 +63,7 @@ static void wait_for_ready_outlasts_an_absent_server(void **state)
 
     rpc_fixture_stop_serving(fixture, 0);
     assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_OK);
-    rpc_probe_send(&probe, "patience");
-    muster_call_half_close(&probe.call);
+    rpc_probe_send_last(&probe, "patience");
     rpc_probe_ask(&impatient, fixture, "Unary", "x");
     assert_int_equal(impatient.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(probe.done, 0);
@@ -123,13 +99,9 @@ static void a_channel_survives_a_restart_of_its_server(void **state)
         struct muster_call_options options = {
             .method = "/test.Echo/Unary", .deadline_ns = UINT64_MAX, .wait_for_ready = true};
 
-        assert_int_equal(rpc_probe_start_with(&probe, fixture, &options), MUSTER_OK);
-        rpc_probe_send(&probe, "x");
-        muster_call_half_close(&probe.call);
-        rpc_probe_wait(&probe, fixture);
+        rpc_probe_ask_with(&probe, fixture, &options, "x");
         assert_int_equal(probe.rc, MUSTER_OK);
-        rpc_fixture_stop_serving(fixture, 0);
-        rpc_fixture_serve(fixture, NULL);
+        rpc_fixture_serve_with(fixture, NULL);
     }
 }
 
@@ -138,8 +110,8 @@ static void a_lost_connection_ends_its_calls_once(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    probe_start(&probe, fixture, "Hang");
-    wait_until_hanging(fixture);
+    rpc_probe_begin(&probe, fixture, "Hang");
+    rpc_fixture_wait_hanging(fixture);
     rpc_fixture_stop_serving(fixture, 0);
     rpc_probe_wait(&probe, fixture);
 
@@ -155,8 +127,8 @@ static void a_client_that_vanishes_ends_the_servers_call(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    probe_start(&probe, fixture, "Hang");
-    wait_until_hanging(fixture);
+    rpc_probe_begin(&probe, fixture, "Hang");
+    rpc_fixture_wait_hanging(fixture);
     rpc_fixture_hang_up(fixture);
     assert_int_equal(probe.done, 1);
     assert_int_equal(probe.rc, MUSTER_CANCELLED);
@@ -171,7 +143,7 @@ static void a_closed_channel_cancels_calls_that_wait(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    probe_start(&probe, fixture, "Unary");
+    rpc_probe_begin(&probe, fixture, "Unary");
     muster_channel_close(fixture->channel, NULL);
     fixture->channel = NULL;
     assert_int_equal(probe.done, 0);
@@ -221,24 +193,28 @@ static void on_server_closed(struct muster_rpc_server *server)
     ((struct rpc_fixture *)muster_rpc_server_data(server))->is_server_closed = true;
 }
 
+static void wait_until_lost(struct rpc_fixture *fixture)
+{
+    for (unsigned i = 0; i < 1000 && muster_channel_state(fixture->channel) == MUSTER_CHANNEL_READY;
+         i++)
+        muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
+}
+
 static void a_closing_server_lets_calls_end(void **state)
 {
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0}, late = {.done = 0};
 
-    probe_start(&probe, fixture, "Bidi");
+    rpc_probe_begin(&probe, fixture, "Bidi");
     rpc_probe_send(&probe, "before");
     rpc_probe_wait_messages(&probe, fixture, 1);
     muster_rpc_server_close(fixture->server, UINT64_MAX, on_server_closed);
     fixture->server = NULL;
-    for (unsigned i = 0; i < 1000 && muster_channel_state(fixture->channel) == MUSTER_CHANNEL_READY;
-         i++)
-        muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
+    wait_until_lost(fixture);
     rpc_probe_ask(&late, fixture, "Unary", "x");
     assert_int_equal(late.rc, MUSTER_UNAVAILABLE);
     rpc_probe_send(&probe, "after");
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, fixture);
+    rpc_probe_end(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_OK);
     assert_string_equal(probe.messages, "before,after");
@@ -250,8 +226,8 @@ static void a_closing_server_cuts_calls_at_its_deadline(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    probe_start(&probe, fixture, "Hang");
-    wait_until_hanging(fixture);
+    rpc_probe_begin(&probe, fixture, "Hang");
+    rpc_fixture_wait_hanging(fixture);
     rpc_fixture_stop_serving(fixture, 5 * MUSTER_NS_PER_MS);
     rpc_probe_wait(&probe, fixture);
 
@@ -259,41 +235,32 @@ static void a_closing_server_cuts_calls_at_its_deadline(void **state)
     assert_int_equal(fixture->end_rc, MUSTER_UNAVAILABLE);
 }
 
-static void the_next_address_is_tried(void **state)
+static void each_kind_of_target_is_dialled(void **state)
 {
-    struct rpc_fixture *fixture = *state;
-    struct rpc_probe probe = {.done = 0};
+    static const char *const prefixes[] = {
+        "127.0.0.1:1,unix:/nonexistent/socket,127.0.0.1:", /* the next address is tried */
+        "dns:///localhost:",                               /* a name is looked up */
+    };
 
-    fixture_redial(fixture, "127.0.0.1:1,unix:/nonexistent/socket,127.0.0.1:", &quick);
-    rpc_probe_ask(&probe, fixture, "Unary", "x");
-
-    assert_int_equal(probe.rc, MUSTER_OK);
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+        fixture_redial(*state, prefixes[i], &quick);
+        fail_if(rpc_fixture_ask(*state, "Unary", "x").rc != MUSTER_OK, "%s", prefixes[i]);
+    }
 }
 
-static void a_name_is_looked_up(void **state)
-{
-    struct rpc_fixture *fixture = *state;
-    struct rpc_probe probe = {.done = 0};
-
-    fixture_redial(fixture, "dns:///localhost:", &quick);
-    rpc_probe_ask(&probe, fixture, "Unary", "x");
-
-    assert_int_equal(probe.rc, MUSTER_OK);
-}
+static const struct muster_rpc_server_options one_stream = {.concurrent_streams_max = 1};
+static const struct muster_rpc_server_options one_connection = {.connections_max = 1};
 
 static void more_calls_than_the_server_allows_wait_their_turn(void **state)
 {
     struct rpc_fixture *fixture = *state;
-    struct muster_rpc_server_options one = {.concurrent_streams_max = 1};
     struct rpc_probe probes[10];
 
-    rpc_fixture_stop_serving(fixture, 0);
-    rpc_fixture_serve(fixture, &one);
+    rpc_fixture_serve_with(fixture, &one_stream);
     memset(probes, 0, sizeof(probes));
     for (unsigned i = 0; i < 10; i++) {
-        probe_start(&probes[i], fixture, "Unary");
-        rpc_probe_send(&probes[i], "x");
-        muster_call_half_close(&probes[i].call);
+        rpc_probe_begin(&probes[i], fixture, "Unary");
+        rpc_probe_send_last(&probes[i], "x");
     }
     for (unsigned i = 0; i < 10; i++) {
         rpc_probe_wait(&probes[i], fixture);
@@ -304,18 +271,15 @@ static void more_calls_than_the_server_allows_wait_their_turn(void **state)
 static void a_call_behind_the_limit_can_be_cancelled(void **state)
 {
     struct rpc_fixture *fixture = *state;
-    struct muster_rpc_server_options one = {.concurrent_streams_max = 1};
     struct rpc_probe first = {.done = 0}, second = {.done = 0}, third = {.done = 0};
 
-    rpc_fixture_stop_serving(fixture, 0);
-    rpc_fixture_serve(fixture, &one);
-    probe_start(&first, fixture, "Hang");
-    wait_until_hanging(fixture);
-    probe_start(&second, fixture, "Unary");
+    rpc_fixture_serve_with(fixture, &one_stream);
+    rpc_probe_begin(&first, fixture, "Hang");
+    rpc_fixture_wait_hanging(fixture);
+    rpc_probe_begin(&second, fixture, "Unary");
     rpc_probe_send(&second, "x");
     test_env_turn(fixture->env, 8);
-    muster_call_cancel(&second.call);
-    rpc_probe_wait(&second, fixture);
+    rpc_probe_cancel(&second, fixture);
     assert_int_equal(second.rc, MUSTER_CANCELLED);
     muster_call_cancel(&first.call);
     rpc_probe_ask(&third, fixture, "Unary", "x");
@@ -327,14 +291,12 @@ static void a_call_behind_the_limit_can_be_cancelled(void **state)
 static void a_server_at_its_connection_limit_turns_others_away(void **state)
 {
     struct rpc_fixture *fixture = *state;
-    struct muster_rpc_server_options one = {.connections_max = 1};
     struct rpc_probe probe = {.done = 0}, other = {.done = 0};
     struct muster_channel *first;
     char target[MUSTER_ADDRESS_TEXT_BYTES];
 
-    rpc_fixture_stop_serving(fixture, 0);
-    rpc_fixture_serve(fixture, &one);
-    assert_int_equal(rpc_probe_start(&probe, fixture, "Bidi", UINT64_MAX), MUSTER_OK);
+    rpc_fixture_serve_with(fixture, &one_connection);
+    rpc_probe_begin(&probe, fixture, "Bidi");
     rpc_probe_send(&probe, "x"); /* an open call: the connection is not idle */
     rpc_probe_wait_messages(&probe, fixture, 1);
     first = fixture->channel;
@@ -350,13 +312,11 @@ static void a_server_at_its_connection_limit_turns_others_away(void **state)
 static void an_idle_connection_makes_room_for_a_new_one(void **state)
 {
     struct rpc_fixture *fixture = *state;
-    struct muster_rpc_server_options one = {.connections_max = 1};
     struct rpc_probe probe = {.done = 0}, other = {.done = 0}, again = {.done = 0};
     struct muster_channel *first, *second;
     char target[MUSTER_ADDRESS_TEXT_BYTES];
 
-    rpc_fixture_stop_serving(fixture, 0);
-    rpc_fixture_serve(fixture, &one);
+    rpc_fixture_serve_with(fixture, &one_connection);
     rpc_probe_ask(&probe, fixture, "Unary", "x");
     first = fixture->channel;
     rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), &quick);
@@ -370,44 +330,11 @@ static void an_idle_connection_makes_room_for_a_new_one(void **state)
     muster_channel_close(second, NULL);
 }
 
-static void on_mute(struct muster_listener *listener, struct muster_stream *stream)
-{
-    *(struct muster_stream **)listener->data = stream;
-}
-
-/* A peer that accepts and says nothing. */
-static void a_server_that_says_nothing_is_given_up(void **state)
-{
-    struct rpc_fixture *fixture = *state;
-    struct muster_channel_options options = quick;
-    struct muster_listener *listener = NULL;
-    struct muster_stream *stream = NULL;
-    struct muster_address address;
-    struct rpc_probe probe = {.done = 0};
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
-
-    assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
-    assert_int_equal(
-        muster_listener_open(fixture->env->net, &address, NULL, on_mute, &stream, &listener, NULL),
-        MUSTER_OK);
-    rpc_fixture_hang_up(fixture);
-    options.connect_timeout_ns = 10 * MUSTER_NS_PER_MS;
-    rpc_fixture_dial(fixture, muster_address_format(muster_listener_address(listener), target),
-                     &options);
-    rpc_probe_ask(&probe, fixture, "Unary", "x");
-
-    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
-    assert_non_null(strstr(probe.text, "did not answer"));
-    rpc_fixture_hang_up(fixture);
-    muster_stream_close(stream, NULL);
-    muster_listener_close(listener, NULL);
-    test_env_turn(fixture->env, 4);
-}
-
-/* Says what it has to say once, and no more. */
+/* A server that is played: it says some words once, and no more. */
 struct silent {
+    struct muster_listener *listener;
     struct muster_stream *stream;
-    const void *words; /* NULL: SETTINGS */
+    const void *words; /* NULL: nothing */
     size_t words_bytes;
     struct muster_stream_write write;
     struct iovec piece;
@@ -421,14 +348,11 @@ static void on_silent_written(struct muster_stream_write *write, enum muster_rc 
 
 static void on_silent(struct muster_listener *listener, struct muster_stream *stream)
 {
-    static const uint8_t settings[9] = {0, 0, 0, 4, 0, 0, 0, 0, 0};
     struct silent *silent = listener->data;
 
-    if (silent->words == NULL) {
-        silent->words = settings;
-        silent->words_bytes = sizeof(settings);
-    }
     silent->stream = stream;
+    if (silent->words == NULL)
+        return;
     silent->write.data = silent;
     silent->piece = (struct iovec){(void *)(uintptr_t)silent->words, silent->words_bytes};
     assert_int_equal(
@@ -436,35 +360,61 @@ static void on_silent(struct muster_listener *listener, struct muster_stream *st
         MUSTER_OK);
 }
 
-/* A peer that greets and then neither answers nor acknowledges a ping. */
-static void a_server_that_falls_silent_is_given_up(void **state)
+static void silent_dial(struct silent *silent, struct rpc_fixture *fixture,
+                        const struct muster_channel_options *options)
 {
-    struct rpc_fixture *fixture = *state;
-    struct muster_channel_options options = quick;
-    struct muster_listener *listener = NULL;
-    struct silent silent = {.stream = NULL};
     struct muster_address address;
-    struct rpc_probe probe = {.done = 0};
     char target[MUSTER_ADDRESS_TEXT_BYTES];
 
     assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
-    assert_int_equal(muster_listener_open(fixture->env->net, &address, NULL, on_silent, &silent,
-                                          &listener, NULL),
+    assert_int_equal(muster_listener_open(fixture->env->net, &address, NULL, on_silent, silent,
+                                          &silent->listener, NULL),
                      MUSTER_OK);
     rpc_fixture_hang_up(fixture);
+    rpc_fixture_dial(
+        fixture, muster_address_format(muster_listener_address(silent->listener), target), options);
+}
+
+static void silent_close(struct silent *silent, struct rpc_fixture *fixture)
+{
+    rpc_fixture_hang_up(fixture);
+    muster_stream_close(silent->stream, NULL);
+    muster_listener_close(silent->listener, NULL);
+    test_env_turn(fixture->env, 4);
+}
+
+static void a_server_that_says_nothing_is_given_up(void **state)
+{
+    struct muster_channel_options options = quick;
+    struct silent silent = {.words = NULL};
+    struct rpc_probe probe;
+
+    options.connect_timeout_ns = 10 * MUSTER_NS_PER_MS;
+    silent_dial(&silent, *state, &options);
+    probe = rpc_fixture_ask(*state, "Unary", "x");
+
+    assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(probe.text, "did not answer"));
+    silent_close(&silent, *state);
+}
+
+/* It greets, then neither answers nor acknowledges a ping. */
+static void a_server_that_falls_silent_is_given_up(void **state)
+{
+    static const uint8_t settings[9] = {0, 0, 0, 4, 0, 0, 0, 0, 0};
+    struct muster_channel_options options = quick;
+    struct silent silent = {.words = settings, .words_bytes = sizeof(settings)};
+    struct rpc_probe probe;
+
     options.keepalive_interval_ns = 2 * MUSTER_NS_PER_MS;
     options.keepalive_timeout_ns = 4 * MUSTER_NS_PER_MS;
-    rpc_fixture_dial(fixture, muster_address_format(muster_listener_address(listener), target),
-                     &options);
-    rpc_probe_ask(&probe, fixture, "Unary", "x");
+    silent_dial(&silent, *state, &options);
+    probe = rpc_fixture_ask(*state, "Unary", "x");
 
     assert_true(silent.is_written);
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_string_equal(probe.text, "keepalive timeout");
-    rpc_fixture_hang_up(fixture);
-    muster_stream_close(silent.stream, NULL);
-    muster_listener_close(listener, NULL);
-    test_env_turn(fixture->env, 4);
+    silent_close(&silent, *state);
 }
 
 /* With the default backoff of a second a failed attempt would fail the call as well. */
@@ -476,9 +426,7 @@ static void the_first_attempt_after_a_healthy_connection_is_immediate(void **sta
     fixture_redial(fixture, "127.0.0.1:", NULL);
     rpc_probe_ask(&probe, fixture, "Unary", "x");
     rpc_fixture_stop_serving(fixture, 0);
-    for (unsigned i = 0; i < 1000 && muster_channel_state(fixture->channel) == MUSTER_CHANNEL_READY;
-         i++)
-        muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
+    wait_until_lost(fixture);
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_IDLE);
     rpc_fixture_serve(fixture, NULL);
     rpc_probe_ask(&after, fixture, "Unary", "x");
@@ -494,18 +442,16 @@ static void pings_keep_a_quiet_call_alive(void **state)
     struct rpc_probe probe = {.done = 0};
     uint64_t end_ns = rpc_fixture_after_ms(fixture, 50);
 
-    rpc_fixture_stop_serving(fixture, 0);
-    rpc_fixture_serve(fixture, &lenient);
+    rpc_fixture_serve_with(fixture, &lenient);
     options.keepalive_interval_ns = 5 * MUSTER_NS_PER_MS;
     fixture_redial(fixture, "127.0.0.1:", &options);
-    probe_start(&probe, fixture, "Hang");
-    wait_until_hanging(fixture);
+    rpc_probe_begin(&probe, fixture, "Hang");
+    rpc_fixture_wait_hanging(fixture);
     while (muster_loop_now_ns(fixture->env->loop) < end_ns)
         muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
 
     assert_int_equal(probe.done, 0);
-    muster_call_cancel(&probe.call);
-    rpc_probe_wait(&probe, fixture);
+    rpc_probe_cancel(&probe, fixture);
 }
 
 static void a_client_that_pings_too_often_is_sent_away_and_pings_less(void **state)
@@ -516,7 +462,7 @@ static void a_client_that_pings_too_often_is_sent_away_and_pings_less(void **sta
 
     options.keepalive_interval_ns = MUSTER_NS_PER_MS;
     fixture_redial(fixture, "127.0.0.1:", &options);
-    probe_start(&probe, fixture, "Hang");
+    rpc_probe_begin(&probe, fixture, "Hang");
     rpc_probe_wait(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
@@ -532,29 +478,17 @@ static uint64_t interval_after(struct rpc_fixture *fixture, uint64_t interval_ns
     uint8_t words[9 + 80 * sizeof(goaway)] = {0, 0, 0, 4};
     struct silent silent = {.words = words, .words_bytes = 9 + times * sizeof(goaway)};
     struct muster_channel_options options = {.keepalive_interval_ns = interval_ns};
-    struct muster_listener *listener = NULL;
-    struct muster_address address;
     struct rpc_probe probe = {.done = 0};
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
 
     for (unsigned i = 0; i < times; i++)
         memcpy(words + 9 + i * sizeof(goaway), goaway, sizeof(goaway));
-    assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
-    assert_int_equal(muster_listener_open(fixture->env->net, &address, NULL, on_silent, &silent,
-                                          &listener, NULL),
-                     MUSTER_OK);
-    rpc_fixture_hang_up(fixture);
-    rpc_fixture_dial(fixture, muster_address_format(muster_listener_address(listener), target),
-                     &options);
-    probe_start(&probe, fixture, "Unary");
+    silent_dial(&silent, fixture, &options);
+    rpc_probe_begin(&probe, fixture, "Unary");
     muster_call_half_close(&probe.call);
     while (!silent.is_written || fixture->channel->counters->connections > 0)
         muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
     interval_ns = fixture->channel->options.keepalive_interval_ns;
-    rpc_fixture_hang_up(fixture);
-    muster_stream_close(silent.stream, NULL);
-    muster_listener_close(listener, NULL);
-    test_env_turn(fixture->env, 4);
+    silent_close(&silent, fixture);
     return interval_ns;
 }
 
@@ -630,8 +564,7 @@ static void running_out_of_memory_fails_calls_and_leaks_nothing(void **state)
         rc = rpc_probe_start(&probe, fixture, "Unary", rpc_fixture_after_ms(fixture, 2000));
         if (rc == MUSTER_OK) {
             (void)!muster_call_send(&probe.call, "x", 1);
-            muster_call_half_close(&probe.call);
-            rpc_probe_wait(&probe, fixture);
+            rpc_probe_end(&probe, fixture);
         }
         fixture->test.mem.fail_at = 0;
         if (at % 8 == 0)
@@ -641,7 +574,7 @@ static void running_out_of_memory_fails_calls_and_leaks_nothing(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest channel[] = {
         CASE(a_channel_connects_with_its_first_call),
         CASE(a_refused_connection_is_unavailable),
@@ -655,8 +588,7 @@ int main(void)
         CASE(a_channel_may_be_closed_in_a_message),
         CASE(a_closing_server_lets_calls_end),
         CASE(a_closing_server_cuts_calls_at_its_deadline),
-        CASE(the_next_address_is_tried),
-        CASE(a_name_is_looked_up),
+        CASE(each_kind_of_target_is_dialled),
         CASE(more_calls_than_the_server_allows_wait_their_turn),
         CASE(a_call_behind_the_limit_can_be_cancelled),
         CASE(a_server_at_its_connection_limit_turns_others_away),

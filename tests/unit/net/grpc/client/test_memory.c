@@ -28,21 +28,10 @@ static const struct muster_rpc_method methods[] = {
 
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct scene *scene = rpc_scene_open(state, sizeof(*scene), NULL, NULL);
 
-    rpc_fixture_open(&scene->rpc, NULL, NULL);
     rpc_fixture_hang_up(&scene->rpc);
     assert_int_equal(muster_rpc_server_add(scene->rpc.server, methods, 1, scene), MUSTER_OK);
-    *state = scene;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-
-    rpc_fixture_close(&scene->rpc);
-    free(scene);
     return 0;
 }
 
@@ -136,7 +125,7 @@ static void round_robin_with_health_checks(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest memory[] = {
         CASE(pick_first_with_repetitions),
         CASE(round_robin_with_health_checks),

@@ -207,9 +207,8 @@ static void a_channel_takes_one(void **state)
 
     (void)state;
     rpc_fixture_open(&fixture, NULL, NULL);
-    rpc_fixture_hang_up(&fixture);
-    rpc_fixture_dial(&fixture, muster_address_format(&fixture.address, target), &options);
-    assert_int_equal(rpc_probe_start(&probe, &fixture, "Hang", UINT64_MAX), MUSTER_OK);
+    rpc_fixture_redial(&fixture, &options);
+    rpc_probe_begin(&probe, &fixture, "Hang");
     rpc_probe_wait(&probe, &fixture);
     assert_int_equal(probe.rc, MUSTER_DEADLINE_EXCEEDED);
 

@@ -9,20 +9,9 @@ static int set_up(void **state)
 {
     static const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
                                                           .backoff_base_ns = MUSTER_NS_PER_MS};
-    struct rpc_fixture *fixture = calloc(1, sizeof(*fixture));
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
+    struct rpc_fixture *fixture = rpc_scene_open(state, sizeof(*fixture), NULL, NULL);
 
-    rpc_fixture_open(fixture, NULL, NULL);
-    rpc_fixture_hang_up(fixture);
-    rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), &options);
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    rpc_fixture_close(*state);
-    free(*state);
+    rpc_fixture_redial(fixture, &options);
     return 0;
 }
 
@@ -49,7 +38,7 @@ static void an_orderly_end_waits_for_calls(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
+    rpc_probe_begin(&probe, fixture, "Hang");
     test_env_run_until(fixture->env, is_hanging, fixture);
     muster_rpc_subchannel_close(only_subchannel(fixture), true);
     test_env_turn(fixture->env, 32);
@@ -81,11 +70,9 @@ static void it_goes_at_every_step_of_connecting(void **state)
                                                           .health_service = "",
                                                           .backoff_base_ns = MUSTER_NS_PER_MS};
     struct rpc_fixture *fixture = *state;
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
 
     for (unsigned turns = 1; turns < 16; turns++) {
-        rpc_fixture_hang_up(fixture);
-        rpc_fixture_dial(fixture, muster_address_format(&fixture->address, target), &options);
+        rpc_fixture_redial(fixture, &options);
         muster_channel_connect(fixture->channel);
         while (is_gone(fixture))
             muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
@@ -100,7 +87,7 @@ static void an_orderly_end_can_be_cut_short(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    assert_int_equal(rpc_probe_start(&probe, fixture, "Hang", UINT64_MAX), MUSTER_OK);
+    rpc_probe_begin(&probe, fixture, "Hang");
     test_env_run_until(fixture->env, is_hanging, fixture);
     muster_rpc_subchannel_close(only_subchannel(fixture), true);
     rpc_fixture_hang_up(fixture);
@@ -110,7 +97,7 @@ static void an_orderly_end_can_be_cut_short(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest ends[] = {
         CASE(an_orderly_end_waits_for_calls),
         CASE(one_that_is_not_connected_goes_at_once),

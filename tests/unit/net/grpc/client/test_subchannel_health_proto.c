@@ -65,11 +65,9 @@ static void backend_stop(struct scene *scene, unsigned i)
 
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct scene *scene = rpc_scene_open(state, sizeof(*scene), NULL, NULL);
 
-    rpc_fixture_open(&scene->rpc, NULL, NULL);
     rpc_fixture_stop_serving(&scene->rpc, 0);
-    *state = scene;
     return 0;
 }
 
@@ -108,10 +106,7 @@ static void say_status(struct scene *scene, unsigned i, enum muster_health_statu
 
 static enum muster_rc scene_ask(struct scene *scene)
 {
-    struct rpc_probe probe = {.done = 0};
-
-    rpc_probe_ask(&probe, &scene->rpc, "Unary", "x");
-    return probe.rc;
+    return rpc_fixture_ask(&scene->rpc, "Unary", "x").rc;
 }
 
 static void ask_until_served(struct scene *scene, unsigned i)

@@ -14,20 +14,9 @@ struct scene {
 
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
     const struct muster_rpc_server_options two = {.concurrent_streams_max = 2};
 
-    rpc_fixture_open(&scene->rpc, &two, NULL);
-    *state = scene;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-
-    rpc_fixture_close(&scene->rpc);
-    free(scene);
+    (void)rpc_scene_open(state, sizeof(struct scene), &two, NULL);
     return 0;
 }
 
@@ -37,17 +26,14 @@ static void scene_dial(struct scene *scene, uint32_t connections_max,
     const struct muster_channel_options options = {.connections_max = connections_max,
                                                    .load_balancing = policy,
                                                    .backoff_base_ns = MUSTER_NS_PER_MS};
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
 
-    rpc_fixture_hang_up(&scene->rpc);
-    rpc_fixture_dial(&scene->rpc, muster_address_format(&scene->rpc.address, target), &options);
+    rpc_fixture_redial(&scene->rpc, &options);
 }
 
 static void start_hanging(struct scene *scene, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
-        assert_int_equal(rpc_probe_start(&scene->probes[i], &scene->rpc, "Hang", UINT64_MAX),
-                         MUSTER_OK);
+        rpc_probe_begin(&scene->probes[i], &scene->rpc, "Hang");
 }
 
 static bool are_started(void *data)
@@ -129,8 +115,7 @@ static void calls_wait_out_a_server_that_takes_no_more_connections(void **state)
     const struct muster_rpc_server_options narrow = {.concurrent_streams_max = 2,
                                                      .connections_max = 1};
 
-    rpc_fixture_stop_serving(&scene->rpc, 0);
-    rpc_fixture_serve(&scene->rpc, &narrow);
+    rpc_fixture_serve_with(&scene->rpc, &narrow);
     scene_dial(scene, 4, MUSTER_PICK_FIRST);
     start_hanging(scene, 4);
     wait_for(scene, 2);
@@ -157,10 +142,7 @@ static void all_connections_are_lost_with_the_server(void **state)
         assert_int_equal(scene->probes[i].rc, MUSTER_UNAVAILABLE);
     }
     rpc_fixture_serve(&scene->rpc, NULL);
-    assert_int_equal(rpc_probe_start_with(&probe, &scene->rpc, &options), MUSTER_OK);
-    rpc_probe_send(&probe, "x");
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &scene->rpc);
+    rpc_probe_ask_with(&probe, &scene->rpc, &options, "x");
 
     assert_int_equal(probe.rc, MUSTER_OK);
 }
@@ -183,7 +165,7 @@ static void a_channel_closes_while_it_opens_another_connection(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest scaling[] = {
         CASE(a_full_connection_gets_others_beside_it),
         CASE(connections_have_a_bound),

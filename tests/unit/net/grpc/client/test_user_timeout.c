@@ -14,13 +14,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    rpc_fixture_close(*state);
-    free(*state);
-    return 0;
-}
-
 /* The connected sockets of this process that have this timeout: of one end, then of the other. */
 static unsigned count_sockets(unsigned timeout_ms)
 {
@@ -38,14 +31,6 @@ static unsigned count_sockets(unsigned timeout_ms)
     return count;
 }
 
-static void ask_once(struct rpc_fixture *fixture)
-{
-    struct rpc_probe probe = {.done = 0};
-
-    rpc_probe_ask(&probe, fixture, "Unary", "x");
-    assert_int_equal(probe.rc, MUSTER_OK);
-}
-
 static void both_ends_set_their_keepalive_timeout(void **state)
 {
     static const struct muster_channel_options channel = {
@@ -54,7 +39,7 @@ static void both_ends_set_their_keepalive_timeout(void **state)
                                                                 9 * MUSTER_NS_PER_S};
 
     rpc_fixture_open(*state, &server, &channel);
-    ask_once(*state);
+    assert_int_equal(rpc_fixture_ask(*state, "Unary", "x").rc, MUSTER_OK);
 
     assert_int_equal(count_sockets(7000), 1);
     assert_int_equal(count_sockets(9000), 1);
@@ -63,7 +48,7 @@ static void both_ends_set_their_keepalive_timeout(void **state)
 static void a_channel_without_keepalive_leaves_it_to_the_kernel(void **state)
 {
     rpc_fixture_open(*state, NULL, NULL);
-    ask_once(*state);
+    assert_int_equal(rpc_fixture_ask(*state, "Unary", "x").rc, MUSTER_OK);
 
     assert_int_equal(count_sockets(0), 1);
     assert_int_equal(count_sockets(20000), 1); /* the server's default */
@@ -71,7 +56,7 @@ static void a_channel_without_keepalive_leaves_it_to_the_kernel(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest timeouts[] = {
         CASE(both_ends_set_their_keepalive_timeout),
         CASE(a_channel_without_keepalive_leaves_it_to_the_kernel),

@@ -1,8 +1,6 @@
 /* Attacks with many connections: idle ones that take all places, and ones that take all memory. */
 #include "rpc_attack.h"
 
-#include <stdlib.h>
-
 #include "net/grpc/status.h"
 #include "net/h2/h2_code.h"
 
@@ -13,25 +11,8 @@ static int set_up(void **state)
     const struct muster_rpc_server_options options = {.connections_max = PLACES,
                                                       .memory_max_bytes = 16 * MIB,
                                                       .connection_memory_max_bytes = 8 * MIB};
-    struct rpc_stand *stand = calloc(1, sizeof(*stand));
 
-    rpc_stand_open(stand, &options);
-    *state = stand;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    rpc_stand_close(*state);
-    free(*state);
-    return 0;
-}
-
-static void check_served(struct rpc_raw *raw, uint32_t stream)
-{
-    rpc_raw_ask(raw, stream, "/t/Echo");
-    rpc_stand_advance(raw->stand, 0);
-    assert_int_equal(rpc_raw_status(raw, stream), MUSTER_OK);
+    return rpc_stand_set_up_with(state, &options);
 }
 
 static unsigned open_count(const struct rpc_stand *stand)
@@ -48,7 +29,7 @@ static void idle_connections_make_room_for_clients(void **state)
     struct rpc_stand *stand = *state;
     struct rpc_raw *early = rpc_raw_open(stand), *late;
 
-    check_served(early, 1);
+    rpc_raw_check_served(early, 1);
     for (unsigned i = 0; i < 3 * PLACES; i++) {
         struct rpc_raw *idle = rpc_raw_connect(stand);
 
@@ -58,8 +39,8 @@ static void idle_connections_make_room_for_clients(void **state)
     assert_true(open_count(stand) <= PLACES);
     late = rpc_raw_open(stand);
 
-    check_served(late, 1);
-    check_served(early, 3); /* whoever has made calls is the last to go */
+    rpc_raw_check_served(late, 1);
+    rpc_raw_check_served(early, 3); /* whoever has made calls is the last to go */
     assert_int_equal(rpc_raw_goaway_code(&stand->clients[1]), MUSTER_H2_NO_ERROR);
     assert_true(rpc_raw_has_goaway_text(&stand->clients[1], "max_connections"));
 }
@@ -74,7 +55,7 @@ static void clients_that_do_not_go_hold_few_places(void **state)
     assert_in_range(open_count(stand), PLACES + 1, PLACES + 1 + PLACES / 4);
     late = rpc_raw_open(stand);
 
-    check_served(late, 1);
+    rpc_raw_check_served(late, 1);
     rpc_stand_advance(stand, MUSTER_NS_PER_S);
     assert_true(open_count(stand) <= PLACES);
 }
@@ -95,7 +76,7 @@ static void busy_connections_stay(void **state)
     rpc_stand_advance(stand, 0);
     late = rpc_raw_open(stand);
 
-    check_served(late, 1);
+    rpc_raw_check_served(late, 1);
     assert_int_equal(open_count(stand), PLACES);
 }
 
@@ -117,13 +98,13 @@ static void check_heavy(struct rpc_stand *stand, bool are_stuck)
     size_t before = stand->test.mem.held_bytes;
     unsigned expelled = 0;
 
-    check_served(bystander, 1);
+    rpc_raw_check_served(bystander, 1);
     rpc_raw_window(bystander, 0, 1 * MIB);
     rpc_raw_ask(bystander, 3, "/t/Give"); /* holds something, too: its window is 64 KiB */
     for (unsigned i = 0; i < 8; i++) {
         raws[i] = rpc_raw_connect(stand);
         fill_queue(raws[i], 6, are_stuck);
-        check_served(bystander, 5 + 2 * i);
+        rpc_raw_check_served(bystander, 5 + 2 * i);
     }
     for (unsigned i = 0; i < 8; i++) {
         if (!raws[i]->played.is_closed)
@@ -152,7 +133,7 @@ static void the_heaviest_connection_goes_though_it_does_not_read(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_stand_tear_down)
     const struct CMUnitTest connections[] = {
         CASE(idle_connections_make_room_for_clients),
         CASE(clients_that_do_not_go_hold_few_places),

@@ -66,16 +66,14 @@ static const struct muster_rpc_method methods[] = {
 
 static int set_up(void **state)
 {
-    struct stage *stage = calloc(1, sizeof(*stage));
+    struct stage *stage = rpc_scene_open(state, sizeof(*stage), NULL, NULL);
 
-    rpc_fixture_open(&stage->fixture, NULL, NULL);
     assert_int_equal(muster_rpc_server_add(stage->fixture.server, methods, 2, stage), MUSTER_OK);
     muster_mem_limited_init(&stage->client_mem, careful_mem(), 0);
     stage->client_env = *stage->fixture.env;
     stage->client_env.mem = &stage->client_mem.mem;
     assert_int_equal(muster_net_system_open(&stage->client_env, &stage->client_env.net), MUSTER_OK);
     stage->place = malloc(LARGE_BYTES);
-    *state = stage;
     return 0;
 }
 

@@ -1,7 +1,5 @@
 /* Connections that a server lets go, and pings that it does not forgive, on a virtual clock. */
-#include "rpc_stand.h"
-
-#include <stdlib.h>
+#include "rpc_attack.h"
 
 #include "net/grpc/status.h"
 #include "net/h2/h2_code.h"
@@ -10,20 +8,11 @@
 #define AGE_NS   (100 * MUSTER_NS_PER_S)
 #define GRACE_NS (20 * MUSTER_NS_PER_S)
 
-static int set_up_with(void **state, const struct muster_rpc_server_options *options)
-{
-    struct rpc_stand *stand = calloc(1, sizeof(*stand));
-
-    rpc_stand_open(stand, options);
-    *state = stand;
-    return 0;
-}
-
 static int set_up_idle(void **state)
 {
     const struct muster_rpc_server_options options = {.connection_idle_max_ns = IDLE_NS};
 
-    return set_up_with(state, &options);
+    return rpc_stand_set_up_with(state, &options);
 }
 
 static int set_up_age(void **state)
@@ -35,14 +24,7 @@ static int set_up_age(void **state)
         .idle_ping_interval_min_ns = 7200 * MUSTER_NS_PER_S,
     };
 
-    return set_up_with(state, &options);
-}
-
-static int tear_down(void **state)
-{
-    rpc_stand_close(*state);
-    free(*state);
-    return 0;
+    return rpc_stand_set_up_with(state, &options);
 }
 
 /* The client answers the ping of a drain. */
@@ -57,8 +39,7 @@ static void send_pong(struct rpc_raw *raw)
 
 static void make_call(struct rpc_raw *raw, uint32_t stream, const char *path)
 {
-    rpc_raw_headers(raw, stream, path, NULL, NULL, 0);
-    rpc_raw_message(raw, stream, 0, 2, "hi", 2, FLAG_END_STREAM);
+    rpc_raw_ask(raw, stream, path);
     rpc_stand_advance(raw->stand, 0);
 }
 
@@ -281,8 +262,8 @@ static void a_server_may_close_while_a_connection_does(void **state)
 
 int main(void)
 {
-#define IDLE(name) cmocka_unit_test_setup_teardown(name, set_up_idle, tear_down)
-#define AGE(name)  cmocka_unit_test_setup_teardown(name, set_up_age, tear_down)
+#define IDLE(name) cmocka_unit_test_setup_teardown(name, set_up_idle, rpc_stand_tear_down)
+#define AGE(name)  cmocka_unit_test_setup_teardown(name, set_up_age, rpc_stand_tear_down)
     const struct CMUnitTest lifetime[] = {
         IDLE(an_idle_connection_is_asked_to_leave),
         IDLE(idleness_begins_with_the_end_of_the_last_call),

@@ -98,39 +98,22 @@ static const struct muster_rpc_method methods[] = {
 
 static int set_up(void **state)
 {
-    struct pauser *pauser = calloc(1, sizeof(*pauser));
+    struct pauser *pauser = rpc_scene_open(state, sizeof(*pauser), NULL, NULL);
 
-    rpc_fixture_open(&pauser->fixture, NULL, NULL);
     assert_int_equal(muster_rpc_server_add(pauser->fixture.server, methods, 3, pauser), MUSTER_OK);
-    *state = pauser;
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    rpc_fixture_close(&((struct pauser *)*state)->fixture);
-    free(*state);
-    return 0;
-}
-
-/* Whatever was sent before on the connection is here once another call is answered. */
+/* All that was sent before on the connection is here once another call is answered. */
 static void exchange_call(struct rpc_fixture *fixture)
 {
-    struct rpc_probe probe = {.done = 0};
-
-    rpc_probe_ask(&probe, fixture, "Unary", "other");
-    assert_int_equal(probe.rc, MUSTER_OK);
-}
-
-static void probe_start(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method)
-{
-    assert_int_equal(rpc_probe_start(probe, fixture, method, UINT64_MAX), MUSTER_OK);
+    assert_int_equal(rpc_fixture_ask(fixture, "Unary", "other").rc, MUSTER_OK);
 }
 
 static void ask_paused(struct rpc_probe *probe, struct rpc_fixture *fixture, const char *method,
                        const char *text)
 {
-    probe_start(probe, fixture, method);
+    rpc_probe_begin(probe, fixture, method);
     muster_call_pause(&probe->call);
     rpc_probe_send(probe, text);
     muster_call_half_close(&probe->call);
@@ -166,9 +149,8 @@ static void a_pause_amid_a_message_holds_the_next_of_the_same_bytes(void **state
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.on_message_hook = pause_in_hook};
 
-    probe_start(&probe, fixture, "Source");
-    rpc_probe_send(&probe, "5");
-    muster_call_half_close(&probe.call);
+    rpc_probe_begin(&probe, fixture, "Source");
+    rpc_probe_send_last(&probe, "5");
     for (unsigned i = 1; i <= 5; i++) {
         exchange_call(fixture);
         assert_int_equal(probe.message_count, i);
@@ -214,8 +196,7 @@ static void a_cancel_comes_while_paused(void **state)
     struct rpc_probe probe = {.done = 0};
 
     ask_paused(&probe, fixture, "Source", "5");
-    muster_call_cancel(&probe.call);
-    rpc_probe_wait(&probe, fixture);
+    rpc_probe_cancel(&probe, fixture);
 
     assert_int_equal(probe.rc, MUSTER_CANCELLED);
     assert_int_equal(probe.message_count, 0);
@@ -286,8 +267,7 @@ static void paused_streams_are_bounded_and_starve_nobody(void **state)
         muster_call_resume(&probes[i].call);
         rpc_probe_wait_messages(&probes[i], fixture, 3 * WINDOW_BYTES / BLOCK_BYTES);
         assert_int_equal(probes[i].done, 0);
-        muster_call_cancel(&probes[i].call);
-        rpc_probe_wait(&probes[i], fixture);
+        rpc_probe_cancel(&probes[i], fixture);
     }
 }
 
@@ -298,7 +278,7 @@ static void a_paused_service_is_told_when_it_resumes(void **state)
     struct pauser *pauser = *state;
     struct rpc_probe probe = {.done = 0};
 
-    probe_start(&probe, &pauser->fixture, "Pausing");
+    rpc_probe_begin(&probe, &pauser->fixture, "Pausing");
     for (unsigned i = 0; i < 5; i++)
         rpc_probe_send(&probe, "12");
     muster_call_half_close(&probe.call);
@@ -320,7 +300,7 @@ static void a_service_may_take_one_message_at_a_time(void **state)
     struct rpc_probe probe = {.done = 0};
 
     pauser->is_pausing_each = true;
-    probe_start(&probe, &pauser->fixture, "Pausing");
+    rpc_probe_begin(&probe, &pauser->fixture, "Pausing");
     for (unsigned i = 0; i < 5; i++)
         rpc_probe_send(&probe, "12");
     muster_call_half_close(&probe.call);
@@ -340,7 +320,7 @@ static void a_paused_unary_call_waits_with_its_message(void **state)
     struct pauser *pauser = *state;
     struct rpc_probe probe = {.done = 0};
 
-    probe_start(&probe, &pauser->fixture, "PausingUnary");
+    rpc_probe_begin(&probe, &pauser->fixture, "PausingUnary");
     rpc_probe_send(&probe, "hello");
     exchange_call(&pauser->fixture);
     muster_call_half_close(&probe.call);
@@ -358,7 +338,7 @@ static void a_unary_message_that_is_kept_waits_while_paused(void **state)
     struct pauser *pauser = *state;
     struct rpc_probe probe = {.done = 0};
 
-    probe_start(&probe, &pauser->fixture, "PausingUnary");
+    rpc_probe_begin(&probe, &pauser->fixture, "PausingUnary");
     rpc_probe_send(&probe, "hello");
     exchange_call(&pauser->fixture);
     muster_rpc_resume(pauser->rpc);
@@ -383,7 +363,7 @@ static void a_paused_service_learns_of_a_cancel(void **state)
     struct pauser *pauser = *state;
     struct rpc_probe probe = {.done = 0};
 
-    probe_start(&probe, &pauser->fixture, "Pausing");
+    rpc_probe_begin(&probe, &pauser->fixture, "Pausing");
     rpc_probe_send(&probe, "12");
     exchange_call(&pauser->fixture);
     muster_call_cancel(&probe.call);
@@ -414,7 +394,7 @@ static void a_server_that_closes_amid_a_resumed_message_is_survived(void **state
     struct rpc_probe probe = {.done = 0};
 
     pauser->is_closing_server = true;
-    probe_start(&probe, &pauser->fixture, "Pausing");
+    rpc_probe_begin(&probe, &pauser->fixture, "Pausing");
     rpc_probe_send(&probe, "12");
     rpc_probe_send(&probe, "12");
     exchange_call(&pauser->fixture);
@@ -431,7 +411,7 @@ static void a_paused_service_bounds_what_its_client_can_send(void **state)
     struct rpc_probe probe = {.done = 0};
     size_t left;
 
-    probe_start(&probe, &pauser->fixture, "Pausing");
+    rpc_probe_begin(&probe, &pauser->fixture, "Pausing");
     for (unsigned i = 0; i < 64; i++)
         assert_int_equal(muster_call_send(&probe.call, block, sizeof(block)), MUSTER_OK);
     exchange_call(&pauser->fixture);
@@ -440,8 +420,7 @@ static void a_paused_service_bounds_what_its_client_can_send(void **state)
     assert_true(left >= 3 * WINDOW_BYTES);
     assert_int_equal(pauser->messages, 0);
     muster_rpc_resume(pauser->rpc);
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &pauser->fixture);
+    rpc_probe_end(&probe, &pauser->fixture);
 
     assert_int_equal(pauser->bytes, 64 * sizeof(block));
     assert_string_equal(probe.messages, "ok");
@@ -449,7 +428,7 @@ static void a_paused_service_bounds_what_its_client_can_send(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest client[] = {
         CASE(a_paused_caller_is_told_when_it_resumes),
         CASE(a_pause_amid_a_message_holds_the_next_of_the_same_bytes),

@@ -1,5 +1,6 @@
 /* The gRPC server before a client that is played by hand, on a virtual clock. */
 #include "h2_stage.h"
+#include "rpc_stand.h"
 #include "virtual_loop.h"
 
 #include <stdlib.h>
@@ -52,12 +53,22 @@ static void on_end(struct muster_rpc *rpc, enum muster_rc rc)
     fixture->end_rc = rc;
 }
 
-static const struct muster_rpc_method hang = {
-    .path = PATH, .on_start = on_start, .on_place = on_place, .on_message = on_message, .on_end = on_end};
+static const struct muster_rpc_method hang = {.path = PATH,
+                                              .on_start = on_start,
+                                              .on_place = on_place,
+                                              .on_message = on_message,
+                                              .on_end = on_end};
 
 static void on_closed(struct muster_rpc_server *server)
 {
     ((struct fixture *)muster_rpc_server_data(server))->stage.is_gone = true;
+}
+
+static void feed_frame(struct fixture *fixture, uint8_t type, uint8_t flags, uint32_t stream,
+                       const void *payload, size_t bytes)
+{
+    h2_stage_feed_frame(&fixture->stage, type, flags, stream, payload, bytes);
+    virtual_loop_advance(&fixture->loop, 0);
 }
 
 static int set_up_with(void **state, const struct muster_rpc_server_options *options)
@@ -76,8 +87,7 @@ static int set_up_with(void **state, const struct muster_rpc_server_options *opt
                      MUSTER_OK);
     virtual_loop_advance(&fixture->loop, 0);
     h2_stage_feed(&fixture->stage, H2_PREFACE, sizeof(H2_PREFACE) - 1);
-    h2_stage_feed_frame(&fixture->stage, FRAME_SETTINGS, 0, 0, NULL, 0);
-    virtual_loop_advance(&fixture->loop, 0);
+    feed_frame(fixture, FRAME_SETTINGS, 0, 0, NULL, 0);
     *state = fixture;
     return 0;
 }
@@ -107,33 +117,18 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A literal header without Huffman. */
-static size_t put_header(uint8_t *out, const char *name, const char *value)
-{
-    size_t at = 0;
-
-    out[at++] = 0x00;
-    out[at++] = (uint8_t)strlen(name);
-    memcpy(out + at, name, strlen(name));
-    at += strlen(name);
-    out[at++] = (uint8_t)strlen(value);
-    memcpy(out + at, value, strlen(value));
-    return at + strlen(value);
-}
-
 static void feed_typed(struct fixture *fixture, const char *type, const char *timeout)
 {
     uint8_t block[256] = {0x83, 0x86}; /* POST, http */
     size_t at = 2;
 
-    at += put_header(block + at, ":path", PATH);
-    at += put_header(block + at, ":authority", "x");
-    at += put_header(block + at, "content-type", type);
-    at += put_header(block + at, "te", "trailers");
+    at += rpc_raw_header_put(block + at, ":path", PATH);
+    at += rpc_raw_header_put(block + at, ":authority", "x");
+    at += rpc_raw_header_put(block + at, "content-type", type);
+    at += rpc_raw_header_put(block + at, "te", "trailers");
     if (timeout != NULL)
-        at += put_header(block + at, "grpc-timeout", timeout);
-    h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, at);
-    virtual_loop_advance(&fixture->loop, 0);
+        at += rpc_raw_header_put(block + at, "grpc-timeout", timeout);
+    feed_frame(fixture, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, at);
 }
 
 static void feed_call(struct fixture *fixture, const char *timeout)
@@ -176,11 +171,16 @@ static void a_client_that_resets_a_call_ends_it(void **state)
     struct fixture *fixture = *state;
 
     feed_call(fixture, "10S");
-    h2_stage_feed_frame(&fixture->stage, FRAME_RST, 0, 1, cancel, sizeof(cancel));
-    virtual_loop_advance(&fixture->loop, 0);
+    feed_frame(fixture, FRAME_RST, 0, 1, cancel, sizeof(cancel));
 
     assert_int_equal(fixture->ended, 1);
     assert_int_equal(fixture->end_rc, MUSTER_CANCELLED);
+}
+
+static void feed_ping(struct fixture *fixture, uint64_t then_ns)
+{
+    feed_frame(fixture, FRAME_PING, 0, 0, "12345678", 8);
+    virtual_loop_advance(&fixture->loop, then_ns);
 }
 
 static void a_client_that_pings_too_often_is_told_to_calm_down(void **state)
@@ -189,8 +189,7 @@ static void a_client_that_pings_too_often_is_told_to_calm_down(void **state)
 
     for (unsigned i = 0; i < 4; i++) {
         assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
-        h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
-        virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
+        feed_ping(fixture, MUSTER_NS_PER_MS);
     }
 
     assert_int_equal(h2_stage_goaway_code(&fixture->stage), MUSTER_H2_ENHANCE_YOUR_CALM);
@@ -201,8 +200,7 @@ static void a_client_that_pings_seldom_stays(void **state)
     struct fixture *fixture = *state;
 
     for (unsigned i = 0; i < 8; i++) {
-        h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
-        virtual_loop_advance(&fixture->loop, 6 * MUSTER_NS_PER_S);
+        feed_ping(fixture, 6 * MUSTER_NS_PER_S);
     }
 
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
@@ -222,27 +220,24 @@ static void pings_between_pieces_of_an_answer_are_forgiven(void **state)
         h2_stage_feed_frame(&fixture->stage, FRAME_WINDOW, 0, 0, more, sizeof(more));
         h2_stage_feed_frame(&fixture->stage, FRAME_WINDOW, 0, 1, more, sizeof(more));
         virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
-        h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
-        virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
+        feed_ping(fixture, MUSTER_NS_PER_MS);
     }
 
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_GOAWAY, 0));
     for (unsigned i = 0; i < 4; i++) /* nothing is sent any more */
-        h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
-    virtual_loop_advance(&fixture->loop, MUSTER_NS_PER_MS);
+        feed_ping(fixture, MUSTER_NS_PER_MS);
     assert_int_equal(h2_stage_goaway_code(&fixture->stage), MUSTER_H2_ENHANCE_YOUR_CALM);
 }
 
+static const uint8_t get_block[] = {0x82, 0x86, 0x84, 0x41, 1, 'x'}; /* GET / of http://x */
+
 static void the_page_is_sent_when_the_request_has_ended(void **state)
 {
-    static const uint8_t block[] = {0x82, 0x86, 0x84, 0x41, 1, 'x'}; /* GET / of http://x */
     struct fixture *fixture = *state;
 
-    h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, sizeof(block));
-    virtual_loop_advance(&fixture->loop, 0);
+    feed_frame(fixture, FRAME_HEADERS, FLAG_END_HEADERS, 1, get_block, sizeof(get_block));
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 0));
-    h2_stage_feed_frame(&fixture->stage, FRAME_DATA, FLAG_END_STREAM, 1, NULL, 0);
-    virtual_loop_advance(&fixture->loop, 0);
+    feed_frame(fixture, FRAME_DATA, FLAG_END_STREAM, 1, NULL, 0);
 
     assert_non_null(h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, 0));
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_RST, 0));
@@ -251,17 +246,14 @@ static void the_page_is_sent_when_the_request_has_ended(void **state)
 /* The answer of the abort is still queued, for the client does not read, when the request ends. */
 static void the_page_is_not_sent_when_its_request_was_aborted(void **state)
 {
-    static const uint8_t block[] = {0x82, 0x86, 0x84, 0x41, 1, 'x'}; /* GET / of http://x */
     struct fixture *fixture = *state;
 
     fixture->stage.played.is_stuck = true;
-    h2_stage_feed_frame(&fixture->stage, FRAME_PING, 0, 0, "12345678", 8);
-    virtual_loop_advance(&fixture->loop, 0);
-    h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, block, sizeof(block));
-    h2_stage_feed_frame(&fixture->stage, FRAME_DATA, 0, 1, "x", 1);
-    virtual_loop_advance(&fixture->loop, 0);
-    h2_stage_feed_frame(&fixture->stage, FRAME_DATA, FLAG_END_STREAM, 1, NULL, 0);
-    virtual_loop_advance(&fixture->loop, 0);
+    feed_frame(fixture, FRAME_PING, 0, 0, "12345678", 8);
+    h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS, 1, get_block,
+                        sizeof(get_block));
+    feed_frame(fixture, FRAME_DATA, 0, 1, "x", 1);
+    feed_frame(fixture, FRAME_DATA, FLAG_END_STREAM, 1, NULL, 0);
     fixture->stage.played.is_stuck = false;
     played_stream_release(&fixture->stage.played);
     virtual_loop_advance(&fixture->loop, 0);
@@ -277,8 +269,7 @@ static void a_message_for_which_there_is_no_place_is_not_shown(void **state)
 
     fixture->refuses_place = true;
     feed_call(fixture, NULL);
-    h2_stage_feed_frame(&fixture->stage, FRAME_DATA, 0, 1, "\0\0\0\0\1x", 6);
-    virtual_loop_advance(&fixture->loop, 0);
+    feed_frame(fixture, FRAME_DATA, 0, 1, "\0\0\0\0\1x", 6);
 
     assert_int_equal(fixture->messages, 0);
     assert_int_equal(fixture->ended, 1);
@@ -328,7 +319,8 @@ static void a_server_that_closes_takes_no_stream(void **state)
         struct muster_rpc_page page = {.path = "/health", .on_request = on_page};
         struct muster_rpc_server *server = NULL;
 
-        assert_int_equal(muster_rpc_server_open(&fixture->stage.test.env, NULL, &server), MUSTER_OK);
+        assert_int_equal(muster_rpc_server_open(&fixture->stage.test.env, NULL, &server),
+                         MUSTER_OK);
         if (has_page > 0)
             muster_rpc_server_add_page(server, &page);
         muster_rpc_server_close(server, 0, NULL);

@@ -46,19 +46,10 @@ static const struct muster_rpc_method methods[] = {
 
 static int set_up(void **state)
 {
-    struct limited *limited = calloc(1, sizeof(*limited));
+    struct limited *limited = rpc_scene_open(state, sizeof(*limited), NULL, NULL);
 
-    rpc_fixture_open(&limited->fixture, NULL, NULL);
     assert_int_equal(muster_rpc_server_add(limited->fixture.server, methods, METHODS, limited),
                      MUSTER_OK);
-    *state = limited;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    rpc_fixture_close(&((struct limited *)*state)->fixture);
-    free(*state);
     return 0;
 }
 
@@ -81,7 +72,7 @@ static void a_method_may_take_more_than_its_server(void **state)
     struct rpc_fixture *fixture = *state;
     struct rpc_probe probe = {.done = 0};
 
-    assert_int_equal(rpc_probe_start(&probe, fixture, "Big", UINT64_MAX), MUSTER_OK);
+    rpc_probe_begin(&probe, fixture, "Big");
     assert_int_equal(muster_call_send(&probe.call, large, sizeof(large)), MUSTER_OK);
     rpc_probe_wait(&probe, fixture);
 
@@ -93,7 +84,7 @@ static void limited_start(struct rpc_probe *probe, struct limited *limited, cons
 {
     unsigned before = limited->started;
 
-    assert_int_equal(rpc_probe_start(probe, &limited->fixture, method, UINT64_MAX), MUSTER_OK);
+    rpc_probe_begin(probe, &limited->fixture, method);
     rpc_probe_send(probe, "x");
     rpc_probe_wait_messages(probe, &limited->fixture, 1);
     if (probe->done == 0)
@@ -137,8 +128,7 @@ static void a_limit_holds_for_the_fallback_too(void **state)
     limited_start(&second, limited, "Other");
 
     assert_int_equal(second.rc, MUSTER_RESOURCE_EXHAUSTED);
-    muster_call_cancel(&first.call);
-    rpc_probe_wait(&first, &limited->fixture);
+    rpc_probe_cancel(&first, &limited->fixture);
 }
 
 static void a_call_without_a_deadline_gets_the_methods(void **state)
@@ -152,8 +142,7 @@ static void a_call_without_a_deadline_gets_the_methods(void **state)
     assert_true(limited->deadline_ns >= from_ns + MUSTER_NS_PER_S);
     assert_true(limited->deadline_ns <=
                 muster_loop_after_ns(limited->fixture.env->loop, MUSTER_NS_PER_S));
-    muster_call_cancel(&probe.call);
-    rpc_probe_wait(&probe, &limited->fixture);
+    rpc_probe_cancel(&probe, &limited->fixture);
 }
 
 static void a_late_deadline_is_brought_forward_and_an_early_one_stays(void **state)
@@ -177,8 +166,7 @@ static void a_late_deadline_is_brought_forward_and_an_early_one_stays(void **sta
             limited->deadline_ns >
                 rpc_fixture_after_ms(&limited->fixture, rows[i].most_ms) + MUSTER_NS_PER_MS)
             fail_msg("row %s", rows[i].name);
-        muster_call_cancel(&probe.call);
-        rpc_probe_wait(&probe, &limited->fixture);
+        rpc_probe_cancel(&probe, &limited->fixture);
     }
 }
 
@@ -187,7 +175,7 @@ static void a_call_ends_at_the_methods_deadline(void **state)
     struct limited *limited = *state;
     struct rpc_probe probe = {.done = 0};
 
-    assert_int_equal(rpc_probe_start(&probe, &limited->fixture, "Short", UINT64_MAX), MUSTER_OK);
+    rpc_probe_begin(&probe, &limited->fixture, "Short");
     rpc_probe_wait(&probe, &limited->fixture);
 
     assert_int_equal(probe.rc, MUSTER_DEADLINE_EXCEEDED);
@@ -195,7 +183,7 @@ static void a_call_ends_at_the_methods_deadline(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest limits[] = {
         CASE(a_message_beyond_the_methods_limit_is_refused),
         CASE(a_method_may_take_more_than_its_server),

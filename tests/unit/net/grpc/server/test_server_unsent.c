@@ -2,8 +2,6 @@
  * who read. */
 #include "rpc_attack.h"
 
-#include <stdlib.h>
-
 #include "net/grpc/status.h"
 
 #define BUDGET  (8 * MIB)
@@ -18,18 +16,8 @@ static const uint32_t no_window[1][2] = {{4, 0}};
 static int set_up(void **state)
 {
     const struct muster_rpc_server_options options = {.unsent_max_bytes = BUDGET};
-    struct rpc_stand *stand = calloc(1, sizeof(*stand));
 
-    rpc_stand_open(stand, &options);
-    *state = stand;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    rpc_stand_close(*state);
-    free(*state);
-    return 0;
+    return rpc_stand_set_up_with(state, &options);
 }
 
 static struct rpc_raw *staller_open(struct rpc_stand *stand)
@@ -40,14 +28,6 @@ static struct rpc_raw *staller_open(struct rpc_stand *stand)
     return raw;
 }
 
-static void check_served(struct rpc_raw *raw, uint32_t stream)
-{
-    rpc_raw_ask(raw, stream, "/t/Echo");
-    rpc_stand_advance(raw->stand, 0);
-    assert_int_equal(rpc_raw_status(raw, stream), MUSTER_OK);
-    assert_int_equal(rpc_raw_data_bytes(raw, stream), 7);
-}
-
 static unsigned refused_count(const struct rpc_raw *raw, unsigned asked)
 {
     unsigned count = 0;
@@ -55,6 +35,13 @@ static unsigned refused_count(const struct rpc_raw *raw, unsigned asked)
     for (uint32_t i = 0; i < asked; i++)
         count += rpc_raw_status(raw, 2 * i + 1) == MUSTER_RESOURCE_EXHAUSTED;
     return count;
+}
+
+/* One call after another, each on a stream of its own. */
+static void ask_often(struct rpc_raw *raw, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        rpc_raw_ask(raw, 2 * i + 1, "/t/Give");
 }
 
 /* All of the crowd ask, each for ASKED answers of a MiB. */
@@ -78,25 +65,32 @@ static unsigned expelled_count(struct rpc_raw *const *crowd)
     return count;
 }
 
+static unsigned crowd_refused(struct rpc_raw *const *crowd)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < CROWD; i++)
+        count += refused_count(crowd[i], ASKED);
+    return count;
+}
+
 static void a_crowd_is_refused_then_ended(void **state)
 {
     struct rpc_stand *stand = *state;
     struct rpc_raw *bystander = rpc_raw_open(stand), *crowd[CROWD];
     size_t before = stand->test.mem.held_bytes;
-    unsigned refused = 0;
     uint32_t stream = 1;
 
     stand->test.mem.held_peak_bytes = before;
     crowd_asks(stand, crowd, "/t/Give");
-    for (unsigned i = 0; i < CROWD; i++)
-        refused += refused_count(crowd[i], ASKED);
-    assert_int_equal(refused, CROWD * ASKED - BUDGET / MIB + 1); /* with gRPC's prefix 7 fit */
+    assert_int_equal(crowd_refused(crowd),
+                     CROWD * ASKED - BUDGET / MIB + 1); /* with gRPC's prefix 7 fit */
     assert_int_equal(expelled_count(crowd), 0);
-    check_served(bystander, stream);
+    rpc_raw_check_served(bystander, stream);
 
     for (unsigned i = 0; i < 12; i++) {
         rpc_stand_advance(stand, MUSTER_NS_PER_S / 4);
-        check_served(bystander, stream += 2);
+        rpc_raw_check_served(bystander, stream += 2);
     }
     assert_in_range(expelled_count(crowd), 1, BUDGET / MIB); /* until there is room, and no more */
     assert_true(stand->test.mem.held_peak_bytes - before < BUDGET + 8 * MIB);
@@ -109,13 +103,10 @@ static void lent_answers_count(void **state)
 {
     struct rpc_stand *stand = *state;
     struct rpc_raw *crowd[CROWD];
-    unsigned refused = 0;
 
     crowd_asks(stand, crowd, "/t/Lend");
-    for (unsigned i = 0; i < CROWD; i++)
-        refused += refused_count(crowd[i], ASKED);
 
-    assert_int_equal(refused, CROWD * ASKED - BUDGET / MIB + 1);
+    assert_int_equal(crowd_refused(crowd), CROWD * ASKED - BUDGET / MIB + 1);
     rpc_stand_advance(stand, 3 * MUSTER_NS_PER_S);
     assert_in_range(expelled_count(crowd), 1, BUDGET / MIB);
 }
@@ -125,16 +116,13 @@ static void who_has_stalled_longest_goes_first(void **state)
     struct rpc_stand *stand = *state;
     struct rpc_raw *late = staller_open(stand), *early = staller_open(stand), *full;
 
-    for (uint32_t i = 0; i < 4; i++)
-        rpc_raw_ask(early, 2 * i + 1, "/t/Give");
+    ask_often(early, 4);
     rpc_stand_advance(stand, 10 * MUSTER_NS_PER_S);
-    for (uint32_t i = 0; i < 3; i++)
-        rpc_raw_ask(late, 2 * i + 1, "/t/Give");
+    ask_often(late, 3);
     rpc_stand_advance(stand, 10 * MUSTER_NS_PER_S);
     assert_int_equal(rpc_raw_goaway_code(early), -1); /* nobody needs the room */
     full = staller_open(stand);
-    for (uint32_t i = 0; i < 8; i++)
-        rpc_raw_ask(full, 2 * i + 1, "/t/Give");
+    ask_often(full, 8);
     rpc_stand_advance(stand, MUSTER_NS_PER_S / 4);
 
     assert_int_equal(rpc_raw_goaway_code(early), CALM);
@@ -149,10 +137,8 @@ static void a_client_that_reads_is_not_ended(void **state)
     unsigned refused = 0;
 
     rpc_raw_window(reader, 0, READING);
-    for (uint32_t i = 0; i < 5; i++)
-        rpc_raw_ask(reader, 2 * i + 1, "/t/Give");
-    for (uint32_t i = 0; i < 8; i++)
-        rpc_raw_ask(staller, 2 * i + 1, "/t/Give");
+    ask_often(reader, 5);
+    ask_often(staller, 8);
     for (unsigned i = 0; i < 20; i++) {
         for (uint32_t k = 0; k < 5; k++)
             rpc_raw_window(reader, 2 * k + 1, 16 * KIB);
@@ -170,8 +156,7 @@ static void a_single_byte_of_window_now_and_then_is_not_reading(void **state)
     struct rpc_stand *stand = *state;
     struct rpc_raw *dribbler = staller_open(stand);
 
-    for (uint32_t i = 0; i < 9; i++)
-        rpc_raw_ask(dribbler, 2 * i + 1, "/t/Give");
+    ask_often(dribbler, 9);
     for (unsigned i = 0; i < 12; i++) {
         for (uint32_t k = 0; k < 9; k++)
             rpc_raw_window(dribbler, 2 * k + 1, 1);
@@ -188,25 +173,24 @@ static void a_socket_that_is_not_read_is_ended(void **state)
 
     rpc_raw_window(stuck, 0, READING);
     stuck->played.is_stuck = true;
-    for (uint32_t i = 0; i < 9; i++)
-        rpc_raw_ask(stuck, 2 * i + 1, "/t/Give");
+    ask_often(stuck, 9);
     rpc_stand_advance(stand, 2 * MUSTER_NS_PER_S);
     bystander = rpc_raw_open(stand);
 
-    check_served(bystander, 1);
+    rpc_raw_check_served(bystander, 1);
     assert_true(stuck->played.is_closed);
 }
 
 int main(void)
 {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_stand_tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_crowd_is_refused_then_ended, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(lent_answers_count, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(who_has_stalled_longest_goes_first, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_client_that_reads_is_not_ended, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_single_byte_of_window_now_and_then_is_not_reading, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_socket_that_is_not_read_is_ended, set_up, tear_down),
+        CASE(a_crowd_is_refused_then_ended),
+        CASE(lent_answers_count),
+        CASE(who_has_stalled_longest_goes_first),
+        CASE(a_client_that_reads_is_not_ended),
+        CASE(a_single_byte_of_window_now_and_then_is_not_reading),
+        CASE(a_socket_that_is_not_read_is_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,20 +27,9 @@ struct seen {
 
 static int set_up(void **state)
 {
-    struct scene *scene = calloc(1, sizeof(*scene));
+    struct scene *scene = rpc_scene_open(state, sizeof(*scene), NULL, NULL);
 
-    rpc_fixture_open(&scene->fixture, NULL, NULL);
     assert_int_equal(muster_rpc_health_open(scene->fixture.server, &scene->health), MUSTER_OK);
-    *state = scene;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct scene *scene = *state;
-
-    rpc_fixture_close(&scene->fixture);
-    free(scene);
     return 0;
 }
 
@@ -293,7 +282,7 @@ static void a_server_has_one_health(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest rpc_health[] = {
         CASE(the_whole_server_serves_at_first),
         CASE(check_of_an_unknown_name_is_not_found),

@@ -34,21 +34,12 @@ static const struct muster_descriptors odd_descriptors = {.files = &odd_file, .c
 
 static int set_up(void **state)
 {
-    struct rpc_fixture *fixture = calloc(1, sizeof(*fixture));
     const struct muster_descriptors *const sets[] = {&tests_proto_stub_sample_descriptors,
                                                      &odd_descriptors,
                                                      &tests_proto_stub_sample_descriptors};
+    struct rpc_fixture *fixture = rpc_scene_open(state, sizeof(*fixture), NULL, NULL);
 
-    rpc_fixture_open(fixture, NULL, NULL);
     assert_int_equal(muster_rpc_reflection_open(fixture->server, sets, 3), MUSTER_OK);
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    rpc_fixture_close(*state);
-    free(*state);
     return 0;
 }
 
@@ -315,7 +306,7 @@ static void a_server_shows_a_bounded_number_of_files(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest rpc_reflection[] = {
         CASE(services_are_those_that_have_methods_now),
         CASE(a_file_comes_with_its_imports),

@@ -113,23 +113,12 @@ static const struct sample_guide_v1_route_guide_handlers handlers = {
 
 static int set_up(void **state)
 {
-    struct guide *guide = calloc(1, sizeof(*guide));
     struct sample_guide_v1_route_guide_handlers copied = handlers;
+    struct guide *guide = rpc_scene_open(state, sizeof(*guide), NULL, NULL);
 
-    rpc_fixture_open(&guide->fixture, NULL, NULL);
     assert_int_equal(sample_guide_v1_route_guide_service_add(guide->fixture.server, &copied, guide),
                      MUSTER_OK);
     memset(&copied, 0xff, sizeof(copied));
-    *state = guide;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct guide *guide = *state;
-
-    rpc_fixture_close(&guide->fixture);
-    free(guide);
     return 0;
 }
 
@@ -466,10 +455,7 @@ static void a_request_that_cannot_be_read_is_internal(void **state)
     struct muster_call_options options = within_10_s(guide);
 
     options.method = "/sample.guide.v1.RouteGuide/GetFeature";
-    assert_int_equal(rpc_probe_start_with(&probe, &guide->fixture, &options), MUSTER_OK);
-    rpc_probe_send(&probe, "\x0a\x7f");
-    muster_call_half_close(&probe.call);
-    rpc_probe_wait(&probe, &guide->fixture);
+    rpc_probe_ask_with(&probe, &guide->fixture, &options, "\x0a\x7f");
 
     assert_int_equal(probe.rc, MUSTER_INTERNAL);
     assert_non_null(strstr(probe.text, "request of /sample.guide.v1.RouteGuide/GetFeature: "));
@@ -530,7 +516,7 @@ static void a_response_has_to_be_there_once(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, rpc_scene_tear_down)
     const struct CMUnitTest stub[] = {
         CASE(one_request_one_response),
         CASE(a_status_comes_without_a_response),
