@@ -255,11 +255,19 @@ void board_scene_check_ready(struct board_scene *scene)
     assert_false(scene->peer->is_failed);
 }
 
+void board_scene_open_met(struct board_scene *scene, bool dials)
+{
+    board_scene_open(scene, dials);
+    board_scene_ask_for_peer(scene);
+    if (dials)
+        board_scene_be_dialled(scene);
+    else
+        board_scene_knock(scene);
+}
+
 void board_scene_open_ready(struct board_scene *scene)
 {
-    board_scene_open(scene, false);
-    board_scene_ask_for_peer(scene);
-    board_scene_knock(scene);
+    board_scene_open_met(scene, false);
     board_scene_say_hello(scene);
     board_scene_check_ready(scene);
 }

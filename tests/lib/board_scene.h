@@ -58,6 +58,8 @@ bool board_scene_has_hung_up(struct board_scene *scene);
 /** Somebody here wants the stranger as a peer. */
 void board_scene_ask_for_peer(struct board_scene *scene);
 void board_scene_check_ready(struct board_scene *scene);
+/** Open; the stranger is wanted, and connected: whichever of the two dials. */
+void board_scene_open_met(struct board_scene *scene, bool dials);
 /** Open, and served by the board: both know each other. */
 void board_scene_open_ready(struct board_scene *scene);
 

@@ -206,6 +206,7 @@ void exchange_stage_set(struct exchange_stage *stage, const struct exchange_scen
 }
 
 static enum muster_algorithm forced;
+static struct exchange_stage *open_stage; /* NULL: none */
 
 void exchange_stage_force(enum muster_algorithm algorithm)
 {
@@ -215,6 +216,7 @@ void exchange_stage_force(enum muster_algorithm algorithm)
 void exchange_stage_open(struct exchange_stage *stage, const struct exchange_scene *scene)
 {
     memset(stage, 0, sizeof(*stage));
+    open_stage = stage;
     const struct muster_plan_parameters parameters = {
         .chunk_bytes = 128, .direct_max_bytes = 1, .forced = forced};
 
@@ -228,12 +230,21 @@ void exchange_stage_open(struct exchange_stage *stage, const struct exchange_sce
 
 void exchange_stage_close(struct exchange_stage *stage)
 {
+    open_stage = NULL;
     for (uint32_t member = 0; member < GROUP_RING_MAX; member++)
         if (stage->seats[member].board != NULL)
             seat_fini(&stage->seats[member]);
     group_ring_close(&stage->ring);
     for (uint32_t member = 0; member < GROUP_RING_MAX; member++)
         seat_fini(&stage->seats[member]);
+}
+
+int exchange_stage_tear_down(void **state)
+{
+    (void)state;
+    if (open_stage != NULL)
+        exchange_stage_close(open_stage);
+    return 0;
 }
 
 /* Ranks of the view that there was when all lived. */

@@ -40,6 +40,9 @@ struct exchange_stage {
 void exchange_stage_force(enum muster_algorithm algorithm);
 void exchange_stage_open(struct exchange_stage *stage, const struct exchange_scene *scene);
 void exchange_stage_close(struct exchange_stage *stage);
+/** The stage that was opened last is closed, if it is open still: it must be static. */
+int exchange_stage_tear_down(void **state);
+#define EXCHANGE_CASE(name) cmocka_unit_test_teardown(name, exchange_stage_tear_down)
 /** Fresh memory for another operation of the same stage. */
 void exchange_stage_set(struct exchange_stage *stage, const struct exchange_scene *scene);
 /** The same for one member: it calls something else than the others. */

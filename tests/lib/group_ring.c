@@ -10,6 +10,7 @@
 
 bool group_ring_has_boards;
 uint32_t group_ring_stripe_count = 1;
+static struct group_ring *open_ring; /* NULL: none */
 
 #define CHUNK_BYTES  256u
 #define BOARD_BYTES  ((size_t)6 << 20)
@@ -252,6 +253,7 @@ void group_ring_open_hosts(struct group_ring *ring, uint32_t n,
     struct muster_view fields = {.epoch = 1, .member_count = n, .members = members};
 
     memset(ring, 0, sizeof(*ring));
+    open_ring = ring;
     test_env_open(&ring->test);
     assert_int_equal(muster_net_system_open(&ring->test.env, &ring->test.env.net), MUSTER_OK);
     ring->plan = *plan;
@@ -331,6 +333,7 @@ void group_ring_kill(struct group_ring *ring, uint32_t index)
 
 void group_ring_close(struct group_ring *ring)
 {
+    open_ring = NULL;
     for (uint32_t i = 0; i < ring->count; i++) {
         if (ring->members[i].wire != NULL)
             close_member(&ring->members[i]);
@@ -343,6 +346,14 @@ void group_ring_close(struct group_ring *ring)
         muster_board_close(ring->members[i].board);
     muster_net_system_close(ring->test.env.net);
     test_env_close(&ring->test);
+}
+
+int group_ring_tear_down(void **state)
+{
+    (void)state;
+    if (open_ring != NULL)
+        group_ring_close(open_ring);
+    return 0;
 }
 
 /* --- Changes --- */

@@ -64,6 +64,10 @@ void group_ring_open_hosts(struct group_ring *ring, uint32_t n,
                            const struct muster_plan_parameters *plan, uint32_t per_host);
 /** Closes what is open; every operation must have ended or belong to dead members. */
 void group_ring_close(struct group_ring *ring);
+/** Closes the ring that was opened last, if it is open still: it must be static, and so must the operations that
+ * are open in it. */
+int group_ring_tear_down(void **state);
+#define GROUP_RING_CASE(name) cmocka_unit_test_teardown(name, group_ring_tear_down)
 
 /** Turn the loop until every link between members with a wire is ready. A number of turns is not
  * enough: a busy system delivers later. */

@@ -25,6 +25,8 @@ extern struct mail mails[MAIL_MAX];
 void mail_open(uint32_t n);
 void mail_open_plan(uint32_t n, const struct muster_plan_parameters *plan);
 void mail_close(void);
+/** The same, if it is open still. */
+#define MAIL_CASE(name) GROUP_RING_CASE(name)
 
 /** The callback of all: op->data is a mail. */
 muster_op_fn mail_done;

@@ -98,8 +98,19 @@ void op_scene_close(const struct op_scene *scene)
         if (op_seats[member].board != NULL)
             op_seat_fini(member);
     group_ring_close(&op_ring);
+    op_ring.view = NULL;
     for (uint32_t member = 0; member < scene->n; member++)
         op_seat_fini(member);
+}
+
+int op_scene_tear_down(void **state)
+{
+    const struct op_scene all = {.n = GROUP_RING_MAX};
+
+    (void)state;
+    if (op_ring.view != NULL)
+        op_scene_close(&all);
+    return 0;
 }
 
 /* --- Running --- */

@@ -54,7 +54,8 @@ void op_scene_start(const struct op_scene *scene);
 void op_scene_init(const struct op_scene *scene);
 /** Memory is given back, and the ring closes. */
 void op_scene_close(const struct op_scene *scene);
-
+/** The same, if it is open still. */
+int op_scene_tear_down(void **state);
 /** All of the first n members that live have ended it. */
 bool op_scene_is_done(uint32_t n);
 /** Until they have. */

@@ -8,20 +8,25 @@
 
 #define STRANGERS 256u
 
+static struct board_scene scene;
+
+static int scene_tear_down(void **state)
+{
+    (void)state;
+    if (scene.board != NULL)
+        board_scene_close(&scene);
+    return 0;
+}
+
+#define CASE(name) cmocka_unit_test_teardown(name, scene_tear_down)
+
 /* --- Cases: who is let in --- */
 
 static void who_is_expected_is_served_whichever_side_dials(void **state)
 {
     (void)state;
     for (unsigned dials = 0; dials < 2; dials++) {
-        struct board_scene scene;
-
-        board_scene_open(&scene, dials);
-        board_scene_ask_for_peer(&scene);
-        if (dials)
-            board_scene_be_dialled(&scene);
-        else
-            board_scene_knock(&scene);
+        board_scene_open_met(&scene, dials);
         board_scene_say_hello(&scene);
         board_scene_check_ready(&scene);
 
@@ -34,8 +39,6 @@ static void who_is_expected_is_served_whichever_side_dials(void **state)
 
 static void who_comes_before_it_is_wanted_waits(void **state)
 {
-    struct board_scene scene;
-
     (void)state;
     board_scene_open(&scene, false);
     board_scene_knock(&scene);
@@ -46,33 +49,21 @@ static void who_comes_before_it_is_wanted_waits(void **state)
     board_scene_say_type(&scene, MUSTER_BOARD_MAPPED);
 
     assert_true(scene.peer->is_ready);
-    board_scene_close(&scene);
 }
 
-static void say_another_type(struct board_scene *scene)
-{
-    scene->hello.type = MUSTER_BOARD_SHARES_END;
-}
+static const char job_without_end[] = "j";
 
-static void say_another_job(struct board_scene *scene)
+/* One that fills the message is the same as the board's but for the end. */
+static void say_job(const char *job)
 {
-    snprintf(scene->hello.job, sizeof(scene->hello.job), "job2");
-}
+    size_t size = sizeof(scene.hello.job);
 
-static void say_a_job_without_end(struct board_scene *scene)
-{
-    memset(scene->hello.job, 'j', sizeof(scene->hello.job));
-    memset(board_scene_system_of(scene)->job, 'j', sizeof(scene->hello.job) - 1);
-}
-
-static void look_for_another(struct board_scene *scene)
-{
-    scene->hello.to.bytes[15] ^= 1;
-}
-
-static void say_another_magic(struct board_scene *scene)
-{
-    scene->hello.magic ^= 1;
+    if (job != job_without_end) {
+        snprintf(scene.hello.job, size, "%s", job);
+        return;
+    }
+    memset(scene.hello.job, 'j', size);
+    memset(board_scene_system_of(&scene)->job, 'j', size - 1);
 }
 
 /* Neither side of a connection believes them, and nothing of theirs is mapped. */
@@ -80,28 +71,29 @@ static void strangers_are_hung_up_on(void **state)
 {
     static const struct {
         const char *name;
-        void (*change)(struct board_scene *scene);
         const char *why; /* where the board has dialled */
+        unsigned type;   /* 0: as it should be … */
+        const char *job; /* … NULL: the same */
+        uint8_t to_xor, magic_xor;
     } rows[] = {
-        {"something else than a hello", say_another_type, "it does not begin with HELLO"},
-        {"another job", say_another_job, "it belongs to another job"},
-        {"a job without end", say_a_job_without_end, "it belongs to another job"},
-        {"for another process", look_for_another, "it looks for another process"},
-        {"another protocol", say_another_magic, "it has closed the connection"},
+        {"something else than a hello", "it does not begin with HELLO",
+         .type = MUSTER_BOARD_SHARES_END},
+        {"another job", "it belongs to another job", .job = "job2"},
+        {"a job without end", "it belongs to another job", .job = job_without_end},
+        {"for another process", "it looks for another process", .to_xor = 1},
+        {"another protocol", "it has closed the connection", .magic_xor = 1},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         for (unsigned dials = 0; dials < 2; dials++) {
-            struct board_scene scene;
-
-            board_scene_open(&scene, dials);
-            board_scene_ask_for_peer(&scene);
-            if (dials)
-                board_scene_be_dialled(&scene);
-            else
-                board_scene_knock(&scene);
-            rows[i].change(&scene);
+            board_scene_open_met(&scene, dials);
+            if (rows[i].type != 0)
+                scene.hello.type = rows[i].type;
+            if (rows[i].job != NULL)
+                say_job(rows[i].job);
+            scene.hello.to.bytes[15] ^= rows[i].to_xor;
+            scene.hello.magic ^= rows[i].magic_xor;
             board_scene_say_hello(&scene);
 
             if (!board_scene_has_hung_up(&scene) || scene.peer->memory != NULL ||
@@ -117,21 +109,15 @@ static void strangers_are_hung_up_on(void **state)
 
 static void another_user_is_not_served(void **state)
 {
-    struct board_scene scene;
-
     (void)state;
     board_scene_set_uid_more(1);
-    board_scene_open(&scene, false);
-    board_scene_ask_for_peer(&scene);
-    board_scene_knock(&scene);
+    board_scene_open_met(&scene, false);
     assert_true(board_scene_has_hung_up(&scene));
     assert_int_equal(board_scene_system_of(&scene)->unmatched_count, 0);
     board_scene_close(&scene);
 
     board_scene_set_uid_more(1);
-    board_scene_open(&scene, true);
-    board_scene_ask_for_peer(&scene);
-    board_scene_be_dialled(&scene);
+    board_scene_open_met(&scene, true);
     assert_true(scene.peer->is_failed);
     assert_int_equal(scene.peer->why.rc, MUSTER_PERMISSION_DENIED);
     assert_string_equal(scene.peer->why.text, "it belongs to another user");
@@ -142,19 +128,14 @@ static void another_user_is_not_served(void **state)
 /* The process that the board has dialled says to be a third one. */
 static void who_answers_in_another_name_is_refused(void **state)
 {
-    struct board_scene scene;
-
     (void)state;
-    board_scene_open(&scene, true);
-    board_scene_ask_for_peer(&scene);
-    board_scene_be_dialled(&scene);
+    board_scene_open_met(&scene, true);
     scene.hello.from.bytes[15] ^= 1;
     board_scene_say_hello(&scene);
 
     assert_true(scene.peer->is_failed);
     assert_string_equal(scene.peer->why.text, "another process answers");
     assert_null(scene.peer->memory);
-    board_scene_close(&scene);
 }
 
 /* The first one counts: before it is wanted, and after. */
@@ -162,7 +143,6 @@ static void a_name_is_taken_once(void **state)
 {
     (void)state;
     for (unsigned is_wanted = 0; is_wanted < 2; is_wanted++) {
-        struct board_scene scene;
         int first;
 
         board_scene_open(&scene, false);
@@ -189,12 +169,8 @@ static void a_name_is_taken_once(void **state)
 /* Behind a hello a stranger is not read; who goes on anyway is served in order. */
 static void a_third_one_is_not_taken_for_the_wanted(void **state)
 {
-    struct board_scene scene;
-
     (void)state;
-    board_scene_open(&scene, false);
-    board_scene_ask_for_peer(&scene);
-    board_scene_knock(&scene);
+    board_scene_open_met(&scene, false);
     scene.hello.from.bytes[15] ^= 1;
     board_scene_say_hello(&scene);
 
@@ -202,12 +178,10 @@ static void a_third_one_is_not_taken_for_the_wanted(void **state)
     assert_int_equal(board_scene_system_of(&scene)->unmatched_count, 1);
     assert_false(scene.peer->is_failed);
     assert_null(scene.peer->memory);
-    board_scene_close(&scene);
 }
 
 static void strangers_are_bounded(void **state)
 {
-    struct board_scene scene;
     int sockets[STRANGERS];
 
     (void)state;
@@ -235,75 +209,9 @@ static void strangers_are_bounded(void **state)
     assert_int_equal(board_scene_system_of(&scene)->unmatched_count, 0);
     for (unsigned i = 1; i < STRANGERS; i++)
         close(sockets[i]);
-    board_scene_close(&scene);
 }
 
 /* --- Cases: what is mapped --- */
-
-static void give_one_file(struct board_scene *scene)
-{
-    scene->fd_count = 1;
-}
-
-static void give_no_file(struct board_scene *scene)
-{
-    scene->fd_count = 0;
-}
-
-static void give_three_files(struct board_scene *scene)
-{
-    scene->fd_count = 3;
-}
-
-static void have_the_first_page_only(struct board_scene *scene)
-{
-    scene->hello.bytes = scene->page.segment_bytes = scene->file_bytes = MUSTER_BOARD_PAGE_BYTES;
-}
-
-static void say_more_than_there_is(struct board_scene *scene)
-{
-    scene->hello.bytes = scene->page.segment_bytes = SEGMENT_BYTES + MUSTER_BOARD_PAGE_BYTES;
-}
-
-static void say_less_than_there_is(struct board_scene *scene)
-{
-    scene->hello.bytes = scene->page.segment_bytes = SEGMENT_BYTES - MUSTER_BOARD_PAGE_BYTES;
-}
-
-static void say_another_size_than_the_page(struct board_scene *scene)
-{
-    scene->page.segment_bytes--;
-}
-
-static void have_another_magic(struct board_scene *scene)
-{
-    scene->page.magic ^= UINT64_C(1) << 63;
-}
-
-static void be_of_another_incarnation(struct board_scene *scene)
-{
-    scene->page.incarnation.bytes[15] ^= 1;
-}
-
-static void seal_nothing(struct board_scene *scene)
-{
-    scene->seals = 0;
-}
-
-static void leave_it_writable(struct board_scene *scene)
-{
-    scene->seals = F_SEAL_SHRINK | F_SEAL_GROW;
-}
-
-static void leave_it_to_shrink(struct board_scene *scene)
-{
-    scene->seals = F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
-}
-
-static void leave_it_to_grow(struct board_scene *scene)
-{
-    scene->seals = F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE;
-}
 
 #define NOT_AS_IT_SAYS "its board does not match its HELLO"
 #define NOT_MAPPED     "its board cannot be mapped, or others could write it"
@@ -312,32 +220,38 @@ static void a_board_that_is_not_what_it_says_is_not_used(void **state)
 {
     static const struct {
         const char *name;
-        void (*change)(struct board_scene *scene);
         const char *why;
+        int fds_more, seals_off;
+        int said_more, page_more, file_more; /* bytes: in the hello, in the page, in truth */
+        uint64_t magic_xor;
+        uint8_t incarnation_xor;
     } rows[] = {
-        {"one file", give_one_file, NOT_AS_IT_SAYS},
-        {"no file", give_no_file, NOT_AS_IT_SAYS},
-        {"three files", give_three_files, "this process has no descriptor left"},
-        {"no memory behind the page", have_the_first_page_only, NOT_AS_IT_SAYS},
-        {"more than there is", say_more_than_there_is, NOT_MAPPED},
-        {"less than there is", say_less_than_there_is, NOT_MAPPED},
-        {"another size inside", say_another_size_than_the_page, NOT_AS_IT_SAYS},
-        {"no board", have_another_magic, NOT_AS_IT_SAYS},
-        {"the board of another", be_of_another_incarnation, NOT_AS_IT_SAYS},
-        {"no seal", seal_nothing, NOT_MAPPED},
-        {"writable", leave_it_writable, NOT_MAPPED},
-        {"may shrink", leave_it_to_shrink, NOT_MAPPED},
-        {"may grow", leave_it_to_grow, NOT_MAPPED},
+        {"one file", NOT_AS_IT_SAYS, .fds_more = -1},
+        {"no file", NOT_AS_IT_SAYS, .fds_more = -2},
+        {"three files", "this process has no descriptor left", .fds_more = 1},
+        {"no memory behind the page", NOT_AS_IT_SAYS, .said_more = -8192, .page_more = -8192,
+         .file_more = -8192},
+        {"more than there is", NOT_MAPPED, .said_more = 4096, .page_more = 4096},
+        {"less than there is", NOT_MAPPED, .said_more = -4096, .page_more = -4096},
+        {"another size inside", NOT_AS_IT_SAYS, .page_more = -1},
+        {"no board", NOT_AS_IT_SAYS, .magic_xor = UINT64_C(1) << 63},
+        {"the board of another", NOT_AS_IT_SAYS, .incarnation_xor = 1},
+        {"no seal", NOT_MAPPED, .seals_off = SEALS},
+        {"writable", NOT_MAPPED, .seals_off = F_SEAL_FUTURE_WRITE},
+        {"may shrink", NOT_MAPPED, .seals_off = F_SEAL_SHRINK},
+        {"may grow", NOT_MAPPED, .seals_off = F_SEAL_GROW},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct board_scene scene;
-
-        board_scene_open(&scene, false);
-        board_scene_ask_for_peer(&scene);
-        board_scene_knock(&scene);
-        rows[i].change(&scene);
+        board_scene_open_met(&scene, false);
+        scene.fd_count += (unsigned)rows[i].fds_more;
+        scene.seals &= ~rows[i].seals_off;
+        scene.hello.bytes += (uint64_t)rows[i].said_more;
+        scene.page.segment_bytes += (uint64_t)rows[i].page_more;
+        scene.file_bytes += (size_t)rows[i].file_more;
+        scene.page.magic ^= rows[i].magic_xor;
+        scene.page.incarnation.bytes[15] ^= rows[i].incarnation_xor;
         board_scene_say_hello(&scene);
 
         if (!scene.peer->is_failed || scene.peer->memory != NULL ||
@@ -354,12 +268,8 @@ static void a_board_that_is_not_what_it_says_is_not_used(void **state)
 /* A word that is another's: the process of that number is not the peer. */
 static void memory_of_another_process_is_not_read(void **state)
 {
-    struct board_scene scene;
-
     (void)state;
-    board_scene_open(&scene, false);
-    board_scene_ask_for_peer(&scene);
-    board_scene_knock(&scene);
+    board_scene_open_met(&scene, false);
     scene.probe = 78;
     board_scene_say_hello(&scene);
     board_scene_check_ready(&scene);
@@ -370,7 +280,6 @@ static void memory_of_another_process_is_not_read(void **state)
     assert_int_equal(muster_board_read_memory(scene.peer, (uint64_t)(uintptr_t)&scene.probe,
                                               &scene.probe, sizeof(scene.probe)),
                      MUSTER_PERMISSION_DENIED);
-    board_scene_close(&scene);
 }
 
 static void what_follows_a_hello_once_is_refused_twice(void **state)
@@ -379,8 +288,6 @@ static void what_follows_a_hello_once_is_refused_twice(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        struct board_scene scene;
-
         board_scene_open_ready(&scene);
         if (types[i] == MUSTER_BOARD_HELLO)
             board_scene_say_hello(&scene);
@@ -398,7 +305,6 @@ static void what_follows_a_hello_once_is_refused_twice(void **state)
 static void the_end_of_its_process_is_the_end_of_a_peer(void **state)
 {
     struct muster_process_watch *watch = NULL;
-    struct board_scene scene;
 
     (void)state;
     board_scene_open_ready(&scene);
@@ -413,24 +319,23 @@ static void the_end_of_its_process_is_the_end_of_a_peer(void **state)
     assert_true(scene.peer->is_failed);
     assert_string_equal(scene.peer->why.text, "its process has died");
     assert_int_equal(scene.told_count, 2);
-    board_scene_close(&scene);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_expected_is_served_whichever_side_dials),
-        cmocka_unit_test(who_comes_before_it_is_wanted_waits),
+        CASE(who_comes_before_it_is_wanted_waits),
         cmocka_unit_test(strangers_are_hung_up_on),
         cmocka_unit_test(another_user_is_not_served),
-        cmocka_unit_test(who_answers_in_another_name_is_refused),
+        CASE(who_answers_in_another_name_is_refused),
         cmocka_unit_test(a_name_is_taken_once),
-        cmocka_unit_test(a_third_one_is_not_taken_for_the_wanted),
-        cmocka_unit_test(strangers_are_bounded),
+        CASE(a_third_one_is_not_taken_for_the_wanted),
+        CASE(strangers_are_bounded),
         cmocka_unit_test(a_board_that_is_not_what_it_says_is_not_used),
-        cmocka_unit_test(memory_of_another_process_is_not_read),
+        CASE(memory_of_another_process_is_not_read),
         cmocka_unit_test(what_follows_a_hello_once_is_refused_twice),
-        cmocka_unit_test(the_end_of_its_process_is_the_end_of_a_peer),
+        CASE(the_end_of_its_process_is_the_end_of_a_peer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,6 +56,7 @@ static void open_world(struct world *world)
 static void close_world(struct world *world)
 {
     muster_board_close(world->board);
+    world->board = NULL;
     test_env_close(&world->test);
 }
 
@@ -102,12 +103,29 @@ static void writer_stop(struct writer *writer)
     pthread_barrier_destroy(&writer->leaving);
 }
 
+static struct world world;
+
+static int world_set_up(void **state)
+{
+    (void)state;
+    open_world(&world);
+    return 0;
+}
+
+static int world_tear_down(void **state)
+{
+    (void)state;
+    if (world.board != NULL)
+        close_world(&world);
+    return 0;
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
+
 static void who_never_wrote_is_not_dead(void **state)
 {
-    struct world world;
     (void)state;
 
-    open_world(&world);
     assert_false(muster_board_page_is_dead(world.page));
     close_world(&world);
     assert_false(muster_board_page_is_dead(world.page));
@@ -115,10 +133,8 @@ static void who_never_wrote_is_not_dead(void **state)
 
 static void who_closes_its_board_is_not_dead(void **state)
 {
-    struct world world;
     (void)state;
 
-    open_world(&world);
     muster_board_enter(world.board);
     muster_board_enter(world.board);
     assert_int_equal(world.page->word_count, 1);
@@ -130,11 +146,9 @@ static void who_closes_its_board_is_not_dead(void **state)
 
 static void a_thread_that_ends_kills_nobody(void **state)
 {
-    struct world world;
     struct writer writer;
     (void)state;
 
-    open_world(&world);
     writer_start(&writer, &world, false);
     writer_stop(&writer);
     assert_false(muster_board_page_is_dead(world.page));
@@ -142,16 +156,13 @@ static void a_thread_that_ends_kills_nobody(void **state)
     muster_board_enter(world.board);
     assert_false(muster_board_page_is_dead(world.page));
     assert_int_equal(world.page->word_count, 1); /* the word is used again */
-    close_world(&world);
 }
 
 static void of_two_threads_the_other_keeps_it_alive(void **state)
 {
-    struct world world;
     struct writer first, second;
     (void)state;
 
-    open_world(&world);
     writer_start(&first, &world, true);
     writer_start(&second, &world, true);
     assert_int_equal(world.page->word_count, 2);
@@ -160,16 +171,13 @@ static void of_two_threads_the_other_keeps_it_alive(void **state)
     writer_stop(&second);
 
     assert_true(muster_board_page_is_dead(world.page));
-    close_world(&world);
 }
 
 static void who_ended_before_the_death_does_not_hide_it(void **state)
 {
-    struct world world;
     struct writer early, last;
     (void)state;
 
-    open_world(&world);
     writer_start(&early, &world, false);
     writer_start(&last, &world, true);
     writer_stop(&early);
@@ -177,50 +185,41 @@ static void who_ended_before_the_death_does_not_hide_it(void **state)
     writer_stop(&last);
 
     assert_true(muster_board_page_is_dead(world.page));
-    close_world(&world);
 }
 
 /* Its words have said that it is dead, so they say nothing any more. */
 static void a_process_that_outlives_the_marks_of_its_threads_is_alive(void **state)
 {
-    struct world world;
     struct writer writer;
     (void)state;
 
-    open_world(&world);
     writer_start(&writer, &world, true);
     writer_stop(&writer);
     assert_true(muster_board_page_is_dead(world.page));
     muster_board_enter(world.board);
 
     assert_false(muster_board_page_is_dead(world.page));
-    close_world(&world);
 }
 
 static void more_threads_than_words_are_never_taken_for_dead(void **state)
 {
-    struct world world;
     struct writer writers[MUSTER_BOARD_WORDS + 1];
     (void)state;
 
-    open_world(&world);
     for (unsigned i = 0; i <= MUSTER_BOARD_WORDS; i++)
         writer_start(&writers[i], &world, true);
     for (unsigned i = 0; i <= MUSTER_BOARD_WORDS; i++)
         writer_stop(&writers[i]);
 
     assert_false(muster_board_page_is_dead(world.page));
-    close_world(&world);
 }
 
 /* The lock has wiped out the mark and is held: the thread keeps the word, and gives it back at the end. */
 static void a_word_that_is_marked_at_its_taking_is_taken(void **state)
 {
     const struct muster_board_word *word;
-    struct world world;
     (void)state;
 
-    open_world(&world);
     word = &world.page->words[0];
     is_next_lock_marked = true;
     muster_board_enter(world.board);
@@ -237,7 +236,6 @@ static void a_word_that_is_marked_at_its_taking_is_taken(void **state)
 
 static void a_thread_may_outlive_the_board(void **state)
 {
-    struct world world;
     struct writer writer;
     (void)state;
 
@@ -255,14 +253,14 @@ static void a_thread_may_outlive_the_board(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_never_wrote_is_not_dead),
-        cmocka_unit_test(who_closes_its_board_is_not_dead),
-        cmocka_unit_test(a_thread_that_ends_kills_nobody),
-        cmocka_unit_test(of_two_threads_the_other_keeps_it_alive),
-        cmocka_unit_test(who_ended_before_the_death_does_not_hide_it),
-        cmocka_unit_test(a_process_that_outlives_the_marks_of_its_threads_is_alive),
-        cmocka_unit_test(more_threads_than_words_are_never_taken_for_dead),
-        cmocka_unit_test(a_word_that_is_marked_at_its_taking_is_taken),
+        CASE(who_never_wrote_is_not_dead),
+        CASE(who_closes_its_board_is_not_dead),
+        CASE(a_thread_that_ends_kills_nobody),
+        CASE(of_two_threads_the_other_keeps_it_alive),
+        CASE(who_ended_before_the_death_does_not_hide_it),
+        CASE(a_process_that_outlives_the_marks_of_its_threads_is_alive),
+        CASE(more_threads_than_words_are_never_taken_for_dead),
+        CASE(a_word_that_is_marked_at_its_taking_is_taken),
         cmocka_unit_test(a_thread_may_outlive_the_board),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

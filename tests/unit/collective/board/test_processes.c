@@ -176,6 +176,7 @@ static void child_finish(struct process *process)
     kill(process->pid, SIGKILL);
     waitpid(process->pid, NULL, 0);
     muster_board_close(process->board);
+    process->board = NULL;
     test_env_close(&process->test);
     close(process->from_other);
     close(process->to_other);
@@ -201,9 +202,20 @@ static void spin_until_dead(const struct process *process)
 
 /* --- Deaths --- */
 
+static struct process process;
+
+static int process_tear_down(void **state)
+{
+    (void)state;
+    if (process.board != NULL)
+        child_finish(&process);
+    return 0;
+}
+
+#define CASE(name) cmocka_unit_test_teardown(name, process_tear_down)
+
 static void a_kill_is_seen_without_turning_the_loop(void **state)
 {
-    struct process process;
     (void)state;
 
     start_victim(&process, VICTIM_WRITES);
@@ -217,12 +229,10 @@ static void a_kill_is_seen_without_turning_the_loop(void **state)
     test_env_run_until(&process.test.env, is_failed, &process);
     assert_true(is_dead(&process));
     assert_int_equal(process.peer->memory[5], 55);
-    child_finish(&process);
 }
 
 static void a_tensor_of_the_dead_can_be_read(void **state)
 {
-    struct process process;
     struct muster_board_peer_system *peer = NULL;
     const uint8_t *view = NULL;
     (void)state;
@@ -239,7 +249,6 @@ static void a_tensor_of_the_dead_can_be_read(void **state)
     assert_non_null(view);
     for (size_t i = 0; i < 10000; i++)
         assert_int_equal(view[i], 66);
-    child_finish(&process);
 }
 
 /* Which comes first is the kernel's, but who sees it first may be the scheduler's. */
@@ -249,7 +258,6 @@ static void the_death_of_a_big_process_is_seen_before_its_end(void **state)
     (void)state;
 
     for (int trial = 0; trial < TRIALS && !is_seen_first; trial++) {
-        struct process process;
         struct pollfd end = {.events = POLLIN};
 
         start_victim(&process, VICTIM_IS_BIG);
@@ -268,7 +276,6 @@ static void the_death_of_a_big_process_is_seen_before_its_end(void **state)
 
 static void one_that_sleeps_is_told(void **state)
 {
-    struct process process;
     (void)state;
 
     start_victim(&process, VICTIM_NEVER_WROTE);
@@ -278,12 +285,10 @@ static void one_that_sleeps_is_told(void **state)
     test_env_turn(&process.test.env, 2);
 
     assert_true(process.told >= 2);
-    child_finish(&process);
 }
 
 static void exec_ends_what_the_process_was(void **state)
 {
-    struct process process;
     (void)state;
 
     start_victim(&process, VICTIM_EXECS);
@@ -293,12 +298,10 @@ static void exec_ends_what_the_process_was(void **state)
 
     assert_int_equal(process.peer->memory[5], 55);
     test_env_run_until(&process.test.env, is_failed, &process);
-    child_finish(&process);
 }
 
 static void an_exit_with_other_threads_is_a_death(void **state)
 {
-    struct process process;
     (void)state;
 
     start_victim(&process, VICTIM_EXITS_WITH_THREADS);
@@ -307,12 +310,10 @@ static void an_exit_with_other_threads_is_a_death(void **state)
     spin_until_dead(&process);
 
     test_env_run_until(&process.test.env, is_failed, &process);
-    child_finish(&process);
 }
 
 static void a_stopped_process_is_alive(void **state)
 {
-    struct process process;
     int status = 0;
     (void)state;
 
@@ -323,14 +324,12 @@ static void a_stopped_process_is_alive(void **state)
 
     assert_false(is_dead(&process));
     assert_false(is_failed(&process));
-    child_finish(&process);
 }
 
 /* --- Memory of others --- */
 
 static void the_memory_of_a_peer_cannot_be_written(void **state)
 {
-    struct process process;
     const struct muster_board_peer_system *peer = NULL;
     (void)state;
 
@@ -340,10 +339,9 @@ static void the_memory_of_a_peer_cannot_be_written(void **state)
     assert_int_equal(
         mprotect((void *)(uintptr_t)peer->page, peer->segment_bytes, PROT_READ | PROT_WRITE), -1);
     assert_int_equal(errno, EACCES);
-    child_finish(&process);
 }
 
-static void show_word(struct process *process, int is_hidden)
+static void show_word(struct process *self, int is_hidden)
 {
     static uint64_t words[200000];
     uint64_t at = (uint64_t)(uintptr_t)words;
@@ -352,7 +350,7 @@ static void show_word(struct process *process, int is_hidden)
         words[i] = i;
     if (is_hidden)
         _exit(2);
-    if (write(process->to_other, &at, sizeof(at)) != (ssize_t)sizeof(at))
+    if (write(self->to_other, &at, sizeof(at)) != (ssize_t)sizeof(at))
         _exit(2);
     for (;;)
         pause();
@@ -361,7 +359,6 @@ static void show_word(struct process *process, int is_hidden)
 static void any_memory_of_a_peer_can_be_read_where_allowed(void **state)
 {
     static uint64_t words[200000];
-    struct process process;
     uint64_t at = 0;
     (void)state;
 
@@ -370,7 +367,6 @@ static void any_memory_of_a_peer_can_be_read_where_allowed(void **state)
     if (!process.peer->can_read_memory) {
         print_message("not allowed here: %s\n", process.peer->read_why.text);
         assert_int_not_equal(process.peer->read_why.text[0], '\0');
-        child_finish(&process);
         return;
     }
 
@@ -381,13 +377,11 @@ static void any_memory_of_a_peer_can_be_read_where_allowed(void **state)
     kill(process.pid, SIGKILL);
     test_env_run_until(&process.test.env, is_dead, &process);
     assert_int_equal(muster_board_read_memory(process.peer, at, words, 8), MUSTER_UNAVAILABLE);
-    child_finish(&process);
 }
 
 /* The reader is no administrator, who may read everything. */
 static int read_undumpable(void)
 {
-    struct process process;
     int rc = 0;
 
     if (geteuid() == 0 &&
@@ -424,15 +418,15 @@ static void memory_that_may_not_be_read_has_a_reason(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_kill_is_seen_without_turning_the_loop),
-        cmocka_unit_test(a_tensor_of_the_dead_can_be_read),
+        CASE(a_kill_is_seen_without_turning_the_loop),
+        CASE(a_tensor_of_the_dead_can_be_read),
         cmocka_unit_test(the_death_of_a_big_process_is_seen_before_its_end),
-        cmocka_unit_test(one_that_sleeps_is_told),
-        cmocka_unit_test(exec_ends_what_the_process_was),
-        cmocka_unit_test(an_exit_with_other_threads_is_a_death),
-        cmocka_unit_test(a_stopped_process_is_alive),
-        cmocka_unit_test(the_memory_of_a_peer_cannot_be_written),
-        cmocka_unit_test(any_memory_of_a_peer_can_be_read_where_allowed),
+        CASE(one_that_sleeps_is_told),
+        CASE(exec_ends_what_the_process_was),
+        CASE(an_exit_with_other_threads_is_a_death),
+        CASE(a_stopped_process_is_alive),
+        CASE(the_memory_of_a_peer_cannot_be_written),
+        CASE(any_memory_of_a_peer_can_be_read_where_allowed),
         cmocka_unit_test(memory_that_may_not_be_read_has_a_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

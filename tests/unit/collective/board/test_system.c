@@ -23,6 +23,7 @@ struct stand {
 
 struct stand_world {
     struct test_env test;
+    bool is_open;
     struct stand stands[2]; /* the first has the smaller incarnation: it connects */
 };
 
@@ -68,6 +69,7 @@ static enum muster_rc open_stand(struct stand_world *world, unsigned i)
 static void open_world(struct stand_world *world)
 {
     memset(world, 0, sizeof(*world));
+    world->is_open = true;
     test_env_open(&world->test);
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(open_stand(world, i), MUSTER_OK);
@@ -75,6 +77,7 @@ static void open_world(struct stand_world *world)
 
 static void close_world(struct stand_world *world)
 {
+    world->is_open = false;
     for (unsigned i = 0; i < 2; i++)
         muster_board_close(world->stands[i].board);
     test_env_close(&world->test);
@@ -121,12 +124,29 @@ static bool has_failed(void *data)
 
 /* --- Connecting --- */
 
+static struct stand_world world;
+
+static int world_set_up(void **state)
+{
+    (void)state;
+    open_world(&world);
+    return 0;
+}
+
+static int world_tear_down(void **state)
+{
+    (void)state;
+    if (world.is_open)
+        close_world(&world);
+    return 0;
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
+
 static void two_that_connect_see_what_the_other_writes(void **state)
 {
-    struct stand_world world;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
 
     for (unsigned i = 0; i < 2; i++) {
@@ -142,15 +162,12 @@ static void two_that_connect_see_what_the_other_writes(void **state)
         assert_false(world.stands[i].peer->is_failed);
         assert_false(muster_board_is_dead(world.stands[i].peer));
     }
-    close_world(&world);
 }
 
 static void nothing_is_told_inside_connect(void **state)
 {
-    struct stand_world world;
     (void)state;
 
-    open_world(&world);
     snprintf(world.stands[1].member.host_key, MUSTER_HOST_KEY_BYTES, "elsewhere");
     connect_stand(&world, 0);
     assert_int_equal(world.stands[0].told, 0);
@@ -158,7 +175,6 @@ static void nothing_is_told_inside_connect(void **state)
 
     assert_false(world.stands[0].peer->is_ready);
     assert_string_equal(world.stands[0].peer->why.text, "it is on another host");
-    close_world(&world);
 }
 
 static void who_connects_first_waits_for_the_other(void **state)
@@ -166,8 +182,6 @@ static void who_connects_first_waits_for_the_other(void **state)
     (void)state;
 
     for (unsigned first = 0; first < 2; first++) {
-        struct stand_world world;
-
         open_world(&world);
         connect_stand(&world, first);
         test_env_turn(&world.test.env, 20);
@@ -183,10 +197,8 @@ static void who_connects_first_waits_for_the_other(void **state)
 
 static void who_connects_before_the_other_is_open_tries_again(void **state)
 {
-    struct stand_world world;
     (void)state;
 
-    open_world(&world);
     muster_board_close(world.stands[1].board);
     world.stands[1].board = NULL;
     connect_stand(&world, 0);
@@ -197,16 +209,13 @@ static void who_connects_before_the_other_is_open_tries_again(void **state)
     test_env_run_until(&world.test.env, are_both_told, &world);
 
     assert_true(world.stands[0].peer->is_ready);
-    close_world(&world);
 }
 
 static void a_peer_that_exists_is_given_and_told_again(void **state)
 {
-    struct stand_world world;
     struct muster_board_peer *again = NULL;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
 
     assert_int_equal(muster_board_connect(world.stands[0].board, &world.stands[1].member, &again),
@@ -216,15 +225,12 @@ static void a_peer_that_exists_is_given_and_told_again(void **state)
     test_env_turn(&world.test.env, 2);
 
     assert_int_equal(world.stands[0].told, 2);
-    close_world(&world);
 }
 
 static void a_released_peer_sees_the_end_and_keeps_the_memory(void **state)
 {
-    struct stand_world world;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
     world.stands[0].board->memory[3] = 7;
 
@@ -237,50 +243,41 @@ static void a_released_peer_sees_the_end_and_keeps_the_memory(void **state)
     muster_board_release(world.stands[1].board, world.stands[1].peer);
     world.stands[0].told = world.stands[1].told = 0;
     connect_both(&world);
-    close_world(&world);
 }
 
 static void one_member_has_one_board(void **state)
 {
-    struct stand_world world;
     struct muster_board_options options = {.env = &world.test.env, .job = "test"};
     struct muster_board *board = NULL;
     struct muster_error error;
     (void)state;
 
-    open_world(&world);
     options.self = &world.stands[0].member;
 
     assert_int_equal(muster_board_system_open(&options, &board, &error), MUSTER_ALREADY_EXISTS);
-    close_world(&world);
 }
 
 static void a_host_that_shares_nothing_has_no_board(void **state)
 {
-    struct stand_world world;
     struct muster_env env;
     struct muster_board_options options = {.env = &env, .job = "test"};
     struct muster_board *board = NULL;
     struct muster_error error;
     (void)state;
 
-    open_world(&world);
     env = world.test.env;
     env.host = NULL;
     options.self = &world.stands[0].member;
 
     assert_int_equal(muster_board_system_open(&options, &board, &error), MUSTER_UNIMPLEMENTED);
-    close_world(&world);
 }
 
 /* --- Strangers --- */
 
 static void members_of_another_job_are_refused(void **state)
 {
-    struct stand_world world;
     (void)state;
 
-    open_world(&world);
     snprintf(system_of(&world, 1)->job, MUSTER_JOB_NAME_BYTES, "another");
     connect_stand(&world, 0);
     connect_stand(&world, 1);
@@ -288,12 +285,10 @@ static void members_of_another_job_are_refused(void **state)
 
     assert_false(world.stands[0].peer->is_ready);
     assert_false(world.stands[1].peer->is_ready);
-    close_world(&world);
 }
 
 static void a_board_that_others_could_change_is_refused(void **state)
 {
-    struct stand_world world;
     struct muster_board_system *liar = NULL;
     int sealed = -1;
     (void)state;
@@ -320,11 +315,9 @@ static void a_board_that_others_could_change_is_refused(void **state)
 
 static void a_board_of_another_size_is_refused(void **state)
 {
-    struct stand_world world;
     struct muster_board_system *liar = NULL;
     (void)state;
 
-    open_world(&world);
     liar = system_of(&world, 1);
     liar->segment.bytes += 4096;
     connect_stand(&world, 0);
@@ -333,15 +326,14 @@ static void a_board_of_another_size_is_refused(void **state)
     liar->segment.bytes -= 4096;
 
     assert_null(world.stands[0].peer->memory);
-    close_world(&world);
 }
 
-static void say_by_hand(struct stand_world *world, unsigned type)
+static void say_by_hand(unsigned type)
 {
     struct muster_board_message message = {.magic = MUSTER_BOARD_MAGIC, .type = type};
 
     assert_int_equal(
-        muster_board_send(muster_board_peer_system_of(world->stands[1].peer)->link, &message),
+        muster_board_send(muster_board_peer_system_of(world.stands[1].peer)->link, &message),
         MUSTER_OK);
 }
 
@@ -351,11 +343,9 @@ static void what_no_board_says_ends_the_connection(void **state)
     (void)state;
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        struct stand_world world;
-
         open_world(&world);
         connect_both(&world);
-        say_by_hand(&world, types[i]);
+        say_by_hand(types[i]);
         test_env_run_until(&world.test.env, has_failed, &world.stands[0]);
 
         test_env_run_until(&world.test.env, has_failed, &world.stands[1]);
@@ -365,40 +355,33 @@ static void what_no_board_says_ends_the_connection(void **state)
 
 static void acknowledgements_of_nothing_are_ignored(void **state)
 {
-    struct stand_world world;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
-    say_by_hand(&world, MUSTER_BOARD_SHARE_MAPPED);
-    say_by_hand(&world, MUSTER_BOARD_SHARE_FREED);
-    say_by_hand(&world, MUSTER_BOARD_SHARE); /* without a descriptor */
+    say_by_hand(MUSTER_BOARD_SHARE_MAPPED);
+    say_by_hand(MUSTER_BOARD_SHARE_FREED);
+    say_by_hand(MUSTER_BOARD_SHARE); /* without a descriptor */
     test_env_turn(&world.test.env, 20);
 
     assert_false(world.stands[0].peer->is_failed);
     assert_false(muster_board_is_share_mapped(world.stands[0].board, 0, world.stands[0].peer));
-    close_world(&world);
 }
 
 static void bytes_that_are_no_message_end_the_connection(void **state)
 {
-    struct stand_world world;
     struct muster_board_peer_system *peer = NULL;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
     peer = muster_board_peer_system_of(world.stands[1].peer);
     assert_int_equal(write(peer->link->fd, "hello", 5), 5);
     test_env_run_until(&world.test.env, has_failed, &world.stands[0]);
-
-    close_world(&world);
 }
 
 /* A packet as a hostile process of the same user could send it. */
-static void send_noise(struct stand_world *world, int fd, int pipe_end)
+static void send_noise(int fd, int pipe_end)
 {
-    struct muster_rng *rng = world->test.env.rng;
+    struct muster_rng *rng = world.test.env.rng;
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(3 * sizeof(int))];
@@ -407,7 +390,7 @@ static void send_noise(struct stand_world *world, int fd, int pipe_end)
     struct iovec iov = {.iov_base = &message, .iov_len = sizeof(message)};
     struct msghdr header = {.msg_iov = &iov, .msg_iovlen = 1};
     unsigned count = (unsigned)muster_rng_below(rng, 4);
-    int fds[3] = {pipe_end, fd, system_of(world, 1)->segment.fd};
+    int fds[3] = {pipe_end, fd, system_of(&world, 1)->segment.fd};
     struct cmsghdr *at = NULL;
 
     muster_rng_fill(rng, &message, sizeof(message));
@@ -415,7 +398,7 @@ static void send_noise(struct stand_world *world, int fd, int pipe_end)
     message.type = 2 + (uint32_t)muster_rng_below(rng, 7);
     message.share = (uint32_t)muster_rng_below(rng, 4);
     message.bytes =
-        muster_rng_below(rng, 2) == 0 ? system_of(world, 1)->segment.bytes : muster_rng_next(rng);
+        muster_rng_below(rng, 2) == 0 ? system_of(&world, 1)->segment.bytes : muster_rng_next(rng);
     if (muster_rng_below(rng, 50) == 0)
         iov.iov_len = (size_t)muster_rng_below(rng, sizeof(message));
     if (count > 0) {
@@ -445,7 +428,6 @@ static void noise_ends_the_connection_at_most(void **state)
     (void)state;
 
     for (uint64_t seed = 1; seed <= 60; seed++) {
-        struct stand_world world;
         int pipe_ends[2];
 
         open_world(&world);
@@ -453,8 +435,7 @@ static void noise_ends_the_connection_at_most(void **state)
         assert_int_equal(pipe(pipe_ends), 0);
         connect_both(&world);
         for (int i = 0; i < 100 && !world.stands[1].peer->is_failed; i++) {
-            send_noise(&world, muster_board_peer_system_of(world.stands[1].peer)->link->fd,
-                       pipe_ends[0]);
+            send_noise(muster_board_peer_system_of(world.stands[1].peer)->link->fd, pipe_ends[0]);
             test_env_turn(&world.test.env, 2);
         }
         close(pipe_ends[0]);
@@ -466,15 +447,11 @@ static void noise_ends_the_connection_at_most(void **state)
 
 static void a_stranger_that_nobody_wants_costs_nothing_at_close(void **state)
 {
-    struct stand_world world;
     (void)state;
 
-    open_world(&world);
     connect_stand(&world, 0);
     test_env_turn(&world.test.env, 20);
     assert_int_equal(system_of(&world, 1)->unmatched_count, 1);
-
-    close_world(&world);
 }
 
 /* --- Signals --- */
@@ -486,17 +463,14 @@ static bool is_signalled(void *data)
 
 static void a_signal_wakes_the_other(void **state)
 {
-    struct stand_world world;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
 
     muster_board_signal(world.stands[0].board, world.stands[0].peer);
     test_env_run_until(&world.test.env, is_signalled, &world.stands[1]);
 
     assert_int_equal(world.stands[0].signalled, 0);
-    close_world(&world);
 }
 
 /* --- Shares --- */
@@ -515,11 +489,9 @@ static bool is_mapped(void *data)
 
 static void tensors_made_before_are_mapped_when_it_is_ready(void **state)
 {
-    struct stand_world world;
     struct muster_tensor tensors[20];
     (void)state;
 
-    open_world(&world);
     for (size_t i = 0; i < 20; i++) {
         assert_int_equal(muster_tensor_new(&world.test.env, MUSTER_F32, 2000, &tensors[i]),
                          MUSTER_OK);
@@ -548,18 +520,15 @@ static void tensors_made_before_are_mapped_when_it_is_ready(void **state)
         assert_int_equal(errno, EACCES);
         muster_tensor_free(&world.test.env, &tensors[i]);
     }
-    close_world(&world);
 }
 
 static void a_late_tensor_is_told_and_acknowledged(void **state)
 {
-    struct stand_world world;
     struct muster_tensor tensor;
     struct wait_for_share wait = {.owner = &world.stands[0]};
     uint64_t offset = 0;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
     assert_int_equal(muster_tensor_new(&world.test.env, MUSTER_U8, 5, &tensor), MUSTER_OK);
     assert_true(
@@ -573,7 +542,6 @@ static void a_late_tensor_is_told_and_acknowledged(void **state)
     assert_null(muster_board_share_at(world.stands[1].peer, wait.share, UINT64_MAX, 2));
     assert_null(muster_board_share_at(world.stands[1].peer, wait.share + 1, 0, 1));
     muster_tensor_free(&world.test.env, &tensor);
-    close_world(&world);
 }
 
 struct wait_for_end {
@@ -590,14 +558,12 @@ static bool is_unmapped(void *data)
 
 static void a_freed_share_is_unmapped(void **state)
 {
-    struct stand_world world;
     struct wait_for_share wait = {.owner = &world.stands[0]};
     struct wait_for_end end = {.user = &world.stands[1]};
     void *at = NULL;
     uint64_t offset = 0;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(muster_board_share_new(world.stands[0].board, 100, &at), MUSTER_OK);
@@ -610,7 +576,6 @@ static void a_freed_share_is_unmapped(void **state)
         assert_false(is_mapped(&wait));
         test_env_run_until(&world.test.env, is_unmapped, &end);
     }
-    close_world(&world);
 }
 
 static bool is_mapped_at(const void *at)
@@ -622,7 +587,6 @@ static bool is_mapped_at(const void *at)
 
 static void a_share_that_is_freed_while_it_is_read_is_zeroes(void **state)
 {
-    struct stand_world world;
     struct wait_for_share wait = {.owner = &world.stands[0]};
     struct wait_for_end end = {.user = &world.stands[1]};
     const uint8_t *view = NULL;
@@ -630,7 +594,6 @@ static void a_share_that_is_freed_while_it_is_read_is_zeroes(void **state)
     uint64_t offset = 0;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
     assert_int_equal(muster_board_share_new(world.stands[0].board, 9000, &at), MUSTER_OK);
     memset(at, 7, 9000);
@@ -650,16 +613,13 @@ static void a_share_that_is_freed_while_it_is_read_is_zeroes(void **state)
         assert_int_equal(view[i], 0);
     muster_board_reading_stop(world.stands[1].board);
     assert_false(is_mapped_at(view));
-    close_world(&world);
 }
 
 static void a_share_freed_before_it_was_told_is_no_error(void **state)
 {
-    struct stand_world world;
     struct muster_tensor tensor;
     (void)state;
 
-    open_world(&world);
     connect_stand(&world, 0);
     connect_stand(&world, 1);
     for (int i = 0; i < 300; i++) {
@@ -673,19 +633,16 @@ static void a_share_freed_before_it_was_told_is_no_error(void **state)
     assert_int_equal(muster_board_peer_system_of(world.stands[1].peer)->mapping_count, 0);
     assert_int_equal(muster_board_peer_system_of(world.stands[0].peer)->mapped_count, 0);
     assert_int_equal(world.stands[0].peer->refused_end, 0);
-    close_world(&world);
 }
 
 static void without_descriptors_a_share_is_not_mapped_and_all_goes_on(void **state)
 {
-    struct stand_world world;
     struct rlimit before, low;
     struct muster_tensor tensor, second;
     struct wait_for_share wait = {.owner = &world.stands[0]};
     uint64_t offset = 0;
     (void)state;
 
-    open_world(&world);
     connect_both(&world);
     assert_int_equal(muster_tensor_new(&world.test.env, MUSTER_U8, 1, &tensor), MUSTER_OK);
     assert_true(
@@ -705,35 +662,34 @@ static void without_descriptors_a_share_is_not_mapped_and_all_goes_on(void **sta
     test_env_run_until(&world.test.env, is_mapped, &wait);
     muster_tensor_free(&world.test.env, &tensor);
     muster_tensor_free(&world.test.env, &second);
-    close_world(&world);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_that_connect_see_what_the_other_writes),
-        cmocka_unit_test(nothing_is_told_inside_connect),
+        CASE(two_that_connect_see_what_the_other_writes),
+        CASE(nothing_is_told_inside_connect),
         cmocka_unit_test(who_connects_first_waits_for_the_other),
-        cmocka_unit_test(who_connects_before_the_other_is_open_tries_again),
-        cmocka_unit_test(a_peer_that_exists_is_given_and_told_again),
-        cmocka_unit_test(a_released_peer_sees_the_end_and_keeps_the_memory),
-        cmocka_unit_test(one_member_has_one_board),
-        cmocka_unit_test(a_host_that_shares_nothing_has_no_board),
-        cmocka_unit_test(members_of_another_job_are_refused),
+        CASE(who_connects_before_the_other_is_open_tries_again),
+        CASE(a_peer_that_exists_is_given_and_told_again),
+        CASE(a_released_peer_sees_the_end_and_keeps_the_memory),
+        CASE(one_member_has_one_board),
+        CASE(a_host_that_shares_nothing_has_no_board),
+        CASE(members_of_another_job_are_refused),
         cmocka_unit_test(a_board_that_others_could_change_is_refused),
-        cmocka_unit_test(a_board_of_another_size_is_refused),
+        CASE(a_board_of_another_size_is_refused),
         cmocka_unit_test(what_no_board_says_ends_the_connection),
-        cmocka_unit_test(acknowledgements_of_nothing_are_ignored),
-        cmocka_unit_test(bytes_that_are_no_message_end_the_connection),
+        CASE(acknowledgements_of_nothing_are_ignored),
+        CASE(bytes_that_are_no_message_end_the_connection),
         cmocka_unit_test(noise_ends_the_connection_at_most),
-        cmocka_unit_test(a_stranger_that_nobody_wants_costs_nothing_at_close),
-        cmocka_unit_test(a_signal_wakes_the_other),
-        cmocka_unit_test(tensors_made_before_are_mapped_when_it_is_ready),
-        cmocka_unit_test(a_late_tensor_is_told_and_acknowledged),
-        cmocka_unit_test(a_freed_share_is_unmapped),
-        cmocka_unit_test(a_share_that_is_freed_while_it_is_read_is_zeroes),
-        cmocka_unit_test(a_share_freed_before_it_was_told_is_no_error),
-        cmocka_unit_test(without_descriptors_a_share_is_not_mapped_and_all_goes_on),
+        CASE(a_stranger_that_nobody_wants_costs_nothing_at_close),
+        CASE(a_signal_wakes_the_other),
+        CASE(tensors_made_before_are_mapped_when_it_is_ready),
+        CASE(a_late_tensor_is_told_and_acknowledged),
+        CASE(a_freed_share_is_unmapped),
+        CASE(a_share_that_is_freed_while_it_is_read_is_zeroes),
+        CASE(a_share_freed_before_it_was_told_is_no_error),
+        CASE(without_descriptors_a_share_is_not_mapped_and_all_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -424,7 +424,6 @@ static void a_revoke_that_hangs_or_fails_becomes_an_abort(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-
         stage_open(&stage, 23007);
         stage.knobs.nccl_set("rank", 0);
         stage.knobs.nccl_set(faults[i], 1);
@@ -489,7 +488,6 @@ static void an_end_that_hangs_becomes_an_abort(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-
         stage_open(&stage, 23007);
         bring_up(&stage, 1);
         stage.knobs.nccl_set(faults[i], 1);

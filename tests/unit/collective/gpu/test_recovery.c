@@ -174,7 +174,6 @@ static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-
         sums_open(&sums, 3, rows[i].version, NULL);
         sum_all(&sums, 7);
         commit_all(&sums, 7, MUSTER_OK);
@@ -673,7 +672,6 @@ static void a_death_at_any_turn_leaves_two_that_go_on(void **state)
 {
     (void)state;
     for (unsigned turns = 0; turns < 120; turns += 4) {
-
         sums_open(&sums, 3, turns % 8 == 0 ? 23007 : 21803, NULL);
         sums.stage.knobs.nccl_set("polls", 1);
         for (uint32_t rank = 0; rank < 3; rank++)
@@ -694,7 +692,6 @@ static void a_commit_with_a_death_at_any_turn_ends_alike(void **state)
 
     (void)state;
     for (unsigned turns = 0; turns < 24; turns++) {
-
         sums_open(&sums, 3, 23007, NULL);
         sum_all(&sums, 7);
         for (uint32_t rank = 0; rank < 3; rank++) {

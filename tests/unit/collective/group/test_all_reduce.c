@@ -200,7 +200,6 @@ static void a_weight_does_not_overflow_small_floats(void **state)
     run_until_done(3);
     for (uint64_t k = 0; k < COUNT_MAX; k++)
         assert_memory_equal(seats[1].memory + 2 * k, &large, sizeof(large));
-    group_ring_close(&ring);
 }
 
 static void who_has_no_weight_may_hold_anything(void **state)
@@ -391,7 +390,6 @@ static void members_with_different_functions_are_told_both_names(void **state)
         assert_non_null(strstr(seats[i].op.error.text, "all_reduce(best, 12 bytes x 50)"));
         assert_non_null(strstr(seats[i].op.error.text, "all_reduce(worst, 12 bytes x 50)"));
     }
-    group_ring_close(&ring);
 }
 
 static void a_mean_by_weight_is_another_operation_than_a_mean(void **state)
@@ -410,7 +408,6 @@ static void a_mean_by_weight_is_another_operation_than_a_mean(void **state)
         assert_non_null(strstr(seats[i].op.error.text, "all_reduce(weighted mean, f32 x 50)"));
         assert_non_null(strstr(seats[i].op.error.text, "all_reduce(mean, f32 x 50)"));
     }
-    group_ring_close(&ring);
 }
 
 static void calls_that_make_no_sense_are_refused(void **state)
@@ -444,13 +441,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(means_are_by_weight_on_every_type_and_algorithm),
         cmocka_unit_test(nobody_with_a_weight_gives_zero),
-        cmocka_unit_test(a_weight_does_not_overflow_small_floats),
+        GROUP_RING_CASE(a_weight_does_not_overflow_small_floats),
         cmocka_unit_test(who_has_no_weight_may_hold_anything),
         cmocka_unit_test(a_death_leaves_the_mean_of_the_weights_that_count),
         cmocka_unit_test(the_programs_function_reduces_elements_of_any_size),
         cmocka_unit_test(what_is_not_commutative_goes_in_the_order_of_ranks),
-        cmocka_unit_test(members_with_different_functions_are_told_both_names),
-        cmocka_unit_test(a_mean_by_weight_is_another_operation_than_a_mean),
+        GROUP_RING_CASE(members_with_different_functions_are_told_both_names),
+        GROUP_RING_CASE(a_mean_by_weight_is_another_operation_than_a_mean),
         cmocka_unit_test(calls_that_make_no_sense_are_refused),
     };
 

@@ -27,7 +27,6 @@ static void both_may_send_first(void **state)
         mail_check_values(&mails[3], counts[i], 100);
         assert_int_equal(mails[2].op.id.sequence, i);
     }
-    mail_close();
 }
 
 static void who_receives_first_waits_for_nobody_else(void **state)
@@ -43,7 +42,6 @@ static void who_receives_first_waits_for_nobody_else(void **state)
         mail_run_ok(&mails[k]);
     mail_check_values(&mails[0], 500, 7);
     mail_check_values(&mails[1], 4, 9);
-    mail_close();
 }
 
 /* More than may be sent unasked: the rest waits, and nothing else does. */
@@ -73,7 +71,6 @@ static void unasked_messages_do_not_stop_the_group(void **state)
         mail_run_ok(&mails[i]);
     for (uint32_t i = 0; i < count; i++)
         mail_check_values(&mails[count + i], 5, (int32_t)(10 * i + 1));
-    mail_close();
 }
 
 static void lanes_and_members_count_apart(void **state)
@@ -91,7 +88,6 @@ static void lanes_and_members_count_apart(void **state)
     mail_check_values(&mails[3], 40, 300);
     mail_check_values(&mails[4], 40, 200);
     mail_check_values(&mails[5], 40, 100);
-    mail_close();
 }
 
 /* --- Changes of view --- */
@@ -150,7 +146,6 @@ static void many_changes_receive_nothing_twice(void **state)
     mail_check_values(&mails[2], MAIL_ELEMENTS, 100);
     mail_check_values(&mails[3], 6, 5000);
     mail_check_next(1);
-    mail_close();
 }
 
 static void started_while_frozen_they_go_in_the_next_epoch(void **state)
@@ -168,7 +163,6 @@ static void started_while_frozen_they_go_in_the_next_epoch(void **state)
     mail_run_ok(&mails[1]);
     mail_check_values(&mails[1], 200, 100);
     assert_true(mails[1].op.result.is_interrupted);
-    mail_close();
 }
 
 /* A piece for member 1 from member 0, as from the wire. Returns whether it was wanted. */
@@ -211,7 +205,6 @@ static void pieces_come_in_any_order_and_count_once(void **state)
     assert_true(bring_piece(1, 4 * 64));
     mail_run_ok(&mails[0]);
     mail_check_values(&mails[0], 4 * 64, 1);
-    mail_close();
 }
 
 static void leave_out(uint32_t member)
@@ -239,7 +232,6 @@ static void who_was_left_out_and_returns_begins_anew(void **state)
     mail_assert_ended(&mails[1], MUSTER_ABORTED, "rank 1 (worker:1) is gone");
     group_ring_change(&mail_ring, 1);
     mail_check_next(1);
-    mail_close();
 }
 
 /* Returns whether the k-th point of the victim exists. */
@@ -344,7 +336,6 @@ static void oneself_and_nobody_are_no_partners(void **state)
         muster_send_start(&mails[0].op, mail_ring.members[0].group, &tensor, 1, mail_done),
         MUSTER_INVALID_ARGUMENT);
     assert_false(muster_group_is_busy(mail_ring.members[0].group));
-    mail_close();
 }
 
 /* --- Giving up --- */
@@ -424,7 +415,6 @@ static void a_deadline_names_the_other(void **state)
     mail_assert_ended(&mails[1], MUSTER_DEADLINE_EXCEEDED,
                       "receive #0 from rank 1 (worker:1): rank 1 (worker:1) has not sent it");
     mail_check_next(1);
-    mail_close();
 }
 
 /* The other is in the view and says nothing. */
@@ -444,7 +434,6 @@ static void without_an_answer_a_send_gives_up_after_the_grace_period(void **stat
     muster_op_cancel(&mails[0].op);
     mail_assert_ended(&mails[0], MUSTER_CANCELLED, "send #0");
     group_ring_reopen(&mail_ring);
-    mail_close();
 }
 
 static void the_excluded_end_theirs(void **state)
@@ -459,7 +448,6 @@ static void the_excluded_end_theirs(void **state)
     muster_group_abort_all(mail_ring.members[0].group, &why);
     mail_assert_ended(&mails[0], MUSTER_ABORTED, "excluded");
     mail_assert_ended(&mails[1], MUSTER_ABORTED, "excluded");
-    mail_close();
 }
 
 /* Returns whether the k-th allocation was reached. */
@@ -513,9 +501,8 @@ static int with_boards(void **state)
 
 static int without_boards(void **state)
 {
-    (void)state;
     group_ring_has_boards = false;
-    return 0;
+    return group_ring_tear_down(state);
 }
 
 #define through_boards(test) cmocka_unit_test_setup_teardown(test, with_boards, without_boards)
@@ -523,23 +510,23 @@ static int without_boards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_may_send_first),
-        cmocka_unit_test(who_receives_first_waits_for_nobody_else),
-        cmocka_unit_test(unasked_messages_do_not_stop_the_group),
-        cmocka_unit_test(lanes_and_members_count_apart),
+        MAIL_CASE(both_may_send_first),
+        MAIL_CASE(who_receives_first_waits_for_nobody_else),
+        MAIL_CASE(unasked_messages_do_not_stop_the_group),
+        MAIL_CASE(lanes_and_members_count_apart),
         cmocka_unit_test(a_change_that_leaves_both_in_delays_them_only),
-        cmocka_unit_test(many_changes_receive_nothing_twice),
-        cmocka_unit_test(started_while_frozen_they_go_in_the_next_epoch),
-        cmocka_unit_test(pieces_come_in_any_order_and_count_once),
-        cmocka_unit_test(who_was_left_out_and_returns_begins_anew),
+        MAIL_CASE(many_changes_receive_nothing_twice),
+        MAIL_CASE(started_while_frozen_they_go_in_the_next_epoch),
+        MAIL_CASE(pieces_come_in_any_order_and_count_once),
+        MAIL_CASE(who_was_left_out_and_returns_begins_anew),
         cmocka_unit_test(the_death_of_one_ends_the_others_wherever_it_comes),
         cmocka_unit_test(different_counts_are_an_error_on_both_sides),
-        cmocka_unit_test(oneself_and_nobody_are_no_partners),
+        MAIL_CASE(oneself_and_nobody_are_no_partners),
         cmocka_unit_test(a_send_that_was_cancelled_ends_its_receive),
         cmocka_unit_test(a_receive_that_was_cancelled_ends_its_send),
-        cmocka_unit_test(a_deadline_names_the_other),
-        cmocka_unit_test(without_an_answer_a_send_gives_up_after_the_grace_period),
-        cmocka_unit_test(the_excluded_end_theirs),
+        MAIL_CASE(a_deadline_names_the_other),
+        MAIL_CASE(without_an_answer_a_send_gives_up_after_the_grace_period),
+        MAIL_CASE(the_excluded_end_theirs),
         cmocka_unit_test(without_memory_nothing_is_lost),
         through_boards(both_may_send_first),
         through_boards(who_receives_first_waits_for_nobody_else),

@@ -123,7 +123,6 @@ static void roots_of_different_epochs_end_aborted_on_all_at_once(void **state)
     assert_non_null(strstr(seats[2].op.error.text, "in view 1, this rank"));
     assert_int_equal(ring.members[1].abort_count + ring.members[2].abort_count, 0);
     check_next(rest, 2);
-    group_ring_close(&ring);
 }
 
 /* Ranks shift, processes do not: both mean worker:1. */
@@ -144,7 +143,6 @@ static void the_same_root_by_the_ranks_of_different_epochs_is_no_difference(void
     assert_int_equal(seats[1].rc, MUSTER_OK);
     assert_int_equal(seats[2].rc, MUSTER_OK);
     assert_int_equal(seats[2].values[3], 13);
-    group_ring_close(&ring);
 }
 
 /* The death is known to one member before it calls, to the other after. */
@@ -168,7 +166,6 @@ static void a_root_that_died_before_it_was_issued_ends_it_with_the_next_change(v
     assert_ended(1, MUSTER_ABORTED, "the root is gone");
     assert_ended(2, MUSTER_ABORTED, "");
     check_next(rest, 2);
-    group_ring_close(&ring);
 }
 
 /* Members 1 and 2 differ and have ended it; 0, which means the same as 1, votes before it hears of it. */
@@ -193,7 +190,6 @@ static void who_has_ended_it_has_no_part_in_what_the_others_do(void **state)
     assert_ended(0, MUSTER_ABORTED, "");
     assert_int_not_equal(seats[1].rc, MUSTER_OK);
     check_next(rest, 2);
-    group_ring_close(&ring);
 }
 
 /* It has come back as a joiner: it holds the state, but the step goes on without it. */
@@ -219,7 +215,6 @@ static void a_root_that_takes_no_part_in_the_step_is_gone(void **state)
 
     assert_ended(0, MUSTER_ABORTED, "the root is gone");
     assert_ended(1, MUSTER_ABORTED, "the root is gone");
-    group_ring_close(&ring);
 }
 
 /* By the ranks of one epoch it is somebody's mistake. */
@@ -237,7 +232,6 @@ static void different_roots_of_one_epoch_are_an_error(void **state)
                  "rank 1 (worker:1) has called broadcast(i32 x 4, root");
     assert_ended(1, MUSTER_INVALID_ARGUMENT,
                  "rank 0 (worker:0) has called broadcast(i32 x 4, root");
-    group_ring_close(&ring);
 }
 
 /* Member `to` hears what `from` has called, as from the wire, in no time. */
@@ -280,7 +274,6 @@ static void who_is_frozen_before_it_hears_of_the_difference_is_aborted(void **st
                  "rank 1 (worker:1) has called broadcast(i32 x 4, root");
     assert_int_equal(seats[1].rc, MUSTER_ABORTED);
     check_next(all, 2);
-    group_ring_close(&ring);
 }
 
 /* --- Through boards --- */
@@ -436,7 +429,6 @@ static void who_calls_an_adopted_operation_late_gets_its_result(void **state)
         assert_int_equal(seats[member].values[3], 3);
     }
     check_next(all, 3);
-    group_ring_close(&ring);
 }
 
 /* The verdict stands for those who hold it; what the late one has called is its own mistake. */
@@ -456,7 +448,6 @@ static void who_calls_another_operation_than_the_adopted_one_fails_alone(void **
     assert_non_null(strstr(seats[2].op.error.text, "this rank all_reduce(sum, i32 x 4)"));
     assert_int_equal(seats[2].values[0], 20);
     check_next(all, 3);
-    group_ring_close(&ring);
 }
 
 /* A change of view in between: it fails all the same, and the others keep what they have adopted. */
@@ -474,7 +465,6 @@ static void another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_
     assert_int_equal(seats[1].rc, MUSTER_OK);
     assert_ended(2, MUSTER_INVALID_ARGUMENT, "this rank has called all_reduce(sum, i32 x 4)");
     check_next(all, 3);
-    group_ring_close(&ring);
 }
 
 /* --- Steps that call fewer operations --- */
@@ -527,7 +517,6 @@ static void who_commits_without_an_operation_ends_it_on_those_who_wait(void **st
     assert_skipped(1);
     begin_step(2);
     check_next(all, 3);
-    group_ring_close(&ring);
 }
 
 static void who_is_in_the_next_step_already_goes_on_with_the_others(void **state)
@@ -551,7 +540,6 @@ static void who_is_in_the_next_step_already_goes_on_with_the_others(void **state
         assert_int_equal(seats[i].rc, MUSTER_OK);
         assert_int_equal(seats[i].values[0], 30);
     }
-    group_ring_close(&ring);
 }
 
 static int with_boards(void **state)
@@ -563,28 +551,27 @@ static int with_boards(void **state)
 
 static int without_boards(void **state)
 {
-    (void)state;
     group_ring_has_boards = false;
-    return 0;
+    return group_ring_tear_down(state);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(roots_of_different_epochs_end_aborted_on_all_at_once),
-        cmocka_unit_test(the_same_root_by_the_ranks_of_different_epochs_is_no_difference),
-        cmocka_unit_test(a_root_that_died_before_it_was_issued_ends_it_with_the_next_change),
-        cmocka_unit_test(who_has_ended_it_has_no_part_in_what_the_others_do),
-        cmocka_unit_test(a_root_that_takes_no_part_in_the_step_is_gone),
-        cmocka_unit_test(different_roots_of_one_epoch_are_an_error),
-        cmocka_unit_test(who_is_frozen_before_it_hears_of_the_difference_is_aborted),
+        GROUP_RING_CASE(roots_of_different_epochs_end_aborted_on_all_at_once),
+        GROUP_RING_CASE(the_same_root_by_the_ranks_of_different_epochs_is_no_difference),
+        GROUP_RING_CASE(a_root_that_died_before_it_was_issued_ends_it_with_the_next_change),
+        GROUP_RING_CASE(who_has_ended_it_has_no_part_in_what_the_others_do),
+        GROUP_RING_CASE(a_root_that_takes_no_part_in_the_step_is_gone),
+        GROUP_RING_CASE(different_roots_of_one_epoch_are_an_error),
+        GROUP_RING_CASE(who_is_frozen_before_it_hears_of_the_difference_is_aborted),
         cmocka_unit_test(who_is_refuted_by_its_own_board_ends_nothing),
         cmocka_unit_test(a_report_before_all_have_announced_it_ends_it),
-        cmocka_unit_test(who_calls_an_adopted_operation_late_gets_its_result),
-        cmocka_unit_test(who_calls_another_operation_than_the_adopted_one_fails_alone),
-        cmocka_unit_test(another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_view),
-        cmocka_unit_test(who_commits_without_an_operation_ends_it_on_those_who_wait),
-        cmocka_unit_test(who_is_in_the_next_step_already_goes_on_with_the_others),
+        GROUP_RING_CASE(who_calls_an_adopted_operation_late_gets_its_result),
+        GROUP_RING_CASE(who_calls_another_operation_than_the_adopted_one_fails_alone),
+        GROUP_RING_CASE(another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_view),
+        GROUP_RING_CASE(who_commits_without_an_operation_ends_it_on_those_who_wait),
+        GROUP_RING_CASE(who_is_in_the_next_step_already_goes_on_with_the_others),
         cmocka_unit_test_setup_teardown(who_commits_without_an_operation_ends_it_on_those_who_wait,
                                         with_boards, without_boards),
         cmocka_unit_test_setup_teardown(who_is_in_the_next_step_already_goes_on_with_the_others,

@@ -81,7 +81,6 @@ static void lanes_of_one_priority_end_as_they_were_started(void **state)
     open_two();
     run_all();
     assert_order((const uint32_t[OPS]){0, 1, 2, 3, 4, 5});
-    group_ring_close(&ring);
 }
 
 static void a_lane_of_higher_priority_overtakes(void **state)
@@ -92,7 +91,6 @@ static void a_lane_of_higher_priority_overtakes(void **state)
     set_priority(5, 200);
     run_all();
     assert_order((const uint32_t[OPS]){5, 3, 0, 1, 2, 4});
-    group_ring_close(&ring);
 }
 
 static void a_priority_lasts_over_a_change_of_view(void **state)
@@ -103,7 +101,6 @@ static void a_priority_lasts_over_a_change_of_view(void **state)
     group_ring_change(&ring, UINT32_MAX);
     run_all();
     assert_order((const uint32_t[OPS]){4, 0, 1, 2, 3, 5});
-    group_ring_close(&ring);
 }
 
 static void there_are_64_lanes(void **state)
@@ -112,16 +109,15 @@ static void there_are_64_lanes(void **state)
     open_two();
     assert_int_equal(muster_group_set_priority(ring.members[0].group, 64, 1),
                      MUSTER_INVALID_ARGUMENT);
-    group_ring_close(&ring);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lanes_of_one_priority_end_as_they_were_started),
-        cmocka_unit_test(a_lane_of_higher_priority_overtakes),
-        cmocka_unit_test(a_priority_lasts_over_a_change_of_view),
-        cmocka_unit_test(there_are_64_lanes),
+        GROUP_RING_CASE(lanes_of_one_priority_end_as_they_were_started),
+        GROUP_RING_CASE(a_lane_of_higher_priority_overtakes),
+        GROUP_RING_CASE(a_priority_lasts_over_a_change_of_view),
+        GROUP_RING_CASE(there_are_64_lanes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,7 +170,6 @@ static void a_color_waits_for_no_other(void **state)
     assert_int_equal(muster_group_lane_rank(ring.members[2].group, TENSOR_LANE), 0);
     assert_int_equal(muster_group_lane_size(ring.members[2].group, 0), 4);
     assert_int_equal(muster_group_lane_rank(ring.members[2].group, 0), 2);
-    group_ring_close(&ring);
 }
 
 static void parts_are_counted_within_the_color(void **state)
@@ -197,7 +196,6 @@ static void parts_are_counted_within_the_color(void **state)
                 assert_int_equal(seats[split][member].values[COUNT_MAX + i],
                                  value_at(split, other, i % 60));
             }
-    group_ring_close(&ring);
 }
 
 /* The elements that the member at place `from` of a color has for the one at place `to`. */
@@ -243,7 +241,6 @@ static void exchanges_stay_within_the_color(void **state)
                     assert_int_equal(*at++, value_at(split, other, first + i));
             }
         }
-    group_ring_close(&ring);
 }
 
 static void a_root_is_a_member_of_the_color(void **state)
@@ -268,7 +265,6 @@ static void a_root_is_a_member_of_the_color(void **state)
         for (size_t split = 0; split < 2; split++)
             assert_int_equal(seats[split][member].values[99],
                              value_at(split, split == 0 ? member % 2 + 2 : member / 2 * 2 + 1, 99));
-    group_ring_close(&ring);
 }
 
 /* Frames of a lane that is not split here yet wait. */
@@ -289,7 +285,6 @@ static void who_splits_late_has_missed_nothing(void **state)
     for (uint32_t member = 0; member < 4; member++)
         for (size_t split = 0; split < 2; split++)
             check_sum(split, member, 4, 0, COUNT_MAX);
-    group_ring_close(&ring);
 }
 
 static void members_of_one_color_that_differ_are_told_and_the_others_go_on(void **state)
@@ -306,7 +301,6 @@ static void members_of_one_color_that_differ_are_told_and_the_others_go_on(void 
                          member % 2 == 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
     }
     assert_non_null(strstr(seats[0][1].op.error.text, "rank 3 (worker:3)"));
-    group_ring_close(&ring);
 }
 
 /* --- Deaths --- */
@@ -377,7 +371,6 @@ static void the_vector_names_lanes_with_their_colors(void **state)
     assert_int_equal(progress.lanes[DATA_LANE].lane, DATA_LANE + 2 * MUSTER_LANE_COLOR);
     assert_int_equal(progress.lanes[TENSOR_LANE].lane, TENSOR_LANE + MUSTER_LANE_COLOR);
     muster_progress_fini(&progress);
-    group_ring_close(&ring);
 }
 
 static void a_joiner_takes_the_color_of_its_task(void **state)
@@ -400,7 +393,6 @@ static void a_joiner_takes_the_color_of_its_task(void **state)
     for (uint32_t member = 0; member < 5; member++)
         for (size_t split = 0; split < 2 && group_ring_is_living(&ring, member); split++)
             check_sum(split, member, 5, 1u << 1, 300);
-    group_ring_close(&ring);
 }
 
 static void a_vote_names_each_lane_with_its_color(void **state)
@@ -424,7 +416,6 @@ static void a_vote_names_each_lane_with_its_color(void **state)
         assert_true(muster_progress_is_apart(&progress, &column));
         muster_progress_fini(&progress);
     }
-    group_ring_close(&ring);
 }
 
 /* --- Bad calls --- */
@@ -451,7 +442,6 @@ static void who_has_no_color_takes_part_in_nothing(void **state)
     group_ring_turn(&ring, 5);
     assert_int_equal(seats[0][0].done_count, 1);
     assert_int_equal(seats[0][0].rc, MUSTER_OK);
-    group_ring_close(&ring);
 }
 
 static void splits_that_make_no_sense_are_refused(void **state)
@@ -484,25 +474,24 @@ static void splits_that_make_no_sense_are_refused(void **state)
         MUSTER_RESOURCE_EXHAUSTED);
     group_ring_turn(&ring, 5);
     assert_int_equal(seats[0][0].done_count, 1);
-    group_ring_close(&ring);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_of_one_color_reduce_among_themselves),
-        cmocka_unit_test(a_color_waits_for_no_other),
-        cmocka_unit_test(parts_are_counted_within_the_color),
-        cmocka_unit_test(exchanges_stay_within_the_color),
-        cmocka_unit_test(a_root_is_a_member_of_the_color),
-        cmocka_unit_test(who_splits_late_has_missed_nothing),
-        cmocka_unit_test(members_of_one_color_that_differ_are_told_and_the_others_go_on),
+        GROUP_RING_CASE(a_color_waits_for_no_other),
+        GROUP_RING_CASE(parts_are_counted_within_the_color),
+        GROUP_RING_CASE(exchanges_stay_within_the_color),
+        GROUP_RING_CASE(a_root_is_a_member_of_the_color),
+        GROUP_RING_CASE(who_splits_late_has_missed_nothing),
+        GROUP_RING_CASE(members_of_one_color_that_differ_are_told_and_the_others_go_on),
         cmocka_unit_test(one_change_of_view_decides_the_operations_of_all_colors),
-        cmocka_unit_test(the_vector_names_lanes_with_their_colors),
-        cmocka_unit_test(a_joiner_takes_the_color_of_its_task),
-        cmocka_unit_test(a_vote_names_each_lane_with_its_color),
-        cmocka_unit_test(who_has_no_color_takes_part_in_nothing),
-        cmocka_unit_test(splits_that_make_no_sense_are_refused),
+        GROUP_RING_CASE(the_vector_names_lanes_with_their_colors),
+        GROUP_RING_CASE(a_joiner_takes_the_color_of_its_task),
+        GROUP_RING_CASE(a_vote_names_each_lane_with_its_color),
+        GROUP_RING_CASE(who_has_no_color_takes_part_in_nothing),
+        GROUP_RING_CASE(splits_that_make_no_sense_are_refused),
     };
     int failed = cmocka_run_group_tests_name("split", tests, NULL, NULL);
 

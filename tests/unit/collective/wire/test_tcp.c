@@ -71,8 +71,6 @@ static void a_frame_of_a_higher_epoch_waits_for_that_view(void **state)
     group_ring_follow(&ring, 1);
     start_sum(1);
     wait_for(2);
-
-    group_ring_close(&ring);
 }
 
 /* Member 1 goes on to epoch 2 before a frame that member 0 sent in epoch 1 is read. */
@@ -90,7 +88,6 @@ static void a_frame_of_a_lower_epoch_is_dropped(void **state)
     assert_int_equal(calls[0].op.result.verdict, MUSTER_VERDICT_RETRY);
     assert_true(calls[0].op.result.is_interrupted);
     assert_string_equal(calls[0].op.result.phase, "reduce");
-    group_ring_close(&ring);
 }
 
 /* --- which frames the group sees --- */
@@ -191,7 +188,6 @@ static void the_group_sees_frames_of_its_view_alone(void **state)
             muster_peer_link_resume(link);
         peer->is_paused = false;
     }
-    group_ring_close(&ring);
 }
 
 static void a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one(void **state)
@@ -210,8 +206,6 @@ static void a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one(void **s
     assert_int_equal(calls[0].done_count + calls[1].done_count, 0);
     group_ring_change(&ring, UINT32_MAX);
     wait_for(2);
-
-    group_ring_close(&ring);
 }
 
 static void a_chunk_that_no_plan_knows_breaks_the_link(void **state)
@@ -232,7 +226,6 @@ static void a_chunk_that_no_plan_knows_breaks_the_link(void **state)
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
 
     assert_int_equal(ring.members[1].suspect_count, 1);
-    group_ring_close(&ring);
 }
 
 /* The assertion stands before the read: behind the members there is memory of something else. */
@@ -259,7 +252,6 @@ static void a_frame_to_no_member_ends_the_program(void **state)
         fail_if(!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT, "rank %u: %#x", ranks[i],
                 (unsigned)status);
     }
-    group_ring_close(&ring);
 }
 
 static uint32_t crowd_sum;
@@ -288,19 +280,18 @@ static void the_loop_learns_how_many_share_the_host(void **state)
 
     assert_int_equal(crowd_sum, 1 + 2 + 2); /* of three members */
     ring.test.env.loop->ops = before;
-    group_ring_close(&ring);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_loop_learns_how_many_share_the_host),
-        cmocka_unit_test(a_frame_of_a_higher_epoch_waits_for_that_view),
-        cmocka_unit_test(a_frame_of_a_lower_epoch_is_dropped),
-        cmocka_unit_test(the_group_sees_frames_of_its_view_alone),
-        cmocka_unit_test(a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one),
-        cmocka_unit_test(a_chunk_that_no_plan_knows_breaks_the_link),
-        cmocka_unit_test(a_frame_to_no_member_ends_the_program),
+        GROUP_RING_CASE(the_loop_learns_how_many_share_the_host),
+        GROUP_RING_CASE(a_frame_of_a_higher_epoch_waits_for_that_view),
+        GROUP_RING_CASE(a_frame_of_a_lower_epoch_is_dropped),
+        GROUP_RING_CASE(the_group_sees_frames_of_its_view_alone),
+        GROUP_RING_CASE(a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one),
+        GROUP_RING_CASE(a_chunk_that_no_plan_knows_breaks_the_link),
+        GROUP_RING_CASE(a_frame_to_no_member_ends_the_program),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,7 +108,6 @@ static void reduce_gives_the_root_what_all_reduce_gives_all(void **state)
         assert_memory_equal(reduced[root], all[root], count * muster_dtype_bytes(dtype));
         assert_memory_equal(reduced[(root + 1) % 3], before, count * muster_dtype_bytes(dtype));
     }
-    exchange_stage_close(&stage);
 }
 
 static void a_part_may_lie_where_it_belongs(void **state)
@@ -197,7 +196,6 @@ static void at_most_4_pieces_are_on_their_way_to_one_member(void **state)
     exchange_stage_run(&stage);
     check_all(2);
     assert_int_equal(*passed, 10);
-    exchange_stage_close(&stage);
 }
 
 static void steady_operations_allocate_nothing(void **state)
@@ -220,7 +218,6 @@ static void steady_operations_allocate_nothing(void **state)
             before = stage.ring.test.mem.alloc_count;
     }
     assert_int_equal(stage.ring.test.mem.alloc_count, before);
-    exchange_stage_close(&stage);
 }
 
 /* --- A death at every chunk --- */
@@ -551,9 +548,8 @@ static int with_boards(void **state)
 
 static int without_boards(void **state)
 {
-    (void)state;
     group_ring_has_boards = false;
-    return 0;
+    return exchange_stage_tear_down(state);
 }
 
 /* --- Counts that do not fit --- */
@@ -632,7 +628,6 @@ static void who_sends_to_one_that_awaits_another_is_an_error_on_all(void **state
         assert_ended(member, "permute(i32 x 100) with ");
         assert_ended(member, "rank ");
     }
-    exchange_stage_close(&stage);
 }
 
 /* Roots wait, the others send elsewhere: they must find out all the same. */
@@ -690,7 +685,6 @@ static void uneven_counts_must_agree(void **state)
     assert_ended(0, "rank 1 (worker:1) has called all_gather_uneven(i32 x 2+0+1), this rank "
                     "all_gather_uneven(i32 x 2+0+2)");
     assert_ended(1, "this rank all_gather_uneven(i32 x 2+0+1)");
-    exchange_stage_close(&stage);
 }
 
 #define through_boards(test) cmocka_unit_test_setup_teardown(test, with_boards, without_boards)
@@ -699,11 +693,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_at_every_size),
-        cmocka_unit_test(reduce_gives_the_root_what_all_reduce_gives_all),
+        EXCHANGE_CASE(reduce_gives_the_root_what_all_reduce_gives_all),
         cmocka_unit_test(a_part_may_lie_where_it_belongs),
         cmocka_unit_test(who_comes_late_gets_everything),
-        cmocka_unit_test(at_most_4_pieces_are_on_their_way_to_one_member),
-        cmocka_unit_test(steady_operations_allocate_nothing),
+        EXCHANGE_CASE(at_most_4_pieces_are_on_their_way_to_one_member),
+        EXCHANGE_CASE(steady_operations_allocate_nothing),
         cmocka_unit_test_setup(reduce_runs_again_without_the_dead_unless_the_root_is_dead,
                                reset_counts),
         cmocka_unit_test_setup_teardown(reduce_by_steps_runs_again_without_the_dead, reset_counts,
@@ -720,11 +714,11 @@ int main(void)
         cmocka_unit_test(what_is_complete_out_of_turn_can_still_be_aborted),
         cmocka_unit_test(parts_of_no_elements_wait_for_all),
         cmocka_unit_test(counts_that_do_not_fit_are_an_error_on_all),
-        cmocka_unit_test(who_sends_to_one_that_awaits_another_is_an_error_on_all),
+        EXCHANGE_CASE(who_sends_to_one_that_awaits_another_is_an_error_on_all),
         cmocka_unit_test(different_roots_are_an_error_on_all),
         cmocka_unit_test_setup_teardown(different_roots_by_steps_are_an_error_on_all, reset_counts,
                                         reset_counts),
-        cmocka_unit_test(uneven_counts_must_agree),
+        EXCHANGE_CASE(uneven_counts_must_agree),
         through_boards(every_element_arrives_at_every_size),
         through_boards(reduce_gives_the_root_what_all_reduce_gives_all),
         through_boards(a_part_may_lie_where_it_belongs),

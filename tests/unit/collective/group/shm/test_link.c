@@ -89,8 +89,6 @@ static void boards_of_one_host_are_the_wire(void **state)
 
     for (uint32_t i = 0; i < MEMBERS; i++)
         check_wire(i, "shm", "all members share a host");
-
-    group_ring_close(&ring);
 }
 
 /* An operation that ends early takes its frames back: the answer about boards is none of them. */
@@ -108,8 +106,6 @@ static void what_is_taken_back_of_an_operation_leaves_the_answer(void **state)
         muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
     }
     check_wire(0, "shm", "all members share a host");
-
-    group_ring_close(&ring);
 }
 
 struct counting_log {
@@ -148,8 +144,6 @@ static void the_log_says_it_once_per_epoch(void **state)
     group_ring_change(&ring, UINT32_MAX);
     test_env_run_until(&ring.test.env, is_settled, NULL);
     assert_int_equal(counting.told_count, 2 * MEMBERS);
-
-    group_ring_close(&ring);
 }
 
 static void an_operation_says_how_it_showed_its_input(void **state)
@@ -162,8 +156,6 @@ static void an_operation_says_how_it_showed_its_input(void **state)
     check_input(SMALL, true, "slot");
     check_input(LARGE, true, "mapped");
     check_input(LARGE, false, "staged");
-
-    group_ring_close(&ring);
 }
 
 static void members_on_several_hosts_use_the_wire(void **state)
@@ -209,7 +201,6 @@ static void a_member_without_a_board_is_named(void **state)
     check_wire(2, "tcp", "this process has no board");
 
     ring.members[2].board = board;
-    group_ring_close(&ring);
 }
 
 static void a_member_that_is_told_to_use_tcp_is_named(void **state)
@@ -229,7 +220,6 @@ static void a_member_that_is_told_to_use_tcp_is_named(void **state)
 
     assert_int_equal(unsetenv("MUSTER_WIRE"), 0);
     ring.members[2].board = board;
-    group_ring_close(&ring);
 }
 
 static void a_board_that_refuses_is_named(void **state)
@@ -243,8 +233,6 @@ static void a_board_that_refuses_is_named(void **state)
 
     check_wire(0, "tcp", "the board of worker:2 cannot be used: ");
     check_wire(1, "tcp", "cannot connect to a board");
-
-    group_ring_close(&ring);
 }
 
 static const struct muster_board_ops *ops_of_sim;
@@ -283,21 +271,20 @@ static void a_peer_that_cannot_come_again_is_released_once(void **state)
     check_wire(0, "tcp", "no memory to connect to a board");
     assert_int_equal(connect_count, 2);
     ring.members[0].board->ops = ops_of_sim;
-    group_ring_close(&ring);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(boards_of_one_host_are_the_wire),
-        cmocka_unit_test(what_is_taken_back_of_an_operation_leaves_the_answer),
-        cmocka_unit_test(the_log_says_it_once_per_epoch),
-        cmocka_unit_test(an_operation_says_how_it_showed_its_input),
+        GROUP_RING_CASE(boards_of_one_host_are_the_wire),
+        GROUP_RING_CASE(what_is_taken_back_of_an_operation_leaves_the_answer),
+        GROUP_RING_CASE(the_log_says_it_once_per_epoch),
+        GROUP_RING_CASE(an_operation_says_how_it_showed_its_input),
         cmocka_unit_test(members_on_several_hosts_use_the_wire),
-        cmocka_unit_test(a_member_without_a_board_is_named),
-        cmocka_unit_test(a_member_that_is_told_to_use_tcp_is_named),
-        cmocka_unit_test(a_board_that_refuses_is_named),
-        cmocka_unit_test(a_peer_that_cannot_come_again_is_released_once),
+        GROUP_RING_CASE(a_member_without_a_board_is_named),
+        GROUP_RING_CASE(a_member_that_is_told_to_use_tcp_is_named),
+        GROUP_RING_CASE(a_board_that_refuses_is_named),
+        GROUP_RING_CASE(a_peer_that_cannot_come_again_is_released_once),
     };
 
     group_ring_has_boards = true;

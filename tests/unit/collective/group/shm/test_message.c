@@ -99,7 +99,6 @@ static void the_receiver_copies_from_where_the_tensor_is(void **state)
         assert_string_equal(mails[0].op.result.input, i == 0 ? "sent" : "staged");
         group_ring_turn(&mail_ring, 10);
     }
-    mail_close();
 }
 
 static void hide_at(void *data, const char *point)
@@ -143,7 +142,6 @@ static void steady_messages_allocate_nothing(void **state)
         mail_run_ok(&mails[1]);
     }
     assert_int_equal(mail_ring.test.mem.alloc_count, before);
-    mail_close();
 }
 
 static void stop_looking(uint32_t member)
@@ -200,7 +198,6 @@ static void many_messages_find_no_place(void **state)
         mail_check_values(&mails[count + i], 100, (int32_t)(10 * i + 1));
     assert_string_equal(mails[0].op.result.wire, "shm");
     assert_string_equal(mails[count - 1].op.result.wire, "tcp");
-    mail_close();
 }
 
 static struct muster_tensor bytes_of(void *data, uint64_t bytes)
@@ -256,19 +253,18 @@ static void messages_that_nobody_receives_leave_room_for_operations(void **state
         mail_run_ok(&mails[count]);
         mail_run_ok(&mails[i]);
     }
-    mail_close();
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_death_of_one_ends_the_others_at_every_store),
-        cmocka_unit_test(the_receiver_copies_from_where_the_tensor_is),
+        MAIL_CASE(the_receiver_copies_from_where_the_tensor_is),
         cmocka_unit_test(what_is_taken_back_meanwhile_is_not_received),
-        cmocka_unit_test(steady_messages_allocate_nothing),
+        MAIL_CASE(steady_messages_allocate_nothing),
         cmocka_unit_test(who_has_stopped_looking_is_told_by_a_frame),
-        cmocka_unit_test(many_messages_find_no_place),
-        cmocka_unit_test(messages_that_nobody_receives_leave_room_for_operations),
+        MAIL_CASE(many_messages_find_no_place),
+        MAIL_CASE(messages_that_nobody_receives_leave_room_for_operations),
     };
 
     group_ring_has_boards = true;
