@@ -11,9 +11,8 @@
 #include <string.h>
 
 /* The first looks are close together, since most pending calls end at once; later ones cost little. */
-static const struct muster_backoff poll_backoff = {.first_ns = 50 * MUSTER_NS_PER_US,
-                                                   .max_ns = 2 * MUSTER_NS_PER_MS,
-                                                   .growth_permille = 2000};
+static const struct muster_backoff poll_backoff = {
+    .first_ns = 50 * MUSTER_NS_PER_US, .max_ns = 2 * MUSTER_NS_PER_MS, .growth_permille = 2000};
 
 #define TO(state) (1u << MUSTER_GPU_##state)
 
@@ -123,18 +122,19 @@ void muster_gpu_communicator_begin_poll(struct muster_gpu_communicator *comm, ui
     start_poll(comm);
 }
 
-/* While the parent makes this one, the library answers for the parent only. */
+/* While the parent makes this one, the library answers for the parent only. A parent that has begun to end must not be
+ * asked, for its handle may be freed at any time; this one ends with it (communicator_end.c, let_child_go). */
 static enum muster_rc poll_state(struct muster_gpu_communicator *comm, bool *ret_is_pending,
                                  struct muster_error *ret_error)
 {
     struct muster_gpu_device *device = comm->device;
-    struct muster_nccl_comm *handle = comm->parent != NULL
-                                          ? muster_gpu_communicator_handle(comm->parent)
-                                          : muster_gpu_communicator_handle(comm);
+    const struct muster_gpu_communicator *asked = comm->parent != NULL ? comm->parent : comm;
+    bool is_ending = asked != comm && !muster_gpu_communicator_is_quiet(asked);
+    struct muster_nccl_comm *handle = is_ending ? NULL : muster_gpu_communicator_handle(asked);
     enum muster_rc rc;
     void *before;
 
-    if (handle == NULL) { /* The call on the thread has not given it yet. */
+    if (handle == NULL) { /* … or the call on the thread has not given it yet. */
         *ret_is_pending = true;
         return MUSTER_OK;
     }
@@ -326,6 +326,27 @@ bool muster_gpu_communicator_is_quiet(const struct muster_gpu_communicator *comm
     return comm->state == MUSTER_GPU_READY || comm->state == MUSTER_GPU_REVOKED;
 }
 
+bool muster_gpu_communicator_can_be_parent(const struct muster_gpu_communicator *comm)
+{
+    return comm != NULL && muster_gpu_communicator_is_quiet(comm) && comm->child == NULL &&
+           !comm->is_lent && !comm->is_abort_wanted;
+}
+
+struct muster_nccl_comm *muster_gpu_communicator_lend(struct muster_gpu_communicator *comm)
+{
+    MUSTER_ASSERT(muster_gpu_communicator_can_be_parent(comm));
+    comm->is_lent = true;
+    return muster_gpu_communicator_handle(comm);
+}
+
+void muster_gpu_communicator_take_back(struct muster_gpu_communicator *comm)
+{
+    MUSTER_ASSERT(comm->is_lent);
+    comm->is_lent = false;
+    if (comm->is_abort_wanted)
+        muster_gpu_communicator_abort(comm);
+}
+
 static void start_finalise(struct muster_gpu_communicator *comm)
 {
     struct muster_gpu_device *device = comm->device;
@@ -353,7 +374,7 @@ void muster_gpu_communicator_release(struct muster_gpu_communicator *comm, bool 
         muster_gpu_communicator_free(comm);
         return;
     case MUSTER_GPU_READY:
-        if (is_orderly && comm->child == NULL)
+        if (is_orderly && comm->child == NULL && !comm->is_lent)
             start_finalise(comm);
         else
             muster_gpu_communicator_abort(comm);

@@ -80,6 +80,7 @@ struct muster_gpu_communicator {
     bool is_call_pending; /* of the request's call, when it has returned */
     bool is_abort_wanted; /* as soon as the call has returned, or the parent has ended */
     bool was_abandoned;
+    bool is_lent; /* a call of the owner's uses it: its end waits for that */
     int *excluded;
     uint32_t excluded_count;
     char name[32];
@@ -136,6 +137,13 @@ void muster_gpu_communicator_stop(struct muster_gpu_communicator *comm);
 bool muster_gpu_communicator_is_stopped(const struct muster_gpu_communicator *comm);
 /** READY or REVOKED. */
 bool muster_gpu_communicator_is_quiet(const struct muster_gpu_communicator *comm);
+/** Quiet, and nothing else uses it: it may be shrunk, or grown. NULL may not. */
+bool muster_gpu_communicator_can_be_parent(const struct muster_gpu_communicator *comm);
+/** The library's, for a call on the control thread: until it is taken back, no end of it begins. It must be able to
+ * be a parent. */
+struct muster_nccl_comm *muster_gpu_communicator_lend(struct muster_gpu_communicator *comm);
+/** The call has returned, or nobody waits for it any more; comm may be gone afterwards. */
+void muster_gpu_communicator_take_back(struct muster_gpu_communicator *comm);
 
 /** The owner needs it no more: it ends in the background (READY and is_orderly: all members finalise
  * it together; else it is aborted), then its memory goes. NULL is accepted. */

@@ -126,8 +126,9 @@ void muster_gpu_communicator_abort(struct muster_gpu_communicator *comm)
         comm->is_abort_wanted = true; /* when its call has returned */
         return;
     }
-    if (comm->child != NULL && comm->child->request.state == MUSTER_GPU_REQUEST_STARTED) {
-        comm->is_abort_wanted = true; /* the child's call uses it */
+    if (comm->is_lent ||
+        (comm->child != NULL && comm->child->request.state == MUSTER_GPU_REQUEST_STARTED)) {
+        comm->is_abort_wanted = true; /* a call on the control thread uses it */
         return;
     }
     if (comm->parent != NULL) { /* there is nothing to abort but the parent */

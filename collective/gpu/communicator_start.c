@@ -96,7 +96,7 @@ static void start_communicator(struct muster_gpu_communicator *comm)
 /* parent_nccl is a copy for the thread, which must not look into the parent. */
 static void set_parent(struct muster_gpu_communicator *comm, struct muster_gpu_communicator *parent)
 {
-    MUSTER_ASSERT(comm->parent == NULL);
+    MUSTER_ASSERT(comm->parent == NULL && muster_gpu_communicator_can_be_parent(parent));
     comm->parent = parent;
     comm->parent_nccl = parent->nccl;
     parent->child = comm;

@@ -118,8 +118,9 @@ static void start_standing(struct muster_gpu_setup *setup)
     standing->version = (uint32_t)muster_nccl_version(nccl);
     standing->features = muster_nccl_features(nccl);
     standing->attempt = setup->attempt;
-    /* Only the first attempt builds on the old communicator; later ones begin anew. */
-    if (setup->attempt == 0 && comm != NULL && muster_gpu_communicator_is_quiet(comm)) {
+    /* Only the first attempt builds on the old communicator; later ones begin anew. A call of a setup that a change
+     * has dropped may still use it: it ends with that call. */
+    if (setup->attempt == 0 && muster_gpu_communicator_can_be_parent(comm)) {
         standing->parent =
             comm->state == MUSTER_GPU_READY ? MUSTER_GPU_PARENT_READY : MUSTER_GPU_PARENT_REVOKED;
         standing->parent_rank = comm->rank;
@@ -141,14 +142,16 @@ static void let_old_go(struct muster_gpu_setup *setup, bool is_orderly)
     muster_gpu_communicator_release(old, is_orderly);
 }
 
-/* A parent that is revoked on one member must be revoked on all before it is shrunk. */
+/* A parent that is revoked on one member must be revoked on all before it is shrunk. One that has ended since its
+ * standing was told is none: muster_gpu_setup_start_make says so to all. */
 static void start_shrinking(struct muster_gpu_setup *setup)
 {
     bool is_revoked_somewhere = false;
 
     for (uint32_t i = 0; i < setup->count; i++)
         is_revoked_somewhere |= setup->words[i].standing.parent == MUSTER_GPU_PARENT_REVOKED;
-    if (!is_revoked_somewhere || setup->group->comm->state == MUSTER_GPU_REVOKED) {
+    if (!is_revoked_somewhere || setup->group->comm->state == MUSTER_GPU_REVOKED ||
+        !muster_gpu_communicator_can_be_parent(setup->group->comm)) {
         muster_gpu_setup_start_make(setup, NULL);
         return;
     }

@@ -33,8 +33,9 @@ struct muster_gpu_setup {
     bool is_op_open, is_request_open, is_left;
     struct muster_gpu_request request;
     struct muster_nccl_id made_id;
-    struct muster_error answer;      /* of make_id; written on the thread */
-    struct muster_nccl_comm *parent; /* grow: of made_id */
+    struct muster_error answer;             /* of make_id; written on the thread */
+    struct muster_nccl_comm *parent;        /* grow: of made_id, for the thread … */
+    struct muster_gpu_communicator *lender; /* … and who lends it, until the call has returned */
     struct muster_gpu_communicator *comm;
     struct muster_gpu_plan plan;
     struct muster_gpu_setup_word word;

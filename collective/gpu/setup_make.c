@@ -83,9 +83,13 @@ static void on_comm_failed(struct muster_gpu_communicator *comm)
     muster_gpu_setup_start_outcome(setup, &why);
 }
 
-/* The communicator has not returned from its call: it is left to end in the background. */
+/* The communicator has not returned from its call, and is left to end in the background; or it has ended without an
+ * error of its own. */
 static void on_comm_stopped(struct muster_gpu_communicator *comm)
 {
+    if (comm->error.rc == MUSTER_OK)
+        muster_error_set(&comm->error, MUSTER_UNAVAILABLE,
+                         "communicator %s: it has ended before it was up", comm->name);
     on_comm_failed(comm);
 }
 
@@ -144,6 +148,19 @@ static void start_grow(struct muster_gpu_setup *setup, const struct muster_nccl_
                                        has_id ? id : NULL);
 }
 
+/* An operation that was cancelled, or was late, while the members talked has taken the old communicator along. */
+static bool has_lost_parent(const struct muster_gpu_setup *setup, struct muster_error *ret_error)
+{
+    bool is_needed =
+        setup->plan.kind == MUSTER_GPU_PLAN_SHRINK ||
+        (setup->plan.kind == MUSTER_GPU_PLAN_GROW && setup->index < setup->plan.old_count);
+
+    if (!is_needed || muster_gpu_communicator_can_be_parent(setup->group->comm))
+        return false;
+    muster_error_set(ret_error, MUSTER_UNAVAILABLE, "the old communicator has ended");
+    return true;
+}
+
 void muster_gpu_setup_start_make(struct muster_gpu_setup *setup, const struct muster_nccl_id *id)
 {
     struct muster_gpu_communicator_options options = {
@@ -161,7 +178,8 @@ void muster_gpu_setup_start_make(struct muster_gpu_setup *setup, const struct mu
         give_way(setup);
         return;
     }
-    if (muster_gpu_communicator_new(&options, &setup->comm, &why) != MUSTER_OK) {
+    if (has_lost_parent(setup, &why) ||
+        muster_gpu_communicator_new(&options, &setup->comm, &why) != MUSTER_OK) {
         muster_gpu_setup_start_outcome(setup, &why);
         return;
     }
@@ -198,10 +216,20 @@ static void start_id(struct muster_gpu_setup *setup, const struct muster_error *
     muster_gpu_setup_start_round(setup);
 }
 
+static void give_parent_back(struct muster_gpu_setup *setup)
+{
+    struct muster_gpu_communicator *lender = setup->lender;
+
+    setup->lender = NULL;
+    if (lender != NULL)
+        muster_gpu_communicator_take_back(lender);
+}
+
 static void on_id_made(struct muster_gpu_request *request)
 {
     struct muster_gpu_setup *setup = request->data;
 
+    give_parent_back(setup);
     setup->is_request_open = false;
     if (muster_gpu_setup_is_dropped(setup) || setup->step != MUSTER_GPU_SETUP_MAKE_ID)
         return;
@@ -214,6 +242,8 @@ static void on_id_late(struct muster_gpu_request *request)
     struct muster_gpu_setup *setup = request->data;
     struct muster_error why;
 
+    /* Its end is tried all the same: waiting for a call that may never return would keep it for ever. */
+    give_parent_back(setup);
     muster_error_set(&why, MUSTER_DEADLINE_EXCEEDED, "the unique id took too long");
     if (setup->group != NULL) {
         start_id(setup, &why);
@@ -234,8 +264,16 @@ void muster_gpu_setup_make_id(struct muster_gpu_setup *setup)
         start_id(setup, &fine);
         return;
     }
+    if (has_lost_parent(setup, &setup->answer)) {
+        start_id(setup, &setup->answer);
+        return;
+    }
     setup->answer = fine;
-    setup->parent = setup->plan.kind == MUSTER_GPU_PLAN_GROW ? setup->group->comm->nccl : NULL;
+    setup->parent = NULL;
+    if (setup->plan.kind == MUSTER_GPU_PLAN_GROW) {
+        setup->lender = setup->group->comm;
+        setup->parent = muster_gpu_communicator_lend(setup->lender);
+    }
     setup->request.data = setup;
     setup->request.work = work_make_id;
     setup->request.on_answer = on_id_made;
@@ -246,6 +284,7 @@ void muster_gpu_setup_make_id(struct muster_gpu_setup *setup)
         setup->is_request_open = true;
         return;
     }
+    give_parent_back(setup);
     muster_error_set(&setup->answer, MUSTER_RESOURCE_EXHAUSTED,
                      "the queue of device calls is full");
     start_id(setup, &setup->answer);

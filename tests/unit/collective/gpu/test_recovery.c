@@ -8,6 +8,7 @@
 #define COUNT   5000u
 #define SOON_NS (20 * MUSTER_NS_PER_MS)
 #define NOBODY  UINT32_MAX
+#define TURNS   40u /* a setup is up before */
 #define ALLOCS  65u /* what the control ring holds, and the one at work */
 
 /* Sums of some members; the memory stays with the stage. */
@@ -165,6 +166,21 @@ static int sums_tear_down(void **state)
 
 #define CASE(name) cmocka_unit_test_teardown(name, sums_tear_down)
 
+static void start_some(unsigned mask)
+{
+    for (uint32_t rank = 0; rank < 8; rank++)
+        if ((mask & 1u << rank) != 0)
+            start_one(&sums, rank, 0);
+}
+
+/* Until they have ended, however. */
+static void wait_some(unsigned mask)
+{
+    for (uint32_t rank = 0; rank < 8; rank++)
+        if ((mask & 1u << rank) != 0)
+            gpu_stage_wait(&sums.stage, &sums.calls[rank], 1);
+}
+
 static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
 {
     static const struct {
@@ -179,8 +195,7 @@ static void a_death_in_the_middle_aborts_on_all_and_the_rest_go_on(void **state)
         commit_all(&sums, 7, MUSTER_OK);
         sums.stage.knobs.nccl_set("rank", 2);
         sums.stage.knobs.nccl_set("issue_fails", 1);
-        for (uint32_t rank = 0; rank < 3; rank++)
-            start_one(&sums, rank, 0);
+        start_some(7);
         wait_one(&sums, 2, MUSTER_UNAVAILABLE);
         group_ring_kill(&sums.stage.ring, 2);
         assert_int_equal(sums.calls[0].done_count, 0);
@@ -336,8 +351,7 @@ static void the_id_dies_with_its_maker_and_the_next_makes_another(void **state)
     sums_open(&sums, 3, 23007, NULL);
     sums.stage.knobs.nccl_set("rank", 0);
     sums.stage.knobs.nccl_set("id_blocks", 1);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        start_one(&sums, rank, 0);
+    start_some(7);
     group_ring_turn(&sums.stage.ring, 50);
     assert_int_equal(sums.stage.knobs.nccl_get("inits"), 0);
     group_ring_kill(&sums.stage.ring, 0);
@@ -353,8 +367,7 @@ static void a_death_while_it_comes_up_ends_that(void **state)
     (void)state;
     sums_open(&sums, 3, 22902, NULL);
     sums.stage.knobs.nccl_set("init_hangs", 3);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        start_one(&sums, rank, 0);
+    start_some(7);
     gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "inits", 3);
     group_ring_kill(&sums.stage.ring, 2);
     group_ring_change(&sums.stage.ring, NOBODY);
@@ -403,8 +416,7 @@ static void the_one_that_fails_is_named_by_those_that_gave_way(void **state)
     sums_open(&sums, 3, 23007, &options);
     sums.stage.knobs.nccl_set("rank", 2);
     sums.stage.knobs.nccl_set("init_fails", 3);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        start_one(&sums, rank, 0);
+    start_some(7);
     for (uint32_t rank = 0; rank < 3; rank++) {
         wait_one(&sums, rank, MUSTER_UNAVAILABLE);
         assert_non_null(strstr(sums.calls[rank].op.error.text,
@@ -422,8 +434,7 @@ static void the_cause_of_a_failed_setup_is_told_whole(void **state)
     sums.stage.knobs.nccl_set("rank", 2);
     sums.stage.knobs.nccl_set("init_fails", 3);
     sums.stage.knobs.nccl_set("tells_cause", 1);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        start_one(&sums, rank, 0);
+    start_some(7);
     for (uint32_t rank = 0; rank < 3; rank++) {
         wait_one(&sums, rank, MUSTER_UNAVAILABLE);
         assert_non_null(strstr(sums.calls[rank].op.error.text,
@@ -440,8 +451,7 @@ static void when_every_try_fails_all_are_told_and_the_next_epoch_tries_again(voi
     (void)state;
     sums_open(&sums, 2, 23007, NULL);
     sums.stage.knobs.nccl_set("init_fails", 100);
-    for (uint32_t rank = 0; rank < 2; rank++)
-        start_one(&sums, rank, 0);
+    start_some(3);
     for (uint32_t rank = 0; rank < 2; rank++) {
         const char *text = sums.calls[rank].op.error.text;
 
@@ -451,8 +461,7 @@ static void when_every_try_fails_all_are_told_and_the_next_epoch_tries_again(voi
     }
     assert_string_equal(sums.calls[0].op.error.text, sums.calls[1].op.error.text);
     sums.stage.knobs.nccl_set("init_fails", 0);
-    for (uint32_t rank = 0; rank < 2; rank++)
-        start_one(&sums, rank, 0);
+    start_some(3);
     for (uint32_t rank = 0; rank < 2; rank++)
         wait_one(&sums, rank, MUSTER_UNAVAILABLE);
     group_ring_change(&sums.stage.ring, NOBODY);
@@ -528,8 +537,7 @@ static void an_abort_that_never_returns_holds_nobody_up(void **state)
     sum_all(&sums, 7);
     sums.stage.knobs.nccl_set("rank", 2);
     sums.stage.knobs.nccl_set("issue_fails", 1);
-    for (uint32_t rank = 0; rank < 3; rank++)
-        start_one(&sums, rank, 0);
+    start_some(7);
     wait_one(&sums, 2, MUSTER_UNAVAILABLE);
     sums.stage.knobs.nccl_set("rank", -1);
     sums.stage.knobs.nccl_set("abort_blocks", 1);
@@ -618,8 +626,7 @@ static void a_full_control_ring_is_a_failed_try(void **state)
         while (muster_gpu_alloc_start(&allocs[i], sums.stage.backend, on_alloc) != MUSTER_OK)
             sched_yield();
     }
-    for (uint32_t rank = 0; rank < 2; rank++)
-        start_one(&sums, rank, 0);
+    start_some(3);
     for (uint32_t rank = 0; rank < 2; rank++) {
         wait_one(&sums, rank, MUSTER_UNAVAILABLE);
         assert_non_null(
@@ -642,8 +649,7 @@ static void the_end_of_a_group_ends_its_operations(void **state)
     sum_all(&sums, 3);
     sums.stage.knobs.nccl_set("rank", 1);
     sums.stage.knobs.nccl_set("issue_fails", 1);
-    for (uint32_t rank = 0; rank < 2; rank++)
-        start_one(&sums, rank, 0);
+    start_some(3);
     wait_one(&sums, 1, MUSTER_UNAVAILABLE);
     muster_group_abort_all(group_of(&sums, 0), &why);
     wait_one(&sums, 0, MUSTER_ABORTED);
@@ -658,8 +664,7 @@ static void the_end_at_any_turn_ends_everything(void **state)
     for (unsigned turns = 0; turns < 60; turns += 3) {
         sums_open(&sums, 2, turns % 2 == 0 ? 23007 : 22705, NULL);
         sums.stage.knobs.nccl_set("polls", 2);
-        for (uint32_t rank = 0; rank < 2; rank++)
-            start_one(&sums, rank, 0);
+        start_some(3);
         group_ring_turn(&sums.stage.ring, turns);
         for (uint32_t rank = 0; rank < 2; rank++)
             muster_group_abort_all(group_of(&sums, rank), &why);
@@ -674,8 +679,7 @@ static void a_death_at_any_turn_leaves_two_that_go_on(void **state)
     for (unsigned turns = 0; turns < 120; turns += 4) {
         sums_open(&sums, 3, turns % 8 == 0 ? 23007 : 21803, NULL);
         sums.stage.knobs.nccl_set("polls", 1);
-        for (uint32_t rank = 0; rank < 3; rank++)
-            start_one(&sums, rank, 0);
+        start_some(7);
         group_ring_turn(&sums.stage.ring, turns);
         group_ring_kill(&sums.stage.ring, turns / 4 % 3);
         group_ring_change(&sums.stage.ring, NOBODY);
@@ -713,6 +717,121 @@ static void a_commit_with_a_death_at_any_turn_ends_alike(void **state)
     assert_int_equal(outcomes, 3); /* both have been seen */
 }
 
+/* The last operation's communicator is to be shrunk, or grown; members of the result are to use it. */
+static unsigned open_before_change(bool is_growth)
+{
+    unsigned mask = 5;
+
+    sums_open(&sums, is_growth ? 2 : 3, is_growth ? 22902 : 22705, NULL);
+    sum_all(&sums, is_growth ? 3 : 7);
+    if (is_growth) {
+        join_one();
+        mask = 7;
+        begin_step(mask);
+    } else {
+        group_ring_kill(&sums.stage.ring, 1);
+        group_ring_change(&sums.stage.ring, NOBODY);
+    }
+    return mask;
+}
+
+/* A cancelled operation takes the old communicator along: nothing may be made of it then. */
+static void a_cancel_at_any_turn_of_a_setup_leaves_all_to_go_on(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2 * TURNS; i++) {
+        unsigned mask = open_before_change(i >= TURNS);
+
+        start_some(mask);
+        group_ring_turn(&sums.stage.ring, i % TURNS);
+        muster_gpu_cancel(&sums.calls[0].op, group_of(&sums, 0));
+        group_ring_turn(&sums.stage.ring, 3 * TURNS);
+        group_ring_change(&sums.stage.ring, NOBODY);
+        wait_some(mask);
+        sum_all(&sums, mask);
+        sums_close(&sums);
+    }
+}
+
+/* The call that shrinks it returns when its setup is over, and the next one goes on already. */
+static void a_change_while_it_is_shrunk_leaves_all_to_go_on(void **state)
+{
+    (void)state;
+    (void)open_before_change(false);
+    sums.stage.knobs.nccl_set("polls", 2);
+    sums.stage.knobs.nccl_set("shrink_blocks", 1);
+    start_some(5);
+    gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "blocked", 1);
+    group_ring_change(&sums.stage.ring, NOBODY);
+    wait_one(&sums, 0, MUSTER_ABORTED);
+    wait_one(&sums, 2, MUSTER_ABORTED);
+    start_some(5);
+    group_ring_turn(&sums.stage.ring, 3 * TURNS);
+    sums.stage.knobs.nccl_set("shrink_blocks", 0);
+    wait_one(&sums, 0, MUSTER_OK);
+    wait_one(&sums, 2, MUSTER_OK);
+    sum_all(&sums, 5);
+}
+
+static void a_cancel_during_a_call_of_a_setup_waits_for_the_call(void **state)
+{
+    static const struct {
+        const char *knob;
+        bool is_growth;
+    } rows[] = {{"shrink_blocks", false}, {"id_blocks", true}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        unsigned mask = open_before_change(rows[i].is_growth);
+        long aborts = rows[i].is_growth ? 0 : 1; /* of the dead */
+
+        print_message("%s\n", rows[i].knob);
+        sums.stage.knobs.nccl_set(rows[i].knob, 1);
+        start_some(mask);
+        gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "blocked", 1);
+        group_ring_turn(&sums.stage.ring, TURNS); /* until the last member is as far */
+        gpu_stage_until(&sums.stage, sums.stage.knobs.nccl_get, "aborts", aborts);
+        muster_gpu_cancel(&sums.calls[0].op, group_of(&sums, 0));
+        group_ring_turn(&sums.stage.ring, 3 * TURNS);
+        assert_int_equal(sums.stage.knobs.nccl_get("aborts"), aborts);
+        sums.stage.knobs.nccl_set(rows[i].knob, 0);
+        group_ring_turn(&sums.stage.ring, 3 * TURNS);
+        group_ring_change(&sums.stage.ring, NOBODY);
+        wait_some(mask);
+        assert_int_equal(sums.calls[0].rc, MUSTER_CANCELLED);
+        sum_all(&sums, mask);
+        sums_close(&sums);
+    }
+}
+
+/* The members are those of the old communicator again, while the calls that grow it are still to come. */
+static void a_joiner_that_dies_at_any_turn_of_a_growth_leaves_two_that_go_on(void **state)
+{
+    (void)state;
+    for (unsigned turns = 0; turns < TURNS; turns++) {
+        unsigned count = 0;
+        struct muster_gpu_alloc alloc = {.data = &count, .bytes = 16};
+
+        start_some(open_before_change(true));
+        group_ring_turn(&sums.stage.ring, turns);
+        sums.stage.knobs.cuda_set("alloc_blocks", 1); /* the control thread waits here */
+        assert_int_equal(muster_gpu_alloc_start(&alloc, sums.stage.backend, on_alloc), MUSTER_OK);
+        group_ring_turn(&sums.stage.ring, TURNS);
+        group_ring_kill(&sums.stage.ring, 2);
+        group_ring_change(&sums.stage.ring, NOBODY);
+        wait_some(7);
+        start_some(3);
+        group_ring_turn(&sums.stage.ring, TURNS);
+        sums.stage.knobs.cuda_set("alloc_blocks", 0);
+        wait_some(3);
+        sum_all(&sums, 3);
+        while (count == 0)
+            group_ring_turn(&sums.stage.ring, 1);
+        muster_gpu_free(sums.stage.backend, alloc.memory);
+        sums_close(&sums);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -743,6 +862,10 @@ int main(void)
         cmocka_unit_test(the_end_at_any_turn_ends_everything),
         cmocka_unit_test(a_death_at_any_turn_leaves_two_that_go_on),
         cmocka_unit_test(a_commit_with_a_death_at_any_turn_ends_alike),
+        cmocka_unit_test(a_cancel_at_any_turn_of_a_setup_leaves_all_to_go_on),
+        CASE(a_change_while_it_is_shrunk_leaves_all_to_go_on),
+        cmocka_unit_test(a_joiner_that_dies_at_any_turn_of_a_growth_leaves_two_that_go_on),
+        cmocka_unit_test(a_cancel_during_a_call_of_a_setup_waits_for_the_call),
     };
 
     return cmocka_run_group_tests_name("collective.gpu_recovery", tests, NULL, NULL);
