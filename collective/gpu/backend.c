@@ -27,6 +27,7 @@ struct muster_gpu_backend *muster_gpu_backend_of(struct muster_backend *backend)
 
 /* --- Finished operations --- */
 
+/* Ends are told by a task of the group, so no group goes away in here. */
 static void on_wake(struct muster_wake *wake)
 {
     struct muster_gpu_backend *backend = muster_wake_data(wake);
@@ -200,6 +201,7 @@ static const struct muster_backend_ops ops = {
     .cancel = muster_gpu_op_cancel,
 };
 
+/* The context is the thread's, for as long as the thread lives. */
 static void on_thread(void *data)
 {
     const struct muster_gpu_device *device = data;

@@ -98,6 +98,7 @@ void muster_gpu_communicator_fail_and_tell(struct muster_gpu_communicator *comm,
                                            const struct muster_error *why)
 {
     set_failed(comm, why);
+    /* One that its owner has released has nobody else to end it. */
     if (comm->events != NULL)
         comm->events->on_failed(comm);
     else
@@ -106,6 +107,7 @@ void muster_gpu_communicator_fail_and_tell(struct muster_gpu_communicator *comm,
 
 /* --- Polling --- */
 
+/* The last look is at the time limit itself. */
 static void start_poll(struct muster_gpu_communicator *comm)
 {
     struct muster_loop *loop = comm->device->env->loop;
@@ -209,6 +211,7 @@ static void on_poll_error(struct muster_gpu_communicator *comm, const struct mus
         muster_gpu_communicator_fail_and_tell(comm, why);
 }
 
+/* The library's answer counts before the time limit: a loop that was held up must not fail a call that has ended. */
 void muster_gpu_communicator_on_timer(struct muster_timer *timer)
 {
     struct muster_gpu_communicator *comm = timer->data;
@@ -368,12 +371,13 @@ void muster_gpu_communicator_release(struct muster_gpu_communicator *comm, bool 
 {
     if (comm == NULL)
         return;
-    comm->events = NULL;
+    comm->events = NULL; /* its owner's memory may go now */
     switch (comm->state) {
     case MUSTER_GPU_GONE:
         muster_gpu_communicator_free(comm);
         return;
     case MUSTER_GPU_READY:
+        /* To finalise it would run in the library beside the call that uses it; an abort waits for that call. */
         if (is_orderly && comm->child == NULL && !comm->is_lent)
             start_finalise(comm);
         else

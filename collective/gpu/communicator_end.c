@@ -36,6 +36,7 @@ static void let_child_go(struct muster_gpu_communicator *comm)
         muster_gpu_communicator_fail_and_tell(child, &why);
 }
 
+/* One that was abandoned has told its owner that it is stopped already. */
 static void set_gone(struct muster_gpu_communicator *comm)
 {
     muster_timer_stop(&comm->timer);
@@ -96,7 +97,7 @@ static void on_ended(struct muster_gpu_request *request)
 {
     struct muster_gpu_communicator *comm = request->data;
 
-    if (request->is_skipped) {
+    if (request->is_skipped) { /* the ring was stuck: an abort has a thread of its own */
         muster_gpu_communicator_abort(comm);
         return;
     }
@@ -137,7 +138,7 @@ void muster_gpu_communicator_abort(struct muster_gpu_communicator *comm)
             muster_gpu_communicator_abort(comm->parent);
         return;
     }
-    if (muster_gpu_communicator_handle(comm) == NULL) {
+    if (muster_gpu_communicator_handle(comm) == NULL) { /* the library never gave one */
         set_gone(comm);
         return;
     }

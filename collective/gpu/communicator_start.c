@@ -120,7 +120,7 @@ void muster_gpu_communicator_start_shrink(struct muster_gpu_communicator *comm,
         muster_mem_alloc_zero(comm->device->env->mem, excluded_count, sizeof(*comm->excluded));
     if (comm->excluded == NULL) {
         muster_error_set(&why, MUSTER_RESOURCE_EXHAUSTED, "no memory");
-        muster_gpu_communicator_move(comm, MUSTER_GPU_INITIALISING);
+        muster_gpu_communicator_move(comm, MUSTER_GPU_INITIALISING); /* NONE cannot fail */
         muster_gpu_communicator_fail_and_tell(comm, &why);
         return;
     }

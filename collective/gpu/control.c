@@ -26,9 +26,10 @@ struct muster_gpu_control {
     struct worker *worker; /* of the ring; the loop's side */
     uint32_t open_count, late_count;
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
+    pthread_cond_t
+        changed; /* workers wait for requests, close waits for workers: always broadcast */
     struct muster_gpu_request *ring[MUSTER_GPU_RING_COUNT];
-    uint32_t head, tail; /* next to take, next free */
+    uint32_t head, tail; /* next to take, next free; they only grow, the ring's size divides 2^32 */
     struct muster_list finished;
     uint32_t thread_count; /* that still run */
     uint32_t references;   /* theirs, and the loop's until close */
@@ -68,7 +69,7 @@ static void answer_request(struct worker *worker, struct muster_gpu_request *req
     request->worker = NULL;
     if (worker->is_abandoned)
         control->stuck_count--;
-    if (control->is_closed)
+    if (control->is_closed) /* nobody takes answers any more */
         return;
     muster_list_append(&control->finished, &request->node);
     muster_wake_signal(control->wake);
@@ -241,6 +242,7 @@ static void on_timer(struct muster_timer *timer)
     control->late_count++;
     if (lateness == LATE_AT_WORK) {
         MUSTER_LOG(control->env, ERROR, "gpu_thread_stuck");
+        /* NULL where no thread can be had: muster_gpu_control_start refuses from then on. */
         control->worker = worker_start(control, NULL);
     }
     request->on_late(request);

@@ -147,6 +147,7 @@ static enum muster_rc check_result(const struct muster_cuda *cuda, int result, c
 
 /* --- Opening --- */
 
+/* The driver is never closed: a callback that it owes, or a call that never returns, may come at any time. */
 static enum muster_rc load_library(struct muster_cuda *cuda, const char *library,
                                    struct muster_error *ret_error)
 {
@@ -233,6 +234,7 @@ static enum muster_rc describe_device(struct muster_cuda *cuda, struct muster_er
     return rc;
 }
 
+/* The device's primary context is the one that the CUDA runtime uses, so memory of frameworks above it is in reach. */
 enum muster_rc muster_cuda_open(struct muster_mem *mem, const char *library, int ordinal,
                                 struct muster_cuda **ret_cuda, struct muster_error *ret_error)
 {
@@ -292,6 +294,7 @@ void muster_cuda_leave(const struct muster_cuda *cuda, void *before)
 
 /* --- Streams and events --- */
 
+/* Non-blocking: work of the program on the default stream neither waits for it nor holds it up. */
 enum muster_rc muster_cuda_stream_new(const struct muster_cuda *cuda,
                                       struct muster_cuda_stream **ret_stream,
                                       struct muster_error *ret_error)
@@ -313,6 +316,7 @@ enum muster_rc muster_cuda_stream_synchronise(const struct muster_cuda *cuda,
     return check_result(cuda, cuda->stream_synchronize(stream), "wait for a stream", ret_error);
 }
 
+/* Without timing: these events are only asked whether they are done. */
 enum muster_rc muster_cuda_event_new(const struct muster_cuda *cuda,
                                      struct muster_cuda_event **ret_event,
                                      struct muster_error *ret_error)

@@ -34,9 +34,10 @@ static void end_aborted(struct muster_gpu_group *group)
     }
 }
 
-/* `first` keeps its own reason. */
+/* `first`, which was cancelled or late, keeps its own reason; to the others it is an abort. A device that has failed
+ * (UNAVAILABLE) is the reason of all. */
 static void abort_list(struct muster_gpu_group *group, struct muster_list *list,
-                      const struct muster_gpu_op *first, const struct muster_error *why)
+                       const struct muster_gpu_op *first, const struct muster_error *why)
 {
     struct muster_list *node;
     char name[64];
@@ -56,6 +57,7 @@ static void abort_list(struct muster_gpu_group *group, struct muster_list *list,
         group->issuing = NULL;
 }
 
+/* After its group was closed this stays until nothing leads to it: operations, the communicator, callbacks. */
 void muster_gpu_group_settle(struct muster_gpu_group *group)
 {
     struct muster_gpu_backend *backend = group->backend;
@@ -187,6 +189,7 @@ static void issue_first(struct muster_gpu_group *group)
     struct muster_error why;
 
     muster_list_remove(&op->node);
+    /* All members look in the same view: where it is gone for one, none issues the operation. */
     if (!find_root(group, op)) {
         muster_error_set(&why, MUSTER_ABORTED, "the root is gone");
         muster_gpu_op_end(op, &why);
@@ -244,6 +247,7 @@ static void begin_setup(struct muster_gpu_group *group, const struct muster_gpu_
         end_aborted(group);
     }
     group->setup = muster_gpu_setup_start(group, &op->id);
+    /* NULL also when it has failed at once: then is_failed has the reason already. */
     muster_error_set(&why, MUSTER_UNAVAILABLE, "no memory for a communicator");
     if (group->setup == NULL && !group->is_failed)
         fail_setup(group, &why);
@@ -411,7 +415,7 @@ static void explain_aborted(struct muster_gpu_group *group)
     const struct muster_view *view = group->group->view;
     char name[64];
 
-    MUSTER_LIST_EACH(&group->aborted, op, struct muster_gpu_op, node)
+    MUSTER_LIST_EACH (&group->aborted, op, struct muster_gpu_op, node)
         if (op->error.rc == MUSTER_ABORTED)
             muster_error_set(&op->error, MUSTER_ABORTED,
                              "%s: the members have changed (view %llu: %s)",
@@ -442,7 +446,7 @@ static void on_end(struct muster_group_part *part, const struct muster_error *wh
 
     stop_all(group, why);
     abort_list(group, &group->held, NULL, why);
-    MUSTER_LIST_EACH(&group->aborted, op, struct muster_gpu_op, node)
+    MUSTER_LIST_EACH (&group->aborted, op, struct muster_gpu_op, node)
         op->error = *why;
     group->is_frozen = false;
     group->is_ended = true;

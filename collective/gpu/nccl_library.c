@@ -147,7 +147,7 @@ static enum muster_rc check_result(const struct muster_nccl *nccl, int result, c
     if (result == NCCL_SUCCESS)
         return MUSTER_OK;
     text = nccl->error_string(result);
-    detail = nccl->last_error(NULL);
+    detail = nccl->last_error(NULL);         /* the communicator is not looked at (nccl.h) */
     if (detail != NULL && detail[0] != '\0') /* it names the cause, the other only its kind */
         return muster_error_set(ret_error, rc_of(result), "%s: NCCL error %d: %s (%s)", what,
                                 result, detail, text != NULL ? text : "unknown");
@@ -165,6 +165,8 @@ static enum muster_rc check_pending(const struct muster_nccl *nccl, int result, 
 
 /* --- Opening --- */
 
+/* The library is never closed: its own threads, and a call that never returns, may run its code to the end of the
+ * process. */
 static enum muster_rc load_library(struct muster_nccl *nccl, const char *library,
                                    struct muster_error *ret_error)
 {
@@ -247,6 +249,7 @@ unsigned muster_nccl_features(const struct muster_nccl *nccl)
 
 /* --- Types and reductions --- */
 
+/* ncclDataType_t, by the type. NCCL has no bool: it is moved as u8; muster_nccl_check keeps it from being reduced. */
 static int type_of(enum muster_dtype dtype)
 {
     static const int types[] = {
@@ -375,7 +378,7 @@ enum muster_rc muster_nccl_grow(const struct muster_nccl *nccl, struct muster_nc
                                 bool *ret_is_pending, struct muster_error *ret_error)
 {
     struct config config = config_of(nccl, place->name);
-    int rank = parent == NULL ? (int)place->rank : -1;
+    int rank = parent == NULL ? (int)place->rank : -1; /* old members keep theirs */
     int result = nccl->grow(parent, (int)place->count, id, rank, ret_comm, &config);
 
     return check_pending(nccl, result, "grown communicator", ret_is_pending, ret_error);

@@ -104,6 +104,8 @@ static void note_end(struct muster_gpu_op *op, enum muster_rc rc)
         op->group->is_step_clean = false;
 }
 
+/* The user's callback comes by a task, never from here: the caller may be within a start, or walk a list of operations
+ * that the callback would change. */
 void muster_gpu_op_end(struct muster_gpu_op *op, const struct muster_error *why)
 {
     struct muster_gpu_group *group = op->group;
@@ -185,10 +187,8 @@ static void on_agreed(struct muster_op *agreement, enum muster_rc rc)
     muster_list_remove(&op->node);
     if (rc != MUSTER_OK)
         muster_gpu_op_end(op, &agreement->error);
-    else if (
-        op->kind ==
-        MUSTER_DEVICE_COMMIT) /* Others may have ended it before the view changed: so does this. */
-        end_commit(op);
+    else if (op->kind == MUSTER_DEVICE_COMMIT)
+        end_commit(op); /* in another view too: other members may have ended it before the change */
     else if (group->group == NULL || group->is_frozen || agreement->result.is_interrupted ||
              agreement->result.epoch != group->group->view->epoch)
         end_changed(op);
@@ -365,6 +365,7 @@ enum muster_rc muster_gpu_op_start(struct muster_backend *base, struct muster_op
     gpu_group = muster_gpu_group_of(backend, group);
     if (gpu_group == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
+    /* A commit tells the others how this member's operations have ended: all must have. */
     if (call->kind == MUSTER_DEVICE_COMMIT && gpu_group->open_count > 0)
         return MUSTER_FAILED_PRECONDITION;
     if (op_get(gpu_group, &op, &error) != MUSTER_OK)
@@ -391,6 +392,8 @@ static struct muster_gpu_op *find_in(struct muster_list *list, const struct must
     return NULL;
 }
 
+/* Before the agreement an operation ends alone. Afterwards the others rely on its kernel, and NCCL cannot take back a
+ * single one: the communicator goes with it. */
 static void cancel_in(struct muster_gpu_group *group, const struct muster_op *user)
 {
     struct muster_error why = {.rc = MUSTER_CANCELLED, .text = "cancelled"};

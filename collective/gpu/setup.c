@@ -182,6 +182,7 @@ static void carry_out(struct muster_gpu_setup *setup)
     }
 }
 
+/* plan.c knows no rounds: it gets the standings without the words around them. */
 static enum muster_rc use_standings(struct muster_gpu_setup *setup)
 {
     struct muster_gpu_standing *standings =
@@ -339,5 +340,5 @@ struct muster_gpu_setup *muster_gpu_setup_start(struct muster_gpu_group *group,
     group->setup = setup;
     group->backend->setup_count++;
     muster_gpu_setup_proceed(setup);
-    return group->setup;
+    return group->setup; /* not `setup`, which may have ended at once */
 }

@@ -25,7 +25,7 @@ static void send_alarm(struct muster_gpu_setup *setup)
         .op = muster_gpu_setup_round_id(setup, MUSTER_GPU_SETUP_OUTCOME),
     };
 
-    if (group->is_frozen)
+    if (group->is_frozen) /* the change of members ends the setup on all */
         return;
     for (uint32_t i = 0; i < setup->count; i++)
         if (i != setup->index)
@@ -231,6 +231,7 @@ static void on_id_made(struct muster_gpu_request *request)
 
     give_parent_back(setup);
     setup->is_request_open = false;
+    /* At another step it was late: the round has gone on without the id. */
     if (muster_gpu_setup_is_dropped(setup) || setup->step != MUSTER_GPU_SETUP_MAKE_ID)
         return;
     setup->word.id = setup->made_id;
@@ -278,6 +279,7 @@ void muster_gpu_setup_make_id(struct muster_gpu_setup *setup)
     setup->request.work = work_make_id;
     setup->request.on_answer = on_id_made;
     setup->request.on_late = on_id_late;
+    /* It is not idle while the id of an earlier attempt, which was late, is still made. */
     if (setup->request.state == MUSTER_GPU_REQUEST_IDLE &&
         muster_gpu_control_start(device->control, &setup->request, device->init_timeout_ns) ==
             MUSTER_OK) {

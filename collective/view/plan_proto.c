@@ -16,6 +16,7 @@ static void row_to_message(const struct muster_plan_row *row, Muster__PlanRow *m
     message->bytes_max = row->bytes_max;
 }
 
+/* A view with nothing but defaults carries no Plan, which muster_plan_from_message reads as just that. */
 Muster__Plan *muster_plan_to_message(const struct muster_plan_parameters *parameters,
                                      struct muster_plan_message *memory)
 {

@@ -2,6 +2,7 @@
  * those of all members to decide what becomes of each open operation. */
 #include "collective/view/progress.h"
 
+/* Counts become 0: a vector that was emptied may be filled in again, or emptied once more. */
 void muster_progress_fini(struct muster_progress *progress)
 {
     for (uint32_t i = 0; i < progress->op_count; i++)

@@ -36,6 +36,7 @@ static int compare_members(const void *a, const void *b)
                   sizeof(left->incarnation.bytes));
 }
 
+/* By operation, which muster_view_verdict searches for. */
 static int compare_verdicts(const void *a, const void *b)
 {
     return muster_op_id_compare(&((const struct muster_verdict *)a)->op,
@@ -47,6 +48,7 @@ static int compare_verdicts(const void *a, const void *b)
  * A field that is added to the view must be added here as well; `started` and `machine` of a member are
  * left out, since they only help to find its process. */
 
+/* Byte by byte, the lowest first: members of either byte order must find the same digest. */
 static uint64_t hash_u64(uint64_t value, uint64_t seed)
 {
     uint8_t bytes[8];
@@ -175,6 +177,7 @@ static bool is_member_valid(const struct muster_member *member)
            has_text_end(member->address.path, sizeof(member->address.path));
 }
 
+/* Texts need their end here: fields may come from a caller's struct, and later code reads them as strings. */
 static bool are_fields_valid(const struct muster_view *fields)
 {
     if (fields->epoch == 0 || !muster_plan_parameters_are_valid(&fields->plan) ||

@@ -301,6 +301,7 @@ static void fill_view(struct packing *packing, const struct muster_view *view)
     message->verdicts = packing->verdict_pointers;
 }
 
+/* The message borrows from the view and from `packing`: it is packed before either goes. */
 enum muster_rc muster_view_pack(const struct muster_view *view, struct muster_mem *mem,
                                 void **ret_bytes, size_t *ret_size)
 {

@@ -114,8 +114,8 @@ MUSTER_API const char *muster_dtype_name(enum muster_dtype dtype);
 
 /** Contiguous memory of the caller. The struct itself is read during the call only. */
 struct muster_tensor {
-    void *data; /* aligned to its element; NULL only with a count of 0. Borrowed: each operation says
-                   how long */
+    /* Aligned to its element; NULL only with a count of 0. Borrowed: each operation says how long. */
+    void *data;
     uint64_t count; /* elements */
     enum muster_dtype dtype;
 };
