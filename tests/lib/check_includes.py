@@ -15,7 +15,8 @@ LAYERS = {
     "resolvers": {"runtime", "proto", "net", "resolvers"},
     "collective": {"runtime", "proto", "net", "collective"},
     "cluster": {"runtime", "proto", "net", "resolvers", "collective", "cluster"},
-    "training": {"runtime", "proto", "net", "resolvers", "collective", "cluster", "training"},
+    "params": {"runtime", "proto", "net", "collective", "cluster", "params"},
+    "training": {"runtime", "proto", "net", "resolvers", "collective", "cluster", "params", "training"},
 }
 PUBLIC_ONLY = {"tools", "examples"}  # these see include/muster/ and their own folder (and examples/serving)
 
@@ -65,6 +66,7 @@ INNER = {
     "cluster/membership": "",
     "cluster/node": "membership client",
     "cluster/server": "service coordination",
+    "params/store": "",
     "tools/common": "",
     "tools/resolve": "common",
     "tools/jobs": "common",
@@ -97,6 +99,7 @@ PUBLIC = {
     "resolvers": "cluster_spec platforms resolver tpu",
     "collective": "backend collective gpu static_group view",
     "cluster": "coordination_server locks registry registry_server server",
+    "params": "params",
     "training": "strategy",
 }
 

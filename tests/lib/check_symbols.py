@@ -11,7 +11,7 @@ import sys
 
 ROOT = pathlib.Path(os.environ.get("MUSTER_SOURCE_DIR", pathlib.Path(__file__).resolve().parents[2]))
 BUILD = pathlib.Path(os.environ.get("MUSTER_BINARY_DIR", ROOT / "build-asan"))
-LAYERS = "runtime proto net resolvers collective cluster training".split()
+LAYERS = "runtime proto net resolvers collective cluster params training".split()
 
 NET_SOCKETS = r"net/(stream/(\w*socket\w*|net_system|dns_cares)|page/http_server_libevent)\.c"
 SHARED_MEMORY = r"collective/board/(?!tensor)\w+\.c|runtime/system/host_\w+\.c"

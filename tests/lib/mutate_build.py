@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 
-FOLDERS = "runtime proto net resolvers collective cluster training tools".split()
+FOLDERS = "runtime proto net resolvers collective cluster params training tools".split()
 SANITIZERS = "address,undefined"
 COMPILE_TIMEOUT_S = 300
 # Warnings of deleted code are no matter; a call with swapped arguments of other types is refused.

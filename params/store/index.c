@@ -1,0 +1,127 @@
+/* The index of a table: insertion and growth. Every store leaves it right for a search: a slot is
+ * stored whole, a larger index is filled before the smaller one is given back. */
+#include "params/store/index.h"
+
+#include <stdatomic.h>
+
+/* Four slots per new row would be enough to fill the larger index before it is half full. */
+#define STEP_PER_ROW 8u
+
+static uint64_t slots_of(const struct muster_params_index *index)
+{
+    return UINT64_C(1) << index->bits;
+}
+
+void muster_params_index_insert(struct muster_params_region *region,
+                                struct muster_params_table *table,
+                                const struct muster_params_row *row)
+{
+    const struct muster_params_index *index = muster_params_index_newest(table);
+    uint64_t *slots = muster_params_at(region, index->offset);
+    uint64_t hash = muster_params_hash(table->seed, row->key), mask = slots_of(index) - 1;
+    uint64_t address = muster_params_offset(region, row) / MUSTER_PARAMS_GRANULE_BYTES;
+    uint64_t slot = (uint64_t)muster_params_index_tag(hash) << 32 | address;
+    uint64_t i = hash & mask;
+
+    MUSTER_ASSERT(address <= UINT32_MAX);
+    while (slots[i] != 0 && slots[i] != slot)
+        i = (i + 1) & mask;
+    MUSTER_PARAMS_STORE(&slots[i], slot);
+}
+
+static uint32_t run_of(uint32_t bits)
+{
+    uint64_t bytes = sizeof(uint64_t) << bits;
+
+    return (uint32_t)((bytes + MUSTER_PARAMS_SEGMENT_BYTES - 1) / MUSTER_PARAMS_SEGMENT_BYTES);
+}
+
+void muster_params_grow_complete(struct muster_params_region *region,
+                                 const struct muster_params_intent *intent)
+{
+    struct muster_params_table *table = &region->head->tables[intent->table];
+    struct muster_params_index *index = &table->index[~table->index_state & 1];
+
+    muster_params_segment_take(region, intent->segment, intent->run, MUSTER_PARAMS_SEGMENT_INDEX,
+                               intent->table);
+    index->offset = (uint64_t)intent->segment * MUSTER_PARAMS_SEGMENT_BYTES;
+    index->bits = (uint32_t)intent->count;
+    index->moved = 0;
+    MUSTER_PARAMS_STORE(&table->index_state, table->index_state | MUSTER_PARAMS_INDEX_GROWING);
+}
+
+static bool index_grow(struct muster_params_region *region, struct muster_params_table *table)
+{
+    uint32_t bits = table->index[table->index_state & 1].bits + 1;
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_GROW,
+                                          .table = muster_params_table_number(region, table),
+                                          .run = run_of(bits),
+                                          .count = bits};
+
+    intent.segment = muster_params_segment_find(region, intent.run);
+    if (intent.segment == 0)
+        return false;
+    muster_params_intent_begin(region, &intent);
+    muster_params_grow_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+    return true;
+}
+
+enum muster_rc muster_params_index_reserve(struct muster_params_region *region,
+                                           struct muster_params_table *table)
+{
+    uint64_t slots = slots_of(muster_params_index_newest(table));
+    bool is_growing = (table->index_state & MUSTER_PARAMS_INDEX_GROWING) != 0;
+
+    muster_params_index_step(region, table, STEP_PER_ROW);
+    if (table->row_count < slots / 2 || (!is_growing && index_grow(region, table)))
+        return MUSTER_OK;
+    return table->row_count < slots / 8 * 7 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+}
+
+/* The first index shares its segment with the heads of the shards, and stays. */
+void muster_params_grown_complete(struct muster_params_region *region,
+                                  const struct muster_params_intent *intent)
+{
+    struct muster_params_table *table = &region->head->tables[intent->table];
+
+    MUSTER_PARAMS_STORE(&table->index_state, (uint32_t)intent->count);
+    if (intent->run > 0)
+        muster_params_segment_free(region, intent->segment, intent->run);
+}
+
+static void index_finish(struct muster_params_region *region, struct muster_params_table *table)
+{
+    const struct muster_params_index *old = &table->index[table->index_state & 1];
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_GROWN,
+                                          .table = muster_params_table_number(region, table),
+                                          .count = (table->index_state & 1) ^ 1};
+
+    if (old->bits > MUSTER_PARAMS_INDEX_BITS_FIRST) {
+        intent.segment = (uint32_t)(old->offset / MUSTER_PARAMS_SEGMENT_BYTES);
+        intent.run = run_of(old->bits);
+    }
+    muster_params_intent_begin(region, &intent);
+    muster_params_grown_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+}
+
+void muster_params_index_step(struct muster_params_region *region,
+                              struct muster_params_table *table, uint32_t slots)
+{
+    struct muster_params_index *old = &table->index[table->index_state & 1];
+    struct muster_params_index *newest = &table->index[~table->index_state & 1];
+    const uint64_t *from = muster_params_at(region, old->offset);
+
+    if ((table->index_state & MUSTER_PARAMS_INDEX_GROWING) == 0)
+        return;
+    for (; slots > 0 && newest->moved < slots_of(old); slots--) {
+        uint64_t slot = from[newest->moved];
+
+        if (slot != 0)
+            muster_params_index_insert(region, table, muster_params_row_of(region, slot));
+        MUSTER_PARAMS_STORE(&newest->moved, newest->moved + 1);
+    }
+    if (newest->moved == slots_of(old))
+        index_finish(region, table);
+}

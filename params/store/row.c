@@ -1,0 +1,199 @@
+/* Rows lie in pages; each page holds rows of one shard of one table, so that a shard can be
+ * visited, moved and saved without looking at others. */
+#include "params/store/row.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include <muster/hash.h>
+
+#include "params/store/init.h"
+
+static struct muster_params_page *page_at(const struct muster_params_region *region, uint32_t page)
+{
+    return &region->head->segments[page / MUSTER_PARAMS_SEGMENT_PAGES]
+                .pages[page % MUSTER_PARAMS_SEGMENT_PAGES];
+}
+
+static struct muster_params_row *row_at(const struct muster_params_region *region,
+                                        const struct muster_params_table *table, uint32_t page,
+                                        uint32_t i)
+{
+    uint64_t segment = page / MUSTER_PARAMS_SEGMENT_PAGES;
+    uint64_t offset = segment * MUSTER_PARAMS_SEGMENT_BYTES +
+                      (uint64_t)(page % MUSTER_PARAMS_SEGMENT_PAGES) * table->page_bytes;
+
+    return muster_params_at(region, offset + (uint64_t)i * table->row_stride);
+}
+
+/* --- A segment of pages for a table --- */
+
+void muster_params_segment_complete(struct muster_params_region *region,
+                                    const struct muster_params_intent *intent)
+{
+    muster_params_segment_take(region, intent->segment, 1, MUSTER_PARAMS_SEGMENT_ROWS,
+                               intent->table);
+    MUSTER_PARAMS_STORE(&region->head->tables[intent->table].row_segment, intent->segment);
+}
+
+static enum muster_rc segment_add(struct muster_params_region *region,
+                                  const struct muster_params_table *table)
+{
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SEGMENT,
+                                          .table = muster_params_table_number(region, table),
+                                          .segment = muster_params_segment_find(region, 1)};
+
+    if (intent.segment == 0)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_params_intent_begin(region, &intent);
+    muster_params_segment_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+    return MUSTER_OK;
+}
+
+/* --- A page for a shard --- */
+
+/* Linked before the shard's last page is replaced: an interrupted call links it again. */
+void muster_params_page_complete(struct muster_params_region *region,
+                                 const struct muster_params_intent *intent)
+{
+    const struct muster_params_table *table = &region->head->tables[intent->table];
+    struct muster_params_shard *shard = muster_params_shard_at(region, table, intent->shard);
+    struct muster_params_page *page = page_at(region, intent->page);
+    struct muster_params_segment *segment =
+        &region->head->segments[intent->page / MUSTER_PARAMS_SEGMENT_PAGES];
+
+    *page = (struct muster_params_page){.shard = (uint16_t)intent->shard};
+    if (shard->first_page == 0 || shard->first_page == intent->page)
+        MUSTER_PARAMS_STORE(&shard->first_page, intent->page);
+    else if (shard->last_page != intent->page)
+        MUSTER_PARAMS_STORE(&page_at(region, shard->last_page)->next, intent->page);
+    MUSTER_PARAMS_STORE(&shard->last_page, intent->page);
+    MUSTER_PARAMS_STORE(&segment->page_count,
+                        (uint32_t)(intent->page % MUSTER_PARAMS_SEGMENT_PAGES + 1));
+}
+
+static enum muster_rc page_add(struct muster_params_region *region,
+                               const struct muster_params_table *table, uint32_t shard)
+{
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_PAGE,
+                                          .table = muster_params_table_number(region, table),
+                                          .shard = shard};
+    const struct muster_params_segment *segment = &region->head->segments[table->row_segment];
+    enum muster_rc rc = MUSTER_OK;
+
+    if (table->row_segment == 0 ||
+        segment->page_count == MUSTER_PARAMS_SEGMENT_BYTES / table->page_bytes) {
+        rc = segment_add(region, table);
+        segment = &region->head->segments[table->row_segment];
+    }
+    if (rc != MUSTER_OK)
+        return rc;
+    intent.page =
+        (uint32_t)(table->row_segment * MUSTER_PARAMS_SEGMENT_PAGES + segment->page_count);
+    muster_params_intent_begin(region, &intent);
+    muster_params_page_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+    return MUSTER_OK;
+}
+
+/* --- A row --- */
+
+void muster_params_row_complete(struct muster_params_region *region,
+                                const struct muster_params_intent *intent)
+{
+    struct muster_params_table *table = &region->head->tables[intent->table];
+    struct muster_params_shard *shard = muster_params_shard_at(region, table, intent->shard);
+    struct muster_params_row *row = row_at(region, table, intent->page, (uint32_t)intent->count);
+
+    row->key = intent->key;
+    row->version = 0;
+    row->clock = 0;
+    muster_params_init_values(table, intent->key, row->values);
+    memset(row->values + table->row_elements, 0, table->state_elements * sizeof(float));
+    MUSTER_PARAMS_STORE(&page_at(region, intent->page)->used, (uint16_t)(intent->count + 1));
+    MUSTER_PARAMS_STORE(&shard->row_count, intent->total);
+    MUSTER_PARAMS_STORE(&table->row_count, intent->table_rows);
+    muster_params_index_insert(region, table, row);
+}
+
+static struct muster_params_row *row_add(struct muster_params_region *region,
+                                         struct muster_params_table *table, uint64_t key,
+                                         uint32_t shard_number)
+{
+    const struct muster_params_shard *shard = muster_params_shard_at(region, table, shard_number);
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_ROW,
+                                          .table = muster_params_table_number(region, table),
+                                          .shard = shard_number,
+                                          .page = shard->last_page,
+                                          .key = key,
+                                          .count = page_at(region, shard->last_page)->used,
+                                          .total = shard->row_count + 1,
+                                          .table_rows = table->row_count + 1};
+
+    muster_params_intent_begin(region, &intent);
+    muster_params_row_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+    return row_at(region, table, intent.page, (uint32_t)intent.count);
+}
+
+enum muster_rc muster_params_row_make(struct muster_params_region *region,
+                                      struct muster_params_table *table, uint64_t key,
+                                      uint64_t hash, struct muster_params_row **ret_row)
+{
+    uint32_t shard_number = muster_params_shard_of(hash, region->head->shard_count);
+    const struct muster_params_shard *shard = muster_params_shard_at(region, table, shard_number);
+    struct muster_params_row *row = muster_params_index_find(region, table, hash, key);
+    enum muster_rc rc = MUSTER_OK;
+
+    if (row == NULL)
+        rc = muster_params_index_reserve(region, table);
+    if (row == NULL && rc == MUSTER_OK &&
+        (shard->last_page == 0 || page_at(region, shard->last_page)->used == table->rows_per_page))
+        rc = page_add(region, table, shard_number);
+    if (rc != MUSTER_OK)
+        return rc;
+    *ret_row = row != NULL ? row : row_add(region, table, key, shard_number);
+    return MUSTER_OK;
+}
+
+/* --- All rows --- */
+
+void muster_params_rows_visit(const struct muster_params_region *region,
+                              const struct muster_params_table *table, uint32_t shard,
+                              muster_params_row_fn *fn, void *data)
+{
+    uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
+
+    for (; page != 0; page = page_at(region, page)->next) {
+        for (uint32_t i = 0; i < page_at(region, page)->used; i++)
+            fn(data, table, row_at(region, table, page, i));
+    }
+}
+
+void muster_params_digest_add(struct muster_params_digest *digest,
+                              const struct muster_params_table *table,
+                              const struct muster_params_row *row)
+{
+    size_t bytes = (table->row_elements + table->state_elements) * sizeof(float);
+
+    for (uint64_t i = 0; i < 2; i++)
+        digest->sums[i] +=
+            muster_hash64(row->values, bytes, muster_params_hash(table->descriptor + i, row->key));
+}
+
+static void digest_visit(void *data, const struct muster_params_table *table,
+                         const struct muster_params_row *row)
+{
+    muster_params_digest_add(data, table, row);
+}
+
+struct muster_params_digest muster_params_table_digest(const struct muster_params_region *region,
+                                                       const struct muster_params_table *table)
+{
+    struct muster_params_digest digest = {{0, 0}};
+
+    for (uint32_t i = 0; i < region->head->shard_count; i++)
+        muster_params_rows_visit(region, table, i, digest_visit, &digest);
+    return digest;
+}

@@ -1,0 +1,105 @@
+/* Slots of sources, in segments of their own. */
+#include "params/store/source.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+static size_t source_bytes(const struct muster_params_region *region)
+{
+    return sizeof(struct muster_params_source) + region->head->shard_count * sizeof(uint64_t);
+}
+
+static uint32_t sources_per_segment(const struct muster_params_region *region)
+{
+    return (uint32_t)(MUSTER_PARAMS_SEGMENT_BYTES / source_bytes(region));
+}
+
+struct muster_params_source *muster_params_source_at(const struct muster_params_region *region,
+                                                     uint64_t slot)
+{
+    uint32_t per_segment = sources_per_segment(region);
+    uint64_t offset;
+
+    if (slot >= region->head->source_count)
+        return NULL;
+    offset = (uint64_t)region->head->source_segments[slot / per_segment] *
+             MUSTER_PARAMS_SEGMENT_BYTES;
+    return muster_params_at(region, offset + slot % per_segment * source_bytes(region));
+}
+
+struct muster_params_source *muster_params_source_find(const struct muster_params_region *region,
+                                                       const struct muster_incarnation *id,
+                                                       uint64_t *ret_slot)
+{
+    for (uint64_t slot = 0; slot < region->head->source_count; slot++) {
+        struct muster_params_source *source = muster_params_source_at(region, slot);
+
+        if (muster_incarnation_is_equal(&source->id, id)) {
+            *ret_slot = slot;
+            return source;
+        }
+    }
+    return NULL;
+}
+
+void muster_params_sources_complete(struct muster_params_region *region,
+                                    const struct muster_params_intent *intent)
+{
+    struct muster_params_region_head *head = region->head;
+
+    muster_params_segment_take(region, intent->segment, 1, MUSTER_PARAMS_SEGMENT_SOURCES, 0);
+    head->source_segments[intent->count] = intent->segment;
+    MUSTER_PARAMS_STORE(&head->source_segment_count, (uint32_t)(intent->count + 1));
+}
+
+static enum muster_rc sources_add(struct muster_params_region *region)
+{
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCES,
+                                          .segment = muster_params_segment_find(region, 1),
+                                          .count = region->head->source_segment_count};
+
+    if (intent.segment == 0 || intent.count == MUSTER_PARAMS_SOURCE_SEGMENTS_MAX)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_params_intent_begin(region, &intent);
+    muster_params_sources_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+    return MUSTER_OK;
+}
+
+/* The count rises before the slot is filled, since only slots below it can be addressed; a slot
+ * without a generation is free. */
+void muster_params_source_complete(struct muster_params_region *region,
+                                   const struct muster_params_intent *intent)
+{
+    struct muster_params_region_head *head = region->head;
+    struct muster_params_source *source;
+
+    if (intent->count >= head->source_count)
+        MUSTER_PARAMS_STORE(&head->source_count, (uint32_t)(intent->count + 1));
+    source = muster_params_source_at(region, intent->count);
+    source->id = intent->id;
+    MUSTER_PARAMS_STORE(&source->generation, intent->total);
+}
+
+enum muster_rc muster_params_source_open(struct muster_params_region *region,
+                                         const struct muster_incarnation *id, uint64_t *ret_slot)
+{
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE,
+                                          .count = region->head->source_count,
+                                          .id = *id};
+    const struct muster_params_source *source =
+        muster_params_source_find(region, id, &intent.count);
+    uint64_t room = (uint64_t)region->head->source_segment_count * sources_per_segment(region);
+    enum muster_rc rc = MUSTER_OK;
+
+    intent.total = source != NULL ? source->generation + 1 : 1;
+    if (source == NULL && intent.count == room)
+        rc = sources_add(region);
+    if (rc != MUSTER_OK)
+        return rc;
+    muster_params_intent_begin(region, &intent);
+    muster_params_source_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+    *ret_slot = intent.count;
+    return MUSTER_OK;
+}

@@ -1,0 +1,31 @@
+/* Sources: who pushes, and what of it is applied. */
+#ifndef MUSTER_PARAMS_SOURCE_H
+#define MUSTER_PARAMS_SOURCE_H
+
+#include "params/store/region.h"
+
+#define MUSTER_PARAMS_SEQUENCE_MAX (UINT64_MAX >> 17)
+#define MUSTER_PARAMS_RUN_ROWS_MAX 65535u
+
+/** The source of this slot, or NULL. */
+struct muster_params_source *muster_params_source_at(const struct muster_params_region *region,
+                                                     uint64_t slot);
+/** NULL: the source has no slot. */
+struct muster_params_source *muster_params_source_find(const struct muster_params_region *region,
+                                                       const struct muster_incarnation *id,
+                                                       uint64_t *ret_slot);
+/**
+ * A process opens the source: a slot for a new one; a higher generation, so that an older process
+ * of the same source is refused from now on.
+ *
+ * Errors: RESOURCE_EXHAUSTED.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_open(struct muster_params_region *region,
+                                                           const struct muster_incarnation *id,
+                                                           uint64_t *ret_slot);
+void muster_params_sources_complete(struct muster_params_region *region,
+                                    const struct muster_params_intent *intent);
+void muster_params_source_complete(struct muster_params_region *region,
+                                   const struct muster_params_intent *intent);
+
+#endif

@@ -1,0 +1,303 @@
+/* Schemas, and the tables of a region. */
+#include "params/store/table.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <muster/hash.h>
+
+#include "params/store/index.h"
+
+/* Which hyper-parameters an optimizer has, their defaults, and its state. */
+static const struct optimizer_row {
+    const char *name;
+    float learning_rate, beta1, beta2, epsilon; /* 0: it has none */
+    bool has_l;
+    uint8_t states;    /* f32 per element */
+    uint8_t row_state; /* f32 per row */
+} optimizers[MUSTER_PARAMS_OPTIMIZER_COUNT] = {
+    [MUSTER_PARAMS_ADD] = {.name = "add"},
+    [MUSTER_PARAMS_ASSIGN] = {.name = "assign"},
+    [MUSTER_PARAMS_MAX] = {.name = "max"},
+    [MUSTER_PARAMS_SGD] = {.name = "sgd", .learning_rate = 0.01f},
+    [MUSTER_PARAMS_MOMENTUM] = {.name = "momentum",
+                                .learning_rate = 0.01f,
+                                .beta1 = 0.9f,
+                                .states = 1},
+    [MUSTER_PARAMS_NESTEROV] = {.name = "nesterov",
+                                .learning_rate = 0.01f,
+                                .beta1 = 0.9f,
+                                .states = 1},
+    [MUSTER_PARAMS_ADAGRAD] = {.name = "adagrad",
+                               .learning_rate = 0.01f,
+                               .epsilon = 1e-10f,
+                               .states = 1},
+    [MUSTER_PARAMS_ROW_ADAGRAD] = {.name = "row_adagrad",
+                                   .learning_rate = 0.01f,
+                                   .epsilon = 1e-10f,
+                                   .row_state = 1},
+    [MUSTER_PARAMS_ADAM] = {.name = "adam",
+                            .learning_rate = 0.001f,
+                            .beta1 = 0.9f,
+                            .beta2 = 0.999f,
+                            .epsilon = 1e-8f,
+                            .states = 2,
+                            .row_state = 2},
+    [MUSTER_PARAMS_FTRL] = {.name = "ftrl",
+                            .learning_rate = 0.05f,
+                            .beta1 = 1,
+                            .has_l = true,
+                            .states = 2},
+};
+
+const char *muster_params_optimizer_name(enum muster_params_optimizer optimizer)
+{
+    return (uint32_t)optimizer < MUSTER_PARAMS_OPTIMIZER_COUNT ? optimizers[optimizer].name
+                                                               : "unknown";
+}
+
+enum muster_rc muster_params_optimizer_parse(const char *name,
+                                             enum muster_params_optimizer *ret_optimizer)
+{
+    for (uint32_t i = 0; i < MUSTER_PARAMS_OPTIMIZER_COUNT; i++) {
+        if (strcmp(optimizers[i].name, name) == 0) {
+            *ret_optimizer = (enum muster_params_optimizer)i;
+            return MUSTER_OK;
+        }
+    }
+    return MUSTER_NOT_FOUND;
+}
+
+/* --- Schemas --- */
+
+/* NaN fails every comparison, so each condition says what is right. */
+static enum muster_rc number_check(const struct muster_params_schema *schema, const char *name,
+                                   float value, bool is_of_optimizer, float max,
+                                   struct muster_error *ret_error)
+{
+    if (!is_of_optimizer && !(value == 0))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: optimizer %s has no %s, got %g; leave it 0",
+                                schema->name, optimizers[schema->optimizer].name, name,
+                                (double)value);
+    if (!(value >= 0 && value <= max))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: %s must be from 0 to %g, got %g", schema->name, name,
+                                (double)max, (double)value);
+    return MUSTER_OK;
+}
+
+static enum muster_rc numbers_check(const struct muster_params_schema *schema,
+                                    struct muster_error *ret_error)
+{
+    const struct optimizer_row *row = &optimizers[schema->optimizer];
+    bool is_ftrl = schema->optimizer == MUSTER_PARAMS_FTRL;
+    const struct {
+        const char *name;
+        float value;
+        bool has;
+        float max;
+    } numbers[] = {
+        {"learning_rate", schema->learning_rate, row->learning_rate > 0, 1e30f},
+        {"beta1", schema->beta1, row->beta1 > 0, is_ftrl ? 1e30f : 0.9999999f},
+        {"beta2", schema->beta2, row->beta2 > 0, 0.9999999f},
+        {"epsilon", schema->epsilon, row->epsilon > 0, 1e30f},
+        {"l1", schema->l1, row->has_l, 1e30f},
+        {"l2", schema->l2, row->has_l, 1e30f},
+        {"init_scale", schema->init_scale, schema->init != MUSTER_PARAMS_INIT_ZERO, 1e30f},
+    };
+    enum muster_rc rc = MUSTER_OK;
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && rc == MUSTER_OK; i++)
+        rc = number_check(schema, numbers[i].name,
+                          i == 6 && schema->init == MUSTER_PARAMS_INIT_CONSTANT
+                              ? fabsf(numbers[i].value)
+                              : numbers[i].value,
+                          numbers[i].has, numbers[i].max, ret_error);
+    return rc;
+}
+
+enum muster_rc muster_params_schema_check(const struct muster_params_schema *schema,
+                                          struct muster_error *ret_error)
+{
+    size_t name_bytes = schema->name == NULL ? 0 : strnlen(schema->name, MUSTER_PARAMS_NAME_BYTES);
+
+    if (name_bytes == 0 || name_bytes == MUSTER_PARAMS_NAME_BYTES)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the name of a table must have 1 to %u bytes, got %zu%s",
+                                MUSTER_PARAMS_NAME_BYTES - 1, name_bytes,
+                                name_bytes == 0 ? "" : " or more");
+    if (schema->row_elements == 0 ||
+        schema->row_elements > MUSTER_PARAMS_ROW_BYTES_MAX / sizeof(float))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: row_elements must be from 1 to %zu, got %u",
+                                schema->name, MUSTER_PARAMS_ROW_BYTES_MAX / sizeof(float),
+                                schema->row_elements);
+    if (schema->wire_dtype != MUSTER_F32 && schema->wire_dtype != MUSTER_F16 &&
+        schema->wire_dtype != MUSTER_BF16)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: wire_dtype must be f32, f16 or bf16, got %s",
+                                schema->name, muster_dtype_name(schema->wire_dtype));
+    if ((uint32_t)schema->optimizer >= MUSTER_PARAMS_OPTIMIZER_COUNT)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: optimizer must be from 0 to %d, got %d", schema->name,
+                                MUSTER_PARAMS_OPTIMIZER_COUNT - 1, (int)schema->optimizer);
+    if ((uint32_t)schema->init >= MUSTER_PARAMS_INIT_COUNT)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: init must be from 0 to %d, got %d", schema->name,
+                                MUSTER_PARAMS_INIT_COUNT - 1, (int)schema->init);
+    return numbers_check(schema, ret_error);
+}
+
+static uint32_t round_up(uint32_t bytes, uint32_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static uint32_t page_bytes_of(uint32_t stride)
+{
+    uint32_t bytes = MUSTER_PARAMS_PAGE_BYTES_MIN;
+
+    while (bytes < 4 * stride && bytes < MUSTER_PARAMS_SEGMENT_BYTES)
+        bytes *= 2;
+    return bytes;
+}
+
+/* The table as the schema describes it, its index and shards apart. Every byte is set, so that the
+ * hash of two equal schemas is equal. */
+static void table_describe(const struct muster_params_schema *schema,
+                           struct muster_params_table *ret_table)
+{
+    const struct optimizer_row *row = &optimizers[schema->optimizer];
+    struct muster_params_table *table = ret_table;
+
+    memset(table, 0, sizeof(*table));
+    snprintf(table->name, sizeof(table->name), "%s", schema->name);
+    table->seed = muster_hash64(table->name, strlen(table->name), 0);
+    table->row_elements = schema->row_elements;
+    table->state_elements = row->states * schema->row_elements + row->row_state;
+    table->row_stride = round_up(
+        (uint32_t)(sizeof(struct muster_params_row) +
+                   (table->row_elements + table->state_elements) * sizeof(float)),
+        MUSTER_PARAMS_GRANULE_BYTES);
+    table->page_bytes = page_bytes_of(table->row_stride);
+    table->rows_per_page = table->page_bytes / table->row_stride;
+    table->wire_dtype = (uint32_t)schema->wire_dtype;
+    table->optimizer = (uint32_t)schema->optimizer;
+    table->init = (uint32_t)schema->init;
+    table->learning_rate = schema->learning_rate > 0 ? schema->learning_rate : row->learning_rate;
+    table->beta1 = schema->beta1 > 0 ? schema->beta1 : row->beta1;
+    table->beta2 = schema->beta2 > 0 ? schema->beta2 : row->beta2;
+    table->epsilon = schema->epsilon > 0 ? schema->epsilon : row->epsilon;
+    table->l1 = schema->l1;
+    table->l2 = schema->l2;
+    table->init_scale = schema->init_scale;
+    table->init_seed = schema->init_seed;
+    table->descriptor = 0;
+    table->descriptor = muster_hash64(table, sizeof(*table), 0);
+}
+
+uint64_t muster_params_schema_descriptor(const struct muster_params_schema *schema)
+{
+    struct muster_params_table table;
+
+    table_describe(schema, &table);
+    return table.descriptor;
+}
+
+/* --- Tables --- */
+
+uint32_t muster_params_table_number(const struct muster_params_region *region,
+                                    const struct muster_params_table *table)
+{
+    return (uint32_t)(table - region->head->tables);
+}
+
+struct muster_params_table *muster_params_table_find(const struct muster_params_region *region,
+                                                     const char *name)
+{
+    for (uint32_t i = 0; i < region->head->table_count; i++) {
+        if (strcmp(region->head->tables[i].name, name) == 0)
+            return &region->head->tables[i];
+    }
+    return NULL;
+}
+
+static enum muster_rc table_refuse(const struct muster_params_table *have,
+                                   const struct muster_params_table *asked,
+                                   struct muster_error *ret_error)
+{
+    if (have->row_elements != asked->row_elements)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s has rows of %u elements, the caller's schema has %u",
+                                have->name, have->row_elements, asked->row_elements);
+    if (have->optimizer != asked->optimizer)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s has optimizer %s, the caller's schema has %s",
+                                have->name, optimizers[have->optimizer].name,
+                                optimizers[asked->optimizer].name);
+    if (have->wire_dtype != asked->wire_dtype)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s has values of %s on the wire, the caller's schema has %s",
+                                have->name, muster_dtype_name((enum muster_dtype)have->wire_dtype),
+                                muster_dtype_name((enum muster_dtype)asked->wire_dtype));
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "table %s has another schema (%016llx) than the caller (%016llx): "
+                            "hyper-parameters or initial values differ",
+                            have->name, (unsigned long long)have->descriptor,
+                            (unsigned long long)asked->descriptor);
+}
+
+/* The first segment holds the first index and, behind it, the heads of the shards. */
+void muster_params_table_complete(struct muster_params_region *region,
+                                  const struct muster_params_intent *intent)
+{
+    struct muster_params_region_head *head = region->head;
+    struct muster_params_table *table = &head->tables[intent->table];
+    uint64_t offset = (uint64_t)intent->segment * MUSTER_PARAMS_SEGMENT_BYTES;
+
+    muster_params_segment_take(region, intent->segment, 1, MUSTER_PARAMS_SEGMENT_INDEX,
+                               intent->table);
+    table->index[0] =
+        (struct muster_params_index){.offset = offset, .bits = MUSTER_PARAMS_INDEX_BITS_FIRST};
+    table->shards_offset = offset + (sizeof(uint64_t) << MUSTER_PARAMS_INDEX_BITS_FIRST);
+    table->index_state = 0;
+    MUSTER_PARAMS_STORE(&head->table_count, intent->table + 1);
+}
+
+enum muster_rc muster_params_table_open(struct muster_params_region *region,
+                                        const struct muster_params_schema *schema,
+                                        struct muster_params_table **ret_table,
+                                        struct muster_error *ret_error)
+{
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_TABLE};
+    struct muster_params_table asked, *table;
+    enum muster_rc rc = muster_params_schema_check(schema, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    table_describe(schema, &asked);
+    table = muster_params_table_find(region, schema->name);
+    if (table != NULL && table->descriptor != asked.descriptor)
+        return table_refuse(table, &asked, ret_error);
+    if (table == NULL) {
+        intent.table = region->head->table_count;
+        intent.segment = muster_params_segment_find(region, 1);
+        if (intent.table == MUSTER_PARAMS_TABLES_MAX || intent.segment == 0)
+            return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                    "table %s cannot be made: the server has %u tables of %u and "
+                                    "%llu bytes in use of %llu",
+                                    schema->name, intent.table, MUSTER_PARAMS_TABLES_MAX,
+                                    (unsigned long long)muster_params_region_bytes_used(region),
+                                    (unsigned long long)muster_params_region_bytes_max(region));
+        table = &region->head->tables[intent.table];
+        *table = asked; /* beyond table_count: nobody looks there yet */
+        muster_params_intent_begin(region, &intent);
+        muster_params_table_complete(region, &region->head->intent);
+        muster_params_intent_end(region);
+    }
+    *ret_table = table;
+    return MUSTER_OK;
+}

@@ -1,0 +1,115 @@
+#include "region_stand.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define RUN_MAX        4096u
+#define RUN_VALUES_MAX 65536u
+
+void region_stand_open(struct region_stand *stand, size_t bytes, uint32_t shard_count)
+{
+    struct muster_error error;
+
+    memset(stand, 0, sizeof(*stand));
+    stand->options.shard_count = shard_count;
+    stand->bytes = bytes;
+    /* Shared, so that a child's stores are seen here. */
+    stand->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (stand->memory == MAP_FAILED)
+        fail_msg("no memory for a region of %zu bytes", bytes);
+    if (muster_params_region_init(&stand->region, stand->memory, bytes, &stand->options, &error) !=
+        MUSTER_OK)
+        fail_msg("%s", error.text);
+}
+
+void region_stand_close(struct region_stand *stand)
+{
+    munmap(stand->memory, stand->bytes);
+}
+
+void region_stand_recover(struct region_stand *stand)
+{
+    struct muster_error error;
+
+    if (muster_params_region_recover(&stand->region, stand->memory, stand->bytes, &stand->options,
+                                     &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+}
+
+struct muster_params_schema region_schema(const char *name, uint32_t elements,
+                                          enum muster_params_optimizer optimizer)
+{
+    return (struct muster_params_schema){.name = name,
+                                         .row_elements = elements,
+                                         .wire_dtype = MUSTER_F32,
+                                         .optimizer = optimizer,
+                                         .init = MUSTER_PARAMS_INIT_UNIFORM,
+                                         .init_scale = 0.5f,
+                                         .init_seed = 7};
+}
+
+struct muster_params_table *region_table(struct region_stand *stand,
+                                         const struct muster_params_schema *schema)
+{
+    struct muster_params_table *table = NULL;
+    struct muster_error error;
+
+    if (muster_params_table_open(&stand->region, schema, &table, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    return table;
+}
+
+struct muster_params_source *region_source(struct region_stand *stand, uint8_t number)
+{
+    struct muster_incarnation id = {{1, number}};
+    uint64_t slot = 0;
+
+    if (muster_params_source_open(&stand->region, &id, &slot) != MUSTER_OK)
+        fail_msg("no room for source %u", number);
+    return muster_params_source_at(&stand->region, slot);
+}
+
+uint32_t region_push(struct region_stand *stand, struct muster_params_table *table,
+                     struct muster_params_source *source, uint64_t sequence, const uint64_t *keys,
+                     const float *values, uint32_t count, uint32_t *ret_duplicates)
+{
+    uint32_t shard_count = stand->region.head->shard_count, refused = 0;
+    static uint64_t run_keys[RUN_MAX];
+    static float run_values[RUN_VALUES_MAX];
+
+    assert_true(count <= RUN_MAX && count * table->row_elements <= RUN_VALUES_MAX);
+    for (uint32_t shard = 0; shard < shard_count; shard++) {
+        struct muster_params_run run = {.table = table,
+                                        .source = source,
+                                        .sequence = sequence,
+                                        .clock = (uint32_t)sequence,
+                                        .shard = shard,
+                                        .keys = run_keys,
+                                        .values = run_values};
+        struct muster_params_applied applied;
+
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t hash = muster_params_hash(table->seed, keys[i]);
+
+            if (muster_params_shard_of(hash, shard_count) != shard)
+                continue;
+            memcpy(run_values + run.count * table->row_elements, values + i * table->row_elements,
+                   table->row_elements * sizeof(float));
+            run_keys[run.count++] = keys[i];
+        }
+        if (run.count == 0)
+            continue;
+        applied = muster_params_run_apply(&stand->region, &run);
+        refused += applied.refused;
+        if (ret_duplicates != NULL)
+            *ret_duplicates += applied.is_duplicate;
+    }
+    return refused;
+}
