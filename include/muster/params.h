@@ -12,6 +12,7 @@ MUSTER_BEGIN
 
 #define MUSTER_PARAMS_NAME_BYTES    64 /* of a table or a source, with its NUL */
 #define MUSTER_PARAMS_ROW_BYTES_MAX 65536u
+#define MUSTER_PARAMS_SHARD_COUNT_MAX 4096u
 
 /** What becomes of a row's values w (f32) when g is pushed. The numbers are stored and travel: new ones
  * come at the end. */
@@ -68,6 +69,121 @@ muster_params_optimizer_parse(const char *name, enum muster_params_optimizer *re
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_schema_check(const struct muster_params_schema *schema,
                            struct muster_error *ret_error);
+
+/* --- A client --- */
+
+struct muster_params;       /* a client's way to a server */
+struct muster_params_table; /* a table of it */
+struct muster_params_op;
+
+typedef void muster_params_fn(struct muster_params *params, enum muster_rc rc);
+typedef void muster_params_op_fn(struct muster_params_op *op, enum muster_rc rc);
+
+struct muster_params_options {
+    const char *server; /* "HOST:PORT", an address */
+    const char *job;    /* the server's; NULL: "" */
+    /* A name keeps the source's position across processes: a worker that is started again under it
+     * goes on, and an older process of the name is refused with ABORTED. NULL: a source of this
+     * process alone. */
+    const char *source;
+    uint64_t queue_max_bytes;     /* of pushes that are not acknowledged; 0: 64 MiB */
+    uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
+    void *data;
+};
+
+/**
+ * Connect to the server, and stay connected: when the connection is lost, or the server dies, the
+ * client connects again and sends what was not answered. It is applied once.
+ *
+ * Owns:    gives, muster_params_close; copies options; borrows env until closed.
+ * Errors:  returned INVALID_ARGUMENT; by opened UNAVAILABLE or DEADLINE_EXCEEDED (no server by
+ *          connect_deadline_ns), FAILED_PRECONDITION (another version), PERMISSION_DENIED.
+ *          muster_params_error tells more. After an error the client can only be closed.
+ * Thread:  loop only.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_open(struct muster_env *env, const struct muster_params_options *options,
+                   muster_params_fn *opened, struct muster_params **ret_params,
+                   struct muster_error *ret_error);
+MUSTER_API void *muster_params_data(const struct muster_params *params);
+/** Why it is not connected now; rc MUSTER_OK: it is. Borrowed. */
+MUSTER_API const struct muster_error *muster_params_error(const struct muster_params *params);
+/** New starts fail with FAILED_PRECONDITION. Pushes that are not acknowledged by deadline_ns, and
+ * pulls at once, end CANCELLED; then closed comes, with OK when all pushes were acknowledged, else
+ * DEADLINE_EXCEEDED. Tables go with it. */
+MUSTER_API void muster_params_close(struct muster_params *params, uint64_t deadline_ns,
+                                    muster_params_fn *closed);
+
+/** One operation. Caller's memory until done. */
+struct muster_params_op {
+    void *data;
+    struct muster_error error; /* at done, unless OK */
+    /* private */
+    struct muster_params *params;
+    muster_params_op_fn *done;
+    uint64_t deadline_ns;
+    enum muster_rc rc;
+    uint32_t waits; /* messages whose answers are awaited, and the queue */
+    struct muster_list node;
+    struct muster_list queued; /* until the turn ends */
+    struct muster_params_table *table;
+    const uint64_t *keys;
+    void *values;
+    uint32_t count;
+    bool is_push;
+    uint64_t clock;
+};
+
+/** Rows of a table. */
+struct muster_params_rows {
+    const uint64_t *keys;
+    void *values;   /* count x row_elements of wire_dtype, row after row; aligned to its element */
+    uint32_t count; /* at least 1 */
+};
+
+/**
+ * Open a table, or make it.
+ *
+ * Owns:    borrows op and ret_table until done; *ret_table is shared until muster_params_close.
+ * Errors:  returned INVALID_ARGUMENT (a wrong schema: op->error), FAILED_PRECONDITION (closing); by done
+ *          INVALID_ARGUMENT (the table has another schema; both sides are named),
+ *          RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_table_start(
+    struct muster_params_op *op, struct muster_params *params,
+    const struct muster_params_schema *schema, struct muster_params_table **ret_table,
+    uint64_t deadline_ns, muster_params_op_fn *done);
+
+/**
+ * Give gradients (or values) to the server. Pushes of one loop turn travel together.
+ *
+ * Units:   deadline_ns is loop time, absolute; it ends the waiting, not the push: what has left may
+ *          count.
+ * Owns:    borrows op, keys and values until done.
+ * Errors:  returned INVALID_ARGUMENT, RESOURCE_EXHAUSTED (queue_max_bytes), FAILED_PRECONDITION
+ *          (closing); by done RESOURCE_EXHAUSTED (new rows for which the server has no memory; the
+ *          others are applied), ABORTED (a younger process has this source), FAILED_PRECONDITION
+ *          (the server has lost its memory), UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
+ * Order:   applied exactly once, in the order of starts per row; equal keys in their order.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_push_start(struct muster_params_op *op, struct muster_params_table *table,
+                         const struct muster_params_rows *rows, uint64_t deadline_ns,
+                         muster_params_op_fn *done);
+/**
+ * Fetch rows into rows->values. A key without a row has its initial values, and gets no row. Pulls
+ * of one loop turn travel together, behind the pushes that were started before them.
+ *
+ * Owns:    borrows op, keys and values until done.
+ * Errors:  returned INVALID_ARGUMENT, FAILED_PRECONDITION (closing); by done UNAVAILABLE,
+ *          DEADLINE_EXCEEDED, CANCELLED.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_pull_start(struct muster_params_op *op, struct muster_params_table *table,
+                         const struct muster_params_rows *rows, uint64_t deadline_ns,
+                         muster_params_op_fn *done);
+/** done still comes, with CANCELLED unless the answer was here; a push that has left counts. */
+MUSTER_API void muster_params_op_cancel(struct muster_params_op *op);
 
 MUSTER_END
 

@@ -155,7 +155,7 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
         return rc;
     link->is_opener = true;
     if (hello->intent == MUSTER_LINK_NEW && hello->session == 0 &&
-        hello->purpose != MUSTER_LINK_STATE)
+        hello->purpose != MUSTER_LINK_STATE && hello->purpose != MUSTER_LINK_PARAMS)
         link->self.session = muster_rng_next(env->rng) | 1; /* 0 would mean: cannot be resumed */
     link->session = link->self.session;
     rc = link_connect(link, address, deadline_ns);

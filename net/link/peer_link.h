@@ -24,6 +24,7 @@ enum muster_link_purpose {
     MUSTER_LINK_CONTROL = 1,   /* membership, heartbeats, state manifests: never behind data */
     MUSTER_LINK_DATA = 2,      /* chunks of collectives */
     MUSTER_LINK_STATE = 3,     /* chunks of the training state, on their way to a joiner */
+    MUSTER_LINK_PARAMS = 4,    /* pushes and pulls of a client of parameters */
 };
 
 enum muster_link_intent {
@@ -63,6 +64,7 @@ enum muster_frame_channel {
     MUSTER_FRAME_STATE = 3,
     MUSTER_FRAME_LINK = 4,   /* between the links themselves; no bytes of the session */
     MUSTER_FRAME_STRIPE = 5, /* the next frame comes over the next stripe */
+    MUSTER_FRAME_PARAMS = 6,
 };
 
 /** 64 bytes on the wire, little endian, followed by payload_bytes. */

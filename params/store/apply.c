@@ -17,7 +17,7 @@ struct batch {
     struct muster_params_row *rows[BATCH]; /* NULL: none */
 };
 
-static void row_prefetch(const struct muster_params_table *table,
+static void row_prefetch(const struct muster_params_store_table *table,
                          const struct muster_params_row *row)
 {
     const uint8_t *at = (const uint8_t *)row;
@@ -28,7 +28,7 @@ static void row_prefetch(const struct muster_params_table *table,
 }
 
 static void batch_hash(const struct muster_params_region *region,
-                       const struct muster_params_table *table, const uint64_t *keys,
+                       const struct muster_params_store_table *table, const uint64_t *keys,
                        uint32_t count, struct batch *ret_batch)
 {
     const struct muster_params_index *index = muster_params_index_newest(table);
@@ -56,7 +56,7 @@ static void row_apply(struct muster_params_region *region, const struct muster_p
                       muster_params_apply_fn *apply, struct muster_params_row *row,
                       const float *values, uint64_t *position, uint64_t position_after)
 {
-    struct muster_params_table *table = run->table;
+    struct muster_params_store_table *table = run->table;
     struct muster_params_undo *undo = undo_of(region);
     uint32_t bytes = table->row_stride;
 
@@ -164,7 +164,7 @@ struct muster_params_applied muster_params_run_apply(struct muster_params_region
 /* --- Pulls --- */
 
 void muster_params_rows_read(const struct muster_params_region *region,
-                             const struct muster_params_table *table, const uint64_t *keys,
+                             const struct muster_params_store_table *table, const uint64_t *keys,
                              uint32_t count, float *ret_values)
 {
     size_t row_bytes = table->row_elements * sizeof(float);

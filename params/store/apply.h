@@ -9,7 +9,7 @@
 
 /** The rows of one shard out of one push. Borrowed during the call. */
 struct muster_params_run {
-    struct muster_params_table *table;
+    struct muster_params_store_table *table;
     struct muster_params_source *source;
     uint64_t sequence; /* of the push, at most MUSTER_PARAMS_SEQUENCE_MAX */
     uint32_t clock;
@@ -33,7 +33,7 @@ struct muster_params_applied muster_params_run_apply(struct muster_params_region
 /** Copy rows to ret_values, row_elements each; a key without a row gives its initial values and
  * makes none. */
 void muster_params_rows_read(const struct muster_params_region *region,
-                             const struct muster_params_table *table, const uint64_t *keys,
+                             const struct muster_params_store_table *table, const uint64_t *keys,
                              uint32_t count, float *ret_values);
 
 /** The row that a death interrupted, as it was before; for recovery. Idempotent. */

@@ -13,7 +13,7 @@ static uint64_t slots_of(const struct muster_params_index *index)
 }
 
 void muster_params_index_insert(struct muster_params_region *region,
-                                struct muster_params_table *table,
+                                struct muster_params_store_table *table,
                                 const struct muster_params_row *row)
 {
     const struct muster_params_index *index = muster_params_index_newest(table);
@@ -39,7 +39,7 @@ static uint32_t run_of(uint32_t bits)
 void muster_params_grow_complete(struct muster_params_region *region,
                                  const struct muster_params_intent *intent)
 {
-    struct muster_params_table *table = &region->head->tables[intent->table];
+    struct muster_params_store_table *table = &region->head->tables[intent->table];
     struct muster_params_index *index = &table->index[~table->index_state & 1];
 
     muster_params_segment_take(region, intent->segment, intent->run, MUSTER_PARAMS_SEGMENT_INDEX,
@@ -50,7 +50,7 @@ void muster_params_grow_complete(struct muster_params_region *region,
     MUSTER_PARAMS_STORE(&table->index_state, table->index_state | MUSTER_PARAMS_INDEX_GROWING);
 }
 
-static bool index_grow(struct muster_params_region *region, struct muster_params_table *table)
+static bool index_grow(struct muster_params_region *region, struct muster_params_store_table *table)
 {
     uint32_t bits = table->index[table->index_state & 1].bits + 1;
     struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_GROW,
@@ -68,7 +68,7 @@ static bool index_grow(struct muster_params_region *region, struct muster_params
 }
 
 enum muster_rc muster_params_index_reserve(struct muster_params_region *region,
-                                           struct muster_params_table *table)
+                                           struct muster_params_store_table *table)
 {
     uint64_t slots = slots_of(muster_params_index_newest(table));
     bool is_growing = (table->index_state & MUSTER_PARAMS_INDEX_GROWING) != 0;
@@ -83,14 +83,14 @@ enum muster_rc muster_params_index_reserve(struct muster_params_region *region,
 void muster_params_grown_complete(struct muster_params_region *region,
                                   const struct muster_params_intent *intent)
 {
-    struct muster_params_table *table = &region->head->tables[intent->table];
+    struct muster_params_store_table *table = &region->head->tables[intent->table];
 
     MUSTER_PARAMS_STORE(&table->index_state, (uint32_t)intent->count);
     if (intent->run > 0)
         muster_params_segment_free(region, intent->segment, intent->run);
 }
 
-static void index_finish(struct muster_params_region *region, struct muster_params_table *table)
+static void index_finish(struct muster_params_region *region, struct muster_params_store_table *table)
 {
     const struct muster_params_index *old = &table->index[table->index_state & 1];
     struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_GROWN,
@@ -107,7 +107,7 @@ static void index_finish(struct muster_params_region *region, struct muster_para
 }
 
 void muster_params_index_step(struct muster_params_region *region,
-                              struct muster_params_table *table, uint32_t slots)
+                              struct muster_params_store_table *table, uint32_t slots)
 {
     struct muster_params_index *old = &table->index[table->index_state & 1];
     struct muster_params_index *newest = &table->index[~table->index_state & 1];

@@ -50,7 +50,7 @@ muster_params_index_probe(const struct muster_params_region *region,
 
 /** The index that new rows go to. */
 static inline const struct muster_params_index *
-muster_params_index_newest(const struct muster_params_table *table)
+muster_params_index_newest(const struct muster_params_store_table *table)
 {
     uint32_t state = table->index_state;
 
@@ -60,7 +60,7 @@ muster_params_index_newest(const struct muster_params_table *table)
 /** NULL: no row has this key. */
 static inline struct muster_params_row *
 muster_params_index_find(const struct muster_params_region *region,
-                         const struct muster_params_table *table, uint64_t hash, uint64_t key)
+                         const struct muster_params_store_table *table, uint64_t hash, uint64_t key)
 {
     struct muster_params_row *row =
         muster_params_index_probe(region, muster_params_index_newest(table), hash, key);
@@ -72,15 +72,15 @@ muster_params_index_find(const struct muster_params_region *region,
 
 /** Idempotent: the newest index leads to the row. There must be a free slot. */
 void muster_params_index_insert(struct muster_params_region *region,
-                                struct muster_params_table *table,
+                                struct muster_params_store_table *table,
                                 const struct muster_params_row *row);
 /** Whether one more row may go in. Begins a larger index when this one is half full; RESOURCE_EXHAUSTED
  * when there is no memory for one and this one is seven eighths full. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_index_reserve(struct muster_params_region *region,
-                                                             struct muster_params_table *table);
+                                                             struct muster_params_store_table *table);
 /** Move up to `slots` slots to the larger index, if there is one. */
 void muster_params_index_step(struct muster_params_region *region,
-                              struct muster_params_table *table, uint32_t slots);
+                              struct muster_params_store_table *table, uint32_t slots);
 
 void muster_params_grow_complete(struct muster_params_region *region,
                                  const struct muster_params_intent *intent);

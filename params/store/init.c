@@ -71,7 +71,7 @@ static float uniform_at(uint64_t seed, uint64_t key, uint64_t i)
     return (float)((int32_t)(random_at(seed, key, i) >> 40) - (1 << 23)) * 0x1p-23f;
 }
 
-void muster_params_init_values(const struct muster_params_table *table, uint64_t key,
+void muster_params_init_values(const struct muster_params_store_table *table, uint64_t key,
                                float *ret_values)
 {
     uint64_t seed = table->init_seed ^ table->seed;

@@ -5,7 +5,7 @@
 #include "params/store/table.h"
 
 /** The initial values of the row of `key`: row_elements of them. */
-void muster_params_init_values(const struct muster_params_table *table, uint64_t key,
+void muster_params_init_values(const struct muster_params_store_table *table, uint64_t key,
                                float *ret_values);
 
 #endif

@@ -7,7 +7,7 @@
 
 /** Apply one push: `values` and `state` of the row, `gradient` of row_elements. None of them
  * overlap. */
-typedef void muster_params_apply_fn(const struct muster_params_table *table, float *values,
+typedef void muster_params_apply_fn(const struct muster_params_store_table *table, float *values,
                                     float *state, const float *gradient);
 
 /** The functions of one path. */

@@ -17,7 +17,7 @@
 #define LANES 16u
 
 #define APPLY(name)                                                                                \
-    static OPTIMIZER_TARGET void name(const struct muster_params_table *table,                     \
+    static OPTIMIZER_TARGET void name(const struct muster_params_store_table *table,                     \
                                       float *restrict values, float *restrict state,               \
                                       const float *restrict gradient)
 

@@ -30,7 +30,7 @@ static enum muster_rc options_check(const void *memory, size_t bytes,
                                 "the memory of a seat must be 16 MiB to 64 GiB and a multiple of "
                                 "2 MiB, got %zu bytes",
                                 bytes);
-    if (shards < MUSTER_PARAMS_SHARDS_MIN || shards > MUSTER_PARAMS_SHARDS_MAX ||
+    if (shards == 0 || shards > MUSTER_PARAMS_SHARD_COUNT_MAX ||
         (shards & (shards - 1)) != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "shards must be a power of two from 1 to 4096, got %u", shards);

@@ -15,8 +15,6 @@
 #define MUSTER_PARAMS_PAGE_BYTES_MIN ((size_t)16 << 10)
 #define MUSTER_PARAMS_SEGMENT_PAGES  (MUSTER_PARAMS_SEGMENT_BYTES / MUSTER_PARAMS_PAGE_BYTES_MIN)
 #define MUSTER_PARAMS_TABLES_MAX     1024u
-#define MUSTER_PARAMS_SHARDS_MIN     1u
-#define MUSTER_PARAMS_SHARDS_MAX     4096u
 #define MUSTER_PARAMS_GRANULE_BYTES  16u /* of row addresses in an index, in regions up to 64 GiB */
 /* Values, state (at most two values and a count per element), and the head of the largest row. */
 #define MUSTER_PARAMS_STRIDE_MAX (3u * MUSTER_PARAMS_ROW_BYTES_MAX + 64u)
@@ -74,7 +72,7 @@ struct muster_params_shard {
     uint64_t row_count;
 };
 
-struct muster_params_table {
+struct muster_params_store_table {
     char name[MUSTER_PARAMS_NAME_BYTES];
     uint64_t descriptor; /* hash of the schema */
     uint64_t seed;       /* of the hash of keys */
@@ -158,7 +156,7 @@ struct muster_params_region_head {
     struct muster_params_intent intent;
     struct muster_params_undo undo;
     uint32_t source_segments[MUSTER_PARAMS_SOURCE_SEGMENTS_MAX];
-    struct muster_params_table tables[MUSTER_PARAMS_TABLES_MAX];
+    struct muster_params_store_table tables[MUSTER_PARAMS_TABLES_MAX];
     struct muster_params_segment segments[]; /* segment_count */
 };
 

@@ -16,7 +16,7 @@ static struct muster_params_page *page_at(const struct muster_params_region *reg
 }
 
 static struct muster_params_row *row_at(const struct muster_params_region *region,
-                                        const struct muster_params_table *table, uint32_t page,
+                                        const struct muster_params_store_table *table, uint32_t page,
                                         uint32_t i)
 {
     uint64_t segment = page / MUSTER_PARAMS_SEGMENT_PAGES;
@@ -37,7 +37,7 @@ void muster_params_segment_complete(struct muster_params_region *region,
 }
 
 static enum muster_rc segment_add(struct muster_params_region *region,
-                                  const struct muster_params_table *table)
+                                  const struct muster_params_store_table *table)
 {
     struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SEGMENT,
                                           .table = muster_params_table_number(region, table),
@@ -57,7 +57,7 @@ static enum muster_rc segment_add(struct muster_params_region *region,
 void muster_params_page_complete(struct muster_params_region *region,
                                  const struct muster_params_intent *intent)
 {
-    const struct muster_params_table *table = &region->head->tables[intent->table];
+    const struct muster_params_store_table *table = &region->head->tables[intent->table];
     struct muster_params_shard *shard = muster_params_shard_at(region, table, intent->shard);
     struct muster_params_page *page = page_at(region, intent->page);
     struct muster_params_segment *segment =
@@ -74,7 +74,7 @@ void muster_params_page_complete(struct muster_params_region *region,
 }
 
 static enum muster_rc page_add(struct muster_params_region *region,
-                               const struct muster_params_table *table, uint32_t shard)
+                               const struct muster_params_store_table *table, uint32_t shard)
 {
     struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_PAGE,
                                           .table = muster_params_table_number(region, table),
@@ -102,7 +102,7 @@ static enum muster_rc page_add(struct muster_params_region *region,
 void muster_params_row_complete(struct muster_params_region *region,
                                 const struct muster_params_intent *intent)
 {
-    struct muster_params_table *table = &region->head->tables[intent->table];
+    struct muster_params_store_table *table = &region->head->tables[intent->table];
     struct muster_params_shard *shard = muster_params_shard_at(region, table, intent->shard);
     struct muster_params_row *row = row_at(region, table, intent->page, (uint32_t)intent->count);
 
@@ -118,7 +118,7 @@ void muster_params_row_complete(struct muster_params_region *region,
 }
 
 static struct muster_params_row *row_add(struct muster_params_region *region,
-                                         struct muster_params_table *table, uint64_t key,
+                                         struct muster_params_store_table *table, uint64_t key,
                                          uint32_t shard_number)
 {
     const struct muster_params_shard *shard = muster_params_shard_at(region, table, shard_number);
@@ -138,7 +138,7 @@ static struct muster_params_row *row_add(struct muster_params_region *region,
 }
 
 enum muster_rc muster_params_row_make(struct muster_params_region *region,
-                                      struct muster_params_table *table, uint64_t key,
+                                      struct muster_params_store_table *table, uint64_t key,
                                       uint64_t hash, struct muster_params_row **ret_row)
 {
     uint32_t shard_number = muster_params_shard_of(hash, region->head->shard_count);
@@ -160,7 +160,7 @@ enum muster_rc muster_params_row_make(struct muster_params_region *region,
 /* --- All rows --- */
 
 void muster_params_rows_visit(const struct muster_params_region *region,
-                              const struct muster_params_table *table, uint32_t shard,
+                              const struct muster_params_store_table *table, uint32_t shard,
                               muster_params_row_fn *fn, void *data)
 {
     uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
@@ -172,7 +172,7 @@ void muster_params_rows_visit(const struct muster_params_region *region,
 }
 
 void muster_params_digest_add(struct muster_params_digest *digest,
-                              const struct muster_params_table *table,
+                              const struct muster_params_store_table *table,
                               const struct muster_params_row *row)
 {
     size_t bytes = (table->row_elements + table->state_elements) * sizeof(float);
@@ -182,14 +182,14 @@ void muster_params_digest_add(struct muster_params_digest *digest,
             muster_hash64(row->values, bytes, muster_params_hash(table->descriptor + i, row->key));
 }
 
-static void digest_visit(void *data, const struct muster_params_table *table,
+static void digest_visit(void *data, const struct muster_params_store_table *table,
                          const struct muster_params_row *row)
 {
     muster_params_digest_add(data, table, row);
 }
 
 struct muster_params_digest muster_params_table_digest(const struct muster_params_region *region,
-                                                       const struct muster_params_table *table)
+                                                       const struct muster_params_store_table *table)
 {
     struct muster_params_digest digest = {{0, 0}};
 

@@ -10,15 +10,15 @@
  * Errors: RESOURCE_EXHAUSTED (no memory for a new row).
  */
 MUSTER_MUST_CHECK enum muster_rc muster_params_row_make(struct muster_params_region *region,
-                                                        struct muster_params_table *table,
+                                                        struct muster_params_store_table *table,
                                                         uint64_t key, uint64_t hash,
                                                         struct muster_params_row **ret_row);
 
-typedef void muster_params_row_fn(void *data, const struct muster_params_table *table,
+typedef void muster_params_row_fn(void *data, const struct muster_params_store_table *table,
                                   const struct muster_params_row *row);
 /** Call `fn` for each row of the shard, in the order in which they were made. */
 void muster_params_rows_visit(const struct muster_params_region *region,
-                              const struct muster_params_table *table, uint32_t shard,
+                              const struct muster_params_store_table *table, uint32_t shard,
                               muster_params_row_fn *fn, void *data);
 
 /** The digest of all rows of a table: the same whatever their order, the shards or the servers, and
@@ -27,11 +27,11 @@ struct muster_params_digest {
     uint64_t sums[2];
 };
 void muster_params_digest_add(struct muster_params_digest *digest,
-                              const struct muster_params_table *table,
+                              const struct muster_params_store_table *table,
                               const struct muster_params_row *row);
 struct muster_params_digest
 muster_params_table_digest(const struct muster_params_region *region,
-                           const struct muster_params_table *table);
+                           const struct muster_params_store_table *table);
 
 void muster_params_segment_complete(struct muster_params_region *region,
                                     const struct muster_params_intent *intent);

@@ -168,14 +168,14 @@ static uint32_t page_bytes_of(uint32_t stride)
 /* The table as the schema describes it, its index and shards apart. Every byte is set, so that the
  * hash of two equal schemas is equal. */
 static void table_describe(const struct muster_params_schema *schema,
-                           struct muster_params_table *ret_table)
+                           struct muster_params_store_table *ret_table)
 {
     const struct optimizer_row *row = &optimizers[schema->optimizer];
-    struct muster_params_table *table = ret_table;
+    struct muster_params_store_table *table = ret_table;
 
     memset(table, 0, sizeof(*table));
     snprintf(table->name, sizeof(table->name), "%s", schema->name);
-    table->seed = muster_hash64(table->name, strlen(table->name), 0);
+    table->seed = muster_params_hash_seed(table->name);
     table->row_elements = schema->row_elements;
     table->state_elements = row->states * schema->row_elements + row->row_state;
     table->row_stride = round_up(
@@ -201,7 +201,7 @@ static void table_describe(const struct muster_params_schema *schema,
 
 uint64_t muster_params_schema_descriptor(const struct muster_params_schema *schema)
 {
-    struct muster_params_table table;
+    struct muster_params_store_table table;
 
     table_describe(schema, &table);
     return table.descriptor;
@@ -210,12 +210,12 @@ uint64_t muster_params_schema_descriptor(const struct muster_params_schema *sche
 /* --- Tables --- */
 
 uint32_t muster_params_table_number(const struct muster_params_region *region,
-                                    const struct muster_params_table *table)
+                                    const struct muster_params_store_table *table)
 {
     return (uint32_t)(table - region->head->tables);
 }
 
-struct muster_params_table *muster_params_table_find(const struct muster_params_region *region,
+struct muster_params_store_table *muster_params_table_find(const struct muster_params_region *region,
                                                      const char *name)
 {
     for (uint32_t i = 0; i < region->head->table_count; i++) {
@@ -225,8 +225,8 @@ struct muster_params_table *muster_params_table_find(const struct muster_params_
     return NULL;
 }
 
-static enum muster_rc table_refuse(const struct muster_params_table *have,
-                                   const struct muster_params_table *asked,
+static enum muster_rc table_refuse(const struct muster_params_store_table *have,
+                                   const struct muster_params_store_table *asked,
                                    struct muster_error *ret_error)
 {
     if (have->row_elements != asked->row_elements)
@@ -255,7 +255,7 @@ void muster_params_table_complete(struct muster_params_region *region,
                                   const struct muster_params_intent *intent)
 {
     struct muster_params_region_head *head = region->head;
-    struct muster_params_table *table = &head->tables[intent->table];
+    struct muster_params_store_table *table = &head->tables[intent->table];
     uint64_t offset = (uint64_t)intent->segment * MUSTER_PARAMS_SEGMENT_BYTES;
 
     muster_params_segment_take(region, intent->segment, 1, MUSTER_PARAMS_SEGMENT_INDEX,
@@ -269,11 +269,11 @@ void muster_params_table_complete(struct muster_params_region *region,
 
 enum muster_rc muster_params_table_open(struct muster_params_region *region,
                                         const struct muster_params_schema *schema,
-                                        struct muster_params_table **ret_table,
+                                        struct muster_params_store_table **ret_table,
                                         struct muster_error *ret_error)
 {
     struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_TABLE};
-    struct muster_params_table asked, *table;
+    struct muster_params_store_table asked, *table;
     enum muster_rc rc = muster_params_schema_check(schema, ret_error);
 
     if (rc != MUSTER_OK)

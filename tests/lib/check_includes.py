@@ -66,7 +66,10 @@ INNER = {
     "cluster/membership": "",
     "cluster/node": "membership client",
     "cluster/server": "service coordination",
-    "params/store": "",
+    "params/wire": "",
+    "params/store": "wire",
+    "params/server": "store wire",
+    "params/client": "wire",
     "tools/common": "",
     "tools/resolve": "common",
     "tools/jobs": "common",
@@ -99,7 +102,7 @@ PUBLIC = {
     "resolvers": "cluster_spec platforms resolver tpu",
     "collective": "backend collective gpu static_group view",
     "cluster": "coordination_server locks registry registry_server server",
-    "params": "params",
+    "params": "params params_server",
     "training": "strategy",
 }
 
@@ -124,7 +127,7 @@ THIRD_PARTY = [
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|tools/.*|examples/.*"),
+    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat_system\.c|tools/.*|examples/.*"),
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"collective/kernel/kernels_\w+\.[ch]"),
 ]
 

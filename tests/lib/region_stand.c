@@ -55,10 +55,10 @@ struct muster_params_schema region_schema(const char *name, uint32_t elements,
                                          .init_seed = 7};
 }
 
-struct muster_params_table *region_table(struct region_stand *stand,
+struct muster_params_store_table *region_table(struct region_stand *stand,
                                          const struct muster_params_schema *schema)
 {
-    struct muster_params_table *table = NULL;
+    struct muster_params_store_table *table = NULL;
     struct muster_error error;
 
     if (muster_params_table_open(&stand->region, schema, &table, &error) != MUSTER_OK)
@@ -76,7 +76,7 @@ struct muster_params_source *region_source(struct region_stand *stand, uint8_t n
     return muster_params_source_at(&stand->region, slot);
 }
 
-uint32_t region_push(struct region_stand *stand, struct muster_params_table *table,
+uint32_t region_push(struct region_stand *stand, struct muster_params_store_table *table,
                      struct muster_params_source *source, uint64_t sequence, const uint64_t *keys,
                      const float *values, uint32_t count, uint32_t *ret_duplicates)
 {

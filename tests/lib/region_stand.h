@@ -21,14 +21,14 @@ void region_stand_recover(struct region_stand *stand);
 /** A schema of `elements` per row with initial values that differ by key. */
 struct muster_params_schema region_schema(const char *name, uint32_t elements,
                                           enum muster_params_optimizer optimizer);
-struct muster_params_table *region_table(struct region_stand *stand,
+struct muster_params_store_table *region_table(struct region_stand *stand,
                                          const struct muster_params_schema *schema);
 /** The source whose id is made of `number`; opened anew with each call. */
 struct muster_params_source *region_source(struct region_stand *stand, uint8_t number);
 /** Push each key's gradient to its shard, in runs as a client makes them: the rows of a shard in
  * their order. Returns the rows refused; *ret_duplicates (may be NULL) counts runs that had been
  * applied before. */
-uint32_t region_push(struct region_stand *stand, struct muster_params_table *table,
+uint32_t region_push(struct region_stand *stand, struct muster_params_store_table *table,
                      struct muster_params_source *source, uint64_t sequence, const uint64_t *keys,
                      const float *values, uint32_t count, uint32_t *ret_duplicates);
 

@@ -50,7 +50,7 @@ static struct muster_params_digest digest_of(const struct region_stand *stand)
     return all;
 }
 
-static void count_row(void *data, const struct muster_params_table *table,
+static void count_row(void *data, const struct muster_params_store_table *table,
                       const struct muster_params_row *row)
 {
     uint64_t *left = data;
@@ -67,7 +67,7 @@ static void check_structure(struct region_stand *stand)
 
     assert_int_equal(region->head->segments[0].pages[0].next, 0); /* page 0 is none */
     for (uint32_t t = 0; t < region->head->table_count; t++) {
-        const struct muster_params_table *table = &region->head->tables[t];
+        const struct muster_params_store_table *table = &region->head->tables[t];
         uint64_t sum = 0;
 
         for (uint32_t i = 0; i < SHARDS; i++) {
@@ -202,7 +202,7 @@ static uint32_t kill_everywhere(struct region_stand *stand, work_fn *work)
 static void push_work(struct region_stand *stand)
 {
     struct muster_params_schema schema = region_schema("items", 5, MUSTER_PARAMS_MOMENTUM);
-    struct muster_params_table *table = region_table(stand, &schema);
+    struct muster_params_store_table *table = region_table(stand, &schema);
     static const uint64_t keys[] = {11, 12, 13, 11};
     float values[4 * 5];
 
@@ -237,7 +237,7 @@ static void a_push_is_whole_wherever_the_process_is_killed(void **state)
 static void fill(struct region_stand *stand)
 {
     struct muster_params_schema schema = region_schema("counters", 1, MUSTER_PARAMS_ADD);
-    struct muster_params_table *table = region_table(stand, &schema);
+    struct muster_params_store_table *table = region_table(stand, &schema);
     struct muster_params_source *source = region_source(stand, 9);
     uint64_t keys[64];
     float ones[64];
@@ -257,7 +257,7 @@ static void fill(struct region_stand *stand)
 static void grow_work(struct region_stand *stand)
 {
     struct muster_params_schema schema = region_schema("counters", 1, MUSTER_PARAMS_ADD);
-    struct muster_params_table *table = region_table(stand, &schema);
+    struct muster_params_store_table *table = region_table(stand, &schema);
     struct muster_params_source *source = region_source(stand, 1);
     static const uint64_t keys[] = {1000001, 1000002, 1000003, 5};
     static const float values[] = {1, 2, 3, 4};

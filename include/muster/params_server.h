@@ -1,0 +1,88 @@
+/* A server of parameters, and the seat that it sits in. */
+#ifndef MUSTER_PARAMS_SERVER_H
+#define MUSTER_PARAMS_SERVER_H
+
+#include <muster/address.h>
+#include <muster/base.h>
+#include <muster/env.h>
+#include <muster/status.h>
+
+MUSTER_BEGIN
+
+/**
+ * A place for a server: memory that outlives its process, and a lock that one process holds at a time.
+ * When the process that holds it dies, the next one goes on in the same memory.
+ */
+struct muster_params_seat;
+
+struct muster_params_seat_options {
+    uint64_t memory_max;  /* bytes; 0: 1 GiB. Taken from the system as it is needed */
+    uint32_t shard_count; /* a power of two up to 4,096; 0: 256 */
+};
+
+/**
+ * Make a seat. Processes that are forked from this one share it.
+ *
+ * Owns:    gives.
+ * Errors:  INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED (no memfd on this system).
+ * Thread:  any; a seat is used by one thread.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_seat_new(const struct muster_params_seat_options *options,
+                       struct muster_params_seat **ret_seat, struct muster_error *ret_error);
+/**
+ * Wait until no other process holds the seat, hold it, and make its memory whole. Blocks: until the
+ * holder dies, where there is one. The thread that calls it must live as long as the process.
+ *
+ * Errors: FAILED_PRECONDITION (the memory is of another version, or damaged).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
+                                                                    struct muster_error *ret_error);
+/** The memory of this process's mapping goes; the seat lives on in other processes. NULL is
+ * accepted. */
+MUSTER_API void muster_params_seat_free(struct muster_params_seat *seat);
+
+struct muster_params_server;
+typedef void muster_params_server_fn(struct muster_params_server *server);
+
+struct muster_params_server_options {
+    const struct muster_address *listen; /* port 0: a free one */
+    struct muster_params_seat *seat;     /* taken by this process. Borrowed until closed */
+    const char *job;                     /* clients of other jobs are refused; NULL: "" */
+};
+
+/**
+ * Serve clients (params.h) at an address.
+ *
+ * Owns:    gives; borrows env until closed, options during the call.
+ * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), RESOURCE_EXHAUSTED.
+ * Thread:  loop only.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_server_open(struct muster_env *env,
+                          const struct muster_params_server_options *options,
+                          struct muster_params_server **ret_server, struct muster_error *ret_error);
+/** Borrowed. */
+MUSTER_API const struct muster_address *
+muster_params_server_address(const struct muster_params_server *server);
+MUSTER_API void muster_params_server_set_data(struct muster_params_server *server, void *data);
+MUSTER_API void *muster_params_server_data(const struct muster_params_server *server);
+
+/** What a server has done since it was opened, and has. */
+struct muster_params_stats {
+    uint64_t pushes, pulls;           /* messages */
+    uint64_t pushed_rows, pulled_rows;
+    uint64_t duplicate_runs;          /* had been applied before: a client sent them again */
+    uint64_t refused_rows;            /* new rows for which there was no memory */
+    uint64_t rows, memory_bytes, memory_max_bytes;
+    uint32_t tables, sources, clients;
+};
+MUSTER_API void muster_params_server_stats(const struct muster_params_server *server,
+                                           struct muster_params_stats *ret_stats);
+/** Connections end; the memory stays in the seat. closed (may be NULL) runs last, from the loop. */
+MUSTER_API void muster_params_server_close(struct muster_params_server *server,
+                                           muster_params_server_fn *closed);
+
+MUSTER_END
+
+#endif

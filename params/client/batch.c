@@ -1,0 +1,271 @@
+/* The operations of a turn become messages: all pushes to a table in as few as their size allows,
+ * sorted by shard; then its pulls. */
+#include "params/client/client_internal.h"
+
+#include <string.h>
+
+#include "params/wire/hash.h"
+
+/* Larger messages gain nothing, and delay what waits behind them. */
+#define BATCH_BYTES ((size_t)256 << 10)
+
+/* Where the next message begins: an operation of the queue, and a row of it. */
+struct cursor {
+    struct muster_params_op *op;
+    uint32_t row;
+};
+
+/* What goes into one message. */
+struct slice {
+    struct cursor begin;
+    uint32_t row_count;
+    uint32_t part_count;
+};
+
+static struct muster_params_op *op_first(struct muster_list *queue)
+{
+    return muster_list_is_empty(queue)
+               ? NULL
+               : MUSTER_CONTAINER_OF(queue->next, struct muster_params_op, queued);
+}
+
+static struct muster_params_op *op_next(struct muster_list *queue, struct muster_params_op *op)
+{
+    return op->queued.next == queue
+               ? NULL
+               : MUSTER_CONTAINER_OF(op->queued.next, struct muster_params_op, queued);
+}
+
+/* At least one row, however wide. Moves the cursor behind the slice. */
+static struct slice slice_take(struct muster_list *queue, struct cursor *cursor,
+                               uint32_t rows_per_message)
+{
+    struct slice slice = {.begin = *cursor};
+
+    while (cursor->op != NULL && slice.row_count < rows_per_message) {
+        uint32_t room = rows_per_message - slice.row_count;
+        uint32_t left = cursor->op->count - cursor->row;
+        uint32_t rows = left < room ? left : room;
+
+        slice.row_count += rows;
+        slice.part_count++;
+        cursor->row += rows;
+        if (cursor->row == cursor->op->count)
+            *cursor = (struct cursor){op_next(queue, cursor->op), 0};
+    }
+    return slice;
+}
+
+static uint32_t rows_per_message(size_t row_bytes)
+{
+    size_t rows = BATCH_BYTES / row_bytes;
+
+    if (rows == 0)
+        rows = 1;
+    return rows < MUSTER_PARAMS_FRAME_ROWS_MAX ? (uint32_t)rows : MUSTER_PARAMS_FRAME_ROWS_MAX;
+}
+
+/* --- The rows of a slice, one after another --- */
+
+struct row_at {
+    uint64_t key;
+    uint8_t *values;
+};
+
+struct walk {
+    struct muster_list *queue;
+    struct cursor cursor;
+    size_t value_bytes;
+};
+
+static struct row_at walk_next(struct walk *walk)
+{
+    struct muster_params_op *op = walk->cursor.op;
+    struct row_at at = {.key = op->keys[walk->cursor.row],
+                        .values =
+                            (uint8_t *)op->values + walk->cursor.row * walk->value_bytes};
+
+    if (++walk->cursor.row == op->count)
+        walk->cursor = (struct cursor){op_next(walk->queue, op), 0};
+    return at;
+}
+
+static void parts_fill(struct muster_params_request *request, struct muster_list *queue,
+                       const struct slice *slice, size_t value_bytes)
+{
+    struct cursor cursor = slice->begin;
+    uint32_t left = slice->row_count;
+
+    for (uint32_t i = 0; i < slice->part_count; i++) {
+        struct muster_params_op *op = cursor.op;
+        uint32_t rows = op->count - cursor.row < left ? op->count - cursor.row : left;
+
+        request->parts[i] =
+            (struct muster_params_part){.op = op,
+                                        .row_count = rows,
+                                        .values = (uint8_t *)op->values + cursor.row * value_bytes};
+        op->waits++;
+        left -= rows;
+        cursor = (struct cursor){op_next(queue, op), 0};
+    }
+}
+
+/* --- Pushes --- */
+
+/* How many rows each shard has, then where its rows begin. */
+struct shards {
+    uint32_t rows[MUSTER_PARAMS_SHARD_COUNT_MAX];
+};
+
+static uint32_t shard_of(const struct muster_params_table *table, uint64_t key)
+{
+    return muster_params_shard_of(muster_params_hash(table->seed, key),
+                                  table->params->shard_count);
+}
+
+static uint16_t shards_count(const struct muster_params_table *table, struct walk walk,
+                             uint32_t row_count, struct shards *ret_shards)
+{
+    uint32_t runs = 0;
+
+    memset(ret_shards->rows, 0, table->params->shard_count * sizeof(ret_shards->rows[0]));
+    for (uint32_t i = 0; i < row_count; i++)
+        runs += ret_shards->rows[shard_of(table, walk_next(&walk).key)]++ == 0;
+    return (uint16_t)runs;
+}
+
+/* The bit for the first run of a shard is part of the message: a repetition has it, too. */
+static void runs_fill(struct muster_params *params, struct shards *shards,
+                      struct muster_params_frame_run *runs)
+{
+    uint32_t begin = 0;
+
+    for (uint32_t shard = 0; shard < params->shard_count; shard++) {
+        uint32_t rows = shards->rows[shard];
+        uint8_t bit = (uint8_t)(1u << shard % 8);
+
+        shards->rows[shard] = begin;
+        begin += rows;
+        if (rows == 0)
+            continue;
+        *runs = (struct muster_params_frame_run){.shard = (uint16_t)shard, .rows = (uint16_t)rows};
+        if ((params->has_pushed[shard / 8] & bit) == 0)
+            runs->shard |= MUSTER_PARAMS_RUN_FIRST;
+        params->has_pushed[shard / 8] |= bit;
+        runs++;
+    }
+}
+
+static bool push_send(struct muster_params_table *table, const struct slice *slice,
+                      size_t value_bytes)
+{
+    struct muster_params *params = table->params;
+    struct walk walk = {&table->pushes, slice->begin, value_bytes};
+    struct muster_params_rows_frame frame = {.slot = params->slot,
+                                             .clock = slice->begin.op->clock,
+                                             .table = table->number,
+                                             .row_count = slice->row_count,
+                                             .dtype = (uint8_t)table->wire_dtype};
+    struct muster_params_request *request;
+    struct muster_params_frame_run *runs;
+    struct shards shards;
+    uint64_t *keys;
+    void *values;
+
+    frame.run_count = shards_count(table, walk, slice->row_count, &shards);
+    request = muster_params_request_new(
+        params, table, MUSTER_PARAMS_REQUEST_PUSH,
+        muster_params_rows_bytes(frame.run_count, slice->row_count, table->row_elements,
+                                 table->wire_dtype),
+        slice->part_count);
+    if (request == NULL)
+        return false;
+    muster_params_rows_pack(&frame, request->payload, &runs, &keys, &values);
+    runs_fill(params, &shards, runs);
+    for (uint32_t i = 0; i < slice->row_count; i++) {
+        struct row_at row = walk_next(&walk);
+        uint32_t place = shards.rows[shard_of(table, row.key)]++;
+
+        keys[place] = row.key;
+        memcpy((uint8_t *)values + place * value_bytes, row.values, value_bytes);
+    }
+    parts_fill(request, &table->pushes, slice, value_bytes);
+    muster_params_request_send(request);
+    return true;
+}
+
+/* --- Pulls --- */
+
+static bool pull_send(struct muster_params_table *table, const struct slice *slice,
+                      size_t value_bytes)
+{
+    struct muster_params *params = table->params;
+    struct walk walk = {&table->pulls, slice->begin, value_bytes};
+    struct muster_params_rows_frame frame = {.table = table->number,
+                                             .row_count = slice->row_count,
+                                             .dtype = (uint8_t)table->wire_dtype};
+    struct muster_params_request *request = muster_params_request_new(
+        params, table, MUSTER_PARAMS_REQUEST_PULL,
+        muster_params_rows_bytes(0, slice->row_count, 0, table->wire_dtype), slice->part_count);
+    struct muster_params_frame_run *runs;
+    uint64_t *keys;
+    void *values;
+
+    if (request == NULL)
+        return false;
+    muster_params_rows_pack(&frame, request->payload, &runs, &keys, &values);
+    for (uint32_t i = 0; i < slice->row_count; i++)
+        keys[i] = walk_next(&walk).key;
+    parts_fill(request, &table->pulls, slice, value_bytes);
+    muster_params_request_send(request);
+    return true;
+}
+
+/* --- A turn's queues --- */
+
+/* Its rows are in messages now, or there was no memory for them. The queue's share is given back
+ * last: an operation may end with it, and its callback may do anything. */
+static void queue_release(struct muster_list *queue, bool is_whole)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the messages of a turn");
+    while (!muster_list_is_empty(queue)) {
+        struct muster_params_op *op = op_first(queue);
+
+        muster_list_remove(&op->queued);
+        muster_params_op_release(op, is_whole ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED, &error);
+    }
+}
+
+typedef bool send_fn(struct muster_params_table *table, const struct slice *slice,
+                     size_t value_bytes);
+
+static void queue_flush(struct muster_params_table *table, struct muster_list *queue,
+                        send_fn *send)
+{
+    size_t value_bytes = table->row_elements * muster_dtype_bytes(table->wire_dtype);
+    struct cursor cursor = {op_first(queue), 0};
+    bool is_whole = true;
+
+    while (cursor.op != NULL && is_whole) {
+        struct slice slice =
+            slice_take(queue, &cursor, rows_per_message(value_bytes + sizeof(uint64_t)));
+
+        is_whole = send(table, &slice, value_bytes);
+    }
+    queue_release(queue, is_whole);
+}
+
+void muster_params_on_flush(struct muster_task *task)
+{
+    struct muster_params *params = task->data;
+
+    if (params->shard_count == 0) /* the way was never open: on_open comes here again */
+        return;
+    params->collected_bytes = 0;
+    MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
+        queue_flush(table, &table->pushes, push_send);
+        queue_flush(table, &table->pulls, pull_send);
+    }
+}

@@ -1,0 +1,159 @@
+/* Between the files of the client. */
+#ifndef MUSTER_PARAMS_CLIENT_INTERNAL_H
+#define MUSTER_PARAMS_CLIENT_INTERNAL_H
+
+#include <muster/address.h>
+#include <muster/params.h>
+
+#include "net/link/peer_link.h"
+#include "params/wire/frame.h"
+
+/** Where the way to the server is. The table of moves is in client/way.c. */
+enum muster_params_way {
+    MUSTER_PARAMS_WAY_CONNECTING, /* a link is on its way, up to the server's hello */
+    MUSTER_PARAMS_WAY_OPENING,    /* the source is named; OPENED is awaited */
+    MUSTER_PARAMS_WAY_OPEN,
+    MUSTER_PARAMS_WAY_PAUSED, /* the link was lost: the next attempt waits */
+    MUSTER_PARAMS_WAY_FAILED, /* the server refuses this client for good */
+};
+
+/** A part of an operation that travels in one message. */
+struct muster_params_part {
+    struct muster_params_op *op; /* NULL: it has ended meanwhile */
+    uint32_t row_count;
+    void *values; /* of a pull: where they go */
+};
+
+enum muster_params_request_kind {
+    MUSTER_PARAMS_REQUEST_TABLE,
+    MUSTER_PARAMS_REQUEST_PUSH,
+    MUSTER_PARAMS_REQUEST_PULL,
+};
+
+/** A message that is kept until it is answered, and sent again over the next link. */
+struct muster_params_request {
+    struct muster_frame frame;
+    struct muster_params *params;
+    struct muster_params_table *table;
+    enum muster_params_request_kind kind;
+    uint64_t number; /* PUSH: its sequence number */
+    struct muster_list node;
+    bool is_sending;  /* the link has the frame */
+    bool is_answered; /* to be freed as soon as the link gives it back */
+    uint32_t part_count;
+    struct muster_params_part *parts; /* behind the payload */
+    size_t bytes;                     /* of all of it */
+    _Alignas(8) uint8_t payload[];
+};
+
+struct muster_params_table {
+    struct muster_list node;
+    struct muster_params *params;
+    char name[MUSTER_PARAMS_NAME_BYTES];
+    uint8_t schema[MUSTER_PARAMS_SCHEMA_BYTES];
+    uint32_t row_elements;
+    enum muster_dtype wire_dtype;
+    uint64_t seed; /* of the hash of keys */
+    bool is_known; /* number and descriptor are the server's */
+    uint32_t number;
+    uint64_t descriptor;
+    struct muster_list pushes, pulls; /* operations of this turn */
+};
+
+struct muster_params {
+    struct muster_env *env;
+    void *data;
+    struct muster_params_options options;
+    struct muster_address address;
+    struct muster_peer_hello hello;
+    struct muster_params_open source;
+    struct muster_mem_pool pool;
+    enum muster_params_way way;
+    const struct muster_params_way_events *way_events;
+    uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
+    struct muster_error error;
+    struct muster_peer_link *link; /* NULL: none */
+    struct muster_timer retry;
+    uint64_t backoff_ns;
+    muster_params_fn *opened; /* NULL: it has been called */
+    struct muster_task tell;  /* calls opened, or closed */
+    struct muster_timer opening_deadline;
+    uint64_t slot;
+    uint32_t shard_count; /* 0: it was never open */
+    struct muster_list tables;
+    /* Operations, and messages in the order in which they were made. */
+    struct muster_list ops;
+    struct muster_list pushes;
+    struct muster_list requests; /* others than pushes */
+    uint64_t sequence;     /* of the next push, from 1 */
+    uint64_t number;       /* of the next other request */
+    uint64_t queued_bytes;    /* of pushes that are not acknowledged */
+    uint64_t collected_bytes; /* of pushes of this turn */
+    struct muster_task flush;
+    struct muster_timer deadline; /* the next of any operation */
+    /* What is being received. */
+    struct muster_params_request *receiving; /* a pull whose values go to its only part; NULL: */
+    uint8_t *received;                       /* a buffer of the pool */
+    /* Closing. */
+    bool is_closing;
+    muster_params_fn *closed;
+    struct muster_timer closing_deadline;
+    uint8_t has_pushed[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit per shard */
+};
+
+/* way.c */
+/** What the way tells its owner. */
+struct muster_params_way_events {
+    void (*on_open)(struct muster_params *params); /* for the first time, or again */
+    void (*on_failed)(struct muster_params *params); /* for good; params->error says why */
+    /** An answer that is not the way's own: room for its payload, or NULL to discard it. */
+    void *(*on_frame)(struct muster_params *params, const struct muster_frame_header *header);
+    void (*on_payload)(struct muster_params *params, const struct muster_frame_header *header,
+                       void *buffer);
+    void (*on_lost)(struct muster_params *params); /* the link is gone, and what it received */
+};
+void muster_params_way_start(struct muster_params *params,
+                             const struct muster_params_way_events *events);
+/** The link is given up; the next attempt follows. */
+void muster_params_way_break(struct muster_params *params, const struct muster_error *error);
+void muster_params_way_stop(struct muster_params *params);
+
+/* request.c */
+/** A request with room for payload and parts; NULL: no memory. Gives to muster_params_request_send. */
+struct muster_params_request *muster_params_request_new(struct muster_params *params,
+                                                        struct muster_params_table *table,
+                                                        enum muster_params_request_kind kind,
+                                                        size_t payload_bytes, uint32_t part_count);
+/** Number it, keep it, and send it if the way is open. Takes request. */
+void muster_params_request_send(struct muster_params_request *request);
+/** Send everything that was not answered, over a new link. */
+void muster_params_requests_resend(struct muster_params *params);
+/** The request that has this number; NULL: none (its answer came before). */
+struct muster_params_request *muster_params_request_find(const struct muster_params *params,
+                                                         bool is_push, uint64_t number);
+/** It was answered: its parts end with rc, and it is freed. error may be NULL. */
+void muster_params_request_finish(struct muster_params_request *request, enum muster_rc rc,
+                                  const struct muster_error *error);
+/** No part of any request names the operation any more; a link that is filling its memory is broken. */
+void muster_params_requests_forget(struct muster_params *params, struct muster_params_op *op);
+/** All of them, when the client is freed. No link has any. */
+void muster_params_requests_free(struct muster_params *params);
+
+/* op.c */
+MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,
+                                                        struct muster_params *params,
+                                                        uint64_t deadline_ns,
+                                                        muster_params_op_fn *done);
+/** One of the things that the operation waits for is over; the first error stays. Calls done after the
+ * last one. */
+void muster_params_op_release(struct muster_params_op *op, enum muster_rc rc,
+                              const struct muster_error *error);
+void muster_params_on_op_deadline(struct muster_timer *timer);
+/** All operations end with this. */
+void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
+                            const struct muster_error *error);
+
+/* batch.c */
+void muster_params_on_flush(struct muster_task *task);
+
+#endif

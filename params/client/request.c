@@ -1,0 +1,171 @@
+/* Messages that are kept until they are answered. A message is sent again as it was: the server
+ * tells by its number and its runs what of it is applied already. */
+#include "params/client/client_internal.h"
+
+#include <string.h>
+
+static size_t parts_offset(size_t payload_bytes)
+{
+    return (sizeof(struct muster_params_request) + payload_bytes + 15) / 16 * 16;
+}
+
+struct muster_params_request *muster_params_request_new(struct muster_params *params,
+                                                        struct muster_params_table *table,
+                                                        enum muster_params_request_kind kind,
+                                                        size_t payload_bytes, uint32_t part_count)
+{
+    static const uint8_t types[] = {[MUSTER_PARAMS_REQUEST_TABLE] = MUSTER_PARAMS_TABLE,
+                                    [MUSTER_PARAMS_REQUEST_PUSH] = MUSTER_PARAMS_PUSH,
+                                    [MUSTER_PARAMS_REQUEST_PULL] = MUSTER_PARAMS_PULL};
+    size_t bytes = parts_offset(payload_bytes) + part_count * sizeof(struct muster_params_part);
+    struct muster_params_request *request = muster_mem_alloc(&params->pool.mem, bytes);
+
+    MUSTER_ASSERT(payload_bytes <= MUSTER_FRAME_PAYLOAD_MAX);
+    if (request == NULL)
+        return NULL;
+    memset(request, 0, sizeof(*request));
+    request->params = params;
+    request->table = table;
+    request->kind = kind;
+    request->part_count = part_count;
+    request->parts = (void *)((uint8_t *)request + parts_offset(payload_bytes));
+    request->bytes = bytes;
+    request->frame.data = request;
+    request->frame.payload = request->payload;
+    request->frame.header =
+        (struct muster_frame_header){.channel = MUSTER_FRAME_PARAMS,
+                                     .type = types[kind],
+                                     .payload_bytes = (uint32_t)payload_bytes,
+                                     .descriptor = table->descriptor};
+    memset(request->parts, 0, part_count * sizeof(struct muster_params_part));
+    return request;
+}
+
+static void request_free(struct muster_params_request *request)
+{
+    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH)
+        request->params->queued_bytes -= request->bytes;
+    muster_mem_free(&request->params->pool.mem, request);
+}
+
+/* CANCELLED: the link is gone; the request stays for the next one. */
+static void on_sent(struct muster_frame *frame, enum muster_rc rc)
+{
+    struct muster_params_request *request = frame->data;
+
+    (void)rc;
+    MUSTER_ASSERT(request->is_sending);
+    request->is_sending = false;
+    if (request->is_answered)
+        request_free(request);
+}
+
+static void request_transmit(struct muster_params_request *request)
+{
+    struct muster_params *params = request->params;
+
+    MUSTER_ASSERT(!request->is_sending);
+    request->is_sending = true;
+    if (muster_peer_link_send(&request->frame, params->link, on_sent) != MUSTER_OK)
+        request->is_sending = false; /* the link is down, and says so next */
+}
+
+void muster_params_request_send(struct muster_params_request *request)
+{
+    struct muster_params *params = request->params;
+    bool is_push = request->kind == MUSTER_PARAMS_REQUEST_PUSH;
+
+    request->number = is_push ? params->sequence++ : params->number++;
+    request->frame.header.offset = request->number;
+    muster_list_append(is_push ? &params->pushes : &params->requests, &request->node);
+    if (is_push)
+        params->queued_bytes += request->bytes;
+    if (params->way == MUSTER_PARAMS_WAY_OPEN)
+        request_transmit(request);
+}
+
+static void list_resend(struct muster_list *list)
+{
+    MUSTER_LIST_EACH (list, request, struct muster_params_request, node)
+        if (!request->is_answered)
+            request_transmit(request);
+}
+
+void muster_params_requests_resend(struct muster_params *params)
+{
+    list_resend(&params->pushes);
+    list_resend(&params->requests);
+}
+
+struct muster_params_request *muster_params_request_find(const struct muster_params *params,
+                                                         bool is_push, uint64_t number)
+{
+    const struct muster_list *list = is_push ? &params->pushes : &params->requests;
+
+    MUSTER_LIST_EACH (list, request, struct muster_params_request, node)
+        if (request->number == number && !request->is_answered)
+            return request;
+    return NULL;
+}
+
+/* It stays in its list until the last callback is over, so that an operation that a callback
+ * cancels is found in it. */
+void muster_params_request_finish(struct muster_params_request *request, enum muster_rc rc,
+                                  const struct muster_error *error)
+{
+    MUSTER_ASSERT(!request->is_answered);
+    request->is_answered = true;
+    for (uint32_t i = 0; i < request->part_count; i++) {
+        struct muster_params_op *op = request->parts[i].op;
+
+        request->parts[i].op = NULL;
+        if (op != NULL)
+            muster_params_op_release(op, rc, error);
+    }
+    muster_list_remove(&request->node);
+    if (!request->is_sending)
+        request_free(request);
+}
+
+static bool list_forget(struct muster_list *list, const struct muster_params_op *op,
+                        const struct muster_params_request *receiving)
+{
+    bool is_receiving = false;
+
+    MUSTER_LIST_EACH (list, request, struct muster_params_request, node) {
+        for (uint32_t i = 0; i < request->part_count; i++) {
+            if (request->parts[i].op != op)
+                continue;
+            request->parts[i].op = NULL;
+            is_receiving |= request == receiving;
+        }
+    }
+    return is_receiving;
+}
+
+void muster_params_requests_forget(struct muster_params *params, struct muster_params_op *op)
+{
+    struct muster_error error;
+
+    (void)list_forget(&params->pushes, op, NULL);
+    if (!list_forget(&params->requests, op, params->receiving))
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE,
+                     "an operation ended while its answer was being received");
+    muster_params_way_break(params, &error);
+}
+
+static void list_free(struct muster_list *list)
+{
+    MUSTER_LIST_EACH_SAFE (list, request, struct muster_params_request, node) {
+        MUSTER_ASSERT(!request->is_sending);
+        muster_list_remove(&request->node);
+        request_free(request);
+    }
+}
+
+void muster_params_requests_free(struct muster_params *params)
+{
+    list_free(&params->pushes);
+    list_free(&params->requests);
+}

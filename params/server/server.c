@@ -1,0 +1,106 @@
+/* A server of parameters: opens its port, serves clients in the memory of its seat. */
+#include "params/server/server_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define POOL_KEPT_BYTES ((size_t)64 << 20)
+
+static void on_flush(struct muster_task *task)
+{
+    struct muster_params_server *server = task->data;
+
+    /* A client whose link is down is closed by its own event. */
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node)
+        if (!muster_params_acks_flush(client))
+            MUSTER_LOG(server->env, DEBUG, "params_acks_not_sent", "slot", client->slot);
+}
+
+static void on_peer(struct muster_port *port, struct muster_stream *stream)
+{
+    muster_params_door_accept(muster_port_data(port), stream);
+}
+
+static void server_free(struct muster_params_server *server)
+{
+    muster_mem_pool_fini(&server->pool);
+    muster_mem_free(server->env->mem, server->scratch);
+    muster_mem_free(server->env->mem, server);
+}
+
+enum muster_rc muster_params_server_open(struct muster_env *env,
+                                         const struct muster_params_server_options *options,
+                                         struct muster_params_server **ret_server,
+                                         struct muster_error *ret_error)
+{
+    struct muster_params_server *server = muster_mem_alloc_zero(env->mem, 1, sizeof(*server));
+    enum muster_rc rc;
+
+    if (server == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
+    server->env = env;
+    server->region = muster_params_seat_region(options->seat);
+    muster_list_init(&server->clients);
+    muster_mem_pool_init(&server->pool, env->mem, POOL_KEPT_BYTES);
+    muster_task_init(&server->flush, on_flush, server);
+    server->hello.version = MUSTER_PEER_VERSION;
+    snprintf(server->hello.job, sizeof(server->hello.job), "%s",
+             options->job != NULL ? options->job : "");
+    muster_rng_fill(env->rng, server->hello.incarnation.bytes,
+                    sizeof(server->hello.incarnation.bytes));
+    rc = muster_port_open(env, options->listen, NULL, on_peer, server, &server->port, ret_error);
+    if (rc != MUSTER_OK) {
+        server_free(server);
+        return rc;
+    }
+    *ret_server = server;
+    return MUSTER_OK;
+}
+
+const struct muster_address *muster_params_server_address(const struct muster_params_server *server)
+{
+    return muster_port_address(server->port);
+}
+
+void muster_params_server_set_data(struct muster_params_server *server, void *data)
+{
+    server->data = data;
+}
+
+void *muster_params_server_data(const struct muster_params_server *server)
+{
+    return server->data;
+}
+
+void muster_params_server_stats(const struct muster_params_server *server,
+                                struct muster_params_stats *ret_stats)
+{
+    const struct muster_params_region_head *head = server->region->head;
+
+    *ret_stats = server->stats;
+    for (uint32_t i = 0; i < head->table_count; i++)
+        ret_stats->rows += head->tables[i].row_count;
+    ret_stats->memory_bytes = muster_params_region_bytes_used(server->region);
+    ret_stats->memory_max_bytes = muster_params_region_bytes_max(server->region);
+    ret_stats->tables = head->table_count;
+    ret_stats->sources = head->source_count;
+    ret_stats->clients = server->client_count;
+}
+
+static void on_port_closed(struct muster_port *port)
+{
+    struct muster_params_server *server = muster_port_data(port);
+
+    if (server->closed != NULL)
+        server->closed(server);
+    server_free(server);
+}
+
+void muster_params_server_close(struct muster_params_server *server,
+                                muster_params_server_fn *closed)
+{
+    server->closed = closed;
+    muster_task_cancel(&server->flush);
+    muster_params_door_close(server);
+    muster_port_close(server->port, on_port_closed);
+}

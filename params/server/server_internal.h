@@ -1,0 +1,78 @@
+/* Between the files of the server: its state, and its clients. */
+#ifndef MUSTER_PARAMS_SERVER_INTERNAL_H
+#define MUSTER_PARAMS_SERVER_INTERNAL_H
+
+#include <muster/params_server.h>
+
+#include "net/link/peer_link.h"
+#include "net/link/port.h"
+#include "params/server/seat.h"
+#include "params/store/apply.h"
+#include "params/wire/frame.h"
+
+struct muster_params_server {
+    struct muster_env *env;
+    void *data;
+    struct muster_params_region *region;
+    struct muster_port *port;
+    struct muster_peer_hello hello;
+    struct muster_mem_pool pool; /* payloads and answers */
+    struct muster_list clients;
+    uint32_t client_count;
+    float *scratch; /* values of one message as f32 */
+    size_t scratch_count;
+    struct muster_task flush; /* acknowledgements of a turn leave together */
+    struct muster_params_stats stats;
+    muster_params_server_fn *closed;
+};
+
+/** A frame that the server owns until it has left. */
+struct muster_params_answer {
+    struct muster_frame frame;
+    struct muster_params_client *client;
+    uint32_t capacity;
+    _Alignas(8) uint8_t payload[];
+};
+
+/** A client's link. */
+struct muster_params_client {
+    struct muster_list node;
+    struct muster_params_server *server;
+    struct muster_peer_link *link;
+    bool is_open;                      /* it has named its source */
+    uint64_t slot;                     /* of the source */
+    uint64_t generation;               /* that the source had when this link named it */
+    uint8_t *payload;                  /* of the message that is being received */
+    struct muster_params_answer *acks; /* of this turn; NULL: none */
+};
+
+/** Answer with room for payload_max bytes; NULL: no memory. Gives to muster_params_answer_send. */
+struct muster_params_answer *muster_params_answer_new(struct muster_params_client *client,
+                                                      enum muster_params_message message,
+                                                      uint64_t number, size_t payload_max);
+/** Takes answer. False: there was no memory for it (answer is NULL) or the link is down; the client
+ * must be closed, since it would wait for ever. */
+MUSTER_MUST_CHECK bool muster_params_answer_send(struct muster_params_answer *answer,
+                                                 size_t payload_bytes);
+/** Tell the client that its request was not done, and why. As muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_refuse(struct muster_params_client *client,
+                                            const struct muster_frame_header *request,
+                                            const struct muster_error *error);
+/** Acknowledge a push, with others of this turn. As muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_acknowledge(struct muster_params_client *client,
+                                                 const struct muster_params_ack *ack);
+/** Send the acknowledgements that are collected. */
+MUSTER_MUST_CHECK bool muster_params_acks_flush(struct muster_params_client *client);
+
+/** Handle one message. False: the client must be closed. */
+typedef bool muster_params_handle_fn(struct muster_params_client *client,
+                                     const struct muster_frame_header *header,
+                                     const uint8_t *payload);
+muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
+    muster_params_handle_push, muster_params_handle_pull;
+
+/** A stranger's stream at the port. Takes stream. */
+void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);
+void muster_params_door_close(struct muster_params_server *server);
+
+#endif

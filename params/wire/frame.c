@@ -1,0 +1,320 @@
+/* The bytes of parameter exchange. Keys, runs and values are used where they arrive, so they have
+ * the byte order of the machines that muster runs on: little endian. */
+#include "params/wire/frame.h"
+
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "keys and values travel in the machine's byte order");
+
+/* --- A cursor over fixed fields --- */
+
+static uint8_t *put_bytes(uint8_t *at, const void *from, size_t bytes)
+{
+    memcpy(at, from, bytes);
+    return at + bytes;
+}
+
+static uint8_t *put_u32(uint8_t *at, uint32_t value)
+{
+    return put_bytes(at, &value, sizeof(value));
+}
+
+static uint8_t *put_u64(uint8_t *at, uint64_t value)
+{
+    return put_bytes(at, &value, sizeof(value));
+}
+
+static uint8_t *put_f32(uint8_t *at, float value)
+{
+    return put_bytes(at, &value, sizeof(value));
+}
+
+static const uint8_t *get_bytes(const uint8_t *at, void *ret_to, size_t bytes)
+{
+    memcpy(ret_to, at, bytes);
+    return at + bytes;
+}
+
+static enum muster_rc size_check(const char *message, size_t bytes, size_t expected,
+                                 struct muster_error *ret_error)
+{
+    if (bytes == expected)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "message %s of parameters must have %zu bytes, got %zu", message,
+                            expected, bytes);
+}
+
+/* Names are shown to people and compared. */
+static bool name_is_valid(const char name[MUSTER_PARAMS_NAME_BYTES])
+{
+    size_t length = strnlen(name, MUSTER_PARAMS_NAME_BYTES);
+
+    if (length == MUSTER_PARAMS_NAME_BYTES)
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if ((uint8_t)name[i] < 0x20 || name[i] == 0x7f)
+            return false;
+    }
+    return true;
+}
+
+static uint8_t *put_name(uint8_t *at, const char *name)
+{
+    memset(at, 0, MUSTER_PARAMS_NAME_BYTES);
+    memcpy(at, name, strnlen(name, MUSTER_PARAMS_NAME_BYTES - 1));
+    return at + MUSTER_PARAMS_NAME_BYTES;
+}
+
+/* --- Opening --- */
+
+void muster_params_open_pack(const struct muster_params_open *open,
+                             uint8_t ret_bytes[MUSTER_PARAMS_OPEN_BYTES])
+{
+    uint8_t *at = put_bytes(ret_bytes, open->source.bytes, sizeof(open->source.bytes));
+
+    put_name(at, open->name);
+}
+
+enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
+                                         struct muster_params_open *ret_open,
+                                         struct muster_error *ret_error)
+{
+    enum muster_rc rc = size_check("OPEN", bytes, MUSTER_PARAMS_OPEN_BYTES, ret_error);
+    const uint8_t *at = payload;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    at = get_bytes(at, ret_open->source.bytes, sizeof(ret_open->source.bytes));
+    get_bytes(at, ret_open->name, sizeof(ret_open->name));
+    if (muster_incarnation_is_zero(&ret_open->source))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message OPEN of parameters has no source");
+    if (!name_is_valid(ret_open->name))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message OPEN of parameters has a malformed name of its source");
+    return MUSTER_OK;
+}
+
+void muster_params_opened_pack(const struct muster_params_opened *opened,
+                               uint8_t ret_bytes[MUSTER_PARAMS_OPENED_BYTES])
+{
+    uint8_t *at = put_u64(ret_bytes, opened->slot);
+
+    at = put_u64(at, opened->generation);
+    at = put_u32(at, opened->shard_count);
+    put_u32(at, 0);
+}
+
+enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
+                                           struct muster_params_opened *ret_opened,
+                                           struct muster_error *ret_error)
+{
+    enum muster_rc rc = size_check("OPENED", bytes, MUSTER_PARAMS_OPENED_BYTES, ret_error);
+    const uint8_t *at = payload;
+    uint32_t shards;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    at = get_bytes(at, &ret_opened->slot, sizeof(ret_opened->slot));
+    at = get_bytes(at, &ret_opened->generation, sizeof(ret_opened->generation));
+    get_bytes(at, &shards, sizeof(shards));
+    if (shards == 0 || shards > MUSTER_PARAMS_SHARD_COUNT_MAX || (shards & (shards - 1)) != 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message OPENED of parameters names %u shards", shards);
+    ret_opened->shard_count = shards;
+    return MUSTER_OK;
+}
+
+/* --- Schemas: name 0, row_elements 64, wire_dtype 68, optimizer 72, init 76, numbers 80 to 107,
+ * reserved 108, init_seed 112, reserved 120 to 135 --- */
+
+void muster_params_schema_pack(const struct muster_params_schema *schema,
+                               uint8_t ret_bytes[MUSTER_PARAMS_SCHEMA_BYTES])
+{
+    uint8_t *at = put_name(ret_bytes, schema->name);
+
+    at = put_u32(at, schema->row_elements);
+    at = put_u32(at, (uint32_t)schema->wire_dtype);
+    at = put_u32(at, (uint32_t)schema->optimizer);
+    at = put_u32(at, (uint32_t)schema->init);
+    at = put_f32(at, schema->learning_rate);
+    at = put_f32(at, schema->beta1);
+    at = put_f32(at, schema->beta2);
+    at = put_f32(at, schema->epsilon);
+    at = put_f32(at, schema->l1);
+    at = put_f32(at, schema->l2);
+    at = put_f32(at, schema->init_scale);
+    at = put_u32(at, 0);
+    at = put_u64(at, schema->init_seed);
+    memset(at, 0, (size_t)(ret_bytes + MUSTER_PARAMS_SCHEMA_BYTES - at));
+}
+
+enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
+                                           struct muster_params_schema *ret_schema,
+                                           struct muster_error *ret_error)
+{
+    enum muster_rc rc = size_check("TABLE", bytes, MUSTER_PARAMS_SCHEMA_BYTES, ret_error);
+    const uint8_t *at = payload;
+    uint32_t numbers[3];
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (!name_is_valid(payload))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message TABLE of parameters has a malformed name of its table");
+    *ret_schema = (struct muster_params_schema){.name = payload};
+    at = get_bytes(at + MUSTER_PARAMS_NAME_BYTES, &ret_schema->row_elements, 4);
+    at = get_bytes(at, numbers, sizeof(numbers));
+    ret_schema->wire_dtype = (enum muster_dtype)numbers[0];
+    ret_schema->optimizer = (enum muster_params_optimizer)numbers[1];
+    ret_schema->init = (enum muster_params_init)numbers[2];
+    at = get_bytes(at, &ret_schema->learning_rate, 4);
+    at = get_bytes(at, &ret_schema->beta1, 4);
+    at = get_bytes(at, &ret_schema->beta2, 4);
+    at = get_bytes(at, &ret_schema->epsilon, 4);
+    at = get_bytes(at, &ret_schema->l1, 4);
+    at = get_bytes(at, &ret_schema->l2, 4);
+    at = get_bytes(at, &ret_schema->init_scale, 4);
+    get_bytes(at + 4, &ret_schema->init_seed, 8);
+    return MUSTER_OK;
+}
+
+/* --- Acknowledgements --- */
+
+void muster_params_ack_pack(const struct muster_params_ack *ack,
+                            uint8_t ret_bytes[MUSTER_PARAMS_ACK_BYTES])
+{
+    uint8_t *at = put_u64(ret_bytes, ack->sequence);
+
+    at = put_u32(at, ack->rc);
+    put_u32(at, ack->refused);
+}
+
+void muster_params_ack_unpack(const uint8_t bytes[MUSTER_PARAMS_ACK_BYTES],
+                              struct muster_params_ack *ret_ack)
+{
+    const uint8_t *at = get_bytes(bytes, &ret_ack->sequence, 8);
+
+    at = get_bytes(at, &ret_ack->rc, 4);
+    get_bytes(at, &ret_ack->refused, 4);
+}
+
+/* --- Rows: slot 0, clock 8, table 16, row_count 20, run_count 24, dtype 26, reserved 27 to 31 --- */
+
+static size_t runs_bytes(uint32_t run_count)
+{
+    return (run_count * sizeof(struct muster_params_frame_run) + 7) / 8 * 8;
+}
+
+size_t muster_params_rows_bytes(uint32_t run_count, uint32_t row_count, uint32_t row_elements,
+                                enum muster_dtype dtype)
+{
+    return MUSTER_PARAMS_ROWS_HEAD_BYTES + runs_bytes(run_count) +
+           (size_t)row_count * (sizeof(uint64_t) + row_elements * muster_dtype_bytes(dtype));
+}
+
+void muster_params_rows_pack(const struct muster_params_rows_frame *frame, void *payload,
+                             struct muster_params_frame_run **ret_runs, uint64_t **ret_keys,
+                             void **ret_values)
+{
+    uint8_t *at = put_u64(payload, frame->slot);
+
+    at = put_u64(at, frame->clock);
+    at = put_u32(at, frame->table);
+    at = put_u32(at, frame->row_count);
+    at = put_bytes(at, &frame->run_count, 2);
+    memset(at, 0, 6);
+    *at = frame->dtype;
+    at += 6;
+    *ret_runs = (struct muster_params_frame_run *)(void *)at;
+    memset(at, 0, runs_bytes(frame->run_count));
+    at += runs_bytes(frame->run_count);
+    *ret_keys = (uint64_t *)(void *)at;
+    *ret_values = at + (size_t)frame->row_count * sizeof(uint64_t);
+}
+
+static enum muster_rc runs_check(const struct muster_params_rows_frame *frame, uint32_t shard_count,
+                                 struct muster_error *ret_error)
+{
+    uint32_t sum = 0;
+    int32_t last = -1;
+
+    for (uint32_t i = 0; i < frame->run_count; i++) {
+        const struct muster_params_frame_run *run = &frame->runs[i];
+        uint16_t shard = muster_params_run_shard(run);
+
+        if (shard >= shard_count || run->rows == 0 || shard <= last)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "run %u of a push names shard %u of %u with %u rows; runs must "
+                                    "have rows and rising shards",
+                                    i, shard, shard_count, run->rows);
+        sum += run->rows;
+        last = shard;
+    }
+    if (sum != frame->row_count)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the runs of a push have %u rows, the push has %u", sum,
+                                frame->row_count);
+    return MUSTER_OK;
+}
+
+static enum muster_rc head_unpack(const uint8_t *at, size_t bytes,
+                                  struct muster_params_rows_frame *ret_frame,
+                                  struct muster_error *ret_error)
+{
+    if (bytes < MUSTER_PARAMS_ROWS_HEAD_BYTES)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a message with rows must have at least %u bytes, got %zu",
+                                MUSTER_PARAMS_ROWS_HEAD_BYTES, bytes);
+    at = get_bytes(at, &ret_frame->slot, 8);
+    at = get_bytes(at, &ret_frame->clock, 8);
+    at = get_bytes(at, &ret_frame->table, 4);
+    at = get_bytes(at, &ret_frame->row_count, 4);
+    at = get_bytes(at, &ret_frame->run_count, 2);
+    ret_frame->dtype = *at;
+    if (ret_frame->row_count == 0 || ret_frame->row_count > MUSTER_PARAMS_FRAME_ROWS_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a message must have 1 to %u rows, got %u",
+                                MUSTER_PARAMS_FRAME_ROWS_MAX, ret_frame->row_count);
+    if (ret_frame->dtype != MUSTER_F32 && ret_frame->dtype != MUSTER_F16 &&
+        ret_frame->dtype != MUSTER_BF16)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "values of rows must be f32, f16 or bf16, got %s",
+                                muster_dtype_name((enum muster_dtype)ret_frame->dtype));
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_rows_unpack(const void *payload, size_t bytes, bool has_runs,
+                                         uint32_t shard_count, muster_params_width_fn *width,
+                                         const void *width_data,
+                                         struct muster_params_rows_frame *ret_frame,
+                                         struct muster_error *ret_error)
+{
+    struct muster_params_rows_frame *frame = ret_frame;
+    const uint8_t *at = payload;
+    enum muster_rc rc = head_unpack(at, bytes, frame, ret_error);
+    uint32_t elements;
+    size_t expected;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    elements = width(width_data, frame->table);
+    if (elements == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the server has no table of number %u", frame->table);
+    expected = muster_params_rows_bytes(frame->run_count, frame->row_count,
+                                        has_runs ? elements : 0, (enum muster_dtype)frame->dtype);
+    if (bytes != expected || (frame->run_count > 0) != has_runs)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a message with %u rows of %u elements in %u runs must have %zu "
+                                "bytes, got %zu",
+                                frame->row_count, elements, frame->run_count, expected, bytes);
+    at += MUSTER_PARAMS_ROWS_HEAD_BYTES;
+    frame->runs = (const struct muster_params_frame_run *)(const void *)at;
+    at += runs_bytes(frame->run_count);
+    frame->keys = (const uint64_t *)(const void *)at;
+    frame->values = has_runs ? at + (size_t)frame->row_count * sizeof(uint64_t) : NULL;
+    return has_runs ? runs_check(frame, shard_count, ret_error) : MUSTER_OK;
+}

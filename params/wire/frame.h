@@ -1,0 +1,127 @@
+/* Messages of parameter exchange: frames of peer links with purpose MUSTER_LINK_PARAMS and channel
+ * MUSTER_FRAME_PARAMS (docs/protocol.md, "Parameters"). Little endian. Bytes come from strangers:
+ * nothing is used before it is checked here. */
+#ifndef MUSTER_PARAMS_FRAME_H
+#define MUSTER_PARAMS_FRAME_H
+
+#include <muster/incarnation.h>
+#include <muster/params.h>
+#include <muster/status.h>
+
+#include "net/link/peer_link.h"
+
+/** header.type. A request has a number in header.offset, which its answer repeats. */
+enum muster_params_message {
+    MUSTER_PARAMS_OPEN = 1,   /* payload: open; the first of a link */
+    MUSTER_PARAMS_OPENED,     /* payload: opened */
+    MUSTER_PARAMS_TABLE,      /* payload: schema */
+    MUSTER_PARAMS_TABLE_OPEN, /* header.phase: the table's number, header.descriptor */
+    MUSTER_PARAMS_PUSH,       /* payload: rows with values; header.offset: the sequence number */
+    MUSTER_PARAMS_ACK,        /* payload: acks */
+    MUSTER_PARAMS_PULL,       /* payload: rows without values */
+    MUSTER_PARAMS_ROWS,       /* payload: values, in the order of the request's keys */
+    MUSTER_PARAMS_REFUSED,    /* header.phase: enum muster_rc; payload: text for people */
+};
+/* header.flags of REFUSED: the number is the sequence number of a push. */
+#define MUSTER_PARAMS_REFUSED_PUSH 1u
+
+#define MUSTER_PARAMS_FRAME_ROWS_MAX 65535u
+
+/** OPEN: who pushes over this link. 16 + 64 bytes. */
+struct muster_params_open {
+    struct muster_incarnation source;
+    char name[MUSTER_PARAMS_NAME_BYTES]; /* for people; "": none */
+};
+#define MUSTER_PARAMS_OPEN_BYTES 80u
+
+/** OPENED. 24 bytes. */
+struct muster_params_opened {
+    uint64_t slot;       /* of the source; stands in its pushes */
+    uint64_t generation; /* an older process of the same source is refused from now on */
+    uint32_t shard_count;
+};
+#define MUSTER_PARAMS_OPENED_BYTES 24u
+
+#define MUSTER_PARAMS_SCHEMA_BYTES 136u
+
+/** One answer to a push. 16 bytes. */
+struct muster_params_ack {
+    uint64_t sequence;
+    uint32_t rc;
+    uint32_t refused; /* rows, with RESOURCE_EXHAUSTED: they are new and there is no memory */
+};
+#define MUSTER_PARAMS_ACK_BYTES 16u
+
+/** How many rows of a frame belong to a shard; they stand together. */
+struct muster_params_frame_run {
+    uint16_t shard; /* with MUSTER_PARAMS_RUN_FIRST: the source's first to this shard */
+    uint16_t rows;
+};
+/* A server that has no position of the source for a shard takes only a first run: a source whose
+ * position was lost is told, and does not begin anew in silence. */
+#define MUSTER_PARAMS_RUN_FIRST 0x8000u
+
+static inline uint16_t muster_params_run_shard(const struct muster_params_frame_run *run)
+{
+    return (uint16_t)(run->shard & ~MUSTER_PARAMS_RUN_FIRST);
+}
+
+/** The rows of a push or a pull. 32 bytes, then runs (padded to 8 bytes), keys, values. A pull has no
+ * runs. Pointers lead into the payload. */
+struct muster_params_rows_frame {
+    uint64_t slot;     /* PUSH: of the source */
+    uint64_t clock;    /* PUSH: the source's step */
+    uint32_t table;    /* number */
+    uint32_t row_count;
+    uint16_t run_count;
+    uint8_t dtype; /* enum muster_dtype of the values */
+    const struct muster_params_frame_run *runs;
+    const uint64_t *keys;
+    const void *values; /* NULL in a pull */
+};
+#define MUSTER_PARAMS_ROWS_HEAD_BYTES 32u
+
+/** Bytes of the payload; row_elements 0: without values. */
+size_t muster_params_rows_bytes(uint32_t run_count, uint32_t row_count, uint32_t row_elements,
+                                enum muster_dtype dtype);
+/** Write the head into a payload of muster_params_rows_bytes, and tell where runs, keys and values
+ * go. The payload is aligned to 8. */
+void muster_params_rows_pack(const struct muster_params_rows_frame *frame, void *payload,
+                             struct muster_params_frame_run **ret_runs, uint64_t **ret_keys,
+                             void **ret_values);
+/**
+ * Read a payload of a push (has_runs) or a pull. row_elements tells the width of the table whose number the
+ * frame has; it is called once and gives 0 for no table.
+ *
+ * Errors: INVALID_ARGUMENT, with a text that names the part. The pointers of ret_frame lead into payload.
+ */
+typedef uint32_t muster_params_width_fn(const void *data, uint32_t table);
+MUSTER_MUST_CHECK enum muster_rc muster_params_rows_unpack(
+    const void *payload, size_t bytes, bool has_runs, uint32_t shard_count,
+    muster_params_width_fn *width, const void *width_data,
+    struct muster_params_rows_frame *ret_frame, struct muster_error *ret_error);
+
+void muster_params_open_pack(const struct muster_params_open *open,
+                             uint8_t ret_bytes[MUSTER_PARAMS_OPEN_BYTES]);
+MUSTER_MUST_CHECK enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
+                                                           struct muster_params_open *ret_open,
+                                                           struct muster_error *ret_error);
+void muster_params_opened_pack(const struct muster_params_opened *opened,
+                               uint8_t ret_bytes[MUSTER_PARAMS_OPENED_BYTES]);
+MUSTER_MUST_CHECK enum muster_rc
+muster_params_opened_unpack(const void *payload, size_t bytes,
+                            struct muster_params_opened *ret_opened,
+                            struct muster_error *ret_error);
+void muster_params_schema_pack(const struct muster_params_schema *schema,
+                               uint8_t ret_bytes[MUSTER_PARAMS_SCHEMA_BYTES]);
+/** The name of ret_schema leads into payload. The schema itself is not judged here. */
+MUSTER_MUST_CHECK enum muster_rc
+muster_params_schema_unpack(const void *payload, size_t bytes,
+                            struct muster_params_schema *ret_schema,
+                            struct muster_error *ret_error);
+void muster_params_ack_pack(const struct muster_params_ack *ack,
+                            uint8_t ret_bytes[MUSTER_PARAMS_ACK_BYTES]);
+void muster_params_ack_unpack(const uint8_t bytes[MUSTER_PARAMS_ACK_BYTES],
+                              struct muster_params_ack *ret_ack);
+
+#endif

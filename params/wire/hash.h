@@ -1,0 +1,34 @@
+/* Which shard a key belongs to. Clients and servers compute it alike: it is part of the protocol. */
+#ifndef MUSTER_PARAMS_HASH_H
+#define MUSTER_PARAMS_HASH_H
+
+#include <string.h>
+
+#include <muster/hash.h>
+
+/** The seed of a table's keys: equal keys of different tables fall into different shards. */
+static inline uint64_t muster_params_hash_seed(const char *table_name)
+{
+    return muster_hash64(table_name, strlen(table_name), 0);
+}
+
+/**
+ * The hash of a key: the finalizer of MurmurHash3. It is a bijection, so that different keys never
+ * have the same hash.
+ */
+static inline uint64_t muster_params_hash(uint64_t seed, uint64_t key)
+{
+    uint64_t hash = key ^ seed;
+
+    hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
+    hash = (hash ^ hash >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return hash ^ hash >> 33;
+}
+
+/** The upper bits of the hash; the server's index uses the lower ones. */
+static inline uint32_t muster_params_shard_of(uint64_t hash, uint32_t shard_count)
+{
+    return (uint32_t)((hash >> 32) * shard_count >> 32);
+}
+
+#endif

@@ -1,0 +1,199 @@
+#include "params_stand.h"
+
+#include <muster/stream.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "params/server/seat.h"
+
+#define REGION_BYTES MUSTER_PARAMS_REGION_BYTES_MIN
+
+void params_stand_serve(struct params_stand *stand)
+{
+    const struct muster_params_seat_options seat = {.shard_count = stand->shard_count};
+    struct muster_params_server_options options = {.job = "test"};
+    struct muster_address address;
+    struct muster_error error;
+    char text[64];
+
+    snprintf(text, sizeof(text), "127.0.0.1:%u", stand->port);
+    if (muster_address_parse_listen(text, &address, &error) != MUSTER_OK ||
+        muster_params_seat_wrap(stand->memory, stand->bytes, &seat, &stand->seat, &error) !=
+            MUSTER_OK)
+        fail_msg("%s", error.text);
+    options.listen = &address;
+    options.seat = stand->seat;
+    if (muster_params_server_open(&stand->test.env, &options, &stand->server, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    muster_params_server_set_data(stand->server, stand);
+    stand->port = muster_params_server_address(stand->server)->port;
+    muster_address_format(muster_params_server_address(stand->server), stand->address);
+}
+
+void params_stand_open(struct params_stand *stand, uint32_t shard_count)
+{
+    memset(stand, 0, sizeof(*stand));
+    stand->shard_count = shard_count;
+    stand->bytes = REGION_BYTES;
+    stand->memory =
+        mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(stand->memory != MAP_FAILED);
+    test_env_open(&stand->test);
+    assert_int_equal(muster_net_system_open(&stand->test.env, &stand->test.env.net), MUSTER_OK);
+    params_stand_serve(stand);
+}
+
+static bool is_settled(void *data)
+{
+    return ((struct params_stand *)data)->closing == 0;
+}
+
+static void on_server_closed(struct muster_params_server *server)
+{
+    struct params_stand *stand = muster_params_server_data(server);
+
+    stand->closing--;
+}
+
+void params_stand_kill(struct params_stand *stand)
+{
+    stand->closing++;
+    muster_params_server_close(stand->server, on_server_closed);
+    test_env_run_until(&stand->test.env, is_settled, stand);
+    muster_params_seat_free(stand->seat);
+    stand->server = NULL;
+    stand->seat = NULL;
+}
+
+void params_stand_close(struct params_stand *stand)
+{
+    if (stand->server != NULL)
+        params_stand_kill(stand);
+    muster_net_system_close(stand->test.env.net);
+    test_env_close(&stand->test);
+    munmap(stand->memory, stand->bytes);
+}
+
+uint64_t params_stand_deadline(const struct params_stand *stand)
+{
+    return muster_loop_now_ns(stand->test.env.loop) + 60 * MUSTER_NS_PER_S;
+}
+
+struct muster_params_stats params_stand_stats(const struct params_stand *stand)
+{
+    struct muster_params_stats stats;
+
+    muster_params_server_stats(stand->server, &stats);
+    return stats;
+}
+
+/* --- Clients --- */
+
+struct outcome {
+    bool is_done;
+    enum muster_rc rc;
+};
+
+static void on_params(struct muster_params *params, enum muster_rc rc)
+{
+    struct outcome *outcome = muster_params_data(params);
+
+    *outcome = (struct outcome){true, rc};
+}
+
+static bool is_done(void *data)
+{
+    return ((struct outcome *)data)->is_done;
+}
+
+static struct outcome clients_outcome; /* one at a time: the cases are sequential */
+
+struct muster_params *params_stand_client(struct params_stand *stand, const char *name)
+{
+    struct muster_params_options options = {.server = stand->address,
+                                            .job = "test",
+                                            .source = name,
+                                            .connect_deadline_ns = params_stand_deadline(stand),
+                                            .data = &clients_outcome};
+    struct muster_params *params = NULL;
+    struct muster_error error;
+
+    clients_outcome.is_done = false;
+    if (muster_params_open(&stand->test.env, &options, on_params, &params, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    test_env_run_until(&stand->test.env, is_done, &clients_outcome);
+    if (clients_outcome.rc != MUSTER_OK)
+        fail_msg("%s", muster_params_error(params)->text);
+    return params;
+}
+
+enum muster_rc params_stand_leave(struct params_stand *stand, struct muster_params *params)
+{
+    clients_outcome.is_done = false;
+    muster_params_close(params, params_stand_deadline(stand), on_params);
+    test_env_run_until(&stand->test.env, is_done, &clients_outcome);
+    return clients_outcome.rc;
+}
+
+static void on_op(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct outcome *outcome = op->data;
+
+    *outcome = (struct outcome){true, rc};
+}
+
+static enum muster_rc op_await(struct params_stand *stand, struct muster_params_op *op,
+                               struct muster_error *ret_error)
+{
+    struct outcome *outcome = op->data;
+
+    test_env_run_until(&stand->test.env, is_done, outcome);
+    if (ret_error != NULL)
+        *ret_error = op->error;
+    return outcome->rc;
+}
+
+struct muster_params_table *params_stand_table(struct params_stand *stand,
+                                               struct muster_params *params,
+                                               const struct muster_params_schema *schema)
+{
+    struct muster_params_table *table = NULL;
+    struct outcome outcome = {.is_done = false};
+    struct muster_params_op op = {.data = &outcome};
+    struct muster_error error;
+
+    if (muster_params_table_start(&op, params, schema, &table, params_stand_deadline(stand),
+                                  on_op) != MUSTER_OK)
+        fail_msg("%s", op.error.text);
+    if (op_await(stand, &op, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    return table;
+}
+
+enum muster_rc params_stand_push(struct params_stand *stand, struct muster_params_table *table,
+                                 const uint64_t *keys, void *values, uint32_t count,
+                                 struct muster_error *ret_error)
+{
+    const struct muster_params_rows rows = {.keys = keys, .values = values, .count = count};
+    struct outcome outcome = {.is_done = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc =
+        muster_params_push_start(&op, table, &rows, params_stand_deadline(stand), on_op);
+
+    return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
+}
+
+enum muster_rc params_stand_pull(struct params_stand *stand, struct muster_params_table *table,
+                                 const uint64_t *keys, void *values, uint32_t count,
+                                 struct muster_error *ret_error)
+{
+    const struct muster_params_rows rows = {.keys = keys, .values = values, .count = count};
+    struct outcome outcome = {.is_done = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc =
+        muster_params_pull_start(&op, table, &rows, params_stand_deadline(stand), on_op);
+
+    return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
+}
