@@ -14,8 +14,8 @@ MUSTER_BEGIN
 #define MUSTER_PARAMS_ROW_BYTES_MAX 65536u
 #define MUSTER_PARAMS_SHARD_COUNT_MAX 4096u
 
-/** What becomes of a row's values w (f32) when g is pushed. The numbers are stored and travel: new ones
- * come at the end. */
+/** How a push of g changes a row's values w (f32). The numbers are stored and travel: new ones come at
+ * the end. */
 enum muster_params_optimizer {
     MUSTER_PARAMS_ADD,         /* w += g */
     MUSTER_PARAMS_ASSIGN,      /* w = g */
@@ -41,7 +41,7 @@ enum muster_params_init {
 #define MUSTER_PARAMS_INIT_COUNT (MUSTER_PARAMS_INIT_NORMAL + 1)
 
 /**
- * What a table is. Immutable, and equal on all clients: another schema under the same name is
+ * A table's description. Immutable, and equal on all clients: another schema under the same name is
  * refused with INVALID_ARGUMENT.
  */
 struct muster_params_schema {

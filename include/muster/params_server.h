@@ -68,7 +68,7 @@ muster_params_server_address(const struct muster_params_server *server);
 MUSTER_API void muster_params_server_set_data(struct muster_params_server *server, void *data);
 MUSTER_API void *muster_params_server_data(const struct muster_params_server *server);
 
-/** What a server has done since it was opened, and has. */
+/** Counts since the server was opened, and the present contents of its memory. */
 struct muster_params_stats {
     uint64_t pushes, pulls;           /* messages */
     uint64_t pushed_rows, pulled_rows;

@@ -15,7 +15,7 @@ struct cursor {
     uint32_t row;
 };
 
-/* What goes into one message. */
+/* The rows of one message. */
 struct slice {
     struct cursor begin;
     uint32_t row_count;

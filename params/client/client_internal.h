@@ -91,7 +91,7 @@ struct muster_params {
     uint64_t collected_bytes; /* of pushes of this turn */
     struct muster_task flush;
     struct muster_timer deadline; /* the next of any operation */
-    /* What is being received. */
+    /* The answer that is being received. */
     struct muster_params_request *receiving; /* a pull whose values go to its only part; NULL: */
     uint8_t *received;                       /* a buffer of the pool */
     /* Closing. */
@@ -102,7 +102,7 @@ struct muster_params {
 };
 
 /* way.c */
-/** What the way tells its owner. */
+/** The owner of the way is told by these. */
 struct muster_params_way_events {
     void (*on_open)(struct muster_params *params); /* for the first time, or again */
     void (*on_failed)(struct muster_params *params); /* for good; params->error says why */
@@ -148,6 +148,15 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op 
  * last one. */
 void muster_params_op_release(struct muster_params_op *op, enum muster_rc rc,
                               const struct muster_error *error);
+/** The first error stays. error may be NULL. */
+void muster_params_op_note(struct muster_params_op *op, enum muster_rc rc,
+                           const struct muster_error *error);
+/** Call done. No request names the operation any more. */
+void muster_params_op_end(struct muster_params_op *op);
+/** The timer of deadlines fires at deadline_ns, or before. */
+void muster_params_deadline_watch(struct muster_params *params, uint64_t deadline_ns);
+
+/* expire.c */
 void muster_params_on_op_deadline(struct muster_timer *timer);
 /** All operations end with this. */
 void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,

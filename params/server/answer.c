@@ -1,4 +1,5 @@
-/* What a server sends: answers in memory of its own, acknowledgements of a turn in one frame. */
+/* Answers lie in memory of the server until they have left; acknowledgements of a turn share a
+ * frame. */
 #include "params/server/server_internal.h"
 
 #include <string.h>

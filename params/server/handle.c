@@ -1,5 +1,5 @@
-/* What a server does with each message of a client. Nothing of a message is applied before all of it
- * is checked. */
+/* The messages of a client, one function each. Nothing of a message is applied before all of it is
+ * checked. */
 #include "params/server/server_internal.h"
 
 #include <string.h>

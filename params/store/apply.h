@@ -19,7 +19,7 @@ struct muster_params_run {
     uint32_t count;       /* 1 to MUSTER_PARAMS_RUN_ROWS_MAX */
 };
 
-/** What became of a run. */
+/** The outcome of a run. */
 struct muster_params_applied {
     bool is_duplicate; /* it had been applied before: nothing has changed */
     uint32_t refused;  /* new rows for which there was no memory; all others are applied */

@@ -1,5 +1,5 @@
-/* What a push does to a row. The same bits on every path: each element is computed by the same IEEE
- * operations in the same order, without contraction. */
+/* Optimizers apply a push to a row. The same bits on every path: each element is computed by the same
+ * IEEE operations in the same order, without contraction. */
 #ifndef MUSTER_PARAMS_OPTIMIZER_H
 #define MUSTER_PARAMS_OPTIMIZER_H
 

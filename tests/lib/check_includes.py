@@ -75,6 +75,7 @@ INNER = {
     "tools/jobs": "common",
     "tools/trace": "common",
     "tools/serve": "common",
+    "tools/params": "common serve",
     "tools/bench": "common",
     "tools/run/state": "common",
     "tools/run/output": "common run/state",
@@ -85,7 +86,7 @@ INNER = {
     "tools/run/resume": "common run/state run/output run/registry run/report",
     "tools/run/task": "common run/state run/output run/registry run/claim run/report run/resume",
     "tools/run": "common run/state run/output run/options run/registry run/claim run/report run/resume run/task",
-    "tools/table": "common resolve jobs trace serve bench run run/options",
+    "tools/table": "common resolve jobs trace serve params bench run run/options",
 }
 
 # Internal headers of the library that a file of the command includes: the model plays the library's own plans.

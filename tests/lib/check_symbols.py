@@ -40,13 +40,15 @@ RULES = [
       "runtime/system/host_command.c": r"pipe2|fcntl|read|close",
       "cluster/store/store_sqlite.c": r"open|close",  # makes the file, for its owner alone
       "cluster/store/backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
+      "params/server/seat_system.c": r"memfd_create|fcntl|close",
       "training/report.c": r"write|close|poll"}),  # the pipe that the launcher handed down
     ("randomness", r"getrandom|getentropy|rand|srand|rand_r|random|srandom|[delmnj]rand48|arc4random\w*|RAND_\w+",
      {"runtime/system/rng_system.c": "getrandom"}),
     ("environment", r"getenv|secure_getenv|setenv|unsetenv|putenv|environ",
      {"runtime/system/vars_system.c": "getenv", "runtime/system/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
-     {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*"}),
+     {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
+      "params/server/seat_system.c": r"pthread_mutex\w*"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",

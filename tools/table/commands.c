@@ -5,6 +5,7 @@
 #include "bench/bench.h"
 #include "common/version.h"
 #include "jobs/status.h"
+#include "params/params.h"
 #include "resolve/resolve.h"
 #include "run/options/options.h"
 #include "run/run.h"
@@ -21,6 +22,7 @@ const struct command commands[] = {
     {"server", "serve a task of a cluster, as tf.distribute.Server", command_server,
      &server_options},
     {"registry", "serve the registry over the etcd v3 API", command_registry, &registry_options},
+    {"params", "serve tables of parameters; 'muster params' lists the commands", command_params, NULL},
     {"bench", "run a benchmark; 'muster bench' lists them", command_bench, NULL},
     {"trace", "merge flight recorders of members into one trace for Perfetto", command_trace,
      &trace_options},

@@ -14,7 +14,7 @@
 #define ELEMENTS 4u
 #define SHARDS   8u
 
-static struct muster_params_schema counters(void)
+static struct muster_params_schema counters_schema(void)
 {
     return (struct muster_params_schema){.name = "counters",
                                          .row_elements = ELEMENTS,
@@ -25,7 +25,7 @@ static struct muster_params_schema counters(void)
 static void what_is_pushed_is_pulled(void **state)
 {
     struct params_stand stand;
-    struct muster_params_schema schema = counters();
+    struct muster_params_schema schema = counters_schema();
     struct muster_params *params;
     struct muster_params_table *table;
     static const uint64_t keys[] = {5, 1000000007, 5};
@@ -102,7 +102,7 @@ static void a_server_that_dies_loses_and_doubles_nothing(void **state)
 {
     struct params_stand stand;
     static struct storm storm;
-    struct muster_params_schema schema = counters();
+    struct muster_params_schema schema = counters_schema();
     struct muster_params *params;
 
     (void)state;

@@ -234,7 +234,7 @@ static void a_push_is_whole_wherever_the_process_is_killed(void **state)
 
 #define FULL ((1u << 16) - 2) /* rows that the first index takes before a larger one is begun */
 
-static void fill(struct region_stand *stand)
+static void fill_table(struct region_stand *stand)
 {
     struct muster_params_schema schema = region_schema("counters", 1, MUSTER_PARAMS_ADD);
     struct muster_params_store_table *table = region_table(stand, &schema);
@@ -272,7 +272,7 @@ static void an_index_grows_wherever_the_process_is_killed(void **state)
 
     (void)state;
     region_stand_open(&stand, REGION_BYTES, SHARDS);
-    fill(&stand);
+    fill_table(&stand);
     states = kill_everywhere(&stand, grow_work);
     assert_true(states > 80);
     region_stand_close(&stand);

@@ -1,0 +1,69 @@
+/* Operations that end before their answers come: deadlines, cancellation, a client that closes. */
+#include "params/client/client_internal.h"
+
+/* Ends it whatever it waits for. */
+static void op_abandon(struct muster_params_op *op, enum muster_rc rc,
+                       const struct muster_error *error)
+{
+    muster_params_requests_forget(op->params, op);
+    muster_params_op_note(op, rc, error);
+    muster_params_op_end(op);
+}
+
+static void deadline_describe(const struct muster_params_op *op, struct muster_error *ret_error)
+{
+    const struct muster_params *params = op->params;
+
+    if (params->way == MUSTER_PARAMS_WAY_OPEN)
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "the server at %s has not answered in time", params->options.server);
+    else
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "no connection to the server at %s: %s", params->options.server,
+                         params->error.text);
+}
+
+/* Due operations are moved to a list of their own first: callbacks may start and cancel others. */
+void muster_params_on_op_deadline(struct muster_timer *timer)
+{
+    struct muster_params *params = timer->data;
+    uint64_t now_ns = muster_loop_now_ns(params->env->loop), next_ns = UINT64_MAX;
+    struct muster_list due;
+
+    muster_list_init(&due);
+    MUSTER_LIST_EACH_SAFE (&params->ops, op, struct muster_params_op, node) {
+        if (op->deadline_ns <= now_ns) {
+            muster_list_remove(&op->node);
+            muster_list_append(&due, &op->node);
+        } else if (op->deadline_ns < next_ns) {
+            next_ns = op->deadline_ns;
+        }
+    }
+    if (next_ns != UINT64_MAX)
+        muster_params_deadline_watch(params, next_ns);
+    while (!muster_list_is_empty(&due)) {
+        struct muster_params_op *op = MUSTER_CONTAINER_OF(due.next, struct muster_params_op, node);
+        struct muster_error error;
+
+        deadline_describe(op, &error);
+        op_abandon(op, MUSTER_DEADLINE_EXCEEDED, &error);
+    }
+}
+
+void muster_params_op_cancel(struct muster_params_op *op)
+{
+    struct muster_params *params = op->params;
+
+    if (params == NULL)
+        return;
+    muster_params_op_note(op, MUSTER_CANCELLED, NULL);
+    op->deadline_ns = 0;
+    muster_timer_start(&params->deadline, params->env->loop, 0);
+}
+
+void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
+                            const struct muster_error *error)
+{
+    while (!muster_list_is_empty(&params->ops))
+        op_abandon(MUSTER_CONTAINER_OF(params->ops.next, struct muster_params_op, node), rc, error);
+}

@@ -1,0 +1,205 @@
+/* Keeps a seat: forks its server and a spare, and forks again whenever one is killed.
+ *
+ * The keeper does nothing else, so that nothing but a kill ends it; its children end with it. */
+#include "params/keeper.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/command.h"
+
+#define CHILDREN 2u
+/* So many children in a row that die before they have the seat: the next one would die, too. */
+#define FAILURES_MAX 5u
+
+struct house {
+    struct keeper *keeper;
+    pid_t children[CHILDREN]; /* 0: none */
+    unsigned child_count;
+    unsigned failures;
+    unsigned takes_seen;
+    bool is_stopping;
+    sigset_t signals, before;
+};
+
+enum muster_rc keeper_init(struct keeper *keeper, struct muster_error *ret_error)
+{
+    void *memory = mmap(NULL, sizeof(*keeper->board), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return muster_error_set_sys(ret_error, MUSTER_RESOURCE_EXHAUSTED, errno,
+                                    "no memory for the keeper's board");
+    keeper->board = memory;
+    return MUSTER_OK;
+}
+
+void keeper_fini(struct keeper *keeper)
+{
+    if (keeper->board != NULL)
+        munmap(keeper->board, sizeof(*keeper->board));
+    keeper->board = NULL;
+}
+
+void keeper_taken(struct keeper *keeper)
+{
+    atomic_store_explicit(&keeper->board->serving, getpid(), memory_order_relaxed);
+    atomic_fetch_add_explicit(&keeper->board->takes, 1, memory_order_relaxed);
+}
+
+/* --- Children --- */
+
+static bool child_start(struct house *house, unsigned i)
+{
+    pid_t keeper = getpid(), child;
+
+    fflush(NULL);
+    child = fork();
+    if (child < 0) {
+        fprintf(stderr, "muster %s: cannot start a process: %s\n", house->keeper->name,
+                strerror(errno));
+        return false;
+    }
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)sigprocmask(SIG_SETMASK, &house->before, NULL);
+        if (getppid() != keeper) /* it died before the line above */
+            _exit(EXIT_OTHER);
+        exit(house->keeper->serve(house->keeper));
+    }
+    house->children[i] = child;
+    return true;
+}
+
+static void children_signal(const struct house *house, int number)
+{
+    for (unsigned i = 0; i < CHILDREN; i++) {
+        if (house->children[i] != 0)
+            (void)kill(house->children[i], number);
+    }
+}
+
+/* A child that was killed is replaced; one that gave up has said why, and the next would, too. */
+static int child_judge(struct house *house, int status)
+{
+    unsigned takes = atomic_load_explicit(&house->keeper->board->takes, memory_order_relaxed);
+
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status) == EXIT_OK && !house->is_stopping ? EXIT_OTHER
+                                                                      : WEXITSTATUS(status);
+    if (house->is_stopping)
+        return EXIT_OK;
+    fprintf(stderr, "muster %s: a process of the seat was killed by signal %d (%s); the next one goes on in "
+                    "its memory\n",
+            house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
+    house->failures = takes == house->takes_seen ? house->failures + 1 : 0;
+    house->takes_seen = takes;
+    if (house->failures < FAILURES_MAX)
+        return -1;
+    fprintf(stderr, "muster %s: %u processes in a row died before they could serve; giving up\n",
+            house->keeper->name, FAILURES_MAX);
+    return EXIT_OTHER;
+}
+
+/* Returns the exit code of the keeper, or -1: go on. */
+static int children_reap(struct house *house)
+{
+    int status, code = -1;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (unsigned i = 0; i < house->child_count; i++) {
+            int judged;
+
+            if (house->children[i] != pid)
+                continue;
+            house->children[i] = 0;
+            judged = child_judge(house, status);
+            if (code <= EXIT_OK)
+                code = judged;
+            if (judged < 0 && !child_start(house, i))
+                code = EXIT_OTHER;
+        }
+    }
+    return code;
+}
+
+static void children_wait(struct house *house)
+{
+    for (unsigned i = 0; i < CHILDREN; i++) {
+        if (house->children[i] != 0)
+            (void)waitpid(house->children[i], NULL, 0);
+        house->children[i] = 0;
+    }
+}
+
+/* --- The keeper --- */
+
+/* The serving child drains at SIGTERM; a spare has nothing to drain and would take the seat. */
+static void house_stop(struct house *house)
+{
+    pid_t serving = atomic_load_explicit(&house->keeper->board->serving, memory_order_relaxed);
+
+    house->is_stopping = true;
+    for (unsigned i = 0; i < house->child_count; i++) {
+        if (house->children[i] != 0)
+            (void)kill(house->children[i], house->children[i] == serving ? SIGTERM : SIGKILL);
+    }
+}
+
+static bool has_children(const struct house *house)
+{
+    for (unsigned i = 0; i < house->child_count; i++) {
+        if (house->children[i] != 0)
+            return true;
+    }
+    return false;
+}
+
+static int house_run(struct house *house)
+{
+    int code = -1;
+
+    while (code <= EXIT_OK && has_children(house)) {
+        int number = 0, reaped;
+
+        if (sigwait(&house->signals, &number) != 0)
+            continue;
+        if (number == SIGHUP)
+            children_signal(house, SIGHUP);
+        else if (number != SIGCHLD && !house->is_stopping)
+            house_stop(house);
+        reaped = children_reap(house);
+        if (reaped > code)
+            code = reaped;
+    }
+    return code < 0 ? EXIT_OTHER : code;
+}
+
+int keeper_run(struct keeper *keeper)
+{
+    struct house house = {.keeper = keeper, .child_count = keeper->has_spare ? CHILDREN : 1};
+    int code = EXIT_OK;
+
+    sigemptyset(&house.signals);
+    sigaddset(&house.signals, SIGCHLD);
+    sigaddset(&house.signals, SIGTERM);
+    sigaddset(&house.signals, SIGINT);
+    sigaddset(&house.signals, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &house.signals, &house.before);
+    for (unsigned i = 0; i < house.child_count && code == EXIT_OK; i++)
+        code = child_start(&house, i) ? EXIT_OK : EXIT_OTHER;
+    if (code == EXIT_OK)
+        code = house_run(&house);
+    children_signal(&house, SIGKILL);
+    children_wait(&house);
+    (void)sigprocmask(SIG_SETMASK, &house.before, NULL);
+    return code;
+}

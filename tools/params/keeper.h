@@ -1,0 +1,39 @@
+/* The keeper of a seat: a process that holds the memory and the listening socket, and starts the
+ * processes that sit in it. One serves; a spare waits to go on in its place. */
+#ifndef MUSTER_TOOLS_KEEPER_H
+#define MUSTER_TOOLS_KEEPER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include <muster/status.h>
+
+/** Shared between the keeper and its children. */
+struct keeper_board {
+    /* Written by the child that has taken the seat, read by the keeper and by benchmarks: relaxed,
+     * since nothing else depends on it. */
+    _Atomic pid_t serving;
+    _Atomic unsigned takes; /* how often the seat was taken */
+};
+
+struct keeper {
+    /** The work of a child: waits for the seat, says so with keeper_taken, and serves until SIGTERM.
+     * Returns its exit code. */
+    int (*serve)(struct keeper *keeper);
+    void *data;
+    const char *name; /* of the command, for people: "params serve" */
+    bool has_spare;
+    struct keeper_board *board;
+};
+
+/** Memory for the board. Gives; keeper_fini. */
+MUSTER_MUST_CHECK enum muster_rc keeper_init(struct keeper *keeper, struct muster_error *ret_error);
+void keeper_fini(struct keeper *keeper);
+/** Called by a child once it has the seat. */
+void keeper_taken(struct keeper *keeper);
+/** Keep the seat until SIGTERM or SIGINT, or until its children fail. Returns the exit code: 0 when the
+ * serving child has drained. The caller has no threads and no event loop. */
+int keeper_run(struct keeper *keeper);
+
+#endif

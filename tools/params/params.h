@@ -1,0 +1,9 @@
+/* muster params NAME: servers of parameters. */
+#ifndef MUSTER_TOOLS_PARAMS_H
+#define MUSTER_TOOLS_PARAMS_H
+
+int command_params(int argc, char **argv);
+
+int params_serve(int argc, char **argv);
+
+#endif

@@ -1,0 +1,120 @@
+/* A seat with its keeper, its server and a spare.
+ *
+ * The memory is made and the socket bound before the keeper forks, so that connects wait in the
+ * kernel's queue while one server is gone and the next one takes its place. */
+#include "params/seat.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <muster/stream.h>
+
+#include "common/command.h"
+
+static struct params_seat *seat_of(struct service *service)
+{
+    return MUSTER_CONTAINER_OF(service, struct params_seat, service);
+}
+
+/* --- A child --- */
+
+static enum muster_rc server_open(struct service *service, struct muster_error *ret_error)
+{
+    struct params_seat *seat = seat_of(service);
+    const struct muster_params_server_options server = {
+        .listen = &seat->address, .seat = seat->seat, .job = seat->settings.job};
+
+    muster_net_system_adopt(service->env->net, seat->socket);
+    return muster_params_server_open(service->env, &server, &seat->server, ret_error);
+}
+
+static const struct muster_address *server_address(struct service *service)
+{
+    return muster_params_server_address(seat_of(service)->server);
+}
+
+static void on_closed(struct muster_params_server *server)
+{
+    service_closed(muster_params_server_data(server));
+}
+
+static void server_close(struct service *service, uint64_t deadline_ns)
+{
+    struct muster_params_server *server = seat_of(service)->server;
+
+    (void)deadline_ns;
+    muster_params_server_set_data(server, service);
+    muster_params_server_close(server, on_closed);
+}
+
+static const struct service_kind kind = {.name = "params serve",
+                                         .open = server_open,
+                                         .address = server_address,
+                                         .close = server_close};
+
+/* A script reads the ready line once: a successor says nothing there. */
+static void stdout_silence(void)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+    if (null >= 0)
+        (void)dup2(null, STDOUT_FILENO);
+    if (null >= 0)
+        close(null);
+}
+
+static int seat_serve(struct keeper *keeper)
+{
+    struct params_seat *seat = keeper->data;
+    struct muster_error error;
+    int code;
+
+    if (muster_params_seat_take(seat->seat, &error) != MUSTER_OK)
+        return command_fail(keeper->name, &error);
+    if (atomic_load_explicit(&keeper->board->takes, memory_order_relaxed) > 0)
+        stdout_silence();
+    keeper_taken(keeper);
+    code = service_run(&seat->service, seat->settings.log_level, seat->settings.log_format);
+    muster_params_seat_free(seat->seat);
+    return code;
+}
+
+/* --- The keeper --- */
+
+enum muster_rc params_seat_open(struct params_seat *seat,
+                                const struct params_seat_settings *settings,
+                                struct muster_error *ret_error)
+{
+    const struct muster_params_seat_options memory = {
+        .memory_max = settings->memory_max, .shard_count = (uint32_t)settings->shard_count};
+    struct muster_address wanted;
+    enum muster_rc rc = muster_address_parse_listen(settings->listen, &wanted, ret_error);
+
+    memset(seat, 0, sizeof(*seat));
+    seat->settings = *settings;
+    seat->socket = -1;
+    seat->keeper = (struct keeper){.serve = seat_serve,
+                                   .name = "params serve",
+                                   .data = seat,
+                                   .has_spare = settings->has_spare};
+    seat->service.kind = &kind;
+    seat->service.status = settings->status;
+    if (rc == MUSTER_OK)
+        rc = muster_net_system_bind(&wanted, &seat->socket, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_net_system_bound(seat->socket, &seat->address);
+    if (rc == MUSTER_OK)
+        rc = muster_params_seat_new(&memory, &seat->seat, ret_error);
+    if (rc == MUSTER_OK)
+        rc = keeper_init(&seat->keeper, ret_error);
+    return rc;
+}
+
+void params_seat_close(struct params_seat *seat)
+{
+    keeper_fini(&seat->keeper);
+    muster_params_seat_free(seat->seat);
+    if (seat->socket >= 0)
+        close(seat->socket);
+}

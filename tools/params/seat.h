@@ -1,0 +1,38 @@
+/* A seat with its keeper, its server and a spare: for `muster params serve` and benchmarks. */
+#ifndef MUSTER_TOOLS_PARAMS_SEAT_H
+#define MUSTER_TOOLS_PARAMS_SEAT_H
+
+#include <muster/address.h>
+#include <muster/params_server.h>
+
+#include "params/keeper.h"
+#include "serve/service.h"
+
+struct params_seat_settings {
+    const char *listen;
+    const char *job; /* NULL: none */
+    uint64_t memory_max;
+    uint64_t shard_count;
+    bool has_spare;
+    const char *status; /* NULL: none */
+    const char *log_level, *log_format;
+};
+
+struct params_seat {
+    struct keeper keeper;
+    struct service service;
+    struct params_seat_settings settings;
+    struct muster_params_seat *seat;
+    struct muster_address address; /* where it will serve */
+    int socket;
+    struct muster_params_server *server;
+};
+
+/** Make the memory and bind the socket; keeper_run of seat->keeper serves. Borrows the texts of settings.
+ * params_seat_close, also after an error. */
+MUSTER_MUST_CHECK enum muster_rc params_seat_open(struct params_seat *seat,
+                                                  const struct params_seat_settings *settings,
+                                                  struct muster_error *ret_error);
+void params_seat_close(struct params_seat *seat);
+
+#endif
