@@ -76,7 +76,7 @@ INNER = {
     "tools/trace": "common",
     "tools/serve": "common",
     "tools/params": "common serve",
-    "tools/bench": "common",
+    "tools/bench": "common serve params",
     "tools/run/state": "common",
     "tools/run/output": "common run/state",
     "tools/run/options": "common resolve run/state run/output",

@@ -11,6 +11,7 @@ static const struct bench benches[] = {
     {"allreduce", "all-reduce between processes of this machine", bench_allreduce},
     {"tune", "time all algorithms and write a table for 'muster run --tune-file'", bench_tune},
     {"scale", "simulate all-reduces among many members with a model of the network", bench_scale},
+    {"params", "push to and pull from a server of parameters, and kill it meanwhile", bench_params},
     {"recover", "kill workers inside an all-reduce and measure the cost to the others",
      bench_recover},
     {"recover-worker", NULL, bench_recover_worker},

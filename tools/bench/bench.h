@@ -17,6 +17,8 @@ int bench_scale(int argc, char **argv);
 extern const struct muster_options bench_scale_options;
 int bench_tune(int argc, char **argv);
 extern const struct muster_options bench_tune_options;
+int bench_params(int argc, char **argv);
+extern const struct muster_options bench_params_options;
 int bench_recover(int argc, char **argv);
 extern const struct muster_options bench_recover_options;
 /** The worker program of `muster bench recover`. */

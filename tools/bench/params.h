@@ -1,0 +1,92 @@
+/* Between the files of `muster bench params`. */
+#ifndef MUSTER_TOOLS_BENCH_PARAMS_H
+#define MUSTER_TOOLS_BENCH_PARAMS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <muster/env.h>
+#include <muster/params.h>
+
+#include "bench/samples.h"
+#include "params/seat.h"
+
+struct bench_params_settings {
+    uint64_t clients, value_bytes, batch, rows, replicas, bulk_bytes, kills, rate, depth;
+    uint64_t duration_ns, kill_interval_ns, seed, memory_max;
+    const char *mix, *wire, *optimizer;
+    bool is_bound, is_json;
+};
+
+struct bench_params;
+
+/** One of a client's batches: started again as soon as it is done. */
+struct bench_batch {
+    struct muster_params_op op;
+    struct bench_client *client;
+    bool is_push;
+    uint64_t start_ns;
+    uint64_t round; /* of kills, when it was started */
+    uint64_t *keys;
+    float *values;
+};
+
+struct bench_client {
+    struct bench_params *bench;
+    struct muster_params *params;
+    struct muster_params_table *table;
+    struct muster_params_op table_op;
+    struct bench_batch *batches; /* depth */
+    bool is_open, is_closed;
+    uint64_t answered_round; /* of kills: an answer to a batch that was started after it is here */
+};
+
+struct bench_params {
+    const struct bench_params_settings *settings;
+    struct params_seat seat;
+    pid_t keeper;
+    struct muster_env *env;
+    struct bench_client *clients;
+    uint64_t random;
+    uint32_t elements, rows_per_batch;
+    /* The load. */
+    bool is_stopping;
+    uint64_t running;  /* batches whose answers are awaited */
+    uint64_t failures; /* batches that ended with an error */
+    struct muster_error first_error;
+    uint64_t begin_ns, end_ns;
+    uint64_t pushed_rows, pulled_rows; /* answered */
+    uint64_t pushed_in_time, pulled_in_time;
+    struct bench_samples latencies_us;
+    struct muster_timer pace;
+    double owed; /* batches that --rate allows now */
+    /* Kills. */
+    struct muster_timer kill;
+    uint64_t kill_count, round;
+    uint64_t kill_ns;
+    uint64_t unanswered; /* clients that have had no answer since the kill */
+    struct bench_samples stalls_ms;
+    /* Outcome. */
+    double cpu_s; /* of the server, in the time of the load; NAN: it was killed meanwhile */
+    uint64_t lost, doubled;
+    char digest[33];
+};
+
+/* params_load.c */
+/** Connect the clients and open the table. False: said on standard error. */
+bool bench_params_connect(struct bench_params *bench);
+/** Keep depth batches of each client under way for the duration, and until the kills are done. False:
+ * a batch failed; said on standard error. */
+bool bench_params_load(struct bench_params *bench);
+/** Compare the sums of all rows with the pushes that were acknowledged. False: said on standard
+ * error. */
+bool bench_params_verify(struct bench_params *bench);
+void bench_params_disconnect(struct bench_params *bench);
+
+/* params_kill.c */
+void bench_params_kills_start(struct bench_params *bench);
+bool bench_params_kills_are_done(const struct bench_params *bench);
+/** A client has an answer to a batch that was started in `round`. */
+void bench_params_note_answer(struct bench_client *client, uint64_t round);
+
+#endif

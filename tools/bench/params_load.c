@@ -1,0 +1,375 @@
+/* The load of `muster bench params`: clients in one loop, each with some batches under way. */
+#include "bench/params.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/hash.h>
+
+#define PATIENCE_NS (60 * MUSTER_NS_PER_S)
+#define PACE_NS     MUSTER_NS_PER_MS
+#define VERIFY_ROWS 4096u
+
+static uint64_t now_ns(const struct bench_params *bench)
+{
+    return muster_loop_now_ns(bench->env->loop);
+}
+
+/* xorshift64 */
+static uint64_t random_next(struct bench_params *bench)
+{
+    bench->random ^= bench->random << 13;
+    bench->random ^= bench->random >> 7;
+    bench->random ^= bench->random << 17;
+    return bench->random;
+}
+
+static bool run_until(struct bench_params *bench, bool (*is_done)(struct bench_params *bench))
+{
+    while (!is_done(bench) && bench->failures == 0)
+        muster_loop_turn(bench->env->loop, UINT64_MAX);
+    return bench->failures == 0;
+}
+
+static void note_failure(struct bench_params *bench, enum muster_rc rc,
+                         const struct muster_error *error)
+{
+    if (bench->failures++ == 0)
+        fprintf(stderr, "muster bench params: %s: %s\n", muster_rc_name(rc), error->text);
+}
+
+/* --- Connecting --- */
+
+static bool all_are_open(struct bench_params *bench)
+{
+    for (uint64_t i = 0; i < bench->settings->clients; i++) {
+        if (!bench->clients[i].is_open)
+            return false;
+    }
+    return true;
+}
+
+static void on_table(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct bench_client *client = op->data;
+
+    if (rc != MUSTER_OK)
+        note_failure(client->bench, rc, &op->error);
+    client->is_open = rc == MUSTER_OK;
+}
+
+static void on_opened(struct muster_params *params, enum muster_rc rc)
+{
+    struct bench_client *client = muster_params_data(params);
+    struct bench_params *bench = client->bench;
+    struct muster_params_schema schema = {.name = "bench",
+                                          .row_elements = bench->elements,
+                                          .wire_dtype = MUSTER_F32};
+
+    if (rc == MUSTER_OK)
+        rc = muster_params_optimizer_parse(bench->settings->optimizer, &schema.optimizer);
+    client->table_op.data = client;
+    if (rc == MUSTER_OK)
+        rc = muster_params_table_start(&client->table_op, params, &schema, &client->table,
+                                       now_ns(bench) + PATIENCE_NS, on_table);
+    if (rc != MUSTER_OK)
+        note_failure(bench, rc, muster_params_error(params));
+}
+
+static bool client_init(struct bench_params *bench, struct bench_client *client)
+{
+    uint64_t depth = bench->settings->depth;
+    size_t rows = bench->rows_per_batch;
+
+    client->bench = bench;
+    client->batches = calloc(depth, sizeof(*client->batches));
+    for (uint64_t i = 0; client->batches != NULL && i < depth; i++) {
+        struct bench_batch *batch = &client->batches[i];
+
+        batch->client = client;
+        batch->op.data = batch;
+        batch->keys = calloc(rows, sizeof(*batch->keys));
+        batch->values = calloc(rows * bench->elements, sizeof(*batch->values));
+        if (batch->keys == NULL || batch->values == NULL)
+            return false;
+        for (size_t j = 0; j < rows * bench->elements; j++)
+            batch->values[j] = 1;
+    }
+    return client->batches != NULL;
+}
+
+bool bench_params_connect(struct bench_params *bench)
+{
+    char server[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_params_options options = {
+        .server = muster_address_format(&bench->seat.address, server),
+        .queue_max_bytes = (uint64_t)1 << 40,
+        .connect_deadline_ns = now_ns(bench) + PATIENCE_NS};
+
+    bench->clients = calloc(bench->settings->clients, sizeof(*bench->clients));
+    for (uint64_t i = 0; bench->clients != NULL && i < bench->settings->clients; i++) {
+        struct bench_client *client = &bench->clients[i];
+        struct muster_error error;
+
+        if (!client_init(bench, client)) {
+            fprintf(stderr, "muster bench params: out of memory\n");
+            return false;
+        }
+        options.data = client;
+        if (muster_params_open(bench->env, &options, on_opened, &client->params, &error) !=
+            MUSTER_OK) {
+            fprintf(stderr, "muster bench params: %s\n", error.text);
+            return false;
+        }
+    }
+    return bench->clients != NULL && run_until(bench, all_are_open);
+}
+
+static void on_client_closed(struct muster_params *params, enum muster_rc rc)
+{
+    struct bench_client *client = muster_params_data(params);
+
+    (void)rc;
+    client->is_closed = true;
+}
+
+void bench_params_disconnect(struct bench_params *bench)
+{
+    for (uint64_t i = 0; bench->clients != NULL && i < bench->settings->clients; i++) {
+        struct bench_client *client = &bench->clients[i];
+
+        if (client->params != NULL)
+            muster_params_close(client->params, now_ns(bench) + MUSTER_NS_PER_S, on_client_closed);
+        while (client->params != NULL && !client->is_closed)
+            muster_loop_turn(bench->env->loop, UINT64_MAX);
+        for (uint64_t j = 0; client->batches != NULL && j < bench->settings->depth; j++) {
+            free(client->batches[j].keys);
+            free(client->batches[j].values);
+        }
+        free(client->batches);
+    }
+    free(bench->clients);
+}
+
+/* --- Batches --- */
+
+static void batch_start(struct bench_batch *batch);
+
+static void batch_count(struct bench_params *bench, const struct bench_batch *batch)
+{
+    uint64_t rows = bench->rows_per_batch;
+    bool is_in_time = now_ns(bench) <= bench->end_ns;
+
+    *(batch->is_push ? &bench->pushed_rows : &bench->pulled_rows) += rows;
+    if (!is_in_time)
+        return;
+    *(batch->is_push ? &bench->pushed_in_time : &bench->pulled_in_time) += rows;
+    if (bench->rows_per_batch >= 8 || random_next(bench) % 8 == 0)
+        bench_samples_add(&bench->latencies_us, (double)(now_ns(bench) - batch->start_ns) / 1e3);
+}
+
+static void on_batch(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct bench_batch *batch = op->data;
+    struct bench_params *bench = batch->client->bench;
+
+    bench->running--;
+    if (rc != MUSTER_OK) {
+        note_failure(bench, rc, &op->error);
+        return;
+    }
+    batch_count(bench, batch);
+    bench_params_note_answer(batch->client, batch->round);
+    if (!bench->is_stopping && bench->settings->rate == 0)
+        batch_start(batch);
+    else
+        batch->start_ns = 0;
+}
+
+static bool batch_is_push(const struct bench_params *bench, const struct bench_batch *batch)
+{
+    if (strcmp(bench->settings->mix, "push_pull") == 0)
+        return !batch->is_push;
+    return strcmp(bench->settings->mix, "push") == 0;
+}
+
+static void batch_start(struct bench_batch *batch)
+{
+    struct bench_client *client = batch->client;
+    struct bench_params *bench = client->bench;
+    struct muster_params_rows rows = {
+        .keys = batch->keys, .values = batch->values, .count = bench->rows_per_batch};
+    uint64_t deadline_ns = now_ns(bench) + PATIENCE_NS;
+    enum muster_rc rc;
+
+    batch->is_push = batch_is_push(bench, batch);
+    batch->start_ns = now_ns(bench);
+    batch->round = bench->round;
+    for (uint32_t i = 0; i < rows.count; i++)
+        batch->keys[i] = random_next(bench) % bench->settings->rows;
+    for (size_t i = 0; batch->is_push && strcmp(bench->settings->mix, "push_pull") == 0 &&
+                       i < (size_t)rows.count * bench->elements;
+         i++)
+        batch->values[i] = 1;
+    rc = batch->is_push ? muster_params_push_start(&batch->op, client->table, &rows, deadline_ns,
+                                                   on_batch)
+                        : muster_params_pull_start(&batch->op, client->table, &rows, deadline_ns,
+                                                   on_batch);
+    if (rc == MUSTER_OK)
+        bench->running++;
+    else
+        note_failure(bench, rc, &batch->op.error);
+}
+
+/* --- The load --- */
+
+static struct bench_batch *batch_idle(struct bench_params *bench)
+{
+    uint64_t count = bench->settings->clients * bench->settings->depth;
+    uint64_t start = random_next(bench) % count;
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t at = (start + i) % count;
+        struct bench_batch *batch = &bench->clients[at / bench->settings->depth]
+                                         .batches[at % bench->settings->depth];
+
+        if (batch->start_ns == 0)
+            return batch;
+    }
+    return NULL;
+}
+
+static void on_pace(struct muster_timer *timer)
+{
+    struct bench_params *bench = timer->data;
+    double per_tick = (double)bench->settings->rate / (double)bench->rows_per_batch *
+                      ((double)PACE_NS / 1e9);
+    struct bench_batch *batch;
+
+    if (bench->is_stopping)
+        return;
+    bench->owed += per_tick;
+    while (bench->owed >= 1 && (batch = batch_idle(bench)) != NULL) {
+        bench->owed -= 1;
+        batch_start(batch);
+    }
+    muster_timer_start(timer, bench->env->loop, timer->due_ns + PACE_NS);
+}
+
+static bool load_is_over(struct bench_params *bench)
+{
+    return now_ns(bench) >= bench->end_ns && bench_params_kills_are_done(bench);
+}
+
+static bool all_are_answered(struct bench_params *bench)
+{
+    return bench->running == 0;
+}
+
+/* Processor time of the process, from schedstat (proc(5)). */
+static double cpu_seconds(pid_t pid)
+{
+    char path[64];
+    unsigned long long ns = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)pid);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return -1;
+    if (fscanf(file, "%llu", &ns) != 1)
+        ns = 0;
+    fclose(file);
+    return (double)ns / 1e9;
+}
+
+bool bench_params_load(struct bench_params *bench)
+{
+    const struct bench_params_settings *settings = bench->settings;
+    pid_t serving =
+        atomic_load_explicit(&bench->seat.keeper.board->serving, memory_order_relaxed);
+    double before_s = cpu_seconds(serving);
+    bool is_good;
+
+    bench->begin_ns = now_ns(bench);
+    bench->end_ns = bench->begin_ns + settings->duration_ns;
+    muster_timer_init(&bench->pace, on_pace, bench);
+    if (settings->rate > 0)
+        muster_timer_start(&bench->pace, bench->env->loop, bench->begin_ns + PACE_NS);
+    for (uint64_t i = 0; settings->rate == 0 && i < settings->clients; i++) {
+        for (uint64_t j = 0; j < settings->depth; j++)
+            batch_start(&bench->clients[i].batches[j]);
+    }
+    bench_params_kills_start(bench);
+    is_good = run_until(bench, load_is_over);
+    bench->cpu_s = settings->kills == 0 ? cpu_seconds(serving) - before_s : -1;
+    bench->is_stopping = true;
+    muster_timer_stop(&bench->pace);
+    return is_good && run_until(bench, all_are_answered);
+}
+
+/* --- Verification --- */
+
+struct verification {
+    struct bench_params *bench;
+    bool is_done;
+};
+
+static void on_verified(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct verification *verification = op->data;
+
+    if (rc != MUSTER_OK)
+        note_failure(verification->bench, rc, &op->error);
+    verification->is_done = true;
+}
+
+static bool rows_fetch(struct bench_params *bench, const struct muster_params_rows *rows)
+{
+    struct verification verification = {.bench = bench};
+    struct muster_params_op op = {.data = &verification};
+
+    if (muster_params_pull_start(&op, bench->clients[0].table, rows, now_ns(bench) + PATIENCE_NS,
+                                 on_verified) != MUSTER_OK)
+        return false;
+    while (!verification.is_done)
+        muster_loop_turn(bench->env->loop, UINT64_MAX);
+    return bench->failures == 0;
+}
+
+/* Each push of a row adds 1 to each of its elements: the sums are the pushes. */
+bool bench_params_verify(struct bench_params *bench)
+{
+    uint64_t keys[VERIFY_ROWS], total = bench->settings->rows;
+    float *values = calloc((size_t)VERIFY_ROWS * bench->elements, sizeof(*values));
+    uint8_t hash[MUSTER_HASH128_BYTES];
+    struct muster_hash_stream stream;
+    double sum = 0;
+    bool is_good = values != NULL;
+
+    muster_hash_stream_init(&stream);
+    for (uint64_t from = 0; is_good && from < total; from += VERIFY_ROWS) {
+        struct muster_params_rows rows = {.keys = keys, .values = values};
+
+        rows.count = total - from < VERIFY_ROWS ? (uint32_t)(total - from) : VERIFY_ROWS;
+        for (uint32_t i = 0; i < rows.count; i++)
+            keys[i] = from + i;
+        is_good = rows_fetch(bench, &rows);
+        for (uint32_t i = 0; i < rows.count; i++)
+            sum += (double)values[(size_t)i * bench->elements];
+        muster_hash_stream_add(&stream, values,
+                               (size_t)rows.count * bench->elements * sizeof(*values));
+    }
+    free(values);
+    muster_hash_stream_hash128(&stream, hash);
+    muster_hash128_format(hash, bench->digest);
+    if (strcmp(bench->settings->optimizer, "add") == 0) {
+        double difference = sum - (double)bench->pushed_rows;
+
+        bench->doubled = difference > 0 ? (uint64_t)difference : 0;
+        bench->lost = difference < 0 ? (uint64_t)-difference : 0;
+    }
+    return is_good;
+}
