@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""`muster params serve` and `muster bench params`: a server that is killed loses and doubles nothing; its keeper, and its end."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+
+MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+PATIENCE_S = 120
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
+
+
+class Serve(unittest.TestCase):
+    def setUp(self):
+        self.process = None
+
+    def tearDown(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+
+    def start(self, *words):
+        self.process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", *words],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline().split()
+        self.assertEqual(line[:1], ["listening"])
+        return line[1]
+
+    def wait_until(self, is_so, text):
+        until = time.monotonic() + PATIENCE_S
+        while not is_so():
+            self.assertLess(time.monotonic(), until, text)
+            time.sleep(0.01)
+
+    def test_sigterm_ends_it_in_order(self):
+        self.start()
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        self.assertEqual((self.process.returncode, out), (0, ""), err)
+
+    def test_a_killed_server_is_replaced_and_the_ready_line_comes_once(self):
+        self.start()
+        keeper = self.process.pid
+        self.wait_until(lambda: len(children_of(keeper)) == 2, "the keeper has no spare")
+        for _ in range(6):
+            before = children_of(keeper)
+            os.kill(before[0], signal.SIGKILL)
+            self.wait_until(lambda: len(children_of(keeper)) == 2 and before[0] not in children_of(keeper), "no successor")
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
+        self.assertEqual((self.process.returncode, out), (0, ""), err)
+        self.assertIn("killed by signal 9", err)
+
+    def test_children_end_with_their_keeper(self):
+        self.start()
+        children = children_of(self.process.pid)
+        self.process.kill()
+        self.wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), f"one of {children} lives on")
+
+    def test_an_address_in_use_is_told(self):
+        address = self.start()
+        done = subprocess.run([MUSTER, "params", "serve", "--listen", address], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("choose another --listen", done.stderr)
+
+    def test_wrong_options_are_refused(self):
+        for words, text in ((["--shards", "100"], "power of two"), (["--memory-max", "1M"], "--memory-max"), (["--listen", "nonsense"], "--listen")):
+            done = subprocess.run([MUSTER, "params", "serve", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            self.assertNotEqual(done.returncode, 0, words)
+            self.assertIn(text, done.stderr)
+
+
+class Bench(unittest.TestCase):
+    def bench(self, *words):
+        done = subprocess.run([MUSTER, "bench", "params", "--json", "--memory-max", "256M", *words], capture_output=True, text=True, timeout=600,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_kills_in_the_middle_of_pushes_lose_and_double_nothing(self):
+        for words in (["--rows", "1000"], ["--rows", "64", "--value-bytes", "4K", "--batch", "16"], ["--mix", "push_pull", "--batch", "1"]):
+            result = self.bench("--clients", "3", "--depth", "4", "--seconds", "0.2", "--kills", "6", "--kill-interval", "20ms", *words)
+            self.assertEqual((result["kills"], result["lost"], result["doubled"]), (6, 0, 0), result)
+            self.assertGreater(result["pushed"], 0)
+            self.assertGreaterEqual(result["stall_ms"]["max"], result["stall_ms"]["median"])
+
+    def test_the_result_has_the_keys_of_the_contract(self):
+        for mix in ("push", "pull", "push_pull"):
+            result = self.bench("--clients", "2", "--seconds", "0.2", "--rows", "500", "--mix", mix)
+            self.assertEqual(result["bench"], "params")
+            for key in ("ops_per_s", "push_ops_per_s", "pull_ops_per_s", "ops_per_server_cpu_s", "p50_us", "p99_us", "digest"):
+                self.assertIn(key, result)
+            self.assertEqual(result["push_ops_per_s"] > 0, mix != "pull")
+            self.assertEqual(result["pull_ops_per_s"] > 0, mix != "push")
+
+    def test_the_same_pushes_give_the_same_rows(self):
+        result = self.bench("--clients", "1", "--seconds", "0.1", "--mix", "pull", "--rows", "100")
+        again = self.bench("--clients", "2", "--seconds", "0.1", "--mix", "pull", "--rows", "100")
+        self.assertEqual(result["digest"], again["digest"])
+
+
+if __name__ == "__main__":
+    unittest.main()
