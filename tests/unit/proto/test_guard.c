@@ -62,11 +62,11 @@ static void expect_refused(struct fixture *fixture, const void *bytes, size_t si
     assert_true(fixture->error.text[0] != '\0');
 }
 
-/* Nested `left` fields around nothing, innermost last; returns the size. Lengths are 5-byte
- * varints. */
-static size_t nest_messages(uint8_t *out, size_t depth)
+/* Nested `left` fields around so many bytes, which the caller puts, innermost last; returns the size.
+ * Lengths are 5-byte varints. */
+static size_t nest_messages(uint8_t *out, size_t depth, size_t inside)
 {
-    size_t size = depth * 6;
+    size_t size = depth * 6 + inside;
 
     for (size_t i = 0; i < depth; i++) {
         size_t inner = size - (i + 1) * 6;
@@ -78,6 +78,19 @@ static size_t nest_messages(uint8_t *out, size_t depth)
         at[5] = (uint8_t)(inner >> 28);
     }
     return size;
+}
+
+/* A block of such pairs of bytes, which the caller frees. */
+static uint8_t *repeat_pair(size_t size, uint8_t first, uint8_t second)
+{
+    uint8_t *bytes = malloc(size);
+
+    assert_non_null(bytes);
+    for (size_t i = 0; i + 1 < size; i += 2) {
+        bytes[i] = first;
+        bytes[i + 1] = second;
+    }
+    return bytes;
 }
 
 static void a_full_message_survives_the_round_trip(void **state)
@@ -166,7 +179,7 @@ static void deep_nesting_is_refused_before_the_stack_notices(void **state)
 {
     struct fixture *fixture = *state;
     uint8_t *bytes = malloc(34000 + 6);
-    size_t size = nest_messages(bytes, 34000 / 6);
+    size_t size = nest_messages(bytes, 34000 / 6, 0);
 
     expect_refused(fixture, bytes, size, MUSTER_RESOURCE_EXHAUSTED);
     free(bytes);
@@ -178,22 +191,18 @@ static void nesting_is_allowed_up_to_the_limit(void **state)
     uint8_t bytes[40 * 6];
     Sample__Tree *tree = NULL;
 
-    assert_int_equal(unpack_bytes(fixture, bytes, nest_messages(bytes, 31), &tree), MUSTER_OK);
+    assert_int_equal(unpack_bytes(fixture, bytes, nest_messages(bytes, 31, 0), &tree), MUSTER_OK);
     muster_proto_free(tree);
-    expect_refused(fixture, bytes, nest_messages(bytes, 32), MUSTER_RESOURCE_EXHAUSTED);
+    expect_refused(fixture, bytes, nest_messages(bytes, 32, 0), MUSTER_RESOURCE_EXHAUSTED);
 }
 
 static void a_flood_of_unknown_fields_leaves_nothing_behind(void **state)
 {
     struct fixture *fixture = *state;
     size_t size = 1u << 20;
-    uint8_t *bytes = malloc(size);
+    uint8_t *bytes = repeat_pair(size, 15 << 3, 1); /* field 15 is not declared */
     Sample__Tree *tree = NULL;
 
-    for (size_t i = 0; i < size; i += 2) {
-        bytes[i] = 15 << 3; /* field 15 is not declared */
-        bytes[i + 1] = 1;
-    }
     assert_int_equal(unpack_bytes(fixture, bytes, size, &tree), MUSTER_OK);
 
     assert_int_equal(tree->base.n_unknown_fields, 0);
@@ -225,12 +234,8 @@ static void empty_map_entries_hit_the_memory_limit(void **state)
 {
     struct fixture *fixture = *state;
     size_t size = 1u << 20;
-    uint8_t *bytes = malloc(size);
+    uint8_t *bytes = repeat_pair(size, 6 << 3 | 2, 0);
 
-    for (size_t i = 0; i < size; i += 2) {
-        bytes[i] = 6 << 3 | 2;
-        bytes[i + 1] = 0;
-    }
     expect_refused(fixture, bytes, size, MUSTER_RESOURCE_EXHAUSTED);
 
     assert_true(fixture->mem.held_peak_bytes <= 17 * size + (128u << 10));
@@ -349,24 +354,17 @@ static void limits_are_chosen_one_by_one(void **state)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint8_t bytes[512] = {0};
-        size_t size = rows[i].depth * 6, inner = rows[i].count > 0 ? rows[i].count + 2 : 0;
+        size_t inner = rows[i].count > 0 ? rows[i].count + 2 : 0;
+        size_t size = nest_messages(bytes, rows[i].depth, inner);
         Sample__Tree *tree = NULL;
         enum muster_rc rc;
 
-        for (size_t k = 0; k < rows[i].depth; k++) {
-            size_t rest = size + inner - (k + 1) * 6;
-
-            bytes[k * 6] = 9 << 3 | 2;
-            bytes[k * 6 + 1] = (uint8_t)(0x80 | (rest & 0x7f));
-            bytes[k * 6 + 2] = (uint8_t)(0x80 | (rest >> 7 & 0x7f));
-            bytes[k * 6 + 3] = bytes[k * 6 + 4] = 0x80;
-        }
         if (inner > 0) {
-            bytes[size] = 0x22;
-            bytes[size + 1] = (uint8_t)rows[i].count;
+            bytes[size - inner] = 0x22;
+            bytes[size - inner + 1] = (uint8_t)rows[i].count;
         }
-        rc = muster_proto_unpack(&fixture->mem.mem, TREE, bytes, size + inner, &rows[i].limits,
-                                 &tree, &fixture->error);
+        rc = muster_proto_unpack(&fixture->mem.mem, TREE, bytes, size, &rows[i].limits, &tree,
+                                 &fixture->error);
         fail_if(rc != rows[i].rc, "%s: %s", rows[i].name, muster_rc_name(rc));
         muster_proto_free(tree);
     }
@@ -381,13 +379,8 @@ static void memory_is_bounded_by_the_size_of_the_wire(void **state)
     } rows[] = {{1, MUSTER_RESOURCE_EXHAUSTED}, {200, MUSTER_OK}, {0, MUSTER_RESOURCE_EXHAUSTED}};
     struct fixture *fixture = *state;
     size_t size = 20000;
-    uint8_t *bytes = malloc(size);
+    uint8_t *bytes = repeat_pair(size, 0x1a, 0);
 
-    assert_non_null(bytes);
-    for (size_t i = 0; i < size; i += 2) {
-        bytes[i] = 0x1a;
-        bytes[i + 1] = 0;
-    }
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct muster_proto_limits limits = {.memory_per_byte = rows[i].per_byte};
         uint32_t per_byte = rows[i].per_byte != 0 ? rows[i].per_byte : 16;
@@ -413,13 +406,8 @@ static void a_guess_near_the_limit_stays_within_it(void **state)
     static const struct muster_proto_limits limits = {.memory_per_byte = 1};
     struct fixture *fixture = *state;
     const size_t size_max = 132000;
-    uint8_t *bytes = malloc(size_max);
+    uint8_t *bytes = repeat_pair(size_max, 0x1a, 0);
 
-    assert_non_null(bytes);
-    for (size_t i = 0; i < size_max; i += 2) {
-        bytes[i] = 0x1a;
-        bytes[i + 1] = 0;
-    }
     for (size_t size = size_max - 2000; size <= size_max; size += 2) {
         Sample__Tree *tree = NULL;
 

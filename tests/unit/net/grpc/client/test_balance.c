@@ -1,5 +1,5 @@
 /* Round robin over several servers, and what the state of a channel tells. */
-#include "rpc_fixture.h"
+#include "rpc_backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,72 +9,19 @@
 
 #define SERVERS 3
 
-struct backend {
-    struct muster_rpc_server *server;
-    struct muster_address address;
-    unsigned served;
-    bool is_closed;
-};
-
 struct scene {
     struct rpc_fixture rpc; /* its environment and channel */
-    struct backend backends[SERVERS];
+    struct rpc_backend backends[SERVERS];
     char states[256];
 };
-
-static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
-{
-    ((struct backend *)muster_rpc_service(rpc))->served++;
-    assert_int_equal(muster_rpc_send(rpc, message.data, message.size), MUSTER_OK);
-    muster_rpc_finish(rpc, MUSTER_OK, NULL);
-}
-
-static const struct muster_rpc_method methods[] = {
-    {.path = "/test.Echo/Unary", .on_message = on_message, .is_unary = true}};
-
-static void backend_serve(struct scene *scene, struct backend *backend)
-{
-    struct muster_error error;
-
-    assert_int_equal(muster_rpc_server_open(scene->rpc.env, NULL, &backend->server), MUSTER_OK);
-    muster_rpc_server_set_data(backend->server, backend);
-    assert_int_equal(muster_rpc_server_add(backend->server, methods, 1, backend), MUSTER_OK);
-    if (muster_rpc_server_listen(backend->server, &backend->address, &backend->address, &error) !=
-        MUSTER_OK)
-        fail_msg("listen: %s", error.text);
-    backend->is_closed = false;
-}
-
-static void on_closed(struct muster_rpc_server *server)
-{
-    struct backend *backend = muster_rpc_server_data(server);
-
-    backend->is_closed = true;
-    backend->server = NULL;
-}
-
-static void backend_stop(struct scene *scene, struct backend *backend)
-{
-    if (backend->server == NULL)
-        return;
-    muster_rpc_server_close(backend->server, 0, on_closed);
-    test_env_run_until(scene->rpc.env, test_env_is_true, &backend->is_closed);
-}
 
 static void scene_dial(struct scene *scene, const char *prefix)
 {
     const struct muster_channel_options options = {.load_balancing = MUSTER_ROUND_ROBIN,
                                                    .backoff_base_ns = MUSTER_NS_PER_MS,
                                                    .backoff_max_ns = 4 * MUSTER_NS_PER_MS};
-    char target[1024], address[MUSTER_ADDRESS_TEXT_BYTES];
-    int length = snprintf(target, sizeof(target), "%s", prefix);
 
-    for (unsigned i = 0; i < SERVERS; i++)
-        length += snprintf(target + length, sizeof(target) - (size_t)length, "%s%s",
-                           length > 0 ? "," : "",
-                           muster_address_format(&scene->backends[i].address, address));
-    rpc_fixture_hang_up(&scene->rpc);
-    rpc_fixture_dial(&scene->rpc, target, &options);
+    rpc_backends_dial(scene->backends, SERVERS, &scene->rpc, prefix, &options);
 }
 
 static int set_up(void **state)
@@ -82,11 +29,8 @@ static int set_up(void **state)
     struct scene *scene = rpc_scene_open(state, sizeof(*scene), NULL, NULL);
 
     rpc_fixture_stop_serving(&scene->rpc, 0);
-    for (unsigned i = 0; i < SERVERS; i++) {
-        assert_int_equal(muster_address_parse("127.0.0.1:0", &scene->backends[i].address, NULL),
-                         MUSTER_OK);
-        backend_serve(scene, &scene->backends[i]);
-    }
+    for (unsigned i = 0; i < SERVERS; i++)
+        rpc_backend_serve(&scene->backends[i], &scene->rpc, false);
     scene_dial(scene, "");
     return 0;
 }
@@ -97,7 +41,7 @@ static int tear_down(void **state)
 
     rpc_fixture_hang_up(&scene->rpc);
     for (unsigned i = 0; i < SERVERS; i++)
-        backend_stop(scene, &scene->backends[i]);
+        rpc_backend_stop(&scene->backends[i], &scene->rpc);
     rpc_fixture_close(&scene->rpc);
     free(scene);
     return 0;
@@ -108,19 +52,11 @@ static enum muster_rc scene_ask(struct scene *scene)
     return rpc_fixture_ask(&scene->rpc, "Unary", "x").rc;
 }
 
-/* Ask until backend i has served. */
-static void ask_until_served(struct scene *scene, unsigned i)
-{
-    for (unsigned tries = 0; scene->backends[i].served == 0; tries++) {
-        assert_true(tries < 100000);
-        (void)scene_ask(scene);
-    }
-}
-
+/* And nothing is counted so far. */
 static void ask_until_all_serve(struct scene *scene)
 {
     for (unsigned i = 0; i < SERVERS; i++)
-        ask_until_served(scene, i);
+        rpc_backend_ask_until_served(&scene->backends[i], &scene->rpc);
     for (unsigned i = 0; i < SERVERS; i++)
         scene->backends[i].served = 0;
 }
@@ -155,15 +91,15 @@ static void a_dead_server_is_left_out_until_it_is_back(void **state)
     struct scene *scene = *state;
 
     ask_until_all_serve(scene);
-    backend_stop(scene, &scene->backends[0]);
+    rpc_backend_stop(&scene->backends[0], &scene->rpc);
     test_env_turn(scene->rpc.env, 32);
     for (unsigned i = 0; i < 10; i++)
         assert_int_equal(scene_ask(scene), MUSTER_OK);
     assert_int_equal(scene->backends[0].served, 0);
     assert_int_equal(scene->backends[1].served, 5);
 
-    backend_serve(scene, &scene->backends[0]);
-    ask_until_served(scene, 0);
+    rpc_backend_serve(&scene->backends[0], &scene->rpc, false);
+    rpc_backend_ask_until_served(&scene->backends[0], &scene->rpc);
     assert_int_equal(muster_channel_state(scene->rpc.channel), MUSTER_CHANNEL_READY);
 }
 
@@ -178,11 +114,6 @@ static void an_address_that_never_answers_is_no_harm(void **state)
         assert_int_equal(scene_ask(scene), MUSTER_OK);
 }
 
-static bool is_failing(void *data)
-{
-    return muster_channel_state(data) == MUSTER_CHANNEL_TRANSIENT_FAILURE;
-}
-
 static void without_any_server_calls_fail_or_wait(void **state)
 {
     struct scene *scene = *state;
@@ -192,14 +123,14 @@ static void without_any_server_calls_fail_or_wait(void **state)
 
     ask_until_all_serve(scene);
     for (unsigned i = 0; i < SERVERS; i++)
-        backend_stop(scene, &scene->backends[i]);
-    test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
+        rpc_backend_stop(&scene->backends[i], &scene->rpc);
+    test_env_run_until(scene->rpc.env, rpc_channel_is_failing, scene->rpc.channel);
     test_env_turn(scene->rpc.env, 100);
-    assert_true(is_failing(scene->rpc.channel)); /* also while it tries again */
+    assert_true(rpc_channel_is_failing(scene->rpc.channel)); /* also while it tries again */
     assert_int_equal(scene_ask(scene), MUSTER_UNAVAILABLE);
     assert_int_equal(rpc_probe_start_with(&patient, &scene->rpc, &options), MUSTER_OK);
     rpc_probe_send_last(&patient, "x");
-    backend_serve(scene, &scene->backends[2]);
+    rpc_backend_serve(&scene->backends[2], &scene->rpc, false);
     rpc_probe_wait(&patient, &scene->rpc);
 
     assert_int_equal(patient.rc, MUSTER_OK);
@@ -208,16 +139,8 @@ static void without_any_server_calls_fail_or_wait(void **state)
 /* One call through each of 40 channels to all servers, which takes the first address that answers. */
 static void dial_forty_times(struct scene *scene, const struct muster_channel_options *options)
 {
-    char target[512], address[MUSTER_ADDRESS_TEXT_BYTES];
-    int length = 0;
-
-    for (unsigned i = 0; i < SERVERS; i++)
-        length += snprintf(target + length, sizeof(target) - (size_t)length, "%s%s",
-                           length > 0 ? "," : "",
-                           muster_address_format(&scene->backends[i].address, address));
     for (unsigned i = 0; i < 40; i++) {
-        rpc_fixture_hang_up(&scene->rpc);
-        rpc_fixture_dial(&scene->rpc, target, options);
+        rpc_backends_dial(scene->backends, SERVERS, &scene->rpc, NULL, options);
         assert_int_equal(scene_ask(scene), MUSTER_OK);
     }
 }
@@ -298,8 +221,8 @@ static void changes_of_state_are_told(void **state)
     test_env_turn(scene->rpc.env, 2);
     assert_string_equal(scene->states, "12");
     for (unsigned i = 0; i < SERVERS; i++)
-        backend_stop(scene, &scene->backends[i]);
-    test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
+        rpc_backend_stop(&scene->backends[i], &scene->rpc);
+    test_env_run_until(scene->rpc.env, rpc_channel_is_failing, scene->rpc.channel);
     test_env_turn(scene->rpc.env, 2);
 
     assert_int_equal(scene->states[strlen(scene->states) - 1], '3');
@@ -310,15 +233,13 @@ static void changes_of_state_are_told(void **state)
 static void pick_first_tells_its_states_too(void **state)
 {
     struct scene *scene = *state;
-    char target[MUSTER_ADDRESS_TEXT_BYTES];
 
-    rpc_fixture_hang_up(&scene->rpc);
-    rpc_fixture_dial(&scene->rpc, muster_address_format(&scene->backends[0].address, target), NULL);
+    rpc_backends_dial(scene->backends, 1, &scene->rpc, NULL, NULL);
     muster_channel_set_on_state(scene->rpc.channel, on_state);
     muster_channel_connect(scene->rpc.channel);
     test_env_run_until(scene->rpc.env, is_ready, scene->rpc.channel);
     assert_int_equal(scene_ask(scene), MUSTER_OK);
-    backend_stop(scene, &scene->backends[0]);
+    rpc_backend_stop(&scene->backends[0], &scene->rpc);
     test_env_turn(scene->rpc.env, 32);
 
     assert_string_equal(scene->states, "120");

@@ -1,5 +1,6 @@
 /* Round robin over what a name leads to: servers that appear are called, those that vanish are not
- * asked any more. On a virtual clock and a net that refuses. */
+ * asked any more; and when a channel tries again: growing, jittered, bounded waits. On a virtual
+ * clock and a net that refuses. */
 #include "test_env.h"
 #include "virtual_loop.h"
 
@@ -9,7 +10,10 @@
 #include <muster/rpc.h>
 #include <muster/stream.h>
 
-#define HOSTS_MAX 8
+#define HOSTS_MAX    8
+#define ATTEMPTS_MAX 24
+#define BASE_NS      MUSTER_NS_PER_S
+#define MAX_NS       (20 * MUSTER_NS_PER_S)
 
 struct fixture {
     struct test_env test;
@@ -27,6 +31,9 @@ struct fixture {
     bool is_exhausted; /* connecting fails at once */
     unsigned lookups;
     unsigned attempts[HOSTS_MAX];
+    uint64_t attempt_ns[ATTEMPTS_MAX]; /* of any host */
+    unsigned attempt_count;
+    struct muster_call call;
     struct muster_channel *channel;
     bool is_closed;
 };
@@ -82,6 +89,8 @@ static enum muster_rc refuse_connect(struct muster_net *net, struct muster_conne
     (void)options;
     (void)deadline_ns;
     fixture->attempts[connect->address.ip[3]]++;
+    if (fixture->attempt_count < ATTEMPTS_MAX)
+        fixture->attempt_ns[fixture->attempt_count++] = fixture->loop.now_ns;
     if (fixture->is_exhausted)
         return MUSTER_RESOURCE_EXHAUSTED;
     fixture->refused[fixture->refused_count++] = connect;
@@ -247,6 +256,74 @@ static void a_channel_closes_amid_a_lookup(void **state)
     assert_int_equal(muster_channel_state(fixture->channel), MUSTER_CHANNEL_CONNECTING);
 }
 
+static void on_message(struct muster_call *call, struct muster_bytes message)
+{
+    (void)call;
+    (void)message;
+}
+
+static void on_done(struct muster_call *call, enum muster_rc rc)
+{
+    (void)call;
+    assert_int_equal(rc, MUSTER_CANCELLED);
+}
+
+/* A call that waits for a connection makes the channel try for ever. */
+static void try_for(struct fixture *fixture, uint64_t seed, uint64_t span_ns)
+{
+    const struct muster_channel_options options = {.backoff_base_ns = BASE_NS,
+                                                   .backoff_max_ns = MAX_NS};
+    const struct muster_call_options call = {.method = "/a.B/C",
+                                             .deadline_ns = UINT64_MAX,
+                                             .wait_for_ready = true,
+                                             .on_message = on_message};
+
+    muster_channel_close(fixture->channel, NULL);
+    muster_rng_seeded_init(&fixture->test.rng, seed);
+    assert_int_equal(
+        muster_channel_open(&fixture->test.env, "127.0.0.1:1", &options, &fixture->channel, NULL),
+        MUSTER_OK);
+    muster_channel_set_data(fixture->channel, fixture);
+    assert_int_equal(muster_call_start(&fixture->call, fixture->channel, &call, on_done),
+                     MUSTER_OK);
+    virtual_loop_advance(&fixture->loop, span_ns);
+}
+
+static uint64_t wait_ns(const struct fixture *fixture, unsigned i)
+{
+    return fixture->attempt_ns[i + 1] - fixture->attempt_ns[i];
+}
+
+static void waits_grow_by_a_factor_up_to_the_bound(void **state)
+{
+    struct fixture *fixture = *state;
+    double expected = BASE_NS;
+
+    try_for(fixture, 1, 200 * MUSTER_NS_PER_S);
+
+    assert_in_range(fixture->attempt_count, 10, 20);
+    for (unsigned i = 0; i + 1 < fixture->attempt_count; i++) {
+        assert_in_range(wait_ns(fixture, i), (uint64_t)(expected * 0.79),
+                        (uint64_t)(expected * 1.21));
+        expected = expected * 1.6 < (double)MAX_NS ? expected * 1.6 : (double)MAX_NS;
+    }
+}
+
+/* Many clients of a server that comes back must not come back in step. */
+static void waits_are_jittered(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t lowest = UINT64_MAX, highest = 0;
+
+    try_for(fixture, 2, 400 * MUSTER_NS_PER_S);
+
+    for (unsigned i = 8; i + 1 < fixture->attempt_count; i++) { /* all at the bound */
+        lowest = wait_ns(fixture, i) < lowest ? wait_ns(fixture, i) : lowest;
+        highest = wait_ns(fixture, i) > highest ? wait_ns(fixture, i) : highest;
+    }
+    assert_true(highest - lowest > MAX_NS / 10);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -257,6 +334,8 @@ int main(void)
         CASE(a_name_server_that_is_away_changes_nothing),
         CASE(without_an_address_the_channel_fails),
         CASE(a_channel_closes_amid_a_lookup),
+        CASE(waits_grow_by_a_factor_up_to_the_bound),
+        CASE(waits_are_jittered),
     };
 
     return cmocka_run_group_tests(balance, NULL, NULL);

@@ -1,5 +1,5 @@
 /* Round robin asks its servers whether they serve (gRPC A17). */
-#include "rpc_fixture.h"
+#include "rpc_backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,59 +9,10 @@
 
 #define SERVERS 2
 
-struct backend {
-    struct muster_rpc_server *server;
-    struct muster_rpc_health *health; /* NULL: it does not serve that */
-    struct muster_address address;
-    unsigned served;
-    bool is_closed;
-};
-
 struct scene {
     struct rpc_fixture rpc; /* its environment and channel */
-    struct backend backends[SERVERS];
+    struct rpc_backend backends[SERVERS];
 };
-
-static void on_message(struct muster_rpc *rpc, struct muster_bytes message)
-{
-    ((struct backend *)muster_rpc_service(rpc))->served++;
-    assert_int_equal(muster_rpc_send(rpc, message.data, message.size), MUSTER_OK);
-    muster_rpc_finish(rpc, MUSTER_OK, NULL);
-}
-
-static const struct muster_rpc_method methods[] = {
-    {.path = "/test.Echo/Unary", .on_message = on_message, .is_unary = true}};
-
-static void backend_serve(struct scene *scene, unsigned i, bool has_health)
-{
-    struct backend *backend = &scene->backends[i];
-
-    assert_int_equal(muster_address_parse("127.0.0.1:0", &backend->address, NULL), MUSTER_OK);
-    assert_int_equal(muster_rpc_server_open(scene->rpc.env, NULL, &backend->server), MUSTER_OK);
-    muster_rpc_server_set_data(backend->server, backend);
-    assert_int_equal(muster_rpc_server_add(backend->server, methods, 1, backend), MUSTER_OK);
-    if (has_health)
-        assert_int_equal(muster_rpc_health_open(backend->server, &backend->health), MUSTER_OK);
-    assert_int_equal(
-        muster_rpc_server_listen(backend->server, &backend->address, &backend->address, NULL),
-        MUSTER_OK);
-}
-
-static void on_closed(struct muster_rpc_server *server)
-{
-    ((struct backend *)muster_rpc_server_data(server))->is_closed = true;
-}
-
-static void backend_stop(struct scene *scene, unsigned i)
-{
-    struct backend *backend = &scene->backends[i];
-
-    if (backend->server == NULL)
-        return;
-    muster_rpc_server_close(backend->server, 0, on_closed);
-    test_env_run_until(scene->rpc.env, test_env_is_true, &backend->is_closed);
-    memset(backend, 0, sizeof(*backend));
-}
 
 static int set_up(void **state)
 {
@@ -77,7 +28,7 @@ static int tear_down(void **state)
 
     rpc_fixture_hang_up(&scene->rpc);
     for (unsigned i = 0; i < SERVERS; i++)
-        backend_stop(scene, i);
+        rpc_backend_stop(&scene->backends[i], &scene->rpc);
     rpc_fixture_close(&scene->rpc);
     free(scene);
     return 0;
@@ -89,13 +40,22 @@ static void scene_dial(struct scene *scene, const char *service)
                                                    .health_service = service,
                                                    .backoff_base_ns = MUSTER_NS_PER_MS,
                                                    .backoff_max_ns = 4 * MUSTER_NS_PER_MS};
-    char target[256], first[MUSTER_ADDRESS_TEXT_BYTES], second[MUSTER_ADDRESS_TEXT_BYTES];
 
-    (void)snprintf(target, sizeof(target), "%s,%s",
-                   muster_address_format(&scene->backends[0].address, first),
-                   muster_address_format(&scene->backends[1].address, second));
-    rpc_fixture_hang_up(&scene->rpc);
-    rpc_fixture_dial(&scene->rpc, target, &options);
+    rpc_backends_dial(scene->backends, SERVERS, &scene->rpc, NULL, &options);
+}
+
+/* Both serve, and a channel is there that asks for the health of the service. */
+static void scene_open(struct scene *scene, bool has_health, const char *service)
+{
+    for (unsigned i = 0; i < SERVERS; i++)
+        rpc_backend_serve(&scene->backends[i], &scene->rpc, has_health);
+    scene_dial(scene, service);
+}
+
+static void ask_until_both_serve(struct scene *scene)
+{
+    for (unsigned i = 0; i < SERVERS; i++)
+        rpc_backend_ask_until_served(&scene->backends[i], &scene->rpc);
 }
 
 static void say_status(struct scene *scene, unsigned i, enum muster_health_status status)
@@ -107,15 +67,6 @@ static void say_status(struct scene *scene, unsigned i, enum muster_health_statu
 static enum muster_rc scene_ask(struct scene *scene)
 {
     return rpc_fixture_ask(&scene->rpc, "Unary", "x").rc;
-}
-
-static void ask_until_served(struct scene *scene, unsigned i)
-{
-    scene->backends[i].served = 0;
-    for (unsigned tries = 0; scene->backends[i].served == 0; tries++) {
-        assert_true(tries < 100000);
-        (void)scene_ask(scene);
-    }
 }
 
 /* So that what was said has arrived. */
@@ -131,8 +82,8 @@ static void only_servers_that_serve_are_called(void **state)
 {
     struct scene *scene = *state;
 
-    backend_serve(scene, 0, true);
-    backend_serve(scene, 1, true);
+    for (unsigned i = 0; i < SERVERS; i++)
+        rpc_backend_serve(&scene->backends[i], &scene->rpc, true);
     say_status(scene, 0, MUSTER_HEALTH_SERVING);
     say_status(scene, 1, MUSTER_HEALTH_NOT_SERVING);
     scene_dial(scene, "test.Echo");
@@ -143,7 +94,7 @@ static void only_servers_that_serve_are_called(void **state)
     assert_int_equal(scene->backends[1].served, 0);
 
     say_status(scene, 1, MUSTER_HEALTH_SERVING);
-    ask_until_served(scene, 1);
+    rpc_backend_ask_until_served(&scene->backends[1], &scene->rpc);
     say_status(scene, 0, MUSTER_HEALTH_NOT_SERVING);
     scene_settle(scene);
     assert_int_equal(scene_ask(scene), MUSTER_OK);
@@ -154,17 +105,9 @@ static void servers_without_health_are_called(void **state)
 {
     struct scene *scene = *state;
 
-    backend_serve(scene, 0, false);
-    backend_serve(scene, 1, false);
-    scene_dial(scene, "test.Echo");
+    scene_open(scene, false, "test.Echo");
 
-    ask_until_served(scene, 0);
-    ask_until_served(scene, 1);
-}
-
-static bool is_failing(void *data)
-{
-    return muster_channel_state(data) == MUSTER_CHANNEL_TRANSIENT_FAILURE;
+    ask_until_both_serve(scene);
 }
 
 static void calls_fail_when_none_serves(void **state)
@@ -172,61 +115,44 @@ static void calls_fail_when_none_serves(void **state)
     struct scene *scene = *state;
     struct rpc_probe probe = {.done = 0};
 
-    backend_serve(scene, 0, true);
-    backend_serve(scene, 1, true); /* none of them knows the service */
-    scene_dial(scene, "test.Echo");
+    scene_open(scene, true, "test.Echo"); /* none of them knows the service */
     muster_channel_connect(scene->rpc.channel);
-    test_env_run_until(scene->rpc.env, is_failing, scene->rpc.channel);
+    test_env_run_until(scene->rpc.env, rpc_channel_is_failing, scene->rpc.channel);
     rpc_probe_ask(&probe, &scene->rpc, "Unary", "x");
     assert_int_equal(probe.rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(probe.text, "\"test.Echo\" is not serving"));
 
     say_status(scene, 1, MUSTER_HEALTH_SERVING);
-    ask_until_served(scene, 1);
+    rpc_backend_ask_until_served(&scene->backends[1], &scene->rpc);
 }
 
 static void a_server_that_closes_is_left(void **state)
 {
     struct scene *scene = *state;
 
-    backend_serve(scene, 0, true);
-    backend_serve(scene, 1, true);
-    scene_dial(scene, "");
-    ask_until_served(scene, 0);
-    ask_until_served(scene, 1);
+    scene_open(scene, true, "");
+    ask_until_both_serve(scene);
     muster_rpc_health_shut_down(scene->backends[0].health);
     scene_settle(scene);
     for (unsigned i = 0; i < 10; i++)
         assert_int_equal(scene_ask(scene), MUSTER_OK);
     assert_int_equal(scene->backends[0].served, 0);
 
-    backend_stop(scene, 0);
+    rpc_backend_stop(&scene->backends[0], &scene->rpc);
     assert_int_equal(scene_ask(scene), MUSTER_OK);
 }
 
 static void watches_survive_the_loss_of_connections(void **state)
 {
     struct scene *scene = *state;
-    struct muster_address address;
 
-    backend_serve(scene, 0, true);
-    backend_serve(scene, 1, true);
-    address = scene->backends[0].address;
-    scene_dial(scene, "");
-    ask_until_served(scene, 0);
-    ask_until_served(scene, 1);
-    backend_stop(scene, 0);
+    scene_open(scene, true, "");
+    ask_until_both_serve(scene);
+    rpc_backend_stop(&scene->backends[0], &scene->rpc);
     scene_settle(scene);
-    assert_int_equal(muster_rpc_server_open(scene->rpc.env, NULL, &scene->backends[0].server),
-                     MUSTER_OK);
-    muster_rpc_server_set_data(scene->backends[0].server, &scene->backends[0]);
-    assert_int_equal(
-        muster_rpc_server_add(scene->backends[0].server, methods, 1, &scene->backends[0]),
-        MUSTER_OK);
-    assert_int_equal(muster_rpc_server_listen(scene->backends[0].server, &address, NULL, NULL),
-                     MUSTER_OK);
+    rpc_backend_serve(&scene->backends[0], &scene->rpc, false);
 
-    ask_until_served(scene, 0);
+    rpc_backend_ask_until_served(&scene->backends[0], &scene->rpc);
 }
 
 static void pick_first_does_not_ask(void **state)
