@@ -16,6 +16,8 @@ import guard
 guard.enter()
 from puppets import CLEAN, MUSTER, PATIENCE_S, PROGRAMS
 
+NEW, RUNNING = 0, 2  # states of a task in the table
+REGROUPING, STOPPING = 1, 2  # of the run
 TRAINING_S = 2 * PATIENCE_S  # 60,000 steps, each of which takes 2 ms beside others that do not sleep
 STEPPER = os.path.join(PROGRAMS, "stepper")
 
@@ -83,6 +85,14 @@ class Case(unittest.TestCase):
 
     def first(self, *args, script):
         return self.start("--resumable", self.dir, "--json", self.json, *args, "--", "sh", "-c", script)
+
+    def table(self):
+        with open(os.path.join(self.dir, "table.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def write_table(self, text):
+        with open(os.path.join(self.dir, "table.json"), "w", encoding="utf-8") as file:
+            file.write(text)
 
     def resume(self):
         return self.start("--resume", self.dir)
@@ -199,7 +209,76 @@ class TakenOver(Case):
         self.assertRegex(out, "green in .*/here")
 
 
+    def test_a_worker_started_last_keeps_its_incarnation(self):
+        """The table before its start says that it is new: its launcher is killed before the table is written again."""
+        launcher = self.first("-n", "2", script="echo is $MUSTER_INCARNATION; while [ ! -e $WHERE/go ]; do sleep 0.02; done")
+        incarnations = lines_until(launcher.stdout, 2, r"is ([0-9a-f]{32})")
+        self.kill(launcher)
+        table = self.table()
+        for task in table["tasks"]:
+            task["state"] = NEW
+        self.write_table(json.dumps(table))
+        successor = self.resume()
+        lines_until(successor.stderr, 2, "taken over")
+        wait_until(lambda: all(task["state"] != NEW for task in self.table()["tasks"]))
+        self.assertEqual(sorted(task["incarnation"] for task in self.table()["tasks"]), sorted(incarnations))
+        self.touch("go")
+        self.end(successor)
+
+
 class Ended(Case):
+    def test_a_run_that_was_being_stopped_starts_no_task(self):
+        launcher = self.first("-n", "2", script=": > $WHERE/started.$RANK; echo up $$; exec sleep 600")
+        pids = lines_until(launcher.stdout, 2, r"up (\d+)")
+        self.kill(launcher)
+        for pid in pids:
+            os.kill(int(pid), signal.SIGKILL)
+        wait_until(lambda: self.ended() == 2)
+        for name in os.listdir(os.path.join(self.dir, "lives")):
+            os.unlink(os.path.join(self.dir, "lives", name))
+        for rank in range(2):
+            os.unlink(self.path(f"started.{rank}"))
+        table = self.table()
+        table.update(state=STOPPING, stop_signal=signal.SIGTERM)
+        for task in table["tasks"]:
+            task.update(state=NEW, lives=0, collected=0)
+        self.write_table(json.dumps(table))
+        _, err, _ = self.end(self.resume(), 128 + signal.SIGTERM)
+        self.assertEqual([name for name in os.listdir(self.where) if name.startswith("started")], [], err)
+
+    def test_a_damaged_table_is_refused(self):
+        launcher = self.first("-n", "2", script="echo up; while [ ! -e $WHERE/go ]; do sleep 0.02; done")
+        lines_until(launcher.stdout, 2, "up")
+        self.kill(launcher)
+        whole = self.table()
+
+        def damaged(task=(), **run):
+            table = json.loads(json.dumps(whole))
+            table["tasks"][1].update(task)
+            table.update(run)
+            return json.dumps(table)
+
+        text = json.dumps(whole)
+        for what, bad in (
+            ("empty", ""), ("cut", text[:len(text) // 2]), ("not an object", "[]"), ("of another version", damaged(version=2)),
+            ("a state that no run has", damaged(state=7)), ("a gang restart without a gang", damaged(state=REGROUPING)),
+            ("without tasks", damaged(tasks=[])), ("a failed task that is not there", damaged(failed=2)),
+            ("a state that no task has", damaged({"state": -1})), ("a task without incarnation", damaged({"incarnation": "0" * 32})),
+            ("a running task without a life", damaged({"state": RUNNING, "lives": 0, "collected": 0})),
+            ("a running task whose life is collected", damaged({"state": RUNNING, "lives": 1, "collected": 1})),
+            ("more lives collected than lived", damaged({"lives": 1, "collected": 2})),
+            ("two lives at once", damaged({"lives": 2, "collected": 0})), ("output read backwards", damaged({"out_taken": -1})),
+        ):
+            with self.subTest(what):
+                self.write_table(bad)
+                done = self.resume()
+                _, err = done.communicate(timeout=PATIENCE_S)
+                self.assertEqual(done.returncode, 3, err)
+                self.assertIn("got a table.json that is damaged or of another version; end its workers", err)
+        self.write_table(text)  # the workers have gone on
+        self.touch("go")
+        self.end(self.resume())
+
     def test_an_orderly_end_ends_the_workers(self):
         launcher = self.first("-n", "2", script="sleep 600 & echo pid $$ $!; wait")
         pids = [int(pid) for pair in lines_until(launcher.stdout, 2, r"pid (\d+) (\d+)") for pid in pair]
@@ -219,7 +298,7 @@ class Ended(Case):
         for args, code, text in (
             (["--resume", self.dir], 4, "another 'muster run' leads this run"),
             (["--resumable", self.dir, "--", "true"], 4, "another 'muster run' leads this run"),
-            (["--resume", empty], 3, "no run"), (["--resume", self.path("nowhere")], 3, "No such file"),
+            (["--resume", empty], 3, "without table.json"), (["--resume", self.path("nowhere")], 3, "No such file"),
             (["--resume", self.dir, "-n", "2"], 2, "must stand alone"), (["--resume", self.dir, "--", "true"], 2, "must stand alone"),
             (["--resumable", "/proc/nothing", "--", "true"], 5, "/proc/nothing"),
         ):
@@ -234,7 +313,7 @@ class Ended(Case):
         self.touch("go")
         self.end(self.resume())
         done = self.resume()
-        self.assertIn("has ended, with exit code 0", done.communicate(timeout=PATIENCE_S)[1])
+        self.assertIn("this one has ended, with exit code 0", done.communicate(timeout=PATIENCE_S)[1])
         self.assertEqual(done.returncode, 3)
         self.end(self.first("-n", "1", script="exit 0"))  # the directory is free again
 

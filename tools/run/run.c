@@ -111,8 +111,7 @@ static bool run_fail(const char *format, ...)
     return false;
 }
 
-/* Each worker costs three pipes and a pidfd here. The workers themselves get the limit as it was.
- */
+/* Each worker costs three pipes and a pidfd here. The workers get the limit as it was. */
 static void raise_descriptor_limit(struct run *run)
 {
     struct rlimit limit;
@@ -123,7 +122,7 @@ static void raise_descriptor_limit(struct run *run)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* The directory, and those above it. */
+/* Make the directory, and those above it. */
 static bool make_path(char *path)
 {
     struct stat status;
@@ -150,7 +149,8 @@ static bool open_trace_dir(struct run *run)
     if (name == NULL)
         return true;
     if (snprintf(path, sizeof(path), "%s", name) >= (int)sizeof(path))
-        return run_fail("the name of --trace is too long");
+        return run_fail("--trace must be a path of at most %zu bytes, got one of %zu",
+                        sizeof(path) - 1, strlen(name));
     if (make_path(path) && realpath(path, run->trace_dir) != NULL)
         return true;
     run_log_error("cannot make the directory %s: %s (choose another --trace)", name,
@@ -165,7 +165,8 @@ static bool open_log_dir(struct run *run)
 
     if (settings->log_dir != NULL) {
         if (strlen(settings->log_dir) >= sizeof(run->log_dir))
-            return run_fail("the name of --log-dir is too long");
+            return run_fail("--log-dir must be a path of at most %zu bytes, got one of %zu",
+                            sizeof(run->log_dir) - 1, strlen(settings->log_dir));
         strcpy(run->log_dir, settings->log_dir);
         if (make_path(run->log_dir))
             return true;
@@ -260,7 +261,7 @@ static bool recall_table(struct run *run)
         return true;
     if (run_table_load(run, &why))
         return true;
-    run_log_error("--resume %s: %s", run->resume->dir, why);
+    run_log_error("--resume %s %s", run->resume->dir, why);
     return false;
 }
 

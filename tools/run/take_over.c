@@ -37,17 +37,20 @@ static void take_over_task(struct run_task *task)
     run_child_adopt(task, keeper);
 }
 
-/* Its keeper was gone, or could not be watched: the end is collected like any other. */
+/* A task whose keeper was gone, or could not be watched: its end is collected like any other. */
 static bool has_task_ended(const struct run_task *task)
 {
     return task->state == RUN_TASK_RUNNING && !task->is_watched;
 }
 
+/* Nothing is started while all end, be it that the predecessor had begun that, or the end of an
+ * earlier task has; a gang starts its tasks itself once all have ended. */
 static void go_on_with_task(struct run_task *task)
 {
     if (has_task_ended(task))
         run_task_on_exit(task);
-    else if (task->state == RUN_TASK_NEW || task->state == RUN_TASK_WAITING)
+    else if (task->run->state == RUN_STATE_RUNNING &&
+             (task->state == RUN_TASK_NEW || task->state == RUN_TASK_WAITING))
         run_task_start_again(task);
 }
 

@@ -54,8 +54,8 @@ static bool resume_find_dir(struct run_resume *resume, const char *option, const
     if (is_good)
         strcpy(resume->dir, whole);
     else
-        resume_refuse(ret_exit, EXIT_BAD_INPUT, "%s %s: %s", option, dir,
-                      whole == NULL ? strerror(errno) : "the name is too long");
+        resume_refuse(ret_exit, EXIT_BAD_INPUT, "%s %s must be a directory with a short path: %s",
+                      option, dir, strerror(whole == NULL ? errno : ENAMETOOLONG));
     free(whole);
     return is_good;
 }
@@ -74,8 +74,9 @@ static bool resume_lock(struct run_resume *resume, const char *option, int *ret_
     close(resume->lock_fd);
     resume->lock_fd = -1;
     return resume_refuse(ret_exit, EXIT_UNAVAILABLE,
-                         "%s %s: another 'muster run' leads this run and lives", option,
-                         resume->dir);
+                         "%s %s must be free: another 'muster run' leads this run and lives; end "
+                         "that one",
+                         option, resume->dir);
 }
 
 /* --- texts, each ended by NUL */
@@ -127,7 +128,8 @@ static char **read_texts(const struct run_resume *resume, const char *name, int 
 
 /* --- begin and recall */
 
-/* Whether the table says that the run has ended, and with which exit code. */
+/* Whether the table says that the run has ended, and with which exit code. A table that cannot be
+ * read says nothing: run_table_load refuses it. */
 static bool has_run_ended(const struct run_resume *resume, int *ret_exit)
 {
     struct muster_json *root = NULL;
@@ -187,8 +189,8 @@ bool run_resume_begin(struct run_resume *resume, const char *dir, int argc, char
         free(where);
         return resume_refuse(
             ret_exit, EXIT_USAGE,
-            "%s %s: it holds a run already; go on with it by 'muster run --resume %s', "
-            "or name another directory",
+            "%s %s must be without a run that has not ended: it holds one; go on with it by "
+            "'muster run --resume %s', or name another directory",
             option, dir, dir);
     }
     resume_clean(resume);
@@ -217,18 +219,24 @@ bool run_resume_recall(struct run_resume *resume, const char *dir, char ***ret_a
     resume_path(resume, "table.json", path, sizeof(path));
     if (access(path, F_OK) != 0)
         return resume_refuse(ret_exit, EXIT_BAD_INPUT,
-                             "%s %s: it holds no run that was started with --resumable", option,
-                             dir);
+                             "%s %s must hold a run that was started with --resumable, got a "
+                             "directory without table.json",
+                             option, dir);
     if (!resume_lock(resume, option, ret_exit))
         return false;
     if (has_run_ended(resume, &code))
         return resume_refuse(ret_exit, EXIT_BAD_INPUT,
-                             "%s %s: this run has ended, with exit code %d", option, dir, code);
+                             "%s %s must hold a run that goes on: this one has ended, with exit "
+                             "code %d; begin again with --resumable",
+                             option, dir, code);
     environment = read_texts(resume, "environment", &count);
     command = read_texts(resume, "command", &count);
     if (environment == NULL || command == NULL || count < 3)
         return resume_refuse(ret_exit, EXIT_BAD_INPUT,
-                             "%s %s: its command or environment is damaged", option, dir);
+                             "%s %s must hold the command and environment of the first start, got "
+                             "files that are missing or damaged; begin again with --resumable and "
+                             "another directory",
+                             option, dir);
     if (chdir(command[0]) != 0)
         return resume_refuse(ret_exit, EXIT_BAD_INPUT,
                              "%s %s: cannot go to the working directory %s: %s", option, dir,

@@ -158,29 +158,42 @@ static struct muster_json *task_of(const struct run_task *task)
     return NULL;
 }
 
-static size_t taken_in(const struct muster_json *object, const char *name)
+static bool load_taken(struct run_stream *stream, const struct muster_json *object,
+                       const char *name)
 {
-    return (size_t)muster_json_integer(muster_json_member(object, name));
+    int64_t taken = muster_json_integer(muster_json_member(object, name));
+
+    stream->taken = (size_t)taken;
+    return taken >= 0;
 }
 
+/* At most one life is not collected yet, and that of a running task is not. The life counts from the
+ * table saved before its process was started, whatever state the task had then. */
+static bool are_lives_possible(const struct run_task *task, int64_t state)
+{
+    return task->collected <= task->lives && task->lives - task->collected <= 1 &&
+           (state != RUN_TASK_RUNNING || task->collected < task->lives);
+}
+
+/* A task with a life has an incarnation; zeros stand for none. */
 static bool load_task(struct run_task *task, const struct muster_json *object)
 {
     const char *incarnation = muster_json_text(muster_json_member(object, "incarnation"));
     const char *digest = muster_json_text(muster_json_member(object, "digest"));
     int64_t state = muster_json_integer(muster_json_member(object, "state"));
 
+    load_fields(object, task, task_fields, COUNT(task_fields));
     if (incarnation == NULL || state < RUN_TASK_NEW || state > RUN_TASK_FAILED ||
-        (state != RUN_TASK_NEW &&
+        !are_lives_possible(task, state) ||
+        (task->lives > 0 &&
          muster_incarnation_parse(incarnation, &task->incarnation) != MUSTER_OK))
         return false;
-    load_fields(object, task, task_fields, COUNT(task_fields));
     run_task_restore(task, (enum run_task_state)state);
     snprintf(task->digest, sizeof(task->digest), "%s", digest != NULL ? digest : "");
     load_values(&task->results, muster_json_member(object, "results"));
-    task->output->out.taken = taken_in(object, "out_taken");
-    task->output->err.taken = taken_in(object, "err_taken");
-    task->output->report.taken = taken_in(object, "report_taken");
-    return true;
+    return load_taken(&task->output->out, object, "out_taken") &&
+           load_taken(&task->output->err, object, "err_taken") &&
+           load_taken(&task->output->report, object, "report_taken");
 }
 
 static struct muster_json *tasks_of(const struct run *run)
@@ -278,7 +291,8 @@ static bool load_from(struct run *run, const struct muster_json *root)
     int64_t failed = muster_json_integer(muster_json_member(root, "failed"));
     int64_t state = muster_json_integer(muster_json_member(root, "state"));
 
-    if (state < RUN_STATE_RUNNING || state > RUN_STATE_DONE ||
+    if (state < RUN_STATE_RUNNING || state > RUN_STATE_STOPPING ||
+        (state == RUN_STATE_REGROUPING && !run->settings.is_gang) ||
         muster_json_integer(muster_json_member(root, "version")) != TABLE_VERSION || job == NULL ||
         muster_json_count(tasks) != run->task_count || failed >= (int64_t)run->task_count)
         return false;
@@ -315,11 +329,13 @@ bool run_table_load(struct run *run, const char **ret_why)
     bool is_good;
 
     table_path(run, path, sizeof(path));
-    *ret_why = "it holds no run";
+    *ret_why = "must hold a run, got a directory whose table.json cannot be read";
     if (muster_files_read(run->env->files, run->env->mem, path, TABLE_BYTES_MAX, &bytes, &size) !=
         MUSTER_OK)
         return false;
-    *ret_why = "its table.json is damaged, or of another version of muster";
+    *ret_why = "must hold the run of a launcher of this version, got a table.json that is damaged or "
+               "of another version; end its workers, whose processes lives/*.keeper names, and "
+               "begin again with --resumable and another directory";
     is_good = muster_json_parse(bytes, size, &root, NULL) == MUSTER_OK && load_from(run, root);
     muster_json_free(root);
     muster_mem_free(run->env->mem, bytes);

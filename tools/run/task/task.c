@@ -86,6 +86,7 @@ static void task_start(struct run_task *task)
     struct run *run = task->run;
     int failure;
 
+    MUSTER_ASSERT(run->state == RUN_STATE_RUNNING);
     MUSTER_ASSERT(task->state == RUN_TASK_NEW || task->state == RUN_TASK_WAITING);
     MUSTER_ASSERT(task->collected == task->lives);
     task->lives++;
@@ -354,7 +355,7 @@ void run_task_on_loss_told(struct run_task *task, uint64_t epoch)
     uint64_t due_ns = task->ended_ns + restart_delay_ns(task);
 
     if (epoch <= task->born_epoch)
-        return; /* a late word on the life before */
+        return; /* it is about the life before */
     task->is_loss_told = true;
     if (task->state != RUN_TASK_WAITING || task->run->settings.is_gang)
         return;
