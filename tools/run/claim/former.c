@@ -1,5 +1,5 @@
-/* Members that a former launcher had started at this place: it is gone, so they are, and that is
- * written down for all who wait for them. Where their processes may live nothing is said.
+/* Members that a former launcher had started at this place. It is gone, and they end with it: their
+ * deaths are confirmed in the registry, but not that of a process that may still live.
  *
  * Members end with their launcher (its guard sees to that), so the new holder of the place may
  * confirm deaths that the old one could no longer confirm: the job goes on at once instead of after
@@ -66,8 +66,9 @@ static bool former_is_meant(const struct run_former *former, const struct muster
            !former_is_own(former, member);
 }
 
-/* The members of the last view, read once before the first worker is started: later views have
- * members of this launcher. */
+/* The members of the first view that is read: the one that the former launcher left, or, when the
+ * registry was away at the start, a later one. Members of this launcher that it then holds are left
+ * out (former_is_own). */
 static void former_collect(struct run_former *former, const struct muster_registry_kv *kv)
 {
     struct muster_view *view = NULL;
@@ -141,8 +142,8 @@ static void former_read(struct run_former *former)
     former->is_busy = former->rc == MUSTER_OK;
 }
 
-/* The system says so; or, of another host, the lease has run out, and the launcher's place was
- * free. */
+/* On this host the system says so. A member of another host is dead when its lease has run out: this
+ * launcher holds the place, so the former one is gone, and its members end with it. */
 static bool former_is_dead(const struct run_former *former, const struct former_member *member)
 {
     const char *key = getenv("MUSTER_HOST_KEY");

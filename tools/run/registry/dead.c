@@ -1,8 +1,9 @@
 /* Deaths that nobody asks for any more: one look at the job's keys, one transaction that deletes.
  *
  * A death is needed until a view without the dead member stands. One that is older than the view,
- * whose process is not in the view and has no record that would let it in, has served. The deletion
- * compares the view's revision, so that a view that has changed since the look keeps all deaths. */
+ * whose process is not in the view and has no record that would let it in, is needed no longer. The
+ * deletion compares the view's revision: if the view has changed since the look, nothing is
+ * deleted. */
 #include "run/registry/dead.h"
 
 #include <muster/incarnation.h>

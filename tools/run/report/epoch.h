@@ -15,7 +15,7 @@ struct run_epoch {
     uint64_t members;
     uint64_t step;
     uint32_t reports;
-    uint32_t waits; /* for the launcher to reap who was lost */
+    uint32_t waits; /* rounds in which the launcher has not yet reaped those that were lost */
     double recovery_ms;
     double detection_ms;            /* of recovery_ms; < 0: not known */
     uint64_t detected_ns, ended_ns; /* when the first learned of it; when the last went on */

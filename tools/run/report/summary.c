@@ -477,6 +477,8 @@ bool run_summary_write(struct run *run)
     root = summary_of(run);
     if (root != NULL && muster_json_format(root, false, run->env->mem, &text) == MUSTER_OK)
         is_written = write_text(run, text);
+    else
+        run_log_error("cannot write the summary: no memory");
     muster_mem_free(run->env->mem, text);
     muster_json_free(root);
     return is_written;

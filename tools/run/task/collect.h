@@ -5,7 +5,7 @@
 #include "run/state/run.h"
 
 /** The process of task is a zombie, or its keeper has written down its end: confirm the death to
- * the registry, reap it, end its group, read its last output. Sets the wait status and the times of
+ * the registry, end its group, reap it, read its last output. Sets the wait status and the times of
  * task; task.c decides what follows. */
 void run_task_collect(struct run_task *task);
 
