@@ -54,7 +54,7 @@ struct muster_options {
     const char *usage;   /* "[options] -- PROGRAM [ARGS]" */
     const char *about;   /* a sentence or two */
     const struct muster_option *rows;
-    size_t row_count;
+    size_t row_count;  /* at most 96 */
     bool stops_at_word; /* options end at the first argument that is none (a program and its
                            arguments) */
 };
@@ -62,12 +62,12 @@ struct muster_options {
 /**
  * Fill *settings: defaults, then environment variables, then argv[1..argc), where the last of two
  * counts. "--" ends the options. A value that begins with "--" must be written --name=--value.
- * Arguments that are no options are moved behind the others; they are argv[*ret_rest..argc), in
+ * Arguments that are not options are moved behind the others; they are argv[*ret_rest..argc), in
  * their order.
  *
  * Owns:    settings borrows text from argv, vars and the table.
  * Errors:  INVALID_ARGUMENT names the culprit ("--max-restart: unknown option; did you mean
- * --max-restarts?"); CANCELLED: -h or --help was given.
+ *          --max-restarts?"); CANCELLED: -h or --help was given. *settings is then partly filled.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_options_parse(
     const struct muster_options *options, struct muster_vars *vars, int argc, char **argv,

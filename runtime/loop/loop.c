@@ -60,8 +60,7 @@ void muster_task_init(struct muster_task *task, muster_task_fn *on_run, void *da
     muster_list_init(&task->node);
 }
 
-/* A task that waits already keeps its place: posting is a request to run once more, not a counter.
- * */
+/* A task that waits already keeps its place: posting is a request to run once more, and not counted. */
 void muster_task_post(struct muster_task *task, struct muster_loop *loop)
 {
     MUSTER_ASSERT(task->on_run != NULL);

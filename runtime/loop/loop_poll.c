@@ -12,7 +12,7 @@
 #define CALM_YIELD_NS (50 * MUSTER_NS_PER_US)
 /* A yield that takes longer than this has let another thread run. */
 #define LATE_NS (3 * MUSTER_NS_PER_US)
-/* After such a yield this loop yields often, as in a crowd, for so long. */
+/* How long a loop yields often, as in a crowd, after a yield that was late. */
 #define CROWDED_NS (10 * MUSTER_NS_PER_MS)
 /* A caller that was away for longer has computed meanwhile. */
 #define AWAY_NS (50 * MUSTER_NS_PER_US)
@@ -100,7 +100,7 @@ static bool look_often(struct muster_loop_poll *poll, unsigned count)
     return false;
 }
 
-/* Returns the time afterwards. */
+/* Yield, and note whether another thread wants the processor. Returns the time afterwards. */
 static uint64_t let_others_run(struct muster_loop_poll *poll, uint64_t now_ns,
                                uint64_t (*clock_ns)(void))
 {

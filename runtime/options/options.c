@@ -7,7 +7,7 @@
 #include "runtime/options/options_internal.h"
 
 #define CULPRIT_BYTES   72 /* longer arguments are cut in the text of an error */
-#define NAME_LENGTH_MAX 48 /* of words that are compared with the names of options */
+#define NAME_LENGTH_MAX 48 /* longer words resemble no option */
 #define ROWS_MAX        96 /* of the largest table, with room to grow */
 
 /* One run over argv. */
@@ -144,7 +144,7 @@ static enum muster_rc read_value(struct reader *reader, const struct muster_opti
     if (attached == NULL) {
         if (reader->at == reader->argc || strncmp(reader->argv[reader->at], "--", 2) == 0)
             return muster_error_set(reader->ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "%s: a value must follow", culprit);
+                                    "%s: must have a value, got none", culprit);
         attached = reader->argv[reader->at++];
     }
     clear_once(reader, row);

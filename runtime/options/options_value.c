@@ -86,9 +86,12 @@ static bool number_parse(const char *text, uint64_t *ret_value)
 static bool real_parse(const char *text, double *ret_value)
 {
     char *end;
+    double value = strtod(text, &end);
 
-    *ret_value = strtod(text, &end);
-    return !isspace((unsigned char)*text) && end != text && *end == '\0' && isfinite(*ret_value);
+    if (isspace((unsigned char)*text) || end == text || *end != '\0' || !isfinite(value))
+        return false;
+    *ret_value = value;
+    return true;
 }
 
 /* The words stand in pairs, the false one first. */
@@ -134,9 +137,9 @@ static void bound_format(const struct muster_option *row, uint64_t value, char *
              row->kind == MUSTER_OPTION_NUMBER ? "" : best->name);
 }
 
-static bool refuse_value(struct muster_error *ret_error, const char *text, const char *wrong)
+static bool refuse_value(struct muster_error *ret_error, const char *text, const char *wanted)
 {
-    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.80s\" %s", text, wrong);
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "must be %s, got \"%.80s\"", wanted, text);
     return false;
 }
 
@@ -151,8 +154,8 @@ static bool is_within(const struct muster_option *row, const char *text, uint64_
     if (!is_small && value <= max)
         return true;
     bound_format(row, is_small ? row->min : max, bound, sizeof(bound));
-    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%.80s\" is too %s: at %s %s", text,
-                     is_small ? "small" : "large", is_small ? "least" : "most", bound);
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "must be at %s %s, got \"%.80s\"",
+                     is_small ? "least" : "most", bound, text);
     return false;
 }
 
@@ -162,12 +165,12 @@ static bool store_uint(const struct muster_option *row, const char *text, uint64
     uint64_t value = 0;
 
     if (row->kind == MUSTER_OPTION_NUMBER && !number_parse(text, &value))
-        return refuse_value(ret_error, text, "is not a whole number");
+        return refuse_value(ret_error, text, "a whole number");
     if (row->kind == MUSTER_OPTION_DURATION &&
         muster_duration_parse(text, row->unit, &value) != MUSTER_OK)
-        return refuse_value(ret_error, text, "is not a duration such as 10s or 250ms");
+        return refuse_value(ret_error, text, "a duration such as 10s or 250ms");
     if (row->kind == MUSTER_OPTION_BYTES && muster_bytes_parse(text, &value) != MUSTER_OK)
-        return refuse_value(ret_error, text, "is not a size such as 65536, 64K or 1M");
+        return refuse_value(ret_error, text, "a size such as 65536, 64K or 1M");
     if (!is_within(row, text, value, ret_error))
         return false;
     *ret_value = value;
@@ -177,16 +180,23 @@ static bool store_uint(const struct muster_option *row, const char *text, uint64
 static bool is_text(const struct muster_option *row, const char *text,
                     struct muster_error *ret_error)
 {
-    if (*text == '\0')
-        return refuse_value(ret_error, text, "is empty: give it a value, or leave it out");
+    if (*text == '\0') {
+        muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                         "must have a value, got \"\"; give it one, or leave it out");
+        return false;
+    }
     return row->check == NULL || row->check(text, ret_error);
 }
 
 static bool add_text(struct muster_option_texts *texts, const char *text,
                      struct muster_error *ret_error)
 {
-    if (texts->count == MUSTER_OPTION_TEXTS_MAX)
-        return refuse_value(ret_error, text, "is one too many");
+    if (texts->count == MUSTER_OPTION_TEXTS_MAX) {
+        muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                         "must be given %d times at most, got \"%.80s\" beyond that",
+                         MUSTER_OPTION_TEXTS_MAX, text);
+        return false;
+    }
     texts->values[texts->count++] = text;
     return true;
 }
@@ -211,7 +221,7 @@ static bool store_value(const struct muster_option *row, const char *text, void 
 
     switch (row->kind) {
     case MUSTER_OPTION_FLAG:
-        return flag_parse(text, at) || refuse_value(ret_error, text, "is neither true nor false");
+        return flag_parse(text, at) || refuse_value(ret_error, text, "true or false");
     case MUSTER_OPTION_TEXT:
         if (!is_text(row, text, ret_error))
             return false;
@@ -222,13 +232,16 @@ static bool store_value(const struct muster_option *row, const char *text, void 
     case MUSTER_OPTION_CHOICE:
         return store_choice(row, text, at, ret_error);
     case MUSTER_OPTION_REAL:
-        return real_parse(text, at) || refuse_value(ret_error, text, "is not a number");
+        return real_parse(text, at) || refuse_value(ret_error, text, "a number");
     case MUSTER_OPTION_NUMBER:
     case MUSTER_OPTION_DURATION:
     case MUSTER_OPTION_BYTES:
         return store_uint(row, text, at, ret_error);
     }
-    return refuse_value(ret_error, text, "has no kind");
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                     "must have a kind of enum muster_option_kind in its table, got %d",
+                     (int)row->kind);
+    return false;
 }
 
 enum muster_rc muster_option_store(const struct muster_option *row, const char *culprit,

@@ -1,6 +1,5 @@
-/* The flight recorder: two rings of events in one block. What happens in every step has a ring of
- * its own, so that steps never push out what happens rarely: changes of the membership,
- * warnings. */
+/* The flight recorder: two rings of events in one block. Events of every step have a ring of their
+ * own, so that they never push out the rare ones: changes of the membership, warnings. */
 #include <muster/env.h>
 #include <muster/trace.h>
 
@@ -9,7 +8,7 @@
 #include "runtime/report/trace_text.h"
 #include "runtime/value/assert.h"
 
-#define RARE_SHARE 8u /* one rare event for so many others, at least RARE_MIN */
+#define RARE_SHARE 8u /* slots for frequent events per slot for a rare one, of which RARE_MIN at least */
 #define RARE_MIN   16u
 
 struct slot {

@@ -119,8 +119,7 @@ static int fill_file(const char *path, int flags, bool is_synced, const void *by
 }
 
 /* Written beside the target, synced and renamed over it: a reader sees the old file or the new one,
- * also after a power cut. The name holds the PID, so that two writers do not share the neighbour.
- * */
+ * also after a power cut. The name holds the PID, so that two writers do not share the file. */
 static int replace_file(const char *path, const void *bytes, size_t count)
 {
     char neighbour[PATH_MAX];

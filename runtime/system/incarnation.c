@@ -31,8 +31,6 @@ const char *muster_incarnation_format(const struct muster_incarnation *a,
     return ret_text;
 }
 
-
-
 /* All zeros is refused: it stands for "no process" wherever an incarnation is optional. */
 enum muster_rc muster_incarnation_parse(const char *text,
                                         struct muster_incarnation *ret_incarnation)

@@ -483,7 +483,7 @@ enum muster_rc muster_recorder_dump(struct muster_recorder *recorder, const char
 
     if (error != NULL)
         set_error(recorder, error);
-    remove_old_files(recorder, MUSTER_RECORDER_FILES_MAX - 1); /* with this one: at most so many */
+    remove_old_files(recorder, MUSTER_RECORDER_FILES_MAX - 1); /* this one makes it the most */
     failure = write_file(recorder);
     errno = failure;
     if (failure != 0)

@@ -34,6 +34,7 @@ uint64_t muster_backoff_nth(const struct muster_backoff *backoff, uint32_t retry
 {
     uint64_t wait_ns = grow_wait(backoff, 0);
 
+    MUSTER_ASSERT(retry > 0 && backoff->first_ns > 0 && backoff->jitter_permille <= 1000);
     for (uint32_t i = 1; i < retry; i++) {
         uint64_t grown_ns = grow_wait(backoff, wait_ns);
 

@@ -6,7 +6,7 @@
 
 /**
  * The first wait is first_ns; each further one is growth_permille of the one before, at most max_ns.
- * Jitter comes on top: it moves a wait by up to so many permille either way (also past max_ns), and
+ * Jitter comes on top: it moves a wait by up to jitter_permille either way (also past max_ns), and
  * does not add up, because the next wait grows from the one without it.
  *
  * Usually a `static const` table row; where options give the numbers, a local is as good, because

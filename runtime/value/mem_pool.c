@@ -41,7 +41,7 @@ static void unpoison_bytes(struct muster_mem_pool_block *block, size_t end)
     ASAN_UNPOISON_MEMORY_REGION(block + 1, end);
 }
 
-/* The class of a block with so much room, which is rounded up to what the class has. */
+/* The class of a block with *room bytes; *room is rounded up to the size of the class. */
 static uint32_t class_of(const struct muster_mem_pool *pool, size_t *room)
 {
     unsigned power;
@@ -107,7 +107,7 @@ static void *pool_alloc(struct muster_mem_pool *pool, size_t bytes)
     return block + 1;
 }
 
-/* Kept up to a limit of bytes, so that a peak does not hold its memory for ever. */
+/* Blocks are kept up to a limit of bytes, so that a peak does not hold its memory for ever. */
 static void pool_free(struct muster_mem_pool *pool, struct muster_mem_pool_block *block)
 {
     size_t room = block->room;

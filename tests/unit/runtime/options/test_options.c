@@ -285,34 +285,34 @@ static void errors_name_the_culprit(void **state)
         {"--=x", "--: unknown option"},
         {"--nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
          "--nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn: unknown option"},
-        {"-n", "-n: a value must follow"},
-        {"-n --json", "-n: a value must follow"},
-        {"-n=", "-n: \"\" is not a whole number"},
-        {"-v=2", "-v: \"2\" is neither true nor false"},
-        {"--job", "--job: a value must follow"},
-        {"--job --json", "--job: a value must follow"},
-        {"--job -- x", "--job: a value must follow"},
-        {"--job=", "--job: \"\" is empty: give it a value, or leave it out"},
-        {"--kill=", "--kill: \"\" is empty: give it a value, or leave it out"},
+        {"-n", "-n: must have a value, got none"},
+        {"-n --json", "-n: must have a value, got none"},
+        {"-n=", "-n: must be a whole number, got \"\""},
+        {"-v=2", "-v: must be true or false, got \"2\""},
+        {"--job", "--job: must have a value, got none"},
+        {"--job --json", "--job: must have a value, got none"},
+        {"--job -- x", "--job: must have a value, got none"},
+        {"--job=", "--job: must have a value, got \"\"; give it one, or leave it out"},
+        {"--kill=", "--kill: must have a value, got \"\"; give it one, or leave it out"},
         {"--path=b", "--path: \"b\" does not begin with a"},
-        {"--min-members-timeout 1us", "--min-members-timeout: \"1us\" is too small: at least 2ms"},
-        {"--min-members-timeout 3m", "--min-members-timeout: \"3m\" is too large: at most 2m"},
-        {"--bytes 1", "--bytes: \"1\" is too small: at least 2K"},
-        {"--count=four", "--count: \"four\" is not a whole number"},
-        {"--count=-1", "--count: \"-1\" is not a whole number"},
-        {"-n 0", "-n: \"0\" is too small: at least 1"},
-        {"-n 101", "-n: \"101\" is too large: at most 100"},
-        {"-n 99999999999999999999", "-n: \"99999999999999999999\" is too large: at most 100"},
+        {"--min-members-timeout 1us", "--min-members-timeout: must be at least 2ms, got \"1us\""},
+        {"--min-members-timeout 3m", "--min-members-timeout: must be at most 2m, got \"3m\""},
+        {"--bytes 1", "--bytes: must be at least 2K, got \"1\""},
+        {"--count=four", "--count: must be a whole number, got \"four\""},
+        {"--count=-1", "--count: must be a whole number, got \"-1\""},
+        {"-n 0", "-n: must be at least 1, got \"0\""},
+        {"-n 101", "-n: must be at most 100, got \"101\""},
+        {"-n 99999999999999999999", "-n: must be at most 100, got \"99999999999999999999\""},
         {"--wire=udp", "--wire: must be one of auto|shm|tcp, got \"udp\""},
         {"--wire=", "--wire: must be one of auto|shm|tcp, got \"\""},
-        {"--json=maybe", "--json: \"maybe\" is neither true nor false"},
+        {"--json=maybe", "--json: must be true or false, got \"maybe\""},
         {"--min-members-timeout 3d",
-         "--min-members-timeout: \"3d\" is not a duration such as 10s or 250ms"},
-        {"--bytes 1.2.3", "--bytes: \"1.2.3\" is not a size such as 65536, 64K or 1M"},
+         "--min-members-timeout: must be a duration such as 10s or 250ms, got \"3d\""},
+        {"--bytes 1.2.3", "--bytes: must be a size such as 65536, 64K or 1M, got \"1.2.3\""},
         {"--bytes 20000000000000G",
-         "--bytes: \"20000000000000G\" is not a size such as 65536, 64K or 1M"},
-        {"--rate nan", "--rate: \"nan\" is not a number"},
-        {"--rate=\t5", "--rate: \"\t5\" is not a number"},
+         "--bytes: must be a size such as 65536, 64K or 1M, got \"20000000000000G\""},
+        {"--rate nan", "--rate: must be a number, got \"nan\""},
+        {"--rate=\t5", "--rate: must be a number, got \"\t5\""},
     };
     struct settings settings;
 
@@ -330,7 +330,7 @@ static void a_bad_variable_is_named(void **state)
     (void)state;
     setenv("MUSTER_TEST_COUNT", "many", 1);
     assert_int_equal(parse_line("", &settings), MUSTER_INVALID_ARGUMENT);
-    assert_string_equal(error.text, "MUSTER_TEST_COUNT: \"many\" is not a whole number");
+    assert_string_equal(error.text, "MUSTER_TEST_COUNT: must be a whole number, got \"many\"");
     unsetenv("MUSTER_TEST_COUNT");
 }
 

@@ -151,53 +151,53 @@ static void a_value_is_stored_or_refused_with_the_reason(void **state)
         {&flag_row, "No", NULL, false},
         {&flag_row, "off", NULL, false},
         {&flag_row, "0", NULL, false},
-        {&flag_row, "2", "\"2\" is neither true nor false", 0},
-        {&flag_row, "", "\"\" is neither true nor false", 0},
+        {&flag_row, "2", "must be true or false, got \"2\"", 0},
+        {&flag_row, "", "must be true or false, got \"\"", 0},
         {&any_row, "0", NULL, 0},
         {&any_row, "18446744073709551614", NULL, UINT64_MAX - 1},
         {&any_row, "18446744073709551615",
-         "\"18446744073709551615\" is too large: at most 18446744073709551614", 0},
-        {&any_row, "", "\"\" is not a whole number", 0},
-        {&any_row, "1x", "\"1x\" is not a whole number", 0},
-        {&any_row, "x", "\"x\" is not a whole number", 0},
-        {&any_row, "/", "\"/\" is not a whole number", 0},
-        {&any_row, " 1", "\" 1\" is not a whole number", 0},
-        {&any_row, "+1", "\"+1\" is not a whole number", 0},
+         "must be at most 18446744073709551614, got \"18446744073709551615\"", 0},
+        {&any_row, "", "must be a whole number, got \"\"", 0},
+        {&any_row, "1x", "must be a whole number, got \"1x\"", 0},
+        {&any_row, "x", "must be a whole number, got \"x\"", 0},
+        {&any_row, "/", "must be a whole number, got \"/\"", 0},
+        {&any_row, " 1", "must be a whole number, got \" 1\"", 0},
+        {&any_row, "+1", "must be a whole number, got \"+1\"", 0},
         {&any_row, "010", NULL, 10},
         {&any_row, "9", NULL, 9},
-        {&number_row, "1023", "\"1023\" is too small: at least 1024", 0},
+        {&number_row, "1023", "must be at least 1024, got \"1023\"", 0},
         {&number_row, "1024", NULL, 1024},
         {&number_row, "65536", NULL, 65536},
-        {&number_row, "65537", "\"65537\" is too large: at most 65536", 0},
-        {&duration_row, "1499", "\"1499\" is too small: at least 1500ms", 0},
+        {&number_row, "65537", "must be at most 65536, got \"65537\"", 0},
+        {&duration_row, "1499", "must be at least 1500ms, got \"1499\"", 0},
         {&duration_row, "1500", NULL, 1500 * MUSTER_NS_PER_MS},
         {&duration_row, "2h", NULL, 7200 * MUSTER_NS_PER_S},
-        {&duration_row, "121m", "\"121m\" is too large: at most 2h", 0},
-        {&duration_row, "1d", "\"1d\" is not a duration such as 10s or 250ms", 0},
-        {&tiny_row, "0", "\"0\" is too small: at least 1ns", 0},
-        {&tiny_row, "8ns", "\"8ns\" is too large: at most 7ns", 0},
-        {&bytes_row, "999", "\"999\" is too small: at least 1000", 0},
+        {&duration_row, "121m", "must be at most 2h, got \"121m\"", 0},
+        {&duration_row, "1d", "must be a duration such as 10s or 250ms, got \"1d\"", 0},
+        {&tiny_row, "0", "must be at least 1ns, got \"0\"", 0},
+        {&tiny_row, "8ns", "must be at most 7ns, got \"8ns\"", 0},
+        {&bytes_row, "999", "must be at least 1000, got \"999\"", 0},
         {&bytes_row, "1000", NULL, 1000},
         {&bytes_row, "1M", NULL, 1 << 20},
-        {&bytes_row, "1048577", "\"1048577\" is too large: at most 1M", 0},
-        {&bytes_row, "1m", "\"1m\" is not a size such as 65536, 64K or 1M", 0},
-        {&many_row, "3071", "\"3071\" is too small: at least 3K", 0},
+        {&bytes_row, "1048577", "must be at most 1M, got \"1048577\"", 0},
+        {&bytes_row, "1m", "must be a size such as 65536, 64K or 1M, got \"1m\"", 0},
+        {&many_row, "3071", "must be at least 3K, got \"3071\"", 0},
         {&many_row, "8G", NULL, UINT64_C(8) << 30},
-        {&text_row, "", "\"\" is empty: give it a value, or leave it out", 0},
-        {&checked_row, "", "\"\" is empty: give it a value, or leave it out", 0},
+        {&text_row, "", "must have a value, got \"\"; give it one, or leave it out", 0},
+        {&checked_row, "", "must have a value, got \"\"; give it one, or leave it out", 0},
         {&checked_row, "b", "\"b\" does not begin with a", 0},
         {&choice_row, "", "must be one of auto|shm|tcp, got \"\"", 0},
         {&choice_row, "aut", "must be one of auto|shm|tcp, got \"aut\"", 0},
         {&choice_row, "auto|shm", "must be one of auto|shm|tcp, got \"auto|shm\"", 0},
         {&choice_row, "tcpx", "must be one of auto|shm|tcp, got \"tcpx\"", 0},
         {&choice_row, "Tcp", "must be one of auto|shm|tcp, got \"Tcp\"", 0},
-        {&real_row, "", "\"\" is not a number", 0},
-        {&real_row, "x", "\"x\" is not a number", 0},
-        {&real_row, "1.5x", "\"1.5x\" is not a number", 0},
-        {&real_row, " 1", "\" 1\" is not a number", 0},
-        {&real_row, "inf", "\"inf\" is not a number", 0},
-        {&real_row, "1e400", "\"1e400\" is not a number", 0},
-        {&none_row, "x", "\"x\" has no kind", 0},
+        {&real_row, "", "must be a number, got \"\"", 0},
+        {&real_row, "x", "must be a number, got \"x\"", 0},
+        {&real_row, "1.5x", "must be a number, got \"1.5x\"", 0},
+        {&real_row, " 1", "must be a number, got \" 1\"", 0},
+        {&real_row, "inf", "must be a number, got \"inf\"", 0},
+        {&real_row, "1e400", "must be a number, got \"1e400\"", 0},
+        {&none_row, "x", "must have a kind of enum muster_option_kind in its table, got 99", 0},
     };
 
     (void)state;
@@ -214,8 +214,10 @@ static void a_value_is_stored_or_refused_with_the_reason(void **state)
         assert_int_equal(error.rc, rc);
         assert_string_equal(error.text, expected);
         assert_int_equal(settings.before, 5);
-        if (rc != MUSTER_OK)
+        if (rc != MUSTER_OK) {
+            assert_int_equal(settings.value.number, 0); /* nothing is stored */
             continue;
+        }
         if (rows[i].row == &flag_row)
             assert_int_equal(settings.value.flag, rows[i].number);
         else
@@ -270,7 +272,7 @@ static void a_repeated_option_has_a_last_value(void **state)
     }
     assert_int_equal(muster_option_store(&row, "--name", "a", &guarded, &error),
                      MUSTER_INVALID_ARGUMENT);
-    assert_string_equal(error.text, "--name: \"a\" is one too many");
+    assert_string_equal(error.text, "--name: must be given 32 times at most, got \"a\" beyond that");
     assert_int_equal(guarded.texts.count, MUSTER_OPTION_TEXTS_MAX);
     assert_string_equal(guarded.after, "kept");
 }
@@ -284,7 +286,7 @@ static void long_text_is_cut_in_errors(void **state)
     (void)state;
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
-    snprintf(expected, sizeof(expected), "--name: \"%.80s\" is not a number", text);
+    snprintf(expected, sizeof(expected), "--name: must be a number, got \"%.80s\"", text);
     assert_int_equal(muster_option_store(&real_row, "--name", text, &settings, &error),
                      MUSTER_INVALID_ARGUMENT);
     assert_string_equal(error.text, expected);
