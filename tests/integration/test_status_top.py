@@ -60,6 +60,8 @@ class Status(unittest.TestCase):
         text = muster("status", "--registry", address, "--job", "one").stdout
         self.assertRegex(text, r"one: running, step \d+, view 1 with 3 members, http://127\.0\.0\.1:\d+\n")
         self.assertRegex(text, r"  worker:0 +0 +\S+ +waiting +worker:1 +\d+ +0\n")
+        self.assertRegex(muster("status", "--registry", address, "--job", "two").stdout,
+                         r"two: running, step \d+, view 1 with 1 member, http://127\.0\.0\.1:\d+\n")
         one.stall(False)
         self.assertEqual([one.end(), two.end()], [0, 0])
         until(self, "both to be gone", lambda: all(job["state"] == "ended" for job in jobs("--registry", address).values()))

@@ -47,11 +47,11 @@ static struct muster_json *copy_of(const struct muster_json *value)
 
 /* --- waits */
 
-/* A member, and whom it stands behind in the end. */
+/* A member, and the one that it waits for in the end, through others. */
 struct wait {
     const char *task, *awaited; /* "": it does not wait */
     size_t order;               /* the first record of a task counts */
-    const char *end;            /* once it is known; NULL: the members wait in a circle */
+    const char *end;            /* once is_known; NULL: the members wait in a circle */
     bool is_known, is_passed;
 };
 
@@ -266,6 +266,14 @@ static uint64_t highest_of(const struct job_facts *facts, const char *name)
     return highest;
 }
 
+/* The view knows the step of a job only when it is done. */
+static struct muster_json *step_of(const struct job_facts *facts)
+{
+    if (facts->record_count > 0)
+        return number_new(highest_of(facts, "step"));
+    return facts->view->is_done ? number_new(facts->view->done_step) : muster_json_null_new();
+}
+
 static struct muster_json *values_of(const struct job_facts *facts)
 {
     struct muster_json *values = muster_json_object_new();
@@ -287,15 +295,12 @@ struct muster_json *jobs_merge(const struct job_facts *facts)
     uint64_t view = facts->view != NULL ? facts->view->epoch : highest_of(facts, "view");
     uint64_t members =
         facts->view != NULL ? facts->view->member_count : highest_of(facts, "members_in_view");
-    struct muster_json *step = facts->record_count > 0 ? number_new(highest_of(facts, "step"))
-                               : facts->view->is_done  ? number_new(facts->view->done_step)
-                                                       : muster_json_null_new();
 
     is_whole =
         muster_json_set(object, "job", muster_json_text_new(facts->name)) &&
         muster_json_set(object, "view", number_new(view)) &&
         muster_json_set(object, "members_in_view", number_new(members)) &&
-        muster_json_set(object, "step", step) &&
+        muster_json_set(object, "step", step_of(facts)) &&
         muster_json_set(object, "state", muster_json_text_new(state_of(facts))) &&
         muster_json_set(object, "reason", text_or_null(text_of(speaker_of(facts), "reason"))) &&
         muster_json_set(object, "values", values_of(facts)) &&

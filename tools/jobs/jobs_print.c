@@ -23,10 +23,9 @@ static const char *text_of(const struct muster_json *object, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Names come from programs and from a registry: what could move the cursor is shown as '?'. Cut at
- * the width of the page, between characters of UTF-8. */
-/* Also the C1 controls, U+0080 to U+009F, which are two bytes in UTF-8: terminals obey them as they
- * obey ESC. */
+/* Names come from programs and from a registry, so characters that could move the cursor are shown as
+ * '?'. That includes the C1 controls, U+0080 to U+009F, which are two bytes in UTF-8: terminals obey
+ * them as they obey ESC. The line is cut at the width of the page, between characters. */
 static void page_line(struct page *page, const char *line)
 {
     unsigned column = 0;
@@ -153,12 +152,13 @@ static void print_job(struct page *page, const struct muster_json *job)
 {
     const struct muster_json *launchers = muster_json_member(job, "launchers");
     const char *status = text_of(muster_json_at(launchers, 0), "status");
-    char view[24], step[24], members[24];
+    char view[24], step[24], room[24];
+    const char *members = number_text(job, "members_in_view", room);
 
     page_format(page, "%s: %s, step %s, view %s with %s member%s%s%s", text_of(job, "job"),
                 text_of(job, "state"), number_text(job, "step", step),
-                number_text(job, "view", view), number_text(job, "members_in_view", members),
-                strcmp(members, "1") == 0 ? "" : "s", status[0] != '\0' ? ", " : "", status);
+                number_text(job, "view", view), members, strcmp(members, "1") == 0 ? "" : "s",
+                status[0] != '\0' ? ", " : "", status);
     if (text_of(job, "reason")[0] != '\0')
         page_format(page, "  %s", text_of(job, "reason"));
     print_values(page, muster_json_member(job, "values"));

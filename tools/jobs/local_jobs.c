@@ -1,6 +1,6 @@
 /* $XDG_RUNTIME_DIR/muster, or /tmp/muster-UID: files named by the pid of a launcher, with the
- * endpoint of its registry. A launcher writes into one of them; whoever looks, looks into all that
- * a launcher of this user may have chosen, since cron and systemd set no XDG_RUNTIME_DIR and a
+ * endpoint of its registry. A launcher writes into one of them; a reader looks into all that a launcher
+ * of this user may have chosen, since cron and systemd set no XDG_RUNTIME_DIR and a
  * login shell does. */
 #include "jobs/local_jobs.h"
 
@@ -36,8 +36,8 @@ static bool place_path(enum place place, char path[PATH_BYTES])
     return length > 0 && length < PATH_BYTES;
 }
 
-/* Nobody else may have made it, or write into it: /tmp is everybody's. -1: there is none to
- * trust. */
+/* The folder must be this user's, and closed to all others, since anybody can make one in /tmp. -1:
+ * it is not there, or cannot be trusted. */
 static int directory_open(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -58,8 +58,8 @@ static int place_open(enum place place)
     return place_path(place, path) ? directory_open(path) : -1;
 }
 
-/* The one into which this process writes. A folder of logins goes with the last of them, so that a
- * job which was not told of it does not use it. */
+/* The folder into which this process writes. That of the logins (PLACE_LOGIN) vanishes with the last
+ * of them, so a process uses it only if XDG_RUNTIME_DIR names it. */
 static int place_make(void)
 {
     char path[PATH_BYTES];
@@ -140,7 +140,7 @@ static bool job_find(int directory, const char *name, struct local_job *ret_job)
     return job_read(directory, name, ret_job);
 }
 
-/* Two names may lead to one folder: XDG_RUNTIME_DIR mostly names that of the logins. */
+/* Two places may be one folder: XDG_RUNTIME_DIR mostly names that of the logins. */
 static bool is_listed(const struct local_job *jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++)
