@@ -69,9 +69,9 @@ def check_choices():
 
 def check_usage():
     output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "7"], capture_output=True, text=True, timeout=60)
-    assert output.returncode == 2 and "--bytes 7" in output.stderr, output.stderr
+    assert output.returncode == 2 and "--bytes must hold multiples of 4 bytes, the size of an element, got '7' in 7" in output.stderr, output.stderr
     output = subprocess.run([MUSTER, "bench", "allreduce", "--bytes", "1K,1T"], capture_output=True, text=True, timeout=60)
-    assert output.returncode == 2 and "'1T' is not a size such as 65536, 64K" in output.stderr, output.stderr
+    assert output.returncode == 2 and "--bytes must hold sizes such as 65536, 64K, 1M or 2G, got '1T' in 1K,1T" in output.stderr, output.stderr
 
 
 def limited(files, *arguments, **variables):

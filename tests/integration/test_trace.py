@@ -225,7 +225,7 @@ class Merged(Case):
     def test_no_file_is_an_error_of_use(self):
         child = muster("trace")
         self.assertEqual((child.returncode, child.stdout), (2, ""))
-        self.assertIn("name one file", child.stderr)
+        self.assertIn("at least one file", child.stderr)
 
     def test_the_page_lists_every_kind(self):
         with open(os.path.join(os.environ["MUSTER_SOURCE_DIR"], "docs", "trace.md"), encoding="utf-8") as file:

@@ -21,7 +21,7 @@ static bool refuse_value(const struct bench_list_rule *rule, const char *text, c
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    command_refuse(rule->command, "%s %s: %s", rule->option, text, what);
+    command_refuse(rule->command, "%s must %s in %s", rule->option, what, text);
     return false;
 }
 
@@ -31,7 +31,7 @@ static bool parse_word(const struct bench_list_rule *rule, const char *word, uin
 
     if (rule->is_sizes)
         return muster_bytes_parse(word, ret_value) == MUSTER_OK;
-    *ret_value = strtoull(word, &end, 10); /* what is too large for it is too large for max */
+    *ret_value = strtoull(word, &end, 10); /* a number too large for it is too large for max */
     return word[0] >= '0' && word[0] <= '9' && *end == '\0';
 }
 
@@ -42,16 +42,16 @@ static bool add_value(const struct bench_list_rule *rule, const char *text, cons
     uint64_t value;
 
     if (list->count == count_max)
-        return refuse_value(rule, text, "more than %zu of them", count_max);
+        return refuse_value(rule, text, "have at most %zu values, got more", count_max);
     if (!parse_word(rule, word, &value))
-        return refuse_value(rule, text, "'%s' is not a %s", word,
-                            rule->is_sizes ? "size such as 65536, 64K, 1M or 2G" : "number");
+        return refuse_value(rule, text, "hold %s, got '%s'",
+                            rule->is_sizes ? "sizes such as 65536, 64K, 1M or 2G" : "numbers", word);
     if (value < rule->min || value > rule->max)
-        return refuse_value(rule, text, "'%s' is not from %llu to %llu", word,
-                            (unsigned long long)rule->min, (unsigned long long)rule->max);
+        return refuse_value(rule, text, "hold values from %llu to %llu, got '%s'",
+                            (unsigned long long)rule->min, (unsigned long long)rule->max, word);
     if (rule->multiple > 1 && value % rule->multiple != 0)
-        return refuse_value(rule, text, "'%s' holds no whole number of elements of %llu bytes",
-                            word, (unsigned long long)rule->multiple);
+        return refuse_value(rule, text, "hold multiples of %llu bytes, the size of an element, got '%s'",
+                            (unsigned long long)rule->multiple, word);
     list->values[list->count++] = value;
     return true;
 }
@@ -66,9 +66,9 @@ bool bench_list_parse(const struct bench_list_rule *rule, const char *text,
     ret_list->count = 0;
     if (text[0] == '\0' || text[0] == ',' || strstr(text, ",,") != NULL ||
         text[strlen(text) - 1] == ',')
-        return refuse_value(rule, text, "a comma stands between two");
+        return refuse_value(rule, text, "have a value on both sides of each comma, got none");
     if (strlen(text) >= sizeof(copy))
-        return refuse_value(rule, text, "more than %zu bytes of text", sizeof(copy) - 1);
+        return refuse_value(rule, text, "have at most %zu characters, got more", sizeof(copy) - 1);
     strcpy(copy, text);
     for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest))
         if (!add_value(rule, text, word, ret_list))

@@ -1,5 +1,5 @@
-/* A barrier in shared memory: a counter and a generation. All ranks
- * leave it within a cache miss of each other, which no message could do. */
+/* A barrier in shared memory: a counter and a generation. All ranks leave it within a cache miss of
+ * each other, which no message could do. */
 #include "bench/meet.h"
 
 #include <sched.h>

@@ -22,7 +22,7 @@ enum {
  * is_interrupted and is_shm; is_checked publishes digest and is_wrong: a reader loads these two
  * before the plain fields. */
 struct recover_record {
-    _Atomic uint64_t step;     /* whose record this is; 0: nobody's */
+    _Atomic uint64_t step;     /* of which this is the record; 0: empty */
     _Atomic uint64_t start_ns; /* CLOCK_MONOTONIC; 0: not started */
     _Atomic uint64_t done_ns;  /* 0: not done */
     uint64_t digest;           /* of the result's bytes */

@@ -23,7 +23,7 @@
 #define STOP_WAIT_NS  (30 * SECOND_NS) /* for the crew to end by itself; then signals */
 #define PROGRESS_NS   (2 * SECOND_NS)
 #define NAP_NS        300000
-#define SETTLED_STEPS 2 /* a worker that is so far beyond a step has checked its result */
+#define SETTLED_STEPS 2 /* a worker that is two steps further has checked the result of a step */
 
 /* --- start and end --- */
 

@@ -26,7 +26,7 @@
  */
 #define ISSUE_MAX_NS UINT64_C(3000000)
 
-/* --- when and whom --- */
+/* --- the victim and the moment --- */
 
 /* xorshift64 (Marsaglia 2003): the same seed gives the same victims and phases. */
 static uint64_t next_random(struct recover *run)
@@ -90,7 +90,7 @@ static bool kill_fail(uint32_t victim, const char *what)
     return false;
 }
 
-/* Returns when the process is dead: what it wrote stays as it is. */
+/* Returns when the process is dead, so that its records no longer change. */
 static bool kill_and_wait(struct recover *run, uint32_t victim, uint64_t *ret_kill_ns)
 {
     pid_t pid = (pid_t)atomic_load(&run->shared->tasks[victim].pid);

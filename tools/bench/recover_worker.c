@@ -267,7 +267,8 @@ int bench_recover_worker(int argc, char **argv)
     (void)argc;
     (void)argv;
     if (shared == NULL || task >= RECOVER_TASKS_MAX) {
-        fprintf(stderr, "muster bench recover-worker: started by `muster bench recover` only\n");
+        fprintf(stderr, "muster bench recover-worker: must be started by `muster bench recover`, which maps "
+                        "its memory\n");
         return 2;
     }
     wait_while_held(shared);

@@ -3,6 +3,8 @@
 
 #include <muster/base.h>
 
+#include "common/output.h"
+
 #include <stdlib.h>
 
 static int compare_doubles(const void *a, const void *b)
@@ -28,7 +30,7 @@ void bench_samples_add(struct bench_samples *samples, double value)
         samples->capacity = 2 * samples->capacity + 64;
         samples->at = realloc(samples->at, samples->capacity * sizeof(double));
         if (samples->at == NULL)
-            abort();
+            output_no_memory();
     }
     samples->at[samples->count++] = value;
 }

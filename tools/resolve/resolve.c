@@ -388,6 +388,12 @@ static void follow_changes(struct watching *watching)
         muster_loop_turn(loop, UINT64_MAX);
 }
 
+static int fail_watch(enum muster_rc rc)
+{
+    fprintf(stderr, "muster resolve: the cluster cannot be watched: %s\n", muster_rc_text(rc));
+    return EXIT_OTHER;
+}
+
 static int watch_all(struct asking *asking)
 {
     struct watching watching = {.asking = asking};
@@ -395,14 +401,14 @@ static int watch_all(struct asking *asking)
         muster_wake_open(asking->env->mem, asking->env->loop, on_stop, &watching, &watching.wake);
 
     if (rc != MUSTER_OK)
-        return EXIT_OTHER;
+        return fail_watch(rc);
     watching.watch = (struct muster_resolver_watch){
         .data = &watching, .on_change = on_change, .interval_ns = asking->settings->interval_ns};
     rc = muster_resolver_watch_open(&watching.watch, asking->resolver);
     if (rc == MUSTER_OK)
         follow_changes(&watching);
     muster_wake_close(watching.wake);
-    return rc == MUSTER_OK ? EXIT_OK : EXIT_OTHER;
+    return rc == MUSTER_OK ? EXIT_OK : fail_watch(rc);
 }
 
 static void on_closed(struct muster_resolver *resolver)

@@ -121,7 +121,8 @@ static struct coordinator *coordinator_of(struct service *service)
     return MUSTER_CONTAINER_OF(service, struct coordinator, service);
 }
 
-/* Each task keeps a connection, so the limit goes up as far as the system allows. */
+/* Each task keeps a connection, so the limit goes up as far as the system allows. A failure is not
+ * reported: a job of a few tasks does without. */
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
@@ -132,8 +133,8 @@ static void raise_descriptor_limit(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* The socket of the coordinator that was killed, when it is where this one shall listen; else a new
- * one. Held from now on. */
+/* Listen on the socket that the holder of a killed coordinator keeps, if it is bound to the port that
+ * is wanted, else on a new one; from then on a holder of our own keeps it. */
 static enum muster_rc coordinator_hold_socket(struct coordinator *coordinator, const char *data,
                                               const char *listen, struct muster_error *ret_error)
 {
@@ -222,6 +223,7 @@ static void coordinator_clean(struct service *service)
     muster_authorization_free(coordinator_of(service)->authorization);
 }
 
+/* `check` is not there: a coordinator that is open can do its work. */
 static const struct service_kind kind = {.name = "coordinator",
                                          .open = open_coordinator,
                                          .address = address,
@@ -240,7 +242,7 @@ int command_coordinator(int argc, char **argv)
         return code;
     if (settings.task_count == 0)
         return command_refuse(coordinator_options.command,
-                              "--tasks N is required: how many processes the job has");
+                              "--tasks must be the number of processes of the job, got none");
     coordinator.service.status = settings.status;
     return service_run(&coordinator.service, settings.log_level, settings.log_format);
 }

@@ -16,13 +16,13 @@
 
 #define WAIT_MS       100
 #define TRIES         30    /* of WAIT_MS each: 3 s for a process that is ending */
-#define LIVING_TRIES  3     /* a process that was killed may not know it yet */
+#define LIVING_TRIES  3     /* the flag of a process that was just killed may not be set yet */
 #define PROCESS_ENDS  0x4ul /* PF_EXITING of linux/sched.h, in /proc/PID/stat */
 #define COMMAND_BYTES 100
 
-/* Lines like "3: POSIX  ADVISORY  WRITE 1234 fe:01:5678 1073741826 1073742335". */
-/* The file is known by device and inode, as its path may have several names. 0: no other process
- * has a lock on it, or the list cannot be read. */
+/* The list has lines like "3: POSIX  ADVISORY  WRITE 1234 fe:01:5678 1073741826 1073742335". The
+ * file is found by device and inode, as it may have several paths. Returns 0 if no other process has
+ * a lock on it, or the list cannot be read. */
 static long find_owner(const struct stat *file)
 {
     FILE *locks = fopen("/proc/locks", "re");
@@ -65,7 +65,8 @@ static void read_process(long pid, const char *name, char *text, size_t room)
 }
 
 /* A killed process may hold its locks for a while, when it has much memory to give back. The flags
- * are the ninth field of /proc/PID/stat. */
+ * are the ninth field of /proc/PID/stat, and the name in front of them may hold anything, so the
+ * fields are counted from its closing parenthesis. */
 static bool is_ending(long pid)
 {
     char text[512];
@@ -88,7 +89,7 @@ enum muster_rc data_owner_check(const char *path, struct muster_error *ret_error
     int living = 0;
 
     if (stat(path, &file) != 0)
-        return MUSTER_OK; /* nobody has what is not there */
+        return MUSTER_OK; /* a file that does not exist has no owner */
     for (int i = 0; i < TRIES && living < LIVING_TRIES; i++) {
         owner = find_owner(&file);
         if (owner == 0)

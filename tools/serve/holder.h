@@ -18,7 +18,8 @@ enum muster_rc holder_name_of(const char *path, struct holder_name *ret_name,
  * Gives. */
 int holder_take(const struct holder_name *name);
 /** Let a child keep fd from now on; it gives up keep_s seconds after the death of this process. -1: no child.
- * Gives a descriptor: closing it, or exiting in order after holder_dismiss, ends the child. */
+ * Gives a descriptor, for holder_dismiss, which ends the child; when it closes without, the child waits for a
+ * successor. */
 int holder_start(const struct holder_name *name, int fd, unsigned keep_s);
 /** The socket is not wanted any more. */
 void holder_dismiss(int holder);

@@ -45,7 +45,7 @@ static bool check_url(const char *text, struct muster_error *ret_error)
             return true;
     }
     muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                     "\"%.80s\" is not a URL such as http://host:2379 or https://host:2379", text);
+                     "must be a URL such as http://host:2379 or https://host:2379, got \"%.80s\"", text);
     return false;
 }
 
@@ -131,6 +131,7 @@ static struct registry *registry_of(struct service *service)
     return MUSTER_CONTAINER_OF(service, struct registry, service);
 }
 
+/* Members and launchers of the job are accepted, whatever their names under its authority ("*"). */
 static enum muster_rc open_tls(struct service *service, struct muster_tls **ret_tls,
                                struct muster_error *ret_error)
 {
@@ -179,6 +180,8 @@ static enum muster_rc check_registry(struct service *service, struct muster_erro
     return muster_registry_server_check(registry_of(service)->server, ret_error);
 }
 
+/* The order: the owner of the file is named before SQLite finds it locked; TLS and policy are there
+ * before the server listens. */
 static enum muster_rc open_registry(struct service *service, struct muster_error *ret_error)
 {
     struct registry *registry = registry_of(service);
@@ -261,8 +264,8 @@ int command_registry(int argc, char **argv)
         return code;
     if (settings.tls_secret != NULL && settings.tls.cert != NULL)
         return command_refuse(registry_options.command,
-                              "--tls-secret makes the certificates itself: leave out --tls-cert, "
-                              "--tls-key and --tls-client-ca");
+                              "--tls-cert must not be given with --tls-secret, which makes the "
+                              "certificates; leave out --tls-cert, --tls-key and --tls-client-ca");
     registry.service.status = settings.status;
     return service_run(&registry.service, settings.log_level, settings.log_format);
 }

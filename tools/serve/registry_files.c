@@ -105,7 +105,7 @@ const struct muster_options registry_restore_options = {
     .row_count = sizeof(restore_rows) / sizeof(restore_rows[0]),
 };
 
-/* A registry that lives. */
+/* --- A registry that runs */
 
 struct fetch {
     struct muster_env *env;
@@ -118,6 +118,7 @@ struct fetch {
     bool is_done, is_closed;
 };
 
+/* A write that fails ends the copy: the rest would be received for nothing. */
 static void on_bytes(struct muster_registry_snapshot *snapshot, struct muster_bytes bytes)
 {
     struct fetch *fetch = snapshot->data;
@@ -173,7 +174,7 @@ static enum muster_rc fetch_with(struct fetch *fetch, const struct backup_settin
     return fetch->rc;
 }
 
-/* The snapshot, by the credential of the job if there is one. */
+/* Fetch the snapshot, with the credential of the job if there is one. */
 static enum muster_rc fetch_as(struct fetch *fetch, const struct backup_settings *settings,
                                struct muster_error *ret_error)
 {
@@ -194,7 +195,8 @@ static enum muster_rc fetch_as(struct fetch *fetch, const struct backup_settings
     return rc;
 }
 
-/* To a name of its own beside the output, which gets the name when it is whole. */
+/* Fetch into a temporary file beside the output, which is published under the output's name when it is
+ * whole. */
 static enum muster_rc fetch_to_file(struct fetch *fetch, const struct backup_settings *settings,
                                     struct muster_error *ret_error)
 {
@@ -228,8 +230,8 @@ static enum muster_rc fetch_to_file(struct fetch *fetch, const struct backup_set
     return rc;
 }
 
-/* The output appears whole, or not at all. libevent ends the process when the loop lacks
- * descriptors: no file is there before it. */
+/* The output appears whole, or not at all. The loop is opened before the file is made, since libevent
+ * ends the process when it lacks descriptors. */
 static enum muster_rc fetch_backup(const struct backup_settings *settings,
                                    struct muster_error *ret_error)
 {
@@ -266,15 +268,17 @@ int command_registry_backup(int argc, char **argv)
     if (settings.output == NULL || (settings.data == NULL) == (settings.registry == NULL))
         return command_refuse(
             registry_backup_options.command,
-            "needs --output, and one of --data (a file that nobody serves) and --registry "
-            "(one that lives)");
+            "--output must be given, with either --data (a file that no registry serves) or "
+            "--registry (one that runs)");
     if (settings.registry != NULL)
         return fetch_backup(&settings, &error) == MUSTER_OK
                    ? EXIT_OK
                    : command_fail("registry backup", &error);
     if (data_owner_check(settings.data, &error) != MUSTER_OK) {
         code = command_fail("registry backup", &error);
-        fputs("muster registry backup: of a registry that lives: --registry HOST:PORT\n", stderr);
+        fputs("muster registry backup: to copy a registry that runs, give --registry HOST:PORT "
+              "instead of --data\n",
+              stderr);
         return code;
     }
     if (muster_registry_backup_write(muster_mem_system(), settings.data, settings.output, &error) !=
@@ -294,7 +298,7 @@ int command_registry_restore(int argc, char **argv)
         return code;
     if (settings.from == NULL || settings.data == NULL)
         return command_refuse(registry_restore_options.command,
-                              "needs --from FILE and --data FILE");
+                              "--from FILE and --data FILE must both be given");
     if (muster_registry_backup_restore(muster_mem_system(), settings.from, settings.data, &restored,
                                        &error) != MUSTER_OK)
         return command_fail("registry restore", &error);

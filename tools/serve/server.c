@@ -27,8 +27,10 @@ struct settings {
     struct service_tls_settings tls;
 };
 
-#define TASK_UNSAID UINT64_MAX
+#define TASK_UNSAID UINT64_MAX /* --task was not given: the job must have one task */
 
+/* The text is parsed here only to refuse it early, with the option's name; open_server parses it
+ * again, when there is an environment. */
 static bool check_cluster(const char *text, struct muster_error *ret_error)
 {
     struct muster_cluster_spec *cluster = NULL;
@@ -43,6 +45,7 @@ static bool check_cluster(const char *text, struct muster_error *ret_error)
     return rc == MUSTER_OK;
 }
 
+/* The option has no port: one is added, so that the parser of listening addresses judges it. */
 static bool check_bind(const char *text, struct muster_error *ret_error)
 {
     struct muster_address address;
@@ -139,7 +142,7 @@ static struct task_server *task_of(struct service *service)
     return MUSTER_CONTAINER_OF(service, struct task_server, service);
 }
 
-/* TLS, and who may call. */
+/* TLS, and the policy that decides which calls are allowed. */
 static enum muster_rc open_guard(struct task_server *own, struct muster_error *ret_error)
 {
     const struct settings *settings = own->service.settings;
@@ -158,7 +161,7 @@ static enum muster_rc open_guard(struct task_server *own, struct muster_error *r
 }
 
 static enum muster_rc open_with(struct service *service, const struct muster_cluster_spec *cluster,
-                                struct muster_error *error)
+                                struct muster_error *ret_error)
 {
     const struct settings *settings = service->settings;
     const struct muster_coordination_server_options coordination = {
@@ -175,12 +178,12 @@ static enum muster_rc open_with(struct service *service, const struct muster_clu
         .rpc = &task_of(service)->rpc,
     };
     struct task_server *own = task_of(service);
-    enum muster_rc rc = open_guard(own, error);
+    enum muster_rc rc = open_guard(own, ret_error);
 
     if (rc == MUSTER_OK)
-        rc = muster_server_open(service->env, &options, &own->server, error);
+        rc = muster_server_open(service->env, &options, &own->server, ret_error);
     if (rc == MUSTER_OK)
-        rc = muster_server_start(own->server, error);
+        rc = muster_server_start(own->server, ret_error);
     if (rc == MUSTER_OK)
         own->address = *muster_server_address(own->server);
     return rc;
@@ -201,6 +204,7 @@ static enum muster_rc open_server(struct service *service, struct muster_error *
     return rc;
 }
 
+/* The address is copied while the server is open, as service.c prints it later. */
 static const struct muster_address *address(struct service *service)
 {
     return &task_of(service)->address;

@@ -21,8 +21,8 @@
 
 #define DRAIN_NS MUSTER_NS_PER_S /* for calls under way, when it ends */
 
-/* The signal handler writes the flags, then wakes the loop, which reads them in on_wake.
- * The flag is set before the wake, so on_wake sees it. */
+/* The signal handler writes the flags, then wakes the loop, which reads them in on_wake. The flag is
+ * set before the wake, so on_wake sees it. */
 static struct muster_wake *signal_wake;
 static volatile sig_atomic_t is_stop_asked, is_reload_asked;
 
@@ -35,6 +35,7 @@ static void on_signal(int number)
     muster_wake_signal(signal_wake);
 }
 
+/* Several signals may come, and a lost output stops as well: the first one counts. */
 static void service_stop(struct service *service)
 {
     if (service->is_closing)
@@ -106,6 +107,8 @@ static enum muster_rc status_open(struct service *service, struct muster_error *
     return rc;
 }
 
+/* The error names the address and the cause; the remedy depends on the option by which it was given.
+ * A Unix socket has neither ports nor capabilities. */
 void service_tell_listen(const char *name, const char *address_option, const char *port_option,
                          const struct muster_error *error)
 {
@@ -144,7 +147,7 @@ static enum muster_rc on_health_check(struct muster_health_check *check,
     return service->kind->check(service, ret_error);
 }
 
-/* Once the service is open. */
+/* The process's own metrics, and the health of the service, once there is a service to check. */
 static void status_fill(struct service *service)
 {
     if (service->env->metrics != NULL)
@@ -188,6 +191,7 @@ static void status_close(struct service *service)
     env->metrics = NULL;
 }
 
+/* Signals are watched before the ready line, so that whoever has read it can stop the service. */
 static int serve_until_signal(struct service *service)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];

@@ -49,6 +49,7 @@ int service_run(struct service *service, const char *log_level, const char *log_
 /** The remedy of error: `muster NAME` cannot listen at the address and port of these options. */
 void service_tell_listen(const char *name, const char *address_option, const char *port_option,
                          const struct muster_error *error);
+/** From the callback of the server's close. */
 void service_closed(struct service *service);
 
 #endif

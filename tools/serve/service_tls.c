@@ -14,10 +14,12 @@ bool service_tls_check(const char *command, const struct service_tls_settings *s
     if ((settings->cert == NULL) == (settings->key == NULL) &&
         (settings->client_ca == NULL || settings->cert != NULL))
         return true;
-    *ret_exit = command_refuse(command, "TLS needs --tls-cert and --tls-key, both");
+    *ret_exit = command_refuse(command, "--tls-cert and --tls-key must both be given for TLS, got one of them");
     return false;
 }
 
+/* Without a certificate the service speaks plain text. Roots for clients make their certificates a
+ * duty, since a service that asks for them in vain would protect nothing. */
 enum muster_rc service_tls_open(struct muster_env *env, const struct service_tls_settings *settings,
                                 struct muster_tls **ret_tls, struct muster_error *ret_error)
 {

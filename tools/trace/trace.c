@@ -113,10 +113,10 @@ int command_trace(int argc, char **argv)
         return output_flush() ? EXIT_OK : EXIT_OTHER;
     }
     if (settings.is_kinds)
-        return command_refuse("muster trace", "--kinds takes no files");
+        return command_refuse("muster trace", "--kinds must stand alone, got a file as well");
     if (rest == argc)
         return command_refuse("muster trace",
-                              "name one file of the flight recorder or more, such as "
+                              "at least one file of the flight recorder must be given, such as "
                               "JOB-worker-1-0123abcd.trace.jsonl");
     return merge_files(argv + rest, (size_t)(argc - rest), &settings);
 }

@@ -47,8 +47,10 @@ static void certificate_and_key_go_together(void **state)
         refusal[0] = '\0';
         assert_true(service_tls_check("registry", &rows[i].settings, &exit) == rows[i].is_good);
         assert_int_equal(exit, rows[i].is_good ? 0 : 64);
-        assert_string_equal(
-            refusal, rows[i].is_good ? "" : "registry: TLS needs --tls-cert and --tls-key, both");
+        assert_string_equal(refusal, rows[i].is_good
+                                         ? ""
+                                         : "registry: --tls-cert and --tls-key must both be given "
+                                           "for TLS, got one of them");
     }
 }
 
