@@ -54,7 +54,7 @@ struct muster_options {
     const char *usage;   /* "[options] -- PROGRAM [ARGS]" */
     const char *about;   /* a sentence or two */
     const struct muster_option *rows;
-    size_t row_count;  /* at most 96 */
+    size_t row_count;   /* at most 96 */
     bool stops_at_word; /* options end at the first argument that is none (a program and its
                            arguments) */
 };

@@ -1,4 +1,5 @@
-/* The calls of loop.h that every loop has in common, passed on to the table of its implementation. */
+/* The calls of loop.h that every loop has in common, passed on to the table of its implementation.
+ * */
 #include <muster/loop.h>
 
 uint64_t muster_loop_now_ns(const struct muster_loop *loop)
@@ -60,7 +61,8 @@ void muster_task_init(struct muster_task *task, muster_task_fn *on_run, void *da
     muster_list_init(&task->node);
 }
 
-/* A task that waits already keeps its place: posting is a request to run once more, and not counted. */
+/* A task that waits already keeps its place: posting is a request to run once more, and not
+ * counted. */
 void muster_task_post(struct muster_task *task, struct muster_loop *loop)
 {
     MUSTER_ASSERT(task->on_run != NULL);

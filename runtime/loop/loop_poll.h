@@ -9,8 +9,8 @@
 #define MUSTER_LOOP_DESCRIPTORS_NS (10 * MUSTER_NS_PER_US)
 /* Between two looks of a loop that sleeps. */
 #define MUSTER_LOOP_SLEEP_NS (200 * MUSTER_NS_PER_US)
-/* A loop in which nothing has moved for EAGER_NS sleeps; after vain looks it does so sooner, down to
- * EAGER_MIN_NS. */
+/* A loop in which nothing has moved for EAGER_NS sleeps; after vain looks it does so sooner, down
+ * to EAGER_MIN_NS. */
 #define MUSTER_LOOP_EAGER_NS     (200 * MUSTER_NS_PER_US)
 #define MUSTER_LOOP_EAGER_MIN_NS (25 * MUSTER_NS_PER_US)
 

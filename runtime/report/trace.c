@@ -8,8 +8,8 @@
 #include "runtime/report/trace_text.h"
 #include "runtime/value/assert.h"
 
-#define RARE_SHARE 8u /* slots for frequent events per slot for a rare one, of which RARE_MIN at least */
-#define RARE_MIN   16u
+#define RARE_SHARE 8u  /* slots for frequent events per slot for a rare one */
+#define RARE_MIN   16u /* slots for rare events, at least */
 
 struct slot {
     uint64_t number; /* of the event: counts over both rings */

@@ -1,5 +1,6 @@
-/* The kinds of events and the meaning of their numbers: the one table for the members that emit them,
- * `muster trace`, which shows them, and `muster trace --kinds` and docs/trace.md, which list them. */
+/* The kinds of events and the meaning of their numbers: the one table for the members that emit
+ * them, `muster trace`, which shows them, and `muster trace --kinds` and docs/trace.md, which list
+ * them. */
 #include <muster/trace.h>
 
 #include <string.h>

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* A size is repeated until about REPEAT_BYTES were reduced, but often enough for a median and a p99,
- * and not so often that small sizes take longer than large ones. */
+/* A size is repeated until about REPEAT_BYTES were reduced, but often enough for a median and a
+ * p99, and not so often that small sizes take longer than large ones. */
 #define REPEAT_BYTES (UINT64_C(2) << 30)
 #define REPEAT_MIN   10u
 #define REPEAT_MAX   1000u

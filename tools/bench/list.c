@@ -45,12 +45,14 @@ static bool add_value(const struct bench_list_rule *rule, const char *text, cons
         return refuse_value(rule, text, "have at most %zu values, got more", count_max);
     if (!parse_word(rule, word, &value))
         return refuse_value(rule, text, "hold %s, got '%s'",
-                            rule->is_sizes ? "sizes such as 65536, 64K, 1M or 2G" : "numbers", word);
+                            rule->is_sizes ? "sizes such as 65536, 64K, 1M or 2G" : "numbers",
+                            word);
     if (value < rule->min || value > rule->max)
         return refuse_value(rule, text, "hold values from %llu to %llu, got '%s'",
                             (unsigned long long)rule->min, (unsigned long long)rule->max, word);
     if (rule->multiple > 1 && value % rule->multiple != 0)
-        return refuse_value(rule, text, "hold multiples of %llu bytes, the size of an element, got '%s'",
+        return refuse_value(rule, text,
+                            "hold multiples of %llu bytes, the size of an element, got '%s'",
                             (unsigned long long)rule->multiple, word);
     list->values[list->count++] = value;
     return true;

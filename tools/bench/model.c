@@ -465,8 +465,9 @@ static enum muster_rc check_model(const struct bench_model *model, struct muster
 {
     if (model->n == 0 || !(model->gbps > 0) || !(model->local_gbps > 0) ||
         !(model->latency_us >= 0) || !(model->local_latency_us >= 0) || !(model->overhead_us >= 0))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a model must have members, bandwidths above 0, and times of at least 0");
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "a model must have members, bandwidths above 0, and times of at least 0");
     return MUSTER_OK;
 }
 

@@ -267,8 +267,8 @@ int bench_recover_worker(int argc, char **argv)
     (void)argc;
     (void)argv;
     if (shared == NULL || task >= RECOVER_TASKS_MAX) {
-        fprintf(stderr, "muster bench recover-worker: must be started by `muster bench recover`, which maps "
-                        "its memory\n");
+        fprintf(stderr, "muster bench recover-worker: its memory must be mapped by "
+                        "`muster bench recover`, which starts it\n");
         return 2;
     }
     wait_while_held(shared);

@@ -91,7 +91,9 @@ bool command_parse_all(const struct muster_options *options, int argc, char **ar
         return false;
     if (rest == argc)
         return true;
-    *ret_exit = command_refuse(options->command, "the command line must hold options only, got the argument '%s'", argv[rest]);
+    *ret_exit = command_refuse(options->command,
+                               "the command line must hold options only, got the argument '%s'",
+                               argv[rest]);
     return false;
 }
 

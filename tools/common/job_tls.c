@@ -346,8 +346,9 @@ static enum muster_rc make_dir(struct job_tls *job_tls, struct muster_error *ret
     if (dir == NULL)
         return MUSTER_OK;
     if (strlen(dir) >= sizeof(job_tls->dir))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%.100s… must be a path of at most %zu bytes, got one of %zu",
-                                dir, sizeof(job_tls->dir) - 1, strlen(dir));
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%.100s… must be a path of at most %zu bytes, got one of %zu", dir,
+                                sizeof(job_tls->dir) - 1, strlen(dir));
     strcpy(job_tls->dir, dir);
     job_tls->options.dir = job_tls->dir;
     if (mkdir(dir, 0700) == 0 || errno == EEXIST)

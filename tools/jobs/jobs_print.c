@@ -23,9 +23,9 @@ static const char *text_of(const struct muster_json *object, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Names come from programs and from a registry, so characters that could move the cursor are shown as
- * '?'. That includes the C1 controls, U+0080 to U+009F, which are two bytes in UTF-8: terminals obey
- * them as they obey ESC. The line is cut at the width of the page, between characters. */
+/* Names come from programs and from a registry, so characters that could move the cursor are shown
+ * as '?'. That includes the C1 controls, U+0080 to U+009F, which are two bytes in UTF-8: terminals
+ * obey them as they obey ESC. The line is cut at the width of the page, between characters. */
 static void page_line(struct page *page, const char *line)
 {
     unsigned column = 0;

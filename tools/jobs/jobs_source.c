@@ -12,7 +12,7 @@
 #define WITHIN_NS  (5 * MUSTER_NS_PER_S)   /* for one request to a registry */
 #define ANSWERS_NS (2 * MUSTER_NS_PER_S)   /* for the answers of launchers */
 #define LOOK_NS    (50 * MUSTER_NS_PER_MS) /* between two looks for answers */
-#define ASK_TTL_S  10                      /* the keys that ask go at the latest so many seconds after us */
+#define ASK_TTL_S  10                      /* the keys that ask outlive us by no more */
 
 static uint64_t deadline_of(const struct jobs *jobs)
 {

@@ -1,7 +1,7 @@
 /* $XDG_RUNTIME_DIR/muster, or /tmp/muster-UID: files named by the pid of a launcher, with the
- * endpoint of its registry. A launcher writes into one of them; a reader looks into all that a launcher
- * of this user may have chosen, since cron and systemd set no XDG_RUNTIME_DIR and a
- * login shell does. */
+ * endpoint of its registry. A launcher writes into one of them; a reader looks into all that a
+ * launcher of this user may have chosen, since cron and systemd set no XDG_RUNTIME_DIR and a login
+ * shell does. */
 #include "jobs/local_jobs.h"
 
 #include <dirent.h>
@@ -58,8 +58,8 @@ static int place_open(enum place place)
     return place_path(place, path) ? directory_open(path) : -1;
 }
 
-/* The folder into which this process writes. That of the logins (PLACE_LOGIN) vanishes with the last
- * of them, so a process uses it only if XDG_RUNTIME_DIR names it. */
+/* The folder into which this process writes. That of the logins (PLACE_LOGIN) vanishes with the
+ * last of them, so a process uses it only if XDG_RUNTIME_DIR names it. */
 static int place_make(void)
 {
     char path[PATH_BYTES];

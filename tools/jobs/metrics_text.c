@@ -69,8 +69,8 @@ static void add_label(struct muster_http_reply *reply, bool is_first, const char
     muster_http_reply_add(reply, "\"", 1);
 }
 
-/* The shortest text that reads back as the same number. A bound stands in a label, where 1 is "1.0":
- * histograms of several writers must agree on the text. */
+/* The shortest text that reads back as the same number. A bound stands in a label, where 1 is
+ * "1.0": histograms of several writers must agree on the text. */
 static const char *format_number(double value, bool is_bound, char *text, size_t bytes)
 {
     if (isnan(value))

@@ -1,5 +1,5 @@
-/* A page of metrics whose numbers are read when it is asked for: OpenMetrics 1.0, or Prometheus text
- * 0.0.4 for a client that does not ask for that. */
+/* A page of metrics whose numbers are read when it is asked for: OpenMetrics 1.0, or Prometheus
+ * text 0.0.4 for a client that does not ask for that. */
 #ifndef MUSTER_TOOLS_METRICS_TEXT_H
 #define MUSTER_TOOLS_METRICS_TEXT_H
 

@@ -133,8 +133,8 @@ static void raise_descriptor_limit(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Listen on the socket that the holder of a killed coordinator keeps, if it is bound to the port that
- * is wanted, else on a new one; from then on a holder of our own keeps it. */
+/* Listen on the socket that the holder of a killed coordinator keeps, if it is bound to the port
+ * that is wanted, else on a new one; from then on a holder of our own keeps it. */
 static enum muster_rc coordinator_hold_socket(struct coordinator *coordinator, const char *data,
                                               const char *listen, struct muster_error *ret_error)
 {

@@ -21,8 +21,8 @@
 #define COMMAND_BYTES 100
 
 /* The list has lines like "3: POSIX  ADVISORY  WRITE 1234 fe:01:5678 1073741826 1073742335". The
- * file is found by device and inode, as it may have several paths. Returns 0 if no other process has
- * a lock on it, or the list cannot be read. */
+ * file is found by device and inode, as it may have several paths. Returns 0 if no other process
+ * has a lock on it, or the list cannot be read. */
 static long find_owner(const struct stat *file)
 {
     FILE *locks = fopen("/proc/locks", "re");

@@ -2,8 +2,8 @@
  *
  * Both generations find each other by an abstract Unix socket named after the data file that they
  * share; the descriptor goes over it by SCM_RIGHTS (unix(7)). Owner and child also have a socket
- * pair. As long as the owner's end of it is open, the child refuses to hand the socket out; after the
- * owner's death it waits for a successor, for a limited time. */
+ * pair. As long as the owner's end of it is open, the child refuses to hand the socket out; after
+ * the owner's death it waits for a successor, for a limited time. */
 #include "serve/holder.h"
 
 #include <errno.h>
@@ -39,8 +39,8 @@ enum muster_rc holder_name_of(const char *path, struct holder_name *ret_name,
     return MUSTER_OK;
 }
 
-/* An abstract address leaves no file behind: it goes with its owner. The user's number is part of the
- * name, so that the holders of two users do not meet; ask_holder checks it, since a name proves
+/* An abstract address leaves no file behind: it goes with its owner. The user's number is part of
+ * the name, so that the holders of two users do not meet; ask_holder checks it, since a name proves
  * nothing. */
 static socklen_t address_of(const struct holder_name *name, struct sockaddr_un *ret_address)
 {
@@ -147,8 +147,8 @@ static int offer_socket(const struct holder_name *name)
     return -1;
 }
 
-/* Answer one process that asks: the first of our user after the owner's death gets the socket, and any
- * other finds its connection closed. True: the socket is handed over. */
+/* Answer one process that asks: the first of our user after the owner's death gets the socket, and
+ * any other finds its connection closed. True: the socket is handed over. */
 static bool hand_over(int offered, int fd, bool is_owner_dead)
 {
     int to = accept4(offered, NULL, NULL, SOCK_CLOEXEC);
@@ -194,8 +194,8 @@ static _Noreturn void keep_socket(const struct holder_name *name, int fd, int li
     _exit(0);
 }
 
-/* Close every descriptor except two. The owner's standard output is among them: a program that reads
- * it must see its end when the owner ends. */
+/* Close every descriptor except two. The owner's standard output is among them: a program that
+ * reads it must see its end when the owner ends. */
 static void close_others(int first, int second)
 {
     int highest = first > second ? first : second, lowest = first > second ? second : first;
@@ -206,8 +206,8 @@ static void close_others(int first, int second)
     (void)close_range((unsigned)highest + 1, ~0u, 0);
 }
 
-/* A descriptor below 3 would be closed with the standard ones. The child is a session of its own, so
- * that Ctrl-C and a shell's end of the job do not reach it. */
+/* A descriptor below 3 would be closed with the standard ones. The child is a session of its own,
+ * so that Ctrl-C and a shell's end of the job do not reach it. */
 int holder_start(const struct holder_name *name, int fd, unsigned keep_s)
 {
     int life[2];

@@ -45,7 +45,8 @@ static bool check_url(const char *text, struct muster_error *ret_error)
             return true;
     }
     muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                     "must be a URL such as http://host:2379 or https://host:2379, got \"%.80s\"", text);
+                     "must be a URL such as http://host:2379 or https://host:2379, got \"%.80s\"",
+                     text);
     return false;
 }
 

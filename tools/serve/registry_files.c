@@ -195,8 +195,8 @@ static enum muster_rc fetch_as(struct fetch *fetch, const struct backup_settings
     return rc;
 }
 
-/* Fetch into a temporary file beside the output, which is published under the output's name when it is
- * whole. */
+/* Fetch into a temporary file beside the output, which is published under the output's name when it
+ * is whole. */
 static enum muster_rc fetch_to_file(struct fetch *fetch, const struct backup_settings *settings,
                                     struct muster_error *ret_error)
 {
@@ -230,8 +230,8 @@ static enum muster_rc fetch_to_file(struct fetch *fetch, const struct backup_set
     return rc;
 }
 
-/* The output appears whole, or not at all. The loop is opened before the file is made, since libevent
- * ends the process when it lacks descriptors. */
+/* The output appears whole, or not at all. The loop is opened before the file is made, since
+ * libevent ends the process when it lacks descriptors. */
 static enum muster_rc fetch_backup(const struct backup_settings *settings,
                                    struct muster_error *ret_error)
 {

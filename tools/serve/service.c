@@ -21,8 +21,8 @@
 
 #define DRAIN_NS MUSTER_NS_PER_S /* for calls under way, when it ends */
 
-/* The signal handler writes the flags, then wakes the loop, which reads them in on_wake. The flag is
- * set before the wake, so on_wake sees it. */
+/* The signal handler writes the flags, then wakes the loop, which reads them in on_wake. The flag
+ * is set before the wake, so on_wake sees it. */
 static struct muster_wake *signal_wake;
 static volatile sig_atomic_t is_stop_asked, is_reload_asked;
 
@@ -107,8 +107,8 @@ static enum muster_rc status_open(struct service *service, struct muster_error *
     return rc;
 }
 
-/* The error names the address and the cause; the remedy depends on the option by which it was given.
- * A Unix socket has neither ports nor capabilities. */
+/* The error names the address and the cause; the remedy depends on the option by which it was
+ * given. A Unix socket has neither ports nor capabilities. */
 void service_tell_listen(const char *name, const char *address_option, const char *port_option,
                          const struct muster_error *error)
 {

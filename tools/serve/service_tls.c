@@ -14,7 +14,8 @@ bool service_tls_check(const char *command, const struct service_tls_settings *s
     if ((settings->cert == NULL) == (settings->key == NULL) &&
         (settings->client_ca == NULL || settings->cert != NULL))
         return true;
-    *ret_exit = command_refuse(command, "--tls-cert and --tls-key must both be given for TLS, got one of them");
+    *ret_exit = command_refuse(
+        command, "--tls-cert and --tls-key must both be given for TLS, got one of them");
     return false;
 }
 

@@ -16,7 +16,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* How long the end waits for the registry. If it does not answer, the lease frees the place soon. */
+/* How long the end waits for the registry. If it does not answer, the lease frees the place soon.
+ * */
 #define RELEASE_NS      (1 * MUSTER_NS_PER_S)
 #define ABSENT_AGAIN_NS (30 * MUSTER_NS_PER_S)
 

@@ -6,8 +6,8 @@
 #include "run/claim/record.h"
 #include "run/registry/registry.h"
 
-/* How long a place stays taken after its launcher was lost with its host. A shorter lease would take
- * the place from a launcher that is stopped for a moment. */
+/* How long a place stays taken after its launcher was lost with its host. A shorter lease would
+ * take the place from a launcher that is stopped for a moment. */
 #define RUN_CLAIM_LEASE_S 10
 #define RUN_CLAIM_REQUEST_NS                                                                       \
     (2 * MUSTER_NS_PER_S) /* far less than the lease: then it is repeated */

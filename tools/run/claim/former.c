@@ -142,8 +142,8 @@ static void former_read(struct run_former *former)
     former->is_busy = former->rc == MUSTER_OK;
 }
 
-/* On this host the system says so. A member of another host is dead when its lease has run out: this
- * launcher holds the place, so the former one is gone, and its members end with it. */
+/* On this host the system says so. A member of another host is dead when its lease has run out:
+ * this launcher holds the place, so the former one is gone, and its members end with it. */
 static bool former_is_dead(const struct run_former *former, const struct former_member *member)
 {
     const char *key = getenv("MUSTER_HOST_KEY");

@@ -41,8 +41,8 @@ bool run_epoch_are_lost_done(const struct run_epoch *epoch);
 /** The launcher has reaped each of its tasks that the members have lost. */
 bool run_epoch_are_deaths_known(const struct run_epoch *epoch);
 
-/** "worker:1 killed by SIGKILL, worker:2 left"; their deaths count as told. Returns how many are lost, those included
- * that the text does not name, and how many of them have only left. */
+/* * "worker:1 killed by SIGKILL, worker:2 left"; their deaths count as told. Returns how many are
+ * lost, those included that the text does not name, and how many of them have only left. */
 unsigned run_epoch_describe_lost(struct run_epoch *epoch, char *text, size_t bytes,
                                  unsigned *ret_left);
 /** ", operation 812 (all_reduce, reduce phase) retried without it". */

@@ -167,8 +167,8 @@ static bool load_taken(struct run_stream *stream, const struct muster_json *obje
     return taken >= 0;
 }
 
-/* At most one life is not collected yet, and that of a running task is not. The life counts from the
- * table saved before its process was started, whatever state the task had then. */
+/* At most one life is not collected yet, and that of a running task is not. The life counts from
+ * the table saved before its process was started, whatever state the task had then. */
 static bool are_lives_possible(const struct run_task *task, int64_t state)
 {
     return task->collected <= task->lives && task->lives - task->collected <= 1 &&
@@ -185,8 +185,7 @@ static bool load_task(struct run_task *task, const struct muster_json *object)
     load_fields(object, task, task_fields, COUNT(task_fields));
     if (incarnation == NULL || state < RUN_TASK_NEW || state > RUN_TASK_FAILED ||
         !are_lives_possible(task, state) ||
-        (task->lives > 0 &&
-         muster_incarnation_parse(incarnation, &task->incarnation) != MUSTER_OK))
+        (task->lives > 0 && muster_incarnation_parse(incarnation, &task->incarnation) != MUSTER_OK))
         return false;
     run_task_restore(task, (enum run_task_state)state);
     snprintf(task->digest, sizeof(task->digest), "%s", digest != NULL ? digest : "");
@@ -333,9 +332,10 @@ bool run_table_load(struct run *run, const char **ret_why)
     if (muster_files_read(run->env->files, run->env->mem, path, TABLE_BYTES_MAX, &bytes, &size) !=
         MUSTER_OK)
         return false;
-    *ret_why = "must hold the run of a launcher of this version, got a table.json that is damaged or "
-               "of another version; end its workers, whose processes lives/*.keeper names, and "
-               "begin again with --resumable and another directory";
+    *ret_why =
+        "must hold the run of a launcher of this version, got a table.json that is damaged or "
+        "of another version; end its workers, whose processes lives/*.keeper names, and "
+        "begin again with --resumable and another directory";
     is_good = muster_json_parse(bytes, size, &root, NULL) == MUSTER_OK && load_from(run, root);
     muster_json_free(root);
     muster_mem_free(run->env->mem, bytes);

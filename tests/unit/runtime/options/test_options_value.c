@@ -272,7 +272,8 @@ static void a_repeated_option_has_a_last_value(void **state)
     }
     assert_int_equal(muster_option_store(&row, "--name", "a", &guarded, &error),
                      MUSTER_INVALID_ARGUMENT);
-    assert_string_equal(error.text, "--name: must be given 32 times at most, got \"a\" beyond that");
+    assert_string_equal(error.text,
+                        "--name: must be given 32 times at most, got \"a\" beyond that");
     assert_int_equal(guarded.texts.count, MUSTER_OPTION_TEXTS_MAX);
     assert_string_equal(guarded.after, "kept");
 }
