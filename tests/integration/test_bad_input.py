@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What users get wrong: each time a clear error that names the culprit and the remedy, a documented exit code, and
+"""Mistakes of users: each time a clear error that names the culprit and the remedy, a documented exit code, and
 nobody else disturbed."""
 import json
 import os

@@ -19,7 +19,7 @@ CLEAN = {k: v for k, v in os.environ.items()
          if not k.startswith(("MUSTER_", "TF_CONFIG", "RANK", "WORLD_SIZE")) or k in ("MUSTER_BINARY_DIR", "MUSTER_SOURCE_DIR")}
 HUGE = "9" * 30
 
-# What a command needs to be called rightly, in front of the option and behind it.
+# The arguments that a command needs to be called rightly, in front of the option and behind it.
 RIGHT = {
     "run": ([], ["--", "true"]),
     "bench allreduce": (["-n", "1", "--bytes", "4", "--iters", "1"], []),

@@ -34,7 +34,7 @@ def check_sizes(n, dtype, wire, memory):
         assert KEYS <= line.keys(), line
         assert line["sent_bytes"] == line["plan_sent_bytes"] > 0, line
         assert 0 < line["memory_bytes"], line
-        # Of 20 operations: none allocates, but over TCP a pool may still grow, by chance by up to ten buffers.
+        # None of the 20 operations allocates, but over TCP a pool may still grow, by chance by up to ten buffers.
         assert line["steady_allocations"] < (20 if line["wire"] == "tcp" else 5), line
         assert line["identical"] is True and line["n"] == n and line["median_us"] > 0, line
         assert line["memory"] == memory and line["wire"] == (wire if wire != "auto" else line["wire"]), line
@@ -83,7 +83,7 @@ def check_limits():
     for bench in (["allreduce", "-n", "3", "--bytes", "1K"], ["recover", "-n", "3", "--bytes", "64K", "--kills", "1"]):
         output = limited(20, *bench)
         assert output.returncode == 1 and "the limit is 20; raise it: ulimit -n" in output.stderr, output
-    # What a rank cannot do ends them all, at once.
+    # An error of one rank ends them all at once.
     output = subprocess.run([MUSTER, "bench", "allreduce", "-n", "3", "--bytes", "64K"], capture_output=True, text=True,
                             timeout=120, env={**os.environ, "MUSTER_WIRE": "pigeon"})
     assert output.returncode == 1 and "MUSTER_WIRE=pigeon: expected auto or tcp" in output.stderr, output

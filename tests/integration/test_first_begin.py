@@ -65,13 +65,13 @@ class Deaths(Case):
     STATE = (("small", 3), ("large", 2_500_001), ("other", 2_500_001))  # 11 pieces of at most 4 MiB, 8 of them in one call
 
     def begin(self, members, doomed):
-        """What each answers to its first begin; None: it died there."""
+        """The answer of each to its first begin; None: it died there."""
         for member in members:
             member.tell("begin")
         return [member.answers.get(timeout=PATIENCE_S) if member.rank in doomed else member.hear() for member in members]
 
     def one_state(self, members):
-        """Whose values they have, in all tensors."""
+        """The member whose values they have, in all tensors."""
         values = {got["value"] for name, _ in self.STATE for got in every(members, f"get {name}")}
         self.assertEqual(len(values), 1, values)
         self.assertNotIn("mixed", values)

@@ -224,7 +224,7 @@ class Peer:
 
 
 class Strangers(unittest.TestCase):
-    """What closes without a word on the wrong kind, as etcd does, and what is no registry: told at once, by another dial that tells nothing."""
+    """A server that closes without a word on the wrong kind, as etcd does, or is no registry: told at once, by another dial that tells nothing."""
 
     def setUp(self):
         self.files = TlsFiles(self.addCleanup)

@@ -35,7 +35,7 @@ class Case:
     def __init__(self, name, uri, script, code, status, words, variables=None, cloud=(), timeout=None, other=None):
         self.name, self.uri, self.script, self.code, self.status, self.words = name, uri, script, code, status, words
         self.variables, self.cloud, self.other = variables or {}, cloud, other
-        # Who is asked again gets the time for all attempts: the last one must not meet the deadline.
+        # A server that is asked again gets the time for all attempts: the last one must not meet the deadline.
         self.timeout = timeout or ("3" if status == "DEADLINE_EXCEEDED" else "60")
 
     def run(self, showing):

@@ -28,7 +28,7 @@ def run(*options, program=(STEPPER, "20", "1000", "w", "20000"), **variables):
 
 
 def talk(port, *texts):
-    """What a stranger hears who says these."""
+    """The bytes that a stranger hears who says these."""
     heard = b""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain:
         try:
@@ -108,7 +108,7 @@ class TlsAuto(unittest.TestCase):
         job.end(self)
 
     def certificate(self, job):
-        """What a worker has inherited."""
+        """The certificates that a worker has inherited."""
         with open(f"/proc/{job.workers()[0]}/fd/4", encoding="ascii") as file:
             return file.read().split("-----BEGIN PRIVATE KEY-----", maxsplit=1)[0]
 

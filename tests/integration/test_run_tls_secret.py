@@ -161,7 +161,7 @@ class Secret(unittest.TestCase):
                     raise OSError("was let in")
 
     def test_a_member_is_no_registry(self):
-        """What a worker has been given does not pass for the registry: here it serves with its own certificate."""
+        """A worker's certificate does not pass for the registry's: here it serves with its own certificate."""
         steal = ("/bin/sh", "-c", 'cat /proc/self/fd/4 >"$0"; cat /proc/self/fd/5 >"$1"', self.path("worker.pem"), self.path("ca.pem"))
         Program(self, "run", "-q", "-n", "1", "--job", "j", "--tls", "auto", "--tls-secret", self.secret, "--", *steal).end()
         worker = self.path("worker.pem")

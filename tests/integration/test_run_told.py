@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What `muster run` tells of its members: each death in one line with one step, who joins for the first time and who comes
-back. The workers are scripts that report what members would."""
+"""The lines of `muster run` about its members: each death in one line with one step, who joins for the first time and who
+comes back. The workers are scripts that report what members would."""
 import json
 import os
 import re

@@ -125,7 +125,7 @@ class Deaths(Case):
         self.end(ask)
 
     def test_who_was_interrupted_knows_it(self):
-        # Of two chunks per block, rank 2 sends 8 and receives 4 sums and 4 results: at the 13th of them it has received
+        # With two chunks per block, rank 2 sends 8 and receives 4 sums and 4 results: at the 13th of them it has received
         # a result, so that the others are in the middle of it too, and it lacks one, so that nobody has ended it.
         members = [self.job.puppet(rank, 3, **({"MUSTER_KILL": "step=1,chunk=12"} if rank == 2 else {})) for rank in range(3)]
         every(members, "open")
@@ -482,7 +482,7 @@ class Silence(Case):
 
 
     def test_who_stops_in_the_middle_of_an_operation_is_left_behind(self):
-        # Of step 2: by then each has mapped the memory where the others show their inputs, so that they need nothing
+        # It stops in step 2: by then each has mapped the memory where the others show their inputs, so that they need nothing
         # more of the stopped one to announce the operation; in step 1 they may have to go on without its input.
         for store in (2, 10, 40):  # announced; while it sums; while it copies
             with self.subTest(store=store):

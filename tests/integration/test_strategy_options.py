@@ -27,7 +27,7 @@ class Options(unittest.TestCase):
     def opened(self, rank, size, options="", **variables):
         member = self.job.puppet(rank, size, **variables)
         member.ok(f"open 0 0 - {options}")
-        # Who is refused may know it by now: the error is begin's.
+        # A member that is refused may know it by now: the error is begin's.
         self.assertRegex(member.ask("register total 8 1"), "^(ok$|INVALID_ARGUMENT .* asks for )")
         return member
 

@@ -30,7 +30,7 @@ def client_context(ca):
 
 
 class TlsPeer(plain.Peer):
-    """Of the other client."""
+    """The client of the plain attacks, over TLS."""
     context = None
 
     def __init__(self, port):

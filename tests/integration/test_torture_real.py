@@ -33,7 +33,7 @@ WRITES, WORKERS, STEPS = 40, 3, 20
 
 
 class Ledger:
-    """What a client was told about its writes, and whether the registry agrees."""
+    """The answers that a client got to its writes, and whether the registry agrees."""
 
     def __init__(self, said):
         self.outcomes = re.findall(r"(?m)^(acked|unknown|refused) (\S+?)(=|-)(\d*)(?: (\d+)$)?", said)

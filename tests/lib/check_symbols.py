@@ -18,7 +18,7 @@ SHARED_MEMORY = r"collective/board/(?!tensor)\w+\.c|runtime/system/host_\w+\.c"
 BOARD_SOCKET = r"collective/board/socket\.c"
 GPU_THREAD = r"collective/gpu/control\.c"
 
-# What is forbidden, and the adapter files where it is the point of the file.
+# The calls that are forbidden, and the adapter files where they are the point of the file.
 RULES = [
     ("time", r"clock_gettime|clock_nanosleep|nanosleep|gettimeofday|time|usleep|sleep|timerfd_\w+|times|clock|alarm",
      {"runtime/loop/loop_libevent.c": "timerfd_create", "runtime/loop/loop_libevent_work.c": r"clock_gettime|timerfd_settime", "runtime/system/host_system.c": "clock_gettime",

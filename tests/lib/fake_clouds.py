@@ -13,7 +13,7 @@ PROGRAM = BINARIES / "fake_cloud"
 MUSTER = BINARIES / "muster"
 PATIENCE_S = 60  # a hang is a failure; nothing that works takes as long, even on a busy machine
 
-# What nothing may print. Each is unlike any other text.
+# Texts that nothing may print. Each is unlike any other text.
 SECRETS = {name: f"sEcReT-{name}-9f3b" for name in (
     "access-token", "stale-token", "client-secret", "refresh-token", "subject-token", "bearer", "rotated",
     "kubeconfig-token", "echo", "password", "quoted")}
