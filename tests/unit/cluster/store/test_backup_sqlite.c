@@ -14,12 +14,28 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <sqlite3.h>
 
 #define PATH_BYTES  128
 #define LARGE_BYTES 200000
+
+/* fsync(2) of a folder fails with this errno, unless it is 0. */
+static int folder_sync_errno;
+
+/* It stands in the place of the C library's: file systems that cannot sync a folder are rare. */
+__attribute__((visibility("default"))) int fsync(int fd)
+{
+    struct stat status;
+
+    if (folder_sync_errno != 0 && fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
+        errno = folder_sync_errno;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
 
 struct fixture {
     struct store_stage stage;
@@ -457,6 +473,41 @@ static void a_copy_that_cannot_be_written_says_why(void **state)
     close_fixture(&f);
 }
 
+/* EINVAL says that the file system has no such call: the name is as safe as it gets there. */
+static void a_name_that_cannot_be_synced_is_taken_back_unless_no_folder_can(void **state)
+{
+    static const struct {
+        const char *name;
+        int sync_errno;
+        bool is_made;
+    } rows[] = {
+        {"synced", 0, true},
+        {"a file system that cannot sync folders", EINVAL, true},
+        {"a disk that fails", EIO, false},
+        {"a full disk", ENOSPC, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fixture f;
+        struct muster_error error = {.text = ""};
+        enum muster_rc rc;
+
+        open_fixture(&f);
+        folder_sync_errno = rows[i].sync_errno;
+        rc = back_up(&f, &error);
+        folder_sync_errno = 0;
+
+        if ((rc == MUSTER_OK) != rows[i].is_made ||
+            (access(f.backup, F_OK) == 0) != rows[i].is_made)
+            fail_msg("%s: %s %s", rows[i].name, muster_rc_name(rc), error.text);
+        if (!rows[i].is_made)
+            assert_non_null(strstr(error.text, strerror(rows[i].sync_errno)));
+        assert_int_equal(count_files(&f), rows[i].is_made ? 2 : 1);
+        close_fixture(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_copy_of_a_living_store_is_of_its_end),
         cmocka_unit_test(a_backup_that_cannot_be_read_says_why),
         cmocka_unit_test(a_copy_that_cannot_be_written_says_why),
+        cmocka_unit_test(a_name_that_cannot_be_synced_is_taken_back_unless_no_folder_can),
     };
 
     return cmocka_run_group_tests_name("registry_backup_sqlite", tests, NULL, NULL);
