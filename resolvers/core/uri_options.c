@@ -105,7 +105,7 @@ static enum muster_rc read_value(const struct muster_uri_table *table,
         if (read_flag(text, place))
             return MUSTER_OK;
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s: %s=%s: expected true or false", table->scheme, row->name,
+                                "%s: %s must be true or false, got %s", table->scheme, row->name,
                                 text);
     case MUSTER_URI_NUMBER:
     case MUSTER_URI_TASK_ID:
@@ -113,8 +113,9 @@ static enum muster_rc read_value(const struct muster_uri_table *table,
     }
     if (!muster_integer_parse(text, &number) || number < row->min || number > row->max)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s: %s=%s: expected a whole number from %" PRId64 " to %" PRId64,
-                                table->scheme, row->name, text, row->min, row->max);
+                                "%s: %s must be a whole number from %" PRId64 " to %" PRId64
+                                ", got %s",
+                                table->scheme, row->name, row->min, row->max, text);
     if (row->kind == MUSTER_URI_NUMBER) {
         *(int64_t *)place = number;
     } else {

@@ -43,7 +43,7 @@ static enum muster_rc add_task(struct muster_cluster_spec_builder *builder, cons
 
     if (text == NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s: the address of task %lld of job '%s' is %s instead of text",
+                                "%s: the address of task %lld of job '%s' must be text, got %s",
                                 what, (long long)index, job, muster_json_kind_name(address));
     if (index < INT32_MIN || index > INT32_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -87,8 +87,8 @@ static enum muster_rc add_job(struct muster_cluster_spec_builder *builder, const
         return add_sparse_job(builder, what, job, tasks, ret_error);
     if (kind != MUSTER_JSON_ARRAY)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s: job '%s' is %s instead of a list of addresses or an object "
-                                "from index to address",
+                                "%s: job '%s' must be a list of addresses or an object from index "
+                                "to address, got %s",
                                 what, job, muster_json_kind_name(tasks));
     for (size_t i = 0; i < muster_json_count(tasks) && rc == MUSTER_OK; i++)
         rc = add_task(builder, what, job, (int64_t)i, muster_json_at(tasks, i), ret_error);
@@ -106,7 +106,7 @@ enum muster_rc muster_cluster_spec_from_json(struct muster_mem *mem,
 
     if (muster_json_kind(value) != MUSTER_JSON_OBJECT)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s is %s instead of an object from job to addresses", what,
+                                "%s must be an object from job to addresses, got %s", what,
                                 muster_json_kind_name(value));
     muster_cluster_spec_builder_init(&builder, mem, false);
     for (bool more = muster_json_walk_first(&walk, value); more && rc == MUSTER_OK;

@@ -107,7 +107,7 @@ static enum muster_rc text_of(struct kubeconfig_reader *reader,
     if (*ret_text == NULL && muster_json_kind(value) != MUSTER_JSON_NULL &&
         muster_json_kind(value) != MUSTER_JSON_TEXT)
         return muster_error_set(reader->error, MUSTER_INVALID_ARGUMENT,
-                                "%.80s: %s of %s '" NAME_BYTES_SHOWN "' is %s instead of text",
+                                "%.80s: %s of %s '" NAME_BYTES_SHOWN "' must be text, got %s",
                                 entry->path, member, entry->kind, entry->name,
                                 muster_json_kind_name(value));
     return MUSTER_OK;
@@ -339,8 +339,8 @@ static enum muster_rc parse_file(struct kubeconfig_reader *reader, size_t index)
     if (muster_json_kind(reader->roots[index]) != MUSTER_JSON_OBJECT &&
         muster_json_kind(reader->roots[index]) != MUSTER_JSON_NULL)
         return muster_error_set(reader->error, MUSTER_INVALID_ARGUMENT,
-                                "%.100s is not a kubeconfig: %s instead of a mapping", file->path,
-                                muster_json_kind_name(reader->roots[index]));
+                                "%.100s must be a kubeconfig, which is a mapping, got %s",
+                                file->path, muster_json_kind_name(reader->roots[index]));
     return MUSTER_OK;
 }
 

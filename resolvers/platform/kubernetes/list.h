@@ -35,7 +35,7 @@ struct muster_kubernetes_place {
     char address[64];
 };
 
-/** Caller's memory; all is private but what is named below. */
+/** Caller's memory. */
 struct muster_kubernetes_list {
     void *data;
     muster_kubernetes_part_fn *on_part;       /* may be NULL */

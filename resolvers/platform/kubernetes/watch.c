@@ -13,7 +13,7 @@
 #define STREAM_S       300                   /* timeoutSeconds: the server ends the stream then */
 #define STREAM_GRACE_S 30                    /* the server's end comes before our own deadline */
 #define LINE_BYTES_MAX (4u << 20)            /* an object in etcd has 1.5 MiB at most by default */
-#define HEALTHY_NS     (5 * MUSTER_NS_PER_S) /* a stream that lasted so long starts afresh */
+#define HEALTHY_NS     (5 * MUSTER_NS_PER_S) /* a stream that lasts as long ends the backoff */
 
 /* The jitter keeps the tasks of a job apart, which all lose their streams when the API server
  * restarts. */

@@ -2,10 +2,12 @@
  * pass the value instead, so one of them is enough here. */
 #include "resolvers/platform/launcher/world_resolver.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* "host:port"; process 0 listens there. */
+/* "host:port"; process 0 listens there. strtoul(3) would take a sign or blanks before the digits,
+ * which no dialled address can have. */
 static enum muster_rc read_coordinator(struct muster_vars *vars, struct muster_world *world,
                                        struct muster_error *ret_error)
 {
@@ -17,11 +19,11 @@ static enum muster_rc read_coordinator(struct muster_vars *vars, struct muster_w
 
     if (text == NULL)
         return MUSTER_OK;
-    port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
-    if (colon == NULL || colon == text || end == colon + 1 || *end != '\0' || port == 0 ||
-        port > UINT16_MAX || strlen(text) >= sizeof(world->coordinator))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s=%.80s: expected host:port",
-                                name, text);
+    port = colon != NULL && isdigit((unsigned char)colon[1]) ? strtoul(colon + 1, &end, 10) : 0;
+    if (colon == NULL || colon == text || port == 0 || *end != '\0' || port > UINT16_MAX ||
+        strlen(text) >= sizeof(world->coordinator))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s must be host:port, got %.80s", name, text);
     memcpy(world->coordinator, text, strlen(text) + 1);
     world->coordinator_source = name;
     world->is_coordinator_first = true;

@@ -54,8 +54,8 @@ static enum muster_rc read_coordinator(struct muster_vars *vars, struct muster_w
         return MUSTER_OK;
     if (!muster_hnp_uri_parse(uri, host, sizeof(host), &port))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                HNP_URI "=%.80s: expected an address such as "
-                                        "1531576320.0;tcp://10.0.0.1:34911",
+                                HNP_URI " must be an address such as "
+                                        "1531576320.0;tcp://10.0.0.1:34911, got %.80s",
                                 uri);
     world->coordinator_source = HNP_URI;
     return muster_world_set_coordinator(world, host, port, ret_error);

@@ -17,7 +17,7 @@ enum muster_rc muster_world_number(struct muster_vars *vars, const char *name, u
         return MUSTER_OK;
     if (!muster_integer_parse(text, &value) || value < 0 || value >= UINT32_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s=%.60s: expected a whole number from 0 on", name, text);
+                                "%s must be a whole number from 0 on, got %.60s", name, text);
     *ret_value = (uint32_t)value;
     *ret_source = name;
     return MUSTER_OK;

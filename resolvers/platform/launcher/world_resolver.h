@@ -22,7 +22,7 @@ typedef enum muster_rc muster_world_read_fn(struct muster_vars *vars,
                                             struct muster_world *ret_world,
                                             struct muster_error *ret_error);
 
-/** One row per launcher; `ops` from MUSTER_WORLD_OPS(name). Static. */
+/** One row per launcher. Static. */
 struct muster_world_source {
     struct muster_resolver_ops ops;
     muster_world_read_fn *read;
@@ -35,15 +35,15 @@ muster_world_read_fn muster_torchrun_world_read;
 
 /* For the readers. */
 
-/** A whole number from 0 to UINT32_MAX - 1; *ret_source stays NULL where the variable is not set.
- * */
+/** Read a whole number from 0 to UINT32_MAX - 1; *ret_value and *ret_source stay as they are where
+ * the variable is not set. Errors: INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_world_number(struct muster_vars *vars, const char *name,
                                                      uint32_t *ret_value, const char **ret_source,
                                                      struct muster_error *ret_error);
-/** Both are known, and the rank is below the size. */
+/** Refuse a rank that is not below the size; both must be known. Errors: INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_world_check(const struct muster_world *world,
                                                     struct muster_error *ret_error);
-/** "host:port", an IPv6 host in brackets. Errors: INVALID_ARGUMENT. */
+/** Set the coordinator to "host:port", an IPv6 host in brackets. Errors: INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_world_set_coordinator(struct muster_world *world,
                                                               const char *host, uint32_t port,
                                                               struct muster_error *ret_error);

@@ -41,7 +41,7 @@ static enum muster_rc member_of_task(const struct muster_resolver *resolver,
         return MUSTER_OK;
     if (muster_json_kind(task) != MUSTER_JSON_OBJECT)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s.task is %s instead of an object with 'type' and 'index'",
+                                "%s.task must be an object with 'type' and 'index', got %s",
                                 name_of(resolver), muster_json_kind_name(task));
     *ret_member = muster_json_member(task, name);
     return MUSTER_OK;
@@ -56,7 +56,7 @@ static enum muster_rc text_member(const struct muster_resolver *resolver,
 
     *ret_text = muster_json_text(member);
     if (*ret_text == NULL && muster_json_kind(member) != MUSTER_JSON_NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s.%s is %s instead of text",
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s.%s must be text, got %s",
                                 name_of(resolver), name, muster_json_kind_name(member));
     return MUSTER_OK;
 }
@@ -89,7 +89,7 @@ static enum muster_rc type_of(struct muster_resolver *resolver, const struct mus
         break;
     }
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "%s.task.type is %s instead of the name of a job", name_of(resolver),
+                            "%s.task.type must be the name of a job, got %s", name_of(resolver),
                             muster_json_kind_name(type));
 }
 
@@ -122,7 +122,7 @@ static enum muster_rc index_of(const struct muster_resolver *resolver,
         if (muster_integer_parse(text, ret_id))
             return MUSTER_OK;
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s.task.index is '%s' instead of a number", name_of(resolver),
+                                "%s.task.index must be a number, got '%s'", name_of(resolver),
                                 text);
     case MUSTER_JSON_NULL:
     case MUSTER_JSON_ARRAY:
@@ -130,7 +130,7 @@ static enum muster_rc index_of(const struct muster_resolver *resolver,
         break;
     }
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "%s.task.index is %s instead of a task index", name_of(resolver),
+                            "%s.task.index must be a task index, got %s", name_of(resolver),
                             muster_json_kind_name(index));
 }
 

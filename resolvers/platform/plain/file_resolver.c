@@ -114,8 +114,9 @@ enum muster_rc muster_file_resolver_open_uri(struct muster_env *env, const char 
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a path");
     if (length == 0 || !muster_uri_decode(path)) {
         muster_mem_free(env->mem, path);
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "file:%s: expected file:/path/to/cluster.json", rest);
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "a file resolver must be written file:/path/to/cluster.json, got file:%s", rest);
     }
     rc = muster_uri_options_parse(&texts, rest + length + (rest[length] == '?'), &table, &values,
                                   ret_error);

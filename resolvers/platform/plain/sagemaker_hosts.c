@@ -23,7 +23,7 @@ static enum muster_rc sort_names(struct muster_mem *mem, const struct muster_jso
 
     if (muster_json_kind(list) != MUSTER_JSON_ARRAY)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "SM_HOSTS is %s instead of a list of host names",
+                                "SM_HOSTS must be a list of host names, got %s",
                                 muster_json_kind_name(list));
     if (count <= MUSTER_SAGEMAKER_HOSTS_MAX)
         names = muster_mem_alloc_zero(mem, count, sizeof(names[0]));
@@ -36,7 +36,7 @@ static enum muster_rc sort_names(struct muster_mem *mem, const struct muster_jso
         if (names[i] == NULL || names[i][0] == '\0' || strlen(names[i]) > 255) {
             muster_mem_free(mem, names);
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "SM_HOSTS[%zu] is %s instead of the name of a host", i,
+                                    "SM_HOSTS[%zu] must be the name of a host, got %s", i,
                                     muster_json_kind_name(muster_json_at(list, i)));
         }
     }

@@ -28,7 +28,7 @@ static enum muster_rc read_config(struct muster_resolver *resolver, struct muste
                                 bad.text);
     if (muster_json_kind(config) != MUSTER_JSON_OBJECT) {
         muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                         VARIABLE " is %s instead of an object with 'cluster' and 'task'",
+                         VARIABLE " must be an object with 'cluster' and 'task', got %s",
                          muster_json_kind_name(config));
         muster_json_free(config);
         return MUSTER_INVALID_ARGUMENT;

@@ -271,7 +271,7 @@ static enum muster_rc check_options(const struct muster_union_resolver_options *
     for (size_t i = 0; i < options->member_count; i++) {
         if (options->members[i] == NULL)
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "member %zu of the union is NULL instead of a resolver", i + 1);
+                                    "member %zu of the union must be a resolver, got NULL", i + 1);
     }
     return MUSTER_OK;
 }

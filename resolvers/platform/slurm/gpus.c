@@ -1,6 +1,6 @@
-/* The GPUs of this node: from options, variables of CUDA and Slurm, or the tool nvidia-smi, in this
- * order. The variables come first, because they tell what the step may use, and the tool shows what
- * the node has; TensorFlow looks at CUDA_VISIBLE_DEVICES and the tool only. */
+/* The GPUs of this node are told by options, variables of CUDA and Slurm, or the tool nvidia-smi,
+ * in this order. The variables come first, because they tell what the step may use, and the tool
+ * shows what the node has; TensorFlow looks at CUDA_VISIBLE_DEVICES and the tool only. */
 #include "resolvers/platform/slurm/gpus.h"
 
 #include "resolvers/platform/slurm/text.h"
@@ -32,8 +32,8 @@ static enum muster_rc read_lists(struct muster_slurm_gpus *gpus, struct muster_e
             continue;
         if (!muster_slurm_gpus_count(text, &count))
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "%s=%.60s: expected devices such as 0,2-3 (or set "
-                                    "gpus_per_node)",
+                                    "%s must be devices such as 0,2-3, got %.60s; mend it, or set "
+                                    "gpus_per_node",
                                     names[i], text);
         record_count(gpus, count, names[i]);
     }
@@ -57,8 +57,8 @@ static enum muster_rc read_variables(struct muster_slurm_gpus *gpus, struct must
         return rc;
     if (!muster_integer_parse(on_node, &count) || count < 0 || count > MUSTER_SLURM_NODE_GPUS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "SLURM_GPUS_ON_NODE=%.60s: expected a number (or set "
-                                "gpus_per_node)",
+                                "SLURM_GPUS_ON_NODE must be a number, got %.60s; mend it, or set "
+                                "gpus_per_node",
                                 on_node);
     record_count(gpus, (uint32_t)count, "SLURM_GPUS_ON_NODE");
     return MUSTER_OK;

@@ -1,4 +1,4 @@
-/* How many GPUs this node has. */
+/* The number of GPUs of this node. */
 #ifndef MUSTER_RESOLVERS_SLURM_GPUS_H
 #define MUSTER_RESOLVERS_SLURM_GPUS_H
 

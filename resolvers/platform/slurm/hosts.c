@@ -100,7 +100,7 @@ static enum muster_rc measure_element(const char *list, const char **at, uint64_
             continue;
         groups++;
         if (!measure_group(at, &count))
-            return bad_list(list, group, "expected numbers and ranges such as [01-12,15]",
+            return bad_list(list, group, "brackets must hold numbers and ranges such as [01-12,15]",
                             ret_error);
         *ret_count *= count;
         if (*ret_count > MUSTER_SLURM_HOSTS_MAX)
@@ -193,7 +193,7 @@ static enum muster_rc parse_list(struct muster_slurm_hosts *hosts, const char *t
         uint64_t count;
 
         if (*at == ',')
-            return bad_list(text, at, "expected a host before ','", ret_error);
+            return bad_list(text, at, "a host must stand before ','", ret_error);
         rc = measure_element(text, &at, &count, ret_error);
         if (rc == MUSTER_OK && hosts->count + count > MUSTER_SLURM_HOSTS_MAX)
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,

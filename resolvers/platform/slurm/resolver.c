@@ -56,7 +56,7 @@ static enum muster_rc read_number_variable(struct slurm_resolver *own, const cha
         return rc;
     if (!muster_integer_parse(text, ret_value) || *ret_value < 0 || *ret_value > INT32_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s=%.60s: expected a whole number from 0 on", name, text);
+                                "%s must be a whole number from 0 on, got %.60s", name, text);
     return MUSTER_OK;
 }
 
@@ -179,7 +179,7 @@ static enum muster_rc read_step(struct slurm_resolver *own, struct step_texts *t
     };
     if (local_id != NULL && !muster_integer_parse(local_id, &step->local_id))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "SLURM_LOCALID=%.60s: expected a whole number", local_id);
+                                "SLURM_LOCALID must be a whole number, got %.60s", local_id);
     rc = read_number_variable(own, "SLURM_PROCID", &step->rank, ret_error);
     if (rc == MUSTER_OK)
         rc = read_jobs(own, texts, step, ret_error);

@@ -70,9 +70,9 @@ enum muster_rc muster_slurm_counts_parse(struct muster_mem *mem, const char *tex
 
     if (!walk_counts(text, NULL, &count))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "bad tasks per node '%.80s': expected counts such as 2(x3),1 for "
-                                "at most %d nodes",
-                                text, MUSTER_SLURM_HOSTS_MAX);
+                                "tasks per node must be counts such as 2(x3),1 for at most %d "
+                                "nodes, got '%.80s'",
+                                MUSTER_SLURM_HOSTS_MAX, text);
     counts = muster_mem_alloc(mem, count * sizeof(counts[0]));
     if (counts == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for %zu nodes",

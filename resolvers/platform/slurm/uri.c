@@ -75,7 +75,7 @@ static enum muster_rc read_lists(const struct slurm_uri_values *values, struct s
         if (number < 1 || number > UINT16_MAX)
             return muster_error_set(
                 ret_error, MUSTER_INVALID_ARGUMENT,
-                "slurm: tasks_per_node=%s: expected 1 to 65535, or host:count,…", nodes);
+                "slurm: tasks_per_node must be 1 to 65535, or host:count,…, got %s", nodes);
         options->tasks_per_node = (uint32_t)number;
     } else if (rc == MUSTER_OK && nodes != NULL) {
         rc = read_pairs(pairs->nodes, &options->node_count, nodes, ret_error);

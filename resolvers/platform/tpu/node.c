@@ -112,9 +112,10 @@ static enum muster_rc read_node(struct muster_tpu_node *node, struct muster_erro
     enum muster_rc rc;
 
     if (muster_json_kind(node->root) != MUSTER_JSON_OBJECT)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the TPU API answered with %s instead of a node",
-                                muster_json_kind_name(node->root));
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "the answer of the TPU API must be an object that tells of a node, got %s",
+            muster_json_kind_name(node->root));
     node->state = text_of(node->root, "state");
     node->health = text_of(node->root, "health");
     node->accelerator_type = text_of(node->root, "acceleratorType");

@@ -93,10 +93,10 @@ static enum muster_rc add_host(struct muster_tpu_vm *vm, const struct muster_tpu
     if (texts->are_endpoints && !is_bare_ipv6(text, length))
         host = skip_fields(text, &host_length);
     if (host == NULL || !read_host(host, host_length, name))
-        return muster_error_set(
-            ret_error, MUSTER_INVALID_ARGUMENT, "%s[%zu] is '%.*s': expected %s",
-            texts->hosts.source, vm->count, (int)(length < 60 ? length : 60), text,
-            texts->are_endpoints ? "id:id:ip or a host" : "a host or host:port");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s[%zu] must be %s, got '%.*s'", texts->hosts.source, vm->count,
+                                texts->are_endpoints ? "id:id:ip or a host" : "a host or host:port",
+                                (int)(length < 60 ? length : 60), text);
     vm->addresses[vm->count] = muster_mem_strdup(vm->mem, name);
     if (vm->addresses[vm->count] == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
@@ -197,8 +197,8 @@ static enum muster_rc read_number(const struct muster_tpu_vm_text *text, uint32_
         return MUSTER_OK;
     if (!muster_integer_parse(text->value, &value) || value < min || value > max)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "%s=%.60s: expected a whole number from %u to %u", text->source,
-                                text->value, min, max);
+                                "%s must be a whole number from %u to %u, got %.60s", text->source,
+                                min, max, text->value);
     *ret_value = (uint32_t)value;
     return MUSTER_OK;
 }
@@ -249,8 +249,8 @@ static enum muster_rc read_coordinator(struct muster_tpu_vm *vm,
     if (!is_told(text))
         return MUSTER_OK;
     if (!read_host(trimmed, length, host))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s=%.60s: expected host:port",
-                                text->source, text->value);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "%s must be host:port, got %.60s", text->source, text->value);
     vm->coordinator = muster_mem_strdup(vm->mem, host);
     if (vm->coordinator == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory");

@@ -38,7 +38,8 @@ struct muster_tpu_vm {
 };
 
 /**
- * Read it. Workers listen on `port`; of several on one host the second has the port after it.
+ * Read the texts of a slice. Workers listen on `port`; of several on one host the second has the
+ * port after it.
  *
  * Owns:    gives what fini releases, on success.
  * Errors:  INVALID_ARGUMENT (malformed, or a number outside), FAILED_PRECONDITION (several slices,

@@ -225,7 +225,7 @@ static void unknown_schemes_are_named_with_those_that_exist(void **state)
         {"tf_config:x", MUSTER_INVALID_ARGUMENT, "'x'"},
         {"static:w=a:1?zoo=1", MUSTER_INVALID_ARGUMENT, "there is no option 'zoo'"},
         {"static:{\"w\":[\"a\"]}?zoo=1", MUSTER_INVALID_ARGUMENT, "there is no option 'zoo'"},
-        {"static:w=a:1?task_id=x", MUSTER_INVALID_ARGUMENT, "task_id=x"},
+        {"static:w=a:1?task_id=x", MUSTER_INVALID_ARGUMENT, "task_id must be a whole number"},
         {"static:w=a:1&task_id=0", MUSTER_INVALID_ARGUMENT, "behind a '?'"},
         {"static:w=a:1;task_type=w", MUSTER_INVALID_ARGUMENT, "task_type is an option"},
         {"tf_config:task_type=w?task_id=0", MUSTER_INVALID_ARGUMENT, "joined by '&'"},

@@ -23,13 +23,11 @@ static const struct muster_uri_table table = {"scheme", rows, sizeof(rows) / siz
 
 static void every_kind_is_read(void **state)
 {
+    struct test_env *test = *state;
     struct muster_uri_options options;
     struct values values = {.text = "default", .number = 7};
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
-    options.mem = test.env.mem;
+    options.mem = test->env.mem;
 
     assert_int_equal(muster_uri_options_parse(&options,
                                               "text=a%26b%3D&number=42&flag=yes&task_type=w&"
@@ -45,44 +43,41 @@ static void every_kind_is_read(void **state)
     assert_string_equal(values.common.rpc_layer, "grpc");
     assert_string_equal(values.common.environment, "");
     muster_uri_options_fini(&options);
-    test_env_close(&test);
 }
 
 static void what_is_not_named_keeps_its_default(void **state)
 {
+    struct test_env *test = *state;
     struct muster_uri_options options;
     struct values values = {.text = "default", .number = 7};
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
-    options.mem = test.env.mem;
+    options.mem = test->env.mem;
 
     assert_int_equal(muster_uri_options_parse(&options, "", &table, &values, NULL), MUSTER_OK);
     assert_string_equal(values.text, "default");
     assert_int_equal(values.number, 7);
     assert_null(values.common.task_type);
     muster_uri_options_fini(&options);
-    test_env_close(&test);
 }
 
 static void what_is_wrong_is_named(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *text, *culprit;
     } cases[] = {
         {"color=red", "'color'"},
         {"color=red", "number, flag"},
         {"number=0", "1 to 100"},
-        {"number=101", "number=101"},
-        {"number=many", "number=many"},
-        {"number=", "number="},
-        {"flag=maybe", "flag=maybe"},
+        {"number=101", "number must be a whole number from 1 to 100, got 101"},
+        {"number=many", "number must be a whole number from 1 to 100, got many"},
+        {"number=", "number must be a whole number from 1 to 100, got "},
+        {"flag=maybe", "flag must be true or false, got maybe"},
         {"text", "name=value"},
         {"=x", "name=value"},
         {"text=%4", "%"},
         {"text=%00", "%"},
-        {"task_id=x", "task_id=x"},
+        {"task_id=x", "task_id must be a whole number from "},
         {"task_id=-2147483649", "-2147483648 to 2147483647"},
         {"task_id=2147483648", "-2147483648 to 2147483647"},
         {"text=a?b=c", "write %3F"},
@@ -91,16 +86,13 @@ static void what_is_wrong_is_named(void **state)
         {"text=% 1", "'%' needs"},
         {"text=%+1", "'%' needs"},
         {"text=%1g", "'%' needs"},
-        {"flag=", "expected true or false"},
+        {"flag=", "flag must be true or false, got "},
         {"number=1&color=red",
          "there is no option 'color' (options: text, number, flag, task_type"},
     };
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct muster_uri_options options = {.mem = test.env.mem};
+        struct muster_uri_options options = {.mem = test->env.mem};
         struct values values = {.number = 7};
         struct muster_error error = {0};
 
@@ -111,11 +103,11 @@ static void what_is_wrong_is_named(void **state)
         assert_true(values.number == 7 || values.number == 1);
         muster_uri_options_fini(&options);
     }
-    test_env_close(&test);
 }
 
 static void values_reach_up_to_their_limits(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *text;
         int64_t number, task_id;
@@ -125,12 +117,9 @@ static void values_reach_up_to_their_limits(void **state)
         {"?number=5", 5, -1},         {"&&number=5&&", 5, -1},
         {"number=5&number=6", 6, -1}, {"task_id=1&number=2", 2, 1},
     };
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct muster_uri_options options = {.mem = test.env.mem};
+        struct muster_uri_options options = {.mem = test->env.mem};
         struct values values = {.number = 7};
 
         assert_int_equal(muster_uri_options_parse(&options, cases[i].text, &table, &values, NULL),
@@ -140,19 +129,16 @@ static void values_reach_up_to_their_limits(void **state)
         muster_uri_options_fini(&options);
         muster_uri_options_fini(&options);
     }
-    test_env_close(&test);
 }
 
 static void a_flag_is_one_of_eight_words(void **state)
 {
+    struct test_env *test = *state;
     static const char *const words[][2] = {
         {"false", "true"}, {"no", "yes"}, {"0", "1"}, {"False", "True"}};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < 8; i++) {
-        struct muster_uri_options options = {.mem = test.env.mem};
+        struct muster_uri_options options = {.mem = test->env.mem};
         struct values values = {.flag = i % 2 == 0};
         char text[20];
 
@@ -162,26 +148,23 @@ static void a_flag_is_one_of_eight_words(void **state)
         assert_int_equal(values.flag, i % 2 == 1);
         muster_uri_options_fini(&options);
     }
-    test_env_close(&test);
 }
 
 static void without_memory_no_option_is_read(void **state)
 {
+    struct test_env *test = *state;
     struct values values = {.number = 7};
     struct muster_uri_options options;
     struct muster_error error = {.text = ""};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    options.mem = test.env.mem;
-    test.mem.fail_at = 1;
+
+    options.mem = test->env.mem;
+    test->mem.fail_at = 1;
 
     assert_int_equal(muster_uri_options_parse(&options, "number=1", &table, &values, &error),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_string_equal(error.text, "no memory for options");
     assert_int_equal(values.number, 7);
     muster_uri_options_fini(&options);
-    test_env_close(&test);
 }
 
 static void texts_are_decoded_in_place(void **state)
@@ -236,15 +219,17 @@ static void a_stop_counts_outside_of_brackets_only(void **state)
     }
 }
 
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_is_read),
-        cmocka_unit_test(what_is_not_named_keeps_its_default),
-        cmocka_unit_test(what_is_wrong_is_named),
-        cmocka_unit_test(values_reach_up_to_their_limits),
-        cmocka_unit_test(a_flag_is_one_of_eight_words),
-        cmocka_unit_test(without_memory_no_option_is_read),
+        CASE(every_kind_is_read),
+        CASE(what_is_not_named_keeps_its_default),
+        CASE(what_is_wrong_is_named),
+        CASE(values_reach_up_to_their_limits),
+        CASE(a_flag_is_one_of_eight_words),
+        CASE(without_memory_no_option_is_read),
         cmocka_unit_test(texts_are_decoded_in_place),
         cmocka_unit_test(a_stop_counts_outside_of_brackets_only),
     };

@@ -35,6 +35,7 @@ static void write_changes(const struct muster_cluster_diff *diff, char *text, si
 
 static void each_change_is_one_task(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *before, *after, *changes;
     } rows[] = {
@@ -55,17 +56,14 @@ static void each_change_is_one_task(void **state)
          "{\"w\":{\"0\":\"a\",\"2\":\"x\",\"3\":\"d\",\"5\":\"f\"}}",
          "+w/0=a -w/1=b ~w/2=c>x +w/3=d -w/4=e +w/5=f"},
     };
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct muster_cluster_spec *before = read_spec(&test, rows[i].before);
-        struct muster_cluster_spec *after = read_spec(&test, rows[i].after);
+        struct muster_cluster_spec *before = read_spec(test, rows[i].before);
+        struct muster_cluster_spec *after = read_spec(test, rows[i].after);
         struct muster_cluster_diff diff;
         char text[200];
 
-        assert_int_equal(muster_cluster_diff_init(&diff, test.env.mem, before, after), MUSTER_OK);
+        assert_int_equal(muster_cluster_diff_init(&diff, test->env.mem, before, after), MUSTER_OK);
         write_changes(&diff, text, sizeof(text));
         assert_string_equal(text, rows[i].changes);
         assert_int_equal(diff.added_count + diff.removed_count + diff.moved_count,
@@ -74,21 +72,18 @@ static void each_change_is_one_task(void **state)
         muster_cluster_spec_unref(before);
         muster_cluster_spec_unref(after);
     }
-    test_env_close(&test);
 }
 
 static void kinds_are_counted(void **state)
 {
+    struct test_env *test = *state;
     struct muster_cluster_diff diff;
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
-    struct muster_cluster_spec *before = read_spec(&test, "{\"w\":[\"a\",\"b\",\"c\"]}");
+    struct muster_cluster_spec *before = read_spec(test, "{\"w\":[\"a\",\"b\",\"c\"]}");
     struct muster_cluster_spec *after =
-        read_spec(&test, "{\"w\":[\"x\",\"b\"],\"p\":[\"1\",\"2\"]}");
+        read_spec(test, "{\"w\":[\"x\",\"b\"],\"p\":[\"1\",\"2\"]}");
 
-    assert_int_equal(muster_cluster_diff_init(&diff, test.env.mem, before, after), MUSTER_OK);
+    assert_int_equal(muster_cluster_diff_init(&diff, test->env.mem, before, after), MUSTER_OK);
     assert_int_equal(diff.added_count, 2);
     assert_int_equal(diff.removed_count, 1);
     assert_int_equal(diff.moved_count, 1);
@@ -99,33 +94,31 @@ static void kinds_are_counted(void **state)
     muster_cluster_diff_fini(&diff);
     muster_cluster_spec_unref(before);
     muster_cluster_spec_unref(after);
-    test_env_close(&test);
 }
 
 static void without_memory_nothing_is_told(void **state)
 {
+    struct test_env *test = *state;
     struct muster_cluster_diff diff;
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
-    struct muster_cluster_spec *after = read_spec(&test, "{\"w\":[\"a\"]}");
-    test.mem.fail_at = 1;
+    struct muster_cluster_spec *after = read_spec(test, "{\"w\":[\"a\"]}");
+    test->mem.fail_at = 1;
 
     diff.change_count = 7;
-    assert_int_equal(muster_cluster_diff_init(&diff, test.env.mem, NULL, after),
+    assert_int_equal(muster_cluster_diff_init(&diff, test->env.mem, NULL, after),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_int_equal(diff.change_count, 7);
     muster_cluster_spec_unref(after);
-    test_env_close(&test);
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_change_is_one_task),
-        cmocka_unit_test(kinds_are_counted),
-        cmocka_unit_test(without_memory_nothing_is_told),
+        CASE(each_change_is_one_task),
+        CASE(kinds_are_counted),
+        CASE(without_memory_nothing_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,7 +104,7 @@ static void malformed_text_names_the_culprit(void **state)
         {"{\"ps\": {\"99999999999999999999\": \"a\"}}", "99999999999999999999"},
         {"{\"ps\": {\"2\": {}}}", "task 2 of job 'ps'"},
         {"{\"ps\": {\"-2147483649\": \"a\"}}", "task index -2147483649 of job 'ps'"},
-        {"{\"w\": [\"a\"], \"ps\": [2], \"q\": 1}", "task 0 of job 'ps' is number"},
+        {"{\"w\": [\"a\"], \"ps\": [2], \"q\": 1}", "task 0 of job 'ps' must be text, got number"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -64,13 +64,11 @@ static enum muster_rc parse_config(struct test_env *test, const char *text, cons
 
 static void the_current_context_is_read(void **state)
 {
+    struct test_env *test = *state;
     struct muster_kubeconfig config;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
-    assert_int_equal(parse_config(&test, plain, NULL, &config, &error), MUSTER_OK);
+    assert_int_equal(parse_config(test, plain, NULL, &config, &error), MUSTER_OK);
 
     assert_string_equal(config.context, "a");
     assert_string_equal(config.server, "https://k.example:6443");
@@ -80,49 +78,43 @@ static void the_current_context_is_read(void **state)
     assert_false(config.is_insecure_skip_verify);
     assert_null(config.cert_file);
     muster_kubeconfig_fini(&config);
-    test_env_close(&test);
 }
 
 static void paths_are_relative_to_the_file_that_names_them(void **state)
 {
+    struct test_env *test = *state;
     struct muster_kubeconfig config;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
-    assert_int_equal(parse_config(&test, plain, "b", &config, &error), MUSTER_OK);
+    assert_int_equal(parse_config(test, plain, "b", &config, &error), MUSTER_OK);
 
     assert_string_equal(config.ca_file, "/home/me/.kube/pki/ca.crt");
     assert_string_equal(config.cert_file, "/abs/c.crt");
     assert_string_equal(config.key_file, "/home/me/.kube/c.key");
     assert_true(config.is_insecure_skip_verify);
     muster_kubeconfig_fini(&config);
-    test_env_close(&test);
 }
 
 static void json_is_read_as_well(void **state)
 {
+    struct test_env *test = *state;
     static const char text[] =
         "{\"current-context\":\"c\",\"clusters\":[{\"name\":\"k\",\"cluster\":{\"server\":"
         "\"http://127.0.0.1:80\"}}],\"users\":[{\"name\":\"u\",\"user\":{\"tokenFile\":\"t\"}}],"
         "\"contexts\":[{\"name\":\"c\",\"context\":{\"cluster\":\"k\",\"user\":\"u\"}}]}";
     struct muster_kubeconfig config;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
-    assert_int_equal(parse_config(&test, text, NULL, &config, &error), MUSTER_OK);
+    assert_int_equal(parse_config(test, text, NULL, &config, &error), MUSTER_OK);
 
     assert_string_equal(config.server, "http://127.0.0.1:80");
     assert_string_equal(config.token_file, "/home/me/.kube/t");
     muster_kubeconfig_fini(&config);
-    test_env_close(&test);
 }
 
 static void what_is_wrong_is_named_with_its_entry(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *text;
         const char *context;
@@ -136,7 +128,7 @@ static void what_is_wrong_is_named_with_its_entry(void **state)
         {plain, "stranger", MUSTER_INVALID_ARGUMENT, "user 'nobody'"},
         {plain, "zzz", MUSTER_NOT_FOUND, "context 'zzz'"},
         {"a: [", NULL, MUSTER_INVALID_ARGUMENT, "/home/me/.kube/config: YAML line"},
-        {"[1]", NULL, MUSTER_INVALID_ARGUMENT, "list instead"},
+        {"[1]", NULL, MUSTER_INVALID_ARGUMENT, "must be a kubeconfig"},
         {"clusters: []", NULL, MUSTER_INVALID_ARGUMENT, "current-context"},
         {"", NULL, MUSTER_INVALID_ARGUMENT, "current-context"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: k}}]\n"
@@ -147,36 +139,29 @@ static void what_is_wrong_is_named_with_its_entry(void **state)
          NULL, MUSTER_INVALID_ARGUMENT, "certificate-authority-data of cluster 'k'"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: k}}]\n"
          "clusters: [{name: k, cluster: {server: [1]}}]",
-         NULL, MUSTER_INVALID_ARGUMENT, "list instead of text"},
+         NULL, MUSTER_INVALID_ARGUMENT, "must be text, got list"},
     };
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_kubeconfig config;
         struct muster_error error = {0};
 
-        fail_if(parse_config(&test, rows[i].text, rows[i].context, &config, &error) != rows[i].rc ||
+        fail_if(parse_config(test, rows[i].text, rows[i].context, &config, &error) != rows[i].rc ||
                     strstr(error.text, rows[i].says) == NULL,
                 "row %zu: %s", i, error.text);
     }
-    test_env_close(&test);
 }
 
 static void a_context_without_user_is_an_open_server(void **state)
 {
+    struct test_env *test = *state;
     struct muster_kubeconfig config;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
-    assert_int_equal(parse_config(&test, plain, "open", &config, &error), MUSTER_OK);
+    assert_int_equal(parse_config(test, plain, "open", &config, &error), MUSTER_OK);
 
     assert_null(config.token);
     muster_kubeconfig_fini(&config);
-    test_env_close(&test);
 }
 
 static void write_file(const char *path, const char *text)
@@ -187,15 +172,14 @@ static void write_file(const char *path, const char *text)
 
 static void several_files_count_as_one_and_the_first_entry_wins(void **state)
 {
+    struct test_env *test = *state;
     static const char first[] = "current-context: a\n"
                                 "users: [{name: u, user: {token: first}}]\n";
     char folder[] = "/tmp/kubeconfig.XXXXXX", list[256], path[2][64];
     struct muster_kubeconfig config;
     struct muster_error error = {0};
     struct test_vars vars;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
+
     assert_non_null(mkdtemp(folder));
     snprintf(path[0], sizeof(path[0]), "%s/first", folder);
     snprintf(path[1], sizeof(path[1]), "%s/second", folder);
@@ -203,35 +187,36 @@ static void several_files_count_as_one_and_the_first_entry_wins(void **state)
     write_file(path[1], plain);
     snprintf(list, sizeof(list), "%s/absent:%s:%s", folder, path[0], path[1]);
     test_vars_init(&vars, (const struct test_var[]){{"KUBECONFIG", list}, {NULL, NULL}});
-    test.env.vars = &vars.vars;
+    test->env.vars = &vars.vars;
 
-    assert_int_equal(muster_kubeconfig_load(&test.env, NULL, NULL, &config, &error), MUSTER_OK);
+    assert_int_equal(muster_kubeconfig_load(&test->env, NULL, NULL, &config, &error), MUSTER_OK);
     assert_string_equal(config.token, "first");
     assert_string_equal(config.server, "https://k.example:6443");
     muster_kubeconfig_fini(&config);
 
-    assert_int_equal(muster_kubeconfig_load(&test.env, path[1], NULL, &config, &error), MUSTER_OK);
+    assert_int_equal(muster_kubeconfig_load(&test->env, path[1], NULL, &config, &error), MUSTER_OK);
     assert_string_equal(config.token, "12345");
     muster_kubeconfig_fini(&config);
 
     unlink(path[0]);
     unlink(path[1]);
-    assert_int_equal(muster_kubeconfig_load(&test.env, NULL, NULL, &config, &error),
+    assert_int_equal(muster_kubeconfig_load(&test->env, NULL, NULL, &config, &error),
                      MUSTER_NOT_FOUND);
     assert_non_null(strstr(error.text, "absent"));
     rmdir(folder);
-    test_env_close(&test);
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_current_context_is_read),
-        cmocka_unit_test(paths_are_relative_to_the_file_that_names_them),
-        cmocka_unit_test(json_is_read_as_well),
-        cmocka_unit_test(what_is_wrong_is_named_with_its_entry),
-        cmocka_unit_test(a_context_without_user_is_an_open_server),
-        cmocka_unit_test(several_files_count_as_one_and_the_first_entry_wins),
+        CASE(the_current_context_is_read),
+        CASE(paths_are_relative_to_the_file_that_names_them),
+        CASE(json_is_read_as_well),
+        CASE(what_is_wrong_is_named_with_its_entry),
+        CASE(a_context_without_user_is_an_open_server),
+        CASE(several_files_count_as_one_and_the_first_entry_wins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@ static enum muster_rc add_page(struct muster_kubernetes_pods *pods, const char *
 
 static void pages_add_up_and_are_sorted_by_name(void **state)
 {
+    struct test_env *test = *state;
     static const char first[] =
         "{\"kind\":\"PodList\",\"metadata\":{\"resourceVersion\":\"7\",\"continue\":\"m\"},"
         "\"items\":[{\"metadata\":{\"name\":\"b-2\",\"namespace\":\"x\"},"
@@ -23,10 +24,8 @@ static void pages_add_up_and_are_sorted_by_name(void **state)
                                  "{\"metadata\":{\"name\":\"b-10\",\"namespace\":\"a\"}}]}";
     struct muster_kubernetes_pods pods;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    muster_kubernetes_pods_init(&pods, test.env.mem);
+
+    muster_kubernetes_pods_init(&pods, test->env.mem);
 
     assert_int_equal(add_page(&pods, first, &error), MUSTER_OK);
     assert_string_equal(pods.continue_mark, "m");
@@ -42,27 +41,25 @@ static void pages_add_up_and_are_sorted_by_name(void **state)
     assert_string_equal(pods.pods[2].host_ip, "10.0.0.2");
     assert_string_equal(pods.pods[2].pod_ip, "fd00::2");
     muster_kubernetes_pods_fini(&pods);
-    test_env_close(&test);
 }
 
 static void an_empty_list_has_no_pods(void **state)
 {
+    struct test_env *test = *state;
     struct muster_kubernetes_pods pods;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    muster_kubernetes_pods_init(&pods, test.env.mem);
+
+    muster_kubernetes_pods_init(&pods, test->env.mem);
 
     assert_int_equal(add_page(&pods, "{\"metadata\":{},\"items\":[]}", &error), MUSTER_OK);
 
     assert_int_equal(pods.count, 0);
     muster_kubernetes_pods_fini(&pods);
-    test_env_close(&test);
 }
 
 static void what_is_no_list_is_refused(void **state)
 {
+    struct test_env *test = *state;
     static const char *const rows[] = {
         "",
         "<html>",
@@ -75,21 +72,17 @@ static void what_is_no_list_is_refused(void **state)
         "{\"items\":[{\"metadata\":{\"name\":7}}]}",
         "{\"items\":[{\"metadata\":{\"name\":\"\"}}]}",
     };
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_kubernetes_pods pods;
         struct muster_error error = {0};
 
-        muster_kubernetes_pods_init(&pods, test.env.mem);
+        muster_kubernetes_pods_init(&pods, test->env.mem);
         fail_if(add_page(&pods, rows[i], &error) != MUSTER_INVALID_ARGUMENT ||
                     error.text[0] == '\0',
                 "'%s': %s", rows[i], error.text);
         muster_kubernetes_pods_fini(&pods);
     }
-    test_env_close(&test);
 }
 
 static void events_tell_their_kind_and_version(void **state)
@@ -128,12 +121,14 @@ static void events_tell_their_kind_and_version(void **state)
     }
 }
 
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_add_up_and_are_sorted_by_name),
-        cmocka_unit_test(an_empty_list_has_no_pods),
-        cmocka_unit_test(what_is_no_list_is_refused),
+        CASE(pages_add_up_and_are_sorted_by_name),
+        CASE(an_empty_list_has_no_pods),
+        CASE(what_is_no_list_is_refused),
         cmocka_unit_test(events_tell_their_kind_and_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,8 +111,10 @@ static void what_is_wrong_with_the_file_is_said_with_its_path(void **state)
         enum muster_rc rc;
         const char *error;
     } rows[] = {
-        {NULL, MUSTER_NOT_FOUND, "cannot be read"},      {"", MUSTER_INVALID_ARGUMENT, "JSON"},
-        {"{\"w\":", MUSTER_INVALID_ARGUMENT, "line 1"},  {"[]", MUSTER_INVALID_ARGUMENT, "is list"},
+        {NULL, MUSTER_NOT_FOUND, "cannot be read"},
+        {"", MUSTER_INVALID_ARGUMENT, "JSON"},
+        {"{\"w\":", MUSTER_INVALID_ARGUMENT, "line 1"},
+        {"[]", MUSTER_INVALID_ARGUMENT, "must be an object from job to addresses, got list"},
         {"{\"w\":[7]}", MUSTER_INVALID_ARGUMENT, "'w'"},
     };
     struct world world;

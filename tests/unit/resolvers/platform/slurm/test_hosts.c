@@ -19,6 +19,7 @@ static void join_names(const struct muster_slurm_hosts *hosts, char *text, size_
 
 static void lists_become_names(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *list, *names;
     } rows[] = {
@@ -44,29 +45,26 @@ static void lists_become_names(void **state)
         {"n[1-2], ", "n1 n2"},
         {"n[1,1],n1", "n1 n1 n1"},
     };
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_slurm_hosts hosts;
         char names[200];
 
-        assert_int_equal(muster_slurm_hosts_parse(&hosts, test.env.mem, rows[i].list, NULL),
+        assert_int_equal(muster_slurm_hosts_parse(&hosts, test->env.mem, rows[i].list, NULL),
                          MUSTER_OK);
         join_names(&hosts, names, sizeof(names));
         assert_string_equal(names, rows[i].names);
         muster_slurm_hosts_fini(&hosts);
     }
-    test_env_close(&test);
 }
 
 static void a_bad_list_is_refused_with_the_place(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *list, *text;
     } rows[] = {
-        {"n[1-2", "character 2"},       {"a,,b", "character 3: expected a host before ','"},
+        {"n[1-2", "character 2"},       {"a,,b", "character 3: a host must stand before ','"},
         {"a, ,b", "character 4"},       {",a", "character 1"},
         {"n[1-2],,c", "character 8"},   {",", "character 1"},
         {"n1]", "character 3"},         {"n[]", "character 2"},
@@ -76,69 +74,62 @@ static void a_bad_list_is_refused_with_the_place(void **state)
         {"n[1x3]", "numbers"},          {"n[1234567890123456]", "numbers"},
         {"a\x01", "control character"}, {"[1][2][3][4][5][6][7][8][9]", "8 bracket groups"},
     };
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_slurm_hosts hosts;
         struct muster_error error = {0};
 
-        assert_int_equal(muster_slurm_hosts_parse(&hosts, test.env.mem, rows[i].list, &error),
+        assert_int_equal(muster_slurm_hosts_parse(&hosts, test->env.mem, rows[i].list, &error),
                          MUSTER_INVALID_ARGUMENT);
         if (strstr(error.text, rows[i].text) == NULL)
             fail_msg("%s: '%s' does not hold '%s'", rows[i].list, error.text, rows[i].text);
     }
-    test_env_close(&test);
 }
 
 static void more_hosts_than_the_limit_are_refused_before_they_are_made(void **state)
 {
+    struct test_env *test = *state;
     static const char *const lists[] = {
         "n[0-999999999999999]",
         "n[0-65535],m",
         "n[0-65535][0-65535][0-65535][0-65535][0-65535][0-65535][0-65535][0-65535]",
     };
     struct muster_slurm_hosts hosts;
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-        assert_int_equal(muster_slurm_hosts_parse(&hosts, test.env.mem, lists[i], NULL),
+        assert_int_equal(muster_slurm_hosts_parse(&hosts, test->env.mem, lists[i], NULL),
                          MUSTER_RESOURCE_EXHAUSTED);
-    assert_int_equal(muster_slurm_hosts_parse(&hosts, test.env.mem, "n[0-65535]", NULL), MUSTER_OK);
+    assert_int_equal(muster_slurm_hosts_parse(&hosts, test->env.mem, "n[0-65535]", NULL),
+                     MUSTER_OK);
     assert_int_equal(hosts.count, MUSTER_SLURM_HOSTS_MAX);
     muster_slurm_hosts_fini(&hosts);
-    test_env_close(&test);
 }
 
 static void a_name_above_255_characters_is_refused(void **state)
 {
+    struct test_env *test = *state;
     struct muster_slurm_hosts hosts;
-    struct test_env test;
     char list[300];
-    (void)state;
 
-    test_env_open(&test);
     memset(list, 'a', sizeof(list));
     strcpy(list + 250, "[00000-1]");
 
-    assert_int_equal(muster_slurm_hosts_parse(&hosts, test.env.mem, list, NULL), MUSTER_OK);
+    assert_int_equal(muster_slurm_hosts_parse(&hosts, test->env.mem, list, NULL), MUSTER_OK);
     muster_slurm_hosts_fini(&hosts);
     strcpy(list + 251, "[00000-1]");
-    assert_int_equal(muster_slurm_hosts_parse(&hosts, test.env.mem, list, NULL),
+    assert_int_equal(muster_slurm_hosts_parse(&hosts, test->env.mem, list, NULL),
                      MUSTER_INVALID_ARGUMENT);
-    test_env_close(&test);
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_become_names),
-        cmocka_unit_test(a_bad_list_is_refused_with_the_place),
-        cmocka_unit_test(more_hosts_than_the_limit_are_refused_before_they_are_made),
-        cmocka_unit_test(a_name_above_255_characters_is_refused),
+        CASE(lists_become_names),
+        CASE(a_bad_list_is_refused_with_the_place),
+        CASE(more_hosts_than_the_limit_are_refused_before_they_are_made),
+        CASE(a_name_above_255_characters_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

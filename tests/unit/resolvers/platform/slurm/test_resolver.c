@@ -380,7 +380,8 @@ static void what_is_wrong_is_named(void **state)
         enum muster_rc rc;
         const char *text;
     } rows[] = {
-        {"SLURM_PROCID", "x", "slurm:", MUSTER_INVALID_ARGUMENT, "SLURM_PROCID=x"},
+        {"SLURM_PROCID", "x", "slurm:", MUSTER_INVALID_ARGUMENT,
+         "SLURM_PROCID must be a whole number from 0 on, got x"},
         {"SLURM_PROCID", "4", "slurm:", MUSTER_INVALID_ARGUMENT, "outside the step's 4 tasks"},
         {"SLURM_PROCID", NULL, "slurm:", MUSTER_FAILED_PRECONDITION, "srun"},
         {"SLURM_STEP_NUM_TASKS", "5", "slurm:", MUSTER_INVALID_ARGUMENT, "5 tasks"},
@@ -390,13 +391,15 @@ static void what_is_wrong_is_named(void **state)
         {"SLURM_STEP_TASKS_PER_NODE", "2", "slurm:", MUSTER_INVALID_ARGUMENT, "2 hosts"},
         {"SLURM_STEP_TASKS_PER_NODE", "2x2", "slurm:", MUSTER_INVALID_ARGUMENT,
          "SLURM_STEP_TASKS_PER_NODE: "},
-        {"SLURM_STEP_GPUS", "many", "slurm:", MUSTER_INVALID_ARGUMENT, "SLURM_STEP_GPUS=many"},
+        {"SLURM_STEP_GPUS", "many", "slurm:", MUSTER_INVALID_ARGUMENT,
+         "SLURM_STEP_GPUS must be devices such as 0,2-3, got many"},
         {"X", "", "slurm:port_base=65535", MUSTER_INVALID_ARGUMENT, "65535"},
         {"X", "", "slurm:gpus_per_node=1&gpus_per_task=1", MUSTER_INVALID_ARGUMENT,
          "lower gpus_per_task"},
         {"X", "", "slurm:jobs=worker", MUSTER_INVALID_ARGUMENT, "name:count"},
         {"X", "", "slurm:jobs=worker:2", MUSTER_INVALID_ARGUMENT, "Slurm assigned 4"},
-        {"X", "", "slurm:tasks_per_node=0", MUSTER_INVALID_ARGUMENT, "tasks_per_node=0"},
+        {"X", "", "slurm:tasks_per_node=0", MUSTER_INVALID_ARGUMENT,
+         "tasks_per_node must be 1 to 65535, or host:count,…, got 0"},
         {"X", "", "slurm:auto=1", MUSTER_INVALID_ARGUMENT, "'auto'"},
     };
     (void)state;

@@ -7,51 +7,46 @@
 
 static void counts_are_repeated(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *text, *counts;
     } rows[] = {
         {"1", "1"}, {"2(x3),1", "2 2 2 1"}, {"2,1(x3)", "2 1 1 1"}, {"0", "0"}, {"7(x0),3", "3"},
     };
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint32_t *counts = NULL;
         size_t count = 0;
         char text[40] = "";
 
         assert_int_equal(
-            muster_slurm_counts_parse(test.env.mem, rows[i].text, &counts, &count, NULL),
+            muster_slurm_counts_parse(test->env.mem, rows[i].text, &counts, &count, NULL),
             MUSTER_OK);
         for (size_t k = 0; k < count; k++)
             snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%u", k > 0 ? " " : "",
                      counts[k]);
         assert_string_equal(text, rows[i].counts);
-        muster_mem_free(test.env.mem, counts);
+        muster_mem_free(test->env.mem, counts);
     }
-    test_env_close(&test);
 }
 
 static void bad_counts_are_refused(void **state)
 {
+    struct test_env *test = *state;
     static const char *const texts[] = {"",       "1x2", "2(x",       "2(x3",        "2(3)",
                                         "a",      "1,",  ",1",        "-1",          "65536",
                                         "1(x-1)", " 1",  "1(x65537)", "1(x65536),1", "99999999999"};
-    struct test_env test;
-    (void)state;
 
-    test_env_open(&test);
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct muster_error error = {0};
         uint32_t *counts = NULL;
         size_t count = 0;
 
-        assert_int_equal(muster_slurm_counts_parse(test.env.mem, texts[i], &counts, &count, &error),
-                         MUSTER_INVALID_ARGUMENT);
+        assert_int_equal(
+            muster_slurm_counts_parse(test->env.mem, texts[i], &counts, &count, &error),
+            MUSTER_INVALID_ARGUMENT);
         assert_non_null(strstr(error.text, "2(x3),1"));
     }
-    test_env_close(&test);
 }
 
 static void cuda_sees_the_devices_in_front_of_the_first_that_is_none(void **state)
@@ -96,11 +91,13 @@ static void lines_that_begin_with_gpu_are_counted(void **state)
     assert_int_equal(muster_gpu_lines_count(""), 0);
 }
 
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_are_repeated),
-        cmocka_unit_test(bad_counts_are_refused),
+        CASE(counts_are_repeated),
+        CASE(bad_counts_are_refused),
         cmocka_unit_test(cuda_sees_the_devices_in_front_of_the_first_that_is_none),
         cmocka_unit_test(slurm_lists_devices_as_ranges),
         cmocka_unit_test(lines_that_begin_with_gpu_are_counted),

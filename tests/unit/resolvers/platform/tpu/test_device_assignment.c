@@ -57,165 +57,120 @@ static struct muster_tpu_device_assignment *build_assignment(
     return assignment;
 }
 
-static void assert_core(const struct muster_tpu_device_assignment *assignment, uint32_t replica,
-                        uint32_t core, struct muster_tpu_coordinates expected)
+static void assert_core(const char *name, const struct muster_tpu_device_assignment *assignment,
+                        uint32_t replica, uint32_t core, struct muster_tpu_coordinates expected)
 {
     const struct muster_tpu_coordinates *at =
         muster_tpu_device_assignment_coordinates(assignment, replica, core);
 
-    fail_if(memcmp(at, &expected, sizeof(expected)) != 0, "core %u of replica %u: (%d, %d, %d, %d)",
-            core, replica, at->at[0], at->at[1], at->at[2], at->at[3]);
-}
-
-static void no_options_give_the_one_core_at_the_origin(void **state)
-{
-    struct muster_tpu_device_assignment *assignment;
-    struct muster_tpu_topology *topology;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 8, 0);
-
-    assignment =
-        build_assignment(&test, topology, (struct muster_tpu_device_assignment_options){0});
-
-    assert_int_equal(assignment->num_replicas, 1);
-    assert_int_equal(assignment->num_cores_per_replica, 1);
-    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
-    muster_tpu_device_assignment_unref(assignment);
-    muster_tpu_topology_unref(topology);
-    test_env_close(&test);
+    fail_if(memcmp(at, &expected, sizeof(expected)) != 0,
+            "%s: core %u of replica %u: (%d, %d, %d, %d)", name, core, replica, at->at[0],
+            at->at[1], at->at[2], at->at[3]);
 }
 
 static void an_assignment_lives_until_its_last_reference_goes(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_device_assignment *assignment;
     struct muster_tpu_topology *topology;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 8, 0);
-    assignment =
-        build_assignment(&test, topology, (struct muster_tpu_device_assignment_options){0});
 
+    topology = make_mesh(test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 8, 0);
+    assignment = build_assignment(test, topology, (struct muster_tpu_device_assignment_options){0});
+
+    assert_int_equal(assignment->num_replicas, 1);
+    assert_int_equal(assignment->num_cores_per_replica, 1);
     assert_ptr_equal(muster_tpu_device_assignment_ref(assignment), assignment);
     muster_tpu_device_assignment_unref(assignment);
 
-    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
+    assert_core("no options", assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
     muster_tpu_device_assignment_unref(assignment);
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
-static void few_replicas_share_chips_before_they_spread(void **state)
+/* Orders and tie-breaks are TensorFlow's. */
+static void replicas_are_laid_out_as_in_tensorflow(void **state)
 {
-    struct muster_tpu_device_assignment *assignment;
-    struct muster_tpu_topology *topology;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+    static const struct {
+        const char *name;
+        struct muster_tpu_coordinates mesh;
+        struct muster_tpu_device_assignment_options options;
+        size_t count;
+        struct {
+            uint32_t replica, core;
+            struct muster_tpu_coordinates at;
+        } cores[5];
+    } rows[] = {
+        {"no options: the one core at the origin",
+         {{2, 2, 1, 2}},
+         {.num_replicas = 0},
+         1,
+         {{0, 0, {{0, 0, 0, 0}}}}},
+        {"few replicas share chips before they spread along x: 2x1x1x2, not 1x2x1x2",
+         {{4, 4, 1, 2}},
+         {.num_replicas = 4},
+         4,
+         {{0, 0, {{0, 0, 0, 0}}},
+          {1, 0, {{0, 0, 0, 1}}},
+          {2, 0, {{1, 0, 0, 0}}},
+          {3, 0, {{1, 0, 0, 1}}}}},
+        {"whole chips that fill the mesh form a ring",
+         {{4, 4, 1, 2}},
+         {.computation_shape = {{1, 1, 1, 2}}, .num_replicas = 16},
+         5,
+         {{3, 0, {{3, 0, 0, 0}}},
+          {3, 1, {{3, 0, 0, 1}}},
+          {4, 0, {{3, 1, 0, 0}}},
+          {6, 0, {{1, 1, 0, 0}}},
+          {15, 1, {{0, 1, 0, 1}}}}},
+        {"the order of the mesh, where it is asked for",
+         {{4, 4, 1, 2}},
+         {.computation_shape = {{1, 1, 1, 2}},
+          .num_replicas = 16,
+          .order = MUSTER_TPU_DEVICE_ORDER_MESH},
+         1,
+         {{4, 0, {{0, 1, 0, 0}}}}},
+        {"chips within a replica form a ring, too",
+         {{4, 4, 1, 2}},
+         {.computation_shape = {{2, 2, 1, 2}}, .num_replicas = 4},
+         4,
+         {{0, 4, {{1, 1, 0, 0}}},
+          {0, 6, {{0, 1, 0, 0}}},
+          {2, 0, {{2, 2, 0, 0}}},
+          {3, 7, {{0, 3, 0, 1}}}}},
+        {"a stride interleaves replicas",
+         {{4, 1, 1, 2}},
+         {.computation_shape = {{2, 1, 1, 1}},
+          .computation_stride = {{2, 1, 1, 1}},
+          .num_replicas = 4},
+         5,
+         {{0, 0, {{0, 0, 0, 0}}},
+          {0, 1, {{2, 0, 0, 0}}},
+          {1, 1, {{2, 0, 0, 1}}},
+          {2, 0, {{1, 0, 0, 0}}},
+          {2, 1, {{3, 0, 0, 0}}}}},
+    };
+    struct test_env *test = *state;
 
-    assignment = build_assignment(&test, topology,
-                                  (struct muster_tpu_device_assignment_options){.num_replicas = 4});
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tpu_topology *topology = make_mesh(test, rows[i].mesh, 8, 0);
+        struct muster_tpu_device_assignment *assignment =
+            build_assignment(test, topology, rows[i].options);
 
-    /* 4 replicas: (2,1,1,2), not (1,2,1,2): both cores of a chip, then x */
-    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
-    assert_core(assignment, 1, 0, (struct muster_tpu_coordinates){{0, 0, 0, 1}});
-    assert_core(assignment, 2, 0, (struct muster_tpu_coordinates){{1, 0, 0, 0}});
-    assert_core(assignment, 3, 0, (struct muster_tpu_coordinates){{1, 0, 0, 1}});
-    muster_tpu_device_assignment_unref(assignment);
-    muster_tpu_topology_unref(topology);
-    test_env_close(&test);
-}
-
-static void whole_chips_that_fill_the_mesh_form_a_ring(void **state)
-{
-    struct muster_tpu_device_assignment *assignment;
-    struct muster_tpu_topology *topology;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
-
-    assignment = build_assignment(&test, topology,
-                                  (struct muster_tpu_device_assignment_options){
-                                      .computation_shape = {{1, 1, 1, 2}}, .num_replicas = 16});
-
-    assert_core(assignment, 3, 0, (struct muster_tpu_coordinates){{3, 0, 0, 0}});
-    assert_core(assignment, 3, 1, (struct muster_tpu_coordinates){{3, 0, 0, 1}});
-    assert_core(assignment, 4, 0, (struct muster_tpu_coordinates){{3, 1, 0, 0}});
-    assert_core(assignment, 6, 0, (struct muster_tpu_coordinates){{1, 1, 0, 0}});
-    assert_core(assignment, 15, 1, (struct muster_tpu_coordinates){{0, 1, 0, 1}});
-    muster_tpu_device_assignment_unref(assignment);
-
-    assignment = build_assignment(
-        &test, topology,
-        (struct muster_tpu_device_assignment_options){.computation_shape = {{1, 1, 1, 2}},
-                                                      .num_replicas = 16,
-                                                      .order = MUSTER_TPU_DEVICE_ORDER_MESH});
-    assert_core(assignment, 4, 0, (struct muster_tpu_coordinates){{0, 1, 0, 0}});
-    muster_tpu_device_assignment_unref(assignment);
-    muster_tpu_topology_unref(topology);
-    test_env_close(&test);
-}
-
-static void chips_within_a_replica_form_a_ring_too(void **state)
-{
-    struct muster_tpu_device_assignment *assignment;
-    struct muster_tpu_topology *topology;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
-
-    assignment = build_assignment(&test, topology,
-                                  (struct muster_tpu_device_assignment_options){
-                                      .computation_shape = {{2, 2, 1, 2}}, .num_replicas = 4});
-
-    assert_core(assignment, 0, 4, (struct muster_tpu_coordinates){{1, 1, 0, 0}});
-    assert_core(assignment, 0, 6, (struct muster_tpu_coordinates){{0, 1, 0, 0}});
-    assert_core(assignment, 2, 0, (struct muster_tpu_coordinates){{2, 2, 0, 0}});
-    assert_core(assignment, 3, 7, (struct muster_tpu_coordinates){{0, 3, 0, 1}});
-    muster_tpu_device_assignment_unref(assignment);
-    muster_tpu_topology_unref(topology);
-    test_env_close(&test);
-}
-
-static void a_stride_interleaves_replicas(void **state)
-{
-    struct muster_tpu_device_assignment *assignment;
-    struct muster_tpu_topology *topology;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 8, 0);
-
-    assignment = build_assignment(
-        &test, topology,
-        (struct muster_tpu_device_assignment_options){.computation_shape = {{2, 1, 1, 1}},
-                                                      .computation_stride = {{2, 1, 1, 1}},
-                                                      .num_replicas = 4});
-
-    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{0, 0, 0, 0}});
-    assert_core(assignment, 0, 1, (struct muster_tpu_coordinates){{2, 0, 0, 0}});
-    assert_core(assignment, 1, 1, (struct muster_tpu_coordinates){{2, 0, 0, 1}});
-    assert_core(assignment, 2, 0, (struct muster_tpu_coordinates){{1, 0, 0, 0}});
-    assert_core(assignment, 2, 1, (struct muster_tpu_coordinates){{3, 0, 0, 0}});
-    muster_tpu_device_assignment_unref(assignment);
-    muster_tpu_topology_unref(topology);
-    test_env_close(&test);
+        for (size_t k = 0; k < rows[i].count; k++)
+            assert_core(rows[i].name, assignment, rows[i].cores[k].replica, rows[i].cores[k].core,
+                        rows[i].cores[k].at);
+        muster_tpu_device_assignment_unref(assignment);
+        muster_tpu_topology_unref(topology);
+    }
 }
 
 static void every_full_layout_uses_every_core_once(void **state)
 {
+    struct test_env *test = *state;
     static const struct muster_tpu_coordinates meshes[] = {
         {{2, 2, 1, 2}}, {{4, 4, 1, 2}}, {{4, 2, 4, 1}}, {{2, 3, 2, 2}}, {{4, 4, 4, 1}}};
     static const struct muster_tpu_coordinates shapes[] = {
         {{1, 1, 1, 1}}, {{2, 1, 1, 1}}, {{1, 1, 2, 1}}, {{2, 1, 2, 1}}};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t n = 0; n < 40; n++) {
         struct muster_tpu_coordinates size = meshes[n % 5], shape = shapes[n / 5 % 4];
@@ -227,9 +182,9 @@ static void every_full_layout_uses_every_core_once(void **state)
 
         if (size.at[2] < shape.at[2])
             continue;
-        topology = make_mesh(&test, size, 2, 0);
+        topology = make_mesh(test, size, 2, 0);
         assignment = build_assignment(
-            &test, topology,
+            test, topology,
             (struct muster_tpu_device_assignment_options){
                 .computation_shape = shape,
                 .num_replicas = (uint32_t)places / cores,
@@ -246,42 +201,40 @@ static void every_full_layout_uses_every_core_once(void **state)
         muster_tpu_device_assignment_unref(assignment);
         muster_tpu_topology_unref(topology);
     }
-    test_env_close(&test);
 }
 
 static void a_mesh_with_gaps_is_filled_in_task_order(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_device_assignment *assignment = NULL;
     struct muster_tpu_topology *topology;
     struct muster_tpu_device_assignment_options options = {.computation_shape = {{1, 1, 1, 2}},
                                                            .num_replicas = 3};
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 2, 2);
 
-    assignment = build_assignment(&test, topology, options);
+    topology = make_mesh(test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 2, 2);
 
-    assert_core(assignment, 0, 0, (struct muster_tpu_coordinates){{1, 0, 0, 0}});
-    assert_core(assignment, 2, 1, (struct muster_tpu_coordinates){{3, 0, 0, 1}});
+    assignment = build_assignment(test, topology, options);
+
+    assert_core("gaps", assignment, 0, 0, (struct muster_tpu_coordinates){{1, 0, 0, 0}});
+    assert_core("gaps", assignment, 2, 1, (struct muster_tpu_coordinates){{3, 0, 0, 1}});
     muster_tpu_device_assignment_unref(assignment);
     options.num_replicas = 4;
     assert_int_equal(
-        muster_tpu_device_assignment_build(test.env.mem, topology, &options, &assignment, &error),
+        muster_tpu_device_assignment_build(test->env.mem, topology, &options, &assignment, &error),
         MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "room for 3"));
     options = (struct muster_tpu_device_assignment_options){.computation_stride = {{2, 1, 1, 1}}};
     assert_int_equal(
-        muster_tpu_device_assignment_build(test.env.mem, topology, &options, &assignment, &error),
+        muster_tpu_device_assignment_build(test->env.mem, topology, &options, &assignment, &error),
         MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "missing"));
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
 static void what_does_not_fit_is_refused(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         struct muster_tpu_device_assignment_options options;
         const char *text;
@@ -295,37 +248,32 @@ static void what_does_not_fit_is_refused(void **state)
         {{.num_replicas = 4, .order = MUSTER_TPU_DEVICE_ORDER_RING}, "ring"},
     };
     struct muster_tpu_topology *topology;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
+    topology = make_mesh(test, (struct muster_tpu_coordinates){{4, 4, 1, 2}}, 8, 0);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_tpu_device_assignment *assignment = NULL;
         struct muster_error error = {0};
 
-        fail_if(muster_tpu_device_assignment_build(test.env.mem, topology, &rows[i].options,
+        fail_if(muster_tpu_device_assignment_build(test->env.mem, topology, &rows[i].options,
                                                    &assignment,
                                                    &error) != MUSTER_INVALID_ARGUMENT ||
                     strstr(error.text, rows[i].text) == NULL,
                 "row %zu: %s", i, error.text);
     }
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
 static void replicas_are_found_by_the_task_that_computes_them(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_device_assignment *assignment;
     struct muster_tpu_topology *topology;
     char name[MUSTER_TPU_DEVICE_NAME_BYTES];
     uint32_t replicas[8] = {0}, ordinal = 9;
-    struct test_env test;
     size_t count = 0;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
-    assignment = build_assignment(&test, topology,
+
+    topology = make_mesh(test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
+    assignment = build_assignment(test, topology,
                                   (struct muster_tpu_device_assignment_options){
                                       .computation_shape = {{1, 1, 1, 2}}, .num_replicas = 4});
 
@@ -354,50 +302,45 @@ static void replicas_are_found_by_the_task_that_computes_them(void **state)
     assert_string_equal(name, "/job:worker/task:1/device:TPU:3");
     muster_tpu_device_assignment_unref(assignment);
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
 static void an_assignment_as_given_must_name_devices(void **state)
 {
+    struct test_env *test = *state;
     static const struct muster_tpu_coordinates good[2] = {{{0, 0, 0, 1}}, {{1, 1, 0, 0}}},
                                                bad[2] = {{{0, 0, 0, 1}}, {{2, 1, 0, 0}}};
     struct muster_tpu_device_assignment *assignment = NULL;
     struct muster_tpu_topology *topology;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_mesh(&test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
+
+    topology = make_mesh(test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
 
     assert_int_equal(
-        muster_tpu_device_assignment_new(test.env.mem, topology, good, 2, 1, &assignment, &error),
+        muster_tpu_device_assignment_new(test->env.mem, topology, good, 2, 1, &assignment, &error),
         MUSTER_OK);
-    assert_core(assignment, 1, 0, good[1]);
+    assert_core("as given", assignment, 1, 0, good[1]);
     muster_tpu_device_assignment_unref(assignment);
     assert_int_equal(
-        muster_tpu_device_assignment_new(test.env.mem, topology, bad, 1, 2, &assignment, &error),
+        muster_tpu_device_assignment_new(test->env.mem, topology, bad, 1, 2, &assignment, &error),
         MUSTER_INVALID_ARGUMENT);
     assert_int_equal(
-        muster_tpu_device_assignment_new(test.env.mem, topology, good, 0, 2, &assignment, &error),
+        muster_tpu_device_assignment_new(test->env.mem, topology, good, 0, 2, &assignment, &error),
         MUSTER_INVALID_ARGUMENT);
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_options_give_the_one_core_at_the_origin),
-        cmocka_unit_test(an_assignment_lives_until_its_last_reference_goes),
-        cmocka_unit_test(few_replicas_share_chips_before_they_spread),
-        cmocka_unit_test(whole_chips_that_fill_the_mesh_form_a_ring),
-        cmocka_unit_test(chips_within_a_replica_form_a_ring_too),
-        cmocka_unit_test(a_stride_interleaves_replicas),
-        cmocka_unit_test(every_full_layout_uses_every_core_once),
-        cmocka_unit_test(a_mesh_with_gaps_is_filled_in_task_order),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(replicas_are_found_by_the_task_that_computes_them),
-        cmocka_unit_test(an_assignment_as_given_must_name_devices),
+        CASE(an_assignment_lives_until_its_last_reference_goes),
+        CASE(replicas_are_laid_out_as_in_tensorflow),
+        CASE(every_full_layout_uses_every_core_once),
+        CASE(a_mesh_with_gaps_is_filled_in_task_order),
+        CASE(what_does_not_fit_is_refused),
+        CASE(replicas_are_found_by_the_task_that_computes_them),
+        CASE(an_assignment_as_given_must_name_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,12 +77,10 @@ static const char *const nodes[][2] = {
 
 static void a_node_is_what_the_api_says(void **state)
 {
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
+    struct test_env *test = *state;
 
     for (size_t i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
-        struct muster_tpu_node *node = parse_named(&test, nodes[i][0]);
+        struct muster_tpu_node *node = parse_named(test, nodes[i][0]);
 
         assert_string_equal(describe_node(node), nodes[i][1]);
         assert_ptr_equal(muster_tpu_node_ref(node), node);
@@ -91,7 +89,6 @@ static void a_node_is_what_the_api_says(void **state)
         muster_tpu_node_unref(node);
     }
     muster_tpu_node_unref(NULL);
-    test_env_close(&test);
 }
 
 static void parse_node(struct torture *torture, const void *data)
@@ -129,11 +126,12 @@ static void without_memory_there_is_no_node(void **state)
 
 static void what_is_no_node_is_refused(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *text, *error;
     } rows[] = {
         {"", "the TPU node: "},
-        {"[]", "the TPU API answered with list instead of a node"},
+        {"[]", "the answer of the TPU API must be an object that tells of a node, got list"},
         {ENDPOINT(""), NO_IP},
         {ENDPOINT("\"ipAddress\":7"), NO_IP},
         {ENDPOINT("\"ipAddress\":\"\""), NO_IP},
@@ -150,28 +148,22 @@ static void what_is_no_node_is_refused(void **state)
         {"{\"networkEndpoints\":[{\"ipAddress\":\"a\"},{}]}", NO_IP},
         {"{\"ipAddress\":\"a\",\"port\":0}", NO_PORT},
     };
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_tpu_node *node = NULL;
         struct muster_error error = {0};
 
-        fail_if(muster_tpu_node_parse(test.env.mem, rows[i].text, strlen(rows[i].text), &node,
+        fail_if(muster_tpu_node_parse(test->env.mem, rows[i].text, strlen(rows[i].text), &node,
                                       &error) != MUSTER_INVALID_ARGUMENT ||
                     strncmp(error.text, rows[i].error, strlen(rows[i].error)) != 0,
                 "'%s': %s", rows[i].text, error.text);
         assert_null(node);
     }
-    test_env_close(&test);
 }
 
 static void a_host_has_at_most_255_characters(void **state)
 {
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
+    struct test_env *test = *state;
 
     for (int length = 255; length <= 256; length++) {
         struct muster_tpu_node *node = NULL;
@@ -180,13 +172,12 @@ static void a_host_has_at_most_255_characters(void **state)
 
         memset(host, 'a', sizeof(host));
         snprintf(text, sizeof(text), "{\"ipAddress\":\"%.*s\"}", length, host);
-        rc = muster_tpu_node_parse(test.env.mem, text, strlen(text), &node, NULL);
+        rc = muster_tpu_node_parse(test->env.mem, text, strlen(text), &node, NULL);
         assert_int_equal(rc, length == 255 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
         if (rc == MUSTER_OK)
             assert_int_equal(strlen(node->endpoints[0].host), 255);
         muster_tpu_node_unref(node);
     }
-    test_env_close(&test);
 }
 
 static void a_node_that_is_not_ready_is_told(void **state)
@@ -235,32 +226,30 @@ static void a_node_that_is_not_ready_is_told(void **state)
 
 static void more_workers_than_any_tpu_has_are_refused(void **state)
 {
+    struct test_env *test = *state;
     static const char head[] = "{\"networkEndpoints\":[", worker[] = "{\"ipAddress\":\"a\"},";
     size_t worker_bytes = sizeof(worker) - 1, bytes = sizeof(head) - 1;
     char *text = malloc(sizeof(head) + (MUSTER_TPU_WORKERS_MAX + 1) * worker_bytes + 2);
     struct muster_tpu_node *node = NULL;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
+
     assert_non_null(text);
-    test_env_open(&test);
     memcpy(text, head, bytes);
     for (size_t i = 0; i <= MUSTER_TPU_WORKERS_MAX; i++, bytes += worker_bytes)
         memcpy(text + bytes, worker, worker_bytes);
     memcpy(text + bytes - 1, "]}", 2);
 
-    assert_int_equal(muster_tpu_node_parse(test.env.mem, text, bytes + 1, &node, &error),
+    assert_int_equal(muster_tpu_node_parse(test->env.mem, text, bytes + 1, &node, &error),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_string_equal(error.text, "a TPU node of 65537 workers is refused");
     memcpy(text + bytes - worker_bytes - 1, "]}", 2);
     assert_int_equal(
-        muster_tpu_node_parse(test.env.mem, text, bytes - worker_bytes + 1, &node, &error),
+        muster_tpu_node_parse(test->env.mem, text, bytes - worker_bytes + 1, &node, &error),
         MUSTER_OK);
     assert_int_equal(node->endpoint_count, MUSTER_TPU_WORKERS_MAX);
     muster_tpu_node_unref(node);
 
     free(text);
-    test_env_close(&test);
 }
 
 static void memory_that_ran_out_cools_down_for_90_seconds(void **state)
@@ -309,15 +298,17 @@ static void memory_that_ran_out_cools_down_for_90_seconds(void **state)
     test_env_close(&test);
 }
 
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_is_what_the_api_says),
+        CASE(a_node_is_what_the_api_says),
         cmocka_unit_test(without_memory_there_is_no_node),
-        cmocka_unit_test(what_is_no_node_is_refused),
-        cmocka_unit_test(a_host_has_at_most_255_characters),
+        CASE(what_is_no_node_is_refused),
+        CASE(a_host_has_at_most_255_characters),
         cmocka_unit_test(a_node_that_is_not_ready_is_told),
-        cmocka_unit_test(more_workers_than_any_tpu_has_are_refused),
+        CASE(more_workers_than_any_tpu_has_are_refused),
         cmocka_unit_test(memory_that_ran_out_cools_down_for_90_seconds),
     };
     return cmocka_run_group_tests(tests, NULL, torture_tell);

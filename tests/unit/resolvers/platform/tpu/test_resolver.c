@@ -210,7 +210,7 @@ static void what_fails_names_the_tpu_and_the_cause(void **state)
         {"{\"status\":403,\"body\":{\"error\":{\"message\":\"not allowed\"}}}", "PERMISSION_DENIED",
          "not allowed"},
         {"{\"body\":\"garbage\"}", "INVALID_ARGUMENT", "TPU node"},
-        {"{\"body\":[]}", "INVALID_ARGUMENT", "instead of a node"},
+        {"{\"body\":[]}", "INVALID_ARGUMENT", "must be an object that tells of a node"},
         {"{\"body\":{\"state\":\"READY\",\"networkEndpoints\":[{\"port\":1}]}}", "INVALID_ARGUMENT",
          "ipAddress"},
         {"{\"body\":{\"state\":\"READY\",\"ipAddress\":\"10.0.0.1/x\"}}", "INVALID_ARGUMENT",

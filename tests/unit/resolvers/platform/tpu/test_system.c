@@ -86,19 +86,16 @@ static enum muster_rc count_row(struct muster_mem *mem, const struct row *row,
 
 static void cores_are_counted_by_host_and_devices_sorted(void **state)
 {
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
+    struct test_env *test = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_error error = {.text = ""};
 
         print_message("row %zu\n", i);
-        assert_int_equal(count_row(test.env.mem, &rows[i], &error),
+        assert_int_equal(count_row(test->env.mem, &rows[i], &error),
                          rows[i].error != NULL ? MUSTER_FAILED_PRECONDITION : MUSTER_OK);
         assert_string_equal(error.text, rows[i].error != NULL ? rows[i].error : "");
     }
-    test_env_close(&test);
 }
 
 static void count_in_want(struct torture *torture, const void *data)
@@ -128,6 +125,7 @@ static void without_memory_nothing_is_counted(void **state)
 /* tpu_system_metadata.master_job */
 static void the_job_of_the_workers_follows_from_the_cluster(void **state)
 {
+    struct test_env *test = *state;
     static const struct {
         const char *master;
         const char *cluster; /* NULL: none */
@@ -148,9 +146,6 @@ static void the_job_of_the_workers_follows_from_the_cluster(void **state)
         {"grpc://a:1", "{\"w\":[\"a:1\"],\"ps\":[\"b:1\"],\"coordinator\":[\"c:1\"]}", NULL,
          MUSTER_INVALID_ARGUMENT},
     };
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
         struct muster_cluster_spec *spec = NULL;
@@ -158,7 +153,7 @@ static void the_job_of_the_workers_follows_from_the_cluster(void **state)
         const char *job = "none";
 
         if (jobs[i].cluster != NULL)
-            assert_int_equal(muster_cluster_spec_parse(test.env.mem, jobs[i].cluster,
+            assert_int_equal(muster_cluster_spec_parse(test->env.mem, jobs[i].cluster,
                                                        strlen(jobs[i].cluster), &spec, &error),
                              MUSTER_OK);
         assert_int_equal(muster_tpu_system_master_job(jobs[i].master, spec, &job, &error),
@@ -171,15 +166,16 @@ static void the_job_of_the_workers_follows_from_the_cluster(void **state)
             assert_string_equal(job, jobs[i].job);
         muster_cluster_spec_unref(spec);
     }
-    test_env_close(&test);
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cores_are_counted_by_host_and_devices_sorted),
+        CASE(cores_are_counted_by_host_and_devices_sorted),
         cmocka_unit_test(without_memory_nothing_is_counted),
-        cmocka_unit_test(the_job_of_the_workers_follows_from_the_cluster),
+        CASE(the_job_of_the_workers_follows_from_the_cluster),
     };
     return cmocka_run_group_tests(tests, NULL, torture_tell);
 }

@@ -83,6 +83,7 @@ static void what_is_no_time_is_told(void **state)
 
 static void endpoints_have_schemes_ports_and_brackets_or_not(void **state)
 {
+    struct test_env *test = *state;
     static const char list[] = "grpc://10.0.0.1:8471,10.0.0.2,grpc://[fd00::1]:9,fd00::2,host.x:1,"
                                "[fd00::3],b:65535,c:010,";
     static const struct {
@@ -99,13 +100,10 @@ static void endpoints_have_schemes_ports_and_brackets_or_not(void **state)
                     {"c", 10, "c:10"}};
     struct muster_tpu_endpoint *endpoints = NULL;
     struct muster_error error = {0};
-    struct test_env test;
     size_t count = 0;
     char text[300];
-    (void)state;
-    test_env_open(&test);
 
-    assert_int_equal(muster_tpu_endpoints_parse(test.env.mem, list, &endpoints, &count, &error),
+    assert_int_equal(muster_tpu_endpoints_parse(test->env.mem, list, &endpoints, &count, &error),
                      MUSTER_OK);
 
     assert_int_equal(count, 8);
@@ -116,14 +114,14 @@ static void endpoints_have_schemes_ports_and_brackets_or_not(void **state)
             muster_task_address_format(endpoints[i].host, endpoints[i].port, sizeof(text), text));
         assert_string_equal(text, expected[i].text);
     }
-    muster_mem_free(test.env.mem, endpoints);
-    test_env_close(&test);
+    muster_mem_free(test->env.mem, endpoints);
 }
 
 #define A80 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
 static void bad_endpoints_are_named(void **state)
 {
+    struct test_env *test = *state;
     static const char *const rows[][2] = {
         {"grpc://", "grpc://"},
         {"", ""},
@@ -146,9 +144,6 @@ static void bad_endpoints_are_named(void **state)
         {"a/b:1", "a/b:1"},
         {"a:1," A80 "/x", A80},
     };
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_tpu_endpoint *endpoints = NULL;
@@ -159,34 +154,31 @@ static void bad_endpoints_are_named(void **state)
         snprintf(expected, sizeof(expected),
                  "'%s' is not a TPU endpoint of the form grpc://host:port", rows[i][1]);
         assert_int_equal(
-            muster_tpu_endpoints_parse(test.env.mem, rows[i][0], &endpoints, &count, &error),
+            muster_tpu_endpoints_parse(test->env.mem, rows[i][0], &endpoints, &count, &error),
             MUSTER_INVALID_ARGUMENT);
         assert_string_equal(error.text, expected);
         assert_null(endpoints);
         assert_int_equal(count, 7);
     }
-    test_env_close(&test);
 }
 
 static void a_host_has_at_most_255_characters(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_endpoint *endpoints = NULL;
-    struct test_env test;
     size_t count = 0;
     char text[258];
-    (void)state;
-    test_env_open(&test);
+
     memset(text, 'a', sizeof(text));
 
     text[256] = '\0';
-    assert_int_equal(muster_tpu_endpoints_parse(test.env.mem, text, &endpoints, &count, NULL),
+    assert_int_equal(muster_tpu_endpoints_parse(test->env.mem, text, &endpoints, &count, NULL),
                      MUSTER_INVALID_ARGUMENT);
     text[255] = '\0';
-    assert_int_equal(muster_tpu_endpoints_parse(test.env.mem, text, &endpoints, &count, NULL),
+    assert_int_equal(muster_tpu_endpoints_parse(test->env.mem, text, &endpoints, &count, NULL),
                      MUSTER_OK);
     assert_int_equal(strlen(endpoints[0].host), 255);
-    muster_mem_free(test.env.mem, endpoints);
-    test_env_close(&test);
+    muster_mem_free(test->env.mem, endpoints);
 }
 
 #define GET(path)                                                                                  \
@@ -195,10 +187,12 @@ static void a_host_has_at_most_255_characters(void **state)
 
 static void a_discovery_document_leads_to_the_node(void **state)
 {
+    struct test_env *test = *state;
     static const char lacks[] = "the discovery document of the TPU API names no rootUrl or no "
                                 "projects.locations.nodes.get";
     static const struct {
         const char *text, *url, *error; /* one of the two */
+
     } rows[] = {
         {"{\"rootUrl\":\"https://x/\",\"servicePath\":\"s/\"," GET("\"v2/{+name}:get\"") "}",
          "https://x/s/v2/p/n:get", NULL},
@@ -213,14 +207,11 @@ static void a_discovery_document_leads_to_the_node(void **state)
         {"[]", NULL, lacks},
         {"", NULL, "the discovery document of the TPU API: "},
     };
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_error error = {.text = ""};
         char *url = NULL;
-        enum muster_rc rc = muster_tpu_discovery_parse(test.env.mem, rows[i].text,
+        enum muster_rc rc = muster_tpu_discovery_parse(test->env.mem, rows[i].text,
                                                        strlen(rows[i].text), "p/n", &url, &error);
 
         assert_int_equal(rc, rows[i].url != NULL ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
@@ -228,28 +219,24 @@ static void a_discovery_document_leads_to_the_node(void **state)
             assert_string_equal(url, rows[i].url);
         else
             assert_memory_equal(error.text, rows[i].error, strlen(rows[i].error));
-        muster_mem_free(test.env.mem, url);
+        muster_mem_free(test->env.mem, url);
     }
-    test_env_close(&test);
 }
 
 static void a_discovery_url_has_places_for_api_and_version(void **state)
 {
+    struct test_env *test = *state;
     static const char *const rows[][2] = {{"h/{api}/{apiVersion}/{api}", "h/tpu/v1/tpu"},
                                           {"h", "h"},
                                           {"", ""},
                                           {"{apiVersion}", "v1"}};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        char *url = muster_tpu_discovery_url_format(test.env.mem, rows[i][0], "v1");
+        char *url = muster_tpu_discovery_url_format(test->env.mem, rows[i][0], "v1");
 
         assert_string_equal(url, rows[i][1]);
-        muster_mem_free(test.env.mem, url);
+        muster_mem_free(test->env.mem, url);
     }
-    test_env_close(&test);
 }
 
 static void parse_all(struct torture *torture, const void *data)
@@ -291,16 +278,18 @@ static void without_memory_nothing_is_parsed_in_part(void **state)
     torture_run(&scenario);
 }
 
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_read_to_the_second),
         cmocka_unit_test(what_is_no_time_is_told),
-        cmocka_unit_test(endpoints_have_schemes_ports_and_brackets_or_not),
-        cmocka_unit_test(bad_endpoints_are_named),
-        cmocka_unit_test(a_host_has_at_most_255_characters),
-        cmocka_unit_test(a_discovery_document_leads_to_the_node),
-        cmocka_unit_test(a_discovery_url_has_places_for_api_and_version),
+        CASE(endpoints_have_schemes_ports_and_brackets_or_not),
+        CASE(bad_endpoints_are_named),
+        CASE(a_host_has_at_most_255_characters),
+        CASE(a_discovery_document_leads_to_the_node),
+        CASE(a_discovery_url_has_places_for_api_and_version),
         cmocka_unit_test(without_memory_nothing_is_parsed_in_part),
     };
     return cmocka_run_group_tests(tests, NULL, torture_tell);

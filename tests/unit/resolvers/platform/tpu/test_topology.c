@@ -34,15 +34,13 @@ static struct muster_tpu_topology *make_topology(struct test_env *test,
 
 static void a_place_leads_back_to_its_task_and_device(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_topology_options options = two_tasks();
     struct muster_tpu_coordinates at = {{1, 0, 0, 1}};
     struct muster_tpu_topology *topology;
     uint32_t task = 9, device = 9;
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
-    topology = make_topology(&test, &options);
+    topology = make_topology(test, &options);
 
     assert_int_equal(muster_tpu_topology_find(topology, &at, &task, &device, NULL), MUSTER_OK);
     assert_int_equal(task, 1);
@@ -69,20 +67,18 @@ static void a_place_leads_back_to_its_task_and_device(void **state)
     assert_null(muster_tpu_topology_device(topology, 2, 0));
     assert_int_equal(topology->missing_device_count, 0);
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
 static void names_follow_tensorflow(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_topology_options options = two_tasks();
     struct muster_tpu_coordinates at = {{1, 0, 0, 1}};
     struct muster_tpu_topology *topology;
     char name[MUSTER_TPU_DEVICE_NAME_BYTES];
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_topology(&test, &options);
+
+    topology = make_topology(test, &options);
 
     assert_int_equal(muster_tpu_topology_device_name(topology, &at, MUSTER_TPU_DEVICE_TPU, "worker",
                                                      sizeof(name), name, &error),
@@ -104,20 +100,18 @@ static void names_follow_tensorflow(void **state)
     assert_string_equal(name, "/task:1/device:CPU:0");
     assert_int_equal(name[21], 'x');
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
 /* "/job:", "/task:1/device:TPU:1" and 294 characters are 320 with the NUL. */
 static void a_job_of_294_characters_has_room(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_topology_options options = two_tasks();
     struct muster_tpu_coordinates at = {{1, 0, 0, 1}}, nowhere = {{1, 1, 0, 1}};
     struct muster_tpu_topology *topology;
     char job[400], name[500];
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
-    topology = make_topology(&test, &options);
+
+    topology = make_topology(test, &options);
     memset(job, 'j', sizeof(job));
     job[295] = '\0';
 
@@ -133,22 +127,20 @@ static void a_job_of_294_characters_has_room(void **state)
                                                      sizeof(name), name, NULL),
                      MUSTER_INVALID_ARGUMENT);
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
 static void a_place_without_device_is_not_found(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_topology_options options = two_tasks();
     struct muster_tpu_coordinates gap = {{1, 0, 0, 0}}, outside = {{2, 0, 0, 0}};
     struct muster_tpu_topology *topology;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
+
     options.num_tasks = 1;
     options.device_coordinate_count = 8;
 
-    topology = make_topology(&test, &options);
+    topology = make_topology(test, &options);
 
     assert_int_equal(topology->missing_device_count, 2);
     assert_int_equal(muster_tpu_topology_find(topology, &gap, NULL, NULL, &error),
@@ -168,11 +160,11 @@ static void a_place_without_device_is_not_found(void **state)
                      MUSTER_INVALID_ARGUMENT);
     assert_string_equal(error.text, "(2, 0, 0, 0) lies outside the TPU mesh of 2x1x1x2");
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
 static void what_cannot_be_a_mesh_is_refused(void **state)
 {
+    struct test_env *test = *state;
     static const int32_t flat_mesh[3] = {2, 1, 2}, zero_mesh[4] = {2, 0, 1, 2},
                          huge_mesh[4] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
     static const int32_t outside[16] = {0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 1, 0, 0, 1},
@@ -222,11 +214,8 @@ static void what_cannot_be_a_mesh_is_refused(void **state)
         {"no devices, but coordinates", mesh_2x1x1x2, 4, 0, 2, devices_2x2, 4,
          MUSTER_INVALID_ARGUMENT, "0 tasks with 2 devices each needs 0 device coordinates, not 4"},
     };
-    struct test_env test;
     size_t blocks;
-    (void)state;
-    test_env_open(&test);
-    blocks = test.mem.block_count;
+    blocks = test->mem.block_count;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_tpu_topology_options options = {
@@ -240,29 +229,27 @@ static void what_cannot_be_a_mesh_is_refused(void **state)
         struct muster_tpu_topology *topology = NULL;
         struct muster_error error = {0};
 
-        assert_int_equal(test.mem.block_count, blocks);
-        fail_if(muster_tpu_topology_new(test.env.mem, &options, &topology, &error) != rows[i].rc ||
+        assert_int_equal(test->mem.block_count, blocks);
+        fail_if(muster_tpu_topology_new(test->env.mem, &options, &topology, &error) != rows[i].rc ||
                     strstr(error.text, rows[i].text) == NULL,
                 "%s: %s", rows[i].name, error.text);
     }
-    test_env_close(&test);
 }
 
 static void a_topology_survives_the_wire(void **state)
 {
+    struct test_env *test = *state;
     struct muster_tpu_topology_options options = two_tasks();
     struct muster_tpu_topology *topology, *again = NULL;
     struct muster_error error = {0};
-    struct test_env test;
     void *bytes = NULL;
     size_t size = 0;
-    (void)state;
-    test_env_open(&test);
-    options.embedding_feature = MUSTER_TPU_EMBEDDING_V2;
-    topology = make_topology(&test, &options);
 
-    assert_int_equal(muster_tpu_topology_pack(topology, test.env.mem, &bytes, &size), MUSTER_OK);
-    assert_int_equal(muster_tpu_topology_unpack(test.env.mem, bytes, size, &again, &error),
+    options.embedding_feature = MUSTER_TPU_EMBEDDING_V2;
+    topology = make_topology(test, &options);
+
+    assert_int_equal(muster_tpu_topology_pack(topology, test->env.mem, &bytes, &size), MUSTER_OK);
+    assert_int_equal(muster_tpu_topology_unpack(test->env.mem, bytes, size, &again, &error),
                      MUSTER_OK);
 
     assert_memory_equal(again->mesh_shape.at, mesh_2x1x1x2, sizeof(mesh_2x1x1x2));
@@ -271,56 +258,51 @@ static void a_topology_survives_the_wire(void **state)
     assert_int_equal(again->embedding_feature, MUSTER_TPU_EMBEDDING_V2);
     assert_memory_equal(again->devices, devices_2x2, sizeof(devices_2x2));
     assert_int_equal(again->missing_device_count, 0);
-    muster_mem_free(test.env.mem, bytes);
+    muster_mem_free(test->env.mem, bytes);
     muster_tpu_topology_unref(again);
     again = NULL;
-    test.mem.fail_at = 1;
-    assert_int_equal(muster_tpu_topology_pack(topology, test.env.mem, &bytes, &size),
+    test->mem.fail_at = 1;
+    assert_int_equal(muster_tpu_topology_pack(topology, test->env.mem, &bytes, &size),
                      MUSTER_RESOURCE_EXHAUSTED);
     muster_tpu_topology_unref(topology);
-    test_env_close(&test);
 }
 
 static void the_largest_mesh_has_four_million_places(void **state)
 {
+    struct test_env *test = *state;
     static const int32_t largest[4] = {1 << 20, 2, 1, 2}, larger[4] = {1 << 20, 1, 5, 1};
     struct muster_tpu_topology_options options = {.mesh_shape = largest, .mesh_rank = 4};
     struct muster_tpu_topology *topology = NULL;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
-    topology = make_topology(&test, &options);
+    topology = make_topology(test, &options);
     assert_int_equal(topology->missing_device_count, MUSTER_TPU_MESH_SIZE_MAX);
     assert_int_equal(topology->num_tasks, 0);
     muster_tpu_topology_unref(topology);
     topology = NULL;
-    test.mem.fail_at = 1;
-    assert_int_equal(muster_tpu_topology_new(test.env.mem, &options, &topology, &error),
+    test->mem.fail_at = 1;
+    assert_int_equal(muster_tpu_topology_new(test->env.mem, &options, &topology, &error),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_string_equal(error.text, "no memory for a TPU mesh of 4194304 positions");
     options.mesh_shape = larger;
-    assert_int_equal(muster_tpu_topology_new(test.env.mem, &options, &topology, &error),
+    assert_int_equal(muster_tpu_topology_new(test->env.mem, &options, &topology, &error),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_string_equal(error.text, "a TPU mesh of more than 4194304 positions is refused");
     assert_null(topology);
-    test_env_close(&test);
 }
 
 static void bytes_of_tensorflow_are_read(void **state)
 {
+    struct test_env *test = *state;
+
     /* mesh_shape [1,1,1,2] packed, 1 task, 2 devices, coordinates packed, embedding V1 */
     static const unsigned char bytes[] = {0x0a, 4, 1, 1, 1, 2, 0x10, 1, 0x18, 2, 0x22, 8,
                                           0,    0, 0, 0, 0, 0, 0,    1, 0x2a, 2, 0x08, 1};
     struct muster_tpu_topology *topology = NULL;
     struct muster_error error = {0};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
     assert_int_equal(
-        muster_tpu_topology_unpack(test.env.mem, bytes, sizeof(bytes), &topology, &error),
+        muster_tpu_topology_unpack(test->env.mem, bytes, sizeof(bytes), &topology, &error),
         MUSTER_OK);
 
     assert_int_equal(topology->num_tpu_devices_per_task, 2);
@@ -328,24 +310,25 @@ static void bytes_of_tensorflow_are_read(void **state)
     assert_int_equal(topology->embedding_feature, MUSTER_TPU_EMBEDDING_V1);
     muster_tpu_topology_unref(topology);
     topology = NULL;
-    assert_int_equal(muster_tpu_topology_unpack(test.env.mem, bytes, 5, &topology, &error),
+    assert_int_equal(muster_tpu_topology_unpack(test->env.mem, bytes, 5, &topology, &error),
                      MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(muster_tpu_topology_unpack(test.env.mem, bytes, 0, &topology, &error),
+    assert_int_equal(muster_tpu_topology_unpack(test->env.mem, bytes, 0, &topology, &error),
                      MUSTER_INVALID_ARGUMENT);
-    test_env_close(&test);
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_place_leads_back_to_its_task_and_device),
-        cmocka_unit_test(names_follow_tensorflow),
-        cmocka_unit_test(a_job_of_294_characters_has_room),
-        cmocka_unit_test(the_largest_mesh_has_four_million_places),
-        cmocka_unit_test(a_place_without_device_is_not_found),
-        cmocka_unit_test(what_cannot_be_a_mesh_is_refused),
-        cmocka_unit_test(a_topology_survives_the_wire),
-        cmocka_unit_test(bytes_of_tensorflow_are_read),
+        CASE(a_place_leads_back_to_its_task_and_device),
+        CASE(names_follow_tensorflow),
+        CASE(a_job_of_294_characters_has_room),
+        CASE(the_largest_mesh_has_four_million_places),
+        CASE(a_place_without_device_is_not_found),
+        CASE(what_cannot_be_a_mesh_is_refused),
+        CASE(a_topology_survives_the_wire),
+        CASE(bytes_of_tensorflow_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

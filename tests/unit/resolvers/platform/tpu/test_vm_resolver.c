@@ -290,8 +290,10 @@ static void malformed_variables_are_told_at_once(void **state)
     cloud_fixture_set_var(&f, "TPU_WORKER_ID", "two");
     resolver = open_resolver(&f, "tpu_vm:");
 
-    assert_says(resolver_place(resolver), "INVALID_ARGUMENT", "TPU_WORKER_ID=two", NULL);
-    assert_says(ask_cluster(resolver), "INVALID_ARGUMENT", "TPU_WORKER_ID=two", NULL);
+    assert_says(resolver_place(resolver), "INVALID_ARGUMENT",
+                "TPU_WORKER_ID must be a whole number", NULL);
+    assert_says(ask_cluster(resolver), "INVALID_ARGUMENT", "TPU_WORKER_ID must be a whole number",
+                NULL);
 
     close_resolver(resolver);
     cloud_fixture_close(&f);

@@ -76,64 +76,98 @@ static const struct row rows[] = {
     {"the number of a slice without slices", {HOSTS("a"), SLICES(NULL, "5")}, "0/1 - {"},
     {"no hosts: the id alone", {ID("3")}, "3/0 - {\"w\":{}}"},
     {"no hosts, several slices: no id", {ID("3"), SLICES("2", "1")}, "-1/0 - {"},
-    {"an empty host", {HOSTS("a,,b")}, "INVALID_ARGUMENT: H[1] is ''"},
-    {"a comma at the end", {HOSTS("a,")}, "INVALID_ARGUMENT: H[1] is ''"},
-    {"no host", {HOSTS("a b")}, "INVALID_ARGUMENT: H[0] is 'a b'"},
-    {"a path", {HOSTS("unix:/tmp/x")}, "INVALID_ARGUMENT: H[0] is 'unix:/tmp/x'"},
-    {"a host that reads as a socket", {HOSTS("a,unix")}, "INVALID_ARGUMENT: H[1] is 'unix'"},
-    {"a slash", {HOSTS("a/b")}, "INVALID_ARGUMENT: H[0] is 'a/b'"},
-    {"a URL", {HOSTS("grpc://a:1")}, "INVALID_ARGUMENT: H[0] is"},
-    {"two fields", {HOSTS("a:b"), .are_endpoints = true}, "INVALID_ARGUMENT: H[0] is 'a:b'"},
+    {"an empty host",
+     {HOSTS("a,,b")},
+     "INVALID_ARGUMENT: H[1] must be a host or host:port, got ''"},
+    {"a comma at the end",
+     {HOSTS("a,")},
+     "INVALID_ARGUMENT: H[1] must be a host or host:port, got ''"},
+    {"no host", {HOSTS("a b")}, "INVALID_ARGUMENT: H[0] must be a host or host:port, got 'a b'"},
+    {"a path",
+     {HOSTS("unix:/tmp/x")},
+     "INVALID_ARGUMENT: H[0] must be a host or host:port, got 'unix:/tmp/x'"},
+    {"a host that reads as a socket",
+     {HOSTS("a,unix")},
+     "INVALID_ARGUMENT: H[1] must be a host or host:port, got 'unix'"},
+    {"a slash", {HOSTS("a/b")}, "INVALID_ARGUMENT: H[0] must be a host or host:port, got 'a/b'"},
+    {"a URL", {HOSTS("grpc://a:1")}, "INVALID_ARGUMENT: H[0] must be"},
+    {"two fields",
+     {HOSTS("a:b"), .are_endpoints = true},
+     "INVALID_ARGUMENT: H[0] must be id:id:ip or a host, got 'a:b'"},
     {"an empty third field", {HOSTS("a:b:"), .are_endpoints = true}, "INVALID_ARGUMENT: H[0]"},
     {"an id outside",
      {HOSTS("a,b"), ID("2")},
-     "INVALID_ARGUMENT: I=2: expected a whole number from 0 to 1"},
-    {"no id", {HOSTS("a,b"), ID("x")}, "INVALID_ARGUMENT: I=x"},
-    {"a negative id", {HOSTS("a,b"), ID("-1")}, "INVALID_ARGUMENT: I=-1"},
-    {"no slices", {HOSTS("a"), SLICES("0", "0")}, "INVALID_ARGUMENT: N=0"},
+     "INVALID_ARGUMENT: I must be a whole number from 0 to 1, got 2"},
+    {"no id",
+     {HOSTS("a,b"), ID("x")},
+     "INVALID_ARGUMENT: I must be a whole number from 0 to 1, got x"},
+    {"a negative id",
+     {HOSTS("a,b"), ID("-1")},
+     "INVALID_ARGUMENT: I must be a whole number from 0 to 1, got -1"},
+    {"no slices",
+     {HOSTS("a"), SLICES("0", "0")},
+     "INVALID_ARGUMENT: N must be a whole number from 1 to 65536, got 0"},
     {"a slice outside",
      {HOSTS("a"), SLICES("2", "2")},
-     "INVALID_ARGUMENT: S=2: expected a whole number from 0 to 1"},
+     "INVALID_ARGUMENT: S must be a whole number from 0 to 1, got 2"},
     {"slices, and nobody tells which",
      {HOSTS("a"), SLICES("2", NULL)},
      "FAILED_PRECONDITION: N=2, but MEGASCALE_SLICE_ID"},
-    {"no coordinator", {HOSTS("a"), .coordinator = {"a b", "C"}}, "INVALID_ARGUMENT: C=a b"},
+    {"no coordinator",
+     {HOSTS("a"), .coordinator = {"a b", "C"}},
+     "INVALID_ARGUMENT: C must be host:port, got a b"},
     {"a coordinator between blanks",
      {HOSTS("a"), .coordinator = {" c:1\t", "C"}},
      "0/1 c {\"w\":[\"a:8470\"]}"},
     {"an empty coordinator", {HOSTS("a"), .coordinator = {"", "C"}}, "0/1 - {"},
-    {"a blank coordinator", {HOSTS("a"), .coordinator = {" ", "C"}}, "INVALID_ARGUMENT: C= : "},
+    {"a blank coordinator",
+     {HOSTS("a"), .coordinator = {" ", "C"}},
+     "INVALID_ARGUMENT: C must be host:port, got  "},
     {"an empty id", {HOSTS("a,b"), ID("")}, "-1/2 - {"},
     {"empty slices", {HOSTS("a"), SLICES("", "1")}, "0/1 - {"},
     {"one slice", {HOSTS("a,b"), ID("1"), SLICES("1", "7")}, "1/2 - {\"w\":[\"a:8470\""},
     {"slices, and an empty number",
      {HOSTS("a"), SLICES("2", "")},
-     "FAILED_PRECONDITION: N=2, but MEGASCALE_SLICE_ID is not set: nothing tells which slice"},
+     "FAILED_PRECONDITION: N=2, but MEGASCALE_SLICE_ID is not set: nothing tells which "
+     "slice"},
     {"the last of many slices", {HOSTS("a"), SLICES("65536", "65535")}, "65535/65536 - {"},
     {"too many slices",
      {HOSTS("a"), SLICES("65537", "0")},
-     "INVALID_ARGUMENT: N=65537: expected a whole number from 1 to 65536"},
+     "INVALID_ARGUMENT: N must be a whole number from 1 to 65536, got 65537"},
     {"the highest id without hosts", {ID("65535")}, "65535/0 - {"},
     {"an id above all",
      {ID("65536")},
-     "INVALID_ARGUMENT: I=65536: expected a whole number from 0 to 65535"},
-    {"a bad id and a bad number of slices", {ID("x"), SLICES("x", "x")}, "INVALID_ARGUMENT: I=x"},
-    {"a bad number of slices and no slice", {SLICES("x", NULL)}, "INVALID_ARGUMENT: N=x"},
+     "INVALID_ARGUMENT: I must be a whole number from 0 to 65535, got 65536"},
+    {"a bad id and a bad number of slices",
+     {ID("x"), SLICES("x", "x")},
+     "INVALID_ARGUMENT: I must be a whole number from 0 to 65535, got x"},
+    {"a bad number of slices and no slice",
+     {SLICES("x", NULL)},
+     "INVALID_ARGUMENT: N must be a whole number from 1 to 65536, got x"},
     {"a bad host and a bad id", {HOSTS("a b"), ID("x")}, "INVALID_ARGUMENT: H[0]"},
     {"a bad id and a bad coordinator",
      {HOSTS("a"), ID("x"), .coordinator = {"a b", "C"}},
-     "INVALID_ARGUMENT: I=x"},
-    {"blanks alone are a host", {HOSTS(" ")}, "INVALID_ARGUMENT: H[0] is '': expected a host or"},
+     "INVALID_ARGUMENT: I must be a whole number from 0 to 0, got x"},
+    {"blanks alone are a host",
+     {HOSTS(" ")},
+     "INVALID_ARGUMENT: H[0] must be a host or host:port, got ''"},
     {"a host of port 0", {HOSTS("a:0")}, "0/1 - {\"w\":[\"a:8470\"]}"},
-    {"a port that is none", {HOSTS("a:x")}, "INVALID_ARGUMENT: H[0] is 'a:x'"},
-    {"a host without a name", {HOSTS(":1")}, "INVALID_ARGUMENT: H[0] is ':1'"},
-    {"a bracket that is not closed", {HOSTS("[fd00::1")}, "INVALID_ARGUMENT: H[0] is '[fd00::1'"},
+    {"a port that is none",
+     {HOSTS("a:x")},
+     "INVALID_ARGUMENT: H[0] must be a host or host:port, got 'a:x'"},
+    {"a host without a name",
+     {HOSTS(":1")},
+     "INVALID_ARGUMENT: H[0] must be a host or host:port, got ':1'"},
+    {"a bracket that is not closed",
+     {HOSTS("[fd00::1")},
+     "INVALID_ARGUMENT: H[0] must be a host or host:port, got '[fd00::1'"},
     {"a long host is cut in the text",
      {HOSTS("a/3456789012345678901234567890123456789012345678901234567890xyz")},
-     "INVALID_ARGUMENT: H[0] is 'a/3456789012345678901234567890123456789012345678901234567890': "},
+     "INVALID_ARGUMENT: H[0] must be a host or host:port, got "
+     "'a/3456789012345678901234567890123456789012345678901234567890'"},
     {"endpoints between blanks",
      {HOSTS(" u:u:10.0.0.2 , u:u: 10.0.0.3"), .are_endpoints = true},
-     "INVALID_ARGUMENT: H[1] is 'u:u: 10.0.0.3': expected id:id:ip or a host"},
+     "INVALID_ARGUMENT: H[1] must be id:id:ip or a host, got 'u:u: 10.0.0.3'"},
     {"an endpoint with a port",
      {HOSTS("u:u:10.0.0.2:9,::h"), .are_endpoints = true},
      "-1/2 - {\"w\":[\"10.0.0.2:8470\",\"h:8470\"]}"},
@@ -141,75 +175,61 @@ static const struct row rows[] = {
 
 static void a_slice_is_what_the_texts_say(void **state)
 {
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
+    struct test_env *test = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *found = describe_vm(test.env.mem, &rows[i].texts, PORT);
+        const char *found = describe_vm(test->env.mem, &rows[i].texts, PORT);
 
         if (strncmp(found, rows[i].expected, strlen(rows[i].expected)) != 0)
             fail_msg("%s: '%s' instead of '%s'", rows[i].name, found, rows[i].expected);
     }
-
-    test_env_close(&test);
 }
 
 static void no_port_is_left_for_the_last_on_a_host(void **state)
 {
+    struct test_env *test = *state;
     static const struct muster_tpu_vm_texts texts = {HOSTS("a,b,a")};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
 
-    assert_string_equal(describe_vm(test.env.mem, &texts, 65535),
+    assert_string_equal(describe_vm(test->env.mem, &texts, 65535),
                         "INVALID_ARGUMENT: H names host 'a' so often that no port is left for it");
-    assert_string_equal(describe_vm(test.env.mem, &texts, 65534),
+    assert_string_equal(describe_vm(test->env.mem, &texts, 65534),
                         "-1/3 - {\"w\":[\"a:65534\",\"b:65534\",\"a:65535\"]}");
-
-    test_env_close(&test);
 }
 
 static void more_hosts_than_there_may_be_are_refused(void **state)
 {
+    struct test_env *test = *state;
     static char many[2 * MUSTER_TPU_VM_HOSTS_MAX + 2];
     struct muster_tpu_vm vm;
     struct muster_tpu_vm_texts texts = {HOSTS(many)};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
+
     for (size_t i = 0; i + 1 < sizeof(many); i++)
         many[i] = i % 2 == 0 ? 'a' : ',';
 
-    assert_string_equal(describe_vm(test.env.mem, &texts, PORT),
+    assert_string_equal(describe_vm(test->env.mem, &texts, PORT),
                         "RESOURCE_EXHAUSTED: H has more than 65536 hosts");
     many[sizeof(many) - 3] = '\0';
     for (size_t i = 1; i + 3 < sizeof(many); i += 2) /* a port of their own for each thousand */
         many[i - 1] = (char)('a' + i / 5500 % 26);
-    assert_int_equal(muster_tpu_vm_init(&vm, test.env.mem, &texts, 1, NULL), MUSTER_OK);
+    assert_int_equal(muster_tpu_vm_init(&vm, test->env.mem, &texts, 1, NULL), MUSTER_OK);
     assert_int_equal(vm.count, MUSTER_TPU_VM_HOSTS_MAX);
     muster_tpu_vm_fini(&vm);
-
-    test_env_close(&test);
 }
 
 static void too_many_tasks_in_all_are_refused(void **state)
 {
+    struct test_env *test = *state;
     static char many[2 * 40000];
     struct muster_tpu_vm_texts texts = {HOSTS(many), SLICES("65536", "65535")};
-    struct test_env test;
-    (void)state;
-    test_env_open(&test);
+
     for (size_t i = 0; i + 1 < sizeof(many); i++)
         many[i] = i % 2 == 0 ? 'a' : ',';
 
-    assert_string_equal(describe_vm(test.env.mem, &texts, 1),
+    assert_string_equal(describe_vm(test->env.mem, &texts, 1),
                         "INVALID_ARGUMENT: 65536 slices of 40000 workers are too many");
     many[2 * 32767 - 1] = '\0';
     texts.slice_id.value = "0";
-    assert_memory_equal(describe_vm(test.env.mem, &texts, 1), "-1/2147418112 - {", 17);
-
-    test_env_close(&test);
+    assert_memory_equal(describe_vm(test->env.mem, &texts, 1), "-1/2147418112 - {", 17);
 }
 
 static void tpu_env_is_lines_of_quoted_values(void **state)
@@ -243,13 +263,15 @@ static void tpu_env_is_lines_of_quoted_values(void **state)
     assert_string_equal(value, "us-");
 }
 
+#define CASE(name) cmocka_unit_test_setup_teardown(name, test_env_set_up, test_env_tear_down)
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slice_is_what_the_texts_say),
-        cmocka_unit_test(no_port_is_left_for_the_last_on_a_host),
-        cmocka_unit_test(more_hosts_than_there_may_be_are_refused),
-        cmocka_unit_test(too_many_tasks_in_all_are_refused),
+        CASE(a_slice_is_what_the_texts_say),
+        CASE(no_port_is_left_for_the_last_on_a_host),
+        CASE(more_hosts_than_there_may_be_are_refused),
+        CASE(too_many_tasks_in_all_are_refused),
         cmocka_unit_test(tpu_env_is_lines_of_quoted_values),
     };
 
