@@ -73,6 +73,21 @@ void cloud_fixture_close(struct cloud_fixture *fixture)
     test_env_close(&fixture->test);
 }
 
+int cloud_fixture_set_up(void **state)
+{
+    static struct cloud_fixture fixture;
+
+    cloud_fixture_open(&fixture, NULL);
+    *state = &fixture;
+    return 0;
+}
+
+int cloud_fixture_tear_down(void **state)
+{
+    cloud_fixture_close(*state);
+    return 0;
+}
+
 static void fill_in(struct cloud_fixture *fixture, const char *text, char *out, size_t room)
 {
     size_t at = 0;

@@ -31,6 +31,10 @@ void cloud_fixture_open(struct cloud_fixture *fixture, const struct fake_cloud_o
 /** Fails the case when a block was not freed. */
 void cloud_fixture_close(struct cloud_fixture *fixture);
 
+/** For cmocka_unit_test_setup_teardown: each case has a fixture without TLS of its own, `*state`. */
+int cloud_fixture_set_up(void **state);
+int cloud_fixture_tear_down(void **state);
+
 /** Set a variable; {{base}} and {{hostport}} are replaced. NULL value: unset. */
 void cloud_fixture_set_var(struct cloud_fixture *fixture, const char *name, const char *value);
 /** Append a script of the cloud; the case fails when it is none. */

@@ -27,12 +27,11 @@ static struct muster_resolver *open_list(struct cloud_fixture *f,
 
 static void pages_are_followed_and_begun_anew_when_their_mark_expires(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
+
     cloud_fixture_script(
-        &f,
+        f,
         "[{\"match\":{\"query_absent\":[\"continue\"]},\"times\":1,\"response\":{\"body\":"
         "{\"metadata\":{\"continue\":\"old\"},\"items\":[" POD(
             "x", "10.0.0.9") "]}}},"
@@ -44,61 +43,57 @@ static void pages_are_followed_and_begun_anew_when_their_mark_expires(void **sta
                                                   "{\"match\":{\"query\":{\"continue\":\"m&1\"}},"
                                                   "\"response\":{\"body\":" LIST(
                                                       POD("a", "10.0.0.1")) "}}]");
-    resolver = open_list(&f, (struct muster_kubernetes_resolver_options){0});
+    resolver = open_list(f, (struct muster_kubernetes_resolver_options){0});
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"10.0.0.1:8470\",\"10.0.0.2:8470\"]}");
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void pages_without_end_are_given_up(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, ANSWER("/api/v1/pods", "{\"metadata\":{\"continue\":\"more\"},"
-                                                    "\"items\":[]}"));
-    resolver = open_list(&f, (struct muster_kubernetes_resolver_options){0});
+
+    cloud_fixture_script(f, ANSWER("/api/v1/pods", "{\"metadata\":{\"continue\":\"more\"},"
+                                                   "\"items\":[]}"));
+    resolver = open_list(f, (struct muster_kubernetes_resolver_options){0});
 
     assert_says(ask_cluster(resolver), "RESOURCE_EXHAUSTED", "without end", NULL);
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 /* Twice for each selector: three times is the most for one. */
 static void each_selector_may_begin_anew_as_often_as_the_first(void **state)
 {
+    struct cloud_fixture *f = *state;
     static const char *const workers[] = {"a", "b"};
     static const struct muster_kubernetes_job jobs[] = {{"worker", workers, 2}};
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
+
     cloud_fixture_script(
-        &f, "[{\"match\":{\"query\":{\"continue\":\"x\",\"labelSelector\":\"a\"}},\"times\":2,"
-            "\"response\":{\"status\":410}},"
-            "{\"match\":{\"query\":{\"continue\":\"x\",\"labelSelector\":\"b\"}},\"times\":2,"
-            "\"response\":{\"status\":410}},"
-            "{\"match\":{\"query\":{\"continue\":\"x\"}},\"response\":{\"body\":" LIST(
-                POD("p", "10.0.0.1")) "}},"
-                                      "{\"response\":{\"body\":{\"metadata\":{\"continue\":\"x\"},"
-                                      "\"items\":[]}}}]");
+        f, "[{\"match\":{\"query\":{\"continue\":\"x\",\"labelSelector\":\"a\"}},\"times\":2,"
+           "\"response\":{\"status\":410}},"
+           "{\"match\":{\"query\":{\"continue\":\"x\",\"labelSelector\":\"b\"}},\"times\":2,"
+           "\"response\":{\"status\":410}},"
+           "{\"match\":{\"query\":{\"continue\":\"x\"}},\"response\":{\"body\":" LIST(
+               POD("p", "10.0.0.1")) "}},"
+                                     "{\"response\":{\"body\":{\"metadata\":{\"continue\":\"x\"},"
+                                     "\"items\":[]}}}]");
     resolver =
-        open_list(&f, (struct muster_kubernetes_resolver_options){.jobs = jobs, .job_count = 1});
+        open_list(f, (struct muster_kubernetes_resolver_options){.jobs = jobs, .job_count = 1});
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"10.0.0.1:8470\",\"10.0.0.1:8470\"]}");
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void a_user_with_a_password_alone_is_told_what_to_use(void **state)
 {
+    struct cloud_fixture *f = *state;
     static const char text[] = "current-context: c\n"
                                "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
                                "clusters: [{name: k, cluster: {server: '{{base}}'}}]\n"
@@ -106,26 +101,25 @@ static void a_user_with_a_password_alone_is_told_what_to_use(void **state)
     struct muster_kubernetes_resolver_options options = {.location = MUSTER_KUBERNETES_OFF_CLUSTER};
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    options.kubeconfig = cloud_fixture_write(&f, "config", text);
 
-    assert_int_equal(muster_kubernetes_resolver_open(f.env, &options, &resolver, &error),
+    options.kubeconfig = cloud_fixture_write(f, "config", text);
+
+    assert_int_equal(muster_kubernetes_resolver_open(f->env, &options, &resolver, &error),
                      MUSTER_UNIMPLEMENTED);
     assert_says(error.text, "context 'c'", "token", "client certificate", NULL);
     assert_null(strstr(error.text, "s3cret"));
-
-    cloud_fixture_close(&f);
 }
+
+#define CASE(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, cloud_fixture_set_up, cloud_fixture_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_are_followed_and_begun_anew_when_their_mark_expires),
-        cmocka_unit_test(pages_without_end_are_given_up),
-        cmocka_unit_test(each_selector_may_begin_anew_as_often_as_the_first),
-        cmocka_unit_test(a_user_with_a_password_alone_is_told_what_to_use),
+        CASE(pages_are_followed_and_begun_anew_when_their_mark_expires),
+        CASE(pages_without_end_are_given_up),
+        CASE(each_selector_may_begin_anew_as_often_as_the_first),
+        CASE(a_user_with_a_password_alone_is_told_what_to_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

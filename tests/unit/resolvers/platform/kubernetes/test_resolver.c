@@ -31,17 +31,16 @@ static struct muster_resolver *open_resolver(struct cloud_fixture *f,
 
 static void pods_become_tasks_in_the_order_of_their_names(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
+
     cloud_fixture_script(
-        &f, ANSWER("/api/v1/pods", LIST(POD("w-2", "10.0.0.2") "," POD("w-10", "10.0.0.10"))));
-    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){0});
+        f, ANSWER("/api/v1/pods", LIST(POD("w-2", "10.0.0.2") "," POD("w-10", "10.0.0.10"))));
+    resolver = open_resolver(f, (struct muster_kubernetes_resolver_options){0});
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"10.0.0.10:8470\",\"10.0.0.2:8470\"]}");
-    assert_string_equal(muster_json_text(muster_json_member(fake_cloud_request(f.cloud, 0)->query,
+    assert_string_equal(muster_json_text(muster_json_member(fake_cloud_request(f->cloud, 0)->query,
                                                             "labelSelector")),
                         "job-name=tensorflow");
     assert_string_equal(ask_master(resolver, NULL, -1), "");
@@ -49,37 +48,34 @@ static void pods_become_tasks_in_the_order_of_their_names(void **state)
     assert_says(ask_master(resolver, "worker", 2), "NOT_FOUND", NULL);
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void jobs_selectors_namespace_and_pod_addresses_can_be_chosen(void **state)
 {
+    struct cloud_fixture *f = *state;
     static const char *const workers[] = {"app=a", "app in (b,c)"}, *const servers[] = {"app=p"};
     static const struct muster_kubernetes_job jobs[] = {{"worker", workers, 2}, {"ps", servers, 1}};
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
+
     cloud_fixture_script(
-        &f,
+        f,
         "[{\"match\":{\"path\":\"/api/v1/namespaces/ml/pods\",\"query\":{\"labelSelector\":"
         "\"app in (b,c)\"}},\"response\":{\"body\":" LIST(POD("b", "10.0.0.1") "," POD(
             "a", "10.0.0.2")) "}},"
                               "{\"match\":{\"path\":\"/api/v1/namespaces/ml/"
                               "pods\"},\"response\":{\"body\":" LIST(POD("z", "10.0.0.3")) "}}]");
     resolver = open_resolver(
-        &f, (struct muster_kubernetes_resolver_options){.jobs = jobs,
-                                                        .job_count = 2,
-                                                        .port = 99,
-                                                        .name_space = "ml",
-                                                        .address = MUSTER_KUBERNETES_POD_IP});
+        f, (struct muster_kubernetes_resolver_options){.jobs = jobs,
+                                                       .job_count = 2,
+                                                       .port = 99,
+                                                       .name_space = "ml",
+                                                       .address = MUSTER_KUBERNETES_POD_IP});
 
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"[fd00::7]:99\",\"[fd00::7]:99\",\"[fd00::7]:99\"],"
                         "\"ps\":[\"[fd00::7]:99\"]}");
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void what_the_server_says_becomes_a_clear_error(void **state)
@@ -166,29 +162,25 @@ static void within_a_cluster_a_rotated_token_is_read_again(void **state)
 
 static void outside_of_a_cluster_and_without_files_the_remedy_is_named(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_kubernetes_resolver_options options = {
         .location = MUSTER_KUBERNETES_WITHIN_CLUSTER, .token_file = "/nonexistent/token"};
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
 
-    assert_int_equal(muster_kubernetes_resolver_open(f.env, &options, &resolver, &error),
+    assert_int_equal(muster_kubernetes_resolver_open(f->env, &options, &resolver, &error),
                      MUSTER_FAILED_PRECONDITION);
     assert_says(error.text, "not within", "KUBERNETES_SERVICE_HOST", "kubeconfig", NULL);
-    cloud_fixture_set_var(&f, "KUBERNETES_SERVICE_HOST", "10.0.0.1");
-    cloud_fixture_set_var(&f, "KUBERNETES_SERVICE_PORT", "443");
-    assert_int_equal(muster_kubernetes_resolver_open(f.env, &options, &resolver, &error),
+    cloud_fixture_set_var(f, "KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    cloud_fixture_set_var(f, "KUBERNETES_SERVICE_PORT", "443");
+    assert_int_equal(muster_kubernetes_resolver_open(f->env, &options, &resolver, &error),
                      MUSTER_FAILED_PRECONDITION);
     assert_says(error.text, "cannot read", "/nonexistent/token", NULL);
     options.location = MUSTER_KUBERNETES_OFF_CLUSTER;
     options.kubeconfig = "/nonexistent/config";
-    assert_int_equal(muster_kubernetes_resolver_open(f.env, &options, &resolver, &error),
+    assert_int_equal(muster_kubernetes_resolver_open(f->env, &options, &resolver, &error),
                      MUSTER_NOT_FOUND);
     assert_says(error.text, "no kubeconfig", "/nonexistent/config", NULL);
-
-    cloud_fixture_close(&f);
 }
 
 /* Paths in the kubeconfig start in its folder. */
@@ -321,55 +313,54 @@ static void name_pod(struct cloud_fixture *f, const char *script)
 
 static void a_watch_tells_what_the_server_tells_and_outlives_its_streams(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_resolver_watch watch = {.on_change = on_change,
                                           .interval_ns = 3600 * MUSTER_NS_PER_S,
                                           .settle_ns = MUSTER_NS_PER_MS};
     struct muster_resolver *resolver;
     struct told told = {.count = 0};
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){0});
-    name_pod(&f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
+
+    resolver = open_resolver(f, (struct muster_kubernetes_resolver_options){0});
+    name_pod(f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
     watch.data = &told;
 
     assert_int_equal(muster_resolver_watch_open(&watch, resolver), MUSTER_OK);
-    wait_told(&f, &told, 1);
+    wait_told(f, &told, 1);
     assert_string_equal(told.text, "{\"worker\":[\"10.0.0.1:8470\"]}");
 
     /* An event in two pieces. */
-    wait_streaming(&f, "7");
-    name_pod(&f, "[" LISTED("8", POD("a", "10.0.0.2")) "]");
-    fake_cloud_push(f.cloud, "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"resourceVer");
-    fake_cloud_push(f.cloud, "sion\":\"8\"}}}\n");
-    wait_told(&f, &told, 2);
+    wait_streaming(f, "7");
+    name_pod(f, "[" LISTED("8", POD("a", "10.0.0.2")) "]");
+    fake_cloud_push(f->cloud, "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"resourceVer");
+    fake_cloud_push(f->cloud, "sion\":\"8\"}}}\n");
+    wait_told(f, &told, 2);
     assert_string_equal(told.text, "{\"worker\":[\"10.0.0.2:8470\"]}");
 
     /* The version is too old: listed anew, and watched from there. */
-    name_pod(&f, "[" HELD("20") "," LISTED("20", POD("a", "10.0.0.3")) "]");
-    fake_cloud_push(f.cloud, "{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n");
-    wait_told(&f, &told, 3);
+    name_pod(f, "[" HELD("20") "," LISTED("20", POD("a", "10.0.0.3")) "]");
+    fake_cloud_push(f->cloud, "{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n");
+    wait_told(f, &told, 3);
     assert_string_equal(told.text, "{\"worker\":[\"10.0.0.3:8470\"]}");
 
     /* The connection breaks: the stream goes on from the last version it told. */
-    wait_streaming(&f, "20");
-    fake_cloud_push(f.cloud, "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{"
-                             "\"resourceVersion\":\"31\"}}}\n");
-    name_pod(&f, "[" HELD("31") "," LISTED("40", POD("a", "10.0.0.4")) "]");
-    fake_cloud_cut(f.cloud);
-    wait_streaming(&f, "31");
-    fake_cloud_push(f.cloud, "{\"type\":\"ADDED\",\"object\":{}}\n");
-    wait_told(&f, &told, 4);
+    wait_streaming(f, "20");
+    fake_cloud_push(f->cloud, "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{"
+                              "\"resourceVersion\":\"31\"}}}\n");
+    name_pod(f, "[" HELD("31") "," LISTED("40", POD("a", "10.0.0.4")) "]");
+    fake_cloud_cut(f->cloud);
+    wait_streaming(f, "31");
+    fake_cloud_push(f->cloud, "{\"type\":\"ADDED\",\"object\":{}}\n");
+    wait_told(f, &told, 4);
     assert_string_equal(told.text, "{\"worker\":[\"10.0.0.4:8470\"]}");
 
     muster_resolver_watch_close(&watch, on_watch_closed);
-    test_env_run_until(f.env, test_env_is_true, &told.is_closed);
+    test_env_run_until(f->env, test_env_is_true, &told.is_closed);
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void a_uri_names_selectors_and_the_rest(void **state)
 {
+    struct cloud_fixture *f = *state;
     static const char selectors[] =
         "kubernetes:selector=worker:app=a;worker:app%3Db;ps:app=c&port=5&namespace=n&address=pod"
         "&rpc_layer=&api_server=";
@@ -384,46 +375,41 @@ static void a_uri_names_selectors_and_the_rest(void **state)
     };
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
-    struct cloud_fixture f;
     char uri[512];
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, ANSWER("/api/v1/namespaces/n/pods", LIST(POD("z", "10.0.0.3"))));
-    snprintf(uri, sizeof(uri), "%s%s", selectors, fake_cloud_base(f.cloud));
 
-    assert_int_equal(muster_resolver_open(f.env, uri, NULL, &resolver, &error), MUSTER_OK);
+    cloud_fixture_script(f, ANSWER("/api/v1/namespaces/n/pods", LIST(POD("z", "10.0.0.3"))));
+    snprintf(uri, sizeof(uri), "%s%s", selectors, fake_cloud_base(f->cloud));
+
+    assert_int_equal(muster_resolver_open(f->env, uri, NULL, &resolver, &error), MUSTER_OK);
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"[fd00::7]:5\",\"[fd00::7]:5\"],\"ps\":[\"[fd00::7]:5\"]}");
     close_resolver(resolver);
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        assert_int_equal(muster_resolver_open(f.env, bad[i].uri, NULL, &resolver, &error),
+        assert_int_equal(muster_resolver_open(f->env, bad[i].uri, NULL, &resolver, &error),
                          MUSTER_INVALID_ARGUMENT);
         assert_says(error.text, "", bad[i].word, NULL);
     }
-    cloud_fixture_close(&f);
 }
 
 /* Its last request may still be open. */
 static void a_resolver_can_be_closed_right_after_its_watch(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_resolver_watch watch = {.on_change = on_change};
     struct muster_resolver *resolver;
     struct told told = {.count = 0};
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){0});
-    name_pod(&f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
+
+    resolver = open_resolver(f, (struct muster_kubernetes_resolver_options){0});
+    name_pod(f, "[" HELD("7") "," LISTED("7", POD("a", "10.0.0.1")) "]");
     watch.data = &told;
     assert_int_equal(muster_resolver_watch_open(&watch, resolver), MUSTER_OK);
-    wait_streaming(&f, "7");
+    wait_streaming(f, "7");
 
     muster_resolver_watch_close(&watch, on_watch_closed);
     close_resolver(resolver);
 
-    test_env_run_until(f.env, test_env_is_true, &told.is_closed);
-    cloud_fixture_close(&f);
+    test_env_run_until(f->env, test_env_is_true, &told.is_closed);
 }
 
 static void ignore_answer(struct muster_resolve *resolve, enum muster_rc rc)
@@ -434,38 +420,39 @@ static void ignore_answer(struct muster_resolve *resolve, enum muster_rc rc)
 
 static void closing_gives_up_an_open_question(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, "[{\"response\":{\"hang\":true}}]");
-    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){.token = "t"});
-    resolve.deadline_ns = muster_loop_after_ns(f.env->loop, 30 * MUSTER_NS_PER_S);
+
+    cloud_fixture_script(f, "[{\"response\":{\"hang\":true}}]");
+    resolver = open_resolver(f, (struct muster_kubernetes_resolver_options){.token = "t"});
+    resolve.deadline_ns = muster_loop_after_ns(f->env->loop, 30 * MUSTER_NS_PER_S);
     resolve.data = NULL;
 
     assert_int_equal(muster_resolve_start(&resolve, resolver, ignore_answer), MUSTER_OK);
-    test_env_run_until(f.env, has_open_stream, &f);
+    test_env_run_until(f->env, has_open_stream, f);
     close_resolver(resolver);
 
     assert_int_equal(resolve.rc, MUSTER_CANCELLED);
-    cloud_fixture_close(&f);
 }
+
+#define CASE(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, cloud_fixture_set_up, cloud_fixture_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pods_become_tasks_in_the_order_of_their_names),
-        cmocka_unit_test(jobs_selectors_namespace_and_pod_addresses_can_be_chosen),
+        CASE(pods_become_tasks_in_the_order_of_their_names),
+        CASE(jobs_selectors_namespace_and_pod_addresses_can_be_chosen),
         cmocka_unit_test(what_the_server_says_becomes_a_clear_error),
         cmocka_unit_test(within_a_cluster_a_rotated_token_is_read_again),
-        cmocka_unit_test(outside_of_a_cluster_and_without_files_the_remedy_is_named),
+        CASE(outside_of_a_cluster_and_without_files_the_remedy_is_named),
         cmocka_unit_test(a_kubeconfig_with_client_certificate_opens_the_door),
         cmocka_unit_test(a_server_that_cannot_prove_itself_gets_no_token),
-        cmocka_unit_test(a_watch_tells_what_the_server_tells_and_outlives_its_streams),
-        cmocka_unit_test(a_uri_names_selectors_and_the_rest),
-        cmocka_unit_test(a_resolver_can_be_closed_right_after_its_watch),
-        cmocka_unit_test(closing_gives_up_an_open_question),
+        CASE(a_watch_tells_what_the_server_tells_and_outlives_its_streams),
+        CASE(a_uri_names_selectors_and_the_rest),
+        CASE(a_resolver_can_be_closed_right_after_its_watch),
+        CASE(closing_gives_up_an_open_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,17 +36,16 @@ static struct muster_resolver *open_resolver(struct cloud_fixture *f,
 
 static void a_node_is_asked_anew_each_time(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_resolver_options options;
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, "[{\"match\":{\"path\":\"" NODE(
-                                 "v1", "n") "\"},\"times\":1,"
-                                            "\"response\":{\"body\":{\"state\":\"CREATING\"}}}," AT(
-                                                NODE("v1", "n"), READY) "]");
-    options = tpu_n(&f);
-    resolver = open_resolver(&f, &options);
+
+    cloud_fixture_script(f, "[{\"match\":{\"path\":\"" NODE(
+                                "v1", "n") "\"},\"times\":1,"
+                                           "\"response\":{\"body\":{\"state\":\"CREATING\"}}}," AT(
+                                               NODE("v1", "n"), READY) "]");
+    options = tpu_n(f);
+    resolver = open_resolver(f, &options);
 
     assert_says(ask_cluster(resolver), "FAILED_PRECONDITION", "TPU n", "CREATING", NULL);
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
@@ -54,57 +53,52 @@ static void a_node_is_asked_anew_each_time(void **state)
     assert_says(ask_master(resolver, "ps", 0), "NOT_FOUND", NULL);
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 /* tf.contrib: v1alpha1, a state that is not told is none, but health counts. */
 static void the_contrib_form_looks_at_health(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_resolver_options options;
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
+
     cloud_fixture_script(
-        &f, "[" AT(NODE("v1alpha1", "n"), "{\"ipAddress\":\"10.0.0.1\",\"port\":\"8470\"}") "," AT(
-                NODE("v1alpha1", "sick"),
-                "{\"state\":\"READY\",\"health\":\"TIMEOUT\",\"ipAddress\":\"1.1.1.1\"}") "]");
-    options = tpu_n(&f);
+        f, "[" AT(NODE("v1alpha1", "n"), "{\"ipAddress\":\"10.0.0.1\",\"port\":\"8470\"}") "," AT(
+               NODE("v1alpha1", "sick"),
+               "{\"state\":\"READY\",\"health\":\"TIMEOUT\",\"ipAddress\":\"1.1.1.1\"}") "]");
+    options = tpu_n(f);
     options.client.is_tf1 = true;
-    resolver = open_resolver(&f, &options);
+    resolver = open_resolver(f, &options);
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
     close_resolver(resolver);
 
     options.client.tpu = "sick";
-    resolver = open_resolver(&f, &options);
+    resolver = open_resolver(f, &options);
     assert_says(ask_cluster(resolver), "FAILED_PRECONDITION", "unhealthy", "TIMEOUT", NULL);
     close_resolver(resolver);
 
     options.client.tpu = "localhost:1234,localhost:1235";
-    resolver = open_resolver(&f, &options);
+    resolver = open_resolver(f, &options);
     assert_string_equal(ask_cluster(resolver), "{}");
     assert_string_equal(ask_master(resolver, NULL, -1), "localhost:1234");
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void a_full_resource_name_needs_no_metadata(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_resolver_options options;
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), READY) "]");
-    options = tpu_n(&f);
+
+    cloud_fixture_script(f, "[" AT(NODE("v1", "n"), READY) "]");
+    options = tpu_n(f);
     options.client.tpu = "projects/p/locations/z/nodes/n";
     options.client.project = options.client.zone = NULL;
-    resolver = open_resolver(&f, &options);
+    resolver = open_resolver(f, &options);
 
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 struct server {
@@ -125,24 +119,23 @@ static enum muster_rc start_server(void *data, uint16_t *ret_port, struct muster
 
 static void the_coordinator_is_started_once_and_copies_share_it(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_resolver_options options;
     struct muster_resolver *resolver, *copy = NULL;
     struct server server = {.port = 0};
     struct muster_error error = {0};
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
+
+    cloud_fixture_set_var(f, "GCE_METADATA_HOST", "{{hostport}}");
     cloud_fixture_script(
-        &f,
+        f,
         "[{\"match\":{\"path\":\"/computeMetadata/v1/instance/network-interfaces/0/ip\"},"
         "\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},\"body\":\"10.9.9.9\\n\"}}," AT(
             NODE("v1", "n"), READY) "]");
-    options = tpu_n(&f);
+    options = tpu_n(f);
     options.coordinator_name = "coordinator";
     options.start_server = start_server;
     options.start_server_data = &server;
-    resolver = open_resolver(&f, &options);
+    resolver = open_resolver(f, &options);
 
     assert_says(ask_cluster(resolver), "UNAVAILABLE", "no port is free", NULL);
     server.port = 4321;
@@ -155,7 +148,6 @@ static void the_coordinator_is_started_once_and_copies_share_it(void **state)
     assert_int_equal(server.starts, 2);
 
     close_resolver(copy);
-    cloud_fixture_close(&f);
 }
 
 static void on_master(struct muster_resolve *resolve, enum muster_rc rc)
@@ -168,6 +160,7 @@ static void on_master(struct muster_resolve *resolve, enum muster_rc rc)
 
 static void questions_side_by_side_start_one_coordinator(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct server server = {.port = 4321};
     struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
                                                   .coordinator_name = "c",
@@ -176,27 +169,24 @@ static void questions_side_by_side_start_one_coordinator(void **state)
     struct muster_resolve resolves[2];
     bool is_done[2] = {false, false};
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
-    cloud_fixture_script(&f, "[{\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},"
-                             "\"body\":\"10.9.9.9\"}}]");
-    resolver = open_resolver(&f, &options);
+
+    cloud_fixture_set_var(f, "GCE_METADATA_HOST", "{{hostport}}");
+    cloud_fixture_script(f, "[{\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},"
+                            "\"body\":\"10.9.9.9\"}}]");
+    resolver = open_resolver(f, &options);
 
     for (size_t i = 0; i < 2; i++) {
         resolves[i] = (struct muster_resolve){.what = MUSTER_RESOLVE_MASTER, .data = &is_done[i]};
         resolves[i].query.task_type = "c";
         resolves[i].query.has_task_id = true;
-        resolves[i].deadline_ns = cloud_fixture_in_s(&f, 30);
+        resolves[i].deadline_ns = cloud_fixture_in_s(f, 30);
         assert_int_equal(muster_resolve_start(&resolves[i], resolver, on_master), MUSTER_OK);
     }
     for (size_t i = 0; i < 2; i++)
-        test_env_run_until(f.env, test_env_is_true, &is_done[i]);
+        test_env_run_until(f->env, test_env_is_true, &is_done[i]);
 
     assert_int_equal(server.starts, 1);
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void what_fails_names_the_tpu_and_the_cause(void **state)
@@ -257,32 +247,30 @@ static enum muster_rc ask_client(struct cloud_fixture *f, struct muster_tpu_clie
 
 static void a_version_is_set_on_every_worker(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_query query = {.what = MUSTER_TPU_CONFIGURE_VERSION, .version = "2.9/1"};
     struct muster_tpu_resolver_options options = {0};
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f,
+
+    cloud_fixture_script(f,
                          "[{\"match\":{\"method\":\"POST\",\"path\":\"/requestversion/2.9/1\","
                          "\"query\":{\"restartType\":\"ifNeeded\"}},\"response\":{\"body\":\"\"}},"
                          "{\"response\":{\"status\":503}}]");
     options.client.tpu = "grpc://127.0.0.1:1,grpc://127.0.0.1:2,grpc://127.0.0.1:3";
     options.client.version_port =
-        (uint16_t)strtoul(strrchr(fake_cloud_base(f.cloud), ':') + 1, NULL, 10);
-    resolver = open_resolver(&f, &options);
+        (uint16_t)strtoul(strrchr(fake_cloud_base(f->cloud), ':') + 1, NULL, 10);
+    resolver = open_resolver(f, &options);
 
     query.is_restart_if_needed = true;
-    assert_int_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query), MUSTER_OK);
-    assert_int_equal(fake_cloud_counts(f.cloud)->requests, 3);
+    assert_int_equal(ask_client(f, muster_tpu_resolver_client(resolver), &query), MUSTER_OK);
+    assert_int_equal(fake_cloud_counts(f->cloud)->requests, 3);
 
     query.is_restart_if_needed = false;
     query.deadline_ns = 0;
-    assert_int_not_equal(ask_client(&f, muster_tpu_resolver_client(resolver), &query), MUSTER_OK);
+    assert_int_not_equal(ask_client(f, muster_tpu_resolver_client(resolver), &query), MUSTER_OK);
     assert_non_null(strstr(query.error.text, "127.0.0.1"));
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 /* cloud_tpu_client: network_endpoints() of a node that is not READY is an error. */
@@ -365,28 +353,26 @@ static void a_coordinator_that_cannot_be_is_refused(void **state)
 
 static void a_query_given_up_at_once_asks_nothing(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_query query = {.what = MUSTER_TPU_NODE};
     struct muster_tpu_resolver_options options;
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
     bool is_done = false;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), READY) "]");
-    options = tpu_n(&f);
-    resolver = open_resolver(&f, &options);
+
+    cloud_fixture_script(f, "[" AT(NODE("v1", "n"), READY) "]");
+    options = tpu_n(f);
+    resolver = open_resolver(f, &options);
     query.data = &is_done;
-    query.deadline_ns = cloud_fixture_in_s(&f, 30);
+    query.deadline_ns = cloud_fixture_in_s(f, 30);
 
     assert_int_equal(muster_tpu_query_start(&query, muster_tpu_resolver_client(resolver), on_query),
                      MUSTER_OK);
     muster_tpu_query_cancel(&query);
-    test_env_run_until(f.env, test_env_is_true, &is_done);
+    test_env_run_until(f->env, test_env_is_true, &is_done);
 
     assert_int_equal(query.rc, MUSTER_CANCELLED);
-    assert_int_equal(fake_cloud_counts(f.cloud)->requests, 0);
+    assert_int_equal(fake_cloud_counts(f->cloud)->requests, 0);
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 /* Waiting. */
@@ -406,44 +392,41 @@ static void hurry_wait(struct muster_tpu_wait *wait, enum muster_rc rc)
 /* Each round looks three times; a hurried interval counts as waited. */
 static void waiting_ends_when_another_interval_would_be_too_long(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_wait wait = {.timeout_ns = 90 * MUSTER_NS_PER_S,
                                    .interval_ns = 30 * MUSTER_NS_PER_S,
                                    .on_wait = hurry_wait};
     struct muster_tpu_resolver_options options;
     struct muster_resolver *resolver;
-    struct cloud_fixture f;
     bool is_done = false;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"X\"}") "]");
-    options = tpu_n(&f);
-    resolver = open_resolver(&f, &options);
+
+    cloud_fixture_script(f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"X\"}") "]");
+    options = tpu_n(f);
+    resolver = open_resolver(f, &options);
     wait.data = &is_done;
 
     assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
                      MUSTER_OK);
-    test_env_run_until(f.env, test_env_is_true, &is_done);
+    test_env_run_until(f->env, test_env_is_true, &is_done);
 
     assert_int_equal(wait.error.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_says(wait.error.text, "TPU n", "READY", "X", NULL);
-    assert_int_equal(fake_cloud_counts(f.cloud)->requests, 4 * 3);
+    assert_int_equal(fake_cloud_counts(f->cloud)->requests, 4 * 3);
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void a_closing_client_ends_those_who_wait(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_resolver_options options;
     struct muster_resolver *resolver;
     struct muster_tpu_wait wait = {.interval_ns = 600 * MUSTER_NS_PER_S};
-    struct cloud_fixture f;
     bool is_done = false;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"TIMEOUT\","
-                                                     "\"networkEndpoints\":[]}") "]");
-    options = tpu_n(&f);
-    resolver = open_resolver(&f, &options);
+
+    cloud_fixture_script(f, "[" AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"TIMEOUT\","
+                                                    "\"networkEndpoints\":[]}") "]");
+    options = tpu_n(f);
+    resolver = open_resolver(f, &options);
     wait.data = &is_done;
 
     assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
@@ -453,70 +436,68 @@ static void a_closing_client_ends_those_who_wait(void **state)
 
     assert_true(is_done);
     assert_int_equal(wait.error.rc, MUSTER_CANCELLED);
-    cloud_fixture_close(&f);
 }
 
 static void nobody_waits_where_no_api_tells_health(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_tpu_resolver_options options = {.client = {.tpu = "grpc://10.0.0.1"}};
     struct muster_resolver *resolver;
     struct muster_tpu_wait wait = {0};
-    struct cloud_fixture f;
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    resolver = open_resolver(&f, &options);
+
+    resolver = open_resolver(f, &options);
 
     assert_int_equal(muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
                      MUSTER_FAILED_PRECONDITION);
     assert_says(wait.error.text, "TPU grpc://10.0.0.1", NULL);
 
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
 
 static void a_uri_and_the_environment_name_the_tpu(void **state)
 {
+    struct cloud_fixture *f = *state;
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
-    struct cloud_fixture f;
     char uri[512];
-    (void)state;
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(&f, "[" AT(NODE("v2", "n"), READY) "]");
+
+    cloud_fixture_script(f, "[" AT(NODE("v2", "n"), READY) "]");
     snprintf(uri, sizeof(uri),
              "tpu:tpu=n&project=p&zone=z&api_version=v2&anonymous=1&job_name=tw&api_endpoint=%s",
-             fake_cloud_base(f.cloud));
+             fake_cloud_base(f->cloud));
 
-    assert_int_equal(muster_resolver_open(f.env, uri, NULL, &resolver, &error), MUSTER_OK);
+    assert_int_equal(muster_resolver_open(f->env, uri, NULL, &resolver, &error), MUSTER_OK);
     assert_string_equal(ask_cluster(resolver), "{\"tw\":[\"10.0.0.1:8470\"]}");
     close_resolver(resolver);
 
-    cloud_fixture_set_var(&f, "TPU_NAME", "grpc://10.0.0.7");
-    cloud_fixture_set_var(&f, "KUBERNETES_SERVICE_HOST", "10.0.0.1");
-    assert_int_equal(muster_resolver_open(f.env, "auto:", NULL, &resolver, &error), MUSTER_OK);
+    cloud_fixture_set_var(f, "TPU_NAME", "grpc://10.0.0.7");
+    cloud_fixture_set_var(f, "KUBERNETES_SERVICE_HOST", "10.0.0.1");
+    assert_int_equal(muster_resolver_open(f->env, "auto:", NULL, &resolver, &error), MUSTER_OK);
     assert_string_equal(ask_master(resolver, NULL, -1), "grpc://10.0.0.7:8470");
     assert_says(muster_resolver_reason(resolver), "auto: TPU_NAME is set", NULL);
     close_resolver(resolver);
-    cloud_fixture_close(&f);
 }
+
+#define CASE(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, cloud_fixture_set_up, cloud_fixture_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_is_asked_anew_each_time),
-        cmocka_unit_test(the_contrib_form_looks_at_health),
-        cmocka_unit_test(a_full_resource_name_needs_no_metadata),
-        cmocka_unit_test(the_coordinator_is_started_once_and_copies_share_it),
-        cmocka_unit_test(questions_side_by_side_start_one_coordinator),
+        CASE(a_node_is_asked_anew_each_time),
+        CASE(the_contrib_form_looks_at_health),
+        CASE(a_full_resource_name_needs_no_metadata),
+        CASE(the_coordinator_is_started_once_and_copies_share_it),
+        CASE(questions_side_by_side_start_one_coordinator),
         cmocka_unit_test(what_fails_names_the_tpu_and_the_cause),
-        cmocka_unit_test(a_version_is_set_on_every_worker),
-        cmocka_unit_test(a_query_given_up_at_once_asks_nothing),
-        cmocka_unit_test(waiting_ends_when_another_interval_would_be_too_long),
+        CASE(a_version_is_set_on_every_worker),
+        CASE(a_query_given_up_at_once_asks_nothing),
+        CASE(waiting_ends_when_another_interval_would_be_too_long),
         cmocka_unit_test(no_version_is_set_on_a_node_that_is_not_ready),
         cmocka_unit_test(a_coordinator_that_cannot_be_is_refused),
-        cmocka_unit_test(a_closing_client_ends_those_who_wait),
-        cmocka_unit_test(nobody_waits_where_no_api_tells_health),
-        cmocka_unit_test(a_uri_and_the_environment_name_the_tpu),
+        CASE(a_closing_client_ends_those_who_wait),
+        CASE(nobody_waits_where_no_api_tells_health),
+        CASE(a_uri_and_the_environment_name_the_tpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
