@@ -208,6 +208,7 @@ class Merged(Case):
         rows = [(whole[:-9], r"bad is cut short: \d+ of \d+ events are there"),
                 ("".join(lines[:-3]), r"bad is cut short: \d+ of \d+ events are there"),
                 (lines[0][:40], r"bad is not a file of muster's flight recorder"),
+                (re.sub(r'"emitted":\d+', '"emitted":0', whole, count=1), r"bad is not a file of muster's flight recorder"),
                 ("", r"bad is not a file of muster's flight recorder"),
                 ('{"traceEvents":[]}\n', r"bad is not a file of muster's flight recorder"),
                 ("\x7fELF\0\1", r"bad is not a file of muster's flight recorder"),

@@ -66,7 +66,7 @@ static enum muster_rc read_header(struct trace_file *file, const struct muster_j
     file->emitted = number_of(header, "emitted");
     file->event_count = (size_t)number_of(header, "events");
     if (format != FORMAT || file->job == NULL || file->task == NULL || file->host == NULL ||
-        file->incarnation == NULL || file->wall_ns == 0)
+        file->incarnation == NULL || file->wall_ns == 0 || file->emitted < file->event_count)
         return refuse_file(file, ret_error);
     return MUSTER_OK;
 }
