@@ -5,9 +5,9 @@
 #include "net/tls/stream_internal.h"
 #include "net/stream/request.h"
 
-#define RECORD_BYTES     (16u << 10) /* of plain text; RFC 8446 5.1 */
-#define BATCH_BYTES_MAX  (256u << 10) /* for a peer that does not read */
-#define RECORD_EXTRA     64 /* head, tag and type of one */
+#define RECORD_BYTES     (16u << 10)                          /* of plain text; RFC 8446 5.1 */
+#define BATCH_BYTES_MAX  (256u << 10)                         /* for a peer that does not read */
+#define RECORD_EXTRA     64                                   /* head, tag and type of one */
 #define BATCH_ROOM_MAX   (BATCH_BYTES_MAX + 2 * RECORD_BYTES) /* one record may cross */
 #define BATCH_BYTES_MIN  1024 /* a handshake message or a small request */
 #define PIECE_BYTES_LONG 4096 /* shorter neighbours share a record */
@@ -90,10 +90,12 @@ static void fail_writes(struct muster_tls_stream *tls_stream)
         finish_write(tls_stream, write);
 }
 
-static void encrypt_bytes(struct muster_tls_stream *tls_stream, const void *bytes, size_t count)
+static bool encrypt_bytes(struct muster_tls_stream *tls_stream, const void *bytes, size_t count)
 {
-    if (muster_tls_engine_write(tls_stream->engine, bytes, count) != MUSTER_TLS_DONE)
-        muster_tls_stream_fail(tls_stream, muster_tls_engine_error(tls_stream->engine));
+    if (muster_tls_engine_write(tls_stream->engine, bytes, count) == MUSTER_TLS_DONE)
+        return true;
+    muster_tls_stream_fail(tls_stream, muster_tls_engine_error(tls_stream->engine));
+    return false;
 }
 
 /* The next bytes of the first write; NULL: it is whole. */
@@ -120,7 +122,8 @@ static void advance_write(struct muster_tls_stream *tls_stream, struct muster_st
     write->bytes_done += count;
 }
 
-/* One record's worth: a long piece from where it lies, short ones gathered. */
+/* One record's worth: a long piece from where it lies, short ones gathered. Bytes that could not be
+ * encrypted are not done, so that their write is not told as sent. */
 static void encrypt_some(struct muster_tls_stream *tls_stream, struct muster_stream_write *write)
 {
     uint8_t gathered[RECORD_BYTES];
@@ -131,8 +134,8 @@ static void encrypt_some(struct muster_tls_stream *tls_stream, struct muster_str
     while ((piece = next_piece(tls_stream, write, &count)) != NULL && used < RECORD_BYTES) {
         if (used == 0 && count >= PIECE_BYTES_LONG) {
             count = count < RECORD_BYTES ? count : RECORD_BYTES;
-            encrypt_bytes(tls_stream, piece, count);
-            advance_write(tls_stream, write, count);
+            if (encrypt_bytes(tls_stream, piece, count))
+                advance_write(tls_stream, write, count);
             return;
         }
         count = count < RECORD_BYTES - used ? count : RECORD_BYTES - used;
@@ -140,8 +143,8 @@ static void encrypt_some(struct muster_tls_stream *tls_stream, struct muster_str
         advance_write(tls_stream, write, count);
         used += count;
     }
-    if (used > 0)
-        encrypt_bytes(tls_stream, gathered, used);
+    if (used > 0 && !encrypt_bytes(tls_stream, gathered, used))
+        write->bytes_done -= used;
 }
 
 /* A recalled write that was partly encrypted has left a message half sent, so nothing may follow

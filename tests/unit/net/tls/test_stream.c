@@ -111,7 +111,7 @@ struct scene {
     struct well well; /* under the server */
     struct muster_tls *server, *client;
     bool is_written, is_read;
-    enum muster_rc read_rc;
+    enum muster_rc read_rc, written_rc;
 };
 
 static void open_credentials(struct scene *scene)
@@ -340,6 +340,48 @@ static void a_stream_that_is_closed_amid_a_write_does_not_end_in_order(void **st
     free(bytes);
 }
 
+static void note_written(struct muster_stream_write *write, enum muster_rc rc)
+{
+    struct scene *scene = write->data;
+
+    scene->is_written = true;
+    scene->written_rc = rc;
+}
+
+/* Without memory for a record nothing of a write leaves, and no batch is on its way that could fail:
+ * the owner hears nevertheless that it has not been sent. */
+static void a_write_that_finds_no_memory_is_not_told_as_sent(void **state)
+{
+    static const size_t sizes[] = {1, 100, 4096, 20000};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct scene *scene = *state;
+        struct muster_env *env = scene->server->env, hungry = *env;
+        struct muster_mem_limited mem;
+        uint8_t *bytes = calloc(1, sizes[i]);
+        struct iovec iov = {bytes, sizes[i]};
+        struct muster_stream_write write = {.data = scene};
+
+        muster_mem_limited_init(&mem, env->mem, 1);
+        hungry.mem = &mem.mem;
+        scene->is_written = false;
+        scene->server->env = &hungry;
+        assert_int_equal(
+            muster_stream_submit(&write, scene->pair.server.stream, &iov, 1, note_written),
+            MUSTER_OK);
+        test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_written);
+        scene->server->env = env;
+
+        assert_int_equal(scene->written_rc, MUSTER_UNAVAILABLE);
+        assert_int_equal(muster_mem_limited_fini(&mem), 0);
+        assert_int_equal(muster_stream_error(scene->pair.server.stream)->rc,
+                         MUSTER_RESOURCE_EXHAUSTED);
+        free(bytes);
+        tls_pair_again(&scene->pair);
+        tls_pair_shake(&scene->pair, scene->client, scene->server, "localhost", NULL);
+    }
+}
+
 /* A process that stood still finds the time to leave over before its next turn. */
 static void a_close_after_a_standstill_still_ends_the_read(void **state)
 {
@@ -373,6 +415,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(sixty_four_key_updates_may_come_at_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_that_is_closed_amid_a_write_does_not_end_in_order,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_write_that_finds_no_memory_is_not_told_as_sent, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_long_read_leaves_turns_to_others, set_up, tear_down),
     };
 
