@@ -185,7 +185,6 @@ static enum muster_rc use_roots(struct muster_tls_context *context,
         return refuse_material(context, ret_error, material->ca_name,
                                "holds no certificate in PEM to trust");
     (void)snprintf(context->ca_name, sizeof(context->ca_name), "%s", material->ca_name);
-    context->has_roots = true;
     return MUSTER_OK;
 }
 
@@ -387,11 +386,6 @@ void muster_tls_context_free(struct muster_tls_context *context)
 bool muster_tls_context_has_cert(const struct muster_tls_context *context)
 {
     return context->has_cert;
-}
-
-bool muster_tls_context_has_roots(const struct muster_tls_context *context)
-{
-    return context->has_roots;
 }
 
 uint64_t muster_tls_context_expires_s(const struct muster_tls_context *context)

@@ -15,7 +15,7 @@ struct muster_tls_context {
     struct muster_mem *mem;
     SSL_CTX *ssl;
     BIO_METHOD *bio;
-    bool has_cert, has_roots;
+    bool has_cert;
     bool is_starved; /* while it was made: a certificate is missing, or cannot be used */
     uint64_t expires_s;
     uint32_t refs;

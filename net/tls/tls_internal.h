@@ -43,7 +43,6 @@ MUSTER_MUST_CHECK enum muster_rc muster_tls_context_new(struct muster_mem *mem,
                                                         struct muster_error *ret_error);
 void muster_tls_context_free(struct muster_tls_context *context);
 bool muster_tls_context_has_cert(const struct muster_tls_context *context);
-bool muster_tls_context_has_roots(const struct muster_tls_context *context);
 uint64_t muster_tls_context_expires_s(const struct muster_tls_context *context);
 
 /* net/tls/openssl_engine.c */
