@@ -395,6 +395,42 @@ static void a_client_keeps_two_tickets(void **state)
     }
 }
 
+/* Two tickets for one name; then one for another name, or by another credential, which leaves the
+ * older ones nowhere: their peer was judged by other rules. */
+static void tickets_of_another_name_or_credential_are_forgotten(void **state)
+{
+    static const struct raw_tls_options raw = {
+        .cert = &server_cert, .protocols = "h2", .ticket_count = 2};
+
+    (void)state;
+    for (unsigned by_name = 0; by_name < 2; by_name++) {
+        static const bool is_resumed[] = {false, false, true, false};
+        struct muster_tls_sessions *sessions;
+        struct raw_meeting meeting;
+        struct muster_tls *first, *second;
+        char byte;
+
+        raw_meeting_open(&meeting, false, &raw);
+        first = raw_meeting_tls(&meeting, client_options());
+        second = raw_meeting_tls(&meeting, client_options());
+        sessions = muster_tls_sessions_new(meeting.pair.test.env.mem);
+        for (unsigned i = 0; i < 4; i++) {
+            SSL_CTX_set_num_tickets(meeting.raw.context, i == 0 ? 2 : i == 1 ? 1 : 0);
+            raw_meeting_shake(&meeting, i == 0 || by_name == 1 ? first : second,
+                              i == 0 || by_name == 0 ? "a.test" : "b.test", sessions);
+            assert_int_equal(meeting.ours->rc, MUSTER_OK);
+            if (muster_tls_stream_is_resumed(meeting.ours->stream) != is_resumed[i])
+                fail_msg("%s: visit %u", by_name == 1 ? "name" : "credential", i);
+            assert_int_equal(muster_stream_take_now(meeting.ours->stream, &byte, 1), 0);
+            raw_meeting_again(&meeting);
+        }
+        muster_tls_sessions_free(sessions);
+        muster_tls_close(first);
+        muster_tls_close(second);
+        raw_meeting_close(&meeting);
+    }
+}
+
 /* Further handshakes (TLS 1.2). */
 
 struct hearing {
@@ -463,6 +499,7 @@ int main(void)
         cmocka_unit_test(certificates_are_judged_by_the_clock_of_the_environment),
         cmocka_unit_test(a_server_keeps_no_sessions_itself),
         cmocka_unit_test(a_client_keeps_two_tickets),
+        cmocka_unit_test(tickets_of_another_name_or_credential_are_forgotten),
         cmocka_unit_test(renegotiation_is_refused),
     };
     const struct fake_cert_options server = {
