@@ -382,6 +382,30 @@ static void a_write_that_finds_no_memory_is_not_told_as_sent(void **state)
     }
 }
 
+/* Nobody reads on either side, so only the failure itself ends the write. */
+static void a_false_record_that_is_taken_at_once_ends_the_writes_too(void **state)
+{
+    struct scene *scene = *state;
+    size_t count = (size_t)8 << 20; /* more than the sockets hold */
+    uint8_t *bytes = calloc(1, count), received;
+    struct iovec iov = {bytes, count};
+    struct muster_stream_write write = {.data = scene};
+    struct muster_stream *server = scene->pair.server.stream;
+
+    assert_int_equal(muster_stream_submit(&write, server, &iov, 1, note_written), MUSTER_OK);
+    test_env_turn(&scene->pair.test.env, 5);
+    assert_false(scene->is_written);
+    scene->well.bytes = calloc(1, 100);
+    scene->well.count = 100;
+    assert_int_equal(muster_stream_take_now(server, &received, 1), 0);
+    assert_false(scene->is_written);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_written);
+
+    assert_int_equal(scene->written_rc, MUSTER_UNAVAILABLE);
+    assert_non_null(muster_stream_error(server));
+    free(bytes);
+}
+
 /* A process that stood still finds the time to leave over before its next turn. */
 static void a_close_after_a_standstill_still_ends_the_read(void **state)
 {
@@ -417,6 +441,8 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_write_that_finds_no_memory_is_not_told_as_sent, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_false_record_that_is_taken_at_once_ends_the_writes_too,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_read_leaves_turns_to_others, set_up, tear_down),
     };
 
