@@ -254,7 +254,7 @@ static void the_first_place_that_has_a_file_counts(void **state)
 {
     struct scene *scene = *state;
     const char *folder;
-    char home[160], path[256], long_name[300];
+    char home[160], full[160], path[256], long_name[300], folders[3][200], full_name[300];
     const struct {
         const char *name, *named, *config, *home;
         const char *text; /* of the credentials; NULL: an error */
@@ -266,6 +266,9 @@ static void the_first_place_that_has_a_file_counts(void **state)
         {"an empty name of it", NULL, "", home, "metadata server"},
         {"home without it", NULL, NULL, home, "metadata server"},
         {"an empty home", NULL, NULL, "", "metadata server"},
+        {"a home with it", NULL, NULL, full, "full/.config/gcloud/"},
+        {"a home with it, and an empty name", NULL, "", full, "full/.config/gcloud/"},
+        {"a home with it, and another folder", NULL, "/nowhere", full, "metadata server"},
         {"the variable, and nothing there", "/no/such", home, NULL, NULL},
     };
 
@@ -275,6 +278,16 @@ static void the_first_place_that_has_a_file_counts(void **state)
     assert_int_equal(mkdir(home, 0700), 0);
     (void)snprintf(long_name, sizeof(long_name), "%s/application_default_credentials.json", home);
     assert_int_equal(symlink(path, long_name), 0);
+    (void)snprintf(full, sizeof(full), "%s/full", folder);
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const names[] = {"", "/.config", "/.config/gcloud"};
+
+        (void)snprintf(folders[i], sizeof(folders[i]), "%s%s", full, names[i]);
+        assert_int_equal(mkdir(folders[i], 0700), 0);
+    }
+    (void)snprintf(full_name, sizeof(full_name), "%s/application_default_credentials.json",
+                   folders[2]);
+    assert_int_equal(symlink(path, full_name), 0);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_credentials *credentials = NULL;
         struct muster_error error = {.text = ""};
@@ -296,6 +309,9 @@ static void the_first_place_that_has_a_file_counts(void **state)
     }
     assert_int_equal(unlink(long_name), 0);
     assert_int_equal(rmdir(home), 0);
+    assert_int_equal(unlink(full_name), 0);
+    for (size_t i = 3; i-- > 0;)
+        assert_int_equal(rmdir(folders[i]), 0);
 }
 
 int main(void)

@@ -334,6 +334,22 @@ static void a_user_trades_the_refresh_token(void **state)
     close_credentials(fixture, credentials);
 }
 
+static void closing_ends_the_exchange_of_a_file(void **state)
+{
+    struct cloud_fixture *fixture = *state;
+    struct muster_credentials *credentials = open_file(fixture, USER_FILE);
+    struct asker asker;
+
+    cloud_fixture_script(fixture, "[{\"response\": {\"hang\": true}}]");
+    start(fixture, &asker, credentials, NULL);
+    for (unsigned i = 0; i < 100 && requests_of(fixture) == 0; i++)
+        test_env_turn(fixture->env, 1);
+    close_credentials(fixture, credentials);
+
+    assert_int_equal(asker.rc, MUSTER_CANCELLED);
+    assert_int_equal(asker.count, 1);
+}
+
 static void a_refusal_names_file_and_remedy_and_no_secret(void **state)
 {
     struct cloud_fixture *fixture = *state;
@@ -448,7 +464,8 @@ static void a_service_account_signs_an_assertion(void **state)
 
     assert_string_equal(asker.token, "s1");
     assert_string_equal(muster_credentials_project(credentials), "p2");
-    assert_non_null(strstr(muster_credentials_text(credentials), "robot@p2.example"));
+    assert_non_null(
+        strstr(muster_credentials_text(credentials), "service account robot@p2.example from "));
     check_assertion(fixture, fake_cloud_request(fixture->cloud, 0)->body, public_pem);
     close_credentials(fixture, credentials);
     free(private_pem);
@@ -531,12 +548,33 @@ static void an_unreadable_or_malformed_file_ends_the_search(void **state)
     assert_int_equal(muster_credentials_default_open(fixture->env, NULL, &credentials, &error),
                      MUSTER_NOT_FOUND);
     assert_non_null(strstr(error.text, "/no/such/file.json (GOOGLE_APPLICATION_CREDENTIALS)"));
+    assert_non_null(strstr(error.text, ", or unset the variable"));
 
     cloud_fixture_set_var(fixture, "GOOGLE_APPLICATION_CREDENTIALS",
                           cloud_fixture_write(fixture, "bad.json", "{\"type\": "));
     assert_int_equal(muster_credentials_default_open(fixture->env, NULL, &credentials, &error),
                      MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "bad.json (GOOGLE_APPLICATION_CREDENTIALS)"));
+    assert_int_equal(requests_of(fixture), 0);
+}
+
+/* Another place would act as somebody else than the user has logged in as. */
+static void a_broken_file_of_gcloud_ends_the_search_too(void **state)
+{
+    struct cloud_fixture *fixture = *state;
+    struct muster_credentials *credentials = NULL;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    (void)cloud_fixture_write(fixture, "application_default_credentials.json", "{\"type\": ");
+    cloud_fixture_set_var(fixture, "CLOUDSDK_CONFIG", fixture->folder);
+    assert_int_equal(muster_credentials_default_open(fixture->env, NULL, &credentials, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(error.rc, MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "application_default_credentials.json"));
+    assert_int_equal(muster_credentials_default_open(fixture->env, NULL, &credentials, NULL),
+                     MUSTER_INVALID_ARGUMENT);
+
+    assert_null(credentials);
     assert_int_equal(requests_of(fixture), 0);
 }
 
@@ -652,6 +690,7 @@ int main(void)
         T(a_machine_without_service_account_is_told_to_attach_one),
         T(with_nothing_anywhere_the_error_names_every_place),
         T(a_user_trades_the_refresh_token),
+        T(closing_ends_the_exchange_of_a_file),
         T(a_refusal_names_file_and_remedy_and_no_secret),
         T(a_passing_failure_of_the_token_server_is_tried_again),
         T(a_service_account_signs_an_assertion),
@@ -659,6 +698,7 @@ int main(void)
         T(a_workload_trades_the_token_of_its_file_and_impersonates),
         T(a_missing_subject_file_is_named),
         T(an_unreadable_or_malformed_file_ends_the_search),
+        T(a_broken_file_of_gcloud_ends_the_search_too),
         T(the_file_of_gcloud_comes_before_the_metadata_server),
         T(what_is_not_there_leaves_no_error_behind),
         T(a_token_file_is_read_again_when_its_token_was_refused),

@@ -362,6 +362,33 @@ static void taking_back_what_has_not_left_keeps_the_count(void **state)
     }
 }
 
+/* Its buffer is somebody else's from then on: the rest of the frame goes nowhere, and is counted. */
+static void the_buffer_of_a_frame_that_is_being_read_can_be_taken_back(void **state)
+{
+    struct resume_end *end = &resume_rig.ends[1];
+    struct muster_peer_link *link;
+
+    (void)state;
+    resume_open(large, 4);
+    resume_join();
+    resume_rig.net.take_max = 1500;
+    link = end->link;
+    resume_send_frame(&resume_rig.ends[0], 0, 1);
+    while (!link->is_reading || !link->is_reading_payload || link->payload_done == 0)
+        test_env_turn(&resume_rig.test.env, 1);
+    muster_peer_link_discard_receiving(link, 2);
+    memset(end->room, 0xee, sizeof(end->room));
+    end->arrived_count = 1;
+    for (unsigned i = 1; i < resume_rig.count; i++)
+        resume_send_frame(&resume_rig.ends[0], i, 2);
+    test_env_run_until(&resume_rig.test.env, resume_has_arrived, NULL);
+
+    for (size_t i = large[3]; i < large[0]; i++)
+        assert_int_equal(end->room[i], 0xee);
+    assert_int_equal(link->received, resume_rig.ends[0].link->submitted);
+    resume_close();
+}
+
 static const uint32_t one_way[] = {9000, 9000, 9000, 9000, 9000, 9000, 9000, 9000};
 
 /* Nothing goes the other way: the receiver tells by itself, so that nothing is kept for long. */
@@ -434,6 +461,7 @@ int main(void)
         cmocka_unit_test(frames_that_had_arrived_may_be_taken_back),
         cmocka_unit_test(an_owner_may_close_the_link_while_it_is_resumed),
         cmocka_unit_test(taking_back_what_has_not_left_keeps_the_count),
+        cmocka_unit_test(the_buffer_of_a_frame_that_is_being_read_can_be_taken_back),
         cmocka_unit_test(a_silent_receiver_tells_what_it_has),
         cmocka_unit_test(what_arrives_while_it_is_telling_is_told_too),
     };

@@ -406,6 +406,71 @@ static void a_false_record_that_is_taken_at_once_ends_the_writes_too(void **stat
     free(bytes);
 }
 
+static void say_byte(struct scene *scene, char byte)
+{
+    struct iovec iov = {&byte, 1};
+    struct muster_stream_write write = {.data = scene};
+
+    scene->is_written = false;
+    assert_int_equal(muster_stream_submit(&write, scene->pair.client.stream, &iov, 1, note_written),
+                     MUSTER_OK);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_written);
+}
+
+/* The bytes that the last reader below has got do not come again. */
+static void a_read_that_is_taken_back_at_once_changes_nothing(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_stream *server = scene->pair.server.stream;
+
+    for (char byte = 'a'; byte < 'd'; byte++) {
+        struct muster_stream_read read = {.data = scene};
+        char received = 0;
+
+        scene->is_read = false;
+        assert_int_equal(muster_stream_receive_into(&read, server, &received, 1, 1, on_read),
+                         MUSTER_OK);
+        assert_int_equal(muster_stream_receive_recall(&read, server), 0);
+        say_byte(scene, byte);
+        assert_int_equal(muster_stream_receive_into(&read, server, &received, 1, 1, on_read),
+                         MUSTER_OK);
+        test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_read);
+
+        assert_int_equal(scene->read_rc, MUSTER_OK);
+        assert_int_equal(received, byte);
+    }
+}
+
+static void close_when_written(struct muster_stream_write *write, enum muster_rc rc)
+{
+    struct scene *scene = write->data;
+    struct muster_stream *server = scene->pair.server.stream;
+
+    note_written(write, rc);
+    scene->pair.server.stream = NULL;
+    server->data = &scene->is_read;
+    muster_stream_close(server, on_closed);
+}
+
+/* Both have left in one batch; the callback of the first one closes. */
+static void a_write_that_has_left_is_told_so_although_another_closes(void **state)
+{
+    struct scene *scene = *state;
+    struct scene other = {.is_written = false};
+    struct iovec iov = {(void *)(uintptr_t) "12", 2};
+    struct muster_stream_write writes[2] = {{.data = scene}, {.data = &other}};
+    struct muster_stream *server = scene->pair.server.stream;
+
+    assert_int_equal(muster_stream_submit(&writes[0], server, &iov, 1, close_when_written),
+                     MUSTER_OK);
+    assert_int_equal(muster_stream_submit(&writes[1], server, &iov, 1, note_written), MUSTER_OK);
+    test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_read);
+
+    assert_true(scene->is_written && other.is_written);
+    assert_int_equal(scene->written_rc, MUSTER_OK);
+    assert_int_equal(other.written_rc, MUSTER_OK);
+}
+
 /* A process that stood still finds the time to leave over before its next turn. */
 static void a_close_after_a_standstill_still_ends_the_read(void **state)
 {
@@ -442,6 +507,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_write_that_finds_no_memory_is_not_told_as_sent, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_false_record_that_is_taken_at_once_ends_the_writes_too,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_read_that_is_taken_back_at_once_changes_nothing, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_write_that_has_left_is_told_so_although_another_closes,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_read_leaves_turns_to_others, set_up, tear_down),
     };
