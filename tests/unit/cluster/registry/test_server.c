@@ -516,10 +516,15 @@ static void clients_are_told_where_to_dial(void **state)
 static void a_store_that_is_damaged_is_not_served(void **state)
 {
     static const struct {
-        const char *damage, *text;
+        const char *damage;
+        enum muster_rc rc;
+        const char *text;
     } rows[] = {
-        {"ALTER TABLE meta RENAME TO away", "registry store: memory: no such table: meta"},
-        {"ALTER TABLE leases RENAME TO away", "registry store: memory: no such table: leases"},
+        {"ALTER TABLE meta RENAME TO away", MUSTER_UNAVAILABLE,
+         "registry store: memory: no such table: meta"},
+        {"ALTER TABLE leases RENAME TO away", MUSTER_UNAVAILABLE,
+         "registry store: memory: no such table: leases"},
+        {"DELETE FROM meta", MUSTER_DATA_LOSS, "registry store: memory: not an error"},
     };
 
     (void)state;
@@ -534,7 +539,7 @@ static void a_store_that_is_damaged_is_not_served(void **state)
         stop_server(&f);
         store_stage_run_sql(muster_registry_store_database(f.store), rows[i].damage);
         assert_int_equal(muster_registry_server_open(f.env, f.store, &options, &server, &error),
-                         MUSTER_UNAVAILABLE);
+                         rows[i].rc);
         assert_string_equal(error.text, rows[i].text);
         assert_null(server);
         close_store(&f);
