@@ -269,17 +269,10 @@ static void take_refusal(struct fetch_source *source, const void *payload, uint3
     }
 }
 
+/* The request is queued already, and the link has met whom it was opened to (hello.target). */
 static void on_ready(struct muster_peer_link *link)
 {
-    struct fetch_source *source = muster_peer_link_data(link);
-    struct muster_error error;
-
-    /* the request is queued already */
-    if (muster_incarnation_is_equal(&muster_peer_link_hello(link)->incarnation,
-                                    &source->incarnation))
-        return;
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "another process listens at its address");
-    muster_fetch_source_try_later(source, &error);
+    (void)link;
 }
 
 /* Chunks are read straight into the tensor, and only those that were asked for and not yet received: nothing
