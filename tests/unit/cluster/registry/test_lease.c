@@ -263,7 +263,7 @@ static void many_leases_are_found_listed_and_removed(void **state)
     for (int64_t i = MANY + 1, id = 0, ttl_s = 0; f.leases.buckets[0] == NULL; i++)
         assert_int_equal(grant_lease(&f, 10, i, &id, &ttl_s), MUSTER_OK);
 
-    /* What is left goes with the table, whatever bucket it is in. */
+    /* The rest goes with the table, whatever bucket it is in. */
     close_fixture(&f);
 }
 
