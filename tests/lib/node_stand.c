@@ -22,7 +22,7 @@ static void on_view(void *data, const struct muster_view_change *change)
 
 static void on_ready(void *data, uint64_t next_step, bool is_restored)
 {
-    (void)data;
+    ((struct node_stand *)data)->is_ready = true;
     (void)next_step;
     (void)is_restored;
 }

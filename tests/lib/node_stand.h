@@ -17,6 +17,7 @@ struct node_stand {
     char told[80];             /* "view:2 " has come with two members, "failed:9 " with that code */
     struct muster_error error; /* of the last exclusion or failure */
     uint64_t epoch;
+    bool is_ready; /* its state is there */
     bool is_closed;
 };
 

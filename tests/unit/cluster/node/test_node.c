@@ -141,6 +141,42 @@ static void the_state_is_named_once(void **state)
     node_stand_close(&stand);
 }
 
+static bool has_ended(void *data)
+{
+    return strstr(((const struct node_stand *)data)->told, "failed") != NULL;
+}
+
+/* A process with another state would train with what it has. */
+static void a_joiner_that_cannot_get_the_state_does_not_begin(void **state)
+{
+    float theirs[2] = {1, 2}, ours[3] = {0};
+    const struct muster_node_tensor two = {"numbers", {theirs, 2, MUSTER_F32}};
+    const struct muster_node_tensor three = {"numbers", {ours, 3, MUSTER_F32}};
+    struct node_stand stand, joiner = {.epoch = 0};
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    assert_int_equal(muster_node_set_state(stand.node, &two, 1), MUSTER_OK);
+    test_env_turn(stand.pair.env, 5);
+    muster_node_begin_step(stand.node, 0);
+    muster_node_commit_step(stand.node, 0);
+    joiner.pair.env = stand.pair.env;
+    memcpy(joiner.pair.endpoints, stand.pair.endpoints, sizeof(joiner.pair.endpoints));
+    assert_int_equal(node_stand_try_node(&joiner, (struct muster_node_options){.task_index = 1}),
+                     MUSTER_OK);
+    assert_int_equal(muster_node_set_state(joiner.node, &three, 1), MUSTER_OK);
+    test_env_run_until(stand.pair.env, has_ended, &joiner);
+
+    assert_int_equal(joiner.error.rc, MUSTER_INVALID_ARGUMENT);
+    assert_false(joiner.is_ready);
+    assert_true(ours[0] == 0 && ours[1] == 0 && ours[2] == 0);
+    node_stand_close_node(&joiner);
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
 static void on_op_done(struct muster_op *op, enum muster_rc rc)
 {
     *(enum muster_rc *)op->data = rc;
@@ -193,6 +229,7 @@ int main(void)
         cmocka_unit_test(a_start_that_takes_too_long_names_the_missing),
         cmocka_unit_test(who_is_silent_on_this_host_is_evicted_when_it_was_asked_for),
         cmocka_unit_test(the_state_is_named_once),
+        cmocka_unit_test(a_joiner_that_cannot_get_the_state_does_not_begin),
         cmocka_unit_test(a_node_that_fails_ends_what_its_program_waits_for),
     };
 
