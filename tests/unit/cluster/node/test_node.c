@@ -221,6 +221,26 @@ static void a_node_that_fails_ends_what_its_program_waits_for(void **state)
     node_stand_close(&stand);
 }
 
+static void a_group_that_cannot_be_frozen_ends_the_node(void **state)
+{
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    stand.told[0] = '\0';
+    stand.pair.test.mem.fail_at = 1;
+    muster_node_freeze(stand.node);
+    assert_int_equal(stand.pair.test.mem.fail_at, 0);
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "failed:8 ");
+    assert_string_equal(stand.error.text, "the group cannot be frozen");
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest node[] = {
@@ -231,6 +251,7 @@ int main(void)
         cmocka_unit_test(the_state_is_named_once),
         cmocka_unit_test(a_joiner_that_cannot_get_the_state_does_not_begin),
         cmocka_unit_test(a_node_that_fails_ends_what_its_program_waits_for),
+        cmocka_unit_test(a_group_that_cannot_be_frozen_ends_the_node),
     };
 
     return cmocka_run_group_tests(node, NULL, NULL);
