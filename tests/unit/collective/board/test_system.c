@@ -274,6 +274,27 @@ static void a_host_that_shares_nothing_has_no_board(void **state)
 
 /* --- Strangers --- */
 
+static bool are_both_ready(void *data)
+{
+    const struct stand_world *of = data;
+
+    return of->stands[0].peer->is_ready && of->stands[1].peer->is_ready;
+}
+
+static void a_board_that_has_no_listener_yet_tells_nobody(void **state)
+{
+    (void)state;
+
+    world.stands[0].board->events = NULL;
+    connect_stand(&world, 0);
+    connect_stand(&world, 1);
+    test_env_run_until(&world.test.env, are_both_ready, &world);
+    test_env_turn(&world.test.env, 3);
+
+    assert_int_equal(world.stands[0].told, 0);
+    assert_true(world.stands[1].told > 0);
+}
+
 static void members_of_another_job_are_refused(void **state)
 {
     (void)state;
@@ -675,6 +696,7 @@ int main(void)
         CASE(a_released_peer_sees_the_end_and_keeps_the_memory),
         CASE(one_member_has_one_board),
         CASE(a_host_that_shares_nothing_has_no_board),
+        CASE(a_board_that_has_no_listener_yet_tells_nobody),
         CASE(members_of_another_job_are_refused),
         cmocka_unit_test(a_board_that_others_could_change_is_refused),
         CASE(a_board_of_another_size_is_refused),
