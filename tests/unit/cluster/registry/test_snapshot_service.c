@@ -141,6 +141,27 @@ static void writes_go_on_meanwhile_and_are_whole_or_absent(void **state)
     free(reader.bytes);
 }
 
+/* A snapshot of any size takes the memory of some pieces. */
+static void what_has_been_sent_takes_no_memory(void **state)
+{
+    struct registry_pair f;
+    struct muster_mem_limited *mem = &f.test.mem;
+    struct reader reader;
+    size_t before;
+
+    (void)state;
+    registry_pair_open(&f);
+    fill_store(&f);
+    before = mem->held_peak_bytes = mem->held_bytes;
+    begin_call(&reader, &f);
+    assert_int_equal(end_call(&reader, &f), MUSTER_OK);
+
+    assert_true(reader.size > (size_t)KEYS * VALUE_BYTES);
+    assert_in_range(mem->held_peak_bytes - before, 1, reader.size);
+    registry_pair_close(&f);
+    free(reader.bytes);
+}
+
 static void there_is_one_at_a_time(void **state)
 {
     struct registry_pair f;
@@ -325,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_holds_what_was_there_when_it_ended),
         cmocka_unit_test(writes_go_on_meanwhile_and_are_whole_or_absent),
+        cmocka_unit_test(what_has_been_sent_takes_no_memory),
         cmocka_unit_test(there_is_one_at_a_time),
         cmocka_unit_test(one_that_is_cancelled_leaves_room_for_the_next),
         cmocka_unit_test(closing_either_side_ends_it),
