@@ -140,6 +140,7 @@ static void steady_messages_allocate_nothing(void **state)
         mail_receive(&mails[1], 1, 0, 300, 0);
         mail_run_ok(&mails[0]);
         mail_run_ok(&mails[1]);
+        assert_string_equal(mails[1].op.result.wire, "shm"); /* places are used again */
     }
     assert_int_equal(mail_ring.test.mem.alloc_count, before);
 }
