@@ -84,6 +84,22 @@ static void a_grant_picks_an_id_and_raises_a_short_ttl(void **state)
     close_fixture(&f);
 }
 
+static void there_is_a_bound_of_leases(void **state)
+{
+    struct fixture f;
+    int64_t id = 0;
+    int64_t ttl_s = 0;
+
+    (void)state;
+    open_fixture(&f);
+    f.leases.count = MUSTER_LEASES_MAX - 1; /* as if there were so many */
+    assert_int_equal(grant_lease(&f, 60, 0, &id, &ttl_s), MUSTER_OK);
+
+    assert_int_equal(grant_lease(&f, 60, 0, &id, &ttl_s), MUSTER_RESOURCE_EXHAUSTED);
+    f.leases.count = 1;
+    close_fixture(&f);
+}
+
 static void a_lease_expires_at_its_ttl_and_not_before(void **state)
 {
     struct fixture f;
@@ -271,6 +287,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_grant_picks_an_id_and_raises_a_short_ttl),
+        cmocka_unit_test(there_is_a_bound_of_leases),
         cmocka_unit_test(a_lease_expires_at_its_ttl_and_not_before),
         cmocka_unit_test(renewal_gives_full_time_again),
         cmocka_unit_test(an_owner_that_could_not_revoke_is_asked_again),

@@ -359,6 +359,22 @@ static void ids_are_given_or_taken_and_bad_wishes_refused(void **state)
     close_fixture(&f);
 }
 
+static void there_is_a_bound_of_watches(void **state)
+{
+    struct fixture f;
+
+    (void)state;
+    open_fixture(&f);
+    f.stream.watch_count = MUSTER_WATCHES_PER_STREAM_MAX - 1; /* as if there were so many */
+    create_watch(&f, wish_for("a", "", 0));
+    create_watch(&f, wish_for("a", "", 0));
+
+    expect_events(&f, "[0 r1: created]"
+                      "[-1 r1: created canceled (etcdserver: too many watches on one stream)]");
+    f.stream.watch_count = 1;
+    close_fixture(&f);
+}
+
 static void a_cancelled_watch_is_silent(void **state)
 {
     struct fixture f;
@@ -625,6 +641,7 @@ int main(void)
         cmocka_unit_test(without_memory_no_previous_value_is_left_out),
         cmocka_unit_test(filters_drop_kinds_of_change),
         cmocka_unit_test(ids_are_given_or_taken_and_bad_wishes_refused),
+        cmocka_unit_test(there_is_a_bound_of_watches),
         cmocka_unit_test(a_cancelled_watch_is_silent),
         cmocka_unit_test(a_compacted_start_is_answered_with_the_smallest_that_is_allowed),
         cmocka_unit_test(progress_waits_until_every_watch_of_the_stream_has_caught_up),
