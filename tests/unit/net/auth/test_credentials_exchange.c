@@ -159,7 +159,7 @@ static void who_may_not_impersonate_is_told_what_is_missing(void **state)
 
     fake_cloud_say(scene->fixture.cloud, "POST", "/token", 200, TOKEN);
     fake_cloud_say(scene->fixture.cloud, "POST", "/impersonate", 403,
-                   "{\"error\": {\"message\": \"denied\"}}");
+                   "{\"error\": {\"message\": \"denied to hush-token\"}}");
 
     assert_int_equal(ask_once(scene, write_file(scene, WORKLOAD(IMPERSONATE))),
                      MUSTER_PERMISSION_DENIED);
