@@ -1,4 +1,5 @@
 /* Snapshots of a living registry, read through its API, and what is made of them. */
+#include "registry_ask.h"
 #include "registry_pair.h"
 #include "rpc_stand.h"
 
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "proto/etcd.pb-c.h"
 
 #define KEYS        40
 #define VALUE_BYTES 50000 /* so that a snapshot takes many turns */
@@ -139,6 +142,49 @@ static void writes_go_on_meanwhile_and_are_whole_or_absent(void **state)
     registry_pair_close(&f);
     assert_int_equal(unlink(data), 0);
     free(reader.bytes);
+}
+
+struct remainder {
+    uint64_t bytes, left; /* of the data; behind the last piece */
+    unsigned pieces;
+};
+
+static void on_piece(struct registry_ask *ask)
+{
+    const Etcdserverpb__SnapshotResponse *answer = ask->answer;
+    struct remainder *remainder = ask->data;
+
+    if (remainder->pieces++ > 0 && remainder->left > 0)
+        assert_int_equal(answer->remaining_bytes + answer->blob.len, remainder->left);
+    else
+        assert_int_equal(answer->remaining_bytes == 0, remainder->pieces > 1);
+    remainder->left = answer->remaining_bytes;
+    remainder->bytes += answer->blob.len;
+}
+
+/* The digest behind the data does not count. */
+static void each_piece_tells_how_much_is_left(void **state)
+{
+    Etcdserverpb__SnapshotRequest request = ETCDSERVERPB__SNAPSHOT_REQUEST__INIT;
+    struct remainder remainder = {.pieces = 0};
+    struct registry_pair f;
+    struct registry_ask ask;
+
+    (void)state;
+    registry_pair_open(&f);
+    fill_store(&f);
+    registry_ask_open(&ask, f.env, f.endpoints);
+    ask.data = &remainder;
+    ask.on_answer = on_piece;
+    registry_ask_begin(&ask, "/etcdserverpb.Maintenance/Snapshot",
+                       &etcdserverpb__snapshot_response__descriptor);
+    registry_ask_send(&ask, &request);
+    assert_int_equal(registry_ask_end(&ask), MUSTER_OK);
+
+    assert_true(remainder.bytes > (size_t)KEYS * VALUE_BYTES && remainder.pieces > 2);
+    assert_int_equal(remainder.left, 0);
+    registry_ask_close(&ask);
+    registry_pair_close(&f);
 }
 
 /* A snapshot of any size takes the memory of some pieces. */
@@ -346,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_holds_what_was_there_when_it_ended),
         cmocka_unit_test(writes_go_on_meanwhile_and_are_whole_or_absent),
+        cmocka_unit_test(each_piece_tells_how_much_is_left),
         cmocka_unit_test(what_has_been_sent_takes_no_memory),
         cmocka_unit_test(there_is_one_at_a_time),
         cmocka_unit_test(one_that_is_cancelled_leaves_room_for_the_next),
