@@ -203,6 +203,40 @@ static void new_changes_come_after_the_commit(void **state)
     close_fixture(&f);
 }
 
+/* The texts of a wish are the caller's: they are somebody else's when it has been granted. */
+static void a_watch_sees_its_range_and_nothing_beyond(void **state)
+{
+    static const struct {
+        const char *key, *end, *seen;
+    } rows[] = {
+        {"b", "", "[0 r6: b=1@3]"},
+        {"b", "d", "[0 r6: b=1@3 c=1@4]"},
+        {"b", "b0", "[0 r6: b=1@3]"},
+        {"bb", "c0", "[0 r6: c=1@4]"},
+    };
+    static const char *const keys[] = {"a", "b", "c", "d", "e"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fixture f;
+        char key[8], end[8];
+
+        open_fixture(&f);
+        (void)strcpy(key, rows[i].key);
+        (void)strcpy(end, rows[i].end);
+        create_watch(&f, wish_for(key, end, 0));
+        memset(key, 0, sizeof(key));
+        memset(end, 0xff, sizeof(end));
+        f.text[0] = '\0';
+        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+            put_key(&f, keys[k], "1");
+        commit_changes(&f);
+
+        expect_events(&f, rows[i].seen);
+        close_fixture(&f);
+    }
+}
+
 static void history_comes_first_then_live_changes_without_gap_or_repeat(void **state)
 {
     struct fixture f;
@@ -634,6 +668,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_changes_come_after_the_commit),
+        cmocka_unit_test(a_watch_sees_its_range_and_nothing_beyond),
         cmocka_unit_test(history_comes_first_then_live_changes_without_gap_or_repeat),
         cmocka_unit_test(uncommitted_changes_are_not_shown_to_a_watch_that_catches_up),
         cmocka_unit_test(a_start_in_the_future_skips_what_comes_before),
