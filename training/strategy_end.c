@@ -53,6 +53,14 @@ static void on_left(struct muster_node *node, void *data)
     muster_strategy_move_leave(strategy, MUSTER_STRATEGY_LEFT);
 }
 
+/* The others count on this process: it is in the last view, whether it has the members' state or not. */
+static bool is_in_view(const struct muster_strategy *strategy)
+{
+    const struct muster_view *view = muster_node_view(strategy->node);
+
+    return view != NULL && muster_view_find(view, muster_node_incarnation(strategy->node), NULL);
+}
+
 /* Out of the view as soon as the others agree, and not as one whose work is done. In the seat, or
  * on the loop. */
 static void leave_at_once(struct muster_strategy *strategy)
@@ -61,7 +69,7 @@ static void leave_at_once(struct muster_strategy *strategy)
     if (strategy->leave != MUSTER_STRATEGY_STAYS)
         return;
     muster_strategy_move_leave(strategy, MUSTER_STRATEGY_LEAVES);
-    if (!muster_strategy_is_member(strategy) && muster_node_group(strategy->node) == NULL)
+    if (!is_in_view(strategy) && muster_node_group(strategy->node) == NULL)
         on_left(strategy->node, strategy);
     else
         muster_node_leave(strategy->node, false, muster_loop_now_ns(strategy->env->loop), on_left,

@@ -10,7 +10,7 @@
 #include "runtime/value/backoff.h"
 
 /* Behind suspicions rank k waits k steps: time for a lower rank's Freeze to arrive. */
-#define TAKEOVER_STEP_NS   (30 * MUSTER_NS_PER_MS)
+#define TAKEOVER_STEP_NS (30 * MUSTER_NS_PER_MS)
 /* A frozen member takes the lead over after this long, one rank after the other. A change takes milliseconds
  * unless it waits for a vote, and the new leader would wait for the same one. */
 #define STALL_NS           (5 * MUSTER_NS_PER_S)
@@ -18,8 +18,8 @@
 #define FREEZE_INTERVAL_NS (100 * MUSTER_NS_PER_MS)
 /* The hold times bound how long a change that could begin is put off for operations under way
  * (docs/protocol.md, "Causes"). */
-#define JOIN_HOLD_MAX_NS   (1 * MUSTER_NS_PER_S)
-#define WORK_HOLD_MAX_NS   (20 * MUSTER_NS_PER_MS)
+#define JOIN_HOLD_MAX_NS (1 * MUSTER_NS_PER_S)
+#define WORK_HOLD_MAX_NS (20 * MUSTER_NS_PER_MS)
 
 /* A data link that is lost again and again would otherwise change the view all the time. */
 static const struct muster_backoff refresh_backoff = {
@@ -232,6 +232,8 @@ static const char *why_lost(const struct muster_membership *machine,
 {
     if (muster_membership_is_evicted(machine, &peer->member.incarnation))
         return "another member does not reach it";
+    if (peer->suspicion.has_quit)
+        return "closed";
     return peer->death[0] == '\0' ? "silent" : peer->death;
 }
 
@@ -272,7 +274,8 @@ static void fill_own_vote(struct muster_membership *machine, struct muster_vote 
 }
 
 /* Only votes of members that are not suspected now count: a member may have voted and died since, and nobody
- * could serve what it holds. The own vote comes first. */
+ * could serve what it holds. The own vote comes first: this process may be no peer of its own, after a lack of
+ * memory. */
 static size_t collect_votes(struct muster_membership *machine, struct muster_vote *votes)
 {
     size_t count = 0;
@@ -291,7 +294,7 @@ static size_t collect_votes(struct muster_membership *machine, struct muster_vot
         votes[count].done_step = peer->committed_step;
         votes[count++].is_leaving = must_remove_peer(machine, peer);
     }
-    MUSTER_ASSERT(count <= machine->peer_count); /* the room: this process is one of the peers */
+    MUSTER_ASSERT(count <= machine->peer_count + 1); /* the room */
     return count;
 }
 
@@ -391,7 +394,7 @@ static enum muster_rc decide_view(struct muster_membership *machine, bool is_abo
 {
     struct muster_mem *mem = machine->options.mem;
     char reason[sizeof(machine->view->reason)] = "";
-    struct muster_vote *votes = muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*votes));
+    struct muster_vote *votes = muster_mem_alloc_zero(mem, machine->peer_count + 1, sizeof(*votes));
     struct muster_member *joiners =
         muster_mem_alloc_zero(mem, machine->peer_count, sizeof(*joiners));
     struct muster_decide_input input = {.mem = mem, .view = machine->view, .votes = votes};

@@ -106,9 +106,10 @@ static void on_heartbeat(struct muster_membership *machine, struct membership_pe
     muster_membership_fail(machine, MUSTER_DATA_LOSS, text);
 }
 
-/* A confirmed death counts in any epoch, because it is final. What is only suspected counts in its own
- * epoch. Suspicions are not believed as such: an accusation renews links, and silence is weighed by the
- * leader (unreachable_pair.c). */
+/* A confirmed death counts in any epoch, because it is final; a process that confirms its own end quits (its
+ * memory may still change, so it is suspected only). What is only suspected counts in its own epoch. Suspicions
+ * are not believed as such: an accusation renews links, and silence is weighed by the leader
+ * (unreachable_pair.c). */
 static void on_suspect(struct muster_membership *machine, struct membership_peer *peer,
                        const struct muster_control *control)
 {
@@ -124,6 +125,10 @@ static void on_suspect(struct muster_membership *machine, struct membership_peer
     }
     if (accused == NULL)
         return;
+    if (control->is_confirmed && muster_incarnation_is_equal(&accuser, &control->accused)) {
+        muster_suspicion_quit(&accused->suspicion);
+        return;
+    }
     if (control->is_confirmed) {
         muster_membership_confirm_dead(machine, accused, control->text);
         return;

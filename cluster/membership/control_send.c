@@ -49,6 +49,17 @@ void muster_membership_send_death(struct muster_membership *machine,
     muster_membership_send_members(machine, &control);
 }
 
+void muster_membership_send_quit(struct muster_membership *machine)
+{
+    struct muster_control control = {.kind = MUSTER_CONTROL_SUSPECT, .is_confirmed = true};
+
+    MUSTER_ASSERT(muster_membership_is_member(machine));
+    control.epoch = muster_membership_epoch(machine);
+    control.accused = machine->options.self.incarnation;
+    snprintf(control.text, sizeof(control.text), "closed");
+    muster_membership_send_members(machine, &control);
+}
+
 /* The lowest rank that this process does not suspect; NULL: itself, or none. Another member may see another
  * leader. A report to the wrong one does no harm: only a member that leads a change reads it. */
 static const struct membership_peer *find_leader(const struct muster_membership *machine)

@@ -50,7 +50,7 @@ void muster_membership_on_frozen(struct muster_membership *machine,
 /* --- leaving --- */
 
 /* Open operations end CANCELLED: no view will give a verdict on them to a process that is not in it. */
-static void finish_leaving(struct muster_membership *machine)
+void muster_membership_finish_leaving(struct muster_membership *machine)
 {
     struct muster_membership_action *action =
         muster_membership_act(machine, MUSTER_ACTION_ABORT_ALL);
@@ -60,8 +60,9 @@ static void finish_leaving(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_LEFT);
 }
 
-/* A process that is not a member leaves at once; a member waits until a view without it is committed,
- * because the others count on its vote. Its record is deleted first (see muster_membership_must_remove). */
+/* A process that is not a member leaves at once, when the machine settles; a member waits until a view without
+ * it is committed, because the others count on its vote. Its record is deleted first (see
+ * muster_membership_must_remove). */
 void muster_membership_leave(struct muster_membership *machine, bool is_done)
 {
     if (!machine->is_leaving)
@@ -69,9 +70,17 @@ void muster_membership_leave(struct muster_membership *machine, bool is_done)
     machine->is_leaving = true;
     machine->is_done = is_done;
     machine->leave_due_ns = 0;
-    if (machine->state == MUSTER_MEMBERSHIP_IDLE || machine->state == MUSTER_MEMBERSHIP_FORMING ||
-        machine->state == MUSTER_MEMBERSHIP_JOINING)
-        finish_leaving(machine);
+    if (machine->state == MUSTER_MEMBERSHIP_IDLE)
+        muster_membership_finish_leaving(machine);
+}
+
+/* The leader waits for the vote of each member that it believes alive. This one votes no more, and says so:
+ * on its host it would be believed alive until evict_after. */
+void muster_membership_quit(struct muster_membership *machine)
+{
+    if (muster_membership_is_member(machine))
+        muster_membership_send_quit(machine);
+    muster_membership_finish_leaving(machine);
 }
 
 /* --- a newer view --- */
@@ -99,7 +108,7 @@ static void exclude_self(struct muster_membership *machine)
 
     MUSTER_ASSERT(!muster_membership_is_member(machine));
     if (machine->is_leaving) {
-        finish_leaving(machine);
+        muster_membership_finish_leaving(machine);
         return;
     }
     if (muster_membership_fail_if_over(machine, true))
@@ -121,9 +130,7 @@ static void observe_view(struct muster_membership *machine, bool had_members)
     MUSTER_ASSERT(!muster_membership_is_member(machine));
     if (had_members && machine->is_synced)
         machine->has_seen_members = true;
-    if (machine->is_leaving)
-        finish_leaving(machine);
-    else if (machine->state == MUSTER_MEMBERSHIP_PROPOSING)
+    if (machine->state == MUSTER_MEMBERSHIP_PROPOSING)
         muster_membership_move(machine, MUSTER_MEMBERSHIP_JOINING);
     if (machine->view->member_count == 0)
         muster_membership_fail_if_over(machine, true);
@@ -202,7 +209,8 @@ static void follow_view(struct muster_membership *machine, struct muster_view *v
 
     if (was && is && (machine->progress == NULL || view->epoch != machine->view->epoch + 1)) {
         muster_membership_fail(machine, MUSTER_INTERNAL,
-                               "a view counts on this process, which never voted for it");
+                               "a view counts on this process, which never voted for it: start "
+                               "this process again");
         return;
     }
     machine->is_vote_void = false;
@@ -227,7 +235,9 @@ static void handle_view(struct muster_membership *machine, struct muster_view *v
     if (machine->state == MUSTER_MEMBERSHIP_LEFT || machine->state == MUSTER_MEMBERSHIP_IDLE)
         return;
     if (strcmp(view->job, machine->job) != 0) {
-        muster_membership_fail(machine, MUSTER_FAILED_PRECONDITION, "the view is of another job");
+        muster_membership_fail(machine, MUSTER_FAILED_PRECONDITION,
+                               "the view under this job's key is of another job: the registry's "
+                               "keys are mixed up; use another MUSTER_JOB");
         return;
     }
     if (machine->view == NULL || view->epoch > machine->view->epoch) {
@@ -238,7 +248,8 @@ static void handle_view(struct muster_membership *machine, struct muster_view *v
         return;
     if (view->digest != machine->view->digest) {
         muster_membership_fail(machine, MUSTER_DATA_LOSS,
-                               "two different views have the same number");
+                               "two different views have the same number: the registry has lost "
+                               "writes (restored from a backup?); start the job again");
         return;
     }
     if (revision != 0) {

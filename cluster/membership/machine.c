@@ -63,8 +63,8 @@ void muster_membership_actions_clear(struct muster_membership_actions *actions)
 {
     for (size_t i = 0; i < actions->count; i++)
         action_drop(&actions->items[i]);
-    action_drop(&actions->nowhere);
-    memset(&actions->nowhere, 0, sizeof(actions->nowhere));
+    action_drop(&actions->spare);
+    memset(&actions->spare, 0, sizeof(actions->spare));
     actions->count = 0;
 }
 
@@ -78,9 +78,9 @@ void muster_membership_actions_fini(struct muster_membership_actions *actions)
 static struct muster_membership_action *spare_action(struct muster_membership *machine)
 {
     machine->rc = MUSTER_RESOURCE_EXHAUSTED;
-    action_drop(&machine->actions->nowhere);
-    memset(&machine->actions->nowhere, 0, sizeof(machine->actions->nowhere));
-    return &machine->actions->nowhere;
+    action_drop(&machine->actions->spare);
+    memset(&machine->actions->spare, 0, sizeof(machine->actions->spare));
+    return &machine->actions->spare;
 }
 
 struct muster_membership_action *muster_membership_act(struct muster_membership *machine,

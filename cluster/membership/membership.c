@@ -12,7 +12,7 @@
 #define MIN_MEMBERS_TIMEOUT_NS (60 * MUSTER_NS_PER_S)
 /* No chain of moves in one step is longer; the bound keeps two states that move to each other from hanging
  * the process. */
-#define SETTLE_ROUNDS_MAX      8
+#define SETTLE_ROUNDS_MAX 8
 
 /* --- new, free, questions --- */
 
@@ -138,9 +138,9 @@ static void on_start(struct muster_membership *machine)
     muster_membership_move(machine, MUSTER_MEMBERSHIP_FORMING);
 }
 
-/* If our own timer fired late, we could not have received heartbeats either: extend all deadlines by the
- * lag. Without this a process that was stopped would suspect everybody at once when it goes on. Lags below
- * one heartbeat are ordinary. */
+/* If our own timer fired late, we could not have received anything either: extend all deadlines by the lag.
+ * Without this a process that was stopped would suspect everybody at once when it goes on, and a leader would
+ * give up members that may have come back meanwhile. Lags below one heartbeat are ordinary. */
 static void on_tick(struct muster_membership *machine)
 {
     uint64_t lag = 0;
@@ -152,6 +152,9 @@ static void on_tick(struct muster_membership *machine)
         return;
     for (size_t i = 0; i < machine->peer_count; i++)
         muster_suspicion_forgive(&machine->peers[i].suspicion, lag);
+    machine->forming_since_ns += lag;
+    if (machine->change.below_since_ns != 0)
+        machine->change.below_since_ns += lag;
 }
 
 /* A vote that was given before the resignation does not say so: it is void, and in a view that counts on it this
@@ -255,6 +258,9 @@ static void dispatch_event(struct muster_membership *machine,
     case MUSTER_EVENT_LEAVE:
         muster_membership_leave(machine, event->is_done);
         return;
+    case MUSTER_EVENT_QUIT:
+        muster_membership_quit(machine);
+        return;
     case MUSTER_EVENT_DEREGISTERED:
         machine->is_off = true;
         machine->leave_due_ns = 0;
@@ -281,10 +287,16 @@ static void settle_state(struct muster_membership *machine)
     case MUSTER_MEMBERSHIP_LEFT:
         return;
     case MUSTER_MEMBERSHIP_FORMING:
-        muster_membership_settle_forming(machine);
+        if (machine->is_leaving)
+            muster_membership_finish_leaving(machine);
+        else
+            muster_membership_settle_forming(machine);
         return;
     case MUSTER_MEMBERSHIP_JOINING:
-        muster_membership_settle_joining(machine);
+        if (machine->is_leaving)
+            muster_membership_finish_leaving(machine);
+        else
+            muster_membership_settle_joining(machine);
         return;
     case MUSTER_MEMBERSHIP_STEADY:
     case MUSTER_MEMBERSHIP_FROZEN:

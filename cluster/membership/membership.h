@@ -35,9 +35,9 @@ struct muster_membership_options {
     uint64_t min_members_timeout_ns; /* 0: 60 s */
     uint64_t heartbeat_interval_ns;  /* 0: 100 ms */
     bool is_force_new; /* start anew although the last members are not confirmed dead */
-    bool is_return;    /* started again: what others have done is not to be begun anew */
+    bool is_return;    /* started again by its launcher: a job that has ended is not begun anew */
     struct muster_plan_parameters
-        plan; /* zeros: about 256 KiB, 64 KiB; count in a view that this one begins */
+        plan; /* zeros: defaults; they count in a first view that this process proposes */
     struct muster_communication_options communication;
     enum muster_data_protection data_protection; /* of this process */
     struct muster_suspicion_policy suspicion;
@@ -64,7 +64,8 @@ enum muster_membership_event_kind {
     MUSTER_EVENT_TICK,         /* the timer of ACTION_SET_TIMER */
     MUSTER_EVENT_FROZEN,       /* progress (takes): answers ACTION_FREEZE */
     MUSTER_EVENT_READY,        /* committed_step: this observer wants to be admitted */
-    MUSTER_EVENT_LEAVE,        /* this process wants to go; is_done: its work is */
+    MUSTER_EVENT_LEAVE,        /* this process wants to go; is_done: its work is done */
+    MUSTER_EVENT_QUIT,         /* it goes now, although no view without it is there */
     MUSTER_EVENT_DEREGISTERED, /* answers ACTION_DEREGISTER: the key is gone */
     MUSTER_EVENT_RESIGN, /* its operations have expired: out of this epoch, then back by catch-up */
     MUSTER_EVENT_ABORT_PROPOSED, /* op, rc: by the local group */
@@ -138,7 +139,7 @@ struct muster_membership_actions {
     size_t count;
     size_t room;
     struct muster_membership_action
-        nowhere; /* written in place of an action that there was no memory for; never read */
+        spare; /* written in place of an action that there was no memory for; never read */
 };
 void muster_membership_actions_init(struct muster_membership_actions *actions,
                                     struct muster_mem *mem);
@@ -174,7 +175,7 @@ const struct muster_member *muster_membership_find(const struct muster_membershi
                                                    const struct muster_incarnation *incarnation);
 /** When EVENT_TICK is due (what the last ACTION_SET_TIMER said). UINT64_MAX: never. */
 uint64_t muster_membership_timer_ns(const struct muster_membership *machine);
-/** How many tasks the first view waits for from now on (EVENT_TICK lets it look). */
+/** How many tasks the first view waits for from now on (0: 1). The next event, a TICK if need be, acts on it. */
 void muster_membership_set_expected(struct muster_membership *machine, uint32_t count);
 /** The last committed step, shown in heartbeats from now on. */
 void muster_membership_set_committed(struct muster_membership *machine, uint64_t step);
@@ -200,7 +201,7 @@ void muster_membership_start_waits_for(const struct muster_membership *machine, 
 /** The last committed step that a peer's heartbeats showed. */
 uint64_t muster_membership_committed_by(const struct muster_membership *machine,
                                         const struct muster_incarnation *peer);
-/** The next step of the machine sends heartbeats: the others wait for what they show. */
+/** Let the next step of the machine send heartbeats: the members' begin waits for the step that they show. */
 void muster_membership_show_committed(struct muster_membership *machine);
 /** A member of the view other than this process that takes part in `step` or an earlier one and has not
  * shown the state before its first step; NULL: all have. Borrowed until the next step. */
@@ -208,6 +209,7 @@ const struct muster_member *muster_membership_stateless(const struct muster_memb
                                                         uint64_t step);
 /** Registered tasks that would be in a first view now. */
 uint32_t muster_membership_candidate_count(const struct muster_membership *machine);
+/** Such a task, by its name. */
 bool muster_membership_is_candidate(const struct muster_membership *machine, const char *task_type,
                                     uint32_t task_index);
 

@@ -21,15 +21,15 @@ struct membership_peer {
     uint64_t register_revision;
     uint64_t begins_after; /* what its record says (collective/view/view_proto.h) … */
     struct muster_communication_options communication; /* … */
-    bool asks_reproducible;
-    enum muster_data_protection data_protection;
+    bool asks_reproducible;                            /* … */
+    enum muster_data_protection data_protection;       /* … */
     struct muster_suspicion suspicion;
-    char death[48];    /* what killed it */
-    bool is_witnessed; /* its death, by this process: told to the others until the view changes */
-    bool is_recorded;  /* by its launcher, with the last step and whether its work was done */
-    bool is_recorded_done;
+    char death[48];        /* the cause of its death, for people; empty: not told */
+    bool is_witnessed;     /* this process has seen it die: told to the others until the view changes */
+    bool is_recorded;      /* its launcher has recorded its death, with its last step */
+    bool is_recorded_done; /* with is_recorded: its work was done */
     enum membership_link link;
-    uint64_t renewed_ns; /* another connection was tried in the silence that was half over then */
+    uint64_t renewed_ns; /* due time of the last renewal: one for each silence */
     uint64_t connect_due_ns;
     uint64_t connect_backoff_ns;
     uint64_t join_epoch; /* it knows this view and asks to join the next */
@@ -38,14 +38,14 @@ struct membership_peer {
     bool is_done;             /* with leave_epoch: its work is */
     uint64_t committed_step;  /* by its heartbeats, or by its launcher when it was dead */
     uint64_t committed_epoch; /* of the heartbeat that showed it */
-    uint64_t member_epoch;    /* this process knows it as a member since then; 0: it is none */
-    uint64_t accused_epoch;   /* a member has lost it */
-    uint64_t lost_epoch;      /* this process has lost it: says so until the view changes */
+    uint64_t member_epoch;    /* this process knows it as a member since then; 0: it is not one */
+    uint64_t accused_epoch;   /* a member has lost its data link to it */
+    uint64_t lost_epoch;      /* this process has lost it, and says so until the view changes */
     uint64_t abort_epoch;     /* it proposes to abort an operation */
     bool has_asked;           /* it has sent Freeze and waits for our vector */
-    uint64_t asked_change_id;
+    uint64_t asked_change_id; /* of its last Freeze */
     struct muster_progress *vote; /* of the present view; owned */
-    bool is_vote_resigning;       /* what the vote says with it */
+    bool is_vote_resigning;       /* with vote: its operations had expired when it voted */
 };
 
 #define MEMBERSHIP_UNREACHABLE_PAIRS_MAX 32
@@ -53,8 +53,8 @@ struct membership_peer {
 /** Two processes of which one reports that it cannot reach the other. */
 struct membership_unreachable_pair {
     struct muster_incarnation a, b;
-    uint64_t since_ns,
-        last_ns; /* of the reports, which came without a gap; last 0: the entry is free */
+    uint64_t since_ns; /* first of the reports, which came without a gap */
+    uint64_t last_ns;  /* the last one; 0: the entry is free */
 };
 
 /** The change that this member leads. */
@@ -113,10 +113,10 @@ struct muster_membership {
     bool is_ready;
     bool is_leaving;
     bool is_off;  /* with is_leaving: its record is gone, so that no new beginning counts it */
-    bool is_done; /* with is_leaving: and nothing had failed */
-    bool has_seen_members; /* living ones, or it was one: their job is not begun anew */
+    bool is_done; /* with is_leaving: its work is done */
+    bool has_seen_members; /* it has met living members, or was one: their job is not begun anew */
     uint64_t resign_epoch; /* its operations of this view have expired */
-    bool is_vote_void;     /* … after it had voted for the next */
+    bool is_vote_void;     /* they expired after it had voted for the next view */
     uint64_t committed_step;
     uint64_t join_due_ns, leave_due_ns;
     uint64_t leave_hold_ns, leave_hold_span_ns; /* no change for leavers before */
@@ -129,7 +129,7 @@ struct muster_membership {
     struct membership_hold join_hold, work_hold;
     struct membership_change change;
     struct membership_proposal proposal;
-    uint64_t takeover_due_ns, stall_due_ns;
+    uint64_t takeover_due_ns;
     uint64_t refresh_due_ns, refresh_backoff_ns;
     /* forming */
     uint64_t forming_since_ns, forming_due_ns;
@@ -229,6 +229,8 @@ void muster_membership_send_commit(struct muster_membership *machine,
 /** Tell all members that the system has confirmed its death: those on other hosts cannot see it. */
 void muster_membership_send_death(struct muster_membership *machine,
                                   const struct membership_peer *peer);
+/** Tell all members that this process, one of them, votes no more. */
+void muster_membership_send_quit(struct muster_membership *machine);
 /** Tell the leader that this process does not hear that one. */
 void muster_membership_send_silence(struct muster_membership *machine,
                                     const struct membership_peer *peer);
@@ -275,6 +277,10 @@ void muster_membership_on_frozen(struct muster_membership *machine,
 void muster_membership_answer_freeze(struct muster_membership *machine,
                                      struct membership_peer *peer);
 void muster_membership_leave(struct muster_membership *machine, bool is_done);
+/** Leave at once: the members are told that this process votes no more. */
+void muster_membership_quit(struct muster_membership *machine);
+/** Operations end CANCELLED, the program is told, and the machine is LEFT. */
+void muster_membership_finish_leaving(struct muster_membership *machine);
 void muster_membership_settle_joining(struct muster_membership *machine);
 
 /* change.c */

@@ -1,4 +1,4 @@
-/* Beliefs about a peer, from links, words, silence and confirmations. Suspicion may be wrong, and the
+/* Beliefs about a peer, from links, messages, silence and confirmations. Suspicion may be wrong, and the
  * protocol stays safe when it is: a member that is left out by mistake sees the view without it, and joins
  * again. Only DEAD is certain, and only it allows what cannot be undone (a new beginning, giving up the last
  * copy of the state). */
@@ -7,16 +7,16 @@
 #include <string.h>
 
 /* Ten heartbeats of the default interval: shorter silences occur whenever a host is busy. */
-#define SILENCE_FLOOR_NS   (1 * MUSTER_NS_PER_S)
+#define SILENCE_FLOOR_NS (1 * MUSTER_NS_PER_S)
 /* A process that has just entered a view may still be loading; the same patience counts until enough gaps
  * are known. */
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
 /* The death of a process on this host is confirmed by the kernel. One that is silent without dying stands
  * still (a debugger, swap), and usually goes on. */
-#define EVICT_AFTER_NS     (30 * MUSTER_NS_PER_S)
-#define DEVIATION_FACTOR   8u
+#define EVICT_AFTER_NS   (30 * MUSTER_NS_PER_S)
+#define DEVIATION_FACTOR 8u
 /* Fewer samples say nothing of how much the gaps vary. */
-#define GAPS_FOR_DEADLINE  8u
+#define GAPS_FOR_DEADLINE 8u
 
 struct muster_suspicion_policy muster_suspicion_policy_defaults(
     const struct muster_suspicion_policy *policy)
@@ -52,13 +52,15 @@ void muster_suspicion_expect(struct muster_suspicion *suspicion, uint64_t now_ns
 void muster_suspicion_unexpect(struct muster_suspicion *suspicion)
 {
     suspicion->watched_ns = 0;
+    suspicion->has_quit = false;
 }
 
-/* A connection is a word of the peer: its silence counts from here, not from a heartbeat before the link was
- * lost. */
+/* A connection counts as a message of the peer: its silence counts from here, not from a heartbeat before the
+ * link was lost. A process that had quit has begun again. */
 void muster_suspicion_link_up(struct muster_suspicion *suspicion, uint64_t now_ns)
 {
     suspicion->is_linked = true;
+    suspicion->has_quit = false;
     suspicion->lost_ns = 0;
     suspicion->heard_ns = now_ns;
 }
@@ -85,6 +87,11 @@ void muster_suspicion_confirm(struct muster_suspicion *suspicion)
 {
     suspicion->is_dead = true;
     suspicion->is_linked = false;
+}
+
+void muster_suspicion_quit(struct muster_suspicion *suspicion)
+{
+    suspicion->has_quit = true;
 }
 
 void muster_suspicion_forgive(struct muster_suspicion *suspicion, uint64_t lag_ns)
@@ -166,7 +173,7 @@ static enum muster_belief belief_here(const struct muster_suspicion *suspicion,
 }
 
 /* Without a link the connect timeout counts from when the peer became a member; with one, the learned
- * deadline counts from its last word. */
+ * deadline counts from its last message. */
 static bool is_silent(const struct muster_suspicion *suspicion,
                       const struct muster_suspicion_policy *policy, uint64_t now_ns)
 {
@@ -191,6 +198,8 @@ enum muster_belief muster_suspicion_belief(const struct muster_suspicion *suspic
 {
     if (suspicion->is_dead)
         return MUSTER_BELIEF_DEAD;
+    if (suspicion->has_quit)
+        return MUSTER_BELIEF_SUSPECTED;
     if (suspicion->is_same_host)
         return belief_here(suspicion, policy, now_ns);
     if (suspicion->lost_ns != 0 || is_silent(suspicion, policy, now_ns))

@@ -28,12 +28,13 @@ struct muster_suspicion_policy muster_suspicion_policy_defaults(
 struct muster_suspicion {
     bool is_same_host;
     bool is_dead;
+    bool has_quit; /* it has said that it votes no more; a new link, or a view without it, ends that */
     bool is_linked;
     uint64_t watched_ns; /* since when we expect to hear of it; 0: not expected */
     uint64_t lost_ns;    /* since when its link is down after having been up; 0: not */
-    uint64_t heard_ns;   /* last word */
+    uint64_t heard_ns;   /* its last message or link; 0: none yet */
     uint32_t gap_count;
-    uint64_t gaps_ns[MUSTER_SUSPICION_SAMPLES]; /* ring: times between words */
+    uint64_t gaps_ns[MUSTER_SUSPICION_SAMPLES]; /* ring: times between messages */
 };
 
 void muster_suspicion_init(struct muster_suspicion *suspicion, bool is_same_host);
@@ -44,6 +45,8 @@ void muster_suspicion_link_up(struct muster_suspicion *suspicion, uint64_t now_n
 void muster_suspicion_link_down(struct muster_suspicion *suspicion, uint64_t now_ns);
 void muster_suspicion_heard(struct muster_suspicion *suspicion, uint64_t now_ns);
 void muster_suspicion_confirm(struct muster_suspicion *suspicion);
+/** It has said that it closes and votes no more: suspected from now on, also on this host. */
+void muster_suspicion_quit(struct muster_suspicion *suspicion);
 /** Our own loop stood still for lag_ns, so no heartbeat could be received meanwhile. */
 void muster_suspicion_forgive(struct muster_suspicion *suspicion, uint64_t lag_ns);
 /** The silence after which a peer on another host is suspected. */

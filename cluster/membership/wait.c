@@ -5,14 +5,16 @@
 
 #include "cluster/membership/membership_internal.h"
 
-/* A suspected member does not vote, but may be alive, and may hold the only copy of the state. With
- * is_force_new the operator has said that it does not, unless its lease shows that it lives. */
+/* A suspected member does not vote, but may be alive, and may hold the only copy of the state; one that has
+ * quit serves nothing any more. With is_force_new the operator has said that it does not, unless its lease shows
+ * that it lives. */
 static bool may_hold_state(const struct muster_membership *machine,
                            const struct membership_peer *peer)
 {
     if (!muster_membership_in_view(machine, peer) ||
         muster_membership_is_self(machine, &peer->member.incarnation) ||
-        muster_membership_is_voter(machine, peer) || peer->suspicion.is_dead)
+        muster_membership_is_voter(machine, peer) || peer->suspicion.is_dead ||
+        peer->suspicion.has_quit)
         return false;
     return !machine->options.is_force_new || peer->is_registered;
 }

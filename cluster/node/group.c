@@ -89,7 +89,8 @@ void muster_node_break_group(struct muster_node *node, const struct muster_error
     muster_group_close_left(node->board);
 }
 
-/* The answer is fed inside the action: the machine must not see another event before it. */
+/* The answer is fed inside the action: the machine must not see another event before it. Without a group, whose
+ * action was lost for lack of memory, there is nothing to answer. */
 void muster_node_freeze(struct muster_node *node)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_FROZEN};
@@ -97,6 +98,8 @@ void muster_node_freeze(struct muster_node *node)
     struct muster_error error;
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
 
+    if (node->group == NULL)
+        node->handover.is_broken = true;
     if (node->handover.is_broken)
         return;
     muster_node_note_cause(node);

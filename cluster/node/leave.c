@@ -1,10 +1,11 @@
 /* Leaving in order: once no joiner needs this process any more, it leaves the view and sends its last
  * messages. Every wait here has an end: the program's deadline, then LEAVE_GRACE_NS for the view without it
- * and for what is queued. */
+ * (else it quits) and for what is queued. */
 #include "cluster/node/node_internal.h"
 
-#define LEAVE_POLL_NS  (5 * MUSTER_NS_PER_MS)
-#define LEAVE_GRACE_NS (1 * MUSTER_NS_PER_S) /* after the deadline, and for the last messages */
+#define LEAVE_POLL_NS (5 * MUSTER_NS_PER_MS)
+/* The time after the deadline for a view without this process, and again for its last messages. */
+#define LEAVE_GRACE_NS (1 * MUSTER_NS_PER_S)
 
 /* moves[from]: the states that may follow. A node that fails is out without having asked. */
 static const unsigned moves[NODE_LEAVE_STATES] = {
@@ -64,20 +65,42 @@ static void feed_leave(struct muster_node *node)
     muster_node_feed(node, &event);
 }
 
+/* A node that has failed keeps its program no longer than the grace; one that cannot vote any more has nothing to
+ * wait for. */
+static void bound_deadline(struct muster_node *node, uint64_t now)
+{
+    uint64_t bound = node->handover.is_broken ? now : now + LEAVE_GRACE_NS;
+
+    if (node->tell.is_failed && node->leave.state != NODE_OUT && node->leave.deadline_ns > bound)
+        node->leave.deadline_ns = bound;
+}
+
+/* The others do not let this process go in time: it goes without a view, and tells them. Without memory even for
+ * that the end of its links tells them, later. */
+static void quit_job(struct muster_node *node)
+{
+    MUSTER_ASSERT(node->leave.state == NODE_LEAVE_SENT);
+    muster_node_feed_kind(node, MUSTER_EVENT_QUIT);
+    if (!node->is_closing && node->leave.state == NODE_LEAVE_SENT)
+        finish_leaving(node);
+}
+
 /* Polls, because three things end the wait: idle groups, joiners that have caught up, sent messages. */
 void muster_node_on_leave_timer(struct muster_timer *timer)
 {
     struct muster_node *node = timer->data;
     uint64_t now = muster_loop_now_ns(node->env->loop);
-    bool is_late = now >= node->leave.deadline_ns;
+    bool is_late;
 
+    bound_deadline(node, now);
+    is_late = now >= node->leave.deadline_ns;
     if (node->leave.state == NODE_OUT &&
         (is_late || (muster_node_queued_bytes(node) == 0 && !muster_node_is_registered(node)))) {
         finish_leaving(node);
         return;
     }
     if (node->leave.state == NODE_LEAVE_SENT && is_late) {
-        finish_leaving(node);
+        quit_job(node);
         return;
     }
     if (node->leave.state == NODE_LEAVE_ASKED && (is_late || may_leave(node))) {

@@ -109,9 +109,9 @@ void muster_node_give_up(struct muster_node *node, const struct muster_error *wh
 struct muster_group *muster_node_group(const struct muster_node *node);
 const struct muster_view *muster_node_view(const struct muster_node *node);
 const struct muster_incarnation *muster_node_incarnation(const struct muster_node *node);
-/** Set the failpoint of shared-memory operations, for tests. */
+/** The wire of data links: a test sets its failpoint there. Borrowed until close. */
 struct muster_wire *muster_node_wire(const struct muster_node *node);
-/** The same for operations through boards, of all groups from now on; NULL: none. */
+/** Set the failpoint of operations through boards, of all groups from now on, for tests; NULL: none. */
 void muster_node_set_shm_failpoint(struct muster_node *node,
                                    void (*fn)(void *data, const char *point), void *data);
 /** The address where this process listens. */
@@ -145,14 +145,15 @@ void muster_node_touch_state(struct muster_node *node);
 
 typedef void muster_node_fn(struct muster_node *node, void *data);
 
-/** Wait (until deadline_ns) until no other member can need this one's memory, announce the leave,
- * then call left. is_done: nothing has failed here, and what it has committed is its result; who
- * comes back when nobody is left does not begin that work anew. */
+/** Wait (until deadline_ns, loop time) until no other member can need this one's memory, leave the view, then call
+ * left. Members that do not let this process go within a second after that are told that it quits. A node that
+ * has failed leaves within seconds, whatever the deadline. is_done: nothing has failed here, and what it has
+ * committed is its result; a process that comes back when nobody is left does not begin that work anew. */
 void muster_node_leave(struct muster_node *node, bool is_done, uint64_t deadline_ns,
                        muster_node_fn *left, void *data);
 
-/** Drop everything; open operations end CANCELLED. closed may be NULL; the node is freed after it.
- */
+/** Drop everything; open operations end CANCELLED. closed may be NULL; the node is freed after it. The members of
+ * this host wait for a process that closes without having left (evict_after): call muster_node_leave before. */
 void muster_node_close(struct muster_node *node, muster_node_fn *closed, void *data);
 
 #endif

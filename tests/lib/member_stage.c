@@ -7,6 +7,8 @@
 
 #include "cluster/membership/progress_proto.h"
 
+struct member_stage stage;
+
 struct muster_incarnation member_stage_incarnation(unsigned number)
 {
     struct muster_incarnation incarnation;
@@ -41,33 +43,32 @@ static const char *control_name(enum muster_control_kind kind)
 }
 
 /* "cas:6(12)@50": view 6, of 1 and 2, for the key of revision 50 */
-static void note_swap(struct member_stage *stage, const struct muster_membership_action *action,
-                      char *text, size_t room)
+static void note_swap(const struct muster_membership_action *action, char *text, size_t room)
 {
     const struct muster_view *view = action->view;
     char members[16] = "";
 
     for (uint32_t i = 0; i < view->member_count; i++)
         members[i] = (char)('0' + view->members[i].incarnation.bytes[0]);
-    stage->cas_id = action->id;
-    muster_view_unref(stage->proposed);
-    stage->proposed = muster_view_ref(action->view);
+    stage.cas_id = action->id;
+    muster_view_unref(stage.proposed);
+    stage.proposed = muster_view_ref(action->view);
     (void)snprintf(text, room, "cas:%u(%s)@%u ", (unsigned)view->epoch, members,
                    (unsigned)action->revision);
 }
 
 /* "open:6 " is a group for view 6, "hand_over:6 " one that goes on with the frozen one. */
-static void note_action(struct member_stage *stage, const struct muster_membership_action *action)
+static void note_action(const struct muster_membership_action *action)
 {
-    size_t length = strlen(stage->log), room = sizeof(stage->log) - length;
+    size_t length = strlen(stage.log), room = sizeof(stage.log) - length;
     unsigned peer = action->peer.bytes[0], member = action->member.incarnation.bytes[0];
-    char *text = stage->log + length;
+    char *text = stage.log + length;
 
     switch (action->kind) {
     case MUSTER_ACTION_SEND:
-        stage->heartbeats += action->control.kind == MUSTER_CONTROL_HEARTBEAT;
+        stage.heartbeats += action->control.kind == MUSTER_CONTROL_HEARTBEAT;
         if (action->control.kind != MUSTER_CONTROL_HEARTBEAT) {
-            stage->last_sent = action->control;
+            stage.last_sent = action->control;
             (void)snprintf(text, room, "%s>%u ", control_name(action->control.kind), peer);
         }
         return;
@@ -91,7 +92,7 @@ static void note_action(struct member_stage *stage, const struct muster_membersh
         (void)snprintf(text, room, "abort ");
         return;
     case MUSTER_ACTION_CAS:
-        note_swap(stage, action, text, room);
+        note_swap(action, text, room);
         return;
     case MUSTER_ACTION_READ_VIEW:
         (void)snprintf(text, room, "read ");
@@ -112,48 +113,47 @@ static void note_action(struct member_stage *stage, const struct muster_membersh
         (void)snprintf(text, room, "failed:%u ", (unsigned)action->error.rc);
         return;
     case MUSTER_ACTION_WATCH:
-        stage->watches++;
+        stage.watches++;
         return;
     default:
         return; /* timers and traces */
     }
 }
 
-void member_stage_step(struct member_stage *stage, struct muster_membership_event event)
+void member_stage_step(struct muster_membership_event event)
 {
-    assert_int_equal(muster_membership_step(stage->machine, &event, stage->now_ns, &stage->actions),
+    assert_int_equal(muster_membership_step(stage.machine, &event, stage.now_ns, &stage.actions),
                      MUSTER_OK);
-    for (size_t i = 0; i < stage->actions.count; i++)
-        note_action(stage, &stage->actions.items[i]);
-    muster_membership_actions_clear(&stage->actions);
+    for (size_t i = 0; i < stage.actions.count; i++)
+        note_action(&stage.actions.items[i]);
+    muster_membership_actions_clear(&stage.actions);
 }
 
-void member_stage_tick(struct member_stage *stage, uint64_t span_ns)
+void member_stage_tick(uint64_t span_ns)
 {
-    stage->now_ns += span_ns;
-    member_stage_step(stage, STAGE_EVENT(TICK, ));
+    stage.now_ns += span_ns;
+    member_stage_step(STAGE_EVENT(TICK, ));
 }
 
-void member_stage_forget(struct member_stage *stage)
+void member_stage_forget(void)
 {
-    stage->log[0] = '\0';
-    stage->heartbeats = stage->watches = 0;
+    stage.log[0] = '\0';
+    stage.heartbeats = stage.watches = 0;
 }
 
-void member_stage_check(struct member_stage *stage, const char *name, const char *log,
-                        enum muster_membership_state state)
+void member_stage_check(const char *name, const char *log, enum muster_membership_state state)
 {
-    if (strcmp(stage->log, log) != 0)
-        fail_msg("%s: '%s', not '%s'", name, stage->log, log);
-    if (muster_membership_state(stage->machine) != state)
+    if (strcmp(stage.log, log) != 0)
+        fail_msg("%s: '%s', not '%s'", name, stage.log, log);
+    if (muster_membership_state(stage.machine) != state)
         fail_msg("%s: %s", name,
-                 muster_membership_state_name(muster_membership_state(stage->machine)));
-    member_stage_forget(stage);
+                 muster_membership_state_name(muster_membership_state(stage.machine)));
+    member_stage_forget();
 }
 
 /* --- What happens --- */
 
-struct muster_view *member_stage_view(struct member_stage *stage, struct stage_view wanted)
+struct muster_view *member_stage_view(struct stage_view wanted)
 {
     struct muster_member members[STAGE_STRANGER];
     struct muster_view fields = {.epoch = wanted.epoch, .members = members, .reason = "a change"};
@@ -165,181 +165,182 @@ struct muster_view *member_stage_view(struct member_stage *stage, struct stage_v
         strcpy(fields.reason, "another change");
     for (const char *at = wanted.members; *at != '\0'; at++)
         members[fields.member_count++] = member_stage_member((unsigned)(*at - '0'));
-    assert_int_equal(muster_view_new(&stage->mem.mem, &fields, &view), MUSTER_OK);
+    assert_int_equal(muster_view_new(&stage.mem.mem, &fields, &view), MUSTER_OK);
     return view;
 }
 
-void member_stage_show_view(struct member_stage *stage, struct stage_view fields, uint64_t revision)
+void member_stage_show_view(struct stage_view fields, uint64_t revision)
 {
-    struct muster_view *view = member_stage_view(stage, fields);
+    struct muster_view *view = member_stage_view(fields);
 
-    member_stage_step(stage, STAGE_EVENT(VIEW_PUT, .view = view, .revision = revision));
+    member_stage_step(STAGE_EVENT(VIEW_PUT, .view = view, .revision = revision));
     muster_view_unref(view);
 }
 
-void member_stage_put(struct member_stage *stage, unsigned number,
-                      const struct muster_member_record *fields, uint64_t revision)
+void member_stage_put(unsigned number, const struct muster_member_record *fields, uint64_t revision)
 {
     struct muster_member_record record = {.member = {.pid = 0}};
 
     if (fields != NULL)
         record = *fields;
     record.member = member_stage_member(number);
-    member_stage_step(stage, STAGE_EVENT(MEMBER_PUT, .record = &record, .revision = revision));
+    member_stage_step(STAGE_EVENT(MEMBER_PUT, .record = &record, .revision = revision));
 }
 
-void member_stage_link(struct member_stage *stage, unsigned number)
+void member_stage_link(unsigned number)
 {
-    member_stage_step(stage, STAGE_EVENT(LINK_UP, .peer = member_stage_incarnation(number)));
+    member_stage_step(STAGE_EVENT(LINK_UP, .peer = member_stage_incarnation(number)));
 }
 
-void member_stage_die(struct member_stage *stage, unsigned number)
-{
-    member_stage_step(
-        stage, STAGE_EVENT(DEAD_PUT, .peer = member_stage_incarnation(number), .text = "SIGKILL"));
-}
-
-void member_stage_say(struct member_stage *stage, unsigned from,
-                      const struct muster_control *control)
+void member_stage_die(unsigned number)
 {
     member_stage_step(
-        stage, STAGE_EVENT(CONTROL, .peer = member_stage_incarnation(from), .control = control));
+        STAGE_EVENT(DEAD_PUT, .peer = member_stage_incarnation(number), .text = "SIGKILL"));
 }
 
-void member_stage_say_freeze(struct member_stage *stage, unsigned from)
+void member_stage_say(unsigned from, const struct muster_control *control)
+{
+    member_stage_step(
+        STAGE_EVENT(CONTROL, .peer = member_stage_incarnation(from), .control = control));
+}
+
+void member_stage_say_freeze(unsigned from)
 {
     const struct muster_control freeze = {
         .kind = MUSTER_CONTROL_FREEZE, .epoch = STAGE_EPOCH, .change_id = 1};
 
-    member_stage_say(stage, from, &freeze);
+    member_stage_say(from, &freeze);
 }
 
-static struct muster_progress *copy_progress(struct member_stage *stage,
-                                             const struct muster_progress *fields)
+static struct muster_progress *copy_progress(const struct muster_progress *fields)
 {
     struct muster_progress *progress = NULL;
 
-    assert_int_equal(muster_progress_copy(&stage->mem.mem, fields, &progress), MUSTER_OK);
+    assert_int_equal(muster_progress_copy(&stage.mem.mem, fields, &progress), MUSTER_OK);
     return progress;
 }
 
-void member_stage_freeze(struct member_stage *stage, const struct muster_progress *fields)
+void member_stage_freeze(const struct muster_progress *fields)
 {
-    const struct muster_progress none = {.epoch = muster_membership_view(stage->machine)->epoch};
+    const struct muster_progress none = {.epoch = muster_membership_view(stage.machine)->epoch};
 
-    member_stage_step(stage, STAGE_EVENT(FROZEN, .progress = copy_progress(
-                                                     stage, fields != NULL ? fields : &none)));
+    member_stage_step(
+        STAGE_EVENT(FROZEN, .progress = copy_progress(fields != NULL ? fields : &none)));
 }
 
-void member_stage_say_progress(struct member_stage *stage, unsigned from,
-                               const struct muster_progress *fields, bool is_resigning)
+void member_stage_say_progress(unsigned from, const struct muster_progress *fields,
+                               bool is_resigning)
 {
     struct muster_control vote = {
         .kind = MUSTER_CONTROL_PROGRESS, .change_id = 1, .is_resigning = is_resigning};
 
-    vote.progress = copy_progress(stage, fields);
-    member_stage_say(stage, from, &vote);
+    vote.progress = copy_progress(fields);
+    member_stage_say(from, &vote);
     muster_progress_free(vote.progress);
 }
 
-void member_stage_say_vote(struct member_stage *stage, unsigned from, uint64_t epoch)
+void member_stage_say_vote(unsigned from, uint64_t epoch)
 {
     const struct muster_progress fields = {.epoch = epoch};
 
-    member_stage_say_progress(stage, from, &fields, false);
+    member_stage_say_progress(from, &fields, false);
 }
 
-void member_stage_say_alive(struct member_stage *stage, unsigned from)
+void member_stage_say_alive(unsigned from)
 {
-    const struct muster_view *view = muster_membership_view(stage->machine);
+    const struct muster_view *view = muster_membership_view(stage.machine);
     const struct muster_control heartbeat = {
         .kind = MUSTER_CONTROL_HEARTBEAT, .epoch = view->epoch, .view_digest = view->digest};
 
-    member_stage_say(stage, from, &heartbeat);
+    member_stage_say(from, &heartbeat);
 }
 
-void member_stage_answer_swap(struct member_stage *stage, enum muster_cas_outcome outcome,
-                              uint64_t revision)
+void member_stage_answer_swap(enum muster_cas_outcome outcome, uint64_t revision)
 {
-    member_stage_step(stage, STAGE_EVENT(CAS_ANSWERED, .id = stage->cas_id, .cas = outcome,
-                                         .revision = revision));
+    member_stage_step(
+        STAGE_EVENT(CAS_ANSWERED, .id = stage.cas_id, .cas = outcome, .revision = revision));
 }
 
 /* --- Where it stands --- */
 
-static void stage_reach(struct member_stage *stage, enum member_standing standing, unsigned self)
+static void stage_reach(enum member_standing standing, unsigned self)
 {
     if (standing == STAGE_VOTED || standing == STAGE_STALLED) {
-        member_stage_say_freeze(stage, self == 1 ? 2 : 1);
-        member_stage_freeze(stage, NULL);
+        member_stage_say_freeze(self == 1 ? 2 : 1);
+        member_stage_freeze(NULL);
     }
     if (standing == STAGE_STALLED) {
-        member_stage_forget(stage);
-        stage->now_ns += 5 * MUSTER_NS_PER_S + 500 * MUSTER_NS_PER_MS * (self - 1);
-        member_stage_say_alive(stage, 1);
-        member_stage_say_alive(stage, 3);
-        assert_int_equal(muster_membership_state(stage->machine), MUSTER_MEMBERSHIP_COLLECTING);
-        assert_null(strstr(stage->log, "freeze ")); /* it stands still already */
+        member_stage_forget();
+        stage.now_ns += 5 * MUSTER_NS_PER_S + 500 * MUSTER_NS_PER_MS * (self - 1);
+        member_stage_say_alive(1);
+        member_stage_say_alive(3);
+        assert_int_equal(muster_membership_state(stage.machine), MUSTER_MEMBERSHIP_COLLECTING);
+        assert_null(strstr(stage.log, "freeze ")); /* it stands still already */
     }
     if (standing == STAGE_COLLECTING || standing == STAGE_PROPOSING) {
-        member_stage_die(stage, 3);
-        member_stage_freeze(stage, NULL);
+        member_stage_die(3);
+        member_stage_freeze(NULL);
     }
     if (standing == STAGE_PROPOSING)
-        member_stage_say_vote(stage, 2, STAGE_EPOCH);
+        member_stage_say_vote(2, STAGE_EPOCH);
     if (standing == STAGE_LEAVING || standing == STAGE_GONE) {
-        member_stage_step(stage, STAGE_EVENT(LEAVE, .is_done = true));
-        member_stage_step(stage, STAGE_EVENT(DEREGISTERED, ));
+        member_stage_step(STAGE_EVENT(LEAVE, .is_done = true));
+        member_stage_step(STAGE_EVENT(DEREGISTERED, ));
     }
     if (standing == STAGE_GONE)
-        member_stage_show_view(stage, (struct stage_view)STAGE_VIEW(STAGE_EPOCH + 1, "13", ),
+        member_stage_show_view((struct stage_view)STAGE_VIEW(STAGE_EPOCH + 1, "13", ),
                                STAGE_REVISION + 1);
 }
 
-static void machine_open(struct member_stage *stage, unsigned self,
-                         const struct muster_membership_options *given)
+static void machine_open(unsigned self, const struct muster_membership_options *given)
 {
     static const struct muster_membership_options none = {.expected_count = 3};
     struct muster_membership_options options = given != NULL ? *given : none;
 
     options.job = "job";
     options.self = member_stage_member(self);
-    options.mem = &stage->mem.mem;
-    options.rng = &stage->rng.rng;
-    assert_int_equal(muster_membership_new(&options, &stage->machine), MUSTER_OK);
+    options.mem = &stage.mem.mem;
+    options.rng = &stage.rng.rng;
+    assert_int_equal(muster_membership_new(&options, &stage.machine), MUSTER_OK);
 }
 
-void member_stage_open(struct member_stage *stage, unsigned self, enum member_standing standing,
+void member_stage_open(unsigned self, enum member_standing standing,
                        const struct muster_membership_options *options)
 {
-    memset(stage, 0, sizeof(*stage));
-    muster_mem_limited_init(&stage->mem, careful_mem(), 0);
-    muster_rng_seeded_init(&stage->rng, 1);
-    stage->now_ns = 100 * MUSTER_NS_PER_S;
-    muster_membership_actions_init(&stage->actions, &stage->mem.mem);
-    machine_open(stage, self, options);
-    member_stage_step(stage, STAGE_EVENT(START, ));
-    member_stage_step(stage, STAGE_EVENT(REGISTRY_UP, ));
-    member_stage_step(stage, STAGE_EVENT(SNAPSHOT_BEGIN, ));
+    memset(&stage, 0, sizeof(stage));
+    muster_mem_limited_init(&stage.mem, careful_mem(), 0);
+    muster_rng_seeded_init(&stage.rng, 1);
+    stage.now_ns = 100 * MUSTER_NS_PER_S;
+    muster_membership_actions_init(&stage.actions, &stage.mem.mem);
+    machine_open(self, options);
+    member_stage_step(STAGE_EVENT(START, ));
+    member_stage_step(STAGE_EVENT(REGISTRY_UP, ));
+    member_stage_step(STAGE_EVENT(SNAPSHOT_BEGIN, ));
     for (unsigned number = 1; standing == STAGE_FORMING && number <= 3; number++)
-        member_stage_put(stage, number, NULL, 10 + number);
+        member_stage_put(number, NULL, 10 + number);
     if (standing != STAGE_FORMING)
         member_stage_show_view(
-            stage,
             (struct stage_view)STAGE_VIEW(STAGE_EPOCH, standing == STAGE_OBSERVER ? "13" : "123", ),
             STAGE_REVISION);
-    member_stage_step(stage, STAGE_EVENT(SNAPSHOT_END, ));
+    member_stage_step(STAGE_EVENT(SNAPSHOT_END, ));
     for (unsigned number = 1; standing != STAGE_FORMING && number <= STAGE_STRANGER; number++)
         if (number != self && (number <= 3 || number == STAGE_STRANGER))
-            member_stage_link(stage, number);
-    stage_reach(stage, standing, self);
-    member_stage_forget(stage);
+            member_stage_link(number);
+    stage_reach(standing, self);
+    member_stage_forget();
 }
 
-void member_stage_close(struct member_stage *stage)
+void member_stage_close(void)
 {
-    muster_view_unref(stage->proposed);
-    muster_membership_free(stage->machine);
-    muster_membership_actions_fini(&stage->actions);
-    assert_int_equal(muster_mem_limited_fini(&stage->mem), 0);
+    muster_view_unref(stage.proposed);
+    muster_membership_free(stage.machine);
+    muster_membership_actions_fini(&stage.actions);
+    assert_int_equal(muster_mem_limited_fini(&stage.mem), 0);
+}
+
+int member_stage_tear_down(void **state)
+{
+    (void)state;
+    member_stage_close();
+    return 0;
 }

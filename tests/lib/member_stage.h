@@ -28,6 +28,9 @@ struct member_stage {
     char log[STAGE_LOG_MAX];
 };
 
+/** The machine of the case that runs. */
+extern struct member_stage stage;
+
 /** Where it stands. */
 enum member_standing {
     STAGE_FORMING,    /* has seen all records, 1 to 3; no view */
@@ -42,22 +45,24 @@ enum member_standing {
 };
 
 /** options NULL: defaults. The log is empty then. */
-void member_stage_open(struct member_stage *stage, unsigned self, enum member_standing standing,
+void member_stage_open(unsigned self, enum member_standing standing,
                        const struct muster_membership_options *options);
-void member_stage_close(struct member_stage *stage);
+void member_stage_close(void);
+/** A case that opens the stage and leaves its closing to cmocka. */
+#define STAGE_CASE(name) cmocka_unit_test_teardown(name, member_stage_tear_down)
+int member_stage_tear_down(void **state);
 /** Fails the case when it stands elsewhere or has asked for something else; empties the log. */
-void member_stage_check(struct member_stage *stage, const char *name, const char *log,
-                        enum muster_membership_state state);
-void member_stage_forget(struct member_stage *stage);
+void member_stage_check(const char *name, const char *log, enum muster_membership_state state);
+void member_stage_forget(void);
 
-void member_stage_step(struct member_stage *stage, struct muster_membership_event event);
+void member_stage_step(struct muster_membership_event event);
 #define STAGE_EVENT(kind_, ...)                                                                    \
     (struct muster_membership_event)                                                               \
     {                                                                                              \
         .kind = MUSTER_EVENT_##kind_, __VA_ARGS__                                                  \
     }
 /** The timer, after so long. */
-void member_stage_tick(struct member_stage *stage, uint64_t span_ns);
+void member_stage_tick(uint64_t span_ns);
 
 struct muster_incarnation member_stage_incarnation(unsigned number);
 struct muster_member member_stage_member(unsigned number);
@@ -73,26 +78,23 @@ struct stage_view {
         .epoch = (epoch_), .members = (members_), __VA_ARGS__                                      \
     }
 /** Gives. */
-struct muster_view *member_stage_view(struct member_stage *stage, struct stage_view fields);
-void member_stage_show_view(struct member_stage *stage, struct stage_view fields,
-                            uint64_t revision);
+struct muster_view *member_stage_view(struct stage_view fields);
+void member_stage_show_view(struct stage_view fields, uint64_t revision);
 /** A record of the process, whose key was made at that revision; fields NULL: as it is made here. */
-void member_stage_put(struct member_stage *stage, unsigned number,
-                      const struct muster_member_record *fields, uint64_t revision);
-void member_stage_link(struct member_stage *stage, unsigned number);
-void member_stage_die(struct member_stage *stage, unsigned number);
+void member_stage_put(unsigned number, const struct muster_member_record *fields,
+                      uint64_t revision);
+void member_stage_link(unsigned number);
+void member_stage_die(unsigned number);
 /** The group stands still; fields NULL: with nothing under way. */
-void member_stage_freeze(struct member_stage *stage, const struct muster_progress *fields);
+void member_stage_freeze(const struct muster_progress *fields);
 
-void member_stage_say(struct member_stage *stage, unsigned from,
-                      const struct muster_control *control);
-void member_stage_say_freeze(struct member_stage *stage, unsigned from);
-void member_stage_say_vote(struct member_stage *stage, unsigned from, uint64_t epoch);
-void member_stage_say_progress(struct member_stage *stage, unsigned from,
-                               const struct muster_progress *fields, bool is_resigning);
+void member_stage_say(unsigned from, const struct muster_control *control);
+void member_stage_say_freeze(unsigned from);
+void member_stage_say_vote(unsigned from, uint64_t epoch);
+void member_stage_say_progress(unsigned from, const struct muster_progress *fields,
+                               bool is_resigning);
 /** A heartbeat of who has the same view. */
-void member_stage_say_alive(struct member_stage *stage, unsigned from);
-void member_stage_answer_swap(struct member_stage *stage, enum muster_cas_outcome outcome,
-                              uint64_t revision);
+void member_stage_say_alive(unsigned from);
+void member_stage_answer_swap(enum muster_cas_outcome outcome, uint64_t revision);
 
 #endif

@@ -10,10 +10,19 @@ struct membership_world {
     struct pump pump;
 };
 
-void membership_world_open(struct membership_world *world, uint64_t seed, uint32_t expected);
-void membership_world_close(struct membership_world *world);
+/** The world of the case that runs. */
+extern struct membership_world world;
+
+void membership_world_open(uint64_t seed, uint32_t expected);
+void membership_world_close(void);
 /** `count` tasks on `hosts` hosts, up to the first common view. */
-void membership_world_start_tasks(struct membership_world *world, uint32_t count, unsigned hosts);
-void membership_world_assert_settles(struct membership_world *world);
+void membership_world_start_tasks(uint32_t count, unsigned hosts);
+/** Open it with tasks that wait for each other, and start them. */
+void membership_world_begin(uint64_t seed, uint32_t count, unsigned hosts);
+void membership_world_assert_settles(void);
+
+/** A case that opens the world and leaves its closing to cmocka. */
+#define MEMBERSHIP_CASE(name) cmocka_unit_test_teardown(name, membership_world_tear_down)
+int membership_world_tear_down(void **state);
 
 #endif

@@ -346,13 +346,12 @@ static struct muster_member member_of(uint32_t index, uint64_t from_step)
     return member;
 }
 
-void played_view(uint64_t epoch, uint32_t members, uint32_t joined, uint64_t from_step,
-                 uint64_t cause_ns, const struct muster_view *fields)
+static void set_view(uint64_t epoch, uint32_t members, uint32_t joined, uint64_t from_step,
+                     const struct muster_view *fields)
 {
     static const struct muster_view none;
     struct muster_member list[32];
-    struct muster_view view = fields != NULL ? *fields : none, *previous = played.view;
-    struct muster_view_change change = {.previous = previous, .cause_ns = cause_ns};
+    struct muster_view view = fields != NULL ? *fields : none;
 
     snprintf(view.job, sizeof(view.job), "job");
     view.epoch = epoch;
@@ -363,6 +362,21 @@ void played_view(uint64_t epoch, uint32_t members, uint32_t joined, uint64_t fro
         if ((members >> i & 1) != 0)
             list[view.member_count++] = member_of(i, (joined >> i & 1) != 0 ? from_step : 0);
     assert_int_equal(muster_view_new(played.env->mem, &view, &played.view), MUSTER_OK);
+}
+
+void played_show_view(uint64_t epoch, uint32_t members)
+{
+    muster_view_unref(played.view);
+    set_view(epoch, members & ~(1u << PLAYED_SELF), 0, 0, NULL);
+}
+
+void played_view(uint64_t epoch, uint32_t members, uint32_t joined, uint64_t from_step,
+                 uint64_t cause_ns, const struct muster_view *fields)
+{
+    struct muster_view *previous = played.view;
+    struct muster_view_change change = {.previous = previous, .cause_ns = cause_ns};
+
+    set_view(epoch, members, joined, from_step, fields);
     change.view = played.view;
     change.group = (struct muster_group *)&played;
     change.opened_ns = cause_ns + 5 * MUSTER_NS_PER_MS;

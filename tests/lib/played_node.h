@@ -133,6 +133,8 @@ struct muster_incarnation played_incarnation(uint32_t index);
  * what else counts; or NULL. On the loop or in the seat. */
 void played_view(uint64_t epoch, uint32_t members, uint32_t joined, uint64_t from_step,
                  uint64_t cause_ns, const struct muster_view *fields);
+/** A view that the node sees and is not in: no event tells of it. */
+void played_show_view(uint64_t epoch, uint32_t members);
 /** The events of a node. On the loop, or in the seat. */
 void played_ready(uint64_t next_step, bool is_restored);
 void played_exclude(enum muster_rc rc, const char *text);

@@ -99,7 +99,8 @@ static void stand_behind_a_failure_begun_again(struct muster_strategy *strategy)
     played_begin(strategy);
 }
 
-static void stand_excluded(struct muster_strategy *strategy)
+/* Its operations have expired: the others still count on it. */
+static void stand_expired(struct muster_strategy *strategy)
 {
     stand_in_work(strategy);
     played.is_without_group = true;
@@ -108,6 +109,15 @@ static void stand_excluded(struct muster_strategy *strategy)
     played_leave();
 }
 
+static void stand_excluded(struct muster_strategy *strategy)
+{
+    stand_expired(strategy);
+    played_enter();
+    played_show_view(9, 7);
+    played_leave();
+}
+
+/* It is in the view, and votes no more. */
 static void stand_failed(struct muster_strategy *strategy)
 {
     stand_in_work(strategy);
@@ -168,7 +178,8 @@ static void who_closes_leaves_as_it_stands(void **state)
          "leave within 10 s\n" CLOSED, "{\"report\":\"result\",\"steps\":1,\"steps_lost\":0,",
          NULL},
         {"excluded", stand_excluded, CLOSED, NULL, NULL},
-        {"failed", stand_failed, CLOSED, NULL, NULL},
+        {"expired", stand_expired, "leave within 0 s\n" CLOSED, NULL, NULL},
+        {"failed", stand_failed, "leave within 0 s\n" CLOSED, NULL, NULL},
     };
 
     (void)state;
@@ -198,6 +209,8 @@ static void who_abandons_leaves_at_once_and_once(void **state)
          "{\"report\":\"abandoned\",\"step\":2,\"reason\":\"no disk\"}", "abandoned: no disk"},
         {"excluded", stand_excluded, "dump: abandoned: no disk\nclose\n",
          "{\"report\":\"abandoned\",\"step\":2,\"reason\":\"no disk\"}", "abandoned: no disk"},
+        {"expired", stand_expired, "leave within 0 s\ndump: abandoned: no disk\nclose\n",
+         "{\"report\":\"abandoned\",\"step\":2,\"reason\":\"no disk\"}", "abandoned: no disk"},
         {"failed", stand_failed, "", NULL, "no registry"},
     };
 
@@ -220,7 +233,7 @@ static void who_abandons_leaves_at_once_and_once(void **state)
         muster_strategy_abandon(strategy, "again");
         played_expect("");
         muster_strategy_close(strategy);
-        played_expect(is_failed ? CLOSED : "recorder closed\n");
+        played_expect(is_failed ? "leave within 0 s\n" CLOSED : "recorder closed\n");
         assert_null(strstr(played_told(), "again"));
         played_close();
     }
@@ -253,6 +266,9 @@ static void who_ends_without_close_leaves_at_once(void **state)
          "abandoned: the program ended without muster_strategy_close"},
         {"excluded", stand_excluded, "dump: the program ended without muster_strategy_close\n",
          "{\"report\":\"unclosed\",\"step\":2,\"in_step\":false}", text},
+        {"expired", stand_expired,
+         "leave within 0 s\ndump: the program ended without muster_strategy_close\n",
+         "{\"report\":\"unclosed\",\"step\":2,\"in_step\":false}", text},
         {"failed", stand_failed, "", NULL, "no registry"},
     };
 
@@ -271,7 +287,7 @@ static void who_ends_without_close_leaves_at_once(void **state)
         assert_null(strstr(played.journal, "leave"));
         muster_strategy_close(
             strategy); /* the process takes itself down, and closes while it does */
-        assert_null(strstr(played.journal, "leave"));
+        assert_int_equal(strstr(played.journal, "leave") != NULL, ends[i].stand == stand_failed);
         played_close();
     }
 }

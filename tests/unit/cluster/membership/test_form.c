@@ -5,13 +5,13 @@
 #define SEEDS   40
 
 /* Three tasks that have begun, on so many hosts; nobody writes down deaths. */
-static void open_world(struct membership_world *world, uint64_t seed, unsigned hosts)
+static void open_world(uint64_t seed, unsigned hosts)
 {
-    membership_world_open(world, seed, WORKERS);
-    world->pump.is_launcherless = true;
-    world->pump.is_unready = true;
-    world->pump.has_ops = false;
-    membership_world_start_tasks(world, WORKERS, hosts);
+    membership_world_open(seed, WORKERS);
+    world.pump.is_launcherless = true;
+    world.pump.is_unready = true;
+    world.pump.has_ops = false;
+    membership_world_start_tasks(WORKERS, hosts);
 }
 
 static void all_leave(struct pump *pump)
@@ -21,35 +21,33 @@ static void all_leave(struct pump *pump)
 }
 
 /* Two of the next job are there; the third comes late. All three begin together. */
-static void assert_they_begin_together(struct membership_world *world, unsigned late_host)
+static void assert_they_begin_together(unsigned late_host)
 {
-    struct pump *pump = &world->pump;
+    struct pump *pump = &world.pump;
     unsigned late;
 
     pump_run(pump, PUMP_S(4));
     assert_int_equal(pump->key_view->member_count, 0);
     late = pump_start(pump, 2, late_host);
-    membership_world_assert_settles(world);
+    membership_world_assert_settles();
 
     assert_true(pump_is_member(pump, late));
     assert_int_equal(pump->key_view->member_count, WORKERS);
     for (unsigned i = 0; i < WORKERS; i++)
         assert_int_equal(pump->key_view->members[i].from_step, 0);
-    membership_world_close(world);
+    membership_world_close();
 }
 
 static void who_has_left_is_not_counted_by_those_who_wait(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct membership_world world;
-
-        open_world(&world, seed, WORKERS);
+        open_world(seed, WORKERS);
         pump_start(&world.pump, 0, 0);
         pump_start(&world.pump, 1, 1);
         pump_run(&world.pump, PUMP_S(1));
         all_leave(&world.pump);
-        assert_they_begin_together(&world, 2);
+        assert_they_begin_together(2);
     }
 }
 
@@ -58,9 +56,7 @@ static void a_view_that_is_only_told_does_not_begin_anything(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct membership_world world;
-
-        open_world(&world, seed, WORKERS);
+        open_world(seed, WORKERS);
         for (unsigned task = 0; task < 2; task++)
             pump_start(&world.pump, task, task);
         pump_run(&world.pump, PUMP_S(1));
@@ -71,7 +67,7 @@ static void a_view_that_is_only_told_does_not_begin_anything(void **state)
         assert_int_equal(world.pump.key_view->member_count, 0);
         world.pump.nodes[WORKERS].is_watch_late = world.pump.nodes[WORKERS + 1].is_watch_late =
             false;
-        assert_they_begin_together(&world, 2);
+        assert_they_begin_together(2);
     }
 }
 
@@ -79,14 +75,12 @@ static void who_has_left_is_not_counted_by_those_who_come_at_any_time(void **sta
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct membership_world world;
-
-        open_world(&world, seed, WORKERS);
+        open_world(seed, WORKERS);
         all_leave(&world.pump);
         pump_run(&world.pump, PUMP_MS(seed));
         pump_start(&world.pump, 0, 0);
         pump_start(&world.pump, 1, 1);
-        assert_they_begin_together(&world, 2);
+        assert_they_begin_together(2);
     }
 }
 
@@ -95,9 +89,7 @@ static void a_leader_that_is_the_last_leaves_no_record(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct membership_world world;
-
-        open_world(&world, seed, WORKERS);
+        open_world(seed, WORKERS);
         pump_leave_undone(&world.pump, 1);
         pump_leave_undone(&world.pump, 2);
         pump_run(&world.pump, PUMP_S(2));
@@ -109,10 +101,10 @@ static void a_leader_that_is_the_last_leaves_no_record(void **state)
         pump_run(&world.pump, PUMP_S(4));
 
         assert_true(world.pump.nodes[0].is_left);
-        membership_world_assert_settles(&world);
+        membership_world_assert_settles();
         for (unsigned node = WORKERS; node < 2 * WORKERS; node++)
             assert_true(pump_is_member(&world.pump, node));
-        membership_world_close(&world);
+        membership_world_close();
     }
 }
 
@@ -121,17 +113,15 @@ static void who_was_killed_on_this_host_is_not_counted(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct membership_world world;
-
-        open_world(&world, seed, 1);
+        open_world(seed, 1);
         pump_kill(&world.pump, 2);
-        membership_world_assert_settles(&world);
+        membership_world_assert_settles();
         pump_leave_undone(&world.pump, 0);
         pump_leave_undone(&world.pump, 1);
         pump_run(&world.pump, PUMP_S(1));
         pump_start(&world.pump, 0, 0);
         pump_start(&world.pump, 1, 0);
-        assert_they_begin_together(&world, 0);
+        assert_they_begin_together(0);
     }
 }
 
@@ -140,10 +130,9 @@ static void who_sleeps_through_the_end_of_its_job_is_not_counted(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct membership_world world;
         struct pump *pump = &world.pump;
 
-        open_world(&world, seed, WORKERS);
+        open_world(seed, WORKERS);
         pump_pause(pump, 2, PUMP_S(10));
         pump_run(pump, PUMP_S(3));
         pump_leave_undone(pump, 0);
@@ -153,11 +142,11 @@ static void who_sleeps_through_the_end_of_its_job_is_not_counted(void **state)
         pump_start(pump, 1, 1);
         pump_run(pump, PUMP_S(4));
         assert_int_equal(pump->key_view->member_count, 0);
-        membership_world_assert_settles(&world);
+        membership_world_assert_settles();
 
         assert_true(pump_is_member(pump, 2));
         assert_int_equal(pump->key_view->member_count, WORKERS);
-        membership_world_close(&world);
+        membership_world_close();
     }
 }
 
@@ -166,25 +155,21 @@ static void a_leaver_that_is_killed_on_its_way_is_lost_like_any_other(void **sta
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct membership_world world;
-
-        open_world(&world, seed, 1);
+        open_world(seed, 1);
         pump_leave_undone(&world.pump, 2);
         pump_run(&world.pump, seed * 100 * MUSTER_NS_PER_US);
         pump_kill(&world.pump, 2);
-        membership_world_assert_settles(&world);
+        membership_world_assert_settles();
         assert_int_equal(world.pump.key_view->member_count, 2);
-        membership_world_close(&world);
+        membership_world_close();
     }
 }
 
 /* The change waits for the registry, and so does the leave: it says so only when its record is gone. */
 static void a_leave_without_the_registry_goes_on_when_it_is_back(void **state)
 {
-    struct membership_world world;
-
     (void)state;
-    open_world(&world, 1, WORKERS);
+    open_world(1, WORKERS);
     pump_registry(&world.pump, false);
     pump_leave_undone(&world.pump, 0);
     pump_run(&world.pump, PUMP_S(5));
@@ -192,11 +177,10 @@ static void a_leave_without_the_registry_goes_on_when_it_is_back(void **state)
 
     pump_registry(&world.pump, true);
     pump_run(&world.pump, PUMP_S(2));
-    membership_world_assert_settles(&world);
+    membership_world_assert_settles();
     assert_true(world.pump.nodes[0].is_left);
     assert_false(world.pump.nodes[0].is_registered);
     assert_int_equal(world.pump.key_view->member_count, 2);
-    membership_world_close(&world);
 }
 
 /* The first in rank order is slow, so another one makes the view. */
@@ -204,10 +188,9 @@ static void what_the_first_in_rank_order_asks_for_holds_whoever_begins(void **st
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct membership_world world;
         struct pump *pump = &world.pump;
 
-        membership_world_open(&world, seed, WORKERS);
+        membership_world_open(seed, WORKERS);
         pump->asked.bytes_per_pack = 1000;
         pump_start(pump, 0, 0);
         pump->asked.bytes_per_pack = 0;
@@ -221,7 +204,7 @@ static void what_the_first_in_rank_order_asks_for_holds_whoever_begins(void **st
         assert_non_null(pump->key_view);
         assert_int_equal(pump->key_view->epoch, 1);
         assert_int_equal(pump->key_view->communication.bytes_per_pack, 1000);
-        membership_world_close(&world);
+        membership_world_close();
     }
 }
 
@@ -235,7 +218,7 @@ int main(void)
         cmocka_unit_test(who_was_killed_on_this_host_is_not_counted),
         cmocka_unit_test(who_sleeps_through_the_end_of_its_job_is_not_counted),
         cmocka_unit_test(a_leaver_that_is_killed_on_its_way_is_lost_like_any_other),
-        cmocka_unit_test(a_leave_without_the_registry_goes_on_when_it_is_back),
+        MEMBERSHIP_CASE(a_leave_without_the_registry_goes_on_when_it_is_back),
         cmocka_unit_test(what_the_first_in_rank_order_asks_for_holds_whoever_begins),
     };
 

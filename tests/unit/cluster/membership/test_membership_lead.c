@@ -6,8 +6,8 @@
 #include "collective/view/progress.h"
 
 #define IN(state) MUSTER_MEMBERSHIP_##state
-#define MS(n)     ((uint64_t)(n) * MUSTER_NS_PER_MS)
-#define S(n)      ((uint64_t)(n) * MUSTER_NS_PER_S)
+#define MS(n)     ((uint64_t)(n)*MUSTER_NS_PER_MS)
+#define S(n)      ((uint64_t)(n)*MUSTER_NS_PER_S)
 
 static const struct muster_control leave = {.kind = MUSTER_CONTROL_LEAVE, .epoch = STAGE_EPOCH};
 
@@ -21,20 +21,17 @@ static struct muster_control make_suspicion(uint64_t epoch, unsigned accused, bo
 
 static void the_reason_names_who_is_lost_and_who_has_left(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    member_stage_step(&stage, STAGE_EVENT(LEAVE, .is_done = true));
-    member_stage_step(&stage, STAGE_EVENT(DEREGISTERED, ));
-    member_stage_freeze(&stage, NULL);
-    member_stage_die(&stage, 3);
-    member_stage_forget(&stage);
-    member_stage_say_vote(&stage, 2, STAGE_EPOCH);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_step(STAGE_EVENT(LEAVE, .is_done = true));
+    member_stage_step(STAGE_EVENT(DEREGISTERED, ));
+    member_stage_freeze(NULL);
+    member_stage_die(3);
+    member_stage_forget();
+    member_stage_say_vote(2, STAGE_EPOCH);
 
-    member_stage_check(&stage, "left", "cas:6(2)@50 ", IN(PROPOSING));
+    member_stage_check("left", "cas:6(2)@50 ", IN(PROPOSING));
     assert_string_equal(stage.proposed->reason, "worker:2 lost (SIGKILL), worker:0 left");
-    member_stage_close(&stage);
 }
 
 static void an_aborted_operation_names_who_was_late(void **state)
@@ -46,21 +43,19 @@ static void an_aborted_operation_names_who_was_late(void **state)
         .epoch = 5, .lane_count = 1, .lanes = &lane, .op_count = 1, .ops = &op};
     const struct muster_progress issued = {.epoch = 5, .lane_count = 1, .lanes = &lane};
     const struct muster_control abort = {.kind = MUSTER_CONTROL_ABORT_PROPOSE, .epoch = 5};
-    struct member_stage stage;
 
     (void)state;
     op.id = lane.issued_through = id;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    member_stage_say(&stage, 3, &abort);
-    member_stage_freeze(&stage, &own);
-    member_stage_say_progress(&stage, 2, &issued, false);
-    member_stage_forget(&stage);
-    member_stage_say_vote(&stage, 3, STAGE_EPOCH); /* has issued nothing */
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_say(3, &abort);
+    member_stage_freeze(&own);
+    member_stage_say_progress(2, &issued, false);
+    member_stage_forget();
+    member_stage_say_vote(3, STAGE_EPOCH); /* has issued nothing */
 
-    member_stage_check(&stage, "aborted", "cas:6(123)@50 ", IN(PROPOSING));
+    member_stage_check("aborted", "cas:6(123)@50 ", IN(PROPOSING));
     assert_string_equal(stage.proposed->reason,
                         "rank 2 (worker:2) had not called operation #2 of step 4");
-    member_stage_close(&stage);
 }
 
 /* Both members resign; who is furthest has the state that the other comes back to. */
@@ -87,137 +82,186 @@ static void of_those_who_resign_one_that_has_the_state_stays(void **state)
         const struct muster_progress theirs = {.epoch = STAGE_EPOCH,
                                                .committed_step = rows[i].their_step,
                                                .lacks_state = rows[i].their_lacks};
-        struct member_stage stage;
 
-        member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-        member_stage_die(&stage, 3);
-        member_stage_step(&stage, STAGE_EVENT(RESIGN, ));
+        member_stage_open(1, STAGE_STEADY, NULL);
+        member_stage_die(3);
+        member_stage_step(STAGE_EVENT(RESIGN, ));
         if (rows[i].is_leaving) {
-            member_stage_step(&stage, STAGE_EVENT(LEAVE, ));
-            member_stage_step(&stage, STAGE_EVENT(DEREGISTERED, ));
+            member_stage_step(STAGE_EVENT(LEAVE, ));
+            member_stage_step(STAGE_EVENT(DEREGISTERED, ));
         }
-        member_stage_freeze(&stage, &own);
-        member_stage_forget(&stage);
-        member_stage_say_progress(&stage, 2, &theirs, true);
+        member_stage_freeze(&own);
+        member_stage_forget();
+        member_stage_say_progress(2, &theirs, true);
 
-        member_stage_check(&stage, rows[i].name, rows[i].log, IN(PROPOSING));
-        member_stage_close(&stage);
+        member_stage_check(rows[i].name, rows[i].log, IN(PROPOSING));
+        member_stage_close();
     }
 }
 
-static void win_swap(struct member_stage *stage)
+static void win_swap(void)
 {
-    member_stage_answer_swap(stage, MUSTER_CAS_WON, 61);
-    member_stage_forget(stage);
+    member_stage_answer_swap(MUSTER_CAS_WON, 61);
+    member_stage_forget();
 }
 
 /* A leaver that is gone holds nobody up. */
 static void leavers_follow_each_other_at_once(void **state)
 {
     struct muster_control next = leave;
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    member_stage_say(&stage, 3, &leave);
-    member_stage_freeze(&stage, NULL);
-    member_stage_say_vote(&stage, 2, STAGE_EPOCH);
-    member_stage_forget(&stage);
-    member_stage_say_vote(&stage, 3, STAGE_EPOCH);
-    member_stage_check(&stage, "left", "cas:6(12)@50 ", IN(PROPOSING));
-    win_swap(&stage);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_say(3, &leave);
+    member_stage_freeze(NULL);
+    member_stage_say_vote(2, STAGE_EPOCH);
+    member_stage_forget();
+    member_stage_say_vote(3, STAGE_EPOCH);
+    member_stage_check("left", "cas:6(12)@50 ", IN(PROPOSING));
+    win_swap();
     next.epoch = 6;
-    member_stage_say(&stage, 2, &next);
+    member_stage_say(2, &next);
 
-    member_stage_check(&stage, "the next", "freeze freeze>2 ", IN(COLLECTING));
-    member_stage_close(&stage);
+    member_stage_check("the next", "freeze freeze>2 ", IN(COLLECTING));
 }
 
 /* A link that breaks again and again does not keep all from working. */
 static void links_are_renewed_ever_more_slowly(void **state)
 {
     static const uint64_t spans_ms[] = {0, 100, 200, 400};
-    struct member_stage stage;
     uint64_t epoch = STAGE_EPOCH;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
+    member_stage_open(1, STAGE_STEADY, NULL);
     for (size_t i = 0; i < sizeof(spans_ms) / sizeof(spans_ms[0]); i++, epoch++) {
         const struct muster_control lost = make_suspicion(epoch, 3, false);
 
-        member_stage_say(&stage, 2, &lost);
+        member_stage_say(2, &lost);
         if (spans_ms[i] > 0) {
             stage.now_ns += MS(spans_ms[i]) - 1;
-            member_stage_say_alive(&stage, 3);
+            member_stage_say_alive(3);
             assert_int_equal(muster_membership_state(stage.machine), IN(STEADY));
             stage.now_ns++;
-            member_stage_say_alive(&stage, 2);
+            member_stage_say_alive(2);
         }
         assert_int_equal(muster_membership_state(stage.machine), IN(COLLECTING));
-        member_stage_freeze(&stage, NULL);
-        member_stage_say_vote(&stage, 2, epoch);
-        member_stage_say_vote(&stage, 3, epoch);
+        member_stage_freeze(NULL);
+        member_stage_say_vote(2, epoch);
+        member_stage_say_vote(3, epoch);
         assert_string_equal(stage.proposed->reason, "links renewed or an operation aborted");
-        win_swap(&stage);
+        win_swap();
     }
-    member_stage_close(&stage);
 }
 
 static void the_silent_are_asked_again_for_their_vote(void **state)
 {
     const struct muster_membership_options slow = {.heartbeat_interval_ns = S(10)};
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, &slow);
-    member_stage_die(&stage, 3);
+    member_stage_open(1, STAGE_STEADY, &slow);
+    member_stage_die(3);
     assert_int_equal(muster_membership_timer_ns(stage.machine), stage.now_ns + MS(100));
-    member_stage_freeze(&stage, NULL);
-    member_stage_forget(&stage);
+    member_stage_freeze(NULL);
+    member_stage_forget();
     assert_int_equal(muster_membership_timer_ns(stage.machine), stage.now_ns + MS(100));
-    member_stage_tick(&stage, MS(100));
+    member_stage_tick(MS(100));
 
-    member_stage_check(&stage, "again", "freeze>2 ", IN(COLLECTING));
-    member_stage_close(&stage);
+    member_stage_check("again", "freeze>2 ", IN(COLLECTING));
 }
 
 static void a_change_of_a_view_of_unknown_revision_reads_it_first(void **state)
 {
     struct muster_control commit = {.kind = MUSTER_CONTROL_COMMIT}; /* revision 0 */
     struct muster_view *view;
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    member_stage_say_freeze(&stage, 2);
-    member_stage_freeze(&stage, NULL);
-    member_stage_forget(&stage);
-    view = commit.view = member_stage_view(&stage, (struct stage_view)STAGE_VIEW(6, "123", ));
-    member_stage_say(&stage, 2, &commit);
-    member_stage_check(&stage, "told", "hand_over:6 read ", IN(STEADY));
-    member_stage_die(&stage, 3);
-    member_stage_check(&stage, "dead", "disconnect>3 ", IN(STEADY));
-    member_stage_step(&stage, STAGE_EVENT(VIEW_READ, .view = view, .revision = 77));
-    member_stage_check(&stage, "read", "freeze freeze>2 ", IN(COLLECTING));
-    member_stage_freeze(&stage, NULL);
-    member_stage_say_vote(&stage, 2, 6);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_say_freeze(2);
+    member_stage_freeze(NULL);
+    member_stage_forget();
+    view = commit.view = member_stage_view((struct stage_view)STAGE_VIEW(6, "123", ));
+    member_stage_say(2, &commit);
+    member_stage_check("told", "hand_over:6 read ", IN(STEADY));
+    member_stage_die(3);
+    member_stage_check("dead", "disconnect>3 ", IN(STEADY));
+    member_stage_step(STAGE_EVENT(VIEW_READ, .view = view, .revision = 77));
+    member_stage_check("read", "freeze freeze>2 ", IN(COLLECTING));
+    member_stage_freeze(NULL);
+    member_stage_say_vote(2, 6);
 
-    member_stage_check(&stage, "voted", "cas:7(12)@77 ", IN(PROPOSING));
+    member_stage_check("voted", "cas:7(12)@77 ", IN(PROPOSING));
     muster_view_unref(view);
-    member_stage_close(&stage);
+}
+
+/* 4 is on the host of this process: only its word tells that it is not to be waited for. */
+static void a_member_that_has_quit_is_not_waited_for(void **state)
+{
+    static const bool rows[] = {false, true}; /* only it had the training state */
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const struct muster_incarnation four = member_stage_incarnation(4);
+        const struct muster_progress progress = {.epoch = 6, .lacks_state = rows[i]};
+        const struct muster_control quit = {
+            .kind = MUSTER_CONTROL_SUSPECT, .epoch = 6, .accused = four, .is_confirmed = true};
+
+        member_stage_open(1, STAGE_VOTED, NULL);
+        member_stage_show_view((struct stage_view)STAGE_VIEW(6, "124", ), 60);
+        member_stage_link(4);
+        member_stage_forget();
+        member_stage_say(4, &quit);
+        member_stage_step(STAGE_EVENT(LINK_DOWN, .peer = four));
+        assert_int_equal(muster_membership_belief(stage.machine, &four, stage.now_ns),
+                         MUSTER_BELIEF_SUSPECTED);
+        member_stage_freeze(&progress);
+        member_stage_check("quit", "freeze freeze>2 freeze>4 connect>4 ", IN(COLLECTING));
+        member_stage_say_progress(2, &progress, false);
+
+        member_stage_check("voted", "cas:7(12)@60 ", IN(PROPOSING));
+        assert_string_equal(stage.proposed->reason, "worker:3 lost (closed)");
+        assert_int_equal(stage.proposed->is_state_lost, rows[i]);
+        member_stage_link(4); /* another strategy of the same process */
+        assert_int_equal(muster_membership_belief(stage.machine, &four, stage.now_ns),
+                         MUSTER_BELIEF_ALIVE);
+        member_stage_close();
+    }
+}
+
+/* Its process was stopped, and goes on: nobody could have come back to it in that time. */
+static void time_in_which_the_leader_stood_still_is_no_wait_for_min_members(void **state)
+{
+    const struct muster_membership_options three = {.min_members = 3,
+                                                    .min_members_timeout_ns = S(10)};
+
+    (void)state;
+    member_stage_open(1, STAGE_STEADY, &three);
+    member_stage_die(3);
+    member_stage_freeze(NULL);
+    member_stage_say_vote(2, STAGE_EPOCH);
+    assert_int_equal(muster_membership_state(stage.machine), IN(WAITING));
+    member_stage_tick(S(60));
+    for (unsigned i = 0; i < 98; i++) {
+        assert_int_equal(muster_membership_state(stage.machine), IN(WAITING));
+        member_stage_say_alive(2);
+        member_stage_tick(MS(100));
+    }
+    member_stage_tick(MS(200));
+
+    assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
+    assert_true(stage.proposed->is_below_min);
 }
 
 /* Seconds in which 2 says of 3 that it is not heard, while both are. */
-static void report_unreachable(struct member_stage *stage, uint64_t epoch, unsigned seconds)
+static void report_unreachable(uint64_t epoch, unsigned seconds)
 {
     const struct muster_control silence = make_suspicion(epoch, 3, true);
 
     for (unsigned i = 0; i < 2 * seconds; i++) {
-        stage->now_ns += MS(500);
-        member_stage_say(stage, 2, &silence);
-        member_stage_say_alive(stage, 2);
-        member_stage_say_alive(stage, 3);
-        member_stage_step(stage, STAGE_EVENT(TICK, ));
+        stage.now_ns += MS(500);
+        member_stage_say(2, &silence);
+        member_stage_say_alive(2);
+        member_stage_say_alive(3);
+        member_stage_step(STAGE_EVENT(TICK, ));
     }
 }
 
@@ -228,31 +272,29 @@ static void of_several_unreachable_pairs_the_latest_rank_is_evicted(void **state
 
     (void)state;
     for (size_t row = 0; row < 2; row++) {
-        struct member_stage stage;
-
-        member_stage_open(&stage, 1, STAGE_VOTED, NULL);
-        member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(6, "12356", ), 60);
-        member_stage_link(&stage, 5);
-        member_stage_link(&stage, 6);
+        member_stage_open(1, STAGE_VOTED, NULL);
+        member_stage_show_view((struct stage_view)STAGE_VIEW(6, "12356", ), 60);
+        member_stage_link(5);
+        member_stage_link(6);
         for (unsigned i = 0; i < 22; i++) {
             stage.now_ns += MS(500);
             for (unsigned k = 0; k < 2; k++) {
                 const unsigned accuser = accusers[row][k];
                 const struct muster_control silence = make_suspicion(6, accuser + 1, true);
 
-                member_stage_say(&stage, accuser, &silence);
-                member_stage_say_alive(&stage, accuser + 1);
+                member_stage_say(accuser, &silence);
+                member_stage_say_alive(accuser + 1);
             }
         }
-        member_stage_freeze(&stage, NULL);
+        member_stage_freeze(NULL);
         for (unsigned number = 2; number <= 6; number++)
             if (number != 4)
-                member_stage_say_vote(&stage, number, 6);
+                member_stage_say_vote(number, 6);
 
         assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
         assert_int_equal(stage.proposed->member_count, 4);
         assert_int_equal(stage.proposed->members[3].incarnation.bytes[0], 5);
-        member_stage_close(&stage);
+        member_stage_close();
     }
 }
 
@@ -260,59 +302,53 @@ static void of_several_unreachable_pairs_the_latest_rank_is_evicted(void **state
 static void of_an_unreachable_pair_the_one_without_state_is_evicted(void **state)
 {
     const struct muster_progress without = {.epoch = STAGE_EPOCH, .lacks_state = true};
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    report_unreachable(&stage, STAGE_EPOCH, 11);
-    member_stage_freeze(&stage, NULL);
-    member_stage_say_vote(&stage, 3, STAGE_EPOCH);
-    member_stage_forget(&stage);
-    member_stage_say_progress(&stage, 2, &without, false);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    report_unreachable(STAGE_EPOCH, 11);
+    member_stage_freeze(NULL);
+    member_stage_say_vote(3, STAGE_EPOCH);
+    member_stage_forget();
+    member_stage_say_progress(2, &without, false);
 
-    member_stage_check(&stage, "voted", "cas:6(13)@50 ", IN(PROPOSING));
-    member_stage_close(&stage);
+    member_stage_check("voted", "cas:6(13)@50 ", IN(PROPOSING));
 }
 
 static void only_an_unreachable_pair_of_this_view_evicts_one(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    report_unreachable(&stage, STAGE_EPOCH - 1, 15);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    report_unreachable(STAGE_EPOCH - 1, 15);
     assert_int_equal(muster_membership_state(stage.machine), IN(STEADY));
-    report_unreachable(&stage, STAGE_EPOCH, 11);
+    report_unreachable(STAGE_EPOCH, 11);
     assert_int_equal(muster_membership_state(stage.machine), IN(COLLECTING));
-    member_stage_freeze(&stage, NULL);
-    member_stage_say_vote(&stage, 3, STAGE_EPOCH);
-    member_stage_forget(&stage);
-    member_stage_say_vote(&stage, 2, STAGE_EPOCH);
+    member_stage_freeze(NULL);
+    member_stage_say_vote(3, STAGE_EPOCH);
+    member_stage_forget();
+    member_stage_say_vote(2, STAGE_EPOCH);
 
-    member_stage_check(&stage, "voted", "cas:6(12)@50 ", IN(PROPOSING));
+    member_stage_check("voted", "cas:6(12)@50 ", IN(PROPOSING));
     assert_string_equal(stage.proposed->reason, "worker:2 lost (another member does not reach it)");
-    member_stage_close(&stage);
 }
 
 /* The leaver has its turn, and votes so (NULL: with nothing under way). */
-static void let_go(struct member_stage *stage, uint64_t epoch, unsigned leaver,
-                   const struct muster_progress *vote)
+static void let_go(uint64_t epoch, unsigned leaver, const struct muster_progress *vote)
 {
     struct muster_control again = leave;
 
     again.epoch = epoch;
-    stage->now_ns += S(1) / 2;
-    member_stage_say_alive(stage, 2);
-    member_stage_say(stage, leaver, &again);
-    assert_int_equal(muster_membership_state(stage->machine), IN(COLLECTING));
-    member_stage_freeze(stage, NULL);
+    stage.now_ns += S(1) / 2;
+    member_stage_say_alive(2);
+    member_stage_say(leaver, &again);
+    assert_int_equal(muster_membership_state(stage.machine), IN(COLLECTING));
+    member_stage_freeze(NULL);
     if (leaver != 2)
-        member_stage_say_vote(stage, 2, epoch);
+        member_stage_say_vote(2, epoch);
     if (vote != NULL)
-        member_stage_say_progress(stage, leaver, vote, false);
+        member_stage_say_progress(leaver, vote, false);
     else
-        member_stage_say_vote(stage, leaver, epoch);
-    win_swap(stage);
+        member_stage_say_vote(leaver, epoch);
+    win_swap();
 }
 
 /* Until the next end of a hold: what was kept holds what others need. */
@@ -321,38 +357,36 @@ static void a_leaver_that_was_kept_is_asked_again_later(void **state)
     struct muster_progress_op op = {.kind = MUSTER_OP_BARRIER, .id = {.step = 4, .sequence = 2}};
     struct muster_progress busy = {.epoch = 5, .op_count = 1, .ops = &op};
     struct muster_control again = leave;
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
+    member_stage_open(1, STAGE_STEADY, NULL);
     for (uint64_t span_ns = MS(20), epoch = 5; epoch < 8; epoch++, span_ns *= 2) {
         again.epoch = busy.epoch = epoch;
-        member_stage_say(&stage, 3, &again);
+        member_stage_say(3, &again);
         if (epoch > 5) {
-            member_stage_check(&stage, "held", "", IN(STEADY));
+            member_stage_check("held", "", IN(STEADY));
             stage.now_ns += span_ns / 2 - 1;
-            member_stage_say_alive(&stage, 2);
-            member_stage_check(&stage, "held on", "", IN(STEADY));
+            member_stage_say_alive(2);
+            member_stage_check("held on", "", IN(STEADY));
             stage.now_ns++;
-            member_stage_say_alive(&stage, 2);
+            member_stage_say_alive(2);
         }
-        member_stage_check(&stage, "change", "freeze freeze>2 freeze>3 ", IN(COLLECTING));
-        member_stage_freeze(&stage, NULL);
-        member_stage_say_vote(&stage, 2, epoch);
-        member_stage_say_progress(&stage, 3, &busy, false);
+        member_stage_check("change", "freeze freeze>2 freeze>3 ", IN(COLLECTING));
+        member_stage_freeze(NULL);
+        member_stage_say_vote(2, epoch);
+        member_stage_say_progress(3, &busy, false);
         assert_int_equal(stage.proposed->member_count, 3);
-        win_swap(&stage);
+        win_swap();
     }
-    let_go(&stage, 8, 3, NULL);
+    let_go(8, 3, NULL);
     again.epoch = busy.epoch = 9; /* another leaver, which begins from the shortest hold */
-    let_go(&stage, 9, 2, &busy);
+    let_go(9, 2, &busy);
     again.epoch = 10;
-    member_stage_say(&stage, 2, &again);
-    member_stage_forget(&stage);
+    member_stage_say(2, &again);
+    member_stage_forget();
     stage.now_ns += MS(20);
-    member_stage_say_alive(&stage, 2);
-    member_stage_check(&stage, "the next leaver", "freeze freeze>2 ", IN(COLLECTING));
-    member_stage_close(&stage);
+    member_stage_say_alive(2);
+    member_stage_check("the next leaver", "freeze freeze>2 ", IN(COLLECTING));
 }
 
 /* Another cause for a change meanwhile does not let it go. */
@@ -361,24 +395,22 @@ static void a_leaver_that_is_held_is_not_left_out(void **state)
     struct muster_progress_op op = {.kind = MUSTER_OP_BARRIER, .id = {.step = 4, .sequence = 2}};
     const struct muster_progress busy = {.epoch = 5, .op_count = 1, .ops = &op};
     struct muster_control again = leave;
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    member_stage_say(&stage, 3, &leave);
-    member_stage_freeze(&stage, NULL);
-    member_stage_say_vote(&stage, 2, 5);
-    member_stage_say_progress(&stage, 3, &busy, false);
-    win_swap(&stage);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_say(3, &leave);
+    member_stage_freeze(NULL);
+    member_stage_say_vote(2, 5);
+    member_stage_say_progress(3, &busy, false);
+    win_swap();
     again.epoch = 6;
-    member_stage_say(&stage, 3, &again);
-    member_stage_die(&stage, 2);
-    member_stage_freeze(&stage, NULL);
-    member_stage_forget(&stage);
-    member_stage_say_vote(&stage, 3, 6);
+    member_stage_say(3, &again);
+    member_stage_die(2);
+    member_stage_freeze(NULL);
+    member_stage_forget();
+    member_stage_say_vote(3, 6);
 
-    member_stage_check(&stage, "held", "cas:7(13)@61 ", IN(PROPOSING));
-    member_stage_close(&stage);
+    member_stage_check("held", "cas:7(13)@61 ", IN(PROPOSING));
 }
 
 static void who_leaves_is_no_reason_to_wait_for_min_members(void **state)
@@ -387,37 +419,32 @@ static void who_leaves_is_no_reason_to_wait_for_min_members(void **state)
 
     (void)state;
     for (int is_leaving = 0; is_leaving <= 1; is_leaving++) {
-        struct member_stage stage;
-
-        member_stage_open(&stage, 1, STAGE_STEADY, &three);
+        member_stage_open(1, STAGE_STEADY, &three);
         if (is_leaving != 0)
-            member_stage_say(&stage, 3, &leave);
+            member_stage_say(3, &leave);
         else
-            member_stage_die(&stage, 3);
-        member_stage_freeze(&stage, NULL);
+            member_stage_die(3);
+        member_stage_freeze(NULL);
         if (is_leaving != 0)
-            member_stage_say_vote(&stage, 3, 5);
-        member_stage_forget(&stage);
-        member_stage_say_vote(&stage, 2, 5);
+            member_stage_say_vote(3, 5);
+        member_stage_forget();
+        member_stage_say_vote(2, 5);
 
-        member_stage_check(&stage, "left", is_leaving != 0 ? "cas:6(12)@50 " : "",
+        member_stage_check("left", is_leaving != 0 ? "cas:6(12)@50 " : "",
                            is_leaving != 0 ? IN(PROPOSING) : IN(WAITING));
-        member_stage_close(&stage);
+        member_stage_close();
     }
 }
 
 static void the_death_of_the_first_is_a_reason_too(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_STEADY, NULL);
-    member_stage_die(&stage, 1);
-    member_stage_freeze(&stage, NULL);
-    member_stage_say_vote(&stage, 3, 5);
+    member_stage_open(2, STAGE_STEADY, NULL);
+    member_stage_die(1);
+    member_stage_freeze(NULL);
+    member_stage_say_vote(3, 5);
 
     assert_string_equal(stage.proposed->reason, "worker:0 lost (SIGKILL)");
-    member_stage_close(&stage);
 }
 
 /* An operation of which each member has some chunks. */
@@ -456,16 +483,15 @@ static void members_give_the_chunks_in_turn(void **state)
     const struct muster_control lost = make_suspicion(STAGE_EPOCH, 3, false);
     const struct muster_verdict *verdict;
     struct shared_op ops[3];
-    struct member_stage stage;
 
     (void)state;
     for (size_t i = 0; i < 3; i++)
         shared_op_init(&ops[i], chunks[i]);
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    member_stage_say(&stage, 2, &lost);
-    member_stage_freeze(&stage, &ops[0].progress);
-    member_stage_say_progress(&stage, 2, &ops[1].progress, false);
-    member_stage_say_progress(&stage, 3, &ops[2].progress, false);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_say(2, &lost);
+    member_stage_freeze(&ops[0].progress);
+    member_stage_say_progress(2, &ops[1].progress, false);
+    member_stage_say_progress(3, &ops[2].progress, false);
 
     assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
     verdict = muster_view_verdict(stage.proposed, &ops[0].op.id);
@@ -476,7 +502,6 @@ static void members_give_the_chunks_in_turn(void **state)
         assert_int_equal(verdict->sources[i].first, i);
         assert_int_equal(verdict->sources[i].rank, ranks[i]);
     }
-    member_stage_close(&stage);
 }
 
 /* It was aborted in the last view; one has it open all the same, one has not begun it. */
@@ -492,24 +517,22 @@ static void an_operation_has_one_verdict(void **state)
                                  .verdict_count = 1,
                                  .verdicts = &aborted};
     struct muster_view *view = NULL;
-    struct member_stage stage;
     struct shared_op op;
 
     (void)state;
     shared_op_init(&op, 0);
     op.progress.epoch = STAGE_EPOCH + 1;
     aborted.op = op.op.id;
-    member_stage_open(&stage, 1, STAGE_VOTED, NULL);
+    member_stage_open(1, STAGE_VOTED, NULL);
     assert_int_equal(muster_view_new(&stage.mem.mem, &fields, &view), MUSTER_OK);
-    member_stage_step(&stage, STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
+    member_stage_step(STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
     muster_view_unref(view);
-    member_stage_die(&stage, 3);
-    member_stage_freeze(&stage, &op.progress);
-    member_stage_say_vote(&stage, 2, STAGE_EPOCH + 1);
+    member_stage_die(3);
+    member_stage_freeze(&op.progress);
+    member_stage_say_vote(2, STAGE_EPOCH + 1);
 
     assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
     assert_int_equal(stage.proposed->verdict_count, 1);
-    member_stage_close(&stage);
 }
 
 static void what_a_view_asks_for_goes_on_in_the_next(void **state)
@@ -526,14 +549,13 @@ static void what_a_view_asks_for_goes_on_in_the_next(void **state)
                                  .done_step = 3,
                                  .begun_step = 9};
     struct muster_view *view = NULL;
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_VOTED, NULL);
+    member_stage_open(1, STAGE_VOTED, NULL);
     assert_int_equal(muster_view_new(&stage.mem.mem, &fields, &view), MUSTER_OK);
-    member_stage_step(&stage, STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
-    member_stage_die(&stage, 2);
-    member_stage_freeze(&stage, NULL);
+    member_stage_step(STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
+    member_stage_die(2);
+    member_stage_freeze(NULL);
 
     assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
     assert_memory_equal(&stage.proposed->communication, &view->communication,
@@ -544,29 +566,30 @@ static void what_a_view_asks_for_goes_on_in_the_next(void **state)
     assert_int_equal(stage.proposed->done_step, 3);
     assert_int_equal(stage.proposed->begun_step, 9);
     muster_view_unref(view);
-    member_stage_close(&stage);
 }
 
 int main(void)
 {
     const struct CMUnitTest membership_lead[] = {
-        cmocka_unit_test(the_reason_names_who_is_lost_and_who_has_left),
-        cmocka_unit_test(an_aborted_operation_names_who_was_late),
+        STAGE_CASE(the_reason_names_who_is_lost_and_who_has_left),
+        STAGE_CASE(an_aborted_operation_names_who_was_late),
         cmocka_unit_test(of_those_who_resign_one_that_has_the_state_stays),
-        cmocka_unit_test(leavers_follow_each_other_at_once),
-        cmocka_unit_test(links_are_renewed_ever_more_slowly),
-        cmocka_unit_test(the_silent_are_asked_again_for_their_vote),
-        cmocka_unit_test(a_change_of_a_view_of_unknown_revision_reads_it_first),
+        STAGE_CASE(leavers_follow_each_other_at_once),
+        STAGE_CASE(links_are_renewed_ever_more_slowly),
+        STAGE_CASE(the_silent_are_asked_again_for_their_vote),
+        STAGE_CASE(a_change_of_a_view_of_unknown_revision_reads_it_first),
         cmocka_unit_test(of_several_unreachable_pairs_the_latest_rank_is_evicted),
-        cmocka_unit_test(of_an_unreachable_pair_the_one_without_state_is_evicted),
-        cmocka_unit_test(only_an_unreachable_pair_of_this_view_evicts_one),
-        cmocka_unit_test(a_leaver_that_was_kept_is_asked_again_later),
-        cmocka_unit_test(a_leaver_that_is_held_is_not_left_out),
+        STAGE_CASE(of_an_unreachable_pair_the_one_without_state_is_evicted),
+        STAGE_CASE(only_an_unreachable_pair_of_this_view_evicts_one),
+        STAGE_CASE(a_leaver_that_was_kept_is_asked_again_later),
+        STAGE_CASE(a_leaver_that_is_held_is_not_left_out),
         cmocka_unit_test(who_leaves_is_no_reason_to_wait_for_min_members),
-        cmocka_unit_test(the_death_of_the_first_is_a_reason_too),
-        cmocka_unit_test(members_give_the_chunks_in_turn),
-        cmocka_unit_test(an_operation_has_one_verdict),
-        cmocka_unit_test(what_a_view_asks_for_goes_on_in_the_next),
+        cmocka_unit_test(a_member_that_has_quit_is_not_waited_for),
+        STAGE_CASE(time_in_which_the_leader_stood_still_is_no_wait_for_min_members),
+        STAGE_CASE(the_death_of_the_first_is_a_reason_too),
+        STAGE_CASE(members_give_the_chunks_in_turn),
+        STAGE_CASE(an_operation_has_one_verdict),
+        STAGE_CASE(what_a_view_asks_for_goes_on_in_the_next),
     };
 
     return cmocka_run_group_tests(membership_lead, NULL, NULL);

@@ -57,11 +57,10 @@ static void begin_job(struct pump *pump, const struct row *row)
 static void run_story(struct torture *torture, const void *data)
 {
     const struct row *row = data;
-    struct membership_world world;
     struct pump *pump = &world.pump;
     struct muster_mem_limited mem;
 
-    membership_world_open(&world, 1, TASKS);
+    membership_world_open(1, TASKS);
     muster_mem_limited_init(&mem, careful_mem(), 0);
     pump->hungry_mem = &mem.mem;
     pump->hungry_task = row->hungry;
@@ -81,11 +80,11 @@ static void run_story(struct torture *torture, const void *data)
     for (uint32_t task = 0; task < TASKS; task++)
         if (task != row->hungry && task != row->killed && task != row->leaves)
             assert_true(is_running(pump, task));
-    membership_world_assert_settles(&world); /* those who live */
+    membership_world_assert_settles(); /* those who live */
     start_missing(pump, row);
-    membership_world_assert_settles(&world);
+    membership_world_assert_settles();
     assert_int_equal(pump_alive_count(pump), TASKS);
-    membership_world_close(&world);
+    membership_world_close();
     assert_int_equal(muster_mem_limited_fini(&mem), 0);
 }
 

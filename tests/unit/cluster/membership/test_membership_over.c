@@ -1,155 +1,127 @@
 /* Has the job ended, or does it begin anew? What a process learns that comes back when nobody is
  * left to ask. */
-#include "test_env.h"
+#include "membership_world.h"
 
 #include <string.h>
 
-#include "careful_mem.h"
-#include "membership_pump.h"
-
 #define WORKERS 3
 
-struct world {
-    struct muster_mem_limited mem;
-    struct pump pump;
-};
-
 /* Three tasks on three hosts that have committed step 100. */
-static void open_world(struct world *world)
+static void open_world(void)
 {
-    muster_mem_limited_init(&world->mem, careful_mem(), 0);
-    pump_open(&world->pump, &world->mem.mem, 1);
-    world->pump.expected_count = WORKERS;
-    world->pump.has_ops = false; /* steps are committed by hand */
-    for (uint32_t task = 0; task < WORKERS; task++)
-        pump_start(&world->pump, task, task);
-    assert_true(pump_run_until(&world->pump, pump_is_settled, PUMP_S(5)));
+    membership_world_open(1, WORKERS);
+    world.pump.has_ops = false; /* steps are committed by hand */
+    membership_world_start_tasks(WORKERS, WORKERS);
     for (unsigned i = 0; i < WORKERS; i++)
-        pump_commit(&world->pump, i, 100);
-}
-
-static void close_world(struct world *world)
-{
-    assert_string_equal(world->pump.failure, "");
-    pump_close(&world->pump);
-    assert_int_equal(muster_mem_limited_fini(&world->mem), 0);
+        pump_commit(&world.pump, i, 100);
 }
 
 /* The tasks come back, as their launcher starts them again. Returns the first. */
-static unsigned come_back(struct world *world, uint32_t first_task, uint32_t count)
+static unsigned come_back(uint32_t first_task, uint32_t count)
 {
-    unsigned first = world->pump.node_count;
+    unsigned first = world.pump.node_count;
 
-    world->pump.is_return = true;
+    world.pump.is_return = true;
     for (uint32_t i = 0; i < count; i++)
-        pump_start(&world->pump, first_task + i, first_task + i);
-    pump_run(&world->pump, PUMP_S(70));
+        pump_start(&world.pump, first_task + i, first_task + i);
+    pump_run(&world.pump, PUMP_S(70));
     return first;
 }
 
-static void assert_told_over(struct world *world, unsigned node)
+static void assert_told_over(unsigned node)
 {
-    assert_true(world->pump.nodes[node].is_failed);
-    assert_int_equal(world->pump.nodes[node].error.rc, MUSTER_OUT_OF_RANGE);
+    assert_true(world.pump.nodes[node].is_failed);
+    assert_int_equal(world.pump.nodes[node].error.rc, MUSTER_OUT_OF_RANGE);
 }
 
-static void assert_began_anew(struct world *world, unsigned node, uint64_t epoch)
+static void assert_began_anew(unsigned node, uint64_t epoch)
 {
-    assert_false(world->pump.nodes[node].is_failed);
-    assert_true(pump_is_member(&world->pump, node));
-    assert_true(pump_epoch(&world->pump) > epoch);
-    assert_int_equal(world->pump.key_view->members[0].from_step, 0);
-    assert_false(world->pump.key_view->is_done);
+    assert_false(world.pump.nodes[node].is_failed);
+    assert_true(pump_is_member(&world.pump, node));
+    assert_true(pump_epoch(&world.pump) > epoch);
+    assert_int_equal(world.pump.key_view->members[0].from_step, 0);
+    assert_false(world.pump.key_view->is_done);
 }
 
 static void a_job_that_one_has_finished_is_over_when_the_others_are_killed(void **state)
 {
-    struct world world;
     unsigned late;
 
     (void)state;
-    open_world(&world);
+    open_world();
     pump_leave(&world.pump, 0);
     pump_run(&world.pump, PUMP_S(1));
     assert_int_equal(world.pump.key_view->member_count, 2);
     assert_int_equal(world.pump.key_view->done_step, 100);
     pump_kill(&world.pump, 1);
     pump_kill(&world.pump, 2);
-    late = come_back(&world, 1, 2);
+    late = come_back(1, 2);
 
-    assert_told_over(&world, late);
-    assert_told_over(&world, late + 1);
+    assert_told_over(late);
+    assert_told_over(late + 1);
     assert_int_equal(world.pump.key_view->member_count, 2);
-    close_world(&world);
 }
 
 static void it_is_over_although_a_member_had_not_committed_the_last_step(void **state)
 {
-    struct world world;
     unsigned late;
 
     (void)state;
-    open_world(&world);
+    open_world();
     pump_commit(&world.pump, 0, 101);
     pump_leave(&world.pump, 0);
     pump_run(&world.pump, PUMP_S(1));
     pump_kill(&world.pump, 1);
     pump_kill(&world.pump, 2);
-    late = come_back(&world, 1, 2);
+    late = come_back(1, 2);
 
-    assert_told_over(&world, late);
-    close_world(&world);
+    assert_told_over(late);
 }
 
 static void a_job_that_went_on_after_an_early_leave_begins_anew(void **state)
 {
-    struct world world;
     unsigned late;
     uint64_t epoch;
 
     (void)state;
-    open_world(&world);
+    open_world();
     pump_leave(&world.pump, 0);
     pump_run(&world.pump, PUMP_S(1));
     pump_commit(&world.pump, 2, 101);
     pump_kill(&world.pump, 1);
     pump_kill(&world.pump, 2);
     epoch = pump_epoch(&world.pump);
-    late = come_back(&world, 1, 2);
+    late = come_back(1, 2);
 
-    assert_began_anew(&world, late, epoch);
-    close_world(&world);
+    assert_began_anew(late, epoch);
 }
 
 static void nobody_says_over_before_the_launchers_have_told_how_far_the_dead_had_come(void **state)
 {
-    struct world world;
     unsigned late;
 
     (void)state;
-    open_world(&world);
+    open_world();
     pump_leave(&world.pump, 0);
     pump_run(&world.pump, PUMP_S(1));
     pump_kill(&world.pump, 1);
     pump_crash_silently(&world.pump, 2);
-    late = come_back(&world, 1, 1);
+    late = come_back(1, 1);
     assert_false(world.pump.nodes[late].is_failed);
 
     pump_confirm(&world.pump, 2);
     pump_run(&world.pump, PUMP_S(1));
-    assert_told_over(&world, late);
-    close_world(&world);
+    assert_told_over(late);
 }
 
 /* The operating system is faster than the launcher: that it is dead does not say how far it was. */
 static void a_death_seen_before_its_record_does_not_say_over(void **state)
 {
-    struct world world;
     unsigned late;
     uint64_t epoch;
 
     (void)state;
-    open_world(&world);
+    open_world();
     pump_leave(&world.pump, 0);
     pump_run(&world.pump, PUMP_S(1));
     pump_kill(&world.pump, 1);
@@ -165,54 +137,48 @@ static void a_death_seen_before_its_record_does_not_say_over(void **state)
     epoch = pump_epoch(&world.pump);
     pump_run(&world.pump, PUMP_S(70));
 
-    assert_began_anew(&world, late, epoch);
-    close_world(&world);
+    assert_began_anew(late, epoch);
 }
 
 static void a_process_that_ended_with_success_counts_as_one_that_left(void **state)
 {
-    struct world world;
     unsigned late;
 
     (void)state;
-    open_world(&world);
+    open_world();
     for (unsigned i = 0; i < WORKERS; i++)
         pump_crash_silently(&world.pump, i);
     strcpy(world.pump.nodes[0].record, "exit 0 at step 100, done");
     for (unsigned i = 0; i < WORKERS; i++)
         pump_confirm(&world.pump, i);
-    late = come_back(&world, 1, 1);
+    late = come_back(1, 1);
 
-    assert_told_over(&world, late);
-    close_world(&world);
+    assert_told_over(late);
 }
 
 static void a_job_that_all_have_left_in_failure_begins_anew(void **state)
 {
-    struct world world;
     unsigned late;
     uint64_t epoch;
 
     (void)state;
-    open_world(&world);
+    open_world();
     for (unsigned i = 0; i < WORKERS; i++)
         pump_leave_undone(&world.pump, i);
     pump_run(&world.pump, PUMP_S(3));
     assert_int_equal(world.pump.key_view->member_count, 0);
     epoch = pump_epoch(&world.pump);
-    late = come_back(&world, 0, WORKERS);
+    late = come_back(0, WORKERS);
 
-    assert_began_anew(&world, late, epoch);
-    close_world(&world);
+    assert_began_anew(late, epoch);
 }
 
 static void a_first_life_begins_anew_whatever_others_have_done(void **state)
 {
-    struct world world;
     uint64_t epoch;
 
     (void)state;
-    open_world(&world);
+    open_world();
     pump_leave(&world.pump, 0);
     pump_run(&world.pump, PUMP_S(1));
     pump_kill(&world.pump, 1);
@@ -223,17 +189,15 @@ static void a_first_life_begins_anew_whatever_others_have_done(void **state)
         pump_start(&world.pump, task, task);
     pump_run(&world.pump, PUMP_S(5));
 
-    assert_began_anew(&world, WORKERS, epoch);
-    close_world(&world);
+    assert_began_anew(WORKERS, epoch);
 }
 
 static void an_observer_that_saw_members_is_told_like_one_that_comes_back(void **state)
 {
-    struct world world;
     unsigned late;
 
     (void)state;
-    open_world(&world);
+    open_world();
     pump_leave(&world.pump, 0);
     pump_run(&world.pump, PUMP_S(1));
     pump_pause(&world.pump, 1, PUMP_S(2)); /* so that nobody admits it */
@@ -244,23 +208,21 @@ static void an_observer_that_saw_members_is_told_like_one_that_comes_back(void *
     pump_kill(&world.pump, 2);
     pump_run(&world.pump, PUMP_S(3));
 
-    assert_told_over(&world, late);
-    close_world(&world);
+    assert_told_over(late);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_job_that_one_has_finished_is_over_when_the_others_are_killed),
-        cmocka_unit_test(it_is_over_although_a_member_had_not_committed_the_last_step),
-        cmocka_unit_test(a_job_that_went_on_after_an_early_leave_begins_anew),
-        cmocka_unit_test(
-            nobody_says_over_before_the_launchers_have_told_how_far_the_dead_had_come),
-        cmocka_unit_test(a_death_seen_before_its_record_does_not_say_over),
-        cmocka_unit_test(a_process_that_ended_with_success_counts_as_one_that_left),
-        cmocka_unit_test(a_job_that_all_have_left_in_failure_begins_anew),
-        cmocka_unit_test(a_first_life_begins_anew_whatever_others_have_done),
-        cmocka_unit_test(an_observer_that_saw_members_is_told_like_one_that_comes_back),
+        MEMBERSHIP_CASE(a_job_that_one_has_finished_is_over_when_the_others_are_killed),
+        MEMBERSHIP_CASE(it_is_over_although_a_member_had_not_committed_the_last_step),
+        MEMBERSHIP_CASE(a_job_that_went_on_after_an_early_leave_begins_anew),
+        MEMBERSHIP_CASE(nobody_says_over_before_the_launchers_have_told_how_far_the_dead_had_come),
+        MEMBERSHIP_CASE(a_death_seen_before_its_record_does_not_say_over),
+        MEMBERSHIP_CASE(a_process_that_ended_with_success_counts_as_one_that_left),
+        MEMBERSHIP_CASE(a_job_that_all_have_left_in_failure_begins_anew),
+        MEMBERSHIP_CASE(a_first_life_begins_anew_whatever_others_have_done),
+        MEMBERSHIP_CASE(an_observer_that_saw_members_is_told_like_one_that_comes_back),
     };
 
     return cmocka_run_group_tests_name("membership_over", tests, NULL, NULL);

@@ -45,19 +45,18 @@ static void views_are_followed_or_end_it(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++)
         for (int is_told = 0; is_told <= 1; is_told++) {
-            struct member_stage stage;
             struct muster_control commit = {.kind = MUSTER_CONTROL_COMMIT, .revision = 60};
 
-            member_stage_open(&stage, 2, views[i].standing, NULL);
-            commit.view = member_stage_view(&stage, views[i].view);
+            member_stage_open(2, views[i].standing, NULL);
+            commit.view = member_stage_view(views[i].view);
             if (is_told != 0)
-                member_stage_say(&stage, 1, &commit);
+                member_stage_say(1, &commit);
             else
-                member_stage_show_view(&stage, views[i].view, 60);
+                member_stage_show_view(views[i].view, 60);
 
-            member_stage_check(&stage, views[i].name, views[i].log, views[i].state);
+            member_stage_check(views[i].name, views[i].log, views[i].state);
             muster_view_unref(commit.view);
-            member_stage_close(&stage);
+            member_stage_close();
         }
 }
 
@@ -74,7 +73,10 @@ struct word_row {
     enum muster_membership_state state;
 };
 
-#define WORD(kind_, ...) {.kind = MUSTER_CONTROL_##kind_, __VA_ARGS__}
+#define WORD(kind_, ...)                                                                           \
+    {                                                                                              \
+        .kind = MUSTER_CONTROL_##kind_, __VA_ARGS__                                                \
+    }
 
 static const struct word_row words[] = {
     {"freeze", 2, STAGE_STEADY, 1, WORD(FREEZE, .epoch = 5), 0, "freeze ", IN(FROZEN)},
@@ -147,54 +149,48 @@ static void words_count_from_members_of_the_same_view(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         struct muster_control control = words[i].control;
-        struct member_stage stage;
 
-        member_stage_open(&stage, words[i].self, words[i].standing, NULL);
+        member_stage_open(words[i].self, words[i].standing, NULL);
         control.member = member_stage_member(words[i].about);
         control.accused = member_stage_incarnation(words[i].about);
-        member_stage_say(&stage, words[i].from, &control);
+        member_stage_say(words[i].from, &control);
 
-        member_stage_check(&stage, words[i].name, words[i].log, words[i].state);
-        member_stage_close(&stage);
+        member_stage_check(words[i].name, words[i].log, words[i].state);
+        member_stage_close();
     }
 }
 
 static void the_dead_do_not_join(void **state)
 {
     struct muster_control join = WORD(JOIN, .epoch = 5, .is_ready = true);
-    struct member_stage stage;
 
     (void)state;
     join.member = member_stage_member(STAGE_STRANGER);
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    member_stage_die(&stage, STAGE_STRANGER);
-    member_stage_forget(&stage);
-    member_stage_say(&stage, STAGE_STRANGER, &join);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_die(STAGE_STRANGER);
+    member_stage_forget();
+    member_stage_say(STAGE_STRANGER, &join);
 
-    member_stage_check(&stage, "dead", "", IN(STEADY));
-    member_stage_close(&stage);
+    member_stage_check("dead", "", IN(STEADY));
 }
 
 /* It is let in when the operation under way has ended, if it is still there. */
 static void a_joiner_without_a_link_is_not_let_in(void **state)
 {
     struct muster_control join = WORD(JOIN, .epoch = 5, .is_ready = true);
-    struct member_stage stage;
 
     (void)state;
     join.member = member_stage_member(STAGE_STRANGER);
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
+    member_stage_open(1, STAGE_STEADY, NULL);
     muster_membership_set_work(stage.machine, (struct muster_membership_work){.is_busy = true});
-    member_stage_say(&stage, STAGE_STRANGER, &join);
-    member_stage_step(&stage,
-                      STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(STAGE_STRANGER)));
+    member_stage_say(STAGE_STRANGER, &join);
+    member_stage_step(STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(STAGE_STRANGER)));
     muster_membership_set_work(stage.machine, (struct muster_membership_work){.ended_count = 1});
-    member_stage_tick(&stage, MUSTER_NS_PER_MS);
-    member_stage_check(&stage, "without a link", "", IN(STEADY));
-    member_stage_link(&stage, STAGE_STRANGER);
+    member_stage_tick(MUSTER_NS_PER_MS);
+    member_stage_check("without a link", "", IN(STEADY));
+    member_stage_link(STAGE_STRANGER);
 
-    member_stage_check(&stage, "with one", "freeze freeze>2 freeze>3 ", IN(COLLECTING));
-    member_stage_close(&stage);
+    member_stage_check("with one", "freeze freeze>2 freeze>3 ", IN(COLLECTING));
 }
 
 /* --- Votes and swaps --- */
@@ -219,49 +215,41 @@ static void votes_count_from_members_of_the_same_view(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct member_stage stage;
+        member_stage_open(rows[i].self, rows[i].standing, NULL);
+        member_stage_say_vote(rows[i].from, rows[i].epoch);
 
-        member_stage_open(&stage, rows[i].self, rows[i].standing, NULL);
-        member_stage_say_vote(&stage, rows[i].from, rows[i].epoch);
-
-        member_stage_check(&stage, rows[i].name, rows[i].log, rows[i].state);
-        member_stage_close(&stage);
+        member_stage_check(rows[i].name, rows[i].log, rows[i].state);
+        member_stage_close();
     }
 }
 
 static void nothing_is_proposed_without_the_registry(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 1, STAGE_COLLECTING, NULL);
-    member_stage_step(&stage, STAGE_EVENT(REGISTRY_DOWN, ));
-    member_stage_say_vote(&stage, 2, STAGE_EPOCH);
-    member_stage_check(&stage, "down", "", IN(COLLECTING));
-    member_stage_step(&stage, STAGE_EVENT(REGISTRY_UP, ));
+    member_stage_open(1, STAGE_COLLECTING, NULL);
+    member_stage_step(STAGE_EVENT(REGISTRY_DOWN, ));
+    member_stage_say_vote(2, STAGE_EPOCH);
+    member_stage_check("down", "", IN(COLLECTING));
+    member_stage_step(STAGE_EVENT(REGISTRY_UP, ));
 
-    member_stage_check(&stage, "up", "cas:6(12)@50 ", IN(PROPOSING));
-    member_stage_close(&stage);
+    member_stage_check("up", "cas:6(12)@50 ", IN(PROPOSING));
 }
 
-static void answer_swap(struct member_stage *stage, enum muster_cas_outcome outcome, uint64_t id)
+static void answer_swap(enum muster_cas_outcome outcome, uint64_t id)
 {
-    member_stage_step(stage, STAGE_EVENT(CAS_ANSWERED, .id = id, .cas = outcome, .revision = 61));
+    member_stage_step(STAGE_EVENT(CAS_ANSWERED, .id = id, .cas = outcome, .revision = 61));
 }
 
 static void a_swap_that_was_won_makes_the_view_true(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 1, STAGE_PROPOSING, NULL);
-    answer_swap(&stage, MUSTER_CAS_WON, stage.cas_id + 1);
-    member_stage_check(&stage, "another's answer", "", IN(PROPOSING));
-    answer_swap(&stage, MUSTER_CAS_WON, stage.cas_id);
+    member_stage_open(1, STAGE_PROPOSING, NULL);
+    answer_swap(MUSTER_CAS_WON, stage.cas_id + 1);
+    member_stage_check("another's answer", "", IN(PROPOSING));
+    answer_swap(MUSTER_CAS_WON, stage.cas_id);
 
-    member_stage_check(&stage, "won", "commit>2 commit>9 hand_over:6 ", IN(STEADY));
+    member_stage_check("won", "commit>2 commit>9 hand_over:6 ", IN(STEADY));
     assert_int_equal(muster_membership_view(stage.machine)->member_count, 2);
-    member_stage_close(&stage);
 }
 
 /* The key after a swap that was not won, and the consequences. */
@@ -285,28 +273,26 @@ static void a_swap_that_was_not_won_is_looked_into(void **state)
         for (int is_lost = 0; is_lost <= 1; is_lost++) {
             struct stage_view fields = STAGE_VIEW(rows[i].epoch, "12", );
             struct muster_view *view;
-            struct member_stage stage;
 
-            member_stage_open(&stage, 1, STAGE_PROPOSING, NULL);
-            view = rows[i].epoch == 0 ? NULL : member_stage_view(&stage, fields);
-            member_stage_step(&stage, STAGE_EVENT(VIEW_READ, .view = view, .revision = 70));
-            member_stage_check(&stage, "read before the answer", "", IN(PROPOSING));
-            answer_swap(&stage, is_lost != 0 ? MUSTER_CAS_LOST : MUSTER_CAS_UNKNOWN, stage.cas_id);
+            member_stage_open(1, STAGE_PROPOSING, NULL);
+            view = rows[i].epoch == 0 ? NULL : member_stage_view(fields);
+            member_stage_step(STAGE_EVENT(VIEW_READ, .view = view, .revision = 70));
+            member_stage_check("read before the answer", "", IN(PROPOSING));
+            answer_swap(is_lost != 0 ? MUSTER_CAS_LOST : MUSTER_CAS_UNKNOWN, stage.cas_id);
             if (is_lost == 0) {
-                member_stage_check(&stage, "unknown", "", IN(PROPOSING));
+                member_stage_check("unknown", "", IN(PROPOSING));
                 stage.now_ns += MUSTER_NS_PER_S;
                 member_stage_step(
-                    &stage,
                     STAGE_EVENT(HIGHER_EPOCH, .peer = member_stage_incarnation(STAGE_ABSENT)));
             }
-            member_stage_check(&stage, "read", "read ", IN(PROPOSING));
-            member_stage_forget(&stage);
+            member_stage_check("read", "read ", IN(PROPOSING));
+            member_stage_forget();
             member_stage_step(
-                &stage, STAGE_EVENT(VIEW_READ, .view = view, .revision = 70, .rc = rows[i].rc));
+                STAGE_EVENT(VIEW_READ, .view = view, .revision = 70, .rc = rows[i].rc));
 
-            member_stage_check(&stage, rows[i].name, rows[i].log, rows[i].state);
+            member_stage_check(rows[i].name, rows[i].log, rows[i].state);
             muster_view_unref(view);
-            member_stage_close(&stage);
+            member_stage_close();
         }
 }
 
@@ -341,35 +327,31 @@ static void news_count_where_they_concern_it(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(news) / sizeof(news[0]); i++) {
         enum muster_membership_state before;
-        struct member_stage stage;
 
-        member_stage_open(&stage, 2, news[i].standing, NULL);
+        member_stage_open(2, news[i].standing, NULL);
         before = muster_membership_state(stage.machine);
         member_stage_step(
-            &stage, (struct muster_membership_event){.kind = news[i].kind,
-                                                     .peer = member_stage_incarnation(news[i].peer),
-                                                     .text = "SIGKILL"});
+            (struct muster_membership_event){.kind = news[i].kind,
+                                             .peer = member_stage_incarnation(news[i].peer),
+                                             .text = "SIGKILL"});
 
-        member_stage_check(&stage, news[i].name, news[i].log, before);
-        member_stage_close(&stage);
+        member_stage_check(news[i].name, news[i].log, before);
+        member_stage_close();
     }
 }
 
 static void a_death_is_told_once_and_its_links_are_refused(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_STEADY, NULL);
+    member_stage_open(2, STAGE_STEADY, NULL);
     for (int times = 0; times < 2; times++)
-        member_stage_step(&stage, STAGE_EVENT(PROCESS_DEAD, .peer = member_stage_incarnation(3),
-                                              .text = "SIGKILL"));
-    member_stage_check(&stage, "twice", "disconnect>3 suspect>1 ", IN(STEADY));
-    member_stage_forget(&stage);
-    member_stage_step(&stage, STAGE_EVENT(LINK_UP, .peer = member_stage_incarnation(3)));
+        member_stage_step(
+            STAGE_EVENT(PROCESS_DEAD, .peer = member_stage_incarnation(3), .text = "SIGKILL"));
+    member_stage_check("twice", "disconnect>3 suspect>1 ", IN(STEADY));
+    member_stage_forget();
+    member_stage_step(STAGE_EVENT(LINK_UP, .peer = member_stage_incarnation(3)));
 
-    member_stage_check(&stage, "linked", "disconnect>3 ", IN(STEADY));
-    member_stage_close(&stage);
+    member_stage_check("linked", "disconnect>3 ", IN(STEADY));
 }
 
 static void its_record_is_put_again_unless_it_leaves(void **state)
@@ -378,20 +360,18 @@ static void its_record_is_put_again_unless_it_leaves(void **state)
 
     (void)state;
     for (int is_leaving = 0; is_leaving <= 1; is_leaving++) {
-        struct member_stage stage;
-
-        member_stage_open(&stage, 2, STAGE_STEADY, NULL);
-        member_stage_step(&stage, STAGE_EVENT(MEMBER_PUT, .record = &record, .revision = 51));
+        member_stage_open(2, STAGE_STEADY, NULL);
+        member_stage_step(STAGE_EVENT(MEMBER_PUT, .record = &record, .revision = 51));
         if (is_leaving != 0)
-            member_stage_step(&stage, STAGE_EVENT(LEAVE, ));
-        member_stage_forget(&stage);
-        member_stage_step(&stage, STAGE_EVENT(MEMBER_DELETED, .peer = member_stage_incarnation(2)));
-        member_stage_check(&stage, "gone", is_leaving != 0 ? "" : "register ", IN(STEADY));
-        member_stage_forget(&stage);
-        member_stage_step(&stage, STAGE_EVENT(MEMBER_DELETED, .peer = member_stage_incarnation(2)));
+            member_stage_step(STAGE_EVENT(LEAVE, ));
+        member_stage_forget();
+        member_stage_step(STAGE_EVENT(MEMBER_DELETED, .peer = member_stage_incarnation(2)));
+        member_stage_check("gone", is_leaving != 0 ? "" : "register ", IN(STEADY));
+        member_stage_forget();
+        member_stage_step(STAGE_EVENT(MEMBER_DELETED, .peer = member_stage_incarnation(2)));
 
-        member_stage_check(&stage, "gone already", "", IN(STEADY));
-        member_stage_close(&stage);
+        member_stage_check("gone already", "", IN(STEADY));
+        member_stage_close();
     }
 }
 
@@ -400,14 +380,14 @@ int main(void)
     const struct CMUnitTest membership_rules[] = {
         cmocka_unit_test(views_are_followed_or_end_it),
         cmocka_unit_test(words_count_from_members_of_the_same_view),
-        cmocka_unit_test(the_dead_do_not_join),
-        cmocka_unit_test(a_joiner_without_a_link_is_not_let_in),
+        STAGE_CASE(the_dead_do_not_join),
+        STAGE_CASE(a_joiner_without_a_link_is_not_let_in),
         cmocka_unit_test(votes_count_from_members_of_the_same_view),
-        cmocka_unit_test(nothing_is_proposed_without_the_registry),
-        cmocka_unit_test(a_swap_that_was_won_makes_the_view_true),
+        STAGE_CASE(nothing_is_proposed_without_the_registry),
+        STAGE_CASE(a_swap_that_was_won_makes_the_view_true),
         cmocka_unit_test(a_swap_that_was_not_won_is_looked_into),
         cmocka_unit_test(news_count_where_they_concern_it),
-        cmocka_unit_test(a_death_is_told_once_and_its_links_are_refused),
+        STAGE_CASE(a_death_is_told_once_and_its_links_are_refused),
         cmocka_unit_test(its_record_is_put_again_unless_it_leaves),
     };
 

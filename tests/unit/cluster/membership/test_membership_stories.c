@@ -111,13 +111,12 @@ static uint64_t count_deliveries(const struct pump *pump)
 
 static void random_story(uint64_t seed)
 {
-    struct membership_world world;
     struct pump *pump = &world.pump;
     uint32_t tasks, kinds;
     unsigned hosts;
     uint64_t before;
 
-    membership_world_open(&world, seed, 1);
+    membership_world_open(seed, 1);
     tasks = 2 + (uint32_t)pump_random(pump, 4);
     hosts = 1 + (unsigned)pump_random(pump, tasks);
     kinds = (uint32_t)pump_random(pump, 1u << 15);
@@ -145,7 +144,7 @@ static void random_story(uint64_t seed)
     if (pump->failure[0] != '\0')
         print_error("MUSTER_SEEDS=%llu..%llu reproduces it\n", (unsigned long long)seed,
                     (unsigned long long)seed);
-    membership_world_close(&world);
+    membership_world_close();
 }
 
 static void random_stories_keep_every_rule(void **state)
@@ -169,11 +168,9 @@ static bool is_second_view_committed(struct pump *pump)
  * hears of views from others only. All is over before a leader asks a second time. */
 static void tell_of_two_deaths(uint64_t seed, bool is_answer_lost)
 {
-    struct membership_world world;
     uint64_t before;
 
-    membership_world_open(&world, seed, 5);
-    membership_world_start_tasks(&world, 5, 1);
+    membership_world_begin(seed, 5, 1);
     pump_see_registry(&world.pump, 2, false);
     world.pump.lose_answer_percent = is_answer_lost ? 100 : 0;
     world.pump.nodes[0].stops_after_cas = !is_answer_lost;
@@ -183,12 +180,12 @@ static void tell_of_two_deaths(uint64_t seed, bool is_answer_lost)
     world.pump.lose_answer_percent = 0;
     if (is_answer_lost)
         pump_kill(&world.pump, 3);
-    membership_world_assert_settles(&world);
+    membership_world_assert_settles();
 
     if (world.pump.now_ns - before >= PUMP_MS(80))
         fail_msg("seed %llu: %llu ms", (unsigned long long)seed,
                  (unsigned long long)(world.pump.now_ns - before) / PUMP_MS(1));
-    membership_world_close(&world);
+    membership_world_close();
 }
 
 static void who_learns_that_its_view_was_taken_tells_it_before_it_asks_again(void **state)
@@ -207,12 +204,10 @@ static void who_was_asked_too_early_is_asked_again_at_once(void **state)
 
 static void what_a_change_waits_for_is_told(void **state)
 {
-    struct membership_world world;
     char what[240];
 
     (void)state;
-    membership_world_open(&world, 60, 3);
-    membership_world_start_tasks(&world, 3, 1);
+    membership_world_begin(60, 3, 1);
     assert_false(muster_membership_waits_for(world.pump.nodes[0].machine, what, sizeof(what)));
 
     pump_pause(&world.pump, 2, PUMP_S(5));
@@ -227,9 +222,8 @@ static void what_a_change_waits_for_is_told(void **state)
     assert_string_equal(what, "the registry");
 
     pump_registry(&world.pump, true);
-    membership_world_assert_settles(&world);
+    membership_world_assert_settles();
     assert_false(muster_membership_waits_for(world.pump.nodes[0].machine, what, sizeof(what)));
-    membership_world_close(&world);
 }
 
 int main(void)
@@ -237,7 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_learns_that_its_view_was_taken_tells_it_before_it_asks_again),
         cmocka_unit_test(who_was_asked_too_early_is_asked_again_at_once),
-        cmocka_unit_test(what_a_change_waits_for_is_told),
+        MEMBERSHIP_CASE(what_a_change_waits_for_is_told),
         cmocka_unit_test(random_stories_keep_every_rule),
     };
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #define IN(state) MUSTER_MEMBERSHIP_##state
-#define MS(n)     ((uint64_t)(n) * MUSTER_NS_PER_MS)
-#define S(n)      ((uint64_t)(n) * MUSTER_NS_PER_S)
+#define MS(n)     ((uint64_t)(n)*MUSTER_NS_PER_MS)
+#define S(n)      ((uint64_t)(n)*MUSTER_NS_PER_S)
 
 static void the_first_in_rank_order_proposes_first(void **state)
 {
@@ -16,41 +16,36 @@ static void the_first_in_rank_order_proposes_first(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        struct member_stage stage;
-
-        member_stage_open(&stage, rows[i].self, STAGE_FORMING, NULL);
-        member_stage_tick(&stage, MS(1));
-        member_stage_check(&stage, "at once", "", IN(FORMING));
-        member_stage_tick(&stage, MS(1));
-        member_stage_check(&stage, "first", rows[i].log,
+        member_stage_open(rows[i].self, STAGE_FORMING, NULL);
+        member_stage_tick(MS(1));
+        member_stage_check("at once", "", IN(FORMING));
+        member_stage_tick(MS(1));
+        member_stage_check("first", rows[i].log,
                            rows[i].log[0] != '\0' ? IN(PROPOSING) : IN(FORMING));
-        member_stage_tick(&stage, S(1));
+        member_stage_tick(S(1));
 
         assert_int_equal(muster_membership_state(stage.machine), IN(PROPOSING));
-        member_stage_close(&stage);
+        member_stage_close();
     }
 }
 
 static void who_is_not_in_the_registry_is_not_in_the_first_view(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 1, STAGE_FORMING, NULL);
+    member_stage_open(1, STAGE_FORMING, NULL);
     assert_int_equal(muster_membership_candidate_count(stage.machine), 3);
     assert_true(muster_membership_is_candidate(stage.machine, "worker", 2));
-    member_stage_step(&stage, STAGE_EVENT(SNAPSHOT_BEGIN, ));
-    member_stage_put(&stage, 1, NULL, 10 + 1);
-    member_stage_put(&stage, 2, NULL, 10 + 2);
-    member_stage_step(&stage, STAGE_EVENT(SNAPSHOT_END, ));
+    member_stage_step(STAGE_EVENT(SNAPSHOT_BEGIN, ));
+    member_stage_put(1, NULL, 10 + 1);
+    member_stage_put(2, NULL, 10 + 2);
+    member_stage_step(STAGE_EVENT(SNAPSHOT_END, ));
     assert_int_equal(muster_membership_candidate_count(stage.machine), 2);
     assert_false(muster_membership_is_candidate(stage.machine, "worker", 2));
-    member_stage_step(&stage, STAGE_EVENT(MEMBER_DELETED, .peer = member_stage_incarnation(2)));
+    member_stage_step(STAGE_EVENT(MEMBER_DELETED, .peer = member_stage_incarnation(2)));
     assert_int_equal(muster_membership_candidate_count(stage.machine), 1);
-    member_stage_tick(&stage, S(1));
+    member_stage_tick(S(1));
 
-    member_stage_check(&stage, "alone", "", IN(FORMING));
-    member_stage_close(&stage);
+    member_stage_check("alone", "", IN(FORMING));
 }
 
 static void no_view_is_formed_from_what_may_be_old(void **state)
@@ -60,30 +55,25 @@ static void no_view_is_formed_from_what_may_be_old(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct member_stage stage;
+        member_stage_open(1, STAGE_FORMING, NULL);
+        member_stage_step((struct muster_membership_event){.kind = kinds[i]});
+        member_stage_tick(S(1));
 
-        member_stage_open(&stage, 1, STAGE_FORMING, NULL);
-        member_stage_step(&stage, (struct muster_membership_event){.kind = kinds[i]});
-        member_stage_tick(&stage, S(1));
-
-        member_stage_check(&stage, "old", "", IN(FORMING));
-        member_stage_close(&stage);
+        member_stage_check("old", "", IN(FORMING));
+        member_stage_close();
     }
 }
 
 /* Its swap is lost to a view of the others. */
 static void who_formed_in_vain_looks_on(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 1, STAGE_FORMING, NULL);
-    member_stage_tick(&stage, MS(2));
-    member_stage_forget(&stage);
-    member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(1, "23", ), 60);
+    member_stage_open(1, STAGE_FORMING, NULL);
+    member_stage_tick(MS(2));
+    member_stage_forget();
+    member_stage_show_view((struct stage_view)STAGE_VIEW(1, "23", ), 60);
 
     assert_int_equal(muster_membership_state(stage.machine), IN(JOINING));
-    member_stage_close(&stage);
 }
 
 static void who_is_no_member_leaves_at_once(void **state)
@@ -98,117 +88,143 @@ static void who_is_no_member_leaves_at_once(void **state)
 
     (void)state;
     for (size_t i = 0; i < 3; i++) {
-        struct member_stage stage;
+        member_stage_open(2, rows[i].standing, NULL);
+        member_stage_step(STAGE_EVENT(LEAVE, ));
 
-        member_stage_open(&stage, 2, rows[i].standing, NULL);
-        member_stage_step(&stage, STAGE_EVENT(LEAVE, ));
+        member_stage_check("leave", rows[i].log, rows[i].is_left ? IN(LEFT) : IN(STEADY));
+        member_stage_close();
+    }
+}
 
-        member_stage_check(&stage, "leave", rows[i].log, rows[i].is_left ? IN(LEFT) : IN(STEADY));
-        member_stage_close(&stage);
+/* Its first view was not made, so there is nothing to be left out of. */
+static void a_leaver_whose_swap_was_not_applied_is_gone(void **state)
+{
+    (void)state;
+    member_stage_open(1, STAGE_FORMING, NULL);
+    member_stage_tick(MS(2));
+    member_stage_step(STAGE_EVENT(LEAVE, ));
+    member_stage_check("leave", "cas:1(123)@0 deregister ", IN(PROPOSING));
+    member_stage_answer_swap(MUSTER_CAS_LOST, 0);
+    member_stage_check("lost", "read ", IN(PROPOSING));
+    member_stage_step(STAGE_EVENT(VIEW_READ, .view = NULL));
+
+    member_stage_check("read", "abort left ", IN(LEFT));
+}
+
+static void a_member_that_quits_tells_the_others(void **state)
+{
+    static const struct {
+        const char *name;
+        enum member_standing standing;
+        const char *log;
+    } rows[] = {{"no view", STAGE_FORMING, "abort left "},
+                {"an observer", STAGE_OBSERVER, "abort left "},
+                {"a member", STAGE_STEADY, "suspect>1 suspect>3 abort left "},
+                {"a voter", STAGE_VOTED, "suspect>1 suspect>3 abort left "},
+                {"a leader", STAGE_PROPOSING, "suspect>1 abort left "}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_incarnation self = member_stage_incarnation(2);
+
+        member_stage_open(2, rows[i].standing, NULL);
+        member_stage_step(STAGE_EVENT(QUIT, ));
+
+        member_stage_check(rows[i].name, rows[i].log, IN(LEFT));
+        if (rows[i].standing == STAGE_STEADY) {
+            assert_memory_equal(&stage.last_sent.accused, &self, sizeof(self));
+            assert_true(stage.last_sent.is_confirmed && !stage.last_sent.is_silence);
+        }
+        member_stage_close();
     }
 }
 
 /* A joiner that waits for a link or a death may be admitted; a member that it has not tried yet, it must try. */
 static void a_joiner_is_ready_when_all_are_tried(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_OBSERVER, NULL);
-    member_stage_step(&stage, STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(3)));
-    member_stage_forget(&stage);
-    member_stage_step(&stage, STAGE_EVENT(READY, .committed_step = 7));
-    member_stage_check(&stage, "tried in vain", "suspect>1 join>1 ", IN(JOINING));
+    member_stage_open(2, STAGE_OBSERVER, NULL);
+    member_stage_step(STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(3)));
+    member_stage_forget();
+    member_stage_step(STAGE_EVENT(READY, .committed_step = 7));
+    member_stage_check("tried in vain", "suspect>1 join>1 ", IN(JOINING));
     assert_true(stage.last_sent.is_ready);
     assert_int_equal(stage.last_sent.committed_step, 7);
-    member_stage_die(&stage, 3);
-    member_stage_forget(&stage);
-    member_stage_tick(&stage, MS(200));
-    member_stage_check(&stage, "dead", "join>1 ", IN(JOINING));
+    member_stage_die(3);
+    member_stage_forget();
+    member_stage_tick(MS(200));
+    member_stage_check("dead", "join>1 ", IN(JOINING));
 
     assert_true(stage.last_sent.is_ready);
-    member_stage_close(&stage);
 }
 
 static void a_joiner_need_not_try_the_dead(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_OBSERVER, NULL);
-    member_stage_die(&stage, 3);
-    member_stage_forget(&stage);
-    member_stage_step(&stage, STAGE_EVENT(READY, ));
+    member_stage_open(2, STAGE_OBSERVER, NULL);
+    member_stage_die(3);
+    member_stage_forget();
+    member_stage_step(STAGE_EVENT(READY, ));
 
-    member_stage_check(&stage, "dead", "join>1 ", IN(JOINING));
+    member_stage_check("dead", "join>1 ", IN(JOINING));
     assert_true(stage.last_sent.is_ready);
-    member_stage_close(&stage);
 }
 
 static void a_joiner_that_has_not_reached_a_member_is_not_ready(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_OBSERVER, NULL);
-    member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(6, "134", ), 60);
-    member_stage_forget(&stage);
-    member_stage_step(&stage, STAGE_EVENT(READY, ));
-    member_stage_check(&stage, "4 is not linked", "join>1 join>3 ", IN(JOINING));
+    member_stage_open(2, STAGE_OBSERVER, NULL);
+    member_stage_show_view((struct stage_view)STAGE_VIEW(6, "134", ), 60);
+    member_stage_forget();
+    member_stage_step(STAGE_EVENT(READY, ));
+    member_stage_check("4 is not linked", "join>1 join>3 ", IN(JOINING));
     assert_false(stage.last_sent.is_ready);
-    member_stage_link(&stage, 4);
+    member_stage_link(4);
 
-    member_stage_check(&stage, "4 is linked", "join>1 join>3 join>4 ", IN(JOINING));
+    member_stage_check("4 is linked", "join>1 join>3 join>4 ", IN(JOINING));
     assert_true(stage.last_sent.is_ready);
-    member_stage_close(&stage);
 }
 
-static enum muster_belief belief_of(const struct member_stage *stage, unsigned number)
+static enum muster_belief belief_of(unsigned number)
 {
     const struct muster_incarnation incarnation = member_stage_incarnation(number);
 
-    return muster_membership_belief(stage->machine, &incarnation, stage->now_ns);
+    return muster_membership_belief(stage.machine, &incarnation, stage.now_ns);
 }
 
 /* Silence while this process stood still is forgiven, and no more than that. */
 static void a_late_timer_forgives_its_lag(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_STEADY, NULL);
-    member_stage_say_alive(&stage, 1);
-    member_stage_say_alive(&stage, 3);
-    member_stage_tick(&stage, S(20));
-    assert_int_equal(belief_of(&stage, 1), MUSTER_BELIEF_ALIVE);
+    member_stage_open(2, STAGE_STEADY, NULL);
+    member_stage_say_alive(1);
+    member_stage_say_alive(3);
+    member_stage_tick(S(20));
+    assert_int_equal(belief_of(1), MUSTER_BELIEF_ALIVE);
     for (unsigned i = 0; i < 400; i++) {
         stage.now_ns = muster_membership_timer_ns(stage.machine);
-        member_stage_step(&stage, STAGE_EVENT(TICK, ));
+        member_stage_step(STAGE_EVENT(TICK, ));
     }
 
-    assert_true(belief_of(&stage, 1) >= MUSTER_BELIEF_SUSPECTED);
-    assert_int_equal(belief_of(&stage, 2), MUSTER_BELIEF_ALIVE); /* itself */
-    member_stage_close(&stage);
+    assert_true(belief_of(1) >= MUSTER_BELIEF_SUSPECTED);
+    assert_int_equal(belief_of(2), MUSTER_BELIEF_ALIVE); /* itself */
 }
 
 static void a_new_view_is_shown_at_once(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_VOTED, NULL);
-    member_stage_say_alive(&stage, 1);
-    member_stage_forget(&stage);
-    member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(6, "123", ), 60);
+    member_stage_open(2, STAGE_VOTED, NULL);
+    member_stage_say_alive(1);
+    member_stage_forget();
+    member_stage_show_view((struct stage_view)STAGE_VIEW(6, "123", ), 60);
     assert_int_equal(stage.heartbeats, 3); /* the stranger, too */
-    member_stage_forget(&stage);
-    member_stage_tick(&stage, MS(1));
+    member_stage_forget();
+    member_stage_tick(MS(1));
     assert_int_equal(stage.heartbeats, 0);
     muster_membership_show_committed(stage.machine);
-    member_stage_tick(&stage, 0);
+    member_stage_tick(0);
 
     assert_int_equal(stage.heartbeats, 3);
-    member_stage_close(&stage);
 }
 
 static void what_peers_have_committed_is_known(void **state)
@@ -217,19 +233,17 @@ static void what_peers_have_committed_is_known(void **state)
     const struct muster_incarnation absent = member_stage_incarnation(STAGE_ABSENT);
     struct muster_control heartbeat = {
         .kind = MUSTER_CONTROL_HEARTBEAT, .epoch = STAGE_EPOCH, .progress_count = 12};
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 2, STAGE_STEADY, NULL);
+    member_stage_open(2, STAGE_STEADY, NULL);
     heartbeat.view_digest = muster_membership_view(stage.machine)->digest;
     assert_int_equal(muster_membership_committed_by(stage.machine, &peer), 0);
     assert_int_equal(muster_membership_committed_by(stage.machine, &absent), 0);
-    member_stage_say(&stage, 3, &heartbeat);
+    member_stage_say(3, &heartbeat);
 
     assert_int_equal(muster_membership_committed_by(stage.machine, &peer), 12);
     assert_non_null(muster_membership_find(stage.machine, &peer));
     assert_null(muster_membership_find(stage.machine, &absent));
-    member_stage_close(&stage);
 }
 
 static void it_says_what_a_change_waits_for(void **state)
@@ -247,51 +261,46 @@ static void it_says_what_a_change_waits_for(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct member_stage stage;
         char text[100];
 
-        member_stage_open(&stage, rows[i].self, rows[i].standing, NULL);
+        member_stage_open(rows[i].self, rows[i].standing, NULL);
         assert_int_equal(muster_membership_waits_for(stage.machine, text, sizeof(text)),
                          rows[i].text != NULL);
         assert_string_equal(text, rows[i].text != NULL ? rows[i].text : "");
-        member_stage_step(&stage, STAGE_EVENT(REGISTRY_DOWN, ));
+        member_stage_step(STAGE_EVENT(REGISTRY_DOWN, ));
         if (rows[i].text != NULL) {
             assert_true(muster_membership_waits_for(stage.machine, text, sizeof(text)));
             assert_string_equal(text, "the registry");
         }
-        member_stage_close(&stage);
+        member_stage_close();
     }
 }
 
 /* Before its own vector is there nobody knows whether the state is at stake. */
 static void it_says_nothing_of_a_change_that_waits_for_itself(void **state)
 {
-    struct member_stage stage;
     char text[100];
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
-    member_stage_die(&stage, 3);
-    member_stage_say_vote(&stage, 2, STAGE_EPOCH);
+    member_stage_open(1, STAGE_STEADY, NULL);
+    member_stage_die(3);
+    member_stage_say_vote(2, STAGE_EPOCH);
 
     assert_int_equal(muster_membership_state(stage.machine), IN(COLLECTING));
     assert_false(muster_membership_waits_for(stage.machine, text, sizeof(text)));
-    member_stage_close(&stage);
 }
 
 static void who_waits_for_another_to_lead_says_nothing(void **state)
 {
-    struct member_stage stage;
     char text[100];
 
     (void)state;
-    member_stage_open(&stage, 2, STAGE_STEADY, NULL);
-    member_stage_die(&stage, 3);
+    member_stage_open(2, STAGE_STEADY, NULL);
+    member_stage_die(3);
 
     assert_int_equal(muster_membership_state(stage.machine), IN(STEADY));
     assert_false(muster_membership_waits_for(stage.machine, text, sizeof(text)));
     assert_string_equal(text, "");
-    member_stage_close(&stage);
 }
 
 /* In any room, whole or cut. */
@@ -311,15 +320,13 @@ static void it_says_what_its_start_waits_for(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct member_stage stage;
         char text[400], cut[400];
 
-        member_stage_open(&stage, rows[i].self, rows[i].standing, NULL);
+        member_stage_open(rows[i].self, rows[i].standing, NULL);
         for (unsigned number = 1; rows[i].is_unlinked && number <= 3; number += 2)
-            member_stage_step(&stage,
-                              STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(number)));
+            member_stage_step(STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(number)));
         if (rows[i].is_down)
-            member_stage_step(&stage, STAGE_EVENT(REGISTRY_DOWN, ));
+            member_stage_step(STAGE_EVENT(REGISTRY_DOWN, ));
         muster_membership_start_waits_for(stage.machine, text, sizeof(text));
         if (strstr(text, rows[i].text) == NULL)
             fail_msg("row %zu: '%s'", i, text);
@@ -330,7 +337,7 @@ static void it_says_what_its_start_waits_for(void **state)
             assert_int_equal(strncmp(cut, text, strlen(cut)), 0);
             assert_int_equal(cut[room], 'x');
         }
-        member_stage_close(&stage);
+        member_stage_close();
     }
 }
 
@@ -345,16 +352,15 @@ static void no_memory_is_told(void **state)
         STAGE_EVENT(CONTROL, .peer = member_stage_incarnation(2), .control = &dead);
     struct muster_membership_options options = {.job = "job"};
     struct muster_membership *machine = NULL;
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_STEADY, NULL);
+    member_stage_open(1, STAGE_STEADY, NULL);
     options.mem = &stage.mem.mem;
     stage.mem.fail_at = 1;
     assert_int_equal(muster_membership_new(&options, &machine), MUSTER_RESOURCE_EXHAUSTED);
     assert_null(machine);
     for (unsigned number = 10; number < 14; number++) /* up to the room for peers */
-        member_stage_link(&stage, number);
+        member_stage_link(number);
     stage.mem.fail_at = 1;
     assert_int_equal(muster_membership_step(stage.machine, &event, stage.now_ns, &stage.actions),
                      MUSTER_RESOURCE_EXHAUSTED);
@@ -365,64 +371,57 @@ static void no_memory_is_told(void **state)
     muster_membership_actions_clear(&stage.actions);
     options.job = "";
     assert_int_equal(muster_membership_new(&options, &machine), MUSTER_INVALID_ARGUMENT);
-    member_stage_close(&stage);
 }
 
 static void the_first_in_rank_order_says_what_a_new_view_is_like(void **state)
 {
     const struct muster_member_record first = {.is_reproducible = true,
                                                .data_protection = MUSTER_DATA_ENCRYPTED};
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 2, STAGE_FORMING, NULL);
-    member_stage_put(&stage, 1, &first, 11);
-    member_stage_tick(&stage, S(1));
-    member_stage_tick(&stage, S(1));
+    member_stage_open(2, STAGE_FORMING, NULL);
+    member_stage_put(1, &first, 11);
+    member_stage_tick(S(1));
+    member_stage_tick(S(1));
 
-    member_stage_check(&stage, "formed", "cas:1(123)@0 ", IN(PROPOSING));
+    member_stage_check("formed", "cas:1(123)@0 ", IN(PROPOSING));
     assert_int_equal(stage.proposed->data_protection, MUSTER_DATA_ENCRYPTED);
     assert_true(stage.proposed->plan.is_reproducible);
-    member_stage_close(&stage);
 }
 
 /* It has wished to go while its swap was under way; the view is empty and its work done. */
 static void who_leaves_is_not_told_that_the_job_is_over(void **state)
 {
     const struct muster_membership_options returned = {.expected_count = 3, .is_return = true};
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 1, STAGE_FORMING, &returned);
-    member_stage_tick(&stage, MS(2));
-    member_stage_step(&stage, STAGE_EVENT(LEAVE, ));
-    member_stage_forget(&stage);
-    member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(1, "", .is_done = true), 60);
+    member_stage_open(1, STAGE_FORMING, &returned);
+    member_stage_tick(MS(2));
+    member_stage_step(STAGE_EVENT(LEAVE, ));
+    member_stage_forget();
+    member_stage_show_view((struct stage_view)STAGE_VIEW(1, "", .is_done = true), 60);
 
-    member_stage_check(&stage, "left", "abort left ", IN(LEFT));
-    member_stage_close(&stage);
+    member_stage_check("left", "abort left ", IN(LEFT));
 }
 
 /* A view that a member has told is ahead of what the registry has shown. */
 static void a_new_beginning_waits_for_what_the_registry_shows(void **state)
 {
     struct muster_control commit = {.kind = MUSTER_CONTROL_COMMIT, .revision = 60};
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 2, STAGE_OBSERVER, NULL);
-    member_stage_put(&stage, 2, NULL, 12);
-    commit.view = member_stage_view(&stage, (struct stage_view)STAGE_VIEW(6, "13", ));
-    member_stage_say(&stage, 1, &commit);
-    member_stage_die(&stage, 1);
-    member_stage_die(&stage, 3);
-    member_stage_tick(&stage, S(1));
-    member_stage_check(&stage, "told", "disconnect>1 disconnect>3 ", IN(FORMING));
-    member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(6, "13", ), 60);
+    member_stage_open(2, STAGE_OBSERVER, NULL);
+    member_stage_put(2, NULL, 12);
+    commit.view = member_stage_view((struct stage_view)STAGE_VIEW(6, "13", ));
+    member_stage_say(1, &commit);
+    member_stage_die(1);
+    member_stage_die(3);
+    member_stage_tick(S(1));
+    member_stage_check("told", "disconnect>1 disconnect>3 ", IN(FORMING));
+    member_stage_show_view((struct stage_view)STAGE_VIEW(6, "13", ), 60);
 
-    member_stage_check(&stage, "shown", "register ", IN(FORMING));
+    member_stage_check("shown", "register ", IN(FORMING));
     muster_view_unref(commit.view);
-    member_stage_close(&stage);
 }
 
 /* Its operations have expired after it had voted: it stands still in the next view, if it is in it. */
@@ -436,152 +435,133 @@ static void who_resigned_after_its_vote_enters_standing_still(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct member_stage stage;
+        member_stage_open(2, STAGE_VOTED, NULL);
+        member_stage_step(STAGE_EVENT(RESIGN, ));
+        member_stage_forget();
+        member_stage_show_view((struct stage_view)STAGE_VIEW(6, rows[i].members, ), 60);
 
-        member_stage_open(&stage, 2, STAGE_VOTED, NULL);
-        member_stage_step(&stage, STAGE_EVENT(RESIGN, ));
-        member_stage_forget(&stage);
-        member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(6, rows[i].members, ), 60);
-
-        member_stage_check(&stage, rows[i].members, rows[i].log, rows[i].state);
-        member_stage_close(&stage);
+        member_stage_check(rows[i].members, rows[i].log, rows[i].state);
+        member_stage_close();
     }
 }
 
 static void a_joiner_tells_whom_it_does_not_hear(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_OBSERVER, NULL);
+    member_stage_open(2, STAGE_OBSERVER, NULL);
     for (unsigned i = 0; i < 60; i++) {
         stage.now_ns += MS(100);
-        member_stage_say_alive(&stage, 1);
+        member_stage_say_alive(1);
     }
-    member_stage_forget(&stage);
-    member_stage_step(&stage, STAGE_EVENT(READY, ));
+    member_stage_forget();
+    member_stage_step(STAGE_EVENT(READY, ));
 
-    member_stage_check(&stage, "silent", "suspect>1 join>1 join>3 ", IN(JOINING));
-    member_stage_close(&stage);
+    member_stage_check("silent", "suspect>1 join>1 join>3 ", IN(JOINING));
 }
 
 static void a_link_that_fails_is_opened_ever_more_slowly(void **state)
 {
     static const uint64_t spans_ms[] = {20, 40, 80, 160, 320, 640, 1000, 1000};
     const struct muster_membership_options slow = {.heartbeat_interval_ns = S(60)};
-    struct member_stage stage;
 
     (void)state;
-    member_stage_open(&stage, 2, STAGE_STEADY, &slow);
-    member_stage_step(&stage, STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(3)));
-    member_stage_check(&stage, "lost", "connect>3 ", IN(STEADY));
+    member_stage_open(2, STAGE_STEADY, &slow);
+    member_stage_step(STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(3)));
+    member_stage_check("lost", "connect>3 ", IN(STEADY));
     for (size_t i = 1; i < sizeof(spans_ms) / sizeof(spans_ms[0]); i++) {
-        member_stage_step(&stage, STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(3)));
+        member_stage_step(STAGE_EVENT(LINK_DOWN, .peer = member_stage_incarnation(3)));
         stage.now_ns += MS(spans_ms[i]) * 3 / 4 - 1;
-        member_stage_say_alive(&stage, 1);
-        member_stage_check(&stage, "too early", "", IN(STEADY));
+        member_stage_say_alive(1);
+        member_stage_check("too early", "", IN(STEADY));
         stage.now_ns += MS(spans_ms[i]) / 2 + 1;
-        member_stage_say_alive(&stage, 1);
-        member_stage_check(&stage, "again", "connect>3 ", IN(STEADY));
+        member_stage_say_alive(1);
+        member_stage_check("again", "connect>3 ", IN(STEADY));
     }
-    member_stage_close(&stage);
 }
 
 /* Once per silence, and only for members. */
 static void a_silent_member_is_tried_by_another_connection(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_STEADY, NULL);
+    member_stage_open(2, STAGE_STEADY, NULL);
     for (unsigned i = 0; i < 40; i++) {
         stage.now_ns += MS(100);
-        member_stage_say_alive(&stage, 1);
+        member_stage_say_alive(1);
     }
     assert_non_null(strstr(stage.log, "renew>3 "));
     assert_null(strstr(strstr(stage.log, "renew>3 ") + 1, "renew>3 "));
     assert_null(strstr(stage.log, "renew>9 "));
-    member_stage_close(&stage);
 }
 
 static void who_is_left_out_is_not_listened_for(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 2, STAGE_VOTED, NULL);
-    member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(6, "12", ), 60);
-    member_stage_forget(&stage);
+    member_stage_open(2, STAGE_VOTED, NULL);
+    member_stage_show_view((struct stage_view)STAGE_VIEW(6, "12", ), 60);
+    member_stage_forget();
     for (unsigned i = 0; i < 30; i++) {
         stage.now_ns += MS(100);
-        member_stage_say_alive(&stage, 1);
+        member_stage_say_alive(1);
     }
 
-    member_stage_check(&stage, "left out", "", IN(STEADY));
-    member_stage_close(&stage);
+    member_stage_check("left out", "", IN(STEADY));
 }
 
 static void a_process_of_this_host_is_watched_once(void **state)
 {
-    struct member_stage stage;
-
     (void)state;
-    member_stage_open(&stage, 1, STAGE_VOTED, NULL);
-    member_stage_forget(&stage);
-    member_stage_show_view(&stage, (struct stage_view)STAGE_VIEW(6, "124", ), 60);
-    member_stage_link(&stage, 4);
-    member_stage_link(&stage, 4);
+    member_stage_open(1, STAGE_VOTED, NULL);
+    member_stage_forget();
+    member_stage_show_view((struct stage_view)STAGE_VIEW(6, "124", ), 60);
+    member_stage_link(4);
+    member_stage_link(4);
     assert_int_equal(stage.watches, 1);
-    member_stage_close(&stage);
-    member_stage_open(&stage, 1, STAGE_FORMING, NULL);
-    member_stage_put(&stage, 4, NULL, 14);
+    member_stage_close();
+    member_stage_open(1, STAGE_FORMING, NULL);
+    member_stage_put(4, NULL, 14);
     assert_int_equal(stage.watches, 1); /* before there is a view */
-    member_stage_close(&stage);
+    member_stage_close();
 }
 
 /* A loop that is always a little late is no excuse for others. */
 static void a_timer_that_is_a_little_late_forgives_nothing(void **state)
 {
-    struct member_stage stage;
     uint64_t begun_ns;
 
     (void)state;
-    member_stage_open(&stage, 2, STAGE_STEADY, NULL);
+    member_stage_open(2, STAGE_STEADY, NULL);
     begun_ns = stage.now_ns;
     while (stage.now_ns < begun_ns + MS(7500)) {
         stage.now_ns = muster_membership_timer_ns(stage.machine) + MS(99);
-        member_stage_step(&stage, STAGE_EVENT(TICK, ));
+        member_stage_step(STAGE_EVENT(TICK, ));
     }
 
-    assert_true(belief_of(&stage, 1) >= MUSTER_BELIEF_SUSPECTED);
-    member_stage_close(&stage);
+    assert_true(belief_of(1) >= MUSTER_BELIEF_SUSPECTED);
 }
 
 /* Two processes of one task: the one registered later counts. */
 static void a_task_that_was_started_again_counts_once(void **state)
 {
     struct muster_member_record again = {.member = member_stage_member(7)};
-    struct member_stage stage;
 
     (void)state;
     again.member.task_index = 2; /* as 3 */
-    member_stage_open(&stage, 1, STAGE_FORMING, NULL);
-    member_stage_step(&stage, STAGE_EVENT(MEMBER_PUT, .record = &again, .revision = 99));
+    member_stage_open(1, STAGE_FORMING, NULL);
+    member_stage_step(STAGE_EVENT(MEMBER_PUT, .record = &again, .revision = 99));
     assert_int_equal(muster_membership_candidate_count(stage.machine), 3);
-    member_stage_tick(&stage, S(1));
-    member_stage_tick(&stage, S(1));
+    member_stage_tick(S(1));
+    member_stage_tick(S(1));
 
-    member_stage_check(&stage, "later", "cas:1(127)@0 ", IN(PROPOSING));
-    member_stage_close(&stage);
+    member_stage_check("later", "cas:1(127)@0 ", IN(PROPOSING));
 }
 
-static void show_committed(struct member_stage *stage, unsigned from, uint64_t epoch, uint64_t step)
+static void show_committed(unsigned from, uint64_t epoch, uint64_t step)
 {
     struct muster_control heartbeat = {
         .kind = MUSTER_CONTROL_HEARTBEAT, .epoch = epoch, .progress_count = step};
 
-    heartbeat.view_digest = muster_membership_view(stage->machine)->digest;
-    member_stage_say(stage, from, &heartbeat);
+    heartbeat.view_digest = muster_membership_view(stage.machine)->digest;
+    member_stage_say(from, &heartbeat);
 }
 
 /* The step that it had shown before it was a member is not the state that it is admitted for. */
@@ -591,58 +571,58 @@ static void a_joiner_has_the_state_when_it_shows_it_as_a_member(void **state)
     struct muster_view fields = {
         .epoch = 6, .member_count = 2, .members = members, .job = "job", .reason = "joined"};
     struct muster_view *view = NULL;
-    struct member_stage stage;
 
     (void)state;
     members[1].from_step = 10;
-    member_stage_open(&stage, 2, STAGE_VOTED, NULL);
+    member_stage_open(2, STAGE_VOTED, NULL);
     assert_null(muster_membership_stateless(stage.machine, 10));
-    member_stage_link(&stage, 4);
-    show_committed(&stage, 4, STAGE_EPOCH, 20);
+    member_stage_link(4);
+    show_committed(4, STAGE_EPOCH, 20);
     assert_int_equal(muster_view_new(&stage.mem.mem, &fields, &view), MUSTER_OK);
-    member_stage_step(&stage, STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
+    member_stage_step(STAGE_EVENT(VIEW_PUT, .view = view, .revision = 60));
     muster_view_unref(view);
 
     assert_null(muster_membership_stateless(stage.machine, 9));
     assert_non_null(muster_membership_stateless(stage.machine, 10));
-    show_committed(&stage, 4, 6, 8);
+    show_committed(4, 6, 8);
     assert_non_null(muster_membership_stateless(stage.machine, 11));
-    show_committed(&stage, 4, 6, 9);
+    show_committed(4, 6, 9);
     assert_null(muster_membership_stateless(stage.machine, 11));
-    member_stage_close(&stage);
 }
 
 int main(void)
 {
     const struct CMUnitTest membership_turns[] = {
         cmocka_unit_test(the_first_in_rank_order_proposes_first),
-        cmocka_unit_test(who_is_not_in_the_registry_is_not_in_the_first_view),
+        STAGE_CASE(who_is_not_in_the_registry_is_not_in_the_first_view),
         cmocka_unit_test(no_view_is_formed_from_what_may_be_old),
-        cmocka_unit_test(who_formed_in_vain_looks_on),
+        STAGE_CASE(who_formed_in_vain_looks_on),
         cmocka_unit_test(who_is_no_member_leaves_at_once),
-        cmocka_unit_test(a_joiner_is_ready_when_all_are_tried),
-        cmocka_unit_test(a_joiner_need_not_try_the_dead),
-        cmocka_unit_test(a_joiner_that_has_not_reached_a_member_is_not_ready),
-        cmocka_unit_test(a_late_timer_forgives_its_lag),
-        cmocka_unit_test(a_new_view_is_shown_at_once),
-        cmocka_unit_test(what_peers_have_committed_is_known),
+        STAGE_CASE(a_leaver_whose_swap_was_not_applied_is_gone),
+        cmocka_unit_test(a_member_that_quits_tells_the_others),
+        STAGE_CASE(a_joiner_is_ready_when_all_are_tried),
+        STAGE_CASE(a_joiner_need_not_try_the_dead),
+        STAGE_CASE(a_joiner_that_has_not_reached_a_member_is_not_ready),
+        STAGE_CASE(a_late_timer_forgives_its_lag),
+        STAGE_CASE(a_new_view_is_shown_at_once),
+        STAGE_CASE(what_peers_have_committed_is_known),
         cmocka_unit_test(it_says_what_a_change_waits_for),
-        cmocka_unit_test(it_says_nothing_of_a_change_that_waits_for_itself),
-        cmocka_unit_test(a_task_that_was_started_again_counts_once),
-        cmocka_unit_test(a_joiner_has_the_state_when_it_shows_it_as_a_member),
-        cmocka_unit_test(who_waits_for_another_to_lead_says_nothing),
+        STAGE_CASE(it_says_nothing_of_a_change_that_waits_for_itself),
+        STAGE_CASE(a_task_that_was_started_again_counts_once),
+        STAGE_CASE(a_joiner_has_the_state_when_it_shows_it_as_a_member),
+        STAGE_CASE(who_waits_for_another_to_lead_says_nothing),
         cmocka_unit_test(it_says_what_its_start_waits_for),
-        cmocka_unit_test(no_memory_is_told),
-        cmocka_unit_test(the_first_in_rank_order_says_what_a_new_view_is_like),
-        cmocka_unit_test(who_leaves_is_not_told_that_the_job_is_over),
-        cmocka_unit_test(a_new_beginning_waits_for_what_the_registry_shows),
+        STAGE_CASE(no_memory_is_told),
+        STAGE_CASE(the_first_in_rank_order_says_what_a_new_view_is_like),
+        STAGE_CASE(who_leaves_is_not_told_that_the_job_is_over),
+        STAGE_CASE(a_new_beginning_waits_for_what_the_registry_shows),
         cmocka_unit_test(who_resigned_after_its_vote_enters_standing_still),
-        cmocka_unit_test(a_joiner_tells_whom_it_does_not_hear),
-        cmocka_unit_test(a_link_that_fails_is_opened_ever_more_slowly),
-        cmocka_unit_test(a_silent_member_is_tried_by_another_connection),
-        cmocka_unit_test(who_is_left_out_is_not_listened_for),
+        STAGE_CASE(a_joiner_tells_whom_it_does_not_hear),
+        STAGE_CASE(a_link_that_fails_is_opened_ever_more_slowly),
+        STAGE_CASE(a_silent_member_is_tried_by_another_connection),
+        STAGE_CASE(who_is_left_out_is_not_listened_for),
         cmocka_unit_test(a_process_of_this_host_is_watched_once),
-        cmocka_unit_test(a_timer_that_is_a_little_late_forgives_nothing),
+        STAGE_CASE(a_timer_that_is_a_little_late_forgives_nothing),
     };
 
     return cmocka_run_group_tests(membership_turns, NULL, NULL);

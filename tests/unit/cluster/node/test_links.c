@@ -7,16 +7,22 @@
 #include <muster/stream.h>
 
 #include "cluster/membership/control_proto.h"
+#include "cluster/node/node_internal.h"
 #include "net/link/peer_link.h"
 
-#define LINKS 2
+#define LINKS   2
+#define STREAMS 8
 
 struct stand {
     struct node_stand node;
     struct muster_peer_hello hello;
+    struct muster_listener *listener; /* where the node finds the peer; NULL: nowhere */
+    struct muster_stream *streams[STREAMS]; /* the node's connections to it, not answered yet */
+    struct muster_peer_link *greetings[STREAMS];
+    size_t stream_count;
     struct muster_peer_link *links[LINKS];
     bool is_ready[LINKS];
-    char log[LINKS][80]; /* "commit:1 " has come: view 1; "down " */
+    char log[LINKS][80]; /* "commit:1 " has come: view 1; "quit:0 ", "down:0 " */
     uint8_t received[65536];
 };
 
@@ -61,6 +67,9 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
         MUSTER_OK);
     if (control.kind == MUSTER_CONTROL_COMMIT)
         note_event(stand, link, "commit", (unsigned)control.view->epoch);
+    if (control.kind == MUSTER_CONTROL_SUSPECT && control.is_confirmed &&
+        muster_incarnation_is_equal(&control.accused, muster_node_incarnation(stand->node.node)))
+        note_event(stand, link, "quit", 0);
     muster_control_fini(&control);
 }
 
@@ -73,7 +82,7 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
 static const struct muster_peer_link_events events = {
     .on_ready = on_ready, .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
 
-static void open_link(struct stand *stand, size_t i, enum muster_link_purpose purpose)
+static void start_link(struct stand *stand, size_t i, enum muster_link_purpose purpose)
 {
     struct muster_env *env = stand->node.pair.env;
     struct muster_peer_hello hello = stand->hello;
@@ -83,7 +92,12 @@ static void open_link(struct stand *stand, size_t i, enum muster_link_purpose pu
                                            muster_loop_after_ns(env->loop, 30 * MUSTER_NS_PER_S),
                                            &events, stand, &stand->links[i]),
                      MUSTER_OK);
-    test_env_run_until(env, test_env_is_true, &stand->is_ready[i]);
+}
+
+static void open_link(struct stand *stand, size_t i, enum muster_link_purpose purpose)
+{
+    start_link(stand, i, purpose);
+    test_env_run_until(stand->node.pair.env, test_env_is_true, &stand->is_ready[i]);
 }
 
 /* The node has a view of its own. */
@@ -98,8 +112,107 @@ static void stand_open(struct stand *stand)
     node_stand_wait(&stand->node);
 }
 
+static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
+{
+    struct stand *stand = listener->data;
+
+    assert_true(stand->stream_count < STREAMS);
+    stand->streams[stand->stream_count++] = stream;
+}
+
+static void forget_greeting(struct muster_peer_link *link)
+{
+    struct stand *stand = muster_peer_link_data(link);
+
+    for (size_t i = 0; i < STREAMS; i++)
+        if (stand->greetings[i] == link)
+            stand->greetings[i] = NULL;
+}
+
+/* Of the node's connections the control link is kept, as the first one here. */
+static void on_greeting(struct muster_peer_link *link)
+{
+    struct stand *stand = muster_peer_link_data(link);
+
+    forget_greeting(link);
+    if (muster_peer_link_hello(link)->purpose != MUSTER_LINK_CONTROL) {
+        muster_peer_link_close(link);
+        return;
+    }
+    muster_peer_link_set_owner(link, &events, stand);
+    stand->links[0] = link;
+    stand->is_ready[0] = true;
+}
+
+static void on_greeting_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    (void)error;
+    forget_greeting(link);
+    muster_peer_link_close(link);
+}
+
+static const struct muster_peer_link_events greeting_events = {
+    .on_ready = on_greeting, .on_frame = on_frame, .on_down = on_greeting_down};
+
+/* The peer is a member of the node's view, and the node, whose incarnation is smaller, connects to it. */
+static void stand_open_as_member(struct stand *stand)
+{
+    struct muster_member member = node_stand_other(NODE_STAND_HOST, "127.0.0.1:0");
+    struct muster_node_options options = {.env = NULL};
+    struct muster_address any = member.address;
+
+    memset(stand, 0, sizeof(*stand));
+    stand->hello = (struct muster_peer_hello){
+        .job = NODE_STAND_JOB, .version = MUSTER_PEER_VERSION, .incarnation = member.incarnation};
+    memset(options.incarnation.bytes, 1, sizeof(options.incarnation.bytes));
+    node_stand_open(&stand->node);
+    assert_int_equal(muster_listener_open(stand->node.pair.env->net, &any, NULL, on_accept, stand,
+                                          &stand->listener, NULL),
+                     MUSTER_OK);
+    member.address = *muster_listener_address(stand->listener);
+    node_stand_put_record(&stand->node, &member);
+    assert_int_equal(node_stand_try_node(&stand->node, options), MUSTER_OK);
+    node_stand_wait(&stand->node);
+    assert_string_equal(stand->node.told, "view:2 ");
+    stand->node.told[0] = '\0';
+}
+
+/* Answer the node's connections until its control link is there. */
+static bool has_accepted(void *data)
+{
+    struct stand *stand = data;
+    struct muster_env *env = stand->node.pair.env;
+    struct muster_peer_hello hello = stand->hello;
+
+    hello.purpose = MUSTER_LINK_AS_OPENED;
+    for (size_t i = 0; i < stand->stream_count; i++) {
+        if (stand->streams[i] == NULL)
+            continue;
+        assert_int_equal(
+            muster_peer_link_accept(env, stand->streams[i], &hello,
+                                    muster_loop_after_ns(env->loop, 30 * MUSTER_NS_PER_S),
+                                    &greeting_events, stand, &stand->greetings[i]),
+            MUSTER_OK);
+        stand->streams[i] = NULL;
+    }
+    return stand->is_ready[0];
+}
+
+static void accept_link(struct stand *stand)
+{
+    test_env_run_until(stand->node.pair.env, has_accepted, stand);
+}
+
 static void stand_close(struct stand *stand)
 {
+    for (size_t i = 0; i < STREAMS; i++) {
+        if (stand->streams[i] != NULL)
+            muster_stream_close(stand->streams[i], NULL);
+        if (stand->greetings[i] != NULL)
+            muster_peer_link_close(stand->greetings[i]);
+    }
+    if (stand->listener != NULL)
+        muster_listener_close(stand->listener, NULL);
     for (size_t i = 0; i < LINKS; i++)
         if (stand->links[i] != NULL)
             muster_peer_link_close(stand->links[i]);
@@ -191,11 +304,94 @@ static void a_newer_link_of_the_same_peer_replaces_the_old_one(void **state)
     stand_close(&stand);
 }
 
+/* Both sides keep the link of the smaller incarnation, here the node's, whichever is there first. */
+static void of_links_in_both_directions_the_same_one_stays(void **state)
+{
+    (void)state;
+    for (unsigned is_own_first = 0; is_own_first < 2; is_own_first++) {
+        struct stand stand;
+
+        stand_open_as_member(&stand);
+        if (is_own_first != 0) {
+            open_link(&stand, 1, MUSTER_LINK_CONTROL);
+            accept_link(&stand);
+        } else {
+            accept_link(&stand);
+            start_link(&stand, 1, MUSTER_LINK_CONTROL);
+        }
+        wait_for_word(&stand, 1);
+        assert_string_equal(stand.log[1], "down:0 ");
+        ask_for_view(&stand, 0);
+        wait_for_word(&stand, 0);
+
+        assert_string_equal(stand.log[0], "commit:1 ");
+        stand_close(&stand);
+    }
+}
+
+static void on_left(struct muster_node *node, void *data)
+{
+    (void)node;
+    *(bool *)data = true;
+}
+
+/* The others of its host would wait for its vote, or it for theirs, until somebody is evicted. */
+static void a_member_that_has_failed_and_is_not_let_go_says_that_it_quits(void **state)
+{
+    static void (*const rows[])(struct muster_node *, const struct muster_error *) = {
+        muster_node_break_group, /* it cannot vote */
+        muster_node_fail,        /* the peer, which is played, does not */
+    };
+    const struct muster_error lack = {.rc = MUSTER_RESOURCE_EXHAUSTED, .text = "no memory"};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        bool has_left = false;
+        struct stand stand;
+        struct muster_env *env;
+
+        stand_open_as_member(&stand);
+        env = stand.node.pair.env;
+        accept_link(&stand);
+        rows[i](stand.node.node, &lack);
+        muster_node_leave(stand.node.node, true,
+                          muster_loop_after_ns(env->loop, 3600 * MUSTER_NS_PER_S), on_left,
+                          &has_left);
+        wait_for_word(&stand, 0);
+        test_env_run_until(env, test_env_is_true, &has_left);
+
+        assert_string_equal(stand.log[0], "quit:0 ");
+        assert_string_equal(stand.node.told, "failed:8 ");
+        stand_close(&stand);
+    }
+}
+
+static void a_member_without_a_group_leaves_all_the_same(void **state)
+{
+    const struct muster_error lack = {.rc = MUSTER_RESOURCE_EXHAUSTED, .text = "no memory"};
+    bool has_left = false;
+    struct stand stand;
+
+    (void)state;
+    stand_open_as_member(&stand);
+    accept_link(&stand);
+    muster_node_abort_group(stand.node.node, &lack); /* the action that opens it was lost */
+    muster_node_fail(stand.node.node, &lack);
+    muster_node_leave(stand.node.node, false, 0, on_left, &has_left);
+    test_env_run_until(stand.node.pair.env, test_env_is_true, &has_left);
+
+    assert_string_equal(stand.log[0], "quit:0 ");
+    stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest node_links[] = {
         cmocka_unit_test(only_whole_control_messages_are_taken),
         cmocka_unit_test(a_newer_link_of_the_same_peer_replaces_the_old_one),
+        cmocka_unit_test(of_links_in_both_directions_the_same_one_stays),
+        cmocka_unit_test(a_member_that_has_failed_and_is_not_let_go_says_that_it_quits),
+        cmocka_unit_test(a_member_without_a_group_leaves_all_the_same),
     };
 
     return cmocka_run_group_tests(node_links, NULL, NULL);
