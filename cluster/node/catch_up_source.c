@@ -12,7 +12,7 @@
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 /* The first wrong chunk usually means that the member went on: asked again it refuses. One that goes on
  * sending wrong bytes would be asked for ever. */
-#define WRONG_MAX          3
+#define WRONG_MAX 3
 
 /* A link that broke once is back soon; a member that has not begun yet is asked once a second. */
 static const struct muster_backoff reopen_backoff = {.first_ns = 20 * MUSTER_NS_PER_MS,
@@ -79,15 +79,16 @@ static bool close_request(struct fetch_source *source, uint32_t chunk)
     return false;
 }
 
+/* The number comes from the member: that of a free entry is not a chunk. */
 static bool has_open_request(const struct fetch_source *source, uint32_t chunk)
 {
-    for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX; i++)
+    for (size_t i = 0; i < MUSTER_FETCH_REQUESTS_MAX && chunk != MUSTER_FETCH_NO_CHUNK; i++)
         if (source->open[i] == chunk)
             return true;
     return false;
 }
 
-/* Not at once: the caller goes on using the source. */
+/* The link is given up by the timer and not at once: the caller goes on using the source. */
 static void break_later(struct fetch_source *source)
 {
     source->is_broken = true;

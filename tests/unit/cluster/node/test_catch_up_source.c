@@ -136,6 +136,10 @@ static void answer_chunk(struct stand *stand, struct muster_peer_link *link, uin
     if (answer == STRAY) {
         send_frame(link, (struct muster_frame_header){.type = MUSTER_STATE_CHUNK, .op.step = STEP},
                    garbage, sizeof(garbage));
+        send_frame(link,
+                   (struct muster_frame_header){
+                       .type = MUSTER_STATE_CHUNK, .op.step = STEP, .chunk = UINT32_MAX},
+                   garbage, sizeof(garbage)); /* also the number of no chunk */
         send_frame(link, header, garbage, bytes - 1);
         header.op.step = STEP + 1;
         send_frame(link, header, garbage, bytes);
