@@ -223,7 +223,8 @@ bool muster_node_is_fetching(const struct muster_node *node, uint64_t *ret_bytes
 
 bool muster_node_is_changing(const struct muster_node *node)
 {
-    return node->group == NULL || muster_group_is_frozen(node->group);
+    return node->group == NULL || node->handover.expiry != NODE_NOT_EXPIRED ||
+           muster_group_is_frozen(node->group);
 }
 
 /* may_lack_state makes the usual case free: it is set by a view and falls when every joiner of it has shown

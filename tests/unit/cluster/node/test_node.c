@@ -41,6 +41,25 @@ static void names_that_do_not_fit_are_refused(void **state)
     node_stand_close(&stand);
 }
 
+/* Its program is told that it is out in a later turn. */
+static void a_process_that_resigns_is_in_a_change(void **state)
+{
+    const struct muster_error late = {.rc = MUSTER_DEADLINE_EXCEEDED, .text = "late"};
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    assert_false(muster_node_is_changing(stand.node));
+    muster_node_resign(stand.node, &late);
+
+    assert_null(muster_node_group(stand.node));
+    assert_true(muster_node_is_changing(stand.node));
+    node_stand_close_node(&stand);
+    node_stand_close(&stand);
+}
+
 static void no_memory_to_open_leaves_nothing(void **state)
 {
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
@@ -245,6 +264,7 @@ int main(void)
 {
     const struct CMUnitTest node[] = {
         cmocka_unit_test(names_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_process_that_resigns_is_in_a_change),
         cmocka_unit_test(no_memory_to_open_leaves_nothing),
         cmocka_unit_test(a_start_that_takes_too_long_names_the_missing),
         cmocka_unit_test(who_is_silent_on_this_host_is_evicted_when_it_was_asked_for),
