@@ -40,7 +40,7 @@ struct muster_catch_up {
  * Errors:  returned RESOURCE_EXHAUSTED; by done INVALID_ARGUMENT (the members registered other
  * tensors; names the first that differs), DATA_LOSS (members disagree about the state, or send
  * other bytes than they announced; names them), UNAVAILABLE (no member is left that has it, or
- * they went on without this one), DEADLINE_EXCEEDED, CANCELLED.
+ * they went on without this one), DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, CANCELLED.
  */
 MUSTER_MUST_CHECK enum muster_rc muster_catch_up_start(
     struct muster_catch_up *catch_up, const struct muster_catch_up_options *options,

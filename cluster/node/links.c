@@ -9,7 +9,7 @@
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define HELLO_TIMEOUT_NS   (5 * MUSTER_NS_PER_S)
 /* A port scan or a client that never sends its hello must not use up the descriptors of a member. */
-#define UNIDENTIFIED_MAX   1024u /* one more ends the oldest */
+#define UNIDENTIFIED_MAX 1024u /* one more ends the oldest */
 
 static struct muster_mem *mem_of(const struct node_peer *peer)
 {
@@ -115,7 +115,10 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     muster_mem_free(mem_of(peer), peer->buffer);
     peer->buffer = NULL;
     if (rc != MUSTER_OK) {
-        muster_error_set(&error, rc, "it sent a control message that cannot be read");
+        muster_error_set(&error, rc, "%s",
+                         rc == MUSTER_RESOURCE_EXHAUSTED
+                             ? "no memory for a control message"
+                             : "it sent a control message that cannot be read");
         on_down(link, &error);
         return;
     }

@@ -62,7 +62,7 @@ struct node_news {
 enum node_registration {
     NODE_UNREGISTERED,
     NODE_LEASING,            /* a lease is asked for */
-    NODE_PUTTING,            /* the key is on its way: it may be there or not */
+    NODE_PUTTING,            /* the put is not answered yet: the key may be there or not */
     NODE_REGISTERED,         /* until the lease is lost */
     NODE_REGISTRATION_WAITS, /* to try again */
 };
@@ -92,14 +92,14 @@ enum node_state {
 
 struct node_registry {
     struct muster_registry *client;
-    char endpoints[128];                     /* for people; cut */
+    char endpoints[128];                     /* as the options name them, for people; may be cut */
     char prefix[MUSTER_JOB_NAME_BYTES + 16]; /* "/muster/<job>/" */
     bool is_up;
-    struct muster_timer poll; /* is it connected? */
+    struct muster_timer poll; /* asks the client whether it is connected */
     enum node_registration registration;
     bool wants_registration;
     bool is_lease_started;
-    bool is_revoking; /* the own key is on its way out */
+    bool is_revoking; /* the lease of the own key is being revoked */
     struct muster_registry_lease lease;
     struct muster_registry_op put;
     uint64_t registered_revision; /* of the first put; 0: none yet */
@@ -114,7 +114,8 @@ struct node_registry {
     muster_registry_close_fn *closed;
 };
 
-/** Callbacks that are due when the machine is at rest. */
+/** Callbacks that are due when the machine is at rest. Each flag is a callback of its own, and several may be due
+ * at once. */
 struct node_tell {
     bool is_view, is_excluded, is_failed, is_failure_told, is_left, is_ready;
     struct muster_view *view, *previous;
@@ -128,7 +129,7 @@ enum node_leave_state {
     NODE_STAYS,
     NODE_LEAVE_ASKED, /* waits until no joiner needs this process */
     NODE_LEAVE_SENT,  /* the machine was told */
-    NODE_OUT, /* out of the job, by its wish or because it failed: the last messages are sent */
+    NODE_OUT, /* out of the job, by its wish or because it failed: the last messages are being sent */
 };
 #define NODE_LEAVE_STATES 4
 
@@ -145,10 +146,10 @@ struct node_blocked {
 
 /** The state that passes from one group to the next. */
 struct node_handover {
-    bool is_broken;       /* it had no memory for a group, and takes part in none any more */
-    uint64_t ended_count; /* operations, of all groups */
+    bool is_broken;       /* it had no memory for a group: it votes no more, and is in no group */
+    uint64_t ended_count; /* operations that have ended, of all groups */
     enum node_expiry expiry;
-    bool is_resign_posted; /* the machine does not know yet */
+    bool is_resign_posted; /* the machine does not know of the resignation yet */
     bool may_lack_state; /* some members have joined, and not all were seen to have the state yet */
 };
 

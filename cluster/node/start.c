@@ -4,8 +4,8 @@
 
 #include "cluster/node/node_internal.h"
 
-/* A start or a change that takes less is ordinary and says nothing; a longer one names whom it waits for,
- * and again every ten seconds, so that the last lines of a log show it. */
+/* A shorter start or change is ordinary and says nothing; a longer one names whom it waits for, and again
+ * every ten seconds, so that the last lines of a log show it. */
 #define START_PATIENCE_NS  (2 * MUSTER_NS_PER_S) /* before the first line in the log */
 #define START_REPEAT_NS    (10 * MUSTER_NS_PER_S)
 #define CHANGE_PATIENCE_NS (1 * MUSTER_NS_PER_S)

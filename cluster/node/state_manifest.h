@@ -59,7 +59,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_state_match(const struct muster_state_ch
 MUSTER_MUST_CHECK enum muster_rc muster_state_manifest_pack(
     const struct muster_state_chunks *chunks, uint64_t step,
     const uint8_t (*hashes)[MUSTER_HASH128_BYTES], void **ret_bytes, size_t *ret_size);
-/** Errors: INVALID_ARGUMENT. ret_manifest: gives, muster_state_manifest_fini. */
+/** Gives what *ret_manifest holds: muster_state_manifest_fini. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_state_manifest_unpack(
     struct muster_mem *mem, const void *bytes, size_t size,
     struct muster_state_manifest *ret_manifest, struct muster_error *ret_error);
@@ -69,7 +69,7 @@ void muster_state_manifest_fini(struct muster_state_manifest *manifest);
 MUSTER_MUST_CHECK enum muster_rc muster_state_refusal_pack(struct muster_mem *mem,
                                                            const struct muster_error *error,
                                                            void **ret_bytes, size_t *ret_size);
-/** Bytes that are no refusal become INTERNAL. */
+/** The error that a refusal carries; of bytes that are not a refusal, INTERNAL. */
 void muster_state_refusal_unpack(struct muster_mem *mem, const void *bytes, size_t size,
                                  struct muster_error *ret_error);
 

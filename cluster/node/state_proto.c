@@ -76,7 +76,9 @@ static enum muster_rc copy_hashes(struct muster_state_manifest *manifest,
     if (bytes % MUSTER_HASH128_BYTES != 0 || bytes / MUSTER_HASH128_BYTES >= UINT32_MAX ||
         message->root.len != MUSTER_HASH128_BYTES)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a state manifest with %zu bytes of hashes", bytes);
+                                "the hashes of a state manifest must be %d bytes each, with a "
+                                "root, got %zu bytes and a root of %zu",
+                                MUSTER_HASH128_BYTES, bytes, message->root.len);
     manifest->chunk_count = (uint32_t)(bytes / MUSTER_HASH128_BYTES);
     manifest->hashes = muster_mem_alloc(manifest->mem, bytes);
     if (manifest->hashes == NULL)
@@ -86,7 +88,7 @@ static enum muster_rc copy_hashes(struct muster_state_manifest *manifest,
     muster_hash128(manifest->hashes, bytes, manifest->root);
     if (memcmp(manifest->root, message->root.data, MUSTER_HASH128_BYTES) != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a state manifest whose root does not fit its hashes");
+                                "the root of a state manifest does not fit its hashes");
     return MUSTER_OK;
 }
 
@@ -106,10 +108,13 @@ enum muster_rc muster_state_manifest_unpack(struct muster_mem *mem, const void *
     if (rc == MUSTER_OK)
         rc = copy_hashes(&manifest, message, ret_error);
     muster_proto_free(message);
-    if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK) {
         *ret_manifest = manifest;
-    else
-        muster_state_manifest_fini(&manifest);
+        return MUSTER_OK;
+    }
+    muster_state_manifest_fini(&manifest);
+    if (rc == MUSTER_RESOURCE_EXHAUSTED)
+        muster_error_set(ret_error, rc, "no memory for a state manifest");
     return rc;
 }
 

@@ -58,7 +58,7 @@ static void free_client(struct client *client)
     muster_mem_free(env->mem, client);
 }
 
-/* Not at once: the caller goes on using the client. */
+/* The client is freed by a task and not at once: the caller goes on using it. */
 static void give_up(struct client *client)
 {
     client->is_given_up = true;
@@ -134,7 +134,7 @@ static void send_manifest(struct client *client)
     MUSTER_ASSERT(is_hashed(server) && client->wanted_step == server->step);
     client->wants_manifest = false;
     if (muster_state_manifest_pack(server->chunks, server->step,
-                                   (const uint8_t (*)[MUSTER_HASH128_BYTES])server->hashes, &bytes,
+                                   (const uint8_t(*)[MUSTER_HASH128_BYTES])server->hashes, &bytes,
                                    &size) != MUSTER_OK) {
         give_up(client);
         return;
@@ -214,7 +214,8 @@ static void serve_chunk(struct client *client, const struct muster_frame_header 
         return;
     }
     if (request->chunk >= server->chunks->chunk_count || chunk == NULL) {
-        muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "chunk %u of %u, at most %d at a time",
+        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                         "chunk %u of %u cannot be asked for, with %d open requests at most",
                          request->chunk, server->chunks->chunk_count, REQUESTS_MAX);
         refuse_request(client, request->chunk, &error);
         return;

@@ -349,7 +349,7 @@ static void refusals_say_what_is_served_and_of_what(void **state)
     } rows[] = {
         {"s c5 k4.1 a", "state 4 is past; this member is at 5", 1},
         {"s c5 m4 a", "state 4 is past; this member is at 5", UINT32_MAX},
-        {"s c5 k5.2 a", "chunk 2 of 2, at most 64 at a time", 2},
+        {"s c5 k5.2 a", "chunk 2 of 2 cannot be asked for, with 64 open requests at most", 2},
         {"s w m5 a", "this process has been left out of the job", UINT32_MAX},
         {"m5 a", "this member has not begun", UINT32_MAX},
     };
