@@ -1,12 +1,14 @@
 /* The credential that a launcher hands to a member. */
 #include "training/tls_variables.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <muster/tls.h>
 
-#define GOODBYE_NS (2 * MUSTER_NS_PER_S)
+#define GOODBYE_NS    (2 * MUSTER_NS_PER_S)
+#define RELOAD_MS_MAX 1000000000u /* 11 days; in nanoseconds it stays far below 64 bits */
 
 static const char *read_variable(struct muster_env *env, const char *name)
 {
@@ -31,6 +33,26 @@ static enum muster_rc check_plain(struct muster_env *env, struct muster_error *r
     return MUSTER_OK;
 }
 
+static enum muster_rc read_reload(struct muster_env *env, uint64_t *ret_interval_ns,
+                                  struct muster_error *ret_error)
+{
+    const char *text = read_variable(env, "MUSTER_TLS_RELOAD_MS");
+    char *end = NULL;
+    uint64_t ms;
+
+    if (text == NULL)
+        return MUSTER_OK;
+    errno = 0;
+    ms = strtoull(text, &end, 10);
+    if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || ms > RELOAD_MS_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "MUSTER_TLS_RELOAD_MS must be a whole number of milliseconds up to "
+                                "%u, got %.40s",
+                                RELOAD_MS_MAX, text);
+    *ret_interval_ns = ms * MUSTER_NS_PER_MS;
+    return MUSTER_OK;
+}
+
 static enum muster_rc read_data(struct muster_env *env, struct muster_error *ret_error)
 {
     const char *data = read_variable(env, "MUSTER_TLS_DATA");
@@ -46,7 +68,6 @@ enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_er
 {
     const char *peers = read_variable(env, "MUSTER_TLS_PEERS");
     const char *key = read_variable(env, "MUSTER_TLS_KEY_FILE");
-    const char *reload_ms = read_variable(env, "MUSTER_TLS_RELOAD_MS");
     struct muster_tls_options options = {
         .cert_file = read_variable(env, "MUSTER_TLS_CERT_FILE"),
         .ca_file = read_variable(env, "MUSTER_TLS_CA_FILE"),
@@ -58,8 +79,8 @@ enum muster_rc muster_training_open_tls(struct muster_env *env, struct muster_er
     if (options.cert_file == NULL)
         return check_plain(env, ret_error);
     options.key_file = key != NULL ? key : options.cert_file;
-    if (reload_ms != NULL)
-        options.reload_interval_ns = strtoull(reload_ms, NULL, 10) * MUSTER_NS_PER_MS;
+    if (read_reload(env, &options.reload_interval_ns, ret_error) != MUSTER_OK)
+        return MUSTER_INVALID_ARGUMENT;
     if (peers == NULL || options.ca_file == NULL)
         return muster_error_set(
             ret_error, MUSTER_INVALID_ARGUMENT, "MUSTER_TLS_CERT_FILE without %s",

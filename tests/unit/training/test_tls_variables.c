@@ -257,17 +257,29 @@ static void files_are_looked_at_again_as_often_as_said(void **state)
     static const struct {
         const char *text;
         uint64_t interval_ns;
-    } rows[] = {{"50", 50 * MUSTER_NS_PER_MS}, {NULL, 60 * MUSTER_NS_PER_S}};
+    } rows[] = {{"50", 50 * MUSTER_NS_PER_MS},
+                {NULL, 60 * MUSTER_NS_PER_S},
+                {"", 60 * MUSTER_NS_PER_S},
+                {"5s", 0}, /* refused */
+                {"-1", 0},
+                {"1000000001", 0},
+                {"99999999999999999999", 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_error error;
         struct member member;
+        enum muster_rc rc;
 
         member_init(&member);
         set_variable(&member, "MUSTER_TLS_RELOAD_MS", rows[i].text);
-        assert_int_equal(member_open(&member, NULL), MUSTER_OK);
+        rc = member_open(&member, &error);
 
-        assert_int_equal(member.pair.test.env.tls->reload_interval_ns, rows[i].interval_ns);
+        assert_int_equal(rc, rows[i].interval_ns > 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
+        if (rc == MUSTER_OK)
+            assert_int_equal(member.pair.test.env.tls->reload_interval_ns, rows[i].interval_ns);
+        else
+            assert_non_null(strstr(error.text, rows[i].text));
         muster_training_close_tls(&member.pair.test.env);
         member_fini(&member);
     }
