@@ -47,11 +47,11 @@ static void MUSTER_PRINTF(2, 3) line_add(struct line *line, const char *fmt, ...
     MUSTER_ASSERT(line->length < sizeof(line->text));
 }
 
-static void add_text(struct line *line, const char *name, const char *text)
+/* Names of tasks come from resolvers and members, so they are no safer than texts. */
+static void add_escaped(struct line *line, const char *text, size_t length)
 {
-    line_add(line, ",\"%s\":\"", name);
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
 
         if (c == '"' || c == '\\')
             line_add(line, "\\%c", c);
@@ -60,6 +60,12 @@ static void add_text(struct line *line, const char *name, const char *text)
         else
             line_add(line, "%c", c);
     }
+}
+
+static void add_text(struct line *line, const char *name, const char *text)
+{
+    line_add(line, ",\"%s\":\"", name);
+    add_escaped(line, text, strlen(text));
     line_add(line, "\"");
 }
 
@@ -72,7 +78,9 @@ static void add_words(struct line *line, const char *name, const char *words)
     while (*words != '\0') {
         size_t length = strcspn(words, " ");
 
-        line_add(line, "%s\"%.*s\"", comma, (int)length, words);
+        line_add(line, "%s\"", comma);
+        add_escaped(line, words, length);
+        line_add(line, "\"");
         comma = ",";
         words += length;
         words += strspn(words, " ");
@@ -114,7 +122,8 @@ static bool has_room(const struct muster_report *report, int timeout_ms)
 {
     struct pollfd room = {.fd = report->fd, .events = POLLOUT};
 
-    return poll(&room, 1, timeout_ms) == 1; /* nobody waits for a descriptor that is closed, either */
+    return poll(&room, 1, timeout_ms) ==
+           1; /* nobody waits for a descriptor that is closed, either */
 }
 
 static void write_kept(struct muster_report *report)
@@ -240,7 +249,8 @@ void muster_report_progress(struct muster_report *report, uint64_t step, uint64_
     struct line line = {.length = 0};
 
     line_add(&line,
-             "{\"report\":\"progress\",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64 ",\"members\":%" PRIu32,
+             "{\"report\":\"progress\",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64
+             ",\"members\":%" PRIu32,
              step, epoch, member_count);
     add_values(&line, values);
     send_news(report, &line);
@@ -272,18 +282,23 @@ static void add_spent(struct line *line, const struct muster_report_activity *at
 {
     line_add(line, ",\"spent_ns\":{");
     for (unsigned state = 0; state < MUSTER_ACTIVITY_STATES; state++)
-        line_add(line, "%s\"%s\":%" PRIu64, state > 0 ? "," : "",
-                 muster_activity_state_name((enum muster_activity_state)state),
-                 muster_activity_spent_ns(at->activity, (enum muster_activity_state)state, at->now_ns));
+        line_add(
+            line, "%s\"%s\":%" PRIu64, state > 0 ? "," : "",
+            muster_activity_state_name((enum muster_activity_state)state),
+            muster_activity_spent_ns(at->activity, (enum muster_activity_state)state, at->now_ns));
     line_add(line, "},\"sent_bytes\":{");
     for (unsigned wire = 0; wire < MUSTER_ACTIVITY_WIRES; wire++)
         line_add(line, "%s\"%s\":%" PRIu64, wire > 0 ? "," : "",
                  muster_activity_wire_name((enum muster_activity_wire)wire),
                  at->activity->sent_bytes[wire]);
     line_add(line, "},\"waiting_ns\":%" PRIu64 ",\"waited_ns\":{", at->activity->waiting_ns);
-    for (uint32_t i = 0; i < at->activity->wait_count; i++)
-        line_add(line, "%s\"%s\":%" PRIu64, i > 0 ? "," : "", at->activity->waits[i].task,
-                 at->activity->waits[i].ns);
+    for (uint32_t i = 0; i < at->activity->wait_count; i++) {
+        const struct muster_activity_wait *wait = &at->activity->waits[i];
+
+        line_add(line, "%s\"", i > 0 ? "," : "");
+        add_escaped(line, wait->task, strlen(wait->task));
+        line_add(line, "\":%" PRIu64, wait->ns);
+    }
     line_add(line, "}");
 }
 
@@ -337,8 +352,8 @@ void muster_report_delivered(struct muster_report *report, uint64_t epoch, uint6
 {
     struct line line = {.length = 0};
 
-    line_add(&line, "{\"report\":\"delivered\",\"epoch\":%" PRIu64 ",\"delivered_ns\":%" PRIu64, epoch,
-             delivered_ns);
+    line_add(&line, "{\"report\":\"delivered\",\"epoch\":%" PRIu64 ",\"delivered_ns\":%" PRIu64,
+             epoch, delivered_ns);
     send_line(report, &line);
 }
 

@@ -119,7 +119,7 @@ static void tell_quick_recovery(void)
     muster_report_view(
         bench.report,
         &(struct muster_report_view){
-            .epoch = 1, .lost = "a:1", .joined = "b:2 c:3 d:4", .reason = "", .recovery_ms = 0});
+            .epoch = 1, .lost = "a\"\\:1", .joined = "b:2 c:3 d:4", .reason = "", .recovery_ms = 0});
 }
 
 static void tell_activity(void)
@@ -202,7 +202,7 @@ static void each_report_is_a_line(void **state)
          "{\"report\":\"view\",\"epoch\":7,\"members\":4,\"step\":9,\"lost\":[],\"joined\":["
          "\"chief:0\"],\"reason\":\"\\\"it\\\" joined\\\\\\u0009\"}\n"},
         {tell_quick_recovery,
-         "{\"report\":\"view\",\"epoch\":1,\"members\":0,\"step\":0,\"lost\":[\"a:1\"],"
+         "{\"report\":\"view\",\"epoch\":1,\"members\":0,\"step\":0,\"lost\":[\"a\\\"\\\\:1\"],"
          "\"joined\":[\"b:2\",\"c:3\",\"d:4\"],\"recovery_ms\":0.000,\"detected_ns\":0,"
          "\"opened_ns\":0}\n"},
         {tell_activity,
