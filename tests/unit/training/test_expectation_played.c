@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "assertion_count.h"
+#include "cloud_fixture.h"
 #include "played_node.h"
 
 static char path[64];
@@ -166,6 +167,35 @@ static void a_client_that_is_there_is_used_and_stays(void **state)
     test_env_close(&test);
 }
 
+/* The platform has not answered yet. */
+static void a_question_under_way_is_given_up_at_the_close(void **state)
+{
+    struct muster_expectation expectation = {.env = NULL};
+    struct cloud_fixture fixture;
+    struct muster_http *client;
+    char uri[256];
+
+    (void)state;
+    cloud_fixture_open(&fixture, NULL);
+    cloud_fixture_script(&fixture, "[{\"response\": {\"hang\": true}}]");
+    client = fixture.env->http;
+    fixture.env->http = NULL; /* the expectation opens one of its own */
+    snprintf(uri, sizeof(uri),
+             "gce:instance_group=g&port=8470&project=p&zone=z&anonymous=true&api_endpoint=%s",
+             fake_cloud_base(fixture.cloud));
+    muster_expectation_open(&expectation, fixture.env, uri, NULL);
+    assert_true(expectation.is_watching && expectation.has_http);
+    while (fake_cloud_counts(fixture.cloud)->requests == 0)
+        muster_loop_turn(fixture.env->loop, MUSTER_NS_PER_MS);
+    muster_expectation_close(&expectation);
+
+    assert_false(expectation.is_watching);
+    assert_null(expectation.resolver);
+    assert_null(fixture.env->http);
+    fixture.env->http = client;
+    cloud_fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +204,7 @@ int main(void)
         cmocka_unit_test(what_is_watched_is_closed_with_the_strategy),
         cmocka_unit_test(what_cannot_be_watched_is_not),
         cmocka_unit_test(a_client_that_is_there_is_used_and_stays),
+        cmocka_unit_test(a_question_under_way_is_given_up_at_the_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
