@@ -245,7 +245,8 @@ static bool is_ready_or_failed(void *data)
 {
     const struct muster_strategy *strategy = data;
 
-    return strategy->is_ready || strategy->state == MUSTER_STRATEGY_FAILED;
+    return strategy->begin != MUSTER_STRATEGY_BEGIN_AWAITED ||
+           strategy->state == MUSTER_STRATEGY_FAILED;
 }
 
 /* A member that cannot have the state of the others can do no step: it leaves, and they go on. */
@@ -279,7 +280,7 @@ static void become_ready(struct muster_strategy *strategy)
     follow_communication(strategy);
     if (strategy->state == MUSTER_STRATEGY_FAILED)
         return;
-    if (strategy->is_restored) {
+    if (strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED) {
         strategy->is_torn = false;
         if (strategy->committed_step >= strategy->next_step)
             strategy->steps_lost += strategy->committed_step - (strategy->next_step - 1);
@@ -337,13 +338,14 @@ static bool may_begin(void *data)
  * state: the program may change its tensors as soon as the step has begun. */
 static enum muster_rc begin_in_seat(struct muster_strategy *strategy)
 {
+    bool is_member = muster_strategy_is_member(strategy);
     enum muster_rc rc;
 
     MUSTER_ASSERT(strategy->node != NULL && strategy->ops_open == 0);
-    if (muster_strategy_is_member(strategy)) {
-        strategy->is_restored = false;
+    muster_strategy_move_begin(strategy, is_member ? MUSTER_STRATEGY_BEGIN_MEMBER
+                                                   : MUSTER_STRATEGY_BEGIN_AWAITED);
+    if (is_member)
         strategy->next_step = strategy->committed_step + 1;
-    }
     do {
         become_member(strategy);
         rc = muster_strategy_wait(strategy, may_begin);
@@ -364,14 +366,15 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
                                      bool *ret_is_restored)
 {
     enum muster_rc rc = muster_strategy_enter(strategy, "begin");
+    bool is_restored = false;
 
     if (rc != MUSTER_OK)
         return rc;
     rc = strategy->error.rc;
     if (strategy->state != MUSTER_STRATEGY_FAILED) {
-        strategy->is_beginning = true;
         rc = begin_in_seat(strategy);
-        strategy->is_beginning = false;
+        is_restored = strategy->begin == MUSTER_STRATEGY_BEGIN_RESTORED;
+        muster_strategy_move_begin(strategy, MUSTER_STRATEGY_BEGIN_OUTSIDE);
         muster_strategy_move_activity(strategy, rc == MUSTER_OK ? MUSTER_ACTIVITY_COMPUTE
                                                                 : MUSTER_ACTIVITY_OUTSIDE);
         if (rc == MUSTER_OK)
@@ -383,7 +386,7 @@ enum muster_rc muster_strategy_begin(struct muster_strategy *strategy, uint64_t 
         return rc;
     *ret_step = strategy->step;
     if (ret_is_restored != NULL)
-        *ret_is_restored = strategy->is_restored;
+        *ret_is_restored = is_restored;
     return MUSTER_OK;
 }
 

@@ -5,8 +5,8 @@
 #include "training/strategy_internal.h"
 
 #define INTERVAL_NS     (250 * MUSTER_NS_PER_MS) /* a display seems live */
-#define PATIENCE_NS     (2 * MUSTER_NS_PER_S)  /* a begin that takes longer is logged … */
-#define LOG_INTERVAL_NS (10 * MUSTER_NS_PER_S) /* … and again */
+#define PATIENCE_NS     (2 * MUSTER_NS_PER_S)    /* a begin that takes longer is logged … */
+#define LOG_INTERVAL_NS (10 * MUSTER_NS_PER_S)   /* … and again */
 #define MIB             ((uint64_t)1 << 20)
 
 static uint64_t clock_ns(const struct muster_strategy *strategy)
@@ -56,7 +56,7 @@ static bool describe_wait(const struct muster_strategy *strategy, char *text, si
     text[0] = '\0';
     if (strategy->activity.state != MUSTER_ACTIVITY_BEGIN)
         return false;
-    if (strategy->is_sharing)
+    if (strategy->begin == MUSTER_STRATEGY_BEGIN_SHARES)
         snprintf(text, room, "the initial state, %llu of %llu MiB have gone to all",
                  (unsigned long long)(strategy->shared_bytes / MIB),
                  (unsigned long long)(state_bytes(strategy) / MIB));

@@ -131,17 +131,18 @@ static void on_view(void *data, const struct muster_view_change *opened)
         muster_strategy_tell_view(strategy, NULL);
 }
 
-/* The node has the state: begin, which waits for this, goes on. A return is reported with its cost,
- * the time since the exclusion. */
+/* The node has the state: begin, which waits for this, goes on; only a begin that failed meanwhile does not. A
+ * return is reported with its cost, the time since the exclusion. */
 static void on_ready(void *data, uint64_t next_step, bool is_restored)
 {
     struct muster_strategy *strategy = data;
     uint64_t now_ns = muster_loop_now_ns(strategy->env->loop);
 
-    MUSTER_ASSERT(!strategy->is_ready); /* once, until on_excluded */
-    strategy->is_ready = true;
+    if (strategy->state == MUSTER_STRATEGY_FAILED)
+        return;
+    muster_strategy_move_begin(strategy, is_restored ? MUSTER_STRATEGY_BEGIN_RESTORED
+                                                     : MUSTER_STRATEGY_BEGIN_NEW);
     strategy->next_step = next_step;
-    strategy->is_restored = is_restored;
     if (is_restored)
         muster_trace_emit(strategy->env, "caught_up", next_step,
                           muster_node_view(strategy->node)->epoch,
@@ -164,7 +165,8 @@ static void on_excluded(void *data, const struct muster_error *why)
                       (uint64_t)why->rc);
     strategy->error = *why;
     muster_strategy_move(strategy, MUSTER_STRATEGY_WAITING);
-    strategy->is_ready = false;
+    if (strategy->begin != MUSTER_STRATEGY_BEGIN_OUTSIDE)
+        muster_strategy_move_begin(strategy, MUSTER_STRATEGY_BEGIN_AWAITED);
     strategy->waiting_since_ns = muster_loop_now_ns(strategy->env->loop);
 }
 

@@ -30,6 +30,16 @@ enum muster_strategy_state {
     MUSTER_STRATEGY_FAILED,  /* error says why; only close is left */
 };
 
+/** The program's call of begin. */
+enum muster_strategy_begin {
+    MUSTER_STRATEGY_BEGIN_OUTSIDE,  /* it is not in one */
+    MUSTER_STRATEGY_BEGIN_MEMBER,   /* this process has the state already */
+    MUSTER_STRATEGY_BEGIN_AWAITED,  /* on_ready will come, or on_failed */
+    MUSTER_STRATEGY_BEGIN_NEW,      /* on_ready has come: a new job, whose state is given out */
+    MUSTER_STRATEGY_BEGIN_SHARES,   /* the initial state goes to all */
+    MUSTER_STRATEGY_BEGIN_RESTORED, /* on_ready has come: the tensors hold the members' state */
+};
+
 /** The way out of the job, whatever the state: each is reached at most once, in this order. */
 enum muster_strategy_leave {
     MUSTER_STRATEGY_STAYS,
@@ -82,12 +92,10 @@ struct muster_strategy {
     uint64_t committed_step; /* the highest */
     uint64_t steps_lost;
     uint64_t next_step; /* valid when on_ready has come */
-    bool is_ready;      /* on_ready has come, and on_excluded not since */
-    bool is_restored;
+    enum muster_strategy_begin begin;
     uint64_t waiting_since_ns;
 
-    bool is_sharing; /* the initial state goes to all */
-    bool is_torn;    /* the tensors have values of several members: never given to others */
+    bool is_torn; /* the tensors have values of several members: never given to others */
     uint64_t shared_bytes;
     uint64_t wait_logged_ns; /* of the begin that waits */
 
@@ -124,7 +132,6 @@ struct muster_strategy {
     struct muster_report_values progress, results;
     uint64_t progress_reported_ns;
     struct muster_activity activity;
-    bool is_beginning; /* the program is in begin: where that waits it is told apart */
     struct muster_timer activity_timer; /* when the launcher is told of it next */
     uint64_t epoch_reported;            /* of the last progress report */
 
@@ -159,6 +166,8 @@ void muster_strategy_leave(struct muster_strategy *strategy);
 
 /** Go to another state; the move must be one of the table in strategy_state.c. */
 void muster_strategy_move(struct muster_strategy *strategy, enum muster_strategy_state to);
+/** Go on in begin, by the table in strategy_state.c. */
+void muster_strategy_move_begin(struct muster_strategy *strategy, enum muster_strategy_begin to);
 /** STAYS to LEAVES, or LEAVES to LEFT. */
 void muster_strategy_move_leave(struct muster_strategy *strategy, enum muster_strategy_leave to);
 /** It is one, and has the members' state. */

@@ -472,8 +472,7 @@ enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
     unsigned attempts = SHARE_ATTEMPTS_MAX;
     enum muster_rc rc;
 
-    MUSTER_ASSERT(!strategy->is_sharing);
-    strategy->is_sharing = true;
+    muster_strategy_move_begin(strategy, MUSTER_STRATEGY_BEGIN_SHARES);
     do {
         rc = muster_strategy_wait_view(strategy);
         if (strategy->state == MUSTER_STRATEGY_READY)
@@ -482,6 +481,7 @@ enum muster_rc muster_strategy_share_state(struct muster_strategy *strategy)
             rc = MUSTER_CANCELLED; /* failed, or excluded meanwhile */
     } while (rc == MUSTER_ABORTED && !muster_node_view(strategy->node)->is_below_min &&
              --attempts > 0);
-    strategy->is_sharing = false;
+    if (strategy->begin == MUSTER_STRATEGY_BEGIN_SHARES) /* not excluded meanwhile */
+        muster_strategy_move_begin(strategy, MUSTER_STRATEGY_BEGIN_NEW);
     return rc;
 }

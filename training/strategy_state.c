@@ -1,4 +1,4 @@
-/* The state of a strategy: one of five, and the moves between them. */
+/* The state of a strategy, the stage of its begin and of its end, and the moves between them. */
 #include "training/strategy_internal.h"
 
 #define IN(state) (1u << MUSTER_STRATEGY_##state)
@@ -18,6 +18,25 @@ void muster_strategy_move(struct muster_strategy *strategy, enum muster_strategy
 {
     MUSTER_ASSERT((moves[strategy->state] >> to & 1u) != 0);
     strategy->state = to;
+}
+
+#define AT(stage) (1u << MUSTER_STRATEGY_BEGIN_##stage)
+
+/* begin_moves[from]: the stages of begin that may follow. An exclusion leads to AWAITED from wherever begin is, and
+ * every end of begin to OUTSIDE. */
+static const unsigned begin_moves[] = {
+    [MUSTER_STRATEGY_BEGIN_OUTSIDE] = AT(MEMBER) | AT(AWAITED),
+    [MUSTER_STRATEGY_BEGIN_MEMBER] = AT(AWAITED) | AT(OUTSIDE),
+    [MUSTER_STRATEGY_BEGIN_AWAITED] = AT(AWAITED) | AT(NEW) | AT(RESTORED) | AT(OUTSIDE),
+    [MUSTER_STRATEGY_BEGIN_NEW] = AT(SHARES) | AT(AWAITED) | AT(OUTSIDE),
+    [MUSTER_STRATEGY_BEGIN_SHARES] = AT(NEW) | AT(AWAITED),
+    [MUSTER_STRATEGY_BEGIN_RESTORED] = AT(AWAITED) | AT(OUTSIDE),
+};
+
+void muster_strategy_move_begin(struct muster_strategy *strategy, enum muster_strategy_begin to)
+{
+    MUSTER_ASSERT((begin_moves[strategy->begin] >> to & 1u) != 0);
+    strategy->begin = to;
 }
 
 void muster_strategy_move_leave(struct muster_strategy *strategy, enum muster_strategy_leave to)

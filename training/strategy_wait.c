@@ -6,8 +6,8 @@ enum muster_rc muster_strategy_wait(struct muster_strategy *strategy, bool (*is_
     enum muster_rc rc;
 
     MUSTER_ASSERT(strategy->runtime != NULL);
-    if (strategy->is_beginning && strategy->activity.state != MUSTER_ACTIVITY_BEGIN &&
-        !is_done(strategy)) {
+    if (strategy->begin != MUSTER_STRATEGY_BEGIN_OUTSIDE &&
+        strategy->activity.state != MUSTER_ACTIVITY_BEGIN && !is_done(strategy)) {
         muster_strategy_move_activity(strategy, MUSTER_ACTIVITY_BEGIN);
         muster_trace_emit_at(strategy->env, strategy->activity.since_ns, "begin_waited", NULL,
                              strategy->committed_step, strategy->epoch, 0);

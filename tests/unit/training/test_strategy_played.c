@@ -287,7 +287,7 @@ static void the_first_begin_gives_out_the_state_and_begins_step_one(void **state
     assert_int_equal(muster_strategy_size(strategy), 3);
     assert_int_equal(muster_strategy_epoch(strategy), 1);
     assert_int_equal(strategy->activity.state, MUSTER_ACTIVITY_COMPUTE);
-    assert_false(strategy->is_beginning);
+    assert_int_equal(strategy->begin, MUSTER_STRATEGY_BEGIN_OUTSIDE);
     played_commit(strategy);
     expect_begin(strategy, 2, false);
     played_commit(strategy);

@@ -161,7 +161,7 @@ static void be_one_with_much(unsigned rank, void *data)
     JOB_CHECK(job_begin(strategy) == 1);
     check_large(&large, 0, *alike);
     JOB_CHECK(strategy->shared_bytes == LARGE + sizeof(large.parts) + sizeof(large.flags));
-    JOB_CHECK(!strategy->is_torn && !strategy->is_sharing);
+    JOB_CHECK(!strategy->is_torn && strategy->begin == MUSTER_STRATEGY_BEGIN_OUTSIDE);
     job_commit(strategy);
     muster_strategy_close(strategy);
     free(large.values);
