@@ -19,7 +19,7 @@ static const char *const wire_names[MUSTER_ACTIVITY_WIRES] = {
 
 #define BIT(state) (1u << MUSTER_ACTIVITY_##state)
 
-/* To which states each one may move. A begin that waits for nothing is not a state of its own, so
+/* moves[from]: the states that may follow. A begin that waits for nothing is not a state of its own, so
  * that a step costs little; one without a commit before it repeats the step. */
 static const unsigned moves[MUSTER_ACTIVITY_STATES] = {
     [MUSTER_ACTIVITY_START] = BIT(BEGIN) | BIT(COMPUTE) | BIT(OUTSIDE) | BIT(CLOSE),

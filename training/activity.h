@@ -46,10 +46,10 @@ struct muster_activity {
 };
 
 void muster_activity_init(struct muster_activity *activity, uint64_t now_ns);
-/** now_ns: the clock. */
+/** Go to another state; now_ns is the loop's clock. */
 void muster_activity_move(struct muster_activity *activity, enum muster_activity_state state,
                           uint64_t now_ns);
-/** The move is allowed. */
+/** Whether the move is allowed. */
 bool muster_activity_may_move(enum muster_activity_state from, enum muster_activity_state to);
 /** An operation of the present call has ended; view is the one in which it did. With more than
  * MUSTER_ACTIVITY_WAITS_MAX members to wait for, the longest waits are kept by name. */

@@ -1,5 +1,5 @@
-/* Where a member listens: what it was told, else what its resolver says, else what the kernel would
- * use towards the registry. */
+/* The address at which a member listens: the one that it was told, else its resolver's, else the one that
+ * the kernel would use towards the registry. */
 #include "training/address.h"
 
 #include <stdio.h>

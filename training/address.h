@@ -1,4 +1,4 @@
-/* Where a member listens, and at which address the others reach it. */
+/* The address at which a member listens, and the one at which the others reach it. */
 #ifndef MUSTER_TRAINING_ADDRESS_H
 #define MUSTER_TRAINING_ADDRESS_H
 

@@ -1,5 +1,5 @@
-/* Which task of how many is this process? A resolver knows: the one that is named, or that of what
- * the environment shows. */
+/* The task of this process, and the number of tasks: a resolver knows, the one that is named or the one that
+ * fits the environment. */
 #include "training/place.h"
 
 #include <stdio.h>
@@ -249,7 +249,7 @@ static bool is_numbered_by_launcher(struct muster_vars *vars)
            muster_vars_get(vars, "RANK") != NULL && muster_vars_get(vars, "WORLD_SIZE") != NULL;
 }
 
-/* Without one that is named: what the environment shows. */
+/* No resolver is named: the environment shows which one to ask. */
 static enum muster_rc find_by_environment(struct muster_env *env,
                                           struct muster_replica_place *place,
                                           struct muster_error *ret_error)

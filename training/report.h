@@ -49,11 +49,11 @@ struct muster_report_result {
 MUSTER_MUST_CHECK enum muster_rc muster_report_open(struct muster_env *env,
                                                     struct muster_report **ret_report,
                                                     struct muster_error *ret_error);
-/** Drains. */
+/** Close the report, after muster_report_drain. NULL is accepted. */
 void muster_report_close(struct muster_report *report);
-/** Wait until the launcher has room for all that is kept for it, or is gone: at the end of the
- * process. No other call waits. Of what a launcher that does not read is told, progress and
- * activity are dropped, the rest is kept: 64 KiB of it. */
+/** Wait until the launcher has room for all lines that are kept for it, or is gone: at the end of the
+ * process. No other call waits. For a launcher that does not read, progress and activity are dropped,
+ * and 64 KiB of the other lines are kept. */
 void muster_report_drain(struct muster_report *report);
 /** The descriptor, as long as there is a report; -1 when nobody listens (any more). */
 const int *muster_report_descriptor(const struct muster_report *report);

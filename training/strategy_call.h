@@ -21,8 +21,8 @@ struct muster_strategy_call {
     const struct muster_strategy_split *split; /* NULL: of all members */
     const struct muster_view
         *view; /* whose ranks the program knows; tensors are input and output */
-    enum muster_device_kind device; /* what it is on device memory; NONE: for host memory only */
-    enum muster_communication by;   /* AUTO: as the strategy's options say */
+    enum muster_device_kind device; /* the operation on device memory; NONE: host memory only */
+    enum muster_communication by;   /* AUTO: that of the strategy's options */
     enum muster_rc (*start)(const struct muster_strategy_call *call, size_t i, struct muster_op *op,
                             struct muster_group *group);
 };
@@ -33,11 +33,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_strategy_check_step(struct muster_strate
 /** Start all, up to MUSTER_STRATEGY_OPS_MAX at a time, and wait for them: in a step. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_run(struct muster_strategy *strategy,
                                                      const struct muster_strategy_call *call);
-/** The same in any state, in the seat. */
+/** Run the call in any state of the strategy. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_run_in_seat(
     struct muster_strategy *strategy, const struct muster_strategy_call *call);
 
-/** Until all operations that were started have ended. In the seat. */
+/** Wait until all operations that were started have ended. In the seat. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait_ops(struct muster_strategy *strategy);
 
 void muster_strategy_on_op_done(struct muster_op *op, enum muster_rc rc);

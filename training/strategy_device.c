@@ -63,7 +63,7 @@ static enum muster_communication implementation_of(const struct muster_strategy 
                                                  : strategy->communication.implementation;
 }
 
-/* All of it is device memory. */
+/* Check a call whose tensors all lie in device memory. */
 static enum muster_rc check_device_call(struct muster_strategy *strategy,
                                         const struct muster_strategy_call *call)
 {
@@ -73,9 +73,10 @@ static enum muster_rc check_device_call(struct muster_strategy *strategy,
                                 "copy them to host memory, or use AUTO or NCCL",
                                 call->name);
     if (call->device == MUSTER_DEVICE_NONE || call->split != NULL)
-        return muster_error_set(&strategy->error, MUSTER_UNIMPLEMENTED,
-                                "%s%s is not there for device memory: copy to host memory",
-                                call->name, call->split != NULL ? " of a split" : "");
+        return muster_error_set(
+            &strategy->error, MUSTER_UNIMPLEMENTED,
+            "%s%s is not supported in device memory: copy the tensors to host memory", call->name,
+            call->split != NULL ? " of a split" : "");
     return muster_strategy_open_device(strategy, &strategy->error);
 }
 
@@ -118,7 +119,7 @@ static struct muster_device_call device_call_of(const struct muster_strategy *st
     };
 }
 
-/* Before any is started: the others would wait for those behind it. */
+/* All tensors are checked before any operation starts: the others would wait for those behind a refused one. */
 static enum muster_rc check_all(struct muster_strategy *strategy,
                                 const struct muster_strategy_call *call)
 {

@@ -99,7 +99,7 @@ struct muster_strategy {
     uint64_t shared_bytes;
     uint64_t wait_logged_ns; /* of the begin that waits */
 
-    bool has_worked; /* since begin: an operation was called */
+    bool has_worked; /* an operation was called since begin */
 
     /* the flight recorder: strategy_trace.c */
     struct muster_recorder *recorder; /* NULL: MUSTER_TRACE=off, or not open yet */
@@ -109,7 +109,7 @@ struct muster_strategy {
     /* the end: strategy_end.c */
     unsigned generation; /* of the process that opened it */
     struct muster_exit_hook exit_hook;
-    struct muster_wake *exit_wake; /* another thread ends the process, or abandons */
+    struct muster_wake *exit_wake; /* another thread ends the process */
     struct muster_timer end_timer; /* looks whether the process takes itself down */
     enum muster_strategy_leave leave;
     /* LEFT, for a thread that is not in the seat: stored once by the loop when the leave is over,
@@ -150,7 +150,7 @@ struct muster_strategy {
 /** The node's events; data is the strategy. */
 extern const struct muster_node_events muster_strategy_node_events;
 
-/** Wait in the driver's seat until *done(strategy) or failure. Returns the strategy's error when it
+/** Wait in the driver's seat until is_done(strategy) or failure. Returns the strategy's error when it
  * failed. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_wait(struct muster_strategy *strategy,
                                                       bool (*is_done)(void *data));
@@ -170,11 +170,12 @@ void muster_strategy_move(struct muster_strategy *strategy, enum muster_strategy
 void muster_strategy_move_begin(struct muster_strategy *strategy, enum muster_strategy_begin to);
 /** STAYS to LEAVES, or LEAVES to LEFT. */
 void muster_strategy_move_leave(struct muster_strategy *strategy, enum muster_strategy_leave to);
-/** It is one, and has the members' state. */
+/** This process is a member, and has the members' state. */
 bool muster_strategy_is_member(const struct muster_strategy *strategy);
 
-/** From now on the end of the process without close is told to the others. */
+/** Tell the others, from now on, of an end of the process without close. */
 MUSTER_MUST_CHECK enum muster_rc muster_strategy_watch_exit(struct muster_strategy *strategy);
+
 /* The flight recorder. */
 struct muster_strategy_call;
 /** The ring, before anything is opened that uses it. */

@@ -17,10 +17,11 @@ enum muster_rc muster_strategy_split(struct muster_strategy *strategy, muster_co
         return muster_error_set(&strategy->error, MUSTER_FAILED_PRECONDITION,
                                 "split: splits are made before the first begin");
     if (color == NULL)
-        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT, "split: no color");
+        return muster_error_set(&strategy->error, MUSTER_INVALID_ARGUMENT,
+                                "split: color must be a function, got NULL");
     if (strategy->split_count == MUSTER_SPLITS_MAX)
         return muster_error_set(&strategy->error, MUSTER_RESOURCE_EXHAUSTED,
-                                "split: there are %u already", MUSTER_SPLITS_MAX);
+                                "split: a strategy has at most %u splits", MUSTER_SPLITS_MAX);
     rc = muster_strategy_enter(strategy, "split");
     if (rc != MUSTER_OK)
         return rc;

@@ -6,8 +6,8 @@
 
 #include "cluster/node/member.h"
 
-/** Fills in what the environment says; texts are borrowed from it. INVALID_ARGUMENT names the
- * variable. */
+/** Fill in the options that the environment sets; texts are borrowed from it. Errors: INVALID_ARGUMENT, NOT_FOUND
+ * (MUSTER_TUNE_FILE); the text names the variable. */
 MUSTER_MUST_CHECK enum muster_rc muster_training_read_variables(struct muster_env *env,
                                                                 struct muster_node_options *node,
                                                                 struct muster_error *ret_error);

@@ -37,12 +37,12 @@ struct muster_control {
     struct muster_view *view;             /* commit */
     uint64_t revision;                    /* commit: mod_revision of the key, 0 = not known */
     struct muster_member member;          /* join */
-    uint64_t committed_step;              /* join */
+    uint64_t committed_step;              /* join, leave */
     bool is_ready;                        /* join */
-    bool is_resigning;                    /* leave, progress: only this epoch */
-    bool is_done;                         /* leave: with its work done */
-    bool is_confirmed;                    /* suspect: seen to die */
-    bool is_silence;                      /* suspect: not heard */
+    bool is_resigning;                    /* leave, progress: this epoch is left, not the job */
+    bool is_done;                         /* leave: the sender's work is done */
+    bool is_confirmed;                    /* suspect: its death was seen, or the sender quits */
+    bool is_silence;                      /* suspect: it is not heard */
     struct muster_op_id op;               /* abort_propose, heartbeat */
     enum muster_rc reason;                /* abort_propose */
     uint64_t view_digest;                 /* heartbeat; 0 = no view */

@@ -19,14 +19,15 @@ struct membership_peer {
     bool is_listed; /* seen in the snapshot under way */
     bool is_watched;
     uint64_t register_revision;
-    uint64_t begins_after; /* what its record says (collective/view/view_proto.h) … */
-    struct muster_communication_options communication; /* … */
-    bool asks_reproducible;                            /* … */
-    enum muster_data_protection data_protection;       /* … */
+    /* The wishes of its record (collective/view/view_proto.h). */
+    uint64_t begins_after;
+    struct muster_communication_options communication;
+    bool asks_reproducible;
+    enum muster_data_protection data_protection;
     struct muster_suspicion suspicion;
-    char death[48];        /* the cause of its death, for people; empty: not told */
-    bool is_witnessed;     /* this process has seen it die: told to the others until the view changes */
-    bool is_recorded;      /* its launcher has recorded its death, with its last step */
+    char death[48];    /* the cause of its death, for people; empty: not told */
+    bool is_witnessed; /* this process has seen it die: told to the others until the view changes */
+    bool is_recorded;  /* its launcher has recorded its death, with its last step */
     bool is_recorded_done; /* with is_recorded: its work was done */
     enum membership_link link;
     uint64_t renewed_ns; /* due time of the last renewal: one for each silence */
@@ -150,10 +151,10 @@ void muster_membership_send(struct muster_membership *machine, const struct memb
 /** Send to every linked member of the view but this process. */
 void muster_membership_send_members(struct muster_membership *machine,
                                     const struct muster_control *control);
-/** Put the record of this process (again). */
+/** Put the record of this process, also once more. */
 void muster_membership_register(struct muster_membership *machine);
 void muster_membership_fail(struct muster_membership *machine, enum muster_rc rc, const char *text);
-/** Something is due at due_ns: true when it is now; else the machine wakes then. */
+/** True when due_ns has come; else the machine wakes at due_ns. */
 bool muster_membership_is_due(struct muster_membership *machine, uint64_t due_ns);
 uint64_t muster_membership_jitter(struct muster_membership *machine, uint64_t delay_ns);
 /** The number of the last view known; 0: none. */
@@ -189,7 +190,7 @@ bool muster_membership_is_evicted(const struct muster_membership *machine,
 /** It has voted, and is believed alive. */
 bool muster_membership_is_voter(const struct muster_membership *machine,
                                 const struct membership_peer *peer);
-/** Its vote is missing. */
+/** It is a member that is believed alive, and its vote is missing. */
 bool muster_membership_is_awaited(const struct muster_membership *machine,
                                   const struct membership_peer *peer);
 void muster_membership_link_changed(struct muster_membership *machine,
@@ -206,7 +207,7 @@ void muster_membership_peers_fini(struct muster_membership *machine);
 void muster_membership_record_unreachable(struct muster_membership *machine,
                                           const struct muster_incarnation *a,
                                           const struct muster_incarnation *b);
-/** A joiner that reports so of a member that stays. */
+/** The joiner reports that it does not reach a member that stays. */
 bool muster_membership_is_unreached(const struct muster_membership *machine,
                                     const struct muster_incarnation *joiner);
 /** A member to leave out because another and it have not reached each other for too long. */
@@ -251,7 +252,7 @@ void muster_membership_cas_answered(struct muster_membership *machine,
                                     const struct muster_membership_event *event);
 void muster_membership_view_read(struct muster_membership *machine,
                                  const struct muster_membership_event *event);
-/** False until the revision of the key is known; sees to it that it will be. */
+/** True when the revision of the key is known; else it is read, as soon as the registry is up. */
 bool muster_membership_knows_revision(struct muster_membership *machine);
 void muster_membership_settle_proposal(struct muster_membership *machine);
 void muster_membership_proposal_fini(struct muster_membership *machine);

@@ -28,7 +28,8 @@ struct muster_suspicion_policy muster_suspicion_policy_defaults(
 struct muster_suspicion {
     bool is_same_host;
     bool is_dead;
-    bool has_quit; /* it has said that it votes no more; a new link, or a view without it, ends that */
+    bool
+        has_quit; /* it has said that it votes no more; a new link, or a view without it, ends that */
     bool is_linked;
     uint64_t watched_ns; /* since when we expect to hear of it; 0: not expected */
     uint64_t lost_ns;    /* since when its link is down after having been up; 0: not */

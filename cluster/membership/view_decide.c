@@ -237,8 +237,8 @@ static bool is_only_for_all(const struct op_case *op_case)
     }
 }
 
-/* A joiner shows no color before it has split its lanes. What is final all of a color had issued, so
- * that it is not one of them; but for a broadcast, where the root has everything from the first. */
+/* A joiner shows no color before it has split its lanes. An operation that is final had been issued by all of its
+ * color, so the joiner is not one of them; only a broadcast is final at its root from the first. */
 static bool is_issued_by_all(const struct op_case *op_case)
 {
     return op_case->issued == op_case->stay || op_case->is_forced ||
@@ -278,9 +278,9 @@ static enum muster_rc try_adopt(const struct decision *decision, const struct op
     return rc;
 }
 
-/* May it run again in E+1 from the inputs that the survivors still have? Sums may run again among those that
- * are left. Operations whose result is laid out by participants (a part for each) cannot, once one is
- * missing: its part would have nobody to give or take it. */
+/* True when the operation can run again in E+1 from the inputs that the survivors still have. Sums can, among those
+ * that are left. Operations whose result is laid out by participants (a part for each) cannot once one is missing:
+ * no member would give or take its part. */
 static bool can_retry(const struct op_case *op_case)
 {
     if (op_case->is_mismatched || op_case->is_abort_proposed)

@@ -6,7 +6,7 @@
 
 #include "collective/view/progress.h"
 
-/** A member of view E that is frozen and has said where it stands. */
+/** The vote of a member of view E, which is frozen. */
 struct muster_vote {
     struct muster_incarnation incarnation;
     const struct muster_progress *progress; /* borrowed; progress->epoch == E */
@@ -31,11 +31,12 @@ struct muster_decide_input {
  * Decide view E+1 (docs/protocol.md, "A change E -> E+1").
  *
  * Members: voters keep their from_step; a leaver with an open operation stays for one more epoch,
- * because somebody may need what it holds; a joiner takes part from the step after the highest that
- * anybody has begun. A joiner whose task is held by a voter is left out (the voter is alive); where
- * all leave nobody joins. Who goes with its work done is remembered: is_done, done_step. Where
- * nobody that stays has the training state nobody joins either: the view is empty when who held it
- * leaves with its work done (the job is over), else marked is_state_lost.
+ * because another member may need what it holds; a joiner takes part from the step after the highest
+ * that any voter has begun. A joiner whose task is held by a voter is left out (the voter is alive),
+ * and nobody joins where all leave. The view remembers that a leaver's work was done (is_done,
+ * done_step). Where no member that stays has the training state nobody joins either: the view is
+ * empty when the last holder leaves with its work done (the job is over), else it is marked
+ * is_state_lost.
  * Verdicts: one for every operation that is open at a voter, and the ABORTED ones of E that a voter
  * has not met yet.
  *

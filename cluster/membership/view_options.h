@@ -6,19 +6,19 @@
 
 /** The options that a process was given. */
 struct muster_view_demands {
-    struct muster_communication_options communication; /* zeros: takes what the view has */
-    bool is_reproducible;                              /* so, too */
-    enum muster_data_protection data_protection;       /* must be the same */
+    struct muster_communication_options communication; /* zeros: the view's values are taken */
+    bool is_reproducible;                              /* false: the view's value is taken */
+    enum muster_data_protection data_protection;       /* must be the view's */
 };
 
-/** One option, as both sides have it, for people. */
+/** An option with the values of both sides, as text for people. */
 struct muster_option_difference {
     const char *name; /* "bytes_per_pack" */
     char asked[32], agreed[32];
-    bool may_be_unset; /* then the view's counts */
+    bool may_be_unset; /* the process may leave it unset, and take the view's value */
 };
 
-/** The first option that is otherwise in the view than demanded; false: none. */
+/** Find the first option in which the view differs from the demands. False: it differs in none. */
 bool muster_view_differs(const struct muster_view *view, const struct muster_view_demands *demands,
                          struct muster_option_difference *ret_difference);
 

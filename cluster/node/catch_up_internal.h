@@ -64,7 +64,8 @@ struct fetch {
 };
 
 /* catch_up_source.c */
-/** The end, announced in a turn of its own: no callback stands on freed memory. The first one counts. */
+/** Finish the fetch: done is called in a turn of its own, so that no callback stands on freed memory. Only the first
+ * call counts. */
 void muster_fetch_finish(struct fetch *fetch, enum muster_rc rc, const char *fmt, ...)
     MUSTER_PRINTF(3, 4);
 void muster_fetch_source_init(struct fetch_source *source, struct fetch *fetch,
@@ -73,10 +74,10 @@ void muster_fetch_source_init(struct fetch_source *source, struct fetch *fetch,
 void muster_fetch_source_open(struct fetch_source *source);
 /** Forget its manifest and open its link anew. */
 void muster_fetch_source_ask_again(struct fetch_source *source);
-/** Its link is given up, and opened again later. */
+/** Give up its link, which is opened again later. */
 void muster_fetch_source_try_later(struct fetch_source *source, const struct muster_error *error);
 void muster_fetch_source_ask_chunk(struct fetch_source *source, uint32_t chunk);
-/** Its requests are open again for the others. For FETCH_SOURCE_GONE or FETCH_SOURCE_REFUSED. */
+/** End it as FETCH_SOURCE_GONE or FETCH_SOURCE_REFUSED: the other sources get its requests. */
 void muster_fetch_source_end(struct fetch_source *source, enum fetch_source_state state,
                              const struct muster_error *error);
 void muster_fetch_source_fini(struct fetch_source *source);

@@ -20,7 +20,7 @@ struct muster_view_change {
     uint64_t opened_ns; /* loop time when the group opened */
 };
 
-/** Told on the loop. */
+/** The callbacks of a node, on the loop. */
 struct muster_node_events {
     /* A view that contains this process has begun (the first one too). */
     void (*on_view)(void *data, const struct muster_view_change *change);
@@ -55,7 +55,8 @@ struct muster_node_options {
     bool is_force_new;         /* begin anew although the last members are not confirmed dead */
     uint64_t evict_after_ns;   /* 0: 30 s; how long a member of this host may stand still, or be
                                   without links, before it is left out */
-    bool is_return;            /* started again: a job that all have left is over (OUT_OF_RANGE) */
+    bool is_return;            /* started again by its launcher: a job that all have left is over
+                                * (OUT_OF_RANGE) */
     uint64_t start_timeout_ns; /* 0: 5 min: on_failed names the tasks that did not come */
     const char *host_key; /* NULL: the system's; a process with another key is on another host */
     struct muster_incarnation incarnation; /* zero: drawn */
@@ -65,8 +66,8 @@ struct muster_node_options {
     struct muster_address reach; /* the IP address that others are told; family NONE: listen's */
     bool
         is_loopback_shared; /* processes with other host keys are reached at loopback addresses, too */
-    uint32_t stripe_count; /* connections to a member, where this process opens
-                                              them, at most 8; 0: 1 on this host, 2 to others */
+    uint32_t stripe_count; /* connections to a member, where this process opens them: at most 8;
+                            * 0: 1 on this host, 2 to others */
     struct muster_plan_parameters
         plan; /* zeros: defaults; those of the process that makes the first view count */
     /* Zeros: those of rank 0 count when the job begins (also plan.is_reproducible). What is set here and
@@ -84,24 +85,24 @@ MUSTER_MUST_CHECK enum muster_rc muster_node_open(const struct muster_node_optio
 /** The first view waits for count tasks (0: 1) from now on; without effect once there is one. */
 void muster_node_set_expected(struct muster_node *node, uint32_t count);
 
-/** The training state, before on_ready can come; and the same tensors again after each on_excluded,
- * when the program has stopped touching them: only then the process asks to be admitted and its
+/** Name the training state, before on_ready can come; and the same tensors again after each on_excluded,
+ * when the program has stopped touching them: only then does the process ask to be admitted, and its
  * memory is overwritten. Borrows the tensors' memory until close; copies the list. Errors:
  * FAILED_PRECONDITION (named already, or other tensors than before), RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_node_set_state(struct muster_node *node,
                                                        const struct muster_node_tensor *tensors,
                                                        size_t count);
 
-/** The names, types and sizes of the state as bytes for the others. Gives. */
+/** Pack the names, types and sizes of the state for the others. Gives. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_node_pack_state(const struct muster_node *node,
                                                         void **ret_bytes, size_t *ret_size);
-/** Whether another member's bytes describe the same state; else INVALID_ARGUMENT names the first
- * tensor that differs. After muster_node_set_state. */
+/** Check that another member's bytes describe the same state. After muster_node_set_state. Errors:
+ * INVALID_ARGUMENT (names the first tensor that differs), RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_node_match_state(const struct muster_node *node,
                                                          const void *bytes, size_t size,
                                                          struct muster_error *ret_error);
 
-/** This process cannot take part: it leaves, so that no member waits for it; on_failed comes. */
+/** Leave, because this process cannot take part: no member waits for it, and on_failed comes. */
 void muster_node_give_up(struct muster_node *node, const struct muster_error *why);
 
 /** The group of the current view, or NULL (observer, excluded, operations expired). While a change
@@ -132,7 +133,7 @@ bool muster_node_waits_for(const struct muster_node *node, char *text, size_t ro
  * goes on. */
 const struct muster_member *muster_node_find_stateless(struct muster_node *node, uint64_t step);
 
-/** Steps rise only; begin not while the view is changing nor while a member lacks the state, commit at
+/** Steps only rise. Do not begin one while the view is changing or while a member lacks the state; commit at
  * any time. begin: new operations belong to step, and the tensors may change. commit: the tensors are
  * state `step`, which joiners may read until the next begin. The state that all have before the first
  * begin is committed as step 0. */

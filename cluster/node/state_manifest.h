@@ -39,7 +39,7 @@ struct muster_state_manifest {
         char *name;
         uint32_t dtype;
         uint64_t count;
-    } *tensors;
+    } * tensors;
     uint32_t chunk_count; /* 0 in a request */
     uint8_t (*hashes)[MUSTER_HASH128_BYTES];
     uint8_t root[MUSTER_HASH128_BYTES];

@@ -105,7 +105,7 @@ static void take_fail(struct muster_buffer_take *take, const struct muster_error
     take->on_ready(take, error->rc, error->text, NULL);
 }
 
-/* Why a taker whose bytes are not there may not wait for them. */
+/* A taker whose bytes are not there waits for them, unless the error says why not. */
 static enum muster_rc check_wait(struct muster_buffer_rendezvous *rendezvous,
                                  const struct muster_buffer_take *take, struct muster_error *error)
 {
@@ -115,7 +115,9 @@ static enum muster_rc check_wait(struct muster_buffer_rendezvous *rendezvous,
         (void)muster_error_set(error, MUSTER_INTERNAL, "Second consumer arrived for key %s",
                                take->key);
     else if (rendezvous->take_count >= MUSTER_RENDEZVOUS_WAITING_MAX)
-        (void)muster_error_set(error, MUSTER_RESOURCE_EXHAUSTED, "too many wait for buffers");
+        (void)muster_error_set(error, MUSTER_RESOURCE_EXHAUSTED,
+                               "%u receivers wait for buffers already, the most there may be",
+                               rendezvous->take_count);
     return error->rc;
 }
 

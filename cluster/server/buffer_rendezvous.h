@@ -14,7 +14,7 @@ struct muster_buffer_take;
 typedef void muster_buffer_take_fn(struct muster_buffer_take *take, enum muster_rc rc,
                                    const char *text, struct muster_server_buffer *buffer);
 
-/** Somebody wants the bytes of a key. Caller's memory. */
+/** A receiver that wants the bytes of a key. Caller's memory. */
 struct muster_buffer_take {
     int64_t step_id;
     const char *key; /* borrowed until on_ready or drop */
@@ -36,8 +36,8 @@ void muster_buffer_rendezvous_init(struct muster_buffer_rendezvous *rendezvous,
  * its step), RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_buffer_offer(struct muster_buffer_rendezvous *rendezvous,
                                                      struct muster_server_buffer *buffer);
-/** on_ready runs at once when the bytes are there, or never will be: INTERNAL where another waits
- * for the key already.
+/** Take the bytes of a key. on_ready runs at once when they are there, or never will be: INTERNAL where
+ * another receiver waits for the key already, RESOURCE_EXHAUSTED where too many wait.
  *
  * Source:  TensorFlow's BufRendezvous, observed in 2.21; there one that gave up keeps its place. */
 void muster_buffer_take(struct muster_buffer_rendezvous *rendezvous,
@@ -47,7 +47,7 @@ void muster_buffer_drop(struct muster_buffer_rendezvous *rendezvous,
 /** The taker has read the bytes, or given up: the owner gets them back. */
 void muster_buffer_taken(struct muster_buffer_rendezvous *rendezvous,
                          struct muster_server_buffer *buffer, enum muster_rc rc);
-/** Every wait, and every later one, ends with rc. */
+/** End every wait, and every later one, with rc. */
 void muster_buffer_rendezvous_end(struct muster_buffer_rendezvous *rendezvous, enum muster_rc rc,
                                   const char *text);
 

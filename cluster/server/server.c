@@ -203,8 +203,8 @@ static enum muster_rc resolve_options(struct muster_server *server,
     enum muster_rc rc;
 
     if (options->protocol != NULL && strcmp(options->protocol, "grpc") != 0)
-        return muster_error_set(error, MUSTER_NOT_FOUND,
-                                "no server for protocol \"%s\"; there is: grpc", options->protocol);
+        return muster_error_set(error, MUSTER_NOT_FOUND, "no server for protocol \"%s\"; use grpc",
+                                options->protocol);
     rc = find_job(options, &job, error);
     if (rc == MUSTER_OK)
         rc = find_task(options, job, &task, error);

@@ -163,7 +163,7 @@ static struct muster_worker_group *group_new(struct muster_worker_groups *groups
     return group;
 }
 
-/* The group that is asked for, new or known. */
+/* Find the group of the request, or make it. */
 static enum muster_rc group_take(struct muster_worker_groups *groups,
                                  const struct muster_worker_group_request *request,
                                  struct muster_worker_group **ret_group, struct muster_error *error)
@@ -174,8 +174,8 @@ static enum muster_rc group_take(struct muster_worker_groups *groups,
     }
     if (request->size < 1 || (uint32_t)request->size > MUSTER_WORKER_MEMBERS_MAX)
         return muster_error_set(error, MUSTER_INVALID_ARGUMENT,
-                                "group %" PRId32 " has 1 to %u members, not %" PRId32, request->key,
-                                MUSTER_WORKER_MEMBERS_MAX, request->size);
+                                "group %" PRId32 " must have 1 to %u members, got %" PRId32,
+                                request->key, MUSTER_WORKER_MEMBERS_MAX, request->size);
     *ret_group = muster_worker_groups_find(groups, request->key);
     if (*ret_group == NULL && groups->group_count < MUSTER_WORKER_GROUPS_MAX)
         *ret_group = group_new(groups, request);
@@ -186,7 +186,7 @@ static enum muster_rc group_take(struct muster_worker_groups *groups,
     return MUSTER_OK;
 }
 
-/* Whether the device may be in the group as that is now. */
+/* Check that the device fits the group as it is now. */
 static enum muster_rc check_device(const struct muster_worker_group *group, uint32_t rank,
                                    const struct muster_worker_group_request *request,
                                    struct muster_error *error)
@@ -279,7 +279,9 @@ void muster_worker_groups_join(struct muster_worker_groups *groups,
         return;
     }
     if (rank == group->member_count && !add_member(groups, group, request)) {
-        (void)muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory");
+        (void)muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
+                               "no memory for device %s in group %" PRId32, request->device,
+                               request->key);
         group_fail(group, &error);
         return;
     }

@@ -36,7 +36,7 @@ struct muster_worker_group {
     struct muster_worker_member *members; /* by rank once complete */
     uint32_t member_count;
     size_t member_capacity;
-    struct muster_error error; /* rc OK: none; else every question about the group ends so */
+    struct muster_error error; /* rc OK: none; else every ask about the group fails with it */
     struct muster_list asks;   /* each a struct muster_worker_group_ask, until complete */
     struct muster_list instances;
     uint32_t instance_count;
@@ -52,7 +52,7 @@ struct muster_worker_answer {
 typedef void muster_worker_answer_fn(struct muster_worker_group_ask *ask,
                                      const struct muster_worker_answer *answer);
 
-/** One question. Caller's memory; unlinked before it is answered. */
+/** One ask for a group or an instance. Caller's memory; unlinked before it is answered. */
 struct muster_worker_group_ask {
     muster_worker_answer_fn *on_answer;
     struct muster_list node;
@@ -81,7 +81,7 @@ struct muster_worker_instance_request {
 MUSTER_MUST_CHECK enum muster_rc muster_worker_groups_new(struct muster_mem *mem,
                                                           struct muster_rng *rng,
                                                           struct muster_worker_groups **ret_groups);
-/** Nobody may wait any more. NULL is accepted. */
+/** No ask may be waiting. NULL is accepted. */
 void muster_worker_groups_free(struct muster_worker_groups *groups);
 
 /**
@@ -108,10 +108,10 @@ void muster_worker_groups_agree(struct muster_worker_groups *groups,
                                 struct muster_worker_group_ask *ask,
                                 const struct muster_worker_instance_request *request);
 
-/** The asker has gone; what it said stays said. */
+/** Drop an ask that has not been answered, because its caller has gone. What it said still counts. */
 void muster_worker_groups_drop(struct muster_worker_group_ask *ask);
 
-/** Every question, waiting or to come, ends so (collectives are aborted). */
+/** Fail every ask, waiting or to come, with rc and text: the collectives are aborted. */
 void muster_worker_groups_abort(struct muster_worker_groups *groups, enum muster_rc rc,
                                 const char *text);
 

@@ -30,8 +30,8 @@ static struct instance *instance_find(struct muster_worker_group *group, int64_t
     return NULL;
 }
 
-/* Room for one more: a long job asks about ever new ones, and those that are over are not asked for
- * again. */
+/* Make room for one more instance: a long job asks about ever new ones, and never again about those that are
+ * over. */
 static bool forget_oldest(struct muster_worker_groups *groups, struct muster_worker_group *group)
 {
     /* The newest stand in front, so the search begins at the end. An instance for which somebody
@@ -157,7 +157,7 @@ static void instance_answer(struct instance *instance, int32_t source_rank)
     }
 }
 
-/* The group, complete, and the rank that asks. */
+/* Find the group, which must be complete, and the rank of the device that asks. */
 static enum muster_rc find_rank(struct muster_worker_groups *groups,
                                 const struct muster_worker_instance_request *request,
                                 struct muster_worker_group **ret_group, uint32_t *ret_rank,

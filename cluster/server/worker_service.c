@@ -16,8 +16,7 @@
 #define SHAPE_BYTES_MAX 256
 #define NO_SESSIONS                                                                                \
     "muster runs no graphs and no remote eager operations: run the computation in each task's "    \
-    "own "                                                                                         \
-    "process, and let it use the collectives"
+    "own process, and let it use the collectives"
 
 enum question_wait {
     QUESTION_ANSWERED,      /* the call is finished, or about to be */
@@ -358,7 +357,10 @@ static void on_no_sessions(struct muster_rpc *rpc)
 }
 
 /* The method is refused when its call begins, before any message of it is read. */
-#define ABSENT(name) {.path = "/tensorflow." name, .on_start = on_no_sessions}
+#define ABSENT(name)                                                                               \
+    {                                                                                              \
+        .path = "/tensorflow." name, .on_start = on_no_sessions                                    \
+    }
 static const struct muster_rpc_method absent[] = {
     ABSENT("MasterService/CreateSession"),
     ABSENT("MasterService/ExtendSession"),

@@ -186,9 +186,9 @@ static void refuse_run(struct run *run)
     FAILS(muster_strategy_all_reduce_with(run->strategy, &run->a, 1, MUSTER_SUM, &ring),
           MUSTER_FAILED_PRECONDITION, "communication RING, and the tensors are in device memory");
     FAILS(muster_strategy_all_reduce_weighted(run->strategy, &run->a, 1, 1), MUSTER_UNIMPLEMENTED,
-          "all_reduce is not there for device memory");
+          "all_reduce is not supported in device memory");
     FAILS(muster_strategy_split_all_reduce(run->split, &run->a, 1, MUSTER_SUM),
-          MUSTER_UNIMPLEMENTED, "all_reduce of a split is not there for device memory");
+          MUSTER_UNIMPLEMENTED, "all_reduce of a split is not supported in device memory");
     list[1].dtype = MUSTER_BOOL;
     FAILS(muster_strategy_all_reduce(run->strategy, list, 2, MUSTER_SUM), MUSTER_INVALID_ARGUMENT,
           "all_reduce of tensor 1: ");

@@ -268,13 +268,13 @@ static void what_a_device_has_not_is_refused(void **state)
     assert_int_equal(muster_strategy_begin(strategy, &step, NULL), MUSTER_OK);
     played.journal[0] = '\0';
     device.on_device = 1;
-    played_expect_error(strategy, muster_strategy_all_reduce_weighted(strategy, &one, 1, 1),
-                        MUSTER_UNIMPLEMENTED,
-                        "all_reduce is not there for device memory: copy to host memory");
+    played_expect_error(
+        strategy, muster_strategy_all_reduce_weighted(strategy, &one, 1, 1), MUSTER_UNIMPLEMENTED,
+        "all_reduce is not supported in device memory: copy the tensors to host memory");
     played_expect_error(strategy, muster_strategy_split_all_reduce(split, &one, 1, MUSTER_SUM),
                         MUSTER_UNIMPLEMENTED,
-                        "all_reduce of a split is not there for device memory: copy to host "
-                        "memory");
+                        "all_reduce of a split is not supported in device memory: copy the "
+                        "tensors to host memory");
     played_expect_error(strategy, muster_strategy_all_gather(strategy, &one, &three),
                         MUSTER_INVALID_ARGUMENT,
                         "all_gather: 1 of 2 tensors are in device memory, the others in host "

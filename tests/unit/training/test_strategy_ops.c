@@ -290,7 +290,7 @@ static void make_splits(struct script *script)
     OK(muster_strategy_split(script->strategy, half_of, NULL, &script->halves));
     OK(muster_strategy_split(script->strategy, head_of, NULL, &script->heads));
     FAILS(muster_strategy_split(script->strategy, NULL, NULL, &none), MUSTER_INVALID_ARGUMENT,
-          "split: no color");
+          "split: color must be a function, got NULL");
     JOB_CHECK(none == NULL);
     JOB_CHECK(muster_strategy_split_size(script->halves) == 0); /* before the first begin */
     JOB_CHECK(muster_strategy_split_rank(script->halves) == 0);

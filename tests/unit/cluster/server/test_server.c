@@ -116,7 +116,7 @@ static void what_cannot_be_served_is_named(void **state)
         {"ps", &zero, NULL, MUSTER_INVALID_ARGUMENT, "task 0 is not in job \"ps\""},
         {"worker", &one, NULL, MUSTER_INVALID_ARGUMENT, "\"b:70000\" needs a port from 0 to 65535"},
         {"worker", &two, NULL, MUSTER_INVALID_ARGUMENT, "\"c\" has no port"},
-        {"worker", &zero, "grpc+mpi", MUSTER_NOT_FOUND, "protocol \"grpc+mpi\"; there is: grpc"},
+        {"worker", &zero, "grpc+mpi", MUSTER_NOT_FOUND, "protocol \"grpc+mpi\"; use grpc"},
     };
     struct fixture *fixture = *state;
 
