@@ -213,7 +213,7 @@ MUSTER_API void muster_strategy_close(struct muster_strategy *strategy);
 /**
  * This process cannot go on: the others go on without it at once, the job is not over, and `muster run`
  * starts it again as after a death, whatever the exit code. text says why, for its log; copied. Returns
- * when the others know, or after a second. Only close is left then. NULL is accepted.
+ * when the others know, or after two seconds. Only close is left then. NULL is accepted.
  *
  * A program that ends without close (exit, return from main, an exception) does this by itself if it is
  * in the middle of a step, and else leaves as one that is not done: `muster run` names who does so
