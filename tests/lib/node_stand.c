@@ -145,3 +145,16 @@ void node_stand_close(struct node_stand *stand)
 {
     registry_pair_close(&stand->pair);
 }
+
+void node_stand_begin(struct node_stand *stand)
+{
+    node_stand_open(stand);
+    node_stand_open_node(stand);
+    node_stand_wait(stand);
+}
+
+void node_stand_end(struct node_stand *stand)
+{
+    node_stand_close_node(stand);
+    node_stand_close(stand);
+}

@@ -31,6 +31,10 @@ enum muster_rc node_stand_try_node(struct node_stand *stand, struct muster_node_
 void node_stand_close_node(struct node_stand *stand);
 /** Until the program is told something. */
 void node_stand_wait(struct node_stand *stand);
+/** All of it: the registry, a node of its own, and the wait. */
+void node_stand_begin(struct node_stand *stand);
+/** Close the node and the registry. */
+void node_stand_end(struct node_stand *stand);
 
 /** Task 1, which is no more than its record and the view that names it. */
 struct muster_member node_stand_other(const char *host, const char *address);

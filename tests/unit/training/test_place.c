@@ -48,201 +48,113 @@ struct row {
         "MUSTER_INCARNATION", "1"                                                                  \
     }
 
+/* The variables come last. */
+#define FOUND(name_, resolver_, place_, ...)                                                       \
+    {                                                                                              \
+        name_, {__VA_ARGS__}, resolver_, place_, MUSTER_OK, ""                                     \
+    }
+#define REFUSED(name_, resolver_, rc_, error_, ...)                                                \
+    {                                                                                              \
+        name_, {__VA_ARGS__}, resolver_, NULL, rc_, error_                                         \
+    }
+
 static const struct row rows[] = {
-    {"rank and world size", {{"RANK", "2"}, {"WORLD_SIZE", "4"}}, NULL, "worker:2 of 4 at ", 0, ""},
-    {"TF_CONFIG wins over RANK",
-     {{"TF_CONFIG", CLUSTER("\"chief\":[\"a:1\"],\"worker\":[\"b:1\",\"c:1\"],\"ps\":[\"d:1\"]")},
-      {"RANK", "0"},
-      {"WORLD_SIZE", "9"}},
-     NULL,
-     "worker:1 of 3 at c:1 alone",
-     0,
-     ""},
-    {"two with one address",
-     {{"TF_CONFIG", CLUSTER("\"worker\":[\"b:1\",\"b:1\"]")}},
-     NULL,
-     "worker:1 of 2 at b:1",
-     0,
-     ""},
-    {"a chief with the same address",
-     {{"TF_CONFIG", CLUSTER("\"chief\":[\"c:1\"],\"worker\":[\"b:1\",\"c:1\"]")}},
-     NULL,
-     "worker:1 of 3 at c:1",
-     0,
-     ""},
-    {"one that does not train has the same address",
-     {{"TF_CONFIG", CLUSTER("\"ps\":[\"c:1\"],\"worker\":[\"b:1\",\"c:1\"]")}},
-     NULL,
-     "worker:1 of 2 at c:1 alone",
-     0,
-     ""},
-    {"a master trains",
-     {{"TF_CONFIG", CLUSTER("\"master\":[\"a:1\"],\"worker\":[\"b:1\",\"c:1\"]")}},
-     NULL,
-     "worker:1 of 3 at c:1 alone",
-     0,
-     ""},
-    {"numbers with gaps",
-     {{"TF_CONFIG", CLUSTER("\"worker\":{\"1\":\"b:1\",\"7\":\"c:1\"}")}},
-     NULL,
-     "worker:1 of 2 at b:1 alone",
-     0,
-     ""},
-    {"RANK of a launcher wins over TF_CONFIG",
-     {{"TF_CONFIG", TWO}, {"RANK", "3"}, {"WORLD_SIZE", "4"}, LAUNCHER},
-     NULL,
-     "worker:3 of 4 at ",
-     0,
-     ""},
-    {"a launcher without RANK",
-     {{"TF_CONFIG", TWO}, {"WORLD_SIZE", "4"}, LAUNCHER},
-     NULL,
-     "worker:1 of 2 at c:1 alone",
-     0,
-     ""},
-    {"a launcher without WORLD_SIZE",
-     {{"TF_CONFIG", TWO}, {"RANK", "3"}, LAUNCHER},
-     NULL,
-     "worker:1 of 2 at c:1 alone",
-     0,
-     ""},
-    {"the address of a rendezvous is not the member's",
-     {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "m"}, {"MASTER_PORT", "7"}},
-     "torchrun:",
-     "worker:0 of 2 at ",
-     0,
-     ""},
-    {"the address of JAX's coordinator is not the member's",
-     {{"JAX_COORDINATOR_ADDRESS", "m:7"}, {"JAX_NUM_PROCESSES", "2"}, {"JAX_PROCESS_ID", "0"}},
-     "jax:",
-     "worker:0 of 2 at ",
-     0,
-     ""},
-    {"a resolver knows the size without addresses",
-     {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}},
-     "openmpi:",
-     "worker:2 of 5 at ",
-     0,
-     ""},
-    {"what the environment shows is found",
-     {{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}},
-     NULL,
-     "worker:2 of 5 at ",
-     0,
-     ""},
-    {"an option wins over MUSTER_RESOLVER",
-     {{"MUSTER_RESOLVER", "nonsense:"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}},
-     "torchrun:",
-     "worker:0 of 1 at ",
-     0,
-     ""},
-    {"a Slurm step",
-     {{"SLURM_PROCID", "1"}, {"SLURM_STEP_NODELIST", "n[1-3]"}},
-     "slurm:jobs=worker:3&tasks_per_node=1&gpus_per_node=0",
-     "worker:1 of 3 at n2:8888 alone",
-     0,
-     ""},
-    {"who does not train",
-     {{NULL, NULL}},
-     "static:ps=a:1?task_type=ps&task_id=0",
-     "ps:0 of 0 at a:1",
-     0,
-     ""},
-    {"nothing at all",
-     {{NULL, NULL}},
-     NULL,
-     NULL,
-     MUSTER_FAILED_PRECONDITION,
-     "RANK is not set, nor anything else that describes a cluster: start this program with `muster "
-     "run -n N -- PROGRAM`, or set TF_CONFIG, MUSTER_RESOLVER, or RANK and WORLD_SIZE"},
-    {"rank without world size",
-     {{"RANK", "0"}},
-     NULL,
-     NULL,
-     MUSTER_FAILED_PRECONDITION,
-     "WORLD_SIZE is not set: start this program with `muster run -n N -- PROGRAM` or torchrun, or "
-     "name another resolver"},
-    {"world size without rank",
-     {{"WORLD_SIZE", "4"}},
-     NULL,
-     NULL,
-     MUSTER_FAILED_PRECONDITION,
-     "RANK is not set: start this program with `muster run -n N -- PROGRAM` or torchrun, or name "
-     "another resolver"},
-    {"rank outside",
-     {{"RANK", "4"}, {"WORLD_SIZE", "4"}},
-     NULL,
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "RANK=4 is outside WORLD_SIZE=4: ranks go from 0 to one below the size"},
-    {"rank is not a number",
-     {{"RANK", "x1"}, {"WORLD_SIZE", "4"}},
-     NULL,
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "RANK=x1: expected a whole number from 0 on"},
-    {"negative rank",
-     {{"RANK", "-1"}, {"WORLD_SIZE", "4"}},
-     NULL,
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "RANK=-1: expected a whole number from 0 on"},
-    {"rank too large",
-     {{"RANK", "99999999999999999999"}, {"WORLD_SIZE", "4"}},
-     NULL,
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "RANK=99999999999999999999: expected a whole number from 0 on"},
-    {"malformed TF_CONFIG",
-     {{"TF_CONFIG", "{\"cluster\":"}},
-     NULL,
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "TF_CONFIG: bad JSON at line 1, column 11: unexpected token near end of file (correct it, or "
-     "unset it)"},
-    {"task index outside the cluster",
-     {{"TF_CONFIG", CLUSTER("\"worker\":[\"b:1\"]")}},
-     NULL,
-     NULL,
-     MUSTER_NOT_FOUND,
-     "this process is said to be task worker:1 (TF_CONFIG.task), but job 'worker' has no task 1 "
-     "(it has 1 in all); name one that is there, or start it; correct what the resolver "
-     "'tf_config' reads"},
-    {"unknown job",
-     {{"TF_CONFIG", CLUSTER("\"chief\":[\"b:1\"]")}},
-     NULL,
-     NULL,
-     MUSTER_NOT_FOUND,
-     "this process is said to be task worker:1 (TF_CONFIG.task), but the cluster has no job "
-     "'worker'; name one of its jobs, or start it; correct what the resolver 'tf_config' reads"},
-    {"TF_CONFIG without a task",
-     {{"TF_CONFIG", "{\"cluster\":{\"worker\":[\"b:1\"]}}"}},
-     NULL,
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "the resolver 'tf_config' does not say which task this process is; set TF_CONFIG.task, or "
-     "name it, as in tf_config:task_type=worker&task_id=0"},
-    {"MUSTER_RESOLVER wins over RANK",
-     {{"MUSTER_RESOLVER", "static:worker=a:1,b:1,c:1"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}},
-     NULL,
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "the resolver 'static' does not say which task this process is; name it, as in "
-     "static:worker=a:1,b:1,c:1?task_type=worker&task_id=0"},
-    {"a type without a number",
-     {{NULL, NULL}},
-     "static:worker=a:1?task_type=worker",
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "the resolver 'static' does not say which task this process is; name it, as in "
-     "static:worker=a:1?task_type=worker&task_type=worker&task_id=0"},
-    {"unknown resolver",
-     {{"RANK", "0"}, {"WORLD_SIZE", "1"}},
-     "nonsense:x",
-     NULL,
-     MUSTER_INVALID_ARGUMENT,
-     "there is no resolver 'nonsense': use auto, tf_config, static, union, sagemaker, slurm, "
-     "kubernetes, torchrun, jax, openmpi, pmi, file, dns, gce, tpu, tpu_vm"},
+    FOUND("rank and world size", NULL, "worker:2 of 4 at ", {"RANK", "2"}, {"WORLD_SIZE", "4"}),
+    FOUND(
+        "TF_CONFIG wins over RANK", NULL, "worker:1 of 3 at c:1 alone",
+        {"TF_CONFIG", CLUSTER("\"chief\":[\"a:1\"],\"worker\":[\"b:1\",\"c:1\"],\"ps\":[\"d:1\"]")},
+        {"RANK", "0"}, {"WORLD_SIZE", "9"}),
+    FOUND("two with one address", NULL, "worker:1 of 2 at b:1",
+          {"TF_CONFIG", CLUSTER("\"worker\":[\"b:1\",\"b:1\"]")}),
+    FOUND("a chief with the same address", NULL, "worker:1 of 3 at c:1",
+          {"TF_CONFIG", CLUSTER("\"chief\":[\"c:1\"],\"worker\":[\"b:1\",\"c:1\"]")}),
+    FOUND("one that does not train has the same address", NULL, "worker:1 of 2 at c:1 alone",
+          {"TF_CONFIG", CLUSTER("\"ps\":[\"c:1\"],\"worker\":[\"b:1\",\"c:1\"]")}),
+    FOUND("a master trains", NULL, "worker:1 of 3 at c:1 alone",
+          {"TF_CONFIG", CLUSTER("\"master\":[\"a:1\"],\"worker\":[\"b:1\",\"c:1\"]")}),
+    FOUND("numbers with gaps", NULL, "worker:1 of 2 at b:1 alone",
+          {"TF_CONFIG", CLUSTER("\"worker\":{\"1\":\"b:1\",\"7\":\"c:1\"}")}),
+    FOUND("RANK of a launcher wins over TF_CONFIG", NULL, "worker:3 of 4 at ", {"TF_CONFIG", TWO},
+          {"RANK", "3"}, {"WORLD_SIZE", "4"}, LAUNCHER),
+    FOUND("a launcher without RANK", NULL, "worker:1 of 2 at c:1 alone", {"TF_CONFIG", TWO},
+          {"WORLD_SIZE", "4"}, LAUNCHER),
+    FOUND("a launcher without WORLD_SIZE", NULL, "worker:1 of 2 at c:1 alone", {"TF_CONFIG", TWO},
+          {"RANK", "3"}, LAUNCHER),
+    FOUND("the address of a rendezvous is not the member's", "torchrun:", "worker:0 of 2 at ",
+          {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "m"}, {"MASTER_PORT", "7"}),
+    FOUND("the address of JAX's coordinator is not the member's", "jax:", "worker:0 of 2 at ",
+          {"JAX_COORDINATOR_ADDRESS", "m:7"}, {"JAX_NUM_PROCESSES", "2"}, {"JAX_PROCESS_ID", "0"}),
+    FOUND("a resolver knows the size without addresses", "openmpi:", "worker:2 of 5 at ",
+          {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}),
+    FOUND("what the environment shows is found", NULL, "worker:2 of 5 at ",
+          {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}),
+    FOUND("an option wins over MUSTER_RESOLVER", "torchrun:", "worker:0 of 1 at ",
+          {"MUSTER_RESOLVER", "nonsense:"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}),
+    FOUND("a Slurm step", "slurm:jobs=worker:3&tasks_per_node=1&gpus_per_node=0",
+          "worker:1 of 3 at n2:8888 alone", {"SLURM_PROCID", "1"},
+          {"SLURM_STEP_NODELIST", "n[1-3]"}),
+    FOUND("who does not train", "static:ps=a:1?task_type=ps&task_id=0", "ps:0 of 0 at a:1",
+          {NULL, NULL}),
+    REFUSED("nothing at all", NULL, MUSTER_FAILED_PRECONDITION,
+            "RANK is not set, nor anything else that describes a cluster: start this program with "
+            "`muster "
+            "run -n N -- PROGRAM`, or set TF_CONFIG, MUSTER_RESOLVER, or RANK and WORLD_SIZE",
+            {NULL, NULL}),
+    REFUSED("rank without world size", NULL, MUSTER_FAILED_PRECONDITION,
+            "WORLD_SIZE is not set: start this program with `muster run -n N -- PROGRAM` or "
+            "torchrun, or "
+            "name another resolver",
+            {"RANK", "0"}),
+    REFUSED("world size without rank", NULL, MUSTER_FAILED_PRECONDITION,
+            "RANK is not set: start this program with `muster run -n N -- PROGRAM` or torchrun, or "
+            "name "
+            "another resolver",
+            {"WORLD_SIZE", "4"}),
+    REFUSED("rank outside", NULL, MUSTER_INVALID_ARGUMENT,
+            "RANK=4 is outside WORLD_SIZE=4: ranks go from 0 to one below the size", {"RANK", "4"},
+            {"WORLD_SIZE", "4"}),
+    REFUSED("rank is not a number", NULL, MUSTER_INVALID_ARGUMENT,
+            "RANK=x1: expected a whole number from 0 on", {"RANK", "x1"}, {"WORLD_SIZE", "4"}),
+    REFUSED("negative rank", NULL, MUSTER_INVALID_ARGUMENT,
+            "RANK=-1: expected a whole number from 0 on", {"RANK", "-1"}, {"WORLD_SIZE", "4"}),
+    REFUSED("rank too large", NULL, MUSTER_INVALID_ARGUMENT,
+            "RANK=99999999999999999999: expected a whole number from 0 on",
+            {"RANK", "99999999999999999999"}, {"WORLD_SIZE", "4"}),
+    REFUSED("malformed TF_CONFIG", NULL, MUSTER_INVALID_ARGUMENT,
+            "TF_CONFIG: bad JSON at line 1, column 11: unexpected token near end of file (correct "
+            "it, or "
+            "unset it)",
+            {"TF_CONFIG", "{\"cluster\":"}),
+    REFUSED(
+        "task index outside the cluster", NULL, MUSTER_NOT_FOUND,
+        "this process is said to be task worker:1 (TF_CONFIG.task), but job 'worker' has no task 1 "
+        "(it has 1 in all); name one that is there, or start it; correct what the resolver "
+        "'tf_config' reads",
+        {"TF_CONFIG", CLUSTER("\"worker\":[\"b:1\"]")}),
+    REFUSED(
+        "unknown job", NULL, MUSTER_NOT_FOUND,
+        "this process is said to be task worker:1 (TF_CONFIG.task), but the cluster has no job "
+        "'worker'; name one of its jobs, or start it; correct what the resolver 'tf_config' reads",
+        {"TF_CONFIG", CLUSTER("\"chief\":[\"b:1\"]")}),
+    REFUSED(
+        "TF_CONFIG without a task", NULL, MUSTER_INVALID_ARGUMENT,
+        "the resolver 'tf_config' does not say which task this process is; set TF_CONFIG.task, or "
+        "name it, as in tf_config:task_type=worker&task_id=0",
+        {"TF_CONFIG", "{\"cluster\":{\"worker\":[\"b:1\"]}}"}),
+    REFUSED("MUSTER_RESOLVER wins over RANK", NULL, MUSTER_INVALID_ARGUMENT,
+            "the resolver 'static' does not say which task this process is; name it, as in "
+            "static:worker=a:1,b:1,c:1?task_type=worker&task_id=0",
+            {"MUSTER_RESOLVER", "static:worker=a:1,b:1,c:1"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}),
+    REFUSED("a type without a number", "static:worker=a:1?task_type=worker",
+            MUSTER_INVALID_ARGUMENT,
+            "the resolver 'static' does not say which task this process is; name it, as in "
+            "static:worker=a:1?task_type=worker&task_type=worker&task_id=0",
+            {NULL, NULL}),
+    REFUSED(
+        "unknown resolver", "nonsense:x", MUSTER_INVALID_ARGUMENT,
+        "there is no resolver 'nonsense': use auto, tf_config, static, union, sagemaker, slurm, "
+        "kubernetes, torchrun, jax, openmpi, pmi, file, dns, gce, tpu, tpu_vm",
+        {"RANK", "0"}, {"WORLD_SIZE", "1"}),
 };
 
 static void each_environment_gives_its_place(void **state)
@@ -317,16 +229,14 @@ static void a_client_is_opened_where_there_is_none(void **state)
     test_vars_init(&vars, none);
     test.env.vars = &vars.vars;
     test.env.http = &client;
-    assert_int_equal(muster_replica_place_find(&test.env,
-                                               "static:worker=a:1?task_type=worker&task_id=0",
-                                               &place, &error),
+    assert_int_equal(muster_replica_place_find(
+                         &test.env, "static:worker=a:1?task_type=worker&task_id=0", &place, &error),
                      MUSTER_OK);
     assert_ptr_equal(test.env.http, &client);
     test.env.http = NULL;
     test.mem.fail_at = 1;
-    assert_int_equal(muster_replica_place_find(&test.env,
-                                               "static:worker=a:1?task_type=worker&task_id=0",
-                                               &place, &error),
+    assert_int_equal(muster_replica_place_find(
+                         &test.env, "static:worker=a:1?task_type=worker&task_id=0", &place, &error),
                      MUSTER_RESOURCE_EXHAUSTED);
     assert_null(test.env.http);
     test_env_close(&test);
@@ -401,8 +311,8 @@ static void the_uri_of_the_remedy_gives_a_place(void **state)
         remedy = strstr(error.text, "as in ");
         assert_non_null(remedy);
 
-        fail_if(muster_replica_place_find(&test.env, remedy + strlen("as in "), &place,
-                                          NULL) != MUSTER_OK,
+        fail_if(muster_replica_place_find(&test.env, remedy + strlen("as in "), &place, NULL) !=
+                    MUSTER_OK,
                 "the remedy does not work: %s", error.text);
 
         assert_int_not_equal(place.expected_count, 0);

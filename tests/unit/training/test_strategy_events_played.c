@@ -67,44 +67,35 @@ struct change {
     const char *told;
 };
 
+/* The fields of the view come last. */
+#define ROW(name_, before_, after_, cause_ns_, told_, ...)                                         \
+    {                                                                                              \
+        name_, before_, after_, cause_ns_, {__VA_ARGS__}, told_                                    \
+    }
+
 static void a_view_is_told_with_who_is_gone_and_who_has_come(void **state)
 {
     static const struct change rows[] = {
-        {"one is lost",
-         7,
-         6,
-         1000000,
-         {.begun_step = 9, .reason = "worker:0 killed"},
-         VIEW "5,\"members\":2,\"step\":9,\"lost\":[\"worker:0\"],\"joined\":[],"
-              "\"reason\":\"worker:0 killed\",\"recovery_ms\":5.000,\"detected_ns\":1000000,"
-              "\"opened_ns\":6000000}\n"},
-        {"two are lost, no step has begun elsewhere",
-         15,
-         6,
-         1000000,
-         {.reason = ""},
-         VIEW "5,\"members\":2,\"step\":2,\"lost\":[\"worker:0\",\"worker:3\"],\"joined\":[],"
-              "\"recovery_ms\":5.000,\"detected_ns\":1000000,\"opened_ns\":6000000}\n"},
-        {"one has left",
-         7,
-         6,
-         0,
-         {.begun_step = 2, .reason = "worker:0 left"},
-         VIEW "5,\"members\":2,\"step\":2,\"lost\":[\"worker:0\"],\"joined\":[],"
-              "\"reason\":\"worker:0 left\"}\n"},
-        {"one has come",
-         6,
-         14,
-         1000000,
-         {.begun_step = 2},
-         VIEW "5,\"members\":3,\"step\":2,\"lost\":[],\"joined\":[\"worker:3\"]}\n"},
-        {"one for another",
-         7,
-         14,
-         3000000,
-         {.begun_step = 3},
-         VIEW "5,\"members\":3,\"step\":3,\"lost\":[\"worker:0\"],\"joined\":[\"worker:3\"],"
-              "\"recovery_ms\":5.000,\"detected_ns\":3000000,\"opened_ns\":8000000}\n"},
+        ROW("one is lost", 7, 6, 1000000,
+            VIEW "5,\"members\":2,\"step\":9,\"lost\":[\"worker:0\"],\"joined\":[],"
+                 "\"reason\":\"worker:0 killed\",\"recovery_ms\":5.000,\"detected_ns\":1000000,"
+                 "\"opened_ns\":6000000}\n",
+            .begun_step = 9, .reason = "worker:0 killed"),
+        ROW("two are lost, no step has begun elsewhere", 15, 6, 1000000,
+            VIEW "5,\"members\":2,\"step\":2,\"lost\":[\"worker:0\",\"worker:3\"],\"joined\":[],"
+                 "\"recovery_ms\":5.000,\"detected_ns\":1000000,\"opened_ns\":6000000}\n",
+            .reason = ""),
+        ROW("one has left", 7, 6, 0,
+            VIEW "5,\"members\":2,\"step\":2,\"lost\":[\"worker:0\"],\"joined\":[],"
+                 "\"reason\":\"worker:0 left\"}\n",
+            .begun_step = 2, .reason = "worker:0 left"),
+        ROW("one has come", 6, 14, 1000000,
+            VIEW "5,\"members\":3,\"step\":2,\"lost\":[],\"joined\":[\"worker:3\"]}\n",
+            .begun_step = 2),
+        ROW("one for another", 7, 14, 3000000,
+            VIEW "5,\"members\":3,\"step\":3,\"lost\":[\"worker:0\"],\"joined\":[\"worker:3\"],"
+                 "\"recovery_ms\":5.000,\"detected_ns\":3000000,\"opened_ns\":8000000}\n",
+            .begun_step = 3),
     };
 
     (void)state;

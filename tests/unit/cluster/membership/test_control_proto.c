@@ -9,20 +9,24 @@
 #include "cluster/membership/progress_proto.h"
 #include "collective/view/view_proto.h"
 
-struct fixture {
-    struct muster_mem_limited mem;
-};
+static struct muster_mem_limited limited;
+static struct muster_mem *const mem = &limited.mem;
 
-static struct muster_mem *open_fixture(struct fixture *f)
+static int set_up(void **state)
 {
-    muster_mem_limited_init(&f->mem, careful_mem(), 0);
-    return &f->mem.mem;
+    (void)state;
+    muster_mem_limited_init(&limited, careful_mem(), 0);
+    return 0;
 }
 
-static void close_fixture(struct fixture *f)
+static int tear_down(void **state)
 {
-    assert_int_equal(muster_mem_limited_fini(&f->mem), 0);
+    (void)state;
+    assert_int_equal(muster_mem_limited_fini(&limited), 0);
+    return 0;
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static struct muster_member make_member(uint32_t task)
 {
@@ -35,7 +39,7 @@ static struct muster_member make_member(uint32_t task)
     return one;
 }
 
-static struct muster_view *make_view(struct muster_mem *mem)
+static struct muster_view *make_view(void)
 {
     struct muster_chunk_source sources[] = {{0, 2, 1}, {2, 6, 0}};
     struct muster_verdict verdicts[] = {
@@ -75,8 +79,7 @@ static struct muster_view *make_view(struct muster_mem *mem)
     return view;
 }
 
-static struct muster_control round_trip(struct muster_mem *mem,
-                                        const struct muster_control *control)
+static struct muster_control round_trip(const struct muster_control *control)
 {
     struct muster_control back;
     void *bytes;
@@ -89,17 +92,25 @@ static struct muster_control round_trip(struct muster_mem *mem,
     return back;
 }
 
-static void a_view_comes_back_with_its_digest(void **state)
+/* A view on its way over the wire. */
+static enum muster_rc send_view(const struct muster_view *view, struct muster_view **ret_back)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
-    struct muster_view *view = make_view(mem), *back;
+    enum muster_rc rc;
     void *bytes;
     size_t size;
 
-    (void)state;
     assert_int_equal(muster_view_pack(view, mem, &bytes, &size), MUSTER_OK);
-    assert_int_equal(muster_view_unpack(mem, bytes, size, &back), MUSTER_OK);
+    rc = muster_view_unpack(mem, bytes, size, ret_back);
+    muster_mem_free(mem, bytes);
+    return rc;
+}
+
+static void a_view_comes_back_with_its_digest(void **state)
+{
+    struct muster_view *view = make_view(), *back;
+
+    (void)state;
+    assert_int_equal(send_view(view, &back), MUSTER_OK);
 
     assert_int_equal(back->digest, view->digest);
     assert_int_equal(back->verdicts[0].sources[1].count, 6);
@@ -109,38 +120,27 @@ static void a_view_comes_back_with_its_digest(void **state)
     assert_int_equal(back->begun_step, 81);
     assert_true(back->is_state_lost);
     assert_string_equal(back->reason, view->reason);
-    muster_mem_free(mem, bytes);
     muster_view_unref(back);
     muster_view_unref(view);
-    close_fixture(&f);
 }
 
 static void an_empty_view_is_a_view(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
     struct muster_view fields = {.job = "job", .epoch = 2}, *view, *back;
-    void *bytes;
-    size_t size;
 
     (void)state;
     assert_int_equal(muster_view_new(mem, &fields, &view), MUSTER_OK);
-    assert_int_equal(muster_view_pack(view, mem, &bytes, &size), MUSTER_OK);
-    assert_int_equal(muster_view_unpack(mem, bytes, size, &back), MUSTER_OK);
+    assert_int_equal(send_view(view, &back), MUSTER_OK);
 
     assert_int_equal(back->member_count, 0);
-    muster_mem_free(mem, bytes);
     muster_view_unref(back);
     muster_view_unref(view);
-    close_fixture(&f);
 }
 
 /* Every cut and every flipped byte gives an error or a valid view, never a crash or a leak. */
 static void damaged_views_are_refused_or_whole(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
-    struct muster_view *view = make_view(mem), *back;
+    struct muster_view *view = make_view(), *back;
     uint8_t *bytes;
     void *packed;
     size_t size;
@@ -160,51 +160,34 @@ static void damaged_views_are_refused_or_whole(void **state)
     }
     muster_mem_free(mem, packed);
     muster_view_unref(view);
-    close_fixture(&f);
 }
 
 static void a_source_outside_the_view_is_refused(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
-    struct muster_view *view = make_view(mem), *back;
-    void *bytes;
-    size_t size;
+    struct muster_view *view = make_view(), *back;
 
     (void)state;
     view->verdicts[0].sources[0].rank = 2; /* as a peer could have packed it */
-    assert_int_equal(muster_view_pack(view, mem, &bytes, &size), MUSTER_OK);
 
-    assert_int_equal(muster_view_unpack(mem, bytes, size, &back), MUSTER_INVALID_ARGUMENT);
-    muster_mem_free(mem, bytes);
+    assert_int_equal(send_view(view, &back), MUSTER_INVALID_ARGUMENT);
     muster_view_unref(view);
-    close_fixture(&f);
 }
 
 static void members_out_of_order_are_refused(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
-    struct muster_view *view = make_view(mem), *back;
+    struct muster_view *view = make_view(), *back;
     struct muster_member first = view->members[0];
-    void *bytes;
-    size_t size;
 
     (void)state;
     view->members[0] = view->members[1];
     view->members[1] = first;
-    assert_int_equal(muster_view_pack(view, mem, &bytes, &size), MUSTER_OK);
 
-    assert_int_equal(muster_view_unpack(mem, bytes, size, &back), MUSTER_INVALID_ARGUMENT);
-    muster_mem_free(mem, bytes);
+    assert_int_equal(send_view(view, &back), MUSTER_INVALID_ARGUMENT);
     muster_view_unref(view);
-    close_fixture(&f);
 }
 
 static void a_member_comes_back(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
     struct muster_member one = make_member(5), back;
     void *bytes;
     size_t size;
@@ -217,11 +200,9 @@ static void a_member_comes_back(void **state)
     assert_string_equal(back.host_key, "host-a");
     assert_int_equal(back.from_step, 3);
     muster_mem_free(mem, bytes);
-    close_fixture(&f);
 }
 
-static enum muster_rc pack_and_unpack(struct muster_mem *mem,
-                                      const struct muster_member_record *record,
+static enum muster_rc pack_and_unpack(const struct muster_member_record *record,
                                       struct muster_member_record *ret_back)
 {
     enum muster_rc rc;
@@ -236,8 +217,6 @@ static enum muster_rc pack_and_unpack(struct muster_mem *mem,
 
 static void a_record_comes_back_with_what_it_asks_for(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
     struct muster_member_record back, record = {.member = make_member(5),
                                                 .begins_after = 9,
                                                 .communication = {MUSTER_COMMUNICATION_RING, 7, 8},
@@ -245,7 +224,7 @@ static void a_record_comes_back_with_what_it_asks_for(void **state)
                                                 .data_protection = MUSTER_DATA_AUTHENTICATED};
 
     (void)state;
-    assert_int_equal(pack_and_unpack(mem, &record, &back), MUSTER_OK);
+    assert_int_equal(pack_and_unpack(&record, &back), MUSTER_OK);
 
     assert_int_equal(back.begins_after, 9);
     assert_int_equal(back.communication.implementation, MUSTER_COMMUNICATION_RING);
@@ -253,29 +232,23 @@ static void a_record_comes_back_with_what_it_asks_for(void **state)
     assert_int_equal(back.communication.timeout_ns, 8);
     assert_true(back.is_reproducible);
     assert_int_equal(back.data_protection, MUSTER_DATA_AUTHENTICATED);
-    close_fixture(&f);
 }
 
 /* Nobody could make a view of it. */
 static void a_record_that_asks_for_what_does_not_exist_is_refused(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
     struct muster_member_record back, record = {.member = make_member(5)};
 
     (void)state;
     record.communication.implementation = MUSTER_COMMUNICATION_NCCL + 1;
-    assert_int_equal(pack_and_unpack(mem, &record, &back), MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(pack_and_unpack(&record, &back), MUSTER_INVALID_ARGUMENT);
     record.communication.implementation = MUSTER_COMMUNICATION_AUTO;
     record.data_protection = MUSTER_DATA_AUTHENTICATED + 1;
-    assert_int_equal(pack_and_unpack(mem, &record, &back), MUSTER_INVALID_ARGUMENT);
-    close_fixture(&f);
+    assert_int_equal(pack_and_unpack(&record, &back), MUSTER_INVALID_ARGUMENT);
 }
 
 static void a_progress_vector_comes_back(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
     uint8_t bitmap[2] = {0x81, 0x02};
     struct muster_progress_op op = {.id = {4, 1, 2}, .descriptor = 77, .chunk_count = 10};
     struct muster_progress_lane lanes[2] = {{.has_issued = true, .issued_through = {4, 0, 1}},
@@ -295,7 +268,7 @@ static void a_progress_vector_comes_back(void **state)
     vector.ops = &op;
     control.progress = &vector;
 
-    back = round_trip(mem, &control);
+    back = round_trip(&control);
 
     assert_int_equal(back.change_id, 12);
     assert_int_equal(back.progress->epoch, 6);
@@ -306,13 +279,10 @@ static void a_progress_vector_comes_back(void **state)
     assert_memory_equal(back.progress->ops[0].chunks_final, bitmap, 2);
     assert_int_equal(back.progress->ops[0].root.bytes[0], 1);
     muster_control_fini(&back);
-    close_fixture(&f);
 }
 
 static void every_small_message_comes_back(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
     struct muster_control control = {.epoch = 8, .change_id = 3, .revision = 55}, back;
 
     (void)state;
@@ -326,12 +296,12 @@ static void every_small_message_comes_back(void **state)
     control.member = make_member(1);
     control.accused.bytes[15] = 9;
     strcpy(control.text, "reset");
-    control.view = make_view(mem);
+    control.view = make_view();
     for (int kind = MUSTER_CONTROL_FREEZE; kind <= MUSTER_CONTROL_SUSPECT; kind++) {
         if (kind == MUSTER_CONTROL_PROGRESS)
             continue;
         control.kind = (enum muster_control_kind)kind;
-        back = round_trip(mem, &control);
+        back = round_trip(&control);
         if (kind != MUSTER_CONTROL_COMMIT)
             assert_int_equal(back.epoch, 8);
         if (kind == MUSTER_CONTROL_COMMIT)
@@ -350,13 +320,10 @@ static void every_small_message_comes_back(void **state)
         muster_control_fini(&back);
     }
     muster_view_unref(control.view);
-    close_fixture(&f);
 }
 
 static void bytes_of_strangers_are_no_control_message(void **state)
 {
-    struct fixture f;
-    struct muster_mem *mem = open_fixture(&f);
     struct muster_rng_seeded rng;
     struct muster_control control;
 
@@ -371,23 +338,22 @@ static void bytes_of_strangers_are_no_control_message(void **state)
         if (muster_control_unpack(mem, bytes, size, &control) == MUSTER_OK)
             muster_control_fini(&control);
     }
-    close_fixture(&f);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_view_comes_back_with_its_digest),
-        cmocka_unit_test(an_empty_view_is_a_view),
-        cmocka_unit_test(damaged_views_are_refused_or_whole),
-        cmocka_unit_test(a_source_outside_the_view_is_refused),
-        cmocka_unit_test(members_out_of_order_are_refused),
-        cmocka_unit_test(a_member_comes_back),
-        cmocka_unit_test(a_record_comes_back_with_what_it_asks_for),
-        cmocka_unit_test(a_record_that_asks_for_what_does_not_exist_is_refused),
-        cmocka_unit_test(a_progress_vector_comes_back),
-        cmocka_unit_test(every_small_message_comes_back),
-        cmocka_unit_test(bytes_of_strangers_are_no_control_message),
+        CASE(a_view_comes_back_with_its_digest),
+        CASE(an_empty_view_is_a_view),
+        CASE(damaged_views_are_refused_or_whole),
+        CASE(a_source_outside_the_view_is_refused),
+        CASE(members_out_of_order_are_refused),
+        CASE(a_member_comes_back),
+        CASE(a_record_comes_back_with_what_it_asks_for),
+        CASE(a_record_that_asks_for_what_does_not_exist_is_refused),
+        CASE(a_progress_vector_comes_back),
+        CASE(every_small_message_comes_back),
+        CASE(bytes_of_strangers_are_no_control_message),
     };
 
     return cmocka_run_group_tests_name("control_proto", tests, NULL, NULL);

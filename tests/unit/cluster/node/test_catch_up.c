@@ -20,7 +20,6 @@ struct state {
 };
 
 struct member {
-    struct world *world;
     struct state state;
     struct muster_state_server *server;
     struct muster_listener *listener;
@@ -38,8 +37,10 @@ struct world {
     struct muster_catch_up catch_up;
     enum muster_rc rc;
     bool is_done;
-    bool is_listener_closed;
 };
+
+/* The world of the case that runs. */
+static struct world world;
 
 static void state_init(struct state *state, struct muster_env *env, float seed)
 {
@@ -87,7 +88,7 @@ static const struct muster_peer_link_events greeting_events = {.on_ready = on_re
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
     struct member *member = listener->data;
-    struct muster_env *env = &member->world->test.env;
+    struct muster_env *env = &world.test.env;
     enum muster_rc rc;
 
     rc = muster_peer_link_accept(env, stream, &member->hello,
@@ -107,45 +108,43 @@ static void hello_init(struct muster_peer_hello *hello, uint8_t id)
     memset(hello->incarnation.bytes, id, sizeof(hello->incarnation.bytes));
 }
 
-static struct muster_view *view_of(struct world *world, uint64_t epoch, uint32_t first,
-                                   uint32_t count)
+static struct muster_view *view_of(uint64_t epoch, uint32_t first, uint32_t count)
 {
     struct muster_view fields = {
-        .epoch = epoch, .member_count = count, .members = &world->entries[first], .job = "test"};
+        .epoch = epoch, .member_count = count, .members = &world.entries[first], .job = "test"};
     struct muster_view *view = NULL;
 
-    assert_int_equal(muster_view_new(world->test.env.mem, &fields, &view), MUSTER_OK);
+    assert_int_equal(muster_view_new(world.test.env.mem, &fields, &view), MUSTER_OK);
     return view;
 }
 
 /* A later view with only `count` members from `first` on. */
-static void follow_view(struct world *world, uint64_t epoch, uint32_t first, uint32_t count)
+static void follow_view(uint64_t epoch, uint32_t first, uint32_t count)
 {
-    struct muster_view *view = view_of(world, epoch, first, count);
+    struct muster_view *view = view_of(epoch, first, count);
 
-    muster_catch_up_follow(&world->catch_up, view);
+    muster_catch_up_follow(&world.catch_up, view);
     muster_view_unref(view);
 }
 
-static void world_open(struct world *world)
+static void world_open(void)
 {
-    struct muster_member *entries = world->entries;
+    struct muster_member *entries = world.entries;
     struct muster_address any;
 
-    memset(world, 0, sizeof(*world));
-    test_env_open(&world->test);
-    assert_int_equal(muster_net_system_open(&world->test.env, &world->test.env.net), MUSTER_OK);
+    memset(&world, 0, sizeof(world));
+    test_env_open(&world.test);
+    assert_int_equal(muster_net_system_open(&world.test.env, &world.test.env.net), MUSTER_OK);
     assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
     for (uint8_t i = 0; i < MEMBERS; i++) {
-        struct member *member = &world->members[i];
+        struct member *member = &world.members[i];
 
-        member->world = world;
         hello_init(&member->hello, (uint8_t)(i + 1));
-        state_init(&member->state, &world->test.env, 1);
-        assert_int_equal(muster_state_server_open(&world->test.env, &member->server), MUSTER_OK);
+        state_init(&member->state, &world.test.env, 1);
+        assert_int_equal(muster_state_server_open(&world.test.env, &member->server), MUSTER_OK);
         assert_int_equal(muster_state_server_set_chunks(member->server, &member->state.chunks),
                          MUSTER_OK);
-        assert_int_equal(muster_listener_open(world->test.env.net, &any, NULL, on_accept, member,
+        assert_int_equal(muster_listener_open(world.test.env.net, &any, NULL, on_accept, member,
                                               &member->listener, NULL),
                          MUSTER_OK);
         entries[i].incarnation = member->hello.incarnation;
@@ -153,8 +152,8 @@ static void world_open(struct world *world)
         entries[i].task_index = i;
         entries[i].address = *muster_listener_address(member->listener);
     }
-    world->view = view_of(world, 2, 0, MEMBERS);
-    state_init(&world->joiner, &world->test.env, 9);
+    world.view = view_of(2, 0, MEMBERS);
+    state_init(&world.joiner, &world.test.env, 9);
 }
 
 static void member_close(struct member *member)
@@ -168,179 +167,173 @@ static void member_close(struct member *member)
     member->listener = NULL;
 }
 
-static void world_close(struct world *world)
+static void world_close(void)
 {
-    struct muster_env *env = &world->test.env;
+    struct muster_env *env = &world.test.env;
 
     for (int i = 0; i < MEMBERS; i++)
-        member_close(&world->members[i]);
+        member_close(&world.members[i]);
     test_env_turn(env, 10);
     for (int i = 0; i < MEMBERS; i++)
-        state_fini(&world->members[i].state, env);
-    state_fini(&world->joiner, env);
-    muster_view_unref(world->view);
+        state_fini(&world.members[i].state, env);
+    state_fini(&world.joiner, env);
+    muster_view_unref(world.view);
     muster_net_system_close(env->net);
-    test_env_close(&world->test);
+    test_env_close(&world.test);
 }
 
 static void on_caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
 {
-    struct world *world = catch_up->data;
-
-    world->is_done = true;
-    world->rc = rc;
+    (void)catch_up;
+    world.is_done = true;
+    world.rc = rc;
 }
 
-static enum muster_rc try_start(struct world *world, uint64_t step)
+static int set_up(void **state)
+{
+    (void)state;
+    world_open();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    world_close();
+    return 0;
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+static enum muster_rc try_start(uint64_t step)
 {
     struct muster_catch_up_options options = {
-        .env = &world->test.env,
-        .chunks = &world->joiner.chunks,
-        .view = world->view,
+        .env = &world.test.env,
+        .chunks = &world.joiner.chunks,
+        .view = world.view,
         .step = step,
-        .deadline_ns = muster_loop_after_ns(world->test.env.loop, 30 * MUSTER_NS_PER_S),
+        .deadline_ns = muster_loop_after_ns(world.test.env.loop, 30 * MUSTER_NS_PER_S),
     };
 
     hello_init(&options.hello, 99);
-    world->catch_up.data = world;
-    return muster_catch_up_start(&world->catch_up, &options, on_caught_up);
+    return muster_catch_up_start(&world.catch_up, &options, on_caught_up);
 }
 
-static void start_fetch(struct world *world, uint64_t step)
+static void start_fetch(uint64_t step)
 {
-    assert_int_equal(try_start(world, step), MUSTER_OK);
-    assert_false(world->is_done);
+    assert_int_equal(try_start(step), MUSTER_OK);
+    assert_false(world.is_done);
 }
 
-static void commit_all(struct world *world, uint64_t step)
+static void commit_all(uint64_t step)
 {
     for (int i = 0; i < MEMBERS; i++)
-        muster_state_server_commit(world->members[i].server, step);
+        muster_state_server_commit(world.members[i].server, step);
 }
 
-static void finish_fetch(struct world *world, enum muster_rc expected)
+static void finish_fetch(enum muster_rc expected)
 {
-    test_env_run_until(&world->test.env, test_env_is_true, &world->is_done);
-    if (world->rc != expected)
-        fail_msg("%s: %s", muster_rc_name(world->rc), world->catch_up.error.text);
+    test_env_run_until(&world.test.env, test_env_is_true, &world.is_done);
+    if (world.rc != expected)
+        fail_msg("%s: %s", muster_rc_name(world.rc), world.catch_up.error.text);
 }
 
-static void assert_same_state(const struct world *world)
+static void assert_same_state(void)
 {
-    const struct state *theirs = &world->members[1].state;
+    const struct state *theirs = &world.members[1].state;
 
-    assert_memory_equal(world->joiner.weights, theirs->weights, WEIGHTS * sizeof(float));
-    assert_memory_equal(world->joiner.biases, theirs->biases, sizeof(theirs->biases));
+    assert_memory_equal(world.joiner.weights, theirs->weights, WEIGHTS * sizeof(float));
+    assert_memory_equal(world.joiner.biases, theirs->biases, sizeof(theirs->biases));
 }
 
-static void await_links(struct world *world)
+static void await_links(void)
 {
-    while (world->members[0].links + world->members[1].links + world->members[2].links < MEMBERS)
-        test_env_turn(&world->test.env, 1);
+    while (world.members[0].links + world.members[1].links + world.members[2].links < MEMBERS)
+        test_env_turn(&world.test.env, 1);
 }
 
 static void joiner_gets_every_byte_from_all_members(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
-    commit_all(&world, 5);
+    commit_all(5);
 
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_OK);
+    start_fetch(5);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
+    assert_same_state();
     assert_int_equal(world.catch_up.sources, MEMBERS);
     assert_int_equal(world.catch_up.bytes_fetched,
                      WEIGHTS * sizeof(float) + BIASES * sizeof(int64_t));
-    world_close(&world);
 }
 
 static void equal_chunks_are_not_fetched(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
     memcpy(world.joiner.weights, world.members[0].state.weights, WEIGHTS * sizeof(float));
     world.joiner.weights[0] += 1; /* one chunk differs, and the biases */
-    commit_all(&world, 5);
+    commit_all(5);
 
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_OK);
+    start_fetch(5);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
+    assert_same_state();
     assert_int_equal(world.catch_up.bytes_fetched,
                      MUSTER_STATE_CHUNK_BYTES + BIASES * sizeof(int64_t));
-    world_close(&world);
 }
 
 static void request_waits_for_the_commit(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
-    commit_all(&world, 4);
+    commit_all(4);
 
-    start_fetch(&world, 5);
-    await_links(&world);
+    start_fetch(5);
+    await_links();
     test_env_turn(&world.test.env, 20);
     assert_false(world.is_done);
     for (int i = 0; i < MEMBERS; i++) {
         muster_state_server_touch(world.members[i].server);
         world.members[i].state.weights[7] = 77;
     }
-    commit_all(&world, 5);
-    finish_fetch(&world, MUSTER_OK);
+    commit_all(5);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 static void death_of_a_source_is_made_up_by_the_others(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
-    commit_all(&world, 5);
+    commit_all(5);
 
-    start_fetch(&world, 5);
+    start_fetch(5);
     while (world.members[2].links == 0)
         test_env_turn(&world.test.env, 1);
     member_close(&world.members[2]);
-    follow_view(&world, 3, 0, 2);
-    finish_fetch(&world, MUSTER_OK);
+    follow_view(3, 0, 2);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 static void death_of_all_sources_is_unavailable_when_the_view_says_so(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
 
-    start_fetch(&world, 5); /* nobody has committed yet */
-    await_links(&world);
+    start_fetch(5); /* nobody has committed yet */
+    await_links();
     for (int i = 0; i < MEMBERS; i++)
         member_close(&world.members[i]);
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
-    follow_view(&world, 3, 0, 0);
+    follow_view(3, 0, 0);
 
-    finish_fetch(&world, MUSTER_UNAVAILABLE);
-    world_close(&world);
+    finish_fetch(MUSTER_UNAVAILABLE);
 }
 
 /* As after a reset: the member lives on, and its links are gone. */
 static void break_links(struct member *member)
 {
-    struct muster_env *env = &member->world->test.env;
+    struct muster_env *env = &world.test.env;
 
     muster_state_server_close(member->server);
     assert_int_equal(muster_state_server_open(env, &member->server), MUSTER_OK);
@@ -350,215 +343,171 @@ static void break_links(struct member *member)
 
 static void a_broken_link_is_opened_again(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
 
-    start_fetch(&world, 5);
-    await_links(&world);
+    start_fetch(5);
+    await_links();
     for (int i = 0; i < MEMBERS; i++)
         break_links(&world.members[i]);
     test_env_turn(&world.test.env, 20);
-    commit_all(&world, 5);
-    finish_fetch(&world, MUSTER_OK);
+    commit_all(5);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 static void who_is_silent_and_left_out_is_not_waited_for(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
     muster_state_server_commit(world.members[1].server, 5);
     muster_state_server_commit(world.members[2].server, 5);
 
-    start_fetch(&world, 5);
-    await_links(&world);
+    start_fetch(5);
+    await_links();
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
-    follow_view(&world, 3, 1, 2);
-    finish_fetch(&world, MUSTER_OK);
+    follow_view(3, 1, 2);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 static void a_joiner_that_has_the_state_serves_it(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
     world.entries[1].from_step = 6; /* needs state 5, as we do */
     muster_view_unref(world.view);
-    world.view = view_of(&world, 2, 1, 1);
+    world.view = view_of(2, 1, 1);
     muster_state_server_commit(world.members[1].server, 5);
 
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_OK);
+    start_fetch(5);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 static void a_joiner_without_the_state_is_not_waited_for(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
     world.entries[2].from_step = 6;
     muster_view_unref(world.view);
-    world.view = view_of(&world, 2, 0, MEMBERS);
+    world.view = view_of(2, 0, MEMBERS);
     muster_state_server_commit(world.members[0].server, 5);
     muster_state_server_commit(world.members[1].server, 5);
 
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_OK);
+    start_fetch(5);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 /* It will have the state, or others will. */
 static void a_joiner_is_waited_for_where_nobody_else_is_left(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
     world.entries[1].from_step = world.entries[2].from_step = 6;
     muster_view_unref(world.view);
-    world.view = view_of(&world, 2, 0, MEMBERS);
-    start_fetch(&world, 5);
-    await_links(&world);
-    follow_view(&world, 3, 1, 1);
+    world.view = view_of(2, 0, MEMBERS);
+    start_fetch(5);
+    await_links();
+    follow_view(3, 1, 1);
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
     muster_state_server_commit(world.members[1].server, 5);
-    finish_fetch(&world, MUSTER_OK);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 static void an_answer_of_a_later_epoch_waits_for_its_view(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
     world.members[0].state.biases[3]++; /* left out of epoch 3 for it */
-    commit_all(&world, 5);
+    commit_all(5);
     muster_state_server_set_epoch(world.members[0].server, 2);
     muster_state_server_set_epoch(world.members[1].server, 3);
     muster_state_server_set_epoch(world.members[2].server, 3);
 
-    start_fetch(&world, 5);
-    await_links(&world);
+    start_fetch(5);
+    await_links();
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
-    follow_view(&world, 3, 1, 2);
-    finish_fetch(&world, MUSTER_OK);
+    follow_view(3, 1, 2);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 static void members_that_disagree_are_named(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
     world.members[1].state.biases[3]++;
-    commit_all(&world, 5);
+    commit_all(5);
 
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_DATA_LOSS);
+    start_fetch(5);
+    finish_fetch(MUSTER_DATA_LOSS);
 
     assert_non_null(strstr(world.catch_up.error.text, "worker:0"));
     assert_non_null(strstr(world.catch_up.error.text, "worker:1"));
-    world_close(&world);
 }
 
 /* The hashes of a step are computed once: a first catch-up fixes them, then the bytes change. */
 static void other_bytes_than_announced_are_fetched_from_the_others(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
-    commit_all(&world, 5);
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_OK);
+    commit_all(5);
+    start_fetch(5);
+    finish_fetch(MUSTER_OK);
     for (int i = 0; i < WEIGHTS; i++)
         world.members[0].state.weights[i] = world.joiner.weights[i] = -1;
     world.is_done = false;
 
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_OK);
+    start_fetch(5);
+    finish_fetch(MUSTER_OK);
 
-    assert_same_state(&world);
-    world_close(&world);
+    assert_same_state();
 }
 
 static void tensor_of_another_shape_is_named(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
-    commit_all(&world, 5);
+    commit_all(5);
     muster_state_chunks_fini(&world.joiner.chunks);
     world.joiner.tensors[1].tensor.count = BIASES - 1;
     assert_int_equal(
         muster_state_chunks_init(&world.joiner.chunks, world.test.env.mem, world.joiner.tensors, 2),
         MUSTER_OK);
 
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_INVALID_ARGUMENT);
+    start_fetch(5);
+    finish_fetch(MUSTER_INVALID_ARGUMENT);
 
     assert_non_null(strstr(world.catch_up.error.text, "\"biases\""));
     assert_int_equal(world.joiner.weights[5], 9 + 5); /* untouched */
-    world_close(&world);
 }
 
 static void state_that_is_past_is_refused(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
-    commit_all(&world, 5);
+    commit_all(5);
     for (int i = 0; i < MEMBERS; i++)
         muster_state_server_touch(world.members[i].server);
 
-    start_fetch(&world, 5);
-    finish_fetch(&world, MUSTER_UNAVAILABLE);
+    start_fetch(5);
+    finish_fetch(MUSTER_UNAVAILABLE);
 
     assert_non_null(strstr(world.catch_up.error.text, "past"));
-    world_close(&world);
 }
 
 static void cancel_still_calls_back_once(void **state)
 {
-    struct world world;
-
     (void)state;
-    world_open(&world);
 
-    start_fetch(&world, 5);
+    start_fetch(5);
     muster_catch_up_cancel(&world.catch_up);
     muster_catch_up_cancel(&world.catch_up);
     assert_false(world.is_done);
 
-    finish_fetch(&world, MUSTER_CANCELLED);
-    world_close(&world);
+    finish_fetch(MUSTER_CANCELLED);
 }
 
 /* One allocation fails, of a member or of the joiner, who asks again or says that it has no memory. */
@@ -566,16 +515,15 @@ static void run_short(struct torture *torture, const void *data)
 {
     bool is_from_start = *(const bool *)data;
     enum muster_rc rc = MUSTER_OK;
-    struct world world;
 
-    world_open(&world);
-    commit_all(&world, 5);
+    world_open();
+    commit_all(5);
 
     if (is_from_start) {
         torture_arm_limited(torture, &world.test.mem);
-        rc = try_start(&world, 5);
+        rc = try_start(5);
     } else {
-        start_fetch(&world, 5);
+        start_fetch(5);
         torture_arm_limited(torture, &world.test.mem);
     }
     if (rc == MUSTER_OK)
@@ -585,10 +533,10 @@ static void run_short(struct torture *torture, const void *data)
     if (rc == MUSTER_OK)
         rc = world.rc;
     if (rc == MUSTER_OK)
-        assert_same_state(&world);
+        assert_same_state();
     else if (rc != MUSTER_RESOURCE_EXHAUSTED)
         fail_msg("%s: %s", muster_rc_name(rc), world.catch_up.error.text);
-    world_close(&world);
+    world_close();
 }
 
 static void want_of_memory_keeps_no_joiner_waiting(void **state)
@@ -606,22 +554,22 @@ static void want_of_memory_keeps_no_joiner_waiting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joiner_gets_every_byte_from_all_members),
-        cmocka_unit_test(equal_chunks_are_not_fetched),
-        cmocka_unit_test(request_waits_for_the_commit),
-        cmocka_unit_test(death_of_a_source_is_made_up_by_the_others),
-        cmocka_unit_test(death_of_all_sources_is_unavailable_when_the_view_says_so),
-        cmocka_unit_test(a_broken_link_is_opened_again),
-        cmocka_unit_test(who_is_silent_and_left_out_is_not_waited_for),
-        cmocka_unit_test(a_joiner_that_has_the_state_serves_it),
-        cmocka_unit_test(a_joiner_without_the_state_is_not_waited_for),
-        cmocka_unit_test(a_joiner_is_waited_for_where_nobody_else_is_left),
-        cmocka_unit_test(an_answer_of_a_later_epoch_waits_for_its_view),
-        cmocka_unit_test(members_that_disagree_are_named),
-        cmocka_unit_test(other_bytes_than_announced_are_fetched_from_the_others),
-        cmocka_unit_test(tensor_of_another_shape_is_named),
-        cmocka_unit_test(state_that_is_past_is_refused),
-        cmocka_unit_test(cancel_still_calls_back_once),
+        CASE(joiner_gets_every_byte_from_all_members),
+        CASE(equal_chunks_are_not_fetched),
+        CASE(request_waits_for_the_commit),
+        CASE(death_of_a_source_is_made_up_by_the_others),
+        CASE(death_of_all_sources_is_unavailable_when_the_view_says_so),
+        CASE(a_broken_link_is_opened_again),
+        CASE(who_is_silent_and_left_out_is_not_waited_for),
+        CASE(a_joiner_that_has_the_state_serves_it),
+        CASE(a_joiner_without_the_state_is_not_waited_for),
+        CASE(a_joiner_is_waited_for_where_nobody_else_is_left),
+        CASE(an_answer_of_a_later_epoch_waits_for_its_view),
+        CASE(members_that_disagree_are_named),
+        CASE(other_bytes_than_announced_are_fetched_from_the_others),
+        CASE(tensor_of_another_shape_is_named),
+        CASE(state_that_is_past_is_refused),
+        CASE(cancel_still_calls_back_once),
         cmocka_unit_test_teardown(want_of_memory_keeps_no_joiner_waiting, torture_tell),
     };
 

@@ -16,7 +16,7 @@
 struct stand {
     struct node_stand node;
     struct muster_peer_hello hello;
-    struct muster_listener *listener; /* where the node finds the peer; NULL: nowhere */
+    struct muster_listener *listener;       /* where the node finds the peer; NULL: nowhere */
     struct muster_stream *streams[STREAMS]; /* the node's connections to it, not answered yet */
     struct muster_peer_link *greetings[STREAMS];
     size_t stream_count;
@@ -107,9 +107,7 @@ static void stand_open(struct stand *stand)
     stand->hello = (struct muster_peer_hello){
         .job = NODE_STAND_JOB, .version = MUSTER_PEER_VERSION, .session = 0};
     memset(stand->hello.incarnation.bytes, 1, sizeof(stand->hello.incarnation.bytes));
-    node_stand_open(&stand->node);
-    node_stand_open_node(&stand->node);
-    node_stand_wait(&stand->node);
+    node_stand_begin(&stand->node);
 }
 
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
@@ -129,7 +127,7 @@ static void forget_greeting(struct muster_peer_link *link)
             stand->greetings[i] = NULL;
 }
 
-/* Of the node's connections the control link is kept, as the first one here. */
+/* The control link of the node's connections is kept, as the first one here. */
 static void on_greeting(struct muster_peer_link *link)
 {
     struct stand *stand = muster_peer_link_data(link);
@@ -216,8 +214,7 @@ static void stand_close(struct stand *stand)
     for (size_t i = 0; i < LINKS; i++)
         if (stand->links[i] != NULL)
             muster_peer_link_close(stand->links[i]);
-    node_stand_close_node(&stand->node);
-    node_stand_close(&stand->node);
+    node_stand_end(&stand->node);
 }
 
 static void send_frame(struct stand *stand, size_t i, enum muster_frame_channel channel,

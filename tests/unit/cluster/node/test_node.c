@@ -48,16 +48,13 @@ static void a_process_that_resigns_is_in_a_change(void **state)
     struct node_stand stand;
 
     (void)state;
-    node_stand_open(&stand);
-    node_stand_open_node(&stand);
-    node_stand_wait(&stand);
+    node_stand_begin(&stand);
     assert_false(muster_node_is_changing(stand.node));
     muster_node_resign(stand.node, &late);
 
     assert_null(muster_node_group(stand.node));
     assert_true(muster_node_is_changing(stand.node));
-    node_stand_close_node(&stand);
-    node_stand_close(&stand);
+    node_stand_end(&stand);
 }
 
 static void no_memory_to_open_leaves_nothing(void **state)
@@ -78,8 +75,7 @@ static void no_memory_to_open_leaves_nothing(void **state)
     node_stand_wait(&stand);
 
     assert_string_equal(stand.told, "view:1 ");
-    node_stand_close_node(&stand);
-    node_stand_close(&stand);
+    node_stand_end(&stand);
 }
 
 static void a_start_that_takes_too_long_names_the_missing(void **state)
@@ -111,8 +107,7 @@ static void a_start_that_takes_too_long_names_the_missing(void **state)
             fail_msg("%s", stand.error.text);
         assert_true(muster_node_waits_for(stand.node, text, sizeof(text)));
         assert_non_null(strstr(text, "worker:1"));
-        node_stand_close_node(&stand);
-        node_stand_close(&stand);
+        node_stand_end(&stand);
     }
 }
 
@@ -134,8 +129,7 @@ static void who_is_silent_on_this_host_is_evicted_when_it_was_asked_for(void **s
     node_stand_wait(&stand);
 
     assert_string_equal(stand.told, "view:1 ");
-    node_stand_close_node(&stand);
-    node_stand_close(&stand);
+    node_stand_end(&stand);
 }
 
 static void the_state_is_named_once(void **state)
@@ -145,9 +139,7 @@ static void the_state_is_named_once(void **state)
     struct node_stand stand;
 
     (void)state;
-    node_stand_open(&stand);
-    node_stand_open_node(&stand);
-    node_stand_wait(&stand);
+    node_stand_begin(&stand);
     for (uint64_t fail_at = 1; fail_at <= 3; fail_at++) {
         stand.pair.test.mem.fail_at = fail_at;
         assert_int_equal(muster_node_set_state(stand.node, &tensor, 1), MUSTER_RESOURCE_EXHAUSTED);
@@ -156,8 +148,7 @@ static void the_state_is_named_once(void **state)
     assert_int_equal(muster_node_set_state(stand.node, &tensor, 1), MUSTER_OK);
     assert_int_equal(muster_node_set_state(stand.node, &tensor, 1), MUSTER_FAILED_PRECONDITION);
 
-    node_stand_close_node(&stand);
-    node_stand_close(&stand);
+    node_stand_end(&stand);
 }
 
 static bool has_ended(void *data)
@@ -236,8 +227,7 @@ static void a_node_that_fails_ends_what_its_program_waits_for(void **state)
     test_env_run_until(stand.pair.env, has_failed, &rc);
     assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
     assert_string_equal(op.error.text, "no memory");
-    node_stand_close_node(&stand);
-    node_stand_close(&stand);
+    node_stand_end(&stand);
 }
 
 static void a_group_that_cannot_be_frozen_ends_the_node(void **state)

@@ -135,8 +135,7 @@ static void the_others_are_told_where_it_is_reached(void **state)
         assert_memory_equal(text, rows[i].told, strlen(rows[i].told));
         assert_int_equal(member->address.port, muster_node_address(stand.node)->port);
         assert_true(member->address.port > 0);
-        node_stand_close_node(&stand);
-        node_stand_close(&stand);
+        node_stand_end(&stand);
     }
 }
 
@@ -185,8 +184,7 @@ static void members_are_reached_from_both_sides_or_not_counted(void **state)
 
         if (strcmp(stand.told, rows[i].told) != 0 || strstr(stand.error.text, rows[i].text) == NULL)
             fail_msg("%s: '%s' %s", rows[i].name, stand.told, stand.error.text);
-        node_stand_close_node(&stand);
-        node_stand_close(&stand);
+        node_stand_end(&stand);
     }
 }
 
@@ -197,9 +195,7 @@ static void a_member_is_not_ended_by_who_comes_from_afar(void **state)
     struct node_stand stand;
 
     (void)state;
-    node_stand_open(&stand);
-    node_stand_open_node(&stand);
-    node_stand_wait(&stand);
+    node_stand_begin(&stand);
     assert_string_equal(stand.told, "view:1 ");
     node_stand_put_record(&stand, &member);
     assert_int_equal(registry_pair_range(&stand.pair, NODE_STAND_FOLDER, MUSTER_REGISTRY_PREFIX),
@@ -207,8 +203,7 @@ static void a_member_is_not_ended_by_who_comes_from_afar(void **state)
     test_env_turn(stand.pair.env, 20);
 
     assert_string_equal(stand.told, "view:1 ");
-    node_stand_close_node(&stand);
-    node_stand_close(&stand);
+    node_stand_end(&stand);
 }
 
 int main(void)

@@ -130,6 +130,12 @@ static void open_node(struct scene *scene)
 #define NO_LEASE  "etcdserver: requested lease not found"
 #define FORBIDDEN "etcdserver: permission denied"
 
+/* The refusals come last: which method, how often, by which code. */
+#define ROW(name_, told_, grants_, puts_, swaps_, ranges_, ...)                                    \
+    {                                                                                              \
+        name_, {__VA_ARGS__}, grants_, puts_, swaps_, ranges_, told_                               \
+    }
+
 static void what_the_registry_refuses_is_asked_again_or_ends_it(void **state)
 {
     static const struct {
@@ -138,47 +144,22 @@ static void what_the_registry_refuses_is_asked_again_or_ends_it(void **state)
         unsigned grants, puts, swaps, ranges; /* at least */
         const char *told;
     } rows[] = {
-        {"nothing", {{NULL, 0, 0, NULL}}, 1, 1, 1, 1, "view:1 "},
-        {"no lease", {{LEASE "LeaseGrant", 2, MUSTER_INTERNAL, "no"}}, 3, 1, 1, 1, "view:1 "},
-        {"the lease is gone", {{KV "Put", 1, MUSTER_NOT_FOUND, NO_LEASE}}, 2, 2, 1, 1, "view:1 "},
-        {"no key", {{KV "Put", 2, MUSTER_INTERNAL, "no"}}, 1, 3, 1, 1, "view:1 "},
-        {"no look", {{KV "Range", 2, MUSTER_INTERNAL, "no"}}, 1, 1, 1, 3, "view:1 "},
-        {"no swap", {{KV "Txn", 1, MUSTER_UNAVAILABLE, "no"}}, 1, 1, 2, 2, "view:1 "},
-        {"no answer, no look behind it",
-         {{KV "Txn", 1, MUSTER_UNAVAILABLE, "no"}, {KV "Range", 1, MUSTER_INTERNAL, "no"}},
-         1,
-         1,
-         2,
-         3,
-         "view:1 "},
-        {"a lease is forbidden",
-         {{LEASE "LeaseGrant", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}},
-         1,
-         0,
-         0,
-         0,
-         "failed:7 "},
-        {"who it is is not known",
-         {{LEASE "LeaseGrant", 9, MUSTER_UNAUTHENTICATED, "who?"}},
-         1,
-         0,
-         0,
-         0,
-         "failed:16 "},
-        {"a key is forbidden",
-         {{KV "Put", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}},
-         1,
-         1,
-         0,
-         0,
-         "failed:7 "},
-        {"a look is forbidden",
-         {{KV "Range", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}},
-         0,
-         0,
-         0,
-         1,
-         "failed:7 "},
+        ROW("nothing", "view:1 ", 1, 1, 1, 1, {NULL, 0, 0, NULL}),
+        ROW("no lease", "view:1 ", 3, 1, 1, 1, {LEASE "LeaseGrant", 2, MUSTER_INTERNAL, "no"}),
+        ROW("the lease is gone", "view:1 ", 2, 2, 1, 1, {KV "Put", 1, MUSTER_NOT_FOUND, NO_LEASE}),
+        ROW("no key", "view:1 ", 1, 3, 1, 1, {KV "Put", 2, MUSTER_INTERNAL, "no"}),
+        ROW("no look", "view:1 ", 1, 1, 1, 3, {KV "Range", 2, MUSTER_INTERNAL, "no"}),
+        ROW("no swap", "view:1 ", 1, 1, 2, 2, {KV "Txn", 1, MUSTER_UNAVAILABLE, "no"}),
+        ROW("no answer, no look behind it", "view:1 ", 1, 1, 2, 3,
+            {KV "Txn", 1, MUSTER_UNAVAILABLE, "no"}, {KV "Range", 1, MUSTER_INTERNAL, "no"}),
+        ROW("a lease is forbidden", "failed:7 ", 1, 0, 0, 0,
+            {LEASE "LeaseGrant", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}),
+        ROW("who it is is not known", "failed:16 ", 1, 0, 0, 0,
+            {LEASE "LeaseGrant", 9, MUSTER_UNAUTHENTICATED, "who?"}),
+        ROW("a key is forbidden", "failed:7 ", 1, 1, 0, 0,
+            {KV "Put", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}),
+        ROW("a look is forbidden", "failed:7 ", 0, 0, 0, 1,
+            {KV "Range", 9, MUSTER_PERMISSION_DENIED, FORBIDDEN}),
     };
 
     (void)state;

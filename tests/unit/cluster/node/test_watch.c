@@ -119,8 +119,7 @@ static void only_what_is_whole_and_of_the_job_counts(void **state)
 
         if (strcmp(stand.told, rows[i].told) != 0 || stand.epoch != rows[i].epoch)
             fail_msg("%s: '%s' in view %u", rows[i].name, stand.told, (unsigned)stand.epoch);
-        node_stand_close_node(&stand);
-        node_stand_close(&stand);
+        node_stand_end(&stand);
     }
 }
 
@@ -140,9 +139,7 @@ static void what_is_put_later_counts_too(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct node_stand stand;
 
-        node_stand_open(&stand);
-        node_stand_open_node(&stand);
-        node_stand_wait(&stand);
+        node_stand_begin(&stand);
         assert_string_equal(stand.told, "view:1 ");
         stand.told[0] = '\0';
         put_key(&stand, rows[i].key, rows[i].value);
@@ -150,8 +147,7 @@ static void what_is_put_later_counts_too(void **state)
 
         if (strcmp(stand.told, rows[i].told) != 0)
             fail_msg("row %zu: '%s'", i, stand.told);
-        node_stand_close_node(&stand);
-        node_stand_close(&stand);
+        node_stand_end(&stand);
     }
 }
 
@@ -169,9 +165,7 @@ static void a_view_that_is_deleted_says_nothing(void **state)
     struct node_stand stand;
 
     (void)state;
-    node_stand_open(&stand);
-    node_stand_open_node(&stand);
-    node_stand_wait(&stand);
+    node_stand_begin(&stand);
     assert_string_equal(stand.told, "view:1 ");
     stand.told[0] = '\0';
     remove_key(&stand, "view");
@@ -179,8 +173,7 @@ static void a_view_that_is_deleted_says_nothing(void **state)
     node_stand_wait(&stand);
 
     assert_string_equal(stand.told, "failed:9 ");
-    node_stand_close_node(&stand);
-    node_stand_close(&stand);
+    node_stand_end(&stand);
 }
 
 static bool is_watching(void *data)
@@ -206,8 +199,7 @@ static void the_work_of_the_dead_is_done_although_its_key_is_deleted(void **stat
 
     assert_string_equal(stand.told, "failed:11 "); /* the job is over, and does not begin anew */
     assert_non_null(strstr(stand.error.text, "the job has ended"));
-    node_stand_close_node(&stand);
-    node_stand_close(&stand);
+    node_stand_end(&stand);
 }
 
 static void its_own_key_is_put_again_and_goes_with_it(void **state)
@@ -215,9 +207,7 @@ static void its_own_key_is_put_again_and_goes_with_it(void **state)
     struct node_stand stand;
 
     (void)state;
-    node_stand_open(&stand);
-    node_stand_open_node(&stand);
-    node_stand_wait(&stand);
+    node_stand_begin(&stand);
     assert_int_equal(registry_pair_remove_keys(&stand.pair, NODE_STAND_FOLDER "members/",
                                                MUSTER_REGISTRY_PREFIX),
                      MUSTER_OK);
