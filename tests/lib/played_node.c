@@ -527,6 +527,12 @@ void played_close_strategy(struct muster_strategy *strategy)
     played_close();
 }
 
+int played_tear_down(void **state)
+{
+    played_close_strategy(*state);
+    return 0;
+}
+
 void played_expect(const char *journal)
 {
     assert_string_equal(played.journal, journal);

@@ -92,6 +92,8 @@ void played_open(void);
 struct muster_strategy *played_strategy(void);
 /** Close the strategy (NULL is accepted), and check that everything that it had is free. */
 void played_close_strategy(struct muster_strategy *strategy);
+/** The same of *state, for cmocka_unit_test_setup_teardown. */
+int played_tear_down(void **state);
 /** Everything that was allocated is free. No strategy may be open. */
 void played_close(void);
 

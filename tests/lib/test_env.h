@@ -29,6 +29,15 @@ int test_env_set_up(void **state);
 int test_env_tear_down(void **state);
 struct muster_env *test_env_of(void **state);
 
+/** Define a function for cmocka_unit_test_setup_teardown that does `act`, an expression that may use *state. */
+#define TEST_SET_UP(name, act)                                                                     \
+    static int name(void **state)                                                                  \
+    {                                                                                              \
+        (void)state;                                                                               \
+        act;                                                                                       \
+        return 0;                                                                                  \
+    }
+
 /** Turn the loop until is_done(data) holds; after 60 s the case fails. */
 void test_env_run_until(struct muster_env *env, bool (*is_done)(void *data), void *data);
 

@@ -130,10 +130,9 @@ static void tensors_are_registered_before_the_first_begin_by_names_of_their_own(
 {
     static int64_t values[40];
     struct muster_tensor tensor = {.data = values, .count = 1, .dtype = MUSTER_I64};
-    struct muster_strategy *strategy = open_alone();
+    struct muster_strategy *strategy = *state;
     char name[16];
 
-    (void)state;
     for (int i = 0; i < 40; i++) {
         snprintf(name, sizeof(name), "t%d", i);
         tensor.data = &values[i];
@@ -151,7 +150,6 @@ static void tensors_are_registered_before_the_first_begin_by_names_of_their_own(
     expect_error(strategy, muster_strategy_register(strategy, "late", &tensor),
                  MUSTER_FAILED_PRECONDITION, "register late: tensors are registered before");
     job_commit(strategy);
-    close_alone(strategy);
 }
 
 static void the_digest_is_of_all_registered_tensors_in_order(void **state)
@@ -162,9 +160,8 @@ static void the_digest_is_of_all_registered_tensors_in_order(void **state)
     const struct muster_tensor tensors[] = {{.data = first, .count = 2, .dtype = MUSTER_I32},
                                             {.data = second, .count = 3, .dtype = MUSTER_U8}};
     char digest[MUSTER_DIGEST_TEXT_BYTES], expected[MUSTER_DIGEST_TEXT_BYTES];
-    struct muster_strategy *strategy = open_alone();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     memcpy(first, all, 8);
     memcpy(second, all + 8, 3);
     assert_int_equal(muster_strategy_register(strategy, "first", &tensors[0]), MUSTER_OK);
@@ -173,15 +170,13 @@ static void the_digest_is_of_all_registered_tensors_in_order(void **state)
     snprintf(expected, sizeof(expected), "%016" PRIx64, muster_hash64(all, sizeof(all), 0));
 
     assert_string_equal(digest, expected);
-    close_alone(strategy);
 }
 
 static void memory_that_others_map_is_given_and_taken_back(void **state)
 {
-    struct muster_strategy *strategy = open_alone();
+    struct muster_strategy *strategy = *state;
     struct muster_tensor tensor = {.data = NULL};
 
-    (void)state;
     expect_error(strategy, muster_strategy_tensor_new(strategy, MUSTER_I64, UINT64_MAX, &tensor),
                  MUSTER_INVALID_ARGUMENT, "a tensor of 18446744073709551615 x i64: ");
     assert_null(tensor.data);
@@ -191,18 +186,16 @@ static void memory_that_others_map_is_given_and_taken_back(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(((int64_t *)tensor.data)[i], 0);
     muster_strategy_tensor_free(strategy, &tensor);
-    close_alone(strategy);
 }
 
 /* --- steps --- */
 
 static void steps_are_counted_from_one(void **state)
 {
-    struct muster_strategy *strategy = open_alone();
+    struct muster_strategy *strategy = *state;
     bool is_restored;
     uint64_t step = 0;
 
-    (void)state;
     for (uint64_t expected = 1; expected <= 3; expected++) {
         is_restored = true;
         assert_int_equal(muster_strategy_begin(strategy, &step, &is_restored), MUSTER_OK);
@@ -214,28 +207,24 @@ static void steps_are_counted_from_one(void **state)
         assert_int_equal(muster_strategy_epoch(strategy), 1);
         job_commit(strategy);
     }
-    close_alone(strategy);
 }
 
 static void a_step_that_is_not_committed_is_begun_again(void **state)
 {
-    struct muster_strategy *strategy = open_alone();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     assert_int_equal(job_begin(strategy), 1);
     assert_int_equal(job_begin(strategy), 1);
     job_commit(strategy);
     assert_int_equal(job_begin(strategy), 2);
     assert_int_equal(job_begin(strategy), 2);
     job_commit(strategy);
-    close_alone(strategy);
 }
 
 static void nothing_is_committed_twice_or_without_begin(void **state)
 {
-    struct muster_strategy *strategy = open_alone();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     expect_error(strategy, muster_strategy_commit(strategy), MUSTER_FAILED_PRECONDITION,
                  "commit without begin");
     job_begin(strategy);
@@ -244,7 +233,6 @@ static void nothing_is_committed_twice_or_without_begin(void **state)
                  "commit without begin");
     assert_int_equal(job_begin(strategy), 2);
     job_commit(strategy);
-    close_alone(strategy);
 }
 
 /* --- what the launcher is told --- */
@@ -398,12 +386,11 @@ static void calls_of_other_threads_meanwhile_are_refused_and_touch_nothing(void 
 /* It has the parent's memory, and neither its threads nor its connections. */
 static void a_child_of_fork_can_do_nothing_and_disturbs_nothing(void **state)
 {
-    struct muster_strategy *strategy = open_alone();
+    struct muster_strategy *strategy = *state;
     uint64_t step;
     int status = 0;
     pid_t pid;
 
-    (void)state;
     job_begin(strategy);
     pid = fork();
     assert_true(pid >= 0);
@@ -421,8 +408,12 @@ static void a_child_of_fork_can_do_nothing_and_disturbs_nothing(void **state)
     job_commit(strategy);
     assert_int_equal(job_begin(strategy), 2);
     job_commit(strategy);
-    close_alone(strategy);
 }
+
+TEST_SET_UP(set_up_alone, *state = open_alone())
+TEST_SET_UP(tear_down_alone, close_alone(*state))
+
+#define CASE(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, tear_down_alone)
 
 int main(void)
 {
@@ -430,16 +421,16 @@ int main(void)
         cmocka_unit_test(what_is_said_badly_opens_nothing),
         cmocka_unit_test(options_come_before_variables),
         cmocka_unit_test(a_process_of_a_launcher_has_one_strategy_at_a_time),
-        cmocka_unit_test(tensors_are_registered_before_the_first_begin_by_names_of_their_own),
-        cmocka_unit_test(the_digest_is_of_all_registered_tensors_in_order),
-        cmocka_unit_test(memory_that_others_map_is_given_and_taken_back),
-        cmocka_unit_test(steps_are_counted_from_one),
-        cmocka_unit_test(a_step_that_is_not_committed_is_begun_again),
-        cmocka_unit_test(nothing_is_committed_twice_or_without_begin),
+        CASE(tensors_are_registered_before_the_first_begin_by_names_of_their_own, set_up_alone),
+        CASE(the_digest_is_of_all_registered_tensors_in_order, set_up_alone),
+        CASE(memory_that_others_map_is_given_and_taken_back, set_up_alone),
+        CASE(steps_are_counted_from_one, set_up_alone),
+        CASE(a_step_that_is_not_committed_is_begun_again, set_up_alone),
+        CASE(nothing_is_committed_twice_or_without_begin, set_up_alone),
         cmocka_unit_test(the_launcher_is_told_of_progress_and_result),
         cmocka_unit_test(steps_on_the_heels_of_each_other_are_not_all_told),
         cmocka_unit_test(calls_of_other_threads_meanwhile_are_refused_and_touch_nothing),
-        cmocka_unit_test(a_child_of_fork_can_do_nothing_and_disturbs_nothing),
+        CASE(a_child_of_fork_can_do_nothing_and_disturbs_nothing, set_up_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

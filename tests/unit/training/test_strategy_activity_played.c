@@ -58,10 +58,9 @@ static void expect_not(const char *line, const char *text)
 
 static void where_a_member_stands_is_told(void **state)
 {
-    struct muster_strategy *strategy = open_one();
+    struct muster_strategy *strategy = *state;
     const char *line;
 
-    (void)state;
     played_enter();
     line = tell_now();
     expect_told(line, "\"state\":\"start\",\"for_ns\":");
@@ -83,7 +82,6 @@ static void where_a_member_stands_is_told(void **state)
     line = tell_now(); /* a view without this one */
     expect_told(line, "\"epoch\":2,\"members\":2,\"steps\":1,\"spent_ns\":");
     played_leave();
-    played_close_strategy(strategy);
 }
 
 static void the_next_line_comes_in_a_quarter_of_a_second(void **state)
@@ -129,9 +127,8 @@ static void the_member_that_an_operation_waits_for_is_told(void **state)
 {
     static int64_t value;
     const struct muster_tensor tensor = {.data = &value, .count = 1, .dtype = MUSTER_I64};
-    struct muster_strategy *strategy = open_one();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     played_begin(strategy);
     played.on_op = wait_in_turn;
     assert_int_equal(muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM), MUSTER_OK);
@@ -140,7 +137,6 @@ static void the_member_that_an_operation_waits_for_is_told(void **state)
     expect_not(lines[1], "waits_for"); /* there is no such rank */
     expect_not(lines[2], "waits_for"); /* there is no group */
     expect_not(lines[3], "waits_for"); /* nothing is under way */
-    played_close_strategy(strategy);
 }
 
 /* --- what begin waits for --- */
@@ -246,9 +242,8 @@ static void a_joiner_that_reads_is_told(void **state)
 {
     static const struct muster_member joiner = {
         .task_type = "worker", .task_index = 5, .from_step = 2};
-    struct muster_strategy *strategy = open_one();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     played_begin(strategy);
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
     played.stateless = &joiner;
@@ -261,7 +256,6 @@ static void a_joiner_that_reads_is_told(void **state)
     expect_not(tell_now(), "stands_for");
     played_leave();
     played.stateless = NULL;
-    played_close_strategy(strategy);
 }
 
 /* --- long waits --- */
@@ -307,27 +301,29 @@ static void a_begin_that_takes_long_is_recorded_now_and_then(void **state)
 /* A call that takes long is none of begin. */
 static void who_computes_does_not_wait(void **state)
 {
-    struct muster_strategy *strategy = open_one();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     played_begin(strategy);
     played_enter();
     wait_for(30 * MUSTER_NS_PER_S, 0);
     assert_null(trace_line);
     played_leave();
-    played_close_strategy(strategy);
 }
+
+TEST_SET_UP(set_up_one, *state = open_one())
+
+#define CASE(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, played_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_a_member_stands_is_told),
+        CASE(where_a_member_stands_is_told, set_up_one),
         cmocka_unit_test(the_next_line_comes_in_a_quarter_of_a_second),
-        cmocka_unit_test(the_member_that_an_operation_waits_for_is_told),
+        CASE(the_member_that_an_operation_waits_for_is_told, set_up_one),
         cmocka_unit_test(what_begin_waits_for_is_told),
-        cmocka_unit_test(a_joiner_that_reads_is_told),
+        CASE(a_joiner_that_reads_is_told, set_up_one),
         cmocka_unit_test(a_begin_that_takes_long_is_recorded_now_and_then),
-        cmocka_unit_test(who_computes_does_not_wait),
+        CASE(who_computes_does_not_wait, set_up_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

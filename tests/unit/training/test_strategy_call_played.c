@@ -42,13 +42,12 @@ static enum muster_rc reduce_tensors(struct muster_strategy *strategy, size_t co
 
 static void each_call_starts_its_operation(void **state)
 {
-    struct muster_strategy *strategy = open_in_step();
+    struct muster_strategy *strategy = *state;
     const struct muster_tensor all = {.data = values, .count = 3, .dtype = MUSTER_I64};
     const struct muster_tensor out = {.data = values + 3, .count = 3, .dtype = MUSTER_I64};
     double weights[2] = {0};
     const struct muster_tensor floats = {.data = weights, .count = 2, .dtype = MUSTER_F64};
 
-    (void)state;
     assert_int_equal(muster_strategy_all_reduce(strategy, &all, 1, MUSTER_MAX), MUSTER_OK);
     played_expect("all_reduce 3 x i64 max\ntouch\n");
     assert_int_equal(muster_strategy_all_reduce(strategy, NULL, 0, MUSTER_MAX), MUSTER_OK);
@@ -65,17 +64,15 @@ static void each_call_starts_its_operation(void **state)
     played_expect("all_to_all 3 x i64 into 3\ntouch\n");
     assert_int_equal(muster_strategy_barrier(strategy), MUSTER_OK);
     played_expect("barrier\ntouch\n");
-    played_close_strategy(strategy);
 }
 
 /* The ranks are those since begin, of who takes part in the step. */
 static void roots_are_counted_as_begin_has_said(void **state)
 {
     static const unsigned roots[] = {0, 2, 5};
-    struct muster_strategy *strategy = open_in_step();
+    struct muster_strategy *strategy = *state;
     char expected[128];
 
-    (void)state;
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
     played_enter();
     played_view(6, 1 | 2 | 4 | 8 | 32, 2 | 8, 9, 0, NULL); /* 1 and 3 take part from step 9 on */
@@ -97,7 +94,6 @@ static void roots_are_counted_as_begin_has_said(void **state)
     played.journal[0] = '\0';
     assert_int_equal(muster_strategy_broadcast(strategy, tensors, 2), MUSTER_OK);
     played_expect("broadcast 1 x i64 of 5 in 6\ntouch\n");
-    played_close_strategy(strategy);
 }
 
 /* --- many at a time --- */
@@ -245,9 +241,8 @@ static void refuse_third(struct played_op *op)
 
 static void what_was_started_before_a_refusal_is_awaited(void **state)
 {
-    struct muster_strategy *strategy = open_in_step();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     ended_count = 0;
     played.on_op = refuse_third;
     played.refused_start = 3;
@@ -256,14 +251,12 @@ static void what_was_started_before_a_refusal_is_awaited(void **state)
     assert_int_equal(ended_count, 2);
     played_expect("all_reduce 1 x i64 sum\nall_reduce 1 x i64 sum\nall_reduce refused\n"
                   "touch\ntouch\n");
-    played_close_strategy(strategy);
 }
 
 static void without_a_group_nothing_is_started(void **state)
 {
-    struct muster_strategy *strategy = open_in_step();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     played.is_without_group = true;
     played_expect_error(strategy, reduce_tensors(strategy, 1), MUSTER_ABORTED,
                         "all_reduce: this member is not in the current view");
@@ -271,24 +264,21 @@ static void without_a_group_nothing_is_started(void **state)
                         "all_reduce: this member is not in the current view");
     played_expect("");
     played.is_without_group = false;
-    played_close_strategy(strategy);
 }
 
 static void what_has_no_meaning_is_refused_before_the_group(void **state)
 {
     static uint8_t flag;
-    struct muster_strategy *strategy = open_in_step();
+    struct muster_strategy *strategy = *state;
     const struct muster_tensor mixed[] = {tensors[0],
                                           {.data = &flag, .count = 1, .dtype = MUSTER_BOOL}};
 
-    (void)state;
     played_expect_error(strategy, muster_strategy_all_reduce(strategy, mixed, 2, MUSTER_MEAN),
                         MUSTER_INVALID_ARGUMENT,
                         "all_reduce of tensor 1: mean of bool has no meaning: use one of min, max, "
                         "and, or, xor, or another type (u32 to count)");
     assert_int_equal(strategy->ops_rc, MUSTER_INVALID_ARGUMENT);
     assert_int_equal(muster_strategy_broadcast(strategy, &mixed[1], 0), MUSTER_OK);
-    played_close_strategy(strategy);
 }
 
 /* --- how it ends --- */
@@ -490,9 +480,8 @@ static void calls_of_other_threads_are_refused_by_name(void **state)
 {
     static const char *const calls[] = {"barrier by thread", "tensor_new by thread",
                                         "tensor_free by thread"};
-    struct muster_strategy *strategy = open_in_step();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     played.on_op = call_from_another_thread;
     assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     for (size_t i = 0; i < 3; i++)
@@ -500,45 +489,45 @@ static void calls_of_other_threads_are_refused_by_name(void **state)
                     strstr(refusals[i], "is in all_reduce:") == NULL,
                 "%s: %s", calls[i], refusals[i]);
     assert_int_equal(muster_strategy_error(strategy)->rc, MUSTER_OK);
-    played_close_strategy(strategy);
 }
 
 /* --- memory --- */
 
 static void a_tensor_without_memory_is_told(void **state)
 {
-    struct muster_strategy *strategy = open_in_step();
+    struct muster_strategy *strategy = *state;
     struct muster_tensor tensor = {.count = 0};
 
-    (void)state;
-    played_expect_error(strategy,
-                        muster_strategy_tensor_new(strategy, (enum muster_dtype)99, 3, &tensor),
-                        MUSTER_INVALID_ARGUMENT,
-                        "a tensor of 3 x an unknown type: invalid argument");
+    played_expect_error(
+        strategy, muster_strategy_tensor_new(strategy, (enum muster_dtype)99, 3, &tensor),
+        MUSTER_INVALID_ARGUMENT, "a tensor of 3 x an unknown type: invalid argument");
     assert_int_equal(muster_strategy_tensor_new(strategy, MUSTER_U8, 3, &tensor), MUSTER_OK);
     assert_non_null(strstr(muster_strategy_error(strategy)->text, "3 x an unknown type"));
     muster_strategy_tensor_free(strategy, &tensor);
-    played_close_strategy(strategy);
 }
+
+TEST_SET_UP(set_up_step, *state = open_in_step())
+
+#define CASE(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, played_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_call_starts_its_operation),
-        cmocka_unit_test(roots_are_counted_as_begin_has_said),
+        CASE(each_call_starts_its_operation, set_up_step),
+        CASE(roots_are_counted_as_begin_has_said, set_up_step),
         cmocka_unit_test(tensors_travel_sixty_four_at_a_time),
         cmocka_unit_test(the_nearest_deadline_counts),
         cmocka_unit_test(what_the_group_refuses_is_explained),
-        cmocka_unit_test(what_was_started_before_a_refusal_is_awaited),
-        cmocka_unit_test(without_a_group_nothing_is_started),
-        cmocka_unit_test(what_has_no_meaning_is_refused_before_the_group),
+        CASE(what_was_started_before_a_refusal_is_awaited, set_up_step),
+        CASE(without_a_group_nothing_is_started, set_up_step),
+        CASE(what_has_no_meaning_is_refused_before_the_group, set_up_step),
         cmocka_unit_test(a_failure_has_the_text_of_the_operation),
         cmocka_unit_test(an_operation_that_ends_with_the_node_has_its_error),
         cmocka_unit_test(results_are_kept_and_counted),
         cmocka_unit_test(an_interruption_is_one_of_the_call),
         cmocka_unit_test(a_list_travels_in_packs_and_a_single_tensor_does_not),
-        cmocka_unit_test(calls_of_other_threads_are_refused_by_name),
-        cmocka_unit_test(a_tensor_without_memory_is_told),
+        CASE(calls_of_other_threads_are_refused_by_name, set_up_step),
+        CASE(a_tensor_without_memory_is_told, set_up_step),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

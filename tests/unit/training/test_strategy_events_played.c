@@ -117,11 +117,8 @@ static void a_view_is_told_with_who_is_gone_and_who_has_come(void **state)
 
 static void the_first_view_has_no_news_of_members(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(1);
-
     (void)state;
     expect_told(VIEW "1,\"members\":3,\"step\":0,\"lost\":[],\"joined\":[]}\n");
-    played_close_strategy(strategy);
 }
 
 /* Names that have no room are left out whole. */
@@ -234,9 +231,8 @@ static void a_list_is_delivered_as_one(void **state)
     const struct muster_tensor tensors[] = {{.data = &values[0], .count = 1, .dtype = MUSTER_I64},
                                             {.data = &values[1], .count = 1, .dtype = MUSTER_I64}};
     const struct muster_communication_options packs = {.bytes_per_pack = 64};
-    struct muster_strategy *strategy = open_in_step(2);
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     decided.verdict_count = 0;
     forget_told();
     played.on_op = lose_once;
@@ -244,15 +240,13 @@ static void a_list_is_delivered_as_one(void **state)
         assert_int_equal(muster_strategy_all_reduce_with(strategy, tensors, 2, MUSTER_SUM, &packs),
                          MUSTER_OK);
     expect_delivered(strategy, LOSS);
-    played_close_strategy(strategy);
 }
 
 /* Its loss is told first, when the second one ends. */
 static void a_delivery_is_told_behind_the_view(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(2);
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     verdicts[0] =
         (struct muster_verdict){.op = {.step = 2, .sequence = 1}, .kind = MUSTER_VERDICT_RETRY};
     decided.verdict_count = 1;
@@ -261,7 +255,6 @@ static void a_delivery_is_told_behind_the_view(void **state)
     assert_int_equal(reduce_tensors(strategy, 3), MUSTER_OK);
     expect_delivered(strategy, LOSS ",\"op\":\"all_reduce 2/1\",\"phase\":\"start\","
                                     "\"verdict\":\"retry\"");
-    played_close_strategy(strategy);
 }
 
 static void fail_later(struct played_op *op)
@@ -272,9 +265,8 @@ static void fail_later(struct played_op *op)
 
 static void what_fails_is_not_a_delivery(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(2);
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     decided.verdict_count = 0;
     forget_told();
     played.on_op = fail_later;
@@ -283,7 +275,6 @@ static void what_fails_is_not_a_delivery(void **state)
     played.on_op = NULL;
     assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     assert_int_equal(played_count_told("delivered"), 1);
-    played_close_strategy(strategy);
 }
 
 /* A change on the heels of another, whose operation has not ended yet. */
@@ -298,9 +289,8 @@ static void lose_twice(struct played_op *op)
 
 static void a_view_that_another_follows_is_told_before(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(2);
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     verdicts[0] = (struct muster_verdict){.op = {.step = 2}, .kind = MUSTER_VERDICT_ADOPT};
     decided.verdict_count = 1;
     forget_told();
@@ -313,7 +303,6 @@ static void a_view_that_another_follows_is_told_before(void **state)
                      "\"reason\":\"r\",\"recovery_ms\":5.000,\"detected_ns\":2000000,"
                      "\"opened_ns\":7000000,\"op\":\"all_reduce 2/0\",\"phase\":\"start\","
                      "\"verdict\":\"adopt\"}\n");
-    played_close_strategy(strategy);
 }
 
 /* --- coming back --- */
@@ -326,11 +315,10 @@ static void wait_five_seconds(void)
 
 static void who_comes_back_is_told_with_its_wait(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(1);
+    struct muster_strategy *strategy = *state;
     double catch_up_ms = 0;
     uint64_t step;
 
-    (void)state;
     played.on_state = wait_five_seconds;
     played_enter();
     strategy->waiting_since_ns = 0;
@@ -347,14 +335,12 @@ static void who_comes_back_is_told_with_its_wait(void **state)
     assert_int_equal(played_count_told("rejoined"), 1);
     assert_non_null(strstr(played_trace(), "excluded 1 1 10\n"));
     assert_non_null(strstr(played.trace, "caught_up 7 4 5"));
-    played_close_strategy(strategy);
 }
 
 static void who_has_failed_is_not_excluded(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(1);
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     played_enter();
     played_fail(MUSTER_UNAVAILABLE, "no registry");
     played_exclude(MUSTER_ABORTED, "suspected");
@@ -364,7 +350,6 @@ static void who_has_failed_is_not_excluded(void **state)
     assert_string_equal(strategy->error.text, "no registry");
     assert_null(strstr(played_trace(), "excluded"));
     assert_int_equal(played_count_told("refused"), 0);
-    played_close_strategy(strategy);
 }
 
 static void a_failure_is_told_as_it_is_meant(void **state)
@@ -419,12 +404,11 @@ static void fail_op(struct played_op *op)
 
 static void a_step_is_recorded(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(2);
+    struct muster_strategy *strategy = *state;
     int64_t values[6] = {0};
     const struct muster_tensor one = {.data = values, .count = 2, .dtype = MUSTER_I64};
     const struct muster_tensor all = {.data = values, .count = 6, .dtype = MUSTER_I64};
 
-    (void)state;
     assert_int_equal(reduce_tensors(strategy, 1), MUSTER_OK);
     played.on_op = set_result;
     assert_int_equal(reduce_tensors(strategy, 3), MUSTER_OK);
@@ -450,12 +434,10 @@ static void a_step_is_recorded(void **state)
                                                                 "op_started barrier 2 0 1\n"
                                                                 "op_completed ABORTED 2 5 10\n"
                                                                 "step_committed 2 1 0\n");
-    played_close_strategy(strategy);
 }
 
 static void a_change_of_view_is_recorded(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(1);
     const char *trace;
 
     (void)state;
@@ -475,21 +457,17 @@ static void a_change_of_view_is_recorded(void **state)
     assert_null(strstr(strstr(trace, "member_lost") + 1, "member_lost"));
     assert_null(strstr(strstr(trace, "op_verdict aborted") + 1, "op_verdict"));
     played_expect("recorded rank 0\n");
-    played_close_strategy(strategy);
 }
 
 /* A view without this one: its rank stays. */
 static void a_view_of_others_leaves_the_rank(void **state)
 {
-    struct muster_strategy *strategy = open_in_step(1);
-
     (void)state;
     played.journal[0] = '\0';
     played_enter();
     played_view(5, 5, 0, 0, 1, NULL);
     played_leave();
     played_expect("");
-    played_close_strategy(strategy);
 }
 
 static void the_recorder_is_opened_for_this_task(void **state)
@@ -582,23 +560,28 @@ static void a_recorder_that_does_not_open_is_told(void **state)
     }
 }
 
+TEST_SET_UP(set_up_step_1, *state = open_in_step(1))
+TEST_SET_UP(set_up_step_2, *state = open_in_step(2))
+
+#define CASE(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, played_tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_view_is_told_with_who_is_gone_and_who_has_come),
-        cmocka_unit_test(the_first_view_has_no_news_of_members),
+        CASE(the_first_view_has_no_news_of_members, set_up_step_1),
         cmocka_unit_test(a_list_of_names_is_cut_behind_a_name),
         cmocka_unit_test(an_interrupted_operation_is_told_with_its_verdict),
-        cmocka_unit_test(a_list_is_delivered_as_one),
-        cmocka_unit_test(a_delivery_is_told_behind_the_view),
-        cmocka_unit_test(what_fails_is_not_a_delivery),
-        cmocka_unit_test(a_view_that_another_follows_is_told_before),
-        cmocka_unit_test(who_comes_back_is_told_with_its_wait),
-        cmocka_unit_test(who_has_failed_is_not_excluded),
+        CASE(a_list_is_delivered_as_one, set_up_step_2),
+        CASE(a_delivery_is_told_behind_the_view, set_up_step_2),
+        CASE(what_fails_is_not_a_delivery, set_up_step_2),
+        CASE(a_view_that_another_follows_is_told_before, set_up_step_2),
+        CASE(who_comes_back_is_told_with_its_wait, set_up_step_1),
+        CASE(who_has_failed_is_not_excluded, set_up_step_1),
         cmocka_unit_test(a_failure_is_told_as_it_is_meant),
-        cmocka_unit_test(a_step_is_recorded),
-        cmocka_unit_test(a_change_of_view_is_recorded),
-        cmocka_unit_test(a_view_of_others_leaves_the_rank),
+        CASE(a_step_is_recorded, set_up_step_2),
+        CASE(a_change_of_view_is_recorded, set_up_step_1),
+        CASE(a_view_of_others_leaves_the_rank, set_up_step_1),
         cmocka_unit_test(the_recorder_is_opened_for_this_task),
         cmocka_unit_test(always_is_at_the_end_too),
         cmocka_unit_test(without_a_recorder_nothing_is_recorded),

@@ -56,15 +56,13 @@ static void expect_failure(struct muster_strategy *strategy, enum muster_rc rc, 
 
 static void a_name_is_taken_once(void **state)
 {
-    struct muster_strategy *strategy = open_registered();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(
             muster_strategy_register(strategy, i == 0 ? "a" : "b", &strategy->tensors[0].tensor),
             MUSTER_ALREADY_EXISTS);
     assert_int_equal(strategy->tensor_count, 2);
-    played_close_strategy(strategy);
 }
 
 static void what_options_say_reaches_the_node(void **state)
@@ -299,10 +297,9 @@ static void the_first_begin_gives_out_the_state_and_begins_step_one(void **state
 
 static void a_state_that_the_node_refuses_ends_it(void **state)
 {
-    struct muster_strategy *strategy = open_registered();
+    struct muster_strategy *strategy = *state;
     const char text[] = "cannot register the training state: resource exhausted";
 
-    (void)state;
     played.set_state_rc = MUSTER_RESOURCE_EXHAUSTED;
     played_expect(OPENED);
     expect_failure(strategy, MUSTER_RESOURCE_EXHAUSTED, text);
@@ -311,7 +308,6 @@ static void a_state_that_the_node_refuses_ends_it(void **state)
     played.set_state_rc = MUSTER_OK;
     expect_failure(strategy, MUSTER_RESOURCE_EXHAUSTED, text);
     played_expect("");
-    played_close_strategy(strategy);
 }
 
 /* --- what goes wrong before the first step --- */
@@ -418,9 +414,8 @@ static void exclude_once(struct played_op *op)
 
 static void who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up(void **state)
 {
-    struct muster_strategy *strategy = open_registered();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     played.on_op = exclude_once;
     played_expect(OPENED);
     expect_begin(strategy, 7, true);
@@ -431,7 +426,6 @@ static void who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up(voi
     expect_begin(strategy, 8, false);
     played_commit(strategy);
     played_expect("commit 7\nbegin 8\ncommit 8\n");
-    played_close_strategy(strategy);
 }
 
 static uint64_t next_step;
@@ -485,9 +479,8 @@ static void begin_anew(void)
 /* This member was excluded, and then all the others died: the job has no state but its own. */
 static void member_of_a_job_that_begins_anew_starts_at_step_one(void **state)
 {
-    struct muster_strategy *strategy = open_registered();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     for (uint64_t step = 1; step <= 3; step++) {
         expect_begin(strategy, step, false);
         played_commit(strategy);
@@ -504,15 +497,13 @@ static void member_of_a_job_that_begins_anew_starts_at_step_one(void **state)
     played_commit(strategy);
 
     assert_int_equal(strategy->committed_step, 2);
-    played_close_strategy(strategy);
 }
 
 static void operations_of_the_excluded_are_aborted(void **state)
 {
-    struct muster_strategy *strategy = open_registered();
+    struct muster_strategy *strategy = *state;
     const struct muster_tensor tensor = {.data = values, .count = 1, .dtype = MUSTER_I64};
 
-    (void)state;
     expect_begin(strategy, 1, false);
     played_enter();
     played_exclude(MUSTER_ABORTED, "suspected");
@@ -520,7 +511,6 @@ static void operations_of_the_excluded_are_aborted(void **state)
     assert_string_equal(muster_strategy_error(strategy)->text, "suspected");
     assert_int_equal(muster_strategy_all_reduce(strategy, &tensor, 1, MUSTER_SUM), MUSTER_ABORTED);
     assert_string_equal(muster_strategy_error(strategy)->text, "all_reduce: call begin first");
-    played_close_strategy(strategy);
 }
 
 /* --- a begin that waits --- */
@@ -546,9 +536,8 @@ static void fail_in_change(void)
 
 static void begin_waits_for_the_end_of_a_change(void **state)
 {
-    struct muster_strategy *strategy = open_registered();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     expect_begin(strategy, 1, false);
     played_commit(strategy);
     played.is_changing = true;
@@ -570,7 +559,6 @@ static void begin_waits_for_the_end_of_a_change(void **state)
     played.is_changing = true;
     played.on_look = fail_in_change;
     expect_failure(strategy, MUSTER_UNAVAILABLE, "no registry");
-    played_close_strategy(strategy);
 }
 
 /* The joiner of the step that begins, or of one before it, reads this one's tensors. */
@@ -600,9 +588,8 @@ static void begin_waits_for_a_joiner_that_reads(void **state)
 /* A member that joins for a later step does not take part in this one. */
 static void who_joins_later_does_not_count_yet(void **state)
 {
-    struct muster_strategy *strategy = open_registered();
+    struct muster_strategy *strategy = *state;
 
-    (void)state;
     expect_begin(strategy, 1, false);
     played_commit(strategy);
     played_enter();
@@ -616,17 +603,15 @@ static void who_joins_later_does_not_count_yet(void **state)
     assert_int_equal(muster_strategy_size(strategy), 4);
     assert_int_equal(muster_strategy_rank(strategy), 1);
     played_commit(strategy);
-    played_close_strategy(strategy);
 }
 
 /* --- progress --- */
 
 static void progress_is_told_at_once_in_a_new_view(void **state)
 {
-    struct muster_strategy *strategy = open_registered();
+    struct muster_strategy *strategy = *state;
     uint64_t before_ns;
 
-    (void)state;
     expect_begin(strategy, 1, false);
     played_commit(strategy);
     played_enter();
@@ -639,13 +624,16 @@ static void progress_is_told_at_once_in_a_new_view(void **state)
     assert_true(strategy->progress_reported_ns <= muster_loop_clock_ns(strategy->env->loop));
     assert_non_null(strstr(played_told(), "\"progress\",\"step\":1,\"epoch\":1,\"members\":3,"));
     assert_non_null(strstr(played_told(), "\"progress\",\"step\":2,\"epoch\":2,\"members\":2,"));
-    played_close_strategy(strategy);
 }
+
+TEST_SET_UP(set_up_registered, *state = open_registered())
+
+#define CASE(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, played_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_is_taken_once),
+        CASE(a_name_is_taken_once, set_up_registered),
         cmocka_unit_test(what_options_say_reaches_the_node),
         cmocka_unit_test(what_variables_say_reaches_the_node),
         cmocka_unit_test(a_node_that_does_not_open_leaves_nothing_behind),
@@ -655,16 +643,16 @@ int main(void)
         cmocka_unit_test(open_without_memory_says_so_and_leaves_nothing_behind),
         cmocka_unit_test(who_is_refused_gives_nothing_back),
         cmocka_unit_test(the_first_begin_gives_out_the_state_and_begins_step_one),
-        cmocka_unit_test(a_state_that_the_node_refuses_ends_it),
+        CASE(a_state_that_the_node_refuses_ends_it, set_up_registered),
         cmocka_unit_test(who_cannot_start_says_why_and_leaves),
-        cmocka_unit_test(who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up),
+        CASE(who_is_excluded_while_the_state_is_shared_comes_back_by_catch_up, set_up_registered),
         cmocka_unit_test(steps_that_the_others_do_not_have_are_lost),
-        cmocka_unit_test(member_of_a_job_that_begins_anew_starts_at_step_one),
-        cmocka_unit_test(operations_of_the_excluded_are_aborted),
-        cmocka_unit_test(begin_waits_for_the_end_of_a_change),
+        CASE(member_of_a_job_that_begins_anew_starts_at_step_one, set_up_registered),
+        CASE(operations_of_the_excluded_are_aborted, set_up_registered),
+        CASE(begin_waits_for_the_end_of_a_change, set_up_registered),
         cmocka_unit_test(begin_waits_for_a_joiner_that_reads),
-        cmocka_unit_test(who_joins_later_does_not_count_yet),
-        cmocka_unit_test(progress_is_told_at_once_in_a_new_view),
+        CASE(who_joins_later_does_not_count_yet, set_up_registered),
+        CASE(progress_is_told_at_once_in_a_new_view, set_up_registered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,10 +45,9 @@ static uint32_t colors[2][8] = {{0, 4, 4, 4, 0, 4, 0, 4},
 
 static void splits_are_made_of_every_group(void **state)
 {
-    struct muster_strategy *strategy = open_with(NULL);
+    struct muster_strategy *strategy = *state;
     struct muster_strategy_split *split[2] = {NULL};
 
-    (void)state;
     played.journal[0] = '\0';
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[0], &split[0]), MUSTER_OK);
     played_expect(""); /* there is no group yet */
@@ -60,17 +59,15 @@ static void splits_are_made_of_every_group(void **state)
     assert_int_equal(played_count_lines("split lanes 17 + 1 color "), 1);
     assert_int_equal(played_count_lines("split lanes 16 + 1 color 4\n"), 1);
     assert_int_equal(played_count_lines("split lanes"), 2);
-    played_close_strategy(strategy);
 }
 
 static void calls_of_a_split_are_on_its_lane_with_its_ranks(void **state)
 {
-    struct muster_strategy *strategy = open_with(NULL);
+    struct muster_strategy *strategy = *state;
     struct muster_strategy_split *split = NULL;
     const struct muster_tensor pair = {.data = values, .count = 2, .dtype = MUSTER_I64};
     const struct muster_tensor out = {.data = values + 2, .count = 2, .dtype = MUSTER_I64};
 
-    (void)state;
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[1], &split), MUSTER_OK);
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[0], &split), MUSTER_OK);
     played_begin_unnoted(strategy);
@@ -95,7 +92,6 @@ static void calls_of_a_split_are_on_its_lane_with_its_ranks(void **state)
     played_expect("barrier lane 17\ntouch\n");
     played_expect_error(strategy, muster_strategy_split_broadcast(split, tensors, 3),
                         MUSTER_INVALID_ARGUMENT, "broadcast: there is no rank 3, the last is 2");
-    played_close_strategy(strategy);
 }
 
 static void a_list_of_a_split_travels_in_packs(void **state)
@@ -133,10 +129,9 @@ static void an_exchange_sends_and_receives(void **state)
         {MUSTER_SPLIT_NOBODY, MUSTER_SPLIT_NOBODY, ""},
     };
     const struct muster_tensor pair = {.data = values + 2, .count = 2, .dtype = MUSTER_I64};
-    struct muster_strategy *strategy = open_with(NULL);
+    struct muster_strategy *strategy = *state;
     struct muster_strategy_split *split = NULL;
 
-    (void)state;
     assert_int_equal(muster_strategy_split(strategy, color_of, colors[0], &split), MUSTER_OK);
     played_begin_unnoted(strategy);
     assert_int_equal(muster_strategy_commit(strategy), MUSTER_OK);
@@ -163,15 +158,13 @@ static void an_exchange_sends_and_receives(void **state)
                         MUSTER_ABORTED, "exchange: rank 2 of the split is gone");
     played_expect_error(strategy, muster_strategy_split_exchange(split, tensors, 1, &pair, 2),
                         MUSTER_ABORTED, "exchange: rank 2 of the split is gone");
-    played_close_strategy(strategy);
 }
 
 static void who_has_failed_makes_no_split(void **state)
 {
-    struct muster_strategy *strategy = open_with(NULL);
+    struct muster_strategy *strategy = *state;
     struct muster_strategy_split *split = NULL;
 
-    (void)state;
     played_enter();
     played_fail(MUSTER_UNAVAILABLE, "no registry");
     played_leave();
@@ -179,17 +172,20 @@ static void who_has_failed_makes_no_split(void **state)
                      MUSTER_UNAVAILABLE);
     assert_null(split);
     assert_int_equal(strategy->split_count, 0);
-    played_close_strategy(strategy);
 }
+
+TEST_SET_UP(set_up_split, *state = open_with(NULL))
+
+#define CASE(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, played_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_are_made_of_every_group),
-        cmocka_unit_test(calls_of_a_split_are_on_its_lane_with_its_ranks),
+        CASE(splits_are_made_of_every_group, set_up_split),
+        CASE(calls_of_a_split_are_on_its_lane_with_its_ranks, set_up_split),
         cmocka_unit_test(a_list_of_a_split_travels_in_packs),
-        cmocka_unit_test(an_exchange_sends_and_receives),
-        cmocka_unit_test(who_has_failed_makes_no_split),
+        CASE(an_exchange_sends_and_receives, set_up_split),
+        CASE(who_has_failed_makes_no_split, set_up_split),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,20 +12,8 @@
 static struct muster_mem_limited limited;
 static struct muster_mem *const mem = &limited.mem;
 
-static int set_up(void **state)
-{
-    (void)state;
-    muster_mem_limited_init(&limited, careful_mem(), 0);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    assert_int_equal(muster_mem_limited_fini(&limited), 0);
-    return 0;
-}
-
+TEST_SET_UP(set_up, muster_mem_limited_init(&limited, careful_mem(), 0))
+TEST_SET_UP(tear_down, assert_int_equal(muster_mem_limited_fini(&limited), 0))
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static struct muster_member make_member(uint32_t task)

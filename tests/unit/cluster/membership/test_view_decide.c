@@ -676,13 +676,7 @@ static void random_knowledge_keeps_the_rules(void **state)
     }
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    close_fixture();
-    return 0;
-}
-
+TEST_SET_UP(tear_down, close_fixture())
 #define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void)

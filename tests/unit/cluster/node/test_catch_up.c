@@ -189,20 +189,8 @@ static void on_caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
     world.rc = rc;
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    world_open();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    world_close();
-    return 0;
-}
-
+TEST_SET_UP(set_up, world_open())
+TEST_SET_UP(tear_down, world_close())
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static enum muster_rc try_start(uint64_t step)
