@@ -74,6 +74,8 @@ struct member {
     struct test_vars vars;
 };
 
+static struct member member; /* of the case that runs */
+
 static void write_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
@@ -93,53 +95,53 @@ static char *issue_cert(struct muster_tls_authority *authority, const char *spif
     return pem;
 }
 
-static void set_variable(struct member *member, const char *name, const char *value)
+static void set_variable(const char *name, const char *value)
 {
     size_t i = 0;
 
-    while (member->list[i].name != NULL && strcmp(member->list[i].name, name) != 0)
+    while (member.list[i].name != NULL && strcmp(member.list[i].name, name) != 0)
         i++;
     assert_true(i < VARS_MAX - 1);
-    member->list[i] = (struct test_var){name, value};
+    member.list[i] = (struct test_var){name, value};
 }
 
-static void member_init(struct member *member)
+static void member_init(void)
 {
-    struct muster_env *env = &member->pair.test.env;
+    struct muster_env *env = &member.pair.test.env;
     char *pem;
 
-    memset(member, 0, sizeof(*member));
-    tls_pair_open(&member->pair);
-    assert_int_equal(muster_tls_authority_new(env, "ours", &member->authority), MUSTER_OK);
-    assert_int_equal(muster_tls_authority_new(env, "ours", &member->stranger), MUSTER_OK);
-    snprintf(member->folder, sizeof(member->folder), "/tmp/muster-tls-variables-XXXXXX");
-    assert_non_null(mkdtemp(member->folder));
-    snprintf(member->cert, sizeof(member->cert), "%s/cert.pem", member->folder);
-    snprintf(member->ca, sizeof(member->ca), "%s/ca.pem", member->folder);
-    pem = issue_cert(member->authority, OUR_JOB "/task/0");
-    write_file(member->cert, pem);
-    write_file(member->ca, muster_tls_authority_pem(member->authority));
+    memset(&member, 0, sizeof(member));
+    tls_pair_open(&member.pair);
+    assert_int_equal(muster_tls_authority_new(env, "ours", &member.authority), MUSTER_OK);
+    assert_int_equal(muster_tls_authority_new(env, "ours", &member.stranger), MUSTER_OK);
+    snprintf(member.folder, sizeof(member.folder), "/tmp/muster-tls-variables-XXXXXX");
+    assert_non_null(mkdtemp(member.folder));
+    snprintf(member.cert, sizeof(member.cert), "%s/cert.pem", member.folder);
+    snprintf(member.ca, sizeof(member.ca), "%s/ca.pem", member.folder);
+    pem = issue_cert(member.authority, OUR_JOB "/task/0");
+    write_file(member.cert, pem);
+    write_file(member.ca, muster_tls_authority_pem(member.authority));
     muster_mem_free(env->mem, pem);
-    set_variable(member, "MUSTER_TLS_CERT_FILE", member->cert);
-    set_variable(member, "MUSTER_TLS_CA_FILE", member->ca);
-    set_variable(member, "MUSTER_TLS_PEERS", PEERS);
-    test_vars_init(&member->vars, member->list);
-    env->vars = &member->vars.vars;
+    set_variable("MUSTER_TLS_CERT_FILE", member.cert);
+    set_variable("MUSTER_TLS_CA_FILE", member.ca);
+    set_variable("MUSTER_TLS_PEERS", PEERS);
+    test_vars_init(&member.vars, member.list);
+    env->vars = &member.vars.vars;
 }
 
-static enum muster_rc member_open(struct member *member, struct muster_error *ret_error)
+static enum muster_rc member_open(struct muster_error *ret_error)
 {
-    return muster_training_open_tls(&member->pair.test.env, ret_error);
+    return muster_training_open_tls(&member.pair.test.env, ret_error);
 }
 
-static void member_fini(struct member *member)
+static void member_fini(void)
 {
-    unlink(member->cert);
-    unlink(member->ca);
-    rmdir(member->folder);
-    muster_tls_authority_free(member->authority);
-    muster_tls_authority_free(member->stranger);
-    tls_pair_close(&member->pair);
+    unlink(member.cert);
+    unlink(member.ca);
+    rmdir(member.folder);
+    muster_tls_authority_free(member.authority);
+    muster_tls_authority_free(member.stranger);
+    tls_pair_close(&member.pair);
 }
 
 struct peer {
@@ -158,17 +160,17 @@ static const struct peer peers[] = {
 };
 
 /* It trusts everybody here. */
-static struct muster_tls *tls_of(struct member *member, const struct peer *peer)
+static struct muster_tls *tls_of(const struct peer *peer)
 {
-    struct muster_env *env = &member->pair.test.env;
-    struct muster_tls_options options = {.ca_pem = muster_tls_authority_pem(member->authority)};
+    struct muster_env *env = &member.pair.test.env;
+    struct muster_tls_options options = {.ca_pem = muster_tls_authority_pem(member.authority)};
     const char *const names[] = {PEERS};
     struct muster_tls *tls = NULL;
     char *pem = NULL;
 
     if (peer->spiffe_id != NULL)
-        pem = issue_cert(peer->is_of_stranger ? member->stranger : member->authority,
-                         peer->spiffe_id);
+        pem =
+            issue_cert(peer->is_of_stranger ? member.stranger : member.authority, peer->spiffe_id);
     options.cert_pem = options.key_pem = pem;
     options.peer_names = names;
     options.peer_name_count = 1;
@@ -183,16 +185,15 @@ static void members_of_the_job_alone_are_let_in(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(peers) / sizeof(peers[0]); i++) {
         for (unsigned dials = 0; dials < 2; dials++) {
-            struct member member;
             struct tls_pair *pair = &member.pair;
             struct muster_tls *tls;
             enum muster_rc rc;
 
             if (dials == 1 && peers[i].spiffe_id == NULL)
                 continue; /* no server is without a certificate */
-            member_init(&member);
-            assert_int_equal(member_open(&member, NULL), MUSTER_OK);
-            tls = tls_of(&member, &peers[i]);
+            member_init();
+            assert_int_equal(member_open(NULL), MUSTER_OK);
+            tls = tls_of(&peers[i]);
             tls_pair_shake(pair, dials ? pair->test.env.tls : tls, dials ? tls : pair->test.env.tls,
                            "muster-link", NULL);
             rc = dials ? pair->client.rc : pair->server.rc;
@@ -203,7 +204,7 @@ static void members_of_the_job_alone_are_let_in(void **state)
             tls_pair_again(pair);
             muster_tls_close(tls);
             muster_training_close_tls(&pair->test.env);
-            member_fini(&member);
+            member_fini();
         }
     }
 }
@@ -220,16 +221,15 @@ static void without_peers_or_roots_nothing_is_opened(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct member member;
         struct muster_error error;
 
-        member_init(&member);
-        set_variable(&member, rows[i].missing, "");
+        member_init();
+        set_variable(rows[i].missing, "");
 
-        assert_int_equal(member_open(&member, &error), MUSTER_INVALID_ARGUMENT);
+        assert_int_equal(member_open(&error), MUSTER_INVALID_ARGUMENT);
         assert_non_null(strstr(error.text, rows[i].text));
         assert_null(member.pair.test.env.tls);
-        member_fini(&member);
+        member_fini();
     }
 }
 
@@ -239,16 +239,15 @@ static void the_key_may_be_in_a_file_of_its_own(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct member member;
         char path[2 * PATH_BYTES];
 
-        member_init(&member);
+        member_init();
         snprintf(path, sizeof(path), "%s/%s", member.folder, rows[i]);
-        set_variable(&member, "MUSTER_TLS_KEY_FILE", path);
+        set_variable("MUSTER_TLS_KEY_FILE", path);
 
-        assert_int_equal(member_open(&member, NULL), i == 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
+        assert_int_equal(member_open(NULL), i == 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
         muster_training_close_tls(&member.pair.test.env);
-        member_fini(&member);
+        member_fini();
     }
 }
 
@@ -268,12 +267,11 @@ static void files_are_looked_at_again_as_often_as_said(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_error error;
-        struct member member;
         enum muster_rc rc;
 
-        member_init(&member);
-        set_variable(&member, "MUSTER_TLS_RELOAD_MS", rows[i].text);
-        rc = member_open(&member, &error);
+        member_init();
+        set_variable("MUSTER_TLS_RELOAD_MS", rows[i].text);
+        rc = member_open(&error);
 
         assert_int_equal(rc, rows[i].interval_ns > 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
         if (rc == MUSTER_OK)
@@ -281,7 +279,7 @@ static void files_are_looked_at_again_as_often_as_said(void **state)
         else
             assert_non_null(strstr(error.text, rows[i].text));
         muster_training_close_tls(&member.pair.test.env);
-        member_fini(&member);
+        member_fini();
     }
 }
 
@@ -302,21 +300,20 @@ static void data_is_encrypted_unless_it_is_said_otherwise(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct member member;
         struct muster_env *env = &member.pair.test.env;
         struct muster_error error;
 
-        member_init(&member);
+        member_init();
         env->is_data_authenticated_only = !rows[i].is_authenticated_only;
-        set_variable(&member, "MUSTER_TLS_DATA", rows[i].text);
+        set_variable("MUSTER_TLS_DATA", rows[i].text);
 
-        assert_int_equal(member_open(&member, &error), rows[i].rc);
+        assert_int_equal(member_open(&error), rows[i].rc);
         assert_int_equal(env->is_data_authenticated_only, rows[i].is_authenticated_only);
         assert_int_equal(env->tls != NULL, rows[i].rc == MUSTER_OK);
         if (rows[i].rc != MUSTER_OK)
             assert_non_null(strstr(error.text, "must be encrypted or authenticated"));
         muster_training_close_tls(env);
-        member_fini(&member);
+        member_fini();
     }
 }
 
@@ -328,13 +325,12 @@ static void give_back(struct muster_timer *timer)
 /* The last connection says goodbye while it is waited for. */
 static void a_credential_in_use_is_waited_for(void **state)
 {
-    struct member member;
     struct muster_env *env = &member.pair.test.env;
     struct muster_timer timer;
 
     (void)state;
-    member_init(&member);
-    assert_int_equal(member_open(&member, NULL), MUSTER_OK);
+    member_init();
+    assert_int_equal(member_open(NULL), MUSTER_OK);
     muster_timer_init(&timer, give_back, muster_tls_share(env->tls));
     muster_timer_start(&timer, env->loop, muster_loop_after_ns(env->loop, MUSTER_NS_PER_MS));
     muster_training_close_tls(env);
@@ -342,20 +338,18 @@ static void a_credential_in_use_is_waited_for(void **state)
     assert_null(env->tls);
     assert_false(muster_timer_is_started(&timer));
     muster_timer_stop(&timer);
-    member_fini(&member);
 }
 
 /* A connection that never gives its credential back is not waited for any longer. */
 static void a_credential_that_stays_in_use_is_left(void **state)
 {
-    struct member member;
     struct muster_env *env = &member.pair.test.env;
     struct muster_tls *shared;
     uint64_t before_ns;
 
     (void)state;
-    member_init(&member);
-    assert_int_equal(member_open(&member, NULL), MUSTER_OK);
+    member_init();
+    assert_int_equal(member_open(NULL), MUSTER_OK);
     shared = muster_tls_share(env->tls);
     before_ns = muster_loop_now_ns(env->loop);
     muster_training_close_tls(env);
@@ -363,8 +357,10 @@ static void a_credential_that_stays_in_use_is_left(void **state)
     assert_null(env->tls);
     assert_true(muster_loop_now_ns(env->loop) - before_ns >= 2 * MUSTER_NS_PER_S);
     muster_tls_close(shared);
-    member_fini(&member);
 }
+
+TEST_SET_UP(tear_down, member_fini())
+#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void)
 {
@@ -376,8 +372,8 @@ int main(void)
         cmocka_unit_test(the_key_may_be_in_a_file_of_its_own),
         cmocka_unit_test(files_are_looked_at_again_as_often_as_said),
         cmocka_unit_test(data_is_encrypted_unless_it_is_said_otherwise),
-        cmocka_unit_test(a_credential_in_use_is_waited_for),
-        cmocka_unit_test(a_credential_that_stays_in_use_is_left),
+        CASE(a_credential_in_use_is_waited_for),
+        CASE(a_credential_that_stays_in_use_is_left),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

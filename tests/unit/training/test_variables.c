@@ -32,40 +32,18 @@ static enum muster_rc read_one(const char *name, const char *value,
     return rc;
 }
 
-static uint64_t min_members(const struct muster_node_options *node)
-{
-    return node->min_members;
-}
-
-static uint64_t min_members_timeout_ns(const struct muster_node_options *node)
-{
-    return node->min_members_timeout_ns;
-}
-
-static uint64_t is_return(const struct muster_node_options *node)
-{
-    return node->is_return;
-}
-
-static uint64_t stripe_count(const struct muster_node_options *node)
-{
-    return node->stripe_count;
-}
-
-static uint64_t read_machine(const struct muster_node_options *node)
-{
-    return node->machine;
-}
-
-static uint64_t evict_after_ns(const struct muster_node_options *node)
-{
-    return node->evict_after_ns;
-}
-
-static uint64_t is_reproducible(const struct muster_node_options *node)
-{
-    return node->plan.is_reproducible;
-}
+#define FIELD(name, member)                                                                        \
+    static uint64_t name(const struct muster_node_options *node)                                   \
+    {                                                                                              \
+        return node->member;                                                                       \
+    }
+FIELD(min_members, min_members)
+FIELD(min_members_timeout_ns, min_members_timeout_ns)
+FIELD(is_return, is_return)
+FIELD(stripe_count, stripe_count)
+FIELD(read_machine, machine)
+FIELD(evict_after_ns, evict_after_ns)
+FIELD(is_reproducible, plan.is_reproducible)
 
 #define S       MUSTER_NS_PER_S
 #define REFUSED UINT64_MAX

@@ -234,6 +234,12 @@ static void assert_same_state(void)
     assert_memory_equal(world.joiner.biases, theirs->biases, sizeof(theirs->biases));
 }
 
+static void assert_fetched(void)
+{
+    finish_fetch(MUSTER_OK);
+    assert_same_state();
+}
+
 static void await_links(void)
 {
     while (world.members[0].links + world.members[1].links + world.members[2].links < MEMBERS)
@@ -246,9 +252,7 @@ static void joiner_gets_every_byte_from_all_members(void **state)
     commit_all(5);
 
     start_fetch(5);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
     assert_int_equal(world.catch_up.sources, MEMBERS);
     assert_int_equal(world.catch_up.bytes_fetched,
                      WEIGHTS * sizeof(float) + BIASES * sizeof(int64_t));
@@ -262,9 +266,7 @@ static void equal_chunks_are_not_fetched(void **state)
     commit_all(5);
 
     start_fetch(5);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
     assert_int_equal(world.catch_up.bytes_fetched,
                      MUSTER_STATE_CHUNK_BYTES + BIASES * sizeof(int64_t));
 }
@@ -283,9 +285,7 @@ static void request_waits_for_the_commit(void **state)
         world.members[i].state.weights[7] = 77;
     }
     commit_all(5);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 static void death_of_a_source_is_made_up_by_the_others(void **state)
@@ -298,9 +298,7 @@ static void death_of_a_source_is_made_up_by_the_others(void **state)
         test_env_turn(&world.test.env, 1);
     member_close(&world.members[2]);
     follow_view(3, 0, 2);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 static void death_of_all_sources_is_unavailable_when_the_view_says_so(void **state)
@@ -339,9 +337,7 @@ static void a_broken_link_is_opened_again(void **state)
         break_links(&world.members[i]);
     test_env_turn(&world.test.env, 20);
     commit_all(5);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 static void who_is_silent_and_left_out_is_not_waited_for(void **state)
@@ -355,9 +351,7 @@ static void who_is_silent_and_left_out_is_not_waited_for(void **state)
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
     follow_view(3, 1, 2);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 static void a_joiner_that_has_the_state_serves_it(void **state)
@@ -369,9 +363,7 @@ static void a_joiner_that_has_the_state_serves_it(void **state)
     muster_state_server_commit(world.members[1].server, 5);
 
     start_fetch(5);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 static void a_joiner_without_the_state_is_not_waited_for(void **state)
@@ -384,9 +376,7 @@ static void a_joiner_without_the_state_is_not_waited_for(void **state)
     muster_state_server_commit(world.members[1].server, 5);
 
     start_fetch(5);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 /* It will have the state, or others will. */
@@ -402,9 +392,7 @@ static void a_joiner_is_waited_for_where_nobody_else_is_left(void **state)
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
     muster_state_server_commit(world.members[1].server, 5);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 static void an_answer_of_a_later_epoch_waits_for_its_view(void **state)
@@ -421,9 +409,7 @@ static void an_answer_of_a_later_epoch_waits_for_its_view(void **state)
     test_env_turn(&world.test.env, 50);
     assert_false(world.is_done);
     follow_view(3, 1, 2);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 static void members_that_disagree_are_named(void **state)
@@ -451,9 +437,7 @@ static void other_bytes_than_announced_are_fetched_from_the_others(void **state)
     world.is_done = false;
 
     start_fetch(5);
-    finish_fetch(MUSTER_OK);
-
-    assert_same_state();
+    assert_fetched();
 }
 
 static void tensor_of_another_shape_is_named(void **state)

@@ -61,6 +61,8 @@ struct stand {
     enum muster_rc rc;
 };
 
+static struct stand stand; /* of the case that runs */
+
 /* --- The member --- */
 
 static void send_frame(struct muster_peer_link *link, struct muster_frame_header header,
@@ -71,24 +73,24 @@ static void send_frame(struct muster_peer_link *link, struct muster_frame_header
     assert_int_equal(muster_peer_link_send_copy(link, &header, payload), MUSTER_OK);
 }
 
-static void send_refusal(struct stand *stand, struct muster_peer_link *link, enum muster_rc rc)
+static void send_refusal(struct muster_peer_link *link, enum muster_rc rc)
 {
     const struct muster_error error = {.rc = rc, .text = "so"};
     void *bytes = NULL;
     size_t size = 0;
 
-    assert_int_equal(muster_state_refusal_pack(stand->test.env.mem, &error, &bytes, &size),
+    assert_int_equal(muster_state_refusal_pack(stand.test.env.mem, &error, &bytes, &size),
                      MUSTER_OK);
     send_frame(link, (struct muster_frame_header){.type = MUSTER_STATE_REFUSED}, bytes, size);
-    muster_mem_free(stand->test.env.mem, bytes);
+    muster_mem_free(stand.test.env.mem, bytes);
 }
 
-static void send_manifest(struct stand *stand, struct muster_peer_link *link, enum answer answer)
+static void send_manifest(struct muster_peer_link *link, enum answer answer)
 {
     const uint8_t(*hashes)[MUSTER_HASH128_BYTES] =
-        (const uint8_t(*)[MUSTER_HASH128_BYTES])stand->member.hashes;
+        (const uint8_t(*)[MUSTER_HASH128_BYTES])stand.member.hashes;
     struct muster_state_chunks chunks =
-        answer == OTHER_TENSORS ? stand->member.others : stand->member.chunks;
+        answer == OTHER_TENSORS ? stand.member.others : stand.member.chunks;
     struct muster_frame_header header = {.type = MUSTER_STATE_MANIFEST, .epoch = 1};
     void *bytes = NULL;
     size_t size = 0;
@@ -103,35 +105,35 @@ static void send_manifest(struct stand *stand, struct muster_peer_link *link, en
     if (answer == UNREADABLE)
         memset(bytes, 0xff, size);
     send_frame(link, header, bytes, size);
-    muster_mem_free(stand->test.env.mem, bytes);
+    muster_mem_free(stand.test.env.mem, bytes);
 }
 
-static void answer_manifest(struct stand *stand, struct muster_peer_link *link)
+static void answer_manifest(struct muster_peer_link *link)
 {
-    bool is_first = link == stand->member.links[0];
-    enum answer answer = stand->row->manifest;
+    bool is_first = link == stand.member.links[0];
+    enum answer answer = stand.row->manifest;
 
     if (answer == REFUSED)
-        send_refusal(stand, link, stand->row->refusal);
+        send_refusal(link, stand.row->refusal);
     else if (answer == LATER && is_first)
-        send_refusal(stand, link, MUSTER_UNAVAILABLE);
+        send_refusal(link, MUSTER_UNAVAILABLE);
     else if (answer == LATER_VIEW && !is_first)
-        send_manifest(stand, link, TRUE);
+        send_manifest(link, TRUE);
     else if (answer != SILENT)
-        send_manifest(stand, link, answer);
+        send_manifest(link, answer);
 }
 
-static void answer_chunk(struct stand *stand, struct muster_peer_link *link, uint32_t chunk)
+static void answer_chunk(struct muster_peer_link *link, uint32_t chunk)
 {
     static const uint8_t garbage[MUSTER_STATE_CHUNK_BYTES] = {1};
     struct muster_frame_header header = {
         .type = MUSTER_STATE_CHUNK, .op.step = STEP, .chunk = chunk};
-    const enum answer answer = stand->row->chunk;
+    const enum answer answer = stand.row->chunk;
     uint32_t bytes = 0;
-    const void *at = muster_state_chunk_at(&stand->member.chunks, chunk, &bytes);
+    const void *at = muster_state_chunk_at(&stand.member.chunks, chunk, &bytes);
 
-    assert_int_equal(chunk, stand->member.chunks.chunk_count - 1);
-    if (answer == WRONG || (answer == WRONG_ONCE && link == stand->member.links[0]))
+    assert_int_equal(chunk, stand.member.chunks.chunk_count - 1);
+    if (answer == WRONG || (answer == WRONG_ONCE && link == stand.member.links[0]))
         at = garbage;
     if (answer == STRAY) {
         send_frame(link, (struct muster_frame_header){.type = MUSTER_STATE_CHUNK, .op.step = STEP},
@@ -159,23 +161,20 @@ static void on_ready(struct muster_peer_link *link)
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
-    struct stand *stand = muster_peer_link_data(link);
-
-    assert_true(header->payload_bytes <= sizeof(stand->member.request));
-    return stand->member.request;
+    (void)link;
+    assert_true(header->payload_bytes <= sizeof(stand.member.request));
+    return stand.member.request;
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
-    struct stand *stand = muster_peer_link_data(link);
-
     (void)buffer;
     assert_int_equal(header->op.step, STEP);
     if (header->type == MUSTER_STATE_MANIFEST_REQUEST)
-        answer_manifest(stand, link);
+        answer_manifest(link);
     else
-        answer_chunk(stand, link, header->chunk);
+        answer_chunk(link, header->chunk);
 }
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
@@ -189,14 +188,14 @@ static const struct muster_peer_link_events events = {
 
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
-    struct stand *stand = listener->data;
-    struct muster_env *env = &stand->test.env;
-    struct member *member = &stand->member;
+    struct muster_env *env = &stand.test.env;
+    struct member *member = &stand.member;
 
+    (void)listener;
     assert_true(member->link_count < sizeof(member->links) / sizeof(member->links[0]));
     assert_int_equal(muster_peer_link_accept(env, stream, &member->hello,
                                              muster_loop_after_ns(env->loop, 30 * MUSTER_NS_PER_S),
-                                             &events, stand, &member->links[member->link_count++]),
+                                             &events, &stand, &member->links[member->link_count++]),
                      MUSTER_OK);
 }
 
@@ -208,97 +207,95 @@ static void hello_init(struct muster_peer_hello *hello, int id)
     memset(hello->incarnation.bytes, id, sizeof(hello->incarnation.bytes));
 }
 
-static void chunks_init(struct stand *stand, struct muster_state_chunks *chunks, const char *name,
-                        float *numbers)
+static void chunks_init(struct muster_state_chunks *chunks, const char *name, float *numbers)
 {
-    const struct muster_node_tensor tensor = {name, {numbers, stand->count, MUSTER_F32}};
+    const struct muster_node_tensor tensor = {name, {numbers, stand.count, MUSTER_F32}};
 
-    assert_int_equal(muster_state_chunks_init(chunks, stand->test.env.mem, &tensor, 1), MUSTER_OK);
+    assert_int_equal(muster_state_chunks_init(chunks, stand.test.env.mem, &tensor, 1), MUSTER_OK);
 }
 
-static struct muster_view *view_of(struct stand *stand, uint64_t epoch, uint32_t count)
+static struct muster_view *view_of(uint64_t epoch, uint32_t count)
 {
     struct muster_view fields = {
-        .epoch = epoch, .member_count = count, .members = &stand->entry, .job = "test"};
+        .epoch = epoch, .member_count = count, .members = &stand.entry, .job = "test"};
     struct muster_view *view = NULL;
 
-    assert_int_equal(muster_view_new(stand->test.env.mem, &fields, &view), MUSTER_OK);
+    assert_int_equal(muster_view_new(stand.test.env.mem, &fields, &view), MUSTER_OK);
     return view;
 }
 
-static void stand_open_large(struct stand *stand, const struct row *row, uint32_t chunks)
+static void stand_open_large(const struct row *row, uint32_t chunks)
 {
-    struct muster_env *env = &stand->test.env;
-    struct member *member = &stand->member;
+    struct muster_env *env = &stand.test.env;
+    struct member *member = &stand.member;
     struct muster_address any;
 
-    memset(stand, 0, sizeof(*stand));
-    stand->row = row;
-    stand->count = chunks * CHUNK_COUNT - 10;
-    test_env_open(&stand->test);
+    memset(&stand, 0, sizeof(stand));
+    stand.row = row;
+    stand.count = chunks * CHUNK_COUNT - 10;
+    test_env_open(&stand.test);
     assert_int_equal(muster_net_system_open(env, &env->net), MUSTER_OK);
-    stand->theirs = muster_mem_alloc_zero(env->mem, stand->count, sizeof(float));
-    stand->ours = muster_mem_alloc_zero(env->mem, stand->count, sizeof(float));
-    stand->theirs[stand->count - 1] = 7;
-    chunks_init(stand, &member->chunks, "numbers", stand->theirs);
-    chunks_init(stand, &member->others, "others", stand->theirs);
-    chunks_init(stand, &stand->chunks, "numbers", stand->ours);
+    stand.theirs = muster_mem_alloc_zero(env->mem, stand.count, sizeof(float));
+    stand.ours = muster_mem_alloc_zero(env->mem, stand.count, sizeof(float));
+    stand.theirs[stand.count - 1] = 7;
+    chunks_init(&member->chunks, "numbers", stand.theirs);
+    chunks_init(&member->others, "others", stand.theirs);
+    chunks_init(&stand.chunks, "numbers", stand.ours);
     for (uint32_t i = 0; i < chunks; i++)
         muster_state_chunk_hash(&member->chunks, i, member->hashes[i]);
     hello_init(&member->hello, 1);
-    stand->entry.incarnation = member->hello.incarnation;
-    strcpy(stand->entry.task_type, "worker");
+    stand.entry.incarnation = member->hello.incarnation;
+    strcpy(stand.entry.task_type, "worker");
     assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
     assert_int_equal(
-        muster_listener_open(env->net, &any, NULL, on_accept, stand, &member->listener, NULL),
+        muster_listener_open(env->net, &any, NULL, on_accept, &stand, &member->listener, NULL),
         MUSTER_OK);
-    stand->entry.address = *muster_listener_address(member->listener);
-    stand->view = view_of(stand, 1, 1);
+    stand.entry.address = *muster_listener_address(member->listener);
+    stand.view = view_of(1, 1);
 }
 
-static void stand_open(struct stand *stand, const struct row *row)
+static void stand_open(const struct row *row)
 {
-    stand_open_large(stand, row, CHUNKS);
+    stand_open_large(row, CHUNKS);
 }
 
-static void stand_close(struct stand *stand)
+static void stand_close(void)
 {
-    struct muster_env *env = &stand->test.env;
+    struct muster_env *env = &stand.test.env;
 
-    for (unsigned i = 0; i < stand->member.link_count; i++)
-        muster_peer_link_close(stand->member.links[i]);
-    muster_listener_close(stand->member.listener, NULL);
+    for (unsigned i = 0; i < stand.member.link_count; i++)
+        muster_peer_link_close(stand.member.links[i]);
+    muster_listener_close(stand.member.listener, NULL);
     test_env_turn(env, 10);
-    muster_view_unref(stand->view);
-    muster_state_chunks_fini(&stand->member.chunks);
-    muster_state_chunks_fini(&stand->member.others);
-    muster_state_chunks_fini(&stand->chunks);
-    muster_mem_free(env->mem, stand->theirs);
-    muster_mem_free(env->mem, stand->ours);
+    muster_view_unref(stand.view);
+    muster_state_chunks_fini(&stand.member.chunks);
+    muster_state_chunks_fini(&stand.member.others);
+    muster_state_chunks_fini(&stand.chunks);
+    muster_mem_free(env->mem, stand.theirs);
+    muster_mem_free(env->mem, stand.ours);
     muster_net_system_close(env->net);
-    test_env_close(&stand->test);
+    test_env_close(&stand.test);
 }
 
 static void on_caught_up(struct muster_catch_up *catch_up, enum muster_rc rc)
 {
-    struct stand *stand = catch_up->data;
-
-    stand->is_done = true;
-    stand->rc = rc;
+    (void)catch_up;
+    stand.is_done = true;
+    stand.rc = rc;
 }
 
-static enum muster_rc stand_start(struct stand *stand, uint64_t span_ns)
+static enum muster_rc stand_start(uint64_t span_ns)
 {
     struct muster_catch_up_options options = {
-        .env = &stand->test.env,
-        .chunks = &stand->chunks,
-        .view = stand->view,
+        .env = &stand.test.env,
+        .chunks = &stand.chunks,
+        .view = stand.view,
         .step = STEP,
-        .deadline_ns = muster_loop_after_ns(stand->test.env.loop, span_ns)};
+        .deadline_ns = muster_loop_after_ns(stand.test.env.loop, span_ns)};
 
     hello_init(&options.hello, 99);
-    stand->catch_up.data = stand;
-    return muster_catch_up_start(&stand->catch_up, &options, on_caught_up);
+    stand.catch_up.data = &stand;
+    return muster_catch_up_start(&stand.catch_up, &options, on_caught_up);
 }
 
 /* --- Cases --- */
@@ -325,10 +322,8 @@ static void only_what_was_announced_is_taken(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct stand stand;
-
-        stand_open(&stand, &rows[i]);
-        assert_int_equal(stand_start(&stand, 30 * MUSTER_NS_PER_S), MUSTER_OK);
+        stand_open(&rows[i]);
+        assert_int_equal(stand_start(30 * MUSTER_NS_PER_S), MUSTER_OK);
         test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
 
         if (stand.rc != rows[i].rc || strstr(stand.catch_up.error.text, rows[i].text) == NULL)
@@ -340,22 +335,19 @@ static void only_what_was_announced_is_taken(void **state)
                              stand.count * sizeof(float) - MUSTER_STATE_CHUNK_BYTES);
             assert_int_equal(stand.catch_up.sources, 1);
         }
-        stand_close(&stand);
+        stand_close();
     }
 }
 
 static void all_chunks_of_a_large_state_are_compared(void **state)
 {
-    struct stand stand;
-
     (void)state;
-    stand_open_large(&stand, &rows[0], CHUNKS_MAX);
-    assert_int_equal(stand_start(&stand, 30 * MUSTER_NS_PER_S), MUSTER_OK);
+    stand_open_large(&rows[0], CHUNKS_MAX);
+    assert_int_equal(stand_start(30 * MUSTER_NS_PER_S), MUSTER_OK);
     test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
 
     assert_int_equal(stand.rc, MUSTER_OK);
     assert_true(stand.ours[stand.count - 1] == 7);
-    stand_close(&stand);
 }
 
 static void who_is_silent_is_named_at_the_deadline(void **state)
@@ -368,16 +360,14 @@ static void who_is_silent_is_named_at_the_deadline(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct stand stand;
-
-        stand_open(&stand, &silent[i]);
-        assert_int_equal(stand_start(&stand, 50 * MUSTER_NS_PER_MS), MUSTER_OK);
+        stand_open(&silent[i]);
+        assert_int_equal(stand_start(50 * MUSTER_NS_PER_MS), MUSTER_OK);
         test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
 
         assert_int_equal(stand.rc, silent[i].rc);
         if (strstr(stand.catch_up.error.text, silent[i].text) == NULL)
             fail_msg("'%s'", stand.catch_up.error.text);
-        stand_close(&stand);
+        stand_close();
     }
 }
 
@@ -389,67 +379,64 @@ static bool has_been_asked_twice(void *data)
 static void another_process_at_the_address_is_not_asked(void **state)
 {
     struct muster_view *empty;
-    struct stand stand;
 
     (void)state;
-    stand_open(&stand, &rows[0]);
+    stand_open(&rows[0]);
     hello_init(&stand.member.hello, 2); /* the view knows 1 */
-    assert_int_equal(stand_start(&stand, 30 * MUSTER_NS_PER_S), MUSTER_OK);
+    assert_int_equal(stand_start(30 * MUSTER_NS_PER_S), MUSTER_OK);
     test_env_run_until(&stand.test.env, has_been_asked_twice, &stand);
     assert_false(stand.is_done);
-    empty = view_of(&stand, 2, 0);
+    empty = view_of(2, 0);
     muster_catch_up_follow(&stand.catch_up, empty);
     muster_view_unref(empty);
     test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
 
     assert_int_equal(stand.rc, MUSTER_UNAVAILABLE);
     assert_int_equal(stand.ours[stand.count - 1], 0);
-    stand_close(&stand);
 }
 
 static void no_memory_to_start_leaves_nothing(void **state)
 {
     (void)state;
     for (uint64_t fail_at = 1; fail_at <= 3; fail_at++) {
-        struct stand stand;
-
-        stand_open(&stand, &rows[0]);
+        stand_open(&rows[0]);
         stand.test.mem.fail_at = fail_at;
-        assert_int_equal(stand_start(&stand, 30 * MUSTER_NS_PER_S), MUSTER_RESOURCE_EXHAUSTED);
+        assert_int_equal(stand_start(30 * MUSTER_NS_PER_S), MUSTER_RESOURCE_EXHAUSTED);
         test_env_turn(&stand.test.env, 10);
         assert_false(stand.is_done);
-        stand_close(&stand);
+        stand_close();
     }
 }
 
 static void where_nobody_is_to_be_asked_it_is_over(void **state)
 {
     struct muster_view *empty;
-    struct stand stand;
 
     (void)state;
-    stand_open(&stand, &rows[0]);
-    empty = view_of(&stand, 1, 0);
+    stand_open(&rows[0]);
+    empty = view_of(1, 0);
     muster_view_unref(stand.view);
     stand.view = empty;
-    assert_int_equal(stand_start(&stand, 30 * MUSTER_NS_PER_S), MUSTER_OK);
+    assert_int_equal(stand_start(30 * MUSTER_NS_PER_S), MUSTER_OK);
     assert_false(stand.is_done);
     test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_done);
 
     assert_int_equal(stand.rc, MUSTER_UNAVAILABLE);
     assert_string_equal(stand.catch_up.error.text, "no member is left that has state 5");
-    stand_close(&stand);
 }
+
+TEST_SET_UP(tear_down, stand_close())
+#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest catch_up_source[] = {
         cmocka_unit_test(only_what_was_announced_is_taken),
-        cmocka_unit_test(all_chunks_of_a_large_state_are_compared),
+        CASE(all_chunks_of_a_large_state_are_compared),
         cmocka_unit_test(who_is_silent_is_named_at_the_deadline),
-        cmocka_unit_test(another_process_at_the_address_is_not_asked),
+        CASE(another_process_at_the_address_is_not_asked),
         cmocka_unit_test(no_memory_to_start_leaves_nothing),
-        cmocka_unit_test(where_nobody_is_to_be_asked_it_is_over),
+        CASE(where_nobody_is_to_be_asked_it_is_over),
     };
 
     return cmocka_run_group_tests(catch_up_source, NULL, NULL);

@@ -26,120 +26,112 @@ struct stand {
     uint8_t received[65536];
 };
 
-static size_t index_of(const struct stand *stand, const struct muster_peer_link *link)
+static struct stand stand; /* of the case that runs */
+
+static size_t index_of(const struct muster_peer_link *link)
 {
-    return link == stand->links[0] ? 0 : 1;
+    return link == stand.links[0] ? 0 : 1;
 }
 
-static void note_event(struct stand *stand, const struct muster_peer_link *link, const char *what,
-                       unsigned number)
+static void note_event(const struct muster_peer_link *link, const char *what, unsigned number)
 {
-    char *log = stand->log[index_of(stand, link)];
+    char *log = stand.log[index_of(link)];
     size_t length = strlen(log);
 
-    (void)snprintf(log + length, sizeof(stand->log[0]) - length, "%s:%u ", what, number);
+    (void)snprintf(log + length, sizeof(stand.log[0]) - length, "%s:%u ", what, number);
 }
 
 static void on_ready(struct muster_peer_link *link)
 {
-    struct stand *stand = muster_peer_link_data(link);
-
-    stand->is_ready[index_of(stand, link)] = true;
+    stand.is_ready[index_of(link)] = true;
 }
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
-    struct stand *stand = muster_peer_link_data(link);
-
-    assert_true(header->payload_bytes <= sizeof(stand->received));
-    return stand->received;
+    (void)link;
+    assert_true(header->payload_bytes <= sizeof(stand.received));
+    return stand.received;
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
-    struct stand *stand = muster_peer_link_data(link);
     struct muster_control control;
 
     assert_int_equal(header->channel, MUSTER_FRAME_MEMBERSHIP);
     assert_int_equal(
-        muster_control_unpack(stand->node.pair.env->mem, buffer, header->payload_bytes, &control),
+        muster_control_unpack(stand.node.pair.env->mem, buffer, header->payload_bytes, &control),
         MUSTER_OK);
     if (control.kind == MUSTER_CONTROL_COMMIT)
-        note_event(stand, link, "commit", (unsigned)control.view->epoch);
+        note_event(link, "commit", (unsigned)control.view->epoch);
     if (control.kind == MUSTER_CONTROL_SUSPECT && control.is_confirmed &&
-        muster_incarnation_is_equal(&control.accused, muster_node_incarnation(stand->node.node)))
-        note_event(stand, link, "quit", 0);
+        muster_incarnation_is_equal(&control.accused, muster_node_incarnation(stand.node.node)))
+        note_event(link, "quit", 0);
     muster_control_fini(&control);
 }
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
 {
     (void)error;
-    note_event(muster_peer_link_data(link), link, "down", 0);
+    note_event(link, "down", 0);
 }
 
 static const struct muster_peer_link_events events = {
     .on_ready = on_ready, .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
 
-static void start_link(struct stand *stand, size_t i, enum muster_link_purpose purpose)
+static void start_link(size_t i, enum muster_link_purpose purpose)
 {
-    struct muster_env *env = stand->node.pair.env;
-    struct muster_peer_hello hello = stand->hello;
+    struct muster_env *env = stand.node.pair.env;
+    struct muster_peer_hello hello = stand.hello;
 
     hello.purpose = purpose;
-    assert_int_equal(muster_peer_link_open(env, muster_node_address(stand->node.node), &hello,
+    assert_int_equal(muster_peer_link_open(env, muster_node_address(stand.node.node), &hello,
                                            muster_loop_after_ns(env->loop, 30 * MUSTER_NS_PER_S),
-                                           &events, stand, &stand->links[i]),
+                                           &events, &stand, &stand.links[i]),
                      MUSTER_OK);
 }
 
-static void open_link(struct stand *stand, size_t i, enum muster_link_purpose purpose)
+static void open_link(size_t i, enum muster_link_purpose purpose)
 {
-    start_link(stand, i, purpose);
-    test_env_run_until(stand->node.pair.env, test_env_is_true, &stand->is_ready[i]);
+    start_link(i, purpose);
+    test_env_run_until(stand.node.pair.env, test_env_is_true, &stand.is_ready[i]);
 }
 
 /* The node has a view of its own. */
-static void stand_open(struct stand *stand)
+static void stand_open(void)
 {
-    memset(stand, 0, sizeof(*stand));
-    stand->hello = (struct muster_peer_hello){
+    memset(&stand, 0, sizeof(stand));
+    stand.hello = (struct muster_peer_hello){
         .job = NODE_STAND_JOB, .version = MUSTER_PEER_VERSION, .session = 0};
-    memset(stand->hello.incarnation.bytes, 1, sizeof(stand->hello.incarnation.bytes));
-    node_stand_begin(&stand->node);
+    memset(stand.hello.incarnation.bytes, 1, sizeof(stand.hello.incarnation.bytes));
+    node_stand_begin(&stand.node);
 }
 
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
-    struct stand *stand = listener->data;
-
-    assert_true(stand->stream_count < STREAMS);
-    stand->streams[stand->stream_count++] = stream;
+    (void)listener;
+    assert_true(stand.stream_count < STREAMS);
+    stand.streams[stand.stream_count++] = stream;
 }
 
 static void forget_greeting(struct muster_peer_link *link)
 {
-    struct stand *stand = muster_peer_link_data(link);
-
     for (size_t i = 0; i < STREAMS; i++)
-        if (stand->greetings[i] == link)
-            stand->greetings[i] = NULL;
+        if (stand.greetings[i] == link)
+            stand.greetings[i] = NULL;
 }
 
 /* The control link of the node's connections is kept, as the first one here. */
 static void on_greeting(struct muster_peer_link *link)
 {
-    struct stand *stand = muster_peer_link_data(link);
-
     forget_greeting(link);
     if (muster_peer_link_hello(link)->purpose != MUSTER_LINK_CONTROL) {
         muster_peer_link_close(link);
         return;
     }
-    muster_peer_link_set_owner(link, &events, stand);
-    stand->links[0] = link;
-    stand->is_ready[0] = true;
+    muster_peer_link_set_owner(link, &events, &stand);
+    stand.links[0] = link;
+    stand.is_ready[0] = true;
 }
 
 static void on_greeting_down(struct muster_peer_link *link, const struct muster_error *error)
@@ -153,90 +145,89 @@ static const struct muster_peer_link_events greeting_events = {
     .on_ready = on_greeting, .on_frame = on_frame, .on_down = on_greeting_down};
 
 /* The peer is a member of the node's view, and the node, whose incarnation is smaller, connects to it. */
-static void stand_open_as_member(struct stand *stand)
+static void stand_open_as_member(void)
 {
     struct muster_member member = node_stand_other(NODE_STAND_HOST, "127.0.0.1:0");
     struct muster_node_options options = {.env = NULL};
     struct muster_address any = member.address;
 
-    memset(stand, 0, sizeof(*stand));
-    stand->hello = (struct muster_peer_hello){
+    memset(&stand, 0, sizeof(stand));
+    stand.hello = (struct muster_peer_hello){
         .job = NODE_STAND_JOB, .version = MUSTER_PEER_VERSION, .incarnation = member.incarnation};
     memset(options.incarnation.bytes, 1, sizeof(options.incarnation.bytes));
-    node_stand_open(&stand->node);
-    assert_int_equal(muster_listener_open(stand->node.pair.env->net, &any, NULL, on_accept, stand,
-                                          &stand->listener, NULL),
+    node_stand_open(&stand.node);
+    assert_int_equal(muster_listener_open(stand.node.pair.env->net, &any, NULL, on_accept, &stand,
+                                          &stand.listener, NULL),
                      MUSTER_OK);
-    member.address = *muster_listener_address(stand->listener);
-    node_stand_put_record(&stand->node, &member);
-    assert_int_equal(node_stand_try_node(&stand->node, options), MUSTER_OK);
-    node_stand_wait(&stand->node);
-    assert_string_equal(stand->node.told, "view:2 ");
-    stand->node.told[0] = '\0';
+    member.address = *muster_listener_address(stand.listener);
+    node_stand_put_record(&stand.node, &member);
+    assert_int_equal(node_stand_try_node(&stand.node, options), MUSTER_OK);
+    node_stand_wait(&stand.node);
+    assert_string_equal(stand.node.told, "view:2 ");
+    stand.node.told[0] = '\0';
 }
 
 /* Answer the node's connections until its control link is there. */
 static bool has_accepted(void *data)
 {
-    struct stand *stand = data;
-    struct muster_env *env = stand->node.pair.env;
-    struct muster_peer_hello hello = stand->hello;
+    struct muster_env *env = stand.node.pair.env;
+    struct muster_peer_hello hello = stand.hello;
 
+    (void)data;
     hello.purpose = MUSTER_LINK_AS_OPENED;
-    for (size_t i = 0; i < stand->stream_count; i++) {
-        if (stand->streams[i] == NULL)
+    for (size_t i = 0; i < stand.stream_count; i++) {
+        if (stand.streams[i] == NULL)
             continue;
         assert_int_equal(
-            muster_peer_link_accept(env, stand->streams[i], &hello,
+            muster_peer_link_accept(env, stand.streams[i], &hello,
                                     muster_loop_after_ns(env->loop, 30 * MUSTER_NS_PER_S),
-                                    &greeting_events, stand, &stand->greetings[i]),
+                                    &greeting_events, &stand, &stand.greetings[i]),
             MUSTER_OK);
-        stand->streams[i] = NULL;
+        stand.streams[i] = NULL;
     }
-    return stand->is_ready[0];
+    return stand.is_ready[0];
 }
 
-static void accept_link(struct stand *stand)
+static void accept_link(void)
 {
-    test_env_run_until(stand->node.pair.env, has_accepted, stand);
+    test_env_run_until(stand.node.pair.env, has_accepted, NULL);
 }
 
-static void stand_close(struct stand *stand)
+static void stand_close(void)
 {
     for (size_t i = 0; i < STREAMS; i++) {
-        if (stand->streams[i] != NULL)
-            muster_stream_close(stand->streams[i], NULL);
-        if (stand->greetings[i] != NULL)
-            muster_peer_link_close(stand->greetings[i]);
+        if (stand.streams[i] != NULL)
+            muster_stream_close(stand.streams[i], NULL);
+        if (stand.greetings[i] != NULL)
+            muster_peer_link_close(stand.greetings[i]);
     }
-    if (stand->listener != NULL)
-        muster_listener_close(stand->listener, NULL);
+    if (stand.listener != NULL)
+        muster_listener_close(stand.listener, NULL);
     for (size_t i = 0; i < LINKS; i++)
-        if (stand->links[i] != NULL)
-            muster_peer_link_close(stand->links[i]);
-    node_stand_end(&stand->node);
+        if (stand.links[i] != NULL)
+            muster_peer_link_close(stand.links[i]);
+    node_stand_end(&stand.node);
 }
 
-static void send_frame(struct stand *stand, size_t i, enum muster_frame_channel channel,
-                       const void *bytes, size_t size)
+static void send_frame(size_t i, enum muster_frame_channel channel, const void *bytes, size_t size)
 {
     const struct muster_frame_header header = {.channel = (uint8_t)channel,
                                                .payload_bytes = (uint32_t)size};
 
-    assert_int_equal(muster_peer_link_send_copy(stand->links[i], &header, bytes), MUSTER_OK);
+    assert_int_equal(muster_peer_link_send_copy(stand.links[i], &header, bytes), MUSTER_OK);
 }
 
 /* A process without a view asks for it. */
-static void ask_for_view(struct stand *stand, size_t i)
+static void ask_for_view(size_t i)
 {
     const struct muster_control control = {.kind = MUSTER_CONTROL_VIEW_REQUEST};
     void *bytes = NULL;
     size_t size = 0;
 
-    assert_int_equal(muster_control_pack(&control, stand->node.pair.env->mem, &bytes, &size),
+    assert_int_equal(muster_control_pack(&control, stand.node.pair.env->mem, &bytes, &size),
                      MUSTER_OK);
-    send_frame(stand, i, MUSTER_FRAME_MEMBERSHIP, bytes, size);
-    muster_mem_free(stand->node.pair.env->mem, bytes);
+    send_frame(i, MUSTER_FRAME_MEMBERSHIP, bytes, size);
+    muster_mem_free(stand.node.pair.env->mem, bytes);
 }
 
 static bool has_word(void *data)
@@ -244,9 +235,9 @@ static bool has_word(void *data)
     return *(const char *)data != '\0';
 }
 
-static void wait_for_word(struct stand *stand, size_t i)
+static void wait_for_word(size_t i)
 {
-    test_env_run_until(stand->node.pair.env, has_word, stand->log[i]);
+    test_env_run_until(stand.node.pair.env, has_word, stand.log[i]);
 }
 
 static void only_whole_control_messages_are_taken(void **state)
@@ -266,39 +257,35 @@ static void only_whole_control_messages_are_taken(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint8_t bytes[9];
-        struct stand stand;
 
         memset(bytes, 0xff, sizeof(bytes));
-        stand_open(&stand);
-        open_link(&stand, 0, MUSTER_LINK_CONTROL);
-        send_frame(&stand, 0, rows[i].channel, bytes, rows[i].size);
-        ask_for_view(&stand, 0);
-        wait_for_word(&stand, 0);
+        stand_open();
+        open_link(0, MUSTER_LINK_CONTROL);
+        send_frame(0, rows[i].channel, bytes, rows[i].size);
+        ask_for_view(0);
+        wait_for_word(0);
 
         if (strcmp(stand.log[0], rows[i].log) != 0)
             fail_msg("%s: '%s'", rows[i].name, stand.log[0]);
-        stand_close(&stand);
+        stand_close();
     }
 }
 
 static void a_newer_link_of_the_same_peer_replaces_the_old_one(void **state)
 {
-    struct stand stand;
-
     (void)state;
-    stand_open(&stand);
-    open_link(&stand, 0, MUSTER_LINK_CONTROL);
-    ask_for_view(&stand, 0);
-    wait_for_word(&stand, 0);
+    stand_open();
+    open_link(0, MUSTER_LINK_CONTROL);
+    ask_for_view(0);
+    wait_for_word(0);
     stand.log[0][0] = '\0';
-    open_link(&stand, 1, MUSTER_LINK_CONTROL);
-    wait_for_word(&stand, 0);
+    open_link(1, MUSTER_LINK_CONTROL);
+    wait_for_word(0);
     assert_string_equal(stand.log[0], "down:0 ");
-    ask_for_view(&stand, 1);
-    wait_for_word(&stand, 1);
+    ask_for_view(1);
+    wait_for_word(1);
 
     assert_string_equal(stand.log[1], "commit:1 ");
-    stand_close(&stand);
 }
 
 /* Both sides keep the link of the smaller incarnation, here the node's, whichever is there first. */
@@ -306,23 +293,21 @@ static void of_links_in_both_directions_the_same_one_stays(void **state)
 {
     (void)state;
     for (unsigned is_own_first = 0; is_own_first < 2; is_own_first++) {
-        struct stand stand;
-
-        stand_open_as_member(&stand);
+        stand_open_as_member();
         if (is_own_first != 0) {
-            open_link(&stand, 1, MUSTER_LINK_CONTROL);
-            accept_link(&stand);
+            open_link(1, MUSTER_LINK_CONTROL);
+            accept_link();
         } else {
-            accept_link(&stand);
-            start_link(&stand, 1, MUSTER_LINK_CONTROL);
+            accept_link();
+            start_link(1, MUSTER_LINK_CONTROL);
         }
-        wait_for_word(&stand, 1);
+        wait_for_word(1);
         assert_string_equal(stand.log[1], "down:0 ");
-        ask_for_view(&stand, 0);
-        wait_for_word(&stand, 0);
+        ask_for_view(0);
+        wait_for_word(0);
 
         assert_string_equal(stand.log[0], "commit:1 ");
-        stand_close(&stand);
+        stand_close();
     }
 }
 
@@ -344,22 +329,21 @@ static void a_member_that_has_failed_and_is_not_let_go_says_that_it_quits(void *
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         bool has_left = false;
-        struct stand stand;
         struct muster_env *env;
 
-        stand_open_as_member(&stand);
+        stand_open_as_member();
         env = stand.node.pair.env;
-        accept_link(&stand);
+        accept_link();
         rows[i](stand.node.node, &lack);
         muster_node_leave(stand.node.node, true,
                           muster_loop_after_ns(env->loop, 3600 * MUSTER_NS_PER_S), on_left,
                           &has_left);
-        wait_for_word(&stand, 0);
+        wait_for_word(0);
         test_env_run_until(env, test_env_is_true, &has_left);
 
         assert_string_equal(stand.log[0], "quit:0 ");
         assert_string_equal(stand.node.told, "failed:8 ");
-        stand_close(&stand);
+        stand_close();
     }
 }
 
@@ -367,28 +351,29 @@ static void a_member_without_a_group_leaves_all_the_same(void **state)
 {
     const struct muster_error lack = {.rc = MUSTER_RESOURCE_EXHAUSTED, .text = "no memory"};
     bool has_left = false;
-    struct stand stand;
 
     (void)state;
-    stand_open_as_member(&stand);
-    accept_link(&stand);
+    stand_open_as_member();
+    accept_link();
     muster_node_abort_group(stand.node.node, &lack); /* the action that opens it was lost */
     muster_node_fail(stand.node.node, &lack);
     muster_node_leave(stand.node.node, false, 0, on_left, &has_left);
     test_env_run_until(stand.node.pair.env, test_env_is_true, &has_left);
 
     assert_string_equal(stand.log[0], "quit:0 ");
-    stand_close(&stand);
 }
+
+TEST_SET_UP(tear_down, stand_close())
+#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest node_links[] = {
         cmocka_unit_test(only_whole_control_messages_are_taken),
-        cmocka_unit_test(a_newer_link_of_the_same_peer_replaces_the_old_one),
+        CASE(a_newer_link_of_the_same_peer_replaces_the_old_one),
         cmocka_unit_test(of_links_in_both_directions_the_same_one_stays),
         cmocka_unit_test(a_member_that_has_failed_and_is_not_let_go_says_that_it_quits),
-        cmocka_unit_test(a_member_without_a_group_leaves_all_the_same),
+        CASE(a_member_without_a_group_leaves_all_the_same),
     };
 
     return cmocka_run_group_tests(node_links, NULL, NULL);

@@ -6,6 +6,8 @@
 
 #include <muster/stream.h>
 
+static struct node_stand stand; /* of the case that runs */
+
 /* --- The port --- */
 
 static struct muster_address address_of(const char *text)
@@ -28,9 +30,9 @@ struct taken {
     struct muster_address first;
 };
 
-static void take_ports(struct node_stand *stand, struct taken *taken)
+static void take_ports(struct taken *taken)
 {
-    struct muster_net *net = stand->pair.env->net;
+    struct muster_net *net = stand.pair.env->net;
     struct muster_address address = address_of("127.0.0.1:0");
 
     for (;;) {
@@ -68,13 +70,12 @@ static void a_port_that_is_taken_is_passed_over_or_named(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_node_options options = {.is_listen_port_wish = rows[i].is_wish};
-        struct node_stand stand;
         struct taken taken;
         enum muster_rc rc;
         char text[80];
 
         node_stand_open(&stand);
-        take_ports(&stand, &taken);
+        take_ports(&taken);
         if (rows[i].is_second_free)
             muster_listener_close(taken.listeners[1], NULL);
         options.listen = taken.first;
@@ -117,7 +118,6 @@ static void the_others_are_told_where_it_is_reached(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_node_options options = {.env = NULL};
-        struct node_stand stand;
         const struct muster_member *member;
         char text[MUSTER_ADDRESS_TEXT_BYTES];
 
@@ -171,7 +171,6 @@ static void members_are_reached_from_both_sides_or_not_counted(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_member member = node_stand_other(rows[i].host, rows[i].address);
         struct muster_node_options options = {.is_loopback_shared = rows[i].is_loopback_shared};
-        struct node_stand stand;
 
         node_stand_open(&stand);
         node_stand_put_record(&stand, &member);
@@ -192,7 +191,6 @@ static void members_are_reached_from_both_sides_or_not_counted(void **state)
 static void a_member_is_not_ended_by_who_comes_from_afar(void **state)
 {
     const struct muster_member member = node_stand_other("there", "10.0.0.7:9");
-    struct node_stand stand;
 
     (void)state;
     node_stand_begin(&stand);
@@ -203,8 +201,10 @@ static void a_member_is_not_ended_by_who_comes_from_afar(void **state)
     test_env_turn(stand.pair.env, 20);
 
     assert_string_equal(stand.told, "view:1 ");
-    node_stand_end(&stand);
 }
+
+TEST_SET_UP(tear_down, node_stand_end(&stand))
+#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void)
 {
@@ -212,7 +212,7 @@ int main(void)
         cmocka_unit_test(a_port_that_is_taken_is_passed_over_or_named),
         cmocka_unit_test(the_others_are_told_where_it_is_reached),
         cmocka_unit_test(members_are_reached_from_both_sides_or_not_counted),
-        cmocka_unit_test(a_member_is_not_ended_by_who_comes_from_afar),
+        CASE(a_member_is_not_ended_by_who_comes_from_afar),
     };
 
     return cmocka_run_group_tests(node_reach, NULL, NULL);

@@ -31,16 +31,18 @@ struct scene {
     bool is_rpc_closed;
 };
 
-static void note_call(struct scene *scene, const char *method)
+static struct scene scene; /* of the case that runs */
+
+static void note_call(const char *method)
 {
     const struct {
         const char *method;
         unsigned *count;
-    } rows[] = {{LEASE "LeaseGrant", &scene->grants},
-                {LEASE "LeaseRevoke", &scene->revokes},
-                {KV "Put", &scene->puts},
-                {KV "Range", &scene->ranges},
-                {KV "Txn", &scene->swaps}};
+    } rows[] = {{LEASE "LeaseGrant", &scene.grants},
+                {LEASE "LeaseRevoke", &scene.revokes},
+                {KV "Put", &scene.puts},
+                {KV "Range", &scene.ranges},
+                {KV "Txn", &scene.swaps}};
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         *rows[i].count += strcmp(method, rows[i].method) == 0;
@@ -55,15 +57,13 @@ static void blind_watches(const struct muster_registry_server *server)
 
 static enum muster_rc on_start(struct muster_intercepted *call, struct muster_error *ret_error)
 {
-    struct scene *scene = call->interceptor->data;
-
-    if (!scene->is_armed)
+    if (!scene.is_armed)
         return MUSTER_OK;
-    note_call(scene, call->method);
-    if (scene->is_watch_blind && strcmp(call->method, KV "Txn") == 0)
-        blind_watches(scene->stand.pair.server);
+    note_call(call->method);
+    if (scene.is_watch_blind && strcmp(call->method, KV "Txn") == 0)
+        blind_watches(scene.stand.pair.server);
     for (size_t i = 0; i < 2; i++) {
-        struct refusal *refusal = &scene->refusals[i];
+        struct refusal *refusal = &scene.refusals[i];
 
         if (refusal->count == 0 || strcmp(call->method, refusal->method) != 0)
             continue;
@@ -74,28 +74,28 @@ static enum muster_rc on_start(struct muster_intercepted *call, struct muster_er
 }
 
 /* The stand's registry, behind an rpc server that looks at each call. */
-static void scene_open(struct scene *scene)
+static void scene_open(void)
 {
-    struct registry_pair *f = &scene->stand.pair;
-    const struct muster_interceptor *interceptor = &scene->interceptor;
+    struct registry_pair *f = &scene.stand.pair;
+    const struct muster_interceptor *interceptor = &scene.interceptor;
     const struct muster_rpc_server_options rpc = {.interceptors = &interceptor,
                                                   .interceptor_count = 1};
     struct muster_registry_server_options options = {.listen = NULL};
     struct muster_address any, bound;
 
-    memset(scene, 0, sizeof(*scene));
-    scene->interceptor = (struct muster_interceptor){.data = scene, .on_start = on_start};
-    node_stand_open(&scene->stand);
+    memset(&scene, 0, sizeof(scene));
+    scene.interceptor = (struct muster_interceptor){.data = &scene, .on_start = on_start};
+    node_stand_open(&scene.stand);
     registry_pair_close_client(f);
     registry_pair_stop_server(f);
-    assert_int_equal(muster_rpc_server_open(f->env, &rpc, &scene->rpc_server), MUSTER_OK);
-    muster_rpc_server_set_data(scene->rpc_server, scene);
-    options.rpc_server = scene->rpc_server;
+    assert_int_equal(muster_rpc_server_open(f->env, &rpc, &scene.rpc_server), MUSTER_OK);
+    muster_rpc_server_set_data(scene.rpc_server, &scene);
+    options.rpc_server = scene.rpc_server;
     assert_int_equal(muster_registry_server_open(f->env, f->store, &options, &f->server, NULL),
                      MUSTER_OK);
     muster_registry_server_set_data(f->server, f);
     assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
-    assert_int_equal(muster_rpc_server_listen(scene->rpc_server, &any, &bound, NULL), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_listen(scene.rpc_server, &any, &bound, NULL), MUSTER_OK);
     muster_address_format(&bound, f->endpoints);
     registry_pair_open_client(f, f->endpoints);
 }
@@ -105,24 +105,24 @@ static void on_rpc_closed(struct muster_rpc_server *server)
     ((struct scene *)muster_rpc_server_data(server))->is_rpc_closed = true;
 }
 
-static void close_node(struct scene *scene)
+static void close_node(void)
 {
-    node_stand_close_node(&scene->stand);
-    scene->is_armed = false;
+    node_stand_close_node(&scene.stand);
+    scene.is_armed = false;
 }
 
-static void scene_close(struct scene *scene)
+static void scene_close(void)
 {
-    muster_rpc_server_close(scene->rpc_server, 0, on_rpc_closed);
-    test_env_run_until(scene->stand.pair.env, test_env_is_true, &scene->is_rpc_closed);
-    node_stand_close(&scene->stand);
+    muster_rpc_server_close(scene.rpc_server, 0, on_rpc_closed);
+    test_env_run_until(scene.stand.pair.env, test_env_is_true, &scene.is_rpc_closed);
+    node_stand_close(&scene.stand);
 }
 
-static void open_node(struct scene *scene)
+static void open_node(void)
 {
-    scene->is_armed = true;
-    node_stand_open_node(&scene->stand);
-    node_stand_wait(&scene->stand);
+    scene.is_armed = true;
+    node_stand_open_node(&scene.stand);
+    node_stand_wait(&scene.stand);
 }
 
 /* --- Cases --- */
@@ -164,12 +164,11 @@ static void what_the_registry_refuses_is_asked_again_or_ends_it(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct scene scene;
         char text[240];
 
-        scene_open(&scene);
+        scene_open();
         memcpy(scene.refusals, rows[i].refusals, sizeof(scene.refusals));
-        open_node(&scene);
+        open_node();
 
         if (strcmp(scene.stand.told, rows[i].told) != 0 ||
             (rows[i].told[0] == 'v' && scene.grants != rows[i].grants) ||
@@ -185,20 +184,19 @@ static void what_the_registry_refuses_is_asked_again_or_ends_it(void **state)
                            scene.stand.pair.endpoints, rows[i].refusals[0].text);
             assert_string_equal(scene.stand.error.text, text);
         }
-        close_node(&scene);
-        scene_close(&scene);
+        close_node();
+        scene_close();
     }
 }
 
 /* A refusal of a member may be lifted again: it trains on. */
 static void a_member_is_not_ended_by_a_refusal(void **state)
 {
-    struct scene scene;
     struct registry_pair *f = &scene.stand.pair;
 
     (void)state;
-    scene_open(&scene);
-    open_node(&scene);
+    scene_open();
+    open_node();
     assert_string_equal(scene.stand.told, "view:1 ");
     scene.refusals[0] =
         (struct refusal){LEASE "LeaseGrant", 2, MUSTER_PERMISSION_DENIED, FORBIDDEN};
@@ -211,23 +209,19 @@ static void a_member_is_not_ended_by_a_refusal(void **state)
 
     assert_int_equal(scene.grants, 4);
     assert_string_equal(scene.stand.told, "view:1 ");
-    close_node(&scene);
-    scene_close(&scene);
+    close_node();
 }
 
 static void the_answer_of_a_swap_is_enough(void **state)
 {
-    struct scene scene;
-
     (void)state;
-    scene_open(&scene);
+    scene_open();
     scene.is_watch_blind = true;
-    open_node(&scene);
+    open_node();
 
     assert_string_equal(scene.stand.told, "view:1 ");
     assert_int_equal(scene.swaps, 1);
-    close_node(&scene);
-    scene_close(&scene);
+    close_node();
 }
 
 /* With its lease goes its key, whatever the registry answers. */
@@ -244,19 +238,17 @@ static void its_lease_is_given_back_when_it_closes(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct scene scene;
-
-        scene_open(&scene);
-        open_node(&scene);
+        scene_open();
+        open_node();
         scene.refusals[0] = rows[i].refusal;
-        close_node(&scene);
+        close_node();
 
         assert_int_equal(scene.revokes, 1);
         assert_int_equal(registry_pair_range(&scene.stand.pair, NODE_STAND_FOLDER "members/",
                                              MUSTER_REGISTRY_PREFIX),
                          MUSTER_OK);
         assert_int_equal(scene.stand.pair.kv_count, rows[i].keys);
-        scene_close(&scene);
+        scene_close();
     }
 }
 
@@ -278,12 +270,11 @@ static void who_has_left_has_no_key_any_more(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct scene scene;
         struct registry_pair *f = &scene.stand.pair;
         bool has_left = false;
 
-        scene_open(&scene);
-        open_node(&scene);
+        scene_open();
+        open_node();
         scene.refusals[0] = rows[i].refusal;
         muster_node_leave(scene.stand.node, true,
                           muster_loop_after_ns(f->env->loop, 30 * MUSTER_NS_PER_S), on_left,
@@ -295,18 +286,21 @@ static void who_has_left_has_no_key_any_more(void **state)
             registry_pair_range(f, NODE_STAND_FOLDER "members/", MUSTER_REGISTRY_PREFIX),
             MUSTER_OK);
         assert_int_equal(f->kv_count, 0);
-        close_node(&scene);
+        close_node();
         assert_int_equal(scene.revokes, rows[i].revokes);
-        scene_close(&scene);
+        scene_close();
     }
 }
+
+TEST_SET_UP(tear_down, scene_close())
+#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest node_registry[] = {
         cmocka_unit_test(what_the_registry_refuses_is_asked_again_or_ends_it),
-        cmocka_unit_test(a_member_is_not_ended_by_a_refusal),
-        cmocka_unit_test(the_answer_of_a_swap_is_enough),
+        CASE(a_member_is_not_ended_by_a_refusal),
+        CASE(the_answer_of_a_swap_is_enough),
         cmocka_unit_test(who_has_left_has_no_key_any_more),
         cmocka_unit_test(its_lease_is_given_back_when_it_closes),
     };

@@ -29,12 +29,13 @@ struct stand {
     uint32_t refused_chunk;
 };
 
-static void stand_note(struct stand *stand, const char *what, uint64_t number)
-{
-    size_t length = strlen(stand->log);
+static struct stand stand; /* of the case that runs */
 
-    (void)snprintf(stand->log + length, sizeof(stand->log) - length, "%s%u ", what,
-                   (unsigned)number);
+static void stand_note(const char *what, uint64_t number)
+{
+    size_t length = strlen(stand.log);
+
+    (void)snprintf(stand.log + length, sizeof(stand.log) - length, "%s%u ", what, (unsigned)number);
 }
 
 /* --- The joiner's link --- */
@@ -46,65 +47,62 @@ static void on_ready(struct muster_peer_link *link)
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
-    struct stand *stand = muster_peer_link_data(link);
-
-    assert_true(header->payload_bytes <= sizeof(stand->payload));
-    return stand->payload;
+    (void)link;
+    assert_true(header->payload_bytes <= sizeof(stand.payload));
+    return stand.payload;
 }
 
-static void take_manifest(struct stand *stand, const struct muster_frame_header *header)
+static void take_manifest(const struct muster_frame_header *header)
 {
     struct muster_state_manifest manifest;
     struct muster_error error;
 
-    assert_int_equal(muster_state_manifest_unpack(stand->test.env.mem, stand->payload,
+    assert_int_equal(muster_state_manifest_unpack(stand.test.env.mem, stand.payload,
                                                   header->payload_bytes, &manifest, &error),
                      MUSTER_OK);
     assert_int_equal(manifest.step, header->op.step);
-    assert_int_equal(manifest.chunk_count, stand->chunks.chunk_count);
-    memcpy(stand->root, manifest.root, sizeof(stand->root));
-    stand_note(stand, "manifest", manifest.step);
+    assert_int_equal(manifest.chunk_count, stand.chunks.chunk_count);
+    memcpy(stand.root, manifest.root, sizeof(stand.root));
+    stand_note("manifest", manifest.step);
     muster_state_manifest_fini(&manifest);
 }
 
-static void take_refusal(struct stand *stand, const struct muster_frame_header *header)
+static void take_refusal(const struct muster_frame_header *header)
 {
-    muster_state_refusal_unpack(stand->test.env.mem, stand->payload, header->payload_bytes,
-                                &stand->refusal);
-    stand->refused_chunk = header->chunk;
-    stand_note(stand, "refused", stand->refusal.rc);
+    muster_state_refusal_unpack(stand.test.env.mem, stand.payload, header->payload_bytes,
+                                &stand.refusal);
+    stand.refused_chunk = header->chunk;
+    stand_note("refused", stand.refusal.rc);
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
-    struct stand *stand = muster_peer_link_data(link);
     uint32_t bytes;
 
+    (void)link;
     (void)buffer;
     assert_int_equal(header->channel, MUSTER_FRAME_STATE);
     if (header->type == MUSTER_STATE_MANIFEST) {
-        take_manifest(stand, header);
+        take_manifest(header);
     } else if (header->type == MUSTER_STATE_CHUNK) {
-        assert_memory_equal(muster_state_chunk_at(&stand->chunks, header->chunk, &bytes),
-                            stand->payload, header->payload_bytes);
+        assert_memory_equal(muster_state_chunk_at(&stand.chunks, header->chunk, &bytes),
+                            stand.payload, header->payload_bytes);
         assert_int_equal(header->payload_bytes, bytes);
-        stand_note(stand, "chunk", header->chunk);
+        stand_note("chunk", header->chunk);
     } else {
         assert_int_equal(header->type, MUSTER_STATE_REFUSED);
         if (header->chunk == TOKEN)
-            stand->is_settled = true;
+            stand.is_settled = true;
         else
-            take_refusal(stand, header);
+            take_refusal(header);
     }
 }
 
 static void on_greeted(struct muster_peer_link *link)
 {
-    struct stand *stand = muster_peer_link_data(link);
-
-    stand->is_accepted = true;
-    muster_state_server_accept(stand->server, link);
+    stand.is_accepted = true;
+    muster_state_server_accept(stand.server, link);
 }
 
 static void on_refused(struct muster_peer_link *link, const struct muster_error *error)
@@ -120,13 +118,13 @@ static const struct muster_peer_link_events greeting_events = {.on_ready = on_gr
 
 static void on_accept(struct muster_listener *listener, struct muster_stream *stream)
 {
-    struct stand *stand = listener->data;
-    struct muster_env *env = &stand->test.env;
+    struct muster_env *env = &stand.test.env;
     struct muster_peer_link *link = NULL;
 
-    assert_int_equal(muster_peer_link_accept(env, stream, &stand->server_hello,
+    (void)listener;
+    assert_int_equal(muster_peer_link_accept(env, stream, &stand.server_hello,
                                              muster_loop_after_ns(env->loop, 30 * MUSTER_NS_PER_S),
-                                             &greeting_events, stand, &link),
+                                             &greeting_events, &stand, &link),
                      MUSTER_OK);
 }
 
@@ -139,69 +137,67 @@ static void hello_init(struct muster_peer_hello *hello, int id)
 
 static bool is_linked(void *data)
 {
-    struct stand *stand = data;
-
-    return stand->is_ready && stand->is_accepted;
+    (void)data;
+    return stand.is_ready && stand.is_accepted;
 }
 
-static void stand_open_of(struct stand *stand, size_t count)
+static void stand_open_of(size_t count)
 {
-    struct muster_env *env = &stand->test.env;
+    struct muster_env *env = &stand.test.env;
     struct muster_node_tensor tensor = {.name = "numbers"};
     struct muster_address any;
 
-    memset(stand, 0, sizeof(*stand));
-    test_env_open(&stand->test);
+    memset(&stand, 0, sizeof(stand));
+    test_env_open(&stand.test);
     assert_int_equal(muster_net_system_open(env, &env->net), MUSTER_OK);
-    stand->numbers = muster_mem_alloc_zero(env->mem, count, sizeof(float));
-    tensor.tensor = (struct muster_tensor){stand->numbers, count, MUSTER_F32};
-    assert_int_equal(muster_state_chunks_init(&stand->chunks, env->mem, &tensor, 1), MUSTER_OK);
+    stand.numbers = muster_mem_alloc_zero(env->mem, count, sizeof(float));
+    tensor.tensor = (struct muster_tensor){stand.numbers, count, MUSTER_F32};
+    assert_int_equal(muster_state_chunks_init(&stand.chunks, env->mem, &tensor, 1), MUSTER_OK);
     tensor.name = "others";
-    assert_int_equal(muster_state_chunks_init(&stand->others, env->mem, &tensor, 1), MUSTER_OK);
-    assert_int_equal(muster_state_server_open(env, &stand->server), MUSTER_OK);
+    assert_int_equal(muster_state_chunks_init(&stand.others, env->mem, &tensor, 1), MUSTER_OK);
+    assert_int_equal(muster_state_server_open(env, &stand.server), MUSTER_OK);
     assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
     assert_int_equal(
-        muster_listener_open(env->net, &any, NULL, on_accept, stand, &stand->listener, NULL),
+        muster_listener_open(env->net, &any, NULL, on_accept, &stand, &stand.listener, NULL),
         MUSTER_OK);
-    hello_init(&stand->server_hello, 1);
-    hello_init(&stand->joiner_hello, 2);
-    assert_int_equal(muster_peer_link_open(env, muster_listener_address(stand->listener),
-                                           &stand->joiner_hello,
+    hello_init(&stand.server_hello, 1);
+    hello_init(&stand.joiner_hello, 2);
+    assert_int_equal(muster_peer_link_open(env, muster_listener_address(stand.listener),
+                                           &stand.joiner_hello,
                                            muster_loop_after_ns(env->loop, 30 * MUSTER_NS_PER_S),
-                                           &joiner_events, stand, &stand->link),
+                                           &joiner_events, &stand, &stand.link),
                      MUSTER_OK);
-    test_env_run_until(env, is_linked, stand);
+    test_env_run_until(env, is_linked, &stand);
 }
 
-static void stand_open(struct stand *stand)
+static void stand_open(void)
 {
-    stand_open_of(stand, COUNT);
+    stand_open_of(COUNT);
 }
 
-static void stand_close(struct stand *stand)
+static void stand_close(void)
 {
-    struct muster_env *env = &stand->test.env;
+    struct muster_env *env = &stand.test.env;
 
-    muster_peer_link_close(stand->link);
-    muster_state_server_close(stand->server);
-    muster_listener_close(stand->listener, NULL);
+    muster_peer_link_close(stand.link);
+    muster_state_server_close(stand.server);
+    muster_listener_close(stand.listener, NULL);
     test_env_turn(env, 10);
-    muster_state_chunks_fini(&stand->chunks);
-    muster_state_chunks_fini(&stand->others);
-    muster_mem_free(env->mem, stand->numbers);
+    muster_state_chunks_fini(&stand.chunks);
+    muster_state_chunks_fini(&stand.others);
+    muster_mem_free(env->mem, stand.numbers);
     muster_net_system_close(env->net);
-    test_env_close(&stand->test);
+    test_env_close(&stand.test);
 }
 
 /* --- What the joiner asks for --- */
 
-static void send_frame(struct stand *stand, struct muster_frame_header header, const void *payload)
+static void send_frame(struct muster_frame_header header, const void *payload)
 {
-    assert_int_equal(muster_peer_link_send_copy(stand->link, &header, payload), MUSTER_OK);
+    assert_int_equal(muster_peer_link_send_copy(stand.link, &header, payload), MUSTER_OK);
 }
 
-static void ask_manifest(struct stand *stand, const struct muster_state_chunks *chunks,
-                         uint64_t step)
+static void ask_manifest(const struct muster_state_chunks *chunks, uint64_t step)
 {
     struct muster_frame_header header = {
         .channel = MUSTER_FRAME_STATE, .type = MUSTER_STATE_MANIFEST_REQUEST, .op.step = step};
@@ -210,14 +206,13 @@ static void ask_manifest(struct stand *stand, const struct muster_state_chunks *
 
     assert_int_equal(muster_state_manifest_pack(chunks, step, NULL, &bytes, &size), MUSTER_OK);
     header.payload_bytes = (uint32_t)size;
-    send_frame(stand, header, bytes);
-    muster_mem_free(stand->test.env.mem, bytes);
+    send_frame(header, bytes);
+    muster_mem_free(stand.test.env.mem, bytes);
 }
 
-static void ask_chunk(struct stand *stand, uint64_t step, uint32_t chunk)
+static void ask_chunk(uint64_t step, uint32_t chunk)
 {
-    send_frame(stand,
-               (struct muster_frame_header){.channel = MUSTER_FRAME_STATE,
+    send_frame((struct muster_frame_header){.channel = MUSTER_FRAME_STATE,
                                             .type = MUSTER_STATE_CHUNK_REQUEST,
                                             .op.step = step,
                                             .chunk = chunk},
@@ -225,40 +220,40 @@ static void ask_chunk(struct stand *stand, uint64_t step, uint32_t chunk)
 }
 
 /* Until all that was asked has been looked at, and what follows from it has been sent. */
-static void stand_settle(struct stand *stand)
+static void stand_settle(void)
 {
     for (unsigned i = 0; i < 2; i++) {
-        stand->is_settled = false;
-        ask_chunk(stand, 0, TOKEN);
-        test_env_run_until(&stand->test.env, test_env_is_true, &stand->is_settled);
+        stand.is_settled = false;
+        ask_chunk(0, TOKEN);
+        test_env_run_until(&stand.test.env, test_env_is_true, &stand.is_settled);
     }
 }
 
 /* One act after the other: s registers the tensors, c5 commits, t touches, w withdraws; the joiner asks
  * for a manifest (m5), for one of other tensors (o5), for chunk 1 of step 5 (k5.1); a lets it all
  * arrive. */
-static void stand_act(struct stand *stand, const char *acts)
+static void stand_act(const char *acts)
 {
     for (const char *at = acts; *at != '\0'; at++) {
         uint64_t step = at[1] >= '0' && at[1] <= '9' ? (uint64_t)(at[1] - '0') : 0;
 
         if (*at == 's')
-            assert_int_equal(muster_state_server_set_chunks(stand->server, &stand->chunks),
+            assert_int_equal(muster_state_server_set_chunks(stand.server, &stand.chunks),
                              MUSTER_OK);
         else if (*at == 'c')
-            muster_state_server_commit(stand->server, step);
+            muster_state_server_commit(stand.server, step);
         else if (*at == 't')
-            muster_state_server_touch(stand->server);
+            muster_state_server_touch(stand.server);
         else if (*at == 'w')
-            muster_state_server_withdraw(stand->server);
+            muster_state_server_withdraw(stand.server);
         else if (*at == 'm')
-            ask_manifest(stand, &stand->chunks, step);
+            ask_manifest(&stand.chunks, step);
         else if (*at == 'o')
-            ask_manifest(stand, &stand->others, step);
+            ask_manifest(&stand.others, step);
         else if (*at == 'k')
-            ask_chunk(stand, step, (uint32_t)(at[3] - '0'));
+            ask_chunk(step, (uint32_t)(at[3] - '0'));
         else if (*at == 'a')
-            stand_settle(stand);
+            stand_settle();
     }
 }
 
@@ -295,32 +290,28 @@ static void only_what_is_committed_is_served(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct stand stand;
-
-        stand_open(&stand);
-        stand_act(&stand, rows[i].acts);
+        stand_open();
+        stand_act(rows[i].acts);
         if (strcmp(stand.log, rows[i].log) != 0)
             fail_msg("%s: '%s'", rows[i].name, stand.log);
-        stand_close(&stand);
+        stand_close();
     }
 }
 
 static void hashes_are_of_the_bytes_that_were_committed(void **state)
 {
     uint8_t first[MUSTER_HASH128_BYTES];
-    struct stand stand;
 
     (void)state;
-    stand_open(&stand);
-    stand_act(&stand, "s c5 m5 a");
+    stand_open();
+    stand_act("s c5 m5 a");
     memcpy(first, stand.root, sizeof(first));
-    stand_act(&stand, "t");
+    stand_act("t");
     stand.numbers[COUNT - 1] = 1;
-    stand_act(&stand, "c6 m6 a");
+    stand_act("c6 m6 a");
 
     assert_string_equal(stand.log, "manifest5 manifest6 ");
     assert_memory_not_equal(first, stand.root, sizeof(first));
-    stand_close(&stand);
 }
 
 static bool has_been_told(void *data)
@@ -330,15 +321,12 @@ static bool has_been_told(void *data)
 
 static void a_state_of_many_chunks_is_hashed_in_turns(void **state)
 {
-    struct stand stand;
-
     (void)state;
-    stand_open_of(&stand, 70 * (MUSTER_STATE_CHUNK_BYTES / sizeof(float)));
-    stand_act(&stand, "s c5 m5");
+    stand_open_of(70 * (MUSTER_STATE_CHUNK_BYTES / sizeof(float)));
+    stand_act("s c5 m5");
     test_env_run_until(&stand.test.env, has_been_told, &stand);
 
     assert_string_equal(stand.log, "manifest5 ");
-    stand_close(&stand);
 }
 
 static void refusals_say_what_is_served_and_of_what(void **state)
@@ -356,14 +344,12 @@ static void refusals_say_what_is_served_and_of_what(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct stand stand;
-
-        stand_open(&stand);
-        stand_act(&stand, rows[i].acts);
+        stand_open();
+        stand_act(rows[i].acts);
 
         assert_string_equal(stand.refusal.text, rows[i].text);
         assert_int_equal(stand.refused_chunk, rows[i].chunk);
-        stand_close(&stand);
+        stand_close();
     }
 }
 
@@ -382,20 +368,18 @@ static void no_memory_to_open_is_told(void **state)
 
 static void more_requests_than_a_joiner_has_are_refused(void **state)
 {
-    struct stand stand;
     unsigned refused = 0;
 
     (void)state;
-    stand_open(&stand);
-    stand_act(&stand, "s c5");
+    stand_open();
+    stand_act("s c5");
     for (unsigned i = 0; i < MANY; i++)
-        ask_chunk(&stand, 5, 0);
-    stand_settle(&stand);
+        ask_chunk(5, 0);
+    stand_settle();
     for (const char *at = stand.log; (at = strstr(at, "refused3 ")) != NULL; at++)
         refused++;
 
     assert_true(refused > 0);
-    stand_close(&stand);
 }
 
 static void what_is_no_request_is_passed_over(void **state)
@@ -415,56 +399,52 @@ static void what_is_no_request_is_passed_over(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct stand stand;
-
-        stand_open(&stand);
-        stand_act(&stand, "s c5");
-        send_frame(&stand,
-                   (struct muster_frame_header){.channel = rows[i].channel,
+        stand_open();
+        stand_act("s c5");
+        send_frame((struct muster_frame_header){.channel = rows[i].channel,
                                                 .type = rows[i].type,
                                                 .op.step = 5,
                                                 .payload_bytes = rows[i].payload_bytes},
                    payload);
-        stand_settle(&stand);
+        stand_settle();
         if (stand.log[0] != '\0')
             fail_msg("frame %zu: '%s'", i, stand.log);
-        stand_act(&stand, "m5 a");
+        stand_act("m5 a");
 
         assert_string_equal(stand.log, "manifest5 ");
-        stand_close(&stand);
+        stand_close();
     }
 }
 
 static void what_is_no_manifest_is_refused(void **state)
 {
-    struct stand stand;
-
     (void)state;
-    stand_open(&stand);
-    stand_act(&stand, "s c5");
-    send_frame(&stand,
-               (struct muster_frame_header){.channel = MUSTER_FRAME_STATE,
+    stand_open();
+    stand_act("s c5");
+    send_frame((struct muster_frame_header){.channel = MUSTER_FRAME_STATE,
                                             .type = MUSTER_STATE_MANIFEST_REQUEST,
                                             .op.step = 5,
                                             .payload_bytes = 1},
                "\xff");
-    stand_settle(&stand);
+    stand_settle();
 
     assert_string_equal(stand.log, "refused3 ");
-    stand_close(&stand);
 }
+
+TEST_SET_UP(tear_down, stand_close())
+#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest state_server[] = {
         cmocka_unit_test(only_what_is_committed_is_served),
-        cmocka_unit_test(hashes_are_of_the_bytes_that_were_committed),
-        cmocka_unit_test(a_state_of_many_chunks_is_hashed_in_turns),
+        CASE(hashes_are_of_the_bytes_that_were_committed),
+        CASE(a_state_of_many_chunks_is_hashed_in_turns),
         cmocka_unit_test(refusals_say_what_is_served_and_of_what),
         cmocka_unit_test(no_memory_to_open_is_told),
-        cmocka_unit_test(more_requests_than_a_joiner_has_are_refused),
+        CASE(more_requests_than_a_joiner_has_are_refused),
         cmocka_unit_test(what_is_no_request_is_passed_over),
-        cmocka_unit_test(what_is_no_manifest_is_refused),
+        CASE(what_is_no_manifest_is_refused),
     };
 
     return cmocka_run_group_tests(state_server, NULL, NULL);

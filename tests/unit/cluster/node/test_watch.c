@@ -8,6 +8,8 @@
 #include "cluster/node/node_internal.h"
 #include "collective/view/view_proto.h"
 
+static struct node_stand stand; /* of the case that runs */
+
 #define OTHER "07070707070707070707070707070707" /* a process that is no more than its record */
 #define THIRD "08080808080808080808080808080808" /* another, of no task of its own */
 
@@ -36,7 +38,7 @@ static struct muster_member member_of(uint8_t number)
     return member;
 }
 
-static void pack_view(struct node_stand *stand, enum value value, void **bytes, size_t *size)
+static void pack_view(enum value value, void **bytes, size_t *size)
 {
     struct muster_member members[2] = {member_of(7), member_of(8)};
     struct muster_view fields = {
@@ -45,12 +47,12 @@ static void pack_view(struct node_stand *stand, enum value value, void **bytes, 
 
     members[1].task_index = 2;
     strcpy(fields.job, value == VIEW_OF_ANOTHER_JOB ? "another" : NODE_STAND_JOB);
-    assert_int_equal(muster_view_new(stand->pair.env->mem, &fields, &view), MUSTER_OK);
-    assert_int_equal(muster_view_pack(view, stand->pair.env->mem, bytes, size), MUSTER_OK);
+    assert_int_equal(muster_view_new(stand.pair.env->mem, &fields, &view), MUSTER_OK);
+    assert_int_equal(muster_view_pack(view, stand.pair.env->mem, bytes, size), MUSTER_OK);
     muster_view_unref(view);
 }
 
-static void put_key(struct node_stand *stand, const char *key, enum value value)
+static void put_key(const char *key, enum value value)
 {
     const struct muster_member_record record = {.member = member_of(value == RECORD ? 7 : 8)};
     const char *text = value == DEATH                  ? "SIGKILL"
@@ -61,20 +63,20 @@ static void put_key(struct node_stand *stand, const char *key, enum value value)
     size_t size = 0;
 
     if (value == RECORD || value == RECORD_OF_ANOTHER)
-        assert_int_equal(muster_member_record_pack(&record, stand->pair.env->mem, &bytes, &size),
+        assert_int_equal(muster_member_record_pack(&record, stand.pair.env->mem, &bytes, &size),
                          MUSTER_OK);
     else if (value == VIEW || value == VIEW_OF_ANOTHER_JOB || value == VIEW_OF_TWO)
-        pack_view(stand, value, &bytes, &size);
+        pack_view(value, &bytes, &size);
     (void)snprintf(whole, sizeof(whole), NODE_STAND_FOLDER "%s", key);
     assert_int_equal(
         registry_pair_finish_op(
-            &stand->pair,
+            &stand.pair,
             muster_registry_put_start(
-                &stand->pair.op, stand->pair.registry, registry_pair_bytes_of(whole),
+                &stand.pair.op, stand.pair.registry, registry_pair_bytes_of(whole),
                 bytes != NULL ? (struct muster_bytes){bytes, size} : registry_pair_bytes_of(text),
-                0, registry_pair_soon(&stand->pair), registry_pair_on_op)),
+                0, registry_pair_soon(&stand.pair), registry_pair_on_op)),
         MUSTER_OK);
-    muster_mem_free(stand->pair.env->mem, bytes);
+    muster_mem_free(stand.pair.env->mem, bytes);
 }
 
 /* --- Cases --- */
@@ -107,13 +109,11 @@ static void only_what_is_whole_and_of_the_job_counts(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct node_stand stand;
-
         node_stand_open(&stand);
         if (rows[i].key != NULL)
-            put_key(&stand, rows[i].key, rows[i].value);
+            put_key(rows[i].key, rows[i].value);
         if (rows[i].second_key != NULL)
-            put_key(&stand, rows[i].second_key, rows[i].second);
+            put_key(rows[i].second_key, rows[i].second);
         node_stand_open_node(&stand);
         node_stand_wait(&stand);
 
@@ -137,12 +137,10 @@ static void what_is_put_later_counts_too(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct node_stand stand;
-
         node_stand_begin(&stand);
         assert_string_equal(stand.told, "view:1 ");
         stand.told[0] = '\0';
-        put_key(&stand, rows[i].key, rows[i].value);
+        put_key(rows[i].key, rows[i].value);
         node_stand_wait(&stand);
 
         if (strcmp(stand.told, rows[i].told) != 0)
@@ -151,29 +149,25 @@ static void what_is_put_later_counts_too(void **state)
     }
 }
 
-static void remove_key(struct node_stand *stand, const char *key)
+static void remove_key(const char *key)
 {
     char whole[120];
 
     (void)snprintf(whole, sizeof(whole), NODE_STAND_FOLDER "%s", key);
-    assert_int_equal(registry_pair_remove_keys(&stand->pair, whole, MUSTER_REGISTRY_KEY),
-                     MUSTER_OK);
+    assert_int_equal(registry_pair_remove_keys(&stand.pair, whole, MUSTER_REGISTRY_KEY), MUSTER_OK);
 }
 
 static void a_view_that_is_deleted_says_nothing(void **state)
 {
-    struct node_stand stand;
-
     (void)state;
     node_stand_begin(&stand);
     assert_string_equal(stand.told, "view:1 ");
     stand.told[0] = '\0';
-    remove_key(&stand, "view");
-    put_key(&stand, "view", VIEW_OF_ANOTHER_JOB);
+    remove_key("view");
+    put_key("view", VIEW_OF_ANOTHER_JOB);
     node_stand_wait(&stand);
 
     assert_string_equal(stand.told, "failed:9 ");
-    node_stand_end(&stand);
 }
 
 static bool is_watching(void *data)
@@ -184,28 +178,23 @@ static bool is_watching(void *data)
 /* Launchers delete such keys when there are many. */
 static void the_work_of_the_dead_is_done_although_its_key_is_deleted(void **state)
 {
-    struct node_stand stand;
-
     (void)state;
     node_stand_open(&stand);
-    put_key(&stand, "view", VIEW_OF_TWO);
+    put_key("view", VIEW_OF_TWO);
     assert_int_equal(node_stand_try_node(&stand, (struct muster_node_options){.is_return = true}),
                      MUSTER_OK);
     test_env_run_until(stand.pair.env, is_watching, &stand);
-    put_key(&stand, "dead/" OTHER, DEATH_WITH_WORK_DONE);
-    remove_key(&stand, "dead/" OTHER);
-    put_key(&stand, "dead/" THIRD, DEATH);
+    put_key("dead/" OTHER, DEATH_WITH_WORK_DONE);
+    remove_key("dead/" OTHER);
+    put_key("dead/" THIRD, DEATH);
     node_stand_wait(&stand);
 
     assert_string_equal(stand.told, "failed:11 "); /* the job is over, and does not begin anew */
     assert_non_null(strstr(stand.error.text, "the job has ended"));
-    node_stand_end(&stand);
 }
 
 static void its_own_key_is_put_again_and_goes_with_it(void **state)
 {
-    struct node_stand stand;
-
     (void)state;
     node_stand_begin(&stand);
     assert_int_equal(registry_pair_remove_keys(&stand.pair, NODE_STAND_FOLDER "members/",
@@ -221,13 +210,16 @@ static void its_own_key_is_put_again_and_goes_with_it(void **state)
     node_stand_close(&stand);
 }
 
+TEST_SET_UP(tear_down, node_stand_end(&stand))
+#define CASE(name) cmocka_unit_test_teardown(name, tear_down)
+
 int main(void)
 {
     const struct CMUnitTest node_watch[] = {
         cmocka_unit_test(only_what_is_whole_and_of_the_job_counts),
         cmocka_unit_test(what_is_put_later_counts_too),
-        cmocka_unit_test(a_view_that_is_deleted_says_nothing),
-        cmocka_unit_test(the_work_of_the_dead_is_done_although_its_key_is_deleted),
+        CASE(a_view_that_is_deleted_says_nothing),
+        CASE(the_work_of_the_dead_is_done_although_its_key_is_deleted),
         cmocka_unit_test(its_own_key_is_put_again_and_goes_with_it),
     };
 
