@@ -30,7 +30,7 @@ static void append_answer(struct scene *scene, const char *fmt, ...)
 
 static void say_kv(struct scene *scene, const Mvccpb__KeyValue *kv)
 {
-    const size_t skipped = strlen(PREFIX);
+    const size_t skipped = kv->key.len < strlen(PREFIX) ? 0 : strlen(PREFIX);
 
     append_answer(scene, "%.*s=%.*s", (int)(kv->key.len - skipped), (char *)kv->key.data + skipped,
                   (int)kv->value.len, kv->value.len > 0 ? (char *)kv->value.data : "");
@@ -170,6 +170,9 @@ static void changes_come_with_all_that_was_asked_for(void **state)
         {"all",
          {PREFIX, PREFIX "z", .filter = -1, .start = 1},
          "[0 +4 created][0 +4 a=1:1,1,1 a=2:1,2,2 -a=:0,3,0 b=3:4,4,1]"},
+        {"from the first key there is",
+         {"", PREFIX "z", .filter = -1, .start = 1},
+         "[0 +4 created][0 +4 a=1:1,1,1 a=2:1,2,2 -a=:0,3,0 b=3:4,4,1]"},
         {"one key", {KEY_B, NULL, .filter = -1, .start = 1}, "[0 +4 created][0 +4 b=3:4,4,1]"},
         {"later", {PREFIX, PREFIX "z", .filter = -1, .start = 4}, "[0 +4 created][0 +4 b=3:4,4,1]"},
         {"with what was before",
@@ -229,6 +232,25 @@ static void a_stream_has_many_watches_until_each_is_cancelled(void **state)
     scene_close(&scene);
 }
 
+/* One byte is a key like any other, and none is the first key that there can be. */
+static void a_key_of_one_byte_is_watched(void **state)
+{
+    static const struct wish wish = {"/", NULL, .filter = -1};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    say_create(&scene, &wish);
+    assert_int_equal(registry_pair_put(&scene.pair, KEY_A, "1"), MUSTER_OK);
+    assert_int_equal(registry_pair_put(&scene.pair, "/", "1"), MUSTER_OK);
+    for (unsigned i = 0; i < 1000 && scene.answers < 2; i++)
+        test_env_turn(scene.pair.env, 1);
+
+    assert_string_equal(scene.text, "[0 +0 created][0 +2 /=1:2,2,1]");
+    assert_int_equal(registry_pair_remove_keys(&scene.pair, "/", MUSTER_REGISTRY_KEY), MUSTER_OK);
+    scene_close(&scene);
+}
+
 static void a_start_that_was_compacted_is_refused_with_the_oldest(void **state)
 {
     static const struct wish early = {PREFIX, PREFIX "z", .filter = -1, .start = 1};
@@ -268,6 +290,7 @@ int main(void)
     const struct CMUnitTest registry_watch_service[] = {
         cmocka_unit_test(changes_come_with_all_that_was_asked_for),
         cmocka_unit_test(a_stream_has_many_watches_until_each_is_cancelled),
+        cmocka_unit_test(a_key_of_one_byte_is_watched),
         cmocka_unit_test(a_start_that_was_compacted_is_refused_with_the_oldest),
         cmocka_unit_test(bytes_that_are_no_request_end_the_stream),
     };
