@@ -116,6 +116,39 @@ static void a_status_tells_what_there_is(void **state)
     assert_int_equal(answer->n_errors, 0);
 }
 
+/* Clients of etcd look here when their writes are refused. */
+static void a_full_registry_says_so(void **state)
+{
+    struct scene *scene = *state;
+    Etcdserverpb__StatusRequest status = ETCDSERVERPB__STATUS_REQUEST__INIT;
+    Etcdserverpb__AlarmRequest alarm = ETCDSERVERPB__ALARM_REQUEST__INIT;
+
+    if (scene->pair.outside != NULL)
+        skip();
+    for (unsigned is_full = 0; is_full <= 1; is_full++) {
+        struct muster_mvcc *mvcc = &scene->pair.server->mvcc;
+        const Etcdserverpb__StatusResponse *told;
+        const Etcdserverpb__AlarmResponse *alarms;
+
+        mvcc->is_full = is_full == 1;
+        assert_int_equal(registry_ask(&scene->ask, MAINTENANCE "Status", &status,
+                                      &etcdserverpb__status_response__descriptor),
+                         MUSTER_OK);
+        told = scene->ask.answer;
+        assert_int_equal(told->n_errors, is_full);
+        assert_string_equal(is_full ? told->errors[0] : "NOSPACE", "NOSPACE");
+        assert_int_equal(registry_ask(&scene->ask, MAINTENANCE "Alarm", &alarm,
+                                      &etcdserverpb__alarm_response__descriptor),
+                         MUSTER_OK);
+        alarms = scene->ask.answer;
+        assert_int_equal(alarms->n_alarms, is_full);
+        if (is_full == 1) {
+            assert_true(alarms->alarms[0]->memberid == mvcc->meta.member_id);
+            assert_int_equal(alarms->alarms[0]->alarm, ETCDSERVERPB__ALARM_TYPE__NOSPACE);
+        }
+    }
+}
+
 /* Two members with the same history would have the same sum; without a revision it is of now. */
 static void a_hash_is_of_a_revision(void **state)
 {
@@ -158,6 +191,8 @@ static void there_are_no_users(void **state)
                                   &etcdserverpb__auth_status_response__descriptor),
                      MUSTER_OK);
     assert_false(((const Etcdserverpb__AuthStatusResponse *)scene->ask.answer)->enabled);
+    assert_int_equal(((const Etcdserverpb__AuthStatusResponse *)scene->ask.answer)->authrevision,
+                     1);
 }
 
 int main(void)
@@ -168,6 +203,7 @@ int main(void)
         CASE(the_only_member_is_told_with_its_address),
         CASE(nobody_but_the_only_member_can_lead),
         CASE(a_status_tells_what_there_is),
+        CASE(a_full_registry_says_so),
         CASE(a_hash_is_of_a_revision),
         CASE(there_are_no_users),
     };
