@@ -471,6 +471,20 @@ static void a_write_that_has_left_is_told_so_although_another_closes(void **stat
     assert_int_equal(other.written_rc, MUSTER_OK);
 }
 
+/* Its memory may be that of one that has failed. */
+static void a_handshake_that_succeeds_was_heard(void **state)
+{
+    struct scene *scene = *state;
+    struct tls_side *client = &scene->pair.client;
+
+    tls_pair_again(&scene->pair);
+    client->handshake.is_unheard = true;
+    tls_pair_shake(&scene->pair, scene->client, scene->server, "localhost", NULL);
+
+    assert_int_equal(client->rc, MUSTER_OK);
+    assert_false(client->handshake.is_unheard);
+}
+
 /* A process that stood still finds the time to leave over before its next turn. */
 static void a_close_after_a_standstill_still_ends_the_read(void **state)
 {
@@ -512,6 +526,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_write_that_has_left_is_told_so_although_another_closes,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_handshake_that_succeeds_was_heard, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_long_read_leaves_turns_to_others, set_up, tear_down),
     };
 
