@@ -43,8 +43,7 @@ void muster_registry_server_break(struct muster_registry_server *server, enum mu
     while ((node = muster_list_pop(&server->compacting)) != NULL)
         muster_list_append(&server->pending, node);
     rc = muster_mvcc_rollback(&server->mvcc);
-    if (rc == MUSTER_OK)
-        rc = muster_leases_reload(&server->leases);
+    muster_leases_rollback(&server->leases);
     if (rc != MUSTER_OK)
         MUSTER_LOG(server->env, ERROR, "registry_rollback_failed", "error", muster_rc_name(rc));
     muster_registry_flush(server, told, text);
@@ -72,6 +71,7 @@ void muster_registry_server_commit(struct muster_registry_server *server)
         muster_registry_server_break(server, rc);
         return;
     }
+    muster_leases_committed(&server->leases);
     muster_metric_add(&server->commits_total, 1);
     /* The answers come before the events. A client that has put a key must not learn of its own put
      * from a watch before it has the revision. */

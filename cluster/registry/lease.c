@@ -1,6 +1,8 @@
 /* A table of leases by id, each with one timer. The rows in the store outlive the process; the time
  * left does not, so after a restart every lease has its full time again, as in etcd after a change
- * of leader. The owner deletes the keys of an expired lease. */
+ * of leader. The owner deletes the keys of an expired lease. Leases that the open transaction has
+ * granted or removed are in two lists until it ends, so that undoing them needs neither memory nor
+ * the store. */
 #include "cluster/registry/lease.h"
 
 #include <muster/loop.h>
@@ -17,7 +19,8 @@ struct muster_lease {
     int64_t ttl_s;
     struct muster_timer timer;
     struct muster_leases *leases;
-    struct muster_lease *next; /* in its bucket */
+    struct muster_lease *next;       /* in its bucket */
+    struct muster_list pending_node; /* of granted or removed; alone: committed */
 };
 
 static size_t bucket_of(int64_t id, size_t bucket_count)
@@ -88,26 +91,29 @@ static void on_timer(struct muster_timer *timer)
     leases->on_expire(leases, lease->id);
 }
 
-static enum muster_rc add_lease(struct muster_leases *leases, int64_t id, int64_t ttl_s)
+/* NULL: no memory. */
+static struct muster_lease *add_lease(struct muster_leases *leases, int64_t id, int64_t ttl_s)
 {
     struct muster_lease *lease = muster_mem_alloc_zero(leases->env->mem, 1, sizeof(*lease));
 
     MUSTER_ASSERT(find_lease(leases, id) == NULL);
     if (lease == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
+        return NULL;
     lease->id = id;
     lease->ttl_s = ttl_s;
     lease->leases = leases;
     muster_timer_init(&lease->timer, on_timer, lease);
+    muster_list_init(&lease->pending_node);
     if (leases->count >= leases->bucket_count)
         grow_table(leases);
     insert_lease(leases->buckets, leases->bucket_count, lease);
     leases->count++;
     start_full_time(lease);
-    return MUSTER_OK;
+    return lease;
 }
 
-static void unlink_and_free(struct muster_leases *leases, struct muster_lease *lease)
+/* Takes the lease out of the table and stops its time; its memory stays. */
+static void unlink_lease(struct muster_leases *leases, struct muster_lease *lease)
 {
     struct muster_lease **place = &leases->buckets[bucket_of(lease->id, leases->bucket_count)];
 
@@ -117,6 +123,12 @@ static void unlink_and_free(struct muster_leases *leases, struct muster_lease *l
     *place = lease->next;
     leases->count--;
     muster_timer_stop(&lease->timer);
+}
+
+static void unlink_and_free(struct muster_leases *leases, struct muster_lease *lease)
+{
+    unlink_lease(leases, lease);
+    muster_list_remove(&lease->pending_node);
     muster_mem_free(leases->env->mem, lease);
 }
 
@@ -128,9 +140,25 @@ static void remove_all(struct muster_leases *leases)
     }
 }
 
+static struct muster_lease *pop_pending(struct muster_list *list)
+{
+    struct muster_list *node = muster_list_pop(list);
+
+    return node != NULL ? MUSTER_CONTAINER_OF(node, struct muster_lease, pending_node) : NULL;
+}
+
+/* Frees the leases whose removal cannot be undone any more. */
+static void free_removed(struct muster_leases *leases)
+{
+    struct muster_lease *lease = NULL;
+
+    while ((lease = pop_pending(&leases->removed)) != NULL)
+        muster_mem_free(leases->env->mem, lease);
+}
+
 static enum muster_rc load_row(void *data, int64_t id, int64_t ttl_s)
 {
-    return add_lease(data, id, ttl_s);
+    return add_lease(data, id, ttl_s) != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
 }
 
 static enum muster_rc load_leases(struct muster_leases *leases)
@@ -155,6 +183,8 @@ enum muster_rc muster_leases_init(struct muster_leases *leases, struct muster_en
     leases->on_expire = on_expire;
     leases->env = env;
     leases->store = store;
+    muster_list_init(&leases->granted);
+    muster_list_init(&leases->removed);
     rc = load_leases(leases);
     if (rc != MUSTER_OK)
         muster_leases_fini(leases);
@@ -166,32 +196,32 @@ void muster_leases_fini(struct muster_leases *leases)
     if (leases->buckets == NULL)
         return;
     remove_all(leases);
+    free_removed(leases);
     muster_mem_free(leases->env->mem, leases->buckets);
     leases->buckets = NULL;
 }
 
-/* After a rollback the table is read again; timers of leases that are still there go on. */
-enum muster_rc muster_leases_reload(struct muster_leases *leases)
+void muster_leases_committed(struct muster_leases *leases)
 {
-    struct muster_leases old = *leases;
-    enum muster_rc rc = load_leases(leases);
+    while (muster_list_pop(&leases->granted) != NULL)
+        continue;
+    free_removed(leases);
+}
 
-    /* The table stays as it was, and may differ from the store until the next start. */
-    if (rc != MUSTER_OK) {
-        muster_leases_fini(leases);
-        *leases = old;
-        return rc;
-    }
-    for (size_t i = 0; i < old.bucket_count; i++) {
-        for (struct muster_lease *was = old.buckets[i]; was != NULL; was = was->next) {
-            struct muster_lease *lease = find_lease(leases, was->id);
+/* Grants are undone first: one of them may have taken the id of a lease that was removed before it
+ * in the same transaction. */
+void muster_leases_rollback(struct muster_leases *leases)
+{
+    struct muster_lease *lease = NULL;
 
-            if (lease != NULL && muster_timer_is_started(&was->timer))
-                muster_timer_start(&lease->timer, leases->env->loop, was->timer.due_ns);
-        }
+    while ((lease = pop_pending(&leases->granted)) != NULL)
+        unlink_and_free(leases, lease);
+    while ((lease = pop_pending(&leases->removed)) != NULL) {
+        MUSTER_ASSERT(find_lease(leases, lease->id) == NULL);
+        insert_lease(leases->buckets, leases->bucket_count, lease);
+        leases->count++;
+        start_full_time(lease);
     }
-    muster_leases_fini(&old);
-    return MUSTER_OK;
 }
 
 bool muster_leases_has(const struct muster_leases *leases, int64_t id)
@@ -215,6 +245,7 @@ enum muster_rc muster_leases_grant(struct muster_leases *leases, int64_t ttl_s, 
                                    struct muster_error *ret_error, bool *ret_is_broken)
 {
     int64_t granted_s = ttl_s < MUSTER_LEASE_TTL_MIN_S ? MUSTER_LEASE_TTL_MIN_S : ttl_s;
+    struct muster_lease *lease = NULL;
     enum muster_rc rc = MUSTER_OK;
 
     *ret_is_broken = false;
@@ -231,15 +262,29 @@ enum muster_rc muster_leases_grant(struct muster_leases *leases, int64_t ttl_s, 
     rc = muster_registry_store_begin(leases->store);
     if (rc == MUSTER_OK)
         rc = muster_registry_store_put_lease(leases->store, id, granted_s);
-    if (rc == MUSTER_OK)
-        rc = add_lease(leases, id, granted_s);
+    if (rc == MUSTER_OK) {
+        lease = add_lease(leases, id, granted_s);
+        rc = lease != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+    }
     *ret_is_broken = rc != MUSTER_OK;
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "registry store: %s",
                                 muster_registry_store_error(leases->store));
+    muster_list_append(&leases->granted, &lease->pending_node);
     *ret_id = id;
     *ret_ttl_s = granted_s;
     return MUSTER_OK;
+}
+
+/* The memory of a committed lease stays until the removal is committed too. */
+static void lease_take_out(struct muster_leases *leases, struct muster_lease *lease)
+{
+    if (!muster_list_is_empty(&lease->pending_node)) { /* granted by the same transaction */
+        unlink_and_free(leases, lease);
+        return;
+    }
+    unlink_lease(leases, lease);
+    muster_list_append(&leases->removed, &lease->pending_node);
 }
 
 enum muster_rc muster_leases_remove(struct muster_leases *leases, int64_t id)
@@ -250,7 +295,7 @@ enum muster_rc muster_leases_remove(struct muster_leases *leases, int64_t id)
     if (rc == MUSTER_OK)
         rc = muster_registry_store_delete_lease(leases->store, id);
     if (rc == MUSTER_OK && lease != NULL)
-        unlink_and_free(leases, lease);
+        lease_take_out(leases, lease);
     return rc;
 }
 

@@ -3,6 +3,7 @@
 #define MUSTER_CLUSTER_REGISTRY_LEASE_H
 
 #include <muster/env.h>
+#include <muster/list.h>
 
 #include "cluster/store/store.h"
 
@@ -28,6 +29,8 @@ struct muster_leases {
     struct muster_lease **buckets; /* by id */
     size_t bucket_count;           /* a power of two */
     size_t count;
+    struct muster_list granted; /* by the open transaction; in the table, too */
+    struct muster_list removed; /* by the open transaction; not in the table */
 };
 
 /** Load every lease of the store, each with its full time. Borrows env and store until fini. */
@@ -37,8 +40,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_leases_init(struct muster_leases *leases
                                                     muster_leases_expire_fn *on_expire, void *data);
 void muster_leases_fini(struct muster_leases *leases);
 
-/** After a rollback: what the store holds, known ones with the time they had left. */
-MUSTER_MUST_CHECK enum muster_rc muster_leases_reload(struct muster_leases *leases);
+/** The store has committed: grants and removals up to here are for good. */
+void muster_leases_committed(struct muster_leases *leases);
+/** The store has rolled back: grants and removals since the last commit are undone. A lease that
+ * comes back has its full time, others keep what they had left. Needs no memory. */
+void muster_leases_rollback(struct muster_leases *leases);
 
 bool muster_leases_has(const struct muster_leases *leases, int64_t id);
 
@@ -54,8 +60,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_leases_grant(struct muster_leases *lease
                                                      int64_t *ret_ttl_s,
                                                      struct muster_error *ret_error,
                                                      bool *ret_is_broken);
-/** Forget it here and delete its row; its keys are the caller's to delete first. Errors: the
- * store's. */
+/** Forget it here and delete its row in the open transaction; its keys are the caller's to delete
+ * first. Errors: the store's. */
 MUSTER_MUST_CHECK enum muster_rc muster_leases_remove(struct muster_leases *leases, int64_t id);
 
 /** Full time again. Returns the granted seconds; 0: no such lease. */
