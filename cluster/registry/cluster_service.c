@@ -1,6 +1,7 @@
 /* etcdserverpb.Cluster, Maintenance and Auth, as a cluster of one answers them. Clients of etcd ask
- * these when they connect or show a status. Calls that would change the cluster or its users are
- * not served, and the client gets UNIMPLEMENTED. */
+ * these when they connect or show a status. The hashes of Maintenance are in hash_service.c, its
+ * snapshots in snapshot_service.c. Calls that would change the cluster or its users are not served,
+ * and the client gets UNIMPLEMENTED. */
 #include "cluster/registry/server_internal.h"
 
 #include "proto/etcd.pb-c.h"
@@ -104,54 +105,6 @@ static void on_alarm(struct muster_rpc *rpc, struct muster_bytes bytes)
     send_message(rpc, &message);
 }
 
-static void on_hash(struct muster_rpc *rpc, struct muster_bytes bytes)
-{
-    struct muster_registry_server *server = muster_rpc_service(rpc);
-    Etcdserverpb__HashResponse message;
-    Etcdserverpb__ResponseHeader header;
-    struct muster_error error = {.rc = MUSTER_OK};
-    enum muster_rc rc = MUSTER_OK;
-
-    if (!is_well_formed(rpc, &etcdserverpb__hash_request__descriptor, bytes))
-        return;
-    etcdserverpb__hash_response__init(&message);
-    rc = muster_mvcc_hash(&server->mvcc, 0, &message.hash, &error);
-    if (rc != MUSTER_OK) {
-        muster_registry_refuse(server, rpc, rc, error.text);
-        return;
-    }
-    muster_registry_fill_header(server, &header);
-    message.header = &header;
-    send_message(rpc, &message);
-}
-
-static void on_hash_kv(struct muster_rpc *rpc, struct muster_bytes bytes)
-{
-    struct muster_registry_server *server = muster_rpc_service(rpc);
-    const struct muster_registry_meta *meta = &server->mvcc.meta;
-    Etcdserverpb__HashKVRequest *request = NULL;
-    Etcdserverpb__HashKVResponse message;
-    Etcdserverpb__ResponseHeader header;
-    struct muster_error error = {.rc = MUSTER_OK};
-    enum muster_rc rc = MUSTER_OK;
-
-    if (!muster_registry_unpack(server, rpc, &etcdserverpb__hash_kvrequest__descriptor, bytes,
-                                &request))
-        return;
-    etcdserverpb__hash_kvresponse__init(&message);
-    rc = muster_mvcc_hash(&server->mvcc, request->revision, &message.hash, &error);
-    message.hash_revision = request->revision > 0 ? request->revision : meta->revision;
-    muster_proto_free(request);
-    if (rc != MUSTER_OK) {
-        muster_registry_refuse(server, rpc, rc, error.text);
-        return;
-    }
-    muster_registry_fill_header(server, &header);
-    message.header = &header;
-    message.compact_revision = meta->compact_revision;
-    send_message(rpc, &message);
-}
-
 /* SQLite uses free pages again by itself; what can be done is to shorten the journal. */
 static void on_defragment(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
@@ -247,16 +200,8 @@ static const struct muster_rpc_method methods[] = {
      .on_message = on_alarm,
      .on_end = muster_registry_unary_end,
      .is_unary = true},
-    {.path = "/etcdserverpb.Maintenance/HashKV",
-     .on_message = on_hash_kv,
-     .on_end = muster_registry_unary_end,
-     .is_unary = true},
     {.path = "/etcdserverpb.Maintenance/Defragment",
      .on_message = on_defragment,
-     .on_end = muster_registry_unary_end,
-     .is_unary = true},
-    {.path = "/etcdserverpb.Maintenance/Hash",
-     .on_message = on_hash,
      .on_end = muster_registry_unary_end,
      .is_unary = true},
     {.path = "/etcdserverpb.Maintenance/MoveLeader",

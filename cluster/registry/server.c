@@ -65,8 +65,8 @@ static enum muster_rc add_services(struct muster_registry_server *server)
 {
     static enum muster_rc (*const adders[])(struct muster_registry_server *) = {
         muster_registry_kv_add,       muster_registry_lease_add,   muster_registry_watch_add,
-        muster_registry_snapshot_add, muster_registry_cluster_add, muster_registry_lock_add,
-        muster_registry_election_add};
+        muster_registry_snapshot_add, muster_registry_cluster_add, muster_registry_hash_add,
+        muster_registry_lock_add,     muster_registry_election_add};
 
     for (size_t i = 0; i < sizeof(adders) / sizeof(adders[0]); i++) {
         enum muster_rc rc = adders[i](server);
@@ -139,6 +139,7 @@ static void init_parts(struct muster_registry_server *server)
     muster_list_init(&server->compacting);
     muster_list_init(&server->streams);
     muster_registry_commit_init(server);
+    muster_registry_hash_init(server);
     muster_registry_arena_init(&server->arena, env->mem, ANSWER_ARENA_BYTES_MAX);
     muster_registry_arena_init(&server->send_arena, env->mem, ANSWER_ARENA_BYTES_MAX);
     muster_metric_init(&server->commits_total, env->metrics, MUSTER_COUNTER,
@@ -152,6 +153,7 @@ static void free_server(struct muster_registry_server *server)
 {
     muster_task_cancel(&server->commit);
     muster_task_cancel(&server->compact);
+    muster_task_cancel(&server->hash);
     muster_timer_stop(&server->idle);
     muster_watch_hub_fini(&server->hub);
     muster_leases_fini(&server->leases);
@@ -292,6 +294,7 @@ void muster_registry_server_close(struct muster_registry_server *server, uint64_
         muster_list_append(&server->pending, node);
     muster_task_cancel(&server->commit);
     muster_task_cancel(&server->compact);
+    muster_task_cancel(&server->hash);
     /* The last commit comes before the streams end, so that watches see what it holds. */
     muster_registry_server_commit(server);
     muster_timer_stop(&server->idle);

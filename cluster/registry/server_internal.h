@@ -74,9 +74,11 @@ struct muster_registry_server {
     struct muster_registry_server_options options;
     struct muster_list pending;    /* answers that wait for the group commit */
     struct muster_list compacting; /* answers that wait for the physical compaction */
-    struct muster_list streams;    /* open watch and keep-alive streams */
+    struct muster_list streams;    /* open calls that the server ends when it stops */
+    struct muster_list hashes;     /* calls of hash_service.c; the first one is worked on */
     struct muster_task commit;
     struct muster_task compact;
+    struct muster_task hash; /* the next step of the first of hashes */
     struct muster_task close;
     struct muster_timer idle; /* to the next checkpoint */
     muster_registry_server_close_fn *closed;
@@ -86,7 +88,7 @@ struct muster_registry_server {
     struct muster_rpc_page pages[MUSTER_REGISTRY_PAGE_COUNT];
 };
 
-/** A stream that the server ends when it stops. The first field of its owner. */
+/** A call that the server ends when it stops. The first field of its owner. */
 struct muster_registry_stream {
     struct muster_registry_server *server;
     struct muster_rpc *rpc;
@@ -161,6 +163,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_registry_watch_add(struct muster_registr
 MUSTER_MUST_CHECK enum muster_rc muster_registry_snapshot_add(
     struct muster_registry_server *server);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_cluster_add(struct muster_registry_server *server);
+/** Prepares the list of hashes; muster_registry_hash_add needs it. */
+void muster_registry_hash_init(struct muster_registry_server *server);
+MUSTER_MUST_CHECK enum muster_rc muster_registry_hash_add(struct muster_registry_server *server);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_lock_add(struct muster_registry_server *server);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_election_add(
     struct muster_registry_server *server);

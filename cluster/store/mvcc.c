@@ -428,12 +428,7 @@ enum muster_rc muster_mvcc_compact_step(struct muster_mvcc *mvcc, int64_t rows, 
 
 /* The 32-bit FNV-1a hash (offset basis 2166136261, prime 16777619) over all that clients can see of
  * the log. It compares two states of this registry, and it is not etcd's CRC. */
-struct hash {
-    int64_t revision;
-    uint32_t value;
-};
-
-static void hash_bytes(struct hash *hash, const void *bytes, size_t count)
+static void hash_bytes(struct muster_mvcc_hash *hash, const void *bytes, size_t count)
 {
     const uint8_t *byte = bytes;
 
@@ -441,34 +436,69 @@ static void hash_bytes(struct hash *hash, const void *bytes, size_t count)
         hash->value = (hash->value ^ byte[i]) * UINT32_C(16777619);
 }
 
+/* ABORTED ends a step. OUT_OF_RANGE ends the hash: the rows from here on are newer. */
 static enum muster_rc hash_record(void *data, const struct muster_registry_record *record)
 {
-    struct hash *hash = data;
+    struct muster_mvcc_hash *hash = data;
     int64_t numbers[] = {record->create_revision, record->mod_revision, record->version,
                          record->lease};
+    size_t bytes = record->key.size + record->value.size + sizeof(numbers);
 
     if (record->mod_revision > hash->revision)
+        return MUSTER_OUT_OF_RANGE;
+    if (hash->bytes_left == 0)
         return MUSTER_ABORTED;
     hash_bytes(hash, record->key.data, record->key.size);
     hash_bytes(hash, record->value.data, record->value.size);
     hash_bytes(hash, numbers, sizeof(numbers));
+    hash->next_seq = record->seq + 1;
+    hash->bytes_left -= bytes < hash->bytes_left ? bytes : hash->bytes_left;
     return MUSTER_OK;
 }
 
-enum muster_rc muster_mvcc_hash(struct muster_mvcc *mvcc, int64_t revision, uint32_t *ret_hash,
-                                struct muster_error *ret_error)
+/* Committed rows never change, but a compaction deletes some of them, and a rollback brings those
+ * back. clean_seq and compacted_seq show both. */
+static bool hash_is_overtaken(const struct muster_mvcc *mvcc, const struct muster_mvcc_hash *hash)
 {
-    struct hash hash = {.revision = revision > 0 ? revision : mvcc->meta.revision,
-                        .value = UINT32_C(2166136261)};
+    return hash->compact_revision != mvcc->meta.compact_revision ||
+           hash->compacted_seq != mvcc->meta.compacted_seq || hash->clean_seq != mvcc->clean_seq;
+}
+
+enum muster_rc muster_mvcc_hash_init(struct muster_mvcc *mvcc, int64_t revision,
+                                     struct muster_mvcc_hash *ret_hash,
+                                     struct muster_error *ret_error)
+{
     struct muster_mvcc_run run = {.mvcc = mvcc, .error = ret_error};
     struct muster_mvcc_range range = {.revision = revision};
     enum muster_rc rc = muster_mvcc_range_check(&run, &range);
 
     if (rc != MUSTER_OK)
         return rc;
-    rc = muster_registry_store_scan_log(mvcc->store, 0, hash_record, &hash);
-    if (rc != MUSTER_OK && rc != MUSTER_ABORTED)
+    *ret_hash = (struct muster_mvcc_hash){.revision = revision > 0 ? revision : mvcc->meta.revision,
+                                          .compact_revision = mvcc->meta.compact_revision,
+                                          .value = UINT32_C(2166136261),
+                                          .compacted_seq = mvcc->meta.compacted_seq,
+                                          .clean_seq = mvcc->clean_seq};
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_mvcc_hash_step(struct muster_mvcc *mvcc, struct muster_mvcc_hash *hash,
+                                     size_t bytes, bool *ret_is_done,
+                                     struct muster_error *ret_error)
+{
+    struct muster_mvcc_run run = {.mvcc = mvcc, .error = ret_error};
+    enum muster_rc rc = MUSTER_OK;
+
+    MUSTER_ASSERT(!hash->is_done && bytes > 0);
+    if (hash_is_overtaken(mvcc, hash))
+        rc = muster_mvcc_hash_init(mvcc, hash->revision, hash, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    hash->bytes_left = bytes;
+    rc = muster_registry_store_scan_log(mvcc->store, hash->next_seq, hash_record, hash);
+    if (rc != MUSTER_OK && rc != MUSTER_ABORTED && rc != MUSTER_OUT_OF_RANGE)
         return muster_mvcc_break(&run, rc);
-    *ret_hash = hash.value;
+    hash->is_done = rc != MUSTER_ABORTED;
+    *ret_is_done = hash->is_done;
     return MUSTER_OK;
 }

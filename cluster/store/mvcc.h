@@ -177,10 +177,28 @@ MUSTER_MUST_CHECK enum muster_rc muster_mvcc_previous(struct muster_mvcc *mvcc,
                                                       struct muster_registry_arena *arena,
                                                       struct muster_registry_record *ret_previous);
 
-/** A hash of all keys, values and revisions up to `revision` (<= 0: now), as HashKV answers it. */
-MUSTER_MUST_CHECK enum muster_rc muster_mvcc_hash(struct muster_mvcc *mvcc, int64_t revision,
-                                                  uint32_t *ret_hash,
-                                                  struct muster_error *ret_error);
+/** A hash that is made in steps. Caller's memory. */
+struct muster_mvcc_hash {
+    int64_t revision;         /* everything up to here is in it */
+    int64_t compact_revision; /* as it is in it */
+    uint32_t value;           /* once done */
+    /* private */
+    int64_t next_seq;                 /* rows of the log below this one are in it */
+    int64_t compacted_seq, clean_seq; /* the compaction whose rows it has seen */
+    size_t bytes_left;                /* of this step */
+    bool is_done;
+};
+/** Prepare a hash of all keys, values and revisions up to `revision` (<= 0: now), as HashKV answers
+ * it. What it covers must be committed, unless one step makes all of it. OUT_OF_RANGE. */
+MUSTER_MUST_CHECK enum muster_rc muster_mvcc_hash_init(struct muster_mvcc *mvcc, int64_t revision,
+                                                       struct muster_mvcc_hash *ret_hash,
+                                                       struct muster_error *ret_error);
+/** Hash about `bytes` more; requests may be applied between two steps. A compaction that deletes
+ * rows meanwhile makes it begin again. Errors: OUT_OF_RANGE (compacted meanwhile), the store's. */
+MUSTER_MUST_CHECK enum muster_rc muster_mvcc_hash_step(struct muster_mvcc *mvcc,
+                                                       struct muster_mvcc_hash *hash, size_t bytes,
+                                                       bool *ret_is_done,
+                                                       struct muster_error *ret_error);
 
 /** key lies in span. */
 bool muster_registry_span_has(const struct muster_registry_span *span, struct muster_bytes key);
