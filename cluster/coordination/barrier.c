@@ -98,10 +98,11 @@ static struct muster_coordination_barrier *barrier_add(struct muster_coordinatio
 {
     struct muster_coordination_barrier *barrier =
         muster_mem_alloc_zero(coordination->mem, 1, sizeof(*barrier) + id.size);
-    char *text = (char *)(barrier + 1);
+    char *text = NULL;
 
     if (barrier == NULL)
         return NULL;
+    text = (char *)(barrier + 1);
     if (id.size > 0)
         memcpy(text, id.data, id.size);
     barrier->name.text = (struct muster_bytes){text, id.size};

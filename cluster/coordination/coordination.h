@@ -156,7 +156,7 @@ void muster_coordination_expire(struct muster_coordination *coordination, uint64
 uint64_t muster_coordination_due_ns(const struct muster_coordination *coordination);
 
 /* After a restart, before the first question: what was kept. A task that was connected has its full
- * heartbeat time again. RESOURCE_EXHAUSTED. */
+ * heartbeat time again. RESOURCE_EXHAUSTED; DATA_LOSS: the job has no such task. */
 
 MUSTER_MUST_CHECK enum muster_rc muster_coordination_restore_key(
     struct muster_coordination *coordination, struct muster_bytes key, struct muster_bytes value);

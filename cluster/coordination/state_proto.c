@@ -219,6 +219,27 @@ static enum muster_rc restore_key(struct muster_coordination_keeper *keeper,
     return muster_coordination_restore_key(coordination, name, value);
 }
 
+/* A number that no enum of ours has would index tables and trip assertions later. */
+static bool is_status(uint32_t code)
+{
+    return code <= MUSTER_UNAUTHENTICATED;
+}
+
+/* A task is in error exactly when it has one, and only a task that is gone has shut down. */
+static bool is_sound_task(const CoordinationState__Task *task)
+{
+    return task->state >= MUSTER_TASK_UNINITIALIZED && task->state <= MUSTER_TASK_ERROR &&
+           is_status(task->error_code) &&
+           (task->state == MUSTER_TASK_ERROR) == (task->error_code != MUSTER_OK) &&
+           !(task->has_shut_down && task->state == MUSTER_TASK_CONNECTED);
+}
+
+/* Instances are counted from 0, and one more may follow. */
+static bool is_sound_barrier(const CoordinationState__Barrier *barrier)
+{
+    return barrier->counter >= 0 && barrier->counter < INT64_MAX && is_status(barrier->code);
+}
+
 /* A record that cannot be parsed is damage of the file; only the lack of memory may pass by itself. */
 static enum muster_rc unpack_failure(enum muster_rc rc)
 {
@@ -234,7 +255,7 @@ static enum muster_rc restore_task(struct muster_coordination_keeper *keeper,
     enum muster_rc rc = muster_proto_unpack(keeper->mem, &coordination_state__task__descriptor,
                                             value.data, value.size, NULL, &task, NULL);
 
-    if (rc != MUSTER_OK || name.size != sizeof(info.id)) {
+    if (rc != MUSTER_OK || name.size != sizeof(info.id) || !is_sound_task(task)) {
         muster_proto_free(task);
         return unpack_failure(rc);
     }
@@ -260,8 +281,10 @@ static enum muster_rc restore_barrier(struct muster_coordination_keeper *keeper,
     (void)now_ns;
     if (rc != MUSTER_OK)
         return unpack_failure(rc);
-    rc = muster_coordination_restore_barrier(coordination, name, barrier->counter,
-                                             (enum muster_rc)barrier->code, barrier->text);
+    rc = is_sound_barrier(barrier)
+             ? muster_coordination_restore_barrier(coordination, name, barrier->counter,
+                                                   (enum muster_rc)barrier->code, barrier->text)
+             : MUSTER_DATA_LOSS;
     muster_proto_free(barrier);
     return rc;
 }

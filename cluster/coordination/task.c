@@ -53,6 +53,9 @@ static void begin_next_job(struct muster_coordination *coordination)
         muster_coordination_end_poll(coordination, task, over);
         muster_mem_free(coordination->mem, (void *)(uintptr_t)task->devices.data);
         task->devices = (struct muster_bytes){NULL, 0};
+        muster_mem_free(coordination->mem, task->text);
+        task->text = NULL;
+        task->rc = MUSTER_OK;
         task->state = MUSTER_TASK_UNINITIALIZED;
         task->has_shut_down = false;
         task->incarnation = 0;

@@ -186,7 +186,7 @@ enum muster_rc muster_coordination_restore_task(struct muster_coordination *coor
     struct muster_coordination_task *task = muster_coordination_find_task(coordination, info->id);
 
     if (task == NULL)
-        return MUSTER_OK; /* the job has become smaller */
+        return MUSTER_DATA_LOSS;
     task->state = info->state;
     task->incarnation = info->incarnation;
     task->has_shut_down = info->has_shut_down;

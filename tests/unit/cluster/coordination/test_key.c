@@ -1,36 +1,58 @@
 /* Keys of the coordination service. */
-#include "careful_mem.h"
+#include "coordination_scene_play.h"
 #include "test_env.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "cluster/coordination/coordination.h"
+#define NONE ""
+
+static void keys_are_kept_by_normal_name_and_answered_as_asked(void **state)
+{
+    static const struct coordination_play plays[] = {
+        {PLAY_BODY("slashes do not matter, but the answer has the key as asked", 1,
+                   {"a insert //d///k0/ v", "+d/k0=v; a OK @77"}, {"a get d/k0", "a OK d/k0=v"},
+                   {"a try /d/k0", "a OK /d/k0=v"}),
+         .tells_kept = true},
+        PLAY("a key is overwritten only when asked", 1, {"a insert d/k0 v", "a OK @77"},
+             {"a insert /d/k0 w", "a ALREADY_EXISTS key d/k0 already exists."},
+             {"a overwrite d/k0 w", "a OK @77"}, {"a get d/k0", "a OK d/k0=w"}),
+        PLAY("an empty key and an empty value are legal", 1, {"a insert '' ''", "a OK @77"},
+             {"a try ''", "a OK ="}),
+        PLAY("a task that waits is answered by the insert", 1, {"a get a/b", NONE},
+             {"b get /a//b", NONE}, {"c get a/b", NONE},
+             {"d try a/b", "d NOT_FOUND <E> Config key a/b not found."}, {"d dir a", "d OK"},
+             {"c drop", NONE}, {"d insert a/b x", "d OK @77; a OK a/b=x; b OK /a//b=x"}),
+        PLAY("a directory is listed in order, without itself", 1, {"a insert d/k2 2", "a OK @77"},
+             {"a insert d/k1 1", "a OK @77"}, {"a insert d self", "a OK @77"},
+             {"a insert d/s/t 3", "a OK @77"}, {"a insert d0 no", "a OK @77"},
+             {"a dir /d/", "a OK d/k1=1 d/k2=2 d/s/t=3"}, {"a dir ''", "a OK"}, {"a dir /", "a OK"},
+             {"a dir d/k1", "a OK"}, {"a dir e", "a OK"}),
+        {PLAY_BODY("a key is deleted with what is below", 1, {"a insert d 0", "+d=0; a OK @77"},
+                   {"a insert d/a 1", "+d/a=1; a OK @77"},
+                   {"a insert d/a/b 2", "+d/a/b=2; a OK @77"}, {"a insert da 3", "+da=3; a OK @77"},
+                   {"b get d/c", NONE}, {"a delete d/", "-d; -d/a; -d/a/b; a OK @77"},
+                   {"a try d", "a NOT_FOUND *"}, {"a dir d", "a OK"}, {"a try da", "a OK da=3"},
+                   {"a delete none", "a OK @77"}, /* who waits goes on */
+                   {"a insert d/c 4", "+d/c=4; a OK @77; b OK d/c=4"}),
+         .tells_kept = true},
+        PLAY("numbers are counted in text", 1, {"a add n 0", "a OK n=0"},
+             {"a add n -5", "a OK n=-5"}, {"a add n 3000000005", "a OK n=3000000000"},
+             {"a add n 1", "a FAILED_PRECONDITION <E> Failed to parse value \"3000000000\" as an "
+                           "integer."}),
+    };
+
+    (void)state;
+    coordination_play_all(plays, sizeof(plays) / sizeof(plays[0]));
+}
+
+/* --- Without plays --- */
 
 struct question {
     struct muster_coordination_ask ask;
-    unsigned answers;
     enum muster_rc rc;
-    char text[200];
-    unsigned details;
-    char entries[300]; /* "key=value;" */
+    char entries[80]; /* "key=value;" */
 };
-
-struct fixture {
-    struct muster_mem_limited mem;
-    struct muster_coordination *coordination;
-    char kept[300];
-};
-
-static size_t add_number(char *into, size_t bytes, struct muster_bytes key,
-                         struct muster_bytes value)
-{
-    size_t length = strlen(into);
-
-    return (size_t)snprintf(into + length, bytes - length, "%.*s=%.*s;", (int)key.size,
-                            (const char *)key.data, (int)value.size, (const char *)value.data);
-}
 
 static void on_answer(void *data, struct muster_coordination_ask *ask,
                       const struct muster_coordination_answer *answer)
@@ -38,51 +60,33 @@ static void on_answer(void *data, struct muster_coordination_ask *ask,
     struct question *question = MUSTER_CONTAINER_OF(ask, struct question, ask);
 
     (void)data;
-    question->answers++;
     question->rc = answer->rc;
-    question->details = answer->details;
-    (void)snprintf(question->text, sizeof(question->text), "%s",
-                   answer->text != NULL ? answer->text : "");
-    for (size_t i = 0; i < answer->entry_count; i++)
-        (void)add_number(question->entries, sizeof(question->entries), answer->entries[i].key,
-                         answer->entries[i].value);
+    if (answer->entry_count == 1)
+        (void)snprintf(question->entries, sizeof(question->entries), "%.*s=%.*s;",
+                       (int)answer->entries[0].key.size, (const char *)answer->entries[0].key.data,
+                       (int)answer->entries[0].value.size,
+                       (const char *)answer->entries[0].value.data);
 }
-
-static void keep_key(void *data, struct muster_bytes key, const struct muster_bytes *value)
-{
-    struct fixture *fixture = data;
-
-    (void)add_number(fixture->kept, sizeof(fixture->kept), key,
-                     value != NULL ? *value : (struct muster_bytes){"(none)", 6});
-}
-
-static const struct muster_coordination_ops ops = {.answer = on_answer, .keep_key = keep_key};
 
 static int set_up(void **state)
 {
-    struct fixture *fixture = calloc(1, sizeof(*fixture));
-    const struct muster_coordination_options options = {.task_count = 1, .service_incarnation = 1};
+    static const struct muster_coordination_ops ops = {.answer = on_answer};
+    static const struct muster_coordination_options options = {.task_count = 1,
+                                                               .service_incarnation = 1};
+    static struct coordination_scene scene;
 
-    muster_mem_limited_init(&fixture->mem, careful_mem(), 0);
-    assert_int_equal(
-        muster_coordination_new(&fixture->mem.mem, &options, &ops, fixture, &fixture->coordination),
-        MUSTER_OK);
-    *state = fixture;
+    coordination_scene_open(&scene, &options, &ops);
+    *state = &scene;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct fixture *fixture = *state;
-    size_t leaked;
-
-    muster_coordination_free(fixture->coordination);
-    leaked = muster_mem_limited_fini(&fixture->mem);
-    free(fixture);
-    return leaked != 0;
+    coordination_scene_close(*state);
+    return 0;
 }
 
-static void ask_key(struct fixture *fixture, struct question *question,
+static void ask_key(struct coordination_scene *scene, struct question *question,
                     enum muster_coordination_method method, const char *key, const char *value,
                     int64_t number)
 {
@@ -94,54 +98,18 @@ static void ask_key(struct fixture *fixture, struct question *question,
         .number = number};
 
     memset(question, 0, sizeof(*question));
-    muster_coordination_handle(fixture->coordination, 1, &request, &question->ask);
+    muster_coordination_handle(scene->coordination, 1, &request, &question->ask);
 }
 
-static void insert_key(struct fixture *fixture, const char *key, const char *value)
-{
-    struct question question;
-
-    ask_key(fixture, &question, MUSTER_COORDINATION_INSERT, key, value, 0);
-    assert_int_equal(question.rc, MUSTER_OK);
-}
-
-static void slashes_do_not_matter_but_the_answer_has_the_key_as_asked(void **state)
-{
-    struct fixture *fixture = *state;
-    struct question question;
-
-    insert_key(fixture, "//d///k0/", "v");
-    ask_key(fixture, &question, MUSTER_COORDINATION_GET, "d/k0", NULL, 0);
-    assert_string_equal(question.entries, "d/k0=v;");
-    ask_key(fixture, &question, MUSTER_COORDINATION_TRY_GET, "/d/k0", NULL, 0);
-    assert_string_equal(question.entries, "/d/k0=v;");
-    assert_string_equal(fixture->kept, "d/k0=v;");
-}
-
-static void a_key_is_overwritten_only_when_asked(void **state)
-{
-    struct fixture *fixture = *state;
-    struct question question;
-
-    insert_key(fixture, "d/k0", "v");
-    ask_key(fixture, &question, MUSTER_COORDINATION_INSERT, "/d/k0", "w", 0);
-    assert_int_equal(question.rc, MUSTER_ALREADY_EXISTS);
-    assert_string_equal(question.text, "key d/k0 already exists.");
-    assert_int_equal(question.details, 0);
-    ask_key(fixture, &question, MUSTER_COORDINATION_INSERT, "d/k0", "w", 1);
-    assert_int_equal(question.rc, MUSTER_OK);
-    ask_key(fixture, &question, MUSTER_COORDINATION_GET, "d/k0", NULL, 0);
-    assert_string_equal(question.entries, "d/k0=w;");
-}
-
-/* Whoever is told that it failed finds the value that was there. */
+/* A task that is told that it failed finds the value that was there. */
 static void without_memory_a_key_keeps_its_value(void **state)
 {
-    struct fixture *fixture = *state;
-    struct question question = {.rc = MUSTER_RESOURCE_EXHAUSTED};
+    struct coordination_scene *fixture = *state;
+    struct question question;
     unsigned refused = 0;
 
-    insert_key(fixture, "d/k0", "v");
+    ask_key(fixture, &question, MUSTER_COORDINATION_INSERT, "d/k0", "v", 0);
+    question.rc = MUSTER_RESOURCE_EXHAUSTED;
     for (uint64_t fail_at = 1; question.rc != MUSTER_OK; fail_at++) {
         struct question check;
         const char *expected;
@@ -158,41 +126,9 @@ static void without_memory_a_key_keeps_its_value(void **state)
     assert_int_not_equal(refused, 0);
 }
 
-static void an_empty_key_and_an_empty_value_are_legal(void **state)
-{
-    struct fixture *fixture = *state;
-    struct question question;
-
-    insert_key(fixture, "", "");
-    ask_key(fixture, &question, MUSTER_COORDINATION_TRY_GET, "", NULL, 0);
-    assert_int_equal(question.rc, MUSTER_OK);
-    assert_string_equal(question.entries, "=;");
-}
-
-static void who_waits_is_answered_by_the_insert(void **state)
-{
-    struct fixture *fixture = *state;
-    struct question first, second, gone, question;
-
-    ask_key(fixture, &first, MUSTER_COORDINATION_GET, "a/b", NULL, 0);
-    ask_key(fixture, &second, MUSTER_COORDINATION_GET, "/a//b", NULL, 0);
-    ask_key(fixture, &gone, MUSTER_COORDINATION_GET, "a/b", NULL, 0);
-    ask_key(fixture, &question, MUSTER_COORDINATION_TRY_GET, "a/b", NULL, 0);
-    assert_int_equal(question.rc, MUSTER_NOT_FOUND);
-    assert_string_equal(question.text, "Config key a/b not found.");
-    ask_key(fixture, &question, MUSTER_COORDINATION_DIRECTORY, "a", NULL, 0);
-    assert_string_equal(question.entries, "");
-    muster_coordination_drop(fixture->coordination, &gone.ask);
-    insert_key(fixture, "a/b", "x");
-
-    assert_string_equal(first.entries, "a/b=x;");
-    assert_string_equal(second.entries, "/a//b=x;");
-    assert_int_equal(gone.answers, 0);
-}
-
 static void a_wait_that_is_dropped_leaves_nothing(void **state)
 {
-    struct fixture *fixture = *state;
+    struct coordination_scene *fixture = *state;
     size_t held = fixture->mem.held_bytes;
     struct question question;
 
@@ -204,68 +140,6 @@ static void a_wait_that_is_dropped_leaves_nothing(void **state)
         muster_coordination_drop(fixture->coordination, &question.ask);
     }
     assert_true(fixture->mem.held_bytes <= held + 1024); /* the index itself */
-}
-
-static void a_directory_is_listed_in_order_without_itself(void **state)
-{
-    struct fixture *fixture = *state;
-    static const char *const nothing[] = {"", "/", "d/k1", "e"};
-    struct question question;
-
-    insert_key(fixture, "d/k2", "2");
-    insert_key(fixture, "d/k1", "1");
-    insert_key(fixture, "d", "self");
-    insert_key(fixture, "d/s/t", "3");
-    insert_key(fixture, "d0", "no");
-    ask_key(fixture, &question, MUSTER_COORDINATION_DIRECTORY, "/d/", NULL, 0);
-    assert_string_equal(question.entries, "d/k1=1;d/k2=2;d/s/t=3;");
-    for (size_t i = 0; i < sizeof(nothing) / sizeof(nothing[0]); i++) {
-        ask_key(fixture, &question, MUSTER_COORDINATION_DIRECTORY, nothing[i], NULL, 0);
-        assert_int_equal(question.rc, MUSTER_OK);
-        assert_string_equal(question.entries, "");
-    }
-}
-
-static void a_key_is_deleted_with_what_is_below(void **state)
-{
-    struct fixture *fixture = *state;
-    struct question waits, question;
-
-    insert_key(fixture, "d", "0");
-    insert_key(fixture, "d/a", "1");
-    insert_key(fixture, "d/a/b", "2");
-    insert_key(fixture, "da", "3");
-    ask_key(fixture, &waits, MUSTER_COORDINATION_GET, "d/c", NULL, 0);
-    ask_key(fixture, &question, MUSTER_COORDINATION_DELETE, "d/", NULL, 0);
-    assert_int_equal(question.rc, MUSTER_OK);
-    ask_key(fixture, &question, MUSTER_COORDINATION_TRY_GET, "d", NULL, 0);
-    assert_int_equal(question.rc, MUSTER_NOT_FOUND);
-    ask_key(fixture, &question, MUSTER_COORDINATION_DIRECTORY, "d", NULL, 0);
-    assert_string_equal(question.entries, "");
-    ask_key(fixture, &question, MUSTER_COORDINATION_TRY_GET, "da", NULL, 0);
-    assert_string_equal(question.entries, "da=3;");
-    ask_key(fixture, &question, MUSTER_COORDINATION_DELETE, "none", NULL, 0);
-    assert_int_equal(question.rc, MUSTER_OK);
-    assert_int_equal(waits.answers, 0); /* who waits goes on */
-    insert_key(fixture, "d/c", "4");
-    assert_string_equal(waits.entries, "d/c=4;");
-    assert_non_null(strstr(fixture->kept, "d=(none);d/a=(none);d/a/b=(none);"));
-}
-
-static void numbers_are_counted_in_text(void **state)
-{
-    struct fixture *fixture = *state;
-    struct question question;
-
-    ask_key(fixture, &question, MUSTER_COORDINATION_INCREMENT, "n", NULL, 0);
-    assert_string_equal(question.entries, "n=0;");
-    ask_key(fixture, &question, MUSTER_COORDINATION_INCREMENT, "n", NULL, -5);
-    assert_string_equal(question.entries, "n=-5;");
-    ask_key(fixture, &question, MUSTER_COORDINATION_INCREMENT, "n", NULL, 3000000005);
-    assert_string_equal(question.entries, "n=3000000000;");
-    ask_key(fixture, &question, MUSTER_COORDINATION_INCREMENT, "n", NULL, 1);
-    assert_int_equal(question.rc, MUSTER_FAILED_PRECONDITION);
-    assert_string_equal(question.text, "Failed to parse value \"3000000000\" as an integer.");
 }
 
 static void only_the_text_of_an_int32_is_counted(void **state)
@@ -285,7 +159,7 @@ static void only_the_text_of_an_int32_is_counted(void **state)
         {"", NULL},
         {" ", NULL},
     };
-    struct fixture *fixture = *state;
+    struct coordination_scene *fixture = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct question question;
@@ -303,15 +177,9 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest coordination_key[] = {
-        CASE(slashes_do_not_matter_but_the_answer_has_the_key_as_asked),
-        CASE(a_key_is_overwritten_only_when_asked),
+        cmocka_unit_test(keys_are_kept_by_normal_name_and_answered_as_asked),
         CASE(without_memory_a_key_keeps_its_value),
-        CASE(an_empty_key_and_an_empty_value_are_legal),
-        CASE(who_waits_is_answered_by_the_insert),
         CASE(a_wait_that_is_dropped_leaves_nothing),
-        CASE(a_directory_is_listed_in_order_without_itself),
-        CASE(a_key_is_deleted_with_what_is_below),
-        CASE(numbers_are_counted_in_text),
         CASE(only_the_text_of_an_int32_is_counted),
     };
 

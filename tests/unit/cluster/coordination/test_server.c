@@ -464,15 +464,29 @@ static void put_record(struct scene *scene, struct muster_bytes key, struct must
 
 static void a_damaged_file_is_refused(void **state)
 {
-#define BYTES(text) {(text), sizeof(text) - 1}
+#define BYTES(text)          {(text), sizeof(text) - 1}
+#define TASK(name, bytes)    {name, BYTES("t/\0\0\0\0"), BYTES(bytes), DAMAGED}
+#define BARRIER(name, bytes) {name, BYTES("b/x"), BYTES(bytes), DAMAGED}
+#define DAMAGED              "its content is damaged"
     static const struct {
+        const char *name;
         struct muster_bytes key, value;
         const char *text;
     } rows[] = {
-        {BYTES("b/x"), BYTES("\xff"), "its content is damaged"},
-        {BYTES("t/\0\0\0\0"), BYTES("\xff"), "its content is damaged"},
-        {BYTES("t/short"), BYTES(""), "its content is damaged"},
-        {BYTES("s"), BYTES("\xff"), "the file cannot be read"},
+        BARRIER("a barrier that is not a message", "\xff"),
+        BARRIER("an instance before the first", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+        BARRIER("an instance without a next", "\x08\xff\xff\xff\xff\xff\xff\xff\xff\x7f"),
+        BARRIER("a result that is not a status", "\x10\x11"),
+        TASK("a task that is not a message", "\xff"),
+        TASK("no state", ""),
+        TASK("a state that there is not", "\x08\x05"),
+        TASK("an error that is not a status", "\x08\x04\x18\x11"),
+        TASK("in error without an error", "\x08\x04"),
+        TASK("connected with an error", "\x08\x03\x18\x05"),
+        TASK("connected after its shutdown", "\x08\x03\x28\x01"),
+        {"a task without a number", BYTES("t/short"), BYTES("\x08\x03"), DAMAGED},
+        {"a task behind the last", BYTES("t/\2\0\0\0"), BYTES("\x08\x03"), DAMAGED},
+        {"the service", BYTES("s"), BYTES("\xff"), "the file cannot be read"},
     };
     struct scene *scene = *state;
 
@@ -486,11 +500,11 @@ static void a_damaged_file_is_refused(void **state)
         put_record(scene, rows[i].key, rows[i].value);
         rpc_stand_open(&scene->stand, NULL);
         options.rpc_server = scene->stand.server;
-        assert_int_not_equal(
-            muster_coordination_server_open(&scene->stand.test.env, &options, &server, &error),
-            MUSTER_OK);
+        if (muster_coordination_server_open(&scene->stand.test.env, &options, &server, &error) ==
+            MUSTER_OK)
+            fail_msg("%s: it is opened", rows[i].name);
         if (strstr(error.text, rows[i].text) == NULL)
-            fail_msg("'%s' has no '%s'", error.text, rows[i].text);
+            fail_msg("%s: '%s' has no '%s'", rows[i].name, error.text, rows[i].text);
         rpc_stand_close(&scene->stand);
         remove_files(scene);
     }
