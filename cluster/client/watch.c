@@ -9,6 +9,9 @@
 /* A fragment has up to 1.5 MiB of a registry, so this bounds what one revision may hold here to
  * about 100 MiB. */
 #define FRAGMENTS_MAX 64
+/* Changes that cannot be taken are fetched again, since memory may come back. After so many attempts
+ * in a row they never can be. */
+#define ATTEMPTS_MAX 8
 
 /* Outlives the caller's watch until its call has ended. */
 struct watch_stream {
@@ -25,6 +28,9 @@ struct watch_stream {
     /* The call is under way, and its on_done always follows. */
     bool is_open;
     bool is_renewed; /* refused, and asking again with a new token */
+    /* OK, or why this stream's changes could not be taken. */
+    enum muster_rc untaken_rc;
+    unsigned untaken_count; /* streams in a row that ended so */
     enum muster_registry_reach reach;
     struct muster_registry_notice
         fragments[FRAGMENTS_MAX]; /* parts of a revision that is not whole yet */
@@ -90,6 +96,7 @@ static void deliver_changes(struct watch_stream *stream,
         first++; /* shown before the stream was lost */
     if (first == count)
         return;
+    stream->untaken_count = 0;
     /* The place moves before the callback, which may stop the watch and free it. */
     watch->next_revision = changes[count - 1].kv.mod_revision + 1;
     watch->on_changes(watch, changes + first, count - first);
@@ -152,6 +159,7 @@ static void show_below(struct watch_stream *stream, uint64_t revision)
     if (count > 0) {
         all = muster_mem_alloc_zero(mem, count, sizeof(*all));
         if (all == NULL) { /* begin again from the last whole revision */
+            stream->untaken_rc = MUSTER_RESOURCE_EXHAUSTED;
             muster_call_cancel(&stream->call);
             return;
         }
@@ -237,10 +245,13 @@ static void on_message(struct muster_call *call, struct muster_bytes message)
     struct watch_stream *stream = call->data;
     struct muster_registry_notice notice;
     uint64_t revision = 0;
+    enum muster_rc rc = MUSTER_OK;
 
     if (stream->watch == NULL)
         return;
-    if (muster_registry_parse_watch(stream->registry->env->mem, message, &notice) != MUSTER_OK) {
+    rc = muster_registry_parse_watch(stream->registry->env->mem, message, &notice);
+    if (rc != MUSTER_OK) {
+        stream->untaken_rc = rc == MUSTER_RESOURCE_EXHAUSTED ? rc : MUSTER_INTERNAL;
         muster_call_cancel(call);
         return;
     }
@@ -271,6 +282,20 @@ static void retry_later(struct watch_stream *stream)
         muster_loop_after_ns(loop, muster_registry_backoff(stream->registry, &stream->backoff_ns)));
 }
 
+/* True: the same changes could not be taken several times, and the watch has ended. */
+static bool has_given_up(struct watch_stream *stream)
+{
+    if (stream->untaken_rc == MUSTER_OK || ++stream->untaken_count < ATTEMPTS_MAX)
+        return false;
+    end_watch(
+        stream, stream->untaken_rc,
+        stream->untaken_rc == MUSTER_RESOURCE_EXHAUSTED
+            ? "the next changes are too large for this client: read the keys again, and "
+              "watch from there"
+            : "the answers to the watch cannot be read: is this a registry of etcd's v3 API?");
+    return true;
+}
+
 static void on_done(struct muster_call *call, enum muster_rc rc)
 {
     struct watch_stream *stream = call->data;
@@ -283,6 +308,10 @@ static void on_done(struct muster_call *call, enum muster_rc rc)
         free_stream(stream);
         return;
     }
+    if (rc == MUSTER_RESOURCE_EXHAUSTED && !call->is_answered)
+        stream->untaken_rc = rc; /* a message above the limit of the channel, or no memory */
+    if (has_given_up(stream))
+        return;
     if (muster_registry_is_stale(stream->registry, &call->status)) {
         muster_registry_drop_token(stream->registry, stream->generation);
         retry_later(stream);
@@ -333,6 +362,7 @@ static void open_stream(struct watch_stream *stream)
         retry_later(stream);
         return;
     }
+    stream->untaken_rc = MUSTER_OK;
     stream->endpoint = registry->current;
     stream->generation = registry->auth.generation;
     stream->call.data = stream;

@@ -56,13 +56,15 @@ typedef void muster_registry_close_fn(struct muster_registry *registry);
 /** Whether `endpoints` are written as muster_registry_open takes them. INVALID_ARGUMENT. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_endpoints_check(
     const char *endpoints, struct muster_error *ret_error);
-/** Connects lazily. Borrows env. Errors: INVALID_ARGUMENT names the endpoint; or a user's password
- * would go to some endpoints in plain text and to others not. Gives. */
+/** Connects lazily. Borrows env; borrows options and its texts for the call. Errors: INVALID_ARGUMENT
+ * (an endpoint, which the text names; a user without a password file, or one whose password would go
+ * to some endpoints in plain text and to others not), RESOURCE_EXHAUSTED, those of muster_tls_open.
+ * Gives. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_registry_open(
     struct muster_env *env, const struct muster_registry_options *options,
     struct muster_registry **ret_registry, struct muster_error *ret_error);
-/** Open ops end with CANCELLED, leases and watches are stopped without a callback, then closed (may
- * be NULL). */
+/** Ops and snapshots under way end with CANCELLED, leases and watches are stopped without a callback;
+ * then closed (may be NULL), in a later turn. */
 MUSTER_API void muster_registry_close(struct muster_registry *registry,
                                       muster_registry_close_fn *closed);
 MUSTER_API void muster_registry_set_data(struct muster_registry *registry, void *data);
@@ -291,10 +293,11 @@ struct muster_registry_change {
  */
 typedef void muster_registry_changes_fn(struct muster_registry_watch *watch,
                                         const struct muster_registry_change *changes, size_t count);
-/** The watch has ended. OUT_OF_RANGE: its revision was compacted, DATA_LOSS: the registry is
- * another store or has lost revisions (memory registry restarted), RESOURCE_EXHAUSTED: one revision
- * has more changes than 64 messages hold: range again and start a new watch. Others: watch->error.
- */
+/** The watch has ended. OUT_OF_RANGE: its revision was compacted. DATA_LOSS: the registry is another
+ * store or has lost revisions (memory registry restarted). RESOURCE_EXHAUSTED: one revision has more
+ * changes than 64 messages hold, or the next changes could not be taken 8 times in a row (a message
+ * too large, no memory): range again and start a new watch. INTERNAL: the answers cannot be read.
+ * Others: watch->error. */
 typedef void muster_registry_watch_end_fn(struct muster_registry_watch *watch, enum muster_rc rc);
 
 /** Caller's memory until stop or on_end. */

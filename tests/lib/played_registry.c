@@ -77,3 +77,14 @@ uint64_t played_registry_soon(const struct played_registry *played)
 {
     return muster_loop_after_ns(played->env->loop, DEADLINE_NS);
 }
+
+void played_registry_send(struct muster_rpc *rpc, const void *message)
+{
+    struct muster_mem *mem = muster_rpc_env(rpc)->mem;
+    void *bytes = NULL;
+    size_t size = 0;
+
+    assert_int_equal(muster_proto_pack(mem, message, &bytes, &size), MUSTER_OK);
+    assert_int_equal(muster_rpc_send(rpc, bytes, size), MUSTER_OK);
+    muster_mem_free(mem, bytes);
+}

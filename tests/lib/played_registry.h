@@ -25,6 +25,8 @@ void played_registry_dial(struct played_registry *played, struct muster_registry
 /** The client closes, and has not closed yet; played_registry_close follows. */
 void played_registry_hang_up(struct played_registry *played);
 void played_registry_close(struct played_registry *played);
+/** One message of a call, which goes on. */
+void played_registry_send(struct muster_rpc *rpc, const void *message);
 /** Loop time. */
 uint64_t played_registry_soon(const struct played_registry *played);
 

@@ -70,6 +70,13 @@ static void on_lost(struct muster_registry_lease *lease)
     leased->is_lost = true;
 }
 
+static void stand_open(struct stand *stand)
+{
+    memset(stand, 0, sizeof(*stand));
+    played_registry_open(&stand->played, methods, sizeof(methods) / sizeof(methods[0]), stand,
+                         NULL);
+}
+
 static void grant_lease(struct stand *stand, struct leased *leased)
 {
     leased->lease.data = leased;
@@ -94,9 +101,7 @@ static void a_lease_is_kept_alive_over_a_lost_stream(void **state)
     struct stand stand;
 
     (void)state;
-    memset(&stand, 0, sizeof(stand));
-    played_registry_open(&stand.played, methods, sizeof(methods) / sizeof(methods[0]), &stand,
-                         NULL);
+    stand_open(&stand);
     grant_lease(&stand, &stand.leases[0]);
     grant_lease(&stand, &stand.leases[1]);
     first_ns = stand.leases[0].lease.expires_ns;
@@ -114,9 +119,7 @@ static void no_memory_for_a_lease_is_told(void **state)
     struct stand stand;
 
     (void)state;
-    memset(&stand, 0, sizeof(stand));
-    played_registry_open(&stand.played, methods, sizeof(methods) / sizeof(methods[0]), &stand,
-                         NULL);
+    stand_open(&stand);
     for (uint64_t fail_at = 1; fail_at <= 3; fail_at++) {
         stand.played.test.mem.fail_at = fail_at;
         assert_int_equal(muster_registry_lease_start(&stand.leases[0].lease, stand.played.registry,

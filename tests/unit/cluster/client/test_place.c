@@ -40,17 +40,6 @@ static void answer_bytes(struct muster_rpc *rpc, const char *bytes, size_t size)
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
-static void send_message(struct muster_rpc *rpc, const void *message)
-{
-    struct muster_mem *mem = muster_rpc_env(rpc)->mem;
-    void *bytes = NULL;
-    size_t size = 0;
-
-    assert_int_equal(muster_proto_pack(mem, message, &bytes, &size), MUSTER_OK);
-    assert_int_equal(muster_rpc_send(rpc, bytes, size), MUSTER_OK);
-    muster_mem_free(mem, bytes);
-}
-
 /* Lease 9 for 60 s, at revision 5. */
 static void on_grant(struct muster_rpc *rpc, struct muster_bytes request)
 {
@@ -100,7 +89,7 @@ static void answer_txn(struct muster_rpc *rpc, const char *answer)
         size_t i = response.n_responses++;
 
         mvccpb__key_value__init(&kvs[i]);
-        kvs[i].key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t)"q/1"};
+        kvs[i].key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t) "q/1"};
         kvs[i].create_revision = kvs[i].mod_revision = strtol(at, &at, 10);
         kv_pointers[i] = &kvs[i];
         etcdserverpb__range_response__init(&ranges[i]);
@@ -111,7 +100,7 @@ static void answer_txn(struct muster_rpc *rpc, const char *answer)
         ops[i].response_range = &ranges[i];
         op_pointers[i] = &ops[i];
     }
-    send_message(rpc, &response);
+    played_registry_send(rpc, &response);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
 
@@ -137,8 +126,8 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes request)
     header.revision = 10 + 10 * ++stand->watches;
     response.header = &header;
     response.created = 1;
-    send_message(rpc, &response);
-    kv.key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t)"q/1"};
+    played_registry_send(rpc, &response);
+    kv.key = (ProtobufCBinaryData){3, (uint8_t *)(uintptr_t) "q/1"};
     event.kv = &kv;
     response.created = 0;
     response.n_events = 1;
@@ -146,7 +135,7 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes request)
     for (int i = 0; i < 2; i++) {
         kv.mod_revision = header.revision + 1 + i;
         event.type = i == 0 ? MVCCPB__EVENT__EVENT_TYPE__PUT : MVCCPB__EVENT__EVENT_TYPE__DELETE;
-        send_message(rpc, &response);
+        played_registry_send(rpc, &response);
     }
 }
 

@@ -10,12 +10,13 @@
 
 #define LOG_MAX   200
 #define CLUSTER   1u
-#define LIVES_MAX 3
+#define LIVES_MAX 17
 
 struct watch_row {
     const char *name;
     uint64_t start;
-    const char *lives[LIVES_MAX]; /* what each stream says: see play */
+    /* The words of each stream (see say_word); "=" before it: so do all that follow. */
+    const char *lives[LIVES_MAX];
     const char *starts, *shown;
     enum muster_rc end; /* OK: it goes on */
 };
@@ -41,17 +42,6 @@ struct stand {
 
 /* --- The registry --- */
 
-static void send_message(struct muster_rpc *rpc, const void *message)
-{
-    struct muster_mem *mem = muster_rpc_env(rpc)->mem;
-    void *bytes = NULL;
-    size_t size = 0;
-
-    assert_int_equal(muster_proto_pack(mem, message, &bytes, &size), MUSTER_OK);
-    assert_int_equal(muster_rpc_send(rpc, bytes, size), MUSTER_OK);
-    muster_mem_free(mem, bytes);
-}
-
 /* Field 1 of every answer is its header: registry 1, revision 5. */
 static void on_unary(struct muster_rpc *rpc, struct muster_bytes request)
 {
@@ -65,6 +55,9 @@ static void on_unary(struct muster_rpc *rpc, struct muster_bytes request)
     assert_int_equal(muster_rpc_send(rpc, "\x0a\x04\x08\x01\x18\x05", 6), MUSTER_OK);
     muster_rpc_finish(rpc, MUSTER_OK, NULL);
 }
+
+/* Fields that no message has, two bytes each. */
+static char many_values[(size_t)2 * ((1 << 20) + 1)];
 
 struct notice {
     uint64_t cluster;
@@ -102,12 +95,13 @@ static void send_notice(struct muster_rpc *rpc, const struct notice *notice)
     }
     response.n_events = notice->event_count;
     response.events = pointers;
-    send_message(rpc, &response);
+    played_registry_send(rpc, &response);
 }
 
 /* One word: C10 is the answer to a new watch, at revision 10 (c10: of another registry); E12,13 shows
  * changes of these revisions, F12 is a part of such a message; P20 says that all up to 20 was shown; K9, D
- * and N cancel the watch for compaction, want of permission and another reason; G is no message. */
+ * and N cancel the watch for compaction, want of permission and another reason; G is no message, and L one
+ * with more values than a client takes. */
 static void say_word(struct muster_rpc *rpc, const char *word)
 {
     long revisions[4] = {0};
@@ -129,6 +123,8 @@ static void say_word(struct muster_rpc *rpc, const char *word)
     notice.event_count = *word == 'E' || *word == 'F' ? count : 0;
     if (*word == 'G')
         assert_int_equal(muster_rpc_send(rpc, "\xff", 1), MUSTER_OK);
+    else if (*word == 'L')
+        assert_int_equal(muster_rpc_send(rpc, many_values, sizeof(many_values)), MUSTER_OK);
     else
         send_notice(rpc, &notice);
 }
@@ -169,6 +165,7 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes bytes)
 {
     struct stand *stand = muster_rpc_service(rpc);
     Etcdserverpb__WatchRequest *request = NULL;
+    const char *words = NULL;
 
     assert_int_equal(muster_proto_unpack(stand->played.env->mem,
                                          &etcdserverpb__watch_request__descriptor, bytes.data,
@@ -177,7 +174,9 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes bytes)
     note_revision(stand->starts, request->create_request->start_revision);
     muster_proto_free(request);
     assert_true(stand->life < LIVES_MAX && stand->row->lives[stand->life] != NULL);
-    play_words(rpc, stand->row->lives[stand->life++]);
+    words = stand->row->lives[stand->life];
+    stand->life += *words != '=';
+    play_words(rpc, words + (*words == '='));
 }
 
 static const struct muster_rpc_method methods[] = {
@@ -370,6 +369,9 @@ static void on_end(struct muster_registry_watch *watch, enum muster_rc rc)
     "35 35 36 36 37 37 38 38 39 39 40 40 41 41 42 42 43 43 44 44 "                                 \
     "45 45 46 46 "
 
+#define SEVEN(life)    life, life, life, life, life, life, life
+#define EIGHT(numbers) numbers numbers numbers numbers numbers numbers numbers numbers
+
 static const struct watch_row watch_rows[] = {
     {"from now", 0, {"C10 E12", "C12 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
     {"from a revision", 5, {"C10 E6,8", "C12 E9 -"}, "5 9 ", "6 8 9 ", MUSTER_OK},
@@ -386,6 +388,24 @@ static const struct watch_row watch_rows[] = {
     {"too many parts of one", 0, {"C10 F14 * -"}, "0 ", "14 ", MUSTER_RESOURCE_EXHAUSTED},
     {"what was shown", 0, {"C10 E12", "C13 E11,12,13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
     {"no message", 0, {"C10 E12 G -", "C13 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
+    {"no message, again and again",
+     0,
+     {"C10 E12", "=C12 G -"},
+     "0 " EIGHT("13 "),
+     "12 ",
+     MUSTER_INTERNAL},
+    {"no message, seven times twice",
+     0,
+     {SEVEN("C10 G -"), "C10 E12", SEVEN("C12 G -"), "C12 E13 -"},
+     "0 11 11 11 11 11 11 11 " EIGHT("13 "),
+     "12 13 ",
+     MUSTER_OK},
+    {"too much, again and again",
+     0,
+     {"C10 E12", "=C12 L -"},
+     "0 " EIGHT("13 "),
+     "12 ",
+     MUSTER_RESOURCE_EXHAUSTED},
     {"INTERNAL", 0, {"C10 E12 !13", "C13 E13 -"}, "0 13 ", "12 13 ", MUSTER_OK},
     {"twice", 0, {"C10 E12", "C12", "C12 E13 -"}, "0 13 13 ", "12 13 ", MUSTER_OK},
     {"another registry", 0, {"C10 E12", "c12 -"}, "0 13 ", "12 ", MUSTER_DATA_LOSS},
@@ -416,6 +436,8 @@ static bool is_settled(void *data)
 static void a_watch_goes_on_where_it_broke(void **state)
 {
     (void)state;
+    for (size_t i = 0; i < sizeof(many_values); i += 2)
+        many_values[i] = 0x78;
     for (size_t i = 0; i < sizeof(watch_rows) / sizeof(watch_rows[0]); i++) {
         const struct watch_row *row = &watch_rows[i];
         struct stand stand;
