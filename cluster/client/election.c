@@ -1,4 +1,4 @@
-/* Elections: a place in a queue whose keys carry the candidates' words. The queue is in place.c;
+/* Elections: a place in a queue whose keys carry the candidates' values. The queue is in place.c;
  * this file gives it the types of elections. The term of a leader is the create revision of its
  * key, which rises from leader to leader. */
 #include <muster/locks.h>
@@ -77,8 +77,12 @@ enum muster_rc muster_election_proclaim_start(struct muster_election *election,
 
 enum muster_rc muster_election_stop(struct muster_election *election, muster_election_fn *stopped)
 {
-    election->stopped = stopped;
-    return muster_lease_place_stop(&election->place, on_stopped);
+    enum muster_rc rc = muster_lease_place_stop(&election->place, on_stopped);
+
+    /* A stop that is refused must not take the callback of the one under way. */
+    if (rc == MUSTER_OK)
+        election->stopped = stopped;
+    return rc;
 }
 
 struct muster_registry_compare muster_election_compare(const struct muster_election *election)

@@ -52,12 +52,12 @@ static void show_leader(struct muster_election_watch *watch,
     watch->on_leader(watch, leader);
 }
 
-/* The leader's key was put: it proclaims a new value. It was deleted, or a first candidate came:
- * read the leader again. */
-static void on_changes(struct muster_registry_watch *of,
+/* A put of the leader's key shows its new value. After its deletion, or after the first put of a
+ * queue that was empty, the leader is read again. */
+static void on_changes(struct muster_registry_watch *keys,
                        const struct muster_registry_change *changes, size_t count)
 {
-    struct muster_election_watch *watch = of->data;
+    struct muster_election_watch *watch = keys->data;
     bool is_led = watch->shown_revision != 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -71,9 +71,9 @@ static void on_changes(struct muster_registry_watch *of,
         show_leader(watch, &changes[count - 1].kv);
 }
 
-static void on_watch_end(struct muster_registry_watch *of, enum muster_rc rc)
+static void on_watch_end(struct muster_registry_watch *keys, enum muster_rc rc)
 {
-    struct muster_election_watch *watch = of->data;
+    struct muster_election_watch *watch = keys->data;
 
     (void)rc; /* a new range says more */
     watch->is_watching = false;

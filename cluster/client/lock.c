@@ -54,8 +54,12 @@ void muster_lock_cancel(struct muster_lock *lock)
 
 enum muster_rc muster_lock_stop(struct muster_lock *lock, muster_lock_fn *stopped)
 {
-    lock->stopped = stopped;
-    return muster_lease_place_stop(&lock->place, on_stopped);
+    enum muster_rc rc = muster_lease_place_stop(&lock->place, on_stopped);
+
+    /* A stop that is refused must not take the callback of the one under way. */
+    if (rc == MUSTER_OK)
+        lock->stopped = stopped;
+    return rc;
 }
 
 struct muster_registry_compare muster_lock_compare(const struct muster_lock *lock)

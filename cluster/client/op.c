@@ -360,10 +360,11 @@ static enum muster_rc request_start(struct muster_registry_op *op, const struct 
     struct muster_registry *registry = with->registry;
     struct muster_mem *mem = registry->env->mem;
     struct muster_registry_request *request = NULL;
-    enum muster_rc rc = muster_deadline_check(registry->env, method_paths[with->kind],
-                                              with->deadline_ns, &op->error);
+    enum muster_rc rc = MUSTER_OK;
 
-    MUSTER_ASSERT(op != NULL && with->registry != NULL);
+    MUSTER_ASSERT(op != NULL && done != NULL && !registry->is_closing);
+    rc = muster_deadline_check(registry->env, method_paths[with->kind], with->deadline_ns,
+                               &op->error);
     if (rc == MUSTER_OK) {
         request = muster_mem_alloc_zero(mem, 1, sizeof(*request));
         rc = MUSTER_RESOURCE_EXHAUSTED;

@@ -94,7 +94,8 @@ enum muster_rc muster_registry_endpoints_check(const char *endpoints,
                                 "(\"HOST:PORT,...\"), got none");
     if (endpoints[length - 1] == ',')
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "bad registry endpoints '%.150s': nothing behind the last comma",
+                                "bad registry endpoints '%.150s': nothing behind the last comma; "
+                                "remove it",
                                 endpoints);
     while (*at != '\0') {
         char endpoint[ENDPOINT_BYTES];
@@ -104,7 +105,9 @@ enum muster_rc muster_registry_endpoints_check(const char *endpoints,
             rc = check_endpoint(endpoint, ret_error);
         if (rc == MUSTER_OK && ++count > MUSTER_REGISTRY_ENDPOINTS_MAX)
             rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                  "more than %d registry endpoints", MUSTER_REGISTRY_ENDPOINTS_MAX);
+                                  "endpoints of the options must name at most %d addresses, got "
+                                  "more; leave some out",
+                                  MUSTER_REGISTRY_ENDPOINTS_MAX);
         if (rc != MUSTER_OK)
             return rc;
     }

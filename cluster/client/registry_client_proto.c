@@ -558,10 +558,12 @@ enum muster_rc muster_registry_parse_answer(struct muster_mem *mem, enum muster_
     else if (rc != MUSTER_RESOURCE_EXHAUSTED)
         rc = muster_error_set(&op->error, MUSTER_INTERNAL,
                               "malformed answer of the registry: %.150s", error.text);
-    /* Both the unpacking and the copying of keys end here for want of memory. */
+    /* The unpacking may meet a limit of the guard as well as the lack of memory, which its text tells
+     * apart; the copying of keys has no text. */
     if (rc == MUSTER_RESOURCE_EXHAUSTED)
-        muster_error_set(&op->error, rc, "no memory for the answer of the registry%s%.150s",
-                         error.text[0] != '\0' ? ": " : "", error.text);
+        muster_error_set(&op->error, rc,
+                         "cannot take the answer of the registry: %.150s; ask for fewer keys",
+                         error.text[0] != '\0' ? error.text : "out of memory");
     return rc;
 }
 

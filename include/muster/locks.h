@@ -141,7 +141,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_lock_stop(struct muster_lock 
 /** True in a transaction only while the lock is held. Borrows from lock. */
 MUSTER_API struct muster_registry_compare muster_lock_compare(const struct muster_lock *lock);
 
-/* An election in the registry: one leader at a time, its word for all to read. */
+/* An election in the registry: one leader at a time, whose value all can read. */
 
 struct muster_election;
 
@@ -164,7 +164,7 @@ struct muster_election {
 
 struct muster_election_options {
     struct muster_bytes name;
-    struct muster_bytes value; /* the leader's word, e.g. its address */
+    struct muster_bytes value; /* shown to all while it leads, e.g. its address */
     uint64_t deadline_ns;      /* to be leader by then; UINT64_MAX: as long as it takes */
 };
 
@@ -181,7 +181,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_election_start(
     muster_election_fn *on_lost);
 /** Give up waiting; done still comes, with CANCELLED unless it had already won. Idempotent. */
 MUSTER_API void muster_election_cancel(struct muster_election *election);
-/** Another word of the leader. Errors: returned FAILED_PRECONDITION (not leader, or one is under
+/** Replace the value of the leader. Errors: returned FAILED_PRECONDITION (not leader, or one is under
  * way); by proclaimed ABORTED (not leader any more), and those of a registry operation. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_election_proclaim_start(
     struct muster_election *election, struct muster_bytes value, uint64_t deadline_ns,
@@ -198,7 +198,7 @@ MUSTER_API struct muster_registry_compare muster_election_compare(
 struct muster_election_watch;
 struct muster_election_asking; /* private */
 
-/** leader: its key and word; create_revision is its term. NULL: nobody leads. Borrowed for the
+/** leader: its key and value; create_revision is its term. NULL: nobody leads. Borrowed for the
  * call. */
 typedef void muster_election_watch_fn(struct muster_election_watch *watch,
                                       const struct muster_registry_kv *leader);
@@ -220,7 +220,7 @@ struct muster_election_watch {
 };
 
 /**
- * Show the leader of election `name`, then each new leader and each new word of one. Words that
+ * Show the leader of election `name`, then each new leader and each new value of one. Values that
  * are replaced quickly may be left out, the newest never is.
  *
  * Owns:    borrows watch until stop; copies name. registry must be closed later.

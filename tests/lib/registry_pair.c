@@ -81,10 +81,7 @@ enum muster_rc registry_pair_finish_op(struct registry_pair *f, enum muster_rc r
 
 enum muster_rc registry_pair_put(struct registry_pair *f, const char *key, const char *value)
 {
-    return registry_pair_finish_op(
-        f, muster_registry_put_start(&f->op, f->registry, registry_pair_bytes_of(key),
-                                     registry_pair_bytes_of(value), 0, registry_pair_soon(f),
-                                     registry_pair_on_op));
+    return REGISTRY_PAIR_RUN(f, put, registry_pair_bytes_of(key), registry_pair_bytes_of(value), 0);
 }
 
 enum muster_rc registry_pair_range(struct registry_pair *f, const char *key,
@@ -92,9 +89,7 @@ enum muster_rc registry_pair_range(struct registry_pair *f, const char *key,
 {
     struct muster_registry_range wanted = {.key = registry_pair_bytes_of(key), .reach = reach};
 
-    return registry_pair_finish_op(f, muster_registry_range_start(&f->op, f->registry, &wanted,
-                                                                  registry_pair_soon(f),
-                                                                  registry_pair_on_op));
+    return REGISTRY_PAIR_RUN(f, range, &wanted);
 }
 
 void registry_pair_wait_for_keys(struct registry_pair *f, const char *prefix, uint64_t count)
@@ -107,9 +102,7 @@ void registry_pair_wait_for_keys(struct registry_pair *f, const char *prefix, ui
 enum muster_rc registry_pair_remove_keys(struct registry_pair *f, const char *key,
                                          enum muster_registry_reach reach)
 {
-    return registry_pair_finish_op(
-        f, muster_registry_delete_start(&f->op, f->registry, registry_pair_bytes_of(key), reach,
-                                        registry_pair_soon(f), registry_pair_on_op));
+    return REGISTRY_PAIR_RUN(f, delete, registry_pair_bytes_of(key), reach);
 }
 
 void registry_pair_open_client(struct registry_pair *f, const char *endpoints)

@@ -38,6 +38,12 @@ void registry_pair_open_store(struct registry_pair *f);
 void registry_pair_on_op(struct muster_registry_op *op, enum muster_rc rc);
 uint64_t registry_pair_soon(struct registry_pair *f);
 enum muster_rc registry_pair_finish_op(struct registry_pair *f, enum muster_rc rc);
+/** REGISTRY_PAIR_RUN(f, revoke, lease): the operation, with what its start takes between registry and
+ * deadline, until it is done. Its code. */
+#define REGISTRY_PAIR_RUN(f, verb, ...)                                                            \
+    registry_pair_finish_op((f), muster_registry_##verb##_start(                                   \
+                                     &(f)->op, (f)->registry, __VA_ARGS__, registry_pair_soon(f),  \
+                                     registry_pair_on_op))
 enum muster_rc registry_pair_put(struct registry_pair *f, const char *key, const char *value);
 enum muster_rc registry_pair_range(struct registry_pair *f, const char *key,
                                    enum muster_registry_reach reach);

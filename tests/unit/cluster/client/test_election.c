@@ -5,6 +5,7 @@
 #include <muster/registry.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define NAME  PREFIX "election"
@@ -23,6 +24,13 @@ struct observer {
     struct muster_election_watch watch;
     char words[256];
     const char *wanted;
+};
+
+/* The candidates that have stood go home at the end of a case. */
+struct scene {
+    struct registry_pair f;
+    struct candidate a, b;
+    struct observer observer;
 };
 
 static void on_opened(struct muster_session *session, enum muster_rc rc)
@@ -156,149 +164,162 @@ static void wait_to_see(struct observer *observer, struct registry_pair *f, cons
     test_env_run_until(f->env, has_seen, observer);
 }
 
+static int set_up(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    registry_pair_open(&scene->f);
+    *state = scene;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct scene *scene = *state;
+
+    if (scene->a.is_opened)
+        go_home(&scene->a);
+    if (scene->b.is_opened && !scene->b.is_closed)
+        go_home(&scene->b);
+    registry_pair_close(&scene->f);
+    free(scene);
+    return 0;
+}
+
+/* A leads, and b, where it is wanted, stands behind it. */
+static void hold_election(struct scene *scene, bool has_b)
+{
+    candidate_stand(&scene->a, &scene->f, "a");
+    wait_to_lead(&scene->a);
+    if (!has_b)
+        return;
+    candidate_stand(&scene->b, &scene->f, "b");
+    registry_pair_wait_for_keys(&scene->f, NAME "/", 2);
+    assert_false(scene->b.is_done);
+}
+
+static uint64_t candidate_keys(struct registry_pair *f)
+{
+    assert_int_equal(registry_pair_range(f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    return f->count;
+}
+
 static void the_leader_resigns_and_the_next_leads_with_a_higher_term(void **state)
 {
-    struct registry_pair f;
-    struct candidate a, b;
+    struct scene *scene = *state;
 
-    (void)state;
-    registry_pair_open(&f);
-    candidate_stand(&a, &f, "a");
-    wait_to_lead(&a);
-    candidate_stand(&b, &f, "b");
-
-    registry_pair_wait_for_keys(&f, NAME "/", 2);
-    assert_false(b.is_done);
-    leader_resign(&a);
-    wait_to_lead(&b);
-    assert_true(b.election.term > a.election.term);
-
-    go_home(&a);
-    go_home(&b);
-    registry_pair_close(&f);
+    hold_election(scene, true);
+    leader_resign(&scene->a);
+    wait_to_lead(&scene->b);
+    assert_true(scene->b.election.term > scene->a.election.term);
 }
 
 static void who_gives_up_is_not_elected(void **state)
 {
-    struct registry_pair f;
-    struct candidate a, b;
+    struct scene *scene = *state;
+    struct candidate *b = &scene->b;
 
-    (void)state;
-    registry_pair_open(&f);
-    candidate_stand(&a, &f, "a");
-    wait_to_lead(&a);
-    candidate_stand(&b, &f, "b");
-    registry_pair_wait_for_keys(&f, NAME "/", 2);
-    muster_election_cancel(&b.election);
-    assert_false(b.is_done);
-    test_env_run_until(f.env, test_env_is_true, &b.is_done);
+    hold_election(scene, true);
+    muster_election_cancel(&b->election);
+    assert_false(b->is_done);
+    test_env_run_until(scene->f.env, test_env_is_true, &b->is_done);
 
-    assert_int_equal(b.rc, MUSTER_CANCELLED);
-    assert_int_equal(registry_pair_range(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_int_equal(f.count, 1);
-    go_home(&a);
-    go_home(&b);
-    registry_pair_close(&f);
+    assert_int_equal(b->rc, MUSTER_CANCELLED);
+    assert_int_equal(candidate_keys(&scene->f), 1);
 }
 
 static void who_looks_on_sees_every_leader_and_the_newest_word(void **state)
 {
-    struct registry_pair f;
-    struct candidate a, b;
-    struct observer observer;
+    struct scene *scene = *state;
+    struct registry_pair *f = &scene->f;
 
-    (void)state;
-    registry_pair_open(&f);
-    look_on(&observer, &f);
-    wait_to_see(&observer, &f, "-;");
+    look_on(&scene->observer, f);
+    wait_to_see(&scene->observer, f, "-;");
 
-    candidate_stand(&a, &f, "a1");
-    wait_to_lead(&a);
-    wait_to_see(&observer, &f, "-;a1;");
-    assert_int_equal(leader_proclaim(&a, "a2"), MUSTER_OK);
-    wait_to_see(&observer, &f, "-;a1;a2;");
-    candidate_stand(&b, &f, "b1");
-    registry_pair_wait_for_keys(&f, NAME "/", 2);
-    leader_resign(&a);
-    wait_to_lead(&b);
-    wait_to_see(&observer, &f, "-;a1;a2;b1;");
-    go_home(&b);
-    wait_to_see(&observer, &f, "-;a1;a2;b1;-;");
+    candidate_stand(&scene->a, f, "a1");
+    wait_to_lead(&scene->a);
+    wait_to_see(&scene->observer, f, "-;a1;");
+    assert_int_equal(leader_proclaim(&scene->a, "a2"), MUSTER_OK);
+    wait_to_see(&scene->observer, f, "-;a1;a2;");
+    candidate_stand(&scene->b, f, "b1");
+    registry_pair_wait_for_keys(f, NAME "/", 2);
+    leader_resign(&scene->a);
+    wait_to_lead(&scene->b);
+    wait_to_see(&scene->observer, f, "-;a1;a2;b1;");
+    go_home(&scene->b);
+    wait_to_see(&scene->observer, f, "-;a1;a2;b1;-;");
 
-    muster_election_watch_stop(&observer.watch);
-    muster_election_watch_stop(&observer.watch);
-    go_home(&a);
-    registry_pair_close(&f);
+    muster_election_watch_stop(&scene->observer.watch);
+    muster_election_watch_stop(&scene->observer.watch);
 }
 
 static void a_leader_whose_key_is_gone_proclaims_nothing(void **state)
 {
-    struct registry_pair f;
-    struct candidate a;
+    struct scene *scene = *state;
 
-    (void)state;
-    registry_pair_open(&f);
-    candidate_stand(&a, &f, "a");
-    wait_to_lead(&a);
-
-    assert_int_equal(registry_pair_remove_keys(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_int_equal(leader_proclaim(&a, "late"), MUSTER_ABORTED);
-    assert_int_equal(registry_pair_range(&f, NAME "/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_int_equal(f.count, 0);
-
-    go_home(&a);
-    registry_pair_close(&f);
+    hold_election(scene, false);
+    assert_int_equal(registry_pair_remove_keys(&scene->f, NAME "/", MUSTER_REGISTRY_PREFIX),
+                     MUSTER_OK);
+    assert_int_equal(leader_proclaim(&scene->a, "late"), MUSTER_ABORTED);
+    assert_int_equal(candidate_keys(&scene->f), 0);
 }
 
 static void a_word_under_way_ends_before_the_resignation(void **state)
 {
-    struct registry_pair f;
-    struct candidate a;
+    struct scene *scene = *state;
+    struct candidate *a = &scene->a;
 
-    (void)state;
-    registry_pair_open(&f);
-    candidate_stand(&a, &f, "a");
-    wait_to_lead(&a);
-
-    assert_int_equal(muster_election_proclaim_start(&a.election, registry_pair_bytes_of("b"),
-                                                    registry_pair_soon(&f), on_proclaimed),
+    hold_election(scene, false);
+    assert_int_equal(muster_election_proclaim_start(&a->election, registry_pair_bytes_of("b"),
+                                                    registry_pair_soon(&scene->f), on_proclaimed),
                      MUSTER_OK);
-    assert_int_equal(muster_election_proclaim_start(&a.election, registry_pair_bytes_of("c"),
-                                                    registry_pair_soon(&f), on_proclaimed),
+    assert_int_equal(muster_election_proclaim_start(&a->election, registry_pair_bytes_of("c"),
+                                                    registry_pair_soon(&scene->f), on_proclaimed),
                      MUSTER_FAILED_PRECONDITION);
-    leader_resign(&a);
-    assert_true(a.is_proclaimed);
-    assert_int_equal(a.rc, MUSTER_CANCELLED);
+    leader_resign(a);
+    assert_true(a->is_proclaimed);
+    assert_int_equal(a->rc, MUSTER_CANCELLED);
+}
 
-    go_home(&a);
-    registry_pair_close(&f);
+static void on_stopped_twice(struct muster_election *election)
+{
+    (void)election;
+    fail_msg("the callback of a refused stop was called");
+}
+
+static void a_stop_that_is_refused_leaves_the_callback_of_the_first(void **state)
+{
+    struct scene *scene = *state;
+    struct candidate *a = &scene->a;
+
+    hold_election(scene, false);
+    assert_int_equal(muster_election_stop(&a->election, on_stopped), MUSTER_OK);
+    assert_int_equal(muster_election_stop(&a->election, on_stopped_twice),
+                     MUSTER_FAILED_PRECONDITION);
+    test_env_run_until(scene->f.env, test_env_is_true, &a->is_stopped);
 }
 
 static void who_stops_looking_on_at_once_is_shown_nothing(void **state)
 {
-    struct registry_pair f;
-    struct observer observer;
+    struct scene *scene = *state;
 
-    (void)state;
-    registry_pair_open(&f);
-
-    look_on(&observer, &f);
-    muster_election_watch_stop(&observer.watch);
-    assert_int_equal(registry_pair_put(&f, NAME "/1", "1"), MUSTER_OK);
-    assert_string_equal(observer.words, "");
-
-    registry_pair_close(&f);
+    look_on(&scene->observer, &scene->f);
+    muster_election_watch_stop(&scene->observer.watch);
+    assert_int_equal(registry_pair_put(&scene->f, NAME "/1", "1"), MUSTER_OK);
+    assert_string_equal(scene->observer.words, "");
 }
 
 int main(void)
 {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_leader_resigns_and_the_next_leads_with_a_higher_term),
-        cmocka_unit_test(who_gives_up_is_not_elected),
-        cmocka_unit_test(who_looks_on_sees_every_leader_and_the_newest_word),
-        cmocka_unit_test(a_leader_whose_key_is_gone_proclaims_nothing),
-        cmocka_unit_test(a_word_under_way_ends_before_the_resignation),
-        cmocka_unit_test(who_stops_looking_on_at_once_is_shown_nothing),
+        CASE(the_leader_resigns_and_the_next_leads_with_a_higher_term),
+        CASE(who_gives_up_is_not_elected),
+        CASE(who_looks_on_sees_every_leader_and_the_newest_word),
+        CASE(a_leader_whose_key_is_gone_proclaims_nothing),
+        CASE(a_word_under_way_ends_before_the_resignation),
+        CASE(a_stop_that_is_refused_leaves_the_callback_of_the_first),
+        CASE(who_stops_looking_on_at_once_is_shown_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

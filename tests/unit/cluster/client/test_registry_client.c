@@ -1,64 +1,55 @@
 /* The registry client's operations and endpoints. */
 #include "registry_pair.h"
+#include "scene_case.h"
 
 #include <string.h>
 
+SCENE_CASES(struct registry_pair, registry_pair_open, registry_pair_close)
+
 static void puts_are_read_and_deleted_again(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
 
-    (void)state;
-    registry_pair_open(&f);
-
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
-    assert_int_equal(registry_pair_put(&f, PREFIX "b", "2"), MUSTER_OK);
-    assert_int_equal(registry_pair_range(&f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_string_equal(f.text, PREFIX "a=1;" PREFIX "b=2;");
-    assert_int_equal(f.count, 2);
-    assert_int_equal(registry_pair_remove_keys(&f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
-    assert_int_equal(f.count, 1);
-    assert_int_equal(registry_pair_range(&f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
-    assert_int_equal(f.kv_count, 0);
-    assert_int_equal(registry_pair_remove_keys(&f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_int_equal(f.count, 1);
-
-    registry_pair_close(&f);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    assert_int_equal(registry_pair_put(f, PREFIX "b", "2"), MUSTER_OK);
+    assert_int_equal(registry_pair_range(f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_string_equal(f->text, PREFIX "a=1;" PREFIX "b=2;");
+    assert_int_equal(f->count, 2);
+    assert_int_equal(registry_pair_remove_keys(f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
+    assert_int_equal(f->count, 1);
+    assert_int_equal(registry_pair_range(f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
+    assert_int_equal(f->kv_count, 0);
+    assert_int_equal(registry_pair_remove_keys(f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(f->count, 1);
 }
 
 static enum muster_rc swap_key(struct registry_pair *f, uint64_t mod_revision, const char *value)
 {
-    return registry_pair_finish_op(
-        f, muster_registry_swap_start(&f->op, f->registry, registry_pair_bytes_of(PREFIX "view"),
-                                      mod_revision, registry_pair_bytes_of(value), 0,
-                                      registry_pair_soon(f), registry_pair_on_op));
+    return REGISTRY_PAIR_RUN(f, swap, registry_pair_bytes_of(PREFIX "view"), mod_revision,
+                             registry_pair_bytes_of(value), 0);
 }
 
 static void swap_succeeds_for_the_revision_that_was_read_and_shows_the_winner(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     uint64_t first = 0;
 
-    (void)state;
-    registry_pair_open(&f);
-
-    assert_int_equal(swap_key(&f, 0, "epoch 1"), MUSTER_OK);
-    assert_true(f.is_succeeded);
-    first = f.revision;
-    assert_int_equal(swap_key(&f, 0, "rival"), MUSTER_OK);
-    assert_false(f.is_succeeded);
-    assert_string_equal(f.text, PREFIX "view=epoch 1;");
-    assert_int_equal(swap_key(&f, first, "epoch 2"), MUSTER_OK);
-    assert_true(f.is_succeeded);
-    assert_int_equal(swap_key(&f, first, "rival"), MUSTER_OK);
-    assert_false(f.is_succeeded);
-    assert_string_equal(f.text, PREFIX "view=epoch 2;");
-
-    registry_pair_close(&f);
+    assert_int_equal(swap_key(f, 0, "epoch 1"), MUSTER_OK);
+    assert_true(f->is_succeeded);
+    first = f->revision;
+    assert_int_equal(swap_key(f, 0, "rival"), MUSTER_OK);
+    assert_false(f->is_succeeded);
+    assert_string_equal(f->text, PREFIX "view=epoch 1;");
+    assert_int_equal(swap_key(f, first, "epoch 2"), MUSTER_OK);
+    assert_true(f->is_succeeded);
+    assert_int_equal(swap_key(f, first, "rival"), MUSTER_OK);
+    assert_false(f->is_succeeded);
+    assert_string_equal(f->text, PREFIX "view=epoch 2;");
 }
 
 static void txn_runs_all_its_steps_in_one_revision(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct muster_registry_compare compares[] = {
         {.key = registry_pair_bytes_of(PREFIX "a"),
          .target = MUSTER_REGISTRY_VALUE,
@@ -81,169 +72,120 @@ static void txn_runs_all_its_steps_in_one_revision(void **state)
     struct muster_registry_txn txn = {
         .compares = compares, .compare_count = 2, .success = steps, .success_count = 3};
 
-    (void)state;
-    registry_pair_open(&f);
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
 
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_txn_start(&f.op, f.registry, &txn,
-                                                                           registry_pair_soon(&f),
-                                                                           registry_pair_on_op)),
-                     MUSTER_OK);
-    assert_true(f.is_succeeded);
-    assert_string_equal(f.text, PREFIX "b=2;");
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_txn_start(&f.op, f.registry, &txn,
-                                                                           registry_pair_soon(&f),
-                                                                           registry_pair_on_op)),
-                     MUSTER_OK);
-    assert_false(f.is_succeeded);
-
-    registry_pair_close(&f);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, txn, &txn), MUSTER_OK);
+    assert_true(f->is_succeeded);
+    assert_string_equal(f->text, PREFIX "b=2;");
+    assert_int_equal(REGISTRY_PAIR_RUN(f, txn, &txn), MUSTER_OK);
+    assert_false(f->is_succeeded);
 }
 
 static void errors_of_the_registry_arrive_with_its_words(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
 
-    (void)state;
-    registry_pair_open(&f);
-
-    assert_int_equal(
-        registry_pair_finish_op(
-            &f, muster_registry_put_start(&f.op, f.registry, registry_pair_bytes_of(PREFIX "a"),
-                                          registry_pair_bytes_of("1"), 12345,
-                                          registry_pair_soon(&f), registry_pair_on_op)),
-        MUSTER_NOT_FOUND);
-    assert_string_equal(f.op.error.text, "etcdserver: requested lease not found");
-    assert_false(muster_registry_is_unknown(f.rc));
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_time_to_live_start(
-                                                     &f.op, f.registry, 12345,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
+    assert_int_equal(REGISTRY_PAIR_RUN(f, put, registry_pair_bytes_of(PREFIX "a"),
+                                       registry_pair_bytes_of("1"), 12345),
                      MUSTER_NOT_FOUND);
-    assert_int_equal(muster_registry_put_start(&f.op, f.registry, registry_pair_bytes_of(""),
+    assert_string_equal(f->op.error.text, "etcdserver: requested lease not found");
+    assert_false(muster_registry_is_unknown(f->rc));
+    assert_int_equal(REGISTRY_PAIR_RUN(f, time_to_live, 12345), MUSTER_NOT_FOUND);
+    assert_int_equal(muster_registry_put_start(&f->op, f->registry, registry_pair_bytes_of(""),
                                                registry_pair_bytes_of("1"), 0,
-                                               registry_pair_soon(&f), registry_pair_on_op),
+                                               registry_pair_soon(f), registry_pair_on_op),
                      MUSTER_INVALID_ARGUMENT);
-
-    registry_pair_close(&f);
 }
 
 static void an_old_revision_can_be_read_until_it_is_compacted(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     uint64_t old = 0;
     struct muster_registry_range wanted = {.key = registry_pair_bytes_of(PREFIX "a")};
 
-    (void)state;
-    registry_pair_open(&f);
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
-    old = f.revision;
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "2"), MUSTER_OK);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    old = f->revision;
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "2"), MUSTER_OK);
     wanted.revision = old;
 
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_range_start(
-                                                     &f.op, f.registry, &wanted,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_OK);
-    assert_string_equal(f.text, PREFIX "a=1;");
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_compact_start(
-                                                     &f.op, f.registry, old + 1,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_OK);
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_range_start(
-                                                     &f.op, f.registry, &wanted,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_OUT_OF_RANGE);
-
-    registry_pair_close(&f);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, range, &wanted), MUSTER_OK);
+    assert_string_equal(f->text, PREFIX "a=1;");
+    assert_int_equal(REGISTRY_PAIR_RUN(f, compact, old + 1), MUSTER_OK);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, range, &wanted), MUSTER_OUT_OF_RANGE);
 }
 
 static void a_cancelled_op_ends_cancelled_and_once(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct muster_registry_range wanted = {.key = registry_pair_bytes_of(PREFIX "a")};
 
-    (void)state;
-    registry_pair_open(&f);
-
-    assert_int_equal(muster_registry_range_start(&f.op, f.registry, &wanted, registry_pair_soon(&f),
-                                                 registry_pair_on_op),
+    assert_int_equal(muster_registry_range_start(&f->op, f->registry, &wanted,
+                                                 registry_pair_soon(f), registry_pair_on_op),
                      MUSTER_OK);
-    muster_registry_op_cancel(&f.op);
-    muster_registry_op_cancel(&f.op);
-    assert_false(f.is_done);
-    assert_int_equal(registry_pair_finish_op(&f, MUSTER_OK), MUSTER_CANCELLED);
-
-    registry_pair_close(&f);
+    muster_registry_op_cancel(&f->op);
+    muster_registry_op_cancel(&f->op);
+    assert_false(f->is_done);
+    assert_int_equal(registry_pair_finish_op(f, MUSTER_OK), MUSTER_CANCELLED);
 }
 
 static void a_write_that_never_left_says_so(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct muster_registry *working = NULL;
 
-    (void)state;
-    registry_pair_open(&f);
-    working = f.registry;
-    registry_pair_open_client(&f, "127.0.0.1:1");
+    working = f->registry;
+    registry_pair_open_client(f, "127.0.0.1:1");
 
     assert_int_equal(
         registry_pair_finish_op(
-            &f, muster_registry_put_start(&f.op, f.registry, registry_pair_bytes_of(PREFIX "a"),
-                                          registry_pair_bytes_of("1"), 0,
-                                          muster_loop_after_ns(f.env->loop, 200 * MUSTER_NS_PER_MS),
-                                          registry_pair_on_op)),
+            f, muster_registry_put_start(&f->op, f->registry, registry_pair_bytes_of(PREFIX "a"),
+                                         registry_pair_bytes_of("1"), 0,
+                                         muster_loop_after_ns(f->env->loop, 200 * MUSTER_NS_PER_MS),
+                                         registry_pair_on_op)),
         MUSTER_UNAVAILABLE);
-    assert_true(f.op.is_unsent);
-    assert_true(muster_registry_is_unknown(f.rc));
+    assert_true(f->op.is_unsent);
+    assert_true(muster_registry_is_unknown(f->rc));
 
-    registry_pair_close_client(&f);
-    f.registry = working;
-    registry_pair_close(&f);
+    registry_pair_close_client(f);
+    f->registry = working;
 }
 
 static void a_dead_endpoint_is_left_for_the_next(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct muster_registry *first = NULL;
     char endpoints[2 * MUSTER_ADDRESS_TEXT_BYTES];
 
-    (void)state;
-    registry_pair_open(&f);
-    first = f.registry;
+    first = f->registry;
     (void)snprintf(endpoints, sizeof(endpoints), "http://127.0.0.1:1,%s",
-                   f.outside != NULL ? f.outside : f.endpoints);
-    registry_pair_open_client(&f, endpoints);
+                   f->outside != NULL ? f->outside : f->endpoints);
+    registry_pair_open_client(f, endpoints);
 
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
-    assert_int_equal(registry_pair_range(&f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
-    assert_string_equal(f.text, PREFIX "a=1;");
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    assert_int_equal(registry_pair_range(f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
+    assert_string_equal(f->text, PREFIX "a=1;");
 
-    registry_pair_close_client(&f);
-    f.registry = first;
-    registry_pair_close(&f);
+    registry_pair_close_client(f);
+    f->registry = first;
 }
 
 static void closing_ends_open_ops_with_cancelled(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct muster_registry_range wanted = {.key = registry_pair_bytes_of(PREFIX "a")};
 
-    (void)state;
-    registry_pair_open(&f);
-
-    assert_int_equal(muster_registry_range_start(&f.op, f.registry, &wanted, registry_pair_soon(&f),
-                                                 registry_pair_on_op),
+    assert_int_equal(muster_registry_range_start(&f->op, f->registry, &wanted,
+                                                 registry_pair_soon(f), registry_pair_on_op),
                      MUSTER_OK);
-    registry_pair_close_client(&f);
-    assert_true(f.is_done);
-    assert_int_equal(f.rc, MUSTER_CANCELLED);
-    registry_pair_open_client(&f, f.outside != NULL ? f.outside : f.endpoints);
-
-    registry_pair_close(&f);
+    registry_pair_close_client(f);
+    assert_true(f->is_done);
+    assert_int_equal(f->rc, MUSTER_CANCELLED);
+    registry_pair_open_client(f, f->outside != NULL ? f->outside : f->endpoints);
 }
 
 static void bad_endpoints_are_named(void **state)
 {
+    struct registry_pair *f = *state;
     char too_long[400], too_many[400] = "h:1";
     const struct {
         const char *endpoints, *text;
@@ -255,112 +197,92 @@ static void bad_endpoints_are_named(void **state)
         {"no-port", "no-port"},
         {"user:secret@host:1", "names no user"},
         {too_long, "bad registry endpoint at 'hhh"},
-        {too_many, "more than"},
+        {too_many, "at most 16 addresses"},
     };
-    struct registry_pair f;
 
-    (void)state;
     memset(too_long, 'h', sizeof(too_long));
     strcpy(too_long + sizeof(too_long) - 3, ":1");
     for (unsigned i = 0; i < MUSTER_REGISTRY_ENDPOINTS_MAX; i++)
         strcat(too_many, ",h:1");
-    registry_pair_open(&f);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_registry_options options = {.endpoints = rows[i].endpoints};
         struct muster_registry *registry = NULL;
         struct muster_error error = {.rc = MUSTER_OK};
 
-        assert_int_equal(muster_registry_open(f.env, &options, &registry, &error),
+        assert_int_equal(muster_registry_open(f->env, &options, &registry, &error),
                          MUSTER_INVALID_ARGUMENT);
         if (strstr(error.text, rows[i].text) == NULL)
             fail_msg("'%s' has no '%s'", error.text, rows[i].text);
         assert_null(strstr(error.text, "secret"));
     }
-    registry_pair_close(&f);
 }
 
 static void no_memory_to_open_leaves_nothing(void **state)
 {
+    struct registry_pair *f = *state;
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    struct registry_pair f;
 
-    (void)state;
-    registry_pair_open(&f);
     for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
         struct muster_registry_options options = {.endpoints = "127.0.0.1:1,127.0.0.1:2"};
         struct muster_registry *registry = NULL;
         struct muster_error error;
 
-        f.test.mem.fail_at = fail_at;
-        rc = muster_registry_open(f.env, &options, &registry, &error);
-        assert_int_equal(rc, f.test.mem.fail_at != 0 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED);
-        f.test.mem.fail_at = 0;
+        f->test.mem.fail_at = fail_at;
+        rc = muster_registry_open(f->env, &options, &registry, &error);
+        assert_int_equal(rc, f->test.mem.fail_at != 0 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED);
+        f->test.mem.fail_at = 0;
         if (rc == MUSTER_OK)
             muster_registry_close(registry, NULL);
-        test_env_turn(f.env, 10);
+        test_env_turn(f->env, 10);
     }
-    registry_pair_close(&f);
 }
 
 static void a_password_goes_to_secured_endpoints_or_to_plain_ones(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct muster_registry_options options = {.endpoints = "https://127.0.0.1:1,http://127.0.0.1:2",
                                               .user = "somebody",
                                               .password_file = "/nowhere/password"};
     struct muster_registry *registry = NULL;
     struct muster_error error = {.rc = MUSTER_OK};
 
-    (void)state;
-    registry_pair_open(&f);
-    assert_int_equal(muster_registry_open(f.env, &options, &registry, &error),
+    assert_int_equal(muster_registry_open(f->env, &options, &registry, &error),
                      MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "begin all with https://"));
-    registry_pair_close(&f);
 }
 
 static void large_values_pass_and_too_large_ones_are_refused(void **state)
 {
+    struct registry_pair *f = *state;
     static char large[1600 << 10];
-    struct registry_pair f;
     struct muster_bytes value = {.data = large, .size = 1 << 20};
 
-    (void)state;
     memset(large, 'x', sizeof(large));
-    registry_pair_open(&f);
 
-    assert_int_equal(
-        registry_pair_finish_op(
-            &f, muster_registry_put_start(&f.op, f.registry, registry_pair_bytes_of(PREFIX "a"),
-                                          value, 0, registry_pair_soon(&f), registry_pair_on_op)),
-        MUSTER_OK);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, put, registry_pair_bytes_of(PREFIX "a"), value, 0),
+                     MUSTER_OK);
     value.size = sizeof(large);
-    assert_int_equal(
-        registry_pair_finish_op(
-            &f, muster_registry_put_start(&f.op, f.registry, registry_pair_bytes_of(PREFIX "a"),
-                                          value, 0, registry_pair_soon(&f), registry_pair_on_op)),
-        MUSTER_INVALID_ARGUMENT);
-    assert_string_equal(f.op.error.text, "etcdserver: request is too large");
-
-    registry_pair_close(&f);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, put, registry_pair_bytes_of(PREFIX "a"), value, 0),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(f->op.error.text, "etcdserver: request is too large");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(puts_are_read_and_deleted_again),
-        cmocka_unit_test(swap_succeeds_for_the_revision_that_was_read_and_shows_the_winner),
-        cmocka_unit_test(txn_runs_all_its_steps_in_one_revision),
-        cmocka_unit_test(errors_of_the_registry_arrive_with_its_words),
-        cmocka_unit_test(an_old_revision_can_be_read_until_it_is_compacted),
-        cmocka_unit_test(a_cancelled_op_ends_cancelled_and_once),
-        cmocka_unit_test(a_write_that_never_left_says_so),
-        cmocka_unit_test(a_dead_endpoint_is_left_for_the_next),
-        cmocka_unit_test(closing_ends_open_ops_with_cancelled),
-        cmocka_unit_test(bad_endpoints_are_named),
-        cmocka_unit_test(no_memory_to_open_leaves_nothing),
-        cmocka_unit_test(a_password_goes_to_secured_endpoints_or_to_plain_ones),
-        cmocka_unit_test(large_values_pass_and_too_large_ones_are_refused),
+        CASE(puts_are_read_and_deleted_again),
+        CASE(swap_succeeds_for_the_revision_that_was_read_and_shows_the_winner),
+        CASE(txn_runs_all_its_steps_in_one_revision),
+        CASE(errors_of_the_registry_arrive_with_its_words),
+        CASE(an_old_revision_can_be_read_until_it_is_compacted),
+        CASE(a_cancelled_op_ends_cancelled_and_once),
+        CASE(a_write_that_never_left_says_so),
+        CASE(a_dead_endpoint_is_left_for_the_next),
+        CASE(closing_ends_open_ops_with_cancelled),
+        CASE(bad_endpoints_are_named),
+        CASE(no_memory_to_open_leaves_nothing),
+        CASE(a_password_goes_to_secured_endpoints_or_to_plain_ones),
+        CASE(large_values_pass_and_too_large_ones_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

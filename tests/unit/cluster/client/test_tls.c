@@ -10,6 +10,7 @@
 #include <muster/tls.h>
 
 #include "tests/lib/registry_pair.h"
+#include "scene_case.h"
 
 #define SHORT_NS (300 * MUSTER_NS_PER_MS)
 
@@ -106,22 +107,20 @@ static void check_refusal(struct scene *scene, const struct muster_error *error,
     assert_string_equal(refusal->text, error->text);
 }
 
+SCENE_CASES(struct scene, scene_open, scene_close)
+
 static void an_operation_ends_at_once_when_the_registry_demands_another_certificate(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
 
-    (void)state;
-    scene_open(&scene);
-    serve_registry(&scene, scene.ours, true);
-    dial_registry(&scene, NULL, scene.ours);
-    assert_int_equal(registry_pair_put(&scene.pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
-    check_refusal(&scene, &scene.pair.op.error, "demands a certificate of ours");
-    registry_pair_close_client(&scene.pair);
-    dial_registry(&scene, scene.theirs, scene.ours);
-    assert_int_equal(registry_pair_put(&scene.pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
-    check_refusal(&scene, &scene.pair.op.error, "does not trust the issuer");
-
-    scene_close(&scene);
+    serve_registry(scene, scene->ours, true);
+    dial_registry(scene, NULL, scene->ours);
+    assert_int_equal(registry_pair_put(&scene->pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
+    check_refusal(scene, &scene->pair.op.error, "demands a certificate of ours");
+    registry_pair_close_client(&scene->pair);
+    dial_registry(scene, scene->theirs, scene->ours);
+    assert_int_equal(registry_pair_put(&scene->pair, PREFIX "a", "1"), MUSTER_UNAUTHENTICATED);
+    check_refusal(scene, &scene->pair.op.error, "does not trust the issuer");
 }
 
 static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
@@ -275,14 +274,9 @@ static void check_waits_for_return(struct scene *scene, bool comes_back_plain, c
 
 static void a_registry_that_speaks_tls_again_later_is_waited_for(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
 
-    (void)state;
-    scene_open(&scene);
-
-    check_waits_for_return(&scene, true, "speaks plain text");
-
-    scene_close(&scene);
+    check_waits_for_return(scene, true, "speaks plain text");
 }
 
 static void after_a_first_contact_a_refusal_is_waited_out(void **state)
@@ -333,10 +327,10 @@ static void a_refusal_is_over_once_somebody_lets_us_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operation_ends_at_once_when_the_registry_demands_another_certificate),
+        CASE(an_operation_ends_at_once_when_the_registry_demands_another_certificate),
         cmocka_unit_test(after_a_first_contact_a_refusal_is_waited_out),
         cmocka_unit_test(all_end_at_once_when_the_registry_cannot_be_talked_to),
-        cmocka_unit_test(a_registry_that_speaks_tls_again_later_is_waited_for),
+        CASE(a_registry_that_speaks_tls_again_later_is_waited_for),
         cmocka_unit_test(a_refusal_is_over_once_somebody_lets_us_in),
     };
 

@@ -1,5 +1,6 @@
 /* The registry client's leases and watches, also over restarts of the registry. */
 #include "registry_pair.h"
+#include "scene_case.h"
 
 #include <string.h>
 
@@ -43,87 +44,56 @@ static void grant_lease(struct registry_pair *f, struct muster_registry_lease *l
     assert_true(lease->ttl_s >= 2);
 }
 
+SCENE_CASES(struct registry_pair, registry_pair_open, registry_pair_close)
+
 static void a_revoked_lease_takes_its_keys_and_is_reported_lost(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct muster_registry_lease lease;
     struct leased leased;
 
-    (void)state;
-    registry_pair_open(&f);
-    grant_lease(&f, &lease, &leased);
-    assert_int_equal(
-        registry_pair_finish_op(&f, muster_registry_put_start(
-                                        &f.op, f.registry, registry_pair_bytes_of(PREFIX "member"),
-                                        registry_pair_bytes_of("here"), lease.id,
-                                        registry_pair_soon(&f), registry_pair_on_op)),
-        MUSTER_OK);
-
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_revoke_start(
-                                                     &f.op, f.registry, lease.id,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
+    grant_lease(f, &lease, &leased);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, put, registry_pair_bytes_of(PREFIX "member"),
+                                       registry_pair_bytes_of("here"), lease.id),
                      MUSTER_OK);
-    assert_int_equal(registry_pair_range(&f, PREFIX "member", MUSTER_REGISTRY_KEY), MUSTER_OK);
-    assert_int_equal(f.kv_count, 0);
-    test_env_run_until(f.env, test_env_is_true, &leased.is_lost);
 
-    registry_pair_close(&f);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, revoke, lease.id), MUSTER_OK);
+    assert_int_equal(registry_pair_range(f, PREFIX "member", MUSTER_REGISTRY_KEY), MUSTER_OK);
+    assert_int_equal(f->kv_count, 0);
+    test_env_run_until(f->env, test_env_is_true, &leased.is_lost);
 }
 
 static void a_stopped_lease_tells_nothing_more(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct muster_registry_lease lease;
     struct leased leased;
 
-    (void)state;
-    registry_pair_open(&f);
-    grant_lease(&f, &lease, &leased);
+    grant_lease(f, &lease, &leased);
 
     muster_registry_lease_stop(&lease);
     muster_registry_lease_stop(&lease);
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_time_to_live_start(
-                                                     &f.op, f.registry, lease.id,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_OK);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, time_to_live, lease.id), MUSTER_OK);
     leased.is_granted = false;
-    assert_int_equal(muster_registry_lease_start(&lease, f.registry, 2, registry_pair_soon(&f),
+    assert_int_equal(muster_registry_lease_start(&lease, f->registry, 2, registry_pair_soon(f),
                                                  on_granted, on_lost),
                      MUSTER_OK);
     muster_registry_lease_stop(&lease);
-    assert_int_equal(registry_pair_range(&f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(registry_pair_range(f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
     assert_false(leased.is_granted);
     assert_false(leased.is_lost);
-
-    registry_pair_close(&f);
 }
 
 static void a_grant_with_a_given_id_is_refused_twice(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
 
-    (void)state;
-    registry_pair_open(&f);
-
-    (void)registry_pair_finish_op(&f, muster_registry_revoke_start(&f.op, f.registry, 4242,
-                                                                   registry_pair_soon(&f),
-                                                                   registry_pair_on_op));
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_grant_start(
-                                                     &f.op, f.registry, 60, 4242,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_OK);
-    assert_int_equal(f.op.lease, 4242);
-    assert_int_equal(f.op.ttl_s, 60);
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_grant_start(
-                                                     &f.op, f.registry, 60, 4242,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_FAILED_PRECONDITION);
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_revoke_start(
-                                                     &f.op, f.registry, 4242,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_OK);
-
-    registry_pair_close(&f);
+    (void)REGISTRY_PAIR_RUN(f, revoke, 4242);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, grant, 60, 4242), MUSTER_OK);
+    assert_int_equal(f->op.lease, 4242);
+    assert_int_equal(f->op.ttl_s, 60);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, grant, 60, 4242), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, revoke, 4242), MUSTER_OK);
 }
 
 /* Watches. */
@@ -189,171 +159,143 @@ static void expect_changes(struct registry_pair *f, struct watched *watched, siz
 
 static void a_watch_shows_history_and_what_follows(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct watched watched;
     uint64_t from = 0;
 
-    (void)state;
-    registry_pair_open(&f);
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
-    from = f.revision;
-    assert_int_equal(registry_pair_put(&f, PREFIX "b", "2"), MUSTER_OK);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    from = f->revision;
+    assert_int_equal(registry_pair_put(f, PREFIX "b", "2"), MUSTER_OK);
 
-    start_watch(&f, &watched, from);
-    expect_changes(&f, &watched, 2, "a=1;b=2;");
-    assert_int_equal(registry_pair_remove_keys(&f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    expect_changes(&f, &watched, 4, "a=1;b=2;a-;b-;");
-    assert_int_equal(watched.watch.next_revision, f.revision + 1);
+    start_watch(f, &watched, from);
+    expect_changes(f, &watched, 2, "a=1;b=2;");
+    assert_int_equal(registry_pair_remove_keys(f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    expect_changes(f, &watched, 4, "a=1;b=2;a-;b-;");
+    assert_int_equal(watched.watch.next_revision, f->revision + 1);
 
     muster_registry_watch_stop(&watched.watch);
-    registry_pair_close(&f);
 }
 
 static void a_watch_of_a_compacted_revision_ends_out_of_range(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct watched watched;
     uint64_t from = 0;
 
-    (void)state;
-    registry_pair_open(&f);
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
-    from = f.revision;
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "2"), MUSTER_OK);
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_compact_start(
-                                                     &f.op, f.registry, f.revision,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_OK);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    from = f->revision;
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "2"), MUSTER_OK);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, compact, f->revision), MUSTER_OK);
 
-    start_watch(&f, &watched, from);
-    test_env_run_until(f.env, test_env_is_true, &watched.is_ended);
+    start_watch(f, &watched, from);
+    test_env_run_until(f->env, test_env_is_true, &watched.is_ended);
     assert_int_equal(watched.rc, MUSTER_OUT_OF_RANGE);
-
-    registry_pair_close(&f);
 }
 
 static void a_watch_may_be_stopped_in_its_callback(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct watched watched;
 
-    (void)state;
-    registry_pair_open(&f);
-    start_watch(&f, &watched, f.revision + 1);
+    start_watch(f, &watched, f->revision + 1);
     watched.stops_at_first = true;
 
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
-    expect_changes(&f, &watched, 1, "a=1;");
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "2"), MUSTER_OK);
-    assert_int_equal(registry_pair_range(&f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    expect_changes(f, &watched, 1, "a=1;");
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "2"), MUSTER_OK);
+    assert_int_equal(registry_pair_range(f, PREFIX "a", MUSTER_REGISTRY_KEY), MUSTER_OK);
     assert_string_equal(watched.text, "a=1;");
     muster_registry_watch_stop(&watched.watch); /* once more is no matter */
-
-    registry_pair_close(&f);
 }
 
 /* The watch then waits to be opened again: closing frees it at once, while the channel takes
  * longer. */
 static void closing_waits_for_the_channels_of_a_registry_that_is_away(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct watched watched;
     struct muster_registry *working = NULL;
 
-    (void)state;
-    registry_pair_open(&f);
-    working = f.registry;
-    registry_pair_open_client(&f, "127.0.0.1:1");
-    start_watch(&f, &watched, 1);
+    working = f->registry;
+    registry_pair_open_client(f, "127.0.0.1:1");
+    start_watch(f, &watched, 1);
     assert_int_equal(
         registry_pair_finish_op(
-            &f, muster_registry_put_start(&f.op, f.registry, registry_pair_bytes_of(PREFIX "a"),
-                                          registry_pair_bytes_of("1"), 0,
-                                          muster_loop_after_ns(f.env->loop, 200 * MUSTER_NS_PER_MS),
-                                          registry_pair_on_op)),
+            f, muster_registry_put_start(&f->op, f->registry, registry_pair_bytes_of(PREFIX "a"),
+                                         registry_pair_bytes_of("1"), 0,
+                                         muster_loop_after_ns(f->env->loop, 200 * MUSTER_NS_PER_MS),
+                                         registry_pair_on_op)),
         MUSTER_UNAVAILABLE);
 
-    registry_pair_close_client(&f);
+    registry_pair_close_client(f);
 
-    f.registry = working;
-    registry_pair_close(&f);
+    f->registry = working;
 }
 
 /* Restarts of the embedded registry. */
 
 static void a_watch_and_a_lease_go_on_over_a_restart(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct watched watched;
     struct muster_registry_lease lease;
     struct leased leased;
     char listen[MUSTER_ADDRESS_TEXT_BYTES];
 
-    (void)state;
-    registry_pair_open(&f);
-    if (f.outside != NULL) {
-        registry_pair_close(&f);
+    if (f->outside != NULL) {
+        registry_pair_close(f);
         return;
     }
-    start_watch(&f, &watched, f.revision + 1);
-    grant_lease(&f, &lease, &leased);
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
-    expect_changes(&f, &watched, 1, "a=1;");
+    start_watch(f, &watched, f->revision + 1);
+    grant_lease(f, &lease, &leased);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    expect_changes(f, &watched, 1, "a=1;");
 
-    (void)snprintf(listen, sizeof(listen), "%s", f.endpoints);
-    registry_pair_stop_server(&f);
-    registry_pair_start_server(&f, listen);
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "2"), MUSTER_OK);
-    expect_changes(&f, &watched, 2, "a=1;a=2;");
-    assert_int_equal(registry_pair_finish_op(&f, muster_registry_time_to_live_start(
-                                                     &f.op, f.registry, lease.id,
-                                                     registry_pair_soon(&f), registry_pair_on_op)),
-                     MUSTER_OK);
+    (void)snprintf(listen, sizeof(listen), "%s", f->endpoints);
+    registry_pair_stop_server(f);
+    registry_pair_start_server(f, listen);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "2"), MUSTER_OK);
+    expect_changes(f, &watched, 2, "a=1;a=2;");
+    assert_int_equal(REGISTRY_PAIR_RUN(f, time_to_live, lease.id), MUSTER_OK);
     assert_false(leased.is_lost);
     assert_false(watched.is_ended);
-
-    registry_pair_close(&f);
 }
 
 static void a_watch_of_a_registry_that_forgot_everything_ends_data_loss(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct watched watched;
     char listen[MUSTER_ADDRESS_TEXT_BYTES];
 
-    (void)state;
-    registry_pair_open(&f);
-    if (f.outside != NULL) {
-        registry_pair_close(&f);
+    if (f->outside != NULL) {
+        registry_pair_close(f);
         return;
     }
-    start_watch(&f, &watched, f.revision + 1);
-    assert_int_equal(registry_pair_put(&f, PREFIX "a", "1"), MUSTER_OK);
-    expect_changes(&f, &watched, 1, "a=1;");
+    start_watch(f, &watched, f->revision + 1);
+    assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
+    expect_changes(f, &watched, 1, "a=1;");
 
-    (void)snprintf(listen, sizeof(listen), "%s", f.endpoints);
-    registry_pair_stop_server(&f);
-    muster_registry_store_close(f.store);
-    registry_pair_open_store(&f);
-    registry_pair_start_server(&f, listen);
-    test_env_run_until(f.env, test_env_is_true, &watched.is_ended);
+    (void)snprintf(listen, sizeof(listen), "%s", f->endpoints);
+    registry_pair_stop_server(f);
+    muster_registry_store_close(f->store);
+    registry_pair_open_store(f);
+    registry_pair_start_server(f, listen);
+    test_env_run_until(f->env, test_env_is_true, &watched.is_ended);
     assert_int_equal(watched.rc, MUSTER_DATA_LOSS);
-
-    registry_pair_close(&f);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_revoked_lease_takes_its_keys_and_is_reported_lost),
-        cmocka_unit_test(a_stopped_lease_tells_nothing_more),
-        cmocka_unit_test(a_grant_with_a_given_id_is_refused_twice),
-        cmocka_unit_test(a_watch_shows_history_and_what_follows),
-        cmocka_unit_test(a_watch_of_a_compacted_revision_ends_out_of_range),
-        cmocka_unit_test(a_watch_may_be_stopped_in_its_callback),
-        cmocka_unit_test(closing_waits_for_the_channels_of_a_registry_that_is_away),
-        cmocka_unit_test(a_watch_and_a_lease_go_on_over_a_restart),
-        cmocka_unit_test(a_watch_of_a_registry_that_forgot_everything_ends_data_loss),
+        CASE(a_revoked_lease_takes_its_keys_and_is_reported_lost),
+        CASE(a_stopped_lease_tells_nothing_more),
+        CASE(a_grant_with_a_given_id_is_refused_twice),
+        CASE(a_watch_shows_history_and_what_follows),
+        CASE(a_watch_of_a_compacted_revision_ends_out_of_range),
+        CASE(a_watch_may_be_stopped_in_its_callback),
+        CASE(closing_waits_for_the_channels_of_a_registry_that_is_away),
+        CASE(a_watch_and_a_lease_go_on_over_a_restart),
+        CASE(a_watch_of_a_registry_that_forgot_everything_ends_data_loss),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
