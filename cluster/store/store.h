@@ -59,6 +59,7 @@ int64_t muster_registry_store_committed_seq(const struct muster_registry_store *
 /** The last error and its file, in words. Borrowed until the next call. */
 const char *muster_registry_store_error(struct muster_registry_store *store);
 
+/** DATA_LOSS: there are none, or some that no registry writes. */
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_load_meta(
     struct muster_registry_store *store, struct muster_registry_meta *ret_meta);
 MUSTER_MUST_CHECK enum muster_rc muster_registry_store_save_meta(

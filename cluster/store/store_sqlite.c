@@ -20,6 +20,9 @@
 /* The default quota of etcd (--quota-backend-bytes). */
 #define QUOTA_BYTES_DEFAULT (UINT64_C(2) << 30)
 #define ERROR_BYTES         240
+/* Revisions and places in the log rise by one, so half of the range is never reached; a file that has
+ * more is damaged, and sums with its numbers could overflow. */
+#define COUNTER_MAX (INT64_MAX / 2)
 /* The free space that shows that a disk is no longer full; a smaller one would end after a few
  * writes. */
 #define ROOM_BYTES (UINT64_C(512) << 10)
@@ -51,6 +54,7 @@ struct muster_registry_store {
     uint64_t journal_pages;
     /* A transaction is open. Only begin, commit and rollback change it. */
     bool is_writing;
+    bool is_meta_damaged; /* as found by the last load_meta */
     char error_text[ERROR_BYTES];
 };
 
@@ -301,6 +305,8 @@ static int load_counts(struct muster_registry_store *store)
             query_int(store->db, "SELECT count(*) FROM keys WHERE version != 0", &store->key_count);
     if (code == SQLITE_OK)
         code = query_int(store->db, "PRAGMA page_size", &page_bytes);
+    if (code == SQLITE_OK && (store->last_seq < 0 || store->last_seq > COUNTER_MAX))
+        code = SQLITE_CORRUPT;
     store->committed_seq = store->last_seq;
     store->committed_key_count = store->key_count;
     store->page_bytes = (uint64_t)page_bytes;
@@ -382,7 +388,12 @@ const char *muster_registry_store_error(struct muster_registry_store *store)
 
     if (path == NULL || path[0] == '\0')
         path = "memory";
-    if (code == SQLITE_FULL || (code == SQLITE_IOERR && sys != 0))
+    if (store->is_meta_damaged)
+        (void)snprintf(store->error_text, sizeof(store->error_text),
+                       "%.100s: the counters of the registry are missing or damaged; restore a "
+                       "backup ('muster registry restore')",
+                       path);
+    else if (code == SQLITE_FULL || (code == SQLITE_IOERR && sys != 0))
         (void)snprintf(store->error_text, sizeof(store->error_text), "cannot write %.150s: %s",
                        path, strerror(sys));
     else
@@ -399,6 +410,7 @@ enum muster_rc muster_registry_store_begin(struct muster_registry_store *store)
 
     if (store->is_writing)
         return MUSTER_OK;
+    store->is_meta_damaged = false;
     rc = run_statement(store, STATEMENT_BEGIN);
     store->is_writing = rc == MUSTER_OK;
     return rc;
@@ -441,23 +453,36 @@ bool muster_registry_store_is_writing(const struct muster_registry_store *store)
     return store->is_writing;
 }
 
+static bool is_sound_meta(const struct muster_registry_meta *meta)
+{
+    return meta->revision >= 0 && meta->revision <= COUNTER_MAX && meta->compact_revision >= 0 &&
+           meta->compact_revision <= meta->revision && meta->compacted_seq >= 0;
+}
+
 enum muster_rc muster_registry_store_load_meta(struct muster_registry_store *store,
                                                struct muster_registry_meta *ret_meta)
 {
     sqlite3_stmt *stmt = statement_of(store, STATEMENT_LOAD_META);
+    struct muster_registry_meta meta = {.cluster_id = 0};
     int code = sqlite3_step(stmt);
+    enum muster_rc rc = MUSTER_OK;
 
-    if (code == SQLITE_ROW) {
-        ret_meta->cluster_id = (uint64_t)sqlite3_column_int64(stmt, 0);
-        ret_meta->member_id = (uint64_t)sqlite3_column_int64(stmt, 1);
-        ret_meta->term = (uint64_t)sqlite3_column_int64(stmt, 2);
-        ret_meta->revision = sqlite3_column_int64(stmt, 3);
-        ret_meta->compact_revision = sqlite3_column_int64(stmt, 4);
-        ret_meta->compacted_seq = sqlite3_column_int64(stmt, 5);
-    }
-    if (code == SQLITE_DONE)
-        code = SQLITE_CORRUPT; /* a registry without its counters */
-    return finish_statement(stmt, code);
+    if (code == SQLITE_ROW)
+        meta = (struct muster_registry_meta){
+            .cluster_id = (uint64_t)sqlite3_column_int64(stmt, 0),
+            .member_id = (uint64_t)sqlite3_column_int64(stmt, 1),
+            .term = (uint64_t)sqlite3_column_int64(stmt, 2),
+            .revision = sqlite3_column_int64(stmt, 3),
+            .compact_revision = sqlite3_column_int64(stmt, 4),
+            .compacted_seq = sqlite3_column_int64(stmt, 5),
+        };
+    rc = finish_statement(stmt, code);
+    store->is_meta_damaged = code == SQLITE_DONE || (code == SQLITE_ROW && !is_sound_meta(&meta));
+    if (store->is_meta_damaged)
+        return MUSTER_DATA_LOSS;
+    if (rc == MUSTER_OK)
+        *ret_meta = meta;
+    return rc;
 }
 
 enum muster_rc muster_registry_store_save_meta(struct muster_registry_store *store,

@@ -1,5 +1,6 @@
 /* etcdserverpb.Lease, as a client of etcd asks it: each field of the answers. */
 #include "registry_ask.h"
+#include "scene_case.h"
 #include "store_stage.h"
 
 #include <stdio.h>
@@ -77,53 +78,47 @@ static void put_keys(struct scene *scene)
         char key[32];
 
         (void)snprintf(key, sizeof(key), PREFIX "%02d", i);
-        assert_int_equal(
-            registry_pair_finish_op(
-                f, muster_registry_put_start(&f->op, f->registry, registry_pair_bytes_of(key),
-                                             registry_pair_bytes_of("1"), LEASE,
-                                             registry_pair_soon(f), registry_pair_on_op)),
-            MUSTER_OK);
+        assert_int_equal(REGISTRY_PAIR_RUN(f, put, registry_pair_bytes_of(key),
+                                           registry_pair_bytes_of("1"), LEASE),
+                         MUSTER_OK);
     }
 }
 
+SCENE_CASES(struct scene, scene_open, scene_close)
+
 static void a_grant_is_answered_with_its_id_and_time(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     const Etcdserverpb__LeaseGrantResponse *answer = NULL;
     uint64_t cluster_id = 0;
 
-    (void)state;
-    scene_open(&scene);
-    grant_anew(&scene);
-    answer = scene.ask.answer;
+    grant_anew(scene);
+    answer = scene->ask.answer;
     cluster_id = answer->header->cluster_id;
     assert_true(cluster_id != 0);
-    assert_int_equal(answer->header->revision, scene.pair.revision);
+    assert_int_equal(answer->header->revision, scene->pair.revision);
     assert_int_equal(answer->id, LEASE);
     assert_int_equal(answer->ttl, TTL_S);
-    assert_int_equal(grant_lease(&scene, 0, TTL_S), MUSTER_OK);
-    answer = scene.ask.answer;
+    assert_int_equal(grant_lease(scene, 0, TTL_S), MUSTER_OK);
+    answer = scene->ask.answer;
     assert_true(answer->id != 0 && answer->id != LEASE);
     assert_int_equal(answer->header->cluster_id, cluster_id);
 
-    assert_int_equal(grant_lease(&scene, LEASE, TTL_S), MUSTER_FAILED_PRECONDITION);
-    assert_string_equal(scene.ask.error.text, "etcdserver: lease already exists");
-    assert_int_equal(grant_lease(&scene, 0, INT64_MAX), MUSTER_OUT_OF_RANGE);
-    assert_string_equal(scene.ask.error.text, "etcdserver: too large lease TTL");
-    scene_close(&scene);
+    assert_int_equal(grant_lease(scene, LEASE, TTL_S), MUSTER_FAILED_PRECONDITION);
+    assert_string_equal(scene->ask.error.text, "etcdserver: lease already exists");
+    assert_int_equal(grant_lease(scene, 0, INT64_MAX), MUSTER_OUT_OF_RANGE);
+    assert_string_equal(scene->ask.error.text, "etcdserver: too large lease TTL");
 }
 
 static void the_time_to_live_tells_time_and_keys(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     const Etcdserverpb__LeaseTimeToLiveResponse *answer = NULL;
 
-    (void)state;
-    scene_open(&scene);
-    grant_anew(&scene);
-    put_keys(&scene);
-    answer = time_to_live(&scene, LEASE, true);
-    assert_int_equal(answer->header->revision, scene.pair.revision);
+    grant_anew(scene);
+    put_keys(scene);
+    answer = time_to_live(scene, LEASE, true);
+    assert_int_equal(answer->header->revision, scene->pair.revision);
     assert_int_equal(answer->id, LEASE);
     assert_int_equal(answer->grantedttl, TTL_S);
     assert_in_range(answer->ttl, 1, TTL_S);
@@ -135,62 +130,55 @@ static void the_time_to_live_tells_time_and_keys(void **state)
         assert_int_equal(answer->keys[i].len, strlen(key));
         assert_memory_equal(answer->keys[i].data, key, strlen(key));
     }
-    answer = time_to_live(&scene, LEASE, false);
+    answer = time_to_live(scene, LEASE, false);
     assert_int_equal(answer->n_keys, 0);
     assert_int_equal(answer->grantedttl, TTL_S);
 
-    answer = time_to_live(&scene, UNKNOWN, true);
+    answer = time_to_live(scene, UNKNOWN, true);
     assert_int_equal(answer->id, UNKNOWN);
     assert_int_equal(answer->ttl, -1);
     assert_int_equal(answer->grantedttl, 0);
-    scene_close(&scene);
 }
 
 static void a_revoked_lease_is_gone_with_its_keys(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
 
-    (void)state;
-    scene_open(&scene);
-    grant_anew(&scene);
-    put_keys(&scene);
-    assert_int_equal(revoke_lease(&scene, LEASE), MUSTER_OK);
+    grant_anew(scene);
+    put_keys(scene);
+    assert_int_equal(revoke_lease(scene, LEASE), MUSTER_OK);
     assert_int_equal(
-        ((const Etcdserverpb__LeaseRevokeResponse *)scene.ask.answer)->header->revision,
-        scene.pair.revision + 1);
-    assert_int_equal(registry_pair_range(&scene.pair, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_int_equal(scene.pair.kv_count, 0);
+        ((const Etcdserverpb__LeaseRevokeResponse *)scene->ask.answer)->header->revision,
+        scene->pair.revision + 1);
+    assert_int_equal(registry_pair_range(&scene->pair, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(scene->pair.kv_count, 0);
 
-    assert_int_equal(time_to_live(&scene, LEASE, true)->ttl, -1);
-    assert_int_equal(revoke_lease(&scene, LEASE), MUSTER_NOT_FOUND);
-    assert_string_equal(scene.ask.error.text, "etcdserver: requested lease not found");
-    scene_close(&scene);
+    assert_int_equal(time_to_live(scene, LEASE, true)->ttl, -1);
+    assert_int_equal(revoke_lease(scene, LEASE), MUSTER_NOT_FOUND);
+    assert_string_equal(scene->ask.error.text, "etcdserver: requested lease not found");
 }
 
 static void all_leases_are_listed(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     Etcdserverpb__LeaseLeasesRequest request = ETCDSERVERPB__LEASE_LEASES_REQUEST__INIT;
     const Etcdserverpb__LeaseLeasesResponse *answer = NULL;
     unsigned found = 0;
 
-    (void)state;
-    scene_open(&scene);
-    (void)revoke_lease(&scene, LEASE + 1);
-    grant_anew(&scene);
-    assert_int_equal(grant_lease(&scene, LEASE + 1, TTL_S), MUSTER_OK);
-    assert_int_equal(registry_ask(&scene.ask, METHOD "LeaseLeases", &request,
+    (void)revoke_lease(scene, LEASE + 1);
+    grant_anew(scene);
+    assert_int_equal(grant_lease(scene, LEASE + 1, TTL_S), MUSTER_OK);
+    assert_int_equal(registry_ask(&scene->ask, METHOD "LeaseLeases", &request,
                                   &etcdserverpb__lease_leases_response__descriptor),
                      MUSTER_OK);
 
-    answer = scene.ask.answer;
-    assert_int_equal(answer->header->revision, scene.pair.revision);
+    answer = scene->ask.answer;
+    assert_int_equal(answer->header->revision, scene->pair.revision);
     for (size_t i = 0; i < answer->n_leases; i++)
         found += answer->leases[i]->id == LEASE || answer->leases[i]->id == LEASE + 1;
     assert_int_equal(found, 2);
-    if (scene.pair.outside == NULL)
+    if (scene->pair.outside == NULL)
         assert_int_equal(answer->n_leases, 2);
-    scene_close(&scene);
 }
 
 static void say_keep_alive(struct scene *scene, int64_t id)
@@ -203,31 +191,28 @@ static void say_keep_alive(struct scene *scene, int64_t id)
 
 static void one_stream_keeps_any_lease_alive(void **state)
 {
+    struct scene *scene = *state;
     static const struct {
         int64_t id, ttl_s;
     } rows[] = {{LEASE, TTL_S}, {LEASE + 1, 2 * TTL_S}, {UNKNOWN, 0}, {LEASE, TTL_S}};
-    struct scene scene;
 
-    (void)state;
-    scene_open(&scene);
-    (void)revoke_lease(&scene, LEASE + 1);
-    grant_anew(&scene);
-    assert_int_equal(grant_lease(&scene, LEASE + 1, 2 * TTL_S), MUSTER_OK);
-    registry_ask_begin(&scene.ask, METHOD "LeaseKeepAlive",
+    (void)revoke_lease(scene, LEASE + 1);
+    grant_anew(scene);
+    assert_int_equal(grant_lease(scene, LEASE + 1, 2 * TTL_S), MUSTER_OK);
+    registry_ask_begin(&scene->ask, METHOD "LeaseKeepAlive",
                        &etcdserverpb__lease_keep_alive_response__descriptor);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const Etcdserverpb__LeaseKeepAliveResponse *answer = NULL;
 
-        say_keep_alive(&scene, rows[i].id);
-        answer = scene.ask.answer;
+        say_keep_alive(scene, rows[i].id);
+        answer = scene->ask.answer;
         assert_non_null(answer);
         assert_int_equal(answer->id, rows[i].id);
         assert_int_equal(answer->ttl, rows[i].ttl_s);
-        assert_int_equal(answer->header->revision, scene.pair.revision);
+        assert_int_equal(answer->header->revision, scene->pair.revision);
     }
 
-    assert_int_equal(registry_ask_end(&scene.ask), MUSTER_OK);
-    scene_close(&scene);
+    assert_int_equal(registry_ask_end(&scene->ask), MUSTER_OK);
 }
 
 static void on_server_closed(struct muster_registry_server *server)
@@ -248,79 +233,66 @@ static void stop_server(struct scene *scene)
 
 static void a_registry_that_stops_ends_the_stream(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
 
-    (void)state;
-    scene_open(&scene);
-    if (scene.pair.outside == NULL) {
-        registry_ask_begin(&scene.ask, METHOD "LeaseKeepAlive",
+    if (scene->pair.outside == NULL) {
+        registry_ask_begin(&scene->ask, METHOD "LeaseKeepAlive",
                            &etcdserverpb__lease_keep_alive_response__descriptor);
-        say_keep_alive(&scene, LEASE);
-        stop_server(&scene);
-        test_env_run_until(scene.pair.env, test_env_is_true, &scene.ask.is_done);
+        say_keep_alive(scene, LEASE);
+        stop_server(scene);
+        test_env_run_until(scene->pair.env, test_env_is_true, &scene->ask.is_done);
 
-        assert_int_equal(scene.ask.rc, MUSTER_UNAVAILABLE);
-        assert_string_equal(scene.ask.error.text, "etcdserver: server stopped");
+        assert_int_equal(scene->ask.rc, MUSTER_UNAVAILABLE);
+        assert_string_equal(scene->ask.error.text, "etcdserver: server stopped");
     }
-    scene_close(&scene);
 }
 
 static void bytes_that_are_no_message_are_refused(void **state)
 {
+    struct scene *scene = *state;
     static const char *const methods[] = {
         METHOD "LeaseGrant",  METHOD "LeaseRevoke",    METHOD "LeaseTimeToLive",
         METHOD "LeaseLeases", METHOD "LeaseKeepAlive",
     };
-    struct scene scene;
 
-    (void)state;
-    scene_open(&scene);
-    for (size_t i = 0; scene.pair.outside == NULL && i < sizeof(methods) / sizeof(methods[0]); i++)
-        assert_int_equal(registry_ask(&scene.ask, methods[i], NULL,
+    for (size_t i = 0; scene->pair.outside == NULL && i < sizeof(methods) / sizeof(methods[0]); i++)
+        assert_int_equal(registry_ask(&scene->ask, methods[i], NULL,
                                       &etcdserverpb__lease_grant_response__descriptor),
                          MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(grant_lease(&scene, 0, TTL_S), MUSTER_OK);
-    scene_close(&scene);
+    assert_int_equal(grant_lease(scene, 0, TTL_S), MUSTER_OK);
 }
 
 /* A lease that cannot be written does not exist, and the registry goes on when it can be written again. */
 static void a_store_that_fails_is_told_and_undone(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     struct sqlite3 *db = NULL;
 
-    (void)state;
-    scene_open(&scene);
-    if (scene.pair.outside == NULL) {
-        grant_anew(&scene);
-        put_keys(&scene);
-        db = muster_registry_store_database(scene.pair.store);
+    if (scene->pair.outside == NULL) {
+        grant_anew(scene);
+        put_keys(scene);
+        db = muster_registry_store_database(scene->pair.store);
         store_stage_run_sql(db, "ALTER TABLE leases RENAME TO away");
-        assert_int_equal(grant_lease(&scene, LEASE + 1, TTL_S), MUSTER_UNAVAILABLE);
-        assert_non_null(strstr(scene.ask.error.text, "registry store: "));
-        assert_int_equal(revoke_lease(&scene, LEASE), MUSTER_UNAVAILABLE);
-        assert_non_null(strstr(scene.ask.error.text, "store"));
+        assert_int_equal(grant_lease(scene, LEASE + 1, TTL_S), MUSTER_UNAVAILABLE);
+        assert_non_null(strstr(scene->ask.error.text, "registry store: "));
+        assert_int_equal(revoke_lease(scene, LEASE), MUSTER_UNAVAILABLE);
+        assert_non_null(strstr(scene->ask.error.text, "store"));
         store_stage_run_sql(db, "ALTER TABLE away RENAME TO leases");
 
-        assert_int_equal(time_to_live(&scene, LEASE + 1, true)->ttl, -1);
-        assert_int_equal(time_to_live(&scene, LEASE, true)->n_keys, KEYS);
-        assert_int_equal(revoke_lease(&scene, LEASE), MUSTER_OK);
-        assert_int_equal(grant_lease(&scene, LEASE + 1, TTL_S), MUSTER_OK);
+        assert_int_equal(time_to_live(scene, LEASE + 1, true)->ttl, -1);
+        assert_int_equal(time_to_live(scene, LEASE, true)->n_keys, KEYS);
+        assert_int_equal(revoke_lease(scene, LEASE), MUSTER_OK);
+        assert_int_equal(grant_lease(scene, LEASE + 1, TTL_S), MUSTER_OK);
     }
-    scene_close(&scene);
 }
 
 int main(void)
 {
     const struct CMUnitTest registry_lease_service[] = {
-        cmocka_unit_test(a_grant_is_answered_with_its_id_and_time),
-        cmocka_unit_test(the_time_to_live_tells_time_and_keys),
-        cmocka_unit_test(a_revoked_lease_is_gone_with_its_keys),
-        cmocka_unit_test(all_leases_are_listed),
-        cmocka_unit_test(one_stream_keeps_any_lease_alive),
-        cmocka_unit_test(a_registry_that_stops_ends_the_stream),
-        cmocka_unit_test(bytes_that_are_no_message_are_refused),
-        cmocka_unit_test(a_store_that_fails_is_told_and_undone),
+        CASE(a_grant_is_answered_with_its_id_and_time), CASE(the_time_to_live_tells_time_and_keys),
+        CASE(a_revoked_lease_is_gone_with_its_keys),    CASE(all_leases_are_listed),
+        CASE(one_stream_keeps_any_lease_alive),         CASE(a_registry_that_stops_ends_the_stream),
+        CASE(bytes_that_are_no_message_are_refused),    CASE(a_store_that_fails_is_told_and_undone),
     };
 
     return cmocka_run_group_tests(registry_lease_service, NULL, NULL);

@@ -1,5 +1,6 @@
 /* Locks and elections that the embedded registry keeps for its clients. */
 #include "registry_pair.h"
+#include "scene_case.h"
 
 #include <string.h>
 
@@ -138,146 +139,132 @@ static void await_waiting(struct scene *scene, size_t streams)
 /* The first holds the lock, the second waits for it. */
 static void open_queue(struct scene *scene, struct ask *first, struct ask *second)
 {
-    open_scene(scene);
     START(scene, first, "/v3lockpb.Lock/Lock", LOCK_A);
     finish_scene(scene, first);
     START(scene, second, "/v3lockpb.Lock/Lock", LOCK_B);
     await_waiting(scene, 1);
 }
 
+SCENE_CASES(struct scene, open_scene, close_scene)
+
 static void a_lock_waits_for_the_one_before(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     struct ask first, second, unlock;
 
-    (void)state;
-    open_queue(&scene, &first, &second);
-    assert_int_equal(count_keys(&scene), 2);
+    open_queue(scene, &first, &second);
+    assert_int_equal(count_keys(scene), 2);
     assert_false(second.is_done);
 
-    START(&scene, &unlock, "/v3lockpb.Lock/Unlock", UNLOCK_A);
-    finish_scene(&scene, &unlock);
-    finish_scene(&scene, &second);
+    START(scene, &unlock, "/v3lockpb.Lock/Unlock", UNLOCK_A);
+    finish_scene(scene, &unlock);
+    finish_scene(scene, &second);
 
     assert_int_equal(first.rc, MUSTER_OK);
     assert_true(has_key(&first, "m/1a"));
     assert_int_equal(unlock.rc, MUSTER_OK);
     assert_int_equal(second.rc, MUSTER_OK);
     assert_true(has_key(&second, "m/2b"));
-    assert_int_equal(count_keys(&scene), 1);
-    close_scene(&scene);
+    assert_int_equal(count_keys(scene), 1);
 }
 
 static void who_holds_a_lock_gets_it_again(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     struct ask ask;
 
-    (void)state;
-    open_scene(&scene);
     for (unsigned i = 0; i < 2; i++) {
-        START(&scene, &ask, "/v3lockpb.Lock/Lock", LOCK_A);
-        finish_scene(&scene, &ask);
+        START(scene, &ask, "/v3lockpb.Lock/Lock", LOCK_A);
+        finish_scene(scene, &ask);
         assert_int_equal(ask.rc, MUSTER_OK);
     }
-    assert_int_equal(count_keys(&scene), 1);
-    close_scene(&scene);
+    assert_int_equal(count_keys(scene), 1);
 }
 
 static void who_gives_up_leaves_the_queue(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     struct ask first, second;
 
-    (void)state;
-    open_queue(&scene, &first, &second);
+    open_queue(scene, &first, &second);
 
     muster_unary_cancel(&second.unary);
-    finish_scene(&scene, &second);
-    await_waiting(&scene, 0);
+    finish_scene(scene, &second);
+    await_waiting(scene, 0);
 
     assert_int_equal(second.rc, MUSTER_CANCELLED);
-    assert_int_equal(count_keys(&scene), 1);
-    close_scene(&scene);
+    assert_int_equal(count_keys(scene), 1);
 }
 
 static void a_place_ends_with_its_lease(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     struct ask first, second, revoke;
 
-    (void)state;
-    open_queue(&scene, &first, &second);
-    START(&scene, &revoke, "/etcdserverpb.Lease/LeaseRevoke", "\x08\x2b");
-    finish_scene(&scene, &second);
+    open_queue(scene, &first, &second);
+    START(scene, &revoke, "/etcdserverpb.Lease/LeaseRevoke", "\x08\x2b");
+    finish_scene(scene, &second);
 
     assert_int_equal(second.rc, MUSTER_UNKNOWN);
     assert_string_equal(second.text, "mutex: session is expired");
-    finish_scene(&scene, &revoke);
-    START(&scene, &second, "/v3lockpb.Lock/Lock", LOCK_B);
-    finish_scene(&scene, &second);
+    finish_scene(scene, &revoke);
+    START(scene, &second, "/v3lockpb.Lock/Lock", LOCK_B);
+    finish_scene(scene, &second);
     assert_int_equal(second.rc, MUSTER_NOT_FOUND);
     assert_string_equal(second.text, "etcdserver: requested lease not found");
-    close_scene(&scene);
 }
 
 static void without_a_lease_a_lock_has_its_own(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     struct ask ask;
 
-    (void)state;
-    open_scene(&scene);
-    START(&scene, &ask, "/v3lockpb.Lock/Lock", LEADER);
-    finish_scene(&scene, &ask);
+    START(scene, &ask, "/v3lockpb.Lock/Lock", LEADER);
+    finish_scene(scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
-    assert_int_equal(scene.pair.server->leases.count, 3);
-    close_scene(&scene);
+    assert_int_equal(scene->pair.server->leases.count, 3);
 }
 
 static void a_leader_proclaims_and_resigns(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     struct ask ask;
     char request[64] = "\x0a"; /* field 1: the LeaderKey */
     size_t bytes;
 
-    (void)state;
-    open_scene(&scene);
-    START(&scene, &ask, "/v3electionpb.Election/Leader", LEADER);
-    finish_scene(&scene, &ask);
+    START(scene, &ask, "/v3electionpb.Election/Leader", LEADER);
+    finish_scene(scene, &ask);
     assert_int_equal(ask.rc, MUSTER_UNKNOWN);
     assert_string_equal(ask.text, "election: no leader");
 
-    START(&scene, &ask, "/v3electionpb.Election/Campaign", CAMPAIGN_A);
-    finish_scene(&scene, &ask);
+    START(scene, &ask, "/v3electionpb.Election/Campaign", CAMPAIGN_A);
+    finish_scene(scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
     /* a header, then the LeaderKey as field 2 */
     bytes = (size_t)ask.response[1] + 2;
     assert_int_equal(ask.response[bytes], 0x12);
     memcpy(request + 1, ask.response + bytes + 1, (size_t)ask.response[bytes + 1] + 1);
     bytes = (size_t)ask.response[bytes + 1] + 2;
-    START(&scene, &ask, "/v3electionpb.Election/Leader", LEADER);
-    finish_scene(&scene, &ask);
+    START(scene, &ask, "/v3electionpb.Election/Leader", LEADER);
+    finish_scene(scene, &ask);
     assert_true(has_key(&ask, "one"));
 
     memcpy(request + bytes, "\x12\x03two", 5);
-    start_scene(&scene, &ask, "/v3electionpb.Election/Proclaim", request, bytes + 5);
-    finish_scene(&scene, &ask);
+    start_scene(scene, &ask, "/v3electionpb.Election/Proclaim", request, bytes + 5);
+    finish_scene(scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
-    START(&scene, &ask, "/v3electionpb.Election/Leader", LEADER);
-    finish_scene(&scene, &ask);
+    START(scene, &ask, "/v3electionpb.Election/Leader", LEADER);
+    finish_scene(scene, &ask);
     assert_true(has_key(&ask, "two"));
 
-    start_scene(&scene, &ask, "/v3electionpb.Election/Resign", request, bytes);
-    finish_scene(&scene, &ask);
+    start_scene(scene, &ask, "/v3electionpb.Election/Resign", request, bytes);
+    finish_scene(scene, &ask);
     assert_int_equal(ask.rc, MUSTER_OK);
-    assert_int_equal(count_keys(&scene), 0);
-    start_scene(&scene, &ask, "/v3electionpb.Election/Proclaim", request, bytes + 5);
-    finish_scene(&scene, &ask);
+    assert_int_equal(count_keys(scene), 0);
+    start_scene(scene, &ask, "/v3electionpb.Election/Proclaim", request, bytes + 5);
+    finish_scene(scene, &ask);
     assert_int_equal(ask.rc, MUSTER_UNKNOWN);
     assert_string_equal(ask.text, "election: not leader");
-    close_scene(&scene);
 }
 
 /* An observer's messages, its leaders' values in order. */
@@ -319,38 +306,34 @@ static void await_leader(struct scene *scene, struct observer *observer)
 
 static void an_observer_sees_who_leads(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
     struct observer observer = {.call = {.data = &observer}};
     const struct muster_call_options options = {.method = "/v3electionpb.Election/Observe",
                                                 .deadline_ns = UINT64_MAX,
                                                 .on_message = on_leader};
     struct ask a, b, resign;
 
-    (void)state;
-    open_scene(&scene);
-    assert_int_equal(muster_call_start(&observer.call, scene.channel, &options, on_observer_done),
+    assert_int_equal(muster_call_start(&observer.call, scene->channel, &options, on_observer_done),
                      MUSTER_OK);
     assert_int_equal(muster_call_send(&observer.call, LEADER, sizeof(LEADER) - 1), MUSTER_OK);
     muster_call_half_close(&observer.call);
-    START(&scene, &a, "/v3electionpb.Election/Campaign", CAMPAIGN_A);
-    await_leader(&scene, &observer);
-    START(&scene, &b, "/v3electionpb.Election/Campaign", LOCK_B "\x1a\x03two");
-    await_waiting(&scene, 2);
-    START(&scene, &resign, "/v3lockpb.Lock/Unlock", UNLOCK_A);
-    finish_scene(&scene, &b);
-    await_leader(&scene, &observer);
-    finish_scene(&scene, &resign);
+    START(scene, &a, "/v3electionpb.Election/Campaign", CAMPAIGN_A);
+    await_leader(scene, &observer);
+    START(scene, &b, "/v3electionpb.Election/Campaign", LOCK_B "\x1a\x03two");
+    await_waiting(scene, 2);
+    START(scene, &resign, "/v3lockpb.Lock/Unlock", UNLOCK_A);
+    finish_scene(scene, &b);
+    await_leader(scene, &observer);
+    finish_scene(scene, &resign);
 
     assert_int_equal(b.rc, MUSTER_OK);
     assert_string_equal(observer.seen, "one two ");
     muster_call_cancel(&observer.call);
-    test_env_run_until(scene.pair.env, test_env_is_true, &observer.is_done);
-    close_scene(&scene);
+    test_env_run_until(scene->pair.env, test_env_is_true, &observer.is_done);
 }
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test(name)
     const struct CMUnitTest registry_queue[] = {
         CASE(a_lock_waits_for_the_one_before),    CASE(who_holds_a_lock_gets_it_again),
         CASE(who_gives_up_leaves_the_queue),      CASE(a_place_ends_with_its_lease),

@@ -1,6 +1,7 @@
 /* Snapshots of a living registry, read through its API, and what is made of them. */
 #include "registry_ask.h"
 #include "registry_pair.h"
+#include "scene_case.h"
 #include "rpc_stand.h"
 
 #include <muster/registry.h>
@@ -88,58 +89,55 @@ static void restore_copy(const struct reader *reader, struct registry_pair *f, c
     assert_int_equal(unlink(from), 0);
 }
 
+SCENE_CASES(struct registry_pair, registry_pair_open, registry_pair_close)
+
 static void a_snapshot_holds_what_was_there_when_it_ended(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct reader reader;
     struct muster_registry_store_options options = {.path = NULL};
     struct muster_error error;
     char data[64];
     uint64_t revision = 0;
 
-    (void)state;
-    registry_pair_open(&f);
-    fill_store(&f);
-    begin_call(&reader, &f);
-    assert_int_equal(end_call(&reader, &f), MUSTER_OK);
+    fill_store(f);
+    begin_call(&reader, f);
+    assert_int_equal(end_call(&reader, f), MUSTER_OK);
     assert_int_equal(reader.size, reader.snapshot.bytes);
     assert_int_equal(reader.size % 512, 32);
-    restore_copy(&reader, &f, data);
-    revision = f.revision;
+    restore_copy(&reader, f, data);
+    revision = f->revision;
 
-    registry_pair_close_client(&f);
-    registry_pair_stop_server(&f);
-    muster_registry_store_close(f.store);
+    registry_pair_close_client(f);
+    registry_pair_stop_server(f);
+    muster_registry_store_close(f->store);
     options.path = data;
-    assert_int_equal(muster_registry_store_open(f.env->mem, &options, &f.store, &error), MUSTER_OK);
-    registry_pair_start_server(&f, "127.0.0.1:0");
-    registry_pair_open_client(&f, f.endpoints);
-    assert_int_equal(registry_pair_range(&f, PREFIX "k/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
-    assert_int_equal(f.count, KEYS);
-    assert_true(f.revision > revision + MUSTER_REGISTRY_RESTORE_REVISIONS / 2);
+    assert_int_equal(muster_registry_store_open(f->env->mem, &options, &f->store, &error),
+                     MUSTER_OK);
+    registry_pair_start_server(f, "127.0.0.1:0");
+    registry_pair_open_client(f, f->endpoints);
+    assert_int_equal(registry_pair_range(f, PREFIX "k/", MUSTER_REGISTRY_PREFIX), MUSTER_OK);
+    assert_int_equal(f->count, KEYS);
+    assert_true(f->revision > revision + MUSTER_REGISTRY_RESTORE_REVISIONS / 2);
 
-    registry_pair_close(&f);
     assert_int_equal(unlink(data), 0);
     free(reader.bytes);
 }
 
 static void writes_go_on_meanwhile_and_are_whole_or_absent(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct reader reader;
     char data[64];
 
-    (void)state;
-    registry_pair_open(&f);
-    fill_store(&f);
+    fill_store(f);
 
-    begin_call(&reader, &f);
+    begin_call(&reader, f);
     for (int i = 0; i < 200 && !reader.is_done; i++)
-        assert_int_equal(registry_pair_put(&f, PREFIX "more", "1"), MUSTER_OK);
-    assert_int_equal(end_call(&reader, &f), MUSTER_OK);
-    restore_copy(&reader, &f, data); /* it checks the contents */
+        assert_int_equal(registry_pair_put(f, PREFIX "more", "1"), MUSTER_OK);
+    assert_int_equal(end_call(&reader, f), MUSTER_OK);
+    restore_copy(&reader, f, data); /* it checks the contents */
 
-    registry_pair_close(&f);
     assert_int_equal(unlink(data), 0);
     free(reader.bytes);
 }
@@ -210,76 +208,65 @@ static void what_has_been_sent_takes_no_memory(void **state)
 
 static void there_is_one_at_a_time(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct reader first, second;
 
-    (void)state;
-    registry_pair_open(&f);
-    fill_store(&f);
+    fill_store(f);
 
-    begin_call(&first, &f);
-    begin_call(&second, &f);
-    assert_int_equal(end_call(&second, &f), MUSTER_RESOURCE_EXHAUSTED);
-    assert_int_equal(end_call(&first, &f), MUSTER_OK);
-    begin_call(&second, &f);
-    assert_int_equal(end_call(&second, &f), MUSTER_OK);
+    begin_call(&first, f);
+    begin_call(&second, f);
+    assert_int_equal(end_call(&second, f), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(end_call(&first, f), MUSTER_OK);
+    begin_call(&second, f);
+    assert_int_equal(end_call(&second, f), MUSTER_OK);
 
-    registry_pair_close(&f);
     free(first.bytes);
     free(second.bytes);
 }
 
 static void one_that_is_cancelled_leaves_room_for_the_next(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct reader reader;
 
-    (void)state;
-    registry_pair_open(&f);
-    fill_store(&f);
+    fill_store(f);
 
-    begin_call(&reader, &f);
+    begin_call(&reader, f);
     muster_registry_snapshot_cancel(&reader.snapshot);
     muster_registry_snapshot_cancel(&reader.snapshot);
     assert_false(reader.is_done);
-    assert_int_equal(end_call(&reader, &f), MUSTER_CANCELLED);
+    assert_int_equal(end_call(&reader, f), MUSTER_CANCELLED);
     free(reader.bytes);
     do {
-        begin_call(&reader, &f);
-        (void)end_call(&reader, &f);
+        begin_call(&reader, f);
+        (void)end_call(&reader, f);
         free(reader.bytes);
     } while (reader.rc == MUSTER_RESOURCE_EXHAUSTED); /* the server may not know it yet */
     assert_int_equal(reader.rc, MUSTER_OK);
-
-    registry_pair_close(&f);
 }
 
 static void closing_either_side_ends_it(void **state)
 {
-    struct registry_pair f;
+    struct registry_pair *f = *state;
     struct reader reader;
 
-    (void)state;
-    registry_pair_open(&f);
-    fill_store(&f);
+    fill_store(f);
 
-    begin_call(&reader, &f);
-    test_env_turn(f.env, 8);
-    registry_pair_close_client(&f);
+    begin_call(&reader, f);
+    test_env_turn(f->env, 8);
+    registry_pair_close_client(f);
     assert_true(reader.is_done);
     assert_int_equal(reader.rc, MUSTER_CANCELLED);
     free(reader.bytes);
-    registry_pair_open_client(&f, f.endpoints);
+    registry_pair_open_client(f, f->endpoints);
     do {
-        begin_call(&reader, &f);
+        begin_call(&reader, f);
         while (reader.size == 0 && !reader.is_done)
-            test_env_turn(f.env, 1);
+            test_env_turn(f->env, 1);
     } while (reader.is_done);
-    registry_pair_stop_server(&f);
-    assert_int_equal(end_call(&reader, &f), MUSTER_UNAVAILABLE);
+    registry_pair_stop_server(f);
+    assert_int_equal(end_call(&reader, f), MUSTER_UNAVAILABLE);
     free(reader.bytes);
-
-    registry_pair_close(&f);
 }
 
 /* A registry on a virtual clock, whose clients open their windows or not. */
@@ -390,13 +377,13 @@ static void who_reads_slowly_keeps_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_snapshot_holds_what_was_there_when_it_ended),
-        cmocka_unit_test(writes_go_on_meanwhile_and_are_whole_or_absent),
+        CASE(a_snapshot_holds_what_was_there_when_it_ended),
+        CASE(writes_go_on_meanwhile_and_are_whole_or_absent),
         cmocka_unit_test(each_piece_tells_how_much_is_left),
         cmocka_unit_test(what_has_been_sent_takes_no_memory),
-        cmocka_unit_test(there_is_one_at_a_time),
-        cmocka_unit_test(one_that_is_cancelled_leaves_room_for_the_next),
-        cmocka_unit_test(closing_either_side_ends_it),
+        CASE(there_is_one_at_a_time),
+        CASE(one_that_is_cancelled_leaves_room_for_the_next),
+        CASE(closing_either_side_ends_it),
         cmocka_unit_test(who_does_not_read_loses_the_place),
         cmocka_unit_test(who_reads_slowly_keeps_it),
     };

@@ -1,27 +1,28 @@
-/* Watches: order, history, filters, compaction, progress, slow readers. Answers are kept as text.
- */
+/* Watches: order, history, filters, compaction, progress, slow readers. Steps are words, and answers are kept
+ * as text. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "careful_mem.h"
-#include "test_env.h"
+#include "mvcc_stage.h"
 #include "virtual_loop.h"
 
 #include "cluster/registry/watch.h"
 
+#define STEP_BYTES 80
+
 struct fixture {
-    struct muster_mem_limited mem;
+    struct mvcc_stage stage;
     struct virtual_loop loop;
     struct muster_env env;
-    struct muster_registry_store *store;
-    struct muster_registry_arena arena;
-    struct muster_mvcc mvcc;
     struct muster_watch_hub hub;
     struct muster_watch_stream stream;
     size_t queued_bytes;
     size_t bytes_per_event; /* added to queued_bytes by each event sent */
     char text[8192];
 };
+
+/* --- Answers --- */
 
 static void format_event(struct fixture *f, const char *fmt, ...) MUSTER_PRINTF(2, 3);
 static void format_event(struct fixture *f, const char *fmt, ...)
@@ -82,27 +83,13 @@ static size_t queued_bytes(const struct muster_watch_stream *stream)
 static const struct muster_watch_stream_ops stream_ops = {.send = on_send,
                                                           .queued_bytes = queued_bytes};
 
-static bool has_lease(void *data, int64_t lease)
-{
-    (void)data;
-    (void)lease;
-    return false;
-}
-
 static void open_fixture(struct fixture *f)
 {
-    struct muster_registry_store_options options = {.path = NULL};
-    struct muster_error error;
-
     memset(f, 0, sizeof(*f));
-    muster_mem_limited_init(&f->mem, careful_mem(), 0);
+    mvcc_stage_open(&f->stage);
     virtual_loop_init(&f->loop);
-    f->env = (struct muster_env){.mem = &f->mem.mem, .loop = &f->loop.loop};
-    assert_int_equal(muster_registry_store_open(f->env.mem, &options, &f->store, &error),
-                     MUSTER_OK);
-    muster_registry_arena_init(&f->arena, f->env.mem, MUSTER_MVCC_ANSWER_BYTES_MAX);
-    assert_int_equal(muster_mvcc_init(&f->mvcc, f->store, has_lease, NULL), MUSTER_OK);
-    muster_watch_hub_init(&f->hub, &f->env, &f->mvcc, 600 * MUSTER_NS_PER_S);
+    f->env = (struct muster_env){.mem = &f->stage.mem.mem, .loop = &f->loop.loop};
+    muster_watch_hub_init(&f->hub, &f->env, &f->stage.mvcc, 600 * MUSTER_NS_PER_S);
     muster_watch_stream_open(&f->stream, &f->hub, &stream_ops, f);
 }
 
@@ -110,14 +97,21 @@ static void close_fixture(struct fixture *f)
 {
     muster_watch_stream_close(&f->stream);
     muster_watch_hub_fini(&f->hub);
-    muster_registry_arena_fini(&f->arena);
-    muster_registry_store_close(f->store);
-    assert_int_equal(muster_mem_limited_fini(&f->mem), 0);
+    mvcc_stage_close(&f->stage);
 }
 
-static struct muster_bytes bytes_of(const char *text)
+/* --- Steps --- */
+
+/* "x*1000" is a thousand times x, "-" nothing. */
+static struct muster_bytes bytes_of(const char *word)
 {
-    return (struct muster_bytes){.data = text, .size = strlen(text)};
+    static char large[2000000];
+
+    if (strncmp(word, "x*", 2) != 0)
+        return (struct muster_bytes){.data = word,
+                                     .size = strcmp(word, "-") == 0 ? 0 : strlen(word)};
+    memset(large, 'x', sizeof(large));
+    return (struct muster_bytes){.data = large, .size = strtoul(word + 2, NULL, 10)};
 }
 
 static void write_one(struct fixture *f, struct muster_mvcc_request *request)
@@ -126,31 +120,28 @@ static void write_one(struct fixture *f, struct muster_mvcc_request *request)
     struct muster_error error;
     bool is_broken = false;
 
-    assert_int_equal(muster_mvcc_apply(&f->mvcc, request, &f->arena, &result, &error, &is_broken),
-                     MUSTER_OK);
-    muster_registry_arena_reset(&f->arena);
+    assert_int_equal(
+        muster_mvcc_apply(&f->stage.mvcc, request, &f->stage.arena, &result, &error, &is_broken),
+        MUSTER_OK);
+    muster_registry_arena_reset(&f->stage.arena);
 }
 
-static void put_key(struct fixture *f, const char *key, const char *value)
+/* One put per letter of keys, all in one revision. */
+static void put_keys(struct fixture *f, const char *keys, struct muster_bytes value)
 {
-    struct muster_mvcc_request request = {.kind = MUSTER_MVCC_PUT,
-                                          .put = {.key = bytes_of(key), .value = bytes_of(value)}};
+    struct muster_mvcc_request ops[16] = {{.kind = MUSTER_MVCC_NOTHING}};
+    struct muster_mvcc_request txn = {.kind = MUSTER_MVCC_TXN,
+                                      .txn = {.success = ops, .success_count = strlen(keys)}};
 
-    write_one(f, &request);
-}
-
-static void delete_key(struct fixture *f, const char *key, const char *end)
-{
-    struct muster_mvcc_request request = {
-        .kind = MUSTER_MVCC_DELETE,
-        .delete = {.span = {.key = bytes_of(key), .end = bytes_of(end)}}};
-
-    write_one(f, &request);
+    for (size_t i = 0; keys[i] != '\0'; i++)
+        ops[i] = (struct muster_mvcc_request){
+            .kind = MUSTER_MVCC_PUT, .put = {.key = {.data = keys + i, .size = 1}, .value = value}};
+    write_one(f, &txn);
 }
 
 static void commit_changes(struct fixture *f)
 {
-    assert_int_equal(muster_mvcc_commit(&f->mvcc), MUSTER_OK);
+    assert_int_equal(muster_mvcc_commit(&f->stage.mvcc), MUSTER_OK);
     muster_watch_hub_committed(&f->hub);
 }
 
@@ -159,48 +150,150 @@ static void compact_log(struct fixture *f, int64_t revision)
     struct muster_error error;
     bool is_done = false;
 
-    assert_int_equal(muster_mvcc_compact(&f->mvcc, revision, &error), MUSTER_OK);
+    assert_int_equal(muster_mvcc_compact(&f->stage.mvcc, revision, &error), MUSTER_OK);
     while (!is_done)
-        assert_int_equal(muster_mvcc_compact_step(&f->mvcc, 2, &is_done), MUSTER_OK);
+        assert_int_equal(muster_mvcc_compact_step(&f->stage.mvcc, 2, &is_done), MUSTER_OK);
     commit_changes(f);
 }
 
-static struct muster_watch_wish wish_for(const char *key, const char *end, int64_t start)
+/* "watch key end start" and what it wants besides. */
+static void create_watch(struct fixture *f, char words[][20], size_t count)
 {
-    return (struct muster_watch_wish){.span = {.key = bytes_of(key), .end = bytes_of(end)},
-                                      .start_revision = start};
-}
+    struct muster_watch_wish wish = {.span = {.key = bytes_of(words[1]), .end = bytes_of(words[2])},
+                                     .start_revision = strtoll(words[3], NULL, 10)};
 
-static void create_watch(struct fixture *f, struct muster_watch_wish wish)
-{
+    for (size_t i = 4; i < count; i++) {
+        wish.wants_previous |= strcmp(words[i], "previous") == 0;
+        wish.wants_progress |= strcmp(words[i], "progress") == 0;
+        wish.wants_fragments |= strcmp(words[i], "fragments") == 0;
+        wish.skips_puts |= strcmp(words[i], "no_put") == 0;
+        wish.skips_deletes |= strcmp(words[i], "no_delete") == 0;
+        if (strncmp(words[i], "id=", 3) == 0)
+            wish.watch_id = strtoll(words[i] + 3, NULL, 10);
+    }
     muster_watch_stream_create(&f->stream, &wish);
 }
 
-static void expect_events(struct fixture *f, const char *text)
+static void run_step(struct fixture *f, const char *step)
 {
-    assert_string_equal(f->text, text);
-    f->text[0] = '\0';
+    char words[6][20];
+    int count = sscanf(step, "%19s %19s %19s %19s %19s %19s", words[0], words[1], words[2],
+                       words[3], words[4], words[5]);
+    const char *verb = words[0];
+    struct muster_mvcc_request request = {.kind = MUSTER_MVCC_NOTHING};
+    int64_t number = count > 1 ? strtoll(words[1], NULL, 10) : 0;
+
+    assert_true(count > 0);
+    if (strcmp(verb, "|") == 0) { /* what comes from here on */
+        format_event(f, "|");
+    } else if (strcmp(verb, "watch") == 0) {
+        create_watch(f, words, (size_t)count);
+    } else if (strcmp(verb, "put") == 0) {
+        request.kind = MUSTER_MVCC_PUT;
+        request.put =
+            (struct muster_mvcc_put){.key = bytes_of(words[1]), .value = bytes_of(words[2])};
+        write_one(f, &request);
+    } else if (strcmp(verb, "puts") == 0) {
+        put_keys(f, words[1], bytes_of(words[2]));
+    } else if (strcmp(verb, "del") == 0) {
+        request.kind = MUSTER_MVCC_DELETE;
+        request.delete.span.key = bytes_of(words[1]);
+        request.delete.span.end = bytes_of(words[2]);
+        write_one(f, &request);
+    } else if (strcmp(verb, "commit") == 0) {
+        commit_changes(f);
+    } else if (strcmp(verb, "compact") == 0) {
+        compact_log(f, number);
+    } else if (strcmp(verb, "cancel") == 0) {
+        muster_watch_stream_cancel(&f->stream, number);
+    } else if (strcmp(verb, "progress") == 0) {
+        muster_watch_stream_progress(&f->stream);
+    } else if (strcmp(verb, "wait") == 0) { /* so many seconds */
+        virtual_loop_advance(&f->loop, (uint64_t)number * MUSTER_NS_PER_S);
+    } else if (strcmp(verb, "forget") == 0) { /* what has come so far */
+        f->text[0] = '\0';
+    } else {
+        fail_msg("%s is not a step", step);
+    }
 }
 
-static void new_changes_come_after_the_commit(void **state)
+/* Steps between semicolons. */
+static void run_steps(struct fixture *f, const char *steps)
 {
-    struct fixture f;
+    char step[STEP_BYTES];
 
+    for (const char *at = steps; *at != '\0'; at += strcspn(at, ";"), at += *at == ';') {
+        (void)snprintf(step, sizeof(step), "%.*s", (int)strcspn(at, ";"), at);
+        run_step(f, step);
+    }
+}
+
+static const struct {
+    const char *name, *steps, *answers;
+} rows[] = {
+    {"new changes come after the commit", "watch a - 0;put a 1;put b 2;|;commit;|;del a -;commit",
+     "[0 r1: created]|[0 r3: a=1@2]|[0 r4: a-@4]"},
+    {"history comes first, then live changes, without gap or repeat",
+     "put a 1;put a 2;put ab 3;commit;watch a b 3;put a 4;commit;wait 0;|;put a 5;commit",
+     "[0 r4: created][0 r5: a=2@3 ab=3@4 a=4@5]|[0 r6: a=5@6]"},
+    {"uncommitted changes are not shown to a watch that catches up",
+     "put a 1;commit;watch a - 1;put a 2;wait 0;|;commit",
+     "[0 r2: created][0 r2: a=1@2]|[0 r3: a=2@3]"},
+    {"a start in the future skips what comes before",
+     "watch a - 4;put a 1;put a 2;commit;put a 3;commit", "[0 r1: created][0 r4: a=3@4]"},
+    {"previous values come when asked for",
+     "watch a - 0 previous;put a 1;put a 2;del a -;put a 3;commit",
+     "[0 r1: created][0 r5: a=1@2 a=2@3(was 1) a-@4(was 2) a=3@5]"},
+    {"filters drop kinds of change",
+     "watch a - 0 no_put;watch a - 0 no_delete;put a 1;del a -;commit",
+     "[0 r1: created][1 r1: created][0 r3: a-@3][1 r3: a=1@2]"},
+    {"ids are given or taken, and bad wishes refused",
+     "watch a - 0 id=1;watch a - 0 id=1;watch a - 0;watch a - 0;watch b a 0;watch b - -1",
+     "[1 r1: created][-1 r1: created canceled (mvcc: duplicate watch ID provided on the "
+     "WatchStream)][0 r1: created][2 r1: created]"
+     "[-1 r1: created canceled (mvcc: watcher range is empty)]"
+     "[-1 r1: created canceled (etcdserver: mvcc: required revision has been compacted)]"},
+    {"a cancelled watch is silent", "watch a - 0;cancel 0;cancel 5;put a 1;commit",
+     "[0 r1: created][0 r1: canceled]"},
+    {"a compacted start is answered with the smallest that is allowed",
+     "put a 1;put a 2;del a -;put b 1;commit;compact 4;watch a z 3;watch a z 4;wait 0",
+     "[0 r5: created][1 r5: created][0 r5: canceled compacted 4][1 r5: a-@4 b=1@5]"},
+    {"progress waits until every watch of the stream has caught up",
+     "put a 1;commit;watch a - 1;progress;|;wait 0;|;progress",
+     "[0 r2: created]|[0 r2: a=1@2][-1 r2:]|[-1 r2:]"},
+    {"quiet watches are told of progress when they asked",
+     "watch a - 0;watch a - 0 progress;wait 600;forget;put b 1;commit;wait 601", "[1 r2:]"},
+    {"all changes of one revision share a message",
+     "put a 1;put b 1;put c 1;commit;watch a z 0;del a c;commit",
+     "[0 r4: created][0 r5: a-@5 b-@5]"},
+    {"no revision of a large history is cut, also where one is larger than a step",
+     "put a 1;puts bcdefghijklm x*99999;put z 1;commit;watch a zz 2;wait 0",
+     "[0 r4: created][0 r4: a=1@2 b=x@3 c=x@3 d=x@3 e=x@3 f=x@3 g=x@3 h=x@3 i=x@3 j=x@3 k=x@3 "
+     "l=x@3 m=x@3][0 r4: z=1@4]"},
+    {"a large message is cut into fragments when asked",
+     "watch a z 0 fragments;forget;put a x*999999;put b x*999999;put c 1;commit",
+     "[0 r4: a=x@2 more][0 r4: b=x@3 c=1@4]"},
+    {"one change larger than a fragment comes alone",
+     "watch a z 0 fragments;forget;put a x*1999999;put b x*1999999;commit",
+     "[0 r3: a=x@2 more][0 r3: b=x@3]"},
+    {"what was before counts in a fragment too",
+     "put a x*499999;put b x*499999;commit;watch a z 0 fragments previous;forget;"
+     "put a x*499999;put b x*499999;commit",
+     "[0 r5: a=x@4(was x) more][0 r5: b=x@5(was x)]"},
+};
+
+static void watches_are_told_in_order_what_they_want(void **state)
+{
     (void)state;
-    open_fixture(&f);
-    create_watch(&f, wish_for("a", "", 0));
-    expect_events(&f, "[0 r1: created]");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fixture f;
 
-    put_key(&f, "a", "1");
-    put_key(&f, "b", "2");
-    expect_events(&f, "");
-    commit_changes(&f);
-    expect_events(&f, "[0 r3: a=1@2]");
-    delete_key(&f, "a", "");
-    commit_changes(&f);
-    expect_events(&f, "[0 r4: a-@4]");
-
-    close_fixture(&f);
+        open_fixture(&f);
+        run_steps(&f, rows[i].steps);
+        if (strcmp(f.text, rows[i].answers) != 0)
+            fail_msg("%s:\n  %s\n  is not\n  %s", rows[i].name, f.text, rows[i].answers);
+        close_fixture(&f);
+    }
 }
 
 /* The texts of a wish are the caller's: they are somebody else's when it has been granted. */
@@ -208,189 +301,31 @@ static void a_watch_sees_its_range_and_nothing_beyond(void **state)
 {
     static const struct {
         const char *key, *end, *seen;
-    } rows[] = {
+    } ranges[] = {
         {"b", "", "[0 r6: b=1@3]"},
         {"b", "d", "[0 r6: b=1@3 c=1@4]"},
         {"b", "b0", "[0 r6: b=1@3]"},
         {"bb", "c0", "[0 r6: c=1@4]"},
     };
-    static const char *const keys[] = {"a", "b", "c", "d", "e"};
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct fixture f;
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
         char key[8], end[8];
+        const struct muster_watch_wish wish = {
+            .span = {.key = {key, strlen(ranges[i].key)}, .end = {end, strlen(ranges[i].end)}}};
+        struct fixture f;
 
         open_fixture(&f);
-        (void)strcpy(key, rows[i].key);
-        (void)strcpy(end, rows[i].end);
-        create_watch(&f, wish_for(key, end, 0));
+        (void)strcpy(key, ranges[i].key);
+        (void)strcpy(end, ranges[i].end);
+        muster_watch_stream_create(&f.stream, &wish);
         memset(key, 0, sizeof(key));
         memset(end, 0xff, sizeof(end));
-        f.text[0] = '\0';
-        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
-            put_key(&f, keys[k], "1");
-        commit_changes(&f);
+        run_steps(&f, "forget;put a 1;put b 1;put c 1;put d 1;put e 1;commit");
 
-        expect_events(&f, rows[i].seen);
+        assert_string_equal(f.text, ranges[i].seen);
         close_fixture(&f);
     }
-}
-
-static void history_comes_first_then_live_changes_without_gap_or_repeat(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    open_fixture(&f);
-    put_key(&f, "a", "1");
-    put_key(&f, "a", "2");
-    put_key(&f, "ab", "3");
-    commit_changes(&f);
-
-    create_watch(&f, wish_for("a", "b", 3));
-    put_key(&f, "a", "4");
-    commit_changes(&f);
-    virtual_loop_advance(&f.loop, 0);
-    expect_events(&f, "[0 r4: created][0 r5: a=2@3 ab=3@4 a=4@5]");
-    put_key(&f, "a", "5");
-    commit_changes(&f);
-    expect_events(&f, "[0 r6: a=5@6]");
-
-    close_fixture(&f);
-}
-
-static void uncommitted_changes_are_not_shown_to_a_watch_that_catches_up(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    open_fixture(&f);
-    put_key(&f, "a", "1");
-    commit_changes(&f);
-    create_watch(&f, wish_for("a", "", 1));
-
-    put_key(&f, "a", "2");
-    virtual_loop_advance(&f.loop, 0);
-    expect_events(&f, "[0 r2: created][0 r2: a=1@2]");
-    commit_changes(&f);
-    expect_events(&f, "[0 r3: a=2@3]");
-
-    close_fixture(&f);
-}
-
-static void a_start_in_the_future_skips_what_comes_before(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    open_fixture(&f);
-    create_watch(&f, wish_for("a", "", 4));
-
-    put_key(&f, "a", "1");
-    put_key(&f, "a", "2");
-    commit_changes(&f);
-    put_key(&f, "a", "3");
-    commit_changes(&f);
-
-    expect_events(&f, "[0 r1: created][0 r4: a=3@4]");
-    close_fixture(&f);
-}
-
-static void previous_values_come_when_asked_for(void **state)
-{
-    struct fixture f;
-    struct muster_watch_wish wish = wish_for("a", "", 0);
-
-    (void)state;
-    open_fixture(&f);
-    wish.wants_previous = true;
-    create_watch(&f, wish);
-
-    put_key(&f, "a", "1");
-    put_key(&f, "a", "2");
-    delete_key(&f, "a", "");
-    put_key(&f, "a", "3");
-    commit_changes(&f);
-
-    expect_events(&f, "[0 r1: created][0 r5: a=1@2 a=2@3(was 1) a-@4(was 2) a=3@5]");
-    close_fixture(&f);
-}
-
-/* A change is told whole, if later, whichever allocation fails. */
-static void without_memory_no_previous_value_is_left_out(void **state)
-{
-    struct muster_watch_wish wish = wish_for("a", "", 0);
-    bool was_refused = true;
-    unsigned refused = 0;
-
-    (void)state;
-    wish.wants_previous = true;
-    for (uint64_t fail_at = 1; was_refused; fail_at++) {
-        struct fixture f;
-
-        open_fixture(&f);
-        create_watch(&f, wish);
-        put_key(&f, "a", "1");
-        put_key(&f, "a", "2");
-        assert_int_equal(muster_mvcc_commit(&f.mvcc), MUSTER_OK);
-        f.mem.fail_at = fail_at;
-        muster_watch_hub_committed(&f.hub);
-        was_refused = f.mem.fail_at == 0;
-        refused += was_refused;
-        f.mem.fail_at = 0;
-        virtual_loop_advance(&f.loop, 10 * MUSTER_NS_PER_S);
-
-        expect_events(&f, "[0 r1: created][0 r3: a=1@2 a=2@3(was 1)]");
-        close_fixture(&f);
-    }
-    assert_int_not_equal(refused, 0);
-}
-
-static void filters_drop_kinds_of_change(void **state)
-{
-    struct fixture f;
-    struct muster_watch_wish wish = wish_for("a", "", 0);
-
-    (void)state;
-    open_fixture(&f);
-    wish.skips_puts = true;
-    create_watch(&f, wish);
-    wish.skips_puts = false;
-    wish.skips_deletes = true;
-    create_watch(&f, wish);
-
-    put_key(&f, "a", "1");
-    delete_key(&f, "a", "");
-    commit_changes(&f);
-
-    expect_events(&f, "[0 r1: created][1 r1: created][0 r3: a-@3][1 r3: a=1@2]");
-    close_fixture(&f);
-}
-
-static void ids_are_given_or_taken_and_bad_wishes_refused(void **state)
-{
-    struct fixture f;
-    struct muster_watch_wish wish = wish_for("a", "", 0);
-
-    (void)state;
-    open_fixture(&f);
-    wish.watch_id = 1;
-    create_watch(&f, wish);
-    create_watch(&f, wish);
-    wish.watch_id = 0;
-    create_watch(&f, wish);
-    create_watch(&f, wish);
-    create_watch(&f, wish_for("b", "a", 0));
-    create_watch(&f, wish_for("b", "", -1));
-
-    expect_events(
-        &f, "[1 r1: created]"
-            "[-1 r1: created canceled (mvcc: duplicate watch ID provided on the WatchStream)]"
-            "[0 r1: created][2 r1: created]"
-            "[-1 r1: created canceled (mvcc: watcher range is empty)]"
-            "[-1 r1: created canceled (etcdserver: mvcc: required revision has been compacted)]");
-    close_fixture(&f);
 }
 
 static void there_is_a_bound_of_watches(void **state)
@@ -400,167 +335,83 @@ static void there_is_a_bound_of_watches(void **state)
     (void)state;
     open_fixture(&f);
     f.stream.watch_count = MUSTER_WATCHES_PER_STREAM_MAX - 1; /* as if there were so many */
-    create_watch(&f, wish_for("a", "", 0));
-    create_watch(&f, wish_for("a", "", 0));
+    run_steps(&f, "watch a - 0;watch a - 0");
 
-    expect_events(&f, "[0 r1: created]"
-                      "[-1 r1: created canceled (etcdserver: too many watches on one stream)]");
+    assert_string_equal(f.text,
+                        "[0 r1: created]"
+                        "[-1 r1: created canceled (etcdserver: too many watches on one stream)]");
     f.stream.watch_count = 1;
     close_fixture(&f);
 }
 
-static void a_cancelled_watch_is_silent(void **state)
+/* A change is told whole, if later, whichever allocation fails. */
+static void without_memory_no_previous_value_is_left_out(void **state)
 {
-    struct fixture f;
+    bool was_refused = true;
+    unsigned refused = 0;
 
     (void)state;
-    open_fixture(&f);
-    create_watch(&f, wish_for("a", "", 0));
+    for (uint64_t fail_at = 1; was_refused; fail_at++) {
+        struct fixture f;
 
-    muster_watch_stream_cancel(&f.stream, 0);
-    muster_watch_stream_cancel(&f.stream, 5);
-    put_key(&f, "a", "1");
-    commit_changes(&f);
+        open_fixture(&f);
+        run_steps(&f, "watch a - 0 previous;put a 1;put a 2");
+        assert_int_equal(muster_mvcc_commit(&f.stage.mvcc), MUSTER_OK);
+        f.stage.mem.fail_at = fail_at;
+        muster_watch_hub_committed(&f.hub);
+        was_refused = f.stage.mem.fail_at == 0;
+        refused += was_refused;
+        f.stage.mem.fail_at = 0;
+        run_steps(&f, "wait 10");
 
-    expect_events(&f, "[0 r1: created][0 r1: canceled]");
-    close_fixture(&f);
-}
-
-static void a_compacted_start_is_answered_with_the_smallest_that_is_allowed(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    open_fixture(&f);
-    put_key(&f, "a", "1");
-    put_key(&f, "a", "2");
-    delete_key(&f, "a", "");
-    put_key(&f, "b", "1");
-    commit_changes(&f);
-    compact_log(&f, 4);
-
-    create_watch(&f, wish_for("a", "z", 3));
-    create_watch(&f, wish_for("a", "z", 4));
-    virtual_loop_advance(&f.loop, 0);
-
-    expect_events(&f, "[0 r5: created][1 r5: created][0 r5: canceled compacted 4]"
-                      "[1 r5: a-@4 b=1@5]");
-    close_fixture(&f);
-}
-
-static void progress_waits_until_every_watch_of_the_stream_has_caught_up(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    open_fixture(&f);
-    put_key(&f, "a", "1");
-    commit_changes(&f);
-    create_watch(&f, wish_for("a", "", 1));
-
-    muster_watch_stream_progress(&f.stream);
-    expect_events(&f, "[0 r2: created]");
-    virtual_loop_advance(&f.loop, 0);
-    expect_events(&f, "[0 r2: a=1@2][-1 r2:]");
-    muster_watch_stream_progress(&f.stream);
-    expect_events(&f, "[-1 r2:]");
-
-    close_fixture(&f);
-}
-
-static void quiet_watches_are_told_of_progress_when_they_asked(void **state)
-{
-    struct fixture f;
-    struct muster_watch_wish wish = wish_for("a", "", 0);
-
-    (void)state;
-    open_fixture(&f);
-    create_watch(&f, wish);
-    wish.wants_progress = true;
-    create_watch(&f, wish);
-    virtual_loop_advance(&f.loop, 600 * MUSTER_NS_PER_S);
-    f.text[0] = '\0';
-
-    put_key(&f, "b", "1");
-    commit_changes(&f);
-    virtual_loop_advance(&f.loop, 601 * MUSTER_NS_PER_S);
-
-    expect_events(&f, "[1 r2:]");
-    close_fixture(&f);
+        assert_string_equal(f.text, "[0 r1: created][0 r3: a=1@2 a=2@3(was 1)]");
+        close_fixture(&f);
+    }
+    assert_int_not_equal(refused, 0);
 }
 
 static void a_slow_stream_is_left_alone_and_loses_nothing(void **state)
 {
     struct fixture f;
-    char expected[4096] = "";
-    char value[16];
+    char expected[4096] = "[0 r52:";
+    char step[STEP_BYTES];
 
     (void)state;
     open_fixture(&f);
-    create_watch(&f, wish_for("a", "", 0));
-    f.text[0] = '\0';
+    run_steps(&f, "watch a - 0;forget");
     f.bytes_per_event = MUSTER_WATCH_QUEUE_BYTES + 1;
-    put_key(&f, "a", "0");
-    commit_changes(&f);
-    expect_events(&f, "[0 r2: a=0@2]");
+    run_steps(&f, "put a 0;commit");
+    assert_string_equal(f.text, "[0 r2: a=0@2]");
+    run_steps(&f, "forget");
 
     for (int i = 1; i <= 50; i++) {
-        (void)snprintf(value, sizeof(value), "%d", i);
-        put_key(&f, "a", value);
-        commit_changes(&f);
-        virtual_loop_advance(&f.loop, 0);
+        (void)snprintf(step, sizeof(step), "put a %d;commit;wait 0", i);
+        run_steps(&f, step);
         (void)snprintf(expected + strlen(expected), sizeof(expected) - strlen(expected), " a=%d@%d",
                        i, i + 2);
     }
-    expect_events(&f, "");
+    assert_string_equal(f.text, "");
     f.queued_bytes = 0;
     f.bytes_per_event = 0;
     muster_watch_stream_resume(&f.stream);
-    virtual_loop_advance(&f.loop, 0);
-    assert_memory_equal(f.text, "[0 r52:", 7);
-    assert_memory_equal(f.text + 7, expected, strlen(expected));
-    f.text[0] = '\0';
-    put_key(&f, "a", "x");
-    commit_changes(&f);
-    expect_events(&f, "[0 r53: a=x@53]");
+    run_steps(&f, "wait 0");
+    assert_memory_equal(f.text, expected, strlen(expected));
+    run_steps(&f, "forget;put a x;commit");
+    assert_string_equal(f.text, "[0 r53: a=x@53]");
 
-    close_fixture(&f);
-}
-
-static void all_changes_of_one_revision_share_a_message(void **state)
-{
-    struct fixture f;
-
-    (void)state;
-    open_fixture(&f);
-    put_key(&f, "a", "1");
-    put_key(&f, "b", "1");
-    put_key(&f, "c", "1");
-    commit_changes(&f);
-    create_watch(&f, wish_for("a", "z", 0));
-
-    delete_key(&f, "a", "c");
-    commit_changes(&f);
-
-    expect_events(&f, "[0 r4: created][0 r5: a-@5 b-@5]");
     close_fixture(&f);
 }
 
 static void large_histories_come_in_steps_of_whole_revisions(void **state)
 {
     struct fixture f;
-    static char large[100000];
     size_t answers = 0;
 
     (void)state;
-    memset(large, 'x', sizeof(large) - 1);
     open_fixture(&f);
     for (int i = 0; i < 12; i++)
-        put_key(&f, "a", large);
-    commit_changes(&f);
-
-    create_watch(&f, wish_for("a", "", 2));
-    virtual_loop_advance(&f.loop, 0);
+        run_steps(&f, "put a x*99999");
+    run_steps(&f, "commit;watch a - 2;wait 0");
 
     for (const char *at = f.text; (at = strchr(at, '[')) != NULL; at++)
         answers++;
@@ -569,125 +420,15 @@ static void large_histories_come_in_steps_of_whole_revisions(void **state)
     close_fixture(&f);
 }
 
-/* Also where one of them is larger than a step. */
-static void no_revision_of_a_large_history_is_cut(void **state)
-{
-    static const char *const keys[] = {"b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"};
-    static char large[100000];
-    struct muster_mvcc_request ops[12], txn = {.kind = MUSTER_MVCC_TXN};
-    struct fixture f;
-
-    (void)state;
-    memset(large, 'x', sizeof(large) - 1);
-    open_fixture(&f);
-    put_key(&f, "a", "1");
-    for (size_t i = 0; i < 12; i++)
-        ops[i] = (struct muster_mvcc_request){
-            .kind = MUSTER_MVCC_PUT, .put = {.key = bytes_of(keys[i]), .value = bytes_of(large)}};
-    txn.txn.success = ops;
-    txn.txn.success_count = 12;
-    write_one(&f, &txn);
-    put_key(&f, "z", "1");
-    commit_changes(&f);
-    create_watch(&f, wish_for("a", "zz", 2));
-    virtual_loop_advance(&f.loop, 0);
-
-    expect_events(
-        &f, "[0 r4: created][0 r4: a=1@2 b=x@3 c=x@3 d=x@3 e=x@3 f=x@3 g=x@3 h=x@3 i=x@3 j=x@3 "
-            "k=x@3 l=x@3 m=x@3][0 r4: z=1@4]");
-    close_fixture(&f);
-}
-
-static void a_large_message_is_cut_into_fragments_when_asked(void **state)
-{
-    struct fixture f;
-    static char large[1000000];
-    struct muster_watch_wish wish = wish_for("a", "z", 0);
-
-    (void)state;
-    memset(large, 'x', sizeof(large) - 1);
-    open_fixture(&f);
-    wish.wants_fragments = true;
-    create_watch(&f, wish);
-    f.text[0] = '\0';
-
-    put_key(&f, "a", large);
-    put_key(&f, "b", large);
-    put_key(&f, "c", "1");
-    commit_changes(&f);
-
-    expect_events(&f, "[0 r4: a=x@2 more][0 r4: b=x@3 c=1@4]");
-    close_fixture(&f);
-}
-
-static void one_change_larger_than_a_fragment_comes_alone(void **state)
-{
-    struct fixture f;
-    static char large[2000000];
-    struct muster_watch_wish wish = wish_for("a", "z", 0);
-
-    (void)state;
-    memset(large, 'x', sizeof(large) - 1);
-    open_fixture(&f);
-    wish.wants_fragments = true;
-    create_watch(&f, wish);
-    f.text[0] = '\0';
-
-    put_key(&f, "a", large);
-    put_key(&f, "b", large);
-    commit_changes(&f);
-
-    expect_events(&f, "[0 r3: a=x@2 more][0 r3: b=x@3]");
-    close_fixture(&f);
-}
-
-static void what_was_before_counts_in_a_fragment_too(void **state)
-{
-    struct fixture f;
-    static char large[500000];
-    struct muster_watch_wish wish = wish_for("a", "z", 0);
-
-    (void)state;
-    memset(large, 'x', sizeof(large) - 1);
-    open_fixture(&f);
-    put_key(&f, "a", large);
-    put_key(&f, "b", large);
-    commit_changes(&f);
-    wish.wants_fragments = wish.wants_previous = true;
-    create_watch(&f, wish);
-    f.text[0] = '\0';
-    put_key(&f, "a", large);
-    put_key(&f, "b", large);
-    commit_changes(&f);
-
-    expect_events(&f, "[0 r5: a=x@4(was x) more][0 r5: b=x@5(was x)]");
-    close_fixture(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(new_changes_come_after_the_commit),
+        cmocka_unit_test(watches_are_told_in_order_what_they_want),
         cmocka_unit_test(a_watch_sees_its_range_and_nothing_beyond),
-        cmocka_unit_test(history_comes_first_then_live_changes_without_gap_or_repeat),
-        cmocka_unit_test(uncommitted_changes_are_not_shown_to_a_watch_that_catches_up),
-        cmocka_unit_test(a_start_in_the_future_skips_what_comes_before),
-        cmocka_unit_test(previous_values_come_when_asked_for),
-        cmocka_unit_test(without_memory_no_previous_value_is_left_out),
-        cmocka_unit_test(filters_drop_kinds_of_change),
-        cmocka_unit_test(ids_are_given_or_taken_and_bad_wishes_refused),
         cmocka_unit_test(there_is_a_bound_of_watches),
-        cmocka_unit_test(a_cancelled_watch_is_silent),
-        cmocka_unit_test(a_compacted_start_is_answered_with_the_smallest_that_is_allowed),
-        cmocka_unit_test(progress_waits_until_every_watch_of_the_stream_has_caught_up),
-        cmocka_unit_test(quiet_watches_are_told_of_progress_when_they_asked),
+        cmocka_unit_test(without_memory_no_previous_value_is_left_out),
         cmocka_unit_test(a_slow_stream_is_left_alone_and_loses_nothing),
-        cmocka_unit_test(all_changes_of_one_revision_share_a_message),
         cmocka_unit_test(large_histories_come_in_steps_of_whole_revisions),
-        cmocka_unit_test(no_revision_of_a_large_history_is_cut),
-        cmocka_unit_test(a_large_message_is_cut_into_fragments_when_asked),
-        cmocka_unit_test(what_was_before_counts_in_a_fragment_too),
-        cmocka_unit_test(one_change_larger_than_a_fragment_comes_alone),
     };
 
     return cmocka_run_group_tests_name("registry_watch", tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* etcdserverpb.Watch, as a client of etcd asks it: each field of the messages. */
 #include "registry_ask.h"
+#include "scene_case.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -207,29 +208,28 @@ static void changes_come_with_all_that_was_asked_for(void **state)
     }
 }
 
+SCENE_CASES(struct scene, scene_open, scene_close)
+
 static void a_stream_has_many_watches_until_each_is_cancelled(void **state)
 {
+    struct scene *scene = *state;
     static const struct wish a = {KEY_A, NULL, .filter = -1, .id = 5};
     static const struct wish b = {KEY_B, NULL, .filter = -1, .id = 6};
-    struct scene scene;
 
-    (void)state;
-    scene_open(&scene);
-    say_create(&scene, &a);
-    say_create(&scene, &b);
-    say_cancel(&scene, 5);
-    assert_string_equal(scene.text, "[5 +0 created][6 +0 created][5 +0 canceled]");
-    scene.text[0] = '\0';
-    assert_int_equal(registry_pair_put(&scene.pair, KEY_A, "1"), MUSTER_OK);
-    assert_int_equal(registry_pair_put(&scene.pair, KEY_B, "1"), MUSTER_OK);
-    wait_for_answers(&scene, 4);
-    assert_string_equal(scene.text, "[6 +2 b=1:2,2,1]");
-    scene.text[0] = '\0';
-    say_progress(&scene);
-    assert_string_equal(scene.text, "[-1 +2]");
+    say_create(scene, &a);
+    say_create(scene, &b);
+    say_cancel(scene, 5);
+    assert_string_equal(scene->text, "[5 +0 created][6 +0 created][5 +0 canceled]");
+    scene->text[0] = '\0';
+    assert_int_equal(registry_pair_put(&scene->pair, KEY_A, "1"), MUSTER_OK);
+    assert_int_equal(registry_pair_put(&scene->pair, KEY_B, "1"), MUSTER_OK);
+    wait_for_answers(scene, 4);
+    assert_string_equal(scene->text, "[6 +2 b=1:2,2,1]");
+    scene->text[0] = '\0';
+    say_progress(scene);
+    assert_string_equal(scene->text, "[-1 +2]");
 
-    assert_int_equal(registry_ask_end(&scene.ask), MUSTER_OK);
-    scene_close(&scene);
+    assert_int_equal(registry_ask_end(&scene->ask), MUSTER_OK);
 }
 
 /* One byte is a key like any other, and none is the first key that there can be. */
@@ -254,45 +254,36 @@ static void a_key_of_one_byte_is_watched(void **state)
 static void a_start_that_was_compacted_is_refused_with_the_oldest(void **state)
 {
     static const struct wish early = {PREFIX, PREFIX "z", .filter = -1, .start = 1};
-    struct scene scene;
-    struct registry_pair *f = &scene.pair;
+    struct scene *scene = *state;
+    struct registry_pair *f = &scene->pair;
 
-    (void)state;
-    scene_open(&scene);
-    change_keys(&scene);
-    assert_int_equal(registry_pair_finish_op(f, muster_registry_compact_start(
-                                                    &f->op, f->registry, scene.start + 3,
-                                                    registry_pair_soon(f), registry_pair_on_op)),
-                     MUSTER_OK);
-    say_create(&scene, &early);
-    wait_for_answers(&scene, 2);
+    change_keys(scene);
+    assert_int_equal(REGISTRY_PAIR_RUN(f, compact, scene->start + 3), MUSTER_OK);
+    say_create(scene, &early);
+    wait_for_answers(scene, 2);
 
-    assert_string_equal(scene.text, "[0 +4 created][0 +4 canceled compacted:3]");
-    scene_close(&scene);
+    assert_string_equal(scene->text, "[0 +4 created][0 +4 canceled compacted:3]");
 }
 
 static void bytes_that_are_no_request_end_the_stream(void **state)
 {
-    struct scene scene;
+    struct scene *scene = *state;
 
-    (void)state;
-    scene_open(&scene);
-    registry_ask_say(&scene.ask, NULL);
+    registry_ask_say(&scene->ask, NULL);
 
-    assert_true(scene.ask.is_done);
-    if (scene.pair.outside == NULL)
-        assert_int_equal(scene.ask.rc, MUSTER_INVALID_ARGUMENT);
-    scene_close(&scene);
+    assert_true(scene->ask.is_done);
+    if (scene->pair.outside == NULL)
+        assert_int_equal(scene->ask.rc, MUSTER_INVALID_ARGUMENT);
 }
 
 int main(void)
 {
     const struct CMUnitTest registry_watch_service[] = {
         cmocka_unit_test(changes_come_with_all_that_was_asked_for),
-        cmocka_unit_test(a_stream_has_many_watches_until_each_is_cancelled),
+        CASE(a_stream_has_many_watches_until_each_is_cancelled),
         cmocka_unit_test(a_key_of_one_byte_is_watched),
-        cmocka_unit_test(a_start_that_was_compacted_is_refused_with_the_oldest),
-        cmocka_unit_test(bytes_that_are_no_request_end_the_stream),
+        CASE(a_start_that_was_compacted_is_refused_with_the_oldest),
+        CASE(bytes_that_are_no_request_end_the_stream),
     };
 
     return cmocka_run_group_tests(registry_watch_service, NULL, NULL);

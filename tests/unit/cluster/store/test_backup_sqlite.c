@@ -1,5 +1,6 @@
 /* Backups of data files, and the way back: what is refused, what is renewed, what is left. */
 #include "store_stage.h"
+#include "scene_case.h"
 
 #include <muster/registry.h>
 
@@ -114,9 +115,11 @@ static enum muster_rc restore_backup(struct fixture *f,
                                           ret_error);
 }
 
+SCENE_CASES(struct fixture, open_fixture, close_fixture)
+
 static void what_is_restored_is_another_cluster_far_ahead(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct muster_registry_restored restored;
     struct muster_registry_store_options options = {.path = NULL};
     struct muster_registry_store *store = NULL;
@@ -125,16 +128,14 @@ static void what_is_restored_is_another_cluster_far_ahead(void **state)
     struct muster_error error;
     struct stat status;
 
-    (void)state;
-    open_fixture(&f);
-    assert_int_equal(back_up(&f, &error), MUSTER_OK);
-    assert_int_equal(restore_backup(&f, &restored, &error), MUSTER_OK);
+    assert_int_equal(back_up(f, &error), MUSTER_OK);
+    assert_int_equal(restore_backup(f, &restored, &error), MUSTER_OK);
 
     assert_int_equal(restored.revision, 1000000005);
     assert_int_equal(restored.keys, 2);
     assert_int_equal(restored.leases, 2);
-    options.path = f.made;
-    assert_int_equal(muster_registry_store_open(&f.stage.mem.mem, &options, &store, &error),
+    options.path = f->made;
+    assert_int_equal(muster_registry_store_open(&f->stage.mem.mem, &options, &store, &error),
                      MUSTER_OK);
     assert_int_equal(muster_registry_store_load_meta(store, &meta), MUSTER_OK);
     assert_true(meta.cluster_id == 0 && meta.member_id == 0 && meta.term == 13);
@@ -144,13 +145,12 @@ static void what_is_restored_is_another_cluster_far_ahead(void **state)
                      MUSTER_OK);
     assert_true(record.lease == 7 && record.mod_revision == 3);
     muster_registry_store_close(store);
-    assert_int_equal(stat(f.made, &status), 0);
+    assert_int_equal(stat(f->made, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
-    assert_int_equal(stat(f.backup, &status), 0);
+    assert_int_equal(stat(f->backup, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
     assert_int_equal(status.st_size % 1024, 32);
-    assert_int_equal(count_files(&f), 3);
-    close_fixture(&f);
+    assert_int_equal(count_files(f), 3);
 }
 
 /* Bytes of files. */
@@ -290,6 +290,7 @@ static void change_bytes(struct bytes *bytes, enum change change, int64_t at, co
 
 static void files_that_are_no_backup_are_refused(void **state)
 {
+    struct fixture *f = *state;
     static const struct {
         const char *name;
         enum change change;
@@ -319,99 +320,87 @@ static void files_that_are_no_backup_are_refused(void **state)
         {"more pages", OVERWRITE_AND_SUM, 28, "\0\1\0\0", 4, "instead of 67108896"},
     };
     static struct bytes bytes;
-    struct fixture f;
     struct muster_error error;
 
-    (void)state;
-    open_fixture(&f);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        (void)unlink(f.backup);
-        assert_int_equal(back_up(&f, &error), MUSTER_OK);
-        read_bytes(f.backup, &bytes);
+        (void)unlink(f->backup);
+        assert_int_equal(back_up(f, &error), MUSTER_OK);
+        read_bytes(f->backup, &bytes);
         change_bytes(&bytes, rows[i].change, rows[i].at, rows[i].with, rows[i].size);
-        write_bytes(f.backup, &bytes);
+        write_bytes(f->backup, &bytes);
 
-        check_refused(&f, rows[i].name, MUSTER_DATA_LOSS, rows[i].says);
+        check_refused(f, rows[i].name, MUSTER_DATA_LOSS, rows[i].says);
     }
-    close_fixture(&f);
 }
 
 static void nothing_is_written_over_and_nothing_made_of_nothing(void **state)
 {
+    struct fixture *f = *state;
     static struct bytes bytes = {.data = "mine", .size = 4};
-    struct fixture f;
     struct muster_registry_restored restored;
     struct muster_error error;
     char journal[PATH_BYTES + 4];
 
-    (void)state;
-    open_fixture(&f);
-    (void)snprintf(journal, sizeof(journal), "%s-wal", f.made);
-    assert_int_equal(restore_backup(&f, &restored, &error), MUSTER_NOT_FOUND); /* no backup */
-    assert_non_null(strstr(error.text, f.backup));
-    assert_int_equal(back_up(&f, &error), MUSTER_OK);
-    assert_int_equal(back_up(&f, &error), MUSTER_ALREADY_EXISTS);
-    assert_non_null(strstr(error.text, f.backup));
+    (void)snprintf(journal, sizeof(journal), "%s-wal", f->made);
+    assert_int_equal(restore_backup(f, &restored, &error), MUSTER_NOT_FOUND); /* no backup */
+    assert_non_null(strstr(error.text, f->backup));
+    assert_int_equal(back_up(f, &error), MUSTER_OK);
+    assert_int_equal(back_up(f, &error), MUSTER_ALREADY_EXISTS);
+    assert_non_null(strstr(error.text, f->backup));
     write_bytes(journal, &bytes);
-    assert_int_equal(restore_backup(&f, &restored, &error), MUSTER_ALREADY_EXISTS);
+    assert_int_equal(restore_backup(f, &restored, &error), MUSTER_ALREADY_EXISTS);
     assert_non_null(strstr(error.text, journal));
     assert_int_equal(unlink(journal), 0);
-    write_bytes(f.made, &bytes);
-    assert_int_equal(restore_backup(&f, &restored, &error), MUSTER_ALREADY_EXISTS);
-    read_bytes(f.made, &bytes);
+    write_bytes(f->made, &bytes);
+    assert_int_equal(restore_backup(f, &restored, &error), MUSTER_ALREADY_EXISTS);
+    read_bytes(f->made, &bytes);
     assert_int_equal(bytes.size, 4);
-    assert_int_equal(unlink(f.made), 0);
-    assert_int_equal(unlink(f.backup), 0);
-    assert_int_equal(unlink(f.stage.path), 0);
-    assert_int_equal(back_up(&f, &error), MUSTER_NOT_FOUND); /* no data */
-    assert_non_null(strstr(error.text, f.stage.path));
-    assert_int_equal(count_files(&f), 0);
-    close_fixture(&f);
+    assert_int_equal(unlink(f->made), 0);
+    assert_int_equal(unlink(f->backup), 0);
+    assert_int_equal(unlink(f->stage.path), 0);
+    assert_int_equal(back_up(f, &error), MUSTER_NOT_FOUND); /* no data */
+    assert_non_null(strstr(error.text, f->stage.path));
+    assert_int_equal(count_files(f), 0);
 }
 
 static void folders_that_are_not_there_are_named(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct muster_registry_restored restored;
     struct muster_error error;
 
-    (void)state;
-    open_fixture(&f);
-    assert_int_equal(back_up(&f, &error), MUSTER_OK);
-    assert_int_equal(
-        muster_registry_backup_write(&f.stage.mem.mem, f.stage.path, "/nonexistent/backup", &error),
-        MUSTER_NOT_FOUND);
+    assert_int_equal(back_up(f, &error), MUSTER_OK);
+    assert_int_equal(muster_registry_backup_write(&f->stage.mem.mem, f->stage.path,
+                                                  "/nonexistent/backup", &error),
+                     MUSTER_NOT_FOUND);
     assert_non_null(strstr(error.text, "/nonexistent/backup"));
-    assert_int_equal(muster_registry_backup_restore(&f.stage.mem.mem, f.backup, "/nonexistent/data",
-                                                    &restored, &error),
+    assert_int_equal(muster_registry_backup_restore(&f->stage.mem.mem, f->backup,
+                                                    "/nonexistent/data", &restored, &error),
                      MUSTER_NOT_FOUND);
     assert_non_null(strstr(error.text, "/nonexistent/data"));
-    assert_int_equal(count_files(&f), 2);
-    close_fixture(&f);
+    assert_int_equal(count_files(f), 2);
 }
 
 /* Between its steps the store goes on; what it writes is in the copy, too. */
 static void a_copy_of_a_living_store_is_of_its_end(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct muster_registry_backup *backup = NULL;
     struct muster_error error;
     struct bytes *bytes = calloc(1, sizeof(*bytes));
     bool is_done = false;
 
-    (void)state;
     assert_non_null(bytes);
-    open_fixture(&f);
-    assert_int_equal(store_stage_open_file(&f.stage, &f.stage.store, &error), MUSTER_OK);
-    assert_int_equal(muster_registry_backup_open(&f.stage.mem.mem, f.stage.store, &backup, &error),
-                     MUSTER_OK);
-    assert_int_equal(count_files(&f), 3);
-    (void)store_stage_append(&f.stage, "new", "of the last moment", 6, 0);
-    assert_int_equal(muster_registry_store_commit(f.stage.store), MUSTER_OK);
+    assert_int_equal(store_stage_open_file(&f->stage, &f->stage.store, &error), MUSTER_OK);
+    assert_int_equal(
+        muster_registry_backup_open(&f->stage.mem.mem, f->stage.store, &backup, &error), MUSTER_OK);
+    assert_int_equal(count_files(f), 3);
+    (void)store_stage_append(&f->stage, "new", "of the last moment", 6, 0);
+    assert_int_equal(muster_registry_store_commit(f->stage.store), MUSTER_OK);
     while (!is_done)
         assert_int_equal(muster_registry_backup_step(backup, &is_done), MUSTER_OK);
 
-    assert_int_equal(count_files(&f), 2); /* the data and their journal */
+    assert_int_equal(count_files(f), 2); /* the data and their journal */
     bytes->size = (size_t)muster_registry_backup_bytes(backup);
     assert_true(bytes->size > 0 && bytes->size % 1024 == 0 && bytes->size < sizeof(bytes->data));
     assert_int_equal(muster_registry_backup_read(backup, 0, bytes->data, bytes->size), MUSTER_OK);
@@ -421,56 +410,49 @@ static void a_copy_of_a_living_store_is_of_its_end(void **state)
     muster_registry_backup_close(backup);
     muster_registry_backup_close(NULL);
     free(bytes);
-    close_fixture(&f);
 }
 
 static void a_backup_that_cannot_be_read_says_why(void **state)
 {
-    struct fixture f;
+    struct fixture *f = *state;
     struct muster_registry_restored restored;
     struct muster_error error;
 
-    (void)state;
-    open_fixture(&f);
-    (void)snprintf(f.backup, sizeof(f.backup), "%s", f.stage.folder);
+    (void)snprintf(f->backup, sizeof(f->backup), "%s", f->stage.folder);
 
-    assert_int_not_equal(restore_backup(&f, &restored, &error), MUSTER_OK);
+    assert_int_not_equal(restore_backup(f, &restored, &error), MUSTER_OK);
 
     assert_int_not_equal(error.rc, MUSTER_DATA_LOSS);
-    assert_non_null(strstr(error.text, f.stage.folder));
+    assert_non_null(strstr(error.text, f->stage.folder));
     assert_non_null(strstr(error.text, strerror(EISDIR)));
-    assert_int_equal(count_files(&f), 1);
-    close_fixture(&f);
+    assert_int_equal(count_files(f), 1);
 }
 
 static void a_copy_that_cannot_be_written_says_why(void **state)
 {
+    struct fixture *f = *state;
     static char value[LARGE_BYTES];
-    struct fixture f;
     struct muster_error error;
     struct rlimit before, limit;
 
-    (void)state;
     memset(value, 'x', sizeof(value) - 1);
-    open_fixture(&f);
-    assert_int_equal(store_stage_open_file(&f.stage, &f.stage.store, &error), MUSTER_OK);
-    (void)store_stage_append(&f.stage, "large", value, 6, 0);
-    assert_int_equal(muster_registry_store_commit(f.stage.store), MUSTER_OK);
-    muster_registry_store_close(f.stage.store);
-    f.stage.store = NULL;
+    assert_int_equal(store_stage_open_file(&f->stage, &f->stage.store, &error), MUSTER_OK);
+    (void)store_stage_append(&f->stage, "large", value, 6, 0);
+    assert_int_equal(muster_registry_store_commit(f->stage.store), MUSTER_OK);
+    muster_registry_store_close(f->stage.store);
+    f->stage.store = NULL;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = before;
     limit.rlim_cur = LARGE_BYTES / 2;
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 
-    assert_int_not_equal(back_up(&f, &error), MUSTER_OK);
+    assert_int_not_equal(back_up(f, &error), MUSTER_OK);
 
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     (void)signal(SIGXFSZ, SIG_DFL);
     assert_non_null(strstr(error.text, strerror(EFBIG)));
-    assert_int_equal(count_files(&f), 1);
-    close_fixture(&f);
+    assert_int_equal(count_files(f), 1);
 }
 
 /* EINVAL says that the file system has no such call: the name is as safe as it gets there. */
@@ -511,14 +493,14 @@ static void a_name_that_cannot_be_synced_is_taken_back_unless_no_folder_can(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_restored_is_another_cluster_far_ahead),
+        CASE(what_is_restored_is_another_cluster_far_ahead),
         cmocka_unit_test(contents_that_no_registry_writes_are_refused),
-        cmocka_unit_test(files_that_are_no_backup_are_refused),
-        cmocka_unit_test(nothing_is_written_over_and_nothing_made_of_nothing),
-        cmocka_unit_test(folders_that_are_not_there_are_named),
-        cmocka_unit_test(a_copy_of_a_living_store_is_of_its_end),
-        cmocka_unit_test(a_backup_that_cannot_be_read_says_why),
-        cmocka_unit_test(a_copy_that_cannot_be_written_says_why),
+        CASE(files_that_are_no_backup_are_refused),
+        CASE(nothing_is_written_over_and_nothing_made_of_nothing),
+        CASE(folders_that_are_not_there_are_named),
+        CASE(a_copy_of_a_living_store_is_of_its_end),
+        CASE(a_backup_that_cannot_be_read_says_why),
+        CASE(a_copy_that_cannot_be_written_says_why),
         cmocka_unit_test(a_name_that_cannot_be_synced_is_taken_back_unless_no_folder_can),
     };
 

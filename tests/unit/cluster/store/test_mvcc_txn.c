@@ -1,5 +1,6 @@
 /* Transactions of the registry: compares, branches, bounds, all or nothing. */
 #include "mvcc_stage.h"
+#include "scene_case.h"
 #include "store_stage.h"
 
 #include <string.h>
@@ -64,52 +65,47 @@ static void compares_decide_as_etcd_does(void **state)
     }
 }
 
+SCENE_CASES(struct mvcc_stage, mvcc_stage_open, mvcc_stage_close)
+
 static void compare_of_a_range_must_hold_for_every_key(void **state)
 {
-    struct mvcc_stage f;
+    struct mvcc_stage *f = *state;
     struct muster_mvcc_compare all =
         make_compare("a", MUSTER_MVCC_COMPARE_VERSION, MUSTER_MVCC_EQUAL, 1);
     struct muster_mvcc_request request = mvcc_stage_txn_of(&all, 1, NULL, 0, NULL, 0);
 
-    (void)state;
     all.span.end = mvcc_stage_bytes_of("*");
-    mvcc_stage_open(&f);
-    mvcc_stage_run_script(&f, ABC);
+    mvcc_stage_run_script(f, ABC);
 
-    mvcc_stage_apply(&f, &request);
-    assert_string_equal(f.text, "yes");
-    mvcc_stage_run_script(&f, "put b 5");
-    f.text[0] = '\0';
-    mvcc_stage_apply(&f, &request);
-    assert_string_equal(f.text, "no");
-
-    mvcc_stage_close(&f);
+    mvcc_stage_apply(f, &request);
+    assert_string_equal(f->text, "yes");
+    mvcc_stage_run_script(f, "put b 5");
+    f->text[0] = '\0';
+    mvcc_stage_apply(f, &request);
+    assert_string_equal(f->text, "no");
 }
 
 static void txn_shares_one_revision_and_sees_its_own_writes(void **state)
 {
-    struct mvcc_stage f;
+    struct mvcc_stage *f = *state;
     char text[4][64];
     struct muster_mvcc_request ops[4] = {
         mvcc_stage_op(text[0], "put x 1"), mvcc_stage_op(text[1], "range x"),
         mvcc_stage_op(text[2], "del a"), mvcc_stage_op(text[3], "put y 2")};
     struct muster_mvcc_request request = mvcc_stage_txn_of(NULL, 0, ops, 4, NULL, 0);
 
-    (void)state;
-    mvcc_stage_open(&f);
-    mvcc_stage_run_script(&f, ABC);
+    mvcc_stage_run_script(f, ABC);
 
-    mvcc_stage_apply(&f, &request);
+    mvcc_stage_apply(f, &request);
 
-    assert_string_equal(f.text, "yes [put] [x=1:5,5,1 #1] [-1] [put]");
-    assert_int_equal(f.mvcc.meta.revision, 5);
-    assert_string_equal(mvcc_stage_line(&f, "range y"), "y=2:5,5,1 #1");
-    mvcc_stage_close(&f);
+    assert_string_equal(f->text, "yes [put] [x=1:5,5,1 #1] [-1] [put]");
+    assert_int_equal(f->mvcc.meta.revision, 5);
+    assert_string_equal(mvcc_stage_line(f, "range y"), "y=2:5,5,1 #1");
 }
 
 static void nested_compares_see_the_state_before_the_txn(void **state)
 {
-    struct mvcc_stage f;
+    struct mvcc_stage *f = *state;
     char text[3][64];
     struct muster_mvcc_compare absent =
         make_compare("x", MUSTER_MVCC_COMPARE_CREATE, MUSTER_MVCC_EQUAL, 0);
@@ -119,14 +115,10 @@ static void nested_compares_see_the_state_before_the_txn(void **state)
                                          mvcc_stage_txn_of(&absent, 1, &then, 1, &otherwise, 1)};
     struct muster_mvcc_request request = mvcc_stage_txn_of(NULL, 0, ops, 2, NULL, 0);
 
-    (void)state;
-    mvcc_stage_open(&f);
+    mvcc_stage_apply(f, &request);
 
-    mvcc_stage_apply(&f, &request);
-
-    assert_string_equal(f.text, "yes [put] [yes [put]]");
-    assert_string_equal(mvcc_stage_line(&f, "range y"), "y=1:2,2,1 #1");
-    mvcc_stage_close(&f);
+    assert_string_equal(f->text, "yes [put] [yes [put]]");
+    assert_string_equal(mvcc_stage_line(f, "range y"), "y=1:2,2,1 #1");
 }
 
 struct bad_txn {
@@ -177,33 +169,29 @@ static void an_invalid_op_fails_the_whole_txn_before_any_write(void **state)
 
 static void lists_are_bounded_and_inner_txns_get_what_is_left(void **state)
 {
-    struct mvcc_stage f;
+    struct mvcc_stage *f = *state;
     char text[64];
     static struct muster_mvcc_request ops[OPS_MAX];
     struct muster_mvcc_request inner[2];
     struct muster_mvcc_request request;
     static const char refused[] = "INVALID_ARGUMENT etcdserver: too many operations in txn request";
 
-    (void)state;
-    mvcc_stage_open(&f);
     for (size_t i = 0; i < OPS_MAX; i++)
         ops[i] = mvcc_stage_op(text, "range a");
 
     request = mvcc_stage_txn_of(NULL, 0, ops, 128, NULL, 0);
-    mvcc_stage_apply(&f, &request);
-    assert_memory_equal(f.text, "yes", 3);
-    f.text[0] = '\0';
+    mvcc_stage_apply(f, &request);
+    assert_memory_equal(f->text, "yes", 3);
+    f->text[0] = '\0';
     request = mvcc_stage_txn_of(NULL, 0, ops, 129, NULL, 0);
-    mvcc_stage_apply(&f, &request);
-    assert_string_equal(f.text, refused);
-    f.text[0] = '\0';
+    mvcc_stage_apply(f, &request);
+    assert_string_equal(f->text, refused);
+    f->text[0] = '\0';
     inner[0] = mvcc_stage_txn_of(NULL, 0, ops, 127, NULL, 0);
     inner[1] = ops[0];
     request = mvcc_stage_txn_of(NULL, 0, inner, 2, NULL, 0);
-    mvcc_stage_apply(&f, &request);
-    assert_string_equal(f.text, refused);
-
-    mvcc_stage_close(&f);
+    mvcc_stage_apply(f, &request);
+    assert_string_equal(f->text, refused);
 }
 
 /* Rows that a compare needs are gone, or cannot be read. */
@@ -309,11 +297,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(compares_decide_as_etcd_does),
-        cmocka_unit_test(compare_of_a_range_must_hold_for_every_key),
-        cmocka_unit_test(txn_shares_one_revision_and_sees_its_own_writes),
-        cmocka_unit_test(nested_compares_see_the_state_before_the_txn),
+        CASE(compare_of_a_range_must_hold_for_every_key),
+        CASE(txn_shares_one_revision_and_sees_its_own_writes),
+        CASE(nested_compares_see_the_state_before_the_txn),
         cmocka_unit_test(an_invalid_op_fails_the_whole_txn_before_any_write),
-        cmocka_unit_test(lists_are_bounded_and_inner_txns_get_what_is_left),
+        CASE(lists_are_bounded_and_inner_txns_get_what_is_left),
         cmocka_unit_test(damage_of_the_store_breaks_a_compare),
         cmocka_unit_test(a_key_is_written_once_by_all_that_can_run_together),
     };

@@ -1,5 +1,6 @@
 /* The store's file: what survives, what is refused, what is moved. */
 #include "store_stage.h"
+#include "scene_case.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,54 +11,48 @@
 
 #include <sqlite3.h>
 
+SCENE_CASES(struct store_stage, store_stage_open, store_stage_close)
+
 static void what_was_committed_is_there_after_reopening(void **state)
 {
-    struct store_stage f;
+    struct store_stage *f = *state;
     struct muster_registry_record record;
     struct muster_registry_meta meta;
     struct muster_error error;
     int64_t seq = 0;
 
-    (void)state;
-    store_stage_open(&f);
-    seq = store_stage_append(&f, "a", "1", 2, 0);
-    assert_int_equal(muster_registry_store_load_meta(f.store, &meta), MUSTER_OK);
+    seq = store_stage_append(f, "a", "1", 2, 0);
+    assert_int_equal(muster_registry_store_load_meta(f->store, &meta), MUSTER_OK);
     assert_int_equal(meta.revision, 1);
     meta.revision = 2;
-    assert_int_equal(muster_registry_store_save_meta(f.store, &meta), MUSTER_OK);
-    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
-    (void)store_stage_append(&f, "b", "1", 3, 0);
+    assert_int_equal(muster_registry_store_save_meta(f->store, &meta), MUSTER_OK);
+    assert_int_equal(muster_registry_store_commit(f->store), MUSTER_OK);
+    (void)store_stage_append(f, "b", "1", 3, 0);
 
-    muster_registry_store_close(f.store);
-    assert_int_equal(store_stage_open_file(&f, &f.store, &error), MUSTER_OK);
+    muster_registry_store_close(f->store);
+    assert_int_equal(store_stage_open_file(f, &f->store, &error), MUSTER_OK);
 
-    assert_int_equal(muster_registry_store_load_meta(f.store, &meta), MUSTER_OK);
+    assert_int_equal(muster_registry_store_load_meta(f->store, &meta), MUSTER_OK);
     assert_int_equal(meta.revision, 2);
-    assert_int_equal(muster_registry_store_find(f.store, store_stage_bytes_of("a"), &record),
+    assert_int_equal(muster_registry_store_find(f->store, store_stage_bytes_of("a"), &record),
                      MUSTER_OK);
     assert_int_equal(record.seq, seq);
-    assert_int_equal(muster_registry_store_read(f.store, seq, &record), MUSTER_OK);
+    assert_int_equal(muster_registry_store_read(f->store, seq, &record), MUSTER_OK);
     assert_int_equal(record.value.size, 1);
-    assert_int_equal(muster_registry_store_find(f.store, store_stage_bytes_of("b"), &record),
+    assert_int_equal(muster_registry_store_find(f->store, store_stage_bytes_of("b"), &record),
                      MUSTER_NOT_FOUND);
-    assert_int_equal(store_stage_append(&f, "c", "1", 3, 0), seq + 1);
-    store_stage_close(&f);
+    assert_int_equal(store_stage_append(f, "c", "1", 3, 0), seq + 1);
 }
 
 static void a_file_has_one_owner(void **state)
 {
-    struct store_stage f;
+    struct store_stage *f = *state;
     struct muster_registry_store *second = NULL;
     struct muster_error error = {.rc = MUSTER_OK};
 
-    (void)state;
-    store_stage_open(&f);
-
-    assert_int_equal(store_stage_open_file(&f, &second, &error), MUSTER_FAILED_PRECONDITION);
-    assert_non_null(strstr(error.text, f.path));
+    assert_int_equal(store_stage_open_file(f, &second, &error), MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(error.text, f->path));
     assert_non_null(strstr(error.text, "in use"));
-
-    store_stage_close(&f);
 }
 
 static void write_letter(const char *path)
@@ -163,85 +158,69 @@ static void a_file_may_be_empty_or_an_empty_database(void **state)
 
 static void a_folder_is_no_data_file(void **state)
 {
-    struct store_stage f;
+    struct store_stage *f = *state;
     struct muster_registry_store_options options = {.path = NULL};
     struct muster_registry_store *store = NULL;
     struct muster_error error = {.rc = MUSTER_OK};
 
-    (void)state;
-    store_stage_open(&f);
-    options.path = f.folder;
+    options.path = f->folder;
 
-    assert_int_equal(muster_registry_store_open(&f.mem.mem, &options, &store, &error),
+    assert_int_equal(muster_registry_store_open(&f->mem.mem, &options, &store, &error),
                      muster_rc_from_errno(EISDIR));
     assert_int_equal(error.sys, EISDIR);
-    assert_non_null(strstr(error.text, f.folder));
-
-    store_stage_close(&f);
+    assert_non_null(strstr(error.text, f->folder));
 }
 
 static void a_new_file_is_its_owners_alone(void **state)
 {
-    struct store_stage f;
+    struct store_stage *f = *state;
     char wal[128];
     struct stat status;
 
-    (void)state;
-    store_stage_open(&f);
-    (void)store_stage_append(&f, "a", "1", 2, 0);
-    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
+    (void)store_stage_append(f, "a", "1", 2, 0);
+    assert_int_equal(muster_registry_store_commit(f->store), MUSTER_OK);
 
-    assert_int_equal(stat(f.path, &status), 0);
+    assert_int_equal(stat(f->path, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
-    (void)snprintf(wal, sizeof(wal), "%s-wal", f.path);
+    (void)snprintf(wal, sizeof(wal), "%s-wal", f->path);
     assert_int_equal(stat(wal, &status), 0);
     assert_int_equal(status.st_mode & 0777, 0600);
-
-    store_stage_close(&f);
 }
 
 static void a_folder_that_does_not_exist_is_named(void **state)
 {
-    struct store_stage f;
+    struct store_stage *f = *state;
     struct muster_registry_store_options options = {.path = "/nonexistent/registry.db"};
     struct muster_registry_store *store = NULL;
     struct muster_error error = {.rc = MUSTER_OK};
 
-    (void)state;
-    store_stage_open(&f);
-
-    assert_int_equal(muster_registry_store_open(&f.mem.mem, &options, &store, &error),
+    assert_int_equal(muster_registry_store_open(&f->mem.mem, &options, &store, &error),
                      MUSTER_NOT_FOUND);
     assert_non_null(strstr(error.text, "/nonexistent/registry.db"));
-
-    store_stage_close(&f);
 }
 
 static void a_checkpoint_moves_the_journal_into_the_file(void **state)
 {
-    struct store_stage f;
+    struct store_stage *f = *state;
     struct muster_registry_store_size size;
     struct stat before;
     struct stat after;
     int64_t prev = 0;
 
-    (void)state;
-    store_stage_open(&f);
-    assert_int_equal(stat(f.path, &before), 0);
+    assert_int_equal(stat(f->path, &before), 0);
     for (int64_t i = 0; i < 500; i++)
-        prev = store_stage_append(&f, "a", "a value of some length, so that pages fill up", i + 2,
+        prev = store_stage_append(f, "a", "a value of some length, so that pages fill up", i + 2,
                                   prev);
-    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
-    muster_registry_store_measure(f.store, &size);
+    assert_int_equal(muster_registry_store_commit(f->store), MUSTER_OK);
+    muster_registry_store_measure(f->store, &size);
     assert_true(size.journal_bytes > 0);
 
-    muster_registry_store_checkpoint(f.store);
+    muster_registry_store_checkpoint(f->store);
 
-    muster_registry_store_measure(f.store, &size);
+    muster_registry_store_measure(f->store, &size);
     assert_int_equal(size.journal_bytes, 0);
-    assert_int_equal(stat(f.path, &after), 0);
+    assert_int_equal(stat(f->path, &after), 0);
     assert_true(after.st_size > before.st_size);
-    store_stage_close(&f);
 }
 
 static int count_descriptors(void)
@@ -310,31 +289,28 @@ static void sizes_are_those_of_the_file(void **state)
 
 static void give_back_cuts_the_journal(void **state)
 {
-    struct store_stage f;
+    struct store_stage *f = *state;
     struct muster_registry_store_size size;
     struct muster_registry_record record;
     char wal[128];
     struct stat status;
 
-    (void)state;
-    store_stage_open(&f);
-    (void)store_stage_append(&f, "a", "1", 2, 0);
-    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
-    assert_int_equal(muster_registry_store_read(f.store, 1, &record), MUSTER_OK);
-    (void)snprintf(wal, sizeof(wal), "%s-wal", f.path);
+    (void)store_stage_append(f, "a", "1", 2, 0);
+    assert_int_equal(muster_registry_store_commit(f->store), MUSTER_OK);
+    assert_int_equal(muster_registry_store_read(f->store, 1, &record), MUSTER_OK);
+    (void)snprintf(wal, sizeof(wal), "%s-wal", f->path);
 
-    muster_registry_store_checkpoint(f.store);
+    muster_registry_store_checkpoint(f->store);
     assert_int_equal(stat(wal, &status), 0);
     assert_true(status.st_size > 0);
-    assert_int_equal(muster_registry_store_read(f.store, 1, &record), MUSTER_OK);
-    muster_registry_store_give_back(f.store);
+    assert_int_equal(muster_registry_store_read(f->store, 1, &record), MUSTER_OK);
+    muster_registry_store_give_back(f->store);
     assert_int_equal(stat(wal, &status), 0);
     assert_int_equal(status.st_size, 0);
-    (void)store_stage_append(&f, "b", "1", 3, 0);
-    assert_int_equal(muster_registry_store_commit(f.store), MUSTER_OK);
-    muster_registry_store_measure(f.store, &size);
+    (void)store_stage_append(f, "b", "1", 3, 0);
+    assert_int_equal(muster_registry_store_commit(f->store), MUSTER_OK);
+    muster_registry_store_measure(f->store, &size);
     assert_true(size.journal_bytes > 0 && size.journal_bytes < 20480);
-    store_stage_close(&f);
 }
 
 static void an_error_of_a_store_in_memory_says_so(void **state)
@@ -359,18 +335,18 @@ static void an_error_of_a_store_in_memory_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_committed_is_there_after_reopening),
-        cmocka_unit_test(a_file_has_one_owner),
+        CASE(what_was_committed_is_there_after_reopening),
+        CASE(a_file_has_one_owner),
         cmocka_unit_test(files_that_are_no_registry_are_refused_and_left_alone),
         cmocka_unit_test(a_file_may_be_empty_or_an_empty_database),
-        cmocka_unit_test(a_folder_is_no_data_file),
-        cmocka_unit_test(a_new_file_is_its_owners_alone),
-        cmocka_unit_test(a_folder_that_does_not_exist_is_named),
+        CASE(a_folder_is_no_data_file),
+        CASE(a_new_file_is_its_owners_alone),
+        CASE(a_folder_that_does_not_exist_is_named),
         cmocka_unit_test(a_store_leaves_no_descriptor_open),
         cmocka_unit_test(sizes_are_those_of_the_file),
-        cmocka_unit_test(give_back_cuts_the_journal),
+        CASE(give_back_cuts_the_journal),
         cmocka_unit_test(an_error_of_a_store_in_memory_says_so),
-        cmocka_unit_test(a_checkpoint_moves_the_journal_into_the_file),
+        CASE(a_checkpoint_moves_the_journal_into_the_file),
     };
 
     return cmocka_run_group_tests_name("registry_store_sqlite", tests, NULL, NULL);
