@@ -146,11 +146,12 @@ static struct muster_registry_place *place_new(struct muster_registry_server *se
 {
     struct muster_registry_place *place =
         muster_mem_alloc_zero(server->env->mem, 1, sizeof(*place) + name.size + SUFFIX_BYTES);
-    char *text = (char *)(place + 1);
-    int digits;
+    char *text = NULL;
+    int digits = 0;
 
     if (place == NULL)
         return NULL;
+    text = (char *)(place + 1);
     if (name.size > 0)
         memcpy(text, name.data, name.size);
     /* The lease in hexadecimal digits names the place, so a caller that asks twice with the same

@@ -439,10 +439,11 @@ static struct watch *new_watch(struct muster_watch_stream *stream,
     size_t end_bytes = wish->span.end.size;
     struct watch *watch =
         muster_mem_alloc(stream->hub->env->mem, sizeof(*watch) + key_bytes + end_bytes);
-    uint8_t *bytes = (uint8_t *)(watch + 1);
+    uint8_t *bytes = NULL;
 
     if (watch == NULL)
         return NULL;
+    bytes = (uint8_t *)(watch + 1);
     memset(watch, 0, sizeof(*watch));
     watch->stream = stream;
     watch->wish = *wish;
