@@ -8,6 +8,8 @@
 
 #define CANARY 0x5a
 
+static struct group_ring ring;
+
 /* One operation of one member, with its memory. */
 struct call {
     struct muster_op op;
@@ -29,13 +31,13 @@ static void on_done(struct muster_op *op, enum muster_rc rc)
         call->at = ++*call->order;
 }
 
-static void run_until_done(struct group_ring *ring, const struct call *calls, size_t count)
+static void run_until_done(const struct call *calls, size_t count)
 {
     bool is_done;
     unsigned turns = 0;
 
     do {
-        muster_loop_turn(ring->test.env.loop, MUSTER_NS_PER_MS);
+        muster_loop_turn(ring.test.env.loop, MUSTER_NS_PER_MS);
         is_done = true;
         for (size_t i = 0; i < count; i++)
             is_done = is_done && calls[i].done_count > 0;
@@ -43,12 +45,11 @@ static void run_until_done(struct group_ring *ring, const struct call *calls, si
     } while (!is_done);
 }
 
-static void call_init(struct call *call, struct group_ring *ring, size_t input_bytes,
-                      size_t output_bytes)
+static void call_init(struct call *call, size_t input_bytes, size_t output_bytes)
 {
     memset(call, 0, sizeof(*call));
     call->op.data = call;
-    call->op.deadline_ns = muster_loop_after_ns(ring->test.env.loop, 30 * MUSTER_NS_PER_S);
+    call->op.deadline_ns = muster_loop_after_ns(ring.test.env.loop, 30 * MUSTER_NS_PER_S);
     call->input_bytes = input_bytes;
     call->output_bytes = output_bytes;
     call->input = malloc(input_bytes + 16);
@@ -70,6 +71,14 @@ static void call_fini(struct call *call)
     if (call->output_bytes > 0)
         free(call->output);
     free(call->input);
+}
+
+static void end_calls(struct call *calls, uint32_t count, enum muster_rc rc)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(calls[i].rc, rc);
+        call_fini(&calls[i]);
+    }
 }
 
 /* Small whole numbers, exact in every dtype and order: 1 and 2 only, so that products stay small
@@ -131,30 +140,36 @@ static struct muster_tensor tensor_of(void *data, uint64_t count, enum muster_dt
     return (struct muster_tensor){.data = data, .count = count, .dtype = dtype};
 }
 
-static void start_all_reduce(struct group_ring *ring, struct call *call, uint32_t member,
-                             uint64_t count, enum muster_dtype dtype,
-                             enum muster_reduction reduction)
+static void start_all_reduce(struct call *call, uint32_t member, uint64_t count,
+                             enum muster_dtype dtype, enum muster_reduction reduction)
 {
     struct muster_tensor tensor = tensor_of(call->input, count, dtype);
 
-    assert_int_equal(muster_all_reduce_start(&call->op, ring->members[member].group, &tensor,
-                                             reduction, on_done),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_all_reduce_start(&call->op, ring.members[member].group, &tensor, reduction, on_done),
+        MUSTER_OK);
     assert_int_equal(call->done_count, 0);
 }
 
-static void check_all_reduce(struct group_ring *ring, uint64_t count, enum muster_dtype dtype,
+static void start_sum(struct call *call, uint32_t member, uint64_t count, enum muster_dtype dtype)
+{
+    call_init(call, count * muster_dtype_bytes(dtype), 0);
+    fill_input(call, dtype, member, count);
+    start_all_reduce(call, member, count, dtype, MUSTER_SUM);
+}
+
+static void check_all_reduce(uint64_t count, enum muster_dtype dtype,
                              enum muster_reduction reduction)
 {
     struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
-    uint32_t n = ring->view->member_count;
+    uint32_t n = ring.view->member_count;
 
     for (uint32_t member = 0; member < n; member++) {
-        call_init(&calls[member], ring, count * muster_dtype_bytes(dtype), 0);
+        call_init(&calls[member], count * muster_dtype_bytes(dtype), 0);
         fill_input(&calls[member], dtype, member, count);
-        start_all_reduce(ring, &calls[member], member, count, dtype, reduction);
+        start_all_reduce(&calls[member], member, count, dtype, reduction);
     }
-    run_until_done(ring, calls, n);
+    run_until_done(calls, n);
 
     for (uint32_t member = 0; member < n; member++) {
         assert_int_equal(calls[member].rc, MUSTER_OK);
@@ -175,8 +190,6 @@ static void all_reduce_gives_the_exact_result_for_every_dtype_and_reduction(void
 {
     (void)state;
     for (uint32_t n = 1; n <= 5; n++) {
-        struct group_ring ring;
-
         group_ring_open(&ring, n);
         for (int dtype = 0; dtype <= MUSTER_BOOL; dtype++)
             for (int reduction = 0; reduction <= MUSTER_XOR; reduction++)
@@ -185,7 +198,7 @@ static void all_reduce_gives_the_exact_result_for_every_dtype_and_reduction(void
                      muster_reduction_check((enum muster_dtype)dtype,
                                             (enum muster_reduction)reduction, NULL) == MUSTER_OK;
                      i++)
-                    check_all_reduce(&ring, counts[i], (enum muster_dtype)dtype,
+                    check_all_reduce(counts[i], (enum muster_dtype)dtype,
                                      (enum muster_reduction)reduction);
         group_ring_close(&ring);
     }
@@ -198,21 +211,19 @@ static void all_ranks_have_the_same_bits(void **state)
 
     (void)state;
     for (uint32_t n = 2; n <= 5; n++) {
-        struct group_ring ring;
-
         group_ring_open(&ring, n);
         for (size_t s = 0; s < 2; s++) {
             struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
 
             for (uint32_t member = 0; member < n; member++) {
-                call_init(&calls[member], &ring, sizes[s] * sizeof(float), 0);
+                call_init(&calls[member], sizes[s] * sizeof(float), 0);
                 for (uint64_t i = 0; i < sizes[s]; i++)
                     ((float *)(void *)calls[member].input)[i] =
                         1.0f / (float)(1 + (i * 31 + member * 17) % 1009) *
                         ((i + member) % 3 == 0 ? 1e6f : 1.0f);
-                start_all_reduce(&ring, &calls[member], member, sizes[s], MUSTER_F32, MUSTER_SUM);
+                start_all_reduce(&calls[member], member, sizes[s], MUSTER_F32, MUSTER_SUM);
             }
-            run_until_done(&ring, calls, n);
+            run_until_done(calls, n);
             for (uint32_t member = 1; member < n; member++)
                 assert_memory_equal(calls[0].input, calls[member].input, sizes[s] * sizeof(float));
             for (uint32_t member = 0; member < n; member++)
@@ -226,8 +237,6 @@ static void broadcast_gives_the_root_s_tensor_to_all(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 5; n++) {
-        struct group_ring ring;
-
         group_ring_open(&ring, n);
         for (uint32_t root = 0; root < n; root++)
             for (size_t s = 0; s < sizeof(counts) / sizeof(counts[0]); s++) {
@@ -236,7 +245,7 @@ static void broadcast_gives_the_root_s_tensor_to_all(void **state)
                 for (uint32_t member = 0; member < n; member++) {
                     struct muster_tensor tensor;
 
-                    call_init(&calls[member], &ring, counts[s] * sizeof(int32_t), 0);
+                    call_init(&calls[member], counts[s] * sizeof(int32_t), 0);
                     fill_input(&calls[member], MUSTER_I32, member, counts[s]);
                     tensor = tensor_of(calls[member].input, counts[s], MUSTER_I32);
                     assert_int_equal(muster_broadcast_start(&calls[member].op,
@@ -244,7 +253,7 @@ static void broadcast_gives_the_root_s_tensor_to_all(void **state)
                                                             root, on_done),
                                      MUSTER_OK);
                 }
-                run_until_done(&ring, calls, n);
+                run_until_done(calls, n);
                 for (uint32_t member = 0; member < n; member++) {
                     assert_int_equal(calls[member].rc, MUSTER_OK);
                     for (uint64_t i = 0; i < counts[s]; i++)
@@ -261,8 +270,6 @@ static void all_gather_joins_the_parts_in_rank_order(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 5; n++) {
-        struct group_ring ring;
-
         group_ring_open(&ring, n);
         for (size_t s = 1; s < sizeof(counts) / sizeof(counts[0]); s++) {
             struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
@@ -271,8 +278,7 @@ static void all_gather_joins_the_parts_in_rank_order(void **state)
             for (uint32_t member = 0; member < n; member++) {
                 struct muster_tensor input, output;
 
-                call_init(&calls[member], &ring, count * sizeof(int64_t),
-                          n * count * sizeof(int64_t));
+                call_init(&calls[member], count * sizeof(int64_t), n * count * sizeof(int64_t));
                 fill_input(&calls[member], MUSTER_I64, member, count);
                 input = tensor_of(calls[member].input, count, MUSTER_I64);
                 output = tensor_of(calls[member].output, n * count, MUSTER_I64);
@@ -281,7 +287,7 @@ static void all_gather_joins_the_parts_in_rank_order(void **state)
                                                          &output, on_done),
                                  MUSTER_OK);
             }
-            run_until_done(&ring, calls, n);
+            run_until_done(calls, n);
             for (uint32_t member = 0; member < n; member++) {
                 assert_int_equal(calls[member].rc, MUSTER_OK);
                 for (uint32_t part = 0; part < n; part++)
@@ -299,8 +305,6 @@ static void reduce_scatter_gives_each_rank_its_part(void **state)
 {
     (void)state;
     for (uint32_t n = 1; n <= 5; n++) {
-        struct group_ring ring;
-
         group_ring_open(&ring, n);
         for (size_t s = 1; s < sizeof(counts) / sizeof(counts[0]); s++) {
             struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
@@ -309,8 +313,7 @@ static void reduce_scatter_gives_each_rank_its_part(void **state)
             for (uint32_t member = 0; member < n; member++) {
                 struct muster_tensor input, output;
 
-                call_init(&calls[member], &ring, n * count * sizeof(double),
-                          count * sizeof(double));
+                call_init(&calls[member], n * count * sizeof(double), count * sizeof(double));
                 fill_input(&calls[member], MUSTER_F64, member, n * count);
                 input = tensor_of(calls[member].input, n * count, MUSTER_F64);
                 output = tensor_of(calls[member].output, count, MUSTER_F64);
@@ -319,7 +322,7 @@ static void reduce_scatter_gives_each_rank_its_part(void **state)
                                                              &output, MUSTER_MEAN, on_done),
                                  MUSTER_OK);
             }
-            run_until_done(&ring, calls, n);
+            run_until_done(calls, n);
             for (uint32_t member = 0; member < n; member++) {
                 assert_int_equal(calls[member].rc, MUSTER_OK);
                 for (uint64_t i = 0; i < n * count; i++)
@@ -337,13 +340,12 @@ static void reduce_scatter_gives_each_rank_its_part(void **state)
 
 static void barrier_waits_for_the_last(void **state)
 {
-    struct group_ring ring;
     struct call calls[3];
 
     (void)state;
     group_ring_open(&ring, 3);
     for (uint32_t member = 0; member < 3; member++)
-        call_init(&calls[member], &ring, 0, 0);
+        call_init(&calls[member], 0, 0);
     for (uint32_t member = 0; member < 2; member++)
         assert_int_equal(
             muster_barrier_start(&calls[member].op, ring.members[member].group, on_done),
@@ -352,13 +354,9 @@ static void barrier_waits_for_the_last(void **state)
     assert_int_equal(calls[0].done_count + calls[1].done_count, 0);
 
     assert_int_equal(muster_barrier_start(&calls[2].op, ring.members[2].group, on_done), MUSTER_OK);
-    run_until_done(&ring, calls, 3);
+    run_until_done(calls, 3);
 
-    for (uint32_t member = 0; member < 3; member++) {
-        assert_int_equal(calls[member].rc, MUSTER_OK);
-        call_fini(&calls[member]);
-    }
-    group_ring_close(&ring);
+    end_calls(calls, 3, MUSTER_OK);
 }
 
 #define MANY 150
@@ -366,7 +364,6 @@ static void barrier_waits_for_the_last(void **state)
 /* Member 1 starts everything only when member 0's frames are there: they wait as early frames. */
 static void many_operations_end_in_the_order_of_their_start(void **state)
 {
-    struct group_ring ring;
     static struct call calls[2][MANY];
     unsigned order[2] = {0, 0};
 
@@ -376,15 +373,15 @@ static void many_operations_end_in_the_order_of_their_start(void **state)
         for (unsigned k = 0; k < MANY; k++) {
             uint64_t count = k % 3 == 0 ? 600 : 5;
 
-            call_init(&calls[member][k], &ring, count * sizeof(int32_t), 0);
+            call_init(&calls[member][k], count * sizeof(int32_t), 0);
             calls[member][k].order = &order[member];
             for (uint64_t i = 0; i < count; i++)
                 reference_put(MUSTER_I32, calls[member][k].input, i, k + i + member);
-            start_all_reduce(&ring, &calls[member][k], member, count, MUSTER_I32, MUSTER_SUM);
+            start_all_reduce(&calls[member][k], member, count, MUSTER_I32, MUSTER_SUM);
         }
         group_ring_turn(&ring, 50);
     }
-    run_until_done(&ring, calls[0], 2 * MANY);
+    run_until_done(calls[0], 2 * MANY);
 
     for (uint32_t member = 0; member < 2; member++)
         for (unsigned k = 0; k < MANY; k++) {
@@ -393,45 +390,41 @@ static void many_operations_end_in_the_order_of_their_start(void **state)
             assert_true(reference_get(MUSTER_I32, calls[member][k].input, 3) == 2 * (k + 3) + 1);
             call_fini(&calls[member][k]);
         }
-    group_ring_close(&ring);
 }
 
 static void lanes_do_not_wait_for_each_other(void **state)
 {
-    struct group_ring ring;
     struct call calls[2][2];
 
     (void)state;
     group_ring_open(&ring, 2);
     for (uint32_t member = 0; member < 2; member++)
         for (uint32_t lane = 0; lane < 2; lane++) {
-            call_init(&calls[member][lane], &ring, 4000, 0);
+            call_init(&calls[member][lane], 4000, 0);
             fill_input(&calls[member][lane], MUSTER_I32, member, 1000);
             calls[member][lane].op.lane = lane;
         }
-    start_all_reduce(&ring, &calls[0][0], 0, 1000, MUSTER_I32, MUSTER_SUM);
+    start_all_reduce(&calls[0][0], 0, 1000, MUSTER_I32, MUSTER_SUM);
     group_ring_turn(&ring, 50);
-    start_all_reduce(&ring, &calls[0][1], 0, 1000, MUSTER_I32, MUSTER_SUM);
-    start_all_reduce(&ring, &calls[1][1], 1, 1000, MUSTER_I32, MUSTER_SUM);
-    run_until_done(&ring, &calls[0][1], 1);
-    run_until_done(&ring, &calls[1][1], 1);
+    start_all_reduce(&calls[0][1], 0, 1000, MUSTER_I32, MUSTER_SUM);
+    start_all_reduce(&calls[1][1], 1, 1000, MUSTER_I32, MUSTER_SUM);
+    run_until_done(&calls[0][1], 1);
+    run_until_done(&calls[1][1], 1);
     assert_int_equal(calls[0][0].done_count, 0);
-    start_all_reduce(&ring, &calls[1][0], 1, 1000, MUSTER_I32, MUSTER_SUM);
-    run_until_done(&ring, calls[0], 4);
+    start_all_reduce(&calls[1][0], 1, 1000, MUSTER_I32, MUSTER_SUM);
+    run_until_done(calls[0], 4);
 
     for (uint32_t member = 0; member < 2; member++)
         for (uint32_t lane = 0; lane < 2; lane++) {
             assert_int_equal(calls[member][lane].rc, MUSTER_OK);
             call_fini(&calls[member][lane]);
         }
-    group_ring_close(&ring);
 }
 
 /* Pools grow until the largest number of operations, acknowledgements and pieces under way at once has
  * been seen, which on sockets may take some steps. */
 static void a_steady_step_allocates_nothing(void **state)
 {
-    struct group_ring ring;
     unsigned quiet = 0;
 
     (void)state;
@@ -439,14 +432,13 @@ static void a_steady_step_allocates_nothing(void **state)
     for (unsigned round = 0; round < 50 && quiet < 5; round++) {
         uint64_t before = ring.test.mem.alloc_count;
 
-        check_all_reduce(&ring, 3000, MUSTER_F32, MUSTER_SUM);
-        check_all_reduce(&ring, 10, MUSTER_F32, MUSTER_SUM);
+        check_all_reduce(3000, MUSTER_F32, MUSTER_SUM);
+        check_all_reduce(10, MUSTER_F32, MUSTER_SUM);
         group_ring_turn(&ring, 20);
         quiet = ring.test.mem.alloc_count == before ? quiet + 1 : 0;
     }
 
     assert_int_equal(quiet, 5);
-    group_ring_close(&ring);
 }
 
 /* In a ring each member hears of the one before it only, and all but one of these are in time. */
@@ -455,26 +447,25 @@ static void all_members_of_a_ring_know_who_was_late(void **state)
     const struct muster_plan_parameters plan = {
         .chunk_bytes = 1024, .direct_max_bytes = 1, .forced = MUSTER_ALGORITHM_RING};
     enum { N = 5, LATE = 2, COUNT = 5000 };
-    struct group_ring ring;
     struct call calls[N];
     uint64_t start_ns, late_ns;
 
     (void)state;
     group_ring_open_plan(&ring, N, &plan);
-    check_all_reduce(&ring, COUNT, MUSTER_F32, MUSTER_SUM);
+    check_all_reduce(COUNT, MUSTER_F32, MUSTER_SUM);
     for (uint32_t member = 0; member < N; member++) {
-        call_init(&calls[member], &ring, COUNT * 4, 0);
+        call_init(&calls[member], COUNT * 4, 0);
         fill_input(&calls[member], MUSTER_F32, member, COUNT);
     }
     start_ns = muster_loop_clock_ns(ring.test.env.loop);
     late_ns = start_ns + 100 * MUSTER_NS_PER_MS;
     for (uint32_t member = 0; member < N; member++)
         if (member != LATE)
-            start_all_reduce(&ring, &calls[member], member, COUNT, MUSTER_F32, MUSTER_SUM);
+            start_all_reduce(&calls[member], member, COUNT, MUSTER_F32, MUSTER_SUM);
     while (muster_loop_clock_ns(ring.test.env.loop) < late_ns)
         group_ring_turn(&ring, 1);
-    start_all_reduce(&ring, &calls[LATE], LATE, COUNT, MUSTER_F32, MUSTER_SUM);
-    run_until_done(&ring, calls, N);
+    start_all_reduce(&calls[LATE], LATE, COUNT, MUSTER_F32, MUSTER_SUM);
+    run_until_done(calls, N);
 
     for (uint32_t member = 0; member < N; member++) {
         const struct muster_op_result *result = &calls[member].op.result;
@@ -486,12 +477,10 @@ static void all_members_of_a_ring_know_who_was_late(void **state)
         }
         call_fini(&calls[member]);
     }
-    group_ring_close(&ring);
 }
 
 static void mismatched_calls_fail_on_every_rank_and_name_both(void **state)
 {
-    struct group_ring ring;
     struct call calls[3], again[3];
 
     (void)state;
@@ -499,11 +488,11 @@ static void mismatched_calls_fail_on_every_rank_and_name_both(void **state)
     for (uint32_t member = 0; member < 3; member++) {
         uint64_t count = member == 1 ? 500 : 501;
 
-        call_init(&calls[member], &ring, count * 4, 0);
+        call_init(&calls[member], count * 4, 0);
         memset(calls[member].input, 7, count * 4);
-        start_all_reduce(&ring, &calls[member], member, count, MUSTER_F32, MUSTER_SUM);
+        start_all_reduce(&calls[member], member, count, MUSTER_F32, MUSTER_SUM);
     }
-    run_until_done(&ring, calls, 3);
+    run_until_done(calls, 3);
 
     for (uint32_t member = 0; member < 3; member++) {
         assert_int_equal(calls[member].rc, MUSTER_INVALID_ARGUMENT);
@@ -514,37 +503,26 @@ static void mismatched_calls_fail_on_every_rank_and_name_both(void **state)
         call_fini(&calls[member]);
     }
     /* The lane goes on. */
-    for (uint32_t member = 0; member < 3; member++) {
-        call_init(&again[member], &ring, 4000, 0);
-        fill_input(&again[member], MUSTER_I32, member, 1000);
-        start_all_reduce(&ring, &again[member], member, 1000, MUSTER_I32, MUSTER_SUM);
-    }
-    run_until_done(&ring, again, 3);
-    for (uint32_t member = 0; member < 3; member++) {
-        assert_int_equal(again[member].rc, MUSTER_OK);
-        call_fini(&again[member]);
-    }
+    for (uint32_t member = 0; member < 3; member++)
+        start_sum(&again[member], member, 1000, MUSTER_I32);
+    run_until_done(again, 3);
+    end_calls(again, 3, MUSTER_OK);
     group_ring_turn(&ring, 20);
     assert_true(muster_group_is_idle(ring.members[0].group));
-    group_ring_close(&ring);
 }
 
 /* Ordinary memory is copied to memory that the others map, if they have room for it. */
 static void an_input_that_the_others_cannot_map_ends_the_call(void **state)
 {
     const uint64_t count = 200000; /* no small one */
-    struct group_ring ring;
     struct call calls[2];
 
     (void)state;
     group_ring_open(&ring, 2);
     ring.boards.are_shares_refused = true;
-    for (uint32_t member = 0; member < 2; member++) {
-        call_init(&calls[member], &ring, count * 4, 0);
-        fill_input(&calls[member], MUSTER_F32, member, count);
-        start_all_reduce(&ring, &calls[member], member, count, MUSTER_F32, MUSTER_SUM);
-    }
-    run_until_done(&ring, calls, 2);
+    for (uint32_t member = 0; member < 2; member++)
+        start_sum(&calls[member], member, count, MUSTER_F32);
+    run_until_done(calls, 2);
     for (uint32_t member = 0; member < 2; member++) {
         if (group_ring_has_boards)
             assert_int_equal(calls[member].rc, MUSTER_RESOURCE_EXHAUSTED);
@@ -552,61 +530,45 @@ static void an_input_that_the_others_cannot_map_ends_the_call(void **state)
             assert_int_equal(calls[member].rc, MUSTER_OK);
         call_fini(&calls[member]);
     }
+}
+
+/* Each member names another root than the others. */
+static void check_different_roots(uint32_t n, uint64_t count, bool is_reduce)
+{
+    struct call calls[3];
+
+    group_ring_open(&ring, n);
+    for (uint32_t member = 0; member < n; member++) {
+        struct call *call = &calls[member];
+        struct muster_group *group = ring.members[member].group;
+        struct muster_tensor tensor;
+
+        call_init(call, count * 4, 0);
+        tensor = tensor_of(call->input, count, MUSTER_F32);
+        assert_int_equal(
+            is_reduce ? muster_reduce_start(&call->op, group, &tensor, MUSTER_SUM, member, on_done)
+                      : muster_broadcast_start(&call->op, group, &tensor, 1 - member, on_done),
+            MUSTER_OK);
+    }
+    run_until_done(calls, n);
+    end_calls(calls, n, MUSTER_INVALID_ARGUMENT);
     group_ring_close(&ring);
 }
 
 /* Non-roots of a broadcast send no data: two different roots must not leave everybody waiting. */
 static void broadcasts_of_different_roots_do_not_hang(void **state)
 {
-    struct group_ring ring;
-    struct call calls[2];
-
     (void)state;
-    for (uint64_t count = 1; count <= 1000; count += 999) {
-        group_ring_open(&ring, 2);
-        for (uint32_t member = 0; member < 2; member++) {
-            struct muster_tensor tensor;
-
-            call_init(&calls[member], &ring, count * 4, 0);
-            tensor = tensor_of(calls[member].input, count, MUSTER_F32);
-            assert_int_equal(muster_broadcast_start(&calls[member].op, ring.members[member].group,
-                                                    &tensor, 1 - member, on_done),
-                             MUSTER_OK);
-        }
-        run_until_done(&ring, calls, 2);
-        for (uint32_t member = 0; member < 2; member++) {
-            assert_int_equal(calls[member].rc, MUSTER_INVALID_ARGUMENT);
-            call_fini(&calls[member]);
-        }
-        group_ring_close(&ring);
-    }
+    check_different_roots(2, 1, false);
+    check_different_roots(2, 1000, false);
 }
 
 /* Roots of a reduce send no data either. */
 static void reduces_of_different_roots_do_not_hang(void **state)
 {
-    struct group_ring ring;
-    struct call calls[3];
-
     (void)state;
-    for (uint32_t n = 2; n <= 3; n++) {
-        group_ring_open(&ring, n);
-        for (uint32_t member = 0; member < n; member++) {
-            struct muster_tensor tensor;
-
-            call_init(&calls[member], &ring, 4000, 0);
-            tensor = tensor_of(calls[member].input, 1000, MUSTER_F32);
-            assert_int_equal(muster_reduce_start(&calls[member].op, ring.members[member].group,
-                                                 &tensor, MUSTER_SUM, member, on_done),
-                             MUSTER_OK);
-        }
-        run_until_done(&ring, calls, n);
-        for (uint32_t member = 0; member < n; member++) {
-            assert_int_equal(calls[member].rc, MUSTER_INVALID_ARGUMENT);
-            call_fini(&calls[member]);
-        }
-        group_ring_close(&ring);
-    }
+    check_different_roots(2, 1000, true);
+    check_different_roots(3, 1000, true);
 }
 
 int main(void)
@@ -617,13 +579,13 @@ int main(void)
         cmocka_unit_test(broadcast_gives_the_root_s_tensor_to_all),
         cmocka_unit_test(all_gather_joins_the_parts_in_rank_order),
         cmocka_unit_test(reduce_scatter_gives_each_rank_its_part),
-        cmocka_unit_test(barrier_waits_for_the_last),
-        cmocka_unit_test(many_operations_end_in_the_order_of_their_start),
-        cmocka_unit_test(lanes_do_not_wait_for_each_other),
-        cmocka_unit_test(a_steady_step_allocates_nothing),
-        cmocka_unit_test(all_members_of_a_ring_know_who_was_late),
-        cmocka_unit_test(mismatched_calls_fail_on_every_rank_and_name_both),
-        cmocka_unit_test(an_input_that_the_others_cannot_map_ends_the_call),
+        GROUP_RING_CASE(barrier_waits_for_the_last),
+        GROUP_RING_CASE(many_operations_end_in_the_order_of_their_start),
+        GROUP_RING_CASE(lanes_do_not_wait_for_each_other),
+        GROUP_RING_CASE(a_steady_step_allocates_nothing),
+        GROUP_RING_CASE(all_members_of_a_ring_know_who_was_late),
+        GROUP_RING_CASE(mismatched_calls_fail_on_every_rank_and_name_both),
+        GROUP_RING_CASE(an_input_that_the_others_cannot_map_ends_the_call),
         cmocka_unit_test(broadcasts_of_different_roots_do_not_hang),
         cmocka_unit_test(reduces_of_different_roots_do_not_hang),
     };
