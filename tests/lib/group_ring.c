@@ -356,6 +356,19 @@ int group_ring_tear_down(void **state)
     return 0;
 }
 
+int group_ring_set_boards(void **state)
+{
+    (void)state;
+    group_ring_has_boards = true;
+    return 0;
+}
+
+int group_ring_tear_down_boards(void **state)
+{
+    group_ring_has_boards = false;
+    return group_ring_tear_down(state);
+}
+
 /* --- Changes --- */
 
 void group_ring_freeze(struct group_ring *ring)

@@ -68,6 +68,11 @@ void group_ring_close(struct group_ring *ring);
  * are open in it. */
 int group_ring_tear_down(void **state);
 #define GROUP_RING_CASE(name) cmocka_unit_test_teardown(name, group_ring_tear_down)
+/** The case once more, with boards. */
+int group_ring_set_boards(void **state);
+int group_ring_tear_down_boards(void **state);
+#define GROUP_RING_CASE_WITH_BOARDS(name)                                                          \
+    cmocka_unit_test_setup_teardown(name, group_ring_set_boards, group_ring_tear_down_boards)
 
 /** Turn the loop until every link between members with a wire is ready. A number of turns is not
  * enough: a busy system delivers later. */

@@ -207,12 +207,45 @@ static int stage_tear_down(void **state)
 #define CASE(name)          cmocka_unit_test_setup_teardown(name, stage_set_up, stage_tear_down)
 #define CASE_OF_22705(name) cmocka_unit_test_teardown(name, stage_tear_down)
 
+static struct muster_gpu_communicator *parent; /* of rank 0 among two, which may be left with one */
+
+static void bring_up_parent(void)
+{
+    bring_up(&stage, 2);
+    parent = stage.comms[0];
+}
+
+static void start_child(void)
+{
+    const uint32_t excluded = 1;
+
+    muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+}
+
+static void release_parent(bool is_orderly)
+{
+    muster_gpu_communicator_release(parent, is_orderly);
+    release_rank(&stage, 1, is_orderly);
+}
+
+static void release_both(bool is_orderly)
+{
+    release_rank(&stage, 0, is_orderly);
+    release_rank(&stage, 1, is_orderly);
+}
+
+/* The library's call has returned; what it has begun may go on. */
+static void wait_for_call(void)
+{
+    while (stage.comms[0]->request.state != MUSTER_GPU_REQUEST_IDLE)
+        test_env_turn(&stage.test.env, 1);
+}
+
 static void it_comes_up_and_ends_in_order(void **state)
 {
     (void)state;
     bring_up(&stage, 2);
-    release_rank(&stage, 0, true);
-    release_rank(&stage, 1, true);
+    release_both(true);
     wait_until(&stage, &stage.gone, 2);
     assert_int_equal(stage.knobs.nccl_get("destroys"), 2);
     assert_int_equal(stage.knobs.nccl_get("aborts"), 0);
@@ -259,8 +292,7 @@ static void an_init_can_be_stopped_while_it_polls(void **state)
     (void)state;
     stage.knobs.nccl_set("init_hangs", 1);
     start_ranks(&stage, 1);
-    while (stage.comms[0]->request.state != MUSTER_GPU_REQUEST_IDLE)
-        test_env_turn(&stage.test.env, 1);
+    wait_for_call();
     muster_gpu_communicator_stop(stage.comms[0]);
     assert_int_equal(stage.comms[0]->state, MUSTER_GPU_ABORTING);
     wait_until(&stage, &stage.stopped, 1);
@@ -284,32 +316,25 @@ static void an_init_call_that_does_not_return_is_abandoned_and_reclaimed(void **
     assert_int_equal(stage.knobs.nccl_get("aborts"), 1);
 }
 
-/* Stopped between the call's failure and its answer: there is nothing to abort.
- */
+/* Stopped between the call's failure and its answer: there is nothing to abort. */
 static void a_start_that_fails_after_its_stop_is_gone(void **state)
 {
-    struct muster_gpu_communicator *parent;
-    const uint32_t excluded = 1;
-
     (void)state;
-    bring_up(&stage, 2);
-    parent = stage.comms[0];
-    stage.comms[0] = NULL;
+    bring_up_parent();
     stage.knobs.nccl_set("shrink_fails", 2);
-    muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+    start_child();
     muster_gpu_communicator_stop(stage.comms[0]);
     wait_until(&stage, &stage.stopped, 1);
     assert_int_equal(stage.comms[0]->state, MUSTER_GPU_GONE);
     release_rank(&stage, 0, false);
 
     /* and without the stop it has failed, with nothing to abort */
-    muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+    start_child();
     wait_until(&stage, &stage.failed, 1);
     muster_gpu_communicator_stop(stage.comms[0]);
     assert_int_equal(stage.comms[0]->state, MUSTER_GPU_GONE);
     release_rank(&stage, 0, false);
-    muster_gpu_communicator_release(parent, false);
-    release_rank(&stage, 1, false);
+    release_parent(false);
 }
 
 static void an_operation_may_take_a_while_to_be_issued(void **state)
@@ -323,8 +348,7 @@ static void an_operation_may_take_a_while_to_be_issued(void **state)
     }
     wait_until(&stage, &stage.ready, 2);
     assert_int_equal(stage.comms[0]->state, MUSTER_GPU_READY);
-    release_rank(&stage, 0, true);
-    release_rank(&stage, 1, true);
+    release_both(true);
 }
 
 static void an_operation_that_cannot_be_issued_fails_it(void **state)
@@ -400,8 +424,7 @@ static void revoke_while_issuing(void **state)
     muster_gpu_communicator_stop(stage.comms[0]);
     wait_until(&stage, &stage.stopped, 1);
     assert_int_equal(stage.comms[0]->state, MUSTER_GPU_REVOKED);
-    release_rank(&stage, 0, false);
-    release_rank(&stage, 1, false);
+    release_both(false);
 }
 
 static void without_revoke_it_is_aborted_also_while_issuing(void **state)
@@ -414,8 +437,7 @@ static void without_revoke_it_is_aborted_also_while_issuing(void **state)
     muster_gpu_communicator_stop(stage.comms[1]);
     wait_until(&stage, &stage.stopped, 2);
     assert_int_equal(stage.knobs.nccl_get("revokes"), 0);
-    release_rank(&stage, 0, false);
-    release_rank(&stage, 1, false);
+    release_both(false);
 }
 
 static void a_revoke_that_hangs_or_fails_becomes_an_abort(void **state)
@@ -434,8 +456,7 @@ static void a_revoke_that_hangs_or_fails_becomes_an_abort(void **state)
         stage.device.abort_timeout_ns = FAR_NS;
         wait_until(&stage, &stage.stopped, 1);
         assert_int_equal(stage.comms[0]->state, MUSTER_GPU_GONE);
-        release_rank(&stage, 0, false);
-        release_rank(&stage, 1, false);
+        release_both(false);
         stage_close(&stage);
     }
 }
@@ -556,16 +577,11 @@ static void a_child_that_hangs_ends_with_its_parent(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct muster_gpu_communicator *parent;
-        const uint32_t excluded = 1;
-
         stage_open(&stage, 23007);
-        bring_up(&stage, 2);
-        parent = stage.comms[0];
+        bring_up_parent();
         stage.knobs.nccl_set("init_hangs", 1);
-        muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
-        while (stage.comms[0]->request.state != MUSTER_GPU_REQUEST_IDLE)
-            test_env_turn(&stage.test.env, 1);
+        start_child();
+        wait_for_call();
         assert_null(stage.comms[0]->nccl);
         if (is_abort_stuck[i]) {
             stage.knobs.nccl_set("abort_blocks", 1);
@@ -581,22 +597,17 @@ static void a_child_that_hangs_ends_with_its_parent(void **state)
             stage.knobs.nccl_set("abort_blocks", 0);
             stage.device.abort_timeout_ns = FAR_NS;
         }
-        muster_gpu_communicator_release(parent, false);
-        release_rank(&stage, 1, false);
+        release_parent(false);
         stage_close(&stage);
     }
 }
 
 static void a_child_that_takes_too_long_fails(void **state)
 {
-    struct muster_gpu_communicator *parent;
-    const uint32_t excluded = 1;
-
     (void)state;
-    bring_up(&stage, 2);
-    parent = stage.comms[0];
+    bring_up_parent();
     stage.knobs.nccl_set("init_hangs", 1);
-    muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+    start_child();
     stage.device.init_timeout_ns = SOON_NS; /* of the polls */
     wait_until(&stage, &stage.failed, 1);
     assert_int_equal(stage.comms[0]->error.rc, MUSTER_DEADLINE_EXCEEDED);
@@ -608,30 +619,24 @@ static void a_child_that_takes_too_long_fails(void **state)
     stage.device.abort_timeout_ns = FAR_NS;
     stage.knobs.nccl_set("abort_blocks", 0);
     release_rank(&stage, 0, false);
-    muster_gpu_communicator_release(parent, false);
-    release_rank(&stage, 1, false);
+    release_parent(false);
     wait_until(&stage, &stage.gone, 3);
     assert_int_equal(stage.device.reclaimed_count, 2);
 }
 
 static void a_child_that_fails_says_so_through_its_parent(void **state)
 {
-    struct muster_gpu_communicator *parent;
-    const uint32_t excluded = 1;
-
     (void)state;
-    bring_up(&stage, 2);
-    parent = stage.comms[0];
+    bring_up_parent();
     stage.knobs.nccl_set("init_fails", 1);
-    muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+    start_child();
     wait_until(&stage, &stage.failed, 1);
     assert_string_equal(stage.comms[0]->error.text,
                         "communicator: NCCL error 2: unhandled system error");
     muster_gpu_communicator_stop(stage.comms[0]);
     assert_int_equal(stage.comms[0]->state, MUSTER_GPU_GONE);
     release_rank(&stage, 0, false);
-    muster_gpu_communicator_release(parent, true);
-    release_rank(&stage, 1, true);
+    release_parent(true);
 }
 
 /* The child's call uses the parent: its end waits for that, but not for ever. */
@@ -641,31 +646,22 @@ static void a_parent_ends_after_the_call_of_its_child(void **state)
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        struct muster_gpu_communicator *parent;
-        const uint32_t excluded = 1;
-
         stage_open(&stage, 23007);
-        bring_up(&stage, 2);
-        parent = stage.comms[0];
+        bring_up_parent();
         stage.knobs.nccl_set("shrink_blocks", 1);
-        muster_gpu_communicator_start_shrink(new_comm(&stage, 1, 0), parent, &excluded, 1);
+        start_child();
         muster_gpu_communicator_release(parent, true);
         assert_int_equal(parent->state, MUSTER_GPU_READY);
         assert_int_equal(stage.knobs.nccl_get("aborting_max"), 0);
-        if (is_late[i]) {
+        if (is_late[i])
             make_late(&stage, 0);
-            wait_until(&stage, &stage.stopped, 1);
-            assert_int_equal(stage.comms[0]->state, MUSTER_GPU_ABANDONED);
-        }
-        if (!is_late[i]) {
+        else
             stage.knobs.nccl_set("shrink_blocks", 0);
-            wait_until(&stage, &stage.stopped, 1);
-            assert_int_equal(stage.comms[0]->state, MUSTER_GPU_GONE);
-        } else {
-            wait_until(&stage, &stage.gone, 1);
-        }
-        release_rank(&stage, 0, false);
-        release_rank(&stage, 1, false);
+        wait_until(&stage, &stage.stopped, 1);
+        assert_int_equal(stage.comms[0]->state,
+                         is_late[i] ? MUSTER_GPU_ABANDONED : MUSTER_GPU_GONE);
+        wait_until(&stage, &stage.gone, is_late[i] ? 1 : 0);
+        release_both(false);
         stage.knobs.nccl_set("shrink_late", is_late[i]); /* its parent is gone */
         stage.knobs.nccl_set("shrink_blocks", 0);
         stage_close(&stage);

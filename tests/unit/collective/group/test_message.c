@@ -492,21 +492,6 @@ static void without_memory_nothing_is_lost(void **state)
 
 /* --- Through boards --- */
 
-static int with_boards(void **state)
-{
-    (void)state;
-    group_ring_has_boards = true;
-    return 0;
-}
-
-static int without_boards(void **state)
-{
-    group_ring_has_boards = false;
-    return group_ring_tear_down(state);
-}
-
-#define through_boards(test) cmocka_unit_test_setup_teardown(test, with_boards, without_boards)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -528,20 +513,20 @@ int main(void)
         MAIL_CASE(without_an_answer_a_send_gives_up_after_the_grace_period),
         MAIL_CASE(the_excluded_end_theirs),
         cmocka_unit_test(without_memory_nothing_is_lost),
-        through_boards(both_may_send_first),
-        through_boards(who_receives_first_waits_for_nobody_else),
-        through_boards(unasked_messages_do_not_stop_the_group),
-        through_boards(lanes_and_members_count_apart),
-        through_boards(a_change_that_leaves_both_in_delays_them_only),
-        through_boards(many_changes_receive_nothing_twice),
-        through_boards(started_while_frozen_they_go_in_the_next_epoch),
-        through_boards(who_was_left_out_and_returns_begins_anew),
-        through_boards(different_counts_are_an_error_on_both_sides),
-        through_boards(a_send_that_was_cancelled_ends_its_receive),
-        through_boards(a_receive_that_was_cancelled_ends_its_send),
-        through_boards(a_deadline_names_the_other),
-        through_boards(without_an_answer_a_send_gives_up_after_the_grace_period),
-        through_boards(the_excluded_end_theirs),
+        GROUP_RING_CASE_WITH_BOARDS(both_may_send_first),
+        GROUP_RING_CASE_WITH_BOARDS(who_receives_first_waits_for_nobody_else),
+        GROUP_RING_CASE_WITH_BOARDS(unasked_messages_do_not_stop_the_group),
+        GROUP_RING_CASE_WITH_BOARDS(lanes_and_members_count_apart),
+        GROUP_RING_CASE_WITH_BOARDS(a_change_that_leaves_both_in_delays_them_only),
+        GROUP_RING_CASE_WITH_BOARDS(many_changes_receive_nothing_twice),
+        GROUP_RING_CASE_WITH_BOARDS(started_while_frozen_they_go_in_the_next_epoch),
+        GROUP_RING_CASE_WITH_BOARDS(who_was_left_out_and_returns_begins_anew),
+        GROUP_RING_CASE_WITH_BOARDS(different_counts_are_an_error_on_both_sides),
+        GROUP_RING_CASE_WITH_BOARDS(a_send_that_was_cancelled_ends_its_receive),
+        GROUP_RING_CASE_WITH_BOARDS(a_receive_that_was_cancelled_ends_its_send),
+        GROUP_RING_CASE_WITH_BOARDS(a_deadline_names_the_other),
+        GROUP_RING_CASE_WITH_BOARDS(without_an_answer_a_send_gives_up_after_the_grace_period),
+        GROUP_RING_CASE_WITH_BOARDS(the_excluded_end_theirs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -542,19 +542,6 @@ static void who_is_in_the_next_step_already_goes_on_with_the_others(void **state
     }
 }
 
-static int with_boards(void **state)
-{
-    (void)state;
-    group_ring_has_boards = true;
-    return 0;
-}
-
-static int without_boards(void **state)
-{
-    group_ring_has_boards = false;
-    return group_ring_tear_down(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -572,10 +559,8 @@ int main(void)
         GROUP_RING_CASE(another_operation_than_the_adopted_one_does_not_undo_it_in_the_next_view),
         GROUP_RING_CASE(who_commits_without_an_operation_ends_it_on_those_who_wait),
         GROUP_RING_CASE(who_is_in_the_next_step_already_goes_on_with_the_others),
-        cmocka_unit_test_setup_teardown(who_commits_without_an_operation_ends_it_on_those_who_wait,
-                                        with_boards, without_boards),
-        cmocka_unit_test_setup_teardown(who_is_in_the_next_step_already_goes_on_with_the_others,
-                                        with_boards, without_boards),
+        GROUP_RING_CASE_WITH_BOARDS(who_commits_without_an_operation_ends_it_on_those_who_wait),
+        GROUP_RING_CASE_WITH_BOARDS(who_is_in_the_next_step_already_goes_on_with_the_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

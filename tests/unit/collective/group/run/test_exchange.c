@@ -539,13 +539,6 @@ static void parts_of_no_elements_wait_for_all(void **state)
     group_ring_has_boards = false;
 }
 
-static int with_boards(void **state)
-{
-    (void)state;
-    group_ring_has_boards = true;
-    return 0;
-}
-
 static int without_boards(void **state)
 {
     group_ring_has_boards = false;
@@ -687,7 +680,8 @@ static void uneven_counts_must_agree(void **state)
     assert_ended(1, "this rank all_gather_uneven(i32 x 2+0+1)");
 }
 
-#define through_boards(test) cmocka_unit_test_setup_teardown(test, with_boards, without_boards)
+#define through_boards(test)                                                                       \
+    cmocka_unit_test_setup_teardown(test, group_ring_set_boards, without_boards)
 
 int main(void)
 {
