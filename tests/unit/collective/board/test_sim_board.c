@@ -17,6 +17,8 @@ struct fixture {
     unsigned told[2], signalled[2];
 };
 
+static struct fixture f;
+
 static void on_peer(void *data, struct muster_board_peer *peer)
 {
     (void)peer;
@@ -32,43 +34,46 @@ static void on_signal(void *data)
 
 static const struct muster_board_events events = {.on_peer = on_peer, .on_signal = on_signal};
 
-static void open_fixture(struct fixture *f)
+static int fixture_set_up(void **state)
 {
-    memset(f, 0, sizeof(*f));
-    virtual_loop_init(&f->loop);
-    muster_mem_limited_init(&f->mem, careful_mem(), 0);
-    f->env.mem = &f->mem.mem;
-    f->env.loop = &f->loop.loop;
-    sim_board_world_init(&f->world, &f->env);
+    (void)state;
+    memset(&f, 0, sizeof(f));
+    virtual_loop_init(&f.loop);
+    muster_mem_limited_init(&f.mem, careful_mem(), 0);
+    f.env.mem = &f.mem.mem;
+    f.env.loop = &f.loop.loop;
+    sim_board_world_init(&f.world, &f.env);
     for (unsigned i = 0; i < 2; i++) {
-        f->members[i].incarnation.bytes[0] = (uint8_t)(i + 1);
-        f->boards[i] = sim_board_open(&f->world, &f->members[i].incarnation, 4096);
-        f->boards[i]->events = &events;
-        f->boards[i]->events_data = &f->told[i];
+        f.members[i].incarnation.bytes[0] = (uint8_t)(i + 1);
+        f.boards[i] = sim_board_open(&f.world, &f.members[i].incarnation, 4096);
+        f.boards[i]->events = &events;
+        f.boards[i]->events_data = &f.told[i];
     }
+    return 0;
 }
 
-static void connect_both(struct fixture *f)
+static void connect_both(void)
 {
     for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(muster_board_connect(f->boards[i], &f->members[1 - i], &f->peers[i]),
+        assert_int_equal(muster_board_connect(f.boards[i], &f.members[1 - i], &f.peers[i]),
                          MUSTER_OK);
 }
 
-static void close_fixture(struct fixture *f)
+static int fixture_tear_down(void **state)
 {
-    muster_board_close(f->boards[0]);
-    muster_board_close(f->boards[1]);
-    assert_int_equal(muster_mem_limited_fini(&f->mem), 0);
+    (void)state;
+    muster_board_close(f.boards[0]);
+    muster_board_close(f.boards[1]);
+    assert_int_equal(muster_mem_limited_fini(&f.mem), 0);
+    return 0;
 }
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
 
 static void two_that_connect_see_what_the_other_writes(void **state)
 {
-    struct fixture f;
-
     (void)state;
-    open_fixture(&f);
-    connect_both(&f);
+    connect_both();
     assert_int_equal(f.told[0], 0);
     virtual_loop_turn(&f.loop);
 
@@ -78,15 +83,11 @@ static void two_that_connect_see_what_the_other_writes(void **state)
     assert_int_equal(f.told[1], 1);
     assert_true(f.peers[1]->is_ready && !f.peers[1]->is_failed);
     assert_int_equal(f.peers[1]->memory[7], 42);
-    close_fixture(&f);
 }
 
 static void one_that_connects_alone_is_told_so_in_the_end(void **state)
 {
-    struct fixture f;
-
     (void)state;
-    open_fixture(&f);
     assert_int_equal(muster_board_connect(f.boards[0], &f.members[1], &f.peers[0]), MUSTER_OK);
 
     virtual_loop_advance(&f.loop, 10 * MUSTER_NS_PER_S);
@@ -97,19 +98,16 @@ static void one_that_connects_alone_is_told_so_in_the_end(void **state)
     assert_true(f.peers[1]->is_failed && !f.peers[1]->is_ready);
     assert_int_equal(f.told[0], 1);
     assert_int_equal(f.told[1], 1);
-    close_fixture(&f);
 }
 
 static void nothing_that_the_dead_write_is_seen(void **state)
 {
-    struct fixture f;
     void *tensor = NULL;
     uint32_t share = 0;
     uint64_t offset = 0;
 
     (void)state;
-    open_fixture(&f);
-    connect_both(&f);
+    connect_both();
     assert_int_equal(muster_board_share_new(f.boards[0], 100, &tensor), MUSTER_OK);
     virtual_loop_turn(&f.loop);
     ((uint8_t *)tensor)[3] = 1;
@@ -126,16 +124,12 @@ static void nothing_that_the_dead_write_is_seen(void **state)
     assert_int_equal(f.peers[1]->memory[3], 1);
     assert_true(muster_board_find_share(f.boards[0], (uint8_t *)tensor + 3, 1, &share, &offset));
     assert_int_equal(*muster_board_share_at(f.peers[1], share, offset, 1), 1);
-    close_fixture(&f);
 }
 
 static void the_memory_of_the_dead_stays_when_its_board_is_closed(void **state)
 {
-    struct fixture f;
-
     (void)state;
-    open_fixture(&f);
-    connect_both(&f);
+    connect_both();
     f.boards[0]->memory[3] = 1;
     sim_board_kill(&f.world, &f.members[0].incarnation);
 
@@ -145,20 +139,17 @@ static void the_memory_of_the_dead_stays_when_its_board_is_closed(void **state)
     assert_true(muster_board_is_dead(f.peers[1]));
     muster_board_release(f.boards[1], f.peers[1]);
     f.boards[0] = NULL;
-    close_fixture(&f);
 }
 
 static void a_share_is_mapped_by_peers_in_the_next_turn(void **state)
 {
-    struct fixture f;
     uint8_t *tensor = NULL;
     void *at = NULL;
     uint32_t share = 0;
     uint64_t offset = 0;
 
     (void)state;
-    open_fixture(&f);
-    connect_both(&f);
+    connect_both();
     virtual_loop_turn(&f.loop);
 
     assert_int_equal(muster_board_share_new(f.boards[0], 5000, &at), MUSTER_OK);
@@ -175,20 +166,17 @@ static void a_share_is_mapped_by_peers_in_the_next_turn(void **state)
     assert_false(muster_board_find_share(f.boards[0], tensor + 4999, 2, &share, &offset));
     muster_board_share_free(f.boards[0], tensor);
     assert_null(muster_board_share_at(f.peers[1], share, 0, 1));
-    close_fixture(&f);
 }
 
 static void a_share_that_is_freed_while_it_is_read_is_zeroes(void **state)
 {
-    struct fixture f;
     const uint8_t *view = NULL;
     void *at = NULL;
     uint32_t share = 0;
     uint64_t offset = 0;
 
     (void)state;
-    open_fixture(&f);
-    connect_both(&f);
+    connect_both();
     assert_int_equal(muster_board_share_new(f.boards[0], 1, &at), MUSTER_OK);
     assert_true(muster_board_find_share(f.boards[0], at, 1, &share, &offset));
     *(uint8_t *)at = 1;
@@ -200,16 +188,12 @@ static void a_share_that_is_freed_while_it_is_read_is_zeroes(void **state)
     assert_int_equal(*view, 0);
     assert_null(muster_board_share_at(f.peers[1], share, 0, 1));
     muster_board_reading_stop(f.boards[1]);
-    close_fixture(&f);
 }
 
 static void a_signal_comes_in_the_next_turn(void **state)
 {
-    struct fixture f;
-
     (void)state;
-    open_fixture(&f);
-    connect_both(&f);
+    connect_both();
     virtual_loop_turn(&f.loop);
 
     muster_board_signal(f.boards[0], f.peers[0]);
@@ -219,36 +203,31 @@ static void a_signal_comes_in_the_next_turn(void **state)
 
     assert_int_equal(f.signalled[1], 1);
     assert_int_equal(f.signalled[0], 0);
-    close_fixture(&f);
 }
 
 static void refused_connections_fail_on_both_sides(void **state)
 {
-    struct fixture f;
-
     (void)state;
-    open_fixture(&f);
     sim_board_refuse(&f.world, &f.members[0].incarnation, &f.members[1].incarnation);
 
-    connect_both(&f);
+    connect_both();
     virtual_loop_turn(&f.loop);
 
     assert_true(f.peers[0]->is_failed && f.peers[1]->is_failed);
     assert_int_equal(f.told[0] + f.told[1], 2);
-    close_fixture(&f);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_that_connect_see_what_the_other_writes),
-        cmocka_unit_test(one_that_connects_alone_is_told_so_in_the_end),
-        cmocka_unit_test(nothing_that_the_dead_write_is_seen),
-        cmocka_unit_test(the_memory_of_the_dead_stays_when_its_board_is_closed),
-        cmocka_unit_test(a_share_is_mapped_by_peers_in_the_next_turn),
-        cmocka_unit_test(a_share_that_is_freed_while_it_is_read_is_zeroes),
-        cmocka_unit_test(a_signal_comes_in_the_next_turn),
-        cmocka_unit_test(refused_connections_fail_on_both_sides),
+        CASE(two_that_connect_see_what_the_other_writes),
+        CASE(one_that_connects_alone_is_told_so_in_the_end),
+        CASE(nothing_that_the_dead_write_is_seen),
+        CASE(the_memory_of_the_dead_stays_when_its_board_is_closed),
+        CASE(a_share_is_mapped_by_peers_in_the_next_turn),
+        CASE(a_share_that_is_freed_while_it_is_read_is_zeroes),
+        CASE(a_signal_comes_in_the_next_turn),
+        CASE(refused_connections_fail_on_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
