@@ -233,6 +233,39 @@ static void all_ranks_have_the_same_bits(void **state)
     }
 }
 
+static struct call parts[GROUP_RING_MAX];
+
+/* One operation of all members of the ring, until it has ended well on all; end_calls is the caller's. */
+static void run_parts(enum muster_op_kind kind, uint32_t root, enum muster_dtype dtype,
+                      uint64_t input_count, uint64_t output_count)
+{
+    size_t bytes = muster_dtype_bytes(dtype);
+    uint32_t n = ring.view->member_count;
+
+    for (uint32_t member = 0; member < n; member++) {
+        struct call *call = &parts[member];
+        struct muster_group *group = ring.members[member].group;
+        struct muster_tensor input, output;
+        enum muster_rc rc;
+
+        call_init(call, input_count * bytes, output_count * bytes);
+        fill_input(call, dtype, member, input_count);
+        input = tensor_of(call->input, input_count, dtype);
+        output = tensor_of(call->output, output_count, dtype);
+        if (kind == MUSTER_OP_BROADCAST)
+            rc = muster_broadcast_start(&call->op, group, &input, root, on_done);
+        else if (kind == MUSTER_OP_ALL_GATHER)
+            rc = muster_all_gather_start(&call->op, group, &input, &output, on_done);
+        else
+            rc = muster_reduce_scatter_start(&call->op, group, &input, &output, MUSTER_MEAN,
+                                             on_done);
+        assert_int_equal(rc, MUSTER_OK);
+    }
+    run_until_done(parts, n);
+    for (uint32_t member = 0; member < n; member++)
+        assert_int_equal(parts[member].rc, MUSTER_OK);
+}
+
 static void broadcast_gives_the_root_s_tensor_to_all(void **state)
 {
     (void)state;
@@ -240,27 +273,12 @@ static void broadcast_gives_the_root_s_tensor_to_all(void **state)
         group_ring_open(&ring, n);
         for (uint32_t root = 0; root < n; root++)
             for (size_t s = 0; s < sizeof(counts) / sizeof(counts[0]); s++) {
-                struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
-
-                for (uint32_t member = 0; member < n; member++) {
-                    struct muster_tensor tensor;
-
-                    call_init(&calls[member], counts[s] * sizeof(int32_t), 0);
-                    fill_input(&calls[member], MUSTER_I32, member, counts[s]);
-                    tensor = tensor_of(calls[member].input, counts[s], MUSTER_I32);
-                    assert_int_equal(muster_broadcast_start(&calls[member].op,
-                                                            ring.members[member].group, &tensor,
-                                                            root, on_done),
-                                     MUSTER_OK);
-                }
-                run_until_done(calls, n);
-                for (uint32_t member = 0; member < n; member++) {
-                    assert_int_equal(calls[member].rc, MUSTER_OK);
+                run_parts(MUSTER_OP_BROADCAST, root, MUSTER_I32, counts[s], 0);
+                for (uint32_t member = 0; member < n; member++)
                     for (uint64_t i = 0; i < counts[s]; i++)
-                        assert_true(reference_get(MUSTER_I32, calls[member].input, i) ==
+                        assert_true(reference_get(MUSTER_I32, parts[member].input, i) ==
                                     value_at(root, i));
-                    call_fini(&calls[member]);
-                }
+                end_calls(parts, n, MUSTER_OK);
             }
         group_ring_close(&ring);
     }
@@ -272,30 +290,14 @@ static void all_gather_joins_the_parts_in_rank_order(void **state)
     for (uint32_t n = 1; n <= 5; n++) {
         group_ring_open(&ring, n);
         for (size_t s = 1; s < sizeof(counts) / sizeof(counts[0]); s++) {
-            struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
             uint64_t count = counts[s];
 
-            for (uint32_t member = 0; member < n; member++) {
-                struct muster_tensor input, output;
-
-                call_init(&calls[member], count * sizeof(int64_t), n * count * sizeof(int64_t));
-                fill_input(&calls[member], MUSTER_I64, member, count);
-                input = tensor_of(calls[member].input, count, MUSTER_I64);
-                output = tensor_of(calls[member].output, n * count, MUSTER_I64);
-                assert_int_equal(muster_all_gather_start(&calls[member].op,
-                                                         ring.members[member].group, &input,
-                                                         &output, on_done),
-                                 MUSTER_OK);
-            }
-            run_until_done(calls, n);
-            for (uint32_t member = 0; member < n; member++) {
-                assert_int_equal(calls[member].rc, MUSTER_OK);
-                for (uint32_t part = 0; part < n; part++)
-                    for (uint64_t i = 0; i < count; i++)
-                        assert_true(reference_get(MUSTER_I64, calls[member].output,
-                                                  part * count + i) == value_at(part, i));
-                call_fini(&calls[member]);
-            }
+            run_parts(MUSTER_OP_ALL_GATHER, 0, MUSTER_I64, count, n * count);
+            for (uint32_t member = 0; member < n; member++)
+                for (uint64_t i = 0; i < n * count; i++)
+                    assert_true(reference_get(MUSTER_I64, parts[member].output, i) ==
+                                value_at((uint32_t)(i / count), i % count));
+            end_calls(parts, n, MUSTER_OK);
         }
         group_ring_close(&ring);
     }
@@ -307,32 +309,18 @@ static void reduce_scatter_gives_each_rank_its_part(void **state)
     for (uint32_t n = 1; n <= 5; n++) {
         group_ring_open(&ring, n);
         for (size_t s = 1; s < sizeof(counts) / sizeof(counts[0]); s++) {
-            struct call calls[GROUP_RING_MAX] = {{.done_count = 0}};
             uint64_t count = counts[s];
 
+            run_parts(MUSTER_OP_REDUCE_SCATTER, 0, MUSTER_F64, n * count, count);
             for (uint32_t member = 0; member < n; member++) {
-                struct muster_tensor input, output;
-
-                call_init(&calls[member], n * count * sizeof(double), count * sizeof(double));
-                fill_input(&calls[member], MUSTER_F64, member, n * count);
-                input = tensor_of(calls[member].input, n * count, MUSTER_F64);
-                output = tensor_of(calls[member].output, count, MUSTER_F64);
-                assert_int_equal(muster_reduce_scatter_start(&calls[member].op,
-                                                             ring.members[member].group, &input,
-                                                             &output, MUSTER_MEAN, on_done),
-                                 MUSTER_OK);
-            }
-            run_until_done(calls, n);
-            for (uint32_t member = 0; member < n; member++) {
-                assert_int_equal(calls[member].rc, MUSTER_OK);
                 for (uint64_t i = 0; i < n * count; i++)
-                    assert_true(reference_get(MUSTER_F64, calls[member].input, i) ==
+                    assert_true(reference_get(MUSTER_F64, parts[member].input, i) ==
                                 value_at(member, i));
                 for (uint64_t i = 0; i < count; i++)
-                    assert_true(reference_get(MUSTER_F64, calls[member].output, i) ==
+                    assert_true(reference_get(MUSTER_F64, parts[member].output, i) ==
                                 reduced_at(MUSTER_MEAN, MUSTER_F64, n, member * count + i));
-                call_fini(&calls[member]);
             }
+            end_calls(parts, n, MUSTER_OK);
         }
         group_ring_close(&ring);
     }
