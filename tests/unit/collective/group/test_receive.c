@@ -6,6 +6,8 @@
 #include "collective/group/group_internal.h"
 #include "collective/group/shm.h"
 
+static struct group_ring ring;
+
 static void count_done(struct muster_op *op, enum muster_rc rc)
 {
     unsigned *count = op->data;
@@ -14,20 +16,18 @@ static void count_done(struct muster_op *op, enum muster_rc rc)
     ++*count;
 }
 
-static void start_barrier(struct group_ring *ring, uint32_t member, struct muster_op *op,
-                          unsigned *count)
+static void start_barrier(uint32_t member, struct muster_op *op, unsigned *count)
 {
-    struct muster_loop *loop = ring->test.env.loop;
+    struct muster_loop *loop = ring.test.env.loop;
 
     *op = (struct muster_op){.data = count};
     op->deadline_ns = muster_loop_after_ns(loop, 60 * MUSTER_NS_PER_S);
-    assert_int_equal(muster_barrier_start(op, ring->members[member].group, count_done), MUSTER_OK);
+    assert_int_equal(muster_barrier_start(op, ring.members[member].group, count_done), MUSTER_OK);
 }
 
 /* Member 1 has called; its frame's header is here before member 0 calls, its payload after. */
 static void a_frame_is_used_whose_operation_begins_while_it_comes_in(void **state)
 {
-    static struct group_ring ring;
     struct muster_op first, second;
     unsigned first_count = 0, second_count = 0, turns;
     struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
@@ -38,12 +38,12 @@ static void a_frame_is_used_whose_operation_begins_while_it_comes_in(void **stat
     (void)state;
     group_ring_open(&ring, 2);
     group = ring.members[0].group;
-    start_barrier(&ring, 1, &second, &second_count);
+    start_barrier(1, &second, &second_count);
     header.epoch = ring.view->epoch;
     header.op = second.id;
     header.descriptor = ((const struct muster_run *)second.impl)->descriptor;
     buffer = muster_group_wire_client.on_frame(group, 1, &header);
-    start_barrier(&ring, 0, &first, &first_count);
+    start_barrier(0, &first, &first_count);
     muster_group_wire_client.on_payload(group, 1, &header, buffer);
 
     assert_int_equal(first_count, 1);
@@ -56,7 +56,6 @@ static void a_frame_is_used_whose_operation_begins_while_it_comes_in(void **stat
 /* Without a word its operation would wait for it until the deadline, and blame who has sent it. */
 static void an_early_frame_without_memory_ends_the_link(void **state)
 {
-    static struct group_ring ring;
     struct muster_frame_header header = {
         .channel = MUSTER_FRAME_COLLECTIVE, .type = MUSTER_FRAME_INPUT, .payload_bytes = 1u << 20};
 
@@ -85,7 +84,6 @@ static void a_kept_description_without_memory_ends_the_link(void **state)
 
     (void)state;
     for (k = 1; has_failed; k++) {
-        static struct group_ring ring;
         struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
                                              .type = MUSTER_FRAME_MISMATCH,
                                              .payload_bytes = 256};
@@ -119,7 +117,6 @@ static void a_kept_description_without_memory_ends_the_link(void **state)
 /* Nobody who follows the protocol sends it: what boards show is not asked for. */
 static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **state)
 {
-    static struct group_ring ring;
     static int32_t values[300000];
     const struct muster_tensor tensor = {.data = values, .count = 300000, .dtype = MUSTER_I32};
     struct muster_frame_header header = {
@@ -154,7 +151,6 @@ static void a_fetched_chunk_of_an_operation_through_boards_ends_the_link(void **
 /* Only one of them was asked, and the other one's frame begins before the first has come whole. */
 static void a_chunk_that_two_members_send_counts_once(void **state)
 {
-    static struct group_ring ring;
     static int32_t values[1 << 16];
     const struct muster_tensor tensor = {.data = values, .count = 1 << 16, .dtype = MUSTER_I32};
     struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
@@ -231,7 +227,6 @@ static void strange_frames_end_the_link(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        static struct group_ring ring;
         struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
                                              .type = rows[i].type};
         const struct group_ring_member *member = &ring.members[0];
@@ -266,7 +261,6 @@ static void strange_frames_end_the_link(void **state)
 /* Early frames are kept up to a bound; then the other side waits, and nothing is lost. */
 static void early_frames_are_bounded(void **state)
 {
-    static struct group_ring ring;
     struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
                                          .type = MUSTER_FRAME_INPUT};
     struct muster_group *group;
@@ -293,34 +287,32 @@ static void early_frames_are_bounded(void **state)
     group_ring_close(&ring);
 }
 
-static void start_broadcast(struct group_ring *ring, uint32_t member, struct muster_op *op,
-                            int32_t *value, unsigned *count)
+static void start_broadcast(uint32_t member, struct muster_op *op, int32_t *value, unsigned *count)
 {
     struct muster_tensor tensor = {.data = value, .count = 1, .dtype = MUSTER_I32};
 
     *op = (struct muster_op){.data = count};
-    op->deadline_ns = muster_loop_after_ns(ring->test.env.loop, 60 * MUSTER_NS_PER_S);
-    assert_int_equal(
-        muster_broadcast_start(op, ring->members[member].group, &tensor, 0, count_done), MUSTER_OK);
+    op->deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_broadcast_start(op, ring.members[member].group, &tensor, 0, count_done),
+                     MUSTER_OK);
 }
 
 /* Else a step could end that a joiner has not reached, and take the state away that it begins with.
  */
 static void a_broadcast_ends_when_the_last_member_has_called(void **state)
 {
-    static struct group_ring ring;
     struct muster_op ops[3];
     int32_t values[3] = {7, 0, 0};
     unsigned count = 0, turns;
 
     (void)state;
     group_ring_open(&ring, 3);
-    start_broadcast(&ring, 0, &ops[0], &values[0], &count);
-    start_broadcast(&ring, 1, &ops[1], &values[1], &count);
+    start_broadcast(0, &ops[0], &values[0], &count);
+    start_broadcast(1, &ops[1], &values[1], &count);
     for (turns = 0; turns < 2000; turns++)
         group_ring_turn(&ring, 1);
     assert_int_equal(count, 0);
-    start_broadcast(&ring, 2, &ops[2], &values[2], &count);
+    start_broadcast(2, &ops[2], &values[2], &count);
     for (turns = 0; turns < 100000 && count < 3; turns++)
         group_ring_turn(&ring, 1);
 
@@ -335,16 +327,16 @@ static void record_rc(struct muster_op *op, enum muster_rc rc)
     *(enum muster_rc *)op->data = rc;
 }
 
-static void start_gather(struct group_ring *ring, uint32_t member, struct muster_op *op,
-                         int32_t *values, uint32_t n, enum muster_rc *rc)
+static void start_gather(uint32_t member, struct muster_op *op, int32_t *values, uint32_t n,
+                         enum muster_rc *rc)
 {
     struct muster_tensor input = {.data = values, .count = 1, .dtype = MUSTER_I32};
     struct muster_tensor output = {.data = values + 1, .count = n, .dtype = MUSTER_I32};
 
     *op = (struct muster_op){.data = rc};
-    op->deadline_ns = muster_loop_after_ns(ring->test.env.loop, 60 * MUSTER_NS_PER_S);
+    op->deadline_ns = muster_loop_after_ns(ring.test.env.loop, 60 * MUSTER_NS_PER_S);
     assert_int_equal(
-        muster_all_gather_start(op, ring->members[member].group, &input, &output, record_rc),
+        muster_all_gather_start(op, ring.members[member].group, &input, &output, record_rc),
         MUSTER_OK);
 }
 
@@ -352,7 +344,6 @@ static void start_gather(struct group_ring *ring, uint32_t member, struct muster
  * for both. */
 static void a_held_operation_that_fits_no_more_ends_alike_on_all(void **state)
 {
-    static struct group_ring ring;
     struct muster_op first, second;
     int32_t first_values[4] = {1}, second_values[4] = {2};
     enum muster_rc first_rc = MUSTER_UNKNOWN, second_rc = MUSTER_UNKNOWN;
@@ -361,10 +352,10 @@ static void a_held_operation_that_fits_no_more_ends_alike_on_all(void **state)
     (void)state;
     group_ring_open(&ring, 3);
     group_ring_freeze(&ring);
-    start_gather(&ring, 0, &first, first_values, 3, &first_rc);
+    start_gather(0, &first, first_values, 3, &first_rc);
     group_ring_kill(&ring, 2);
     group_ring_change(&ring, UINT32_MAX);
-    start_gather(&ring, 1, &second, second_values, 2, &second_rc);
+    start_gather(1, &second, second_values, 2, &second_rc);
     for (turns = 0; turns < 2000; turns++)
         group_ring_turn(&ring, 1);
     assert_int_equal(ring.members[0].abort_count, 1);
@@ -380,7 +371,6 @@ static void a_held_operation_that_fits_no_more_ends_alike_on_all(void **state)
 /* The sum stands in the tensor already, piece by piece, while the rest is still on its way. */
 static void a_half_summed_chunk_is_put_back_by_a_freeze(void **state)
 {
-    static struct group_ring ring;
     static int32_t values[1 << 16];
     const size_t count = sizeof(values) / sizeof(values[0]);
     struct muster_tensor tensor = {.data = values, .count = count, .dtype = MUSTER_I32};
@@ -432,7 +422,6 @@ static void count_awake(struct muster_loop *loop, uint64_t for_ns)
 
 static void who_expects_frames_stays_awake(void **state)
 {
-    static struct group_ring ring;
     struct muster_op first, second;
     unsigned first_count = 0, second_count = 0, turns, sent;
     const struct muster_loop_ops *before;
@@ -445,9 +434,9 @@ static void who_expects_frames_stays_awake(void **state)
     ops.stay_awake = count_awake;
     ring.test.env.loop->ops = &ops;
     awake_count = 0;
-    start_barrier(&ring, 0, &first, &first_count);
+    start_barrier(0, &first, &first_count);
     sent = awake_count;
-    start_barrier(&ring, 1, &second, &second_count);
+    start_barrier(1, &second, &second_count);
     for (turns = 0; turns < 100000 && first_count + second_count < 2; turns++)
         group_ring_turn(&ring, 1);
 
