@@ -1,22 +1,14 @@
 /* The messages of a client, one function each. Nothing of a message is applied before all of it is
  * checked. */
-#include "params/server/server_internal.h"
+#include "params/server/rows.h"
 
 #include <string.h>
 
 #include <muster/collective.h>
 
-static struct muster_params_store_table *table_at(const struct muster_params_server *server,
-                                            uint32_t number)
-{
-    const struct muster_params_region_head *head = server->region->head;
-
-    return number < head->table_count ? &server->region->head->tables[number] : NULL;
-}
-
 static uint32_t table_width(const void *data, uint32_t number)
 {
-    const struct muster_params_store_table *table = table_at(data, number);
+    const struct muster_params_store_table *table = muster_params_server_table(data, number);
 
     return table != NULL ? table->row_elements : 0;
 }
@@ -95,7 +87,7 @@ static enum muster_rc rows_judge(const struct muster_params_client *client,
 
     if (rc != MUSTER_OK)
         return rc;
-    table = table_at(server, ret_frame->table);
+    table = muster_params_server_table(server, ret_frame->table);
     if (header->descriptor != table->descriptor)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s has schema %016llx, the message is for %016llx",
@@ -114,7 +106,7 @@ static enum muster_rc keys_check(const struct muster_params_server *server,
                                  const struct muster_params_source *source,
                                  struct muster_error *ret_error)
 {
-    const struct muster_params_store_table *table = table_at(server, frame->table);
+    const struct muster_params_store_table *table = muster_params_server_table(server, frame->table);
     uint32_t shard_count = server->region->head->shard_count;
     const uint64_t *key = frame->keys;
 
@@ -153,79 +145,10 @@ static enum muster_rc push_judge(const struct muster_params_client *client,
                                 "a push of source %llu came over the link of source %llu",
                                 (unsigned long long)ret_frame->slot,
                                 (unsigned long long)client->slot);
-    if (source->generation != client->generation)
-        return muster_error_set(ret_error, MUSTER_ABORTED,
-                                "a younger process has opened this source");
-    if (header->offset == 0 || header->offset > MUSTER_PARAMS_SEQUENCE_MAX)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the sequence number of a push must be from 1 to 2^47, got %llu",
-                                (unsigned long long)header->offset);
+    rc = muster_params_push_check(source, client->generation, header->offset, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
     return keys_check(client->server, ret_frame, source, ret_error);
-}
-
-/* NULL: no memory. */
-static float *scratch_of(struct muster_params_server *server, size_t count)
-{
-    if (count > server->scratch_count) {
-        float *scratch = muster_mem_realloc(server->env->mem, server->scratch,
-                                            count * sizeof(*scratch));
-
-        if (scratch == NULL)
-            return NULL;
-        server->scratch = scratch;
-        server->scratch_count = count;
-    }
-    return server->scratch;
-}
-
-static void values_widen(enum muster_dtype dtype, const void *from, size_t count, float *ret_to)
-{
-    const uint16_t *halves = from;
-
-    for (size_t i = 0; i < count; i++)
-        ret_to[i] = dtype == MUSTER_F16 ? muster_f16_to_f32(halves[i])
-                                        : muster_bf16_to_f32(halves[i]);
-}
-
-static void values_narrow(enum muster_dtype dtype, const float *from, size_t count, void *ret_to)
-{
-    uint16_t *halves = ret_to;
-
-    for (size_t i = 0; i < count; i++)
-        halves[i] = dtype == MUSTER_F16 ? muster_f16_from_f32(from[i])
-                                        : muster_bf16_from_f32(from[i]);
-}
-
-/* Returns the rows that were refused. */
-static uint32_t push_apply(struct muster_params_client *client,
-                           const struct muster_params_rows_frame *frame, uint64_t sequence,
-                           const float *values)
-{
-    struct muster_params_server *server = client->server;
-    struct muster_params_run run = {
-        .table = table_at(server, frame->table),
-        .source = muster_params_source_at(server->region, client->slot),
-        .sequence = sequence,
-        .clock = (uint32_t)frame->clock,
-        .keys = frame->keys,
-        .values = values};
-    uint32_t refused = 0;
-
-    for (uint32_t i = 0; i < frame->run_count; i++) {
-        struct muster_params_applied applied;
-
-        run.shard = muster_params_run_shard(&frame->runs[i]);
-        run.count = frame->runs[i].rows;
-        applied = muster_params_run_apply(server->region, &run);
-        refused += applied.refused;
-        server->stats.duplicate_runs += applied.is_duplicate;
-        run.keys += run.count;
-        run.values += (size_t)run.count * run.table->row_elements;
-    }
-    server->stats.pushes++;
-    server->stats.pushed_rows += frame->row_count;
-    server->stats.refused_rows += refused;
-    return refused;
 }
 
 bool muster_params_handle_push(struct muster_params_client *client,
@@ -233,23 +156,27 @@ bool muster_params_handle_push(struct muster_params_client *client,
 {
     struct muster_params_server *server = client->server;
     struct muster_params_ack ack = {.sequence = header->offset};
+    struct muster_params_pushed pushed;
     struct muster_params_rows_frame frame;
+    struct muster_params_push push;
     struct muster_error error;
-    const float *values;
 
     if (push_judge(client, header, payload, &frame, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    values = frame.values;
-    if (frame.dtype != MUSTER_F32) {
-        size_t count = (size_t)frame.row_count * table_width(server, frame.table);
-        float *wide = scratch_of(server, count);
-
-        if (wide == NULL)
-            return false;
-        values_widen((enum muster_dtype)frame.dtype, frame.values, count, wide);
-        values = wide;
-    }
-    ack.refused = push_apply(client, &frame, header->offset, values);
+    push = (struct muster_params_push){
+        .table = muster_params_server_table(server, frame.table),
+        .source = muster_params_source_at(server->region, client->slot),
+        .sequence = header->offset,
+        .clock = (uint32_t)frame.clock,
+        .runs = frame.runs,
+        .run_count = frame.run_count,
+        .keys = frame.keys,
+        .values = frame.values,
+        .dtype = (enum muster_dtype)frame.dtype,
+        .row_count = frame.row_count};
+    if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
+        return false;
+    ack.refused = pushed.refused;
     ack.rc = ack.refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
     return muster_params_acknowledge(client, &ack);
 }
@@ -262,33 +189,20 @@ bool muster_params_handle_pull(struct muster_params_client *client,
     struct muster_params_answer *answer;
     struct muster_params_rows_frame frame;
     struct muster_error error;
-    size_t count, bytes;
-    float *values;
+    size_t bytes;
 
     if (rows_judge(client, header, payload, false, &frame, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    table = table_at(server, frame.table);
-    count = (size_t)frame.row_count * table->row_elements;
-    bytes = count * muster_dtype_bytes((enum muster_dtype)frame.dtype);
-    if (bytes > MUSTER_FRAME_PAYLOAD_MAX) {
-        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
-                         "a pull of %u rows of table %s needs %zu bytes, the limit is %u",
-                         frame.row_count, table->name, bytes, MUSTER_FRAME_PAYLOAD_MAX);
+    table = muster_params_server_table(server, frame.table);
+    if (muster_params_pull_check(table, frame.row_count, (enum muster_dtype)frame.dtype, &bytes,
+                                 &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    }
     answer = muster_params_answer_new(client, MUSTER_PARAMS_ROWS, header->offset, bytes);
     if (answer == NULL)
         return false;
-    values = frame.dtype == MUSTER_F32 ? (float *)(void *)answer->payload
-                                       : scratch_of(server, count);
-    if (values == NULL) {
+    if (muster_params_pull_read(server, table, &frame, answer->payload) != MUSTER_OK) {
         muster_mem_free(&server->pool.mem, answer);
         return false;
     }
-    muster_params_rows_read(server->region, table, frame.keys, frame.row_count, values);
-    if (frame.dtype != MUSTER_F32)
-        values_narrow((enum muster_dtype)frame.dtype, values, count, answer->payload);
-    server->stats.pulls++;
-    server->stats.pulled_rows += frame.row_count;
     return muster_params_answer_send(answer, bytes);
 }

@@ -1,0 +1,144 @@
+/* Pushes and pulls behind their doors. Values travel as the table says, and are f32 in the store. */
+#include "params/server/rows.h"
+
+#include <muster/collective.h>
+
+struct muster_params_store_table *
+muster_params_server_table(const struct muster_params_server *server, uint32_t number)
+{
+    struct muster_params_region_head *head = server->region->head;
+
+    return number < head->table_count ? &head->tables[number] : NULL;
+}
+
+/* --- Values --- */
+
+/* NULL: no memory. */
+static float *scratch_of(struct muster_params_server *server, size_t count)
+{
+    if (count > server->scratch_count) {
+        float *scratch = muster_mem_realloc(server->env->mem, server->scratch,
+                                            count * sizeof(*scratch));
+
+        if (scratch == NULL)
+            return NULL;
+        server->scratch = scratch;
+        server->scratch_count = count;
+    }
+    return server->scratch;
+}
+
+static void values_widen(enum muster_dtype dtype, const void *from, size_t count, float *ret_to)
+{
+    const uint16_t *halves = from;
+
+    for (size_t i = 0; i < count; i++)
+        ret_to[i] = dtype == MUSTER_F16 ? muster_f16_to_f32(halves[i])
+                                        : muster_bf16_to_f32(halves[i]);
+}
+
+static void values_narrow(enum muster_dtype dtype, const float *from, size_t count, void *ret_to)
+{
+    uint16_t *halves = ret_to;
+
+    for (size_t i = 0; i < count; i++)
+        halves[i] = dtype == MUSTER_F16 ? muster_f16_from_f32(from[i])
+                                        : muster_bf16_from_f32(from[i]);
+}
+
+/* --- Pushes --- */
+
+enum muster_rc muster_params_push_check(const struct muster_params_source *source,
+                                        uint64_t generation, uint64_t sequence,
+                                        struct muster_error *ret_error)
+{
+    if (source->generation != generation)
+        return muster_error_set(ret_error, MUSTER_ABORTED,
+                                "a younger process has opened this source");
+    if (sequence == 0 || sequence > MUSTER_PARAMS_SEQUENCE_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the sequence number of a push must be from 1 to 2^47, got %llu",
+                                (unsigned long long)sequence);
+    return MUSTER_OK;
+}
+
+static void runs_apply(struct muster_params_server *server, const struct muster_params_push *push,
+                       const float *values, struct muster_params_pushed *ret_pushed)
+{
+    struct muster_params_run run = {.table = push->table,
+                                    .source = push->source,
+                                    .sequence = push->sequence,
+                                    .clock = push->clock,
+                                    .keys = push->keys,
+                                    .values = values};
+
+    *ret_pushed = (struct muster_params_pushed){.duplicate = 0};
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        struct muster_params_applied applied;
+
+        run.shard = muster_params_run_shard(&push->runs[i]);
+        run.count = push->runs[i].rows;
+        applied = muster_params_run_apply(server->region, &run);
+        ret_pushed->refused += applied.refused;
+        ret_pushed->duplicate += applied.is_duplicate ? run.count : 0;
+        server->stats.duplicate_runs += applied.is_duplicate;
+        run.keys += run.count;
+        run.values += (size_t)run.count * run.table->row_elements;
+    }
+}
+
+enum muster_rc muster_params_push_apply(struct muster_params_server *server,
+                                        const struct muster_params_push *push,
+                                        struct muster_params_pushed *ret_pushed)
+{
+    const float *values = push->values;
+
+    if (push->dtype != MUSTER_F32) {
+        size_t count = (size_t)push->row_count * push->table->row_elements;
+        float *wide = scratch_of(server, count);
+
+        if (wide == NULL)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        values_widen(push->dtype, push->values, count, wide);
+        values = wide;
+    }
+    runs_apply(server, push, values, ret_pushed);
+    server->stats.pushes++;
+    server->stats.pushed_rows += push->row_count;
+    server->stats.refused_rows += ret_pushed->refused;
+    return MUSTER_OK;
+}
+
+/* --- Pulls --- */
+
+enum muster_rc muster_params_pull_check(const struct muster_params_store_table *table,
+                                        uint32_t row_count, enum muster_dtype dtype,
+                                        size_t *ret_bytes, struct muster_error *ret_error)
+{
+    size_t bytes = (size_t)row_count * table->row_elements * muster_dtype_bytes(dtype);
+
+    if (bytes > MUSTER_FRAME_PAYLOAD_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a pull of %u rows of table %s needs %zu bytes, the limit is %u",
+                                row_count, table->name, bytes, MUSTER_FRAME_PAYLOAD_MAX);
+    *ret_bytes = bytes;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_pull_read(struct muster_params_server *server,
+                                       const struct muster_params_store_table *table,
+                                       const struct muster_params_rows_frame *frame,
+                                       void *ret_values)
+{
+    size_t count = (size_t)frame->row_count * table->row_elements;
+    float *values = frame->dtype == MUSTER_F32 ? ret_values : scratch_of(server, count);
+
+    if (values == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_params_rows_read(server->region, table, frame->keys, frame->row_count, values);
+    if (frame->dtype != MUSTER_F32)
+        values_narrow((enum muster_dtype)frame->dtype, values, count, ret_values);
+    server->stats.pulls++;
+    server->stats.pulled_rows += frame->row_count;
+    return MUSTER_OK;
+}
