@@ -382,28 +382,49 @@ static void a_write_that_finds_no_memory_is_not_told_as_sent(void **state)
     }
 }
 
-/* Nobody reads on either side, so only the failure itself ends the write. */
-static void a_false_record_that_is_taken_at_once_ends_the_writes_too(void **state)
+/* Nobody reads on either side, so only the failure itself ends the write; also where there is no
+ * memory for an alert that could be sent. */
+static void end_by_false_record(struct scene *scene, bool is_hungry)
 {
-    struct scene *scene = *state;
     size_t count = (size_t)8 << 20; /* more than the sockets hold */
     uint8_t *bytes = calloc(1, count), received;
     struct iovec iov = {bytes, count};
     struct muster_stream_write write = {.data = scene};
     struct muster_stream *server = scene->pair.server.stream;
+    struct muster_env *env = scene->server->env, hungry = *env;
+    struct muster_mem_limited mem;
 
     assert_int_equal(muster_stream_submit(&write, server, &iov, 1, note_written), MUSTER_OK);
     test_env_turn(&scene->pair.test.env, 5);
     assert_false(scene->is_written);
     scene->well.bytes = calloc(1, 100);
     scene->well.count = 100;
+    muster_mem_limited_init(&mem, env->mem, 1);
+    hungry.mem = &mem.mem;
+    if (is_hungry) {
+        muster_mem_free(env->mem, muster_tls_stream_of(server)->filling.bytes);
+        muster_tls_stream_of(server)->filling = (struct muster_tls_batch){.bytes = NULL};
+        scene->server->env = &hungry;
+    }
     assert_int_equal(muster_stream_take_now(server, &received, 1), 0);
+    scene->server->env = env;
     assert_false(scene->is_written);
     test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_written);
 
     assert_int_equal(scene->written_rc, MUSTER_UNAVAILABLE);
     assert_non_null(muster_stream_error(server));
+    assert_int_equal(muster_mem_limited_fini(&mem), 0);
     free(bytes);
+}
+
+static void a_false_record_that_is_taken_at_once_ends_the_writes_too(void **state)
+{
+    end_by_false_record(*state, false);
+}
+
+static void so_does_one_without_memory_for_an_alert(void **state)
+{
+    end_by_false_record(*state, true);
 }
 
 static void say_byte(struct scene *scene, char byte)
@@ -522,6 +543,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_false_record_that_is_taken_at_once_ends_the_writes_too,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(so_does_one_without_memory_for_an_alert, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_read_that_is_taken_back_at_once_changes_nothing, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_write_that_has_left_is_told_so_although_another_closes,
