@@ -166,7 +166,12 @@ target_compile_options(small_net PRIVATE --coverage)
 target_link_options(small_net PRIVATE --coverage)
 add_executable(test_limit test_limit.c)
 target_link_libraries(test_limit PRIVATE small_net)
+add_executable(test_inside tests/test_inside.c)
+target_compile_options(test_inside PRIVATE --coverage -I${CMAKE_SOURCE_DIR})
+target_link_options(test_inside PRIVATE --coverage)
 enable_testing()
+add_test(NAME net.inside COMMAND python3 -I -S ${CMAKE_SOURCE_DIR}/tests/lib/guard.py $<TARGET_FILE:test_inside>)
+set_tests_properties(net.inside PROPERTIES LABELS quick)
 add_test(NAME net.limit COMMAND python3 -I -S ${CMAKE_SOURCE_DIR}/tests/lib/guard.py $<TARGET_FILE:test_limit>)
 set_tests_properties(net.limit PROPERTIES LABELS quick)
 add_test(NAME integration.spend COMMAND python3 -I -S ${CMAKE_SOURCE_DIR}/tests/lib/guard.py $<TARGET_FILE:test_limit> spend)
@@ -201,6 +206,22 @@ int main(int count, char **words)
     if (count > 1)
         return spend(5) == 3 ? 0 : 1;
     return is_below(9) && !is_below(11) ? 0 : 1;
+}
+""",
+    "net/inside.c": """
+#include <stdbool.h>
+
+static bool is_odd(int value)
+{
+    return value % 2 == 1;
+}
+""",
+    "tests/test_inside.c": """
+#include "net/inside.c"
+
+int main(void)
+{
+    return is_odd(3) && !is_odd(4) ? 0 : 1;
 }
 """,
 }
@@ -253,6 +274,8 @@ class Project(unittest.TestCase):
         self.assertEqual(first[*BELOW, "return: value < 10 -> 0"], "killed")
         self.assertEqual(first[*BELOW, "constant: 10 -> 11"], "survived")
         self.assertEqual({verdict for (function, *_), verdict in first.items() if function == "spend"}, {"not_reached"})
+        self.assertEqual({verdict for (function, *_), verdict in first.items() if function == "is_odd"}, {"killed"},
+                         "a test that includes the file is built with the fault, too")
         self.assertEqual(judged, len(first))
 
         again, judged = self.mutate("--folder", "net")

@@ -10,6 +10,7 @@ import subprocess
 FOLDERS = "runtime proto net resolvers collective cluster params training tools".split()
 SANITIZERS = "address,undefined"
 COMPILE_TIMEOUT_S = 300
+INCLUDED_SOURCE = re.compile(r'^#include "([^"]+\.c)"$', re.MULTILINE)
 # Warnings of deleted code are no matter; a call with swapped arguments of other types is refused.
 OWN_FLAGS = ["-Wno-error", "-Werror=incompatible-pointer-types", "-Werror=int-conversion", "-Werror=discarded-qualifiers"]
 
@@ -22,6 +23,14 @@ def listed_files(root):
     """Tracked files and new ones that git does not ignore."""
     listing = subprocess.run(["git", "-C", root, "ls-files", "-z", "-c", "-o", "--exclude-standard"], capture_output=True, text=True, check=True)
     return sorted({name for name in listing.stdout.split("\0") if name and (root / name).is_file()})
+
+
+def product_files_in(file, tree):
+    """The product files of which this compilation makes code: itself, or those that a test includes to reach their static functions."""
+    name = file.relative_to(tree).as_posix()
+    if name.split("/")[0] in FOLDERS:
+        return [name]
+    return [included for included in INCLUDED_SOURCE.findall(file.read_text(encoding="utf-8")) if included.split("/")[0] in FOLDERS]
 
 
 class Build:
@@ -69,9 +78,11 @@ class Build:
     def read_commands(self):
         for each in json.loads((self.folder / "compile_commands.json").read_text(encoding="utf-8")):
             file = pathlib.Path(each["file"])
-            if file.is_relative_to(self.tree) and (name := file.relative_to(self.tree).as_posix()).split("/")[0] in FOLDERS:
-                words = shlex.split(each["command"])
-                self.commands.setdefault(name, []).append((words, words[words.index("-o") + 1]))
+            if not file.is_relative_to(self.tree):
+                continue
+            words = shlex.split(each["command"])
+            for name in product_files_in(file, self.tree):
+                self.commands.setdefault(name, []).append((words, words[words.index("-o") + 1], file))
         users = {}
         for line in (self.folder / "build.ninja").read_text(encoding="utf-8").splitlines():
             found = re.match(r"build ([^:|]+?)(?: \|[^:]*)?: (\w+_LINKER_\w+) ([^|]*)", line)
@@ -83,16 +94,17 @@ class Build:
         """[(made, place)] for each library or program that holds the file, made with this text; None: it does not compile."""
         folder = self.faults / str(number)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
         source = self.tree / fault.file
-        faulty = folder / source.name
+        faulty = folder / "tree" / fault.file
+        faulty.parent.mkdir(parents=True)
         faulty.write_text(f'#line 1 "{source}"\n{text}', encoding="utf-8")
         made = []
-        for i, (words, output) in enumerate(self.commands.get(fault.file, [])):
+        for i, (words, output, compiled) in enumerate(self.commands.get(fault.file, [])):
             if output not in self.links:
                 continue
             new = folder / f"{i}.o"
-            if not self.run_quietly(self.compile_words(words, source, faulty, new)):
+            words = [*words, "-iquote", str(folder / "tree")]  # where a test that includes the file finds it first
+            if not self.run_quietly(self.compile_words(words, source, faulty if compiled == source else compiled, new)):
                 return None
             for place in self.links[output]:
                 result = folder / f"{i}.{pathlib.Path(place).name}"
@@ -129,7 +141,8 @@ class Build:
 
     def has_same_code(self, fault, text):
         """The compiler makes the same of it, optimized and without sanitizers: no test can notice it."""
-        for words, _ in self.commands.get(fault.file, []):
+        own = [words for words, _, compiled in self.commands.get(fault.file, []) if compiled == self.tree / fault.file]
+        for words in own:
             code = []
             for name, each in (("a", (self.tree / fault.file).read_text(encoding="utf-8")), ("b", text)):
                 faulty = self.faults / f"same-{name}" / pathlib.Path(fault.file).name
@@ -142,7 +155,7 @@ class Build:
                 code.append(new.read_bytes())
             if code[0] != code[1]:
                 return False
-        return True
+        return bool(own)
 
     def install(self, made):
         """Put what was made in its place, by rename; the right ones are kept."""
