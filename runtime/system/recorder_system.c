@@ -37,6 +37,7 @@ struct muster_recorder {
     uint32_t rank; /* UINT32_MAX: it has none */
     unsigned generation;
     const int *report_fd;
+    _Atomic(struct muster_recorder *) *slot; /* NULL: signals do not dump it */
     unsigned number;     /* among those that the process has opened, from 1 */
     bool is_own_folder;  /* nobody has named it: it must be ours, and does not grow for ever */
     char scratch[16384]; /* a handler may run on a small stack */
@@ -237,7 +238,7 @@ static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SI
 #define FATAL_COUNT (sizeof(fatal_signals) / sizeof(fatal_signals[0]))
 #define CORE_COUNT  5u /* the first ones; the others end a process in order */
 
-/* Threads that open and close recorders claim a slot and give it back by compare and exchange; the
+/* Threads that open recorders claim a slot by compare and exchange, and store NULL at close; the
  * handler of signals loads the slots. All of it is sequentially consistent, so that the handler
  * sees a recorder with its texts. It takes no lock, because the thread that it interrupts may hold
  * one. */
@@ -420,8 +421,10 @@ static void recorder_publish(struct muster_recorder *recorder)
     for (size_t i = 0; i < RECORDERS_MAX; i++) {
         struct muster_recorder *none = NULL;
 
-        if (atomic_compare_exchange_strong(&recorders[i], &none, recorder))
+        if (atomic_compare_exchange_strong(&recorders[i], &none, recorder)) {
+            recorder->slot = &recorders[i];
             return;
+        }
     }
 }
 
@@ -458,12 +461,8 @@ void muster_recorder_close(struct muster_recorder *recorder)
     if (recorder == NULL)
         return;
     /* The slot goes first: a handler that runs meanwhile must not find a recorder that is freed. */
-    for (size_t i = 0; i < RECORDERS_MAX; i++) {
-        struct muster_recorder *own = recorder;
-
-        if (atomic_compare_exchange_strong(&recorders[i], &own, NULL))
-            break;
-    }
+    if (recorder->slot != NULL)
+        atomic_store(recorder->slot, NULL);
     pthread_mutex_lock(&lock);
     MUSTER_ASSERT(open_count > 0);
     if (--open_count == 0)
