@@ -28,22 +28,18 @@ void *muster_frame_receive_early(struct muster_group *group, uint32_t rank,
 }
 
 void muster_frame_keep_early(struct muster_group *group, uint32_t rank,
-                             const struct muster_frame_header *header,
-                             struct muster_receiving *receiving)
+                             const struct muster_frame_header *header, void *buffer)
 {
     struct muster_early *early = muster_buffer_get(group->pool, sizeof(*early));
 
-    MUSTER_ASSERT(receiving->mode == MUSTER_RECEIVE_EARLY);
     if (early == NULL) {
-        muster_buffer_unref(receiving->buffer);
-        receiving->buffer = NULL;
+        muster_buffer_unref(buffer);
         muster_wire_refuse(group->wire, rank, "no memory for an early frame");
         return;
     }
     early->rank = rank;
     early->header = *header;
-    early->buffer = receiving->buffer;
-    receiving->buffer = NULL;
+    early->buffer = buffer;
     group->early_bytes += header->payload_bytes + sizeof(*early);
     muster_list_append(&group->early, &early->node);
 }

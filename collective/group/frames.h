@@ -22,9 +22,9 @@ void muster_group_replay_early(struct muster_group *group, const struct muster_o
 void *muster_frame_receive_early(struct muster_group *group, uint32_t rank,
                                  const struct muster_frame_header *header,
                                  struct muster_receiving *receiving);
+/** Takes the buffer, which receive_early has given. */
 void muster_frame_keep_early(struct muster_group *group, uint32_t rank,
-                             const struct muster_frame_header *header,
-                             struct muster_receiving *receiving);
+                             const struct muster_frame_header *header, void *buffer);
 /** The oldest kept frame of that operation; NULL: none. */
 struct muster_early *muster_early_find(struct muster_group *group, const struct muster_op_id *id);
 void muster_early_free(struct muster_group *group, struct muster_early *early);

@@ -205,20 +205,18 @@ static void *receive_early(struct muster_group *group, struct muster_pair *pair,
 }
 
 static void keep_piece(struct muster_group *group, struct muster_pair *pair,
-                       const struct muster_frame_header *header, struct muster_receiving *receiving)
+                       const struct muster_frame_header *header, void *buffer)
 {
     struct muster_early *early = muster_buffer_get(group->pool, sizeof(*early));
 
     if (early == NULL) {
-        muster_buffer_unref(receiving->buffer);
-        receiving->buffer = NULL;
+        muster_buffer_unref(buffer);
         muster_wire_refuse(group->wire, pair->rank, "no memory for an early message");
         return;
     }
     early->rank = pair->rank;
     early->header = *header;
-    early->buffer = receiving->buffer;
-    receiving->buffer = NULL;
+    early->buffer = buffer;
     pair->kept_bytes += header->payload_bytes + sizeof(*early);
     muster_list_init(&early->node);
     muster_list_append(&pair->kept, &early->node);
@@ -447,7 +445,7 @@ static void use_piece(struct muster_group *group, struct muster_pair *pair,
     }
     if (receiving->buffer == NULL)
         return;
-    keep_piece(group, pair, header, receiving);
+    keep_piece(group, pair, header, receiving->buffer);
     /* The receive may have been started, or have ended, while the payload was coming in. */
     message = muster_pair_find(&pair->receives[header->op.lane], header->op.sequence);
     if (message != NULL)

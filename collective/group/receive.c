@@ -264,7 +264,7 @@ static void use_frame(struct muster_group *group, uint32_t rank,
     case MUSTER_RECEIVE_NOTHING:
         break;
     case MUSTER_RECEIVE_EARLY:
-        muster_frame_keep_early(group, rank, header, receiving);
+        muster_frame_keep_early(group, rank, header, receiving->buffer);
         if (is_issued(group, &header->op)) /* it began while the payload was coming in */
             muster_group_replay_early(group, &header->op);
         break;
