@@ -108,6 +108,7 @@ static enum muster_rc host_lookup(struct muster_net *net, struct muster_lookup *
                  {"registry6", {"[fd00::9]:0"}},
                  {"registries", {"192.0.2.1:0", "10.1.0.9:0", "10.0.0.9:0"}},
                  {"unreachable", {"192.0.2.1:0", "192.0.2.2:0"}},
+                 {"unrouted", {"198.0.0.1:0"}},
                  {"late", {"10.0.0.9:0"}}};
     struct muster_loop *loop = MUSTER_CONTAINER_OF(net, struct host_net, net)->loop;
     bool is_early = strcmp(host, "late") == 0 && questions < 2;
@@ -329,6 +330,7 @@ static void a_registry_is_asked_for_again_until_the_deadline(void **state)
         {"late:1", 60 * MUSTER_NS_PER_S, MUSTER_OK, 3, 3},
         {"nobody:1,no endpoint", 60 * MUSTER_NS_PER_S, MUSTER_INVALID_ARGUMENT, 1, 1},
         {"nobody:1,198.0.0.1:1", 60 * MUSTER_NS_PER_S, MUSTER_UNIMPLEMENTED, 1, 1},
+        {"unrouted:1", 60 * MUSTER_NS_PER_S, MUSTER_UNIMPLEMENTED, 1, 1},
     };
     static const struct test_var none[] = {{NULL, NULL}};
 

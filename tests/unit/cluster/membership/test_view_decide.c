@@ -211,6 +211,8 @@ static const struct row rows[] = {
     ROW("broadcast with its root", BROADCAST, OPEN, UNISSUED, LOST, OPEN, RETRY, ""),
     ROW("broadcast with its root, not called everywhere", BROADCAST, HAS_ALL, UNISSUED, LOST, OPEN,
         RETRY, ""),
+    ROW("broadcast that one has delivered: those who have not called it fetch", BROADCAST, DELIVERED,
+        UNISSUED, LOST, UNISSUED, ADOPT, "0+4@0 "),
     ROW("broadcast without its root", BROADCAST, LOST, HAS_01, OPEN, OPEN, ABORT, ""),
     ROW("broadcast without its root, but received", BROADCAST, LOST, COMPLETE, OPEN, OPEN, ADOPT,
         "0+4@0 "),

@@ -189,6 +189,40 @@ static void what_the_registry_refuses_is_asked_again_or_ends_it(void **state)
     }
 }
 
+static bool has_put_twice(void *data)
+{
+    (void)data;
+    return scene.puts == 2;
+}
+
+static void *refuse_memory(struct muster_mem *mem, void *ptr, size_t bytes)
+{
+    (void)mem;
+    (void)ptr;
+    (void)bytes;
+    return NULL;
+}
+
+static void a_key_that_finds_no_memory_is_put_later(void **state)
+{
+    static const struct muster_mem_ops no_ops = {refuse_memory};
+    struct muster_mem none = {&no_ops}, *mem;
+    struct muster_node *node;
+
+    (void)state;
+    scene_open();
+    open_node();
+    node = scene.stand.node;
+    assert_int_equal(scene.puts, 1);
+    mem = node->env->mem;
+    node->env->mem = &none;
+    muster_node_register(node);
+    node->env->mem = mem;
+    test_env_run_until(node->env, has_put_twice, NULL);
+
+    close_node();
+}
+
 /* A refusal of a member may be lifted again: it trains on. */
 static void a_member_is_not_ended_by_a_refusal(void **state)
 {
@@ -299,6 +333,7 @@ int main(void)
 {
     const struct CMUnitTest node_registry[] = {
         cmocka_unit_test(what_the_registry_refuses_is_asked_again_or_ends_it),
+        CASE(a_key_that_finds_no_memory_is_put_later),
         CASE(a_member_is_not_ended_by_a_refusal),
         CASE(the_answer_of_a_swap_is_enough),
         cmocka_unit_test(who_has_left_has_no_key_any_more),

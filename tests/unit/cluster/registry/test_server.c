@@ -432,6 +432,35 @@ static void the_services_are_said_to_serve(void **state)
     registry_ask_close(&ask);
 }
 
+/* Also a request whose fields do not matter must be one. */
+static void malformed_requests_are_refused(void **state)
+{
+    static const struct {
+        const char *method;
+        const void *answer;
+    } rows[] = {
+        {"/etcdserverpb.Cluster/MemberList", &etcdserverpb__member_list_response__descriptor},
+        {"/etcdserverpb.Maintenance/Status", &etcdserverpb__status_response__descriptor},
+        {"/etcdserverpb.Maintenance/Alarm", &etcdserverpb__alarm_response__descriptor},
+        {"/etcdserverpb.Maintenance/Hash", &etcdserverpb__hash_response__descriptor},
+        {"/etcdserverpb.Maintenance/Defragment", &etcdserverpb__defragment_response__descriptor},
+        {"/etcdserverpb.Auth/AuthStatus", &etcdserverpb__auth_status_response__descriptor},
+        {"/etcdserverpb.Auth/UserList", &etcdserverpb__auth_user_list_response__descriptor},
+    };
+    struct fixture *f = *state;
+    char endpoint[MUSTER_ADDRESS_TEXT_BYTES];
+    struct registry_ask ask;
+
+    registry_ask_open(&ask, f->env,
+                      muster_address_format(muster_registry_server_address(f->server), endpoint));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        print_message("%s\n", rows[i].method);
+        assert_int_equal(registry_ask(&ask, rows[i].method, NULL, rows[i].answer),
+                         MUSTER_INVALID_ARGUMENT);
+    }
+    registry_ask_close(&ask);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +476,7 @@ int main(void)
         CASE(a_store_that_is_damaged_is_not_served),
         CASE(the_services_are_said_to_serve),
         CASE(a_server_shares_the_rpc_server_of_somebody_else),
+        CASE(malformed_requests_are_refused),
     };
 
     return cmocka_run_group_tests_name("registry_server", tests, NULL, NULL);

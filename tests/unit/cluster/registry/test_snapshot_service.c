@@ -6,6 +6,8 @@
 
 #include <muster/registry.h>
 
+#include "cluster/registry/server_internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +107,7 @@ static void a_snapshot_holds_what_was_there_when_it_ended(void **state)
     assert_int_equal(end_call(&reader, f), MUSTER_OK);
     assert_int_equal(reader.size, reader.snapshot.bytes);
     assert_int_equal(reader.size % 512, 32);
+    assert_int_equal(f->server->send_arena.held_bytes, 0);
     restore_copy(&reader, f, data);
     revision = f->revision;
 

@@ -209,6 +209,7 @@ static void an_address_that_is_taken_can_be_tried_again(void **state)
     options.port = muster_server_address(fixture->server)->port;
     assert_int_equal(muster_server_open(fixture->env, &options, &other.server, &error), MUSTER_OK);
     is_taken = muster_server_start(other.server, &error) == MUSTER_ALREADY_EXISTS;
+    assert_null(muster_server_rpc_server(other.server));
     hang_up(fixture);
     stop_server(fixture);
 

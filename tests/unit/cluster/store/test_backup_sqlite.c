@@ -490,6 +490,68 @@ static void a_name_that_cannot_be_synced_is_taken_back_unless_no_folder_can(void
     }
 }
 
+/* SQLite's allocations, of which one fails. */
+static sqlite3_mem_methods heap;
+static uint64_t fails_in; /* 0: never */
+
+static bool does_fail(void)
+{
+    return fails_in > 0 && --fails_in == 0;
+}
+
+static void *sqlite_malloc(int bytes)
+{
+    return does_fail() ? NULL : heap.xMalloc(bytes);
+}
+
+static void *sqlite_realloc(void *block, int bytes)
+{
+    return does_fail() ? NULL : heap.xRealloc(block, bytes);
+}
+
+static void watch_heap(void)
+{
+    sqlite3_mem_methods watched;
+
+    assert_int_equal(sqlite3_config(SQLITE_CONFIG_GETMALLOC, &heap), SQLITE_OK);
+    watched = heap;
+    watched.xMalloc = sqlite_malloc;
+    watched.xRealloc = sqlite_realloc;
+    assert_int_equal(sqlite3_config(SQLITE_CONFIG_MALLOC, &watched), SQLITE_OK);
+}
+
+/* The reason is SQLite's, not that of a call of the system which failed before. */
+static void a_copy_without_memory_says_so(void **state)
+{
+    struct muster_error error;
+    struct fixture f;
+    unsigned failed_copies = 0;
+    bool has_failed = true;
+
+    (void)state;
+    open_fixture(&f);
+    for (uint64_t at = 1; has_failed; at++) {
+        enum muster_rc rc;
+
+        fails_in = at;
+        errno = EISDIR;
+        rc = back_up(&f, &error);
+        has_failed = fails_in == 0;
+        fails_in = 0;
+        assert_int_equal(count_files(&f), rc == MUSTER_OK ? 2 : 1);
+        if (rc == MUSTER_OK) /* the lack did not matter, or there was none */
+            assert_int_equal(unlink(f.backup), 0);
+        else if (strstr(error.text, "cannot copy") != NULL) {
+            assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+            assert_non_null(strstr(error.text, sqlite3_errstr(SQLITE_NOMEM)));
+            failed_copies++;
+        }
+    }
+
+    assert_true(failed_copies > 0);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,7 +564,9 @@ int main(void)
         CASE(a_backup_that_cannot_be_read_says_why),
         CASE(a_copy_that_cannot_be_written_says_why),
         cmocka_unit_test(a_name_that_cannot_be_synced_is_taken_back_unless_no_folder_can),
+        cmocka_unit_test(a_copy_without_memory_says_so),
     };
 
+    watch_heap();
     return cmocka_run_group_tests_name("registry_backup_sqlite", tests, NULL, NULL);
 }

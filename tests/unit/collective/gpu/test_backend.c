@@ -374,6 +374,7 @@ static void without_a_backend_nothing_starts(void **state)
     assert_int_equal(muster_gpu_open(&ring.test.env, &options, &backend, &error),
                      MUSTER_UNAVAILABLE);
     assert_null(backend);
+    assert_string_equal(muster_backend_name(backend), "none");
     assert_int_equal(muster_gpu_all_reduce_start(&op, ring.members[0].group, &tensor, MUSTER_SUM,
                                                  NULL, gpu_call_done),
                      MUSTER_FAILED_PRECONDITION);

@@ -7,6 +7,8 @@
 
 #include "assertion_count.h"
 
+#include "net/grpc/client/channel_internal.h"
+
 #define MANY_CALLS 700 /* more than a channel keeps for reuse, fewer than a server takes at once */
 
 static void a_unary_call_is_answered(void **state)
@@ -148,6 +150,33 @@ static void more_calls_than_are_kept_for_reuse_end_together(void **state)
     run_at_once(*state, MANY_CALLS);
 }
 
+static bool holds_a_message(void *data)
+{
+    const struct muster_grpc_call *call = ((struct rpc_probe *)data)->call.impl;
+
+    return muster_rpc_inbox_held_bytes(&call->inbox) > 0;
+}
+
+/* It ends when there is room for no more, and so it goes with the message that it had not shown. */
+static void a_call_that_is_not_kept_for_reuse_takes_its_message_along(void **state)
+{
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe *probes = calloc(MANY_CALLS, sizeof(*probes)), *paused = probes;
+
+    for (size_t i = 0; i < MANY_CALLS; i++)
+        assert_int_equal(rpc_probe_start(&probes[i], fixture, "Bidi", UINT64_MAX), MUSTER_OK);
+    muster_call_pause(&paused->call);
+    rpc_probe_send(paused, "x");
+    test_env_run_until(fixture->env, holds_a_message, paused);
+    for (size_t i = MANY_CALLS; i-- > 0;) {
+        muster_call_cancel(&probes[i].call);
+        rpc_probe_wait(&probes[i], fixture);
+    }
+
+    assert_int_equal(paused->message_count, 0);
+    free(probes);
+}
+
 static void note_early_metadata(struct rpc_probe *probe)
 {
     const struct muster_metadata_entry *entry =
@@ -169,6 +198,29 @@ static void initial_metadata_is_there_before_the_end(void **state)
 
     assert_int_equal(probe.message_count, 1);
     assert_true(is_seen);
+}
+
+static void set_trailers_twice(struct muster_rpc *rpc)
+{
+    struct muster_metadata_entry former = {"a", "1", 1}, later = {"b", "2", 1};
+
+    muster_rpc_set_trailers(rpc, (struct muster_metadata){&former, 1});
+    muster_rpc_set_trailers(rpc, (struct muster_metadata){&later, 1});
+    muster_rpc_finish(rpc, MUSTER_NOT_FOUND, NULL);
+}
+
+static void later_trailers_take_the_place_of_the_former(void **state)
+{
+    static const struct muster_rpc_method method = {.path = "/test.Echo/Twice",
+                                                    .on_start = set_trailers_twice};
+    struct rpc_fixture *fixture = *state;
+    struct rpc_probe probe = {.done = 0};
+
+    assert_int_equal(muster_rpc_server_add(fixture->server, &method, 1, fixture), MUSTER_OK);
+    rpc_probe_ask(&probe, fixture, "Twice", "x");
+
+    assert_int_equal(probe.rc, MUSTER_NOT_FOUND);
+    assert_string_equal(probe.trailing, "b=2;");
 }
 
 static void a_long_status_text_arrives_whole(void **state)
@@ -645,6 +697,8 @@ int main(void)
         CASE(the_fallback_serves_the_paths_that_nobody_has),
         CASE(more_calls_than_are_kept_for_reuse_end_together),
         CASE(two_hundred_calls_run_at_once),
+        CASE(a_call_that_is_not_kept_for_reuse_takes_its_message_along),
+        CASE(later_trailers_take_the_place_of_the_former),
         CASE(initial_metadata_is_there_before_the_end),
         CASE(a_long_status_text_arrives_whole),
         CASE(every_status_code_arrives),

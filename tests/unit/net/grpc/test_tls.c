@@ -140,6 +140,45 @@ static void refusals_name_what_is_wrong(void **state)
     secured_close(&secured);
 }
 
+/* Without a name of its own the channel wants the server of its authority. */
+static void the_authority_names_the_server(void **state)
+{
+    static const struct {
+        const char *authority, *text; /* NULL: the call is answered */
+    } rows[] = {
+        {"localhost", NULL},
+        {"localhost:1", NULL},
+        {"elsewhere.test", "not for \"elsewhere.test\""},
+        {"elsewhere.test:1", "not for \"elsewhere.test\""},
+    };
+    struct muster_channel_options options = {.authority = "localhost:port"};
+    struct muster_channel *channel = NULL;
+    struct muster_error error;
+    struct secured secured;
+
+    (void)state;
+    secured_open(&secured, false);
+    options.tls = secured.client;
+    assert_int_equal(
+        muster_channel_open(secured.fixture.env, "localhost:1", &options, &channel, &error),
+        MUSTER_INVALID_ARGUMENT);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char target[MUSTER_ADDRESS_TEXT_BYTES];
+        struct rpc_probe probe;
+
+        options.authority = rows[i].authority;
+        rpc_fixture_hang_up(&secured.fixture);
+        rpc_fixture_dial(&secured.fixture, muster_address_format(&secured.fixture.address, target),
+                         &options);
+        secured_ask(&secured, &probe, "Unary", "a");
+        print_message("%s: %s\n", rows[i].authority, probe.text);
+        assert_int_equal(probe.rc, rows[i].text == NULL ? MUSTER_OK : MUSTER_UNAVAILABLE);
+        if (rows[i].text != NULL)
+            assert_non_null(strstr(probe.text, rows[i].text));
+    }
+    secured_close(&secured);
+}
+
 /* Counts the events of the server that tells of a disagreement about TLS. */
 struct mismatch_log {
     struct muster_log log;
@@ -409,14 +448,91 @@ static void a_port_takes_tls(void **state)
     secured_close(&secured);
 }
 
+/* A server that speaks plain text and ends a hello of TLS without a word. */
+struct curt_server {
+    struct muster_listener *listener;
+    struct curt_guest {
+        struct muster_stream *stream;
+        struct muster_stream_read read;
+        struct muster_stream_write write;
+        uint8_t first[64];
+    } guests[16];
+    unsigned count;
+};
+
+static void on_settings_sent(struct muster_stream_write *write, enum muster_rc rc)
+{
+    (void)write, (void)rc; /* the client ends the connection */
+}
+
+static void on_first_bytes(struct muster_stream_read *read, enum muster_rc rc)
+{
+    static char settings[] = "\0\0\0\4\0\0\0\0\0";
+    static const struct iovec answer = {settings, sizeof(settings) - 1};
+    struct curt_guest *guest = read->data;
+
+    if (rc != MUSTER_OK)
+        return;
+    if (guest->first[0] != 0x16) {
+        assert_int_equal(
+            muster_stream_submit(&guest->write, guest->stream, &answer, 1, on_settings_sent),
+            MUSTER_OK);
+        return;
+    }
+    muster_stream_close(guest->stream, NULL);
+    guest->stream = NULL;
+}
+
+static void on_guest(struct muster_listener *listener, struct muster_stream *stream)
+{
+    struct curt_server *server = listener->data;
+    struct curt_guest *guest = &server->guests[server->count++];
+
+    assert_true(server->count < sizeof(server->guests) / sizeof(server->guests[0]));
+    guest->stream = stream;
+    guest->read.data = guest;
+    assert_int_equal(muster_stream_receive_into(&guest->read, stream, guest->first, 1,
+                                                sizeof(guest->first), on_first_bytes),
+                     MUSTER_OK);
+}
+
+static void a_plain_server_that_ends_a_handshake_without_a_word_is_told(void **state)
+{
+    struct curt_server server = {.count = 0};
+    struct muster_address address, before;
+    struct secured secured;
+
+    (void)state;
+    secured_open(&secured, false);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &address, NULL), MUSTER_OK);
+    assert_int_equal(muster_listener_open(secured.fixture.env->net, &address, NULL, on_guest,
+                                          &server, &server.listener, NULL),
+                     MUSTER_OK);
+    before = secured.fixture.address;
+    secured.fixture.address = *muster_listener_address(server.listener);
+    secured_dial(&secured, secured.client, NULL);
+    check_mismatch(&secured, "the peer speaks plain text, and this side speaks TLS");
+
+    rpc_fixture_hang_up(&secured.fixture);
+    secured.fixture.address = before;
+    for (unsigned i = 0; i < server.count; i++)
+        if (server.guests[i].stream != NULL)
+            muster_stream_close(server.guests[i].stream, NULL);
+    muster_listener_close(server.listener, NULL);
+    test_env_turn(secured.fixture.env, 5);
+    secured_close(&secured);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_every_kind_work),
         cmocka_unit_test(large_messages_pass_both_ways),
         cmocka_unit_test(refusals_name_what_is_wrong),
+        cmocka_unit_test(the_authority_names_the_server),
         cmocka_unit_test(plain_text_to_a_server_under_tls_is_told_on_both_sides),
         cmocka_unit_test(tls_to_a_plain_server_is_told_on_both_sides),
+        cmocka_unit_test(a_plain_server_that_ends_a_handshake_without_a_word_is_told),
         cmocka_unit_test(a_probe_is_answered_by_a_hello),
         cmocka_unit_test(a_server_without_a_certificate_does_not_listen),
         cmocka_unit_test(a_channel_resumes_its_session),

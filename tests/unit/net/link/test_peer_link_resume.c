@@ -442,6 +442,31 @@ static void what_arrives_while_it_is_telling_is_told_too(void **state)
     resume_close();
 }
 
+/* What comes later does not move when the first is told, which is far away here. */
+static void the_first_frame_sets_when_it_is_told(void **state)
+{
+    struct muster_peer_link *link;
+    uint64_t far_ns;
+
+    (void)state;
+    rig_open(small, 2);
+    rig_join();
+    link = rig.ends[1].link;
+    send_frame(&rig.ends[0], 0, 1);
+    for (unsigned i = 0; i < 1000 && rig.ends[1].arrived_count < 1; i++)
+        test_env_turn(&rig.test.env, 1);
+    far_ns = muster_loop_after_ns(rig.test.env.loop, 3600 * MUSTER_NS_PER_S);
+    muster_timer_start(&link->ack_timer, rig.test.env.loop, far_ns);
+    send_frame(&rig.ends[0], 1, 1);
+    for (unsigned i = 0; i < 1000 && rig.ends[1].arrived_count < 2; i++)
+        test_env_turn(&rig.test.env, 1);
+
+    assert_int_equal(rig.ends[1].arrived_count, 2);
+    assert_true(muster_timer_is_started(&link->ack_timer));
+    assert_int_equal(link->ack_timer.due_ns, far_ns);
+    rig_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +488,7 @@ int main(void)
         cmocka_unit_test(taking_back_what_has_not_left_keeps_the_count),
         cmocka_unit_test(the_buffer_of_a_frame_that_is_being_read_can_be_taken_back),
         cmocka_unit_test(a_silent_receiver_tells_what_it_has),
+        cmocka_unit_test(the_first_frame_sets_when_it_is_told),
         cmocka_unit_test(what_arrives_while_it_is_telling_is_told_too),
     };
 

@@ -338,6 +338,33 @@ static void without_a_list_the_machines_gpus_are_counted(void **state)
     world_close(&world);
 }
 
+static void a_static_resolver_answers_the_accelerators_that_it_was_opened_with(void **state)
+{
+    struct muster_accelerators *found;
+    struct muster_static_resolver_options options = {
+        .master = "", .accelerators = {.kind_count = 1, .kinds = {{"TPU", 4}}}};
+    struct muster_resolver *resolver = NULL;
+    struct world world;
+    (void)state;
+
+    world_open(&world);
+    options.cluster_spec = world_cluster(&world, "{}");
+    assert_int_equal(muster_static_resolver_open(world.env, &options, &resolver, NULL), MUSTER_OK);
+    muster_cluster_spec_unref(options.cluster_spec);
+    world.resolve.what = MUSTER_RESOLVE_NUM_ACCELERATORS;
+    assert_int_equal(muster_resolve_start(&world.resolve, resolver, on_answer), MUSTER_OK);
+    test_env_turn(world.env, 8);
+
+    found = &world.resolve.accelerators;
+    assert_int_equal(world.rc, MUSTER_OK);
+    assert_int_equal(found->kind_count, 1);
+    assert_string_equal(found->kinds[0].kind, "TPU");
+    assert_int_equal(found->kinds[0].count, 4);
+    muster_resolver_close(resolver, NULL);
+    test_env_turn(world.env, 8);
+    world_close(&world);
+}
+
 static const char *no_variable(struct muster_vars *vars, const char *name)
 {
     (void)vars;
@@ -430,6 +457,7 @@ int main(void)
         cmocka_unit_test(unknown_schemes_are_named_with_those_that_exist),
         cmocka_unit_test(a_remedy_names_the_task_behind_its_uri),
         cmocka_unit_test(without_a_list_the_machines_gpus_are_counted),
+        cmocka_unit_test(a_static_resolver_answers_the_accelerators_that_it_was_opened_with),
         cmocka_unit_test(auto_without_a_mark_says_what_it_looked_for),
         cmocka_unit_test(auto_takes_the_first_mark_and_says_why),
         cmocka_unit_test(what_the_caller_sets_is_said_to_come_from_it),

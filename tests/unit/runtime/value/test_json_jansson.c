@@ -244,6 +244,33 @@ static void real_numbers_are_written_as_such(void **state)
     assert_null(muster_json_real_new(-(double)INFINITY));
 }
 
+static char around_block[512], *const only_block = around_block + 128;
+
+static void *take_only_block(struct muster_mem *mem, void *old, size_t bytes)
+{
+    (void)mem;
+    assert_true(old == NULL || old == only_block);
+    assert_true(bytes <= 256);
+    return bytes > 0 ? only_block : NULL;
+}
+
+/* Around the number there may be anything: an e that lies there is not an exponent. */
+static void only_the_number_itself_is_looked_at(void **state)
+{
+    static const struct muster_mem_ops ops = {take_only_block};
+    struct muster_mem mem = {&ops};
+    struct muster_json *root = muster_json_array_new();
+    char *text = NULL;
+    (void)state;
+
+    memset(around_block, 'e', sizeof(around_block));
+    assert_true(muster_json_append(root, muster_json_real_new(3)));
+    assert_int_equal(muster_json_format(root, false, &mem, &text), MUSTER_OK);
+    assert_string_equal(text, "[3.0]");
+    muster_mem_free(&mem, text);
+    muster_json_free(root);
+}
+
 static void what_cannot_be_written_is_told(void **state)
 {
     struct muster_json *value = muster_json_real_new(3);
@@ -404,6 +431,7 @@ int main(void)
         cmocka_unit_test(built_values_are_written_on_one_line_or_indented),
         cmocka_unit_test(a_list_in_a_list_is_indented_by_its_depth),
         cmocka_unit_test(real_numbers_are_written_as_such),
+        cmocka_unit_test(only_the_number_itself_is_looked_at),
         cmocka_unit_test(what_cannot_be_written_is_told),
         cmocka_unit_test(a_text_that_cannot_grow_is_freed),
     };

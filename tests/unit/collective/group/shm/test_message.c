@@ -6,6 +6,8 @@
 
 #include "collective/group/pair.h"
 #include "collective/group/shm/shm_internal.h"
+#include "collective/wire/wire_tcp_internal.h"
+#include "net/link/peer_link_internal.h"
 
 static bool is_cut;
 
@@ -145,6 +147,29 @@ static void steady_messages_allocate_nothing(void **state)
     assert_int_equal(mail_ring.test.mem.alloc_count, before);
 }
 
+static uint64_t frame_bytes_from(uint32_t member, uint32_t to)
+{
+    return mail_ring.members[member].wire->members[to]->stripes[0].link->submitted;
+}
+
+static void a_message_that_both_look_for_needs_no_frame(void **state)
+{
+    uint64_t bytes[2];
+
+    (void)state;
+    mail_open(2);
+    for (uint32_t i = 0; i < 2; i++)
+        bytes[i] = frame_bytes_from(i, 1 - i);
+    mail_send(&mails[0], 0, 1, 300, 5, 0);
+    mail_receive(&mails[1], 1, 0, 300, 0);
+    mail_run_ok(&mails[0]);
+    mail_run_ok(&mails[1]);
+
+    mail_check_values(&mails[1], 300, 5);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(frame_bytes_from(i, 1 - i), bytes[i]);
+}
+
 static void stop_looking(uint32_t member)
 {
     const struct muster_group *group = mail_ring.members[member].group;
@@ -263,6 +288,7 @@ int main(void)
         MAIL_CASE(the_receiver_copies_from_where_the_tensor_is),
         cmocka_unit_test(what_is_taken_back_meanwhile_is_not_received),
         MAIL_CASE(steady_messages_allocate_nothing),
+        MAIL_CASE(a_message_that_both_look_for_needs_no_frame),
         cmocka_unit_test(who_has_stopped_looking_is_told_by_a_frame),
         MAIL_CASE(many_messages_find_no_place),
         MAIL_CASE(messages_that_nobody_receives_leave_room_for_operations),

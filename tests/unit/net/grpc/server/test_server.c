@@ -243,6 +243,40 @@ static void the_page_is_sent_when_the_request_has_ended(void **state)
     assert_null(h2_stage_sent_frame(&fixture->stage, FRAME_RST, 0));
 }
 
+static void answer_page(struct muster_rpc_page *page, struct muster_rpc_page_answer *answer)
+{
+    assert_int_equal(answer->status, 200);
+    answer->status = *(int *)page->data;
+}
+
+static void a_page_has_the_status_that_its_owner_gives_it(void **state)
+{
+    static const uint8_t block[] = {0x82, 0x86, 0x84, 0x41, 1, 'x'}; /* GET / of http://x */
+    static const struct {
+        int status;
+        uint8_t indexed; /* RFC 7541, appendix A; 0: not in the table */
+    } rows[] = {{200, 0x88}, {500, 0x8e}, {404, 0x8e}, {503, 0}};
+    struct fixture *fixture = *state;
+    int status;
+    struct muster_rpc_page page = {.data = &status, .path = "/", .on_request = answer_page};
+
+    muster_rpc_server_add_page(fixture->server, &page);
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const uint8_t *frame;
+
+        status = rows[i].status;
+        h2_stage_feed_frame(&fixture->stage, FRAME_HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM,
+                            1 + 2 * i, block, sizeof(block));
+        virtual_loop_advance(&fixture->loop, 0);
+        frame = h2_stage_sent_frame(&fixture->stage, FRAME_HEADERS, i);
+        assert_non_null(frame);
+        if (rows[i].indexed != 0)
+            assert_int_equal(frame[9], rows[i].indexed);
+        else
+            assert_int_equal(frame[9] & 0x80, 0); /* a literal with the name of :status */
+    }
+}
+
 /* The answer of the abort is still queued, for the client does not read, when the request ends. */
 static void the_page_is_not_sent_when_its_request_was_aborted(void **state)
 {
@@ -342,6 +376,7 @@ int main(void)
         CASE(a_client_that_pings_seldom_stays),
         CASE(pings_between_pieces_of_an_answer_are_forgiven),
         CASE(the_page_is_sent_when_the_request_has_ended),
+        CASE(a_page_has_the_status_that_its_owner_gives_it),
         cmocka_unit_test_setup_teardown(the_page_is_not_sent_when_its_request_was_aborted,
                                         set_up_scarce, tear_down),
         CASE(a_message_for_which_there_is_no_place_is_not_shown),

@@ -29,6 +29,29 @@ static struct muster_resolver *open_resolver(struct cloud_fixture *f,
     return resolver;
 }
 
+static void list_devices(void *data, const char *const **ret_names, size_t *ret_count)
+{
+    static const char *const names[] = {"/job:worker/replica:0/task:0/device:GPU:0",
+                                        "/job:worker/replica:0/task:1/device:GPU:0",
+                                        "/job:worker/replica:0/task:1/device:GPU:1"};
+
+    (void)data;
+    *ret_names = names;
+    *ret_count = 3;
+}
+
+static void without_an_own_task_all_devices_are_counted(void **state)
+{
+    struct cloud_fixture *f = *state;
+    struct muster_resolver *resolver = open_resolver(
+        f, (struct muster_kubernetes_resolver_options){.common.list_devices = list_devices});
+
+    assert_string_equal(ask_accelerators(resolver), "{\"GPU\":3}");
+    assert_null(fake_cloud_request(f->cloud, 0));
+
+    close_resolver(resolver);
+}
+
 static void pods_become_tasks_in_the_order_of_their_names(void **state)
 {
     struct cloud_fixture *f = *state;
@@ -443,6 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(pods_become_tasks_in_the_order_of_their_names),
+        CASE(without_an_own_task_all_devices_are_counted),
         CASE(jobs_selectors_namespace_and_pod_addresses_can_be_chosen),
         cmocka_unit_test(what_the_server_says_becomes_a_clear_error),
         cmocka_unit_test(within_a_cluster_a_rotated_token_is_read_again),

@@ -315,6 +315,9 @@ static void the_own_task_follows_node_and_local_id_where_they_are_known(void **s
     assert_int_equal(own_id(&world), 2);
     set_variable(&world, "SLURMD_NODENAME", "elsewhere");
     ask_world(&world);
+    assert_int_equal(own_id(&world), 1);
+    set_variable(&world, "SLURMD_NODENAME", NULL);
+    ask_world(&world);
 
     assert_int_equal(own_id(&world), 1);
     world_fini(&world);

@@ -344,6 +344,20 @@ static void the_same_memory_asks_again(void **state)
     stage_close(&stage);
 }
 
+static void more_workers_than_there_may_be_are_refused(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_open(&stage, 1);
+
+    assert_int_equal(
+        muster_worker_status_start(&stage.status, stage.played.env, stage.played.addresses,
+                                   MUSTER_WORKER_STATUS_WORKERS_MAX + 1, UINT64_MAX, on_done),
+        MUSTER_RESOURCE_EXHAUSTED);
+
+    stage_close(&stage);
+}
+
 /* Every allocation fails once; whatever comes of it, nothing leaks and done comes once. */
 static void lack_of_memory_ends_the_question(void **state)
 {
@@ -360,7 +374,8 @@ static void lack_of_memory_ends_the_question(void **state)
         rc = muster_worker_status_start(
             &stage.status, stage.played.env, stage.played.addresses, 1,
             muster_loop_after_ns(stage.played.env->loop, 30000 * MUSTER_NS_PER_MS), on_done);
-        has_failed_start |= rc == MUSTER_RESOURCE_EXHAUSTED;
+        assert_true(rc == MUSTER_OK || rc == MUSTER_RESOURCE_EXHAUSTED);
+        has_failed_start |= rc != MUSTER_OK;
         if (rc == MUSTER_OK) {
             test_env_run_until(stage.played.env, test_env_is_true, &stage.is_done);
             has_failed_later |= stage.rc == MUSTER_RESOURCE_EXHAUSTED;
@@ -393,6 +408,7 @@ int main(void)
         cmocka_unit_test(cancel_ends_a_pause),
         cmocka_unit_test(no_more_than_64_are_asked_at_once),
         cmocka_unit_test(the_same_memory_asks_again),
+        cmocka_unit_test(more_workers_than_there_may_be_are_refused),
         cmocka_unit_test(lack_of_memory_ends_the_question),
     };
 
