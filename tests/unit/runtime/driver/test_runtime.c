@@ -265,6 +265,38 @@ static void a_program_task_may_wait_for_another(void **state)
     muster_runtime_close(nested.runtime);
 }
 
+static void run_counted(struct muster_task *task)
+{
+    unsigned *runs = task->data;
+
+    ++*runs;
+}
+
+static bool has_run(void *data)
+{
+    return *(unsigned *)data > 0;
+}
+
+static void a_program_task_that_is_posted_twice_runs_once(void **state)
+{
+    struct muster_runtime *runtime = open_runtime(state);
+    unsigned runs[2] = {0, 0};
+    struct muster_task tasks[2];
+
+    for (size_t i = 0; i < 2; i++)
+        muster_task_init(&tasks[i], run_counted, &runs[i]);
+    muster_runtime_enter(runtime);
+    muster_runtime_post_program(runtime, &tasks[0]);
+    muster_runtime_post_program(runtime, &tasks[1]);
+    muster_runtime_post_program(runtime, &tasks[0]);
+    assert_int_equal(muster_runtime_wait(runtime, has_run, &runs[1], UINT64_MAX), MUSTER_OK);
+    muster_runtime_leave(runtime);
+
+    assert_int_equal(runs[0], 1);
+    assert_int_equal(runs[1], 1);
+    muster_runtime_close(runtime);
+}
+
 struct slot {
     atomic_uint value; /* written by another thread */
     unsigned seen;
@@ -431,6 +463,7 @@ int main(void)
         CASE(a_wait_ends_at_its_deadline),
         CASE(the_keeper_comes_back_after_a_long_wait),
         CASE(a_program_task_may_wait_for_another),
+        CASE(a_program_task_that_is_posted_twice_runs_once),
         CASE(a_wait_sees_shared_memory_through_its_poller),
         CASE(a_busy_poller_does_not_starve_the_timers),
         CASE(an_open_without_memory_leaks_nothing),

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -301,6 +302,68 @@ static void a_process_without_standard_input_watches(void **state)
     close(kept);
 }
 
+/* Blocks of libevent. */
+static long block_count;
+
+static void *count_malloc(size_t bytes)
+{
+    void *block = malloc(bytes);
+
+    block_count += block != NULL;
+    return block;
+}
+
+static void *count_realloc(void *old, size_t bytes)
+{
+    void *block = realloc(old, bytes);
+
+    block_count += old == NULL && block != NULL;
+    return block;
+}
+
+static void count_free(void *block)
+{
+    block_count -= block != NULL;
+    free(block);
+}
+
+static void a_loop_gives_back_what_libevent_took(void **state)
+{
+    struct muster_loop *loop = NULL;
+    long before = block_count;
+
+    (void)state;
+    assert_true(before > 0); /* the loop of the case */
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(muster_loop_open(test.env.mem, NULL, &loop), MUSTER_OK);
+        muster_loop_close(loop);
+    }
+    assert_int_equal(block_count, before);
+}
+
+static unsigned warning_count;
+
+static void on_warning(int severity, const char *text)
+{
+    print_message("libevent, %d: %s\n", severity, text);
+    warning_count++;
+}
+
+static void a_watch_of_nothing_opens_and_closes_in_silence(void **state)
+{
+    struct told told;
+
+    (void)state;
+    event_set_log_callback(on_warning);
+    told_init(&told, 0);
+    assert_int_equal(muster_fd_watch_open(&told.watch, test.env.loop), MUSTER_OK);
+    muster_fd_watch_update(&told.watch, 0);
+    muster_fd_watch_close(&told.watch);
+    event_set_log_callback(NULL);
+
+    assert_int_equal(warning_count, 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -310,7 +373,10 @@ int main(void)
         CASE(the_descriptor_for_all_is_made_once),
         CASE(a_watch_that_cannot_be_opened_says_why_and_leaves_nothing),
         CASE(a_process_without_standard_input_watches),
+        CASE(a_loop_gives_back_what_libevent_took),
+        CASE(a_watch_of_nothing_opens_and_closes_in_silence),
     };
 
+    event_set_mem_functions(count_malloc, count_realloc, count_free);
     return cmocka_run_group_tests_name("loop_libevent_fd", tests, NULL, NULL);
 }

@@ -4,9 +4,12 @@
 #include <signal.h>
 
 static int sigaction_under_lock(int number, const struct sigaction *now, struct sigaction *before);
+static int note_raised(int number);
 #define sigaction(number, now, before) sigaction_under_lock(number, now, before)
+#define raise(number)                  note_raised(number)
 #include "runtime/system/recorder_system.c"
 #undef sigaction
+#undef raise
 
 #include "tests/lib/test_env.h"
 
@@ -20,12 +23,20 @@ static int sigaction_under_lock(int number, const struct sigaction *now, struct 
     return sigaction(number, now, before);
 }
 
-static struct muster_recorder *recorder_of(struct test_env *test)
+static int raised;
+
+static int note_raised(int number)
+{
+    raised = number;
+    return 0;
+}
+
+static struct muster_recorder *recorder_in(struct test_env *test, const char *folder)
 {
     struct muster_recorder_options options = {
         .mem = test->env.mem,
         .trace = test->env.trace,
-        .folder = "/nonexistent",
+        .folder = folder,
         .temporary = "/nonexistent",
         .job = "job",
         .task = "worker:0",
@@ -35,6 +46,11 @@ static struct muster_recorder *recorder_of(struct test_env *test)
 
     assert_int_equal(muster_recorder_open(&options, &recorder), MUSTER_OK);
     return recorder;
+}
+
+static struct muster_recorder *recorder_of(struct test_env *test)
+{
+    return recorder_in(test, "/nonexistent");
 }
 
 static size_t slots_taken(void)
@@ -99,11 +115,47 @@ static void the_last_that_is_closed_gives_the_signals_back(void **state)
     test_env_close(&test);
 }
 
+/* Those of the parent of a fork are not this process's to dump. The handler runs once in a process. */
+static void a_fatal_signal_dumps_the_recorders_of_this_process(void **state)
+{
+    char folder[] = "/tmp/muster-recorder-XXXXXX";
+    siginfo_t info = {.si_code = SI_USER};
+    struct muster_recorder *opened[4];
+    struct test_env test;
+    (void)state;
+
+    assert_non_null(mkdtemp(folder));
+    test_env_open(&test);
+    assert_int_equal(muster_trace_open(test.env.mem, 4, &test.env.trace), MUSTER_OK);
+    for (size_t i = 0; i < 4; i++)
+        opened[i] = recorder_in(&test, folder);
+    opened[1]->generation++;
+    muster_recorder_close(opened[2]);
+    set_error(opened[3], "an error before");
+    errno = EXDEV;
+    on_fatal_signal(SIGTERM, &info, NULL);
+
+    assert_int_equal(errno, EXDEV);
+    assert_int_equal(raised, SIGTERM);
+    assert_string_equal(opened[0]->error, signal_text(SIGTERM));
+    assert_string_equal(opened[3]->error, "an error before");
+    assert_int_equal(unlink(opened[0]->path), 0);
+    assert_int_not_equal(unlink(opened[1]->path), 0);
+    assert_int_equal(unlink(opened[3]->path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    for (size_t i = 0; i < 4; i++)
+        if (i != 2)
+            muster_recorder_close(opened[i]);
+    muster_trace_close(test.env.trace);
+    test_env_close(&test);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_more_than_signals_dump_opens_and_closes),
         cmocka_unit_test(the_last_that_is_closed_gives_the_signals_back),
+        cmocka_unit_test(a_fatal_signal_dumps_the_recorders_of_this_process),
     };
 
     return cmocka_run_group_tests_name("recorder_slots", tests, NULL, NULL);

@@ -188,6 +188,30 @@ static void the_oldest_files_of_the_own_folder_go(void **state)
     muster_recorder_close(recorder);
 }
 
+static void a_launcher_is_told_where_the_file_lies(void **state)
+{
+    struct stand *stand = *state;
+    struct muster_recorder *recorder;
+    struct muster_json *line;
+    FILE *told;
+    int ends[2];
+
+    assert_int_equal(pipe(ends), 0);
+    recorder = recorder_telling(stand, "job", stand->folder, &ends[1]);
+    assert_int_equal(muster_recorder_dump(recorder, "an error"), MUSTER_OK);
+    close(ends[1]);
+    told = fdopen(ends[0], "r");
+    assert_non_null(told);
+    line = line_of(told);
+
+    assert_string_equal(muster_json_text(muster_json_member(line, "error")), "an error");
+    assert_int_equal(fgetc(told), EOF);
+    assert_int_equal(unlink(muster_recorder_path(recorder)), 0);
+    muster_json_free(line);
+    muster_recorder_close(recorder);
+    fclose(told);
+}
+
 /* Also in a handler of signals: the process could not end. */
 static void a_launcher_that_does_not_read_is_not_waited_for(void **state)
 {
@@ -217,6 +241,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_number_beyond_the_integers_of_json_is_a_text, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_oldest_files_of_the_own_folder_go, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_launcher_is_told_where_the_file_lies, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_launcher_that_does_not_read_is_not_waited_for, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_folder_that_others_may_write_is_refused, set_up,

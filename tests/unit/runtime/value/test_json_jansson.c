@@ -350,6 +350,18 @@ static void the_deepest_allowed_nesting_is_read(void **state)
     }
 }
 
+static void brackets_in_strings_do_not_close(void **state)
+{
+    char text[5 * (MUSTER_JSON_DEPTH_MAX + 1) + 1], *at = text;
+    struct muster_json *root = NULL;
+    (void)state;
+
+    for (unsigned i = 0; i <= MUSTER_JSON_DEPTH_MAX; i++)
+        at = stpcpy(at, "[\"]\",");
+    assert_int_equal(muster_json_parse(text, (size_t)(at - text), &root, NULL),
+                     MUSTER_RESOURCE_EXHAUSTED);
+}
+
 /* A bracket that closes nothing does not make up for one that opens. */
 static void depth_is_counted_from_the_ground(void **state)
 {
@@ -425,6 +437,7 @@ int main(void)
         cmocka_unit_test(what_stands_in_bad_text_is_not_told),
         cmocka_unit_test(deep_nesting_is_refused_but_not_in_strings),
         cmocka_unit_test(the_deepest_allowed_nesting_is_read),
+        cmocka_unit_test(brackets_in_strings_do_not_close),
         cmocka_unit_test(depth_is_counted_from_the_ground),
         cmocka_unit_test(the_size_is_bounded_to_the_byte),
         cmocka_unit_test(lack_of_memory_is_told_from_bad_text),
