@@ -359,6 +359,40 @@ static void a_frozen_vector_does_not_move(void **state)
     op_scene_close(&scene);
 }
 
+/* What it would show with an allocation less is not what it has done. */
+static void a_freeze_without_memory_is_an_error(void **state)
+{
+    struct muster_progress progress;
+    struct op_scene scene = small_scene;
+    struct muster_mem_limited *mem = &op_ring.test.mem;
+    bool has_failed = true;
+    unsigned failures = 0;
+
+    (void)state;
+    open_scene(&scene);
+    op_scene_start(&scene);
+    group_ring_turn(&op_ring, 4);
+    for (uint64_t at = 1; has_failed; at++) {
+        enum muster_rc rc;
+
+        mem->fail_at = at;
+        rc = muster_group_freeze(op_ring.members[0].group, &progress);
+        has_failed = mem->fail_at == 0;
+        mem->fail_at = 0;
+        assert_int_equal(rc, has_failed ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+        failures += has_failed;
+    }
+    assert_true(failures >= 2); /* lanes, operations */
+    assert_true(progress.lane_count > 0);
+    assert_int_equal(progress.op_count, 1);
+    muster_progress_fini(&progress);
+    group_ring_change(&op_ring, UINT32_MAX);
+    op_scene_run(3);
+    for (uint32_t member = 0; member < 3; member++)
+        op_scene_check_result(&scene, member, 0);
+    op_scene_close(&scene);
+}
+
 static void run_until_proposed(uint32_t member)
 {
     for (unsigned i = 0; i < 500 && op_ring.members[member].abort_count == 0; i++)
@@ -585,6 +619,7 @@ int main(void)
         cmocka_unit_test(a_joiner_takes_part_from_its_step_on),
         cmocka_unit_test(operations_started_while_frozen_wait_for_the_next_epoch),
         cmocka_unit_test(a_frozen_vector_does_not_move),
+        cmocka_unit_test(a_freeze_without_memory_is_an_error),
         cmocka_unit_test(a_deadline_ends_the_operation_on_all_and_names_who_is_missing),
         cmocka_unit_test(cancel_ends_the_operation_on_all),
         cmocka_unit_test(without_a_verdict_the_member_gives_up_after_the_grace_period),

@@ -2,7 +2,12 @@
 #include "collective/plan/plan.h"
 #include "test_env.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <muster/env.h>
 
 static void what_was_written_is_read_again(void **state)
 {
@@ -101,6 +106,44 @@ static void too_many_rules_and_too_long_lines_are_refused(void **state)
     assert_non_null(strstr(error.text, "too long"));
 }
 
+static void a_file_is_named_with_what_is_wrong_in_it(void **state)
+{
+    static const struct {
+        const char *content; /* NULL: a folder */
+        enum muster_rc rc;
+        const char *error;
+    } rows[] = {
+        {"chunk_bytes 64K\n", MUSTER_OK, NULL},
+        {"chunk_bytes much\n", MUSTER_INVALID_ARGUMENT, ": line 1: "},
+        {NULL, MUSTER_INVALID_ARGUMENT, ": it is a folder; `muster bench tune --out FILE` writes"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char path[] = "/tmp/muster-table-XXXXXX";
+        struct muster_plan_parameters read = {.chunk_bytes = 1};
+        struct muster_error error = {.rc = MUSTER_OK};
+        int fd = rows[i].content != NULL ? mkstemp(path) : -1;
+
+        if (fd < 0)
+            assert_non_null(mkdtemp(path));
+        else
+            assert_int_equal(write(fd, rows[i].content, strlen(rows[i].content)),
+                             strlen(rows[i].content));
+        assert_int_equal(muster_plan_parameters_read(muster_files_system(), muster_mem_system(),
+                                                     path, &read, &error),
+                         rows[i].rc);
+        assert_int_equal(read.chunk_bytes, rows[i].rc == MUSTER_OK ? 64 << 10 : 1);
+        if (rows[i].rc != MUSTER_OK) {
+            assert_memory_equal(error.text, path, strlen(path));
+            assert_non_null(strstr(error.text, rows[i].error));
+        }
+        if (fd >= 0)
+            close(fd);
+        assert_int_equal(remove(path), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +151,7 @@ int main(void)
         cmocka_unit_test(people_write_comments_units_and_a_dash_for_any),
         cmocka_unit_test(an_error_names_the_line_and_the_remedy),
         cmocka_unit_test(too_many_rules_and_too_long_lines_are_refused),
+        cmocka_unit_test(a_file_is_named_with_what_is_wrong_in_it),
     };
 
     return cmocka_run_group_tests_name("plan_table", tests, NULL, NULL);

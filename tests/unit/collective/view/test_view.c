@@ -116,7 +116,7 @@ static void digest_sees_every_field(void **state)
     struct muster_chunk_source source = {.first = 1, .count = 2, .rank = 1};
     struct muster_verdict verdict = {.op = {.step = 3}, .descriptor = 5, .chunk_count = 4};
     struct muster_view fields = make_fields(members, 2);
-    uint64_t digests[22];
+    uint64_t digests[25];
     size_t count = 0;
 
     digests[count++] = digest_of(*state, &fields);
@@ -157,6 +157,12 @@ static void digest_sees_every_field(void **state)
     digests[count++] = digest_of(*state, &fields);
     members[0].host_key[0] = 'h';
     digests[count++] = digest_of(*state, &fields);
+    members[0].task_type[0] = members[1].task_type[0] = 'x';
+    digests[count++] = digest_of(*state, &fields);
+    members[1].task_index++;
+    digests[count++] = digest_of(*state, &fields);
+    members[1].incarnation.bytes[0] = 1;
+    digests[count++] = digest_of(*state, &fields);
     fields.verdicts = &verdict;
     fields.verdict_count = 1;
     digests[count++] = digest_of(*state, &fields);
@@ -191,6 +197,7 @@ static void verdict_is_found_by_operation(void **state)
     source.first = 9;
 
     assert_int_equal(muster_view_verdict(view, &verdicts[0].op)->kind, MUSTER_VERDICT_RETRY);
+    assert_null(muster_view_verdict(view, &verdicts[0].op)->sources);
     assert_int_equal(muster_view_verdict(view, &verdicts[1].op)->sources[0].first, 1);
     assert_null(muster_view_verdict(view, &absent));
     muster_view_unref(view);
