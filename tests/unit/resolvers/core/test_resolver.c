@@ -365,6 +365,37 @@ static void a_static_resolver_answers_the_accelerators_that_it_was_opened_with(v
     world_close(&world);
 }
 
+static void a_layer_that_is_set_is_not_the_default_any_more(void **state)
+{
+    static const struct muster_resolver_ops ops = {.name = "layered",
+                                                   .default_rpc_layer = "grpc",
+                                                   .start = slow_start,
+                                                   .cancel = slow_cancel,
+                                                   .close = slow_close};
+    static const struct muster_resolver_options none;
+    struct slow_resolver layered = {.asked = 0};
+    struct muster_resolver *resolver = &layered.resolver;
+    struct world world;
+    uint32_t size = 7;
+    bool is_set = true;
+    (void)state;
+
+    world_open(&world);
+    assert_int_equal(muster_resolver_init(resolver, world.env, &ops, &none), MUSTER_OK);
+    assert_string_equal(muster_resolver_source(resolver, MUSTER_FACT_MASTER), "layered");
+    assert_string_equal(muster_resolver_source(resolver, MUSTER_FACT_RPC_LAYER), "default");
+    assert_int_equal(muster_resolver_set_rpc_layer(resolver, "grpc"), MUSTER_OK);
+    assert_string_equal(muster_resolver_source(resolver, MUSTER_FACT_RPC_LAYER),
+                        "set by the caller");
+    assert_int_equal(muster_resolver_world_size(resolver, &is_set, &size, NULL), MUSTER_OK);
+    assert_false(is_set);
+    assert_int_equal(size, 0);
+    muster_resolver_close(resolver, NULL);
+    test_env_turn(world.env, 8);
+    assert_true(layered.is_freed);
+    world_close(&world);
+}
+
 static const char *no_variable(struct muster_vars *vars, const char *name)
 {
     (void)vars;
@@ -457,6 +488,7 @@ int main(void)
         cmocka_unit_test(unknown_schemes_are_named_with_those_that_exist),
         cmocka_unit_test(a_remedy_names_the_task_behind_its_uri),
         cmocka_unit_test(without_a_list_the_machines_gpus_are_counted),
+        cmocka_unit_test(a_layer_that_is_set_is_not_the_default_any_more),
         cmocka_unit_test(a_static_resolver_answers_the_accelerators_that_it_was_opened_with),
         cmocka_unit_test(auto_without_a_mark_says_what_it_looked_for),
         cmocka_unit_test(auto_takes_the_first_mark_and_says_why),

@@ -115,6 +115,11 @@ static void project_and_zone_come_from_the_metadata_server(void **state)
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:80\"]}");
     close_resolver(resolver);
 
+    options.project = options.zone = ""; /* as if not given */
+    resolver = open_resolver(f, options);
+    assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:80\"]}");
+    close_resolver(resolver);
+
     cloud_fixture_set_var(f, "GCE_METADATA_HOST", "127.0.0.1:1");
     resolver = open_resolver(f, options);
     assert_says(ask_cluster(resolver), "UNAVAILABLE", "127.0.0.1:1", NULL);

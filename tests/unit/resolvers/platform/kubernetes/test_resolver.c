@@ -392,10 +392,14 @@ static void a_uri_names_selectors_and_the_rest(void **state)
         const char *word;
     } bad[] = {
         {"kubernetes:selector=worker&api_server=http://x", "job:label=value"},
+        {"kubernetes:selector=worker:&api_server=http://x", "job:label=value"},
+        {"kubernetes:selector=:a&api_server=http://x", "job:label=value"},
+        {"kubernetes:selector=worker;a:b&api_server=http://x", "job:label=value"},
         {"kubernetes:selector=a:b;c:d;a:e&api_server=http://x", "together"},
         {"kubernetes:location=moon", "within, off or auto"},
         {"kubernetes:address=moon&api_server=http://x", "host or pod"},
     };
+    static const char *const labels[] = {"app=a", "app=b", "app=c"};
     struct muster_resolver *resolver = NULL;
     struct muster_error error = {0};
     char uri[512];
@@ -406,6 +410,10 @@ static void a_uri_names_selectors_and_the_rest(void **state)
     assert_int_equal(muster_resolver_open(f->env, uri, NULL, &resolver, &error), MUSTER_OK);
     assert_string_equal(ask_cluster(resolver),
                         "{\"worker\":[\"[fd00::7]:5\",\"[fd00::7]:5\"],\"ps\":[\"[fd00::7]:5\"]}");
+    for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++)
+        assert_string_equal(muster_json_text(muster_json_member(
+                                fake_cloud_request(f->cloud, i)->query, "labelSelector")),
+                            labels[i]);
     close_resolver(resolver);
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

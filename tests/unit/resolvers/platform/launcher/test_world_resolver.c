@@ -35,6 +35,12 @@ static const struct row rows[] = {
      .id = 0,
      .size = 2},
     {.uri = "torchrun:",
+     .list = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}},
+     .cluster = "{}",
+     .master = "",
+     .id = 0,
+     .size = 2},
+    {.uri = "torchrun:",
      .list = {{"RANK", "3"}, {"WORLD_SIZE", "3"}},
      .rc = MUSTER_INVALID_ARGUMENT,
      .text = "RANK=3 is outside WORLD_SIZE=3"},
@@ -78,6 +84,10 @@ static const struct row rows[] = {
      .master = "",
      .id = 1,
      .size = 2},
+    {.uri = "jax:",
+     .list = {{"JAX_COORDINATOR_ADDRESS", ":1234"}},
+     .rc = MUSTER_INVALID_ARGUMENT,
+     .text = "JAX_COORDINATOR_ADDRESS=:1234"},
     {.uri = "jax:",
      .list = {{"JAX_COORDINATOR_ADDRESS", "h"}},
      .rc = MUSTER_INVALID_ARGUMENT,
@@ -287,6 +297,22 @@ static void auto_prefers_the_launcher_closest_to_the_process(void **state)
     }
 }
 
+static void a_coordinator_is_bounded_to_the_byte(void **state)
+{
+    (void)state;
+    for (size_t over = 0; over < 2; over++) {
+        struct muster_world world = {.size = 1};
+        char host[sizeof(world.coordinator)] = "";
+        struct muster_error error;
+
+        memset(host, 'h', sizeof(world.coordinator) - strlen(":80") - 1 + over);
+        assert_int_equal(muster_world_set_coordinator(&world, host, 80, &error),
+                         over == 0 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
+        if (over == 0)
+            assert_int_equal(strlen(world.coordinator), sizeof(world.coordinator) - 1);
+    }
+}
+
 static void a_launcher_uri_gives_its_first_address_and_a_port_of_the_job(void **state)
 {
     static const struct {
@@ -296,6 +322,8 @@ static void a_launcher_uri_gives_its_first_address_and_a_port_of_the_job(void **
         {URI_HNP, "10.96.0.1", 62624},
         {"1314521088.0;tcp6://[fe80::b9b,2620:10d::2]:43370", "fe80::b9b", 61440 + 1440},
         {"4096.0;usock;tcp://h:1", "h", 61441},
+        {"0.0;tcp://h:1", "h", 61440},
+        {"9.0;tcp://h:1", "h", 61440},
         {"x.0;tcp://h:1", NULL, 0},
         {"-4096.0;tcp://h:1", NULL, 0},
         {"4096;tcp://h:1", NULL, 0},
@@ -323,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_launcher_tells_what_it_knows),
+        cmocka_unit_test(a_coordinator_is_bounded_to_the_byte),
         cmocka_unit_test(a_task_whose_address_is_not_told_is_not_found),
         cmocka_unit_test(auto_prefers_the_launcher_closest_to_the_process),
         cmocka_unit_test(a_launcher_uri_gives_its_first_address_and_a_port_of_the_job),
