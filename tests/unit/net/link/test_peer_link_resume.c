@@ -449,22 +449,22 @@ static void the_first_frame_sets_when_it_is_told(void **state)
     uint64_t far_ns;
 
     (void)state;
-    rig_open(small, 2);
-    rig_join();
-    link = rig.ends[1].link;
-    send_frame(&rig.ends[0], 0, 1);
-    for (unsigned i = 0; i < 1000 && rig.ends[1].arrived_count < 1; i++)
-        test_env_turn(&rig.test.env, 1);
-    far_ns = muster_loop_after_ns(rig.test.env.loop, 3600 * MUSTER_NS_PER_S);
-    muster_timer_start(&link->ack_timer, rig.test.env.loop, far_ns);
-    send_frame(&rig.ends[0], 1, 1);
-    for (unsigned i = 0; i < 1000 && rig.ends[1].arrived_count < 2; i++)
-        test_env_turn(&rig.test.env, 1);
+    resume_open(small, 2);
+    resume_join();
+    link = resume_rig.ends[1].link;
+    resume_send_frame(&resume_rig.ends[0], 0, 1);
+    for (unsigned i = 0; i < 1000 && resume_rig.ends[1].arrived_count < 1; i++)
+        test_env_turn(&resume_rig.test.env, 1);
+    far_ns = muster_loop_after_ns(resume_rig.test.env.loop, 3600 * MUSTER_NS_PER_S);
+    muster_timer_start(&link->ack_timer, resume_rig.test.env.loop, far_ns);
+    resume_send_frame(&resume_rig.ends[0], 1, 1);
+    for (unsigned i = 0; i < 1000 && resume_rig.ends[1].arrived_count < 2; i++)
+        test_env_turn(&resume_rig.test.env, 1);
 
-    assert_int_equal(rig.ends[1].arrived_count, 2);
+    assert_int_equal(resume_rig.ends[1].arrived_count, 2);
     assert_true(muster_timer_is_started(&link->ack_timer));
     assert_int_equal(link->ack_timer.due_ns, far_ns);
-    rig_close();
+    resume_close();
 }
 
 int main(void)
