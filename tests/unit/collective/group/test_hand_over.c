@@ -359,7 +359,7 @@ static void a_frozen_vector_does_not_move(void **state)
     op_scene_close(&scene);
 }
 
-/* What it would show with an allocation less is not what it has done. */
+/* A progress that lacks an allocation is not shown as if it were whole. */
 static void a_freeze_without_memory_is_an_error(void **state)
 {
     struct muster_progress progress;

@@ -1,4 +1,4 @@
-/* What a process tells of itself, against what the system says by other calls. */
+/* Figures of a process about itself, against those of the system by other calls. */
 #include "tools/common/process_metrics.c"
 
 #include <fcntl.h>
