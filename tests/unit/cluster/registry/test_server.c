@@ -447,12 +447,10 @@ static void malformed_requests_are_refused(void **state)
         {"/etcdserverpb.Auth/AuthStatus", &etcdserverpb__auth_status_response__descriptor},
         {"/etcdserverpb.Auth/UserList", &etcdserverpb__auth_user_list_response__descriptor},
     };
-    struct fixture *f = *state;
-    char endpoint[MUSTER_ADDRESS_TEXT_BYTES];
+    struct registry_pair *f = *state;
     struct registry_ask ask;
 
-    registry_ask_open(&ask, f->env,
-                      muster_address_format(muster_registry_server_address(f->server), endpoint));
+    registry_ask_open(&ask, f->env, f->endpoints);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         print_message("%s\n", rows[i].method);
         assert_int_equal(registry_ask(&ask, rows[i].method, NULL, rows[i].answer),
