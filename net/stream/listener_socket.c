@@ -54,7 +54,7 @@ static bool is_dead_socket(const struct muster_address *address)
     bool is_refused;
     int fd;
 
-    /* A connect to a regular file is refused too, and that must not be removed. */
+    /* A connect to a regular file is refused too, but that file must not be removed. */
     if (lstat(address->path, &status) != 0 || !S_ISSOCK(status.st_mode))
         return false;
     fd = muster_socket_new(MUSTER_ADDRESS_UNIX, &defaults);
@@ -81,16 +81,18 @@ static int bind_address(int fd, const struct muster_address *address)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
     if (bind(fd, &sockaddr.any, length) == 0)
         return 0;
-    if (errno != EADDRINUSE || !has_path(address) || !is_dead_socket(address)) {
-        errno = errno == ECONNREFUSED ? EADDRINUSE : errno;
+    if (errno != EADDRINUSE || !has_path(address))
+        return -1;
+    if (!is_dead_socket(address)) {
+        errno = EADDRINUSE; /* the probe has left its own, such as EAGAIN of a full backlog */
         return -1;
     }
     (void)unlink(address->path);
     return bind(fd, &sockaddr.any, length);
 }
 
-static enum muster_rc refuse_connection(const struct muster_address *address, int sys,
-                                        struct muster_error *ret_error)
+static enum muster_rc refuse_address(const struct muster_address *address, int sys,
+                                     struct muster_error *ret_error)
 {
     char text[MUSTER_ADDRESS_TEXT_BYTES];
 
@@ -112,7 +114,7 @@ enum muster_rc muster_socket_listen(const struct muster_address *address,
     sys = errno;
     if (fd >= 0)
         close(fd);
-    return refuse_connection(address, sys, ret_error);
+    return refuse_address(address, sys, ret_error);
 }
 
 /* Accepting. */

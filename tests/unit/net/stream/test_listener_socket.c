@@ -430,6 +430,22 @@ static int open_full_backlog(const struct muster_address *address, int *ret_pend
     return fd;
 }
 
+/* The probe whether anybody listens there meets EAGAIN, which is not what the caller is told. */
+static void a_unix_socket_with_a_full_backlog_is_in_use(void **state)
+{
+    struct fixture *fixture = *state;
+    struct muster_address address = unix_address(fixture);
+    struct muster_error error;
+    int pending;
+    int fd = open_full_backlog(&address, &pending);
+
+    assert_int_equal(try_listen(fixture, &address, &error), MUSTER_ALREADY_EXISTS);
+    assert_int_equal(error.sys, EADDRINUSE);
+    assert_int_equal(access(fixture->path, F_OK), 0);
+    close(pending);
+    close(fd);
+}
+
 static void connect_ends_at_its_deadline(void **state)
 {
     struct fixture *fixture = *state;
@@ -697,6 +713,7 @@ int main(void)
         CASE(unix_path_disappears_with_its_listener),
         CASE(dead_unix_socket_is_replaced),
         CASE(living_unix_socket_is_not_replaced),
+        CASE(a_unix_socket_with_a_full_backlog_is_in_use),
         CASE(file_at_the_unix_path_is_not_removed),
         CASE(path_that_became_another_listeners_is_left_alone),
         CASE(abstract_unix_name_works_without_a_file),
