@@ -324,7 +324,7 @@ static enum muster_rc query_new(struct muster_dns *dns, const char *name, uint64
     return MUSTER_OK;
 }
 
-/* Before the call of c-ares: it may answer from within, from /etc/hosts. */
+/* It runs from before the call of c-ares, which may answer from within (from /etc/hosts). */
 static void query_run(struct query *query)
 {
     MUSTER_ASSERT(!query->is_running);
@@ -377,14 +377,15 @@ static void on_addresses(void *data, int status, int timeouts, struct ares_addri
 }
 
 /* "1.2.3.4", "::1", "fe80::1%3": nothing is to be looked up, but the answer comes like any other.
- */
+ * A host may also be named "unix", and "unix:80" is the text of a socket's path. */
 static bool parse_ip_text(const char *host, uint16_t port, struct muster_address *ret_address)
 {
     bool is_ipv6 = strchr(host, ':') != NULL;
     char text[MUSTER_HOST_TEXT_BYTES + 10];
 
     snprintf(text, sizeof(text), is_ipv6 ? "[%s]:%u" : "%s:%u", host, (unsigned)port);
-    return muster_address_parse(text, ret_address, NULL) == MUSTER_OK;
+    return muster_address_parse(text, ret_address, NULL) == MUSTER_OK &&
+           ret_address->family != MUSTER_ADDRESS_UNIX;
 }
 
 enum muster_rc muster_dns_lookup(struct muster_dns *dns, struct muster_lookup *lookup,

@@ -127,6 +127,19 @@ static void ip_text_answers_itself_without_a_query(void **state)
     assert_int_equal(fixture->server.query_count, 0);
 }
 
+/* "unix:2222" would be the address of a socket's file. */
+static void a_host_named_unix_is_looked_up(void **state)
+{
+    struct fixture *fixture = *state;
+    struct lookup lookup;
+
+    assert_int_equal(look_up(fixture, &lookup, "unix"), MUSTER_OK);
+
+    assert_int_equal(lookup.lookup.address_count, 3);
+    assert_true(has_address(&lookup, "10.1.2.3:2222"));
+    assert_true(fixture->server.query_count > 0);
+}
+
 static void localhost_needs_no_name_server(void **state)
 {
     struct fixture *fixture = *state;
@@ -308,6 +321,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(name_gives_all_its_addresses_with_the_port),
         CASE(ip_text_answers_itself_without_a_query),
+        CASE(a_host_named_unix_is_looked_up),
         CASE(localhost_needs_no_name_server),
         CASE(unknown_name_is_not_found_and_named),
         CASE(failing_and_silent_servers_are_unavailable_and_named),
