@@ -20,7 +20,8 @@ void muster_tls_openssl_time(const ASN1_TIME *time, char *out, size_t room)
     BIO_free(bio);
 }
 
-static void name_text(const X509_NAME *name, char *out, size_t room)
+/* For texts of errors, cut to fit. */
+static void describe_name(const X509_NAME *name, char *out, size_t room)
 {
     BIO *bio = BIO_new(BIO_s_mem());
     int length = 0;
@@ -71,7 +72,7 @@ static void describe_names(X509 *cert, char *out, size_t room)
 
 /* The names of a verified certificate. */
 
-static enum muster_rc no_memory(struct muster_tls_engine *engine)
+static enum muster_rc refuse_starved(struct muster_tls_engine *engine)
 {
     return muster_error_set(&engine->error, MUSTER_RESOURCE_EXHAUSTED, "TLS: no memory");
 }
@@ -89,14 +90,14 @@ static enum muster_rc add_name(struct muster_tls_engine *engine, const GENERAL_N
             return MUSTER_OK; /* a rule that needs a name beyond will refuse: the safe side */
         peer->dns_names[peer->identity.dns_name_count] = muster_mem_strdup(mem, text);
         if (peer->dns_names[peer->identity.dns_name_count] == NULL)
-            return no_memory(engine);
+            return refuse_starved(engine);
         peer->identity.dns_name_count++;
         return MUSTER_OK;
     }
     if (strncmp(text, SPIFFE_SCHEME, strlen(SPIFFE_SCHEME)) != 0)
         return MUSTER_OK;
     peer->spiffe_id = muster_mem_strdup(mem, text);
-    return peer->spiffe_id != NULL ? MUSTER_OK : no_memory(engine);
+    return peer->spiffe_id != NULL ? MUSTER_OK : refuse_starved(engine);
 }
 
 /* X.509-SVID 2 and 5.2: a leaf has one URI, and is not an authority. With two it would depend on
@@ -126,12 +127,27 @@ void muster_tls_openssl_peer_fini(struct muster_tls_peer *peer, struct muster_me
     memset(peer, 0, sizeof(*peer));
 }
 
+/* The whole subject, however long: rules compare it, and a cut one could pass for another. */
+static enum muster_rc read_subject(struct muster_tls_engine *engine, const X509_NAME *name)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    char *text = NULL;
+
+    if (bio != NULL && X509_NAME_print_ex(bio, name, 0, XN_FLAG_RFC2253) >= 0) {
+        long length = BIO_get_mem_data(bio, &text);
+
+        engine->peer.subject =
+            muster_mem_strndup(engine->options.mem, length > 0 ? text : "", (size_t)length);
+    }
+    BIO_free(bio);
+    return engine->peer.subject != NULL ? MUSTER_OK : refuse_starved(engine);
+}
+
 static enum muster_rc read_names(struct muster_tls_engine *engine, X509 *cert)
 {
     struct muster_tls_peer *peer = &engine->peer;
     GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
     enum muster_rc rc = MUSTER_OK;
-    char subject[512];
 
     muster_tls_openssl_peer_fini(peer, engine->options.mem);
     for (int i = 0; i < sk_GENERAL_NAME_num(names) && rc == MUSTER_OK; i++)
@@ -141,10 +157,8 @@ static enum muster_rc read_names(struct muster_tls_engine *engine, X509 *cert)
     if (rc == MUSTER_OK)
         rc = check_spiffe(engine, cert, names);
     GENERAL_NAMES_free(names);
-    name_text(X509_get_subject_name(cert), subject, sizeof(subject));
-    if (rc == MUSTER_OK &&
-        (peer->subject = muster_mem_strdup(engine->options.mem, subject)) == NULL)
-        rc = no_memory(engine);
+    if (rc == MUSTER_OK)
+        rc = read_subject(engine, X509_get_subject_name(cert));
     if (rc != MUSTER_OK)
         return rc;
     peer->identity.spiffe_id = peer->spiffe_id;
@@ -154,7 +168,7 @@ static enum muster_rc read_names(struct muster_tls_engine *engine, X509 *cert)
     return MUSTER_OK;
 }
 
-/* The caller's list of accepted names; an empty one accepts all that the roots vouch for. */
+/* An empty list of accepted names accepts all that the roots vouch for. */
 static enum muster_rc check_rules(struct muster_tls_engine *engine)
 {
     const struct muster_tls_engine_options *options = &engine->options;
@@ -201,11 +215,12 @@ static void explain_names(struct muster_tls_engine *engine, X509 *cert)
                            names, engine->server_name);
 }
 
+/* The text names the roots that were asked: a wrong ca_file is the usual mistake. */
 static void explain_trust(struct muster_tls_engine *engine, X509 *cert, const char *who, int code)
 {
     char issuer[WHO_BYTES];
 
-    name_text(X509_get_issuer_name(cert), issuer, sizeof(issuer));
+    describe_name(X509_get_issuer_name(cert), issuer, sizeof(issuer));
     if (code == X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT)
         (void)muster_error_set(&engine->error, MUSTER_UNAUTHENTICATED,
                                "%s certificate %.80s is signed by itself and not among the roots "
@@ -224,7 +239,7 @@ static void explain_refusal(struct muster_tls_engine *engine, X509_STORE_CTX *st
     char who[WHO_BYTES] = "";
 
     if (cert != NULL)
-        name_text(X509_get_subject_name(cert), who, sizeof(who));
+        describe_name(X509_get_subject_name(cert), who, sizeof(who));
     switch (cert != NULL ? code : X509_V_ERR_UNSPECIFIED) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
     case X509_V_ERR_CERT_NOT_YET_VALID:

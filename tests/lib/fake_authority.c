@@ -111,7 +111,7 @@ static void set_subject(X509 *cert, const char *name)
         return;
     bytes = (unsigned char *)strdup(name);
     put_nul(bytes, count);
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC, bytes, count, -1,
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_UTF8, bytes, count, -1,
                                0);
     free(bytes);
 }

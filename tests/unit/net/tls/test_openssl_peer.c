@@ -152,6 +152,47 @@ static void of_many_names_the_first_are_known(void **state)
     fake_cert_fini(&cert);
 }
 
+/* 64 times a character of nine bytes where subjects are written down: more than the 511 bytes that
+ * were compared once. */
+static void a_long_subject_is_compared_whole(void **state)
+{
+    char name[64 * 3 + 1] = "", subject[600] = "CN=", cut[512];
+    const struct {
+        const char *name, *pattern;
+        bool is_accepted;
+    } rows[] = {
+        {"the whole subject", subject, true},
+        {"its first 511 characters", cut, false},
+    };
+
+    (void)state;
+    for (unsigned i = 0; i < 64; i++) {
+        strcat(name, "\xe2\x82\xac");
+        strcat(subject, "\\E2\\82\\AC");
+    }
+    snprintf(cut, sizeof(cut), "%.511s", subject);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_tls_options options = {.ca_pem = fake_authority_pem(certs.root),
+                                                   .peer_names = &rows[i].pattern,
+                                                   .peer_name_count = 1};
+        struct raw_meeting meeting;
+        struct fake_cert cert;
+        struct muster_tls *tls;
+
+        assert_true(fake_cert_init(&cert, certs.root, &(struct fake_cert_options){.name = name}));
+        raw_meeting_open(&meeting, false,
+                         &(struct raw_tls_options){.cert = &cert, .protocols = "h2"});
+        tls = raw_meeting_tls(&meeting, &options);
+        raw_meeting_shake(&meeting, tls, WRONG_CERTS_NAME, NULL);
+
+        if ((meeting.ours->rc == MUSTER_OK) != rows[i].is_accepted)
+            fail_msg("%s: %s", rows[i].name, meeting.ours->error.text);
+        muster_tls_close(tls);
+        raw_meeting_close(&meeting);
+        fake_cert_fini(&cert);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +201,7 @@ int main(void)
         cmocka_unit_test(a_judgement_leaves_nothing_behind),
         cmocka_unit_test(a_time_is_told_as_far_as_there_is_room),
         cmocka_unit_test(of_many_names_the_first_are_known),
+        cmocka_unit_test(a_long_subject_is_compared_whole),
     };
     int failed_count;
 
