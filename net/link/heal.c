@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Long enough for a short outage of the network; the job stands still meanwhile, so not longer. */
+/* A guess at a short outage of the network: attempts of up to 1 s fit in three times. The job stands
+ * still meanwhile, so it is not longer. */
 #define SPAN_NS_DEFAULT (3 * MUSTER_NS_PER_S)
 /* Between attempts. The first comes almost at once: most connections break while both hosts live.
  */
@@ -46,7 +47,7 @@ bool muster_link_heal_is_of(const struct muster_link_heal *heal,
 
 /* The healer stops before the callback, in which the owner closes the link and may free the healer.
  */
-static void give_up(struct muster_link_heal *heal, const struct muster_error *why)
+static void heal_give_up(struct muster_link_heal *heal, const struct muster_error *why)
 {
     struct muster_peer_link *link = heal->link;
     struct muster_error error;
@@ -70,7 +71,7 @@ static uint64_t at_most(uint64_t value, uint64_t limit)
     return value < limit ? value : limit;
 }
 
-static void attempt_later(struct muster_link_heal *heal)
+static void schedule_attempt(struct muster_link_heal *heal)
 {
     uint64_t delay_ns = muster_backoff_next(&attempt_delay, &heal->delay_ns, NULL);
     uint64_t due_ns = muster_loop_after_ns(heal->env->loop, delay_ns);
@@ -78,13 +79,13 @@ static void attempt_later(struct muster_link_heal *heal)
     muster_timer_start(&heal->timer, heal->env->loop, at_most(due_ns, heal->deadline_ns));
 }
 
-static void has_failed(struct muster_link_heal *heal, const struct muster_error *error)
+static void handle_failure(struct muster_link_heal *heal, const struct muster_error *error)
 {
     MUSTER_ASSERT(heal->link != NULL);
     if (is_final(error) || muster_loop_now_ns(heal->env->loop) >= heal->deadline_ns)
-        give_up(heal, error);
+        heal_give_up(heal, error);
     else
-        attempt_later(heal);
+        schedule_attempt(heal);
 }
 
 /* --- The side that does not connect asks whether the other one lives --- */
@@ -101,7 +102,7 @@ static void on_probe_answered(struct muster_peer_link *probe)
 
 static void on_probe_down(struct muster_peer_link *probe, const struct muster_error *error)
 {
-    has_failed(muster_peer_link_data(probe), error); /* the next one closes it */
+    handle_failure(muster_peer_link_data(probe), error); /* the next attempt closes the probe */
 }
 
 static void *on_no_frame(struct muster_peer_link *probe, const struct muster_frame_header *header)
@@ -164,7 +165,7 @@ static void heal_attempt(struct muster_link_heal *heal)
         rc = open_probe(heal, deadline_ns);
     heal->is_starved = rc == MUSTER_RESOURCE_EXHAUSTED;
     if (rc != MUSTER_OK)
-        attempt_later(heal);
+        schedule_attempt(heal);
 }
 
 static void on_due(struct muster_timer *timer)
@@ -178,7 +179,7 @@ static void on_due(struct muster_timer *timer)
     }
     muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED, "no connection in time%s",
                      heal->is_starved ? ", for lack of memory" : "");
-    give_up(heal, &error);
+    heal_give_up(heal, &error);
 }
 
 void muster_link_heal_init(struct muster_link_heal *heal, struct muster_env *env,
@@ -198,7 +199,7 @@ void muster_link_heal_broken(struct muster_link_heal *heal, struct muster_peer_l
                              const struct muster_error *error)
 {
     if (heal->link != NULL) {
-        has_failed(heal, error);
+        handle_failure(heal, error);
         return;
     }
     heal->link = link;

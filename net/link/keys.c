@@ -49,6 +49,7 @@ void muster_link_keys_free(struct muster_link_keys *keys)
     muster_mem_free(keys->mem, keys);
 }
 
+/* A list, as there are as many as members, and a look-up is for a new connection only. */
 static struct peer_keys *find_peer(const struct muster_link_keys *keys,
                                    const struct muster_incarnation *peer)
 {
@@ -100,7 +101,7 @@ enum muster_rc muster_link_keys_learn(struct muster_link_keys *keys,
     rc = muster_tls_stream_export(control, label, (uint8_t *)&key, sizeof(key));
     if (rc == MUSTER_OK)
         rc = muster_link_keys_put(keys, peer, &key);
-    explicit_bzero(&key, sizeof(key));
+    explicit_bzero(&key, sizeof(key)); /* the copy on the stack */
     return rc;
 }
 

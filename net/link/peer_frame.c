@@ -1,6 +1,7 @@
 /* The bytes of hellos and frame headers: little endian, fixed places (docs/protocol.md, "Links"). A
- * change here is a new MUSTER_PEER_VERSION. Bytes come from strangers: every field that is used as
- * an index or shown to people is checked here. */
+ * change here is a new MUSTER_PEER_VERSION. Bytes come from strangers: what is shown to people, and
+ * what every user would have to check, is checked here; numbers of stripes, lanes and chunks are
+ * checked by those who know how many there are. */
 #include "net/link/peer_link_internal.h"
 
 #include <string.h>
@@ -65,7 +66,8 @@ enum muster_rc muster_peer_hello_check_start(const uint8_t *bytes, struct muster
 
     if (memcmp(bytes, MUSTER_PEER_MAGIC, 4) != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the peer does not speak muster's protocol");
+                                "the peer must speak muster's protocol: its first bytes are not "
+                                "\"" MUSTER_PEER_MAGIC "\"");
     if (version != MUSTER_PEER_VERSION)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "protocol versions differ: %u here, %u there", MUSTER_PEER_VERSION,
@@ -79,7 +81,7 @@ static bool is_job_valid(const uint8_t *job)
 {
     size_t length = strnlen((const char *)job, MUSTER_JOB_NAME_BYTES);
 
-    if (length == MUSTER_JOB_NAME_BYTES)
+    if (length == MUSTER_JOB_NAME_BYTES) /* without its NUL it would be read beyond its end */
         return false;
     for (size_t i = 0; i < length; i++)
         if (job[i] < 0x20 || job[i] == 0x7f)
@@ -149,13 +151,14 @@ enum muster_rc muster_frame_header_unpack(const uint8_t bytes[MUSTER_FRAME_HEADE
 {
     uint32_t payload_bytes = get_u32(bytes + 4);
 
+    /* The bound comes before any room is made: it is what one frame can make a receiver take. */
     if (bytes[0] < MUSTER_FRAME_COLLECTIVE || bytes[0] > MUSTER_FRAME_PARAMS)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a frame of unknown channel %u arrived", bytes[0]);
     if (payload_bytes > MUSTER_FRAME_PAYLOAD_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a frame of %u bytes arrived, the limit is %u", payload_bytes,
-                                MUSTER_FRAME_PAYLOAD_MAX);
+                                "the payload of a frame must be at most %u bytes, got %u",
+                                MUSTER_FRAME_PAYLOAD_MAX, payload_bytes);
     ret_header->channel = bytes[0];
     ret_header->type = bytes[1];
     ret_header->flags = get_u16(bytes + 2);

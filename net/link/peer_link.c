@@ -1,4 +1,6 @@
-/* A peer link: connect or accept, the queue of frames, recall, close. */
+/* A peer link: connect or accept, come back after a lost connection, take over the connection of
+ * another. The memory of a link outlives its close by a turn, and longer while a dial is under
+ * way. */
 #include "net/link/peer_link_internal.h"
 
 #include <stdio.h>
@@ -6,9 +8,10 @@
 
 #include "net/tls/stream.h"
 
-/* Room for what a path of 10 Gbit/s and 3 ms has on its way. */
+/* 4 MiB is what a path of 10 Gbit/s and 3 ms has on its way. The size was chosen so and not
+ * measured; other paths may be served better by the kernel's own sizing, which it switches off. */
 #define DATA_BUFFER_BYTES (4u << 20)
-/* TCP_USER_TIMEOUT: data that is not acknowledged for so long ends the connection, in place of some
+/* TCP_USER_TIMEOUT: data that is not acknowledged for so long ends the connection, instead of some
  * 15 minutes of retries (tcp(7)). */
 #define USER_TIMEOUT_MS 20000u
 /* The opener answers as soon as it has read ours, so a longer silence is another broken connection.
@@ -29,6 +32,8 @@ static void on_hello_written(struct muster_stream_write *write, enum muster_rc r
     muster_peer_link_lose(link, &error);
 }
 
+/* An opener of a bare link and both sides of others say hello first; their peer's is read once it
+ * is out (on_hello_written). */
 static void link_greet(struct muster_peer_link *link)
 {
     if (muster_peer_link_greet(link))
@@ -69,6 +74,8 @@ static void on_deadline(struct muster_timer *timer)
     muster_peer_link_lose(link, &error);
 }
 
+/* What must not happen inside a callback of the owner's: the end of the memory, a failure that was
+ * found while frames were recalled, and reading on after a pause or a full turn. */
 static void on_task(struct muster_task *task)
 {
     struct muster_peer_link *link = task->data;
@@ -122,6 +129,7 @@ static enum muster_rc link_connect(struct muster_peer_link *link,
     enum muster_rc rc;
 
     MUSTER_ASSERT(!link->is_connecting && link->stream == NULL);
+    /* Without a key nothing could be proven; the control link, which gives it, comes first. */
     if (is_bare && !muster_link_keys_has(link->self.keys, &link->self.target))
         return MUSTER_FAILED_PRECONDITION;
     link->is_bare = is_bare;
@@ -158,6 +166,7 @@ enum muster_rc muster_peer_link_open(struct muster_env *env, const struct muster
         hello->purpose != MUSTER_LINK_STATE && hello->purpose != MUSTER_LINK_PARAMS)
         link->self.session = muster_rng_next(env->rng) | 1; /* 0 would mean: cannot be resumed */
     link->session = link->self.session;
+    /* Links of the training state have no session: a broken one is opened anew. */
     rc = link_connect(link, address, deadline_ns);
     if (rc != MUSTER_OK) {
         muster_mem_free(env->mem, link);
@@ -193,6 +202,7 @@ enum muster_rc muster_peer_link_reopen(struct muster_peer_link *link,
 {
     if (link->state != MUSTER_LINK_BROKEN || !link->is_opener || link->is_connecting)
         return MUSTER_FAILED_PRECONDITION;
+    /* The number tells the acceptor which of two attempts is the later one. */
     link->self.intent = MUSTER_LINK_RESUME;
     link->self.received = link->received;
     link->self.connection = ++link->connection;
@@ -213,9 +223,9 @@ enum muster_rc muster_peer_link_take_over(struct muster_peer_link *link,
         return MUSTER_FAILED_PRECONDITION;
     if (link->state != MUSTER_LINK_BROKEN)
         muster_peer_link_forget_connection(link);
-    if (with->is_reading)
+    if (with->reading != MUSTER_LINK_READ_NONE)
         muster_stream_receive_recall(&with->read, with->stream);
-    with->is_reading = false;
+    with->reading = MUSTER_LINK_READ_NONE;
     link->connection = with->peer.connection;
     link->stream = with->stream;
     with->stream = NULL;

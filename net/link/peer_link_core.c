@@ -57,7 +57,8 @@ void muster_peer_link_recall_writes(struct muster_peer_link *link)
     }
 }
 
-/* The stream forgets every write first: callbacks may close the link. */
+/* The stream forgets every write first, because the frames' callbacks may close the link, and with
+ * it the stream. */
 static void end_all_frames(struct muster_peer_link *link, enum muster_rc rc)
 {
     struct muster_list *lists[] = {&link->unacked, &link->frames};
@@ -77,9 +78,9 @@ void muster_peer_link_drop_stream(struct muster_peer_link *link)
         muster_dial_cancel(&link->dial);
     if (link->stream == NULL)
         return;
-    if (link->is_reading)
+    if (link->reading != MUSTER_LINK_READ_NONE)
         muster_stream_receive_recall(&link->read, link->stream);
-    link->is_reading = false;
+    link->reading = MUSTER_LINK_READ_NONE;
     muster_stream_close(link->stream, NULL);
     link->stream = NULL;
 }
@@ -97,6 +98,8 @@ void muster_peer_link_fail(struct muster_peer_link *link, const struct muster_er
     link->events->on_down(link, &link->error);
 }
 
+/* Once a byte of it has left its offset stands, because the peer counts the same bytes. The rest of
+ * a recalled frame ends at begun_end: it has begun, though not with a write of its own. */
 bool muster_peer_link_has_begun(const struct muster_peer_link *link,
                                 const struct muster_frame *frame)
 {
@@ -164,25 +167,23 @@ void muster_peer_link_take_back_unacked(struct muster_peer_link *link)
     }
 }
 
-/* Bytes of a payload that have arrived count, and the rest comes on the next connection. Reads into
- * the inbox need no recall: drop_stream ends them, and the inbox is emptied. */
-static void recall_read(struct muster_peer_link *link)
+void muster_peer_link_recall_payload(struct muster_peer_link *link)
 {
     uint32_t bytes;
 
-    if (!link->is_reading || !link->is_reading_payload)
+    if (link->reading != MUSTER_LINK_READ_PAYLOAD)
         return;
     bytes = (uint32_t)muster_stream_receive_recall(&link->read, link->stream);
     link->payload_done += bytes;
     link->received += bytes;
-    link->is_reading = false;
+    link->reading = MUSTER_LINK_READ_NONE;
 }
 
 void muster_peer_link_forget_connection(struct muster_peer_link *link)
 {
     if (link->stream != NULL) {
         muster_peer_link_recall_writes(link);
-        recall_read(link);
+        muster_peer_link_recall_payload(link); /* drop_stream ends reads into the inbox */
     }
     muster_peer_link_take_back_unacked(link);
     if (link->state == MUSTER_LINK_READY)

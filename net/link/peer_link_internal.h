@@ -27,6 +27,17 @@ enum muster_link_receive {
     MUSTER_RECEIVE_PAYLOAD,
 };
 
+/** The open read of the stream. */
+enum muster_link_read {
+    MUSTER_LINK_READ_NONE,
+    MUSTER_LINK_READ_INBOX,
+    MUSTER_LINK_READ_PAYLOAD, /* straight to the payload's place */
+};
+
+/** The first offset that no session reaches: years at any speed. A peer that names it is wrong, and
+ * offsets below it cannot wrap round. */
+#define MUSTER_LINK_OFFSET_END (UINT64_C(1) << 62)
+
 /** Types of frames of channel LINK. */
 enum muster_link_frame {
     MUSTER_LINK_FRAME_RECEIVED = 1, /* header.received is news */
@@ -76,8 +87,7 @@ struct muster_peer_link {
     muster_stream_write_fn *hello_written; /* done of hello_write */
 
     struct muster_stream_read read;
-    bool is_reading;
-    bool is_reading_payload; /* the open read goes straight to the payload's place */
+    enum muster_link_read reading;
     bool is_paused;
     enum muster_link_receive receive;
     struct muster_frame_header header;
@@ -146,6 +156,9 @@ void muster_peer_link_forget_connection(struct muster_peer_link *link);
 void muster_peer_link_drop_rests(struct muster_peer_link *link);
 /** Frames that have left but are not confirmed stand before the others again. */
 void muster_peer_link_take_back_unacked(struct muster_peer_link *link);
+/** Bytes of a payload that have arrived count, and the open read of it ends. */
+void muster_peer_link_recall_payload(struct muster_peer_link *link);
+/** Close the stream; its open read ends, its timers stop. */
 void muster_peer_link_drop_stream(struct muster_peer_link *link);
 /** The stream forgets every write; the frames stay. */
 void muster_peer_link_recall_writes(struct muster_peer_link *link);

@@ -1,4 +1,6 @@
-/* A peer link outlives its connection: what has arrived is told, what has not is sent again. */
+/* A peer link outlives its connection: what has arrived is told, what has not is sent again. Both
+ * sides count the bytes of headers and payloads of a session; frames of channel LINK are not
+ * counted, because they belong to one connection. */
 #include "net/link/peer_link_internal.h"
 
 /* Every frame that goes the other way tells how much has arrived. Where none goes, a frame of its
@@ -107,7 +109,7 @@ void muster_peer_link_break(struct muster_peer_link *link, const struct muster_e
         muster_peer_link_lose(link, why);
 }
 
-/* Only the rest of a frame that has arrived in part is sent. */
+/* A frame that has arrived in part goes on with its rest, as the peer has its header already. */
 static void frame_skip(struct muster_peer_link *link, struct muster_frame *frame, size_t bytes)
 {
     link->queued_bytes -= bytes;
@@ -120,16 +122,17 @@ static void frame_skip(struct muster_peer_link *link, struct muster_frame *frame
     }
 }
 
-/* The first sequence to retransmit: recalled frames are skipped. */
+/* The offset to go on at: what was recalled cannot be sent again, so both sides skip it. */
 static uint64_t resume_sequence(const struct muster_peer_link *link, uint64_t received)
 {
     return received > link->void_end ? received : link->void_end;
 }
 
-/* All frames that the peer lacks before the resume sequence must have been recalled. */
+/* All frames that the peer lacks before the resume sequence must have been recalled. Without a
+ * session nothing is kept that has left, though a peer may ask for session 0. */
 bool muster_peer_link_can_resume(const struct muster_peer_link *link, uint64_t received)
 {
-    if (received < link->acked || received > link->submitted)
+    if (link->session == 0 || received < link->acked || received > link->submitted)
         return false;
     MUSTER_LIST_EACH(&link->frames, frame, struct muster_frame, node) {
         if (frame->end > received && frame->end - muster_frame_bytes(frame) < link->void_end)
@@ -138,7 +141,8 @@ bool muster_peer_link_can_resume(const struct muster_peer_link *link, uint64_t r
     return true;
 }
 
-/* The peer goes on at `start`: a frame that has arrived in part will not come to its end. */
+/* The peer goes on at `start`. Where that is beyond what has arrived, it has recalled frames, and
+ * one that has arrived in part will not come to its end. */
 static void receive_from(struct muster_peer_link *link, uint64_t start)
 {
     bool has_place = link->receive == MUSTER_RECEIVE_PAYLOAD && link->payload != NULL;
@@ -152,6 +156,8 @@ static void receive_from(struct muster_peer_link *link, uint64_t start)
         link->events->on_abandoned(link);
 }
 
+/* Frames get their offsets anew: those that the peer has end here, the first that it lacks may have
+ * arrived in part. The owner hears of it last, because it may close the link. */
 static void link_resume(struct muster_peer_link *link, uint64_t peer_received)
 {
     uint64_t received = resume_sequence(link, peer_received);
@@ -191,6 +197,7 @@ void muster_peer_link_answer_resume(struct muster_peer_link *link, uint64_t rece
                       resume_sequence(link, received), on_told);
 }
 
+/* Ready tells the healer that the peer knows the session; nothing else is sent over a probe. */
 static void hear_probe_answer(struct muster_peer_link *link)
 {
     muster_timer_stop(&link->timer);
@@ -206,13 +213,19 @@ void muster_peer_link_hear_answer(struct muster_peer_link *link,
 
     MUSTER_ASSERT(link->state == MUSTER_LINK_ANSWER);
     if (answer->channel != MUSTER_FRAME_LINK || answer->type != MUSTER_LINK_FRAME_ANSWER)
-        muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "the peer does not answer");
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                         "the peer must answer first, got a frame of channel %u", answer->channel);
     else if (answer->flags == MUSTER_LINK_IS_LACKING)
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                          "cannot resume: frames that this process still needs were recalled");
     else if (answer->flags != MUSTER_LINK_IS_KNOWN || answer->descriptor != link->session)
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                          "the peer does not know the connection any more");
+    else if (!is_probe &&
+             (answer->offset < link->received || answer->offset >= MUSTER_LINK_OFFSET_END))
+        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                         "cannot resume: the peer must go on at byte %llu or later, got %llu",
+                         (unsigned long long)link->received, (unsigned long long)answer->offset);
     else if (!is_probe && !muster_peer_link_can_resume(link, answer->received))
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                          "cannot resume: frames that the peer still needs were recalled");
@@ -235,6 +248,7 @@ void muster_peer_link_hear_answer(struct muster_peer_link *link,
 
 enum muster_rc muster_peer_link_begin_late(struct muster_peer_link *link)
 {
+    MUSTER_ASSERT(link->state == MUSTER_LINK_READY && !link->is_opener);
     if (link->peer.received != 0)
         return MUSTER_FAILED_PRECONDITION;
     link->session = link->peer.session;
@@ -278,6 +292,7 @@ void muster_peer_link_answer(struct muster_peer_link *link, enum muster_link_ans
     static const struct muster_peer_link_events events = {
         .on_frame = on_no_frame, .on_payload = on_no_payload, .on_down = on_unheard};
 
+    MUSTER_ASSERT(link->state == MUSTER_LINK_READY && !link->is_opener);
     muster_peer_link_set_owner(link, &events, NULL);
     link->session = link->peer.session;
     submit_link_frame(link, MUSTER_LINK_FRAME_ANSWER, (uint16_t)answer, 0, on_answered);

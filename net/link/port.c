@@ -57,6 +57,8 @@ static bool serves_secured(const struct muster_port *port)
     return port->rpc_server != NULL && muster_rpc_server_tls(port->rpc_server) != NULL;
 }
 
+/* The listener, each handshake and each stream that closes point to the port: it lives until the
+ * last of them is gone. */
 static void release_one(struct muster_port *port)
 {
     MUSTER_ASSERT(port->open_count > 0);
@@ -141,7 +143,7 @@ static void greeting_shake(struct greeting *greeting)
     greeting->stream = NULL;
     greeting->peer = *muster_stream_peer(stream);
     greeting->handshake.data = greeting;
-    port->open_count++;
+    port->open_count++; /* done comes later, perhaps after muster_port_close */
     if (muster_tls_handshake_start(&greeting->handshake, port->env->tls, stream, &options,
                                    greeting->silence.due_ns, on_shaken) == MUSTER_OK) {
         muster_timer_stop(&greeting->silence);
@@ -159,7 +161,7 @@ static void hand_on(struct greeting *greeting)
     bool is_peer = memcmp(greeting->magic, MUSTER_PEER_MAGIC, MAGIC_BYTES) == 0;
 
     stream->data = NULL;
-    muster_stream_unread(stream, greeting->magic, MAGIC_BYTES);
+    muster_stream_unread(stream, greeting->magic, MAGIC_BYTES); /* a new owner reads them again */
     if (memcmp(greeting->magic, TLS_MAGIC, TLS_MAGIC_BYTES) == 0 && links_are_secured(port)) {
         greeting_shake(greeting);
         return;
@@ -245,9 +247,10 @@ enum muster_rc muster_port_open(struct muster_env *env, const struct muster_addr
 
     if (on_peer != NULL && env->tls != NULL && rpc_server != NULL &&
         muster_rpc_server_tls(rpc_server) != NULL && muster_rpc_server_tls(rpc_server) != env->tls)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "one port has one credential: the rpc server's is not that of the "
-                                "environment, which links have");
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "the rpc server's credential must be that of the environment, which "
+            "links on the same port have");
     port = muster_mem_alloc_zero(env->mem, 1, sizeof(*port));
     if (port == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "listen: no memory");

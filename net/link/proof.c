@@ -62,11 +62,12 @@ enum muster_rc muster_link_proof_answer(struct muster_link_proof *proof, struct 
     const struct muster_link_key *key;
     enum muster_rc rc;
 
+    /* What was asked is a part of what is proven, so a change on the way is found out. */
     memcpy(proof->asked, asked, sizeof(proof->asked));
     key = common_key(proof, self->keys, peer);
     if (key == NULL)
         return muster_error_set(ret_error, MUSTER_UNAUTHENTICATED,
-                                "it names no key of a control link with this process");
+                                "the peer names no key of a control link with this process");
     muster_peer_hello_pack(self, proof->answered);
     muster_rng_fill(env->rng, proof->answered + NONCE_AT, MUSTER_LINK_NONCE_BYTES);
     memcpy(proof->answered + IDS_AT, key->id, sizeof(key->id));
@@ -83,7 +84,7 @@ static enum muster_rc compare_macs(const uint8_t *said, const uint8_t *expected,
     if (muster_crypto_is_equal(said, expected, MUSTER_LINK_MAC_BYTES))
         return MUSTER_OK;
     return muster_error_set(ret_error, MUSTER_UNAUTHENTICATED,
-                            "it does not prove that it is the other end of the control link");
+                            "the peer does not prove that it is the other end of the control link");
 }
 
 enum muster_rc muster_link_proof_return(
@@ -102,6 +103,7 @@ enum muster_rc muster_link_proof_return(
     rc = compute_proof(proof, ROLE_ACCEPTOR, key, proof->answered_mac, ret_error);
     if (rc == MUSTER_OK)
         rc = compare_macs(answered + sizeof(proof->answered), proof->answered_mac, ret_error);
+    /* The opener's own proof is made for a peer that has proven itself, and for no other. */
     if (rc == MUSTER_OK)
         rc = compute_proof(proof, ROLE_OPENER, key, proof->opener_mac, ret_error);
     return rc;

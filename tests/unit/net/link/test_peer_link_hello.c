@@ -126,8 +126,9 @@ struct stranger {
 static void strangers_are_refused_with_a_reason(void **state)
 {
     static const struct stranger strangers[] = {
-        {"no magic", 0, 'X', 0, 136, MUSTER_INVALID_ARGUMENT, "does not speak"},
-        {"another end of the magic", 3, 'X', 0, 136, MUSTER_INVALID_ARGUMENT, "does not speak"},
+        {"no magic", 0, 'X', 0, 136, MUSTER_INVALID_ARGUMENT, "must speak muster's"},
+        {"another end of the magic", 3, 'X', 0, 136, MUSTER_INVALID_ARGUMENT,
+         "must speak muster's"},
         {"newer version", 4, 9, 0, 136, MUSTER_FAILED_PRECONDITION, "3 here, 9 there"},
         {"newer version, shorter hello", 4, 9, 0, 8, MUSTER_FAILED_PRECONDITION, "3 here, 9 there"},
         {"no purpose", 8, 0, 0, 136, MUSTER_INVALID_ARGUMENT, "does not say what the link is for"},
@@ -148,10 +149,10 @@ static void strangers_are_refused_with_a_reason(void **state)
         {"the first unknown channel", 136, 6, 0, 200, MUSTER_INVALID_ARGUMENT, "channel 6"},
         {"unknown channel", 136, 9, 0, 200, MUSTER_INVALID_ARGUMENT, "channel 9"},
         {"a frame of a link without session", 136, 4, 0, 200, MUSTER_INVALID_ARGUMENT,
-         "no link sends"},
+         "must belong to a session"},
         {"a payload above the limit", 140, 1, 144, 200, MUSTER_INVALID_ARGUMENT,
-         "16843009 bytes arrived, the limit is 16777216"},
-        {"huge payload", 143, 0x7f, 0, 200, MUSTER_INVALID_ARGUMENT, "the limit is"},
+         "must be at most 16777216 bytes, got 16843009"},
+        {"huge payload", 143, 0x7f, 0, 200, MUSTER_INVALID_ARGUMENT, "must be at most"},
     };
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE};
 

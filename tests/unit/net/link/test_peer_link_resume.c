@@ -222,6 +222,107 @@ static void a_session_that_is_forgotten_is_refused_for_good(void **state)
     resume_close();
 }
 
+/* The acceptor says by its answer where it goes on; an offset before what has arrived, or one that
+ * would wrap round with the next frames, is refused for good. */
+static void an_answer_must_go_on_at_an_offset_of_the_session(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t void_end; /* of the acceptor, who goes on behind it */
+        uint64_t ahead;    /* what the opener has, and has not said */
+        bool is_refused;
+    } rows[] = {
+        {"the last", MUSTER_LINK_OFFSET_END - 1, 0, false},
+        {"one too many", MUSTER_LINK_OFFSET_END, 0, true},
+        {"the largest number", UINT64_MAX, 0, true},
+        {"before what has arrived", 0, 1, true},
+    };
+    struct resume_end *opener = &resume_rig.ends[0];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        resume_open(small, SMALL_COUNT);
+        resume_join();
+        resume_rig.is_waiting = true;
+        cut_net_reset(&resume_rig.net);
+        test_env_turn(&resume_rig.test.env, 5);
+        memset(&opener->error, 0, sizeof(opener->error));
+        resume_rig.ends[1].link->void_end = rows[i].void_end;
+        resume_reopen(opener);
+        opener->link->received += rows[i].ahead;
+        for (unsigned k = 0; k < 50; k++)
+            test_env_turn(&resume_rig.test.env, 1);
+
+        if (opener->resumed_count != !rows[i].is_refused ||
+            (opener->error.rc == MUSTER_INVALID_ARGUMENT) != rows[i].is_refused)
+            fail_msg("%s: %u resumed, %s", rows[i].name, opener->resumed_count,
+                     opener->error.text);
+        if (rows[i].is_refused)
+            assert_non_null(strstr(opener->error.text, "the peer must go on at byte"));
+        resume_close();
+    }
+}
+
+static void on_other_ready(struct muster_peer_link *link)
+{
+    (void)link;
+}
+
+static void *on_other_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    (void)link;
+    (void)header;
+    return NULL;
+}
+
+static void on_other_payload(struct muster_peer_link *link,
+                             const struct muster_frame_header *header, void *buffer)
+{
+    (void)link;
+    (void)header;
+    (void)buffer;
+}
+
+static void on_other_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    bool *is_down = muster_peer_link_data(link);
+
+    (void)error;
+    *is_down = true;
+}
+
+/* Its peer may have got anything: of a link without a session nothing is kept. */
+static void a_link_without_a_session_is_not_taken_over(void **state)
+{
+    static const struct muster_peer_link_events other_events = {.on_ready = on_other_ready,
+                                                                .on_frame = on_other_frame,
+                                                                .on_payload = on_other_payload,
+                                                                .on_down = on_other_down};
+    struct muster_peer_link *other = NULL;
+    struct muster_peer_hello hello;
+    bool is_down = false;
+
+    (void)state;
+    resume_open(small, SMALL_COUNT);
+    resume_rig.ends[0].hello.purpose = MUSTER_LINK_STATE;
+    resume_join();
+    hello = resume_rig.ends[0].hello;
+    hello.intent = MUSTER_LINK_RESUME;
+    hello.connection = 1;
+    assert_int_equal(muster_peer_link_open(&resume_rig.test.env, &resume_anywhere, &hello,
+                                           resume_soon(), &other_events, &is_down, &other),
+                     MUSTER_OK);
+    for (unsigned i = 0; i < 50; i++)
+        test_env_turn(&resume_rig.test.env, 1);
+
+    assert_true(is_down);
+    assert_int_equal(resume_rig.taken, MUSTER_FAILED_PRECONDITION);
+    assert_true(muster_peer_link_is_ready(resume_rig.ends[1].link));
+    assert_int_equal(resume_rig.ends[0].broken_count + resume_rig.ends[1].broken_count, 0);
+    muster_peer_link_close(other);
+    resume_close();
+}
+
 /* After a recall their memory is another's: the peer does without them. */
 static void frames_that_were_taken_back_are_not_sent_again(void **state)
 {
@@ -481,6 +582,8 @@ int main(void)
         cmocka_unit_test(a_side_that_has_not_noticed_is_taken_over),
         cmocka_unit_test(a_paused_link_stays_paused),
         cmocka_unit_test(a_session_that_is_forgotten_is_refused_for_good),
+        cmocka_unit_test(an_answer_must_go_on_at_an_offset_of_the_session),
+        cmocka_unit_test(a_link_without_a_session_is_not_taken_over),
         cmocka_unit_test(frames_that_were_taken_back_are_not_sent_again),
         cmocka_unit_test(a_frame_that_is_taken_back_in_the_middle_is_abandoned),
         cmocka_unit_test(frames_that_had_arrived_may_be_taken_back),
