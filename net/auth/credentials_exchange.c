@@ -400,7 +400,7 @@ static void exchange_free(struct muster_credentials *credentials)
     muster_mem_free(mem, exchange);
 }
 
-static void name_it(struct exchange *exchange, const char *path, const char *origin)
+static void exchange_name(struct exchange *exchange, const char *path, const char *origin)
 {
     const struct muster_credentials_file *file = &exchange->file;
     const char *kind = "user";
@@ -463,7 +463,7 @@ enum muster_rc muster_credentials_exchange_open(struct muster_env *env, const ch
         exchange_free(&exchange->credentials);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
-    name_it(exchange, path, origin);
+    exchange_name(exchange, path, origin);
     *ret_credentials = &exchange->credentials;
     return MUSTER_OK;
 }

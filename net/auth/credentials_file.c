@@ -20,8 +20,8 @@ static enum muster_rc need_field(const struct muster_json *object, const char *n
     const char *text = muster_json_text(muster_json_member(object, name));
 
     if (text == NULL || text[0] == '\0')
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "\"%s\" is missing, or no text",
-                                name);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%s\" must be a text that is not empty", name);
     *ret_text = text;
     return MUSTER_OK;
 }
@@ -105,12 +105,12 @@ static enum muster_rc read_source(const struct muster_json *source,
             "or AWS are not built");
     if (file->subject_file == NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "\"credential_source\" is missing, or no object");
+                                "\"credential_source\" must be an object");
     if (type == NULL || strcmp(type, "text") == 0)
         return MUSTER_OK;
     if (strcmp(type, "json") != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the \"type\" of \"format\" is neither text nor json");
+                                "the \"type\" of \"format\" must be text or json");
     return need_field(format, "subject_token_field_name", &file->subject_field, ret_error);
 }
 
@@ -123,7 +123,7 @@ static enum muster_rc read_lifetime(const struct muster_json *value, int64_t *re
         seconds = IMPERSONATION_S;
     if (seconds < 1 || seconds > IMPERSONATION_S_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "\"token_lifetime_seconds\" is not 1 to %d", IMPERSONATION_S_MAX);
+                                "\"token_lifetime_seconds\" must be 1 to %d", IMPERSONATION_S_MAX);
     *ret_s = seconds;
     return MUSTER_OK;
 }
@@ -200,7 +200,7 @@ static enum muster_rc read_impersonated(const struct muster_json *root,
     for (size_t i = 0; rc == MUSTER_OK && i < muster_json_count(delegates); i++)
         if (muster_json_text(muster_json_at(delegates, i)) == NULL)
             rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                  "\"delegates\" holds something else than texts");
+                                  "\"delegates\" must hold texts only");
     file->delegates = muster_json_count(delegates) > 0 ? delegates : NULL;
     file->impersonation_s = IMPERSONATION_S;
     return rc;
@@ -232,11 +232,12 @@ enum muster_rc muster_credentials_file_parse(const char *text, size_t size,
     enum muster_rc rc;
 
     if (size > MUSTER_CREDENTIALS_FILE_BYTES_MAX)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "more than %u bytes",
-                                MUSTER_CREDENTIALS_FILE_BYTES_MAX);
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "it must be at most %u bytes, got %zu",
+                                MUSTER_CREDENTIALS_FILE_BYTES_MAX, size);
     rc = muster_json_parse(text, size, &file.root, ret_error);
     if (rc == MUSTER_OK && muster_json_kind(file.root) != MUSTER_JSON_OBJECT)
-        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no JSON object");
+        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "it must be a JSON object");
     if (rc == MUSTER_OK)
         rc = read_any(file.root, &file, ret_error);
     if (rc != MUSTER_OK) {
@@ -260,7 +261,7 @@ enum muster_rc muster_subject_token_read(const struct muster_credentials_file *f
             text[--size] = '\0';
     } else {
         if (muster_json_parse(text, size, ret_root, NULL) != MUSTER_OK)
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no JSON");
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "it must be JSON");
         token = muster_json_text(muster_json_member(*ret_root, file->subject_field));
     }
     if (token != NULL && token[0] != '\0') {
@@ -270,7 +271,7 @@ enum muster_rc muster_subject_token_read(const struct muster_credentials_file *f
     muster_json_free(*ret_root);
     *ret_root = NULL;
     if (file->subject_field == NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "empty");
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no text \"%.60s\" in it",
-                            file->subject_field);
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "it must hold a token");
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "\"%.60s\" must be a text that is not empty", file->subject_field);
 }

@@ -7,6 +7,7 @@
 
 #define MUSTER_JWT_LIFE_S 3600
 
+/** All texts are borrowed during the call. */
 struct muster_jwt {
     const char *issuer;
     const char *scope;

@@ -100,6 +100,7 @@ enum muster_rc muster_metadata_get_start(struct muster_metadata_get *get, struct
     char *url = muster_mem_alloc(env->mem, room);
     enum muster_rc rc;
 
+    MUSTER_ASSERT(get->call.state == MUSTER_HTTP_CALL_IDLE);
     if (url == NULL)
         return muster_error_set(&get->error, MUSTER_RESOURCE_EXHAUSTED, "metadata: no memory");
     (void)stpcpy(stpcpy(stpcpy(stpcpy(url, prefix), host), middle), path);

@@ -258,9 +258,9 @@ static void on_request(struct muster_http_request *request, enum muster_rc rc)
     uint64_t delay_ns;
 
     MUSTER_ASSERT(call->state == MUSTER_HTTP_CALL_SENDING);
-    /* An answer that was there before the cancel has won. */
+    /* After a cancel nothing is tried again; an answer that was there before it has won. */
     if (call->is_cancelled || rc == MUSTER_CANCELLED) {
-        call_finish(call, rc == MUSTER_OK ? MUSTER_OK : rc);
+        call_finish(call, rc);
         return;
     }
     if (rc == MUSTER_OK && refresh_token(call))

@@ -177,11 +177,13 @@ static void set_file_or_pem(struct muster_curl_exchange *exchange, CURLoption fi
 {
     if (pem != NULL)
         set_blob(exchange, pem_option, pem);
-    else if (file != NULL && muster_files_is_special(muster_files_system(), file))
+    else if (file != NULL && muster_files_is_special(muster_files_system(), file)) {
         exchange->code =
             file_option == CURLOPT_CAINFO ? CURLE_SSL_CACERT_BADFILE : CURLE_SSL_CERTPROBLEM;
-    else if (file != NULL)
+        (void)snprintf(exchange->error, sizeof(exchange->error), "%s must be a regular file", file);
+    } else if (file != NULL) {
         SET(exchange, file_option, file);
+    }
 }
 
 static void set_tls(struct muster_curl_exchange *exchange)
@@ -356,7 +358,8 @@ enum muster_rc muster_curl_exchange_set_up(struct muster_curl_exchange *exchange
     if (url->is_https)
         set_tls(exchange);
     if (exchange->code != CURLE_OK)
-        return muster_error_set(ret_error, rc_of(exchange->code), "http: %s",
-                                curl_easy_strerror(exchange->code));
+        return muster_error_set(ret_error, rc_of(exchange->code), "http: %.200s",
+                                exchange->error[0] != '\0' ? exchange->error
+                                                           : curl_easy_strerror(exchange->code));
     return MUSTER_OK;
 }

@@ -36,7 +36,8 @@ void muster_http_origins_fini(struct muster_http_origins *origins)
     }
 }
 
-/* "https host port" in lower case. */
+/* "https host port" in lower case: host names are compared without regard to case (RFC 3986
+ * 6.2.2.1). */
 static char *key_of(struct muster_mem *mem, const struct muster_http_url *url)
 {
     size_t room = url->host_length + sizeof("https  65535");

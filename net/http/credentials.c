@@ -138,8 +138,8 @@ void muster_credentials_fetched(struct muster_credentials *credentials, const ch
     if (!muster_token_is_valid(token))
         credentials->fetch_rc = muster_error_set(
             &credentials->fetch_error, MUSTER_INVALID_ARGUMENT,
-            "%s: the token is empty, too long, or holds blanks or control characters",
-            credentials->text);
+            "%s: the token must be 1 to %u visible ASCII characters without blanks",
+            credentials->text, MUSTER_TOKEN_BYTES_MAX);
     if (credentials->fetch_rc == MUSTER_OK) {
         credentials->next_token = muster_mem_strdup(credentials->env->mem, token);
         if (credentials->next_token == NULL)

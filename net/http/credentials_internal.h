@@ -14,9 +14,10 @@
 
 /** The functions of a kind. */
 struct muster_credentials_ops {
-    /** Get a token; ends in muster_credentials_fetched, now or later. */
+    /** Get a token by deadline_ns (loop time); ends in muster_credentials_fetched or _failed, now or
+     * later. */
     void (*fetch)(struct muster_credentials *credentials, uint64_t deadline_ns);
-    /** Give the fetch up: fetched comes soon. NULL: fetch ends at once. */
+    /** Give the fetch up: its end comes soon, not inside this call. NULL: fetch ends at once. */
     void (*cancel)(struct muster_credentials *credentials);
     /** Free the whole object, after muster_credentials_fini. */
     void (*free)(struct muster_credentials *credentials);
@@ -45,12 +46,14 @@ struct muster_credentials {
     bool is_last_resort; /* chosen for lack of others: errors say where else to put some */
 };
 
-/** Fill the common part; text names the source for people. */
+/** Fill the common part. Borrows env and ops. The kind then writes into `text` what the source is
+ * called for people. */
 void muster_credentials_init(struct muster_credentials *credentials, struct muster_env *env,
                              const struct muster_credentials_ops *ops);
+/** Wipes the tokens. */
 void muster_credentials_fini(struct muster_credentials *credentials);
-/** The end of a fetch: a token (copied) and how long it lives, or an error. Also from within
- * ops->fetch. */
+/** The end of a fetch: a token (copied) and how long it lives from now, or an error (copied). Also
+ * from within ops->fetch. */
 void muster_credentials_fetched(struct muster_credentials *credentials, const char *token,
                                 uint64_t lifetime_ns);
 void muster_credentials_failed(struct muster_credentials *credentials,

@@ -42,8 +42,9 @@ enum muster_rc muster_credentials_bearer_open(struct muster_env *env, const char
 
     if (!muster_token_is_valid(token))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "bearer token: empty, too long, or with blanks or control "
-                                "characters");
+                                "the bearer token must be 1 to %u visible ASCII characters without "
+                                "blanks",
+                                MUSTER_TOKEN_BYTES_MAX);
     bearer = muster_mem_alloc_zero(env->mem, 1, sizeof(*bearer));
     if (bearer != NULL)
         bearer->token = muster_mem_strdup(env->mem, token);
@@ -64,6 +65,7 @@ struct token_file {
     char *path;
 };
 
+/* The file is read at each fetch, because another process writes it anew before its token ends. */
 static void file_fetch(struct muster_credentials *credentials, uint64_t deadline_ns)
 {
     struct token_file *file = MUSTER_CONTAINER_OF(credentials, struct token_file, credentials);

@@ -43,16 +43,22 @@ static enum muster_rc check_request(struct muster_http_request *request,
     struct muster_http_url url;
 
     if (request->url == NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "http: no url");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "http: a request must have a url");
     if (request->method != NULL && !is_token(request->method))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "http: malformed method");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "http: the method must be a token such as GET, got \"%.40s\"",
+                                request->method);
     for (size_t i = 0; i < request->header_count; i++) {
         if (!is_token(request->headers[i].name))
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "http: malformed header name");
+                                    "http: the name of a header must be a token, got \"%.40s\"",
+                                    request->headers[i].name);
+        /* The text does not quote the value, which may be a secret. */
         if (!is_field_value(request->headers[i].value))
             return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "http: header %s: line breaks or control characters",
+                                    "http: the value of header %s must be without line breaks and "
+                                    "control characters",
                                     request->headers[i].name);
     }
     return muster_http_url_parse(request->url, &url, ret_error);
@@ -169,7 +175,7 @@ static enum muster_rc set_too_large(struct muster_http_request *request, const c
 
     return muster_error_set(
         &request->error, MUSTER_RESOURCE_EXHAUSTED,
-        "%s %s: the answer's %s are more than %zu bytes, the limit", request->current_method,
+        "%s %s: the answer's %s must be at most %zu bytes", request->current_method,
         muster_http_url_redact_short(request->current_url, url, sizeof(url)), what, limit);
 }
 
@@ -199,7 +205,7 @@ static enum muster_rc check_announced_length(struct muster_http_request *request
     if (end == value || bytes <= body_limit(request) ||
         strcmp(request->current_method, "HEAD") == 0)
         return MUSTER_OK;
-    return set_too_large(request, "bytes of body", body_limit(request));
+    return set_too_large(request, "body", body_limit(request));
 }
 
 enum muster_rc muster_http_provide_header(struct muster_http_request *request, const char *name,
@@ -255,7 +261,7 @@ enum muster_rc muster_http_provide_body(struct muster_http_request *request, con
     if (request->reason != MUSTER_OK)
         return request->reason;
     if (count > limit || request->answer_bytes > limit - count)
-        return set_too_large(request, "bytes of body", limit);
+        return set_too_large(request, "body", limit);
     if (request->on_body != NULL && is_success(request)) {
         request->answer_bytes += count;
         rc = request->on_body(request, bytes, count);
@@ -410,6 +416,7 @@ void muster_http_provide_end(struct muster_http_request *request, enum muster_rc
     const char *location;
     bool is_streamed;
 
+    MUSTER_ASSERT(request->http != NULL);
     /* A cancel or the deadline has decided the end, whatever the provider met afterwards. */
     if (request->reason != MUSTER_OK) {
         rc = request->reason;

@@ -112,6 +112,7 @@ static enum muster_rc answer_give(struct muster_http_memory *memory, struct answ
     return muster_http_replace_answer(request, 200, answer->body, answer->body_bytes);
 }
 
+/* Any full answer makes the remembered one stale, and one without an ETag cannot be asked about. */
 enum muster_rc muster_http_memory_take(struct muster_http_memory *memory,
                                        struct muster_http_request *request)
 {

@@ -1,4 +1,5 @@
-/* URLs: RFC 3986 as far as http and https need it. Anything doubtful is refused rather than
+/* URLs: RFC 3986 as far as http and https need it. No text of an error quotes more than the host,
+ * because path and query may hold secrets. Anything doubtful is refused rather than
  * guessed, because curl reads the same text again, and two readings of one URL lead to two
  * servers. */
 #include "net/http/url.h"
@@ -45,19 +46,17 @@ static enum muster_rc parse_port(const char *text, size_t length, struct muster_
                                  struct muster_error *ret_error)
 {
     uint32_t port = 0;
+    bool is_number = true;
 
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9' || port > UINT16_MAX)
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "url: bad port after host %.*s", (int)url->host_length,
-                                    url->host);
+    if (length == 0) /* "host:" is the scheme's own port (RFC 3986 3.2.3) */
+        return MUSTER_OK;
+    for (size_t i = 0; is_number && i < length; i++) {
+        is_number = text[i] >= '0' && text[i] <= '9' && port <= UINT16_MAX;
         port = port * 10 + (uint32_t)(text[i] - '0');
     }
-    if (length == 0)
-        return MUSTER_OK;
-    if (port == 0 || port > UINT16_MAX)
+    if (!is_number || port == 0 || port > UINT16_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "url: the port after host %.*s is not 1 to 65535",
+                                "url: the port after host %.*s must be a number from 1 to 65535",
                                 (int)url->host_length, url->host);
     url->has_port = true;
     url->port = (uint16_t)port;
@@ -89,7 +88,7 @@ static enum muster_rc parse_authority(const char *text, size_t length, struct mu
 
     if (memchr(text, '@', length) != NULL)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "url: a user name or password in a url is not accepted");
+                                "url: must be without a user name and password");
     if (is_bracketed) {
         rest = memchr(text, ']', length);
         url->host = text + 1;
@@ -103,12 +102,13 @@ static enum muster_rc parse_authority(const char *text, size_t length, struct mu
     }
     if (!is_host_text(url->host, url->host_length, is_bracketed))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "url: no host, or a malformed one");
+                                "url: the host must be a name or an IP address, IPv6 in brackets");
     if (rest == end)
         return MUSTER_OK;
     if (*rest != ':')
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "url: malformed after host %.*s", (int)url->host_length, url->host);
+                                "url: after host %.*s only :port or a path may follow",
+                                (int)url->host_length, url->host);
     return parse_port(rest + 1, (size_t)(end - rest) - 1, url, ret_error);
 }
 
@@ -120,9 +120,10 @@ enum muster_rc muster_http_url_parse(const char *text, struct muster_http_url *r
     size_t length;
 
     if (strlen(text) > MUSTER_HTTP_URL_BYTES_MAX || !is_printable(text))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "url: blanks or control characters, or more than %u bytes",
-                                MUSTER_HTTP_URL_BYTES_MAX);
+        return muster_error_set(
+            ret_error, MUSTER_INVALID_ARGUMENT,
+            "url: must be at most %u bytes without blanks and control characters",
+            MUSTER_HTTP_URL_BYTES_MAX);
     if (strncasecmp(text, "https://", 8) == 0) {
         url.is_https = true;
         url.port = PORT_HTTPS;
@@ -131,7 +132,7 @@ enum muster_rc muster_http_url_parse(const char *text, struct muster_http_url *r
         text += 7;
     } else {
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "url: begins with neither http:// nor https://");
+                                "url: must begin with http:// or https://");
     }
     length = strcspn(text, "/?#");
     rc = parse_authority(text, length, &url, ret_error);
@@ -193,7 +194,8 @@ static void add_origin(struct muster_text *text, const struct muster_http_url *u
         muster_text_add_format(text, ":%u", url->port);
 }
 
-/* The path of a relative reference: its own, or merged with base's (RFC 3986 5.2.3). */
+/* The path of a relative reference: its own, or merged with base's (RFC 3986 5.2.3). The dots go
+ * from the joined path, so that "../" cannot lead above the root. */
 static enum muster_rc add_path(struct muster_text *text, const struct muster_http_url *base,
                                const char *reference, size_t length, struct muster_mem *mem)
 {
@@ -261,7 +263,8 @@ enum muster_rc muster_http_url_resolve(const char *base_text, const char *refere
     if (rc != MUSTER_OK)
         return rc;
     if (strlen(reference) > MUSTER_HTTP_URL_BYTES_MAX)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "url: more than %u bytes",
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "url: a redirect must be at most %u bytes",
                                 MUSTER_HTTP_URL_BYTES_MAX);
     muster_text_init(&text, mem);
     rc = build_resolved(&text, &base, reference, mem);
@@ -305,6 +308,7 @@ static bool is_secret_name(const char *name, size_t length)
     return false;
 }
 
+/* `out` always has its NUL, and what does not fit is dropped. */
 static void add_cut(char *out, size_t room, size_t *at, const char *bytes, size_t count)
 {
     MUSTER_ASSERT(*at < room);
@@ -397,8 +401,6 @@ void muster_http_url_add_encoded(struct muster_text *text, const char *raw, cons
             muster_text_add_format(text, "%%%02X", (unsigned)(unsigned char)*raw);
     }
 }
-
-
 
 bool muster_http_url_decode(const char *encoded, size_t length, bool is_form, char *out)
 {

@@ -74,8 +74,8 @@ static void on_deadline(struct muster_timer *timer)
     muster_peer_link_lose(link, &error);
 }
 
-/* What must not happen inside a callback of the owner's: the end of the memory, a failure that was
- * found while frames were recalled, and reading on after a pause or a full turn. */
+/* Three things must not happen inside a callback of the owner's: the end of the memory, a failure
+ * that was found while frames were recalled, and reading on after a pause or a full turn. */
 static void on_task(struct muster_task *task)
 {
     struct muster_peer_link *link = task->data;

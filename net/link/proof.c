@@ -62,7 +62,7 @@ enum muster_rc muster_link_proof_answer(struct muster_link_proof *proof, struct 
     const struct muster_link_key *key;
     enum muster_rc rc;
 
-    /* What was asked is a part of what is proven, so a change on the way is found out. */
+    /* The proof covers the question too, so a change on the way is found out. */
     memcpy(proof->asked, asked, sizeof(proof->asked));
     key = common_key(proof, self->keys, peer);
     if (key == NULL)

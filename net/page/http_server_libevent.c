@@ -270,7 +270,8 @@ static enum muster_rc server_listen(struct muster_http_server *server,
 
     if (address->family == MUSTER_ADDRESS_NONE || address->family == MUSTER_ADDRESS_UNIX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the http server listens on an IP address");
+                                "the http server must listen on an IP address, such as "
+                                "127.0.0.1:8080");
     rc = muster_socket_listen(address, &defaults, &fd, ret_error);
     if (rc != MUSTER_OK)
         return rc;
@@ -304,7 +305,8 @@ enum muster_rc muster_http_server_open(struct muster_env *env, const struct must
     /* evhttp lives on an event_base, which the loop on poll and the simulated loop do not have. */
     if (base == NULL)
         return muster_error_set(ret_error, MUSTER_UNIMPLEMENTED,
-                                "the http server needs a libevent loop");
+                                "the http server must have a loop on libevent: open one with "
+                                "muster_loop_open");
     rc = server_new(env, base, &server);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "http server: no memory");

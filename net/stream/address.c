@@ -1,4 +1,5 @@
-/* Address and endpoint text to values and back. Pure: nothing is looked up. */
+/* Address and endpoint text to values and back. Pure: nothing is looked up. The texts come from
+ * users, so every refusal quotes the text and says what is wrong with it; long texts are cut. */
 #include <muster/address.h>
 
 #include <arpa/inet.h>
@@ -16,6 +17,8 @@ struct span {
     size_t length;
 };
 
+/* Digits alone: strtoul would take signs and blanks as well. Ten of them hold any port and any
+ * interface number, and cannot overflow. */
 static bool parse_number(struct span text, uint64_t max, uint64_t *ret_number)
 {
     uint64_t number = 0;
@@ -96,8 +99,9 @@ static enum muster_rc parse_unix(const char *text, struct muster_address *ret_ad
                                 "\"%s\": the path is missing (unix:/path or unix:@name)", text);
     if (strlen(path) >= sizeof(ret_address->path))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "\"%.100s...\": a unix path has at most %zu characters", text,
-                                sizeof(ret_address->path) - 1);
+                                "\"%.100s...\": a unix path must have at most %zu characters, got "
+                                "%zu",
+                                text, sizeof(ret_address->path) - 1, strlen(path));
     memset(ret_address, 0, sizeof(*ret_address));
     ret_address->family = MUSTER_ADDRESS_UNIX;
     memcpy(ret_address->path, path, strlen(path) + 1);
@@ -170,7 +174,7 @@ static enum muster_rc resolve_port(const char *text, struct span port, uint16_t 
     return MUSTER_OK;
 }
 
-/* The ip of host_port as an address, or INVALID_ARGUMENT; names are refused by the caller. */
+/* False: the host is a name, or malformed; the caller knows which of the two it may be. */
 static bool parse_ip(const struct host_port *parts, struct muster_address *ret_address)
 {
     if (parts->is_bracketed || memchr(parts->host.at, ':', parts->host.length) != NULL)
@@ -178,6 +182,7 @@ static bool parse_ip(const struct host_port *parts, struct muster_address *ret_a
     return parse_ipv4(parts->host, ret_address);
 }
 
+/* The advice depends on the form that the user has chosen. */
 static enum muster_rc refuse_ip(const char *text, const struct host_port *parts,
                                 struct muster_error *ret_error)
 {
@@ -216,7 +221,7 @@ enum muster_rc muster_address_parse(const char *text, struct muster_address *ret
     return rc;
 }
 
-/* Other names would need a look-up. */
+/* "localhost" is the one name that is known without a look-up (RFC 6761 6.3). */
 enum muster_rc muster_address_parse_listen(const char *text, struct muster_address *ret_address,
                                            struct muster_error *ret_error)
 {
@@ -231,7 +236,10 @@ enum muster_rc muster_address_parse_listen(const char *text, struct muster_addre
     else
         length = snprintf(full, sizeof(full), "%s", text);
     if (length < 0 || (size_t)length >= sizeof(full))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "listen address is too long");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s...\": an address to listen on must have less than %zu "
+                                "characters, got %zu",
+                                text, sizeof(full), strlen(text));
     return muster_address_parse(full, ret_address, ret_error);
 }
 
@@ -382,11 +390,13 @@ static enum muster_rc parse_host(const char *text, const struct host_port *parts
                                     parts->host.at);
     }
     if (!copy_span(parts->host, ret_endpoint->host, sizeof(ret_endpoint->host)))
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "the host name is too long");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "\"%.100s...\": a host must have less than %zu characters, got %zu",
+                                text, sizeof(ret_endpoint->host), parts->host.length);
     return MUSTER_OK;
 }
 
-/* One of several, joined by commas, each perhaps behind a scheme. */
+/* Whether one of the endpoints is `one`. They are joined by commas, each perhaps behind a scheme. */
 static bool endpoints_have(const char *endpoints, const char *one, size_t length)
 {
     for (const char *at = endpoints; (at = strchr(at, *one)) != NULL; at++) {
@@ -433,6 +443,7 @@ enum muster_rc muster_endpoint_parse(const char *text, uint16_t default_port,
     if (rc != MUSTER_OK)
         return rc;
     endpoint.address.port = endpoint.port;
+    /* A name has no address yet, and so no port of one either. */
     if (endpoint.address.family == MUSTER_ADDRESS_NONE)
         memset(&endpoint.address, 0, sizeof(endpoint.address));
     *ret_endpoint = endpoint;

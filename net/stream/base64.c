@@ -58,11 +58,12 @@ enum muster_rc muster_base64_decode(const char *text, size_t length, void *out, 
     unsigned bits = 0;
     size_t written = 0;
 
+    /* Padding fills up to four characters; elsewhere a '=' is outside the alphabet. */
     if (length % 4 == 0) {
         for (int i = 0; i < 2 && length > 0 && text[length - 1] == '='; i++)
             length--;
     }
-    if (length % 4 == 1)
+    if (length % 4 == 1) /* six bits are not a byte */
         return MUSTER_INVALID_ARGUMENT;
     for (size_t i = 0; i < length; i++) {
         int value = character_value(text[i]);

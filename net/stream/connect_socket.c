@@ -34,6 +34,7 @@ static void attempt_release(struct attempt *attempt)
     muster_mem_free(attempt->env->mem, attempt);
 }
 
+/* The attempt is freed before the callback, which may start the same request again. */
 static void attempt_finish(struct attempt *attempt, struct muster_stream *stream)
 {
     struct muster_connect *connect = attempt->connect;
@@ -72,9 +73,11 @@ static bool is_self_connected(const struct attempt *attempt)
 static void attempt_succeed(struct attempt *attempt)
 {
     struct muster_stream *stream = NULL;
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
     int fd = attempt->fd;
     enum muster_rc rc;
 
+    /* From here on the stream watches the descriptor itself. */
     muster_fd_watch_close(&attempt->watch);
     if (is_self_connected(attempt)) {
         set_failure(attempt, ECONNREFUSED);
@@ -84,7 +87,9 @@ static void attempt_succeed(struct attempt *attempt)
     attempt->fd = -1;
     rc = muster_stream_socket_open(attempt->env, fd, &stream);
     if (rc != MUSTER_OK)
-        (void)muster_error_set(&attempt->error, rc, "connect: no memory for the stream");
+        (void)muster_error_set(&attempt->error, rc, "connect to %s: the stream cannot be made: %s",
+                               muster_address_format(&attempt->connect->address, text),
+                               muster_rc_text(rc));
     attempt_finish(attempt, stream);
 }
 

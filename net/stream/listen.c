@@ -85,7 +85,8 @@ static enum muster_rc ports_parse(const char *text, const char *ports, struct mu
     return MUSTER_OK;
 }
 
-/* True for an empty text, too. */
+/* An empty text counts as one: a zone that is missing ("fe80::1%") is then refused like a malformed
+ * number, and not looked up as a name. */
 static bool is_number(const char *text)
 {
     return text[strspn(text, "0123456789")] == '\0';
@@ -202,7 +203,8 @@ static const struct muster_address *address_choose(struct muster_env *env,
     return found;
 }
 
-/* An interface of that name comes before a host: "eth0" must not be looked up. */
+/* An interface of that name comes before a host: "eth0" must not be looked up, because a search
+ * domain may well answer for it. */
 static enum muster_rc name_find(struct muster_env *env, const char *name,
                                 enum muster_address_family family, uint64_t deadline_ns,
                                 struct muster_address *ret_address, struct muster_error *ret_error)
@@ -241,6 +243,7 @@ enum muster_rc muster_listen_find(struct muster_env *env, const struct muster_li
     struct muster_address address = listen->address;
     enum muster_rc rc = MUSTER_OK;
 
+    /* Bind would refuse a foreign address too, but later and without the advice. */
     if (address.family != MUSTER_ADDRESS_NONE && !muster_net_has_address(env->net, &address))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "%s must be an address of this host%s", listen->host,

@@ -28,13 +28,15 @@ socklen_t muster_sockaddr_from(const struct muster_address *address,
  * path. */
 struct muster_address muster_sockaddr_to_address(const union muster_sockaddr *sockaddr,
                                                  socklen_t length);
+/** The ends of a socket. Family NONE: the kernel does not tell. */
 struct muster_address muster_socket_local(int fd);
 struct muster_address muster_socket_peer(int fd);
 
-/** A new non-blocking stream socket for addresses of that family, options applied. Errors: errno is
- * set. */
+/** A new non-blocking stream socket for addresses of that family, options applied. The caller
+ * closes it. Errors: -1, and errno is set. */
 int muster_socket_new(enum muster_address_family family,
                       const struct muster_stream_options *options);
+/** TCP_USER_TIMEOUT, in ms; 0: the kernel's own. A no-op for unix sockets. */
 void muster_socket_set_user_timeout(int fd, enum muster_address_family family, uint32_t timeout_ms);
 /** The options that an accepted socket does not inherit. */
 void muster_socket_set_options(int fd, enum muster_address_family family,
@@ -42,12 +44,13 @@ void muster_socket_set_options(int fd, enum muster_address_family family,
 
 /* listener_socket.c */
 
-/** A bound, listening, non-blocking socket; a dead unix socket file in the way is removed. Errors
- * as muster_listener_open. */
+/** A bound, listening, non-blocking socket; the file of a unix socket on which nobody listens is
+ * removed if it is in the way. Gives *ret_fd. Errors as muster_listener_open. */
 MUSTER_MUST_CHECK enum muster_rc muster_socket_listen(const struct muster_address *address,
                                                       const struct muster_stream_options *options,
                                                       int *ret_fd, struct muster_error *ret_error);
-/** fd: bound and listening, -1: none yet. Takes fd, also on failure. */
+/** fd: bound and listening; -1: one is bound to address. Takes fd, also on failure. Borrows env, copies
+ * address and options. Gives *ret_listener. */
 MUSTER_MUST_CHECK enum muster_rc muster_listener_socket_open(
     struct muster_env *env, int fd, const struct muster_address *address,
     const struct muster_stream_options *options, muster_listener_accept_fn *on_accept, void *data,

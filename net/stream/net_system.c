@@ -38,6 +38,8 @@ static void system_connect_cancel(struct muster_net *net, struct muster_connect 
     muster_connect_socket_cancel(connect);
 }
 
+/* A socket that is bound to every address does not serve a request for one of them: the caller
+ * would be reachable where it did not ask to be. */
 static bool is_asked_for(const struct muster_address *bound, const struct muster_address *asked)
 {
     struct muster_address any_port = *bound;

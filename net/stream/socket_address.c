@@ -11,7 +11,8 @@
 #ifndef SO_BUF_LOCK
 #define SO_BUF_LOCK 72 /* Linux 5.14 */
 #endif
-#define BUFFER_LOCK_SEND    1 /* bits of SO_BUF_LOCK */
+/* Bits of SO_BUF_LOCK: the size was set, which ends the kernel's own sizing. */
+#define BUFFER_LOCK_SEND    1
 #define BUFFER_LOCK_RECEIVE 2
 
 static socklen_t unix_sockaddr(const struct muster_address *address, struct sockaddr_un *ret_un)
@@ -62,7 +63,7 @@ static void address_from_unix(const struct sockaddr_un *un, socklen_t length,
     size_t bytes = (size_t)length > offset ? (size_t)length - offset : 0;
 
     ret_address->family = MUSTER_ADDRESS_UNIX;
-    if (bytes == 0)
+    if (bytes == 0) /* unnamed: the client's end of a connection */
         return;
     if (bytes >= sizeof(ret_address->path))
         bytes = sizeof(ret_address->path) - 1;
@@ -169,6 +170,8 @@ void muster_socket_set_options(int fd, enum muster_address_family family,
         muster_socket_set_user_timeout(fd, family, options->user_timeout_ms);
 }
 
+/* Sizes of buffers are set before connect and listen: TCP announces its window scale in the first
+ * packet (tcp(7)). */
 int muster_socket_new(enum muster_address_family family,
                       const struct muster_stream_options *options)
 {

@@ -27,6 +27,8 @@ enum muster_rc muster_stream_submit(struct muster_stream_write *write, struct mu
     struct muster_stream_write before = *write;
     enum muster_rc rc;
 
+    /* Whether write is in use already cannot be asserted: before its first start it need not be
+     * initialised. */
     MUSTER_ASSERT(done != NULL);
     if (!iov_total(iov, iov_count, &write->bytes_total))
         return MUSTER_INVALID_ARGUMENT;
@@ -51,7 +53,7 @@ enum muster_rc muster_stream_receive_into(struct muster_stream_read *read,
     enum muster_rc rc;
 
     MUSTER_ASSERT(done != NULL);
-    if (bytes_min == 0 || bytes_min > bytes_max)
+    if (bytes_min == 0 || bytes_min > bytes_max) /* a read of nothing would never have to end */
         return MUSTER_INVALID_ARGUMENT;
     read->bytes_done = 0;
     read->is_eof = false;
@@ -67,6 +69,8 @@ enum muster_rc muster_stream_receive_into(struct muster_stream_read *read,
     return rc;
 }
 
+/* A recall leaves the implementation's list, and bytes_done is final when it returns: the owner may
+ * free the request at once. */
 size_t muster_stream_receive_recall(struct muster_stream_read *read, struct muster_stream *stream)
 {
     stream->ops->cancel_read(stream, read);
@@ -91,6 +95,8 @@ void muster_stream_unread(struct muster_stream *stream, const void *bytes, size_
     stream->ops->unread(stream, bytes, count);
 }
 
+/* A hint: TLS encrypts into memory of its own, and simulated links copy, so they have no such
+ * function. */
 void muster_stream_set_zerocopy(struct muster_stream *stream, size_t bytes_min)
 {
     if (stream->ops->set_zerocopy != NULL)
@@ -181,7 +187,8 @@ enum muster_rc muster_listener_open(struct muster_net *net, const struct muster_
     if (net == NULL)
         return muster_net_missing(ret_error);
     if (address->family == MUSTER_ADDRESS_NONE)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "no address to listen on");
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the address to listen on must be set: see muster_address_parse");
     return net->ops->listen(net, address, options != NULL ? options : &defaults, on_accept, data,
                             ret_listener, ret_error);
 }

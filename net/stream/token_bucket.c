@@ -5,7 +5,7 @@
 void muster_token_bucket_init(struct muster_token_bucket *bucket, uint32_t burst,
                               uint32_t per_second)
 {
-    MUSTER_ASSERT(burst > 0 && per_second > 0);
+    MUSTER_ASSERT(burst > 0 && per_second > 0 && per_second <= MUSTER_NS_PER_S);
     bucket->tokens = burst;
     bucket->burst = burst;
     bucket->per_second = per_second;
@@ -15,9 +15,10 @@ void muster_token_bucket_init(struct muster_token_bucket *bucket, uint32_t burst
 bool muster_token_bucket_take(struct muster_token_bucket *bucket, uint64_t now_ns)
 {
     uint64_t step_ns = MUSTER_NS_PER_S / bucket->per_second;
-    uint64_t fresh = (now_ns - bucket->filled_ns) / step_ns;
+    uint64_t fresh;
 
-    MUSTER_ASSERT(bucket->tokens <= bucket->burst);
+    MUSTER_ASSERT(bucket->tokens <= bucket->burst && now_ns >= bucket->filled_ns);
+    fresh = (now_ns - bucket->filled_ns) / step_ns;
     if (fresh > 0) {
         if (fresh >= bucket->burst - bucket->tokens)
             bucket->tokens = bucket->burst;

@@ -12,7 +12,7 @@
 
 /* Every call asks again, because OpenSSL itself remembers what it has done, and a second time costs
  * little. */
-static bool set_up(void)
+static bool openssl_set_up(void)
 {
     EVP_MD *digest;
 
@@ -40,7 +40,7 @@ bool muster_crypto_is_starved(void)
 
 enum muster_rc muster_crypto_check(struct muster_error *ret_error)
 {
-    if (set_up())
+    if (openssl_set_up())
         return MUSTER_OK;
     if (muster_crypto_is_starved())
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
@@ -148,6 +148,8 @@ void muster_sha256_update(struct muster_sha256 *sum, const void *bytes, size_t s
 
     MUSTER_ASSERT(sum->impl != NULL);
     is_done = EVP_DigestUpdate(sum->impl, bytes, size);
+    /* SHA-256 keeps all it needs in the context, so that a lack of memory cannot come here; it
+     * refuses only to go on after its end. */
     MUSTER_ASSERT(is_done == 1);
 }
 
@@ -159,6 +161,7 @@ void muster_sha256_fini(struct muster_sha256 *sum, uint8_t *ret_digest)
     sum->impl = NULL;
 }
 
+/* HMAC makes a context of its own for each call, so only memory can fail. */
 enum muster_rc muster_crypto_hmac_sha256(const void *key, size_t key_bytes, const void *bytes,
                                          size_t size, uint8_t ret_mac[MUSTER_SHA256_BYTES])
 {

@@ -2,6 +2,7 @@
  * deadline, and the caller hears of one end. */
 #include "net/tls/dial.h"
 
+/* done may start the same dial again, so nothing is touched after it. */
 static void dial_finish(struct muster_dial *dial, struct muster_stream *stream,
                         const struct muster_error *error, enum muster_rc rc)
 {
@@ -43,6 +44,7 @@ static void on_connect(struct muster_connect *connect, enum muster_rc rc)
                                     dial->deadline_ns, on_shaken);
     if (rc == MUSTER_OK)
         return;
+    /* The handshake has closed the stream, which it takes also on failure. */
     (void)muster_error_set(&connect->error, rc, "TLS to \"%.100s\": %s", dial->options.server_name,
                            muster_rc_text(rc));
     dial_finish(dial, NULL, &connect->error, rc);

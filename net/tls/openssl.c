@@ -54,8 +54,8 @@ static bool is_usable(X509 *cert)
            EVP_PKEY_get_security_bits(key) > 0;
 }
 
-/* A certificate that is usable when it is read again was not for lack of memory. */
-static void look_at(struct muster_tls_context *context, X509 *cert)
+/* A certificate that is usable when it is read again was unusable for lack of memory. */
+static void cert_examine(struct muster_tls_context *context, X509 *cert)
 {
     X509 *again = is_usable(cert) ? NULL : X509_dup(cert);
 
@@ -87,13 +87,13 @@ static uint64_t seconds_of(const ASN1_TIME *at)
     return (uint64_t)timegm(&parts);
 }
 
-/* The next one of a file, or NULL. */
+/* The next certificate of a file. NULL: the file ends, or memory lacks (is_starved). */
 static X509 *next_cert(struct muster_tls_context *context, BIO *bio)
 {
     X509 *cert = PEM_read_bio_X509(bio, NULL, refuse_pass_phrase, NULL);
 
     if (cert != NULL)
-        look_at(context, cert);
+        cert_examine(context, cert);
     else
         context->is_starved |= has_lacked_memory(); /* else it is the end */
     return cert;
@@ -211,7 +211,8 @@ static bool hello_watch(struct muster_tls_engine *engine, const char *bytes, siz
         if (engine->options.is_server && engine->hello_count == MUSTER_TLS_HELLO_BYTES &&
             is_hello_too_large(engine->hello)) {
             (void)muster_error_set(&engine->error, MUSTER_RESOURCE_EXHAUSTED,
-                                   "TLS: a ClientHello beyond %u bytes, or in pieces",
+                                   "TLS: a ClientHello must have at most %u bytes, and its first "
+                                   "record the whole length",
                                    HELLO_BYTES_MAX);
             return false;
         }
@@ -275,7 +276,7 @@ static BIO_METHOD *bio_method(void)
  * CVE-2012-4929). Buffers are released because a server has thousands of idle connections. Sessions
  * are kept by net/tls/openssl_engine.c, not by OpenSSL. Security level 2 refuses keys below 112
  * bits of strength. */
-static bool set_up(SSL_CTX *ssl, enum muster_tls_version version_min)
+static bool ssl_set_up(SSL_CTX *ssl, enum muster_tls_version version_min)
 {
     SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
@@ -336,7 +337,7 @@ static enum muster_rc context_make(struct muster_mem *mem,
     context->ssl = SSL_CTX_new(TLS_method());
     context->bio = bio_method();
     if (context->ssl == NULL || context->bio == NULL ||
-        !set_up(context->ssl, material->version_min))
+        !ssl_set_up(context->ssl, material->version_min))
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                               "OpenSSL gives no context: no memory, or its configuration "
                               "(openssl.cnf) forbids TLS 1.2 and 1.3");
@@ -376,7 +377,10 @@ struct muster_tls_context *muster_tls_context_ref(struct muster_tls_context *con
 
 void muster_tls_context_free(struct muster_tls_context *context)
 {
-    if (context == NULL || --context->refs > 0)
+    if (context == NULL)
+        return;
+    MUSTER_ASSERT(context->refs > 0);
+    if (--context->refs > 0)
         return;
     SSL_CTX_free(context->ssl);
     BIO_meth_free(context->bio);

@@ -203,7 +203,7 @@ static bool is_certificate_demanded(const struct muster_tls_engine_options *opti
     return !options->is_server || options->is_peer_required || options->peer_name_count != 0;
 }
 
-static bool set_up(struct muster_tls_engine *engine)
+static bool engine_set_up(struct muster_tls_engine *engine)
 {
     const struct muster_tls_engine_options *options = &engine->options;
     BIO *bio = BIO_new(engine->context->bio);
@@ -250,7 +250,7 @@ enum muster_rc muster_tls_engine_open(struct muster_tls_context *context,
     engine->ssl = SSL_new(context->ssl);
     if (strlen(name) < sizeof(engine->server_name))
         memcpy(engine->server_name, name, strlen(name) + 1);
-    if (engine->ssl == NULL || !set_up(engine)) {
+    if (engine->ssl == NULL || !engine_set_up(engine)) {
         ERR_clear_error();
         muster_tls_engine_close(engine);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,

@@ -18,7 +18,7 @@ struct loaded {
     char *cert, *key, *ca;
 };
 
-/* A private key must not stay in freed memory. */
+/* A private key must not stay in freed memory, which the next user of it may show to others. */
 static void text_wipe(struct muster_mem *mem, char *text)
 {
     if (text == NULL)
@@ -35,6 +35,8 @@ static void loaded_fini(struct loaded *loaded, struct muster_mem *mem)
     text_wipe(mem, loaded->ca);
 }
 
+/* A pipe or a device holds its bytes once, and would be empty, or block the loop, when it is looked
+ * at again. */
 static enum muster_rc load_one(const struct muster_env *env, const char *file, const char *pem,
                                char **ret_text, struct muster_error *ret_error)
 {
@@ -114,6 +116,7 @@ uint64_t muster_tls_now_s(const struct muster_env *env)
     return env->host != NULL ? muster_host_wall_ns(env->host) / MUSTER_NS_PER_S : 0;
 }
 
+/* Without a wall clock nothing has: the system's judges at the handshake. */
 static bool has_expired(const struct muster_tls *tls, const struct muster_tls_context *context)
 {
     uint64_t expires_s = muster_tls_context_expires_s(context);
@@ -183,6 +186,8 @@ static enum muster_rc options_copy(struct muster_tls *tls, const struct muster_t
     return MUSTER_OK;
 }
 
+/* Settings that would be ignored are refused: a half configured credential would secure less than
+ * its user believes. */
 static enum muster_rc options_check(const struct muster_tls_options *options,
                                     struct muster_error *ret_error)
 {
@@ -214,6 +219,7 @@ static bool has_files(const struct muster_tls *tls)
            tls->options.ca_file != NULL;
 }
 
+/* A credential of texts alone cannot change. */
 static void timer_start(struct muster_tls *tls)
 {
     if (has_files(tls) && tls->reload_interval_ns != UINT64_MAX)
@@ -224,10 +230,11 @@ static void timer_start(struct muster_tls *tls)
 static void on_reload_due(struct muster_timer *timer)
 {
     struct muster_tls *tls = timer->data;
+    enum muster_rc rc;
 
     timer_start(tls);
-    if (muster_tls_reload(tls, NULL) != MUSTER_OK)
-        return; /* it has logged why; the former is kept */
+    rc = muster_tls_reload(tls, NULL);
+    (void)rc; /* a failure is logged, the former is kept, and the timer tries again */
 }
 
 /* An expired certificate is used if there is no better one, with a warning: the peer may not mind,
@@ -291,7 +298,7 @@ void muster_tls_log_refusal(struct muster_tls *tls, const struct muster_address 
 {
     uint64_t now_ns = muster_loop_now_ns(tls->env->loop);
     char text[MUSTER_ADDRESS_TEXT_BYTES];
-    bool is_due = now_ns - tls->refusal_logged_ns >= REFUSAL_LOG_NS;
+    bool is_due = tls->refusal_logged_ns == 0 || now_ns - tls->refusal_logged_ns >= REFUSAL_LOG_NS;
 
     (void)muster_address_format(peer, text);
     if (error->rc == MUSTER_UNAUTHENTICATED && is_due) {
@@ -318,7 +325,10 @@ bool muster_tls_is_shared(const struct muster_tls *tls)
 
 void muster_tls_close(struct muster_tls *tls)
 {
-    if (tls == NULL || --tls->refs > 0)
+    if (tls == NULL)
+        return;
+    MUSTER_ASSERT(tls->refs > 0);
+    if (--tls->refs > 0)
         return;
     muster_timer_stop(&tls->reload_timer);
     muster_tls_context_free(tls->context);

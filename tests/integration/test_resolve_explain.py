@@ -88,7 +88,7 @@ class Explained(unittest.TestCase):
                 with self.subTest(uri, options=options):
                     done = resolve(uri, *options, "--timeout", "0.5", MUSTER_LOG_LEVEL="trace", **variables)
                     self.assertNotEqual(done.returncode, 0)
-                    self.assertIn("127.0.0.1:1" if variables else "user name or password", done.stderr)
+                    self.assertIn("127.0.0.1:1" if variables else "user name and password", done.stderr)
                     self.assertNotIn("sEcReT", told(done))
 
     def test_what_has_no_answer(self):

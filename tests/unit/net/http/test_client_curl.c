@@ -297,7 +297,7 @@ static void a_gigabyte_is_refused_before_it_is_held(void **state)
         request.url = cloud_fixture_url(fixture, "/");
         request.response_bytes_max = 100000;
         assert_int_equal(ask(fixture, &request), MUSTER_RESOURCE_EXHAUSTED);
-        assert_non_null(strstr(request.error.text, "more than 100000 bytes"));
+        assert_non_null(strstr(request.error.text, "body must be at most 100000 bytes"));
         assert_true(fixture->test.mem.held_bytes < 8u << 20);
     }
     muster_http_request_fini(&request);
@@ -322,7 +322,7 @@ static void endless_headers_are_refused(void **state)
     request.url = cloud_fixture_url(fixture, "/");
 
     assert_int_equal(ask(fixture, &request), MUSTER_RESOURCE_EXHAUSTED);
-    assert_non_null(strstr(request.error.text, "headers are more than 65536 bytes"));
+    assert_non_null(strstr(request.error.text, "headers must be at most 65536 bytes"));
     muster_http_request_fini(&request);
 }
 

@@ -191,6 +191,8 @@ static void a_pipe_holds_no_authorities(void **state)
 
     assert_int_equal(muster_http_start(&request, fixture->env->http, on_done),
                      MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(request.error.text, path));
+    assert_non_null(strstr(request.error.text, "must be a regular file"));
     muster_http_request_fini(&request);
 }
 

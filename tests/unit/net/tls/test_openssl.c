@@ -398,7 +398,8 @@ static void a_client_hello_without_measure_is_refused_by_its_first_bytes(void **
         begin_with(&meeting, tls, rows[i].words, rows[i].first);
 
         if (meeting.ours->rc != rc ||
-            (strstr(meeting.ours->error.text, "beyond 16384 bytes") != NULL) != rows[i].is_refused)
+            (strstr(meeting.ours->error.text, "must have at most 16384 bytes") != NULL) !=
+                rows[i].is_refused)
             fail_msg("%s: %s %s", rows[i].name, muster_rc_name(meeting.ours->rc),
                      meeting.ours->error.text);
         muster_tls_close(tls);
