@@ -35,6 +35,7 @@ void cloud_fixture_open(struct cloud_fixture *fixture, const struct fake_cloud_o
         fail_msg("%s", error.text);
     if (fake_cloud_identity(fixture->cloud) != NULL)
         fixture->tls.ca_pem = fake_cloud_identity(fixture->cloud)->ca_pem;
+    muster_http_request_init(&fixture->request, &fixture->outcome);
 }
 
 static bool http_is_closed;
@@ -43,6 +44,13 @@ static void on_http_closed(struct muster_http *http)
 {
     (void)http;
     http_is_closed = true;
+}
+
+void cloud_fixture_close_http(struct cloud_fixture *fixture, struct muster_http *http)
+{
+    http_is_closed = false;
+    muster_http_close(http, on_http_closed);
+    test_env_run_until(fixture->env, test_env_is_true, &http_is_closed);
 }
 
 static void remove_files(struct cloud_fixture *fixture)
@@ -64,21 +72,32 @@ static void remove_files(struct cloud_fixture *fixture)
 
 void cloud_fixture_close(struct cloud_fixture *fixture)
 {
-    http_is_closed = false;
-    muster_http_close(fixture->env->http, on_http_closed);
-    test_env_run_until(fixture->env, test_env_is_true, &http_is_closed);
+    cloud_fixture_close_http(fixture, fixture->env->http);
+    muster_http_request_fini(&fixture->request);
     fake_cloud_close_wait(fixture->cloud);
     muster_net_system_close(fixture->env->net);
     remove_files(fixture);
     test_env_close(&fixture->test);
 }
 
-int cloud_fixture_set_up(void **state)
+int cloud_fixture_set_up_with(void **state, const struct fake_cloud_options *options)
 {
     static struct cloud_fixture fixture;
 
-    cloud_fixture_open(&fixture, NULL);
+    cloud_fixture_open(&fixture, options);
     *state = &fixture;
+    return 0;
+}
+
+int cloud_fixture_set_up(void **state)
+{
+    return cloud_fixture_set_up_with(state, NULL);
+}
+
+int cloud_fixture_set_up_metadata(void **state)
+{
+    (void)cloud_fixture_set_up_with(state, NULL);
+    cloud_fixture_set_var(*state, "GCE_METADATA_HOST", "{{hostport}}");
     return 0;
 }
 
@@ -86,6 +105,53 @@ int cloud_fixture_tear_down(void **state)
 {
     cloud_fixture_close(*state);
     return 0;
+}
+
+size_t cloud_fixture_request_count(const struct cloud_fixture *fixture)
+{
+    return fake_cloud_counts(fixture->cloud)->requests;
+}
+
+static bool credentials_are_closed;
+
+static void on_credentials_closed(struct muster_credentials *credentials)
+{
+    (void)credentials;
+    credentials_are_closed = true;
+}
+
+void cloud_fixture_close_credentials(struct cloud_fixture *fixture,
+                                     struct muster_credentials *credentials)
+{
+    credentials_are_closed = false;
+    muster_credentials_close(credentials, on_credentials_closed);
+    test_env_run_until(fixture->env, test_env_is_true, &credentials_are_closed);
+}
+
+void cloud_outcome_on_done(struct muster_http_request *request, enum muster_rc rc)
+{
+    struct cloud_outcome *outcome = request->data;
+
+    outcome->count++;
+    outcome->rc = rc;
+    outcome->is_done = true;
+}
+
+enum muster_rc cloud_fixture_ask(struct cloud_fixture *fixture, struct muster_http_request *request)
+{
+    struct cloud_outcome *outcome = request->data;
+
+    *outcome = (struct cloud_outcome){.count = 0};
+    if (request->deadline_ns == 0)
+        request->deadline_ns = cloud_fixture_in_s(fixture, 30);
+    if (request->tls == NULL)
+        request->tls = &fixture->tls;
+    assert_int_equal(muster_http_start(request, fixture->env->http, cloud_outcome_on_done),
+                     MUSTER_OK);
+    assert_int_equal(outcome->count, 0);
+    test_env_run_until(fixture->env, test_env_is_true, &outcome->is_done);
+    assert_int_equal(outcome->count, 1);
+    return outcome->rc;
 }
 
 static void fill_in(struct cloud_fixture *fixture, const char *text, char *out, size_t room)

@@ -16,7 +16,7 @@ struct scene {
     struct cloud_fixture fixture;
     struct muster_env env; /* the cloud's, but for its memory */
     struct muster_mem_limited mem;
-    bool is_done, is_closed;
+    bool is_done;
     enum muster_rc rc;
     struct muster_error error;
     char token[64];
@@ -55,14 +55,6 @@ static void on_token(struct muster_token_get *get, enum muster_rc rc)
     (void)snprintf(scene->token, sizeof(scene->token), "%s", rc == MUSTER_OK ? get->token : "");
 }
 
-static struct scene *closing;
-
-static void on_closed(struct muster_credentials *credentials)
-{
-    (void)credentials;
-    closing->is_closed = true;
-}
-
 /* Open the file's credentials, ask once, close them. */
 static enum muster_rc ask_once(struct scene *scene, const char *path)
 {
@@ -72,14 +64,12 @@ static enum muster_rc ask_once(struct scene *scene, const char *path)
     scene->rc = muster_credentials_file_open(&scene->env, path, NULL, &credentials, &scene->error);
     if (scene->rc != MUSTER_OK)
         return scene->rc;
-    scene->is_done = scene->is_closed = false;
+    scene->is_done = false;
     assert_int_equal(muster_token_get_start(&get, credentials, NULL,
                                             cloud_fixture_in_s(&scene->fixture, 30), on_token),
                      MUSTER_OK);
     test_env_run_until(&scene->env, test_env_is_true, &scene->is_done);
-    closing = scene;
-    muster_credentials_close(credentials, on_closed);
-    test_env_run_until(&scene->env, test_env_is_true, &scene->is_closed);
+    cloud_fixture_close_credentials(&scene->fixture, credentials);
     return scene->rc;
 }
 
@@ -195,7 +185,7 @@ static void a_client_shows_itself_where_it_has_a_secret(void **state)
     }
 }
 
-/* What an impersonation asks for, and with whose token. */
+/* An impersonation sends these, with the token of the first exchange. */
 static void an_impersonation_names_scope_life_and_delegates(void **state)
 {
     struct scene *scene = *state;
@@ -302,10 +292,7 @@ static void the_first_place_that_has_a_file_counts(void **state)
             continue;
         fail_if(strstr(muster_credentials_text(credentials), rows[i].text) == NULL, "%s: %s",
                 rows[i].name, muster_credentials_text(credentials));
-        scene->is_closed = false;
-        closing = scene;
-        muster_credentials_close(credentials, on_closed);
-        test_env_run_until(&scene->env, test_env_is_true, &scene->is_closed);
+        cloud_fixture_close_credentials(&scene->fixture, credentials);
     }
     assert_int_equal(unlink(long_name), 0);
     assert_int_equal(rmdir(home), 0);

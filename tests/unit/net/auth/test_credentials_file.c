@@ -8,8 +8,8 @@
 #include "assertion_count.h"
 #include "net/auth/credentials_file.h"
 
-static enum muster_rc parse(const char *text, struct muster_credentials_file *file,
-                            struct muster_error *error)
+static enum muster_rc parse_file(const char *text, struct muster_credentials_file *file,
+                                 struct muster_error *error)
 {
     *file = (struct muster_credentials_file){.root = NULL};
     *error = (struct muster_error){.text = ""};
@@ -22,9 +22,9 @@ static void a_service_account_has_its_parts_and_a_default_server(void **state)
     struct muster_error error;
 
     (void)state;
-    assert_int_equal(parse("{\"type\":\"service_account\",\"client_email\":\"a@b\","
-                           "\"private_key\":\"K\",\"project_id\":\"p\"}",
-                           &file, &error),
+    assert_int_equal(parse_file("{\"type\":\"service_account\",\"client_email\":\"a@b\","
+                                "\"private_key\":\"K\",\"project_id\":\"p\"}",
+                                &file, &error),
                      MUSTER_OK);
     assert_int_equal(file.kind, MUSTER_CREDENTIALS_SERVICE_ACCOUNT);
     assert_string_equal(file.token_url, "https://oauth2.googleapis.com/token");
@@ -41,11 +41,12 @@ static void an_impersonated_account_stands_on_its_source(void **state)
 
     (void)state;
     assert_int_equal(
-        parse("{\"type\":\"impersonated_service_account\",\"service_account_impersonation_url\":"
-              "\"https://i/x\",\"delegates\":[\"d1\",\"d2\"],\"source_credentials\":{\"type\":"
-              "\"authorized_user\",\"client_id\":\"c\",\"client_secret\":\"s\","
-              "\"refresh_token\":\"r\"}}",
-              &file, &error),
+        parse_file(
+            "{\"type\":\"impersonated_service_account\",\"service_account_impersonation_url\":"
+            "\"https://i/x\",\"delegates\":[\"d1\",\"d2\"],\"source_credentials\":{\"type\":"
+            "\"authorized_user\",\"client_id\":\"c\",\"client_secret\":\"s\","
+            "\"refresh_token\":\"r\"}}",
+            &file, &error),
         MUSTER_OK);
     assert_int_equal(file.kind, MUSTER_CREDENTIALS_AUTHORIZED_USER);
     assert_string_equal(file.impersonation_url, "https://i/x");
@@ -110,7 +111,7 @@ static void what_is_missing_or_wrong_is_named(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        enum muster_rc rc = parse(rows[i].text, &file, &error);
+        enum muster_rc rc = parse_file(rows[i].text, &file, &error);
 
         if (rc != rows[i].rc || strstr(error.text, rows[i].named) == NULL)
             fail_msg("row %zu: %s: %s", i, muster_rc_name(rc), error.text);
@@ -203,7 +204,7 @@ static void each_limit_has_a_last_value_that_is_good(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        enum muster_rc rc = parse(rows[i].text, &file, &error);
+        enum muster_rc rc = parse_file(rows[i].text, &file, &error);
 
         fail_if(rc != rows[i].rc ||
                     (rows[i].named != NULL && strstr(error.text, rows[i].named) == NULL),
@@ -214,7 +215,7 @@ static void each_limit_has_a_last_value_that_is_good(void **state)
     }
 }
 
-/* What each kind takes from its file. */
+/* Each kind takes its own members from its file. */
 static void a_workload_and_a_user_have_their_parts(void **state)
 {
     struct muster_credentials_file file;
@@ -222,13 +223,14 @@ static void a_workload_and_a_user_have_their_parts(void **state)
 
     (void)state;
     assert_int_equal(
-        parse(EXTERNAL(
-                  "\"token_url\":\"https://t/\",\"credential_source\":{\"file\":\"f\",\"format\":"
-                  "{\"type\":\"json\",\"subject_token_field_name\":\"tok\"}},\"client_id\":\"c\","
-                  "\"client_secret\":\"s\",\"quota_project_id\":\"p\","
-                  "\"service_account_impersonation_url\":\"https://i/\","
-                  "\"service_account_impersonation\":{\"token_lifetime_seconds\":9}"),
-              &file, &error),
+        parse_file(
+            EXTERNAL(
+                "\"token_url\":\"https://t/\",\"credential_source\":{\"file\":\"f\",\"format\":"
+                "{\"type\":\"json\",\"subject_token_field_name\":\"tok\"}},\"client_id\":\"c\","
+                "\"client_secret\":\"s\",\"quota_project_id\":\"p\","
+                "\"service_account_impersonation_url\":\"https://i/\","
+                "\"service_account_impersonation\":{\"token_lifetime_seconds\":9}"),
+            &file, &error),
         MUSTER_OK);
     assert_int_equal(file.kind, MUSTER_CREDENTIALS_EXTERNAL_ACCOUNT);
     assert_string_equal(file.audience, "a");
@@ -241,7 +243,7 @@ static void a_workload_and_a_user_have_their_parts(void **state)
     assert_string_equal(file.impersonation_url, "https://i/");
     assert_int_equal(file.impersonation_s, 9);
     muster_json_free(file.root);
-    assert_int_equal(parse(USER, &file, &error), MUSTER_OK);
+    assert_int_equal(parse_file(USER, &file, &error), MUSTER_OK);
     assert_int_equal(file.kind, MUSTER_CREDENTIALS_AUTHORIZED_USER);
     assert_string_equal(file.client_id, "c");
     assert_string_equal(file.client_secret, "hush");
@@ -249,10 +251,10 @@ static void a_workload_and_a_user_have_their_parts(void **state)
     assert_string_equal(file.token_url, "https://oauth2.googleapis.com/token");
     assert_null(file.impersonation_url);
     muster_json_free(file.root);
-    assert_int_equal(parse(IMPERSONATED(",\"delegates\":[\"d\"]"), &file, &error), MUSTER_OK);
+    assert_int_equal(parse_file(IMPERSONATED(",\"delegates\":[\"d\"]"), &file, &error), MUSTER_OK);
     assert_int_equal(muster_json_count(file.delegates), 1);
     muster_json_free(file.root);
-    assert_int_equal(parse(IMPERSONATED(",\"delegates\":[]"), &file, &error), MUSTER_OK);
+    assert_int_equal(parse_file(IMPERSONATED(",\"delegates\":[]"), &file, &error), MUSTER_OK);
     assert_null(file.delegates);
     muster_json_free(file.root);
 }
@@ -267,10 +269,10 @@ static void a_file_that_is_too_large_is_refused(void **state)
     assert_non_null(text);
     memset(text, ' ', MUSTER_CREDENTIALS_FILE_BYTES_MAX + 1);
     text[MUSTER_CREDENTIALS_FILE_BYTES_MAX + 1] = '\0';
-    assert_int_equal(parse(text, &file, &error), MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(parse_file(text, &file, &error), MUSTER_RESOURCE_EXHAUSTED);
     memcpy(text, USER, strlen(USER));
     text[MUSTER_CREDENTIALS_FILE_BYTES_MAX] = '\0';
-    assert_int_equal(parse(text, &file, &error), MUSTER_OK);
+    assert_int_equal(parse_file(text, &file, &error), MUSTER_OK);
     muster_json_free(file.root);
     free(text);
 }

@@ -1,4 +1,4 @@
-/* What a token server answers: what is believed, and for how long. */
+/* Answers of token servers: which are believed, and for how long. */
 #include "test_env.h"
 
 #include <string.h>

@@ -12,41 +12,32 @@ struct asker {
     bool is_done;
 };
 
-static int set_up(void **state)
-{
-    static struct cloud_fixture fixture;
-
-    cloud_fixture_open(&fixture, NULL);
-    cloud_fixture_set_var(&fixture, "GCE_METADATA_HOST", "{{hostport}}");
-    *state = &fixture;
-    return 0;
-}
+static struct asker asker;
 
 static int tear_down(void **state)
 {
-    cloud_fixture_close(*state);
-    return 0;
+    muster_metadata_get_fini(&asker.get);
+    return cloud_fixture_tear_down(state);
 }
 
 static void on_answer(struct muster_metadata_get *get, enum muster_rc rc)
 {
-    struct asker *asker = get->data;
-
-    asker->count++;
-    asker->rc = rc;
-    asker->is_done = true;
+    (void)get;
+    asker.count++;
+    asker.rc = rc;
+    asker.is_done = true;
 }
 
-static enum muster_rc ask(struct cloud_fixture *fixture, struct asker *asker, const char *path)
+static enum muster_rc ask_value(struct cloud_fixture *fixture, const char *path)
 {
-    asker->count = 0;
-    asker->is_done = false;
-    assert_int_equal(muster_metadata_get_start(&asker->get, fixture->env, path,
+    asker.count = 0;
+    asker.is_done = false;
+    assert_int_equal(muster_metadata_get_start(&asker.get, fixture->env, path,
                                                cloud_fixture_in_s(fixture, 30), on_answer),
                      MUSTER_OK);
-    test_env_run_until(fixture->env, test_env_is_true, &asker->is_done);
-    assert_int_equal(asker->count, 1);
-    return asker->rc;
+    test_env_run_until(fixture->env, test_env_is_true, &asker.is_done);
+    assert_int_equal(asker.count, 1);
+    return asker.rc;
 }
 
 #define ANSWER(rest)                                                                               \
@@ -57,59 +48,51 @@ static enum muster_rc ask(struct cloud_fixture *fixture, struct asker *asker, co
 static void a_value_is_its_text(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct asker asker;
 
     cloud_fixture_script(fixture, ANSWER("}, \"body\": \"projects/1/zones/z\"}}]"));
-    muster_metadata_get_init(&asker.get, &asker);
+    muster_metadata_get_init(&asker.get, NULL);
 
-    assert_int_equal(ask(fixture, &asker, "instance/zone"), MUSTER_OK);
+    assert_int_equal(ask_value(fixture, "instance/zone"), MUSTER_OK);
     assert_string_equal(asker.get.text, "projects/1/zones/z");
     assert_int_equal(asker.get.bytes, 18);
-    muster_metadata_get_fini(&asker.get);
 }
 
 static void a_missing_value_is_not_found(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct asker asker;
 
     cloud_fixture_script(fixture, ANSWER("}, \"status\": 404}}]"));
-    muster_metadata_get_init(&asker.get, &asker);
+    muster_metadata_get_init(&asker.get, NULL);
 
-    assert_int_equal(ask(fixture, &asker, "instance/zone"), MUSTER_NOT_FOUND);
+    assert_int_equal(ask_value(fixture, "instance/zone"), MUSTER_NOT_FOUND);
     assert_non_null(strstr(asker.get.error.text, "instance/zone"));
     assert_null(asker.get.text);
-    muster_metadata_get_fini(&asker.get);
 }
 
 static void a_redirect_is_no_answer_of_a_metadata_server(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct asker asker;
 
     cloud_fixture_script(
         fixture, "[{\"response\": {\"status\": 302, \"headers\": {\"Location\": \"/login\"}}}]");
-    muster_metadata_get_init(&asker.get, &asker);
+    muster_metadata_get_init(&asker.get, NULL);
 
-    assert_int_equal(ask(fixture, &asker, "instance/zone"), MUSTER_UNAVAILABLE);
+    assert_int_equal(ask_value(fixture, "instance/zone"), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(asker.get.error.text, "is not a metadata server"));
-    assert_int_equal(fake_cloud_counts(fixture->cloud)->requests, 1);
-    muster_metadata_get_fini(&asker.get);
+    assert_int_equal(cloud_fixture_request_count(fixture), 1);
 }
 
 static void an_unreachable_server_is_named_with_the_remedy(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct asker asker;
 
     cloud_fixture_set_var(fixture, "GCE_METADATA_HOST", "127.0.0.1:1");
-    muster_metadata_get_init(&asker.get, &asker);
+    muster_metadata_get_init(&asker.get, NULL);
     asker.get.call.retry.backoff_first_ns = 1;
 
-    assert_int_equal(ask(fixture, &asker, "instance/zone"), MUSTER_UNAVAILABLE);
+    assert_int_equal(ask_value(fixture, "instance/zone"), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(asker.get.error.text, "127.0.0.1:1"));
     assert_non_null(strstr(asker.get.error.text, "GCE_METADATA_HOST"));
-    muster_metadata_get_fini(&asker.get);
 }
 
 static void the_host_is_chosen_in_a_fixed_order(void **state)
@@ -130,19 +113,18 @@ static void the_host_is_chosen_in_a_fixed_order(void **state)
 static void a_host_that_is_none_never_starts(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct asker asker = {.count = 0};
 
     cloud_fixture_set_var(fixture, "GCE_METADATA_HOST", "user@evil host");
-    muster_metadata_get_init(&asker.get, &asker);
+    asker.count = 0;
+    muster_metadata_get_init(&asker.get, NULL);
     assert_int_equal(
         muster_metadata_get_start(&asker.get, fixture->env, "x", UINT64_MAX, on_answer),
         MUSTER_INVALID_ARGUMENT);
     test_env_turn(fixture->env, 3);
     assert_int_equal(asker.count, 0);
-    muster_metadata_get_fini(&asker.get);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_setup_teardown(name, cloud_fixture_set_up_metadata, tear_down)
 
 int main(void)
 {

@@ -108,7 +108,7 @@ static void on_token(struct muster_token_get *get, enum muster_rc rc)
     assert_null(get->credentials); /* it may be started again */
 }
 
-static void start(struct scene *scene, struct asker *asker, const char *stale)
+static void asker_start(struct scene *scene, struct asker *asker, const char *stale)
 {
     *asker = (struct asker){.get = {.data = asker}};
     assert_int_equal(muster_token_get_start(&asker->get, &scene->played.credentials, stale,
@@ -119,7 +119,7 @@ static void start(struct scene *scene, struct asker *asker, const char *stale)
 }
 
 /* The fetch that runs brings token. */
-static void bring(struct scene *scene, const char *token, uint64_t lifetime_ns)
+static void bring_token(struct scene *scene, const char *token, uint64_t lifetime_ns)
 {
     muster_credentials_fetched(&scene->played.credentials, token, lifetime_ns);
     virtual_loop_advance(&scene->loop, 0);
@@ -134,7 +134,7 @@ static void break_off(struct scene *scene, enum muster_rc rc)
     virtual_loop_advance(&scene->loop, 0);
 }
 
-static void check(const struct asker *asker, enum muster_rc rc, const char *token)
+static void check_asker(const struct asker *asker, enum muster_rc rc, const char *token)
 {
     assert_int_equal(asker->count, 1);
     assert_int_equal(asker->rc, rc);
@@ -162,23 +162,23 @@ static void a_token_is_fresh_for_most_of_its_life(void **state)
         tear_down(state);
         set_up(state);
         scene = *state;
-        start(scene, &asker, NULL);
+        asker_start(scene, &asker, NULL);
         assert_int_equal(scene->played.fetch_count, 1);
         assert_int_equal(scene->played.deadline_ns, scene->loop.now_ns + 60 * S);
-        bring(scene, "t1", rows[i].life_ns);
-        check(&asker, MUSTER_OK, "t1");
+        bring_token(scene, "t1", rows[i].life_ns);
+        check_asker(&asker, MUSTER_OK, "t1");
         virtual_loop_advance(&scene->loop, is_forever ? 1000000 * S : rows[i].fresh_ns - 1);
-        start(scene, &asker, NULL);
+        asker_start(scene, &asker, NULL);
         virtual_loop_advance(&scene->loop, 0);
-        check(&asker, MUSTER_OK, "t1");
+        check_asker(&asker, MUSTER_OK, "t1");
         assert_int_equal(scene->played.fetch_count, 1);
         if (is_forever)
             continue;
         virtual_loop_advance(&scene->loop, 1);
-        start(scene, &asker, NULL);
+        asker_start(scene, &asker, NULL);
         fail_if(scene->played.fetch_count != 2, "row %zu: it is fresh for too long", i);
-        bring(scene, "t2", rows[i].life_ns);
-        check(&asker, MUSTER_OK, "t2");
+        bring_token(scene, "t2", rows[i].life_ns);
+        check_asker(&asker, MUSTER_OK, "t2");
     }
 }
 
@@ -188,17 +188,17 @@ static void a_token_is_used_until_its_end_when_no_other_comes(void **state)
     struct scene *scene = *state;
     struct asker asker;
 
-    start(scene, &asker, NULL);
-    bring(scene, "t1", 1000 * S);
+    asker_start(scene, &asker, NULL);
+    bring_token(scene, "t1", 1000 * S);
     virtual_loop_advance(&scene->loop, 1000 * S - 1);
-    start(scene, &asker, NULL);
+    asker_start(scene, &asker, NULL);
     break_off(scene, MUSTER_UNAVAILABLE);
-    check(&asker, MUSTER_OK, "t1");
+    check_asker(&asker, MUSTER_OK, "t1");
     virtual_loop_advance(&scene->loop, 1);
-    start(scene, &asker, NULL);
+    asker_start(scene, &asker, NULL);
     break_off(scene, MUSTER_PERMISSION_DENIED);
 
-    check(&asker, MUSTER_PERMISSION_DENIED, "");
+    check_asker(&asker, MUSTER_PERMISSION_DENIED, "");
     assert_string_equal(asker.get.error.text, "broken");
 }
 
@@ -207,19 +207,19 @@ static void a_refused_token_is_never_given_again(void **state)
     struct scene *scene = *state;
     struct asker asker;
 
-    start(scene, &asker, NULL);
-    bring(scene, "t1", UINT64_MAX);
-    start(scene, &asker, "t0"); /* another was refused */
+    asker_start(scene, &asker, NULL);
+    bring_token(scene, "t1", UINT64_MAX);
+    asker_start(scene, &asker, "t0"); /* another was refused */
     virtual_loop_advance(&scene->loop, 0);
-    check(&asker, MUSTER_OK, "t1");
-    start(scene, &asker, "t1");
+    check_asker(&asker, MUSTER_OK, "t1");
+    asker_start(scene, &asker, "t1");
     assert_int_equal(scene->played.fetch_count, 2);
     break_off(scene, MUSTER_UNAVAILABLE);
 
-    check(&asker, MUSTER_UNAVAILABLE, "");
+    check_asker(&asker, MUSTER_UNAVAILABLE, "");
 }
 
-/* What can be a token. */
+/* Texts that can be a token. */
 
 static void a_token_fits_into_a_header(void **state)
 {
@@ -248,10 +248,10 @@ static void what_is_no_token_is_an_error_without_it(void **state)
     struct scene *scene = *state;
     struct asker asker;
 
-    start(scene, &asker, NULL);
-    bring(scene, "hush hush", 1000 * S);
+    asker_start(scene, &asker, NULL);
+    bring_token(scene, "hush hush", 1000 * S);
 
-    check(&asker, MUSTER_INVALID_ARGUMENT, "");
+    check_asker(&asker, MUSTER_INVALID_ARGUMENT, "");
     assert_null(strstr(asker.get.error.text, "hush"));
     assert_non_null(strstr(asker.get.error.text, "source: the token must be 1 to"));
     assert_null(scene->played.credentials.token);
@@ -262,17 +262,17 @@ static void without_memory_there_is_no_token(void **state)
     struct scene *scene = *state;
     struct asker asker;
 
-    start(scene, &asker, NULL);
+    asker_start(scene, &asker, NULL);
     scene->test.mem.fail_at = 1;
-    bring(scene, "t1", 1000 * S);
-    check(&asker, MUSTER_RESOURCE_EXHAUSTED, "");
-    start(scene, &asker, NULL);
-    bring(scene, "t2", 1000 * S);
+    bring_token(scene, "t1", 1000 * S);
+    check_asker(&asker, MUSTER_RESOURCE_EXHAUSTED, "");
+    asker_start(scene, &asker, NULL);
+    bring_token(scene, "t2", 1000 * S);
 
-    check(&asker, MUSTER_OK, "t2");
+    check_asker(&asker, MUSTER_OK, "t2");
 }
 
-/* Who asks. */
+/* Askers. */
 
 static void one_fetch_serves_all_who_wait(void **state)
 {
@@ -280,12 +280,12 @@ static void one_fetch_serves_all_who_wait(void **state)
     struct asker askers[3];
 
     for (size_t i = 0; i < 3; i++)
-        start(scene, &askers[i], NULL);
+        asker_start(scene, &askers[i], NULL);
     assert_int_equal(scene->played.fetch_count, 1);
-    bring(scene, "t1", 1000 * S);
+    bring_token(scene, "t1", 1000 * S);
 
     for (size_t i = 0; i < 3; i++)
-        check(&askers[i], MUSTER_OK, "t1");
+        check_asker(&askers[i], MUSTER_OK, "t1");
 }
 
 static void who_waits_too_long_or_leaves_is_answered_alone(void **state)
@@ -293,23 +293,23 @@ static void who_waits_too_long_or_leaves_is_answered_alone(void **state)
     struct scene *scene = *state;
     struct asker early, gone, late;
 
-    start(scene, &early, NULL);
+    asker_start(scene, &early, NULL);
     virtual_loop_advance(&scene->loop, 1);
-    start(scene, &gone, NULL);
-    start(scene, &late, NULL);
+    asker_start(scene, &gone, NULL);
+    asker_start(scene, &late, NULL);
     muster_token_get_cancel(&gone.get);
     muster_token_get_cancel(&gone.get);
     assert_int_equal(gone.count, 0); /* never within the call */
     virtual_loop_advance(&scene->loop, 0);
-    check(&gone, MUSTER_CANCELLED, "");
+    check_asker(&gone, MUSTER_CANCELLED, "");
     virtual_loop_advance(&scene->loop, SOON_NS - 2);
     assert_int_equal(early.count, 0);
     virtual_loop_advance(&scene->loop, 1);
-    check(&early, MUSTER_DEADLINE_EXCEEDED, "");
+    check_asker(&early, MUSTER_DEADLINE_EXCEEDED, "");
     assert_non_null(strstr(early.get.error.text, "source: no token before the deadline"));
-    bring(scene, "t1", 1000 * S);
+    bring_token(scene, "t1", 1000 * S);
 
-    check(&late, MUSTER_OK, "t1");
+    check_asker(&late, MUSTER_OK, "t1");
     muster_token_get_cancel(&late.get); /* it is over */
     virtual_loop_advance(&scene->loop, 0);
     assert_int_equal(late.count, 1);
@@ -322,12 +322,12 @@ static void who_has_left_is_not_served(void **state)
     struct scene *scene = *state;
     struct asker asker;
 
-    start(scene, &asker, NULL);
+    asker_start(scene, &asker, NULL);
     muster_credentials_fetched(&scene->played.credentials, "t1", 1000 * S);
     muster_token_get_cancel(&asker.get);
     virtual_loop_advance(&scene->loop, 0);
 
-    check(&asker, MUSTER_CANCELLED, "");
+    check_asker(&asker, MUSTER_CANCELLED, "");
     assert_string_equal(asker.get.error.text, "source: cancelled");
 }
 
@@ -337,12 +337,12 @@ static void who_leaves_behind_its_deadline_was_late(void **state)
     struct scene *scene = *state;
     struct asker asker;
 
-    start(scene, &asker, NULL);
+    asker_start(scene, &asker, NULL);
     scene->loop.now_ns += SOON_NS;
     muster_token_get_cancel(&asker.get);
     virtual_loop_advance(&scene->loop, 0);
 
-    check(&asker, MUSTER_DEADLINE_EXCEEDED, "");
+    check_asker(&asker, MUSTER_DEADLINE_EXCEEDED, "");
     break_off(scene, MUSTER_UNAVAILABLE);
 }
 
@@ -366,7 +366,7 @@ static void closing_ends_the_fetch_and_answers_all(void **state)
     struct scene *scene = *state;
     struct asker asker, later = {.get = {.data = &later}};
 
-    start(scene, &asker, NULL);
+    asker_start(scene, &asker, NULL);
     muster_credentials_close(&scene->played.credentials, on_closed);
     assert_int_equal(muster_token_get_start(&later.get, &scene->played.credentials, NULL,
                                             muster_loop_after_ns(&scene->loop.loop, SOON_NS),
@@ -374,7 +374,7 @@ static void closing_ends_the_fetch_and_answers_all(void **state)
                      MUSTER_FAILED_PRECONDITION);
     assert_non_null(strstr(later.get.error.text, "source: closed"));
     virtual_loop_advance(&scene->loop, 0);
-    check(&asker, MUSTER_CANCELLED, "");
+    check_asker(&asker, MUSTER_CANCELLED, "");
     assert_int_equal(scene->played.cancel_count, 1);
     assert_int_equal(scene->played.free_count, 0); /* the fetch has not ended */
     break_off(scene, MUSTER_CANCELLED);
@@ -389,9 +389,9 @@ static void what_is_asked_in_the_end_is_answered_before(void **state)
     struct scene *scene = *state;
     struct asker asker;
 
-    start(scene, &asker, NULL);
-    bring(scene, "t1", 1000 * S);
-    start(scene, &asker, NULL); /* will be answered from what is kept */
+    asker_start(scene, &asker, NULL);
+    bring_token(scene, "t1", 1000 * S);
+    asker_start(scene, &asker, NULL); /* will be answered from what is kept */
     muster_credentials_close(&scene->played.credentials, on_closed);
     virtual_loop_advance(&scene->loop, 0);
 

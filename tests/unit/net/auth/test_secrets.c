@@ -18,14 +18,6 @@ struct scene {
     char token[64];
 };
 
-static bool flag;
-
-static void on_http_closed(struct muster_http *http)
-{
-    (void)http;
-    flag = true;
-}
-
 static void scene_open(struct scene *scene, const char *secret)
 {
     memset(scene, 0, sizeof(*scene));
@@ -39,9 +31,7 @@ static void scene_open(struct scene *scene, const char *secret)
 
 static void scene_close(struct scene *scene)
 {
-    flag = false;
-    muster_http_close(scene->env.http, on_http_closed);
-    test_env_run_until(&scene->env, test_env_is_true, &flag);
+    cloud_fixture_close_http(&scene->fixture, scene->env.http);
     cloud_fixture_close(&scene->fixture);
 }
 
@@ -65,19 +55,6 @@ static enum muster_rc ask_credentials(struct scene *scene, struct muster_credent
                      MUSTER_OK);
     test_env_run_until(scene->fixture.env, test_env_is_true, &scene->is_done);
     return scene->rc;
-}
-
-static void on_closed(struct muster_credentials *credentials)
-{
-    (void)credentials;
-    flag = true;
-}
-
-static void close_credentials(struct scene *scene, struct muster_credentials *credentials)
-{
-    flag = false;
-    muster_credentials_close(credentials, on_closed);
-    test_env_run_until(scene->fixture.env, test_env_is_true, &flag);
 }
 
 /* Secrets are longer than what a form begins with. */
@@ -157,7 +134,7 @@ static void no_secret_is_left_in_memory_that_is_given_back(void **state)
         if (rows[i].rc == MUSTER_OK)
             assert_int_equal(ask_credentials(&scene, credentials, scene.token),
                              MUSTER_OK); /* another one */
-        close_credentials(&scene, credentials);
+        cloud_fixture_close_credentials(&scene.fixture, credentials);
         fail_if(scene.memory.leaked_count > 0, "%s: left in %u blocks", rows[i].name,
                 scene.memory.leaked_count);
         scene_close(&scene);
@@ -206,7 +183,7 @@ static void a_token_that_was_given_is_wiped(void **state)
             assert_string_equal(scene.token, rows[i].rc == MUSTER_OK ? "hush-token" : "");
             assert_true(secret_mem_is_held(&scene.memory) == (rows[i].rc == MUSTER_OK));
         }
-        close_credentials(&scene, credentials);
+        cloud_fixture_close_credentials(&scene.fixture, credentials);
         assert_int_equal(scene.memory.leaked_count, 0);
         scene_close(&scene);
     }

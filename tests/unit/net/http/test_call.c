@@ -6,6 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+static struct cloud_caller caller; /* of the case, which may make it */
+
+static int tear_down(void **state)
+{
+    muster_http_call_fini(&caller.call);
+    return cloud_fixture_tear_down(state);
+}
+
 static size_t exchange_count;
 
 static void on_exchange(struct muster_http_tracer *tracer,
@@ -19,24 +27,13 @@ static void on_exchange(struct muster_http_tracer *tracer,
 static int set_up(void **state)
 {
     static struct muster_http_tracer tracer = {.on_exchange = on_exchange};
-    static struct cloud_fixture fixture;
+    struct cloud_fixture *fixture;
 
-    cloud_fixture_open(&fixture, NULL);
+    (void)cloud_fixture_set_up(state);
+    fixture = *state;
     exchange_count = 0;
-    fixture.env->http->tracer = &tracer;
-    *state = &fixture;
+    fixture->env->http->tracer = &tracer;
     return 0;
-}
-
-static int tear_down(void **state)
-{
-    cloud_fixture_close(*state);
-    return 0;
-}
-
-static size_t requests_of(const struct cloud_fixture *fixture)
-{
-    return fake_cloud_counts(fixture->cloud)->requests;
 }
 
 /* Repetition. */
@@ -55,11 +52,10 @@ static void passing_failures_are_repeated_until_an_answer(void **state)
         "\"body\": \"0123\", \"truncate\": 2",
     };
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
     char script[512];
 
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-        size_t before = requests_of(fixture);
+        size_t before = cloud_fixture_request_count(fixture);
 
         fake_cloud_forget_script(fixture->cloud);
         snprintf(script, sizeof(script),
@@ -68,9 +64,10 @@ static void passing_failures_are_repeated_until_an_answer(void **state)
         cloud_fixture_script(fixture, script);
         cloud_caller_init(fixture, &caller, "/");
         assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
-        if (strcmp(caller.call.request.answer, "yes") != 0 || requests_of(fixture) != before + 3)
+        if (strcmp(caller.call.request.answer, "yes") != 0 ||
+            cloud_fixture_request_count(fixture) != before + 3)
             fail_msg("%s: %s after %zu", faults[i], caller.call.request.answer,
-                     requests_of(fixture) - before);
+                     cloud_fixture_request_count(fixture) - before);
         muster_http_call_fini(&caller.call);
     }
 }
@@ -79,7 +76,6 @@ static void lasting_failures_are_told_at_once(void **state)
 {
     static const int statuses[] = {400, 401, 403, 404, 409, 410, 501};
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
 
     for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
         fake_cloud_forget_script(fixture->cloud);
@@ -87,7 +83,7 @@ static void lasting_failures_are_told_at_once(void **state)
         cloud_caller_init(fixture, &caller, "/");
         assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
         assert_int_equal(caller.call.request.status, statuses[i]);
-        assert_int_equal(requests_of(fixture), i + 1);
+        assert_int_equal(cloud_fixture_request_count(fixture), i + 1);
         muster_http_call_fini(&caller.call);
     }
 }
@@ -95,7 +91,6 @@ static void lasting_failures_are_told_at_once(void **state)
 static void repetition_ends_with_the_last_answer(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 503, "still");
     cloud_caller_init(fixture, &caller, "/");
@@ -104,31 +99,27 @@ static void repetition_ends_with_the_last_answer(void **state)
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_int_equal(caller.call.request.status, 503);
     assert_string_equal(caller.call.request.answer, "still");
-    assert_int_equal(requests_of(fixture), 3);
-    muster_http_call_fini(&caller.call);
+    assert_int_equal(cloud_fixture_request_count(fixture), 3);
 }
 
 static void a_post_is_repeated_only_where_that_is_allowed(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
 
     fake_cloud_say(fixture->cloud, "POST", "/", 503, NULL);
     cloud_caller_init(fixture, &caller, "/");
     caller.call.request.method = "POST";
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
-    assert_int_equal(requests_of(fixture), 1);
+    assert_int_equal(cloud_fixture_request_count(fixture), 1);
     caller.call.is_idempotent = true;
     caller.call.retry.attempts_max = 2;
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
-    assert_int_equal(requests_of(fixture), 3);
-    muster_http_call_fini(&caller.call);
+    assert_int_equal(cloud_fixture_request_count(fixture), 3);
 }
 
 static void a_refused_connection_is_tried_again_and_told_with_its_cause(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
 
     cloud_caller_init(fixture, &caller, "/");
     caller.call.request.url = "http://127.0.0.1:1/";
@@ -137,7 +128,6 @@ static void a_refused_connection_is_tried_again_and_told_with_its_cause(void **s
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(caller.call.request.error.text, "127.0.0.1:1"));
     assert_int_equal(exchange_count, 3);
-    muster_http_call_fini(&caller.call);
 }
 
 static void a_certificate_that_does_not_hold_is_not_tried_again(void **state)
@@ -145,7 +135,6 @@ static void a_certificate_that_does_not_hold_is_not_tried_again(void **state)
     struct cloud_fixture *fixture = *state;
     const struct fake_cloud_options options = {.is_tls = true};
     struct fake_cloud *secure = NULL;
-    struct cloud_caller caller;
 
     assert_int_equal(fake_cloud_open(fixture->env, &options, &secure, NULL), MUSTER_OK);
     cloud_caller_init(fixture, &caller, "/");
@@ -153,14 +142,12 @@ static void a_certificate_that_does_not_hold_is_not_tried_again(void **state)
 
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_UNAUTHENTICATED);
     assert_int_equal(exchange_count, 1);
-    muster_http_call_fini(&caller.call);
     fake_cloud_close_wait(secure);
 }
 
 static void an_attempt_that_hangs_gives_way_to_the_next(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
     uint64_t deadline_ns;
 
     cloud_fixture_script(fixture, "[{\"times\": 1, \"response\": {\"hang\": true}}, "
@@ -174,7 +161,6 @@ static void an_attempt_that_hangs_gives_way_to_the_next(void **state)
     assert_string_equal(caller.call.request.answer, "yes");
     assert_int_equal(caller.call.request.deadline_ns,
                      deadline_ns); /* The call may be used again. */
-    muster_http_call_fini(&caller.call);
 }
 
 static enum muster_rc on_piece(struct muster_http_request *request, const void *bytes, size_t count)
@@ -190,7 +176,6 @@ static enum muster_rc on_piece(struct muster_http_request *request, const void *
 static void a_stream_that_has_begun_is_not_asked_for_again(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
 
     cloud_fixture_script(fixture,
                          "[{\"response\": {\"chunks\": [{\"body\": \"one\"}], \"cut\": true}}]");
@@ -198,8 +183,7 @@ static void a_stream_that_has_begun_is_not_asked_for_again(void **state)
     caller.call.request.on_body = on_piece;
 
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_UNAVAILABLE);
-    assert_int_equal(requests_of(fixture), 1);
-    muster_http_call_fini(&caller.call);
+    assert_int_equal(cloud_fixture_request_count(fixture), 1);
 }
 
 /* Retry-After and the deadline. */
@@ -209,7 +193,6 @@ static void retry_after_is_obeyed(void **state)
     struct cloud_fixture *fixture = *state;
     struct muster_loop *loop = fixture->env->loop;
     uint64_t before_ns = muster_loop_now_ns(loop);
-    struct cloud_caller caller;
 
     cloud_fixture_script(fixture, "[{\"times\": 1, \"response\": {\"status\": 429, \"headers\": "
                                   "{\"Retry-After\": \"7\"}}}, {\"response\": {\"body\": 1}}]");
@@ -224,13 +207,11 @@ static void retry_after_is_obeyed(void **state)
     test_env_run_until(fixture->env, test_env_is_true, &caller.is_done);
     assert_int_equal(caller.rc, MUSTER_OK);
     assert_int_equal(caller.call.request.status, 200);
-    muster_http_call_fini(&caller.call);
 }
 
 static void a_retry_after_beyond_the_deadline_is_not_waited_for(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
 
     cloud_fixture_script(fixture, "[{\"response\": {\"status\": 429, \"headers\": "
                                   "{\"Retry-After\": \"3600\"}}}]");
@@ -238,14 +219,12 @@ static void a_retry_after_beyond_the_deadline_is_not_waited_for(void **state)
 
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_int_equal(caller.call.request.status, 429);
-    assert_int_equal(requests_of(fixture), 1);
-    muster_http_call_fini(&caller.call);
+    assert_int_equal(cloud_fixture_request_count(fixture), 1);
 }
 
 static void the_deadline_holds_for_all_attempts_together(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
     uint64_t deadline_ns = muster_loop_after_ns(fixture->env->loop, 50 * MUSTER_NS_PER_MS);
 
     cloud_fixture_script(fixture, "[{\"response\": {\"hang\": true}}]");
@@ -256,7 +235,6 @@ static void the_deadline_holds_for_all_attempts_together(void **state)
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_DEADLINE_EXCEEDED);
     assert_true(muster_loop_now_ns(fixture->env->loop) >= deadline_ns);
     assert_int_equal(caller.call.request.deadline_ns, deadline_ns);
-    muster_http_call_fini(&caller.call);
 }
 
 static void a_cancel_ends_a_call_in_every_state(void **state)
@@ -266,14 +244,14 @@ static void a_cancel_ends_a_call_in_every_state(void **state)
         "[{\"response\": {\"status\": 503, \"headers\": {\"Retry-After\": \"20\"}}}]",
     };
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
 
     for (size_t i = 0; i < 2; i++) {
         fake_cloud_forget_script(fixture->cloud);
         cloud_fixture_script(fixture, scripts[i]);
         cloud_caller_init(fixture, &caller, "/");
         cloud_caller_start(fixture, &caller);
-        while (i == 1 ? caller.call.state != MUSTER_HTTP_CALL_WAITING : requests_of(fixture) == 0)
+        while (i == 1 ? caller.call.state != MUSTER_HTTP_CALL_WAITING
+                      : cloud_fixture_request_count(fixture) == 0)
             muster_loop_turn(fixture->env->loop, MUSTER_NS_PER_MS);
         muster_http_call_cancel(&caller.call);
         muster_http_call_cancel(&caller.call);
@@ -287,28 +265,12 @@ static void a_cancel_ends_a_call_in_every_state(void **state)
 
 /* Tokens. */
 
-static bool flag;
-
-static void on_closed(struct muster_credentials *credentials)
-{
-    (void)credentials;
-    flag = true;
-}
-
-static void close_credentials(struct cloud_fixture *fixture, struct muster_credentials *credentials)
-{
-    flag = false;
-    muster_credentials_close(credentials, on_closed);
-    test_env_run_until(fixture->env, test_env_is_true, &flag);
-}
-
 static void a_token_travels_beside_the_callers_headers(void **state)
 {
     static const struct muster_http_header header = {.name = "X-Mine", .value = "kept"};
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
     const struct fake_cloud_request *request;
-    struct cloud_caller caller;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 200, NULL);
     assert_int_equal(muster_credentials_bearer_open(fixture->env, "tok", &credentials, NULL),
@@ -323,15 +285,13 @@ static void a_token_travels_beside_the_callers_headers(void **state)
         assert_string_equal(fake_cloud_request_header(request, "authorization"), "Bearer tok");
         assert_string_equal(fake_cloud_request_header(request, "x-mine"), "kept");
     }
-    muster_http_call_fini(&caller.call);
-    close_credentials(fixture, credentials);
+    cloud_fixture_close_credentials(fixture, credentials);
 }
 
 static void a_refused_token_is_fetched_anew_once(void **state)
 {
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
-    struct cloud_caller caller;
 
     cloud_fixture_set_var(fixture, "GCE_METADATA_HOST", "{{hostport}}");
     cloud_fixture_script(
@@ -348,16 +308,14 @@ static void a_refused_token_is_fetched_anew_once(void **state)
     caller.call.credentials = credentials;
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_string_equal(caller.call.request.answer, "yes");
-    assert_int_equal(requests_of(fixture), 4);
-    muster_http_call_fini(&caller.call);
-    close_credentials(fixture, credentials);
+    assert_int_equal(cloud_fixture_request_count(fixture), 4);
+    cloud_fixture_close_credentials(fixture, credentials);
 }
 
 static void a_401_for_a_fresh_token_too_is_told(void **state)
 {
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
-    struct cloud_caller caller;
     struct muster_error error;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 401, "{\"message\": \"go away, hush-token\"}");
@@ -367,19 +325,17 @@ static void a_401_for_a_fresh_token_too_is_told(void **state)
     caller.call.credentials = credentials;
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
 
-    assert_int_equal(requests_of(fixture), 2);
+    assert_int_equal(cloud_fixture_request_count(fixture), 2);
     assert_int_equal(muster_http_check(&caller.call.request, &error), MUSTER_UNAUTHENTICATED);
     assert_non_null(strstr(error.text, "go away, ***"));
     assert_null(strstr(error.text, "hush-token"));
-    muster_http_call_fini(&caller.call);
-    close_credentials(fixture, credentials);
+    cloud_fixture_close_credentials(fixture, credentials);
 }
 
 static void without_a_token_nothing_is_sent(void **state)
 {
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
-    struct cloud_caller caller;
 
     assert_int_equal(
         muster_credentials_token_file_open(fixture->env, "/no/such/token", &credentials, NULL),
@@ -389,9 +345,8 @@ static void without_a_token_nothing_is_sent(void **state)
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_NOT_FOUND);
 
     assert_non_null(strstr(caller.call.request.error.text, "/no/such/token"));
-    assert_int_equal(requests_of(fixture), 0);
-    muster_http_call_fini(&caller.call);
-    close_credentials(fixture, credentials);
+    assert_int_equal(cloud_fixture_request_count(fixture), 0);
+    cloud_fixture_close_credentials(fixture, credentials);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -1,9 +1,6 @@
 /* Certificates of every wrong kind, before the client on curl; and the versions of TLS that it speaks. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -32,7 +32,7 @@ static bool is_over(void *data)
     return left == 0;
 }
 
-static void start(struct cloud_fixture *fixture, struct asker *asker, const char *path)
+static void asker_start(struct cloud_fixture *fixture, struct asker *asker, const char *path)
 {
     static char urls[MANY][64];
     char *url = urls[asker - askers];
@@ -53,7 +53,7 @@ static void run_many(struct cloud_fixture *fixture, const struct fake_cloud_opti
     fake_cloud_say(fixture->cloud, "GET", "/", 200, "yes");
     left = 0;
     for (size_t i = 0; i < MANY; i++)
-        start(fixture, &askers[i], "/");
+        asker_start(fixture, &askers[i], "/");
     test_env_run_until(fixture->env, is_over, NULL);
     for (size_t i = 0; i < MANY; i++) {
         assert_int_equal(askers[i].rc, MUSTER_OK);
@@ -101,7 +101,7 @@ static void a_server_of_http1_over_tls_gets_many_connections_once_it_is_known(vo
     fake_cloud_say(fixture.cloud, "GET", "/", 200, "yes");
     left = 0;
     for (size_t i = 0; i < 30; i++)
-        start(&fixture, &askers[i], i == 0 ? "/" : "/hang");
+        asker_start(&fixture, &askers[i], i == 0 ? "/" : "/hang");
     test_env_run_until(fixture.env, has_more_connections_than_over_http2, fixture.cloud);
 
     for (size_t i = 0; i < 30; i++)
@@ -123,9 +123,9 @@ static void an_answer_that_never_comes_does_not_hold_up_other_requests(void **st
     cloud_fixture_script(&fixture, HANG);
     fake_cloud_say(fixture.cloud, "GET", "/", 200, "yes");
     left = 0;
-    start(&fixture, &askers[0], "/hang");
-    start(&fixture, &askers[1], "/");
-    start(&fixture, &askers[2], "/");
+    asker_start(&fixture, &askers[0], "/hang");
+    asker_start(&fixture, &askers[1], "/");
+    asker_start(&fixture, &askers[2], "/");
     test_env_run_until(fixture.env, test_env_is_true, &askers[1].is_done);
     test_env_run_until(fixture.env, test_env_is_true, &askers[2].is_done);
 
@@ -149,7 +149,7 @@ static void requests_that_wait_for_the_first_end_with_it_when_it_is_cancelled_or
     fake_cloud_say(fixture.cloud, "GET", "/", 200, "yes");
     left = 0;
     for (size_t i = 0; i < 4; i++)
-        start(&fixture, &askers[i], "/");
+        asker_start(&fixture, &askers[i], "/");
     test_env_turn(fixture.env, 1);
     muster_http_cancel(&askers[0].request); /* the one that finds out */
     muster_http_cancel(&askers[2].request); /* one that waits */
@@ -186,7 +186,7 @@ static void connections_are_begun_a_few_at_a_time(void **state)
     fake_cloud_say(fixture.cloud, "GET", "/", 200, "yes");
     left = 0;
     for (size_t i = 0; i < MANY; i++)
-        start(&fixture, &askers[i], "/");
+        asker_start(&fixture, &askers[i], "/");
 
     before = count_descriptors();
     while (left > 0) {

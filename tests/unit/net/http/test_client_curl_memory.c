@@ -97,8 +97,8 @@ static void check_answer(const struct muster_http_request *request)
         assert_string_equal(request->answer, BODY);
 }
 
-/* What came of it; the answer is checked. */
-static enum muster_rc ask(struct muster_error *ret_error)
+/* Asks once, checks the answer, and gives the code. */
+static enum muster_rc call_ask(struct muster_error *ret_error)
 {
     static const struct muster_http_header header = {"X-Question", "why"};
     struct muster_http_request *request = &scene.call.request;
@@ -152,12 +152,12 @@ static void run_request(struct torture *torture, const void *data)
         torture_arm_library(torture);
     else
         torture_arm_limited(torture, &scene.mem);
-    rc = ask(&error);
+    rc = call_ask(&error);
     torture_disarm(torture);
 
     check_error(rc, &error);
     assert_true(rc == MUSTER_OK || torture->refused > 0);
-    rc = ask(&error);
+    rc = call_ask(&error);
     if (rc != MUSTER_OK)
         fail_msg("the next one: %s", error.text);
     scene_close();
@@ -233,7 +233,7 @@ struct name_row {
     bool is_srv, is_of_ares;
 };
 
-/* Of one or the other kind. */
+/* A look-up of one kind or the other. */
 struct inquiry {
     struct muster_lookup lookup;
     struct muster_dns_srv srv;
@@ -267,7 +267,7 @@ static bool is_inquiry_done(void *data)
     return inquiry.done_count > 0;
 }
 
-static void inquire(struct test_env *test, struct muster_dns *dns, bool is_srv)
+static void inquiry_start(struct test_env *test, struct muster_dns *dns, bool is_srv)
 {
     memset(&inquiry, 0, sizeof(inquiry));
     inquiry.lookup.done = on_lookup;
@@ -305,7 +305,7 @@ static void run_name(struct torture *torture, const void *data)
         torture_arm_library(torture);
     else
         torture_arm_limited(torture, &mem);
-    inquire(&test, dns, row->is_srv);
+    inquiry_start(&test, dns, row->is_srv);
     torture_disarm(torture);
 
     if (inquiry.rc == MUSTER_OK) /* c-ares forgets addresses that it has no memory for */
@@ -315,7 +315,7 @@ static void run_name(struct torture *torture, const void *data)
     else if (inquiry.rc != MUSTER_RESOURCE_EXHAUSTED ||
              (inquiry.done_count > 0 && strstr(inquiry.error.text, "memory") == NULL))
         fail_msg("%s: %s", muster_rc_name(inquiry.rc), inquiry.error.text);
-    inquire(&test, dns, row->is_srv);
+    inquiry_start(&test, dns, row->is_srv);
     assert_int_equal(inquiry.rc, MUSTER_OK);
     assert_int_equal(inquiry.count, 3);
     muster_dns_close(dns);

@@ -6,98 +6,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct outcome {
-    int count;
-    enum muster_rc rc;
-    bool is_done;
-};
-
-static int set_up_plain(void **state)
-{
-    static struct cloud_fixture fixture;
-
-    cloud_fixture_open(&fixture, NULL);
-    *state = &fixture;
-    return 0;
-}
-
 static int set_up_tls(void **state)
 {
-    static struct cloud_fixture fixture;
-    const struct fake_cloud_options options = {.is_tls = true};
-
-    cloud_fixture_open(&fixture, &options);
-    *state = &fixture;
-    return 0;
+    return cloud_fixture_set_up_with(state, &(struct fake_cloud_options){.is_tls = true});
 }
 
 static int set_up_http1_tls(void **state)
 {
-    static struct cloud_fixture fixture;
-    const struct fake_cloud_options options = {.is_tls = true, .is_http1_only = true};
-
-    cloud_fixture_open(&fixture, &options);
-    *state = &fixture;
-    return 0;
+    return cloud_fixture_set_up_with(
+        state, &(struct fake_cloud_options){.is_tls = true, .is_http1_only = true});
 }
 
 static int set_up_expired(void **state)
 {
-    static struct cloud_fixture fixture;
-    const struct fake_cloud_options options = {.is_tls = true, .is_expired = true};
-
-    cloud_fixture_open(&fixture, &options);
-    *state = &fixture;
-    return 0;
+    return cloud_fixture_set_up_with(
+        state, &(struct fake_cloud_options){.is_tls = true, .is_expired = true});
 }
 
 static int set_up_mutual(void **state)
 {
-    static struct cloud_fixture fixture;
-    const struct fake_cloud_options options = {.is_tls = true, .wants_client = true};
-
-    cloud_fixture_open(&fixture, &options);
-    *state = &fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    cloud_fixture_close(*state);
-    return 0;
-}
-
-static void on_done(struct muster_http_request *request, enum muster_rc rc)
-{
-    struct outcome *outcome = request->data;
-
-    outcome->count++;
-    outcome->rc = rc;
-    outcome->is_done = true;
-}
-
-static enum muster_rc ask(struct cloud_fixture *fixture, struct muster_http_request *request)
-{
-    struct outcome *outcome = request->data;
-
-    *outcome = (struct outcome){.count = 0};
-    if (request->deadline_ns == 0)
-        request->deadline_ns = cloud_fixture_in_s(fixture, 30);
-    if (request->tls == NULL)
-        request->tls = &fixture->tls;
-    assert_int_equal(muster_http_start(request, fixture->env->http, on_done), MUSTER_OK);
-    assert_int_equal(outcome->count, 0);
-    test_env_run_until(fixture->env, test_env_is_true, &outcome->is_done);
-    assert_int_equal(outcome->count, 1);
-    return outcome->rc;
-}
-
-static bool flag;
-
-static void on_closed(struct muster_http *http)
-{
-    (void)http;
-    flag = true;
+    return cloud_fixture_set_up_with(
+        state, &(struct fake_cloud_options){.is_tls = true, .wants_client = true});
 }
 
 /* Another client instead of the fixture's, which is returned. */
@@ -113,9 +42,7 @@ static struct muster_http *open_another(struct cloud_fixture *fixture,
 
 static void close_another(struct cloud_fixture *fixture, struct muster_http *before)
 {
-    flag = false;
-    muster_http_close(fixture->env->http, on_closed);
-    test_env_run_until(fixture->env, test_env_is_true, &flag);
+    cloud_fixture_close_http(fixture, fixture->env->http);
     fixture->env->http = before;
 }
 
@@ -124,54 +51,45 @@ static void close_another(struct cloud_fixture *fixture, struct muster_http *bef
 static void http2_is_spoken_where_it_is_offered(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct outcome outcome;
-    struct muster_http_request request;
+    struct muster_http_request *request = &fixture->request;
 
     fake_cloud_say(fixture->cloud, "POST", "/h", 200, "yes");
-    muster_http_request_init(&request, &outcome);
-    request.method = "POST";
-    request.url = cloud_fixture_url(fixture, "/h");
-    request.body = "ping";
-    request.body_bytes = 4;
+    request->method = "POST";
+    request->url = cloud_fixture_url(fixture, "/h");
+    request->body = "ping";
+    request->body_bytes = 4;
 
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "yes");
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
+    assert_string_equal(request->answer, "yes");
     assert_true(fake_cloud_request(fixture->cloud, 0)->is_h2);
     assert_string_equal(fake_cloud_request(fixture->cloud, 0)->body, "ping");
-    muster_http_request_fini(&request);
 }
 
 static void http1_is_spoken_where_nothing_else_is_offered(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct outcome outcome;
-    struct muster_http_request request;
+    struct muster_http_request *request = &fixture->request;
 
     fake_cloud_say(fixture->cloud, "GET", "/h", 200, "yes");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/h");
+    request->url = cloud_fixture_url(fixture, "/h");
 
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "yes");
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
+    assert_string_equal(request->answer, "yes");
     assert_false(fake_cloud_request(fixture->cloud, 0)->is_h2);
-    muster_http_request_fini(&request);
 }
 
 static void a_server_of_an_unknown_authority_is_not_believed(void **state)
 {
     struct cloud_fixture *fixture = *state;
+    struct muster_http_request *request = &fixture->request;
     static const struct muster_http_tls system_authorities = {.ca_file = NULL};
-    struct outcome outcome;
-    struct muster_http_request request;
 
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &system_authorities;
+    request->url = cloud_fixture_url(fixture, "/");
+    request->tls = &system_authorities;
 
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    assert_non_null(strstr(request.error.text, "certificate does not hold"));
-    assert_int_equal(fake_cloud_counts(fixture->cloud)->requests, 0);
-    muster_http_request_fini(&request);
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_UNAUTHENTICATED);
+    assert_non_null(strstr(request->error.text, "certificate does not hold"));
+    assert_int_equal(cloud_fixture_request_count(fixture), 0);
 }
 
 /* Opening it would wait for a writer. */
@@ -189,7 +107,7 @@ static void a_pipe_holds_no_authorities(void **state)
     request.tls = &tls;
     request.deadline_ns = cloud_fixture_in_s(fixture, 30);
 
-    assert_int_equal(muster_http_start(&request, fixture->env->http, on_done),
+    assert_int_equal(muster_http_start(&request, fixture->env->http, cloud_outcome_on_done),
                      MUSTER_FAILED_PRECONDITION);
     assert_non_null(strstr(request.error.text, path));
     assert_non_null(strstr(request.error.text, "must be a regular file"));
@@ -200,28 +118,24 @@ static void a_pipe_holds_no_authorities(void **state)
 static void a_server_of_an_authority_of_the_same_name_is_not_believed(void **state)
 {
     struct cloud_fixture *fixture = *state;
+    struct muster_http_request *request = &fixture->request;
     struct fake_identity *other = fake_identity_new(&(struct fake_identity_options){false, NULL});
     struct muster_http_tls tls = {.ca_pem = other->ca_pem};
-    struct outcome outcome;
-    struct muster_http_request request;
 
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &tls;
+    request->url = cloud_fixture_url(fixture, "/");
+    request->tls = &tls;
 
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    assert_non_null(strstr(request.error.text, "certificate does not hold"));
-    assert_int_equal(fake_cloud_counts(fixture->cloud)->requests, 0);
-    muster_http_request_fini(&request);
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_UNAUTHENTICATED);
+    assert_non_null(strstr(request->error.text, "certificate does not hold"));
+    assert_int_equal(cloud_fixture_request_count(fixture), 0);
     fake_identity_free(other);
 }
 
 static void the_authorities_of_ssl_cert_file_are_believed(void **state)
 {
     struct cloud_fixture *fixture = *state;
+    struct muster_http_request *request = &fixture->request;
     static const struct muster_http_tls defaults = {.ca_file = NULL};
-    struct outcome outcome;
-    struct muster_http_request request;
     struct muster_http *before = fixture->env->http;
     struct muster_error error;
 
@@ -231,112 +145,95 @@ static void the_authorities_of_ssl_cert_file_are_believed(void **state)
     muster_http_close(before, NULL);
     assert_int_equal(muster_http_curl_open(fixture->env, NULL, &fixture->env->http, &error),
                      MUSTER_OK);
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &defaults;
+    request->url = cloud_fixture_url(fixture, "/");
+    request->tls = &defaults;
 
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "yes");
-    muster_http_request_fini(&request);
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
+    assert_string_equal(request->answer, "yes");
 }
 
 static void an_expired_certificate_is_named(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct outcome outcome;
-    struct muster_http_request request;
+    struct muster_http_request *request = &fixture->request;
 
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
+    request->url = cloud_fixture_url(fixture, "/");
 
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    assert_non_null(strstr(request.error.text, "certificate has expired"));
-    assert_non_null(strstr(request.error.text, fake_cloud_base(fixture->cloud)));
-    muster_http_request_fini(&request);
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_UNAUTHENTICATED);
+    assert_non_null(strstr(request->error.text, "certificate has expired"));
+    assert_non_null(strstr(request->error.text, fake_cloud_base(fixture->cloud)));
 }
 
 static void verification_is_skipped_only_when_a_kubeconfig_says_so(void **state)
 {
     struct cloud_fixture *fixture = *state;
+    struct muster_http_request *request = &fixture->request;
     static const struct muster_http_tls insecure = {.is_insecure_skip_verify = true};
-    struct outcome outcome;
-    struct muster_http_request request;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 200, "yes");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &insecure;
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
+    request->url = cloud_fixture_url(fixture, "/");
+    request->tls = &insecure;
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
 
     /* A verified request must not ride on the unverified connection. */
-    request.tls = &fixture->tls;
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    muster_http_request_fini(&request);
+    request->tls = &fixture->tls;
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_UNAUTHENTICATED);
 }
 
 static void a_server_is_verified_under_another_name_if_asked(void **state)
 {
     struct cloud_fixture *fixture = *state;
+    struct muster_http_request *request = &fixture->request;
     struct muster_http_tls tls = fixture->tls;
-    struct outcome outcome;
-    struct muster_http_request request;
 
     fake_cloud_say(fixture->cloud, "GET", "/v", 200, "yes");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/v");
-    request.tls = &tls;
+    request->url = cloud_fixture_url(fixture, "/v");
+    request->tls = &tls;
     tls.server_name = "localhost";
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "yes");
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
+    assert_string_equal(request->answer, "yes");
     assert_string_equal(fake_cloud_request_header(fake_cloud_request(fixture->cloud, 0), "host"),
                         fake_cloud_hostport(fixture->cloud));
     tls.server_name = "elsewhere.test";
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAUTHENTICATED);
-    muster_http_request_fini(&request);
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_UNAUTHENTICATED);
 }
 
 static void a_client_certificate_opens_a_door_that_is_shut_without(void **state)
 {
     struct cloud_fixture *fixture = *state;
+    struct muster_http_request *request = &fixture->request;
     const struct fake_identity *identity = fake_cloud_identity(fixture->cloud);
     struct muster_http_tls tls = {.ca_pem = identity->ca_pem,
                                   .cert_pem = identity->client_cert_pem,
                                   .key_pem = identity->client_key_pem};
-    struct outcome outcome;
-    struct muster_http_request request;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 200, "welcome");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    assert_int_equal(ask(fixture, &request), MUSTER_UNAVAILABLE);
-    request.tls = &tls;
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_string_equal(request.answer, "welcome");
-    muster_http_request_fini(&request);
+    request->url = cloud_fixture_url(fixture, "/");
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_UNAVAILABLE);
+    request->tls = &tls;
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
+    assert_string_equal(request->answer, "welcome");
 }
 
 static void certificates_may_come_from_files(void **state)
 {
     struct cloud_fixture *fixture = *state;
+    struct muster_http_request *request = &fixture->request;
     const struct fake_identity *identity = fake_cloud_identity(fixture->cloud);
     char ca[256], cert[256], key[256];
     struct muster_http_tls tls = {.ca_file = ca, .cert_file = cert, .key_file = key};
-    struct outcome outcome;
-    struct muster_http_request request;
 
     strcpy(ca, cloud_fixture_write(fixture, "ca.pem", identity->ca_pem));
     strcpy(cert, cloud_fixture_write(fixture, "cert.pem", identity->client_cert_pem));
     strcpy(key, cloud_fixture_write(fixture, "key.pem", identity->client_key_pem));
     fake_cloud_say(fixture->cloud, "GET", "/", 200, "welcome");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &tls;
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
+    request->url = cloud_fixture_url(fixture, "/");
+    request->tls = &tls;
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
 
     tls.ca_file = "/no/such/file";
-    assert_int_equal(ask(fixture, &request), MUSTER_FAILED_PRECONDITION);
-    assert_non_null(strstr(request.error.text, "trusted authorities cannot be used"));
-    muster_http_request_fini(&request);
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_FAILED_PRECONDITION);
+    assert_non_null(strstr(request->error.text, "trusted authorities cannot be used"));
 }
 
 /* The system's file takes 16 ms to read. The first request finds out how the server speaks, the
@@ -345,26 +242,23 @@ static void a_file_of_authorities_is_not_read_for_each_connection(void **state)
 {
     static const struct muster_http_tls as_the_client = {.ca_file = NULL};
     struct cloud_fixture *fixture = *state;
+    struct muster_http_request *request = &fixture->request;
     const struct muster_http_curl_options options = {
         .ca_file =
             cloud_fixture_write(fixture, "ca.pem", fake_cloud_identity(fixture->cloud)->ca_pem)};
     struct muster_http *before = open_another(fixture, &options);
-    struct outcome outcome;
-    struct muster_http_request request;
 
     cloud_fixture_script(fixture, "[{\"match\":{},\"response\":{\"headers\":{\"Connection\":"
                                   "\"close\"},\"body\":\"yes\"}}]");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    request.tls = &as_the_client;
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
+    request->url = cloud_fixture_url(fixture, "/");
+    request->tls = &as_the_client;
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
 
     cloud_fixture_write(fixture, "ca.pem", "no longer a certificate");
-    assert_int_equal(ask(fixture, &request), MUSTER_OK);
+    assert_int_equal(cloud_fixture_ask(fixture, request), MUSTER_OK);
     assert_int_equal(fake_cloud_counts(fixture->cloud)->connections, 3);
 
-    muster_http_request_fini(&request);
     close_another(fixture, before);
 }
 
@@ -375,7 +269,7 @@ static enum muster_rc ask_anew(struct cloud_fixture *fixture, struct muster_http
                                const struct muster_http_curl_options *options)
 {
     struct muster_http *before = open_another(fixture, options);
-    enum muster_rc rc = ask(fixture, request);
+    enum muster_rc rc = cloud_fixture_ask(fixture, request);
 
     close_another(fixture, before);
     return rc;
@@ -385,43 +279,37 @@ static void https_goes_through_the_proxy_unless_told_otherwise(void **state)
 {
     static const struct muster_http_curl_options ignoring = {.is_proxy_ignored = true};
     struct cloud_fixture *fixture = *state;
-    struct outcome outcome;
-    struct muster_http_request request;
+    struct muster_http_request *request = &fixture->request;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 200, "direct");
     cloud_fixture_set_var(fixture, "HTTPS_PROXY", "http://127.0.0.1:1");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    assert_int_equal(ask_anew(fixture, &request, NULL), MUSTER_UNAVAILABLE);
+    request->url = cloud_fixture_url(fixture, "/");
+    assert_int_equal(ask_anew(fixture, request, NULL), MUSTER_UNAVAILABLE);
     assert_int_equal(fake_cloud_counts(fixture->cloud)->connections, 0);
 
-    assert_int_equal(ask_anew(fixture, &request, &ignoring), MUSTER_OK);
-    request.is_direct = true;
-    assert_int_equal(ask_anew(fixture, &request, NULL), MUSTER_OK);
-    request.is_direct = false;
+    assert_int_equal(ask_anew(fixture, request, &ignoring), MUSTER_OK);
+    request->is_direct = true;
+    assert_int_equal(ask_anew(fixture, request, NULL), MUSTER_OK);
+    request->is_direct = false;
     cloud_fixture_set_var(fixture, "NO_PROXY", "example.test,127.0.0.1");
-    assert_int_equal(ask_anew(fixture, &request, NULL), MUSTER_OK);
-    muster_http_request_fini(&request);
+    assert_int_equal(ask_anew(fixture, request, NULL), MUSTER_OK);
 }
 
 static void plain_http_never_goes_through_a_proxy(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct outcome outcome;
-    struct muster_http_request request;
+    struct muster_http_request *request = &fixture->request;
 
     fake_cloud_say(fixture->cloud, "GET", "/", 200, "direct");
     cloud_fixture_set_var(fixture, "HTTPS_PROXY", "http://127.0.0.1:1");
     cloud_fixture_set_var(fixture, "https_proxy", "http://127.0.0.1:1");
     cloud_fixture_set_var(fixture, "http_proxy", "http://127.0.0.1:1");
-    muster_http_request_init(&request, &outcome);
-    request.url = cloud_fixture_url(fixture, "/");
-    assert_int_equal(ask_anew(fixture, &request, NULL), MUSTER_OK);
-    assert_string_equal(request.answer, "direct");
-    muster_http_request_fini(&request);
+    request->url = cloud_fixture_url(fixture, "/");
+    assert_int_equal(ask_anew(fixture, request, NULL), MUSTER_OK);
+    assert_string_equal(request->answer, "direct");
 }
 
-#define T(name, prepare) cmocka_unit_test_setup_teardown(name, prepare, tear_down)
+#define T(name, prepare) cmocka_unit_test_setup_teardown(name, prepare, cloud_fixture_tear_down)
 
 int main(void)
 {
@@ -439,7 +327,7 @@ int main(void)
         T(certificates_may_come_from_files, set_up_mutual),
         T(a_file_of_authorities_is_not_read_for_each_connection, set_up_http1_tls),
         T(https_goes_through_the_proxy_unless_told_otherwise, set_up_tls),
-        T(plain_http_never_goes_through_a_proxy, set_up_plain),
+        T(plain_http_never_goes_through_a_proxy, cloud_fixture_set_up),
     };
 
     return cmocka_run_group_tests_name("http client tls", tests, NULL, NULL);

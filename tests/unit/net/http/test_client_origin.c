@@ -5,7 +5,7 @@
 
 #include "net/http/client_origin.h"
 
-static struct muster_http_origin *take(struct muster_http_origins *origins, const char *text)
+static struct muster_http_origin *take_origin(struct muster_http_origins *origins, const char *text)
 {
     struct muster_http_url url;
 
@@ -20,9 +20,9 @@ static void a_server_is_known_by_scheme_host_and_port(void **state)
 
     (void)state;
     muster_http_origins_init(&origins, muster_mem_system());
-    a = take(&origins, "https://Host.test/x");
-    b = take(&origins, "https://host.test:443/y?z");
-    c = take(&origins, "http://host.test:443/");
+    a = take_origin(&origins, "https://Host.test/x");
+    b = take_origin(&origins, "https://host.test:443/y?z");
+    c = take_origin(&origins, "http://host.test:443/");
 
     assert_ptr_equal(a, b);
     assert_ptr_not_equal(a, c);
@@ -43,15 +43,15 @@ static void the_longest_unused_are_forgotten_and_those_in_use_are_not(void **sta
 
     (void)state;
     muster_http_origins_init(&origins, muster_mem_system());
-    kept = take(&origins, "https://kept.test/");
+    kept = take_origin(&origins, "https://kept.test/");
     kept->wire = MUSTER_HTTP_WIRE_2;
     for (int i = 0; i < 1000; i++) {
         snprintf(text, sizeof(text), "https://h%d.test/", i);
-        muster_http_origins_put(&origins, take(&origins, text));
+        muster_http_origins_put(&origins, take_origin(&origins, text));
     }
 
     assert_in_range(origins.count, 1, MUSTER_HTTP_ORIGINS_MAX);
-    assert_ptr_equal(take(&origins, "https://kept.test/"), kept);
+    assert_ptr_equal(take_origin(&origins, "https://kept.test/"), kept);
     assert_int_equal(kept->wire, MUSTER_HTTP_WIRE_2);
     muster_http_origins_put(&origins, kept);
     muster_http_origins_put(&origins, kept);

@@ -18,69 +18,49 @@ struct asker {
     bool is_done;
 };
 
-static int set_up(void **state)
-{
-    static struct cloud_fixture fixture;
-
-    cloud_fixture_open(&fixture, NULL);
-    cloud_fixture_set_var(&fixture, "GCE_METADATA_HOST", "{{hostport}}");
-    *state = &fixture;
-    return 0;
-}
+static struct muster_credentials *credentials; /* of the case, which may open some */
+static struct asker asker;
 
 static int tear_down(void **state)
 {
-    cloud_fixture_close(*state);
-    return 0;
+    if (credentials != NULL)
+        cloud_fixture_close_credentials(*state, credentials);
+    credentials = NULL;
+    return cloud_fixture_tear_down(state);
 }
 
-static bool flag;
-
-static void on_closed(struct muster_credentials *credentials)
+/* The credentials of the case are those of the metadata server, which answers by the script. */
+static void open_metadata(struct cloud_fixture *fixture, const char *script)
 {
-    (void)credentials;
-    flag = true;
-}
-
-static void close_credentials(struct cloud_fixture *fixture, struct muster_credentials *credentials)
-{
-    flag = false;
-    muster_credentials_close(credentials, on_closed);
-    test_env_run_until(fixture->env, test_env_is_true, &flag);
+    cloud_fixture_script(fixture, script);
+    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
 }
 
 static void on_token(struct muster_token_get *get, enum muster_rc rc)
 {
-    struct asker *asker = get->data;
+    struct asker *one = get->data;
 
-    asker->count++;
-    asker->rc = rc;
-    asker->is_done = true;
-    snprintf(asker->token, sizeof(asker->token), "%s", rc == MUSTER_OK ? get->token : "");
+    one->count++;
+    one->rc = rc;
+    one->is_done = true;
+    snprintf(one->token, sizeof(one->token), "%s", rc == MUSTER_OK ? get->token : "");
 }
 
-static void start(struct cloud_fixture *fixture, struct asker *asker,
-                  struct muster_credentials *credentials, const char *stale)
+static void asker_start(struct cloud_fixture *fixture, struct asker *one, const char *stale)
 {
-    *asker = (struct asker){.get = {.data = asker}};
-    assert_int_equal(muster_token_get_start(&asker->get, credentials, stale,
+    *one = (struct asker){.get = {.data = one}};
+    assert_int_equal(muster_token_get_start(&one->get, credentials, stale,
                                             cloud_fixture_in_s(fixture, 30), on_token),
                      MUSTER_OK);
-    assert_int_equal(asker->count, 0);
+    assert_int_equal(one->count, 0);
 }
 
-static enum muster_rc ask(struct cloud_fixture *fixture, struct asker *asker,
-                          struct muster_credentials *credentials, const char *stale)
+static enum muster_rc ask_token(struct cloud_fixture *fixture, const char *stale)
 {
-    start(fixture, asker, credentials, stale);
-    test_env_run_until(fixture->env, test_env_is_true, &asker->is_done);
-    assert_int_equal(asker->count, 1);
-    return asker->rc;
-}
-
-static size_t requests_of(const struct cloud_fixture *fixture)
-{
-    return fake_cloud_counts(fixture->cloud)->requests;
+    asker_start(fixture, &asker, stale);
+    test_env_run_until(fixture->env, test_env_is_true, &asker.is_done);
+    assert_int_equal(asker.count, 1);
+    return asker.rc;
 }
 
 /* The cache. */
@@ -94,95 +74,75 @@ static size_t requests_of(const struct cloud_fixture *fixture)
 static void the_metadata_server_gives_a_token_that_is_kept(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
 
     cloud_fixture_script(fixture, "[" METADATA_TOKEN("t1", "3600") "]");
     assert_int_equal(muster_credentials_default_open(fixture->env, NULL, &credentials, NULL),
                      MUSTER_OK);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+        assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
         assert_string_equal(asker.token, "t1");
     }
-    assert_int_equal(requests_of(fixture), 1);
-    close_credentials(fixture, credentials);
+    assert_int_equal(cloud_fixture_request_count(fixture), 1);
 }
 
 static void any_number_of_askers_share_one_exchange(void **state)
 {
     static struct asker askers[50];
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
 
-    cloud_fixture_script(fixture, "[" METADATA_TOKEN("t1", "3600") "]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
+    open_metadata(fixture, "[" METADATA_TOKEN("t1", "3600") "]");
     for (int i = 0; i < 50; i++)
-        start(fixture, &askers[i], credentials, NULL);
+        asker_start(fixture, &askers[i], NULL);
     for (int i = 0; i < 50; i++) {
         test_env_run_until(fixture->env, test_env_is_true, &askers[i].is_done);
         assert_string_equal(askers[i].token, "t1");
     }
-    assert_int_equal(requests_of(fixture), 1);
-    close_credentials(fixture, credentials);
+    assert_int_equal(cloud_fixture_request_count(fixture), 1);
 }
 
 static void a_token_is_renewed_well_before_its_end(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
     uint64_t now_ns;
 
-    cloud_fixture_script(fixture,
-                         "[" METADATA_TOKEN("t1", "3600") "," METADATA_TOKEN("t2", "3600") "]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    open_metadata(fixture, "[" METADATA_TOKEN("t1", "3600") "," METADATA_TOKEN("t2", "3600") "]");
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
     now_ns = muster_loop_now_ns(fixture->env->loop);
     assert_in_range(credentials->token_fresh_until_ns, now_ns + 3300 * MUSTER_NS_PER_S,
                     now_ns + 3375 * MUSTER_NS_PER_S);
 
     credentials->token_fresh_until_ns = now_ns; /* that time has come */
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
     assert_string_equal(asker.token, "t2");
-    close_credentials(fixture, credentials);
 }
 
 static void a_token_that_still_lives_bridges_a_failing_renewal(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
 
-    cloud_fixture_script(fixture, "[" METADATA_TOKEN("t1", "3600") "]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    open_metadata(fixture, "[" METADATA_TOKEN("t1", "3600") "]");
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
     credentials->token_fresh_until_ns = 1;
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
     assert_string_equal(asker.token, "t1");
     assert_string_equal(asker.get.error.text, "");
 
     credentials->token_until_ns = 1;
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_UNAVAILABLE);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_UNAVAILABLE);
     assert_string_not_equal(asker.get.error.text, "");
-    close_credentials(fixture, credentials);
 }
 
 static void a_refused_token_is_replaced_and_a_newer_one_is_not(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
 
-    cloud_fixture_script(fixture,
-                         "[" METADATA_TOKEN("t1", "3600") "," METADATA_TOKEN("t2", "3600") "]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
-    assert_int_equal(ask(fixture, &asker, credentials, "t1"), MUSTER_OK);
+    open_metadata(fixture, "[" METADATA_TOKEN("t1", "3600") "," METADATA_TOKEN("t2", "3600") "]");
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, "t1"), MUSTER_OK);
     assert_string_equal(asker.token, "t2");
-    assert_int_equal(ask(fixture, &asker, credentials, "t1"), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, "t1"), MUSTER_OK);
     assert_string_equal(asker.token, "t2");
-    assert_int_equal(requests_of(fixture), 2);
-    close_credentials(fixture, credentials);
+    assert_int_equal(cloud_fixture_request_count(fixture), 2);
 }
 
 /* Ends. */
@@ -190,13 +150,11 @@ static void a_refused_token_is_replaced_and_a_newer_one_is_not(void **state)
 static void an_asker_may_leave_and_the_others_are_served(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
     struct asker a, b;
 
-    cloud_fixture_script(fixture, "[" METADATA_TOKEN("t1", "3600") "]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
-    start(fixture, &a, credentials, NULL);
-    start(fixture, &b, credentials, NULL);
+    open_metadata(fixture, "[" METADATA_TOKEN("t1", "3600") "]");
+    asker_start(fixture, &a, NULL);
+    asker_start(fixture, &b, NULL);
     muster_token_get_cancel(&a.get);
     muster_token_get_cancel(&a.get);
     test_env_run_until(fixture->env, test_env_is_true, &b.is_done);
@@ -204,17 +162,14 @@ static void an_asker_may_leave_and_the_others_are_served(void **state)
     assert_int_equal(a.count, 1);
     assert_int_equal(a.rc, MUSTER_CANCELLED);
     assert_string_equal(b.token, "t1");
-    close_credentials(fixture, credentials);
 }
 
 static void an_asker_waits_until_its_own_deadline(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker = {.get = {.data = &asker}};
 
-    cloud_fixture_script(fixture, "[{\"response\": {\"hang\": true}}]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
+    open_metadata(fixture, "[{\"response\": {\"hang\": true}}]");
+    asker = (struct asker){.get = {.data = &asker}};
     assert_int_equal(muster_token_get_start(
                          &asker.get, credentials, NULL,
                          muster_loop_after_ns(fixture->env->loop, MUSTER_NS_PER_MS), on_token),
@@ -223,21 +178,19 @@ static void an_asker_waits_until_its_own_deadline(void **state)
 
     assert_int_equal(asker.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(asker.get.error.text, "metadata server"));
-    close_credentials(fixture, credentials);
 }
 
 static void closing_answers_everybody_who_waits(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
     struct asker a, b;
 
-    cloud_fixture_script(fixture, "[{\"response\": {\"hang\": true}}]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
-    start(fixture, &a, credentials, NULL);
-    start(fixture, &b, credentials, NULL);
+    open_metadata(fixture, "[{\"response\": {\"hang\": true}}]");
+    asker_start(fixture, &a, NULL);
+    asker_start(fixture, &b, NULL);
     test_env_turn(fixture->env, 5);
-    close_credentials(fixture, credentials);
+    cloud_fixture_close_credentials(fixture, credentials);
+    credentials = NULL;
 
     assert_int_equal(a.rc, MUSTER_CANCELLED);
     assert_int_equal(b.rc, MUSTER_CANCELLED);
@@ -249,63 +202,49 @@ static void closing_answers_everybody_who_waits(void **state)
 static void an_answer_without_flavor_is_not_believed(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
 
-    cloud_fixture_script(fixture,
-                         "[{\"response\": {\"body\": {\"access_token\": \"evil-token\"}}}]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
+    open_metadata(fixture, "[{\"response\": {\"body\": {\"access_token\": \"evil-token\"}}}]");
 
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_UNAVAILABLE);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(asker.get.error.text, "is not a metadata server"));
     assert_null(strstr(asker.get.error.text, "evil-token"));
-    close_credentials(fixture, credentials);
 }
 
 static void a_machine_without_service_account_is_told_to_attach_one(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
 
-    cloud_fixture_script(fixture, "[{\"response\": {\"status\": 404, \"headers\": "
-                                  "{\"Metadata-Flavor\": \"Google\"}, \"body\": \"\"}}]");
-    assert_int_equal(muster_credentials_metadata_open(fixture->env, &credentials, NULL), MUSTER_OK);
+    open_metadata(fixture, "[{\"response\": {\"status\": 404, \"headers\": "
+                           "{\"Metadata-Flavor\": \"Google\"}, \"body\": \"\"}}]");
 
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_NOT_FOUND);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_NOT_FOUND);
     assert_non_null(strstr(asker.get.error.text, "no service account"));
-    close_credentials(fixture, credentials);
 }
 
 static void with_nothing_anywhere_the_error_names_every_place(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
 
     cloud_fixture_set_var(fixture, "GCE_METADATA_HOST", "127.0.0.1:1");
     assert_int_equal(muster_credentials_default_open(fixture->env, NULL, &credentials, NULL),
                      MUSTER_OK);
 
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_UNAVAILABLE);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(asker.get.error.text, "GOOGLE_APPLICATION_CREDENTIALS is not set"));
     assert_non_null(strstr(asker.get.error.text, "127.0.0.1:1"));
     assert_non_null(strstr(asker.get.error.text, "gcloud auth application-default login"));
-    close_credentials(fixture, credentials);
 }
 
 /* Files. */
 
-static struct muster_credentials *open_file(struct cloud_fixture *fixture, const char *text)
+static void open_file(struct cloud_fixture *fixture, const char *text)
 {
-    struct muster_credentials *credentials = NULL;
     struct muster_error error = {.text = ""};
 
     cloud_fixture_set_var(fixture, "GOOGLE_APPLICATION_CREDENTIALS",
                           cloud_fixture_write(fixture, "key.json", text));
     if (muster_credentials_default_open(fixture->env, NULL, &credentials, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
-    return credentials;
 }
 
 #define USER_FILE                                                                                  \
@@ -316,12 +255,11 @@ static struct muster_credentials *open_file(struct cloud_fixture *fixture, const
 static void a_user_trades_the_refresh_token(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = open_file(fixture, USER_FILE);
-    struct asker asker;
 
+    open_file(fixture, USER_FILE);
     fake_cloud_say(fixture->cloud, "POST", "/token", 200,
                    "{\"access_token\": \"u1\", \"expires_in\": 3599, \"token_type\": \"Bearer\"}");
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
 
     assert_string_equal(asker.token, "u1");
     assert_string_equal(muster_credentials_project(credentials), "p1");
@@ -331,7 +269,6 @@ static void a_user_trades_the_refresh_token(void **state)
     assert_string_equal(
         fake_cloud_request_header(fake_cloud_request(fixture->cloud, 0), "content-type"),
         "application/x-www-form-urlencoded");
-    close_credentials(fixture, credentials);
 }
 
 static void closing_ends_the_exchange_of_a_file(void **state)
@@ -353,33 +290,29 @@ static void closing_ends_the_exchange_of_a_file(void **state)
 static void a_refusal_names_file_and_remedy_and_no_secret(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = open_file(fixture, USER_FILE);
-    struct asker asker;
 
+    open_file(fixture, USER_FILE);
     fake_cloud_say(fixture->cloud, "POST", "/token", 400,
                    "{\"error\": \"invalid_grant\", \"error_description\": \"Bad hush-refresh\"}");
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_UNAUTHENTICATED);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_UNAUTHENTICATED);
 
     assert_non_null(strstr(asker.get.error.text, "key.json (GOOGLE_APPLICATION_CREDENTIALS)"));
     assert_non_null(strstr(asker.get.error.text, "status 400: Bad ****"));
     assert_non_null(strstr(asker.get.error.text, "run gcloud auth application-default login"));
     assert_null(strstr(asker.get.error.text, "hush"));
-    close_credentials(fixture, credentials);
 }
 
 static void a_passing_failure_of_the_token_server_is_tried_again(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = open_file(fixture, USER_FILE);
-    struct asker asker;
 
+    open_file(fixture, USER_FILE);
     cloud_fixture_script(fixture,
                          "[{\"match\": {}, \"times\": 1, \"response\": {\"status\": 503, "
                          "\"headers\": {\"Retry-After\": \"0\"}}}, {\"match\": {}, \"response\": "
                          "{\"body\": {\"access_token\": \"u2\"}}}]");
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
     assert_string_equal(asker.token, "u2");
-    close_credentials(fixture, credentials);
 }
 
 /* The RSA key as it stands in JSON. */
@@ -445,10 +378,8 @@ static void check_assertion(struct cloud_fixture *fixture, const char *body, con
 static void a_service_account_signs_an_assertion(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials;
     char *private_pem = NULL, *public_pem = NULL;
     char escaped[4096], file[8192];
-    struct asker asker;
 
     assert_true(fake_rsa_key_new(&private_pem, &public_pem));
     escape_lines(private_pem, escaped);
@@ -457,17 +388,16 @@ static void a_service_account_signs_an_assertion(void **state)
              "\"private_key\": \"%s\", \"client_email\": \"robot@p2.example\", "
              "\"token_uri\": \"{{base}}/token\"}",
              escaped);
-    credentials = open_file(fixture, file);
+    open_file(fixture, file);
     fake_cloud_say(fixture->cloud, "POST", "/token", 200,
                    "{\"access_token\": \"s1\", \"expires_in\": \"3600\"}");
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
 
     assert_string_equal(asker.token, "s1");
     assert_string_equal(muster_credentials_project(credentials), "p2");
     assert_non_null(
         strstr(muster_credentials_text(credentials), "service account robot@p2.example from "));
     check_assertion(fixture, fake_cloud_request(fixture->cloud, 0)->body, public_pem);
-    close_credentials(fixture, credentials);
     free(private_pem);
     free(public_pem);
 }
@@ -475,22 +405,17 @@ static void a_service_account_signs_an_assertion(void **state)
 static void a_key_that_is_none_is_an_error_without_its_text(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials =
-        open_file(fixture, "{\"type\": \"service_account\", \"private_key\": \"hush-no-key\", "
-                           "\"client_email\": \"a@b\", \"token_uri\": \"{{base}}/token\"}");
-    struct asker asker;
 
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_INVALID_ARGUMENT);
+    open_file(fixture, "{\"type\": \"service_account\", \"private_key\": \"hush-no-key\", "
+                       "\"client_email\": \"a@b\", \"token_uri\": \"{{base}}/token\"}");
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(asker.get.error.text, "not an RSA key"));
     assert_null(strstr(asker.get.error.text, "hush"));
-    close_credentials(fixture, credentials);
 }
 
 static void a_workload_trades_the_token_of_its_file_and_impersonates(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials;
-    struct asker asker;
     char path[256], file[2048];
 
     strcpy(path, cloud_fixture_write(fixture, "subject.json", "{\"tok\": \"subject+1\"}"));
@@ -502,14 +427,14 @@ static void a_workload_trades_the_token_of_its_file_and_impersonates(void **stat
              "{\"token_lifetime_seconds\": 1800}, \"credential_source\": {\"file\": \"%s\", "
              "\"format\": {\"type\": \"json\", \"subject_token_field_name\": \"tok\"}}}",
              path);
-    credentials = open_file(fixture, file);
+    open_file(fixture, file);
     cloud_fixture_script(
         fixture, "[{\"match\": {\"path\": \"/sts\"}, \"response\": {\"body\": {\"access_token\": "
                  "\"federated\", \"expires_in\": 3600}}}, {\"match\": {\"path\": "
                  "\"/impersonate\", \"headers\": {\"Authorization\": \"Bearer federated\"}}, "
                  "\"response\": {\"body\": {\"accessToken\": \"final\", \"expireTime\": "
                  "\"2125-01-01T00:00:00Z\"}}}]");
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
 
     assert_string_equal(asker.token, "final");
     assert_string_equal(
@@ -521,27 +446,23 @@ static void a_workload_trades_the_token_of_its_file_and_impersonates(void **stat
     assert_string_equal(fake_cloud_request(fixture->cloud, 1)->body,
                         "{\"scope\":[\"https://www.googleapis.com/auth/cloud-platform\"],"
                         "\"lifetime\":\"1800s\",\"delegates\":[]}");
-    close_credentials(fixture, credentials);
 }
 
 static void a_missing_subject_file_is_named(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = open_file(
-        fixture, "{\"type\": \"external_account\", \"audience\": \"a\", \"subject_token_type\": "
-                 "\"t\", \"token_url\": \"{{base}}/sts\", \"credential_source\": {\"file\": "
-                 "\"/no/such/subject\"}}");
-    struct asker asker;
 
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_NOT_FOUND);
+    open_file(fixture,
+              "{\"type\": \"external_account\", \"audience\": \"a\", \"subject_token_type\": "
+              "\"t\", \"token_url\": \"{{base}}/sts\", \"credential_source\": {\"file\": "
+              "\"/no/such/subject\"}}");
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_NOT_FOUND);
     assert_non_null(strstr(asker.get.error.text, "/no/such/subject"));
-    close_credentials(fixture, credentials);
 }
 
 static void an_unreadable_or_malformed_file_ends_the_search(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
     struct muster_error error;
 
     cloud_fixture_set_var(fixture, "GOOGLE_APPLICATION_CREDENTIALS", "/no/such/file.json");
@@ -555,7 +476,7 @@ static void an_unreadable_or_malformed_file_ends_the_search(void **state)
     assert_int_equal(muster_credentials_default_open(fixture->env, NULL, &credentials, &error),
                      MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "bad.json (GOOGLE_APPLICATION_CREDENTIALS)"));
-    assert_int_equal(requests_of(fixture), 0);
+    assert_int_equal(cloud_fixture_request_count(fixture), 0);
 }
 
 /* Another place would act as somebody else than the user has logged in as. */
@@ -581,7 +502,6 @@ static void a_broken_file_of_gcloud_ends_the_search_too(void **state)
 static void the_file_of_gcloud_comes_before_the_metadata_server(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
 
     (void)cloud_fixture_write(fixture, "application_default_credentials.json", USER_FILE);
     cloud_fixture_set_var(fixture, "CLOUDSDK_CONFIG", fixture->folder);
@@ -589,14 +509,12 @@ static void the_file_of_gcloud_comes_before_the_metadata_server(void **state)
                      MUSTER_OK);
     assert_non_null(
         strstr(muster_credentials_text(credentials), "application_default_credentials.json"));
-    close_credentials(fixture, credentials);
 }
 
 /* A caller that looks at the error alone must not take a file that may be missing for a failure. */
 static void what_is_not_there_leaves_no_error_behind(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
     struct muster_error error = {.rc = MUSTER_OK, .text = ""};
 
     cloud_fixture_set_var(fixture, "CLOUDSDK_CONFIG", "/nonexistent");
@@ -604,34 +522,28 @@ static void what_is_not_there_leaves_no_error_behind(void **state)
                      MUSTER_OK);
     assert_int_equal(error.rc, MUSTER_OK);
     assert_string_equal(error.text, "");
-    close_credentials(fixture, credentials);
 }
 
 static void a_token_file_is_read_again_when_its_token_was_refused(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
     char path[256];
 
     strcpy(path, cloud_fixture_write(fixture, "token", "  first\n"));
     assert_int_equal(muster_credentials_token_file_open(fixture->env, path, &credentials, NULL),
                      MUSTER_OK);
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
     assert_string_equal(asker.token, "first");
     (void)cloud_fixture_write(fixture, "token", "second\n");
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
     assert_string_equal(asker.token, "first");
-    assert_int_equal(ask(fixture, &asker, credentials, "first"), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, "first"), MUSTER_OK);
     assert_string_equal(asker.token, "second");
-    close_credentials(fixture, credentials);
 }
 
 static void a_bearer_token_must_fit_into_a_header(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
-    struct asker asker;
 
     assert_int_equal(muster_credentials_bearer_open(fixture->env, "a\r\nb", &credentials, NULL),
                      MUSTER_INVALID_ARGUMENT);
@@ -639,9 +551,8 @@ static void a_bearer_token_must_fit_into_a_header(void **state)
                      MUSTER_INVALID_ARGUMENT);
     assert_int_equal(muster_credentials_bearer_open(fixture->env, "ok", &credentials, NULL),
                      MUSTER_OK);
-    assert_int_equal(ask(fixture, &asker, credentials, NULL), MUSTER_OK);
+    assert_int_equal(ask_token(fixture, NULL), MUSTER_OK);
     assert_string_equal(asker.token, "ok");
-    close_credentials(fixture, credentials);
 }
 
 static void an_answer_without_usable_token_is_refused(void **state)
@@ -660,20 +571,18 @@ static void an_answer_without_usable_token_is_refused(void **state)
         "{\"accessToken\": \"hush\", \"expireTime\": \"tomorrow\"}",
     };
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = open_file(fixture, USER_FILE);
-    struct asker asker;
 
+    open_file(fixture, USER_FILE);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         fake_cloud_forget_script(fixture->cloud);
         fake_cloud_say(fixture->cloud, "POST", "/token", 200, rows[i]);
-        if (ask(fixture, &asker, credentials, NULL) != MUSTER_INVALID_ARGUMENT)
+        if (ask_token(fixture, NULL) != MUSTER_INVALID_ARGUMENT)
             fail_msg("%s: %s", rows[i], asker.get.error.text);
         assert_null(strstr(asker.get.error.text, "hush"));
     }
-    close_credentials(fixture, credentials);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_setup_teardown(name, cloud_fixture_set_up_metadata, tear_down)
 
 int main(void)
 {

@@ -1,4 +1,4 @@
-/* What a server's failure says: who was asked, what went wrong, what helps. */
+/* The text of a server's failure says who was asked, what went wrong and what helps. */
 #include "net/http/failure.h"
 
 #include <setjmp.h>

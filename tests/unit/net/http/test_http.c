@@ -1,4 +1,4 @@
-/* What all providers share: redirects, the tracer, the log, and memory that runs out. */
+/* The part that all providers share: redirects, the tracer, the log, and memory that runs out. */
 #include "cloud_fixture.h"
 
 #include <muster/credentials.h>
@@ -37,6 +37,14 @@ static void on_exchange(struct muster_http_tracer *tracer,
     list->list[i].rc = exchange->rc;
 }
 
+static struct cloud_caller caller; /* of the case, which may make it */
+
+static int tear_down(void **state)
+{
+    muster_http_call_fini(&caller.call);
+    return cloud_fixture_tear_down(state);
+}
+
 static int set_up(void **state)
 {
     static struct cloud_fixture fixture;
@@ -48,39 +56,12 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    cloud_fixture_close(*state);
-    return 0;
-}
-
-static size_t requests_of(const struct cloud_fixture *fixture)
-{
-    return fake_cloud_counts(fixture->cloud)->requests;
-}
-
-static bool flag;
-
-static void on_closed(struct muster_credentials *credentials)
-{
-    (void)credentials;
-    flag = true;
-}
-
-static void close_credentials(struct cloud_fixture *fixture, struct muster_credentials *credentials)
-{
-    flag = false;
-    muster_credentials_close(credentials, on_closed);
-    test_env_run_until(fixture->env, test_env_is_true, &flag);
-}
-
 /* Redirects. */
 
 static void a_redirect_is_followed_on_the_same_server(void **state)
 {
     struct cloud_fixture *fixture = *state;
     static const struct muster_http_header header = {.name = "Authorization", .value = "Bearer t"};
-    struct cloud_caller caller;
 
     cloud_fixture_script(fixture,
                          "[{\"match\": {\"path\": \"/a\"}, \"response\": {\"status\": 302, "
@@ -96,10 +77,9 @@ static void a_redirect_is_followed_on_the_same_server(void **state)
         fake_cloud_request_header(fake_cloud_request(fixture->cloud, 1), "authorization"),
         "Bearer t");
     assert_int_equal(seen.count, 2);
-    muster_http_call_fini(&caller.call);
 }
 
-/* What is asked of which host, and what comes of it, with a second cloud as the other host. */
+/* A second cloud is the other host. */
 static void credentials_never_cross_to_another_host(void **state)
 {
     static const struct muster_http_header secrets[] = {
@@ -111,7 +91,6 @@ static void credentials_never_cross_to_another_host(void **state)
     };
     struct cloud_fixture *fixture = *state;
     struct fake_cloud *other = NULL;
-    struct cloud_caller caller;
     char script[256];
 
     assert_int_equal(fake_cloud_open(fixture->env, NULL, &other, NULL), MUSTER_OK);
@@ -144,7 +123,6 @@ static void https_never_leads_to_http(void **state)
     const struct fake_cloud_options options = {.is_tls = true};
     struct fake_cloud *secure = NULL;
     struct muster_http_tls tls = {.ca_file = NULL};
-    struct cloud_caller caller;
     char script[256];
 
     assert_int_equal(fake_cloud_open(fixture->env, &options, &secure, NULL), MUSTER_OK);
@@ -159,27 +137,24 @@ static void https_never_leads_to_http(void **state)
 
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_FAILED_PRECONDITION);
     assert_non_null(strstr(caller.call.request.error.text, "from https to http"));
-    assert_int_equal(requests_of(fixture), 0);
-    muster_http_call_fini(&caller.call);
+    assert_int_equal(cloud_fixture_request_count(fixture), 0);
     fake_cloud_close_wait(secure);
 }
 
 static void redirects_end(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
 
     cloud_fixture_script(fixture, "[{\"response\": {\"status\": 302, \"headers\": "
                                   "{\"Location\": \"/\"}}}]");
     cloud_caller_init(fixture, &caller, "/");
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_FAILED_PRECONDITION);
     assert_non_null(strstr(caller.call.request.error.text, "more than 5 redirects"));
-    assert_int_equal(requests_of(fixture), 6);
+    assert_int_equal(cloud_fixture_request_count(fixture), 6);
 
     caller.call.request.redirects_max = MUSTER_HTTP_REDIRECTS_NONE;
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
     assert_int_equal(caller.call.request.status, 302);
-    muster_http_call_fini(&caller.call);
 }
 
 static void a_redirected_post_becomes_what_the_standard_says(void **state)
@@ -193,7 +168,6 @@ static void a_redirected_post_becomes_what_the_standard_says(void **state)
                 {307, "POST", "data"},
                 {308, "POST", "data"}};
     struct cloud_fixture *fixture = *state;
-    struct cloud_caller caller;
     char script[256];
 
     for (size_t i = 0; i < 5; i++) {
@@ -210,7 +184,7 @@ static void a_redirected_post_becomes_what_the_standard_says(void **state)
         caller.call.request.body = "data";
         caller.call.request.body_bytes = 4;
         assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
-        last = fake_cloud_request(fixture->cloud, requests_of(fixture) - 1);
+        last = fake_cloud_request(fixture->cloud, cloud_fixture_request_count(fixture) - 1);
         assert_string_equal(last->path, "/b");
         assert_string_equal(last->method, rows[i].method);
         assert_string_equal(last->body, rows[i].body);
@@ -224,7 +198,6 @@ static void every_exchange_is_traced_without_secrets(void **state)
 {
     struct cloud_fixture *fixture = *state;
     struct muster_credentials *credentials = NULL;
-    struct cloud_caller caller;
     char expected[160];
 
     cloud_fixture_script(fixture, "[{\"times\": 1, \"response\": {\"status\": 503}}, "
@@ -235,8 +208,7 @@ static void every_exchange_is_traced_without_secrets(void **state)
     caller.call.credentials = credentials;
     caller.call.request.source = "tpu";
     assert_int_equal(cloud_caller_run(fixture, &caller), MUSTER_OK);
-    muster_http_call_fini(&caller.call);
-    close_credentials(fixture, credentials);
+    cloud_fixture_close_credentials(fixture, credentials);
 
     assert_int_equal(seen.count, 2);
     snprintf(expected, sizeof(expected), "%s/p?labelSelector=a&access_token=***",
@@ -288,7 +260,6 @@ static void no_secret_comes_into_the_log_whatever_fails(void **state)
     struct cloud_fixture *fixture = *state;
     struct log log = {.log = {.ops = &ops, .level_max = MUSTER_LOG_TRACE}};
     struct muster_credentials *credentials = NULL;
-    struct cloud_caller caller;
     char script[256];
 
     fixture->env->log = &log.log;
@@ -310,7 +281,7 @@ static void no_secret_comes_into_the_log_whatever_fails(void **state)
     assert_true(log.count >= 7);
     assert_false(log.has_secret);
     fixture->env->log = NULL;
-    close_credentials(fixture, credentials);
+    cloud_fixture_close_credentials(fixture, credentials);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -31,7 +31,7 @@ static int tear_down(void **state)
 }
 
 /* Ask for path; gives the body until the next call. */
-static const char *ask(struct cloud_fixture *fixture, const char *path)
+static const char *ask_for(struct cloud_fixture *fixture, const char *path)
 {
     static char body[256];
     struct cloud_caller caller;
@@ -58,9 +58,9 @@ static void an_answer_as_before_is_given_from_memory(void **state)
 
     cloud_fixture_script(fixture, "[" TAGGED("W/1", "first") "," AS_BEFORE("W/1") "]");
 
-    assert_string_equal(ask(fixture, "/a"), "200 first");
-    assert_string_equal(ask(fixture, "/a"), "200 first");
-    assert_string_equal(ask(fixture, "/a"), "200 first");
+    assert_string_equal(ask_for(fixture, "/a"), "200 first");
+    assert_string_equal(ask_for(fixture, "/a"), "200 first");
+    assert_string_equal(ask_for(fixture, "/a"), "200 first");
     assert_null(asked_about(fixture, 0));
     assert_string_equal(asked_about(fixture, 1), "W/1");
     assert_string_equal(asked_about(fixture, 2), "W/1");
@@ -73,9 +73,9 @@ static void another_answer_takes_the_place_of_the_old_one(void **state)
     cloud_fixture_script(fixture, "[" TAGGED("1", "first") "," TAGGED("2", "other") "," AS_BEFORE(
                                       "2") "]");
 
-    assert_string_equal(ask(fixture, "/a"), "200 first");
-    assert_string_equal(ask(fixture, "/a"), "200 other");
-    assert_string_equal(ask(fixture, "/a"), "200 other");
+    assert_string_equal(ask_for(fixture, "/a"), "200 first");
+    assert_string_equal(ask_for(fixture, "/a"), "200 other");
+    assert_string_equal(ask_for(fixture, "/a"), "200 other");
     assert_string_equal(asked_about(fixture, 2), "2");
 }
 
@@ -86,10 +86,10 @@ static void each_url_has_an_answer_of_its_own(void **state)
     cloud_fixture_script(fixture, "[" TAGGED("1", "of a") "," TAGGED("2", "of b") "," AS_BEFORE(
                                       "1") "," AS_BEFORE("2") "]");
 
-    assert_string_equal(ask(fixture, "/a"), "200 of a");
-    assert_string_equal(ask(fixture, "/b"), "200 of b");
-    assert_string_equal(ask(fixture, "/a"), "200 of a");
-    assert_string_equal(ask(fixture, "/b"), "200 of b");
+    assert_string_equal(ask_for(fixture, "/a"), "200 of a");
+    assert_string_equal(ask_for(fixture, "/b"), "200 of b");
+    assert_string_equal(ask_for(fixture, "/a"), "200 of a");
+    assert_string_equal(ask_for(fixture, "/b"), "200 of b");
 }
 
 static void a_failure_makes_the_answer_forgotten(void **state)
@@ -99,9 +99,9 @@ static void a_failure_makes_the_answer_forgotten(void **state)
     cloud_fixture_script(fixture, "[" TAGGED("1", "first") ",{\"response\":{\"status\":404,"
                                                            "\"body\":\"gone\"}}]");
 
-    assert_string_equal(ask(fixture, "/a"), "200 first");
-    assert_string_equal(ask(fixture, "/a"), "404 gone");
-    assert_string_equal(ask(fixture, "/a"), "404 gone");
+    assert_string_equal(ask_for(fixture, "/a"), "200 first");
+    assert_string_equal(ask_for(fixture, "/a"), "404 gone");
+    assert_string_equal(ask_for(fixture, "/a"), "404 gone");
     assert_string_equal(asked_about(fixture, 1), "1");
     assert_null(asked_about(fixture, 2));
 }
@@ -112,8 +112,8 @@ static void an_answer_without_a_tag_is_asked_for_in_full(void **state)
 
     fake_cloud_say(fixture->cloud, "GET", "/a", 200, "plain");
 
-    assert_string_equal(ask(fixture, "/a"), "200 plain");
-    assert_string_equal(ask(fixture, "/a"), "200 plain");
+    assert_string_equal(ask_for(fixture, "/a"), "200 plain");
+    assert_string_equal(ask_for(fixture, "/a"), "200 plain");
     assert_null(asked_about(fixture, 1));
     assert_int_equal(memory.count, 0);
 }
@@ -124,7 +124,7 @@ static void as_before_to_what_was_not_asked_is_an_error(void **state)
 
     fake_cloud_say(fixture->cloud, "GET", "/a", 304, NULL);
 
-    assert_non_null(strstr(ask(fixture, "/a"), "was not asked"));
+    assert_non_null(strstr(ask_for(fixture, "/a"), "was not asked"));
 }
 
 static void a_token_and_the_question_go_together(void **state)
