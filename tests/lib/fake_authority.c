@@ -247,3 +247,20 @@ void fake_cert_fini(struct fake_cert *cert)
     free(cert->key_pem);
     *cert = (struct fake_cert){.cert_pem = NULL};
 }
+
+bool fake_certs_init(struct fake_authority **ret_authority, struct fake_cert *one,
+                     const struct fake_cert_options *options_of_one, struct fake_cert *other,
+                     const struct fake_cert_options *options_of_other)
+{
+    *ret_authority = fake_authority_new("authority");
+    return fake_cert_init(one, *ret_authority, options_of_one) &&
+           fake_cert_init(other, *ret_authority, options_of_other);
+}
+
+void fake_certs_fini(struct fake_authority *authority, struct fake_cert *one,
+                     struct fake_cert *other)
+{
+    fake_cert_fini(one);
+    fake_cert_fini(other);
+    fake_authority_free(authority);
+}

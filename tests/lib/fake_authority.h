@@ -41,4 +41,11 @@ bool fake_cert_init(struct fake_cert *cert, const struct fake_authority *authori
                     const struct fake_cert_options *options);
 void fake_cert_fini(struct fake_cert *cert);
 
+/** For a main: a new authority and two certificates of it. False: OpenSSL failed. */
+bool fake_certs_init(struct fake_authority **ret_authority, struct fake_cert *one,
+                     const struct fake_cert_options *options_of_one, struct fake_cert *other,
+                     const struct fake_cert_options *options_of_other);
+void fake_certs_fini(struct fake_authority *authority, struct fake_cert *one,
+                     struct fake_cert *other);
+
 #endif

@@ -24,6 +24,8 @@ struct muster_tls *raw_meeting_tls(struct raw_meeting *meeting,
 
     if (muster_tls_open(&meeting->pair.test.env, options, &tls, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
+    muster_tls_close(meeting->tls);
+    meeting->tls = tls;
     return tls;
 }
 
@@ -46,6 +48,14 @@ void raw_meeting_shake(struct raw_meeting *meeting, struct muster_tls *tls, cons
     raw_meeting_settle(meeting);
 }
 
+void raw_meeting_start(struct raw_meeting *meeting, bool is_server,
+                       const struct raw_tls_options *raw, const struct muster_tls_options *options,
+                       const char *server_name)
+{
+    raw_meeting_open(meeting, is_server, raw);
+    raw_meeting_shake(meeting, raw_meeting_tls(meeting, options), server_name, NULL);
+}
+
 void raw_meeting_settle(struct raw_meeting *meeting)
 {
     for (unsigned i = 0; i < 4; i++) {
@@ -63,5 +73,6 @@ void raw_meeting_again(struct raw_meeting *meeting)
 void raw_meeting_close(struct raw_meeting *meeting)
 {
     raw_tls_fini(&meeting->raw);
+    muster_tls_close(meeting->tls);
     tls_pair_close(&meeting->pair);
 }

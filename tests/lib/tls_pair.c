@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "fake_authority.h"
 #include "net/stream/net_internal.h"
 
 static void open_inner(struct tls_pair *pair)
@@ -24,6 +25,28 @@ void tls_pair_open(struct tls_pair *pair)
     memset(pair, 0, sizeof(*pair));
     test_env_open(&pair->test);
     open_inner(pair);
+}
+
+void tls_pair_credentials(struct tls_pair *pair)
+{
+    struct fake_authority *authority = fake_authority_new("authority");
+    struct muster_env *env = &pair->test.env;
+    struct fake_cert cert;
+
+    assert_true(fake_cert_init(
+        &cert, authority,
+        &(struct fake_cert_options){.name = "server", .alt_names = "DNS:localhost"}));
+    assert_int_equal(muster_tls_open(env,
+                                     &(struct muster_tls_options){.cert_pem = cert.cert_pem,
+                                                                  .key_pem = cert.key_pem},
+                                     &pair->server_tls, NULL),
+                     MUSTER_OK);
+    assert_int_equal(
+        muster_tls_open(env, &(struct muster_tls_options){.ca_pem = fake_authority_pem(authority)},
+                        &pair->client_tls, NULL),
+        MUSTER_OK);
+    fake_cert_fini(&cert);
+    fake_authority_free(authority);
 }
 
 static void on_done(struct muster_tls_handshake *handshake, enum muster_rc rc)
@@ -105,6 +128,8 @@ void tls_pair_again(struct tls_pair *pair)
 
 void tls_pair_close(struct tls_pair *pair)
 {
+    muster_tls_close(pair->server_tls);
+    muster_tls_close(pair->client_tls);
     close_side(pair, &pair->client);
     close_side(pair, &pair->server);
     test_env_close(&pair->test);

@@ -19,10 +19,13 @@ struct tls_pair {
     struct test_env test;
     struct tls_side client, server;
     int fds[2]; /* -1: a stream's */
+    struct muster_tls *server_tls, *client_tls; /* NULL, or closed at the end */
 };
 
 /** Environment and connected inner streams. */
 void tls_pair_open(struct tls_pair *pair);
+/** A server's credential for localhost of a new authority, and a client's that trusts it. */
+void tls_pair_credentials(struct tls_pair *pair);
 /** Start both handshakes and wait for both. protocols "h2". sessions may be NULL. */
 void tls_pair_shake(struct tls_pair *pair, struct muster_tls *client, struct muster_tls *server,
                     const char *server_name, struct muster_tls_sessions *sessions);

@@ -153,7 +153,7 @@ static void a_signature_is_of_the_key_and_of_all_bytes(void **state)
     test_env_close(&test);
 }
 
-/* Of a good length, but RS256 is not among its signatures. */
+/* A key of a good length, which cannot make RS256 signatures. */
 static EVP_PKEY *make_pss_key(void)
 {
     EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_name(NULL, "RSA-PSS", NULL);
@@ -234,7 +234,7 @@ static void without_memory_nothing_is_signed(void **state)
 static char *private_pem;
 static uint8_t expected[256];
 
-static enum muster_rc sign(struct muster_env *env)
+static enum muster_rc sign_bytes(struct muster_env *env)
 {
     struct muster_error error = {.rc = MUSTER_OK};
     uint8_t *signature = NULL;
@@ -269,7 +269,7 @@ static enum muster_rc add_up(struct muster_env *env)
     return MUSTER_OK;
 }
 
-static enum muster_rc authenticate(struct muster_env *env)
+static enum muster_rc compute_hmac(struct muster_env *env)
 {
     uint8_t key[20], mac[MUSTER_SHA256_BYTES] = {0};
     enum muster_rc rc;
@@ -285,7 +285,8 @@ static enum muster_rc authenticate(struct muster_env *env)
 
 static void want_of_memory_is_told(void **state)
 {
-    static enum muster_rc (*const rows[])(struct muster_env * env) = {sign, add_up, authenticate};
+    static enum muster_rc (*const rows[])(struct muster_env * env) = {sign_bytes, add_up,
+                                                                      compute_hmac};
     char *public_pem = NULL;
 
     (void)state;

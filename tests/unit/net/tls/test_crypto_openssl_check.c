@@ -32,7 +32,7 @@ static enum muster_rc make_context(struct muster_env *env, struct muster_error *
 }
 
 /* Functions without a text say with their code that there is no memory. */
-static enum muster_rc tell(enum muster_rc rc, struct muster_error *ret_error)
+static enum muster_rc error_set(enum muster_rc rc, struct muster_error *ret_error)
 {
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "no memory");
 }
@@ -43,7 +43,7 @@ static enum muster_rc make_authority(struct muster_env *env, struct muster_error
     enum muster_rc rc = muster_tls_authority_new(env, "ours", &authority);
 
     muster_tls_authority_free(authority);
-    return tell(rc, ret_error);
+    return error_set(rc, ret_error);
 }
 
 static enum muster_rc derive_authority(struct muster_env *env, struct muster_error *ret_error)
@@ -54,7 +54,7 @@ static enum muster_rc derive_authority(struct muster_env *env, struct muster_err
         muster_tls_authority_derive(env, "ours", secret, sizeof(secret), &authority);
 
     muster_tls_authority_free(authority);
-    return tell(rc, ret_error);
+    return error_set(rc, ret_error);
 }
 
 static enum muster_rc make_digests(struct muster_env *env, struct muster_error *ret_error)
@@ -67,10 +67,10 @@ static enum muster_rc make_digests(struct muster_env *env, struct muster_error *
     muster_sha256_fini(&sum, NULL);
     if (rc == MUSTER_OK)
         rc = muster_crypto_hmac_sha256("key", 3, "bytes", 5, mac);
-    return tell(rc, ret_error);
+    return error_set(rc, ret_error);
 }
 
-static enum muster_rc sign(struct muster_env *env, struct muster_error *ret_error)
+static enum muster_rc sign_bytes(struct muster_env *env, struct muster_error *ret_error)
 {
     uint8_t *signature = NULL;
     size_t count = 0;
@@ -92,7 +92,7 @@ static enum muster_rc open_http(struct muster_env *env, struct muster_error *ret
 
 typedef enum muster_rc use_fn(struct muster_env *env, struct muster_error *ret_error);
 
-/* What a try has told before it ended. */
+/* The results of a try, told before it ended. */
 struct verdict {
     enum muster_rc rc;
     bool has_failed; /* the allocation */
@@ -129,12 +129,9 @@ static void want_of_memory_is_told_from_the_first_use_on(void **state)
         use_fn *use;
         uint64_t step; /* between those that are tried one after the other */
     } rows[] = {
-        {"an authority", make_authority, 1},
-        {"a derived authority", derive_authority, 5},
-        {"a context", make_context, 5},
-        {"digests", make_digests, 5},
-        {"a signature", sign, 5},
-        {"an HTTP client", open_http, 5},
+        {"an authority", make_authority, 1}, {"a derived authority", derive_authority, 5},
+        {"a context", make_context, 5},      {"digests", make_digests, 5},
+        {"a signature", sign_bytes, 5},      {"an HTTP client", open_http, 5},
     };
     struct test_env *test = *state;
 
@@ -158,7 +155,7 @@ static void want_of_memory_is_told_from_the_first_use_on(void **state)
 
 static void the_text_names_openssl(void **state)
 {
-    static use_fn *const rows[] = {make_context, sign, open_http};
+    static use_fn *const rows[] = {make_context, sign_bytes, open_http};
     struct test_env *test = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

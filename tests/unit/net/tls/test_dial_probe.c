@@ -1,9 +1,6 @@
 /* The second dial to a peer that ended a connection without a byte: which answers settle what. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "net/tls/dial_probe.h"
 #include "net/stream/net_internal.h"

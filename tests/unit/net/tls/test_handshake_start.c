@@ -1,21 +1,12 @@
 /* Handshakes that do not begin, or end before the peer has said anything. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "net/tls/openssl.h"
 #include "net/tls/stream_internal.h"
 #include "tests/lib/assertion_count.h"
-#include "tests/lib/fake_authority.h"
 #include "tests/lib/tls_pair.h"
-
-struct scene {
-    struct tls_pair pair;
-    struct muster_tls *server, *client;
-};
 
 static const struct muster_tls_handshake_options as_server = {.is_server = true, .protocols = "h2"},
                                                  as_client = {.server_name = "localhost",
@@ -23,37 +14,17 @@ static const struct muster_tls_handshake_options as_server = {.is_server = true,
 
 static int set_up(void **state)
 {
-    static struct scene scene;
-    struct fake_authority *authority = fake_authority_new("authority");
-    struct fake_cert cert;
-    struct muster_env *env = &scene.pair.test.env;
+    static struct tls_pair pair;
 
-    tls_pair_open(&scene.pair);
-    assert_true(fake_cert_init(
-        &cert, authority,
-        &(struct fake_cert_options){.name = "server", .alt_names = "DNS:localhost"}));
-    assert_int_equal(muster_tls_open(env,
-                                     &(struct muster_tls_options){.cert_pem = cert.cert_pem,
-                                                                  .key_pem = cert.key_pem},
-                                     &scene.server, NULL),
-                     MUSTER_OK);
-    assert_int_equal(
-        muster_tls_open(env, &(struct muster_tls_options){.ca_pem = fake_authority_pem(authority)},
-                        &scene.client, NULL),
-        MUSTER_OK);
-    fake_cert_fini(&cert);
-    fake_authority_free(authority);
-    *state = &scene;
+    tls_pair_open(&pair);
+    tls_pair_credentials(&pair);
+    *state = &pair;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct scene *scene = *state;
-
-    muster_tls_close(scene->server);
-    muster_tls_close(scene->client);
-    tls_pair_close(&scene->pair);
+    tls_pair_close(*state);
     return 0;
 }
 
@@ -70,10 +41,9 @@ static bool is_ended(void *data)
 }
 
 /* The stream is closed, nothing is called, and the caller's struct is as before. */
-static enum muster_rc start_in_vain(struct scene *scene, struct muster_tls *tls,
+static enum muster_rc start_in_vain(struct tls_pair *pair, struct muster_tls *tls,
                                     const struct muster_tls_handshake_options *options)
 {
-    struct tls_pair *pair = &scene->pair;
     struct muster_tls_handshake handshake, before;
     struct muster_stream *inner = pair->client.inner;
     enum muster_rc rc;
@@ -96,7 +66,7 @@ static enum muster_rc start_in_vain(struct scene *scene, struct muster_tls *tls,
 
 static void a_handshake_that_cannot_begin_closes_the_connection(void **state)
 {
-    struct scene *scene = *state;
+    struct tls_pair *pair = *state;
     char long_name[257];
     struct {
         const char *name;
@@ -105,35 +75,40 @@ static void a_handshake_that_cannot_begin_closes_the_connection(void **state)
         uint64_t fail_at;
         enum muster_rc rc;
     } rows[] = {
-        {"a server without a certificate", scene->client, as_server, 0, MUSTER_FAILED_PRECONDITION},
-        {"the first allocation", scene->client, as_client, 1, MUSTER_RESOURCE_EXHAUSTED},
-        {"the second", scene->client, as_client, 2, MUSTER_RESOURCE_EXHAUSTED},
-        {"the first of a server", scene->server, as_server, 1, MUSTER_RESOURCE_EXHAUSTED},
-        {"the second of a server", scene->server, as_server, 2, MUSTER_RESOURCE_EXHAUSTED},
-        {"no name of the server", scene->client, {.protocols = "h2"}, 0, MUSTER_RESOURCE_EXHAUSTED},
+        {"a server without a certificate", pair->client_tls, as_server, 0,
+         MUSTER_FAILED_PRECONDITION},
+        {"the first allocation", pair->client_tls, as_client, 1, MUSTER_RESOURCE_EXHAUSTED},
+        {"the second", pair->client_tls, as_client, 2, MUSTER_RESOURCE_EXHAUSTED},
+        {"the first of a server", pair->server_tls, as_server, 1, MUSTER_RESOURCE_EXHAUSTED},
+        {"the second of a server", pair->server_tls, as_server, 2, MUSTER_RESOURCE_EXHAUSTED},
+        {"no name of the server",
+         pair->client_tls,
+         {.protocols = "h2"},
+         0,
+         MUSTER_RESOURCE_EXHAUSTED},
         {"an empty name",
-         scene->client,
+         pair->client_tls,
          {.server_name = "", .protocols = "h2"},
          0,
          MUSTER_RESOURCE_EXHAUSTED},
         {"a name that is too long",
-         scene->client,
+         pair->client_tls,
          {.server_name = long_name, .protocols = "h2"},
          0,
          MUSTER_RESOURCE_EXHAUSTED},
         {"a protocol without a name",
-         scene->client,
+         pair->client_tls,
          {.server_name = "a", .protocols = "h2,,x"},
          0,
          MUSTER_RESOURCE_EXHAUSTED},
         {"more protocols than there is room for",
-         scene->client,
+         pair->client_tls,
          {.server_name = "a",
           .protocols = "0123456789,0123456789,0123456789,0123456789,0123456789,012345678"},
          0,
          MUSTER_RESOURCE_EXHAUSTED},
         {"more protocols of a server",
-         scene->server,
+         pair->server_tls,
          {.is_server = true,
           .protocols = "0123456789,0123456789,0123456789,0123456789,0123456789,012345678"},
          0,
@@ -145,36 +120,35 @@ static void a_handshake_that_cannot_begin_closes_the_connection(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         enum muster_rc rc;
 
-        scene->pair.test.mem.fail_at = rows[i].fail_at;
-        rc = start_in_vain(scene, rows[i].tls, &rows[i].options);
+        pair->test.mem.fail_at = rows[i].fail_at;
+        rc = start_in_vain(pair, rows[i].tls, &rows[i].options);
         fail_if(rc != rows[i].rc, "%s: %s", rows[i].name, muster_rc_name(rc));
-        test_env_run_until(&scene->pair.test.env, is_ended, &scene->pair.fds[1]);
-        tls_pair_again(&scene->pair);
+        test_env_run_until(&pair->test.env, is_ended, &pair->fds[1]);
+        tls_pair_again(pair);
     }
 }
 
 static void protocols_fill_their_room(void **state)
 {
-    struct scene *scene = *state;
+    struct tls_pair *pair = *state;
     const struct muster_tls_handshake_options client = {
         .server_name = "localhost",
         .protocols = "0123456789,0123456789,0123456789,0123456789,0123456789,h2,x1234"};
 
-    tls_pair_start(&scene->pair, &scene->pair.client, scene->client, &client, 60 * MUSTER_NS_PER_S);
-    tls_pair_start(&scene->pair, &scene->pair.server, scene->server, &as_server,
-                   60 * MUSTER_NS_PER_S);
-    tls_pair_wait(&scene->pair, &scene->pair.client);
-    tls_pair_wait(&scene->pair, &scene->pair.server);
+    tls_pair_start(pair, &pair->client, pair->client_tls, &client, 60 * MUSTER_NS_PER_S);
+    tls_pair_start(pair, &pair->server, pair->server_tls, &as_server, 60 * MUSTER_NS_PER_S);
+    tls_pair_wait(pair, &pair->client);
+    tls_pair_wait(pair, &pair->server);
 
-    assert_int_equal(scene->pair.client.rc, MUSTER_OK);
-    assert_string_equal(muster_tls_stream_protocol(scene->pair.client.stream), "h2");
+    assert_int_equal(pair->client.rc, MUSTER_OK);
+    assert_string_equal(muster_tls_stream_protocol(pair->client.stream), "h2");
 }
 
 /* A handshake struct that was used before. */
 static void who_is_not_let_in_gets_no_stream(void **state)
 {
-    struct scene *scene = *state;
-    struct tls_side *side = &scene->pair.client;
+    struct tls_pair *pair = *state;
+    struct tls_side *side = &pair->client;
     char name[256]; /* as long as one may be */
     const struct muster_tls_handshake_options options = {.server_name = name, .protocols = "h2"};
 
@@ -183,10 +157,10 @@ static void who_is_not_let_in_gets_no_stream(void **state)
     side->handshake.stream = side->inner;
     side->handshake.is_unheard = true;
     side->handshake.error.rc = MUSTER_INTERNAL;
-    tls_pair_start(&scene->pair, side, scene->client, &options, 60 * MUSTER_NS_PER_S);
+    tls_pair_start(pair, side, pair->client_tls, &options, 60 * MUSTER_NS_PER_S);
     assert_string_equal(side->handshake.tls_stream->engine->server_name, name);
     muster_tls_handshake_cancel(&side->handshake);
-    tls_pair_wait(&scene->pair, side);
+    tls_pair_wait(pair, side);
 
     assert_int_equal(side->rc, MUSTER_CANCELLED);
     assert_null(side->stream);
@@ -194,18 +168,18 @@ static void who_is_not_let_in_gets_no_stream(void **state)
     assert_false(side->handshake.is_unheard);
 }
 
-/* Who has said nothing cannot be held to speak plain text. */
+/* A peer that has said nothing cannot be held to speak plain text. */
 static void a_failure_of_our_own_is_not_the_peer_s(void **state)
 {
-    struct scene *scene = *state;
-    struct tls_side *side = &scene->pair.client;
+    struct tls_pair *pair = *state;
+    struct tls_side *side = &pair->client;
     SSL *ssl;
 
-    tls_pair_start(&scene->pair, side, scene->client, &as_client, 60 * MUSTER_NS_PER_S);
+    tls_pair_start(pair, side, pair->client_tls, &as_client, 60 * MUSTER_NS_PER_S);
     ssl = side->handshake.tls_stream->engine->ssl;
     assert_int_equal(SSL_set_ciphersuites(ssl, ""), 1);
     assert_int_equal(SSL_set_min_proto_version(ssl, TLS1_3_VERSION), 1);
-    tls_pair_wait(&scene->pair, side);
+    tls_pair_wait(pair, side);
 
     assert_int_equal(side->rc, MUSTER_UNAVAILABLE);
     assert_non_null(strstr(side->error.text, "no ciphers available"));
@@ -233,17 +207,16 @@ static void the_first_byte_tells_plain_text(void **state)
         {"another letter", false, "GTTP/1.1 200 OK\r\n", 17, false},
         {"another length", false, "\1\0\x12\4\0\0\0\0\0abcdef", 15, false},
     };
-    struct scene *scene = *state;
+    struct tls_pair *pair = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct tls_pair *pair = &scene->pair;
         struct tls_side *side = rows[i].is_server ? &pair->server : &pair->client;
         struct tls_side *other = rows[i].is_server ? &pair->client : &pair->server;
         int fd = dup(pair->fds[rows[i].is_server ? 0 : 1]);
         const char *words = "the peer speaks plain text";
 
         assert_int_equal(send(fd, rows[i].bytes, rows[i].count, MSG_NOSIGNAL), rows[i].count);
-        tls_pair_start(pair, side, rows[i].is_server ? scene->server : scene->client,
+        tls_pair_start(pair, side, rows[i].is_server ? pair->server_tls : pair->client_tls,
                        rows[i].is_server ? &as_server : &as_client, 60 * MUSTER_NS_PER_S);
         tls_pair_wait(pair, side);
         fail_if((side->rc == MUSTER_FAILED_PRECONDITION) != rows[i].is_plain ||
@@ -264,15 +237,14 @@ static void a_peer_that_ends_without_a_word_is_unheard(void **state)
         size_t count;
         bool is_unheard;
     } rows[] = {{"", 0, true}, {"\x16", 1, false}};
-    struct scene *scene = *state;
+    struct tls_pair *pair = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct tls_pair *pair = &scene->pair;
         int fd = dup(pair->fds[1]);
 
         assert_int_equal(send(fd, rows[i].bytes, rows[i].count, MSG_NOSIGNAL), rows[i].count);
         assert_int_equal(shutdown(fd, SHUT_WR), 0);
-        tls_pair_start(pair, &pair->client, scene->client, &as_client, 60 * MUSTER_NS_PER_S);
+        tls_pair_start(pair, &pair->client, pair->client_tls, &as_client, 60 * MUSTER_NS_PER_S);
         tls_pair_wait(pair, &pair->client);
 
         assert_int_equal(pair->client.rc, MUSTER_UNAVAILABLE);

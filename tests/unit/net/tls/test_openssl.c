@@ -1,10 +1,7 @@
-/* What is never spoken: versions, ciphers, groups and keys, under a policy of the system that allows
- * all of them. */
-#include <setjmp.h>
-#include <stdarg.h>
+/* Versions, ciphers, groups and keys that are never spoken, even where the policy of the system
+ * allows all of them. */
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 #include <sys/socket.h>
 
 #include "tests/lib/raw_meeting.h"
@@ -150,7 +147,6 @@ static void a_server_serves_what_is_strong(void **state)
                      error->text);
         if (row->cipher != NULL)
             assert_string_equal(SSL_get_cipher_name(meeting.raw.ssl), row->cipher);
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
     }
 }
@@ -210,15 +206,13 @@ static void a_client_takes_what_is_strong(void **state)
         struct raw_tls_options raw = row->raw;
         const struct muster_error *error;
         struct raw_meeting meeting;
-        struct muster_tls *tls;
 
         raw.protocols = "h2";
         raw.cert = raw.cert != NULL ? raw.cert : &elliptic;
-        raw_meeting_open(&meeting, false, &raw);
-        tls = raw_meeting_tls(&meeting,
-                              &(struct muster_tls_options){.ca_pem = fake_authority_pem(authority),
-                                                           .version_min = row->version_min});
-        raw_meeting_shake(&meeting, tls, "localhost", NULL);
+        raw_meeting_start(&meeting, false, &raw,
+                          &(struct muster_tls_options){.ca_pem = fake_authority_pem(authority),
+                                                       .version_min = row->version_min},
+                          "localhost");
 
         error = &meeting.ours->error;
         if (meeting.ours->rc != (row->words != NULL ? MUSTER_UNAVAILABLE : MUSTER_OK) ||
@@ -227,7 +221,6 @@ static void a_client_takes_what_is_strong(void **state)
                      error->text);
         if (row->words == NULL)
             assert_int_equal(is_1_3(&meeting), row->is_1_3);
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
     }
 }
@@ -325,18 +318,15 @@ static void a_hello_offers_what_is_named(void **state)
     for (size_t i = 0; i < sizeof(hello_rows) / sizeof(hello_rows[0]); i++) {
         const struct hello_row *row = &hello_rows[i];
         struct raw_meeting meeting;
-        struct muster_tls *tls;
 
-        raw_meeting_open(&meeting, false,
-                         &(struct raw_tls_options){.cert = &elliptic, .protocols = "h2"});
-        tls = raw_meeting_tls(&meeting,
-                              &(struct muster_tls_options){.ca_pem = fake_authority_pem(authority),
-                                                           .version_min = row->version_min});
-        raw_meeting_shake(&meeting, tls, row->server_name, NULL);
+        raw_meeting_start(&meeting, false,
+                          &(struct raw_tls_options){.cert = &elliptic, .protocols = "h2"},
+                          &(struct muster_tls_options){.ca_pem = fake_authority_pem(authority),
+                                                       .version_min = row->version_min},
+                          row->server_name);
 
         check_hello(row, &meeting.raw);
         assert_false(offers_sha1(&meeting.raw));
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
     }
 }
@@ -402,7 +392,6 @@ static void a_client_hello_without_measure_is_refused_by_its_first_bytes(void **
                 rows[i].is_refused)
             fail_msg("%s: %s %s", rows[i].name, muster_rc_name(meeting.ours->rc),
                      meeting.ours->error.text);
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
     }
 }
@@ -422,11 +411,10 @@ static void a_server_gives_one_ticket_for_an_hour(void **state)
 
     assert_int_equal(meeting.raw.session_count, 1);
     assert_int_equal(SSL_SESSION_get_ticket_lifetime_hint(meeting.raw.session), 3600);
-    muster_tls_close(tls);
     raw_meeting_close(&meeting);
 }
 
-/* What cannot be loaded. */
+/* Loading. */
 
 static void weak_keys_are_not_shown(void **state)
 {
@@ -472,13 +460,9 @@ int main(void)
 
     raw_tls_set_policy(true);
     long_key.rsa_bits = 2048;
-    authority = fake_authority_new("authority");
-    if (!fake_cert_init(&elliptic, authority, &usual) ||
-        !fake_cert_init(&rsa, authority, &long_key))
+    if (!fake_certs_init(&authority, &elliptic, &usual, &rsa, &long_key))
         return 1;
     failed_count = cmocka_run_group_tests_name("tls_openssl", tests, NULL, NULL);
-    fake_cert_fini(&elliptic);
-    fake_cert_fini(&rsa);
-    fake_authority_free(authority);
+    fake_certs_fini(authority, &elliptic, &rsa);
     return failed_count;
 }

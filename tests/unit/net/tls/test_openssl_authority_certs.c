@@ -1,4 +1,4 @@
-/* What an authority issues: for whom, for what, for how long; and what its key leaves behind. */
+/* Certificates of an authority: for whom, for what and for how long they are; and traces of its key. */
 #include "test_env.h"
 
 #include <stdio.h>
@@ -72,7 +72,7 @@ static X509 *read_cert(const char *pem)
     return cert;
 }
 
-static X509 *issue(struct scene *scene, const struct muster_tls_subject *subject)
+static X509 *cert_issue(struct scene *scene, const struct muster_tls_subject *subject)
 {
     char *pem = NULL;
     X509 *cert;
@@ -121,7 +121,7 @@ static void a_leaf_is_for_both_ends_and_signs_nothing(void **state)
     struct scene *scene = *state;
     const struct muster_tls_subject subject = {.name = "x", .life_s = 77};
     X509 *ca = read_cert(muster_tls_authority_pem(scene->authority));
-    X509 *cert = issue(scene, &subject);
+    X509 *cert = cert_issue(scene, &subject);
 
     assert_int_equal(X509_get_version(cert), X509_VERSION_3);
     assert_int_equal(X509_check_ca(cert), 0);
@@ -149,7 +149,7 @@ static void no_two_serial_numbers_or_keys_are_the_same(void **state)
     for (size_t i = 0; i < 8; i++) {
         BIGNUM *serial;
 
-        certs[i] = issue(scene, &subject);
+        certs[i] = cert_issue(scene, &subject);
         serial = ASN1_INTEGER_to_BN(X509_get0_serialNumber(certs[i]), NULL);
         assert_false(BN_is_negative(serial));
         assert_in_range(BN_num_bits(serial), 64, 127);
@@ -203,7 +203,7 @@ static void a_leaf_has_the_names_that_were_asked_for(void **state)
                                                    .spiffe_id = rows[i].spiffe_id,
                                                    .alt_names = rows[i].alt_names,
                                                    .life_s = 60};
-        X509 *cert = issue(*state, &subject);
+        X509 *cert = cert_issue(*state, &subject);
         char name[64];
 
         check_names(cert, rows[i].names);
@@ -255,7 +255,7 @@ static void names_that_would_be_several_are_refused(void **state)
 }
 
 /* The key, as HKDF gives it (RFC 5869): 32 of its 40 bytes. */
-static void draw(const uint8_t *secret, size_t secret_bytes, uint8_t ret_bytes[32])
+static void derive_bytes(const uint8_t *secret, size_t secret_bytes, uint8_t ret_bytes[32])
 {
     static const char salt[] = "muster tls authority 1";
     uint8_t key[32], info[] = {'j', 1};
@@ -268,7 +268,7 @@ static void draw(const uint8_t *secret, size_t secret_bytes, uint8_t ret_bytes[3
 
 static uint8_t secret[40];
 
-static void derive(void *data)
+static void authority_derive(void *data)
 {
     struct scene *scene = data;
 
@@ -286,8 +286,8 @@ static void a_derived_key_is_not_left_on_the_stack(void **state)
     for (size_t i = 0; i < sizeof(secret); i++)
         secret[i] = (uint8_t)(i * 7 + 1);
     muster_tls_authority_free(scene->authority);
-    secret_stack_run(&stack, derive, scene);
-    draw(secret, sizeof(secret), drawn);
+    secret_stack_run(&stack, authority_derive, scene);
+    derive_bytes(secret, sizeof(secret), drawn);
 
     assert_false(secret_stack_holds(&stack, drawn, sizeof(drawn)));
     secret_stack_free(&stack);

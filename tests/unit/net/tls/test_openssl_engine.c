@@ -1,10 +1,7 @@
 /* One connection with a peer that does not do as it should: protocols, sessions to resume, further
  * handshakes. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "tests/lib/raw_meeting.h"
 
@@ -72,11 +69,9 @@ static void connections_have_a_protocol_in_common(void **state)
                                             .version_min = version,
                                             .version_max = version};
         struct raw_meeting meeting;
-        struct muster_tls *tls;
 
-        raw_meeting_open(&meeting, row->is_server, &raw);
-        tls = raw_meeting_tls(&meeting, row->is_server ? server_options(false) : client_options());
-        raw_meeting_shake(&meeting, tls, "localhost", NULL);
+        raw_meeting_start(&meeting, row->is_server, &raw,
+                          row->is_server ? server_options(false) : client_options(), "localhost");
 
         if (meeting.ours->rc != (row->words != NULL ? MUSTER_UNAVAILABLE : MUSTER_OK) ||
             (row->words != NULL && strstr(meeting.ours->error.text, row->words) == NULL))
@@ -86,7 +81,6 @@ static void connections_have_a_protocol_in_common(void **state)
             assert_string_equal(muster_tls_stream_protocol(meeting.ours->stream), "h2");
         if (row->is_told != (meeting.raw.alerts[SSL_AD_NO_APPLICATION_PROTOCOL] > 0))
             fail_msg("%s: is told by an alert: %d", row->name, !row->is_told);
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
     }
 }
@@ -127,7 +121,6 @@ static void protocols_that_cannot_be_named_are_not_served(void **state)
                    60 * MUSTER_NS_PER_S);
     muster_tls_handshake_cancel(&meeting.ours->handshake);
     tls_pair_wait(&meeting.pair, meeting.ours);
-    muster_tls_close(tls);
     raw_meeting_close(&meeting);
 }
 
@@ -176,7 +169,7 @@ struct visit {
 };
 
 /* A server of ours is visited, and the ticket that it gives is taken. */
-static void meet(struct reunion *reunion, const struct visit *visit)
+static void reunion_meet(struct reunion *reunion, const struct visit *visit)
 {
     char byte;
 
@@ -217,7 +210,7 @@ static void a_session_is_resumed_where_it_was_made(void **state)
         for (const struct visit *visit = rows[i].visits; visit->name != NULL; visit++) {
             struct tls_pair *pair = &reunion.pair;
 
-            meet(&reunion, visit);
+            reunion_meet(&reunion, visit);
             assert_int_equal(pair->client.rc, MUSTER_OK);
             assert_int_equal(pair->server.rc, MUSTER_OK);
             if (muster_tls_stream_is_resumed(pair->client.stream) != visit->is_resumed ||
@@ -270,7 +263,7 @@ static void whoever_resumes_is_judged_again(void **state)
         struct muster_tls *tls;
 
         reunion_open(&reunion);
-        meet(&reunion, &visit);
+        reunion_meet(&reunion, &visit);
         late = reunion.pair.test.env;
         later.wall_ns = muster_host_wall_ns(late.host) + 40 * DAY_NS;
         late.host = &later.host;
@@ -281,7 +274,7 @@ static void whoever_resumes_is_judged_again(void **state)
             tls->options.peer_names = others;
             tls->options.peer_name_count = 1;
         }
-        meet(&reunion, &visit);
+        reunion_meet(&reunion, &visit);
         judge = rows[i].is_server ? &reunion.pair.server : &reunion.pair.client;
 
         if (judge->rc != MUSTER_UNAUTHENTICATED || strstr(judge->error.text, rows[i].words) == NULL)
@@ -312,7 +305,7 @@ static void certificates_are_judged_by_the_clock_of_the_environment(void **state
         other.wall_ns = muster_host_wall_ns(env.host) + (uint64_t)(days * (int64_t)DAY_NS);
         env.host = &other.host;
         reunion.clients[0]->env = &env;
-        meet(&reunion, &visit);
+        reunion_meet(&reunion, &visit);
 
         assert_int_equal(reunion.pair.client.rc, rc);
         assert_non_null(strstr(reunion.pair.client.error.text, words));
@@ -344,21 +337,17 @@ static void a_server_keeps_no_sessions_itself(void **state)
                                             .version_max = rows[i].version,
                                             .has_no_tickets = rows[i].has_no_tickets};
         struct raw_meeting meeting;
-        struct muster_tls *tls;
 
-        raw_meeting_open(&meeting, true, &raw);
-        tls = raw_meeting_tls(&meeting, server_options(true));
-        raw_meeting_shake(&meeting, tls, NULL, NULL);
+        raw_meeting_start(&meeting, true, &raw, server_options(true), NULL);
         assert_int_equal(meeting.ours->rc, MUSTER_OK);
         meeting.raw.options.session = meeting.raw.session;
         raw_meeting_again(&meeting);
-        raw_meeting_shake(&meeting, tls, NULL, NULL);
+        raw_meeting_shake(&meeting, meeting.tls, NULL, NULL);
 
         assert_int_equal(meeting.ours->rc, MUSTER_OK);
         if (muster_tls_stream_is_resumed(meeting.ours->stream) != rows[i].is_resumed)
             fail_msg("%s", rows[i].name);
         assert_string_equal(muster_tls_stream_identity(meeting.ours->stream)->spiffe_id, SPIFFE);
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
     }
 }
@@ -390,7 +379,6 @@ static void a_client_keeps_two_tickets(void **state)
 
         assert_int_equal(resumed_count, raw.ticket_count < 2 ? raw.ticket_count : 2);
         muster_tls_sessions_free(sessions);
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
     }
 }
@@ -465,11 +453,9 @@ static void renegotiation_is_refused(void **state)
                                             .version_max = TLS1_2_VERSION};
         struct raw_meeting meeting;
         struct hearing hearing = {.meeting = &meeting};
-        struct muster_tls *tls;
 
-        raw_meeting_open(&meeting, is_server, &raw);
-        tls = raw_meeting_tls(&meeting, is_server ? server_options(false) : client_options());
-        raw_meeting_shake(&meeting, tls, "localhost", NULL);
+        raw_meeting_start(&meeting, is_server, &raw,
+                          is_server ? server_options(false) : client_options(), "localhost");
         hearing.read.data = &hearing;
         assert_int_equal(muster_stream_receive_into(&hearing.read, meeting.ours->stream,
                                                     hearing.bytes, 4, 4, on_read),
@@ -484,7 +470,6 @@ static void renegotiation_is_refused(void **state)
         assert_int_equal(hearing.read.bytes_done, 2);
         assert_memory_equal(hearing.bytes, "ab", 2);
         (void)muster_stream_receive_recall(&hearing.read, meeting.ours->stream);
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
     }
 }
@@ -508,13 +493,9 @@ int main(void)
     int failed_count;
 
     raw_tls_set_policy(true);
-    authority = fake_authority_new("authority");
-    if (!fake_cert_init(&server_cert, authority, &server) ||
-        !fake_cert_init(&client_cert, authority, &client))
+    if (!fake_certs_init(&authority, &server_cert, &server, &client_cert, &client))
         return 1;
     failed_count = cmocka_run_group_tests_name("tls_openssl_engine", tests, NULL, NULL);
-    fake_cert_fini(&server_cert);
-    fake_cert_fini(&client_cert);
-    fake_authority_free(authority);
+    fake_certs_fini(authority, &server_cert, &client_cert);
     return failed_count;
 }

@@ -1,9 +1,6 @@
 /* Certificates of every wrong kind, before our client and our server. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "net/tls/openssl.h"
 #include "tests/lib/raw_meeting.h"
@@ -19,16 +16,13 @@ static bool is_right(enum wrong_certs_judge judge, const struct wrong_certs_row 
     bool is_server = judge == WRONG_CERTS_SERVER;
     struct raw_meeting meeting;
     struct fake_cert cert;
-    struct muster_tls *tls;
     bool is_right;
 
     wrong_certs_make(&certs, row, &cert);
-    raw_meeting_open(&meeting, is_server,
-                     &(struct raw_tls_options){.cert = &cert, .protocols = "h2"});
-    tls = raw_meeting_tls(&meeting, options);
-    raw_meeting_shake(&meeting, tls, is_server ? NULL : name, NULL);
+    raw_meeting_start(&meeting, is_server,
+                      &(struct raw_tls_options){.cert = &cert, .protocols = "h2"}, options,
+                      is_server ? NULL : name);
     is_right = wrong_certs_is_right(row, judge, meeting.ours->rc, meeting.ours->error.text);
-    muster_tls_close(tls);
     raw_meeting_close(&meeting);
     fake_cert_fini(&cert);
     return is_right;
@@ -128,7 +122,6 @@ static void of_many_names_the_first_are_known(void **state)
     const struct muster_identity *identity;
     struct raw_meeting meeting;
     struct fake_cert cert;
-    struct muster_tls *tls;
 
     (void)state;
     for (unsigned i = 1; i < MUSTER_TLS_NAMES_MAX + 2; i++)
@@ -136,9 +129,8 @@ static void of_many_names_the_first_are_known(void **state)
     assert_true(
         fake_cert_init(&cert, certs.root,
                        &(struct fake_cert_options){.name = FAKE_CERT_NONE, .alt_names = names}));
-    raw_meeting_open(&meeting, false, &(struct raw_tls_options){.cert = &cert, .protocols = "h2"});
-    tls = raw_meeting_tls(&meeting, &options);
-    raw_meeting_shake(&meeting, tls, "host-65.test", NULL);
+    raw_meeting_start(&meeting, false, &(struct raw_tls_options){.cert = &cert, .protocols = "h2"},
+                      &options, "host-65.test");
 
     assert_int_equal(meeting.ours->rc, MUSTER_OK);
     identity = muster_tls_stream_identity(meeting.ours->stream);
@@ -147,7 +139,6 @@ static void of_many_names_the_first_are_known(void **state)
     assert_string_equal(identity->dns_names[MUSTER_TLS_NAMES_MAX - 1], "host-63.test");
     assert_string_equal(identity->subject, "");
     assert_null(identity->spiffe_id);
-    muster_tls_close(tls);
     raw_meeting_close(&meeting);
     fake_cert_fini(&cert);
 }
@@ -177,17 +168,14 @@ static void a_long_subject_is_compared_whole(void **state)
                                                    .peer_name_count = 1};
         struct raw_meeting meeting;
         struct fake_cert cert;
-        struct muster_tls *tls;
 
         assert_true(fake_cert_init(&cert, certs.root, &(struct fake_cert_options){.name = name}));
-        raw_meeting_open(&meeting, false,
-                         &(struct raw_tls_options){.cert = &cert, .protocols = "h2"});
-        tls = raw_meeting_tls(&meeting, &options);
-        raw_meeting_shake(&meeting, tls, WRONG_CERTS_NAME, NULL);
+        raw_meeting_start(&meeting, false,
+                          &(struct raw_tls_options){.cert = &cert, .protocols = "h2"}, &options,
+                          WRONG_CERTS_NAME);
 
         if ((meeting.ours->rc == MUSTER_OK) != rows[i].is_accepted)
             fail_msg("%s: %s", rows[i].name, meeting.ours->error.text);
-        muster_tls_close(tls);
         raw_meeting_close(&meeting);
         fake_cert_fini(&cert);
     }

@@ -1,14 +1,10 @@
 /* A stream under TLS shares its loop. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <sys/socket.h>
 
 #include "net/tls/openssl.h"
 #include "net/tls/stream_internal.h"
-#include "tests/lib/fake_authority.h"
 #include "tests/lib/tls_pair.h"
 
 #define BULK_BYTES     ((size_t)4 << 20)
@@ -109,32 +105,9 @@ static const struct muster_stream_ops well_ops = {
 struct scene {
     struct tls_pair pair;
     struct well well; /* under the server */
-    struct muster_tls *server, *client;
     bool is_written, is_read;
     enum muster_rc read_rc, written_rc;
 };
-
-static void open_credentials(struct scene *scene)
-{
-    struct fake_authority *authority = fake_authority_new("authority");
-    struct fake_cert cert;
-
-    assert_true(fake_cert_init(
-        &cert, authority,
-        &(struct fake_cert_options){.name = "server", .alt_names = "DNS:localhost"}));
-    assert_int_equal(muster_tls_open(&scene->pair.test.env,
-                                     &(struct muster_tls_options){.cert_pem = cert.cert_pem,
-                                                                  .key_pem = cert.key_pem},
-                                     &scene->server, NULL),
-                     MUSTER_OK);
-    assert_int_equal(
-        muster_tls_open(&scene->pair.test.env,
-                        &(struct muster_tls_options){.ca_pem = fake_authority_pem(authority)},
-                        &scene->client, NULL),
-        MUSTER_OK);
-    fake_cert_fini(&cert);
-    fake_authority_free(authority);
-}
 
 static int set_up(void **state)
 {
@@ -142,13 +115,13 @@ static int set_up(void **state)
     struct well *well = &scene->well;
 
     tls_pair_open(&scene->pair);
-    open_credentials(scene);
+    tls_pair_credentials(&scene->pair);
     well->stream.ops = &well_ops;
     well->socket = scene->pair.server.inner;
     well->loop = scene->pair.test.env.loop;
     muster_task_init(&well->task, on_task, well);
     scene->pair.server.inner = &well->stream;
-    tls_pair_shake(&scene->pair, scene->client, scene->server, "localhost", NULL);
+    tls_pair_shake(&scene->pair, scene->pair.client_tls, scene->pair.server_tls, "localhost", NULL);
     assert_int_equal(scene->pair.client.rc, MUSTER_OK);
     assert_int_equal(scene->pair.server.rc, MUSTER_OK);
     *state = scene;
@@ -159,8 +132,6 @@ static int tear_down(void **state)
 {
     struct scene *scene = *state;
 
-    muster_tls_close(scene->server);
-    muster_tls_close(scene->client);
     tls_pair_close(&scene->pair);
     free(scene->well.bytes);
     free(scene);
@@ -173,7 +144,7 @@ static void on_written(struct muster_stream_write *write, enum muster_rc rc)
     ((struct scene *)write->data)->is_written = true;
 }
 
-/* What the client has to say before, and its records of all bytes, lie in the well. */
+/* All that the client has to say before, and its records of the bytes, lie in the well. */
 static void fill_well(struct scene *scene, const uint8_t *bytes, size_t count)
 {
     struct iovec iov = {(void *)(uintptr_t)bytes, count};
@@ -267,17 +238,21 @@ static void a_flood_of_key_updates_ends_the_connection(void **state)
     assert_non_null(strstr(muster_stream_error(scene->pair.server.stream)->text, "too often"));
 }
 
-static void a_few_key_updates_are_taken(void **state)
+static void check_updates(struct scene *scene, unsigned times)
 {
-    struct scene *scene = *state;
     struct muster_stream_read read = {.data = scene};
     uint8_t received = 0;
 
-    update_keys(scene, 32);
+    update_keys(scene, times);
     read_behind(scene, &read, &received);
 
     assert_int_equal(scene->read_rc, MUSTER_OK);
     assert_int_equal(received, 'x');
+}
+
+static void a_few_key_updates_are_taken(void **state)
+{
+    check_updates(*state, 32);
 }
 
 /* A second makes up for one of them. */
@@ -285,15 +260,10 @@ static void sixty_four_key_updates_may_come_at_once(void **state)
 {
     struct scene *scene = *state;
     struct muster_tls_stream *server = muster_tls_stream_of(scene->pair.server.stream);
-    struct muster_stream_read read = {.data = scene};
-    uint8_t received = 0;
 
     assert_int_equal(server->controls.burst, 64);
     assert_int_equal(server->controls.per_second, 1);
-    update_keys(scene, 64);
-    read_behind(scene, &read, &received);
-
-    assert_int_equal(scene->read_rc, MUSTER_OK);
+    check_updates(scene, 64);
 }
 
 static void on_cancelled(struct muster_stream_write *write, enum muster_rc rc)
@@ -307,7 +277,7 @@ static void on_closed(struct muster_stream *stream)
     *(bool *)stream->data = true;
 }
 
-/* What was cut off is not taken for all that there is. */
+/* A part that was cut off is not taken for the whole. */
 static void a_stream_that_is_closed_amid_a_write_does_not_end_in_order(void **state)
 {
     struct scene *scene = *state;
@@ -530,26 +500,20 @@ static void a_close_after_a_standstill_still_ends_the_read(void **state)
 
 int main(void)
 {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_close_after_a_standstill_still_ends_the_read, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_flood_of_key_updates_ends_the_connection, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_few_key_updates_are_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(sixty_four_key_updates_may_come_at_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_stream_that_is_closed_amid_a_write_does_not_end_in_order,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_write_that_finds_no_memory_is_not_told_as_sent, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_false_record_that_is_taken_at_once_ends_the_writes_too,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(so_does_one_without_memory_for_an_alert, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_read_that_is_taken_back_at_once_changes_nothing, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_write_that_has_left_is_told_so_although_another_closes,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_handshake_that_succeeds_was_heard, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_long_read_leaves_turns_to_others, set_up, tear_down),
+        CASE(a_close_after_a_standstill_still_ends_the_read),
+        CASE(a_flood_of_key_updates_ends_the_connection),
+        CASE(a_few_key_updates_are_taken),
+        CASE(sixty_four_key_updates_may_come_at_once),
+        CASE(a_stream_that_is_closed_amid_a_write_does_not_end_in_order),
+        CASE(a_write_that_finds_no_memory_is_not_told_as_sent),
+        CASE(a_false_record_that_is_taken_at_once_ends_the_writes_too),
+        CASE(so_does_one_without_memory_for_an_alert),
+        CASE(a_read_that_is_taken_back_at_once_changes_nothing),
+        CASE(a_write_that_has_left_is_told_so_although_another_closes),
+        CASE(a_handshake_that_succeeds_was_heard),
+        CASE(a_long_read_leaves_turns_to_others),
     };
 
     return cmocka_run_group_tests_name("tls_stream", tests, NULL, NULL);

@@ -1,10 +1,7 @@
 /* Credentials: what can be loaded, what is said of the rest, and reload. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,11 +44,11 @@ static void bad_credentials_are_named(void **state)
          {.ca_file = "/nowhere/ca.pem"},
          MUSTER_NOT_FOUND,
          "/nowhere/ca.pem cannot be read"},
-        {"text that is no certificate",
+        {"text instead of a certificate",
          {.cert_pem = "hello", .key_pem = ours.key_pem},
          MUSTER_INVALID_ARGUMENT,
          "cert_pem: holds no certificate"},
-        {"text that is no key",
+        {"text instead of a key",
          {.cert_pem = ours.cert_pem, .key_pem = ours.cert_pem},
          MUSTER_INVALID_ARGUMENT,
          "key_pem: holds no private key"},
@@ -110,7 +107,7 @@ static void a_pipe_is_no_credential(void **state)
     rmdir(folder);
 }
 
-/* What the log was told: "event " for each, and the last number and text of it. */
+/* The log's events, each with a blank behind it, and the last number and text of them. */
 struct ledger {
     struct muster_log log;
     char events[256];
@@ -228,7 +225,7 @@ static void refusals_are_told_once_in_a_second(void **state)
     test.env.log = &ledger.log;
     assert_int_equal(muster_address_parse("10.0.0.1:5", &peer, NULL), MUSTER_OK);
     assert_int_equal(muster_tls_open(&test.env, NULL, &tls, NULL), MUSTER_OK);
-    virtual_loop_advance(&loop, 5);
+    loop.now_ns = 5; /* no second has passed on this clock: the first is told all the same */
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_error error = {.rc = rows[i].rc, .text = "why"};
 
@@ -298,7 +295,7 @@ struct shelf {
     struct muster_tls *server, *client;
 };
 
-static void put(const char *path, const char *text)
+static void put_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
 
@@ -312,8 +309,8 @@ static void put_cert(struct shelf *shelf, const struct fake_cert_options *option
     struct fake_cert cert;
 
     assert_true(fake_cert_init(&cert, authority, options));
-    put(shelf->cert, cert.cert_pem);
-    put(shelf->key, cert.key_pem);
+    put_file(shelf->cert, cert.cert_pem);
+    put_file(shelf->key, cert.key_pem);
     fake_cert_fini(&cert);
 }
 
@@ -349,8 +346,8 @@ static void shelf_close(struct shelf *shelf)
     rmdir(shelf->folder);
 }
 
-/* Whom the client meets now. */
-static const char *meet(struct shelf *shelf)
+/* The subject of the server that the client meets now. */
+static const char *shelf_meet(struct shelf *shelf)
 {
     tls_pair_shake(&shelf->pair, shelf->client, shelf->server, "localhost", NULL);
     assert_int_equal(shelf->pair.client.rc, MUSTER_OK);
@@ -393,13 +390,13 @@ static void a_new_certificate_serves_new_connections(void **state)
 
     (void)state;
     shelf_open(&shelf, UINT64_MAX);
-    assert_string_equal(meet(&shelf), "CN=one");
+    assert_string_equal(shelf_meet(&shelf), "CN=one");
     put_cert(&shelf, &(struct fake_cert_options){.name = "two", .alt_names = "DNS:localhost"});
     assert_int_equal(muster_tls_reload(shelf.server, NULL), MUSTER_OK);
     say_hello(&shelf.pair); /* the open connection lives on */
     tls_pair_again(&shelf.pair);
 
-    assert_string_equal(meet(&shelf), "CN=two");
+    assert_string_equal(shelf_meet(&shelf), "CN=two");
     shelf_close(&shelf);
 }
 
@@ -419,7 +416,7 @@ static void only_new_files_are_a_new_credential(void **state)
     assert_in_range(ledger.number, 30 * DAY_S - 60, 30 * DAY_S); /* that are left */
     assert_int_equal(muster_tls_reload(shelf.server, NULL), MUSTER_OK);
     check_events(&ledger, "");
-    put(shelf.key, others.key_pem);
+    put_file(shelf.key, others.key_pem);
     assert_int_equal(muster_tls_reload(shelf.server, NULL), MUSTER_INVALID_ARGUMENT);
 
     check_events(&ledger, "1:tls_reload_failed ");
@@ -509,8 +506,8 @@ static void any_file_is_looked_at_again(void **state)
 
     (void)state;
     shelf_open(&shelf, UINT64_MAX);
-    put(shelf.cert, ours.cert_pem);
-    put(shelf.key, ours.key_pem);
+    put_file(shelf.cert, ours.cert_pem);
+    put_file(shelf.key, ours.key_pem);
     for (int i = 0; i < 4; i++) {
         const struct muster_tls_options options = {
             .cert_file = i == 0 ? shelf.cert : NULL,
@@ -553,7 +550,7 @@ static void what_cannot_be_used_is_not(void **state)
 
     (void)state;
     shelf_open(&shelf, UINT64_MAX);
-    put(shelf.key, others.key_pem);
+    put_file(shelf.key, others.key_pem);
     assert_int_equal(muster_tls_reload(shelf.server, &error), MUSTER_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "does not belong"));
     put_cert(&shelf, &(struct fake_cert_options){.name = "old", .from_s = -9, .until_s = -3});
@@ -562,7 +559,7 @@ static void what_cannot_be_used_is_not(void **state)
     unlink(shelf.cert);
     assert_int_equal(muster_tls_reload(shelf.server, &error), MUSTER_NOT_FOUND);
 
-    assert_string_equal(meet(&shelf), "CN=one");
+    assert_string_equal(shelf_meet(&shelf), "CN=one");
     shelf_close(&shelf);
 }
 
@@ -586,13 +583,9 @@ int main(void)
     const struct fake_cert_options options = {.name = "ours", .alt_names = "DNS:localhost"};
     int failed_count;
 
-    authority = fake_authority_new("authority");
-    if (!fake_cert_init(&ours, authority, &options) ||
-        !fake_cert_init(&others, authority, &options))
+    if (!fake_certs_init(&authority, &ours, &options, &others, &options))
         return 1;
     failed_count = cmocka_run_group_tests_name("tls", tests, NULL, NULL);
-    fake_cert_fini(&ours);
-    fake_cert_fini(&others);
-    fake_authority_free(authority);
+    fake_certs_fini(authority, &ours, &others);
     return failed_count;
 }

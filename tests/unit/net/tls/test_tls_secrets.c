@@ -1,10 +1,7 @@
 /* Private keys and secrets of TLS: memory that held one is wiped before it is given back. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <unistd.h>
 
 #include <muster/tls.h>
@@ -154,13 +151,9 @@ int main(void)
     const struct fake_cert_options options = {.name = "ours", .alt_names = "DNS:localhost"};
     int failed_count;
 
-    authority = fake_authority_new("authority");
-    if (!fake_cert_init(&ours, authority, &options) ||
-        !fake_cert_init(&others, authority, &options))
+    if (!fake_certs_init(&authority, &ours, &options, &others, &options))
         return 1;
     failed_count = cmocka_run_group_tests_name("tls_secrets", tests, NULL, NULL);
-    fake_cert_fini(&ours);
-    fake_cert_fini(&others);
-    fake_authority_free(authority);
+    fake_certs_fini(authority, &ours, &others);
     return failed_count;
 }
