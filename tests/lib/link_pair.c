@@ -235,6 +235,23 @@ void link_pair_say(struct link_pair *pair, const void *bytes, size_t count)
     test_env_run_until(&pair->test.env, test_env_is_true, &is_said);
 }
 
+struct muster_link_key link_pair_key_of(uint8_t name)
+{
+    struct muster_link_key key;
+
+    memset(key.secret, name, sizeof(key.secret));
+    memset(key.id, name, sizeof(key.id));
+    return key;
+}
+
+void link_pair_put_key(struct muster_link_keys *keys, const struct muster_incarnation *peer,
+                       uint8_t name)
+{
+    const struct muster_link_key key = link_pair_key_of(name);
+
+    assert_int_equal(muster_link_keys_put(keys, peer, &key), MUSTER_OK);
+}
+
 uint8_t *link_pair_pattern_new(size_t bytes, unsigned seed)
 {
     uint8_t *pattern = malloc(bytes);

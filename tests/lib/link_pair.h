@@ -58,6 +58,10 @@ void link_pair_await_raw(struct link_pair *pair);
 void link_pair_dial(struct link_pair *pair);
 /** pair->raw has said these bytes. */
 void link_pair_say(struct link_pair *pair, const void *bytes, size_t count);
+/** A key of which every byte is name. */
+struct muster_link_key link_pair_key_of(uint8_t name);
+void link_pair_put_key(struct muster_link_keys *keys, const struct muster_incarnation *peer,
+                       uint8_t name);
 uint8_t *link_pair_pattern_new(size_t bytes, unsigned seed);
 
 /** The events of both ends; they expect their struct link_end as data. */

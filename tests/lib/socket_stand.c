@@ -90,6 +90,14 @@ void socket_stand_close_fd(struct socket_stand *fixture)
     fixture->fd = -1;
 }
 
+void socket_stand_reset_fd(struct socket_stand *fixture)
+{
+    const struct linger now = {.l_onoff = 1, .l_linger = 0};
+
+    assert_int_equal(setsockopt(fixture->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
+    socket_stand_close_fd(fixture);
+}
+
 int socket_stand_tear_down(void **state)
 {
     struct socket_stand *fixture = *state;

@@ -27,6 +27,8 @@ int socket_stand_set_up(void **state);
 int socket_stand_set_up_unix(void **state);
 void socket_stand_close_stream(struct socket_stand *fixture);
 void socket_stand_close_fd(struct socket_stand *fixture);
+/** The other side closes by a reset. */
+void socket_stand_reset_fd(struct socket_stand *fixture);
 int socket_stand_tear_down(void **state);
 void socket_stand_on_write(struct muster_stream_write *write, enum muster_rc rc);
 void socket_stand_on_read(struct muster_stream_read *read, enum muster_rc rc);
@@ -43,5 +45,13 @@ void socket_stand_expect_raw(struct socket_stand *fixture, const char *text);
 uint8_t *socket_stand_make_pattern(size_t bytes);
 /** A send buffer so small that a large write must stop in the middle. */
 void socket_stand_shrink_buffers(struct socket_stand *fixture);
+
+/* One row of a main's table. */
+#define SOCKET_CASE(name)                                                                          \
+    cmocka_unit_test_setup_teardown(name, socket_stand_set_up, socket_stand_tear_down)
+#define SOCKET_UNIX_CASE(name)                                                                     \
+    {                                                                                              \
+#name " (unix)", name, socket_stand_set_up_unix, socket_stand_tear_down, NULL              \
+    }
 
 #endif

@@ -49,7 +49,7 @@ static struct scene {
 
 static const struct muster_address anywhere = {.family = MUSTER_ADDRESS_IPV4, .port = 1};
 
-static uint64_t after(uint64_t span_ns)
+static uint64_t time_after(uint64_t span_ns)
 {
     return muster_loop_after_ns(scene.test.env.loop, span_ns);
 }
@@ -183,7 +183,8 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
         return;
     }
     assert_int_equal(muster_peer_link_accept(&scene.test.env, stream, &side->hello,
-                                             after(MUSTER_NS_PER_S), &strange_events, side, &link),
+                                             time_after(MUSTER_NS_PER_S), &strange_events, side,
+                                             &link),
                      MUSTER_OK);
 }
 
@@ -219,7 +220,7 @@ static void scene_open(enum muster_link_purpose purpose)
     hello.stripe = 2;
     hello.stripe_count = 3;
     assert_int_equal(muster_peer_link_open(&scene.test.env, &anywhere, &hello,
-                                           after(MUSTER_NS_PER_S), &events, &scene.sides[0],
+                                           time_after(MUSTER_NS_PER_S), &events, &scene.sides[0],
                                            &scene.sides[0].link),
                      MUSTER_OK);
     virtual_loop_advance(&scene.loop, 0);
@@ -292,7 +293,7 @@ static void its_opener_connects_again_and_people_are_told_why(void **state)
     }
 }
 
-/* Who dials and hears nothing gives the attempt up and dials again: the kernel repeats what opens a
+/* An opener that hears nothing gives the attempt up and dials again: the kernel repeats what opens a
  * connection too late. Attempts grow; the last one ends with the time that the link may be broken. */
 static void attempts_without_an_answer_grow_and_end_in_time(void **state)
 {
@@ -354,8 +355,6 @@ static void pauses_between_attempts_grow(void **state)
     scene.net.limits[0] = scene.net.limits[1] = 1;
     tear_down_rest(0);
     virtual_loop_advance(&scene.loop, SPAN_NS - 1);
-    print_message("%u %u %u %s\n", scene.net.dial_count, scene.sides[0].broken_count,
-                  scene.sides[0].given_up_count, scene.sides[0].error.text);
 
     assert_true(side->broken_count >= 12);
     for (unsigned i = 2; i < 12; i++) {
@@ -369,60 +368,55 @@ static void pauses_between_attempts_grow(void **state)
     scene_close();
 }
 
-static void whom_nobody_listens_for_is_given_up_at_once(void **state)
-{
-    (void)state;
-    scene_open(MUSTER_LINK_DATA);
-    scene.net.is_refusing = true;
-    tear_down_rest(0);
-    virtual_loop_advance(&scene.loop, 0);
-
-    assert_int_equal(scene.sides[0].given_up_count, 1);
-    assert_int_equal(scene.sides[0].error.rc, MUSTER_UNAVAILABLE);
-    scene_close();
-}
-
-static void who_is_not_known_any_more_gives_up_at_once(void **state)
-{
-    (void)state;
-    for (unsigned active = 0; active < 2; active++) {
-        scene_open(MUSTER_LINK_CONTROL);
-        scene.is_forgotten = true;
-        tear_down_rest(active);
-        virtual_loop_advance(&scene.loop, 0);
-
-        assert_int_equal(scene.sides[active].given_up_count, 1);
-        assert_int_equal(scene.sides[active].error.rc, MUSTER_FAILED_PRECONDITION);
-        assert_non_null(strstr(scene.sides[active].error.text, "does not know the connection"));
-        scene_close();
-    }
-}
-
 static void on_said(struct muster_stream_write *write, enum muster_rc rc)
 {
     (void)write;
     (void)rc;
 }
 
-/* Another program has its address. */
-static void who_speaks_something_else_is_given_up_at_once(void **state)
+static void a_loss_that_is_final_is_given_up_at_once(void **state)
 {
     static char words[] = "HTTP/1.1 400 Bad Request";
-    struct iovec iov = {.iov_base = words, .iov_len = sizeof(words)};
-    struct muster_stream_write write = {.data = NULL};
-    struct side *side = &scene.sides[1];
+    static const struct {
+        const char *name;
+        enum muster_link_purpose purpose;
+        unsigned active;
+        bool is_refusing, is_forgotten, is_foreign;
+        enum muster_rc rc;
+        const char *text;
+    } rows[] = {
+        {"nobody listens", MUSTER_LINK_DATA, 0, true, false, false, MUSTER_UNAVAILABLE, ""},
+        {"the opener is not known any more", MUSTER_LINK_CONTROL, 0, false, true, false,
+         MUSTER_FAILED_PRECONDITION, "does not know the connection"},
+        {"the other side is not known any more", MUSTER_LINK_CONTROL, 1, false, true, false,
+         MUSTER_FAILED_PRECONDITION, "does not know the connection"},
+        {"another program has its address", MUSTER_LINK_DATA, 1, false, false, true,
+         MUSTER_INVALID_ARGUMENT, "must speak muster's protocol"},
+    };
 
     (void)state;
-    scene_open(MUSTER_LINK_DATA);
-    scene.is_silent = true;
-    tear_down_rest(1);
-    virtual_loop_advance(&scene.loop, 0);
-    assert_int_equal(muster_stream_submit(&write, scene.held[0], &iov, 1, on_said), MUSTER_OK);
-    virtual_loop_advance(&scene.loop, 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct side *side = &scene.sides[rows[i].active];
+        struct iovec iov = {.iov_base = words, .iov_len = sizeof(words)};
+        struct muster_stream_write write = {.data = NULL};
 
-    assert_int_equal(side->given_up_count, 1);
-    assert_int_equal(side->error.rc, MUSTER_INVALID_ARGUMENT);
-    scene_close();
+        scene_open(rows[i].purpose);
+        scene.net.is_refusing = rows[i].is_refusing;
+        scene.is_forgotten = rows[i].is_forgotten;
+        scene.is_silent = rows[i].is_foreign;
+        tear_down_rest(rows[i].active);
+        virtual_loop_advance(&scene.loop, 0);
+        if (rows[i].is_foreign)
+            assert_int_equal(muster_stream_submit(&write, scene.held[0], &iov, 1, on_said),
+                             MUSTER_OK);
+        virtual_loop_advance(&scene.loop, 0);
+
+        if (side->given_up_count != 1 || side->error.rc != rows[i].rc ||
+            strstr(side->error.text, rows[i].text) == NULL)
+            fail_msg("%s: given up %u times, %s", rows[i].name, side->given_up_count,
+                     side->error.text);
+        scene_close();
+    }
 }
 
 static void whose_address_is_not_known_is_waited_for(void **state)
@@ -493,57 +487,40 @@ static void who_does_not_connect_asks_for_its_own_link(void **state)
     scene_close();
 }
 
-/* It is known there: its opener will come, or not in time. */
-static void who_is_known_is_waited_for_to_the_end(void **state)
+/* The opener may come until the time is over, whatever the side that asks hears. */
+static void the_side_that_asks_tries_to_the_end(void **state)
 {
+    static const struct {
+        const char *name;
+        bool is_silent, lacks_key;
+        unsigned dial_count, held_count;
+    } rows[] = {
+        {"it is known there", false, false, 2, 0},
+        {"no answer comes", true, false, 6, 5},
+        {"it cannot even ask, as its key is gone", false, true, 1, 0},
+    };
     struct side *side = &scene.sides[1];
 
     (void)state;
-    scene_open(MUSTER_LINK_DATA);
-    tear_down_rest(1);
-    virtual_loop_advance(&scene.loop, SPAN_NS - 1);
-    assert_int_equal(scene.net.dial_count, 2);
-    assert_int_equal(side->given_up_count, 0);
-    virtual_loop_advance(&scene.loop, 1);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        scene_open(MUSTER_LINK_DATA);
+        scene.is_silent = rows[i].is_silent;
+        if (rows[i].lacks_key)
+            side->hello.keys = muster_link_keys_new(scene.test.env.mem);
+        tear_down_rest(1);
+        virtual_loop_advance(&scene.loop, SPAN_NS - 1);
+        assert_int_equal(side->given_up_count, 0);
+        virtual_loop_advance(&scene.loop, 60 * MUSTER_NS_PER_S);
 
-    assert_int_equal(side->given_up_count, 1);
-    assert_non_null(strstr(side->error.text, "no connection in time"));
-    scene_close();
-}
-
-static void who_hears_no_answer_asks_again(void **state)
-{
-    struct side *side = &scene.sides[1];
-
-    (void)state;
-    scene_open(MUSTER_LINK_DATA);
-    scene.is_silent = true;
-    tear_down_rest(1);
-    virtual_loop_advance(&scene.loop, 60 * MUSTER_NS_PER_S);
-
-    assert_int_equal(side->given_up_count, 1);
-    assert_int_equal(side->given_up_ns, torn_ns() + SPAN_NS);
-    assert_int_equal(scene.held_count, 5);
-    scene_close();
-}
-
-/* It cannot even ask: its key is gone. It goes on trying, for the peer may come. */
-static void who_cannot_ask_tries_to_the_end(void **state)
-{
-    struct side *side = &scene.sides[1];
-
-    (void)state;
-    scene_open(MUSTER_LINK_DATA);
-    side->hello.keys = muster_link_keys_new(scene.test.env.mem);
-    assert_non_null(side->hello.keys);
-    tear_down_rest(1);
-    virtual_loop_advance(&scene.loop, 60 * MUSTER_NS_PER_S);
-
-    assert_int_equal(scene.net.dial_count, 1);
-    assert_int_equal(side->given_up_count, 1);
-    assert_int_equal(side->given_up_ns, torn_ns() + SPAN_NS);
-    muster_link_keys_free(side->hello.keys);
-    scene_close();
+        if (side->given_up_count != 1 || side->given_up_ns != torn_ns() + SPAN_NS ||
+            strstr(side->error.text, "no connection in time") == NULL ||
+            scene.net.dial_count != rows[i].dial_count || scene.held_count != rows[i].held_count)
+            fail_msg("%s: given up %u times, %u dials, %u without an answer, %s", rows[i].name,
+                     side->given_up_count, scene.net.dial_count, scene.held_count,
+                     side->error.text);
+        muster_link_keys_free(side->hello.keys);
+        scene_close();
+    }
 }
 
 /* The opener has seen nothing: the question tells it, and it connects again. */
@@ -654,15 +631,11 @@ int main(void)
         cmocka_unit_test(its_opener_connects_again_and_people_are_told_why),
         cmocka_unit_test(attempts_without_an_answer_grow_and_end_in_time),
         cmocka_unit_test(pauses_between_attempts_grow),
-        cmocka_unit_test(whom_nobody_listens_for_is_given_up_at_once),
-        cmocka_unit_test(who_is_not_known_any_more_gives_up_at_once),
-        cmocka_unit_test(who_speaks_something_else_is_given_up_at_once),
+        cmocka_unit_test(a_loss_that_is_final_is_given_up_at_once),
         cmocka_unit_test(whose_address_is_not_known_is_waited_for),
         cmocka_unit_test(a_healer_that_is_stopped_leaves_the_link_alone),
         cmocka_unit_test(who_does_not_connect_asks_for_its_own_link),
-        cmocka_unit_test(who_is_known_is_waited_for_to_the_end),
-        cmocka_unit_test(who_hears_no_answer_asks_again),
-        cmocka_unit_test(who_cannot_ask_tries_to_the_end),
+        cmocka_unit_test(the_side_that_asks_tries_to_the_end),
         cmocka_unit_test(a_question_tells_who_has_not_noticed),
         cmocka_unit_test(a_question_about_a_connection_before_this_one_breaks_nothing),
         cmocka_unit_test(who_is_taken_over_tells_people_that_the_peer_lost_it),

@@ -1,14 +1,12 @@
 /* Keys of control links: of whom, how many, where they come from, and that they are wiped. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "net/link/keys.h"
 #include "net/tls/openssl.h"
 #include "net/tls/stream_internal.h"
 #include "tests/lib/assertion_count.h"
 #include "tests/lib/fake_authority.h"
+#include "tests/lib/link_pair.h"
 #include "tests/lib/secret_mem.h"
 #include "tests/lib/secret_stack.h"
 #include "tests/lib/tls_pair.h"
@@ -16,27 +14,10 @@
 
 static const struct muster_incarnation a = {.bytes = {1}}, b = {.bytes = {2}};
 
-static struct muster_link_key key_of(uint8_t name)
-{
-    struct muster_link_key key;
-
-    memset(key.secret, name, sizeof(key.secret));
-    memset(key.id, name, sizeof(key.id));
-    return key;
-}
-
-static void put_key(struct muster_link_keys *keys, const struct muster_incarnation *peer,
+static bool has_key(const struct muster_link_keys *keys, const struct muster_incarnation *peer,
                     uint8_t name)
 {
-    const struct muster_link_key key = key_of(name);
-
-    assert_int_equal(muster_link_keys_put(keys, peer, &key), MUSTER_OK);
-}
-
-static bool has(const struct muster_link_keys *keys, const struct muster_incarnation *peer,
-                uint8_t name)
-{
-    const struct muster_link_key key = key_of(name);
+    const struct muster_link_key key = link_pair_key_of(name);
     const struct muster_link_key *found = muster_link_keys_find(keys, peer, key.id);
 
     if (found != NULL)
@@ -66,21 +47,21 @@ static void of_each_peer_the_newest_four_are_kept(void **state)
     test_env_open(&test);
     keys = muster_link_keys_new(test.env.mem);
     check_list(keys, &a, (const uint8_t[]){0, 0, 0, 0});
-    assert_false(muster_link_keys_has(keys, &a) || has(keys, &a, 1));
-    put_key(keys, &a, 1);
-    put_key(keys, &b, 9);
+    assert_false(muster_link_keys_has(keys, &a) || has_key(keys, &a, 1));
+    link_pair_put_key(keys, &a, 1);
+    link_pair_put_key(keys, &b, 9);
     check_list(keys, &a, (const uint8_t[]){1, 0, 0, 0});
-    assert_false(has(keys, &a, 0)); /* the name of a place without a key */
+    assert_false(has_key(keys, &a, 0)); /* the name of a place without a key */
     for (uint8_t name = 2; name <= 5; name++)
-        put_key(keys, &a, name);
+        link_pair_put_key(keys, &a, name);
 
     check_list(keys, &a, (const uint8_t[]){5, 4, 3, 2});
     check_list(keys, &b, (const uint8_t[]){9, 0, 0, 0});
     assert_true(muster_link_keys_has(keys, &a) && muster_link_keys_has(keys, &b));
     for (uint8_t name = 2; name <= 5; name++)
-        assert_true(has(keys, &a, name) && !has(keys, &b, name));
-    assert_false(has(keys, &a, 1) || has(keys, &a, 9));
-    assert_true(has(keys, &b, 9));
+        assert_true(has_key(keys, &a, name) && !has_key(keys, &b, name));
+    assert_false(has_key(keys, &a, 1) || has_key(keys, &a, 9));
+    assert_true(has_key(keys, &b, 9));
     muster_link_keys_free(keys);
     test_env_close(&test);
 }
@@ -93,9 +74,9 @@ static void names_of_keys_and_peers_are_compared_whole(void **state)
     (void)state;
     test_env_open(&test);
     keys = muster_link_keys_new(test.env.mem);
-    put_key(keys, &a, 1);
+    link_pair_put_key(keys, &a, 1);
     for (size_t i = 0; i < MUSTER_LINK_KEY_ID_BYTES; i++) {
-        struct muster_link_key key = key_of(1);
+        struct muster_link_key key = link_pair_key_of(1);
 
         key.id[i] ^= 0x80;
         assert_null(muster_link_keys_find(keys, &a, key.id));
@@ -104,16 +85,16 @@ static void names_of_keys_and_peers_are_compared_whole(void **state)
         struct muster_incarnation peer = a;
 
         peer.bytes[i] ^= 0x80;
-        assert_false(muster_link_keys_has(keys, &peer) || has(keys, &peer, 1));
+        assert_false(muster_link_keys_has(keys, &peer) || has_key(keys, &peer, 1));
     }
-    assert_true(has(keys, &a, 1));
+    assert_true(has_key(keys, &a, 1));
     muster_link_keys_free(keys);
     test_env_close(&test);
 }
 
 static void without_memory_there_is_no_key(void **state)
 {
-    const struct muster_link_key key = key_of(1);
+    const struct muster_link_key key = link_pair_key_of(1);
     struct test_env test;
     struct muster_link_keys *keys;
 
@@ -133,7 +114,7 @@ static void without_memory_there_is_no_key(void **state)
 
 static void keys_are_wiped(void **state)
 {
-    const struct muster_link_key key = key_of(7);
+    const struct muster_link_key key = link_pair_key_of(7);
     struct test_env test;
     struct secret_mem memory;
     struct muster_link_keys *keys;
@@ -142,8 +123,8 @@ static void keys_are_wiped(void **state)
     test_env_open(&test);
     secret_mem_init(&memory, test.env.mem, key.secret, sizeof(key.secret));
     keys = muster_link_keys_new(&memory.mem);
-    put_key(keys, &a, 7);
-    put_key(keys, &a, 8);
+    link_pair_put_key(keys, &a, 7);
+    link_pair_put_key(keys, &a, 8);
     assert_true(secret_mem_is_held(&memory));
     muster_link_keys_free(keys);
 
@@ -210,7 +191,7 @@ static void session_close(struct session *session)
 
 static const struct muster_link_key_names names = {.job = "job", .opener = &a, .acceptor = &b};
 
-static void learn(void *data)
+static void learn_key(void *data)
 {
     struct session *session = data;
 
@@ -245,7 +226,7 @@ static void a_key_is_of_one_session_one_job_and_both_ends(void **state)
         assert_int_equal(SSL_export_keying_material(server, expected, sizeof(expected), label,
                                                     strlen(label), NULL, 0, 0),
                          1);
-        learn(&session);
+        learn_key(&session);
 
         assert_int_equal(session.rc, MUSTER_OK);
         check_learnt(session.keys, expected);
@@ -260,7 +241,7 @@ static void a_session_that_may_have_a_twin_gives_no_key(void **state)
 
     (void)state;
     session_open(&session, TLS1_2_VERSION, SSL_OP_NO_EXTENDED_MASTER_SECRET);
-    learn(&session);
+    learn_key(&session);
 
     assert_int_equal(session.rc, MUSTER_FAILED_PRECONDITION);
     assert_false(muster_link_keys_has(session.keys, &b));
@@ -278,7 +259,7 @@ static void what_is_learnt_is_not_left_on_the_stack(void **state)
     if (HAS_THREAD_SANITIZER)
         skip_with_reason("the thread sanitizer overwrites what this case looks for on the stack");
     session_open(&session, TLS1_3_VERSION, 0);
-    secret_stack_run(&stack, learn, &session);
+    secret_stack_run(&stack, learn_key, &session);
     assert_int_equal(session.rc, MUSTER_OK);
     muster_link_keys_list(session.keys, &b, expected);
     key = *muster_link_keys_find(session.keys, &b, expected);
@@ -296,7 +277,7 @@ static void without_memory_nothing_is_learnt(void **state)
     (void)state;
     session_open(&session, TLS1_3_VERSION, 0);
     session.pair.test.mem.fail_at = 1;
-    learn(&session);
+    learn_key(&session);
     session.pair.test.mem.fail_at = 0;
 
     assert_int_equal(session.rc, MUSTER_RESOURCE_EXHAUSTED);

@@ -146,7 +146,7 @@ static void a_frame_of_higher_priority_goes_before_those_that_wait(void **state)
     link_pair_close(&pair);
 }
 
-/* What follows goes to another connection: the receiver counts on what came before. */
+/* The next frames go to another connection: the receiver counts on all that came before. */
 static void no_frame_overtakes_the_end_of_a_stripe(void **state)
 {
     static const uint8_t channels[] = {1, MUSTER_FRAME_STRIPE, 1, 1};

@@ -1,9 +1,6 @@
 /* Certificates of every wrong kind, at both ends of a peer link: members are known by their names. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "net/link/peer_link.h"
 #include "net/link/port.h"

@@ -1,4 +1,4 @@
-/* Who is let in by a peer link: hello, strangers, silence. */
+/* A peer link lets in those whose hello agrees; strangers and the silent are refused. */
 #include "link_pair.h"
 
 #include <string.h>
@@ -91,7 +91,7 @@ static void nobody_listening_is_unavailable(void **state)
 /* --- Cases: strangers --- */
 
 /* A stranger connects and says these bytes. */
-static void say(struct link_pair *pair, const void *bytes, size_t count)
+static void pair_say(struct link_pair *pair, const void *bytes, size_t count)
 {
     link_pair_init(pair);
     link_pair_dial(pair);
@@ -166,7 +166,7 @@ static void strangers_are_refused_with_a_reason(void **state)
         do
             bytes[strangers[i].at + more] = strangers[i].value;
         while (strangers[i].at + ++more < strangers[i].until);
-        say(&pair, bytes, strangers[i].count);
+        pair_say(&pair, bytes, strangers[i].count);
         if (!pair.ends[1].is_down || pair.ends[1].error.rc != strangers[i].rc ||
             strstr(pair.ends[1].error.text, strangers[i].text) == NULL)
             fail_msg("%s: %d %s", strangers[i].name, (int)pair.ends[1].error.rc,
@@ -185,7 +185,7 @@ static void the_largest_payload_is_awaited(void **state)
 
     (void)state;
     make_greeting(bytes, &header);
-    say(&pair, bytes, sizeof(bytes));
+    pair_say(&pair, bytes, sizeof(bytes));
 
     assert_false(pair.ends[1].is_down);
     assert_int_equal(pair.ends[1].asked_count, 1);
@@ -276,7 +276,7 @@ static void the_refused_side_still_hears_our_hello(void **state)
     (void)state;
     make_greeting(bytes, &header);
     bytes[4] = 1;
-    say(&pair, bytes, MUSTER_HELLO_BYTES);
+    pair_say(&pair, bytes, MUSTER_HELLO_BYTES);
     assert_int_equal(muster_stream_receive_into(&read, pair.raw, answer, sizeof(answer),
                                                 sizeof(answer), on_raw_read),
                      MUSTER_OK);

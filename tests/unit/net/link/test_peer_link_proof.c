@@ -8,24 +8,6 @@
 #define KEY_1 1 /* of the two ends */
 #define OTHER 9 /* of whoever else */
 
-static struct muster_link_key key_of(uint8_t name)
-{
-    struct muster_link_key key;
-
-    memset(&key, 0, sizeof(key));
-    memset(key.secret, name, sizeof(key.secret));
-    memset(key.id, name, sizeof(key.id));
-    return key;
-}
-
-static void give_key(struct muster_link_keys *keys, const struct muster_incarnation *peer,
-                     uint8_t name)
-{
-    const struct muster_link_key key = key_of(name);
-
-    assert_int_equal(muster_link_keys_put(keys, peer, &key), MUSTER_OK);
-}
-
 /* Two processes; the first means to reach the second. */
 static void open_ends(struct link_pair *pair)
 {
@@ -40,7 +22,7 @@ static void open_ends(struct link_pair *pair)
 static void give_both(struct link_pair *pair, uint8_t name)
 {
     for (size_t i = 0; i < 2; i++)
-        give_key(pair->hellos[i].keys, &pair->hellos[1 - i].incarnation, name);
+        link_pair_put_key(pair->hellos[i].keys, &pair->hellos[1 - i].incarnation, name);
 }
 
 static void close_ends(struct link_pair *pair)
@@ -86,8 +68,8 @@ static void any_of_the_last_keys_will_do(void **state)
     open_ends(&pair);
     give_both(&pair, KEY_1);
     for (uint8_t i = 0; i < MUSTER_LINK_KEYS_PER_PEER - 1; i++) {
-        give_key(pair.hellos[0].keys, &pair.hellos[1].incarnation, (uint8_t)(20 + i));
-        give_key(pair.hellos[1].keys, &pair.hellos[0].incarnation, (uint8_t)(30 + i));
+        link_pair_put_key(pair.hellos[0].keys, &pair.hellos[1].incarnation, (uint8_t)(20 + i));
+        link_pair_put_key(pair.hellos[1].keys, &pair.hellos[0].incarnation, (uint8_t)(30 + i));
     }
 
     check_meet(&pair);
@@ -98,7 +80,7 @@ static void any_of_the_last_keys_will_do(void **state)
 static void keys_are_told_apart_by_all_of_their_names(void **state)
 {
     struct link_pair pair;
-    struct muster_link_key alike = key_of(OTHER);
+    struct muster_link_key alike = link_pair_key_of(OTHER);
 
     (void)state;
     memset(alike.id, KEY_1, sizeof(alike.id));
@@ -120,7 +102,7 @@ static void an_older_key_is_forgotten(void **state)
     open_ends(&pair);
     give_both(&pair, KEY_1);
     for (uint8_t i = 0; i < MUSTER_LINK_KEYS_PER_PEER; i++)
-        give_key(pair.hellos[1].keys, &pair.hellos[0].incarnation, (uint8_t)(30 + i));
+        link_pair_put_key(pair.hellos[1].keys, &pair.hellos[0].incarnation, (uint8_t)(30 + i));
     link_pair_connect(&pair);
     test_env_run_until(&pair.test.env, link_pair_is_settled, &pair);
 
@@ -134,7 +116,8 @@ static void without_a_key_nobody_connects(void **state)
 
     (void)state;
     open_ends(&pair);
-    give_key(pair.hellos[0].keys, &pair.hellos[0].incarnation, KEY_1); /* of somebody else */
+    link_pair_put_key(pair.hellos[0].keys, &pair.hellos[0].incarnation,
+                      KEY_1); /* of somebody else */
 
     assert_int_equal(muster_peer_link_open(&pair.test.env, muster_listener_address(pair.listener),
                                            &pair.hellos[0], link_pair_soon(&pair),
@@ -156,7 +139,7 @@ static void on_done_read(struct muster_stream_read *read, enum muster_rc rc)
 }
 
 /* OK: so many bytes have come. */
-static enum muster_rc hear(struct link_pair *pair, void *bytes, size_t count)
+static enum muster_rc raw_hear(struct link_pair *pair, void *bytes, size_t count)
 {
     struct hearing hearing = {.is_done = false};
     struct muster_stream_read read = {.data = &hearing};
@@ -167,7 +150,7 @@ static enum muster_rc hear(struct link_pair *pair, void *bytes, size_t count)
     return hearing.rc;
 }
 
-/* What the true opener would say to the second end, from its own keys. */
+/* A stand-in says what the true opener would say to the second end, from its own keys. */
 struct opener {
     struct muster_link_proof proof;
     struct muster_peer_hello hello;
@@ -183,7 +166,17 @@ static void opener_asks(struct link_pair *pair, struct opener *opener)
 
 static enum muster_rc opener_hears(struct link_pair *pair, struct opener *opener)
 {
-    return hear(pair, opener->answered, sizeof(opener->answered));
+    return raw_hear(pair, opener->answered, sizeof(opener->answered));
+}
+
+/* The opener asks, and believes the answer: its own proof is in proof.opener_mac. */
+static void opener_proves(struct link_pair *pair, struct opener *opener)
+{
+    opener_asks(pair, opener);
+    assert_int_equal(opener_hears(pair, opener), MUSTER_OK);
+    assert_int_equal(
+        muster_link_proof_return(&opener->proof, &opener->hello, opener->answered, NULL),
+        MUSTER_OK);
 }
 
 /* Its proof, and a frame behind it that must not be believed. */
@@ -216,7 +209,7 @@ static void check_refused(const struct link_pair *pair, const char *row, enum mu
                  pair->ends[1].asked_count, (int)pair->ends[1].error.rc, pair->ends[1].error.text);
 }
 
-/* What the case below leaves out: the stand-in is let in when it knows the key. */
+/* The case below leaves this out: the stand-in is let in when it knows the key. */
 static void the_played_opener_is_let_in_when_it_has_the_key(void **state)
 {
     struct link_pair pair;
@@ -224,10 +217,7 @@ static void the_played_opener_is_let_in_when_it_has_the_key(void **state)
 
     (void)state;
     scene_open(&pair, &opener);
-    opener_asks(&pair, &opener);
-    assert_int_equal(opener_hears(&pair, &opener), MUSTER_OK);
-    assert_int_equal(muster_link_proof_return(&opener.proof, &opener.hello, opener.answered, NULL),
-                     MUSTER_OK);
+    opener_proves(&pair, &opener);
     opener_says(&pair, opener.proof.opener_mac);
 
     assert_true(pair.ends[1].is_ready);
@@ -255,7 +245,7 @@ static void ask_for_control(struct link_pair *pair, struct opener *opener)
 static void mean_another(struct link_pair *pair, struct opener *opener)
 {
     opener->hello.target.bytes[0] = 7;
-    give_key(pair->hellos[0].keys, &opener->hello.target, KEY_1);
+    link_pair_put_key(pair->hellos[0].keys, &opener->hello.target, KEY_1);
 }
 
 static void have_another_key(struct link_pair *pair, struct opener *opener)
@@ -263,7 +253,7 @@ static void have_another_key(struct link_pair *pair, struct opener *opener)
     struct muster_link_keys *keys = pair->hellos[0].keys;
 
     for (unsigned i = 0; i < MUSTER_LINK_KEYS_PER_PEER; i++)
-        give_key(keys, &opener->hello.target, OTHER);
+        link_pair_put_key(keys, &opener->hello.target, OTHER);
 }
 
 static void have_no_key(struct link_pair *pair, struct opener *opener)
@@ -275,10 +265,10 @@ static void have_no_key(struct link_pair *pair, struct opener *opener)
 static void be_another_member(struct link_pair *pair, struct opener *opener)
 {
     opener->hello.incarnation.bytes[0] = 42; /* a member that has a key of its own here */
-    give_key(pair->hellos[1].keys, &opener->hello.incarnation, OTHER);
+    link_pair_put_key(pair->hellos[1].keys, &opener->hello.incarnation, OTHER);
 }
 
-/* Who is refused by what it asks for: it does not even hear our hello. */
+/* A stranger that is refused by its question does not even hear our hello. */
 static void what_a_stranger_asks_for_is_refused(void **state)
 {
     static const struct {
@@ -305,7 +295,7 @@ static void what_a_stranger_asks_for_is_refused(void **state)
         scene_open(&pair, &opener);
         rows[i].change(&pair, &opener);
         opener_asks(&pair, &opener);
-        hearing.rc = hear(&pair, &first, 1);
+        hearing.rc = raw_hear(&pair, &first, 1);
         test_env_run_until(&pair.test.env, link_pair_is_settled, &pair);
 
         if (hearing.rc == MUSTER_OK)
@@ -333,7 +323,7 @@ static void forge_last_bit(const struct opener *opener, uint8_t mac[MUSTER_LINK_
     mac[MUSTER_LINK_MAC_BYTES - 1] ^= 0x80;
 }
 
-static void reflect(const struct opener *opener, uint8_t mac[MUSTER_LINK_MAC_BYTES])
+static void forge_reflected(const struct opener *opener, uint8_t mac[MUSTER_LINK_MAC_BYTES])
 {
     memcpy(mac, opener->answered + MUSTER_LINK_ANSWERED_BYTES, MUSTER_LINK_MAC_BYTES);
 }
@@ -341,7 +331,7 @@ static void reflect(const struct opener *opener, uint8_t mac[MUSTER_LINK_MAC_BYT
 /* All that it names it has heard on the wire, the key's name too; the key it has not. */
 static void forge_by_another_secret(const struct opener *opener, uint8_t mac[MUSTER_LINK_MAC_BYTES])
 {
-    const struct muster_link_key other = key_of(OTHER);
+    const struct muster_link_key other = link_pair_key_of(OTHER);
     struct muster_link_proof proof = opener->proof;
 
     proof.role = 'o';
@@ -361,7 +351,7 @@ static void a_proof_that_is_none_is_refused(void **state)
         {"nothing", forge_nothing},
         {"the first bit", forge_first_bit},
         {"the last bit", forge_last_bit},
-        {"the acceptor's own, sent back", reflect},
+        {"the acceptor's own, sent back", forge_reflected},
         {"the right names, another key", forge_by_another_secret},
     };
 
@@ -372,11 +362,7 @@ static void a_proof_that_is_none_is_refused(void **state)
         uint8_t mac[MUSTER_LINK_MAC_BYTES];
 
         scene_open(&pair, &opener);
-        opener_asks(&pair, &opener);
-        assert_int_equal(opener_hears(&pair, &opener), MUSTER_OK);
-        assert_int_equal(
-            muster_link_proof_return(&opener.proof, &opener.hello, opener.answered, NULL),
-            MUSTER_OK);
+        opener_proves(&pair, &opener);
         rows[i].forge(&opener, mac);
         opener_says(&pair, mac);
 
@@ -393,10 +379,7 @@ static void a_replay_is_refused(void **state)
 
     (void)state;
     scene_open(&pair, &opener);
-    opener_asks(&pair, &opener);
-    assert_int_equal(opener_hears(&pair, &opener), MUSTER_OK);
-    assert_int_equal(muster_link_proof_return(&opener.proof, &opener.hello, opener.answered, NULL),
-                     MUSTER_OK);
+    opener_proves(&pair, &opener);
     opener_says(&pair, opener.proof.opener_mac);
     assert_true(pair.ends[1].is_ready);
     muster_peer_link_close(pair.ends[1].link);
@@ -446,7 +429,7 @@ static void every_byte_that_the_opener_has_said_is_proven(void **state)
     }
 }
 
-/* Who says hello as if nothing had to be proven, and waits. */
+/* A stranger says hello as if nothing had to be proven, and waits. */
 static void a_hello_without_a_proof_ends_at_the_deadline(void **state)
 {
     struct link_pair pair;
@@ -502,7 +485,7 @@ static void acceptor_hears(struct link_pair *pair, struct acceptor *acceptor)
                                            &link_pair_events, &pair->ends[0], &pair->ends[0].link),
                      MUSTER_OK);
     link_pair_await_raw(pair);
-    assert_int_equal(hear(pair, acceptor->asked, sizeof(acceptor->asked)), MUSTER_OK);
+    assert_int_equal(raw_hear(pair, acceptor->asked, sizeof(acceptor->asked)), MUSTER_OK);
     assert_int_equal(muster_link_proof_answer(&acceptor->proof, &pair->test.env, &self,
                                               &pair->hellos[0].incarnation, acceptor->asked, NULL),
                      MUSTER_OK);
@@ -538,7 +521,7 @@ static void the_played_acceptor_is_believed_when_it_has_the_key(void **state)
     acceptor_says(&pair, &acceptor);
 
     assert_true(pair.ends[0].is_ready);
-    assert_int_equal(hear(&pair, mac, sizeof(mac)), MUSTER_OK);
+    assert_int_equal(raw_hear(&pair, mac, sizeof(mac)), MUSTER_OK);
     assert_int_equal(muster_link_proof_check(&acceptor.proof, mac, NULL), MUSTER_OK);
     close_ends(&pair);
 }

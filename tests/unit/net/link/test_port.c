@@ -42,7 +42,7 @@ static void on_peer_closed(struct muster_stream *stream)
     ((struct fixture *)stream->data)->is_peer_closed = true;
 }
 
-static void dial(struct fixture *fixture)
+static void client_dial(struct fixture *fixture)
 {
     union muster_sockaddr sockaddr;
     socklen_t length = muster_sockaddr_from(muster_port_address(fixture->port), &sockaddr);
@@ -68,7 +68,7 @@ static void open_fixture(struct fixture *fixture, bool has_server)
     assert_int_equal(muster_port_open(&fixture->test.env, &address, fixture->server, on_peer,
                                       fixture, &fixture->port, &error),
                      MUSTER_OK);
-    dial(fixture);
+    client_dial(fixture);
 }
 
 static int set_up(void **state)
@@ -111,13 +111,13 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void say(struct fixture *fixture, const char *text)
+static void client_say(struct fixture *fixture, const char *text)
 {
     assert_int_equal(send(fixture->fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
 }
 
-/* What the client gets next: > 0 bytes, 0 or -1 at the end. */
-static ssize_t hear(struct fixture *fixture, void *buffer, size_t bytes)
+/* Returns how many bytes the client has got next; 0 or -1 at the end. */
+static ssize_t client_hear(struct fixture *fixture, void *buffer, size_t bytes)
 {
     ssize_t count;
 
@@ -130,7 +130,7 @@ static void expect_hang_up(struct fixture *fixture)
 {
     char byte;
 
-    assert_true(hear(fixture, &byte, 1) <= 0);
+    assert_true(client_hear(fixture, &byte, 1) <= 0);
     assert_null(fixture->peer);
 }
 
@@ -145,10 +145,10 @@ static void peer_link_is_handed_on_with_its_first_bytes(void **state)
     char buffer[16];
     size_t count = 0;
 
-    say(fixture, "MS");
+    client_say(fixture, "MS");
     test_env_turn(&fixture->test.env, 5);
     assert_null(fixture->peer);
-    say(fixture, "TRhello");
+    client_say(fixture, "TRhello");
     test_env_run_until(&fixture->test.env, has_peer, fixture);
     while (count < 9)
         count += muster_stream_take_now(fixture->peer, buffer + count, sizeof(buffer) - count);
@@ -161,10 +161,10 @@ static void http2_is_answered_by_the_rpc_server(void **state)
     struct fixture *fixture = *state;
     uint8_t header[9];
 
-    say(fixture, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    client_say(fixture, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert_int_equal(send(fixture->fd, "\0\0\0\4\0\0\0\0\0", 9, MSG_NOSIGNAL), 9);
 
-    assert_true(hear(fixture, header, sizeof(header)) > 3);
+    assert_true(client_hear(fixture, header, sizeof(header)) > 3);
     assert_int_equal(header[3], 4); /* RFC 9113 3.4: SETTINGS comes first */
     assert_null(fixture->peer);
 }
@@ -175,23 +175,23 @@ static void tls_is_answered_in_plain_text_by_a_server_without_it(void **state)
     struct fixture *fixture = *state;
     uint8_t header[9];
 
-    say(fixture, "\x16\x03\x01\x01\x01\x01");
+    client_say(fixture, "\x16\x03\x01\x01\x01\x01");
 
-    assert_true(hear(fixture, header, sizeof(header)) > 3);
+    assert_true(client_hear(fixture, header, sizeof(header)) > 3);
     assert_int_equal(header[0], 0);
     assert_int_equal(header[3], 4);
 }
 
 static void http2_without_a_server_is_refused(void **state)
 {
-    say(*state, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    client_say(*state, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 
     expect_hang_up(*state);
 }
 
 static void anything_else_is_refused(void **state)
 {
-    say(*state, "GET / HTTP/1.1\r\n\r\n");
+    client_say(*state, "GET / HTTP/1.1\r\n\r\n");
 
     expect_hang_up(*state);
 }
@@ -200,12 +200,12 @@ static void early_end_is_dropped_and_the_next_connection_is_served(void **state)
 {
     struct fixture *fixture = *state;
 
-    say(fixture, "MST");
+    client_say(fixture, "MST");
     assert_int_equal(shutdown(fixture->fd, SHUT_WR), 0);
     expect_hang_up(fixture);
     close(fixture->fd);
-    dial(fixture);
-    say(fixture, "MSTR");
+    client_dial(fixture);
+    client_say(fixture, "MSTR");
 
     test_env_run_until(&fixture->test.env, has_peer, fixture);
 }
@@ -214,7 +214,7 @@ static void close_hangs_up_on_those_who_have_not_spoken(void **state)
 {
     struct fixture *fixture = *state;
 
-    say(fixture, "MS");
+    client_say(fixture, "MS");
     test_env_turn(&fixture->test.env, 5);
     muster_port_close(fixture->port, on_port_closed);
     fixture->port = NULL;
@@ -263,7 +263,7 @@ static void run_connection(struct torture *torture, const void *data)
     open_fixture(&fixture, true);
     fixture.test.env.log = &log;
     torture_arm_limited(torture, &fixture.test.mem);
-    say(&fixture, data);
+    client_say(&fixture, data);
     test_env_run_until(&fixture.test.env, is_decided, &fixture);
     torture_disarm(torture);
 
@@ -272,8 +272,8 @@ static void run_connection(struct torture *torture, const void *data)
         assert_string_equal(told, "");
     if (fixture.peer == NULL) { /* the next one is served */
         close(fixture.fd);
-        dial(&fixture);
-        say(&fixture, "MSTR");
+        client_dial(&fixture);
+        client_say(&fixture, "MSTR");
         test_env_run_until(&fixture.test.env, has_peer, &fixture);
     }
     fixture.test.env.log = NULL;

@@ -105,7 +105,7 @@ static struct muster_peer_hello hello_of(unsigned char who)
     return hello;
 }
 
-static uint64_t soon(const struct place *place)
+static uint64_t place_soon_ns(const struct place *place)
 {
     return muster_loop_after_ns(place->rpc.env->loop, 30 * MUSTER_NS_PER_S);
 }
@@ -116,8 +116,8 @@ static void on_peer(struct muster_port *port, struct muster_stream *stream)
     struct muster_peer_hello hello = hello_of(1);
 
     hello.keys = place->keys[1];
-    assert_int_equal(muster_peer_link_accept(place->rpc.env, stream, &hello, soon(place), &events,
-                                             place, &place->accepted),
+    assert_int_equal(muster_peer_link_accept(place->rpc.env, stream, &hello, place_soon_ns(place),
+                                             &events, place, &place->accepted),
                      MUSTER_OK);
 }
 
@@ -129,7 +129,7 @@ static enum muster_rc start_link(struct place *place, struct muster_env *env,
     hello.purpose = purpose;
     hello.target = hello_of(1).incarnation;
     hello.keys = place->keys[0];
-    return muster_peer_link_open(env, &place->address, &hello, soon(place), &events, place,
+    return muster_peer_link_open(env, &place->address, &hello, place_soon_ns(place), &events, place,
                                  &place->opened);
 }
 
@@ -401,7 +401,7 @@ static void a_port_closes_amid_handshakes(void **state)
     test_env_turn(place->rpc.env, 5); /* tear_down closes what is under way */
 }
 
-/* Who may call is for the server's credential to say, not for that of links. */
+/* The server's credential says who may call, and not that of links. */
 static void a_server_of_another_credential_is_refused(void **state)
 {
     struct place *place = *state;

@@ -60,7 +60,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static enum muster_rc answer(struct scene *scene)
+static enum muster_rc answer_proof(struct scene *scene)
 {
     enum muster_rc rc;
 
@@ -78,7 +78,7 @@ static enum muster_rc answer(struct scene *scene)
 static enum muster_rc ask_and_answer(struct scene *scene)
 {
     muster_link_proof_ask(&scene->opener, &scene->test.env, &scene->hellos[0]);
-    return answer(scene);
+    return answer_proof(scene);
 }
 
 static enum muster_rc finish_scene(struct scene *scene)
@@ -251,7 +251,7 @@ static void without_memory_nothing_is_proven(void **state)
 
         memset(&scene->error, 0, sizeof(scene->error));
         openssl_memory_fail_at(fail_at);
-        rc = answer(scene);
+        rc = answer_proof(scene);
         if (rc == MUSTER_OK)
             rc = finish_scene(scene);
         has_failed = openssl_memory_has_failed();

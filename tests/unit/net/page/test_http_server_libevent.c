@@ -53,7 +53,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static int dial(const struct fixture *fixture)
+static int client_dial(const struct fixture *fixture)
 {
     union muster_sockaddr sockaddr;
     socklen_t length = muster_sockaddr_from(&fixture->address, &sockaddr);
@@ -64,9 +64,9 @@ static int dial(const struct fixture *fixture)
 }
 
 /* Sends request and returns everything the server answers until it hangs up. */
-static const char *ask(struct fixture *fixture, const char *request)
+static const char *client_ask(struct fixture *fixture, const char *request)
 {
-    int fd = dial(fixture);
+    int fd = client_dial(fixture);
     size_t length = 0;
     ssize_t count;
 
@@ -88,16 +88,16 @@ static const char *ask(struct fixture *fixture, const char *request)
     return fixture->answer;
 }
 
-static const char *get(struct fixture *fixture, const char *path)
+static const char *get_page(struct fixture *fixture, const char *path)
 {
     char request[256];
 
     snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
              path);
-    return ask(fixture, request);
+    return client_ask(fixture, request);
 }
 
-static void expect(const char *answer, const char *part)
+static void expect_part(const char *answer, const char *part)
 {
     if (strstr(answer, part) == NULL)
         fail_msg("\"%s\" is not in:\n%s", part, answer);
@@ -121,20 +121,20 @@ static void pages_read_headers_and_add_their_own(void **state)
     const char *answer;
 
     assert_int_equal(muster_http_page_add(fixture->server, &page), MUSTER_OK);
-    answer = ask(fixture,
-                 "GET /echo HTTP/1.1\r\nHost: x\r\nAccept: text/x\r\nConnection: close\r\n\r\n");
+    answer = client_ask(
+        fixture, "GET /echo HTTP/1.1\r\nHost: x\r\nAccept: text/x\r\nConnection: close\r\n\r\n");
 
-    expect(answer, "\r\nContent-Security-Policy: default-src 'none'\r\n");
-    expect(answer, "\r\n\r\ntext/x|");
+    expect_part(answer, "\r\nContent-Security-Policy: default-src 'none'\r\n");
+    expect_part(answer, "\r\n\r\ntext/x|");
     muster_http_page_remove(&page);
 }
 
 static void healthy_process_says_ok(void **state)
 {
-    const char *answer = get(*state, "/healthz");
+    const char *answer = get_page(*state, "/healthz");
 
-    expect(answer, "HTTP/1.1 200 ");
-    expect(answer, "\r\n\r\nok\n");
+    expect_part(answer, "HTTP/1.1 200 ");
+    expect_part(answer, "\r\n\r\nok\n");
 }
 
 static enum muster_rc check_fine(struct muster_health_check *check, struct muster_error *ret_error)
@@ -170,13 +170,13 @@ static void failed_checks_are_listed_with_their_reasons(void **state)
 
     for (i = 0; i < 3; i++)
         muster_health_check_add(fixture->server, &checks[i]);
-    answer = get(fixture, "/healthz");
-    expect(answer, "HTTP/1.1 503 ");
-    expect(answer, "\r\n\r\nregistry: no answer for 3 s\npeers: deadline exceeded\n");
+    answer = get_page(fixture, "/healthz");
+    expect_part(answer, "HTTP/1.1 503 ");
+    expect_part(answer, "\r\n\r\nregistry: no answer for 3 s\npeers: deadline exceeded\n");
 
     for (i = 0; i < 3; i++)
         muster_health_check_remove(&checks[i]);
-    expect(get(fixture, "/healthz"), "HTTP/1.1 200 ");
+    expect_part(get_page(fixture, "/healthz"), "HTTP/1.1 200 ");
 }
 
 static void metrics_are_shown_as_prometheus_text(void **state)
@@ -188,11 +188,11 @@ static void metrics_are_shown_as_prometheus_text(void **state)
     muster_metric_init(&metric, fixture->test.env.metrics, MUSTER_COUNTER,
                        "muster_test_bytes_total", "Bytes of this test.", NULL);
     muster_metric_add(&metric, 42);
-    answer = get(fixture, "/metrics");
+    answer = get_page(fixture, "/metrics");
 
-    expect(answer, "HTTP/1.1 200 ");
-    expect(answer, "Content-Type: text/plain; version=0.0.4");
-    expect(answer, "\nmuster_test_bytes_total 42\n");
+    expect_part(answer, "HTTP/1.1 200 ");
+    expect_part(answer, "Content-Type: text/plain; version=0.0.4");
+    expect_part(answer, "\nmuster_test_bytes_total 42\n");
     muster_metric_fini(&metric);
 }
 
@@ -217,43 +217,43 @@ static void added_page_answers_until_it_is_removed(void **state)
 
     assert_int_equal(muster_http_page_add(fixture->server, &page), MUSTER_OK);
     assert_int_equal(muster_http_page_add(fixture->server, &rival), MUSTER_ALREADY_EXISTS);
-    answer = get(fixture, "/?other=1&name=a%20b");
-    expect(answer, "HTTP/1.1 202 ");
-    expect(answer, "Content-Type: text/html");
-    expect(answer, "\r\n\r\n<p>a b</p>");
-    expect(get(fixture, "/"), "<p>nobody</p>");
+    answer = get_page(fixture, "/?other=1&name=a%20b");
+    expect_part(answer, "HTTP/1.1 202 ");
+    expect_part(answer, "Content-Type: text/html");
+    expect_part(answer, "\r\n\r\n<p>a b</p>");
+    expect_part(get_page(fixture, "/"), "<p>nobody</p>");
 
     muster_http_page_remove(&page);
-    expect(get(fixture, "/"), "HTTP/1.1 404 ");
+    expect_part(get_page(fixture, "/"), "HTTP/1.1 404 ");
     assert_int_equal(count, 2);
 }
 
 static void unknown_path_is_404(void **state)
 {
-    expect(get(*state, "/nothing"), "HTTP/1.1 404 ");
-    expect(get(*state, "/healthz/../secret"), "HTTP/1.1 404 ");
+    expect_part(get_page(*state, "/nothing"), "HTTP/1.1 404 ");
+    expect_part(get_page(*state, "/healthz/../secret"), "HTTP/1.1 404 ");
 }
 
 static void head_has_the_length_but_no_body(void **state)
 {
     const char *answer =
-        ask(*state, "HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        client_ask(*state, "HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
 
-    expect(answer, "HTTP/1.1 200 ");
-    expect(answer, "Content-Length: 3\r\n");
+    expect_part(answer, "HTTP/1.1 200 ");
+    expect_part(answer, "Content-Length: 3\r\n");
     assert_string_equal(strstr(answer, "\r\n\r\n"), "\r\n\r\n");
 }
 
 static void other_methods_are_not_implemented(void **state)
 {
-    expect(ask(*state, "POST /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-                       "Content-Length: 0\r\n\r\n"),
-           "HTTP/1.1 501 ");
+    expect_part(client_ask(*state, "POST /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                                   "Content-Length: 0\r\n\r\n"),
+                "HTTP/1.1 501 ");
 }
 
 static void nonsense_is_a_bad_request(void **state)
 {
-    expect(ask(*state, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), " 400 ");
+    expect_part(client_ask(*state, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), " 400 ");
 }
 
 static void headers_without_end_are_cut_off(void **state)
@@ -262,13 +262,13 @@ static void headers_without_end_are_cut_off(void **state)
 
     memset(request, 'a', sizeof(request) - 1);
     memcpy(request, "GET / HTTP/1.1\r\nx: ", 19);
-    (void)ask(*state, request);
+    (void)client_ask(*state, request);
 }
 
 static void close_cuts_an_idle_connection(void **state)
 {
     struct fixture *fixture = *state;
-    int fd = dial(fixture);
+    int fd = client_dial(fixture);
 
     test_env_turn(&fixture->test.env, 5);
     /* tear_down closes the server; a leak of the connection would show. */

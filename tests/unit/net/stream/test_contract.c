@@ -1,10 +1,7 @@
 /* Sockets keep the contract of stream.h: TCP and unix; so does TLS over them. */
 #include "tests/lib/stream_contract.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <cmocka.h>
 #include <unistd.h>
 
 #include "tests/lib/test_env.h"
@@ -14,7 +11,7 @@ static struct test_env test;
 static struct muster_address address;
 static struct tls_net tls_net;
 
-static void turn(struct stream_contract *contract)
+static void turn_loop(struct stream_contract *contract)
 {
     muster_loop_turn(contract->env->loop, 0);
 }
@@ -26,7 +23,7 @@ static void open_contract(struct stream_contract *contract)
     *contract = (struct stream_contract){
         .env = &test.env,
         .address = address,
-        .turn = turn,
+        .turn = turn_loop,
     };
 }
 

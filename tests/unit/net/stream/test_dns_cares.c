@@ -62,8 +62,8 @@ static bool is_lookup_done(void *data)
     return ((struct lookup *)data)->done_count > 0;
 }
 
-static void start(struct fixture *fixture, struct lookup *lookup, const char *host,
-                  uint64_t deadline_ns)
+static void lookup_start(struct fixture *fixture, struct lookup *lookup, const char *host,
+                         uint64_t deadline_ns)
 {
     memset(lookup, 0, sizeof(*lookup));
     lookup->lookup.data = lookup;
@@ -76,7 +76,7 @@ static void start(struct fixture *fixture, struct lookup *lookup, const char *ho
 
 static enum muster_rc look_up(struct fixture *fixture, struct lookup *lookup, const char *host)
 {
-    start(fixture, lookup, host, UINT64_MAX);
+    lookup_start(fixture, lookup, host, UINT64_MAX);
     test_env_run_until(&fixture->test.env, is_lookup_done, lookup);
     assert_int_equal(lookup->done_count, 1);
     return lookup->rc;
@@ -184,7 +184,8 @@ static void lookup_ends_at_its_deadline_and_the_late_answer_hurts_nobody(void **
     struct lookup lookup, next;
 
     fixture->server.mood = IS_SILENT;
-    start(fixture, &lookup, "slow.example.org", muster_loop_after_ns(loop, MUSTER_NS_PER_MS));
+    lookup_start(fixture, &lookup, "slow.example.org",
+                 muster_loop_after_ns(loop, MUSTER_NS_PER_MS));
     test_env_run_until(&fixture->test.env, is_lookup_done, &lookup);
     assert_int_equal(lookup.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(lookup.lookup.error.text, "slow.example.org"));
@@ -199,7 +200,7 @@ static void cancelled_lookup_calls_back_once_and_later(void **state)
     struct fixture *fixture = *state;
     struct lookup lookup;
 
-    start(fixture, &lookup, "any.example.org", UINT64_MAX);
+    lookup_start(fixture, &lookup, "any.example.org", UINT64_MAX);
     muster_dns_lookup_cancel(fixture->dns, &lookup.lookup);
     muster_dns_lookup_cancel(fixture->dns, &lookup.lookup);
     assert_int_equal(lookup.done_count, 0);
@@ -221,7 +222,7 @@ static void many_lookups_run_at_once(void **state)
 
     for (i = 0; i < LOOKUPS; i++) {
         snprintf(host, sizeof(host), "worker-%u.example.org", i);
-        start(fixture, &lookups[i], host, UINT64_MAX);
+        lookup_start(fixture, &lookups[i], host, UINT64_MAX);
     }
     for (i = 0; i < LOOKUPS; i++) {
         test_env_run_until(&fixture->test.env, is_lookup_done, &lookups[i]);
@@ -236,7 +237,7 @@ static void close_forgets_queries_whose_requests_have_ended(void **state)
     struct lookup lookup;
 
     fixture->server.mood = IS_SILENT;
-    start(fixture, &lookup, "slow.example.org", UINT64_MAX);
+    lookup_start(fixture, &lookup, "slow.example.org", UINT64_MAX);
     muster_dns_lookup_cancel(fixture->dns, &lookup.lookup);
     test_env_run_until(&fixture->test.env, is_lookup_done, &lookup);
     /* tear_down closes with the query still known to the resolver library; a leak would show. */

@@ -84,8 +84,28 @@ static void bad_text_is_refused_with_the_form(void **state)
     }
 }
 
-static enum muster_rc find(struct muster_env *env, const char *text,
-                           struct muster_address *ret_address, struct muster_error *ret_error)
+static int set_up(void **state)
+{
+    static struct test_env test;
+
+    test_env_open(&test);
+    assert_int_equal(muster_net_system_open(&test.env, &test.env.net), MUSTER_OK);
+    *state = &test;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct test_env *test = *state;
+
+    muster_net_system_close(test->env.net);
+    test_env_close(test);
+    return 0;
+}
+
+static enum muster_rc listen_find(struct muster_env *env, const char *text,
+                                  struct muster_address *ret_address,
+                                  struct muster_error *ret_error)
 {
     struct muster_listen listen;
 
@@ -103,11 +123,7 @@ static void host_and_interface_become_an_address_of_this_host(void **state)
                 {"lo:7-9", "127.0.0.1:7"},
                 {"localhost:7", "127.0.0.1:7"},
                 {"[::1%lo]:7", "[::1]:7"}};
-    struct test_env test;
-
-    (void)state;
-    test_env_open(&test);
-    assert_int_equal(muster_net_system_open(&test.env, &test.env.net), MUSTER_OK);
+    struct test_env *test = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_error error = {.rc = MUSTER_OK};
@@ -115,11 +131,9 @@ static void host_and_interface_become_an_address_of_this_host(void **state)
         char text[MUSTER_ADDRESS_TEXT_BYTES];
 
         print_message("%s\n", rows[i].text);
-        assert_int_equal(find(&test.env, rows[i].text, &address, &error), MUSTER_OK);
+        assert_int_equal(listen_find(&test->env, rows[i].text, &address, &error), MUSTER_OK);
         assert_string_equal(muster_address_format(&address, text), rows[i].found);
     }
-    muster_net_system_close(test.env.net);
-    test_env_close(&test);
 }
 
 static void what_is_not_of_this_host_is_refused_by_name(void **state)
@@ -130,54 +144,44 @@ static void what_is_not_of_this_host_is_refused_by_name(void **state)
                 {"[2001:db8::1]:0", "2001:db8::1 must be an address of this host"},
                 {"[fe80::1%nosuch0]:0", "nosuch0"},
                 {"no-such-host.invalid:0", "no-such-host.invalid must be"}};
-    struct test_env test;
-
-    (void)state;
-    test_env_open(&test);
-    assert_int_equal(muster_net_system_open(&test.env, &test.env.net), MUSTER_OK);
+    struct test_env *test = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct muster_error error = {.rc = MUSTER_OK};
         struct muster_address address;
 
-        assert_int_not_equal(find(&test.env, rows[i].text, &address, &error), MUSTER_OK);
+        assert_int_not_equal(listen_find(&test->env, rows[i].text, &address, &error), MUSTER_OK);
         print_message("%s: %s\n", rows[i].text, error.text);
         assert_non_null(strstr(error.text, rows[i].named));
     }
-    muster_net_system_close(test.env.net);
-    test_env_close(&test);
 }
 
 static void source_of_a_connection_to_this_host_is_the_address_itself(void **state)
 {
     struct muster_address peer, source;
     struct muster_error error;
-    struct test_env test;
+    struct test_env *test = *state;
 
-    (void)state;
-    test_env_open(&test);
-    assert_int_equal(muster_net_system_open(&test.env, &test.env.net), MUSTER_OK);
     assert_int_equal(muster_address_parse("127.0.0.1:2379", &peer, &error), MUSTER_OK);
 
-    assert_int_equal(muster_net_find_source(test.env.net, &peer, &source, &error), MUSTER_OK);
+    assert_int_equal(muster_net_find_source(test->env.net, &peer, &source, &error), MUSTER_OK);
 
     peer.port = 0;
     assert_true(muster_address_is_equal(&peer, &source));
     peer.family = MUSTER_ADDRESS_UNIX;
-    assert_int_equal(muster_net_find_source(test.env.net, &peer, &source, &error),
+    assert_int_equal(muster_net_find_source(test->env.net, &peer, &source, &error),
                      MUSTER_INVALID_ARGUMENT);
-    muster_net_system_close(test.env.net);
-    test_env_close(&test);
 }
 
 int main(void)
 {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_becomes_host_and_ports),
         cmocka_unit_test(bad_text_is_refused_with_the_form),
-        cmocka_unit_test(host_and_interface_become_an_address_of_this_host),
-        cmocka_unit_test(what_is_not_of_this_host_is_refused_by_name),
-        cmocka_unit_test(source_of_a_connection_to_this_host_is_the_address_itself),
+        CASE(host_and_interface_become_an_address_of_this_host),
+        CASE(what_is_not_of_this_host_is_refused_by_name),
+        CASE(source_of_a_connection_to_this_host_is_the_address_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,15 @@ static void listen_on(struct fixture *fixture, const struct muster_address *addr
         fail_msg("%s", error.text);
 }
 
+/* On loopback; gives the address with its port. */
+static struct muster_address listen_anywhere(struct fixture *fixture)
+{
+    struct muster_address address = address_of("127.0.0.1:0");
+
+    listen_on(fixture, &address);
+    return *muster_listener_address(fixture->listener);
+}
+
 static void on_connect(struct muster_connect *connect, enum muster_rc rc)
 {
     struct dial *dial = connect->data;
@@ -155,9 +164,9 @@ static void start_dial(struct fixture *fixture, struct dial *dial,
     assert_int_equal(dial->done_count, 0);
 }
 
-static enum muster_rc dial(struct fixture *fixture, struct dial *dial,
-                           const struct muster_address *address,
-                           const struct muster_stream_options *options)
+static enum muster_rc dial_run(struct fixture *fixture, struct dial *dial,
+                               const struct muster_address *address,
+                               const struct muster_stream_options *options)
 {
     start_dial(fixture, dial, address, options, UINT64_MAX);
     test_env_run_until(&fixture->test.env, is_done, dial);
@@ -203,7 +212,7 @@ static void both_sides_agree_on_the_addresses(void **state)
         listen_on(fixture, &wanted);
         wanted = *muster_listener_address(fixture->listener);
         assert_true(wanted.port != 0);
-        assert_int_equal(dial(fixture, &client, &wanted, NULL), MUSTER_OK);
+        assert_int_equal(dial_run(fixture, &client, &wanted, NULL), MUSTER_OK);
         accepted = wait_accept(fixture);
 
         assert_true(muster_address_is_equal(muster_stream_peer(client.connect.stream), &wanted));
@@ -225,7 +234,7 @@ static void ipv4_client_of_an_ipv6_listener_has_an_ipv4_address(void **state)
 
     listen_on(fixture, &any);
     loopback.port = muster_listener_address(fixture->listener)->port;
-    assert_int_equal(dial(fixture, &client, &loopback, NULL), MUSTER_OK);
+    assert_int_equal(dial_run(fixture, &client, &loopback, NULL), MUSTER_OK);
     close_stream(fixture, client.connect.stream);
 
     assert_int_equal(muster_stream_peer(wait_accept(fixture))->family, MUSTER_ADDRESS_IPV4);
@@ -234,13 +243,11 @@ static void ipv4_client_of_an_ipv6_listener_has_an_ipv4_address(void **state)
 static void address_in_use_is_named(void **state)
 {
     struct fixture *fixture = *state;
-    struct muster_address address = address_of("127.0.0.1:0");
+    struct muster_address address = listen_anywhere(fixture);
     struct muster_listener *second;
     struct muster_error error;
     char text[MUSTER_ADDRESS_TEXT_BYTES];
 
-    listen_on(fixture, &address);
-    address = *muster_listener_address(fixture->listener);
 
     assert_int_equal(muster_listener_open(fixture->test.env.net, &address, NULL, on_accept, NULL,
                                           &second, &error),
@@ -252,12 +259,10 @@ static void address_in_use_is_named(void **state)
 static void port_can_be_taken_again_right_after_close(void **state)
 {
     struct fixture *fixture = *state;
-    struct muster_address address = address_of("127.0.0.1:0");
+    struct muster_address address = listen_anywhere(fixture);
     struct dial client;
 
-    listen_on(fixture, &address);
-    address = *muster_listener_address(fixture->listener);
-    assert_int_equal(dial(fixture, &client, &address, NULL), MUSTER_OK);
+    assert_int_equal(dial_run(fixture, &client, &address, NULL), MUSTER_OK);
     close_stream(fixture, wait_accept(fixture)); /* this side closes first: TIME_WAIT is here */
     fixture->accepted_count = 0;
     close_listener(fixture);
@@ -278,7 +283,7 @@ static void an_adopted_socket_is_served_with_those_who_wait(void **state)
 
     assert_int_equal(muster_net_system_bind(&any, &fd, NULL), MUSTER_OK);
     assert_int_equal(muster_net_system_bound(fd, &bound), MUSTER_OK);
-    assert_int_equal(dial(fixture, &client, &bound, NULL), MUSTER_OK);
+    assert_int_equal(dial_run(fixture, &client, &bound, NULL), MUSTER_OK);
     muster_net_system_adopt(fixture->test.env.net, fd);
     listen_on(fixture, &other); /* not that one */
     assert_int_not_equal(muster_listener_address(fixture->listener)->port, bound.port);
@@ -308,7 +313,7 @@ static void unix_path_disappears_with_its_listener(void **state)
     struct dial client;
 
     listen_on(fixture, &address);
-    assert_int_equal(dial(fixture, &client, &address, NULL), MUSTER_OK);
+    assert_int_equal(dial_run(fixture, &client, &address, NULL), MUSTER_OK);
     assert_true(muster_address_is_equal(muster_stream_peer(client.connect.stream), &address));
     assert_string_equal(muster_stream_peer(wait_accept(fixture))->path, "");
     close_stream(fixture, client.connect.stream);
@@ -388,7 +393,7 @@ static void abstract_unix_name_works_without_a_file(void **state)
     address = address_of(text);
     listen_on(fixture, &address);
     assert_true(muster_address_is_equal(muster_listener_address(fixture->listener), &address));
-    assert_int_equal(dial(fixture, &client, &address, NULL), MUSTER_OK);
+    assert_int_equal(dial_run(fixture, &client, &address, NULL), MUSTER_OK);
 
     close_stream(fixture, client.connect.stream);
 }
@@ -398,20 +403,18 @@ static void abstract_unix_name_works_without_a_file(void **state)
 static void refused_connect_is_unavailable_and_named(void **state)
 {
     struct fixture *fixture = *state;
-    struct muster_address address = address_of("127.0.0.1:0");
+    struct muster_address address = listen_anywhere(fixture);
     struct muster_address gone = unix_address(fixture);
     char text[MUSTER_ADDRESS_TEXT_BYTES];
     struct dial client;
 
-    listen_on(fixture, &address);
-    address = *muster_listener_address(fixture->listener);
     close_listener(fixture);
-    assert_int_equal(dial(fixture, &client, &address, NULL), MUSTER_UNAVAILABLE);
+    assert_int_equal(dial_run(fixture, &client, &address, NULL), MUSTER_UNAVAILABLE);
     assert_null(client.connect.stream);
     assert_int_equal(client.connect.error.sys, ECONNREFUSED);
     assert_non_null(strstr(client.connect.error.text, muster_address_format(&address, text)));
 
-    assert_int_equal(dial(fixture, &client, &gone, NULL), MUSTER_UNAVAILABLE);
+    assert_int_equal(dial_run(fixture, &client, &gone, NULL), MUSTER_UNAVAILABLE);
     assert_non_null(strstr(client.connect.error.text, fixture->path));
 }
 
@@ -488,11 +491,9 @@ static void connect_waits_for_room_in_a_full_backlog(void **state)
 static void cancelled_connect_calls_back_once_and_later(void **state)
 {
     struct fixture *fixture = *state;
-    struct muster_address address = address_of("127.0.0.1:0");
+    struct muster_address address = listen_anywhere(fixture);
     struct dial client;
 
-    listen_on(fixture, &address);
-    address = *muster_listener_address(fixture->listener);
     start_dial(fixture, &client, &address, NULL, UINT64_MAX);
     muster_connect_cancel(&client.connect);
     muster_connect_cancel(&client.connect);
@@ -558,7 +559,7 @@ static void options_reach_the_sockets_of_both_sides(void **state)
                                           fixture, &fixture->listener, NULL),
                      MUSTER_OK);
     address = *muster_listener_address(fixture->listener);
-    assert_int_equal(dial(fixture, &clients[0], &address, &options), MUSTER_OK);
+    assert_int_equal(dial_run(fixture, &clients[0], &address, &options), MUSTER_OK);
     fds[0] = find_fd(clients[0].connect.stream);
     fds[1] = find_fd(wait_accept(fixture));
     for (i = 0; i < 2; i++) {
@@ -570,7 +571,7 @@ static void options_reach_the_sockets_of_both_sides(void **state)
         assert_int_equal(fcntl(fds[i], F_GETFL) & O_NONBLOCK, O_NONBLOCK);
     }
 
-    assert_int_equal(dial(fixture, &clients[1], &address, &bulk), MUSTER_OK);
+    assert_int_equal(dial_run(fixture, &clients[1], &address, &bulk), MUSTER_OK);
     assert_int_equal(option_of(find_fd(clients[1].connect.stream), IPPROTO_TCP, TCP_NODELAY), 0);
     close_stream(fixture, clients[0].connect.stream);
     close_stream(fixture, clients[1].connect.stream);
@@ -661,12 +662,10 @@ static void burst_of_connections_is_accepted_completely(void **state)
 {
     enum { CLIENTS = 100 };
     struct fixture *fixture = *state;
-    struct muster_address address = address_of("127.0.0.1:0");
+    struct muster_address address = listen_anywhere(fixture);
     static struct dial clients[CLIENTS];
     size_t i;
 
-    listen_on(fixture, &address);
-    address = *muster_listener_address(fixture->listener);
     for (i = 0; i < CLIENTS; i++)
         start_dial(fixture, &clients[i], &address, NULL, UINT64_MAX);
     for (i = 0; i < CLIENTS; i++) {

@@ -118,7 +118,7 @@ static void a_turn_sends_some_writes_and_leaves_the_rest_to_the_next(void **stat
     free(received);
 }
 
-static void resubmit(struct muster_stream_write *write, enum muster_rc rc)
+static void submit_again(struct muster_stream_write *write, enum muster_rc rc)
 {
     struct socket_outcome *outcome = write->data;
     static const char byte = 'x';
@@ -127,8 +127,9 @@ static void resubmit(struct muster_stream_write *write, enum muster_rc rc)
     iov = (struct iovec){(void *)(uintptr_t)&byte, 1};
     outcome->rc = rc;
     if (++outcome->done_count < 5)
-        assert_int_equal(muster_stream_submit(write, outcome->fixture->stream, &iov, 1, resubmit),
-                         MUSTER_OK);
+        assert_int_equal(
+            muster_stream_submit(write, outcome->fixture->stream, &iov, 1, submit_again),
+            MUSTER_OK);
 }
 
 static void write_may_be_used_again_in_its_callback(void **state)
@@ -138,7 +139,8 @@ static void write_may_be_used_again_in_its_callback(void **state)
     struct socket_outcome outcome = {.fixture = fixture};
     struct muster_stream_write write = {.data = &outcome};
 
-    assert_int_equal(muster_stream_submit(&write, fixture->stream, &iov, 1, resubmit), MUSTER_OK);
+    assert_int_equal(muster_stream_submit(&write, fixture->stream, &iov, 1, submit_again),
+                     MUSTER_OK);
     while (outcome.done_count < 5)
         test_env_turn(&fixture->test.env, 1);
 
@@ -301,30 +303,23 @@ static void stream_without_a_reader_does_not_spin(void **state)
     assert_true(muster_loop_now_ns(loop) - before_ns >= MUSTER_NS_PER_MS);
 }
 
-#define CASE(name)                                                                                 \
-    cmocka_unit_test_setup_teardown(name, socket_stand_set_up, socket_stand_tear_down)
-#define UNIX_CASE(name)                                                                            \
-    {                                                                                              \
-#name " (unix)", name, socket_stand_set_up_unix, socket_stand_tear_down, NULL              \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(writes_of_one_turn_arrive_in_order_and_complete_in_order),
-        CASE(submit_runs_no_callback_inside),
-        CASE(more_pieces_than_one_system_call_takes_all_arrive),
-        UNIX_CASE(more_pieces_than_one_system_call_takes_all_arrive),
-        CASE(large_writes_go_on_when_the_kernel_buffer_was_full),
-        CASE(a_turn_sends_some_writes_and_leaves_the_rest_to_the_next),
-        UNIX_CASE(large_writes_go_on_when_the_kernel_buffer_was_full),
-        CASE(write_may_be_used_again_in_its_callback),
-        CASE(receive_waits_for_the_minimum_and_takes_up_to_the_maximum),
-        CASE(receives_started_in_callbacks_go_on_in_the_same_turn),
-        CASE(one_stream_does_not_keep_the_turn_for_ever),
-        CASE(second_receive_and_empty_receive_are_refused_untouched),
-        CASE(take_now_gives_what_is_there_without_waiting),
-        CASE(stream_without_a_reader_does_not_spin),
+        SOCKET_CASE(writes_of_one_turn_arrive_in_order_and_complete_in_order),
+        SOCKET_CASE(submit_runs_no_callback_inside),
+        SOCKET_CASE(more_pieces_than_one_system_call_takes_all_arrive),
+        SOCKET_UNIX_CASE(more_pieces_than_one_system_call_takes_all_arrive),
+        SOCKET_CASE(large_writes_go_on_when_the_kernel_buffer_was_full),
+        SOCKET_CASE(a_turn_sends_some_writes_and_leaves_the_rest_to_the_next),
+        SOCKET_UNIX_CASE(large_writes_go_on_when_the_kernel_buffer_was_full),
+        SOCKET_CASE(write_may_be_used_again_in_its_callback),
+        SOCKET_CASE(receive_waits_for_the_minimum_and_takes_up_to_the_maximum),
+        SOCKET_CASE(receives_started_in_callbacks_go_on_in_the_same_turn),
+        SOCKET_CASE(one_stream_does_not_keep_the_turn_for_ever),
+        SOCKET_CASE(second_receive_and_empty_receive_are_refused_untouched),
+        SOCKET_CASE(take_now_gives_what_is_there_without_waiting),
+        SOCKET_CASE(stream_without_a_reader_does_not_spin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,13 +6,11 @@
 static void write_to_a_peer_that_reset_is_unavailable(void **state)
 {
     struct socket_stand *fixture = *state;
-    struct linger now = {.l_onoff = 1, .l_linger = 0};
     struct iovec iov = socket_stand_text_iov("x");
     struct muster_stream_write writes[2];
     struct socket_outcome outcomes[2] = {{.done_count = 0}};
 
-    assert_int_equal(setsockopt(fixture->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
-    socket_stand_close_fd(fixture);
+    socket_stand_reset_fd(fixture);
     socket_stand_submit(fixture, &writes[0], &outcomes[0], &iov, 1);
     socket_stand_wait_for(fixture, &outcomes[0]);
     socket_stand_submit(fixture, &writes[1], &outcomes[1], &iov, 1);
@@ -50,14 +48,12 @@ static void orderly_end_gives_the_bytes_so_far_and_is_told_again(void **state)
 static void reset_is_not_an_orderly_end(void **state)
 {
     struct socket_stand *fixture = *state;
-    struct linger now = {.l_onoff = 1, .l_linger = 0};
     char buffer[8];
     struct muster_stream_read read;
     struct socket_outcome outcome = {.done_count = 0};
     unsigned round;
 
-    assert_int_equal(setsockopt(fixture->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
-    socket_stand_close_fd(fixture);
+    socket_stand_reset_fd(fixture);
     for (round = 0; round < 2; round++) {
         outcome.done_count = 0;
         socket_stand_receive(fixture, &read, &outcome, buffer, 1, 8);
@@ -70,15 +66,13 @@ static void reset_is_not_an_orderly_end(void **state)
 static void reset_seen_first_by_a_write_is_no_orderly_end_for_the_read(void **state)
 {
     struct socket_stand *fixture = *state;
-    struct linger now = {.l_onoff = 1, .l_linger = 0};
     char buffer[8];
     struct iovec iov = socket_stand_text_iov("x");
     struct muster_stream_write write;
     struct muster_stream_read read;
     struct socket_outcome written = {.done_count = 0}, outcome = {.done_count = 0};
 
-    assert_int_equal(setsockopt(fixture->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
-    socket_stand_close_fd(fixture);
+    socket_stand_reset_fd(fixture);
     socket_stand_submit(fixture, &write, &written, &iov, 1);
     socket_stand_wait_for(fixture, &written);
     socket_stand_receive(fixture, &read, &outcome, buffer, 1, 8);
@@ -212,27 +206,20 @@ static void stream_may_be_closed_in_a_write_callback(void **state)
     assert_int_equal(outcomes[1].rc, MUSTER_OK); /* both had left in the same system call */
 }
 
-#define CASE(name)                                                                                 \
-    cmocka_unit_test_setup_teardown(name, socket_stand_set_up, socket_stand_tear_down)
-#define UNIX_CASE(name)                                                                            \
-    {                                                                                              \
-#name " (unix)", name, socket_stand_set_up_unix, socket_stand_tear_down, NULL              \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(write_to_a_peer_that_reset_is_unavailable),
-        CASE(orderly_end_gives_the_bytes_so_far_and_is_told_again),
-        UNIX_CASE(orderly_end_gives_the_bytes_so_far_and_is_told_again),
-        CASE(reset_is_not_an_orderly_end),
-        CASE(reset_seen_first_by_a_write_is_no_orderly_end_for_the_read),
-        CASE(shutdown_sends_the_end_after_queued_writes_and_still_receives),
-        UNIX_CASE(shutdown_sends_the_end_after_queued_writes_and_still_receives),
-        CASE(nothing_starts_on_a_closed_stream),
-        CASE(close_cancels_open_requests_and_calls_closed_last),
-        CASE(stream_may_be_closed_in_a_read_callback),
-        CASE(stream_may_be_closed_in_a_write_callback),
+        SOCKET_CASE(write_to_a_peer_that_reset_is_unavailable),
+        SOCKET_CASE(orderly_end_gives_the_bytes_so_far_and_is_told_again),
+        SOCKET_UNIX_CASE(orderly_end_gives_the_bytes_so_far_and_is_told_again),
+        SOCKET_CASE(reset_is_not_an_orderly_end),
+        SOCKET_CASE(reset_seen_first_by_a_write_is_no_orderly_end_for_the_read),
+        SOCKET_CASE(shutdown_sends_the_end_after_queued_writes_and_still_receives),
+        SOCKET_UNIX_CASE(shutdown_sends_the_end_after_queued_writes_and_still_receives),
+        SOCKET_CASE(nothing_starts_on_a_closed_stream),
+        SOCKET_CASE(close_cancels_open_requests_and_calls_closed_last),
+        SOCKET_CASE(stream_may_be_closed_in_a_read_callback),
+        SOCKET_CASE(stream_may_be_closed_in_a_write_callback),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

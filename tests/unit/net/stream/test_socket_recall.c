@@ -1,4 +1,4 @@
-/* What is taken back from a stream on a socket: recalled reads and writes, unread bytes. */
+/* Reads and writes that are recalled from a stream on a socket, and bytes that are unread. */
 #include "socket_stand.h"
 
 #include <stdlib.h>
@@ -170,22 +170,15 @@ static void unread_bytes_come_first_and_never_inside_the_start(void **state)
     assert_memory_equal(buffer, "o world", 7);
 }
 
-#define CASE(name)                                                                                 \
-    cmocka_unit_test_setup_teardown(name, socket_stand_set_up, socket_stand_tear_down)
-#define UNIX_CASE(name)                                                                            \
-    {                                                                                              \
-#name " (unix)", name, socket_stand_set_up_unix, socket_stand_tear_down, NULL              \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(recalled_read_tells_what_it_placed_and_never_calls_back),
-        CASE(recalled_write_that_was_not_sent_leaves_no_trace),
-        CASE(rest_of_a_partly_sent_write_goes_before_everything_else),
-        CASE(recall_of_everything_while_the_kernel_is_full_does_not_wedge_the_stream),
-        CASE(write_that_is_out_but_not_told_yet_can_be_recalled),
-        CASE(unread_bytes_come_first_and_never_inside_the_start),
+        SOCKET_CASE(recalled_read_tells_what_it_placed_and_never_calls_back),
+        SOCKET_CASE(recalled_write_that_was_not_sent_leaves_no_trace),
+        SOCKET_CASE(rest_of_a_partly_sent_write_goes_before_everything_else),
+        SOCKET_CASE(recall_of_everything_while_the_kernel_is_full_does_not_wedge_the_stream),
+        SOCKET_CASE(write_that_is_out_but_not_told_yet_can_be_recalled),
+        SOCKET_CASE(unread_bytes_come_first_and_never_inside_the_start),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ static int set_up(void **state)
     return 0;
 }
 
-/* What the peer does not read stays in the sending kernel. */
+/* The sending kernel holds all that the peer does not read. */
 static int set_up_held(void **state)
 {
     struct socket_stand *fixture;
@@ -294,8 +294,6 @@ static void small_sends_and_too_many_are_copied(void **state)
 
 #define CASE(name)       cmocka_unit_test_setup_teardown(name, set_up, socket_stand_tear_down)
 #define HELD_CASE(name) cmocka_unit_test_setup_teardown(name, set_up_held, socket_stand_tear_down)
-#define BARE_CASE(name)                                                                            \
-    cmocka_unit_test_setup_teardown(name, socket_stand_set_up, socket_stand_tear_down)
 
 int main(void)
 {
@@ -307,9 +305,9 @@ int main(void)
         HELD_CASE(recall_while_the_kernel_holds_memory_breaks_the_connection),
         HELD_CASE(recall_of_what_the_kernel_is_done_with_breaks_nothing),
         HELD_CASE(reset_by_the_peer_gives_every_write_back_once),
-        BARE_CASE(notice_of_a_copy_turns_it_off_for_good),
-        BARE_CASE(numbers_wrap),
-        BARE_CASE(small_sends_and_too_many_are_copied),
+        SOCKET_CASE(notice_of_a_copy_turns_it_off_for_good),
+        SOCKET_CASE(numbers_wrap),
+        SOCKET_CASE(small_sends_and_too_many_are_copied),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
