@@ -151,10 +151,10 @@ enum muster_rc muster_frame_header_unpack(const uint8_t bytes[MUSTER_FRAME_HEADE
 {
     uint32_t payload_bytes = get_u32(bytes + 4);
 
-    /* The bound comes before any room is made: it is what one frame can make a receiver take. */
     if (bytes[0] < MUSTER_FRAME_COLLECTIVE || bytes[0] > MUSTER_FRAME_PARAMS)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a frame of unknown channel %u arrived", bytes[0]);
+    /* The bound comes before any room is made: it is what one frame can make a receiver take. */
     if (payload_bytes > MUSTER_FRAME_PAYLOAD_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the payload of a frame must be at most %u bytes, got %u",

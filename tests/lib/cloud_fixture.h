@@ -24,8 +24,7 @@ struct cloud_fixture {
     struct fake_cloud *cloud;
     struct muster_http_tls tls; /* trusts the cloud; for requests to it */
     char folder[64];            /* for files; empty until asked for */
-    struct muster_http_request
-        request; /* initialised, its data is outcome; given back at the end */
+    struct muster_http_request request; /* its data is outcome; given back at the end */
     struct cloud_outcome outcome;
     /* private */
     struct muster_vars vars;
