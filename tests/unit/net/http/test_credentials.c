@@ -274,14 +274,14 @@ static void a_user_trades_the_refresh_token(void **state)
 static void closing_ends_the_exchange_of_a_file(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = open_file(fixture, USER_FILE);
-    struct asker asker;
 
+    open_file(fixture, USER_FILE);
     cloud_fixture_script(fixture, "[{\"response\": {\"hang\": true}}]");
-    start(fixture, &asker, credentials, NULL);
-    for (unsigned i = 0; i < 100 && requests_of(fixture) == 0; i++)
+    asker_start(fixture, &asker, NULL);
+    for (unsigned i = 0; i < 100 && cloud_fixture_request_count(fixture) == 0; i++)
         test_env_turn(fixture->env, 1);
-    close_credentials(fixture, credentials);
+    cloud_fixture_close_credentials(fixture, credentials);
+    credentials = NULL;
 
     assert_int_equal(asker.rc, MUSTER_CANCELLED);
     assert_int_equal(asker.count, 1);
@@ -483,7 +483,6 @@ static void an_unreadable_or_malformed_file_ends_the_search(void **state)
 static void a_broken_file_of_gcloud_ends_the_search_too(void **state)
 {
     struct cloud_fixture *fixture = *state;
-    struct muster_credentials *credentials = NULL;
     struct muster_error error = {.rc = MUSTER_OK};
 
     (void)cloud_fixture_write(fixture, "application_default_credentials.json", "{\"type\": ");
@@ -496,7 +495,7 @@ static void a_broken_file_of_gcloud_ends_the_search_too(void **state)
                      MUSTER_INVALID_ARGUMENT);
 
     assert_null(credentials);
-    assert_int_equal(requests_of(fixture), 0);
+    assert_int_equal(cloud_fixture_request_count(fixture), 0);
 }
 
 static void the_file_of_gcloud_comes_before_the_metadata_server(void **state)

@@ -1,4 +1,4 @@
-/* What a peer says when a link is to go on by another connection, and what of it is believed. */
+/* A peer's claims when a link is to go on by another connection, and those that are believed. */
 #include <string.h>
 
 #include "resume_rig.h"
@@ -246,7 +246,7 @@ static void a_frame_of_the_link_has_no_payload(void **state)
 
     assert_true(opener->is_down);
     assert_int_equal(opener->error.rc, MUSTER_INVALID_ARGUMENT);
-    assert_non_null(strstr(opener->error.text, "no link sends"));
+    assert_non_null(strstr(opener->error.text, "have no payload, got 1 bytes"));
     resume_close();
 }
 

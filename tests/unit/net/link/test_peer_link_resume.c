@@ -475,7 +475,7 @@ static void the_buffer_of_a_frame_that_is_being_read_can_be_taken_back(void **st
     resume_rig.net.take_max = 1500;
     link = end->link;
     resume_send_frame(&resume_rig.ends[0], 0, 1);
-    while (!link->is_reading || !link->is_reading_payload || link->read.bytes_done == 0)
+    while (link->reading != MUSTER_LINK_READ_PAYLOAD || link->read.bytes_done == 0)
         test_env_turn(&resume_rig.test.env, 1);
     muster_peer_link_discard_receiving(link, 2);
     memset(end->room, 0xee, sizeof(end->room));

@@ -400,7 +400,8 @@ static void tickets_of_another_name_or_credential_are_forgotten(void **state)
 
         raw_meeting_open(&meeting, false, &raw);
         first = raw_meeting_tls(&meeting, client_options());
-        second = raw_meeting_tls(&meeting, client_options());
+        assert_int_equal(
+            muster_tls_open(&meeting.pair.test.env, client_options(), &second, NULL), MUSTER_OK);
         sessions = muster_tls_sessions_new(meeting.pair.test.env.mem);
         for (unsigned i = 0; i < 4; i++) {
             SSL_CTX_set_num_tickets(meeting.raw.context, i == 0 ? 2 : i == 1 ? 1 : 0);
@@ -413,7 +414,6 @@ static void tickets_of_another_name_or_credential_are_forgotten(void **state)
             raw_meeting_again(&meeting);
         }
         muster_tls_sessions_free(sessions);
-        muster_tls_close(first);
         muster_tls_close(second);
         raw_meeting_close(&meeting);
     }

@@ -326,7 +326,7 @@ static void a_write_that_finds_no_memory_is_not_told_as_sent(void **state)
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct scene *scene = *state;
-        struct muster_env *env = scene->server->env, hungry = *env;
+        struct muster_env *env = scene->pair.server_tls->env, hungry = *env;
         struct muster_mem_limited mem;
         uint8_t *bytes = calloc(1, sizes[i]);
         struct iovec iov = {bytes, sizes[i]};
@@ -335,12 +335,12 @@ static void a_write_that_finds_no_memory_is_not_told_as_sent(void **state)
         muster_mem_limited_init(&mem, env->mem, 1);
         hungry.mem = &mem.mem;
         scene->is_written = false;
-        scene->server->env = &hungry;
+        scene->pair.server_tls->env = &hungry;
         assert_int_equal(
             muster_stream_submit(&write, scene->pair.server.stream, &iov, 1, note_written),
             MUSTER_OK);
         test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_written);
-        scene->server->env = env;
+        scene->pair.server_tls->env = env;
 
         assert_int_equal(scene->written_rc, MUSTER_UNAVAILABLE);
         assert_int_equal(muster_mem_limited_fini(&mem), 0);
@@ -348,7 +348,7 @@ static void a_write_that_finds_no_memory_is_not_told_as_sent(void **state)
                          MUSTER_RESOURCE_EXHAUSTED);
         free(bytes);
         tls_pair_again(&scene->pair);
-        tls_pair_shake(&scene->pair, scene->client, scene->server, "localhost", NULL);
+        tls_pair_shake(&scene->pair, scene->pair.client_tls, scene->pair.server_tls, "localhost", NULL);
     }
 }
 
@@ -470,7 +470,7 @@ static void a_handshake_that_succeeds_was_heard(void **state)
 
     tls_pair_again(&scene->pair);
     client->handshake.is_unheard = true;
-    tls_pair_shake(&scene->pair, scene->client, scene->server, "localhost", NULL);
+    tls_pair_shake(&scene->pair, scene->pair.client_tls, scene->pair.server_tls, "localhost", NULL);
 
     assert_int_equal(client->rc, MUSTER_OK);
     assert_false(client->handshake.is_unheard);
