@@ -543,7 +543,7 @@ static void what_arrives_while_it_is_telling_is_told_too(void **state)
     resume_close();
 }
 
-/* What comes later does not move when the first is told, which is far away here. */
+/* Later frames do not move when the first is told, which is far away here. */
 static void the_first_frame_sets_when_it_is_told(void **state)
 {
     struct muster_peer_link *link;

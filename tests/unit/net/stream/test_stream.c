@@ -1,4 +1,4 @@
-/* What stream.c itself answers: a network that is missing, or that does not know its host. */
+/* Answers of stream.c itself: of a network that is missing, or that does not know its host. */
 #include "test_env.h"
 
 #include <string.h>

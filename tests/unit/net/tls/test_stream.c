@@ -361,7 +361,7 @@ static void end_by_false_record(struct scene *scene, bool is_hungry)
     struct iovec iov = {bytes, count};
     struct muster_stream_write write = {.data = scene};
     struct muster_stream *server = scene->pair.server.stream;
-    struct muster_env *env = scene->server->env, hungry = *env;
+    struct muster_env *env = scene->pair.server_tls->env, hungry = *env;
     struct muster_mem_limited mem;
 
     assert_int_equal(muster_stream_submit(&write, server, &iov, 1, note_written), MUSTER_OK);
@@ -374,10 +374,10 @@ static void end_by_false_record(struct scene *scene, bool is_hungry)
     if (is_hungry) {
         muster_mem_free(env->mem, muster_tls_stream_of(server)->filling.bytes);
         muster_tls_stream_of(server)->filling = (struct muster_tls_batch){.bytes = NULL};
-        scene->server->env = &hungry;
+        scene->pair.server_tls->env = &hungry;
     }
     assert_int_equal(muster_stream_take_now(server, &received, 1), 0);
-    scene->server->env = env;
+    scene->pair.server_tls->env = env;
     assert_false(scene->is_written);
     test_env_run_until(&scene->pair.test.env, test_env_is_true, &scene->is_written);
 
