@@ -82,8 +82,7 @@ static struct row_at walk_next(struct walk *walk)
 {
     struct muster_params_op *op = walk->cursor.op;
     struct row_at at = {.key = op->keys[walk->cursor.row],
-                        .values =
-                            (uint8_t *)op->values + walk->cursor.row * walk->value_bytes};
+                        .values = (uint8_t *)op->values + walk->cursor.row * walk->value_bytes};
 
     if (++walk->cursor.row == op->count)
         walk->cursor = (struct cursor){op_next(walk->queue, op), 0};
@@ -119,8 +118,7 @@ struct shards {
 
 static uint32_t shard_of(const struct muster_params_table *table, uint64_t key)
 {
-    return muster_params_shard_of(muster_params_hash(table->seed, key),
-                                  table->params->shard_count);
+    return muster_params_shard_of(muster_params_hash(table->seed, key), table->params->shard_count);
 }
 
 static uint16_t shards_count(const struct muster_params_table *table, struct walk walk,
@@ -136,7 +134,7 @@ static uint16_t shards_count(const struct muster_params_table *table, struct wal
 
 /* The bit for the first run of a shard is part of the message: a repetition has it, too. */
 static void runs_fill(struct muster_params *params, struct shards *shards,
-                      struct muster_params_frame_run *runs)
+                      struct muster_params_run *runs)
 {
     uint32_t begin = 0;
 
@@ -148,7 +146,7 @@ static void runs_fill(struct muster_params *params, struct shards *shards,
         begin += rows;
         if (rows == 0)
             continue;
-        *runs = (struct muster_params_frame_run){.shard = (uint16_t)shard, .rows = (uint16_t)rows};
+        *runs = (struct muster_params_run){.shard = (uint16_t)shard, .rows = (uint16_t)rows};
         if ((params->has_pushed[shard / 8] & bit) == 0)
             runs->shard |= MUSTER_PARAMS_RUN_FIRST;
         params->has_pushed[shard / 8] |= bit;
@@ -167,17 +165,17 @@ static bool push_send(struct muster_params_table *table, const struct slice *sli
                                              .row_count = slice->row_count,
                                              .dtype = (uint8_t)table->wire_dtype};
     struct muster_params_request *request;
-    struct muster_params_frame_run *runs;
+    struct muster_params_run *runs;
     struct shards shards;
     uint64_t *keys;
     void *values;
 
     frame.run_count = shards_count(table, walk, slice->row_count, &shards);
-    request = muster_params_request_new(
-        params, table, MUSTER_PARAMS_REQUEST_PUSH,
-        muster_params_rows_bytes(frame.run_count, slice->row_count, table->row_elements,
-                                 table->wire_dtype),
-        slice->part_count);
+    request =
+        muster_params_request_new(params, table, MUSTER_PARAMS_REQUEST_PUSH,
+                                  muster_params_rows_bytes(frame.run_count, slice->row_count,
+                                                           table->row_elements, table->wire_dtype),
+                                  slice->part_count);
     if (request == NULL)
         return false;
     muster_params_rows_pack(&frame, request->payload, &runs, &keys, &values);
@@ -201,13 +199,12 @@ static bool pull_send(struct muster_params_table *table, const struct slice *sli
 {
     struct muster_params *params = table->params;
     struct walk walk = {&table->pulls, slice->begin, value_bytes};
-    struct muster_params_rows_frame frame = {.table = table->number,
-                                             .row_count = slice->row_count,
-                                             .dtype = (uint8_t)table->wire_dtype};
+    struct muster_params_rows_frame frame = {
+        .table = table->number, .row_count = slice->row_count, .dtype = (uint8_t)table->wire_dtype};
     struct muster_params_request *request = muster_params_request_new(
         params, table, MUSTER_PARAMS_REQUEST_PULL,
         muster_params_rows_bytes(0, slice->row_count, 0, table->wire_dtype), slice->part_count);
-    struct muster_params_frame_run *runs;
+    struct muster_params_run *runs;
     uint64_t *keys;
     void *values;
 
@@ -241,8 +238,7 @@ static void queue_release(struct muster_list *queue, bool is_whole)
 typedef bool send_fn(struct muster_params_table *table, const struct slice *slice,
                      size_t value_bytes);
 
-static void queue_flush(struct muster_params_table *table, struct muster_list *queue,
-                        send_fn *send)
+static void queue_flush(struct muster_params_table *table, struct muster_list *queue, send_fn *send)
 {
     size_t value_bytes = table->row_elements * muster_dtype_bytes(table->wire_dtype);
     struct cursor cursor = {op_first(queue), 0};

@@ -22,8 +22,7 @@ bool muster_params_handle_open(struct muster_params_client *client,
     struct muster_params_answer *answer;
     struct muster_params_open open;
     struct muster_error error;
-    enum muster_rc rc =
-        muster_params_open_unpack(payload, header->payload_bytes, &open, &error);
+    enum muster_rc rc = muster_params_open_unpack(payload, header->payload_bytes, &open, &error);
 
     if (rc == MUSTER_OK && client->is_open)
         rc = muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
@@ -81,9 +80,9 @@ static enum muster_rc rows_judge(const struct muster_params_client *client,
 {
     const struct muster_params_server *server = client->server;
     const struct muster_params_store_table *table;
-    enum muster_rc rc = muster_params_rows_unpack(
-        payload, header->payload_bytes, is_push, server->region->head->shard_count, table_width,
-        server, ret_frame, ret_error);
+    enum muster_rc rc = muster_params_rows_unpack(payload, header->payload_bytes, is_push,
+                                                  server->region->head->shard_count, table_width,
+                                                  server, ret_frame, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -106,12 +105,13 @@ static enum muster_rc keys_check(const struct muster_params_server *server,
                                  const struct muster_params_source *source,
                                  struct muster_error *ret_error)
 {
-    const struct muster_params_store_table *table = muster_params_server_table(server, frame->table);
+    const struct muster_params_store_table *table =
+        muster_params_server_table(server, frame->table);
     uint32_t shard_count = server->region->head->shard_count;
     const uint64_t *key = frame->keys;
 
     for (uint32_t i = 0; i < frame->run_count; i++) {
-        const struct muster_params_frame_run *run = &frame->runs[i];
+        const struct muster_params_run *run = &frame->runs[i];
         uint16_t shard = muster_params_run_shard(run);
 
         if (source->positions[shard] == 0 && (run->shard & MUSTER_PARAMS_RUN_FIRST) == 0)
@@ -163,17 +163,17 @@ bool muster_params_handle_push(struct muster_params_client *client,
 
     if (push_judge(client, header, payload, &frame, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    push = (struct muster_params_push){
-        .table = muster_params_server_table(server, frame.table),
-        .source = muster_params_source_at(server->region, client->slot),
-        .sequence = header->offset,
-        .clock = (uint32_t)frame.clock,
-        .runs = frame.runs,
-        .run_count = frame.run_count,
-        .keys = frame.keys,
-        .values = frame.values,
-        .dtype = (enum muster_dtype)frame.dtype,
-        .row_count = frame.row_count};
+    push =
+        (struct muster_params_push){.table = muster_params_server_table(server, frame.table),
+                                    .source = muster_params_source_at(server->region, client->slot),
+                                    .sequence = header->offset,
+                                    .clock = (uint32_t)frame.clock,
+                                    .runs = frame.runs,
+                                    .run_count = frame.run_count,
+                                    .keys = frame.keys,
+                                    .values = frame.values,
+                                    .dtype = (enum muster_dtype)frame.dtype,
+                                    .row_count = frame.row_count};
     if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
         return false;
     ack.refused = pushed.refused;

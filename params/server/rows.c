@@ -3,8 +3,8 @@
 
 #include <muster/collective.h>
 
-struct muster_params_store_table *
-muster_params_server_table(const struct muster_params_server *server, uint32_t number)
+struct muster_params_store_table *muster_params_server_table(
+    const struct muster_params_server *server, uint32_t number)
 {
     struct muster_params_region_head *head = server->region->head;
 
@@ -17,8 +17,8 @@ muster_params_server_table(const struct muster_params_server *server, uint32_t n
 static float *scratch_of(struct muster_params_server *server, size_t count)
 {
     if (count > server->scratch_count) {
-        float *scratch = muster_mem_realloc(server->env->mem, server->scratch,
-                                            count * sizeof(*scratch));
+        float *scratch =
+            muster_mem_realloc(server->env->mem, server->scratch, count * sizeof(*scratch));
 
         if (scratch == NULL)
             return NULL;
@@ -33,8 +33,8 @@ static void values_widen(enum muster_dtype dtype, const void *from, size_t count
     const uint16_t *halves = from;
 
     for (size_t i = 0; i < count; i++)
-        ret_to[i] = dtype == MUSTER_F16 ? muster_f16_to_f32(halves[i])
-                                        : muster_bf16_to_f32(halves[i]);
+        ret_to[i] =
+            dtype == MUSTER_F16 ? muster_f16_to_f32(halves[i]) : muster_bf16_to_f32(halves[i]);
 }
 
 static void values_narrow(enum muster_dtype dtype, const float *from, size_t count, void *ret_to)
@@ -42,8 +42,8 @@ static void values_narrow(enum muster_dtype dtype, const float *from, size_t cou
     uint16_t *halves = ret_to;
 
     for (size_t i = 0; i < count; i++)
-        halves[i] = dtype == MUSTER_F16 ? muster_f16_from_f32(from[i])
-                                        : muster_bf16_from_f32(from[i]);
+        halves[i] =
+            dtype == MUSTER_F16 ? muster_f16_from_f32(from[i]) : muster_bf16_from_f32(from[i]);
 }
 
 /* --- Pushes --- */
@@ -62,29 +62,22 @@ enum muster_rc muster_params_push_check(const struct muster_params_source *sourc
     return MUSTER_OK;
 }
 
-static void runs_apply(struct muster_params_server *server, const struct muster_params_push *push,
+static void push_store(struct muster_params_server *server, const struct muster_params_push *push,
                        const float *values, struct muster_params_pushed *ret_pushed)
 {
-    struct muster_params_run run = {.table = push->table,
-                                    .source = push->source,
-                                    .sequence = push->sequence,
-                                    .clock = push->clock,
-                                    .keys = push->keys,
-                                    .values = values};
+    const struct muster_params_update update = {.table = push->table,
+                                                .source = push->source,
+                                                .sequence = push->sequence,
+                                                .clock = push->clock,
+                                                .run_count = push->run_count,
+                                                .runs = push->runs,
+                                                .keys = push->keys,
+                                                .values = values};
+    struct muster_params_applied applied = muster_params_update_apply(server->region, &update);
 
-    *ret_pushed = (struct muster_params_pushed){.duplicate = 0};
-    for (uint32_t i = 0; i < push->run_count; i++) {
-        struct muster_params_applied applied;
-
-        run.shard = muster_params_run_shard(&push->runs[i]);
-        run.count = push->runs[i].rows;
-        applied = muster_params_run_apply(server->region, &run);
-        ret_pushed->refused += applied.refused;
-        ret_pushed->duplicate += applied.is_duplicate ? run.count : 0;
-        server->stats.duplicate_runs += applied.is_duplicate;
-        run.keys += run.count;
-        run.values += (size_t)run.count * run.table->row_elements;
-    }
+    *ret_pushed = (struct muster_params_pushed){.duplicate = applied.duplicate_rows,
+                                                .refused = applied.refused};
+    server->stats.duplicate_runs += applied.duplicate_runs;
 }
 
 enum muster_rc muster_params_push_apply(struct muster_params_server *server,
@@ -102,7 +95,7 @@ enum muster_rc muster_params_push_apply(struct muster_params_server *server,
         values_widen(push->dtype, push->values, count, wide);
         values = wide;
     }
-    runs_apply(server, push, values, ret_pushed);
+    push_store(server, push, values, ret_pushed);
     server->stats.pushes++;
     server->stats.pushed_rows += push->row_count;
     server->stats.refused_rows += ret_pushed->refused;

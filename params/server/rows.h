@@ -10,7 +10,7 @@ struct muster_params_push {
     struct muster_params_source *source;
     uint64_t sequence;
     uint32_t clock;
-    const struct muster_params_frame_run *runs; /* with rising shards, row_count rows in all */
+    const struct muster_params_run *runs; /* with rising shards, row_count rows in all */
     uint32_t run_count;
     const uint64_t *keys; /* in the order of the runs */
     const void *values;   /* of dtype, aligned to its element */
@@ -24,25 +24,25 @@ struct muster_params_pushed {
 };
 
 /** NULL: there is no table of this number. */
-struct muster_params_store_table *
-muster_params_server_table(const struct muster_params_server *server, uint32_t number);
+struct muster_params_store_table *muster_params_server_table(
+    const struct muster_params_server *server, uint32_t number);
 /**
  * Whether whoever opened the source in this generation may push this sequence number.
  *
  * Errors: ABORTED (the source was opened again), INVALID_ARGUMENT (the number).
  */
-MUSTER_MUST_CHECK enum muster_rc
-muster_params_push_check(const struct muster_params_source *source, uint64_t generation,
-                         uint64_t sequence, struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_push_check(const struct muster_params_source *source,
+                                                          uint64_t generation, uint64_t sequence,
+                                                          struct muster_error *ret_error);
 /** Apply what is not applied yet. RESOURCE_EXHAUSTED: there was no memory to convert the values, and
  * nothing has happened. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_push_apply(struct muster_params_server *server,
                                                           const struct muster_params_push *push,
                                                           struct muster_params_pushed *ret_pushed);
 /** How many bytes the values of so many rows have. INVALID_ARGUMENT: more than one answer holds. */
-MUSTER_MUST_CHECK enum muster_rc
-muster_params_pull_check(const struct muster_params_store_table *table, uint32_t row_count,
-                         enum muster_dtype dtype, size_t *ret_bytes, struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_pull_check(
+    const struct muster_params_store_table *table, uint32_t row_count, enum muster_dtype dtype,
+    size_t *ret_bytes, struct muster_error *ret_error);
 /** Read rows as dtype. RESOURCE_EXHAUSTED: as muster_params_push_apply. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_pull_read(
     struct muster_params_server *server, const struct muster_params_store_table *table,

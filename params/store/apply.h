@@ -6,29 +6,31 @@
 #include "params/store/optimizer.h"
 #include "params/store/source.h"
 #include "params/store/table.h"
+#include "params/wire/run.h"
 
-/** The rows of one shard out of one push. Borrowed during the call. */
-struct muster_params_run {
+/** A push, cut into runs, with its values as f32. Borrowed during the call. */
+struct muster_params_update {
     struct muster_params_store_table *table;
     struct muster_params_source *source;
-    uint64_t sequence; /* of the push, at most MUSTER_PARAMS_SEQUENCE_MAX */
+    uint64_t sequence; /* 1 to MUSTER_PARAMS_SEQUENCE_MAX */
     uint32_t clock;
-    uint32_t shard;
-    const uint64_t *keys; /* all of that shard */
-    const float *values;  /* count x row_elements, as the optimizer takes them; any alignment of 4 */
-    uint32_t count;       /* 1 to MUSTER_PARAMS_RUN_ROWS_MAX */
+    uint32_t run_count;                   /* at least 1 */
+    const struct muster_params_run *runs; /* of different shards */
+    const uint64_t *keys;                 /* the rows of all runs: each of its run's shard */
+    const float *values; /* row_elements per key, as the optimizer takes them; alignment of 4 */
 };
 
-/** The outcome of a run. */
+/** The outcome of a push. */
 struct muster_params_applied {
-    bool is_duplicate; /* it had been applied before: nothing has changed */
-    uint32_t refused;  /* new rows for which there was no memory; all others are applied */
+    uint32_t duplicate_runs; /* had been applied before: they have changed nothing */
+    uint32_t duplicate_rows; /* of these */
+    uint32_t refused;        /* new rows for which there was no memory; all others are applied */
 };
 
-/** Apply what is not applied yet. Runs of one source and shard come in the order of their
+/** Apply what is not applied yet. The pushes of one source come to each shard in the order of their
  * sequences. */
-struct muster_params_applied muster_params_run_apply(struct muster_params_region *region,
-                                                     const struct muster_params_run *run);
+struct muster_params_applied muster_params_update_apply(struct muster_params_region *region,
+                                                        const struct muster_params_update *update);
 
 /** Copy rows to ret_values, row_elements each; a key without a row gives its initial values and
  * makes none. */

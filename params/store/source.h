@@ -5,7 +5,6 @@
 #include "params/store/region.h"
 
 #define MUSTER_PARAMS_SEQUENCE_MAX (UINT64_MAX >> 17)
-#define MUSTER_PARAMS_RUN_ROWS_MAX 65535u
 
 /** The source of this slot, or NULL. */
 struct muster_params_source *muster_params_source_at(const struct muster_params_region *region,

@@ -205,7 +205,7 @@ void muster_params_ack_unpack(const uint8_t bytes[MUSTER_PARAMS_ACK_BYTES],
 
 static size_t runs_bytes(uint32_t run_count)
 {
-    return (run_count * sizeof(struct muster_params_frame_run) + 7) / 8 * 8;
+    return (run_count * sizeof(struct muster_params_run) + 7) / 8 * 8;
 }
 
 size_t muster_params_rows_bytes(uint32_t run_count, uint32_t row_count, uint32_t row_elements,
@@ -216,7 +216,7 @@ size_t muster_params_rows_bytes(uint32_t run_count, uint32_t row_count, uint32_t
 }
 
 void muster_params_rows_pack(const struct muster_params_rows_frame *frame, void *payload,
-                             struct muster_params_frame_run **ret_runs, uint64_t **ret_keys,
+                             struct muster_params_run **ret_runs, uint64_t **ret_keys,
                              void **ret_values)
 {
     uint8_t *at = put_u64(payload, frame->slot);
@@ -228,7 +228,7 @@ void muster_params_rows_pack(const struct muster_params_rows_frame *frame, void 
     memset(at, 0, 6);
     *at = frame->dtype;
     at += 6;
-    *ret_runs = (struct muster_params_frame_run *)(void *)at;
+    *ret_runs = (struct muster_params_run *)(void *)at;
     memset(at, 0, runs_bytes(frame->run_count));
     at += runs_bytes(frame->run_count);
     *ret_keys = (uint64_t *)(void *)at;
@@ -242,7 +242,7 @@ static enum muster_rc runs_check(const struct muster_params_rows_frame *frame, u
     int32_t last = -1;
 
     for (uint32_t i = 0; i < frame->run_count; i++) {
-        const struct muster_params_frame_run *run = &frame->runs[i];
+        const struct muster_params_run *run = &frame->runs[i];
         uint16_t shard = muster_params_run_shard(run);
 
         if (shard >= shard_count || run->rows == 0 || shard <= last)
@@ -304,15 +304,15 @@ enum muster_rc muster_params_rows_unpack(const void *payload, size_t bytes, bool
     if (elements == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the server has no table of number %u", frame->table);
-    expected = muster_params_rows_bytes(frame->run_count, frame->row_count,
-                                        has_runs ? elements : 0, (enum muster_dtype)frame->dtype);
+    expected = muster_params_rows_bytes(frame->run_count, frame->row_count, has_runs ? elements : 0,
+                                        (enum muster_dtype)frame->dtype);
     if (bytes != expected || (frame->run_count > 0) != has_runs)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a message with %u rows of %u elements in %u runs must have %zu "
                                 "bytes, got %zu",
                                 frame->row_count, elements, frame->run_count, expected, bytes);
     at += MUSTER_PARAMS_ROWS_HEAD_BYTES;
-    frame->runs = (const struct muster_params_frame_run *)(const void *)at;
+    frame->runs = (const struct muster_params_run *)(const void *)at;
     at += runs_bytes(frame->run_count);
     frame->keys = (const uint64_t *)(const void *)at;
     frame->values = has_runs ? at + (size_t)frame->row_count * sizeof(uint64_t) : NULL;

@@ -9,6 +9,7 @@
 #include <muster/status.h>
 
 #include "net/link/peer_link.h"
+#include "params/wire/run.h"
 
 /** header.type. A request has a number in header.offset, which its answer repeats. */
 enum muster_params_message {
@@ -52,30 +53,16 @@ struct muster_params_ack {
 };
 #define MUSTER_PARAMS_ACK_BYTES 16u
 
-/** How many rows of a frame belong to a shard; they stand together. */
-struct muster_params_frame_run {
-    uint16_t shard; /* with MUSTER_PARAMS_RUN_FIRST: the source's first to this shard */
-    uint16_t rows;
-};
-/* A server that has no position of the source for a shard takes only a first run: a source whose
- * position was lost is told, and does not begin anew in silence. */
-#define MUSTER_PARAMS_RUN_FIRST 0x8000u
-
-static inline uint16_t muster_params_run_shard(const struct muster_params_frame_run *run)
-{
-    return (uint16_t)(run->shard & ~MUSTER_PARAMS_RUN_FIRST);
-}
-
 /** The rows of a push or a pull. 32 bytes, then runs (padded to 8 bytes), keys, values. A pull has no
  * runs. Pointers lead into the payload. */
 struct muster_params_rows_frame {
-    uint64_t slot;     /* PUSH: of the source */
-    uint64_t clock;    /* PUSH: the source's step */
-    uint32_t table;    /* number */
+    uint64_t slot;  /* PUSH: of the source */
+    uint64_t clock; /* PUSH: the source's step */
+    uint32_t table; /* number */
     uint32_t row_count;
     uint16_t run_count;
     uint8_t dtype; /* enum muster_dtype of the values */
-    const struct muster_params_frame_run *runs;
+    const struct muster_params_run *runs;
     const uint64_t *keys;
     const void *values; /* NULL in a pull */
 };
@@ -87,7 +74,7 @@ size_t muster_params_rows_bytes(uint32_t run_count, uint32_t row_count, uint32_t
 /** Write the head into a payload of muster_params_rows_bytes, and tell where runs, keys and values
  * go. The payload is aligned to 8. */
 void muster_params_rows_pack(const struct muster_params_rows_frame *frame, void *payload,
-                             struct muster_params_frame_run **ret_runs, uint64_t **ret_keys,
+                             struct muster_params_run **ret_runs, uint64_t **ret_keys,
                              void **ret_values);
 /**
  * Read a payload of a push (has_runs) or a pull. row_elements tells the width of the table whose number the
@@ -108,17 +95,15 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_open_unpack(const void *payload, 
                                                            struct muster_error *ret_error);
 void muster_params_opened_pack(const struct muster_params_opened *opened,
                                uint8_t ret_bytes[MUSTER_PARAMS_OPENED_BYTES]);
-MUSTER_MUST_CHECK enum muster_rc
-muster_params_opened_unpack(const void *payload, size_t bytes,
-                            struct muster_params_opened *ret_opened,
-                            struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_opened_unpack(
+    const void *payload, size_t bytes, struct muster_params_opened *ret_opened,
+    struct muster_error *ret_error);
 void muster_params_schema_pack(const struct muster_params_schema *schema,
                                uint8_t ret_bytes[MUSTER_PARAMS_SCHEMA_BYTES]);
 /** The name of ret_schema leads into payload. The schema itself is not judged here. */
-MUSTER_MUST_CHECK enum muster_rc
-muster_params_schema_unpack(const void *payload, size_t bytes,
-                            struct muster_params_schema *ret_schema,
-                            struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_schema_unpack(
+    const void *payload, size_t bytes, struct muster_params_schema *ret_schema,
+    struct muster_error *ret_error);
 void muster_params_ack_pack(const struct muster_params_ack *ack,
                             uint8_t ret_bytes[MUSTER_PARAMS_ACK_BYTES]);
 void muster_params_ack_unpack(const uint8_t bytes[MUSTER_PARAMS_ACK_BYTES],

@@ -56,7 +56,7 @@ struct muster_params_schema region_schema(const char *name, uint32_t elements,
 }
 
 struct muster_params_store_table *region_table(struct region_stand *stand,
-                                         const struct muster_params_schema *schema)
+                                               const struct muster_params_schema *schema)
 {
     struct muster_params_store_table *table = NULL;
     struct muster_error error;
@@ -80,36 +80,37 @@ uint32_t region_push(struct region_stand *stand, struct muster_params_store_tabl
                      struct muster_params_source *source, uint64_t sequence, const uint64_t *keys,
                      const float *values, uint32_t count, uint32_t *ret_duplicates)
 {
-    uint32_t shard_count = stand->region.head->shard_count, refused = 0;
+    uint32_t shard_count = stand->region.head->shard_count, rows = 0;
+    static struct muster_params_run runs[RUN_MAX];
     static uint64_t run_keys[RUN_MAX];
     static float run_values[RUN_VALUES_MAX];
+    struct muster_params_update update = {.table = table,
+                                          .source = source,
+                                          .sequence = sequence,
+                                          .clock = (uint32_t)sequence,
+                                          .runs = runs,
+                                          .keys = run_keys,
+                                          .values = run_values};
+    struct muster_params_applied applied;
 
-    assert_true(count <= RUN_MAX && count * table->row_elements <= RUN_VALUES_MAX);
+    assert_true(count > 0 && count <= RUN_MAX && count * table->row_elements <= RUN_VALUES_MAX);
     for (uint32_t shard = 0; shard < shard_count; shard++) {
-        struct muster_params_run run = {.table = table,
-                                        .source = source,
-                                        .sequence = sequence,
-                                        .clock = (uint32_t)sequence,
-                                        .shard = shard,
-                                        .keys = run_keys,
-                                        .values = run_values};
-        struct muster_params_applied applied;
+        uint32_t before = rows;
 
         for (uint32_t i = 0; i < count; i++) {
-            uint64_t hash = muster_params_hash(table->seed, keys[i]);
-
-            if (muster_params_shard_of(hash, shard_count) != shard)
+            if (muster_params_shard_of(muster_params_hash(table->seed, keys[i]), shard_count) !=
+                shard)
                 continue;
-            memcpy(run_values + run.count * table->row_elements, values + i * table->row_elements,
+            memcpy(run_values + rows * table->row_elements, values + i * table->row_elements,
                    table->row_elements * sizeof(float));
-            run_keys[run.count++] = keys[i];
+            run_keys[rows++] = keys[i];
         }
-        if (run.count == 0)
-            continue;
-        applied = muster_params_run_apply(&stand->region, &run);
-        refused += applied.refused;
-        if (ret_duplicates != NULL)
-            *ret_duplicates += applied.is_duplicate;
+        if (rows > before)
+            runs[update.run_count++] = (struct muster_params_run){
+                .shard = (uint16_t)shard, .rows = (uint16_t)(rows - before)};
     }
-    return refused;
+    applied = muster_params_update_apply(&stand->region, &update);
+    if (ret_duplicates != NULL)
+        *ret_duplicates += applied.duplicate_runs;
+    return applied.refused;
 }

@@ -25,7 +25,7 @@ static uint32_t width_of(const void *data, uint32_t table)
 struct push {
     _Alignas(8) uint8_t payload[256];
     size_t bytes;
-    struct muster_params_frame_run *runs;
+    struct muster_params_run *runs;
     uint64_t *keys;
     float *values;
 };
@@ -40,15 +40,16 @@ static void push_init(struct push *push)
     push->bytes = muster_params_rows_bytes(2, 4, WIDTH, MUSTER_F32);
     muster_params_rows_pack(&frame, push->payload, &push->runs, &push->keys, &values);
     push->values = values;
-    push->runs[0] = (struct muster_params_frame_run){.shard = 1 | MUSTER_PARAMS_RUN_FIRST, .rows = 3};
-    push->runs[1] = (struct muster_params_frame_run){.shard = 7, .rows = 1};
+    push->runs[0] = (struct muster_params_run){.shard = 1 | MUSTER_PARAMS_RUN_FIRST, .rows = 3};
+    push->runs[1] = (struct muster_params_run){.shard = 7, .rows = 1};
     for (uint32_t i = 0; i < 4; i++)
         push->keys[i] = 100 + i;
     for (uint32_t i = 0; i < 4 * WIDTH; i++)
         push->values[i] = (float)i;
 }
 
-static enum muster_rc push_unpack(const struct push *push, struct muster_params_rows_frame *ret_frame,
+static enum muster_rc push_unpack(const struct push *push,
+                                  struct muster_params_rows_frame *ret_frame,
                                   struct muster_error *ret_error)
 {
     return muster_params_rows_unpack(push->payload, push->bytes, true, SHARDS, width_of, NULL,
@@ -82,7 +83,7 @@ static void a_pull_has_no_runs_and_no_values(void **state)
 {
     const struct muster_params_rows_frame pull = {.table = 5, .row_count = 2, .dtype = MUSTER_BF16};
     struct muster_params_rows_frame frame;
-    struct muster_params_frame_run *runs;
+    struct muster_params_run *runs;
     _Alignas(8) uint8_t payload[64];
     struct muster_error error;
     uint64_t *keys;
@@ -93,14 +94,14 @@ static void a_pull_has_no_runs_and_no_values(void **state)
     muster_params_rows_pack(&pull, payload, &runs, &keys, &values);
     keys[0] = 1;
     keys[1] = 2;
-    assert_int_equal(muster_params_rows_unpack(payload, bytes, false, SHARDS, width_of, NULL,
-                                               &frame, &error),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_params_rows_unpack(payload, bytes, false, SHARDS, width_of, NULL, &frame, &error),
+        MUSTER_OK);
     assert_null(frame.values);
     assert_int_equal(frame.keys[1], 2);
-    assert_int_equal(muster_params_rows_unpack(payload, bytes, true, SHARDS, width_of, NULL, &frame,
-                                               &error),
-                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(
+        muster_params_rows_unpack(payload, bytes, true, SHARDS, width_of, NULL, &frame, &error),
+        MUSTER_INVALID_ARGUMENT);
 }
 
 /* --- Malformed pushes --- */
