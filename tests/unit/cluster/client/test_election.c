@@ -130,6 +130,8 @@ static void go_home(struct candidate *candidate)
 {
     muster_session_close(&candidate->session, on_closed);
     test_env_run_until(candidate->f->env, test_env_is_true, &candidate->is_closed);
+    assert_false(muster_timer_is_started(&candidate->session.keeper.timer));
+    assert_false(muster_timer_is_started(&candidate->session.keeper.expiry));
 }
 
 static void on_leader(struct muster_election_watch *watch, const struct muster_registry_kv *leader)
@@ -212,6 +214,31 @@ static void the_leader_resigns_and_the_next_leads_with_a_higher_term(void **stat
     leader_resign(&scene->a);
     wait_to_lead(&scene->b);
     assert_true(scene->b.election.term > scene->a.election.term);
+}
+
+static void on_never_proclaimed(struct muster_election *election, enum muster_rc rc)
+{
+    (void)election;
+    (void)rc;
+    fail_msg("a word that was refused was proclaimed");
+}
+
+static void a_second_word_waits_until_the_first_is_proclaimed(void **state)
+{
+    struct scene *scene = *state;
+    struct candidate *a = &scene->a;
+
+    hold_election(scene, false);
+    assert_int_equal(muster_election_proclaim_start(&a->election, registry_pair_bytes_of("b"),
+                                                    registry_pair_soon(&scene->f), on_proclaimed),
+                     MUSTER_OK);
+    assert_int_equal(muster_election_proclaim_start(&a->election, registry_pair_bytes_of("c"),
+                                                    registry_pair_soon(&scene->f),
+                                                    on_never_proclaimed),
+                     MUSTER_FAILED_PRECONDITION);
+    test_env_run_until(scene->f.env, test_env_is_true, &a->is_proclaimed);
+
+    assert_int_equal(a->rc, MUSTER_OK);
 }
 
 static void who_gives_up_is_not_elected(void **state)
@@ -314,6 +341,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         CASE(the_leader_resigns_and_the_next_leads_with_a_higher_term),
+        CASE(a_second_word_waits_until_the_first_is_proclaimed),
         CASE(who_gives_up_is_not_elected),
         CASE(who_looks_on_sees_every_leader_and_the_newest_word),
         CASE(a_leader_whose_key_is_gone_proclaims_nothing),
