@@ -1,0 +1,145 @@
+/* Sources: their slots, generations and positions. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "region_stand.h"
+
+#include <string.h>
+
+#define MIB    ((size_t)1 << 20)
+#define SHARDS 4096u
+
+static struct muster_incarnation id_of(uint32_t number)
+{
+    struct muster_incarnation id = {{7}};
+
+    memcpy(id.bytes + 4, &number, sizeof(number));
+    return id;
+}
+
+static void each_opening_raises_the_generation(void **state)
+{
+    struct region_stand stand;
+    struct muster_incarnation one = id_of(1), two = id_of(2), three = id_of(3);
+    uint64_t slots[3] = {9, 9, 9}, found = 9;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 8);
+    assert_null(muster_params_source_at(&stand.region, 0));
+    assert_int_equal(muster_params_source_open(&stand.region, &one, &slots[0]), MUSTER_OK);
+    assert_int_equal(muster_params_source_open(&stand.region, &two, &slots[1]), MUSTER_OK);
+    muster_params_source_at(&stand.region, 0)->positions[3] = 5;
+    assert_int_equal(muster_params_source_open(&stand.region, &one, &slots[2]), MUSTER_OK);
+
+    assert_int_equal(slots[0], 0);
+    assert_int_equal(slots[1], 1);
+    assert_int_equal(slots[2], 0);
+    assert_int_equal(muster_params_source_at(&stand.region, 0)->generation, 2);
+    assert_int_equal(muster_params_source_at(&stand.region, 1)->generation, 1);
+    assert_int_equal(muster_params_source_at(&stand.region, 0)->positions[3], 5);
+    assert_ptr_equal(muster_params_source_find(&stand.region, &two, &found),
+                     muster_params_source_at(&stand.region, 1));
+    assert_int_equal(found, 1);
+    assert_null(muster_params_source_find(&stand.region, &three, &found));
+    assert_int_equal(found, 1);
+    assert_null(muster_params_source_at(&stand.region, 2));
+    region_stand_close(&stand);
+}
+
+#define SOURCES 200u /* 63 lie in a segment: one has 4,096 positions */
+
+static void sources_of_several_segments_lie_apart(void **state)
+{
+    struct region_stand stand;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, SHARDS);
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        struct muster_incarnation id = id_of(i);
+        struct muster_params_source *source;
+        uint64_t slot;
+
+        assert_int_equal(muster_params_source_open(&stand.region, &id, &slot), MUSTER_OK);
+        assert_int_equal(slot, i);
+        source = muster_params_source_at(&stand.region, slot);
+        for (uint32_t shard = 0; shard < SHARDS; shard++)
+            source->positions[shard] = i;
+    }
+    region_stand_recover(&stand);
+
+    assert_int_equal(stand.region.head->source_segment_count, 4);
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        const struct muster_params_source *source = muster_params_source_at(&stand.region, i);
+        struct muster_incarnation id = id_of(i);
+
+        assert_int_equal(source->generation, 1);
+        assert_memory_equal(&source->id, &id, sizeof(id));
+        assert_int_equal(source->positions[0], i);
+        assert_int_equal(source->positions[SHARDS - 1], i);
+    }
+    region_stand_close(&stand);
+}
+
+static void a_source_without_memory_is_refused_and_a_known_one_is_not(void **state)
+{
+    struct region_stand stand;
+    struct muster_incarnation id;
+    uint32_t count = 0;
+    uint64_t slot = 0;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, SHARDS);
+    do
+        id = id_of(count++);
+    while (muster_params_source_open(&stand.region, &id, &slot) == MUSTER_OK);
+
+    assert_int_equal(count - 1, 7 * 63);
+    assert_int_equal(slot, 7 * 63 - 1);
+    assert_int_equal(muster_params_source_open(&stand.region, &id, &slot),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    id = id_of(100);
+    assert_int_equal(muster_params_source_open(&stand.region, &id, &slot), MUSTER_OK);
+    assert_int_equal(slot, 100);
+    region_stand_close(&stand);
+}
+
+/* All segments of sources but for the first are said to be this one: their slots are not used. */
+static void the_list_of_segments_has_a_limit(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_region_head *head;
+    struct muster_incarnation id = id_of(1);
+    uint64_t slot = 0;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, SHARDS);
+    head = stand.region.head;
+    assert_int_equal(muster_params_source_open(&stand.region, &id, &slot), MUSTER_OK);
+    for (uint32_t i = 1; i < MUSTER_PARAMS_SOURCE_SEGMENTS_MAX; i++)
+        head->source_segments[i] = head->source_segments[0];
+    head->source_segment_count = MUSTER_PARAMS_SOURCE_SEGMENTS_MAX;
+    head->source_count = MUSTER_PARAMS_SOURCE_SEGMENTS_MAX * 63;
+    id = id_of(2);
+
+    assert_int_equal(muster_params_source_open(&stand.region, &id, &slot),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(head->source_segment_count, MUSTER_PARAMS_SOURCE_SEGMENTS_MAX);
+    region_stand_close(&stand);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_opening_raises_the_generation),
+        cmocka_unit_test(sources_of_several_segments_lie_apart),
+        cmocka_unit_test(a_source_without_memory_is_refused_and_a_known_one_is_not),
+        cmocka_unit_test(the_list_of_segments_has_a_limit),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,337 @@
+/* Schemas and tables: what a schema may say, which schemas are equal, and how many tables there
+ * may be. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "region_stand.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+
+#define NAME_63 "a23456789b123456789c123456789d123456789e123456789f123456789g123"
+
+/* Designators that come after SGD replace its fields. */
+#pragma GCC diagnostic ignored "-Woverride-init"
+#define SGD(...)                                                                                   \
+    {                                                                                              \
+        .name = "t", .row_elements = 4, .wire_dtype = MUSTER_F32, .optimizer = MUSTER_PARAMS_SGD,  \
+        __VA_ARGS__                                                                                \
+    }
+
+/* --- What a schema may say --- */
+
+static void each_wrong_part_of_a_schema_is_named(void **state)
+{
+    static const struct {
+        struct muster_params_schema schema;
+        const char *text;
+    } rows[] = {
+        {SGD(.name = NULL), "the name of a table must have 1 to 63 bytes, got 0"},
+        {SGD(.name = ""), "the name of a table must have 1 to 63 bytes, got 0"},
+        {SGD(.name = NAME_63 "4"), "the name of a table must have 1 to 63 bytes, got 64 or more"},
+        {SGD(.row_elements = 0), "table t: row_elements must be from 1 to 16384, got 0"},
+        {SGD(.row_elements = 16385), "table t: row_elements must be from 1 to 16384, got 16385"},
+        {SGD(.wire_dtype = MUSTER_F64), "table t: wire_dtype must be f32, f16 or bf16, got f64"},
+        {SGD(.wire_dtype = MUSTER_I32), "table t: wire_dtype must be f32, f16 or bf16, got i32"},
+        {SGD(.optimizer = (enum muster_params_optimizer)10),
+         "table t: optimizer must be from 0 to 9, got 10"},
+        {SGD(.init = (enum muster_params_init)4), "table t: init must be from 0 to 3, got 4"},
+        {SGD(.optimizer = MUSTER_PARAMS_ADD, .learning_rate = 0.5f),
+         "table t: optimizer add has no learning_rate, got 0.5; leave it 0"},
+        {SGD(.learning_rate = -1), "table t: learning_rate must be from 0 to 1e+30, got -1"},
+        {SGD(.learning_rate = NAN), "table t: learning_rate must be from 0 to 1e+30, got nan"},
+        {SGD(.learning_rate = INFINITY),
+         "table t: learning_rate must be from 0 to 1e+30, got inf"},
+        {SGD(.beta1 = 0.5f), "table t: optimizer sgd has no beta1, got 0.5; leave it 0"},
+        {SGD(.beta1 = NAN), "table t: optimizer sgd has no beta1, got nan; leave it 0"},
+        {SGD(.optimizer = MUSTER_PARAMS_MOMENTUM, .beta1 = 1),
+         "table t: beta1 must be from 0 to 1, got 1"},
+        {SGD(.optimizer = MUSTER_PARAMS_NESTEROV, .beta2 = 0.5f),
+         "table t: optimizer nesterov has no beta2, got 0.5; leave it 0"},
+        {SGD(.optimizer = MUSTER_PARAMS_ADAM, .beta2 = 1),
+         "table t: beta2 must be from 0 to 1, got 1"},
+        {SGD(.optimizer = MUSTER_PARAMS_FTRL, .beta2 = 0.5f),
+         "table t: optimizer ftrl has no beta2, got 0.5; leave it 0"},
+        {SGD(.epsilon = 1), "table t: optimizer sgd has no epsilon, got 1; leave it 0"},
+        {SGD(.optimizer = MUSTER_PARAMS_ADAGRAD, .epsilon = -1e-3f),
+         "table t: epsilon must be from 0 to 1e+30, got -0.001"},
+        {SGD(.l1 = 1), "table t: optimizer sgd has no l1, got 1; leave it 0"},
+        {SGD(.optimizer = MUSTER_PARAMS_ADAM, .l2 = 1),
+         "table t: optimizer adam has no l2, got 1; leave it 0"},
+        {SGD(.optimizer = MUSTER_PARAMS_FTRL, .l1 = -1),
+         "table t: l1 must be from 0 to 1e+30, got -1"},
+        {SGD(.init_scale = 1), "table t: optimizer sgd has no init_scale, got 1; leave it 0"},
+        {SGD(.init = MUSTER_PARAMS_INIT_UNIFORM, .init_scale = -2),
+         "table t: init_scale must be from 0 to 1e+30, got -2"},
+        {SGD(.init = MUSTER_PARAMS_INIT_CONSTANT, .init_scale = NAN),
+         "table t: init_scale must be from 0 to 1e+30, got nan"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_error error = {.rc = MUSTER_OK};
+
+        fail_if(muster_params_schema_check(&rows[i].schema, &error) != MUSTER_INVALID_ARGUMENT,
+                "%s: accepted", rows[i].text);
+        assert_string_equal(error.text, rows[i].text);
+    }
+}
+
+static void a_schema_at_its_limits_is_right(void **state)
+{
+    static const struct {
+        const char *name;
+        struct muster_params_schema schema;
+    } rows[] = {
+        {"plain", SGD(.l1 = 0)},
+        {"long name", SGD(.name = NAME_63)},
+        {"one element", SGD(.row_elements = 1)},
+        {"widest row", SGD(.row_elements = 16384)},
+        {"f16", SGD(.wire_dtype = MUSTER_F16)},
+        {"bf16", SGD(.wire_dtype = MUSTER_BF16)},
+        {"highest rate", SGD(.learning_rate = 1e30f)},
+        {"highest betas", SGD(.optimizer = MUSTER_PARAMS_ADAM, .beta1 = 0.9999999f,
+                              .beta2 = 0.9999999f)},
+        {"beta of ftrl", SGD(.optimizer = MUSTER_PARAMS_FTRL, .beta1 = 3, .l1 = 1, .l2 = 2)},
+        {"epsilon", SGD(.optimizer = MUSTER_PARAMS_ROW_ADAGRAD, .epsilon = 1)},
+        {"negative constant", SGD(.init = MUSTER_PARAMS_INIT_CONSTANT, .init_scale = -2)},
+        {"last init", SGD(.init = MUSTER_PARAMS_INIT_NORMAL, .init_scale = 1)},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_error error = {.rc = MUSTER_OK};
+
+        fail_if(muster_params_schema_check(&rows[i].schema, &error) != MUSTER_OK, "%s: %s",
+                rows[i].name, error.text);
+    }
+}
+
+static void optimizers_are_found_by_their_names(void **state)
+{
+    enum muster_params_optimizer optimizer = MUSTER_PARAMS_FTRL;
+
+    (void)state;
+    for (uint32_t i = 0; i < MUSTER_PARAMS_OPTIMIZER_COUNT; i++) {
+        const char *name = muster_params_optimizer_name((enum muster_params_optimizer)i);
+
+        assert_int_equal(muster_params_optimizer_parse(name, &optimizer), MUSTER_OK);
+        assert_int_equal(optimizer, i);
+    }
+    assert_string_equal(muster_params_optimizer_name(MUSTER_PARAMS_ROW_ADAGRAD), "row_adagrad");
+    assert_string_equal(
+        muster_params_optimizer_name((enum muster_params_optimizer)MUSTER_PARAMS_OPTIMIZER_COUNT),
+        "unknown");
+    assert_int_equal(muster_params_optimizer_parse("adamw", &optimizer), MUSTER_NOT_FOUND);
+    assert_int_equal(optimizer, MUSTER_PARAMS_FTRL);
+}
+
+/* --- Equal schemas --- */
+
+static void defaults_count_as_what_they_stand_for(void **state)
+{
+    static const struct {
+        const char *name;
+        struct muster_params_schema left, right;
+    } rows[] = {
+        {"sgd", SGD(.l1 = 0), SGD(.learning_rate = 0.01f)},
+        {"momentum", SGD(.optimizer = MUSTER_PARAMS_MOMENTUM),
+         SGD(.optimizer = MUSTER_PARAMS_MOMENTUM, .learning_rate = 0.01f, .beta1 = 0.9f)},
+        {"nesterov", SGD(.optimizer = MUSTER_PARAMS_NESTEROV),
+         SGD(.optimizer = MUSTER_PARAMS_NESTEROV, .learning_rate = 0.01f, .beta1 = 0.9f)},
+        {"adagrad", SGD(.optimizer = MUSTER_PARAMS_ADAGRAD),
+         SGD(.optimizer = MUSTER_PARAMS_ADAGRAD, .learning_rate = 0.01f, .epsilon = 1e-10f)},
+        {"row_adagrad", SGD(.optimizer = MUSTER_PARAMS_ROW_ADAGRAD),
+         SGD(.optimizer = MUSTER_PARAMS_ROW_ADAGRAD, .learning_rate = 0.01f, .epsilon = 1e-10f)},
+        {"adam", SGD(.optimizer = MUSTER_PARAMS_ADAM),
+         SGD(.optimizer = MUSTER_PARAMS_ADAM, .learning_rate = 0.001f, .beta1 = 0.9f,
+             .beta2 = 0.999f, .epsilon = 1e-8f)},
+        {"ftrl", SGD(.optimizer = MUSTER_PARAMS_FTRL),
+         SGD(.optimizer = MUSTER_PARAMS_FTRL, .learning_rate = 0.05f, .beta1 = 1)},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        fail_if(muster_params_schema_descriptor(&rows[i].left) !=
+                    muster_params_schema_descriptor(&rows[i].right),
+                "%s", rows[i].name);
+}
+
+#define ADAM(...)                                                                                  \
+    SGD(.optimizer = MUSTER_PARAMS_ADAM, .init = MUSTER_PARAMS_INIT_NORMAL, .init_scale = 1,       \
+        __VA_ARGS__)
+#define FTRL(...) SGD(.optimizer = MUSTER_PARAMS_FTRL, __VA_ARGS__)
+
+static void each_part_of_a_schema_tells_tables_apart(void **state)
+{
+    static const struct {
+        const char *name;
+        struct muster_params_schema left, right;
+    } rows[] = {
+        {"name", ADAM(.l1 = 0), ADAM(.name = "u")},
+        {"elements", ADAM(.l1 = 0), ADAM(.row_elements = 5)},
+        {"wire_dtype", ADAM(.l1 = 0), ADAM(.wire_dtype = MUSTER_BF16)},
+        {"optimizer", SGD(.optimizer = MUSTER_PARAMS_ADD), SGD(.optimizer = MUSTER_PARAMS_MAX)},
+        {"learning_rate", ADAM(.l1 = 0), ADAM(.learning_rate = 0.5f)},
+        {"beta1", ADAM(.l1 = 0), ADAM(.beta1 = 0.5f)},
+        {"beta2", ADAM(.l1 = 0), ADAM(.beta2 = 0.5f)},
+        {"epsilon", ADAM(.l1 = 0), ADAM(.epsilon = 0.5f)},
+        {"l1", FTRL(.l1 = 0), FTRL(.l1 = 1)},
+        {"l2", FTRL(.l2 = 0), FTRL(.l2 = 1)},
+        {"init", ADAM(.l1 = 0), ADAM(.init = MUSTER_PARAMS_INIT_UNIFORM)},
+        {"init_scale", ADAM(.l1 = 0), ADAM(.init_scale = 2)},
+        {"init_seed", ADAM(.l1 = 0), ADAM(.init_seed = 2)},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        fail_if(muster_params_schema_descriptor(&rows[i].left) ==
+                    muster_params_schema_descriptor(&rows[i].right),
+                "%s", rows[i].name);
+}
+
+/* --- Tables --- */
+
+static void a_table_is_opened_again_by_an_equal_schema(void **state)
+{
+    static const struct muster_params_schema schema = SGD(.l1 = 0), other = SGD(.name = "u");
+    struct region_stand stand;
+    struct muster_params_store_table *table, *second;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 4);
+    table = region_table(&stand, &schema);
+    second = region_table(&stand, &other);
+
+    assert_ptr_equal(region_table(&stand, &schema), table);
+    assert_ptr_equal(region_table(&stand, &other), second);
+    assert_ptr_equal(muster_params_table_find(&stand.region, "u"), second);
+    assert_null(muster_params_table_find(&stand.region, "v"));
+    assert_int_equal(muster_params_table_number(&stand.region, second), 1);
+    assert_int_equal(stand.region.head->table_count, 2);
+    region_stand_close(&stand);
+}
+
+static void another_schema_under_the_same_name_names_both_sides(void **state)
+{
+    static const struct muster_params_schema schema = SGD(.l1 = 0);
+    static const struct {
+        struct muster_params_schema schema;
+        const char *text;
+    } rows[] = {
+        {SGD(.row_elements = 5, .optimizer = MUSTER_PARAMS_ADD),
+         "table t has rows of 4 elements, the caller's schema has 5"},
+        {SGD(.optimizer = MUSTER_PARAMS_ADAM, .wire_dtype = MUSTER_F16),
+         "table t has optimizer sgd, the caller's schema has adam"},
+        {SGD(.wire_dtype = MUSTER_BF16, .learning_rate = 1),
+         "table t has values of f32 on the wire, the caller's schema has bf16"},
+    };
+    struct region_stand stand;
+    struct muster_params_store_table *table;
+    struct muster_params_schema rate = SGD(.learning_rate = 1);
+    struct muster_error error;
+    char text[240];
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 4);
+    region_table(&stand, &schema);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(
+            muster_params_table_open(&stand.region, &rows[i].schema, &table, &error),
+            MUSTER_INVALID_ARGUMENT);
+        assert_string_equal(error.text, rows[i].text);
+    }
+    assert_int_equal(muster_params_table_open(&stand.region, &rate, &table, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    snprintf(text, sizeof(text),
+             "table t has another schema (%016llx) than the caller (%016llx): hyper-parameters or "
+             "initial values differ",
+             (unsigned long long)muster_params_schema_descriptor(&schema),
+             (unsigned long long)muster_params_schema_descriptor(&rate));
+    assert_string_equal(error.text, text);
+    rate.learning_rate = -1;
+    assert_int_equal(muster_params_table_open(&stand.region, &rate, &table, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "table t: learning_rate must be from 0 to 1e+30, got -1");
+    assert_int_equal(stand.region.head->table_count, 1);
+    region_stand_close(&stand);
+}
+
+static enum muster_rc table_make(struct region_stand *stand, unsigned i,
+                                 struct muster_params_store_table **ret_table,
+                                 struct muster_error *ret_error)
+{
+    char name[16];
+    struct muster_params_schema schema = SGD(.name = name);
+
+    snprintf(name, sizeof(name), "t%u", i);
+    return muster_params_table_open(&stand->region, &schema, ret_table, ret_error);
+}
+
+static void a_region_has_1024_tables(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_store_table *table = NULL, *last = NULL;
+    struct muster_error error;
+
+    (void)state;
+    region_stand_open(&stand, (MUSTER_PARAMS_TABLES_MAX + 8) * MUSTER_PARAMS_SEGMENT_BYTES, 4);
+    for (unsigned i = 0; i < MUSTER_PARAMS_TABLES_MAX; i++) {
+        if (table_make(&stand, i, &last, &error) != MUSTER_OK)
+            fail_msg("table %u: %s", i, error.text);
+        assert_int_equal(muster_params_table_number(&stand.region, last), i);
+    }
+
+    assert_int_equal(table_make(&stand, MUSTER_PARAMS_TABLES_MAX, &table, &error),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(error.text, "table t1024 cannot be made: the server has 1024 tables of "
+                                       "1024 and "));
+    assert_int_equal(table_make(&stand, MUSTER_PARAMS_TABLES_MAX - 1, &table, &error), MUSTER_OK);
+    assert_ptr_equal(table, last);
+    region_stand_recover(&stand);
+    assert_string_equal(muster_params_table_find(&stand.region, "t1023")->name, "t1023");
+    region_stand_close(&stand);
+}
+
+static void a_table_for_which_there_is_no_memory_is_refused(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_store_table *table;
+    struct muster_error error;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 4);
+    for (unsigned i = 0; i < 7; i++)
+        assert_int_equal(table_make(&stand, i, &table, &error), MUSTER_OK);
+
+    assert_int_equal(table_make(&stand, 7, &table, &error), MUSTER_RESOURCE_EXHAUSTED);
+    assert_string_equal(error.text, "table t7 cannot be made: the server has 7 tables of 1024 and "
+                                    "16777216 bytes in use of 16777216");
+    assert_int_equal(table_make(&stand, 6, &table, &error), MUSTER_OK);
+    region_stand_close(&stand);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_wrong_part_of_a_schema_is_named),
+        cmocka_unit_test(a_schema_at_its_limits_is_right),
+        cmocka_unit_test(optimizers_are_found_by_their_names),
+        cmocka_unit_test(defaults_count_as_what_they_stand_for),
+        cmocka_unit_test(each_part_of_a_schema_tells_tables_apart),
+        cmocka_unit_test(a_table_is_opened_again_by_an_equal_schema),
+        cmocka_unit_test(another_schema_under_the_same_name_names_both_sides),
+        cmocka_unit_test(a_region_has_1024_tables),
+        cmocka_unit_test(a_table_for_which_there_is_no_memory_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
