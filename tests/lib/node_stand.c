@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cluster/node/node_internal.h"
 #include "collective/view/view_proto.h"
 
 static void note_event(struct node_stand *stand, const char *what, unsigned number)
@@ -70,14 +71,21 @@ void node_stand_open_node(struct node_stand *stand)
 
 static void on_closed(struct muster_node *node, void *data)
 {
-    (void)node;
-    ((struct node_stand *)data)->is_closed = true;
+    const struct node_registry *registry = &node->registry;
+    const struct muster_timer *timers[] = {&registry->poll, &registry->registration_retry,
+                                           &registry->lease.timer, &registry->lease.expiry};
+    struct node_stand *stand = data;
+
+    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
+        stand->has_timers = stand->has_timers || muster_timer_is_started(timers[i]);
+    stand->is_closed = true;
 }
 
 void node_stand_close_node(struct node_stand *stand)
 {
     muster_node_close(stand->node, on_closed, stand);
     test_env_run_until(stand->pair.env, test_env_is_true, &stand->is_closed);
+    assert_false(stand->has_timers);
 }
 
 static bool is_told(void *data)

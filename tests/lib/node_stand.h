@@ -17,8 +17,8 @@ struct node_stand {
     char told[80];             /* "view:2 " has come with two members, "failed:9 " with that code */
     struct muster_error error; /* of the last exclusion or failure */
     uint64_t epoch;
-    bool is_ready; /* its state is there */
-    bool is_closed;
+    bool is_ready;              /* its state is there */
+    bool is_closed, has_timers; /* at its end */
 };
 
 /** The registry only: keys may be put before the node opens. */

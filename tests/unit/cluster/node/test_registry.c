@@ -286,6 +286,27 @@ static void its_lease_is_given_back_when_it_closes(void **state)
     }
 }
 
+static bool is_waiting(void *data)
+{
+    (void)data;
+    return scene.grants > 0 && scene.stand.node->registry.registration == NODE_REGISTRATION_WAITS;
+}
+
+static void what_waits_to_be_asked_again_ends_with_the_node(void **state)
+{
+    (void)state;
+    scene_open();
+    scene.refusals[0] = (struct refusal){LEASE "LeaseGrant", 99, MUSTER_INTERNAL, "no"};
+    scene.is_armed = true;
+    node_stand_open_node(&scene.stand);
+    test_env_run_until(scene.stand.pair.env, is_waiting, NULL);
+    close_node();
+
+    assert_string_equal(scene.stand.told, "");
+    assert_int_equal(scene.puts, 0);
+    scene_close();
+}
+
 static void on_left(struct muster_node *node, void *data)
 {
     (void)node;
@@ -336,6 +357,7 @@ int main(void)
         CASE(a_key_that_finds_no_memory_is_put_later),
         CASE(a_member_is_not_ended_by_a_refusal),
         CASE(the_answer_of_a_swap_is_enough),
+        cmocka_unit_test(what_waits_to_be_asked_again_ends_with_the_node),
         cmocka_unit_test(who_has_left_has_no_key_any_more),
         cmocka_unit_test(its_lease_is_given_back_when_it_closes),
     };

@@ -20,7 +20,8 @@ enum value {
     GARBAGE,
     RECORD,            /* of OTHER, task 1 of this host */
     RECORD_OF_ANOTHER, /* with another number inside */
-    VIEW,              /* view 3, of OTHER alone */
+    RECORD_OF_ANOTHER_VERSION,
+    VIEW, /* view 3, of OTHER alone */
     VIEW_OF_ANOTHER_JOB,
     VIEW_OF_TWO, /* view 3, of OTHER and THIRD */
     DEATH,
@@ -54,7 +55,9 @@ static void pack_view(enum value value, void **bytes, size_t *size)
 
 static void put_key(const char *key, enum value value)
 {
-    const struct muster_member_record record = {.member = member_of(value == RECORD ? 7 : 8)};
+    static const uint8_t version[] = {8 << 3, 99}; /* Member.version; the last one counts */
+    const struct muster_member_record record = {.member =
+                                                    member_of(value == RECORD_OF_ANOTHER ? 8 : 7)};
     const char *text = value == DEATH                  ? "SIGKILL"
                        : value == DEATH_WITH_WORK_DONE ? "exit 0 at step 5, done"
                                                        : "\xff\xff";
@@ -62,11 +65,16 @@ static void put_key(const char *key, enum value value)
     void *bytes = NULL;
     size_t size = 0;
 
-    if (value == RECORD || value == RECORD_OF_ANOTHER)
+    if (value == RECORD || value == RECORD_OF_ANOTHER || value == RECORD_OF_ANOTHER_VERSION)
         assert_int_equal(muster_member_record_pack(&record, stand.pair.env->mem, &bytes, &size),
                          MUSTER_OK);
     else if (value == VIEW || value == VIEW_OF_ANOTHER_JOB || value == VIEW_OF_TWO)
         pack_view(value, &bytes, &size);
+    if (value == RECORD_OF_ANOTHER_VERSION) {
+        bytes = muster_mem_realloc(stand.pair.env->mem, bytes, size + sizeof(version));
+        memcpy((uint8_t *)bytes + size, version, sizeof(version));
+        size += sizeof(version);
+    }
     (void)snprintf(whole, sizeof(whole), NODE_STAND_FOLDER "%s", key);
     assert_int_equal(
         registry_pair_finish_op(
@@ -95,6 +103,8 @@ static void only_what_is_whole_and_of_the_job_counts(void **state)
         {"a record", "members/" OTHER, RECORD, NULL, NONE, "view:2 ", 1},
         {"a record of another", "members/" OTHER, RECORD_OF_ANOTHER, NULL, NONE, "view:1 ", 1},
         {"a damaged record", "members/" OTHER, GARBAGE, NULL, NONE, "view:1 ", 1},
+        {"a record of another version", "members/" OTHER, RECORD_OF_ANOTHER_VERSION, NULL, NONE,
+         "failed:9 ", 0},
         {"a longer name", "members/" OTHER "0", RECORD, NULL, NONE, "view:1 ", 1},
         {"a shorter name", "members/070707", RECORD, NULL, NONE, "view:1 ", 1},
         {"no number", "members/x7070707070707070707070707070707", RECORD, NULL, NONE, "view:1 ", 1},
@@ -193,6 +203,26 @@ static void the_work_of_the_dead_is_done_although_its_key_is_deleted(void **stat
     assert_non_null(strstr(stand.error.text, "the job has ended"));
 }
 
+static bool is_registered(void *data)
+{
+    return ((struct node_stand *)data)->node->registry.registration == NODE_REGISTERED;
+}
+
+/* The job is of the version that was there first: the other one is to give up. */
+static void who_was_first_does_not_yield_to_another_version(void **state)
+{
+    (void)state;
+    node_stand_open(&stand);
+    assert_int_equal(node_stand_try_node(&stand, (struct muster_node_options){.expected_count = 2}),
+                     MUSTER_OK);
+    test_env_run_until(stand.pair.env, is_registered, &stand);
+    put_key("members/" OTHER, RECORD_OF_ANOTHER_VERSION);
+    put_key("members/" OTHER, RECORD);
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "view:2 ");
+}
+
 static void its_own_key_is_put_again_and_goes_with_it(void **state)
 {
     (void)state;
@@ -220,6 +250,7 @@ int main(void)
         cmocka_unit_test(what_is_put_later_counts_too),
         CASE(a_view_that_is_deleted_says_nothing),
         CASE(the_work_of_the_dead_is_done_although_its_key_is_deleted),
+        CASE(who_was_first_does_not_yield_to_another_version),
         cmocka_unit_test(its_own_key_is_put_again_and_goes_with_it),
     };
 
