@@ -256,7 +256,7 @@ static void source_init(struct muster_params *params, const char *name)
     if (name == NULL)
         return;
     snprintf(params->source.name, sizeof(params->source.name), "%s", name);
-    muster_hash128(name, strlen(name), params->source.source.bytes);
+    params->source.source = muster_params_source_id(name);
 }
 
 static enum muster_rc options_check(const struct muster_params_options *options,

@@ -27,11 +27,8 @@ bool muster_params_handle_open(struct muster_params_client *client,
     if (rc == MUSTER_OK && client->is_open)
         rc = muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                               "the link has named its source already");
-    if (rc == MUSTER_OK) {
-        rc = muster_params_source_open(server->region, &open.source, &client->slot);
-        muster_error_set(&error, rc, "no memory for one more source: the server has %u",
-                         server->region->head->source_count);
-    }
+    if (rc == MUSTER_OK)
+        rc = muster_params_server_source_open(server, &open.source, &client->slot, &error);
     if (rc != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     client->is_open = true;
@@ -120,7 +117,7 @@ static enum muster_rc keys_check(const struct muster_params_server *server,
                                     "sequence was forgotten",
                                     shard);
         for (uint32_t j = 0; j < run->rows; j++, key++) {
-            if (muster_params_shard_of(muster_params_hash(table->seed, *key), shard_count) != shard)
+            if (muster_params_key_shard(table, *key, shard_count) != shard)
                 return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                         "key %llu of table %s is not of shard %u",
                                         (unsigned long long)*key, table->name, shard);

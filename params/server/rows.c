@@ -1,7 +1,21 @@
 /* Pushes and pulls behind their doors. Values travel as the table says, and are f32 in the store. */
 #include "params/server/rows.h"
 
+#include <stdatomic.h>
+
 #include <muster/collective.h>
+
+enum muster_rc muster_params_server_source_open(struct muster_params_server *server,
+                                                const struct muster_incarnation *id,
+                                                uint64_t *ret_slot, struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_params_source_open(server->region, id, ret_slot);
+
+    return rc == MUSTER_OK
+               ? rc
+               : muster_error_set(ret_error, rc, "no memory for one more source: the server has %u",
+                                  server->region->head->source_count);
+}
 
 struct muster_params_store_table *muster_params_server_table(
     const struct muster_params_server *server, uint32_t number)
@@ -96,6 +110,8 @@ enum muster_rc muster_params_push_apply(struct muster_params_server *server,
         values = wide;
     }
     push_store(server, push, values, ret_pushed);
+    if (push->sequence > push->source->pushed)
+        MUSTER_PARAMS_STORE(&push->source->pushed, push->sequence);
     server->stats.pushes++;
     server->stats.pushed_rows += push->row_count;
     server->stats.refused_rows += ret_pushed->refused;

@@ -23,6 +23,16 @@ struct muster_params_pushed {
     uint32_t refused;   /* new rows for which there was no memory */
 };
 
+static inline uint32_t muster_params_key_shard(const struct muster_params_store_table *table,
+                                               uint64_t key, uint32_t shard_count)
+{
+    return muster_params_shard_of(muster_params_hash(table->seed, key), shard_count);
+}
+
+/** As muster_params_source_open. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_server_source_open(
+    struct muster_params_server *server, const struct muster_incarnation *id, uint64_t *ret_slot,
+    struct muster_error *ret_error);
 /** NULL: there is no table of this number. */
 struct muster_params_store_table *muster_params_server_table(
     const struct muster_params_server *server, uint32_t number);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #define POOL_KEPT_BYTES ((size_t)64 << 20)
+/* As much as a frame of a link holds, and the fields around it. */
+#define CALL_BYTES_MAX (MUSTER_FRAME_PAYLOAD_MAX + ((size_t)1 << 20))
 
 static void on_flush(struct muster_task *task)
 {
@@ -28,6 +30,43 @@ static void server_free(struct muster_params_server *server)
     muster_mem_free(server->env->mem, server);
 }
 
+static void on_rpc_closed(struct muster_rpc_server *rpc_server)
+{
+    struct muster_params_server *server = muster_rpc_server_data(rpc_server);
+
+    if (server->closed != NULL)
+        server->closed(server);
+    server_free(server);
+}
+
+/* The calls end before the memory goes. */
+static void server_end(struct muster_params_server *server)
+{
+    if (server->rpc_server != NULL)
+        muster_rpc_server_close(server->rpc_server, 0, on_rpc_closed);
+    else
+        server_free(server);
+}
+
+/* Links and calls come to one port. */
+static enum muster_rc doors_open(struct muster_params_server *server,
+                                 const struct muster_params_server_options *options,
+                                 struct muster_error *ret_error)
+{
+    const struct muster_rpc_server_options rpc = {.receive_message_max_bytes = CALL_BYTES_MAX,
+                                                  .tls = server->env->tls};
+    enum muster_rc rc = muster_rpc_server_open(server->env, &rpc, &server->rpc_server);
+
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no memory for the gRPC door");
+    muster_rpc_server_set_data(server->rpc_server, server);
+    rc = muster_params_service_add(server, server->rpc_server);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no memory for the gRPC door");
+    return muster_port_open(server->env, options->listen, server->rpc_server, on_peer, server,
+                            &server->port, ret_error);
+}
+
 enum muster_rc muster_params_server_open(struct muster_env *env,
                                          const struct muster_params_server_options *options,
                                          struct muster_params_server **ret_server,
@@ -48,9 +87,9 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
              options->job != NULL ? options->job : "");
     muster_rng_fill(env->rng, server->hello.incarnation.bytes,
                     sizeof(server->hello.incarnation.bytes));
-    rc = muster_port_open(env, options->listen, NULL, on_peer, server, &server->port, ret_error);
+    rc = doors_open(server, options, ret_error);
     if (rc != MUSTER_OK) {
-        server_free(server);
+        server_end(server);
         return rc;
     }
     *ret_server = server;
@@ -72,28 +111,9 @@ void *muster_params_server_data(const struct muster_params_server *server)
     return server->data;
 }
 
-void muster_params_server_stats(const struct muster_params_server *server,
-                                struct muster_params_stats *ret_stats)
-{
-    const struct muster_params_region_head *head = server->region->head;
-
-    *ret_stats = server->stats;
-    for (uint32_t i = 0; i < head->table_count; i++)
-        ret_stats->rows += head->tables[i].row_count;
-    ret_stats->memory_bytes = muster_params_region_bytes_used(server->region);
-    ret_stats->memory_max_bytes = muster_params_region_bytes_max(server->region);
-    ret_stats->tables = head->table_count;
-    ret_stats->sources = head->source_count;
-    ret_stats->clients = server->client_count;
-}
-
 static void on_port_closed(struct muster_port *port)
 {
-    struct muster_params_server *server = muster_port_data(port);
-
-    if (server->closed != NULL)
-        server->closed(server);
-    server_free(server);
+    server_end(muster_port_data(port));
 }
 
 void muster_params_server_close(struct muster_params_server *server,

@@ -15,6 +15,7 @@ struct muster_params_server {
     void *data;
     struct muster_params_region *region;
     struct muster_port *port;
+    struct muster_rpc_server *rpc_server; /* at the same port */
     struct muster_peer_hello hello;
     struct muster_mem_pool pool; /* payloads and answers */
     struct muster_list clients;
@@ -45,6 +46,10 @@ struct muster_params_client {
     uint8_t *payload;                  /* of the message that is being received */
     struct muster_params_answer *acks; /* of this turn; NULL: none */
 };
+
+/** Serve muster.params.v1, health and reflection. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_service_add(struct muster_params_server *server,
+                                                           struct muster_rpc_server *rpc_server);
 
 /** Answer with room for payload_max bytes; NULL: no memory. Gives to muster_params_answer_send. */
 struct muster_params_answer *muster_params_answer_new(struct muster_params_client *client,

@@ -23,7 +23,7 @@
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
 #define MUSTER_PARAMS_REGION_MAGIC   UINT64_C(0x314e474552535054) /* "TPSREGN1" */
-#define MUSTER_PARAMS_REGION_VERSION 1u
+#define MUSTER_PARAMS_REGION_VERSION 2u
 
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {
@@ -101,6 +101,7 @@ struct muster_params_source {
     struct muster_incarnation id;
     uint64_t generation; /* 0: free */
     uint64_t clock;
+    uint64_t pushed; /* sequence number of the newest push that is applied whole */
     uint64_t positions[];
 };
 

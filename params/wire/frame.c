@@ -46,8 +46,7 @@ static enum muster_rc size_check(const char *message, size_t bytes, size_t expec
                             expected, bytes);
 }
 
-/* Names are shown to people and compared. */
-static bool name_is_valid(const char name[MUSTER_PARAMS_NAME_BYTES])
+bool muster_params_name_is_valid(const char name[MUSTER_PARAMS_NAME_BYTES])
 {
     size_t length = strnlen(name, MUSTER_PARAMS_NAME_BYTES);
 
@@ -91,7 +90,7 @@ enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
     if (muster_incarnation_is_zero(&ret_open->source))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message OPEN of parameters has no source");
-    if (!name_is_valid(ret_open->name))
+    if (!muster_params_name_is_valid(ret_open->name))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message OPEN of parameters has a malformed name of its source");
     return MUSTER_OK;
@@ -161,7 +160,7 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
 
     if (rc != MUSTER_OK)
         return rc;
-    if (!name_is_valid(payload))
+    if (!muster_params_name_is_valid(payload))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message TABLE of parameters has a malformed name of its table");
     *ret_schema = (struct muster_params_schema){.name = payload};

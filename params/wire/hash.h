@@ -5,6 +5,16 @@
 #include <string.h>
 
 #include <muster/hash.h>
+#include <muster/incarnation.h>
+
+/** The id of a named source: the same whatever door its processes come through. */
+static inline struct muster_incarnation muster_params_source_id(const char *name)
+{
+    struct muster_incarnation id;
+
+    muster_hash128(name, strlen(name), id.bytes);
+    return id;
+}
 
 /** The seed of a table's keys: equal keys of different tables fall into different shards. */
 static inline uint64_t muster_params_hash_seed(const char *table_name)

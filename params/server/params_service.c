@@ -1,0 +1,390 @@
+/* The gRPC door: muster.params.v1 without Inspect. A push has no runs here, so the server makes them:
+ * the same for the same rows, since a source's position counts the rows of a run. */
+#include "params/server/params_service.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include <muster/collective.h>
+
+#include "params/server/rows.h"
+#include "params/server/table_proto.h"
+
+#define MEMORY_LACKS "no memory for the call"
+
+static void call_refuse(struct muster_rpc *rpc, const struct muster_error *error)
+{
+    muster_rpc_finish(rpc, error->rc, error->text);
+}
+
+/* --- Open --- */
+
+static enum muster_rc source_read(const Muster__Params__V1__OpenRequest *request,
+                                  struct muster_incarnation *ret_id, struct muster_error *ret_error)
+{
+    char name[MUSTER_PARAMS_NAME_BYTES] = "";
+    size_t bytes;
+
+    switch (request->source_case) {
+    case MUSTER__PARAMS__V1__OPEN_REQUEST__SOURCE_NAME:
+        bytes = strlen(request->name);
+        if (bytes > 0 && bytes < sizeof(name))
+            memcpy(name, request->name, bytes);
+        if (name[0] == '\0' || !muster_params_name_is_valid(name))
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "the name of a source must have 1 to %zu bytes and no control "
+                                    "characters, got %zu bytes",
+                                    sizeof(name) - 1, bytes);
+        *ret_id = muster_params_source_id(name);
+        return MUSTER_OK;
+    case MUSTER__PARAMS__V1__OPEN_REQUEST__SOURCE_ID:
+        bytes = request->id.len;
+        if (bytes != sizeof(ret_id->bytes))
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "the id of a source must have %zu bytes, got %zu",
+                                    sizeof(ret_id->bytes), bytes);
+        memcpy(ret_id->bytes, request->id.data, bytes);
+        if (!muster_incarnation_is_zero(ret_id))
+            return MUSTER_OK;
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the id of a source must be random, got zeroes");
+    default:
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "Open needs the name or the id of a source");
+    }
+}
+
+static void on_open(struct muster_rpc *rpc, const Muster__Params__V1__OpenRequest *request)
+{
+    struct muster_params_server *server = muster_rpc_service(rpc);
+    Muster__Params__V1__OpenResponse response;
+    Muster__Params__V1__Source named;
+    struct muster_params_source *source;
+    struct muster_incarnation id;
+    struct muster_error error;
+    enum muster_rc rc = source_read(request, &id, &error);
+
+    muster__params__v1__source__init(&named);
+    if (rc == MUSTER_OK)
+        rc = muster_params_server_source_open(server, &id, &named.slot, &error);
+    if (rc != MUSTER_OK) {
+        call_refuse(rpc, &error);
+        return;
+    }
+    source = muster_params_source_at(server->region, named.slot);
+    named.generation = source->generation;
+    named.id.data = id.bytes;
+    named.id.len = sizeof(id.bytes);
+    muster__params__v1__open_response__init(&response);
+    response.source = &named;
+    response.next_sequence = source->pushed + 1;
+    response.shards = server->region->head->shard_count;
+    (void)muster_params_v1_params_open_reply(rpc, &response);
+}
+
+/* --- Table --- */
+
+static void on_table(struct muster_rpc *rpc, const Muster__Params__V1__TableRequest *request)
+{
+    struct muster_params_server *server = muster_rpc_service(rpc);
+    struct muster_params_store_table *table = NULL;
+    Muster__Params__V1__TableResponse response;
+    Muster__Params__V1__Schema schema;
+    Muster__Params__V1__Table described;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    if (request->schema == NULL)
+        rc = muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "Table needs a schema");
+    else if (request->schema->row_elements == 0)
+        rc = muster_params_server_table_find(server, request->schema->name, &table, &error);
+    else
+        rc = muster_params_server_table_make(server, request->schema, &table, &error);
+    if (rc != MUSTER_OK) {
+        call_refuse(rpc, &error);
+        return;
+    }
+    muster_params_table_describe(server, table, &described, &schema);
+    muster__params__v1__table_response__init(&response);
+    response.table = &described;
+    (void)muster_params_v1_params_table_reply(rpc, &response);
+}
+
+/* --- Push --- */
+
+static enum muster_rc table_pick(const struct muster_params_server *server, bool has_name,
+                                 const char *name, bool has_number, uint32_t number,
+                                 struct muster_params_store_table **ret_table,
+                                 struct muster_error *ret_error)
+{
+    if (has_name)
+        return muster_params_server_table_find(server, name, ret_table, ret_error);
+    if (!has_number)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the call needs the name or the number of a table");
+    *ret_table = muster_params_server_table(server, number);
+    return *ret_table != NULL
+               ? MUSTER_OK
+               : muster_error_set(ret_error, MUSTER_NOT_FOUND,
+                                  "the server has no table of number %" PRIu32, number);
+}
+
+static enum muster_rc keys_count(size_t count, struct muster_error *ret_error)
+{
+    if (count > 0 && count <= MUSTER_PARAMS_FRAME_ROWS_MAX)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "a call must have 1 to %u keys, got %zu", MUSTER_PARAMS_FRAME_ROWS_MAX,
+                            count);
+}
+
+static enum muster_rc source_pick(const struct muster_params_server *server,
+                                  const Muster__Params__V1__PushRequest *request,
+                                  struct muster_params_source **ret_source,
+                                  struct muster_error *ret_error)
+{
+    const Muster__Params__V1__Source *named = request->source;
+    struct muster_params_source *source;
+    enum muster_rc rc;
+
+    if (named == NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a push needs the source that Open has given");
+    /* The id tells a server that has lost its memory from the one that gave the slot. */
+    source = muster_params_source_at(server->region, named->slot);
+    if (source == NULL || named->id.len != sizeof(source->id.bytes) ||
+        memcmp(named->id.data, source->id.bytes, sizeof(source->id.bytes)) != 0)
+        return muster_error_set(
+            ret_error, MUSTER_FAILED_PRECONDITION,
+            "the server does not know this source, or has lost its memory of it: "
+            "open it again");
+    rc = muster_params_push_check(source, named->generation, request->sequence, ret_error);
+    if (rc == MUSTER_OK && request->sequence > source->pushed + 1)
+        rc = muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                              "push %" PRIu64 " of the source is due, got %" PRIu64
+                              ": send one at a time, and again until it is answered",
+                              source->pushed + 1, request->sequence);
+    *ret_source = source;
+    return rc;
+}
+
+static enum muster_rc values_pick(const Muster__Params__V1__PushRequest *request,
+                                  struct muster_params_push *push, struct muster_error *ret_error)
+{
+    size_t expected = (size_t)push->row_count * push->table->row_elements;
+    size_t got = request->n_values;
+    bool has_bytes = request->value_bytes.len > 0;
+
+    push->dtype = has_bytes ? (enum muster_dtype)push->table->wire_dtype : MUSTER_F32;
+    push->values = has_bytes ? (const void *)request->value_bytes.data : request->values;
+    if (has_bytes && got > 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a push must have values or value_bytes, got both");
+    if (has_bytes) {
+        expected *= muster_dtype_bytes(push->dtype);
+        got = request->value_bytes.len;
+    }
+    if (got == expected)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "%" PRIu32 " rows of table %s must have %zu %s, got %zu",
+                            push->row_count, push->table->name, expected,
+                            has_bytes ? "bytes of values" : "values", got);
+}
+
+static enum muster_rc push_read(const struct muster_params_server *server,
+                                const Muster__Params__V1__PushRequest *request,
+                                struct muster_params_push *ret_push, struct muster_error *ret_error)
+{
+    enum muster_rc rc = source_pick(server, request, &ret_push->source, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = table_pick(server,
+                        request->table_case == MUSTER__PARAMS__V1__PUSH_REQUEST__TABLE_TABLE_NAME,
+                        request->table_name,
+                        request->table_case == MUSTER__PARAMS__V1__PUSH_REQUEST__TABLE_TABLE_NUMBER,
+                        request->table_number, &ret_push->table, ret_error);
+    if (rc == MUSTER_OK)
+        rc = keys_count(request->n_keys, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    ret_push->row_count = (uint32_t)request->n_keys;
+    ret_push->keys = request->keys;
+    ret_push->sequence = request->sequence;
+    ret_push->clock = (uint32_t)request->clock;
+    return values_pick(request, ret_push, ret_error);
+}
+
+/* Rows of one shard stand together in their order, shards rise: the runs follow from the keys alone.
+ * starts[shard] is where the next row of that shard goes. */
+static void rows_sort(const struct muster_params_server *server,
+                      const struct muster_params_push *push, uint32_t *starts,
+                      struct muster_params_run *ret_runs, uint64_t *ret_keys, uint8_t *ret_values,
+                      uint32_t *ret_run_count)
+{
+    uint32_t shard_count = server->region->head->shard_count, at = 0, runs = 0;
+    size_t bytes = push->table->row_elements * muster_dtype_bytes(push->dtype);
+    const uint8_t *values = push->values;
+
+    memset(starts, 0, shard_count * sizeof(*starts));
+    for (uint32_t i = 0; i < push->row_count; i++)
+        starts[muster_params_key_shard(push->table, push->keys[i], shard_count)]++;
+    for (uint32_t shard = 0; shard < shard_count; shard++) {
+        uint32_t rows = starts[shard];
+
+        starts[shard] = at;
+        at += rows;
+        if (rows > 0)
+            ret_runs[runs++] = (struct muster_params_run){(uint16_t)shard, (uint16_t)rows};
+    }
+    for (uint32_t i = 0; i < push->row_count; i++) {
+        uint32_t to = starts[muster_params_key_shard(push->table, push->keys[i], shard_count)]++;
+
+        ret_keys[to] = push->keys[i];
+        memcpy(ret_values + to * bytes, values + i * bytes, bytes);
+    }
+    *ret_run_count = runs;
+}
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + 7) / 8 * 8;
+}
+
+static enum muster_rc push_sorted(struct muster_params_server *server,
+                                  struct muster_params_push *push,
+                                  struct muster_params_pushed *ret_pushed)
+{
+    uint32_t shard_count = server->region->head->shard_count;
+    size_t starts_bytes = round_up(shard_count * sizeof(uint32_t));
+    size_t runs_bytes = round_up(shard_count * sizeof(struct muster_params_run));
+    size_t keys_bytes = push->row_count * sizeof(uint64_t);
+    size_t values_bytes =
+        (size_t)push->row_count * push->table->row_elements * muster_dtype_bytes(push->dtype);
+    uint8_t *memory =
+        muster_mem_alloc(&server->pool.mem, starts_bytes + runs_bytes + keys_bytes + values_bytes);
+    struct muster_params_run *runs;
+    uint64_t *keys;
+    uint8_t *values;
+    enum muster_rc rc;
+
+    if (memory == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    runs = (struct muster_params_run *)(void *)(memory + starts_bytes);
+    keys = (uint64_t *)(void *)(memory + starts_bytes + runs_bytes);
+    values = memory + starts_bytes + runs_bytes + keys_bytes;
+    rows_sort(server, push, (uint32_t *)(void *)memory, runs, keys, values, &push->run_count);
+    push->runs = runs;
+    push->keys = keys;
+    push->values = values;
+    rc = muster_params_push_apply(server, push, ret_pushed);
+    muster_mem_free(&server->pool.mem, memory);
+    return rc;
+}
+
+static void on_push(struct muster_rpc *rpc, const Muster__Params__V1__PushRequest *request)
+{
+    struct muster_params_server *server = muster_rpc_service(rpc);
+    Muster__Params__V1__PushResponse response;
+    struct muster_params_pushed pushed;
+    struct muster_params_push push = {.table = NULL};
+    struct muster_error error;
+
+    if (push_read(server, request, &push, &error) != MUSTER_OK) {
+        call_refuse(rpc, &error);
+        return;
+    }
+    if (push_sorted(server, &push, &pushed) != MUSTER_OK) {
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
+        return;
+    }
+    muster__params__v1__push_response__init(&response);
+    response.duplicate = pushed.duplicate;
+    response.refused = pushed.refused;
+    response.applied = push.row_count - pushed.duplicate - pushed.refused;
+    (void)muster_params_v1_params_push_reply(rpc, &response);
+}
+
+/* --- Pull --- */
+
+static enum muster_rc pull_read(const struct muster_params_server *server,
+                                const Muster__Params__V1__PullRequest *request,
+                                struct muster_params_store_table **ret_table,
+                                struct muster_params_rows_frame *ret_frame, size_t *ret_bytes,
+                                struct muster_error *ret_error)
+{
+    enum muster_rc rc = table_pick(
+        server, request->table_case == MUSTER__PARAMS__V1__PULL_REQUEST__TABLE_TABLE_NAME,
+        request->table_name,
+        request->table_case == MUSTER__PARAMS__V1__PULL_REQUEST__TABLE_TABLE_NUMBER,
+        request->table_number, ret_table, ret_error);
+
+    if (rc == MUSTER_OK)
+        rc = keys_count(request->n_keys, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    *ret_frame = (struct muster_params_rows_frame){
+        .keys = request->keys,
+        .row_count = (uint32_t)request->n_keys,
+        .dtype = (uint8_t)(request->as_bytes ? (*ret_table)->wire_dtype : MUSTER_F32)};
+    return muster_params_pull_check(*ret_table, ret_frame->row_count,
+                                    (enum muster_dtype)ret_frame->dtype, ret_bytes, ret_error);
+}
+
+static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullRequest *request)
+{
+    struct muster_params_server *server = muster_rpc_service(rpc);
+    struct muster_params_store_table *table = NULL;
+    Muster__Params__V1__PullResponse response;
+    struct muster_params_rows_frame frame;
+    struct muster_error error;
+    size_t bytes = 0;
+    void *values;
+
+    if (pull_read(server, request, &table, &frame, &bytes, &error) != MUSTER_OK) {
+        call_refuse(rpc, &error);
+        return;
+    }
+    values = muster_mem_alloc(&server->pool.mem, bytes);
+    if (values == NULL || muster_params_pull_read(server, table, &frame, values) != MUSTER_OK) {
+        muster_mem_free(&server->pool.mem, values);
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
+        return;
+    }
+    muster__params__v1__pull_response__init(&response);
+    response.row_elements = table->row_elements;
+    if (request->as_bytes) {
+        response.value_bytes.data = values;
+        response.value_bytes.len = bytes;
+    } else {
+        response.values = values;
+        response.n_values = bytes / sizeof(float);
+    }
+    (void)muster_params_v1_params_pull_reply(rpc, &response);
+    muster_mem_free(&server->pool.mem, values);
+}
+
+/* --- The service --- */
+
+enum muster_rc muster_params_service_add(struct muster_params_server *server,
+                                         struct muster_rpc_server *rpc_server)
+{
+    static const struct muster_descriptors *const descriptors[] = {&proto_params_descriptors};
+    const struct muster_params_v1_params_handlers handlers = {
+        .open = {.on_request = on_open},
+        .table = {.on_request = on_table},
+        .push = {.on_request = on_push},
+        .pull = {.on_request = on_pull},
+        .inspect = {.on_request = muster_params_on_inspect,
+                    .on_end = muster_params_on_inspect_end}};
+    struct muster_rpc_health *health = NULL;
+    enum muster_rc rc = muster_params_v1_params_service_add(rpc_server, &handlers, server);
+
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_health_open(rpc_server, &health);
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_health_set(health, "muster.params.v1.Params", MUSTER_HEALTH_SERVING);
+    if (rc == MUSTER_OK)
+        rc = muster_rpc_reflection_open(rpc_server, descriptors, 1);
+    return rc;
+}
