@@ -43,6 +43,14 @@ class Help(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, args)
                 self.assertIn("muster " + name, done.stdout)
 
+    def test_benchmarks_are_listed_but_not_their_workers(self):
+        done = muster("bench", "--help")
+        self.assertEqual(done.returncode, 0)
+        for name in ("allreduce", "recover", "scale"):
+            self.assertRegex(done.stdout, rf"(?m)^  {name} +\S")
+        self.assertNotIn("recover-worker", done.stdout)
+        self.assertNotIn("null", done.stdout)
+
     def test_pages_on_options_and_exit_codes(self):
         self.assertIn("MUSTER_RESOLVER", muster("help", "options").stdout)
         self.assertIn("126", muster("help", "exit-codes").stdout)

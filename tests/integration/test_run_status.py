@@ -67,6 +67,7 @@ class Metrics(unittest.TestCase):
         self.assertEqual(sample(text, "muster_worker_restarts_total", task="worker:2"), 1)
         self.assertEqual(sample(text, "muster_worker_restarts_total", task="worker:0"), 0)
         self.assertGreaterEqual(sample(text, "muster_run_view"), 3)
+        self.assertGreaterEqual(sample(text, "muster_worker_step", task="worker:0"), 20)
         before = sample(text, "muster_worker_steps_total", task="worker:2")
         until(self, "20 more steps of the next life",
               lambda: sample(job.metrics(), "muster_worker_steps_total", task="worker:2") >= before + 20)

@@ -61,10 +61,69 @@ static void the_token_goes_to_the_api_and_not_to_the_discovery_server(void **sta
     cloud_fixture_close(&f);
 }
 
+static struct muster_tpu_client *open_client(struct cloud_fixture *f, const char *zone)
+{
+    struct muster_tpu_client_options options = {.tpu = "n",
+                                                .project = "example.com:p",
+                                                .zone = zone,
+                                                .api_endpoint = fake_cloud_base(f->cloud),
+                                                .is_anonymous = true};
+    struct muster_tpu_client *client = NULL;
+
+    assert_int_equal(muster_tpu_client_open(f->env, &options, &client, NULL), MUSTER_OK);
+    return client;
+}
+
+static void close_client(struct cloud_fixture *f, struct muster_tpu_client *client)
+{
+    is_closed = false;
+    muster_tpu_client_close(client, on_closed);
+    test_env_run_until(f->env, test_env_is_true, &is_closed);
+}
+
+/* What the node says, and what the name says without asking anybody. */
+static void a_question_about_one_text_answers_that_text(void **state)
+{
+    static const struct {
+        enum muster_tpu_what what;
+        const char *text;
+        size_t requests;
+    } rows[] = {
+        {MUSTER_TPU_RUNTIME_VERSION, "tpu-vm-2", 1},
+        {MUSTER_TPU_RESOURCE_NAME, "projects/example.com:p/locations/z/nodes/n", 0},
+    };
+    struct muster_tpu_client *client;
+    struct cloud_fixture f;
+    (void)state;
+
+    cloud_fixture_open(&f, NULL);
+    cloud_fixture_script(
+        &f,
+        "[{\"match\":{\"path\":\"/v1/projects/example.com:p/locations/z/nodes/n\"},\"response\":{"
+        "\"body\":{\"state\":\"READY\",\"runtimeVersion\":\"tpu-vm-2\"}}}]");
+    client = open_client(&f, "z");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bool is_done = false;
+        struct muster_tpu_query query = {.data = &is_done, .what = rows[i].what};
+
+        query.deadline_ns = cloud_fixture_in_s(&f, 30);
+        fake_cloud_forget_requests(f.cloud);
+        assert_int_equal(muster_tpu_query_start(&query, client, on_query), MUSTER_OK);
+        test_env_run_until(f.env, test_env_is_true, &is_done);
+        assert_int_equal(query.rc, MUSTER_OK);
+        assert_string_equal(query.text, rows[i].text);
+        assert_null(fake_cloud_request(f.cloud, rows[i].requests));
+        muster_mem_free(f.env->mem, query.text);
+    }
+    close_client(&f, client);
+    cloud_fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_token_goes_to_the_api_and_not_to_the_discovery_server),
+        cmocka_unit_test(a_question_about_one_text_answers_that_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -415,6 +415,49 @@ static void waiting_ends_when_another_interval_would_be_too_long(void **state)
     close_resolver(resolver);
 }
 
+static void a_wait_looks_again_after_its_interval_until_a_look_fails(void **state)
+{
+    static const struct {
+        const char *last; /* what the API says after three looks */
+        enum muster_rc rc;
+        const char *text;
+    } rows[] = {
+        {AT(NODE("v1", "n"), "{\"state\":\"READY\",\"health\":\"HEALTHY\"}"), MUSTER_OK, ""},
+        {"{\"response\":{\"status\":403,\"body\":{\"error\":{\"message\":\"not yours\"}}}}",
+         MUSTER_PERMISSION_DENIED, "not yours"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_tpu_wait wait = {.interval_ns = MUSTER_NS_PER_MS};
+        struct muster_tpu_resolver_options options;
+        struct muster_resolver *resolver;
+        struct cloud_fixture f;
+        bool is_done = false;
+        char script[512];
+
+        cloud_fixture_open(&f, NULL);
+        snprintf(script, sizeof(script),
+                 "[{\"match\":{\"path\":\"%s\"},\"times\":3,\"response\":{\"body\":{\"state\":"
+                 "\"READY\",\"health\":\"X\"}}},%s]",
+                 NODE("v1", "n"), rows[i].last);
+        cloud_fixture_script(&f, script);
+        options = tpu_n(&f);
+        resolver = open_resolver(&f, &options);
+        wait.data = &is_done;
+        assert_int_equal(
+            muster_tpu_wait_start(&wait, muster_tpu_resolver_client(resolver), on_waited),
+            MUSTER_OK);
+        test_env_run_until(f.env, test_env_is_true, &is_done);
+
+        assert_int_equal(wait.error.rc, rows[i].rc);
+        assert_non_null(strstr(wait.error.text, rows[i].text));
+        assert_int_equal(fake_cloud_counts(f.cloud)->requests, 4);
+        close_resolver(resolver);
+        cloud_fixture_close(&f);
+    }
+}
+
 static void a_closing_client_ends_those_who_wait(void **state)
 {
     struct cloud_fixture *f = *state;
@@ -495,6 +538,7 @@ int main(void)
         CASE(waiting_ends_when_another_interval_would_be_too_long),
         cmocka_unit_test(no_version_is_set_on_a_node_that_is_not_ready),
         cmocka_unit_test(a_coordinator_that_cannot_be_is_refused),
+        cmocka_unit_test(a_wait_looks_again_after_its_interval_until_a_look_fails),
         CASE(a_closing_client_ends_those_who_wait),
         CASE(nobody_waits_where_no_api_tells_health),
         CASE(a_uri_and_the_environment_name_the_tpu),
