@@ -3,7 +3,7 @@
 
 #include "tests/lib/careful_mem.h"
 
-/* What is written beyond the room for all waits ends the program. */
+/* A write beyond the room for all waits ends the program. */
 #define calloc(count, bytes) muster_mem_alloc_zero(careful_mem(), (count), (bytes))
 #define free(block)          muster_mem_free(careful_mem(), (block))
 #include "tools/jobs/jobs_merge.c"

@@ -81,7 +81,7 @@ static void close_client(struct cloud_fixture *f, struct muster_tpu_client *clie
     test_env_run_until(f->env, test_env_is_true, &is_closed);
 }
 
-/* What the node says, and what the name says without asking anybody. */
+/* The version stands in the node; the name is known without asking anybody. */
 static void a_question_about_one_text_answers_that_text(void **state)
 {
     static const struct {

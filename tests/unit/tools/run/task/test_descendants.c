@@ -11,7 +11,7 @@
 
 #include "tests/lib/assertion_count.h"
 
-static void stay(void)
+static void wait_for_signal(void)
 {
     for (;;)
         pause();
@@ -27,7 +27,7 @@ static void start_two(void)
         return;
     if (fork() < 0)
         _exit(1);
-    stay();
+    wait_for_signal();
 }
 
 static void none_is_left(void **state)
