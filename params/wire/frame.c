@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "runtime/value/utf8.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "keys and values travel in the machine's byte order");
 
@@ -48,12 +50,13 @@ static enum muster_rc size_check(const char *message, size_t bytes, size_t expec
 
 bool muster_params_name_is_valid(const char name[MUSTER_PARAMS_NAME_BYTES])
 {
-    size_t length = strnlen(name, MUSTER_PARAMS_NAME_BYTES);
+    size_t length = strnlen(name, MUSTER_PARAMS_NAME_BYTES), character;
 
     if (length == MUSTER_PARAMS_NAME_BYTES)
         return false;
-    for (size_t i = 0; i < length; i++) {
-        if ((uint8_t)name[i] < 0x20 || name[i] == 0x7f)
+    for (size_t i = 0; i < length; i += character) {
+        character = muster_utf8_length((const unsigned char *)name + i);
+        if (character == 0 || (uint8_t)name[i] < 0x20 || name[i] == 0x7f)
             return false;
     }
     return true;

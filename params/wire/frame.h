@@ -88,7 +88,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_rows_unpack(
     muster_params_width_fn *width, const void *width_data,
     struct muster_params_rows_frame *ret_frame, struct muster_error *ret_error);
 
-/** Names are shown to people: no control characters, and a NUL at their end. */
+/** Names are shown to people and travel in protobuf: UTF-8 without control characters, and a NUL at
+ * their end. */
 bool muster_params_name_is_valid(const char name[MUSTER_PARAMS_NAME_BYTES]);
 
 void muster_params_open_pack(const struct muster_params_open *open,

@@ -243,6 +243,11 @@ static void an_opening_is_read_as_it_was_written(void **state)
     bytes[16] = '\n';
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
+    memcpy(bytes + 16, "\xc3\xa9", 2);
+    assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error), MUSTER_OK);
+    bytes[17] = 'o'; /* UTF-8 is cut short */
+    assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error),
+                     MUSTER_INVALID_ARGUMENT);
     memset(bytes + 16, 'x', 64); /* no end */
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);

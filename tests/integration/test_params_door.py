@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The gRPC door of `muster params serve`, with grpcio as a stranger, and `muster params inspect`: a push that is sent again after the
+server's death counts once, and what is pushed is shown.
+
+Needs grpcio (MUSTER_GRPC_PYTHON names an interpreter that has it), protobuf and protoc.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+import needs
+import params_stranger
+
+needs.run_with("grpc", "python3-grpcio")
+import grpc
+
+MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+PATIENCE_S = 60
+
+
+def setUpModule():
+    global pb
+    pb = params_stranger.messages(unittest.addModuleCleanup)
+
+
+class Door(unittest.TestCase):
+    def setUp(self):
+        self.process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M"], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.end)
+        self.address = self.process.stdout.readline().split()[1]
+        channel = grpc.insecure_channel(self.address)
+        self.addCleanup(channel.close)
+        self.stranger = params_stranger.Stranger(channel, pb)
+
+    def end(self):
+        self.process.terminate()
+        _, err = self.process.communicate(timeout=PATIENCE_S)
+        self.assertEqual(self.process.returncode, 0, err)
+
+    def inspect(self, *words, code=0):
+        done = subprocess.run([MUSTER, "params", "inspect", "--server", self.address, *words], capture_output=True, text=True, timeout=PATIENCE_S,
+                              check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def refusal(self, call, request):
+        with self.assertRaises(grpc.RpcError) as refused:
+            call(request)
+        return refused.exception.code(), refused.exception.details()
+
+    def open_table(self):
+        source = self.stranger.Open(pb.OpenRequest(name="stranger")).source
+        schema = pb.Schema(name="items", row_elements=2)
+        self.assertEqual(self.stranger.Table(pb.TableRequest(schema=schema)).table.schema.row_elements, 2)
+        return source
+
+    def push(self, source, sequence, **fields):
+        return pb.PushRequest(source=source, sequence=sequence, table_name="items", keys=[5, 2 ** 63 + 1], values=[1, 2, 3, 4], **fields)
+
+    def push_until_answered(self, request):
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.stranger.Push(request)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > until:
+                    raise
+
+    def kill_server(self):
+        """The process that has the connections is killed; the answer tells that the next one serves."""
+        before = json.loads(self.inspect("--json").stdout)["servers"][0]["incarnation"]
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="ascii") as file:
+            children = [int(word) for word in file.read().split()]
+        os.kill(children[0], signal.SIGKILL)
+        until = time.monotonic() + PATIENCE_S
+        while json.loads(self.inspect("--json").stdout)["servers"][0]["incarnation"] == before:
+            self.assertLess(time.monotonic(), until, "nobody has taken the seat")
+
+    def test_a_push_that_is_sent_again_counts_once(self):
+        source = self.open_table()
+        self.assertEqual(self.stranger.Push(self.push(source, 1)).applied, 2)
+        self.assertEqual(self.stranger.Push(self.push(source, 1)).duplicate, 2)
+        self.kill_server()
+        self.assertEqual(self.push_until_answered(self.push(source, 1)).duplicate, 2)
+        self.assertEqual(self.stranger.Push(self.push(source, 2)).applied, 2)
+        pulled = self.stranger.Pull(pb.PullRequest(table_name="items", keys=[2 ** 63 + 1, 5, 6]))
+        self.assertEqual(list(pulled.values), [6, 8, 2, 4, 0, 0])
+        self.assertEqual(self.stranger.Open(pb.OpenRequest(name="stranger")).next_sequence, 3)
+
+    def test_refusals_have_gRPCs_codes_and_say_why(self):
+        source = self.open_table()
+        code, why = self.refusal(self.stranger.Push, self.push(source, 3))
+        self.assertEqual(code, grpc.StatusCode.FAILED_PRECONDITION)
+        self.assertIn("push 1 of the source is due, got 3", why)
+        code, why = self.refusal(self.stranger.Pull, pb.PullRequest(table_name="nothing", keys=[1]))
+        self.assertEqual((code, why), (grpc.StatusCode.NOT_FOUND, "the server has no table nothing"))
+        self.stranger.Open(pb.OpenRequest(name="stranger"))
+        self.assertEqual(self.refusal(self.stranger.Push, self.push(source, 1))[0], grpc.StatusCode.ABORTED)
+
+    def test_inspect_shows_what_was_pushed(self):
+        source = self.open_table()
+        empty = json.loads(self.inspect("--json", "--digest").stdout)
+        self.stranger.Push(self.push(source, 1, clock=7))
+        shown = json.loads(self.inspect("--json", "--digest", "items", "5", str(2 ** 63 + 1), "0x10").stdout)
+        self.assertEqual(shown["shards"], 256)
+        self.assertEqual(shown["sources"], {"open": 1})
+        server, table = shown["servers"][0], shown["tables"][0]
+        self.assertEqual((server["address"], server["rows"], server["pushes"], server["pushed_rows"]), (self.address, 2, 1, 2))
+        self.assertEqual((table["name"], table["rows"], table["optimizer"], table["dtype"]), ("items", 2, "add", "f32"))
+        self.assertEqual(table["row_bytes"] % 16, 0)
+        self.assertNotEqual(table["digest"], empty["tables"][0]["digest"])
+        self.assertEqual(shown["rows"], [{"key": 5, "exists": True, "pushes": 1, "clock": 7, "values": [1.0, 2.0]},
+                                         {"key": str(2 ** 63 + 1), "exists": True, "pushes": 1, "clock": 7, "values": [3.0, 4.0]},
+                                         {"key": 16, "exists": False, "pushes": 0, "clock": 0, "values": [0.0, 0.0]}])
+
+    def test_inspect_is_readable_by_default(self):
+        self.stranger.Push(self.push(self.open_table(), 1))
+        text = self.inspect("--digest").stdout
+        self.assertIn(f"{self.address}: 2 rows in ", text)
+        self.assertRegex(text, r"(?m)^TABLE +ROWS +ELEMENTS +ROW BYTES +TYPE +OPTIMIZER +DIGEST$")
+        self.assertRegex(text, r"(?m)^items +2 +2 +\d+ +f32 +add +[0-9a-f]{32}$")
+        self.assertRegex(self.inspect("items", "5").stdout, r"(?m)^ +5 +1 +0 +1 2$")
+
+    def test_inspect_ends_as_other_commands_do(self):
+        self.assertIn("no table nothing", self.inspect("nothing", code=3).stderr)
+        for words, text in ((["items", "x"], "got 'x'"), (["items", "-1"], "-1"), (["items", str(2 ** 64)], "2^64 - 1"), (["--tls-cert", "x"], "--tls-key")):
+            self.assertIn(text, self.inspect(*words, code=2).stderr)
+        done = subprocess.run([MUSTER, "params", "inspect", "--server", "127.0.0.1:1"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        done = subprocess.run([MUSTER, "params", "inspect"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--server", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

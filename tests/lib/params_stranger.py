@@ -1,0 +1,39 @@
+"""A stranger at the gRPC door of a server of parameters: grpcio, and messages that Google's protobuf has made of proto/params.proto."""
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+
+import needs
+
+ROOT = os.environ.get("MUSTER_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+PATIENCE_S = 60
+
+
+def messages(add_cleanup):
+    """The module of proto/params.proto. Skips where grpcio, protobuf or protoc is missing."""
+    try:
+        importlib.import_module("google.protobuf")
+    except ImportError:
+        needs.skip("the Python module google.protobuf is not installed (Debian: python3-protobuf)")
+    folder = tempfile.TemporaryDirectory(prefix="muster-params-proto-")
+    add_cleanup(folder.cleanup)
+    proto = os.path.join(ROOT, "proto")
+    subprocess.run([needs.tool("protoc", "protobuf-compiler"), f"--proto_path={proto}", f"--python_out={folder.name}", os.path.join(proto, "params.proto")],
+                   check=True)
+    sys.path.insert(0, folder.name)
+    return importlib.import_module("params_pb2")
+
+
+class Stranger:
+    """Calls of one channel: stranger.Push(request)."""
+
+    def __init__(self, channel, pb):
+        self.channel, self.pb = channel, pb
+
+    def __getattr__(self, method):
+        answer = getattr(self.pb, method + "Response")
+        call = self.channel.unary_unary(f"/muster.params.v1.Params/{method}", request_serializer=lambda message: message.SerializeToString(),
+                                        response_deserializer=answer.FromString)
+        return lambda request: call(request, timeout=PATIENCE_S, wait_for_ready=False)
