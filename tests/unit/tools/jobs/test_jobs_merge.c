@@ -147,6 +147,7 @@ static void members_without_a_launcher_come_from_the_view(void **state)
     assert_string_equal(muster_json_text(muster_json_member(one, "host")), "10.0.0.1:5");
     assert_int_equal(muster_json_integer(muster_json_member(one, "rank")), 1);
     assert_int_equal(muster_json_integer(muster_json_member(one, "pid")), 2);
+    assert_int_equal(muster_json_count(one), 9); /* "restarts" and others are null, but there */
     assert_int_equal(muster_json_kind(muster_json_member(one, "restarts")), MUSTER_JSON_NULL);
     assert_int_equal(muster_json_kind(muster_json_member(one, "step")), MUSTER_JSON_NULL);
     assert_string_equal(muster_json_text(muster_json_member(member_at(&merged, 2), "state")),
