@@ -362,10 +362,11 @@ static enum muster_rc request_start(struct muster_registry_op *op, const struct 
     struct muster_registry_request *request = NULL;
     enum muster_rc rc = MUSTER_OK;
 
-    MUSTER_ASSERT(op != NULL && done != NULL && !registry->is_closing);
+    MUSTER_ASSERT(op != NULL);
     rc = muster_deadline_check(registry->env, method_paths[with->kind], with->deadline_ns,
                                &op->error);
     if (rc == MUSTER_OK) {
+        MUSTER_ASSERT(done != NULL && !registry->is_closing);
         request = muster_mem_alloc_zero(mem, 1, sizeof(*request));
         rc = MUSTER_RESOURCE_EXHAUSTED;
     }

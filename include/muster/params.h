@@ -1,5 +1,5 @@
-/* Parameter exchange: tables of rows that sharded servers hold and many clients push to and pull
- * from. docs/params.md says what it promises. */
+/* Parameter exchange: tables of rows that a server holds and many clients push to and pull from.
+ * docs/params.md says what it promises. */
 #ifndef MUSTER_PARAMS_H
 #define MUSTER_PARAMS_H
 

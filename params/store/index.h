@@ -1,5 +1,6 @@
-/* From a key to its row: open addressing with linear probing, at most half full. A larger index is
- * filled from the smaller one a few slots at a time; meanwhile both are searched. */
+/* From a key to its row: open addressing with linear probing, at most half full while there is
+ * memory for a larger index. That one is filled from the smaller one a few slots at a time;
+ * meanwhile both are searched. */
 #ifndef MUSTER_PARAMS_INDEX_H
 #define MUSTER_PARAMS_INDEX_H
 
