@@ -3,6 +3,7 @@
 #define MUSTER_PARAMS_SERVER_H
 
 #include <muster/address.h>
+#include <muster/authorization.h>
 #include <muster/base.h>
 #include <muster/env.h>
 #include <muster/status.h>
@@ -27,9 +28,9 @@ struct muster_params_seat_options {
  * Errors:  INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED (no memfd on this system).
  * Thread:  any; a seat is used by one thread.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_seat_new(const struct muster_params_seat_options *options,
-                       struct muster_params_seat **ret_seat, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_seat_new(
+    const struct muster_params_seat_options *options, struct muster_params_seat **ret_seat,
+    struct muster_error *ret_error);
 /**
  * Wait until no other process holds the seat, hold it, and make its memory whole. Blocks: until the
  * holder dies, where there is one. The thread that calls it must live as long as the process.
@@ -49,31 +50,34 @@ struct muster_params_server_options {
     const struct muster_address *listen; /* port 0: a free one */
     struct muster_params_seat *seat;     /* taken by this process. Borrowed until closed */
     const char *job;                     /* clients of other jobs are refused; NULL: "" */
+    /* The policy of callers, by the methods of muster.params.v1;
+     * the messages of links count as these. Borrowed until closed; NULL: everybody. */
+    const struct muster_authorization *authorization;
 };
 
 /**
- * Serve clients (params.h) at an address.
+ * Serve clients (params.h) at an address, by links and by gRPC (muster.params.v1, proto/params.proto);
+ * under TLS where env->tls is set.
  *
  * Owns:    gives; borrows env until closed, options during the call.
  * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), RESOURCE_EXHAUSTED.
  * Thread:  loop only.
  */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc
-muster_params_server_open(struct muster_env *env,
-                          const struct muster_params_server_options *options,
-                          struct muster_params_server **ret_server, struct muster_error *ret_error);
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_server_open(
+    struct muster_env *env, const struct muster_params_server_options *options,
+    struct muster_params_server **ret_server, struct muster_error *ret_error);
 /** Borrowed. */
-MUSTER_API const struct muster_address *
-muster_params_server_address(const struct muster_params_server *server);
+MUSTER_API const struct muster_address *muster_params_server_address(
+    const struct muster_params_server *server);
 MUSTER_API void muster_params_server_set_data(struct muster_params_server *server, void *data);
 MUSTER_API void *muster_params_server_data(const struct muster_params_server *server);
 
 /** Counts since the server was opened, and the present contents of its memory. */
 struct muster_params_stats {
-    uint64_t pushes, pulls;           /* messages */
+    uint64_t pushes, pulls; /* messages */
     uint64_t pushed_rows, pulled_rows;
-    uint64_t duplicate_runs;          /* had been applied before: a client sent them again */
-    uint64_t refused_rows;            /* new rows for which there was no memory */
+    uint64_t duplicate_runs; /* had been applied before: a client sent them again */
+    uint64_t refused_rows;   /* new rows for which there was no memory */
     uint64_t rows, memory_bytes, memory_max_bytes;
     uint32_t tables, sources, clients;
 };

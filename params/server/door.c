@@ -3,17 +3,26 @@
 
 #include <string.h>
 
+#include "net/tls/stream.h"
+
 #define HELLO_TIMEOUT_NS (10 * MUSTER_NS_PER_S)
+
+#define METHOD "/muster.params.v1.Params/"
 
 static const struct message_row {
     muster_params_handle_fn *handle;
     uint32_t payload_max;
-    bool needs_open; /* the link must have named its source */
+    bool needs_open;    /* the link must have named its source */
+    const char *method; /* of the gRPC door: who may call it may send the message */
 } messages[] = {
-    [MUSTER_PARAMS_OPEN] = {muster_params_handle_open, MUSTER_PARAMS_OPEN_BYTES, false},
-    [MUSTER_PARAMS_TABLE] = {muster_params_handle_table, MUSTER_PARAMS_SCHEMA_BYTES, true},
-    [MUSTER_PARAMS_PUSH] = {muster_params_handle_push, MUSTER_FRAME_PAYLOAD_MAX, true},
-    [MUSTER_PARAMS_PULL] = {muster_params_handle_pull, MUSTER_FRAME_PAYLOAD_MAX, true},
+    [MUSTER_PARAMS_OPEN] = {muster_params_handle_open, MUSTER_PARAMS_OPEN_BYTES, false,
+                            METHOD "Open"},
+    [MUSTER_PARAMS_TABLE] = {muster_params_handle_table, MUSTER_PARAMS_SCHEMA_BYTES, true,
+                             METHOD "Table"},
+    [MUSTER_PARAMS_PUSH] = {muster_params_handle_push, MUSTER_FRAME_PAYLOAD_MAX, true,
+                            METHOD "Push"},
+    [MUSTER_PARAMS_PULL] = {muster_params_handle_pull, MUSTER_FRAME_PAYLOAD_MAX, true,
+                            METHOD "Pull"},
 };
 
 static void client_close(struct muster_params_client *client)
@@ -85,6 +94,18 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     return client->payload;
 }
 
+static bool message_deny(struct muster_params_client *client,
+                         const struct muster_frame_header *header)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_PERMISSION_DENIED, "%.120s may not call %s",
+                     client->identity != NULL ? muster_identity_name(client->identity)
+                                              : "a client without a certificate",
+                     messages[header->type].method);
+    return muster_params_refuse(client, header, &error);
+}
+
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
@@ -93,13 +114,29 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     uint8_t *payload = client->payload;
 
     client->payload = NULL;
-    if (!messages[header->type].handle(client, header, buffer))
+    if (!((client->denied & 1u << header->type) != 0
+              ? message_deny(client, header)
+              : messages[header->type].handle(client, header, buffer)))
         client_give_up(client, "no memory for the answer");
     muster_mem_free(&server->pool.mem, payload);
 }
 
 static const struct muster_peer_link_events events = {
     .on_ready = on_ready, .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
+
+/* Rules do not change while a server is open, so they are asked once. */
+static void client_authorize(struct muster_params_client *client, struct muster_stream *stream)
+{
+    const struct muster_authorization *authorization = client->server->authorization;
+
+    if (muster_tls_stream_is_one(stream))
+        client->identity = muster_tls_stream_identity(stream);
+    for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
+        if (authorization != NULL && messages[i].method != NULL &&
+            !muster_authorization_is_allowed(authorization, client->identity, messages[i].method))
+            client->denied |= 1u << i;
+    }
+}
 
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream)
 {
@@ -112,6 +149,7 @@ void muster_params_door_accept(struct muster_params_server *server, struct muste
         return;
     }
     client->server = server;
+    client_authorize(client, stream);
     muster_list_append(&server->clients, &client->node);
     server->client_count++;
     if (muster_peer_link_accept(server->env, stream, &server->hello, deadline_ns, &events, client,

@@ -53,8 +53,13 @@ static enum muster_rc doors_open(struct muster_params_server *server,
                                  const struct muster_params_server_options *options,
                                  struct muster_error *ret_error)
 {
+    const struct muster_interceptor *guard =
+        options->authorization != NULL ? muster_authorization_interceptor(options->authorization)
+                                       : NULL;
     const struct muster_rpc_server_options rpc = {.receive_message_max_bytes = CALL_BYTES_MAX,
-                                                  .tls = server->env->tls};
+                                                  .tls = server->env->tls,
+                                                  .interceptors = &guard,
+                                                  .interceptor_count = guard != NULL ? 1 : 0};
     enum muster_rc rc = muster_rpc_server_open(server->env, &rpc, &server->rpc_server);
 
     if (rc != MUSTER_OK)
@@ -79,6 +84,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     server->env = env;
     server->region = muster_params_seat_region(options->seat);
+    server->authorization = options->authorization;
     muster_list_init(&server->clients);
     muster_mem_pool_init(&server->pool, env->mem, POOL_KEPT_BYTES);
     muster_task_init(&server->flush, on_flush, server);

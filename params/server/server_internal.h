@@ -15,7 +15,8 @@ struct muster_params_server {
     void *data;
     struct muster_params_region *region;
     struct muster_port *port;
-    struct muster_rpc_server *rpc_server; /* at the same port */
+    struct muster_rpc_server *rpc_server;             /* at the same port */
+    const struct muster_authorization *authorization; /* NULL: everybody may do everything */
     struct muster_peer_hello hello;
     struct muster_mem_pool pool; /* payloads and answers */
     struct muster_list clients;
@@ -40,11 +41,13 @@ struct muster_params_client {
     struct muster_list node;
     struct muster_params_server *server;
     struct muster_peer_link *link;
-    bool is_open;                      /* it has named its source */
-    uint64_t slot;                     /* of the source */
-    uint64_t generation;               /* that the source had when this link named it */
-    uint8_t *payload;                  /* of the message that is being received */
-    struct muster_params_answer *acks; /* of this turn; NULL: none */
+    const struct muster_identity *identity; /* of the link's stream; NULL: no certificate */
+    uint32_t denied;                        /* a bit for each message that it may not send */
+    bool is_open;                           /* it has named its source */
+    uint64_t slot;                          /* of the source */
+    uint64_t generation;                    /* that the source had when this link named it */
+    uint8_t *payload;                       /* of the message that is being received */
+    struct muster_params_answer *acks;      /* of this turn; NULL: none */
 };
 
 /** Serve muster.params.v1, health and reflection. Errors: RESOURCE_EXHAUSTED. */

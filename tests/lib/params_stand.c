@@ -25,6 +25,7 @@ void params_stand_serve(struct params_stand *stand)
         fail_msg("%s", error.text);
     options.listen = &address;
     options.seat = stand->seat;
+    options.authorization = stand->authorization;
     if (muster_params_server_open(&stand->test.env, &options, &stand->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     muster_params_server_set_data(stand->server, stand);

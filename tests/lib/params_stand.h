@@ -17,6 +17,7 @@ struct params_stand {
     uint32_t shard_count;
     uint16_t port;
     char address[MUSTER_ADDRESS_TEXT_BYTES];
+    const struct muster_authorization *authorization; /* of the next server; NULL: none */
     unsigned closing; /* asynchronous closes that are awaited */
 };
 

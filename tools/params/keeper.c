@@ -93,12 +93,14 @@ static int child_judge(struct house *house, int status)
 
     if (WIFEXITED(status))
         return WEXITSTATUS(status) == EXIT_OK && !house->is_stopping ? EXIT_OTHER
-                                                                      : WEXITSTATUS(status);
+                                                                     : WEXITSTATUS(status);
     if (house->is_stopping)
         return EXIT_OK;
-    fprintf(stderr, "muster %s: a process of the seat was killed by signal %d (%s); the next one goes on in "
-                    "its memory\n",
-            house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
+    fprintf(
+        stderr,
+        "muster %s: a process of the seat was killed by signal %d (%s); the next one goes on in "
+        "its memory\n",
+        house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
     house->failures = takes == house->takes_seen ? house->failures + 1 : 0;
     house->takes_seen = takes;
     if (house->failures < FAILURES_MAX)
@@ -154,6 +156,17 @@ static void house_stop(struct house *house)
     }
 }
 
+/* The serving child reads its certificates again; a spare has none yet, and would die. */
+static void house_reload(const struct house *house)
+{
+    pid_t serving = atomic_load_explicit(&house->keeper->board->serving, memory_order_relaxed);
+
+    for (unsigned i = 0; i < house->child_count; i++) {
+        if (house->children[i] != 0 && house->children[i] == serving)
+            (void)kill(serving, SIGHUP);
+    }
+}
+
 static bool has_children(const struct house *house)
 {
     for (unsigned i = 0; i < house->child_count; i++) {
@@ -173,7 +186,7 @@ static int house_run(struct house *house)
         if (sigwait(&house->signals, &number) != 0)
             continue;
         if (number == SIGHUP)
-            children_signal(house, SIGHUP);
+            house_reload(house);
         else if (number != SIGCHLD && !house->is_stopping)
             house_stop(house);
         reaped = children_reap(house);

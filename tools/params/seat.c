@@ -19,14 +19,30 @@ static struct params_seat *seat_of(struct service *service)
 
 /* --- A child --- */
 
+/* The links and the gRPC door have one credential, that of the environment. */
 static enum muster_rc server_open(struct service *service, struct muster_error *ret_error)
 {
     struct params_seat *seat = seat_of(service);
-    const struct muster_params_server_options server = {
+    struct muster_params_server_options server = {
         .listen = &seat->address, .seat = seat->seat, .job = seat->settings.job};
+    enum muster_rc rc =
+        service_tls_open(service->env, &seat->settings.tls, &service->tls, ret_error);
 
+    service->env->tls = service->tls;
+    if (rc == MUSTER_OK)
+        rc = service_authorization_new(service->env, &seat->settings.tls, &seat->authorization,
+                                       ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    server.authorization = seat->authorization;
     muster_net_system_adopt(service->env->net, seat->socket);
     return muster_params_server_open(service->env, &server, &seat->server, ret_error);
+}
+
+static void server_clean(struct service *service)
+{
+    service->env->tls = NULL;
+    muster_authorization_free(seat_of(service)->authorization);
 }
 
 static const struct muster_address *server_address(struct service *service)
@@ -51,7 +67,8 @@ static void server_close(struct service *service, uint64_t deadline_ns)
 static const struct service_kind kind = {.name = "params serve",
                                          .open = server_open,
                                          .address = server_address,
-                                         .close = server_close};
+                                         .close = server_close,
+                                         .clean = server_clean};
 
 /* A script reads the ready line once: a successor says nothing there. */
 static void stdout_silence(void)

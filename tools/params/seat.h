@@ -7,6 +7,7 @@
 
 #include "params/keeper.h"
 #include "serve/service.h"
+#include "serve/service_tls.h"
 
 struct params_seat_settings {
     const char *listen;
@@ -14,6 +15,7 @@ struct params_seat_settings {
     uint64_t memory_max;
     uint64_t shard_count;
     bool has_spare;
+    struct service_tls_settings tls;
     const char *status; /* NULL: none */
     const char *log_level, *log_format;
 };
@@ -26,6 +28,7 @@ struct params_seat {
     struct muster_address address; /* where it will serve */
     int socket;
     struct muster_params_server *server;
+    struct muster_authorization *authorization;
 };
 
 /** Make the memory and bind the socket; keeper_run of seat->keeper serves. Borrows the texts of settings.

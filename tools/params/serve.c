@@ -42,6 +42,7 @@ static const struct muster_option rows[] = {
      .fallback = "true",
      .help = "Keep a second process that goes on at once when the server is killed; --no-spare "
              "starts one then."},
+    SERVICE_TLS_ROWS(struct params_seat_settings),
     {.name = "status",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct params_seat_settings, status),
@@ -56,8 +57,9 @@ static const struct muster_option rows[] = {
 static const struct muster_options options = {
     .command = "muster params serve",
     .usage = "[--listen HOST:PORT]",
-    .about = "Serve tables of parameters to clients (include/muster/params.h). A server that is killed "
-             "loses nothing: the next process goes on in its memory.",
+    .about =
+        "Serve tables of parameters to clients (include/muster/params.h). A server that is killed "
+        "loses nothing: the next process goes on in its memory.",
     .rows = rows,
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
@@ -69,7 +71,8 @@ int params_serve(int argc, char **argv)
     struct params_seat seat;
     int code = EXIT_OK;
 
-    if (!command_parse_all(&options, argc, argv, &settings, &code))
+    if (!command_parse_all(&options, argc, argv, &settings, &code) ||
+        !service_tls_check(options.command, &settings.tls, &code))
         return code;
     if (params_seat_open(&seat, &settings, &error) == MUSTER_OK) {
         code = keeper_run(&seat.keeper);

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""`muster params serve` under TLS: clients with a certificate are served, others are refused and told why, a policy knows them by their
+certificates, and SIGHUP reads certificates again.
+
+Needs grpcio (MUSTER_GRPC_PYTHON names an interpreter that has it), protobuf, protoc and openssl.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+import needs
+import params_stranger
+from tls_files import TlsFiles
+
+needs.run_with("grpc", "python3-grpcio")
+needs.tool("openssl", "openssl")
+import grpc
+
+MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+PATIENCE_S = 60
+WORKER, READER = "spiffe://test/job/7/task/worker", "spiffe://test/job/7/task/reader"
+METHODS = "/muster.params.v1.Params/"
+
+
+def setUpModule():
+    global pb
+    pb = params_stranger.messages(unittest.addModuleCleanup)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Tls(unittest.TestCase):
+    def setUp(self):
+        self.files = TlsFiles(self.addCleanup)
+        self.server = self.files.issue("server")
+        self.worker = self.files.issue("worker", f"URI:{WORKER}")
+        self.reader = self.files.issue("reader", f"URI:{READER}")
+        self.log = []
+
+    def serve(self, *words):
+        cert, key = self.server
+        self.process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--tls-cert", cert, "--tls-key", key,
+                                         "--tls-client-ca", self.files.ca, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.end)
+        self.address = self.process.stdout.readline().split()[1]
+        self.reading = threading.Thread(target=lambda: self.log.extend(self.process.stderr))
+        self.reading.start()
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(timeout=PATIENCE_S)
+        self.reading.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        self.assertEqual(self.process.returncode, 0, self.log)
+
+    def wait_for_log(self, text):
+        until = time.monotonic() + PATIENCE_S
+        while not any(text in line for line in self.log):
+            self.assertLess(time.monotonic(), until, self.log)
+            time.sleep(0.01)
+
+    def dial(self, pair=None):
+        cert, key = (None, None) if pair is None else map(read, pair)
+        channel = grpc.secure_channel(self.address, grpc.ssl_channel_credentials(read(self.files.ca), key, cert))
+        self.addCleanup(channel.close)
+        return params_stranger.Stranger(channel, pb)
+
+    def inspect(self, *words, code=0):
+        done = subprocess.run([MUSTER, "params", "inspect", "--json", "--server", self.address, *words], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def as_worker(self):
+        return ["--tls-ca", self.files.ca, "--tls-cert", self.worker[0], "--tls-key", self.worker[1]]
+
+    def push(self, stranger, sequence=1):
+        source = stranger.Open(pb.OpenRequest(name="stranger")).source
+        stranger.Table(pb.TableRequest(schema=pb.Schema(name="items", row_elements=1)))
+        return stranger.Push(pb.PushRequest(source=source, sequence=sequence, table_name="items", keys=[5], values=[1]))
+
+    def refusal(self, act):
+        with self.assertRaises(grpc.RpcError) as refused:
+            act()
+        return refused.exception
+
+    def test_certificates_are_demanded(self):
+        self.serve()
+        self.assertEqual(self.push(self.dial(self.worker)).applied, 1)
+        self.assertEqual(json.loads(self.inspect(*self.as_worker()).stdout)["servers"][0]["rows"], 1)
+        for stranger in (self.dial(), self.dial(TlsFiles(self.addCleanup).issue("worker", f"URI:{WORKER}")),
+                         params_stranger.Stranger(grpc.insecure_channel(self.address), pb)):
+            self.assertEqual(self.refusal(lambda: self.push(stranger)).code(), grpc.StatusCode.UNAVAILABLE)
+            stranger.channel.close()
+        self.wait_for_log("the client showed no certificate")
+
+    def test_inspect_says_what_is_wrong(self):
+        self.serve()
+        self.assertIn("demands a certificate", self.inspect("--tls-ca", self.files.ca, code=4).stderr)
+        self.assertNotEqual(self.inspect(code=4).stderr, "")
+        self.assertIn("nothing.pem", self.inspect("--tls-ca", "nothing.pem", code=3).stderr)
+
+    def test_a_policy_knows_clients_by_their_certificates(self):
+        policy = self.files.path("policy.json")
+        with open(policy, "w", encoding="ascii") as file:
+            json.dump({"name": "params", "allow_rules": [{"name": "workers", "source": {"principals": [WORKER]}},
+                                                         {"name": "readers", "source": {"principals": [READER]},
+                                                          "request": {"paths": [METHODS + name for name in ("Open", "Table", "Pull")]}}]}, file)
+        self.serve("--authorization", policy)
+        reader = self.dial(self.reader)
+        refused = self.refusal(lambda: self.push(reader))
+        self.assertEqual(refused.code(), grpc.StatusCode.PERMISSION_DENIED)
+        self.assertIn(f"{READER} may not call {METHODS}Push", refused.details())
+        self.assertEqual(list(reader.Pull(pb.PullRequest(table_name="items", keys=[5])).values), [0])
+        self.assertEqual(self.push(self.dial(self.worker)).applied, 1)
+
+    def test_sighup_reads_certificates_again(self):
+        self.serve()
+        self.process.send_signal(signal.SIGHUP)
+        self.wait_for_log("certificates_read_again")
+        self.assertEqual(self.push(self.dial(self.worker)).applied, 1)
+        self.assertFalse(any("killed" in line for line in self.log), self.log)
+
+    def test_wrong_files_and_halves_are_refused(self):
+        for words, code, text in ((["--tls-cert", self.server[0]], 2, "--tls-key"), (["--tls-client-ca", self.files.ca], 2, "--tls-cert"),
+                                  (["--tls-cert", "nothing.pem", "--tls-key", self.server[1]], 3, "nothing.pem"),
+                                  (["--authorization", "nothing.json"], 3, "nothing.json")):
+            done = subprocess.run([MUSTER, "params", "serve", "--memory-max", "64M", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
