@@ -66,11 +66,13 @@ static void on_lost(struct muster_params *params)
     params->received = NULL;
 }
 
-/* A client that closes waits for its pushes alone. */
+/* A client that closes waits for its pushes alone, and for nothing once the server has refused it. */
 static void close_check(struct muster_params *params)
 {
-    if (params->is_closing && params->collected_bytes == 0 &&
-        muster_list_is_empty(&params->pushes))
+    bool is_over = params->way == MUSTER_PARAMS_WAY_FAILED ||
+                   (params->collected_bytes == 0 && muster_list_is_empty(&params->pushes));
+
+    if (params->is_closing && is_over)
         muster_task_post(&params->tell, params->env->loop);
 }
 
@@ -215,6 +217,7 @@ static void on_way_failed(struct muster_params *params)
                params->error.text);
     muster_params_ops_fail(params, params->error.rc, &params->error);
     opened_tell(params, params->error.rc);
+    close_check(params);
 }
 
 static const struct muster_params_way_events way_events = {.on_open = on_way_open,

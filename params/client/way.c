@@ -139,6 +139,9 @@ static void opened_receive(struct muster_params *params)
         way_fail(params, &error);
         return;
     }
+    if (params->shard_count == 0)
+        params->sequence = opened.sequence;
+    params->source.generation = opened.generation;
     params->slot = opened.slot;
     params->shard_count = opened.shard_count;
     params->backoff_ns = 0;
@@ -153,7 +156,10 @@ static void refusal_receive(struct muster_params *params, const struct muster_fr
 
     error.rc = header->phase != MUSTER_OK ? (enum muster_rc)header->phase : MUSTER_UNKNOWN;
     error.text[header->payload_bytes] = '\0';
-    way_end(params, &error);
+    if (error.rc == MUSTER_ABORTED) /* a younger process has its name */
+        way_fail(params, &error);
+    else
+        way_end(params, &error);
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,

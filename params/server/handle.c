@@ -19,6 +19,7 @@ bool muster_params_handle_open(struct muster_params_client *client,
                                const struct muster_frame_header *header, const uint8_t *payload)
 {
     struct muster_params_server *server = client->server;
+    const struct muster_params_source *source;
     struct muster_params_answer *answer;
     struct muster_params_open open;
     struct muster_error error;
@@ -28,11 +29,13 @@ bool muster_params_handle_open(struct muster_params_client *client,
         rc = muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                               "the link has named its source already");
     if (rc == MUSTER_OK)
-        rc = muster_params_server_source_open(server, &open.source, &client->slot, &error);
+        rc = muster_params_server_source_open(server, &open.source, open.generation, &client->slot,
+                                              &error);
     if (rc != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     client->is_open = true;
-    client->generation = muster_params_source_at(server->region, client->slot)->generation;
+    source = muster_params_source_at(server->region, client->slot);
+    client->generation = source->generation;
     answer = muster_params_answer_new(client, MUSTER_PARAMS_OPENED, header->offset,
                                       MUSTER_PARAMS_OPENED_BYTES);
     if (answer == NULL)
@@ -40,7 +43,8 @@ bool muster_params_handle_open(struct muster_params_client *client,
     muster_params_opened_pack(
         &(struct muster_params_opened){.slot = client->slot,
                                        .generation = client->generation,
-                                       .shard_count = server->region->head->shard_count},
+                                       .shard_count = server->region->head->shard_count,
+                                       .sequence = muster_params_source_sequence(source)},
         answer->payload);
     return muster_params_answer_send(answer, MUSTER_PARAMS_OPENED_BYTES);
 }

@@ -66,7 +66,7 @@ static void on_open(struct muster_rpc *rpc, const Muster__Params__V1__OpenReques
 
     muster__params__v1__source__init(&named);
     if (rc == MUSTER_OK)
-        rc = muster_params_server_source_open(server, &id, &named.slot, &error);
+        rc = muster_params_server_source_open(server, &id, 0, &named.slot, &error);
     if (rc != MUSTER_OK) {
         call_refuse(rpc, &error);
         return;

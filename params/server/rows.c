@@ -7,14 +7,25 @@
 
 enum muster_rc muster_params_server_source_open(struct muster_params_server *server,
                                                 const struct muster_incarnation *id,
-                                                uint64_t *ret_slot, struct muster_error *ret_error)
+                                                uint64_t generation, uint64_t *ret_slot,
+                                                struct muster_error *ret_error)
 {
-    enum muster_rc rc = muster_params_source_open(server->region, id, ret_slot);
+    enum muster_rc rc =
+        generation == 0 ? muster_params_source_open(server->region, id, ret_slot)
+                        : muster_params_source_reopen(server->region, id, generation, ret_slot);
 
-    return rc == MUSTER_OK
-               ? rc
-               : muster_error_set(ret_error, rc, "no memory for one more source: the server has %u",
-                                  server->region->head->source_count);
+    switch (rc) {
+    case MUSTER_OK:
+        return rc;
+    case MUSTER_ABORTED:
+        return muster_error_set(ret_error, rc, "a younger process has opened this source");
+    case MUSTER_FAILED_PRECONDITION:
+        return muster_error_set(
+            ret_error, rc, "the server has lost its memory: it does not know this source any more");
+    default:
+        return muster_error_set(ret_error, rc, "no memory for one more source: the server has %u",
+                                server->region->head->source_count);
+    }
 }
 
 struct muster_params_store_table *muster_params_server_table(

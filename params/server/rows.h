@@ -29,10 +29,10 @@ static inline uint32_t muster_params_key_shard(const struct muster_params_store_
     return muster_params_shard_of(muster_params_hash(table->seed, key), shard_count);
 }
 
-/** As muster_params_source_open. Errors: RESOURCE_EXHAUSTED. */
+/** As muster_params_source_open with generation 0, else as muster_params_source_reopen. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_server_source_open(
-    struct muster_params_server *server, const struct muster_incarnation *id, uint64_t *ret_slot,
-    struct muster_error *ret_error);
+    struct muster_params_server *server, const struct muster_incarnation *id, uint64_t generation,
+    uint64_t *ret_slot, struct muster_error *ret_error);
 /** NULL: there is no table of this number. */
 struct muster_params_store_table *muster_params_server_table(
     const struct muster_params_server *server, uint32_t number);

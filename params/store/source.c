@@ -81,6 +81,17 @@ void muster_params_source_complete(struct muster_params_region *region,
     MUSTER_PARAMS_STORE(&source->generation, intent->total);
 }
 
+/* The low half of a generation counts processes, the high half the further links of one. */
+#define GENERATION_LINK ((uint64_t)1 << 32)
+
+static void source_fill(struct muster_params_region *region,
+                        const struct muster_params_intent *intent)
+{
+    muster_params_intent_begin(region, intent);
+    muster_params_source_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+}
+
 enum muster_rc muster_params_source_open(struct muster_params_region *region,
                                          const struct muster_incarnation *id, uint64_t *ret_slot)
 {
@@ -92,14 +103,36 @@ enum muster_rc muster_params_source_open(struct muster_params_region *region,
     uint64_t room = (uint64_t)region->head->source_segment_count * sources_per_segment(region);
     enum muster_rc rc = MUSTER_OK;
 
-    intent.total = source != NULL ? source->generation + 1 : 1;
+    intent.total = (uint32_t)(source != NULL ? source->generation : 0) + 1;
     if (source == NULL && intent.count == room)
         rc = sources_add(region);
     if (rc != MUSTER_OK)
         return rc;
-    muster_params_intent_begin(region, &intent);
-    muster_params_source_complete(region, &region->head->intent);
-    muster_params_intent_end(region);
+    source_fill(region, &intent);
     *ret_slot = intent.count;
     return MUSTER_OK;
+}
+
+enum muster_rc muster_params_source_reopen(struct muster_params_region *region,
+                                           const struct muster_incarnation *id, uint64_t generation,
+                                           uint64_t *ret_slot)
+{
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE, .id = *id};
+    const struct muster_params_source *source =
+        muster_params_source_find(region, id, &intent.count);
+
+    if (source == NULL)
+        return MUSTER_FAILED_PRECONDITION;
+    if ((uint32_t)source->generation != (uint32_t)generation)
+        return MUSTER_ABORTED;
+    intent.total = source->generation + GENERATION_LINK;
+    source_fill(region, &intent);
+    *ret_slot = intent.count;
+    return MUSTER_OK;
+}
+
+/* The push behind the newest whole one may be applied in part, and its process dead. */
+uint64_t muster_params_source_sequence(const struct muster_params_source *source)
+{
+    return source->pushed + 2;
 }

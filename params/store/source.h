@@ -22,6 +22,19 @@ struct muster_params_source *muster_params_source_find(const struct muster_param
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_open(struct muster_params_region *region,
                                                            const struct muster_incarnation *id,
                                                            uint64_t *ret_slot);
+/**
+ * The process that got this generation opens the source again, over a further link: what still
+ * arrives over its older links is refused from now on.
+ *
+ * Errors: FAILED_PRECONDITION (there is no such source: its memory is lost), ABORTED (a younger
+ * process has opened it).
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_reopen(struct muster_params_region *region,
+                                                             const struct muster_incarnation *id,
+                                                             uint64_t generation,
+                                                             uint64_t *ret_slot);
+/** The first sequence number that no process of the source has used for a row that counts. */
+uint64_t muster_params_source_sequence(const struct muster_params_source *source);
 void muster_params_sources_complete(struct muster_params_region *region,
                                     const struct muster_params_intent *intent);
 void muster_params_source_complete(struct muster_params_region *region,

@@ -76,7 +76,8 @@ void muster_params_open_pack(const struct muster_params_open *open,
 {
     uint8_t *at = put_bytes(ret_bytes, open->source.bytes, sizeof(open->source.bytes));
 
-    put_name(at, open->name);
+    at = put_name(at, open->name);
+    put_u64(at, open->generation);
 }
 
 enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
@@ -89,7 +90,8 @@ enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
     if (rc != MUSTER_OK)
         return rc;
     at = get_bytes(at, ret_open->source.bytes, sizeof(ret_open->source.bytes));
-    get_bytes(at, ret_open->name, sizeof(ret_open->name));
+    at = get_bytes(at, ret_open->name, sizeof(ret_open->name));
+    get_bytes(at, &ret_open->generation, sizeof(ret_open->generation));
     if (muster_incarnation_is_zero(&ret_open->source))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message OPEN of parameters has no source");
@@ -106,7 +108,8 @@ void muster_params_opened_pack(const struct muster_params_opened *opened,
 
     at = put_u64(at, opened->generation);
     at = put_u32(at, opened->shard_count);
-    put_u32(at, 0);
+    at = put_u32(at, 0);
+    put_u64(at, opened->sequence);
 }
 
 enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
@@ -126,6 +129,7 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message OPENED of parameters names %u shards", shards);
     ret_opened->shard_count = shards;
+    get_bytes(at + 2 * sizeof(shards), &ret_opened->sequence, sizeof(ret_opened->sequence));
     return MUSTER_OK;
 }
 

@@ -28,20 +28,22 @@ enum muster_params_message {
 
 #define MUSTER_PARAMS_FRAME_ROWS_MAX 65535u
 
-/** OPEN: who pushes over this link. 16 + 64 bytes. */
+/** OPEN: who pushes over this link. 16 + 64 + 8 bytes. */
 struct muster_params_open {
     struct muster_incarnation source;
     char name[MUSTER_PARAMS_NAME_BYTES]; /* for people; "": none */
+    uint64_t generation; /* that this process got before; 0: it opens the source for the first time */
 };
-#define MUSTER_PARAMS_OPEN_BYTES 80u
+#define MUSTER_PARAMS_OPEN_BYTES 88u
 
-/** OPENED. 24 bytes. */
+/** OPENED. 32 bytes. */
 struct muster_params_opened {
     uint64_t slot;       /* of the source; stands in its pushes */
     uint64_t generation; /* an older process of the same source is refused from now on */
     uint32_t shard_count;
+    uint64_t sequence; /* from which a process that opens the source for the first time numbers */
 };
-#define MUSTER_PARAMS_OPENED_BYTES 24u
+#define MUSTER_PARAMS_OPENED_BYTES 32u
 
 #define MUSTER_PARAMS_SCHEMA_BYTES 136u
 

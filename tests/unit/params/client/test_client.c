@@ -127,11 +127,97 @@ static void a_server_that_dies_loses_and_doubles_nothing(void **state)
     params_stand_close(&stand);
 }
 
+/* --- Two processes with one name --- */
+
+static const uint64_t key = 5;
+static float ones[ELEMENTS] = {1, 1, 1, 1};
+
+static void a_younger_process_pushes_behind_the_older_one(void **state)
+{
+    struct params_stand stand;
+    struct muster_params_schema schema = counters_schema();
+    struct muster_params *params;
+    struct muster_params_table *table;
+    float found[ELEMENTS];
+
+    (void)state;
+    params_stand_open(&stand, SHARDS);
+    for (unsigned i = 1; i <= 3; i++) {
+        params = params_stand_client(&stand, "worker:0");
+        table = params_stand_table(&stand, params, &schema);
+        assert_int_equal(params_stand_push(&stand, table, &key, ones, 1, NULL), MUSTER_OK);
+        assert_int_equal(params_stand_pull(&stand, table, &key, found, 1, NULL), MUSTER_OK);
+
+        assert_true(found[0] == (float)i);
+        assert_int_equal(params_stand_leave(&stand, params), MUSTER_OK);
+    }
+    params_stand_close(&stand);
+}
+
+struct pair {
+    struct params_stand stand;
+    struct muster_params *older, *younger;
+    struct muster_params_table *older_table, *younger_table;
+};
+
+/* Both have lost their links, and connect again in an order of their own. */
+static void pair_open(struct pair *pair)
+{
+    struct muster_params_schema schema = counters_schema();
+
+    params_stand_open(&pair->stand, SHARDS);
+    pair->older = params_stand_client(&pair->stand, "worker:0");
+    pair->older_table = params_stand_table(&pair->stand, pair->older, &schema);
+    pair->younger = params_stand_client(&pair->stand, "worker:0");
+    pair->younger_table = params_stand_table(&pair->stand, pair->younger, &schema);
+    params_stand_kill(&pair->stand);
+    params_stand_serve(&pair->stand);
+}
+
+static void an_older_process_that_connects_again_is_refused(void **state)
+{
+    struct pair pair;
+
+    (void)state;
+    pair_open(&pair);
+
+    assert_int_equal(params_stand_push(&pair.stand, pair.older_table, &key, ones, 1, NULL),
+                     MUSTER_ABORTED);
+    assert_int_equal(params_stand_push(&pair.stand, pair.younger_table, &key, ones, 1, NULL),
+                     MUSTER_OK);
+    assert_int_equal(params_stand_push(&pair.stand, pair.older_table, &key, ones, 1, NULL),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(params_stand_leave(&pair.stand, pair.younger), MUSTER_OK);
+    (void)params_stand_leave(&pair.stand, pair.older);
+    params_stand_close(&pair.stand);
+}
+
+/* Its push will not be acknowledged any more. */
+static void a_client_that_is_refused_closes_before_its_deadline(void **state)
+{
+    struct pair pair;
+    uint64_t deadline_ns;
+
+    (void)state;
+    pair_open(&pair);
+    assert_int_equal(params_stand_push(&pair.stand, pair.older_table, &key, ones, 1, NULL),
+                     MUSTER_ABORTED);
+    deadline_ns = params_stand_deadline(&pair.stand);
+
+    assert_int_equal(params_stand_leave(&pair.stand, pair.older), MUSTER_DEADLINE_EXCEEDED);
+    assert_true(muster_loop_now_ns(pair.stand.test.env.loop) < deadline_ns);
+    assert_int_equal(params_stand_leave(&pair.stand, pair.younger), MUSTER_OK);
+    params_stand_close(&pair.stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_pushed_is_pulled),
         cmocka_unit_test(a_server_that_dies_loses_and_doubles_nothing),
+        cmocka_unit_test(a_younger_process_pushes_behind_the_older_one),
+        cmocka_unit_test(an_older_process_that_connects_again_is_refused),
+        cmocka_unit_test(a_client_that_is_refused_closes_before_its_deadline),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,6 +108,55 @@ static void a_source_without_memory_is_refused_and_a_known_one_is_not(void **sta
     region_stand_close(&stand);
 }
 
+static void further_links_of_a_process_raise_the_generation_until_a_younger_one_comes(void **state)
+{
+    struct region_stand stand;
+    struct muster_incarnation one = id_of(1), two = id_of(2);
+    const struct muster_params_source *source;
+    uint64_t slot = 9, first, second;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 8);
+    assert_int_equal(muster_params_source_open(&stand.region, &one, &slot), MUSTER_OK);
+    source = muster_params_source_at(&stand.region, slot);
+    first = source->generation;
+    assert_int_equal(muster_params_source_reopen(&stand.region, &one, first, &slot), MUSTER_OK);
+    second = source->generation;
+    /* Its answer was lost: the process knows the first generation only. */
+    assert_int_equal(muster_params_source_reopen(&stand.region, &one, first, &slot), MUSTER_OK);
+    assert_int_not_equal(first, second);
+    assert_int_not_equal(second, source->generation);
+    assert_int_equal(slot, 0);
+
+    assert_int_equal(muster_params_source_open(&stand.region, &one, &slot), MUSTER_OK);
+    assert_int_equal(muster_params_source_reopen(&stand.region, &one, second, &slot),
+                     MUSTER_ABORTED);
+    assert_int_equal(muster_params_source_reopen(&stand.region, &one, source->generation, &slot),
+                     MUSTER_OK);
+    assert_int_equal(muster_params_source_reopen(&stand.region, &two, first, &slot),
+                     MUSTER_FAILED_PRECONDITION);
+    region_stand_close(&stand);
+}
+
+/* A death may have cut short the push behind the newest whole one. */
+static void a_new_process_leaves_out_the_push_that_may_be_applied_in_part(void **state)
+{
+    struct region_stand stand;
+    struct muster_incarnation one = id_of(1);
+    struct muster_params_source *source;
+    uint64_t slot;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 8);
+    assert_int_equal(muster_params_source_open(&stand.region, &one, &slot), MUSTER_OK);
+    source = muster_params_source_at(&stand.region, slot);
+    source->pushed = 41;
+    source->positions[3] = (uint64_t)42 << 16 | 5;
+
+    assert_int_equal(muster_params_source_sequence(source), 43);
+    region_stand_close(&stand);
+}
+
 /* All segments of sources but for the first are said to be this one: their slots are not used. */
 static void the_list_of_segments_has_a_limit(void **state)
 {
@@ -136,6 +185,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_opening_raises_the_generation),
+        cmocka_unit_test(
+            further_links_of_a_process_raise_the_generation_until_a_younger_one_comes),
+        cmocka_unit_test(a_new_process_leaves_out_the_push_that_may_be_applied_in_part),
         cmocka_unit_test(sources_of_several_segments_lie_apart),
         cmocka_unit_test(a_source_without_memory_is_refused_and_a_known_one_is_not),
         cmocka_unit_test(the_list_of_segments_has_a_limit),

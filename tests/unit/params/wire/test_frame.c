@@ -228,7 +228,8 @@ static void a_malformed_push_is_refused_by_name(void **state)
 
 static void an_opening_is_read_as_it_was_written(void **state)
 {
-    struct muster_params_open open = {.source = {{1, 2, 3}}, .name = "worker:3"}, found;
+    struct muster_params_open open = {.source = {{1, 2, 3}}, .name = "worker:3", .generation = 7};
+    struct muster_params_open found;
     uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
     struct muster_error error;
 
@@ -237,6 +238,7 @@ static void an_opening_is_read_as_it_was_written(void **state)
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error), MUSTER_OK);
     assert_memory_equal(&found.source, &open.source, sizeof(open.source));
     assert_string_equal(found.name, "worker:3");
+    assert_int_equal(found.generation, 7);
 
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes) - 1, &found, &error),
                      MUSTER_INVALID_ARGUMENT);
@@ -258,7 +260,9 @@ static void an_opening_is_read_as_it_was_written(void **state)
 
 static void the_answer_to_an_opening_is_checked(void **state)
 {
-    struct muster_params_opened opened = {.slot = 3, .generation = 4, .shard_count = 256}, found;
+    struct muster_params_opened opened = {
+        .slot = 3, .generation = 4, .shard_count = 256, .sequence = 1000};
+    struct muster_params_opened found;
     uint8_t bytes[MUSTER_PARAMS_OPENED_BYTES];
     struct muster_error error;
 
@@ -268,8 +272,9 @@ static void the_answer_to_an_opening_is_checked(void **state)
     assert_int_equal(found.slot, 3);
     assert_int_equal(found.generation, 4);
     assert_int_equal(found.shard_count, 256);
+    assert_int_equal(found.sequence, 1000);
 
-    assert_int_equal(muster_params_opened_unpack(bytes, 23, &found, &error),
+    assert_int_equal(muster_params_opened_unpack(bytes, 31, &found, &error),
                      MUSTER_INVALID_ARGUMENT);
     for (uint32_t shards = 0; shards <= 8192; shards += shards < 3 ? 3 : shards) {
         bool is_right = shards > 0 && shards <= 4096 && (shards & (shards - 1)) == 0;
