@@ -19,7 +19,7 @@ struct sim_run {
 struct sim_profile {
     const char *name;
     const char *text;  /* for --list */
-    const char *group; /* "membership", "rpc", "streams" */
+    const char *group; /* "membership", "params", "rpc", "streams" */
     void (*run)(struct sim_run *run, const struct sim_profile *profile);
     uint32_t variant; /* the runner's own */
 };
@@ -37,6 +37,7 @@ void sim_run_close(struct sim_run *run, struct sim_world *world, uint64_t faults
 bool sim_run_twice(const struct sim_profile *profile, uint64_t seed, struct sim_run *ret_run);
 
 void sim_profile_streams(struct sim_run *run, const struct sim_profile *profile);
+void sim_profile_params(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_rpc(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_collective(struct sim_run *run, const struct sim_profile *profile);
 /** variant: place in the table of plays. */
