@@ -25,6 +25,7 @@ static void on_peer(struct muster_port *port, struct muster_stream *stream)
 
 static void server_free(struct muster_params_server *server)
 {
+    muster_params_metrics_close(server);
     muster_mem_pool_fini(&server->pool);
     muster_mem_free(server->env->mem, server->scratch);
     muster_mem_free(server->env->mem, server);
@@ -72,6 +73,18 @@ static enum muster_rc doors_open(struct muster_params_server *server,
                             &server->port, ret_error);
 }
 
+static void server_log(const struct muster_params_server *server)
+{
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_params_stats stats;
+
+    muster_params_server_stats(server, &stats);
+    MUSTER_LOG(server->env, INFO, "params_server_open", "address",
+               muster_address_format(muster_port_address(server->port), text), "tables",
+               stats.tables, "rows", stats.rows, "sources", stats.sources, "memory_max_bytes",
+               stats.memory_max_bytes);
+}
+
 enum muster_rc muster_params_server_open(struct muster_env *env,
                                          const struct muster_params_server_options *options,
                                          struct muster_params_server **ret_server,
@@ -98,6 +111,8 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
         server_end(server);
         return rc;
     }
+    muster_params_metrics_open(server);
+    server_log(server);
     *ret_server = server;
     return MUSTER_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef MUSTER_PARAMS_SERVER_INTERNAL_H
 #define MUSTER_PARAMS_SERVER_INTERNAL_H
 
+#include <muster/metrics.h>
 #include <muster/params_server.h>
 
 #include "net/link/peer_link.h"
@@ -9,6 +10,8 @@
 #include "params/server/seat.h"
 #include "params/store/apply.h"
 #include "params/wire/frame.h"
+
+#define MUSTER_PARAMS_METRIC_COUNT 12
 
 struct muster_params_server {
     struct muster_env *env;
@@ -25,6 +28,8 @@ struct muster_params_server {
     size_t scratch_count;
     struct muster_task flush; /* acknowledgements of a turn leave together */
     struct muster_params_stats stats;
+    struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
+    struct muster_metrics_collector collector; /* data NULL: there are no metrics */
     muster_params_server_fn *closed;
 };
 
@@ -49,6 +54,10 @@ struct muster_params_client {
     uint8_t *payload;                       /* of the message that is being received */
     struct muster_params_answer *acks;      /* of this turn; NULL: none */
 };
+
+/** Show the counts in env->metrics, from now until close. */
+void muster_params_metrics_open(struct muster_params_server *server);
+void muster_params_metrics_close(struct muster_params_server *server);
 
 /** Serve muster.params.v1, health and reflection. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_service_add(struct muster_params_server *server,

@@ -1,4 +1,4 @@
-/* The counts of a server, and the contents of its memory. */
+/* The counts of a server, and the contents of its memory: for callers, and as metrics. */
 #include "params/server/server_internal.h"
 
 void muster_params_server_stats(const struct muster_params_server *server,
@@ -14,4 +14,72 @@ void muster_params_server_stats(const struct muster_params_server *server,
     ret_stats->tables = head->table_count;
     ret_stats->sources = head->source_count;
     ret_stats->clients = server->client_count;
+}
+
+/* --- Metrics --- */
+
+#define FIELD(name)                                                                                \
+    offsetof(struct muster_params_stats, name), sizeof(((struct muster_params_stats *)NULL)->name)
+
+static const struct {
+    const char *name, *help, *labels;
+    enum muster_metric_kind kind;
+    size_t offset, bytes; /* of the number in struct muster_params_stats */
+} rows[MUSTER_PARAMS_METRIC_COUNT] = {
+    {"muster_params_pushes_total", "pushes that were answered, also those sent again", NULL,
+     MUSTER_COUNTER, FIELD(pushes)},
+    {"muster_params_pulls_total", "pulls that were answered", NULL, MUSTER_COUNTER, FIELD(pulls)},
+    {"muster_params_rows_total", "rows of pushes and pulls", "op=\"push\"", MUSTER_COUNTER,
+     FIELD(pushed_rows)},
+    {"muster_params_rows_total", "rows of pushes and pulls", "op=\"pull\"", MUSTER_COUNTER,
+     FIELD(pulled_rows)},
+    {"muster_params_dup_refused_total",
+     "runs of pushes that had been applied before, and were not applied again", NULL,
+     MUSTER_COUNTER, FIELD(duplicate_runs)},
+    {"muster_params_refused_rows_total", "new rows for which there was no memory", NULL,
+     MUSTER_COUNTER, FIELD(refused_rows)},
+    {"muster_params_table_rows", "rows in all tables", NULL, MUSTER_GAUGE, FIELD(rows)},
+    {"muster_params_tables", "tables", NULL, MUSTER_GAUGE, FIELD(tables)},
+    {"muster_params_memory_bytes", "memory of the seat in use", NULL, MUSTER_GAUGE,
+     FIELD(memory_bytes)},
+    {"muster_params_memory_max_bytes", "memory that the seat may use", NULL, MUSTER_GAUGE,
+     FIELD(memory_max_bytes)},
+    {"muster_params_sources", "sources that have a position", NULL, MUSTER_GAUGE, FIELD(sources)},
+    {"muster_params_clients", "links of clients", NULL, MUSTER_GAUGE, FIELD(clients)},
+};
+
+static int64_t number_of(const struct muster_params_stats *stats, size_t offset, size_t bytes)
+{
+    const void *at = (const uint8_t *)stats + offset;
+
+    return bytes == sizeof(uint64_t) ? (int64_t) * (const uint64_t *)at
+                                     : (int64_t) * (const uint32_t *)at;
+}
+
+static void on_collect(struct muster_metrics_collector *collector)
+{
+    struct muster_params_server *server = collector->data;
+    struct muster_params_stats stats;
+
+    muster_params_server_stats(server, &stats);
+    for (size_t i = 0; i < MUSTER_PARAMS_METRIC_COUNT; i++)
+        muster_metric_set(&server->metrics[i], number_of(&stats, rows[i].offset, rows[i].bytes));
+}
+
+void muster_params_metrics_open(struct muster_params_server *server)
+{
+    for (size_t i = 0; i < MUSTER_PARAMS_METRIC_COUNT; i++)
+        muster_metric_init(&server->metrics[i], server->env->metrics, rows[i].kind, rows[i].name,
+                           rows[i].help, rows[i].labels);
+    server->collector = (struct muster_metrics_collector){.data = server, .collect = on_collect};
+    muster_metrics_collector_add(server->env->metrics, &server->collector);
+}
+
+void muster_params_metrics_close(struct muster_params_server *server)
+{
+    if (server->collector.data == NULL)
+        return;
+    muster_metrics_collector_remove(&server->collector);
+    for (size_t i = 0; i < MUSTER_PARAMS_METRIC_COUNT; i++)
+        muster_metric_fini(&server->metrics[i]);
 }

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import unittest
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 import guard
@@ -62,6 +63,10 @@ class Serve(unittest.TestCase):
         out, err = self.process.communicate(timeout=PATIENCE_S)
         self.assertEqual((self.process.returncode, out), (0, ""), err)
         self.assertIn("killed by signal 9", err)
+        takes = [line.split("takes=")[1].split()[0] for line in err.splitlines() if "params_seat_taken" in line]
+        self.assertEqual(takes, [str(i + 1) for i in range(len(takes))])
+        self.assertGreater(len(takes), 1)
+        self.assertEqual(err.count("params_server_open"), len(takes))
 
     def test_children_end_with_their_keeper(self):
         self.start()
@@ -74,6 +79,14 @@ class Serve(unittest.TestCase):
         done = subprocess.run([MUSTER, "params", "serve", "--listen", address], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertIn("choose another --listen", done.stderr)
+
+    def test_the_status_page_shows_metrics(self):
+        self.start("--status", "127.0.0.1:0")
+        page = self.process.stdout.readline().split()[1]
+        with urllib.request.urlopen(page + "metrics" if page.endswith("/") else page + "/metrics", timeout=PATIENCE_S) as answer:
+            text = answer.read().decode()
+        for line in ("muster_params_pushes_total 0", "muster_params_memory_max_bytes 67108864", "# TYPE grpc_server_call_started_total counter"):
+            self.assertIn(line, text)
 
     def test_wrong_options_are_refused(self):
         for words, text in ((["--shards", "100"], "power of two"), (["--memory-max", "1M"], "--memory-max"), (["--listen", "nonsense"], "--listen")):

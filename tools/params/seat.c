@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <muster/log.h>
 #include <muster/stream.h>
 
 #include "common/command.h"
@@ -28,6 +29,8 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
     enum muster_rc rc =
         service_tls_open(service->env, &seat->settings.tls, &service->tls, ret_error);
 
+    MUSTER_LOG(service->env, INFO, "params_seat_taken", "takes",
+               atomic_load_explicit(&seat->keeper.board->takes, memory_order_relaxed));
     service->env->tls = service->tls;
     if (rc == MUSTER_OK)
         rc = service_authorization_new(service->env, &seat->settings.tls, &seat->authorization,
