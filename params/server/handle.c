@@ -44,7 +44,8 @@ bool muster_params_handle_open(struct muster_params_client *client,
         &(struct muster_params_opened){.slot = client->slot,
                                        .generation = client->generation,
                                        .shard_count = server->region->head->shard_count,
-                                       .sequence = muster_params_source_sequence(source)},
+                                       .sequence =
+                                           muster_params_source_sequence(server->region, source)},
         answer->payload);
     return muster_params_answer_send(answer, MUSTER_PARAMS_OPENED_BYTES);
 }

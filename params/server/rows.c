@@ -5,17 +5,27 @@
 
 #include <muster/collective.h>
 
+/* A push that a death has cut short is given up by the process that opens its source. */
+static void source_close_push(const struct muster_params_region *region, uint64_t slot)
+{
+    struct muster_params_source *source = muster_params_source_at(region, slot);
+
+    MUSTER_PARAMS_STORE(&source->pushed, muster_params_source_sequence(region, source) - 1);
+}
+
 enum muster_rc muster_params_server_source_open(struct muster_params_server *server,
                                                 const struct muster_incarnation *id,
                                                 uint64_t generation, uint64_t *ret_slot,
                                                 struct muster_error *ret_error)
 {
-    enum muster_rc rc =
-        generation == 0 ? muster_params_source_open(server->region, id, ret_slot)
-                        : muster_params_source_reopen(server->region, id, generation, ret_slot);
+    enum muster_rc rc = generation == 0
+                            ? muster_params_source_open(server->region, id, ret_slot)
+                            : muster_params_source_reopen(server->region, id, generation, ret_slot);
 
     switch (rc) {
     case MUSTER_OK:
+        if (generation == 0)
+            source_close_push(server->region, *ret_slot);
         return rc;
     case MUSTER_ABORTED:
         return muster_error_set(ret_error, rc, "a younger process has opened this source");

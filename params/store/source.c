@@ -22,8 +22,8 @@ struct muster_params_source *muster_params_source_at(const struct muster_params_
 
     if (slot >= region->head->source_count)
         return NULL;
-    offset = (uint64_t)region->head->source_segments[slot / per_segment] *
-             MUSTER_PARAMS_SEGMENT_BYTES;
+    offset =
+        (uint64_t)region->head->source_segments[slot / per_segment] * MUSTER_PARAMS_SEGMENT_BYTES;
     return muster_params_at(region, offset + slot % per_segment * source_bytes(region));
 }
 
@@ -95,9 +95,8 @@ static void source_fill(struct muster_params_region *region,
 enum muster_rc muster_params_source_open(struct muster_params_region *region,
                                          const struct muster_incarnation *id, uint64_t *ret_slot)
 {
-    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE,
-                                          .count = region->head->source_count,
-                                          .id = *id};
+    struct muster_params_intent intent = {
+        .kind = MUSTER_PARAMS_INTENT_SOURCE, .count = region->head->source_count, .id = *id};
     const struct muster_params_source *source =
         muster_params_source_find(region, id, &intent.count);
     uint64_t room = (uint64_t)region->head->source_segment_count * sources_per_segment(region);
@@ -131,8 +130,18 @@ enum muster_rc muster_params_source_reopen(struct muster_params_region *region,
     return MUSTER_OK;
 }
 
-/* The push behind the newest whole one may be applied in part, and its process dead. */
-uint64_t muster_params_source_sequence(const struct muster_params_source *source)
+/* A push may be applied in part, and its process dead. Pushes that were refused have used numbers for
+ * no row, so the newest whole push does not tell which it is; the positions do. */
+uint64_t muster_params_source_sequence(const struct muster_params_region *region,
+                                       const struct muster_params_source *source)
 {
-    return source->pushed + 2;
+    uint64_t sequence = source->pushed + 1;
+
+    for (uint32_t shard = 0; shard < region->head->shard_count; shard++) {
+        uint64_t position = source->positions[shard];
+        uint64_t unused = (position >> 16) + ((position & UINT16_MAX) != 0);
+
+        sequence = unused > sequence ? unused : sequence;
+    }
+    return sequence;
 }

@@ -34,7 +34,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_reopen(struct muster_param
                                                              uint64_t generation,
                                                              uint64_t *ret_slot);
 /** The first sequence number that no process of the source has used for a row that counts. */
-uint64_t muster_params_source_sequence(const struct muster_params_source *source);
+uint64_t muster_params_source_sequence(const struct muster_params_region *region,
+                                       const struct muster_params_source *source);
 void muster_params_sources_complete(struct muster_params_region *region,
                                     const struct muster_params_intent *intent);
 void muster_params_source_complete(struct muster_params_region *region,

@@ -376,21 +376,17 @@ static void a_push_that_is_sent_again_counts_once(void **state)
     scene_close(&scene);
 }
 
-/* A death in the middle of a push leaves the lower shards applied: the push goes on behind them, and
- * none of a higher number comes between. */
-static void a_push_that_a_death_cut_short_goes_on(void **state)
+/* As a server leaves push 1 that dies in the middle of it: the lowest shard is applied. Returns its
+ * rows. */
+static uint32_t push_cut_short(struct scene *scene)
 {
     struct muster_params_run run = {.shard = 0};
     struct muster_params_update update = {
         .sequence = 1, .values = many_ones(), .runs = &run, .run_count = 1};
     uint64_t keys[KEYS];
-    struct outcome outcome;
-    struct scene scene;
 
-    (void)state;
-    scene_open(&scene);
-    update.table = muster_params_table_find(region_of(&scene), "counters");
-    update.source = muster_params_source_at(region_of(&scene), scene.source.slot);
+    update.table = muster_params_table_find(region_of(scene), "counters");
+    update.source = muster_params_source_at(region_of(scene), scene->source.slot);
     update.keys = keys;
     for (uint32_t i = 0; i < KEYS; i++) {
         uint64_t hash = muster_params_hash(update.table->seed, many_keys()[i]);
@@ -399,15 +395,47 @@ static void a_push_that_a_death_cut_short_goes_on(void **state)
             keys[run.rows++] = many_keys()[i];
     }
     assert_in_range(run.rows, 1, KEYS - 1);
-    (void)muster_params_update_apply(region_of(&scene), &update);
+    (void)muster_params_update_apply(region_of(scene), &update);
+    return run.rows;
+}
+
+/* The push goes on behind what is applied, and none of a higher number comes between. */
+static void a_push_that_a_death_cut_short_goes_on(void **state)
+{
+    struct outcome outcome;
+    struct scene scene;
+    uint32_t applied;
+
+    (void)state;
+    scene_open(&scene);
+    applied = push_cut_short(&scene);
     outcome = ask_push(&scene, 2, many_keys(), KEYS, many_ones(), KEYS * ELEMENTS);
     assert_int_equal(outcome.rc, MUSTER_FAILED_PRECONDITION);
     outcome = ask_push(&scene, 1, many_keys(), KEYS, many_ones(), KEYS * ELEMENTS);
 
-    assert_int_equal(outcome.duplicate, run.rows);
-    assert_int_equal(outcome.applied, KEYS - run.rows);
+    assert_int_equal(outcome.duplicate, applied);
+    assert_int_equal(outcome.applied, KEYS - applied);
     assert_true(sum_of(&scene) == KEYS * ELEMENTS);
     assert_int_equal(ask_open(&scene, "trainer").next_sequence, 2);
+    scene_close(&scene);
+}
+
+/* Its number is used: rows that a new process pushes under it would be lost in some shards. */
+static void a_new_process_pushes_behind_the_push_that_was_cut_short(void **state)
+{
+    struct outcome outcome;
+    struct scene scene;
+    uint32_t applied;
+
+    (void)state;
+    scene_open(&scene);
+    applied = push_cut_short(&scene);
+    source_become(&scene, "trainer");
+    outcome = ask_push(&scene, 2, many_keys(), KEYS, many_ones(), KEYS * ELEMENTS);
+
+    assert_int_equal(outcome.applied, KEYS);
+    assert_true(sum_of(&scene) == (float)((KEYS + applied) * ELEMENTS));
+    assert_int_equal(ask_open(&scene, "trainer").next_sequence, 3);
     scene_close(&scene);
 }
 
@@ -886,6 +914,7 @@ int main(void)
         cmocka_unit_test(both_doors_lead_to_the_same_rows),
         cmocka_unit_test(a_push_that_is_sent_again_counts_once),
         cmocka_unit_test(a_push_that_a_death_cut_short_goes_on),
+        cmocka_unit_test(a_new_process_pushes_behind_the_push_that_was_cut_short),
         cmocka_unit_test(a_source_that_was_opened_again_is_refused),
         cmocka_unit_test(values_travel_in_the_type_of_the_table),
         cmocka_unit_test(rows_for_which_there_is_no_memory_are_counted),
