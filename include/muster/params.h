@@ -97,7 +97,8 @@ struct muster_params_options {
  *
  * Owns:    gives, muster_params_close; copies options; borrows env until closed.
  * Errors:  returned INVALID_ARGUMENT; by opened UNAVAILABLE or DEADLINE_EXCEEDED (no server by
- *          connect_deadline_ns), FAILED_PRECONDITION (another version), PERMISSION_DENIED.
+ *          connect_deadline_ns), FAILED_PRECONDITION (another version or job),
+ *          PERMISSION_DENIED.
  *          muster_params_error tells more. After an error the client can only be closed.
  * Thread:  loop only.
  */

@@ -221,14 +221,17 @@ static bool pull_send(struct muster_params_table *table, const struct slice *sli
 /* --- A turn's queues --- */
 
 /* Its rows are in messages now, or there was no memory for them. The queue's share is given back
- * last: an operation may end with it, and its callback may do anything. */
+ * last: an operation may end with it, and its callback may do anything. The operations that it
+ * starts are of the next turn. */
 static void queue_release(struct muster_list *queue, bool is_whole)
 {
     struct muster_error error;
+    struct muster_list released;
 
     muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for the messages of a turn");
-    while (!muster_list_is_empty(queue)) {
-        struct muster_params_op *op = op_first(queue);
+    muster_list_take_all(&released, queue);
+    while (!muster_list_is_empty(&released)) {
+        struct muster_params_op *op = op_first(&released);
 
         muster_list_remove(&op->queued);
         muster_params_op_release(op, is_whole ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED, &error);
@@ -264,4 +267,5 @@ void muster_params_on_flush(struct muster_task *task)
         queue_flush(table, &table->pushes, push_send);
         queue_flush(table, &table->pulls, pull_send);
     }
+    muster_params_close_check(params);
 }

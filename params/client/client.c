@@ -66,16 +66,6 @@ static void on_lost(struct muster_params *params)
     params->received = NULL;
 }
 
-/* A client that closes waits for its pushes alone, and for nothing once the server has refused it. */
-static void close_check(struct muster_params *params)
-{
-    bool is_over = params->way == MUSTER_PARAMS_WAY_FAILED ||
-                   (params->collected_bytes == 0 && muster_list_is_empty(&params->pushes));
-
-    if (params->is_closing && is_over)
-        muster_task_post(&params->tell, params->env->loop);
-}
-
 static void ack_receive(struct muster_params *params, const struct muster_params_ack *ack)
 {
     struct muster_params_request *request =
@@ -105,7 +95,7 @@ static void acks_receive(struct muster_params *params, const struct muster_frame
         muster_params_ack_unpack(payload + i, &ack);
         ack_receive(params, &ack);
     }
-    close_check(params);
+    muster_params_close_check(params);
 }
 
 static void rows_receive(struct muster_params *params, const struct muster_frame_header *header,
@@ -163,7 +153,7 @@ static void refusal_receive(struct muster_params *params, const struct muster_fr
                      header->phase != MUSTER_OK ? (enum muster_rc)header->phase : MUSTER_UNKNOWN,
                      "%.*s", (int)header->payload_bytes, (const char *)payload);
     muster_params_request_finish(request, error.rc, &error);
-    close_check(params);
+    muster_params_close_check(params);
 }
 
 static void on_payload(struct muster_params *params, const struct muster_frame_header *header,
@@ -217,7 +207,7 @@ static void on_way_failed(struct muster_params *params)
                params->error.text);
     muster_params_ops_fail(params, params->error.rc, &params->error);
     opened_tell(params, params->error.rc);
-    close_check(params);
+    muster_params_close_check(params);
 }
 
 static const struct muster_params_way_events way_events = {.on_open = on_way_open,
@@ -484,5 +474,5 @@ void muster_params_close(struct muster_params *params, uint64_t deadline_ns,
     MUSTER_LIST_EACH (&params->ops, op, struct muster_params_op, node)
         if (!op->is_push)
             muster_params_op_cancel(op);
-    close_check(params);
+    muster_params_close_check(params);
 }

@@ -162,6 +162,9 @@ void muster_params_on_op_deadline(struct muster_timer *timer);
 void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
                             const struct muster_error *error);
 
+/** Ends a client that closes when no push is waited for any more. */
+void muster_params_close_check(struct muster_params *params);
+
 /* batch.c */
 void muster_params_on_flush(struct muster_task *task);
 

@@ -67,3 +67,13 @@ void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
     while (!muster_list_is_empty(&params->ops))
         op_abandon(MUSTER_CONTAINER_OF(params->ops.next, struct muster_params_op, node), rc, error);
 }
+
+/* A client that closes waits for its pushes alone, and for nothing once the server has refused it. */
+void muster_params_close_check(struct muster_params *params)
+{
+    bool is_over = params->way == MUSTER_PARAMS_WAY_FAILED ||
+                   (params->collected_bytes == 0 && muster_list_is_empty(&params->pushes));
+
+    if (params->is_closing && is_over)
+        muster_task_post(&params->tell, params->env->loop);
+}
