@@ -10,6 +10,7 @@
 
 #define KEYS_MAX      1000u
 #define ROWS_PER_TURN 4096u /* some hundred microseconds */
+#define DIGESTS_MAX   4u    /* at a time: each has its rows in every turn */
 
 /* An Inspect that is being answered; the data of its call. */
 struct inspection {
@@ -29,6 +30,7 @@ static void inspection_free(struct inspection *inspection)
     struct muster_mem *mem = inspection->server->env->mem;
 
     muster_task_cancel(&inspection->turn);
+    inspection->server->digest_count -= inspection->digests != NULL;
     muster_mem_free(mem, inspection->digests);
     muster_mem_free(mem, inspection);
 }
@@ -233,9 +235,14 @@ static enum muster_rc inspection_begin(struct inspection *inspection,
     inspection->wants_digest = request->wants_digest;
     if (!request->wants_digest)
         return MUSTER_OK;
+    if (inspection->server->digest_count == DIGESTS_MAX)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "the server computes %u digests already; ask again later",
+                                DIGESTS_MAX);
     inspection->digests =
         muster_mem_alloc_zero(inspection->server->env->mem, inspection->end - inspection->first + 1,
                               sizeof(*inspection->digests));
+    inspection->server->digest_count += inspection->digests != NULL;
     return inspection->digests != NULL
                ? MUSTER_OK
                : muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a digest");

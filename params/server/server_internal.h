@@ -19,6 +19,7 @@ struct muster_params_server {
     struct muster_params_region *region;
     struct muster_port *port;
     struct muster_rpc_server *rpc_server;             /* at the same port */
+    uint32_t digest_count;                            /* that calls of Inspect compute now */
     const struct muster_authorization *authorization; /* NULL: everybody may do everything */
     struct muster_peer_hello hello;
     struct muster_mem_pool pool; /* payloads and answers */
