@@ -88,7 +88,7 @@ ANSWERS = [
     ("nothing", {"body": ""}, "INVALID_ARGUMENT", 3, []),
     ("an empty answer", {"close": True}, "UNAVAILABLE", 4, ["hung up"]),
     ("cut short", {"body": "0123456789", "truncate": 3}, "UNAVAILABLE", 4, ["cut short"]),
-    ("too long", {"body": " ", "repeat_bytes": GIB}, "RESOURCE_EXHAUSTED", 1, ["limit"]),
+    ("too long", {"body": " ", "repeat_bytes": GIB}, "RESOURCE_EXHAUSTED", 1, ["must be at most"]),
     ("never", {"hang": True}, "DEADLINE_EXCEEDED", 4, ["before the deadline"]),
     ("without end", {"chunks": [{"body": "{"}], "hold": True}, "DEADLINE_EXCEEDED", 4, ["did not end"]),
     ("who are you", echoing(401), "UNAUTHENTICATED", 5, ["401"]),

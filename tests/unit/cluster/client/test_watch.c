@@ -1,4 +1,5 @@
 /* The registry client's leases and watches, also over restarts of the registry. */
+#include "assertion_count.h"
 #include "registry_pair.h"
 #include "scene_case.h"
 
@@ -242,10 +243,8 @@ static void a_watch_and_a_lease_go_on_over_a_restart(void **state)
     struct leased leased;
     char listen[MUSTER_ADDRESS_TEXT_BYTES];
 
-    if (f->outside != NULL) {
-        registry_pair_close(f);
-        return;
-    }
+    if (f->outside != NULL)
+        skip_with_reason("the registry is another program: it is not restarted here");
     start_watch(f, &watched, f->revision + 1);
     grant_lease(f, &lease, &leased);
     assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
@@ -267,10 +266,8 @@ static void a_watch_of_a_registry_that_forgot_everything_ends_data_loss(void **s
     struct watched watched;
     char listen[MUSTER_ADDRESS_TEXT_BYTES];
 
-    if (f->outside != NULL) {
-        registry_pair_close(f);
-        return;
-    }
+    if (f->outside != NULL)
+        skip_with_reason("the registry is another program: it is not restarted here");
     start_watch(f, &watched, f->revision + 1);
     assert_int_equal(registry_pair_put(f, PREFIX "a", "1"), MUSTER_OK);
     expect_changes(f, &watched, 1, "a=1;");
