@@ -92,7 +92,8 @@ enum muster_rc muster_params_push_check(const struct muster_params_source *sourc
                                 "a younger process has opened this source");
     if (sequence == 0 || sequence > MUSTER_PARAMS_SEQUENCE_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the sequence number of a push must be from 1 to 2^47, got %llu",
+                                "the sequence number of a push must be from 1 to 2^47 - 1, got "
+                                "%llu",
                                 (unsigned long long)sequence);
     return MUSTER_OK;
 }

@@ -152,8 +152,11 @@ enum muster_rc muster_params_seat_take(struct muster_params_seat *seat,
     }
     rc = muster_params_region_recover(&seat->region, seat->region_memory, seat->region_bytes, &cut,
                                       ret_error);
-    if (rc != MUSTER_OK)
+    if (rc != MUSTER_OK) {
+        if (seat->memory != NULL)
+            pthread_mutex_unlock(&((struct seat_head *)(void *)seat->memory)->mutex);
         return rc;
+    }
     if (seat->memory != NULL)
         seat->region.commit = seat_commit;
     seat->is_taken = true;

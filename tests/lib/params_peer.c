@@ -23,6 +23,8 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
 {
     struct params_peer *peer = muster_peer_link_data(link);
 
+    if (peer->discards)
+        return NULL;
     assert_true(peer->count < PARAMS_PEER_FRAMES_MAX);
     peer->payloads[peer->count] =
         header->payload_bytes > 0 ? test_malloc(header->payload_bytes) : NULL;

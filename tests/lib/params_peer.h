@@ -14,6 +14,7 @@ struct params_peer {
     struct muster_env *env;
     struct muster_peer_link *link; /* NULL: closed, or nobody has come yet */
     bool is_ready, is_down;
+    bool discards;             /* frames are not kept, and not counted */
     struct muster_error error; /* of a link that is down */
     uint32_t count;            /* frames that have come since the link was new */
     struct muster_frame_header headers[PARAMS_PEER_FRAMES_MAX];
