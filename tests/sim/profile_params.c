@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include <muster/params.h>
 #include <muster/params_server.h>
@@ -11,6 +10,7 @@
 #include "params/client/client_internal.h"
 #include "params/server/seat.h"
 #include "tests/sim/faults.h"
+#include "tests/sim/params_memory.h"
 #include "tests/sim/profile.h"
 #include "tests/sim/sim_internal.h"
 
@@ -18,6 +18,7 @@
 #define ROWS            12u
 #define ROWS_PER_OP     6u
 #define SLOTS           24u
+#define VALUES_PER_LIFE 100u
 #define SHARDS          8u
 #define PORT            7300
 #define MEMORY_BYTES    MUSTER_PARAMS_REGION_BYTES_MIN
@@ -93,7 +94,7 @@ struct scene {
     struct sim_world *world;
     struct sim_host *server_host, *hosts[SOURCES_MAX];
     struct sim_node *server_node;
-    void *memory; /* of the server's host: it outlives the process */
+    struct params_memory *memory; /* of the server's host: it outlives the process */
     struct muster_params_seat *seat;
     uint64_t restart_ns;
     bool is_server_closed;
@@ -493,6 +494,7 @@ static void on_server_death(struct sim_node *node, void *data)
     uint64_t wait_ns = scene_draw(scene, 2) == 0 ? 0 : scene_draw(scene, RESTART_MAX_NS);
 
     (void)node;
+    params_memory_leave(scene->memory);
     scene->restart_ns = sim_world_now_ns(scene->world) + wait_ns;
 }
 
@@ -507,8 +509,8 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
 
     muster_params_seat_free(scene->seat); /* its holder is dead */
     scene->seat = NULL;
-    if (muster_params_seat_wrap(scene->memory, MEMORY_BYTES, &seat, &scene->seat, &error) !=
-        MUSTER_OK) {
+    if (muster_params_seat_wrap(params_memory_take(scene->memory, node), MEMORY_BYTES, &seat,
+                                &scene->seat, &error) != MUSTER_OK) {
         sim_fail(scene->world, "the memory cannot be taken: %s", error.text);
         return;
     }
@@ -530,12 +532,16 @@ static void server_start(struct scene *scene)
                                                                 .data = scene});
 }
 
+/* Now, or in the middle of a push that comes. */
 static void server_kill(struct scene *scene)
 {
     if (!sim_node_is_alive(scene->server_node))
         return;
     scene->kills++;
-    sim_kill(scene->server_node);
+    if (scene_draw(scene, 2) == 0)
+        sim_kill(scene->server_node);
+    else
+        params_memory_kill_within(scene->memory, 1 + (uint32_t)scene_draw(scene, VALUES_PER_LIFE));
 }
 
 /* --- The play --- */
@@ -567,7 +573,7 @@ static void scene_revive(struct scene *scene, bool is_at_once)
             life_start(&scene->sources[i], scene, scene->hosts[i]);
 }
 
-/* Between any two events. */
+/* Faults strike between any two events. */
 static void scene_play(struct scene *scene)
 {
     uint64_t end_ns = sim_world_now_ns(scene->world) + RUN_NS;
@@ -697,6 +703,7 @@ static void scene_finish(struct scene *scene)
 {
     scene_revive(scene, true);
     scene->is_ending = true;
+    params_memory_spare(scene->memory);
     if (!sim_run_until(scene->world, is_at_rest, scene, HEAL_NS))
         sim_fail(scene->world, "an operation does not end though all is well");
     if (sim_failure(scene->world) == NULL)
@@ -718,9 +725,7 @@ static void scene_open(struct scene *scene)
 {
     static const uint32_t kill_permilles[] = {0, 10, 50, 200};
 
-    scene->memory =
-        mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    MUSTER_ASSERT(scene->memory != MAP_FAILED);
+    scene->memory = params_memory_open(MEMORY_BYTES);
     muster_list_init(&scene->lives);
     scene->source_count = 2 + (uint32_t)scene_draw(scene, SOURCES_MAX - 1);
     scene->kill_permille = kill_permilles[scene_draw(scene, 4)];
@@ -743,7 +748,7 @@ static void scene_open(struct scene *scene)
 static void scene_close(struct scene *scene)
 {
     muster_params_seat_free(scene->seat);
-    munmap(scene->memory, MEMORY_BYTES);
+    params_memory_close(scene->memory);
     for (uint32_t i = 0; i < ROWS; i++)
         free(scene->rows[i].chain);
     while (!muster_list_is_empty(&scene->lives))
