@@ -1,0 +1,228 @@
+/* A client that inspects a server of parameters: what it is told, and answers that no such server
+ * gives. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "params_caller.h"
+
+#include <string.h>
+
+#include <muster/params_inspect.h>
+#include <muster/stream.h>
+
+/* The outcome of a question, and the parts of its answer that cases look at. */
+struct told {
+    bool is_done;
+    enum muster_rc rc;
+    char text[MUSTER_ERROR_TEXT_BYTES];
+    struct muster_params_inspection inspection; /* without its lists */
+    struct muster_params_table_state table;
+    char table_name[64];
+    struct muster_params_row_state row;
+    float value;
+};
+
+static void on_inspected(struct muster_params_inspect *inspect, enum muster_rc rc)
+{
+    struct told *told = inspect->data;
+
+    told->is_done = true;
+    told->rc = rc;
+    snprintf(told->text, sizeof(told->text), "%s", inspect->error.text);
+    assert_int_equal(inspect->inspection != NULL, rc == MUSTER_OK);
+    if (rc != MUSTER_OK)
+        return;
+    told->inspection = *inspect->inspection;
+    if (told->inspection.table_count > 0) {
+        told->table = told->inspection.tables[0];
+        snprintf(told->table_name, sizeof(told->table_name), "%s", told->table.name);
+    }
+    if (told->inspection.row_count > 0) {
+        told->row = told->inspection.rows[0];
+        told->value = told->row.values[1];
+    }
+}
+
+static bool is_told(void *data)
+{
+    return ((struct told *)data)->is_done;
+}
+
+static struct told inspect_ask(struct muster_env *env, struct muster_channel *channel,
+                               struct muster_params_inspect_options options)
+{
+    struct told told = {.is_done = false};
+    struct muster_params_inspect inspect = {.data = &told};
+
+    options.deadline_ns = muster_loop_now_ns(env->loop) + 60 * MUSTER_NS_PER_S;
+    assert_int_equal(muster_params_inspect_start(&inspect, env, channel, &options, on_inspected),
+                     MUSTER_OK);
+    test_env_run_until(env, is_told, &told);
+    return told;
+}
+
+static void tables_and_rows_are_told(void **state)
+{
+    static const uint64_t key = 3;
+    const struct muster_params_inspect_options options = {
+        .table = "counters", .keys = &key, .key_count = 1, .wants_digest = true};
+    static const float values[] = {1, 2};
+    struct params_caller caller;
+    struct told told;
+
+    (void)state;
+    params_caller_enter(&caller);
+    assert_int_equal(params_caller_ask_push(&caller, 1, &key, 1, values, 2).rc, MUSTER_OK);
+    told = inspect_ask(&caller.stand.test.env, caller.channel, options);
+
+    assert_int_equal(told.rc, MUSTER_OK);
+    assert_int_equal(told.inspection.shard_count, PARAMS_CALLER_SHARDS);
+    assert_false(muster_incarnation_is_zero(&told.inspection.incarnation));
+    assert_int_equal(told.inspection.stats.pushes, 1);
+    assert_int_equal(told.inspection.stats.pushed_rows, 1);
+    assert_int_equal(told.inspection.stats.memory_max_bytes, 16 << 20);
+    assert_int_equal(told.inspection.table_count, 1);
+    assert_string_equal(told.table_name, "counters");
+    assert_int_equal(told.table.rows, 1);
+    assert_int_equal(told.table.row_elements, PARAMS_CALLER_ELEMENTS);
+    assert_int_equal(told.table.wire_dtype, MUSTER_F32);
+    assert_true(told.table.has_digest);
+    assert_true(told.row.exists && told.row.key == 3 && told.row.version == 2);
+    assert_true(told.value == 2);
+    params_caller_leave(&caller);
+}
+
+static void a_table_that_is_not_there_is_told(void **state)
+{
+    const struct muster_params_inspect_options options = {.table = "nothing"};
+    struct params_caller caller;
+    struct told told;
+
+    (void)state;
+    params_caller_enter(&caller);
+    told = inspect_ask(&caller.stand.test.env, caller.channel, options);
+
+    assert_int_equal(told.rc, MUSTER_NOT_FOUND);
+    assert_non_null(strstr(told.text, "no table nothing"));
+    params_caller_leave(&caller);
+}
+
+/* --- Answers of something else --- */
+
+static const struct harm {
+    const char *name;
+    size_t incarnation_bytes, digest_bytes;
+    bool lacks_schema;
+    enum muster_rc rc;
+} harms[] = {
+    {"nothing", 16, 16, false, MUSTER_OK},
+    {"no digest", 16, 0, false, MUSTER_OK},
+    {"a short incarnation", 15, 16, false, MUSTER_INTERNAL},
+    {"no incarnation", 0, 16, false, MUSTER_INTERNAL},
+    {"a long digest", 16, 17, false, MUSTER_INTERNAL},
+    {"a table without a schema", 16, 16, true, MUSTER_INTERNAL},
+};
+
+static void on_request(struct muster_rpc *rpc, const Muster__Params__V1__InspectRequest *request)
+{
+    const struct harm *harm = muster_rpc_service(rpc);
+    Muster__Params__V1__InspectResponse response;
+    Muster__Params__V1__Table table, *tables[] = {&table};
+    Muster__Params__V1__Schema schema = params_caller_schema("counters");
+    uint8_t bytes[17] = {1};
+
+    (void)request;
+    muster__params__v1__table__init(&table);
+    table.schema = harm->lacks_schema ? NULL : &schema;
+    table.digest.data = bytes;
+    table.digest.len = harm->digest_bytes;
+    muster__params__v1__inspect_response__init(&response);
+    response.incarnation.data = bytes;
+    response.incarnation.len = harm->incarnation_bytes;
+    response.tables = tables;
+    response.n_tables = 1;
+    (void)muster_params_v1_params_inspect_reply(rpc, &response);
+}
+
+static void on_server_closed(struct muster_rpc_server *server)
+{
+    *(bool *)muster_rpc_server_data(server) = true;
+}
+
+static void on_channel_closed(struct muster_channel *channel)
+{
+    *(bool *)muster_channel_data(channel) = true;
+}
+
+/* harm NULL: the server has no methods. */
+static struct told impostor_ask(const struct harm *harm)
+{
+    const struct muster_params_v1_params_handlers handlers = {
+        .inspect = {.on_request = on_request}};
+    const struct muster_params_inspect_options options = {.table = NULL};
+    struct muster_address address;
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    struct muster_rpc_server *server;
+    struct muster_channel *channel;
+    struct test_env test;
+    struct muster_env *env = &test.env;
+    bool is_server_closed = false, is_channel_closed = false;
+    struct told told;
+
+    test_env_open(&test);
+    assert_int_equal(muster_net_system_open(env, &env->net), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_open(env, NULL, &server), MUSTER_OK);
+    muster_rpc_server_set_data(server, &is_server_closed);
+    if (harm != NULL)
+        assert_int_equal(
+            muster_params_v1_params_service_add(server, &handlers, (void *)(uintptr_t)harm),
+            MUSTER_OK);
+    assert_int_equal(muster_address_parse_listen("127.0.0.1:0", &address, NULL), MUSTER_OK);
+    assert_int_equal(muster_rpc_server_listen(server, &address, &address, NULL), MUSTER_OK);
+    assert_int_equal(
+        muster_channel_open(env, muster_address_format(&address, text), NULL, &channel, NULL),
+        MUSTER_OK);
+    muster_channel_set_data(channel, &is_channel_closed);
+    told = inspect_ask(env, channel, options);
+    muster_channel_close(channel, on_channel_closed);
+    test_env_run_until(env, test_env_is_true, &is_channel_closed);
+    muster_rpc_server_close(server, 0, on_server_closed);
+    test_env_run_until(env, test_env_is_true, &is_server_closed);
+    muster_net_system_close(env->net);
+    test_env_close(&test);
+    return told;
+}
+
+static void a_malformed_answer_is_an_error(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(harms) / sizeof(harms[0]); i++) {
+        struct told told = impostor_ask(&harms[i]);
+
+        if (told.rc != harms[i].rc)
+            fail_msg("%s: %d %s", harms[i].name, (int)told.rc, told.text);
+    }
+}
+
+static void a_server_of_something_else_is_told_apart(void **state)
+{
+    (void)state;
+    assert_int_equal(impostor_ask(NULL).rc, MUSTER_UNIMPLEMENTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_and_rows_are_told),
+        cmocka_unit_test(a_table_that_is_not_there_is_told),
+        cmocka_unit_test(a_malformed_answer_is_an_error),
+        cmocka_unit_test(a_server_of_something_else_is_told_apart),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
