@@ -22,14 +22,15 @@
 #define SHARDS          8u
 #define PORT            7300
 #define MEMORY_BYTES    MUSTER_PARAMS_REGION_BYTES_MIN
-#define QUEUE_MAX_BYTES 4096u
+#define QUEUE_MAX_BYTES 1024u
 /* The queue is checked by the rows of a turn; their messages have heads, too. */
-#define QUEUE_HEADS_BYTES (4 * sizeof(struct muster_params_request))
-#define ACT_NS            (4 * MUSTER_NS_PER_MS)
-#define RUN_NS            (600 * MUSTER_NS_PER_MS)
-#define HEAL_NS           (30 * MUSTER_NS_PER_S)
-#define PATIENCE_NS       (3600 * MUSTER_NS_PER_S)
-#define RESTART_MAX_NS    (20 * MUSTER_NS_PER_MS)
+#define QUEUE_HEADS_BYTES                                                                          \
+    (2 * sizeof(struct muster_params_request) + SLOTS * sizeof(struct muster_params_part))
+#define ACT_NS         (4 * MUSTER_NS_PER_MS)
+#define RUN_NS         (600 * MUSTER_NS_PER_MS)
+#define HEAL_NS        (30 * MUSTER_NS_PER_S)
+#define PATIENCE_NS    (3600 * MUSTER_NS_PER_S)
+#define RESTART_MAX_NS (20 * MUSTER_NS_PER_MS)
 
 struct scene;
 
