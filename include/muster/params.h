@@ -6,6 +6,7 @@
 #include <muster/base.h>
 #include <muster/collective.h>
 #include <muster/env.h>
+#include <muster/runtime.h>
 #include <muster/status.h>
 
 MUSTER_BEGIN
@@ -185,6 +186,46 @@ muster_params_pull_start(struct muster_params_op *op, struct muster_params_table
                          muster_params_op_fn *done);
 /** done still comes, with CANCELLED unless the answer was here; a push that has left counts. */
 MUSTER_API void muster_params_op_cancel(struct muster_params_op *op);
+
+/* --- Blocking calls, for programs with a runtime (runtime.h) --- */
+
+/**
+ * muster_params_open, and wait until the client is connected. options->connect_deadline_ns is not used.
+ *
+ * Units:   timeout_ns is counted from the call, here and below.
+ * Owns:    gives, muster_params_disconnect; borrows runtime and its env until then; copies options.
+ * Errors:  those of muster_params_open, and FAILED_PRECONDITION (another thread is in the runtime);
+ *          nothing is left open then.
+ * Thread:  the program, here and below; never from a callback.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_connect(struct muster_runtime *runtime, const struct muster_params_options *options,
+                      uint64_t timeout_ns, struct muster_params **ret_params,
+                      struct muster_error *ret_error);
+/**
+ * muster_params_table_start, and wait.
+ *
+ * Errors:  those of muster_params_table_start; FAILED_PRECONDITION, here and below: params was not
+ *          made by muster_params_connect, or another thread is in the runtime.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_table(struct muster_params *params, const struct muster_params_schema *schema,
+                    uint64_t timeout_ns, struct muster_params_table **ret_table,
+                    struct muster_error *ret_error);
+/** muster_params_push_start, and wait until the server has applied it. Errors: those of
+ * muster_params_push_start. After DEADLINE_EXCEEDED the push may still be applied. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_push(struct muster_params_table *table, const struct muster_params_rows *rows,
+                   uint64_t timeout_ns, struct muster_error *ret_error);
+/** muster_params_pull_start, and wait. Errors: those of muster_params_pull_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_pull(struct muster_params_table *table, const struct muster_params_rows *rows,
+                   uint64_t timeout_ns, struct muster_error *ret_error);
+/** muster_params_close, and wait. Errors: DEADLINE_EXCEEDED (pushes were not acknowledged in time;
+ * the client is closed), FAILED_PRECONDITION (nothing has happened). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_disconnect(struct muster_params *params,
+                                                                     uint64_t timeout_ns,
+                                                                     struct muster_error *ret_error);
 
 MUSTER_END
 

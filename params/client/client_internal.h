@@ -63,6 +63,8 @@ struct muster_params_table {
 struct muster_params {
     struct muster_env *env;
     void *data;
+    struct muster_runtime *runtime;        /* of blocking calls; NULL: none */
+    struct muster_params_outcome *outcome; /* for which a blocking call waits */
     struct muster_params_options options;
     struct muster_address address;
     struct muster_peer_hello hello;

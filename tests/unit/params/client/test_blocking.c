@@ -1,0 +1,219 @@
+/* Blocking calls of parameters: a program with a runtime connects, pushes, pulls and leaves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "params_stand.h"
+
+#include <string.h>
+
+#define ELEMENTS   4u
+#define SHARDS     8u
+#define TIMEOUT_NS (60 * MUSTER_NS_PER_S)
+
+struct scene {
+    struct params_stand stand;
+    struct muster_runtime *runtime;
+    struct muster_error error;
+};
+
+static const struct muster_params_schema counters = {.name = "counters",
+                                                     .row_elements = ELEMENTS,
+                                                     .wire_dtype = MUSTER_F32,
+                                                     .optimizer = MUSTER_PARAMS_ADD};
+
+static void scene_open(struct scene *scene)
+{
+    params_stand_open(&scene->stand, SHARDS);
+    assert_int_equal(
+        muster_runtime_open(&(struct muster_runtime_options){.env = &scene->stand.test.env},
+                            &scene->runtime),
+        MUSTER_OK);
+}
+
+static void scene_close(struct scene *scene)
+{
+    muster_runtime_close(scene->runtime);
+    params_stand_close(&scene->stand);
+}
+
+static void assert_rc_ok(enum muster_rc rc, const struct scene *scene)
+{
+    if (rc != MUSTER_OK)
+        fail_msg("%s", scene->error.text);
+}
+
+static struct muster_params *scene_connect(struct scene *scene, const char *source)
+{
+    const struct muster_params_options options = {
+        .server = scene->stand.address, .job = "test", .source = source};
+    struct muster_params *params = NULL;
+
+    assert_rc_ok(
+        muster_params_connect(scene->runtime, &options, TIMEOUT_NS, &params, &scene->error), scene);
+    return params;
+}
+
+static struct muster_params_table *scene_table(struct scene *scene, struct muster_params *params)
+{
+    struct muster_params_table *table = NULL;
+
+    assert_rc_ok(muster_params_table(params, &counters, TIMEOUT_NS, &table, &scene->error), scene);
+    return table;
+}
+
+static void what_is_pushed_is_pulled(void **state)
+{
+    static const uint64_t keys[] = {5, 1000000007};
+    float values[] = {1, 2, 3, 4, 10, 20, 30, 40}, found[2 * ELEMENTS] = {0};
+    struct scene scene;
+    struct muster_params *params;
+    struct muster_params_table *table;
+
+    (void)state;
+    scene_open(&scene);
+    params = scene_connect(&scene, NULL);
+    table = scene_table(&scene, params);
+    for (unsigned i = 0; i < 3; i++)
+        assert_rc_ok(muster_params_push(table, &(struct muster_params_rows){keys, values, 2},
+                                        TIMEOUT_NS, &scene.error),
+                     &scene);
+    assert_rc_ok(muster_params_pull(table, &(struct muster_params_rows){keys, found, 2}, TIMEOUT_NS,
+                                    &scene.error),
+                 &scene);
+    assert_memory_equal(found, ((const float[]){3, 6, 9, 12, 30, 60, 90, 120}), sizeof(found));
+    assert_rc_ok(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), &scene);
+    scene_close(&scene);
+}
+
+/* Its pushes would be taken for repetitions if it numbered them from 1. */
+static void a_named_source_that_starts_again_goes_on_counting(void **state)
+{
+    static const uint64_t key = 5;
+    float ones[ELEMENTS] = {1, 1, 1, 1}, found[ELEMENTS] = {0};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    for (unsigned life = 1; life <= 3; life++) {
+        struct muster_params *params = scene_connect(&scene, "trainer");
+        struct muster_params_table *table = scene_table(&scene, params);
+
+        for (unsigned i = 0; i < 2; i++)
+            assert_rc_ok(muster_params_push(table, &(struct muster_params_rows){&key, ones, 1},
+                                            TIMEOUT_NS, &scene.error),
+                         &scene);
+        assert_rc_ok(muster_params_pull(table, &(struct muster_params_rows){&key, found, 1},
+                                        TIMEOUT_NS, &scene.error),
+                     &scene);
+        assert_true(found[0] == 2.0f * (float)life);
+        assert_rc_ok(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), &scene);
+    }
+    scene_close(&scene);
+}
+
+/* Each refusal has its text, and leaves nothing open. */
+static void errors_come_as_values_with_their_texts(void **state)
+{
+    static const uint64_t key = 5;
+    struct muster_params_options options = {.job = "another"};
+    struct muster_params_schema other = counters;
+    float values[ELEMENTS] = {0};
+    struct scene scene;
+    struct muster_params *params = NULL;
+    struct muster_params_table *table;
+
+    (void)state;
+    scene_open(&scene);
+    assert_int_equal(
+        muster_params_connect(scene.runtime, &options, TIMEOUT_NS, &params, &scene.error),
+        MUSTER_INVALID_ARGUMENT);
+    options.server = scene.stand.address;
+    assert_int_equal(
+        muster_params_connect(scene.runtime, &options, TIMEOUT_NS, &params, &scene.error),
+        MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(scene.error.rc, MUSTER_FAILED_PRECONDITION);
+    assert_null(params);
+
+    params = scene_connect(&scene, NULL);
+    table = scene_table(&scene, params);
+    other.row_elements = 2;
+    assert_int_equal(muster_params_table(params, &other, TIMEOUT_NS, &table, &scene.error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(scene.error.text, "counters"));
+    assert_int_equal(muster_params_push(table, &(struct muster_params_rows){&key, values, 0},
+                                        TIMEOUT_NS, &scene.error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(scene.error.rc, MUSTER_INVALID_ARGUMENT);
+    assert_rc_ok(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), &scene);
+    scene_close(&scene);
+}
+
+static void without_a_server_calls_end_after_their_timeouts(void **state)
+{
+    static const uint64_t key = 5;
+    struct muster_params_options options = {.job = "test"};
+    float values[ELEMENTS] = {0};
+    struct scene scene;
+    struct muster_params *params, *second = NULL;
+    struct muster_params_table *table;
+
+    (void)state;
+    scene_open(&scene);
+    options.server = scene.stand.address;
+    params = scene_connect(&scene, NULL);
+    table = scene_table(&scene, params);
+    muster_runtime_enter(scene.runtime);
+    muster_params_server_close(scene.stand.server, NULL);
+    scene.stand.server = NULL;
+    muster_runtime_leave(scene.runtime);
+    assert_int_equal(muster_params_pull(table, &(struct muster_params_rows){&key, values, 1},
+                                        20 * MUSTER_NS_PER_MS, &scene.error),
+                     MUSTER_DEADLINE_EXCEEDED);
+    assert_non_null(strstr(scene.error.text, scene.stand.address));
+    assert_int_equal(muster_params_push(table, &(struct muster_params_rows){&key, values, 1},
+                                        20 * MUSTER_NS_PER_MS, &scene.error),
+                     MUSTER_DEADLINE_EXCEEDED);
+    assert_int_not_equal(muster_params_connect(scene.runtime, &options, 20 * MUSTER_NS_PER_MS,
+                                               &second, &scene.error),
+                         MUSTER_OK);
+    assert_null(second);
+    assert_int_equal(muster_params_disconnect(params, 20 * MUSTER_NS_PER_MS, &scene.error),
+                     MUSTER_DEADLINE_EXCEEDED);
+    muster_runtime_close(scene.runtime);
+    muster_params_seat_free(scene.stand.seat);
+    params_stand_close(&scene.stand);
+}
+
+static void a_client_without_a_runtime_is_refused(void **state)
+{
+    struct params_stand stand;
+    struct muster_params *params;
+    struct muster_params_table *table;
+    struct muster_error error;
+
+    (void)state;
+    params_stand_open(&stand, SHARDS);
+    params = params_stand_client(&stand, NULL);
+    assert_int_equal(muster_params_table(params, &counters, TIMEOUT_NS, &table, &error),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_string_equal(error.text, "muster_params_table needs a client of muster_params_connect");
+    assert_int_equal(params_stand_leave(&stand, params), MUSTER_OK);
+    params_stand_close(&stand);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_pushed_is_pulled),
+        cmocka_unit_test(a_named_source_that_starts_again_goes_on_counting),
+        cmocka_unit_test(errors_come_as_values_with_their_texts),
+        cmocka_unit_test(without_a_server_calls_end_after_their_timeouts),
+        cmocka_unit_test(a_client_without_a_runtime_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
