@@ -10,6 +10,7 @@
 #include <muster/cluster_spec.h>
 #include <muster/collective.h>
 #include <muster/command.h>
+#include <muster/coordination_server.h>
 #include <muster/credentials.h>
 #include <muster/env.h>
 #include <muster/gpu.h>
@@ -25,6 +26,9 @@
 #include <muster/metrics.h>
 #include <muster/op_id.h>
 #include <muster/options.h>
+#include <muster/params.h>
+#include <muster/params_inspect.h>
+#include <muster/params_server.h>
 #include <muster/platforms.h>
 #include <muster/proto.h>
 #include <muster/registry.h>

@@ -24,7 +24,7 @@ for header in "$root"/include/muster/*.h; do
     compile "$cc" c c17 "$header" -pedantic -I "$root/include"
     compile "$cxx" c++ c++17 "$header" -I "$root/include"
 done
-for folder in runtime proto net resolvers collective cluster training; do
+for folder in runtime proto net resolvers collective cluster params training; do
     for header in $(find "$root/$folder" -name '*.h'); do
         compile "$cc" c c17 "$header" -D_GNU_SOURCE -I "$root" -I "$root/include" -I "$gen"
     done

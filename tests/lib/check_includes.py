@@ -222,8 +222,15 @@ def public_folder(path):
     return header_layer(path.stem) or "tools"
 
 
+def left_out(headers, everything):
+    """Public headers that muster.h does not include."""
+    return [f"include/muster/muster.h does not include <muster/{name}>" for name in headers if f"#include <muster/{name}>" not in everything]
+
+
 def main():
-    wrong = []
+    public = sorted(path.name for path in (ROOT / "include/muster").glob("*.h") if path.stem != "muster")
+    assert left_out(["a.h", "b.h"], "#include <muster/a.h>\n") == ["include/muster/muster.h does not include <muster/b.h>"]
+    wrong = left_out(public, (ROOT / "include/muster/muster.h").read_text())
     count = 0
     files = [p for folder in [*LAYERS, *PUBLIC_ONLY] for p in sorted((ROOT / folder).rglob("*.[ch]"))]
     files += [p for p in sorted((ROOT / "include/muster").glob("*.h")) if p.stem != "muster"]
