@@ -110,6 +110,14 @@ muster_params_open(struct muster_env *env, const struct muster_params_options *o
 MUSTER_API void *muster_params_data(const struct muster_params *params);
 /** Why it is not connected now; rc MUSTER_OK: it is. Borrowed. */
 MUSTER_API const struct muster_error *muster_params_error(const struct muster_params *params);
+/**
+ * Where the source stood when this process opened it: the number of the newest message of pushes, from 1,
+ * of which an earlier process has had a row applied; 0: of none. All messages before it are applied, or
+ * were refused; it may be applied in part where server and client died in the middle of it, and the rest
+ * of it never comes. A program that waits for each push, and pushes at most 256 KiB in it, sends one
+ * message with each. Known once opened came with OK; does not change.
+ */
+MUSTER_API uint64_t muster_params_source_position(const struct muster_params *params);
 /** New starts fail with FAILED_PRECONDITION. Pushes that are not acknowledged by deadline_ns, and
  * pulls at once, end CANCELLED; then closed comes, with OK when all pushes were acknowledged, else
  * DEADLINE_EXCEEDED. Tables go with it. */

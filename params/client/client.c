@@ -333,6 +333,11 @@ const struct muster_error *muster_params_error(const struct muster_params *param
     return &params->error;
 }
 
+uint64_t muster_params_source_position(const struct muster_params *params)
+{
+    return params->position;
+}
+
 /* --- Tables --- */
 
 /* In a turn of its own: opened may be called within muster_params_open's turn, never within it. */

@@ -88,6 +88,7 @@ struct muster_params {
     struct muster_list pushes;
     struct muster_list requests; /* others than pushes */
     uint64_t sequence;     /* of the next push, from 1 */
+    uint64_t position;     /* the sequence that an earlier process has come to */
     uint64_t number;       /* of the next other request */
     uint64_t queued_bytes;    /* of pushes that are not acknowledged */
     uint64_t collected_bytes; /* of pushes of this turn */

@@ -139,8 +139,10 @@ static void opened_receive(struct muster_params *params)
         way_fail(params, &error);
         return;
     }
-    if (params->shard_count == 0)
+    if (params->shard_count == 0) {
         params->sequence = opened.sequence;
+        params->position = opened.sequence - 1;
+    }
     params->source.generation = opened.generation;
     params->slot = opened.slot;
     params->shard_count = opened.shard_count;

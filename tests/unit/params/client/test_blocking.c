@@ -102,6 +102,7 @@ static void a_named_source_that_starts_again_goes_on_counting(void **state)
         struct muster_params *params = scene_connect(&scene, "trainer");
         struct muster_params_table *table = scene_table(&scene, params);
 
+        assert_int_equal(muster_params_source_position(params), 2 * (life - 1));
         for (unsigned i = 0; i < 2; i++)
             assert_rc_ok(muster_params_push(table, &(struct muster_params_rows){&key, ones, 1},
                                             TIMEOUT_NS, &scene.error),
