@@ -89,9 +89,10 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     if (header->payload_bytes == 0)
         return NULL;
     client->payload = muster_mem_alloc(&client->server->pool.mem, header->payload_bytes);
-    if (client->payload == NULL)
-        client_give_up(client, "no memory for its message");
-    return client->payload;
+    if (client->payload != NULL)
+        return client->payload;
+    client_give_up(client, "no memory for its message");
+    return NULL;
 }
 
 static bool message_deny(struct muster_params_client *client,

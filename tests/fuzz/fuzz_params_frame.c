@@ -63,7 +63,7 @@ static uint32_t width_of(const void *data, uint32_t table)
     return table < 3 ? widths[table] : 0;
 }
 
-/* What the store relies on. */
+/* The store relies on these. */
 static void check_runs(const struct muster_params_rows_frame *frame)
 {
     uint32_t rows = 0, next_shard = 0;

@@ -1,6 +1,5 @@
-/* A process is killed after each single instruction of its work on a region, and the next one goes
- * on in the same memory: nothing is lost, nothing is applied twice. The instructions are those of
- * the compiled code: a child works, and is traced step by step. */
+/* A process is killed after each single instruction of its work on a region, and its successor
+ * after each instruction of the recovery: nothing is lost, nothing is applied twice. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,194 +8,14 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
-#include "region_stand.h"
+#include "kill_stand.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define REGION_BYTES MUSTER_PARAMS_REGION_BYTES_MIN
-#define PAGE         4096u
-#define PAGES        (REGION_BYTES / PAGE)
 #define SHARDS       2u
-#define STEPS_MAX    4000000u
 
-typedef void work_fn(struct region_stand *stand);
-
-/* The pages that the work may change, as they were before it, and as they were at the last look. */
-struct watch {
-    uint32_t pages[PAGES];
-    uint32_t count;
-    uint8_t *start; /* the region before the work */
-    uint8_t *seen;  /* count x PAGE */
-};
-
-static struct muster_params_digest digest_of(const struct region_stand *stand)
-{
-    struct muster_params_digest all = {{0, 0}};
-
-    for (uint32_t i = 0; i < stand->region.head->table_count; i++) {
-        struct muster_params_digest digest =
-            muster_params_table_digest(&stand->region, &stand->region.head->tables[i]);
-
-        all.sums[0] += digest.sums[0];
-        all.sums[1] ^= digest.sums[1];
-    }
-    return all;
-}
-
-static void count_row(void *data, const struct muster_params_store_table *table,
-                      const struct muster_params_row *row)
-{
-    uint64_t *left = data;
-
-    (void)table;
-    assert_int_equal(row->version % 2, 0);
-    (*left)--;
-}
-
-/* Every row is found by its key, every count is right. */
-static void check_structure(struct region_stand *stand)
-{
-    const struct muster_params_region *region = &stand->region;
-
-    assert_int_equal(region->head->segments[0].pages[0].next, 0); /* page 0 is none */
-    for (uint32_t t = 0; t < region->head->table_count; t++) {
-        const struct muster_params_store_table *table = &region->head->tables[t];
-        uint64_t sum = 0;
-
-        for (uint32_t i = 0; i < SHARDS; i++) {
-            uint64_t left = muster_params_shard_at(region, table, i)->row_count;
-
-            sum += left;
-            muster_params_rows_visit(region, table, i, count_row, &left);
-            assert_int_equal(left, 0);
-        }
-        assert_int_equal(sum, table->row_count);
-    }
-}
-
-/* The work is run to its end twice, since a second run may touch other pages than the first. */
-static void watch_open(struct watch *watch, struct region_stand *stand, work_fn *work)
-{
-    struct region_stand rehearsal;
-
-    memset(watch, 0, sizeof(*watch));
-    watch->start = test_malloc(REGION_BYTES);
-    memcpy(watch->start, stand->memory, REGION_BYTES);
-    region_stand_open(&rehearsal, REGION_BYTES, SHARDS);
-    memcpy(rehearsal.memory, stand->memory, REGION_BYTES);
-    region_stand_recover(&rehearsal);
-    work(&rehearsal);
-    work(&rehearsal);
-    for (uint32_t i = 0; i < PAGES; i++) {
-        if (memcmp(rehearsal.memory + i * PAGE, stand->memory + i * PAGE, PAGE) != 0)
-            watch->pages[watch->count++] = i;
-    }
-    region_stand_close(&rehearsal);
-    watch->seen = test_malloc(watch->count * PAGE);
-    for (uint32_t i = 0; i < watch->count; i++)
-        memcpy(watch->seen + i * PAGE, stand->memory + watch->pages[i] * PAGE, PAGE);
-}
-
-static void watch_close(struct watch *watch)
-{
-    test_free(watch->start);
-    test_free(watch->seen);
-}
-
-static bool watch_has_changed(struct watch *watch, const struct region_stand *stand)
-{
-    bool has_changed = false;
-
-    for (uint32_t i = 0; i < watch->count; i++) {
-        uint8_t *seen = watch->seen + i * PAGE;
-        const uint8_t *now = stand->memory + watch->pages[i] * PAGE;
-
-        if (memcmp(seen, now, PAGE) == 0)
-            continue;
-        memcpy(seen, now, PAGE);
-        has_changed = true;
-    }
-    return has_changed;
-}
-
-/* The next process of the seat, in a copy of the memory as the killed one has left it. */
-static void successor_check(struct region_stand *successor, const struct watch *watch,
-                            work_fn *work, const struct muster_params_digest *expected)
-{
-    struct muster_params_digest digest;
-
-    for (uint32_t i = 0; i < watch->count; i++)
-        memcpy(successor->memory + watch->pages[i] * PAGE, watch->seen + i * PAGE, PAGE);
-    region_stand_recover(successor);
-    check_structure(successor);
-    work(successor); /* the sources send again what was not answered: all of it */
-    digest = digest_of(successor);
-    assert_memory_equal(&digest, expected, sizeof(digest));
-    check_structure(successor);
-}
-
-/* False: this system does not let a process be traced. */
-static bool child_start(struct region_stand *stand, work_fn *work, pid_t *ret_child)
-{
-    pid_t child = fork();
-    int status = 0;
-
-    if (child == 0) {
-        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
-            _exit(3);
-        raise(SIGSTOP);
-        work(stand);
-        _exit(0);
-    }
-    assert_true(child > 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    *ret_child = child;
-    return WIFSTOPPED(status);
-}
-
-/* Returns how many different states the memory has been in. */
-static uint32_t kill_everywhere(struct region_stand *stand, work_fn *work)
-{
-    struct region_stand successor;
-    struct muster_params_digest expected;
-    struct watch watch;
-    uint32_t states = 0, steps = 0;
-    int status = 0;
-    pid_t child;
-
-    watch_open(&watch, stand, work);
-    region_stand_open(&successor, REGION_BYTES, SHARDS);
-    memcpy(successor.memory, watch.start, REGION_BYTES);
-    region_stand_recover(&successor);
-    work(&successor);
-    expected = digest_of(&successor);
-    if (!child_start(stand, work, &child))
-        skip();
-    for (; steps < STEPS_MAX; steps++) {
-        assert_int_equal(ptrace(PTRACE_SINGLESTEP, child, NULL, NULL), 0);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        if (WIFEXITED(status))
-            break;
-        if (watch_has_changed(&watch, stand)) {
-            states++;
-            successor_check(&successor, &watch, work, &expected);
-        }
-    }
-    print_message("%u instructions, %u states, %u pages\n", steps, states, watch.count);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    region_stand_close(&successor);
-    watch_close(&watch);
-    return states;
-}
-
-/* --- The works --- */
+/* --- Pushes --- */
 
 /* Two sources, rows that are new, known, and pushed to twice in one frame. */
 static void push_work(struct region_stand *stand)
@@ -223,14 +42,116 @@ static void push_work(struct region_stand *stand)
 static void a_push_is_whole_wherever_the_process_is_killed(void **state)
 {
     struct region_stand stand;
-    uint32_t states;
+    struct kill_counts counts;
 
     (void)state;
     region_stand_open(&stand, REGION_BYTES, SHARDS);
-    states = kill_everywhere(&stand, push_work);
-    assert_true(states > 300);
+    counts = kill_everywhere(&stand, push_work);
+    assert_true(counts.states > 300);
+    assert_true(counts.recoveries > 150);
+    assert_true(counts.recovery_states > counts.recoveries);
     region_stand_close(&stand);
 }
+
+/* --- Tables, sources, pages --- */
+
+static void tables_work(struct region_stand *stand)
+{
+    struct muster_params_schema items = region_schema("items", 5, MUSTER_PARAMS_ADAM);
+    struct muster_params_schema counters = region_schema("counters", 1, MUSTER_PARAMS_ADD);
+
+    assert_int_equal(muster_params_table_number(&stand->region, region_table(stand, &items)), 0);
+    assert_int_equal(muster_params_table_number(&stand->region, region_table(stand, &counters)), 1);
+}
+
+static void a_table_is_made_wherever_the_process_is_killed(void **state)
+{
+    struct region_stand stand;
+    struct kill_counts counts;
+
+    (void)state;
+    region_stand_open(&stand, REGION_BYTES, SHARDS);
+    counts = kill_everywhere(&stand, tables_work);
+    assert_true(counts.states > 40);
+    assert_true(counts.recoveries > 10);
+    region_stand_close(&stand);
+}
+
+static void sources_work(struct region_stand *stand)
+{
+    (void)region_source(stand, 1);
+    assert_int_equal(region_source(stand, 2)->positions[SHARDS - 1], 0);
+}
+
+/* The first segment of sources is said to be full but for one slot: the second source needs another
+ * segment. */
+static void a_source_gets_its_slot_wherever_the_process_is_killed(void **state)
+{
+    struct region_stand stand;
+    struct kill_counts counts;
+
+    (void)state;
+    region_stand_open(&stand, REGION_BYTES, SHARDS);
+    (void)region_source(&stand, 0);
+    stand.region.head->source_count =
+        (uint32_t)(MUSTER_PARAMS_SEGMENT_BYTES /
+                   (sizeof(struct muster_params_source) + SHARDS * sizeof(uint64_t))) -
+        1;
+    counts = kill_everywhere(&stand, sources_work);
+    assert_true(counts.states > 20);
+    assert_true(counts.recoveries > 10);
+    region_stand_close(&stand);
+}
+
+#define WIDE 1020u /* four rows in a page */
+
+/* Keys of shard 0 alone. */
+static void wide_push(struct region_stand *stand, uint64_t sequence, uint32_t from, uint32_t count)
+{
+    struct muster_params_schema schema = {.name = "wide",
+                                          .row_elements = WIDE,
+                                          .wire_dtype = MUSTER_F32,
+                                          .optimizer = MUSTER_PARAMS_ADD};
+    struct muster_params_store_table *table = region_table(stand, &schema);
+    struct muster_params_source *source = region_source(stand, 1);
+    static float values[WIDE] = {1, 2, 3};
+    uint32_t found = 0;
+
+    for (uint64_t key = 1; found < from + count; key++) {
+        if (muster_params_shard_of(muster_params_hash(table->seed, key), SHARDS) != 0)
+            continue;
+        if (found >= from)
+            region_push(stand, table, source, sequence + found, &key, values, 1, NULL);
+        found++;
+    }
+}
+
+static void pages_work(struct region_stand *stand)
+{
+    wide_push(stand, 1, 4, 5);
+}
+
+/* Another page of the same segment is found for the fifth row; the segment is said to be full then,
+ * so that the ninth row needs a segment. */
+static void a_shard_gets_pages_wherever_the_process_is_killed(void **state)
+{
+    struct region_stand stand;
+    struct kill_counts counts;
+    uint32_t segment;
+
+    (void)state;
+    region_stand_open(&stand, REGION_BYTES, SHARDS);
+    wide_push(&stand, 1, 0, 4);
+    segment = stand.region.head->tables[0].row_segment;
+    assert_int_equal(stand.region.head->segments[segment].page_count, 1);
+    stand.region.head->segments[segment].page_count = MUSTER_PARAMS_SEGMENT_PAGES - 1;
+    counts = kill_everywhere(&stand, pages_work);
+    assert_true(counts.states > 80);
+    assert_true(counts.recoveries > 40);
+    region_stand_close(&stand);
+}
+
+/* --- Indexes --- */
 
 #define FULL ((1u << 16) - 2) /* rows that the first index takes before a larger one is begun */
 
@@ -268,13 +189,66 @@ static void grow_work(struct region_stand *stand)
 static void an_index_grows_wherever_the_process_is_killed(void **state)
 {
     struct region_stand stand;
-    uint32_t states;
+    struct kill_counts counts;
 
     (void)state;
     region_stand_open(&stand, REGION_BYTES, SHARDS);
     fill_table(&stand);
-    states = kill_everywhere(&stand, grow_work);
-    assert_true(states > 80);
+    counts = kill_everywhere(&stand, grow_work);
+    assert_true(counts.states > 80);
+    assert_true(counts.recoveries > 40);
+    region_stand_close(&stand);
+}
+
+/* Pushes to rows that are known move the last slots, and end the growth. */
+static void grown_work(struct region_stand *stand)
+{
+    struct muster_params_schema schema = region_schema("counters", 1, MUSTER_PARAMS_ADD);
+    struct muster_params_store_table *table = region_table(stand, &schema);
+    struct muster_params_source *source = region_source(stand, 1);
+    static const uint64_t keys[] = {1, 2, 3, 4};
+    static const float values[] = {1, 2, 3, 4};
+
+    for (uint64_t i = 0; i < 2; i++)
+        region_push(stand, table, source, i + 1, keys, values, 4, NULL);
+    assert_int_equal(table->index_state & MUSTER_PARAMS_INDEX_GROWING, 0);
+}
+
+/* A larger index of `bits`, in segments behind all others. */
+static void index_grow(struct region_stand *stand, struct muster_params_store_table *table,
+                       uint32_t bits, uint32_t run)
+{
+    const struct muster_params_intent intent = {
+        .kind = MUSTER_PARAMS_INTENT_GROW,
+        .table = muster_params_table_number(&stand->region, table),
+        .segment = muster_params_segment_find(&stand->region, run),
+        .run = run,
+        .count = bits};
+
+    muster_params_intent_begin(&stand->region, &intent);
+    muster_params_grow_complete(&stand->region, &stand->region.head->intent);
+    muster_params_intent_end(&stand->region);
+}
+
+/* The index of 2^18 slots has a segment of its own, which is given back. */
+static void an_index_is_replaced_wherever_the_process_is_killed(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_store_table *table;
+    struct kill_counts counts;
+
+    (void)state;
+    region_stand_open(&stand, REGION_BYTES, SHARDS);
+    grow_work(&stand);
+    table = &stand.region.head->tables[0];
+    index_grow(&stand, table, 18, 1);
+    muster_params_index_step(&stand.region, table, UINT32_MAX);
+    index_grow(&stand, table, 19, 2);
+    muster_params_index_step(&stand.region, table, (1u << 18) - 20);
+    assert_int_equal(table->index_state & MUSTER_PARAMS_INDEX_GROWING, MUSTER_PARAMS_INDEX_GROWING);
+    counts = kill_everywhere(&stand, grown_work);
+    assert_true(counts.states > 80);
+    assert_true(counts.recoveries > 40);
     region_stand_close(&stand);
 }
 
@@ -282,7 +256,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_is_whole_wherever_the_process_is_killed),
+        cmocka_unit_test(a_table_is_made_wherever_the_process_is_killed),
+        cmocka_unit_test(a_source_gets_its_slot_wherever_the_process_is_killed),
+        cmocka_unit_test(a_shard_gets_pages_wherever_the_process_is_killed),
         cmocka_unit_test(an_index_grows_wherever_the_process_is_killed),
+        cmocka_unit_test(an_index_is_replaced_wherever_the_process_is_killed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
