@@ -39,11 +39,12 @@ int main(int argc, char **argv)
     struct muster_runtime *runtime;
     struct muster_params *params;
 
-    if (muster_env_system_open(NULL, &env) != MUSTER_OK)
+    if (muster_env_system_open(NULL, &env) != MUSTER_OK ||
+        muster_net_system_open(env, &env->net) != MUSTER_OK ||
+        muster_runtime_open(&(struct muster_runtime_options){.env = env}, &runtime) != MUSTER_OK) {
+        fprintf(stderr, "counter_params: no loop, network or runtime (memory, descriptors)\n");
         return 1;
-    if (muster_net_system_open(env, &env->net) != MUSTER_OK ||
-        muster_runtime_open(&(struct muster_runtime_options){.env = env}, &runtime) != MUSTER_OK)
-        return 1;
+    }
     enum muster_rc rc = muster_params_connect(runtime, &options, TIMEOUT_NS, &params, &error);
     if (rc == MUSTER_OK) {
         enum muster_rc counted = rows_count(params, &error);

@@ -130,6 +130,9 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
                                 "message OPENED of parameters names %u shards", shards);
     ret_opened->shard_count = shards;
     get_bytes(at + 2 * sizeof(shards), &ret_opened->sequence, sizeof(ret_opened->sequence));
+    if (ret_opened->sequence == 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message OPENED of parameters names no sequence number");
     return MUSTER_OK;
 }
 

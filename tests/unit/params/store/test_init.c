@@ -62,7 +62,7 @@ struct moments {
 
 static struct moments moments_of(const struct muster_params_store_table *table)
 {
-    struct moments moments = {.min = INFINITY, .max = -INFINITY};
+    struct moments moments = {.min = HUGE_VAL, .max = -HUGE_VAL};
     double sum = 0, squares = 0, count = (double)KEYS * ELEMENTS;
     float values[ELEMENTS];
 

@@ -283,6 +283,11 @@ static void the_answer_to_an_opening_is_checked(void **state)
         assert_int_equal(muster_params_opened_unpack(bytes, sizeof(bytes), &found, &error),
                          is_right ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
     }
+
+    opened.sequence = 0;
+    muster_params_opened_pack(&opened, bytes);
+    assert_int_equal(muster_params_opened_unpack(bytes, sizeof(bytes), &found, &error),
+                     MUSTER_INVALID_ARGUMENT);
 }
 
 static void a_schema_is_read_as_it_was_written(void **state)
