@@ -51,8 +51,7 @@ static void visit_row(void *data, const struct muster_params_store_table *table,
     assert_int_equal(shard_of(visits->stand, table, row->key), visits->shard);
     /* The values that check_rows_lie_apart has given it. */
     assert_true(row->values[0] == (float)row->key);
-    assert_true(row->values[table->row_elements + table->state_elements - 1] ==
-                (float)row->key);
+    assert_true(row->values[table->row_elements + table->state_elements - 1] == (float)row->key);
     visits->next = row->key + 1;
     visits->count++;
 }
@@ -96,12 +95,9 @@ static void rows_of_every_size_lie_apart_and_are_visited_in_their_order(void **s
         uint32_t count; /* more than one page per shard, more than one segment */
         size_t bytes;
     } rows[] = {
-        {1, MUSTER_PARAMS_ADD, 70000, 16 * MIB},
-        {4, MUSTER_PARAMS_ROW_ADAGRAD, 50000, 16 * MIB},
-        {5, MUSTER_PARAMS_ADAM, 30000, 16 * MIB},
-        {100, MUSTER_PARAMS_MOMENTUM, 5000, 16 * MIB},
-        {1023, MUSTER_PARAMS_SGD, 1000, 16 * MIB},
-        {16384, MUSTER_PARAMS_SGD, 60, 32 * MIB},
+        {1, MUSTER_PARAMS_ADD, 70000, 16 * MIB},   {4, MUSTER_PARAMS_ROW_ADAGRAD, 50000, 16 * MIB},
+        {5, MUSTER_PARAMS_ADAM, 30000, 16 * MIB},  {100, MUSTER_PARAMS_MOMENTUM, 5000, 16 * MIB},
+        {1023, MUSTER_PARAMS_SGD, 1000, 16 * MIB}, {16384, MUSTER_PARAMS_SGD, 60, 32 * MIB},
         {16384, MUSTER_PARAMS_ADAM, 30, 32 * MIB},
     };
 
@@ -181,8 +177,8 @@ static void a_row_without_memory_is_refused_and_a_known_one_is_not(void **state)
     (void)state;
     region_stand_open(&stand, 16 * MIB, 1);
     table = region_table(&stand, &schema);
-    while (muster_params_row_make(&stand.region, table, key,
-                                  muster_params_hash(table->seed, key), &row) == MUSTER_OK)
+    while (muster_params_row_make(&stand.region, table, key, muster_params_hash(table->seed, key),
+                                  &row) == MUSTER_OK)
         key++;
 
     /* Six segments of 2 MiB; pages of 512 KiB with seven rows each. */
@@ -264,9 +260,11 @@ static void a_digest_tells_values_states_and_keys_apart(void **state)
     digests[1] = digest_of(&stand, table);
     row->values[9] += 1; /* the last of the state */
     digests[2] = digest_of(&stand, table);
-    value = row->values[0]; /* values of two rows change their places */
-    row->values[0] = other->values[0];
-    other->values[0] = value;
+    for (uint32_t i = 0; i < 10; i++) { /* two rows exchange all that they hold */
+        value = row->values[i];
+        row->values[i] = other->values[i];
+        other->values[i] = value;
+    }
     digests[3] = digest_of(&stand, table);
     row_make(&stand, table, 3);
     digests[4] = digest_of(&stand, table);
