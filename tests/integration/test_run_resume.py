@@ -245,6 +245,7 @@ class Ended(Case):
         self.write_table(json.dumps(table))
         _, err, _ = self.end(self.resume(), 128 + signal.SIGTERM)
         self.assertEqual([name for name in os.listdir(self.where) if name.startswith("started")], [], err)
+        self.assertIn("had begun to end the job", err)
 
     def test_a_damaged_table_is_refused(self):
         launcher = self.first("-n", "2", script="echo up; while [ ! -e $WHERE/go ]; do sleep 0.02; done")

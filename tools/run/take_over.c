@@ -60,6 +60,10 @@ void run_take_over(struct run *run)
 {
     enum run_state state = run->state;
 
+    /* The predecessor has said why; whoever reads only this launcher's output must not wonder. */
+    if (state == RUN_STATE_STOPPING)
+        run_log_error("the launcher before this one had begun to end the job: no worker is started "
+                      "again; its output says why");
     run_restore(run, RUN_STATE_RUNNING);
     for (uint32_t i = 0; i < run->task_count; i++)
         take_over_task(&run->tasks[i]);
