@@ -45,7 +45,7 @@ static uint32_t push_keys(struct region_stand *stand, struct muster_params_store
     return region_push(stand, table, source, sequence, keys, ones, count, NULL);
 }
 
-static const struct muster_params_row *find(const struct region_stand *stand,
+static const struct muster_params_row *find_row(const struct region_stand *stand,
                                             const struct muster_params_store_table *table,
                                             uint64_t i)
 {
@@ -63,7 +63,7 @@ static void check_model(const struct region_stand *stand,
                         uint64_t from, uint64_t step)
 {
     for (uint64_t i = from; i < KEYS; i += step) {
-        const struct muster_params_row *row = find(stand, table, i);
+        const struct muster_params_row *row = find_row(stand, table, i);
 
         if ((row != NULL) != (model[i] > 0) ||
             (row != NULL && (row->key != key_of(i) || !(row->values[0] == (float)model[i]))))
@@ -104,7 +104,7 @@ static void a_growing_index_agrees_with_a_model(void **state)
     assert_int_equal(table->row_count, KEYS);
     assert_int_equal(muster_params_index_newest(table)->bits, 20); /* 524,288 rows is half of it */
     check_model(&stand, table, model, 0, 1);
-    assert_null(find(&stand, table, KEYS));
+    assert_null(find_row(&stand, table, KEYS));
     /* The head, the first index, five of rows, four of the index, one of sources. */
     assert_int_equal(muster_params_region_bytes_used(&stand.region), 12 * 2 * MIB);
     assert_int_equal(stand.region.segments_freed, 3); /* indexes of 18 and 19 bits */
@@ -133,8 +133,8 @@ static void a_full_region_refuses_new_rows_and_goes_on_with_known_ones(void **st
     assert_int_equal(stand.region.segments_used, 8);
     assert_int_equal(push_keys(&stand, table, source, sequence++, 0, BATCH), 0);
     assert_int_equal(table->row_count, known);
-    assert_true(find(&stand, table, 7)->values[0] == 2);
-    assert_null(find(&stand, table, made - 1));
+    assert_true(find_row(&stand, table, 7)->values[0] == 2);
+    assert_null(find_row(&stand, table, made - 1));
     region_stand_close(&stand);
 }
 
@@ -165,14 +165,14 @@ static void an_index_that_cannot_grow_is_filled_to_seven_eighths(void **state)
     assert_int_equal(push_keys(&stand, table, source, sequence++, made, 2), 2);
     assert_int_equal(table->row_count, limit);
     assert_int_equal(push_keys(&stand, table, source, sequence++, made - 1, 1), 0);
-    assert_null(find(&stand, table, made));
+    assert_null(find_row(&stand, table, made));
     assert_int_equal(muster_params_index_newest(table)->bits, 18);
 
     stand.region.segments_max = stand.region.head->segment_count;
     assert_int_equal(push_keys(&stand, table, source, sequence++, made, 2), 0);
     assert_int_equal(muster_params_index_newest(table)->bits, 19);
     for (uint64_t i = 0; i < limit; i++)
-        if (find(&stand, table, i) == NULL)
+        if (find_row(&stand, table, i) == NULL)
             fail_msg("key %llu is lost", (unsigned long long)i);
     region_stand_close(&stand);
 }
@@ -197,7 +197,7 @@ static void pushes_to_known_rows_fill_the_larger_index_too(void **state)
     assert_true(pushes > (1u << 17) / 64 - 16 && pushes <= (1u << 17) / 64);
     assert_int_equal(muster_params_index_newest(table)->bits, 18);
     for (uint64_t i = 0; i < made; i++)
-        if (find(&stand, table, i) == NULL)
+        if (find_row(&stand, table, i) == NULL)
             fail_msg("key %llu is lost", (unsigned long long)i);
     region_stand_close(&stand);
 }
