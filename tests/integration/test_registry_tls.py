@@ -74,7 +74,7 @@ class Refusals(unittest.TestCase):
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as registry:
             said = launcher.stderr.read()
             registry.terminate()
-        self.assertEqual(said.count(f"the registry cannot be used: TLS with {url}: "), 1, said)
+        self.assertEqual(said.count(f"TLS with {url}: "), 1, said)
         self.assertNotEqual(launcher.wait(timeout=PATIENCE_S), 0)
 
     def test_a_backup_ends_at_once(self):
@@ -159,7 +159,7 @@ class Mismatches(unittest.TestCase):
                 self.assertIn("does not answer (", launcher.stderr.readline())
                 self.start(*args, address=address)
                 said = launcher.stderr.read()
-                self.assertEqual(said.count(f"the registry cannot be used: registry {address} {words}"), 1, said)
+                self.assertEqual(said.count(f"registry {address} {words}"), 1, said)
                 self.assertNotEqual(launcher.wait(timeout=PATIENCE_S), 0)
 
     def test_one_that_speaks_what_is_asked_among_others_is_used(self):
