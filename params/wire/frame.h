@@ -22,9 +22,16 @@ enum muster_params_message {
     MUSTER_PARAMS_PULL,       /* payload: rows without values */
     MUSTER_PARAMS_ROWS,       /* payload: values, in the order of the request's keys */
     MUSTER_PARAMS_REFUSED,    /* header.phase: enum muster_rc; payload: text for people */
+    MUSTER_PARAMS_MAP,        /* payload: map (map.h); the server's first message, and at each change */
+    MUSTER_PARAMS_MOVED,      /* header.epoch: of the server's map, which it has sent before; nothing of
+                               * the request was done: route it by that map, or a newer one */
 };
-/* header.flags of REFUSED: the number is the sequence number of a push. */
+/* header.flags of REFUSED and MOVED: the number is the sequence number of a push. */
 #define MUSTER_PARAMS_REFUSED_PUSH 1u
+/* header.flags of OPEN: the client has never been open at this server, which may not know the
+ * source; open.generation is what another server gave. */
+#define MUSTER_PARAMS_OPEN_JOIN 1u
+/* header.epoch of PUSH and PULL: of the map by which the client has routed it. */
 
 #define MUSTER_PARAMS_FRAME_ROWS_MAX 65535u
 

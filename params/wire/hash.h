@@ -41,4 +41,11 @@ static inline uint32_t muster_params_shard_of(uint64_t hash, uint32_t shard_coun
     return (uint32_t)((hash >> 32) * shard_count >> 32);
 }
 
+/** The shard whose primary gives a source its generation: a source is opened there first. */
+static inline uint32_t muster_params_source_home(const struct muster_incarnation *id,
+                                                 uint32_t shard_count)
+{
+    return muster_params_shard_of(muster_hash64(id->bytes, sizeof(id->bytes), 0), shard_count);
+}
+
 #endif
