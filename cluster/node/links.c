@@ -388,6 +388,7 @@ static void unidentified_ready(struct muster_peer_link *link)
         muster_state_server_accept(node->training.server, link);
         return;
     case MUSTER_LINK_PARAMS: /* for a server of parameters */
+    case MUSTER_LINK_PARAMS_COPY:
     case MUSTER_LINK_AS_OPENED:
         break;
     }

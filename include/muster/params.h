@@ -81,7 +81,9 @@ typedef void muster_params_fn(struct muster_params *params, enum muster_rc rc);
 typedef void muster_params_op_fn(struct muster_params_op *op, enum muster_rc rc);
 
 struct muster_params_options {
-    const char *server; /* "HOST:PORT", an address */
+    /* "HOST:PORT", an address; of several servers of a job any, or several joined by commas: they tell
+     * of the others. */
+    const char *server;
     const char *job;    /* the server's; NULL: "" */
     /* A name keeps the source's position across processes: a worker that is started again under it
      * goes on, and an older process of the name is refused with ABORTED. NULL: a source of this
@@ -136,7 +138,7 @@ struct muster_params_op {
     uint32_t waits; /* messages whose answers are awaited, and the queue */
     struct muster_list node;
     struct muster_list queued; /* until the turn ends */
-    struct muster_params_table *table;
+    struct muster_params_table *table, *opens;
     const uint64_t *keys;
     void *values;
     uint32_t count;

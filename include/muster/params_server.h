@@ -53,6 +53,12 @@ struct muster_params_server_options {
     /* The policy of callers, by the methods of muster.params.v1;
      * the messages of links count as these. Borrowed until closed; NULL: everybody. */
     const struct muster_authorization *authorization;
+    /* Share the tables of `job` with other servers: its registry ("HOST:PORT", https:// for TLS). NULL:
+     * this server has them alone. */
+    const char *registry;
+    const char *reach;   /* "HOST:PORT" that others connect to; NULL: the address of the server */
+    uint32_t replicas;   /* servers that hold each row, 1 to 4; 0: 1. The first server's counts */
+    uint32_t server_count; /* the job begins when so many servers are there; 0: 1 */
 };
 
 /**

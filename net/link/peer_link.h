@@ -25,6 +25,7 @@ enum muster_link_purpose {
     MUSTER_LINK_DATA = 2,      /* chunks of collectives */
     MUSTER_LINK_STATE = 3,     /* chunks of the training state, on their way to a joiner */
     MUSTER_LINK_PARAMS = 4,    /* pushes and pulls of a client of parameters */
+    MUSTER_LINK_PARAMS_COPY = 5, /* changes of parameters, from a primary to its replica */
 };
 
 enum muster_link_intent {

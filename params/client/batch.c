@@ -121,86 +121,158 @@ static uint32_t shard_of(const struct muster_params_table *table, uint64_t key)
     return muster_params_shard_of(muster_params_hash(table->seed, key), table->params->shard_count);
 }
 
-static uint16_t shards_count(const struct muster_params_table *table, struct walk walk,
-                             uint32_t row_count, struct shards *ret_shards)
+static void shards_count(const struct muster_params_table *table, struct walk walk,
+                         uint32_t row_count, struct shards *ret_shards)
 {
-    uint32_t runs = 0;
-
     memset(ret_shards->rows, 0, table->params->shard_count * sizeof(ret_shards->rows[0]));
     for (uint32_t i = 0; i < row_count; i++)
-        runs += ret_shards->rows[shard_of(table, walk_next(&walk).key)]++ == 0;
-    return (uint16_t)runs;
+        ret_shards->rows[shard_of(table, walk_next(&walk).key)]++;
 }
 
-/* The bit for the first run of a shard is part of the message: a repetition has it, too. */
-static void runs_fill(struct muster_params *params, struct shards *shards,
-                      struct muster_params_run *runs)
+/* The rows of a slice that go one way. */
+struct way_share {
+    struct muster_params_way *way;
+    struct muster_params_request *request;
+    uint32_t row_count;
+    uint16_t run_count;
+    struct muster_params_run *runs;
+    uint64_t *keys;
+    uint8_t *values;
+};
+
+struct shares {
+    uint32_t count;
+    struct way_share list[MUSTER_PARAMS_SERVERS_MAX + 1];
+};
+
+static struct way_share *share_of(struct shares *shares, struct muster_params_way *way)
 {
-    uint32_t begin = 0;
+    for (uint32_t i = 0; i < shares->count; i++) {
+        if (shares->list[i].way == way)
+            return &shares->list[i];
+    }
+    shares->list[shares->count] = (struct way_share){.way = way};
+    return &shares->list[shares->count++];
+}
 
+static void shares_count(const struct muster_params *params, const struct shards *shards,
+                         struct shares *ret_shares)
+{
+    ret_shares->count = 0;
     for (uint32_t shard = 0; shard < params->shard_count; shard++) {
-        uint32_t rows = shards->rows[shard];
-        uint8_t bit = (uint8_t)(1u << shard % 8);
+        struct way_share *share;
 
-        shards->rows[shard] = begin;
-        begin += rows;
-        if (rows == 0)
+        if (shards->rows[shard] == 0)
             continue;
-        *runs = (struct muster_params_run){.shard = (uint16_t)shard, .rows = (uint16_t)rows};
-        if ((params->has_pushed[shard / 8] & bit) == 0)
-            runs->shard |= MUSTER_PARAMS_RUN_FIRST;
-        params->has_pushed[shard / 8] |= bit;
-        runs++;
+        share = share_of(ret_shares, muster_params_route(params, shard));
+        share->run_count++;
+        share->row_count += shards->rows[shard];
     }
 }
 
+/* The bit for the first run of a shard is part of the message: a repetition has it, too. Leaves in
+ * shards where the rows of each begin in its share. */
+static void runs_fill(struct muster_params *params, struct shards *shards, struct shares *shares)
+{
+    for (uint32_t i = 0; i < shares->count; i++)
+        shares->list[i].row_count = 0;
+    for (uint32_t shard = 0; shard < params->shard_count; shard++) {
+        uint32_t rows = shards->rows[shard];
+        uint8_t bit = (uint8_t)(1u << shard % 8);
+        struct muster_params_run *run;
+        struct way_share *share;
+
+        if (rows == 0)
+            continue;
+        share = share_of(shares, muster_params_route(params, shard));
+        shards->rows[shard] = share->row_count;
+        share->row_count += rows;
+        run = share->runs++;
+        *run = (struct muster_params_run){.shard = (uint16_t)shard, .rows = (uint16_t)rows};
+        if ((params->has_pushed[shard / 8] & bit) == 0)
+            run->shard |= MUSTER_PARAMS_RUN_FIRST;
+        params->has_pushed[shard / 8] |= bit;
+    }
+}
+
+static void requests_free(const struct shares *shares)
+{
+    for (uint32_t i = 0; i < shares->count; i++)
+        if (shares->list[i].request != NULL)
+            muster_mem_free(&shares->list[i].request->params->pool.mem, shares->list[i].request);
+}
+
+/* All messages of a slice are made before one leaves. */
+static bool requests_make(struct muster_params_table *table, const struct slice *slice,
+                          struct shares *shares)
+{
+    for (uint32_t i = 0; i < shares->count; i++) {
+        struct way_share *share = &shares->list[i];
+        struct muster_params_rows_frame frame = {.clock = slice->begin.op->clock,
+                                                 .row_count = share->row_count,
+                                                 .run_count = share->run_count,
+                                                 .dtype = (uint8_t)table->wire_dtype};
+        void *values;
+
+        share->request = muster_params_request_new(
+            table->params, table, MUSTER_PARAMS_REQUEST_PUSH,
+            muster_params_rows_bytes(share->run_count, share->row_count, table->row_elements,
+                                     table->wire_dtype),
+            slice->part_count);
+        if (share->request == NULL) {
+            requests_free(shares);
+            return false;
+        }
+        muster_params_rows_pack(&frame, share->request->payload, &share->runs, &share->keys,
+                                &values);
+        share->values = values;
+    }
+    return true;
+}
+
+/* The messages of a slice have one sequence: no shard is in two of them. */
 static bool push_send(struct muster_params_table *table, const struct slice *slice,
                       size_t value_bytes)
 {
     struct muster_params *params = table->params;
     struct walk walk = {&table->pushes, slice->begin, value_bytes};
-    struct muster_params_rows_frame frame = {.slot = params->slot,
-                                             .clock = slice->begin.op->clock,
-                                             .table = table->number,
-                                             .row_count = slice->row_count,
-                                             .dtype = (uint8_t)table->wire_dtype};
-    struct muster_params_request *request;
-    struct muster_params_run *runs;
+    struct way_share *last = NULL;
     struct shards shards;
-    uint64_t *keys;
-    void *values;
+    struct shares shares;
 
-    frame.run_count = shards_count(table, walk, slice->row_count, &shards);
-    request =
-        muster_params_request_new(params, table, MUSTER_PARAMS_REQUEST_PUSH,
-                                  muster_params_rows_bytes(frame.run_count, slice->row_count,
-                                                           table->row_elements, table->wire_dtype),
-                                  slice->part_count);
-    if (request == NULL)
+    shards_count(table, walk, slice->row_count, &shards);
+    shares_count(params, &shards, &shares);
+    if (!requests_make(table, slice, &shares))
         return false;
-    muster_params_rows_pack(&frame, request->payload, &runs, &keys, &values);
-    runs_fill(params, &shards, runs);
+    runs_fill(params, &shards, &shares);
+    last = &shares.list[0];
     for (uint32_t i = 0; i < slice->row_count; i++) {
         struct row_at row = walk_next(&walk);
-        uint32_t place = shards.rows[shard_of(table, row.key)]++;
+        uint32_t shard = shard_of(table, row.key), place = shards.rows[shard]++;
 
-        keys[place] = row.key;
-        memcpy((uint8_t *)values + place * value_bytes, row.values, value_bytes);
+        if (shares.count > 1)
+            last = share_of(&shares, muster_params_route(params, shard));
+        last->keys[place] = row.key;
+        memcpy(last->values + place * value_bytes, row.values, value_bytes);
     }
-    parts_fill(request, &table->pushes, slice, value_bytes);
-    muster_params_request_send(request);
+    for (uint32_t i = 0; i < shares.count; i++) {
+        parts_fill(shares.list[i].request, &table->pushes, slice, value_bytes);
+        muster_params_request_send(shares.list[i].request, shares.list[i].way, params->sequence);
+    }
+    params->sequence++;
     return true;
 }
 
 /* --- Pulls --- */
 
-static bool pull_send(struct muster_params_table *table, const struct slice *slice,
-                      size_t value_bytes)
+/* One server has all rows: values arrive where they belong. */
+static bool pull_send_whole(struct muster_params_table *table, const struct slice *slice,
+                            size_t value_bytes, struct muster_params_way *way)
 {
     struct muster_params *params = table->params;
     struct walk walk = {&table->pulls, slice->begin, value_bytes};
-    struct muster_params_rows_frame frame = {
-        .table = table->number, .row_count = slice->row_count, .dtype = (uint8_t)table->wire_dtype};
+    struct muster_params_rows_frame frame = {.row_count = slice->row_count,
+                                             .dtype = (uint8_t)table->wire_dtype};
     struct muster_params_request *request = muster_params_request_new(
         params, table, MUSTER_PARAMS_REQUEST_PULL,
         muster_params_rows_bytes(0, slice->row_count, 0, table->wire_dtype), slice->part_count);
@@ -214,7 +286,62 @@ static bool pull_send(struct muster_params_table *table, const struct slice *sli
     for (uint32_t i = 0; i < slice->row_count; i++)
         keys[i] = walk_next(&walk).key;
     parts_fill(request, &table->pulls, slice, value_bytes);
-    muster_params_request_send(request);
+    muster_params_request_send(request, way, params->number++);
+    return true;
+}
+
+static bool pull_requests_make(struct muster_params_table *table, struct shares *shares)
+{
+    for (uint32_t i = 0; i < shares->count; i++) {
+        struct way_share *share = &shares->list[i];
+        struct muster_params_rows_frame frame = {.row_count = share->row_count,
+                                                 .dtype = (uint8_t)table->wire_dtype};
+        void *values;
+
+        share->request = muster_params_request_new(
+            table->params, table, MUSTER_PARAMS_REQUEST_PULL,
+            muster_params_rows_bytes(0, share->row_count, 0, table->wire_dtype), share->row_count);
+        if (share->request == NULL) {
+            requests_free(shares);
+            return false;
+        }
+        muster_params_rows_pack(&frame, share->request->payload, &share->runs, &share->keys,
+                                &values);
+        share->row_count = 0;
+    }
+    return true;
+}
+
+/* Each row is a part of its own: its value is copied to where it belongs. */
+static bool pull_send(struct muster_params_table *table, const struct slice *slice,
+                      size_t value_bytes)
+{
+    struct muster_params *params = table->params;
+    struct walk walk = {&table->pulls, slice->begin, value_bytes};
+    struct shards shards;
+    struct shares shares;
+
+    if (params->map->server_count == 1)
+        return pull_send_whole(table, slice, value_bytes, muster_params_route(params, 0));
+    shards_count(table, walk, slice->row_count, &shards);
+    shares_count(params, &shards, &shares);
+    if (shares.count == 1)
+        return pull_send_whole(table, slice, value_bytes, shares.list[0].way);
+    if (!pull_requests_make(table, &shares))
+        return false;
+    for (uint32_t i = 0; i < slice->row_count; i++) {
+        struct muster_params_op *op = walk.cursor.op;
+        struct row_at row = walk_next(&walk);
+        struct way_share *share =
+            share_of(&shares, muster_params_route(params, shard_of(table, row.key)));
+
+        share->keys[share->row_count] = row.key;
+        share->request->parts[share->row_count++] =
+            (struct muster_params_part){.op = op, .row_count = 1, .values = row.values};
+        op->waits++;
+    }
+    for (uint32_t i = 0; i < shares.count; i++)
+        muster_params_request_send(shares.list[i].request, shares.list[i].way, params->number++);
     return true;
 }
 
@@ -260,7 +387,7 @@ void muster_params_on_flush(struct muster_task *task)
 {
     struct muster_params *params = task->data;
 
-    if (params->shard_count == 0) /* the way was never open: on_open comes here again */
+    if (!params->is_ready) /* it comes here again when it is */
         return;
     params->collected_bytes = 0;
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {

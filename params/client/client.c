@@ -13,14 +13,14 @@
 
 /* --- Answers --- */
 
-static void broken_answer(struct muster_params *params, const struct muster_frame_header *header)
+static void broken_answer(struct muster_params_way *way, const struct muster_frame_header *header)
 {
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     "the server at %s sent a malformed answer of type %u", params->options.server,
+                     "the server at %s sent a malformed answer of type %u", way->server,
                      header->type);
-    muster_params_way_break(params, &error);
+    muster_params_way_break(way, &error);
 }
 
 static size_t value_bytes(const struct muster_params_table *table)
@@ -38,38 +38,38 @@ static size_t values_bytes(const struct muster_params_request *request)
 }
 
 /* The values of a pull that is alone in its message arrive where they belong. */
-static void *on_frame(struct muster_params *params, const struct muster_frame_header *header)
+static void *on_frame(struct muster_params_way *way, const struct muster_frame_header *header)
 {
     struct muster_params_request *request = NULL;
 
-    MUSTER_ASSERT(params->receiving == NULL && params->received == NULL);
+    MUSTER_ASSERT(way->receiving == NULL && way->received == NULL);
     if (header->payload_bytes == 0)
         return NULL;
     if (header->type == MUSTER_PARAMS_ROWS)
-        request = muster_params_request_find(params, false, header->offset);
+        request = muster_params_request_find(way, false, header->offset);
     if (request != NULL && request->kind == MUSTER_PARAMS_REQUEST_PULL &&
         header->payload_bytes == values_bytes(request) && request->part_count == 1 &&
         request->parts[0].op != NULL) {
-        params->receiving = request;
+        way->receiving = request;
         return request->parts[0].values;
     }
-    params->received = muster_mem_alloc(&params->pool.mem, header->payload_bytes);
-    if (params->received == NULL)
-        broken_answer(params, header);
-    return params->received;
+    way->received = muster_mem_alloc(&way->params->pool.mem, header->payload_bytes);
+    if (way->received == NULL)
+        broken_answer(way, header);
+    return way->received;
 }
 
-static void on_lost(struct muster_params *params)
+static void on_lost(struct muster_params_way *way)
 {
-    params->receiving = NULL;
-    muster_mem_free(&params->pool.mem, params->received);
-    params->received = NULL;
+    way->receiving = NULL;
+    muster_mem_free(&way->params->pool.mem, way->received);
+    way->received = NULL;
+    muster_params_requests_unsend(way);
 }
 
-static void ack_receive(struct muster_params *params, const struct muster_params_ack *ack)
+static void ack_receive(struct muster_params_way *way, const struct muster_params_ack *ack)
 {
-    struct muster_params_request *request =
-        muster_params_request_find(params, true, ack->sequence);
+    struct muster_params_request *request = muster_params_request_find(way, true, ack->sequence);
     struct muster_error error = {.rc = MUSTER_OK};
 
     if (request == NULL)
@@ -78,37 +78,36 @@ static void ack_receive(struct muster_params *params, const struct muster_params
         muster_error_set(&error, (enum muster_rc)ack->rc,
                          "the server at %s has no memory for %u new rows of table %s; the other "
                          "rows are applied",
-                         params->options.server, ack->refused, request->table->name);
+                         way->server, ack->refused, request->table->name);
     muster_params_request_finish(request, error.rc, &error);
 }
 
-static void acks_receive(struct muster_params *params, const struct muster_frame_header *header,
+static void acks_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                          const uint8_t *payload)
 {
     if (header->payload_bytes % MUSTER_PARAMS_ACK_BYTES != 0) {
-        broken_answer(params, header);
+        broken_answer(way, header);
         return;
     }
     for (uint32_t i = 0; i < header->payload_bytes; i += MUSTER_PARAMS_ACK_BYTES) {
         struct muster_params_ack ack;
 
         muster_params_ack_unpack(payload + i, &ack);
-        ack_receive(params, &ack);
+        ack_receive(way, &ack);
     }
-    muster_params_close_check(params);
+    muster_params_close_check(way->params);
 }
 
-static void rows_receive(struct muster_params *params, const struct muster_frame_header *header,
+static void rows_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                          const uint8_t *payload)
 {
-    struct muster_params_request *request =
-        muster_params_request_find(params, false, header->offset);
+    struct muster_params_request *request = muster_params_request_find(way, false, header->offset);
 
     if (request == NULL)
         return;
     if (request->kind != MUSTER_PARAMS_REQUEST_PULL ||
         header->payload_bytes != values_bytes(request)) {
-        broken_answer(params, header);
+        broken_answer(way, header);
         return;
     }
     for (uint32_t i = 0; i < request->part_count; i++) {
@@ -121,30 +120,34 @@ static void rows_receive(struct muster_params *params, const struct muster_frame
     muster_params_request_finish(request, MUSTER_OK, NULL);
 }
 
-static void table_receive(struct muster_params *params, const struct muster_frame_header *header)
+/* Its operation ends with the last server's answer. */
+static void table_receive(struct muster_params_way *way, const struct muster_frame_header *header)
 {
-    struct muster_params_request *request =
-        muster_params_request_find(params, false, header->offset);
+    struct muster_params_request *request = muster_params_request_find(way, false, header->offset);
+    struct muster_params_table *table;
 
     if (request == NULL)
         return;
     if (request->kind != MUSTER_PARAMS_REQUEST_TABLE) {
-        broken_answer(params, header);
+        broken_answer(way, header);
         return;
     }
-    request->table->number = header->phase;
-    request->table->descriptor = header->descriptor;
+    table = request->table;
+    way->tables[table->index].is_known = true;
+    way->tables[table->index].number = header->phase;
+    table->descriptor = header->descriptor;
     if (request->parts[0].op != NULL)
-        *(struct muster_params_table **)request->parts[0].values = request->table;
+        *(struct muster_params_table **)request->parts[0].values = table;
+    muster_params_requests_resend(way);
     muster_params_request_finish(request, MUSTER_OK, NULL);
 }
 
-static void refusal_receive(struct muster_params *params, const struct muster_frame_header *header,
+static void refusal_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                             const uint8_t *payload)
 {
-    struct muster_params_request *request =
-        muster_params_request_find(params, header->flags == MUSTER_PARAMS_REFUSED_PUSH,
-                                   header->offset);
+    struct muster_params *params = way->params;
+    struct muster_params_request *request = muster_params_request_find(
+        way, header->flags == MUSTER_PARAMS_REFUSED_PUSH, header->offset);
     struct muster_error error;
 
     if (request == NULL)
@@ -156,33 +159,36 @@ static void refusal_receive(struct muster_params *params, const struct muster_fr
     muster_params_close_check(params);
 }
 
-static void on_payload(struct muster_params *params, const struct muster_frame_header *header,
+static void on_payload(struct muster_params_way *way, const struct muster_frame_header *header,
                        void *buffer)
 {
-    uint8_t *received = params->received;
+    struct muster_params *params = way->params;
+    uint8_t *received = way->received;
 
-    params->receiving = NULL;
-    params->received = NULL;
+    way->receiving = NULL;
+    way->received = NULL;
     switch (header->type) {
     case MUSTER_PARAMS_ACK:
-        acks_receive(params, header, buffer);
+        acks_receive(way, header, buffer);
         break;
     case MUSTER_PARAMS_ROWS:
-        rows_receive(params, header, buffer);
+        rows_receive(way, header, buffer);
         break;
     case MUSTER_PARAMS_TABLE_OPEN:
-        table_receive(params, header);
+        table_receive(way, header);
         break;
     case MUSTER_PARAMS_REFUSED:
-        refusal_receive(params, header, buffer);
+        refusal_receive(way, header, buffer);
+        break;
+    case MUSTER_PARAMS_MOVED: /* the map that came before it has sent the rows elsewhere already */
         break;
     default:
-        broken_answer(params, header);
+        broken_answer(way, header);
     }
     muster_mem_free(&params->pool.mem, received);
 }
 
-/* --- The way --- */
+/* --- Ways --- */
 
 static void opened_tell(struct muster_params *params, enum muster_rc rc)
 {
@@ -194,27 +200,122 @@ static void opened_tell(struct muster_params *params, enum muster_rc rc)
         opened(params, rc);
 }
 
-static void on_way_open(struct muster_params *params)
+/* The first way that is not open, of those to servers that lead a shard. */
+static const struct muster_params_way *way_missing(const struct muster_params *params)
 {
-    muster_params_requests_resend(params);
+    for (uint32_t shard = 0; shard < params->shard_count; shard++) {
+        const struct muster_params_way *way = muster_params_route(params, shard);
+
+        if (way->state != MUSTER_PARAMS_WAY_OPEN)
+            return way;
+    }
+    return NULL;
+}
+
+/* Once all servers know the source, its next sequence is known. */
+static void params_look(struct muster_params *params)
+{
+    const struct muster_params_way *missing = way_missing(params);
+
+    params->error = missing != NULL ? missing->error : (struct muster_error){.rc = MUSTER_OK};
+    if (params->is_ready || missing != NULL)
+        return;
+    params->is_ready = true;
+    params->position = params->sequence - 1;
+    muster_task_post(&params->ask, params->env->loop);
     muster_task_post(&params->flush, params->env->loop);
     opened_tell(params, MUSTER_OK);
 }
 
-static void on_way_failed(struct muster_params *params)
+static void params_fail(struct muster_params *params, const struct muster_error *error)
 {
     MUSTER_LOG(params->env, WARN, "params_refused", "server", params->options.server, "reason",
-               params->error.text);
+               error->text);
+    params->is_failed = true;
+    params->error = *error;
     muster_params_ops_fail(params, params->error.rc, &params->error);
     opened_tell(params, params->error.rc);
     muster_params_close_check(params);
 }
 
-static const struct muster_params_way_events way_events = {.on_open = on_way_open,
+static void on_way_failed(struct muster_params_way *way)
+{
+    params_fail(way->params, &way->error);
+}
+
+static void on_way_map(struct muster_params_way *way, const void *bytes, size_t size)
+{
+    struct muster_params *params = way->params;
+    struct muster_error error;
+
+    if (muster_params_map_take(params, bytes, size, way, &error) != MUSTER_OK) {
+        muster_params_way_fail(way, &error);
+        return;
+    }
+    muster_task_post(&params->look, params->env->loop); /* the way may be gone */
+}
+
+static void on_look(struct muster_task *task)
+{
+    struct muster_params *params = task->data;
+
+    if (params->is_failed || params->map == NULL)
+        return;
+    MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node)
+        muster_params_way_name(way, muster_params_way_is_home(way));
+    params_look(params);
+}
+
+static void on_way_open(struct muster_params_way *way, const struct muster_params_opened *opened)
+{
+    struct muster_params *params = way->params;
+    struct muster_error error;
+
+    if (!params->is_ready && opened->sequence > params->sequence)
+        params->sequence = opened->sequence;
+    if (params->source.generation == 0)
+        params->source.generation = opened->generation;
+    if (!muster_params_tables_ask(way)) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory to open tables at %s", way->server);
+        muster_params_way_break(way, &error);
+        return;
+    }
+    muster_params_requests_resend(way);
+    on_look(&params->look);
+}
+
+static const struct muster_params_way_events way_events = {.on_map = on_way_map,
+                                                           .on_open = on_way_open,
                                                            .on_failed = on_way_failed,
                                                            .on_frame = on_frame,
                                                            .on_payload = on_payload,
                                                            .on_lost = on_lost};
+
+/* All servers that are known are asked; those that come later are asked when they open. An operation
+ * has waited for this turn. */
+static void on_ask(struct muster_task *task)
+{
+    struct muster_params *params = task->data;
+    struct muster_error error;
+    bool is_whole = true;
+
+    if (!params->is_ready)
+        return;
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way->was_open)
+            is_whole = muster_params_tables_ask(way) && is_whole;
+    }
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to open a table");
+    MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
+        struct muster_params_op *op = table->opening;
+
+        if (op == NULL)
+            continue;
+        table->opening = NULL;
+        op->opens = NULL;
+        muster_params_op_release(op, is_whole ? MUSTER_OK : error.rc, &error);
+    }
+}
 
 /* --- Opening --- */
 
@@ -222,7 +323,11 @@ static void params_free(struct muster_params *params)
 {
     struct muster_env *env = params->env;
 
-    muster_params_requests_free(params);
+    MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node) {
+        muster_params_requests_free(way);
+        muster_params_way_free(way);
+    }
+    muster_mem_free(env->mem, params->map);
     MUSTER_LIST_EACH_SAFE (&params->tables, table, struct muster_params_table, node)
         muster_mem_free(env->mem, table);
     muster_mem_pool_fini(&params->pool);
@@ -253,7 +358,6 @@ static void source_init(struct muster_params *params, const char *name)
 }
 
 static enum muster_rc options_check(const struct muster_params_options *options,
-                                    struct muster_address *ret_address,
                                     struct muster_error *ret_error)
 {
     if (options->server == NULL)
@@ -268,7 +372,52 @@ static enum muster_rc options_check(const struct muster_params_options *options,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "options->job must have at most %u bytes, got %zu",
                                 MUSTER_JOB_NAME_BYTES - 1, strlen(options->job));
-    return muster_address_parse(options->server, ret_address, ret_error);
+    return MUSTER_OK;
+}
+
+/* One address of the list, and where the next one begins; NULL: there is none. */
+static const char *seed_next(const char *list, char *ret_text, size_t room)
+{
+    size_t length = strcspn(list, ",");
+
+    snprintf(ret_text, room, "%.*s", (int)(length < room ? length : room - 1), list);
+    return list[length] == ',' ? list + length + 1 : NULL;
+}
+
+static enum muster_rc seeds_check(const char *list, struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    while (list != NULL && rc == MUSTER_OK) {
+        char text[MUSTER_PARAMS_ADDRESS_BYTES];
+        struct muster_address address;
+
+        list = seed_next(list, text, sizeof(text));
+        rc = muster_address_parse(text, &address, ret_error);
+    }
+    return rc;
+}
+
+static bool seeds_open(struct muster_params *params)
+{
+    const char *list = params->options.server;
+
+    params->nowhere = muster_params_way_new(params, NULL, NULL, "no server");
+    if (params->nowhere == NULL)
+        return false;
+    muster_error_set(&params->nowhere->error, MUSTER_UNAVAILABLE,
+                     "some shards have no server now");
+    while (list != NULL) {
+        char text[MUSTER_PARAMS_ADDRESS_BYTES];
+        struct muster_address address;
+        struct muster_error error;
+
+        list = seed_next(list, text, sizeof(text));
+        if (muster_address_parse(text, &address, &error) != MUSTER_OK ||
+            muster_params_way_new(params, NULL, &address, text) == NULL)
+            return false;
+    }
+    return true;
 }
 
 static void params_init(struct muster_params *params, struct muster_env *env,
@@ -288,8 +437,10 @@ static void params_init(struct muster_params *params, struct muster_env *env,
     muster_mem_pool_init(&params->pool, env->mem, POOL_KEPT_BYTES);
     muster_list_init(&params->tables);
     muster_list_init(&params->ops);
-    muster_list_init(&params->pushes);
-    muster_list_init(&params->requests);
+    muster_list_init(&params->ways);
+    params->way_events = &way_events;
+    muster_task_init(&params->look, on_look, params);
+    muster_task_init(&params->ask, on_ask, params);
     muster_task_init(&params->flush, muster_params_on_flush, params);
     muster_timer_init(&params->deadline, muster_params_on_op_deadline, params);
     muster_timer_init(&params->opening_deadline, on_opening_deadline, params);
@@ -300,11 +451,12 @@ enum muster_rc muster_params_open(struct muster_env *env,
                                   muster_params_fn *opened, struct muster_params **ret_params,
                                   struct muster_error *ret_error)
 {
-    struct muster_address address;
     struct muster_params *params;
-    enum muster_rc rc = options_check(options, &address, ret_error);
+    enum muster_rc rc = options_check(options, ret_error);
     char *server;
 
+    if (rc == MUSTER_OK)
+        rc = seeds_check(options->server, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     params = muster_mem_alloc_zero(env->mem, 1, sizeof(*params));
@@ -316,9 +468,11 @@ enum muster_rc muster_params_open(struct muster_env *env,
     }
     params_init(params, env, options, opened);
     params->options.server = server;
-    params->address = address;
+    if (!seeds_open(params)) {
+        params_free(params);
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a client");
+    }
     muster_timer_start(&params->opening_deadline, env->loop, options->connect_deadline_ns);
-    muster_params_way_start(params, &way_events);
     *ret_params = params;
     return MUSTER_OK;
 }
@@ -356,6 +510,8 @@ static struct muster_params_table *table_new(struct muster_params *params,
     table->seed = muster_params_hash_seed(table->name);
     muster_list_init(&table->pushes);
     muster_list_init(&table->pulls);
+    table->index = params->table_count++;
+    muster_params_schema_pack(schema, table->schema);
     muster_list_append(&params->tables, &table->node);
     return table;
 }
@@ -365,7 +521,6 @@ enum muster_rc muster_params_table_start(struct muster_params_op *op, struct mus
                                          struct muster_params_table **ret_table,
                                          uint64_t deadline_ns, muster_params_op_fn *done)
 {
-    struct muster_params_request *request = NULL;
     struct muster_params_table *table;
     enum muster_rc rc = muster_params_schema_check(schema, &op->error);
 
@@ -375,17 +530,15 @@ enum muster_rc muster_params_table_start(struct muster_params_op *op, struct mus
     if (rc != MUSTER_OK)
         return rc;
     table = table_new(params, schema); /* without an answer it stays, unused, until close */
-    if (table != NULL)
-        request = muster_params_request_new(params, table, MUSTER_PARAMS_REQUEST_TABLE,
-                                            MUSTER_PARAMS_SCHEMA_BYTES, 1);
-    if (request == NULL) {
+    if (table == NULL) {
         muster_list_remove(&op->node);
         op->params = NULL;
         return MUSTER_RESOURCE_EXHAUSTED;
     }
-    muster_params_schema_pack(schema, request->payload);
-    request->parts[0] = (struct muster_params_part){.op = op, .values = ret_table};
-    muster_params_request_send(request);
+    table->opening = op;
+    table->ret_table = ret_table;
+    op->opens = table;
+    muster_task_post(&params->ask, params->env->loop);
     return MUSTER_OK;
 }
 
@@ -444,7 +597,7 @@ static void on_closed(struct muster_task *task)
 {
     struct muster_params *params = task->data;
     enum muster_rc rc =
-        muster_list_is_empty(&params->pushes) ? MUSTER_OK : MUSTER_DEADLINE_EXCEEDED;
+        params->push_count == 0 ? MUSTER_OK : MUSTER_DEADLINE_EXCEEDED;
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_CANCELLED, "the client was closed");
@@ -452,7 +605,8 @@ static void on_closed(struct muster_task *task)
     muster_timer_stop(&params->closing_deadline);
     muster_timer_stop(&params->deadline);
     muster_task_cancel(&params->flush);
-    muster_params_way_stop(params);
+    muster_task_cancel(&params->look);
+    muster_task_cancel(&params->ask);
     if (params->closed != NULL)
         params->closed(params, rc);
     params_free(params);

@@ -7,14 +7,48 @@
 
 #include "net/link/peer_link.h"
 #include "params/wire/frame.h"
+#include "params/wire/map.h"
 
-/** Where the way to the server is. The table of moves is in client/way.c. */
-enum muster_params_way {
+/** Where the way to a server is. The table of moves is in client/way.c. */
+enum muster_params_way_state {
     MUSTER_PARAMS_WAY_CONNECTING, /* a link is on its way, up to the server's hello */
+    MUSTER_PARAMS_WAY_MEETING,    /* its map is awaited, or the source's generation */
     MUSTER_PARAMS_WAY_OPENING,    /* the source is named; OPENED is awaited */
     MUSTER_PARAMS_WAY_OPEN,
     MUSTER_PARAMS_WAY_PAUSED, /* the link was lost: the next attempt waits */
     MUSTER_PARAMS_WAY_FAILED, /* the server refuses this client for good */
+};
+
+/** A table as one server numbers it. */
+struct muster_params_way_table {
+    bool is_asked; /* a request for it is in way->requests, or was answered */
+    bool is_known;
+    uint32_t number;
+};
+
+/** The way to one server. */
+struct muster_params_way {
+    struct muster_list node;
+    struct muster_params *params;
+    struct muster_incarnation id; /* of the server's memory; zero: it has not been met */
+    struct muster_address address;
+    char server[MUSTER_PARAMS_ADDRESS_BYTES]; /* address, for people */
+    enum muster_params_way_state state;
+    struct muster_error error;     /* why it is not open */
+    struct muster_peer_link *link; /* NULL: none */
+    struct muster_timer retry;
+    uint64_t backoff_ns;
+    uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
+    bool was_open;
+    uint64_t slot; /* of the source */
+    /* Messages that are not answered, in the order of their numbers. */
+    struct muster_list pushes;
+    struct muster_list requests; /* others than pushes */
+    struct muster_params_way_table *tables; /* by table->index */
+    uint32_t table_count;
+    /* The answer that is being received. */
+    struct muster_params_request *receiving; /* a pull whose values go to its only part; NULL: */
+    uint8_t *received;                       /* a buffer of the pool */
 };
 
 /** A part of an operation that travels in one message. */
@@ -34,11 +68,13 @@ enum muster_params_request_kind {
 struct muster_params_request {
     struct muster_frame frame;
     struct muster_params *params;
+    struct muster_params_way *way;
     struct muster_params_table *table;
     enum muster_params_request_kind kind;
     uint64_t number; /* PUSH: its sequence number */
     struct muster_list node;
-    bool is_sending;  /* the link has the frame */
+    bool is_sent;     /* over the link that the way has now */
+    bool is_sending;  /* a link has the frame */
     bool is_answered; /* to be freed as soon as the link gives it back */
     uint32_t part_count;
     struct muster_params_part *parts; /* behind the payload */
@@ -54,9 +90,11 @@ struct muster_params_table {
     uint32_t row_elements;
     enum muster_dtype wire_dtype;
     uint64_t seed; /* of the hash of keys */
-    bool is_known; /* number and descriptor are the server's */
-    uint32_t number;
-    uint64_t descriptor;
+    uint32_t index;      /* among the tables of this client */
+    /* The operation that opens it: servers that come meanwhile are asked for it, too. NULL: it is open. */
+    struct muster_params_op *opening;
+    void *ret_table; /* where that operation wants it */
+    uint64_t descriptor; /* the servers' */
     struct muster_list pushes, pulls; /* operations of this turn */
 };
 
@@ -66,27 +104,27 @@ struct muster_params {
     struct muster_runtime *runtime;        /* of blocking calls; NULL: none */
     struct muster_params_outcome *outcome; /* for which a blocking call waits */
     struct muster_params_options options;
-    struct muster_address address;
     struct muster_peer_hello hello;
     struct muster_params_open source;
     struct muster_mem_pool pool;
-    enum muster_params_way way;
+    struct muster_params_map *map; /* NULL: none has come yet */
+    struct muster_list ways;
+    struct muster_params_way *routes[MUSTER_PARAMS_SERVERS_MAX]; /* by places of the map */
+    struct muster_params_way *nowhere; /* for shards that no server has */
     const struct muster_params_way_events *way_events;
-    uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
     struct muster_error error;
-    struct muster_peer_link *link; /* NULL: none */
-    struct muster_timer retry;
-    uint64_t backoff_ns;
+    bool is_failed; /* for good; error says why */
+    bool is_ready;  /* all servers know the source: pushes have numbers from here on */
     muster_params_fn *opened; /* NULL: it has been called */
     struct muster_task tell;  /* calls opened, or closed */
+    struct muster_task look;  /* sees whether all servers are open */
+    struct muster_task ask;   /* asks servers for new tables */
     struct muster_timer opening_deadline;
-    uint64_t slot;
-    uint32_t shard_count; /* 0: it was never open */
+    uint32_t shard_count; /* 0: there is no map */
     struct muster_list tables;
-    /* Operations, and messages in the order in which they were made. */
+    uint32_t table_count;
     struct muster_list ops;
-    struct muster_list pushes;
-    struct muster_list requests; /* others than pushes */
+    uint32_t push_count;   /* messages of pushes that are not answered */
     uint64_t sequence;     /* of the next push, from 1 */
     uint64_t position;     /* the sequence that an earlier process has come to */
     uint64_t number;       /* of the next other request */
@@ -94,9 +132,6 @@ struct muster_params {
     uint64_t collected_bytes; /* of pushes of this turn */
     struct muster_task flush;
     struct muster_timer deadline; /* the next of any operation */
-    /* The answer that is being received. */
-    struct muster_params_request *receiving; /* a pull whose values go to its only part; NULL: */
-    uint8_t *received;                       /* a buffer of the pool */
     /* Closing. */
     bool is_closing;
     muster_params_fn *closed;
@@ -105,21 +140,33 @@ struct muster_params {
 };
 
 /* way.c */
-/** The owner of the way is told by these. */
+/** The owner of the ways is told by these. */
 struct muster_params_way_events {
-    void (*on_open)(struct muster_params *params); /* for the first time, or again */
-    void (*on_failed)(struct muster_params *params); /* for good; params->error says why */
+    /** The server has been met, or has a new map. The bytes are a stranger's. */
+    void (*on_map)(struct muster_params_way *way, const void *bytes, size_t size);
+    /** A source is opened at the server now. */
+    void (*on_open)(struct muster_params_way *way, const struct muster_params_opened *opened);
+    void (*on_failed)(struct muster_params_way *way); /* for good; way->error says why */
     /** An answer that is not the way's own: room for its payload, or NULL to discard it. */
-    void *(*on_frame)(struct muster_params *params, const struct muster_frame_header *header);
-    void (*on_payload)(struct muster_params *params, const struct muster_frame_header *header,
+    void *(*on_frame)(struct muster_params_way *way, const struct muster_frame_header *header);
+    void (*on_payload)(struct muster_params_way *way, const struct muster_frame_header *header,
                        void *buffer);
-    void (*on_lost)(struct muster_params *params); /* the link is gone, and what it received */
+    void (*on_lost)(struct muster_params_way *way); /* the link is gone, and what it received */
 };
-void muster_params_way_start(struct muster_params *params,
-                             const struct muster_params_way_events *events);
+/** A way that connects. id NULL: not known. NULL: no memory. Gives. */
+struct muster_params_way *muster_params_way_new(struct muster_params *params,
+                                                const struct muster_incarnation *id,
+                                                const struct muster_address *address,
+                                                const char *server);
+/** Name the source, if the way is met and waits for that: with params->source.generation, or, at the
+ * source's home, without. */
+void muster_params_way_name(struct muster_params_way *way, bool is_home);
 /** The link is given up; the next attempt follows. */
-void muster_params_way_break(struct muster_params *params, const struct muster_error *error);
-void muster_params_way_stop(struct muster_params *params);
+void muster_params_way_break(struct muster_params_way *way, const struct muster_error *error);
+/** The server can never serve this client: on_failed. */
+void muster_params_way_fail(struct muster_params_way *way, const struct muster_error *error);
+/** Its link ends, and all that it had received. It has no requests. */
+void muster_params_way_free(struct muster_params_way *way);
 
 /* request.c */
 /** A request with room for payload and parts; NULL: no memory. Gives to muster_params_request_send. */
@@ -127,20 +174,42 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
                                                         struct muster_params_table *table,
                                                         enum muster_params_request_kind kind,
                                                         size_t payload_bytes, uint32_t part_count);
-/** Number it, keep it, and send it if the way is open. Takes request. */
-void muster_params_request_send(struct muster_params_request *request);
-/** Send everything that was not answered, over a new link. */
-void muster_params_requests_resend(struct muster_params *params);
+/** Keep it in its place by its number, and send it as soon as the way is open. Takes request. */
+void muster_params_request_send(struct muster_params_request *request,
+                                struct muster_params_way *way, uint64_t number);
+/** Send everything that the way's link has not had: over a new link, or once a table is known. */
+void muster_params_requests_resend(struct muster_params_way *way);
+/** The link is gone: all of them are to be sent again. */
+void muster_params_requests_unsend(struct muster_params_way *way);
 /** The request that has this number; NULL: none (its answer came before). */
-struct muster_params_request *muster_params_request_find(const struct muster_params *params,
+struct muster_params_request *muster_params_request_find(const struct muster_params_way *way,
                                                          bool is_push, uint64_t number);
 /** It was answered: its parts end with rc, and it is freed. error may be NULL. */
 void muster_params_request_finish(struct muster_params_request *request, enum muster_rc rc,
                                   const struct muster_error *error);
+/** Others take its place: it leaves its way, and its parts are theirs. */
+void muster_params_request_drop(struct muster_params_request *request);
 /** No part of any request names the operation any more; a link that is filling its memory is broken. */
 void muster_params_requests_forget(struct muster_params *params, struct muster_params_op *op);
+/** Some request of the way names the operation. */
+bool muster_params_way_has_op(const struct muster_params_way *way,
+                              const struct muster_params_op *op);
 /** All of them, when the client is freed. No link has any. */
-void muster_params_requests_free(struct muster_params *params);
+void muster_params_requests_free(struct muster_params_way *way);
+
+/* route.c */
+/** Take the map if it is newer: ways come and go, and messages whose shards have moved are sent there.
+ * INVALID_ARGUMENT: it is malformed. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_map_take(struct muster_params *params,
+                                                        const void *bytes, size_t size,
+                                                        const struct muster_params_way *from,
+                                                        struct muster_error *ret_error);
+/** The way to the primary of a shard. */
+struct muster_params_way *muster_params_route(const struct muster_params *params, uint32_t shard);
+/** Whether the way leads to the source's home. */
+bool muster_params_way_is_home(const struct muster_params_way *way);
+/** Ask the server for all tables that it was not asked for. False: no memory. */
+MUSTER_MUST_CHECK bool muster_params_tables_ask(struct muster_params_way *way);
 
 /* op.c */
 MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,

@@ -10,13 +10,31 @@ static void op_abandon(struct muster_params_op *op, enum muster_rc rc,
     muster_params_op_end(op);
 }
 
+/* The server for which the operation waits, of one that is not connected rather than of one that is. */
+static const struct muster_params_way *op_way(const struct muster_params_op *op)
+{
+    const struct muster_params_way *found = NULL;
+
+    MUSTER_LIST_EACH (&op->params->ways, way, struct muster_params_way, node) {
+        if ((found == NULL || found->state == MUSTER_PARAMS_WAY_OPEN) &&
+            muster_params_way_has_op(way, op))
+            found = way;
+    }
+    return found;
+}
+
 static void deadline_describe(const struct muster_params_op *op, struct muster_error *ret_error)
 {
     const struct muster_params *params = op->params;
+    const struct muster_params_way *way = op_way(op);
 
-    if (params->way == MUSTER_PARAMS_WAY_OPEN)
+    if (way != NULL && way->state != MUSTER_PARAMS_WAY_OPEN)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
-                         "the server at %s has not answered in time", params->options.server);
+                         "no connection to the server at %s: %s", way->server, way->error.text);
+    else if (way != NULL || params->error.rc == MUSTER_OK)
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "the server at %s has not answered in time",
+                         way != NULL ? way->server : params->options.server);
     else
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
                          "no connection to the server at %s: %s", params->options.server,
@@ -71,8 +89,8 @@ void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
 /* A client that closes waits for its pushes alone, and for nothing once the server has refused it. */
 void muster_params_close_check(struct muster_params *params)
 {
-    bool is_over = params->way == MUSTER_PARAMS_WAY_FAILED ||
-                   (params->collected_bytes == 0 && muster_list_is_empty(&params->pushes));
+    bool is_over =
+        params->is_failed || (params->collected_bytes == 0 && params->push_count == 0);
 
     if (params->is_closing && is_over)
         muster_task_post(&params->tell, params->env->loop);

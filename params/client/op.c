@@ -21,7 +21,7 @@ enum muster_rc muster_params_op_begin(struct muster_params_op *op, struct muster
 
     if (rc != MUSTER_OK)
         return rc;
-    if (params->is_closing || params->way == MUSTER_PARAMS_WAY_FAILED)
+    if (params->is_closing || params->is_failed)
         return MUSTER_FAILED_PRECONDITION;
     op->error.rc = MUSTER_OK;
     op->params = params;
@@ -30,6 +30,7 @@ enum muster_rc muster_params_op_begin(struct muster_params_op *op, struct muster
     op->rc = MUSTER_OK;
     op->waits = 1;
     op->table = NULL;
+    op->opens = NULL;
     op->is_push = false;
     muster_list_init(&op->queued);
     muster_list_append(&params->ops, &op->node);
@@ -42,6 +43,8 @@ void muster_params_op_end(struct muster_params_op *op)
     MUSTER_ASSERT(op->params != NULL);
     muster_list_remove(&op->node);
     muster_list_remove(&op->queued);
+    if (op->opens != NULL)
+        op->opens->opening = NULL;
     op->params = NULL;
     op->done(op, op->rc);
 }

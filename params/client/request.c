@@ -43,7 +43,7 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
 
 static void request_free(struct muster_params_request *request)
 {
-    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH)
+    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH && request->way != NULL)
         request->params->queued_bytes -= request->bytes;
     muster_mem_free(&request->params->pool.mem, request);
 }
@@ -60,52 +60,105 @@ static void on_sent(struct muster_frame *frame, enum muster_rc rc)
         request_free(request);
 }
 
+/* The server's number of the request's table is known. */
+static bool request_is_addressed(struct muster_params_request *request)
+{
+    const struct muster_params_way *way = request->way;
+    uint32_t index = request->table->index;
+
+    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE)
+        return true;
+    if (index >= way->table_count || !way->tables[index].is_known)
+        return false;
+    muster_params_rows_address(request->payload,
+                               request->kind == MUSTER_PARAMS_REQUEST_PUSH ? way->slot : 0,
+                               way->tables[index].number);
+    return true;
+}
+
 static void request_transmit(struct muster_params_request *request)
 {
-    struct muster_params *params = request->params;
+    struct muster_params_way *way = request->way;
 
+    if (way->state != MUSTER_PARAMS_WAY_OPEN || request->is_sent || request->is_answered ||
+        !request_is_addressed(request))
+        return;
     MUSTER_ASSERT(!request->is_sending);
-    request->is_sending = true;
-    if (muster_peer_link_send(&request->frame, params->link, on_sent) != MUSTER_OK)
+    request->is_sent = request->is_sending = true;
+    if (muster_peer_link_send(&request->frame, way->link, on_sent) != MUSTER_OK)
         request->is_sending = false; /* the link is down, and says so next */
 }
 
-void muster_params_request_send(struct muster_params_request *request)
+/* Numbers rise within a list; most requests are the newest. */
+static void list_insert(struct muster_list *list, struct muster_params_request *request)
+{
+    struct muster_list *after = list->prev;
+
+    while (after != list &&
+           MUSTER_CONTAINER_OF(after, struct muster_params_request, node)->number > request->number)
+        after = after->prev;
+    muster_list_prepend(after, &request->node);
+}
+
+void muster_params_request_send(struct muster_params_request *request,
+                                struct muster_params_way *way, uint64_t number)
 {
     struct muster_params *params = request->params;
     bool is_push = request->kind == MUSTER_PARAMS_REQUEST_PUSH;
 
-    request->number = is_push ? params->sequence++ : params->number++;
-    request->frame.header.offset = request->number;
-    muster_list_append(is_push ? &params->pushes : &params->requests, &request->node);
-    if (is_push)
+    request->way = way;
+    request->number = number;
+    request->frame.header.offset = number;
+    if (request->kind != MUSTER_PARAMS_REQUEST_TABLE)
+        request->frame.header.epoch = params->map->epoch;
+    list_insert(is_push ? &way->pushes : &way->requests, request);
+    if (is_push) {
         params->queued_bytes += request->bytes;
-    if (params->way == MUSTER_PARAMS_WAY_OPEN)
-        request_transmit(request);
+        params->push_count++;
+    }
+    request_transmit(request);
 }
 
 static void list_resend(struct muster_list *list)
 {
     MUSTER_LIST_EACH (list, request, struct muster_params_request, node)
-        if (!request->is_answered)
-            request_transmit(request);
+        request_transmit(request);
 }
 
-void muster_params_requests_resend(struct muster_params *params)
+/* Tables come first in the list of other requests only if they are older: they do not depend on order. */
+void muster_params_requests_resend(struct muster_params_way *way)
 {
-    list_resend(&params->pushes);
-    list_resend(&params->requests);
+    list_resend(&way->requests);
+    list_resend(&way->pushes);
 }
 
-struct muster_params_request *muster_params_request_find(const struct muster_params *params,
+void muster_params_requests_unsend(struct muster_params_way *way)
+{
+    MUSTER_LIST_EACH (&way->requests, request, struct muster_params_request, node)
+        request->is_sent = false;
+    MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node)
+        request->is_sent = false;
+}
+
+struct muster_params_request *muster_params_request_find(const struct muster_params_way *way,
                                                          bool is_push, uint64_t number)
 {
-    const struct muster_list *list = is_push ? &params->pushes : &params->requests;
+    const struct muster_list *list = is_push ? &way->pushes : &way->requests;
 
     MUSTER_LIST_EACH (list, request, struct muster_params_request, node)
         if (request->number == number && !request->is_answered)
             return request;
     return NULL;
+}
+
+static void request_leave(struct muster_params_request *request)
+{
+    MUSTER_ASSERT(request->is_answered);
+    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH)
+        request->params->push_count--;
+    muster_list_remove(&request->node);
+    if (!request->is_sending)
+        request_free(request);
 }
 
 /* It stays in its list until the last callback is over, so that an operation that a callback
@@ -122,9 +175,22 @@ void muster_params_request_finish(struct muster_params_request *request, enum mu
         if (op != NULL)
             muster_params_op_release(op, rc, error);
     }
-    muster_list_remove(&request->node);
-    if (!request->is_sending)
-        request_free(request);
+    request_leave(request);
+}
+
+void muster_params_request_drop(struct muster_params_request *request)
+{
+    struct muster_params_way *way = request->way;
+    struct muster_error error;
+
+    MUSTER_ASSERT(!request->is_answered);
+    request->is_answered = true;
+    if (way->receiving == request) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE,
+                         "a shard moved while an answer with its rows was being received");
+        muster_params_way_break(way, &error);
+    }
+    request_leave(request);
 }
 
 static bool list_forget(struct muster_list *list, const struct muster_params_op *op,
@@ -147,12 +213,30 @@ void muster_params_requests_forget(struct muster_params *params, struct muster_p
 {
     struct muster_error error;
 
-    (void)list_forget(&params->pushes, op, NULL);
-    if (!list_forget(&params->requests, op, params->receiving))
-        return;
     muster_error_set(&error, MUSTER_UNAVAILABLE,
                      "an operation ended while its answer was being received");
-    muster_params_way_break(params, &error);
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        (void)list_forget(&way->pushes, op, NULL);
+        if (list_forget(&way->requests, op, way->receiving))
+            muster_params_way_break(way, &error);
+    }
+}
+
+static bool list_has_op(const struct muster_list *list, const struct muster_params_op *op)
+{
+    MUSTER_LIST_EACH (list, request, struct muster_params_request, node) {
+        for (uint32_t i = 0; i < request->part_count; i++) {
+            if (request->parts[i].op == op)
+                return true;
+        }
+    }
+    return false;
+}
+
+bool muster_params_way_has_op(const struct muster_params_way *way,
+                              const struct muster_params_op *op)
+{
+    return list_has_op(&way->pushes, op) || list_has_op(&way->requests, op);
 }
 
 static void list_free(struct muster_list *list)
@@ -164,8 +248,8 @@ static void list_free(struct muster_list *list)
     }
 }
 
-void muster_params_requests_free(struct muster_params *params)
+void muster_params_requests_free(struct muster_params_way *way)
 {
-    list_free(&params->pushes);
-    list_free(&params->requests);
+    list_free(&way->pushes);
+    list_free(&way->requests);
 }

@@ -1,6 +1,7 @@
-/* The way to the server: connect, name the source, and again whenever the link is lost. */
+/* The way to a server: connect, hear its map, name the source, and again whenever the link is lost. */
 #include "params/client/client_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/value/backoff.h"
@@ -13,53 +14,55 @@ static const struct muster_backoff reconnect = {.first_ns = MUSTER_NS_PER_MS,
                                                 .growth_permille = 1500,
                                                 .jitter_permille = 250};
 
-#define FROM(way) (1u << MUSTER_PARAMS_WAY_##way)
+#define FROM(state) (1u << MUSTER_PARAMS_WAY_##state)
 
 /* From which states a state is reached. */
 static const uint8_t moves[] = {
     [MUSTER_PARAMS_WAY_CONNECTING] = FROM(PAUSED),
-    [MUSTER_PARAMS_WAY_OPENING] = FROM(CONNECTING),
+    [MUSTER_PARAMS_WAY_MEETING] = FROM(CONNECTING) | FROM(OPENING),
+    [MUSTER_PARAMS_WAY_OPENING] = FROM(MEETING),
     [MUSTER_PARAMS_WAY_OPEN] = FROM(OPENING),
-    [MUSTER_PARAMS_WAY_PAUSED] = FROM(CONNECTING) | FROM(OPENING) | FROM(OPEN),
-    [MUSTER_PARAMS_WAY_FAILED] = FROM(CONNECTING) | FROM(OPENING) | FROM(OPEN),
+    [MUSTER_PARAMS_WAY_PAUSED] = FROM(CONNECTING) | FROM(MEETING) | FROM(OPENING) | FROM(OPEN),
+    [MUSTER_PARAMS_WAY_FAILED] = FROM(CONNECTING) | FROM(MEETING) | FROM(OPENING) | FROM(OPEN),
 };
 
-static void way_move(struct muster_params *params, enum muster_params_way way)
+static void way_move(struct muster_params_way *way, enum muster_params_way_state state)
 {
-    MUSTER_ASSERT((moves[way] & 1u << params->way) != 0);
-    params->way = way;
+    MUSTER_ASSERT((moves[state] & 1u << way->state) != 0);
+    way->state = state;
 }
 
-static void link_drop(struct muster_params *params)
+static void link_drop(struct muster_params_way *way)
 {
-    struct muster_peer_link *link = params->link;
+    struct muster_peer_link *link = way->link;
 
-    params->link = NULL;
+    way->link = NULL;
     if (link == NULL)
         return;
-    params->way_events->on_lost(params);
+    way->params->way_events->on_lost(way);
     muster_peer_link_close(link);
 }
 
-void muster_params_way_break(struct muster_params *params, const struct muster_error *error)
+void muster_params_way_break(struct muster_params_way *way, const struct muster_error *error)
 {
-    uint64_t wait_ns = muster_backoff_next(&reconnect, &params->backoff_ns, params->env->rng);
+    struct muster_params *params = way->params;
+    uint64_t wait_ns = muster_backoff_next(&reconnect, &way->backoff_ns, params->env->rng);
 
-    MUSTER_LOG(params->env, DEBUG, "params_link_lost", "reason", error->text);
-    params->error = *error;
-    link_drop(params);
-    way_move(params, MUSTER_PARAMS_WAY_PAUSED);
-    muster_timer_start(&params->retry, params->env->loop,
+    MUSTER_LOG(params->env, DEBUG, "params_link_lost", "server", way->server, "reason",
+               error->text);
+    way->error = params->error = *error;
+    link_drop(way);
+    way_move(way, MUSTER_PARAMS_WAY_PAUSED);
+    muster_timer_start(&way->retry, params->env->loop,
                        muster_loop_now_ns(params->env->loop) + wait_ns);
 }
 
-/* Nothing that the client does can change the answer. */
-static void way_fail(struct muster_params *params, const struct muster_error *error)
+void muster_params_way_fail(struct muster_params_way *way, const struct muster_error *error)
 {
-    params->error = *error;
-    link_drop(params);
-    way_move(params, MUSTER_PARAMS_WAY_FAILED);
-    params->way_events->on_failed(params);
+    way->error = *error;
+    link_drop(way);
+    way_move(way, MUSTER_PARAMS_WAY_FAILED);
+    way->params->way_events->on_failed(way);
 }
 
 static bool is_final(enum muster_rc rc)
@@ -68,113 +71,168 @@ static bool is_final(enum muster_rc rc)
            rc == MUSTER_PERMISSION_DENIED || rc == MUSTER_UNAUTHENTICATED;
 }
 
-static void way_end(struct muster_params *params, const struct muster_error *error)
+static void way_end(struct muster_params_way *way, const struct muster_error *error)
 {
     if (is_final(error->rc))
-        way_fail(params, error);
+        muster_params_way_fail(way, error);
     else
-        muster_params_way_break(params, error);
+        muster_params_way_break(way, error);
 }
 
 /* --- The link --- */
 
 static void on_ready(struct muster_peer_link *link)
 {
-    struct muster_params *params = muster_peer_link_data(link);
+    struct muster_params_way *way = muster_peer_link_data(link);
+    const struct muster_incarnation *id = &muster_peer_link_hello(link)->incarnation;
+    struct muster_error error;
+
+    if (muster_incarnation_is_zero(&way->id)) {
+        way->id = *id;
+    } else if (!muster_incarnation_is_equal(&way->id, id)) {
+        /* Alone, it was the only server that had the memory; of several the map will tell. */
+        if (way->params->map != NULL && way->params->map->server_count == 1)
+            muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                             "the server at %s has lost its memory: it does not know this source "
+                             "any more",
+                             way->server);
+        else
+            muster_error_set(&error, MUSTER_UNAVAILABLE,
+                             "another server than the one of the map answers at %s", way->server);
+        way_end(way, &error);
+        return;
+    }
+    way_move(way, MUSTER_PARAMS_WAY_MEETING);
+}
+
+void muster_params_way_name(struct muster_params_way *way, bool is_home)
+{
+    struct muster_params *params = way->params;
     struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                          .type = MUSTER_PARAMS_OPEN,
                                          .payload_bytes = MUSTER_PARAMS_OPEN_BYTES};
     uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
     struct muster_error error;
 
-    way_move(params, MUSTER_PARAMS_WAY_OPENING);
+    if (way->state != MUSTER_PARAMS_WAY_MEETING || (params->source.generation == 0 && !is_home))
+        return;
+    if (!way->was_open)
+        header.flags = MUSTER_PARAMS_OPEN_JOIN;
+    way_move(way, MUSTER_PARAMS_WAY_OPENING);
     muster_params_open_pack(&params->source, bytes);
-    if (muster_peer_link_send_copy(link, &header, bytes) != MUSTER_OK) {
+    if (muster_peer_link_send_copy(way->link, &header, bytes) != MUSTER_OK) {
         muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory to open the link");
-        muster_params_way_break(params, &error);
+        muster_params_way_break(way, &error);
     }
+}
+
+static void *map_room(struct muster_params_way *way, uint32_t bytes)
+{
+    struct muster_error error;
+
+    if (bytes > 0 && bytes <= MUSTER_PARAMS_MAP_BYTES_MAX)
+        way->received = muster_mem_alloc(&way->params->pool.mem, bytes);
+    if (way->received != NULL)
+        return way->received;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory for the map of %s, of %u bytes",
+                     way->server, bytes);
+    muster_params_way_break(way, &error);
+    return NULL;
 }
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
-    struct muster_params *params = muster_peer_link_data(link);
+    struct muster_params_way *way = muster_peer_link_data(link);
     struct muster_error error;
 
     if (header->channel != MUSTER_FRAME_PARAMS) {
         muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
                          "%s is not a server of parameters: it sent a frame of channel %u",
-                         params->options.server, header->channel);
-        way_fail(params, &error);
+                         way->server, header->channel);
+        muster_params_way_fail(way, &error);
         return NULL;
     }
-    if (params->way == MUSTER_PARAMS_WAY_OPEN)
-        return params->way_events->on_frame(params, header);
-    if (header->type == MUSTER_PARAMS_REFUSED && header->payload_bytes < sizeof(params->error.text))
-        return params->error.text;
-    if (header->type == MUSTER_PARAMS_OPENED &&
-        header->payload_bytes == MUSTER_PARAMS_OPENED_BYTES)
-        return params->opened_bytes;
+    if (header->type == MUSTER_PARAMS_MAP)
+        return map_room(way, header->payload_bytes);
+    if (way->state == MUSTER_PARAMS_WAY_OPEN)
+        return way->params->way_events->on_frame(way, header);
+    if (header->type == MUSTER_PARAMS_REFUSED && header->payload_bytes < sizeof(way->error.text))
+        return way->error.text;
+    if (header->type == MUSTER_PARAMS_OPENED && header->payload_bytes == MUSTER_PARAMS_OPENED_BYTES)
+        return way->opened_bytes;
+    if (header->type == MUSTER_PARAMS_MOVED && header->payload_bytes == 0)
+        return NULL;
     muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
-                     "%s answered the opening with a message of type %u and %u bytes",
-                     params->options.server, header->type, header->payload_bytes);
-    way_fail(params, &error);
+                     "%s answered the opening with a message of type %u and %u bytes", way->server,
+                     header->type, header->payload_bytes);
+    muster_params_way_fail(way, &error);
     return NULL;
 }
 
 /* A source that has another slot, or other shards, is not the one whose pushes are kept here. */
-static void opened_receive(struct muster_params *params)
+static void opened_receive(struct muster_params_way *way)
 {
+    struct muster_params *params = way->params;
     struct muster_params_opened opened;
     struct muster_error error;
-    enum muster_rc rc = muster_params_opened_unpack(params->opened_bytes,
-                                                    MUSTER_PARAMS_OPENED_BYTES, &opened, &error);
+    enum muster_rc rc = muster_params_opened_unpack(way->opened_bytes, MUSTER_PARAMS_OPENED_BYTES,
+                                                    &opened, &error);
 
-    if (rc == MUSTER_OK && params->shard_count != 0 &&
-        (opened.slot != params->slot || opened.shard_count != params->shard_count))
+    if (rc == MUSTER_OK && ((way->was_open && opened.slot != way->slot) ||
+                            opened.shard_count != params->shard_count))
         rc = muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
                               "the server at %s has lost its memory: it does not know this source "
                               "any more",
-                              params->options.server);
+                              way->server);
     if (rc != MUSTER_OK) {
-        way_fail(params, &error);
+        muster_params_way_fail(way, &error);
         return;
     }
-    if (params->shard_count == 0) {
-        params->sequence = opened.sequence;
-        params->position = opened.sequence - 1;
-    }
-    params->source.generation = opened.generation;
-    params->slot = opened.slot;
-    params->shard_count = opened.shard_count;
-    params->backoff_ns = 0;
-    params->error.rc = MUSTER_OK;
-    way_move(params, MUSTER_PARAMS_WAY_OPEN);
-    params->way_events->on_open(params);
+    way->slot = opened.slot;
+    way->was_open = true;
+    way->backoff_ns = 0;
+    way->error.rc = MUSTER_OK;
+    way_move(way, MUSTER_PARAMS_WAY_OPEN);
+    params->way_events->on_open(way, &opened);
 }
 
-static void refusal_receive(struct muster_params *params, const struct muster_frame_header *header)
+static void refusal_receive(struct muster_params_way *way, const struct muster_frame_header *header)
 {
-    struct muster_error error = params->error;
+    struct muster_error error = way->error;
 
     error.rc = header->phase != MUSTER_OK ? (enum muster_rc)header->phase : MUSTER_UNKNOWN;
     error.text[header->payload_bytes] = '\0';
     if (error.rc == MUSTER_ABORTED) /* a younger process has its name */
-        way_fail(params, &error);
+        muster_params_way_fail(way, &error);
     else
-        way_end(params, &error);
+        way_end(way, &error);
+}
+
+static void map_receive(struct muster_params_way *way, const struct muster_frame_header *header)
+{
+    struct muster_params *params = way->params;
+    uint8_t *received = way->received;
+
+    way->received = NULL;
+    params->way_events->on_map(way, received, header->payload_bytes); /* the way may be gone */
+    muster_mem_free(&params->pool.mem, received);
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
-    struct muster_params *params = muster_peer_link_data(link);
+    struct muster_params_way *way = muster_peer_link_data(link);
 
-    if (params->way == MUSTER_PARAMS_WAY_OPEN)
-        params->way_events->on_payload(params, header, buffer);
-    else if (header->type == MUSTER_PARAMS_OPENED)
-        opened_receive(params);
-    else
-        refusal_receive(params, header);
+    if (header->type == MUSTER_PARAMS_MAP)
+        map_receive(way, header);
+    else if (way->state == MUSTER_PARAMS_WAY_OPEN)
+        way->params->way_events->on_payload(way, header, buffer);
+    else if (header->type == MUSTER_PARAMS_OPENED && way->state == MUSTER_PARAMS_WAY_OPENING)
+        opened_receive(way);
+    else if (header->type == MUSTER_PARAMS_REFUSED)
+        refusal_receive(way, header);
+    else if (way->state == MUSTER_PARAMS_WAY_OPENING) /* MOVED: the source's home is elsewhere */
+        way_move(way, MUSTER_PARAMS_WAY_MEETING);
 }
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
@@ -185,41 +243,65 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
 static const struct muster_peer_link_events link_events = {
     .on_ready = on_ready, .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
 
-static void way_connect(struct muster_params *params)
+static void way_connect(struct muster_params_way *way)
 {
+    struct muster_params *params = way->params;
     uint64_t deadline_ns = muster_loop_now_ns(params->env->loop) + CONNECT_TIMEOUT_NS;
     struct muster_error error;
-    enum muster_rc rc = muster_peer_link_open(params->env, &params->address, &params->hello,
-                                              deadline_ns, &link_events, params, &params->link);
+    enum muster_rc rc = muster_peer_link_open(params->env, &way->address, &params->hello,
+                                              deadline_ns, &link_events, way, &way->link);
 
     if (rc == MUSTER_OK)
         return;
-    params->link = NULL;
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "a link to %s cannot be opened: %s",
-                     params->options.server, muster_rc_text(rc));
-    muster_params_way_break(params, &error);
+    way->link = NULL;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "a link to %s cannot be opened: %s", way->server,
+                     muster_rc_text(rc));
+    muster_params_way_break(way, &error);
 }
 
 static void on_retry(struct muster_timer *timer)
 {
-    struct muster_params *params = timer->data;
+    struct muster_params_way *way = timer->data;
 
-    way_move(params, MUSTER_PARAMS_WAY_CONNECTING);
-    way_connect(params);
+    way_move(way, MUSTER_PARAMS_WAY_CONNECTING);
+    way_connect(way);
 }
 
-void muster_params_way_start(struct muster_params *params,
-                             const struct muster_params_way_events *events)
+struct muster_params_way *muster_params_way_new(struct muster_params *params,
+                                                const struct muster_incarnation *id,
+                                                const struct muster_address *address,
+                                                const char *server)
 {
-    MUSTER_ASSERT(params->link == NULL);
-    params->way_events = events;
-    params->way = MUSTER_PARAMS_WAY_CONNECTING;
-    muster_timer_init(&params->retry, on_retry, params);
-    way_connect(params);
+    struct muster_params_way *way = muster_mem_alloc_zero(params->env->mem, 1, sizeof(*way));
+
+    if (way == NULL)
+        return NULL;
+    way->params = params;
+    if (id != NULL)
+        way->id = *id;
+    snprintf(way->server, sizeof(way->server), "%s", server);
+    way->state = MUSTER_PARAMS_WAY_CONNECTING;
+    muster_list_init(&way->pushes);
+    muster_list_init(&way->requests);
+    muster_timer_init(&way->retry, on_retry, way);
+    muster_list_append(&params->ways, &way->node);
+    if (address == NULL) { /* nowhere */
+        way->state = MUSTER_PARAMS_WAY_PAUSED;
+        return way;
+    }
+    way->address = *address;
+    way_connect(way);
+    return way;
 }
 
-void muster_params_way_stop(struct muster_params *params)
+void muster_params_way_free(struct muster_params_way *way)
 {
-    muster_timer_stop(&params->retry);
-    link_drop(params);
+    struct muster_env *env = way->params->env;
+
+    MUSTER_ASSERT(muster_list_is_empty(&way->pushes) && muster_list_is_empty(&way->requests));
+    muster_timer_stop(&way->retry);
+    link_drop(way);
+    muster_list_remove(&way->node);
+    muster_mem_free(env->mem, way->tables);
+    muster_mem_free(env->mem, way);
 }

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "params/wire/map.h"
+
 #define ACKS_PER_FRAME 128u
 /* A client that does not read its answers is not read from either. */
 #define QUEUED_BYTES_MAX    (64u << 20)
@@ -36,7 +38,8 @@ static void on_sent(struct muster_frame *frame, enum muster_rc rc)
     struct muster_params_client *client = answer->client;
 
     muster_mem_free(&client->server->pool.mem, answer);
-    if (rc == MUSTER_OK && muster_peer_link_queued_bytes(client->link) < QUEUED_BYTES_RESUME)
+    if (rc == MUSTER_OK && client->early.type == 0 &&
+        muster_peer_link_queued_bytes(client->link) < QUEUED_BYTES_RESUME)
         muster_peer_link_resume(client->link);
 }
 
@@ -73,6 +76,38 @@ bool muster_params_refuse(struct muster_params_client *client,
     answer->frame.header.phase = (uint32_t)error->rc;
     memcpy(answer->payload, error->text, bytes);
     return muster_params_answer_send(answer, bytes);
+}
+
+bool muster_params_map_tell(struct muster_params_client *client)
+{
+    struct muster_params_server *server = client->server;
+    struct muster_params_answer *answer;
+    void *bytes = NULL;
+    size_t size = 0;
+
+    if (server->map == NULL)
+        return true;
+    if (muster_params_map_pack(server->map, server->env->mem, &bytes, &size) != MUSTER_OK)
+        return false;
+    answer = muster_params_answer_new(client, MUSTER_PARAMS_MAP, 0, size);
+    if (answer != NULL)
+        memcpy(answer->payload, bytes, size);
+    muster_mem_free(server->env->mem, bytes);
+    return muster_params_answer_send(answer, size);
+}
+
+bool muster_params_moved(struct muster_params_client *client,
+                         const struct muster_frame_header *request)
+{
+    struct muster_params_answer *answer =
+        muster_params_answer_new(client, MUSTER_PARAMS_MOVED, request->offset, 0);
+
+    if (answer == NULL)
+        return false;
+    if (request->type == MUSTER_PARAMS_PUSH)
+        answer->frame.header.flags = MUSTER_PARAMS_REFUSED_PUSH;
+    answer->frame.header.epoch = client->server->map->epoch;
+    return muster_params_answer_send(answer, 0);
 }
 
 bool muster_params_acks_flush(struct muster_params_client *client)

@@ -1,5 +1,5 @@
 /* Clients at the door: their links, and which message goes where. */
-#include "params/server/server_internal.h"
+#include "params/server/wait.h"
 
 #include <string.h>
 
@@ -30,9 +30,11 @@ static void client_close(struct muster_params_client *client)
     struct muster_params_server *server = client->server;
 
     MUSTER_ASSERT(server->client_count > 0);
+    muster_params_waiting_drop(client);
     muster_list_remove(&client->node);
     server->client_count--;
-    muster_peer_link_close(client->link);
+    if (client->link != NULL)
+        muster_peer_link_close(client->link);
     muster_mem_free(&server->pool.mem, client->payload);
     muster_mem_free(&server->pool.mem, client->acks);
     muster_mem_free(server->env->mem, client);
@@ -46,13 +48,32 @@ static void client_give_up(struct muster_params_client *client, const char *reas
     client_close(client);
 }
 
+/* Another server that wants to be followed. */
+static void client_becomes_leader(struct muster_params_client *client)
+{
+    struct muster_params_server *server = client->server;
+    struct muster_peer_link *link = client->link;
+
+    if (server->registration == NULL || client->may_not_lead) {
+        client_give_up(client, "it is not a server of this job");
+        return;
+    }
+    client->link = NULL;
+    client_close(client);
+    muster_params_leader_accept(server, link);
+}
+
 static void on_ready(struct muster_peer_link *link)
 {
     struct muster_params_client *client = muster_peer_link_data(link);
+    const struct muster_peer_hello *hello = muster_peer_link_hello(link);
 
-    if (muster_peer_link_hello(link)->purpose != MUSTER_LINK_PARAMS ||
-        muster_peer_link_hello(link)->intent != MUSTER_LINK_NEW)
+    if (hello->purpose == MUSTER_LINK_PARAMS_COPY && hello->intent == MUSTER_LINK_NEW)
+        client_becomes_leader(client);
+    else if (hello->purpose != MUSTER_LINK_PARAMS || hello->intent != MUSTER_LINK_NEW)
         client_give_up(client, "its link is for something else than parameters");
+    else if (!muster_params_map_tell(client))
+        client_give_up(client, "no memory for the map");
 }
 
 static void on_down(struct muster_peer_link *link, const struct muster_error *error)
@@ -69,8 +90,8 @@ static bool message_is_known(const struct muster_params_client *client,
 {
     size_t count = sizeof(messages) / sizeof(messages[0]);
 
-    return header->channel == MUSTER_FRAME_PARAMS && header->type < count &&
-           messages[header->type].handle != NULL &&
+    return client->server->map != NULL && header->channel == MUSTER_FRAME_PARAMS &&
+           header->type < count && messages[header->type].handle != NULL &&
            header->payload_bytes <= messages[header->type].payload_max &&
            (client->is_open || !messages[header->type].needs_open);
 }
@@ -107,19 +128,41 @@ static bool message_deny(struct muster_params_client *client,
     return muster_params_refuse(client, header, &error);
 }
 
+/* False: the client is closed. */
+static bool message_handle(struct muster_params_client *client,
+                           const struct muster_frame_header *header)
+{
+    struct muster_params_server *server = client->server;
+    uint8_t *payload = client->payload;
+    bool is_answered;
+
+    client->payload = NULL;
+    is_answered = (client->denied & 1u << header->type) != 0
+                      ? message_deny(client, header)
+                      : messages[header->type].handle(client, header, payload);
+    if (!is_answered)
+        client_give_up(client, "no memory for the answer");
+    muster_mem_free(&server->pool.mem, payload);
+    return is_answered;
+}
+
+/* A client that has heard of a map before this server has: its message waits for it. */
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
     struct muster_params_client *client = muster_peer_link_data(link);
-    struct muster_params_server *server = client->server;
-    uint8_t *payload = client->payload;
 
-    client->payload = NULL;
-    if (!((client->denied & 1u << header->type) != 0
-              ? message_deny(client, header)
-              : messages[header->type].handle(client, header, buffer)))
-        client_give_up(client, "no memory for the answer");
-    muster_mem_free(&server->pool.mem, payload);
+    (void)buffer;
+    if (header->epoch <= client->server->map->epoch) {
+        (void)message_handle(client, header);
+        return;
+    }
+    if (client->server->registration == NULL) {
+        client_give_up(client, "it follows a map, and this server has none");
+        return;
+    }
+    client->early = *header;
+    muster_peer_link_pause(link);
 }
 
 static const struct muster_peer_link_events events = {
@@ -137,6 +180,9 @@ static void client_authorize(struct muster_params_client *client, struct muster_
             !muster_authorization_is_allowed(authorization, client->identity, messages[i].method))
             client->denied |= 1u << i;
     }
+    client->may_not_lead =
+        authorization != NULL && !muster_authorization_is_allowed(authorization, client->identity,
+                                                                  METHOD "Replicate");
 }
 
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream)
@@ -150,6 +196,7 @@ void muster_params_door_accept(struct muster_params_server *server, struct muste
         return;
     }
     client->server = server;
+    muster_list_init(&client->waiting);
     client_authorize(client, stream);
     muster_list_append(&server->clients, &client->node);
     server->client_count++;
@@ -165,4 +212,33 @@ void muster_params_door_close(struct muster_params_server *server)
 {
     MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node)
         client_close(client);
+}
+
+void muster_params_door_map(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node) {
+        const struct muster_frame_header header = client->early;
+
+        if (!muster_peer_link_is_ready(client->link))
+            continue;
+        if (!muster_params_map_tell(client)) {
+            client_give_up(client, "no memory for the map");
+            continue;
+        }
+        if (header.type == 0 || header.epoch > server->map->epoch)
+            continue;
+        client->early.type = 0;
+        if (message_handle(client, &header))
+            muster_peer_link_resume(client->link);
+    }
+}
+
+void muster_params_door_flush(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node) {
+        if (client->is_short)
+            client_give_up(client, "no memory for an answer that was due");
+        else if (!muster_params_acks_flush(client)) /* a link that is down is closed by its own event */
+            MUSTER_LOG(server->env, DEBUG, "params_acks_not_sent", "slot", client->slot);
+    }
 }

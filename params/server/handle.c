@@ -1,6 +1,6 @@
 /* The messages of a client, one function each. Nothing of a message is applied before all of it is
  * checked. */
-#include "params/server/rows.h"
+#include "params/server/wait.h"
 
 #include <string.h>
 
@@ -15,39 +15,80 @@ static uint32_t table_width(const void *data, uint32_t number)
 
 /* --- OPEN, TABLE --- */
 
-bool muster_params_handle_open(struct muster_params_client *client,
-                               const struct muster_frame_header *header, const uint8_t *payload)
+/* A source gets its generation where it is at home; elsewhere it shows it. */
+static enum muster_rc source_open(struct muster_params_client *client,
+                                  const struct muster_frame_header *header,
+                                  const struct muster_params_open *open,
+                                  struct muster_error *ret_error)
 {
     struct muster_params_server *server = client->server;
-    const struct muster_params_source *source;
-    struct muster_params_answer *answer;
-    struct muster_params_open open;
-    struct muster_error error;
-    enum muster_rc rc = muster_params_open_unpack(payload, header->payload_bytes, &open, &error);
+    enum muster_rc rc;
 
-    if (rc == MUSTER_OK && client->is_open)
-        rc = muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                              "the link has named its source already");
-    if (rc == MUSTER_OK)
-        rc = muster_params_server_source_open(server, &open.source, open.generation, &client->slot,
-                                              &error);
-    if (rc != MUSTER_OK)
-        return muster_params_refuse(client, header, &error);
-    client->is_open = true;
-    source = muster_params_source_at(server->region, client->slot);
-    client->generation = source->generation;
-    answer = muster_params_answer_new(client, MUSTER_PARAMS_OPENED, header->offset,
-                                      MUSTER_PARAMS_OPENED_BYTES);
-    if (answer == NULL)
+    if (client->is_open)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "the link has named its source already");
+    if ((header->flags & MUSTER_PARAMS_OPEN_JOIN) != 0 && open->generation != 0)
+        rc = muster_params_server_source_join(server, &open->source, open->generation,
+                                              &client->slot, ret_error);
+    else
+        rc = muster_params_server_source_open(server, &open->source, open->generation,
+                                              &client->slot, ret_error);
+    if (rc == MUSTER_OK && open->generation == 0 &&
+        muster_params_source_forward(server, client->slot) != MUSTER_OK)
+        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                              "no memory to tell other servers of the source");
+    return rc;
+}
+
+/* The generation that a source gets is known to all that may lead its home after this server. */
+static bool opened_answer(struct muster_params_client *client,
+                          const struct muster_frame_header *header, uint32_t home)
+{
+    struct muster_params_server *server = client->server;
+    const struct muster_params_source *source =
+        muster_params_source_at(server->region, client->slot);
+    struct muster_params_waiting *waiting = muster_params_waiting_new(client, header, 1);
+
+    if (waiting == NULL)
         return false;
+    waiting->answer = muster_params_answer_new(client, MUSTER_PARAMS_OPENED, header->offset,
+                                               MUSTER_PARAMS_OPENED_BYTES);
+    if (waiting->answer == NULL) {
+        muster_params_waiting_free(waiting);
+        return false;
+    }
+    client->is_open = true;
+    client->generation = source->generation;
     muster_params_opened_pack(
         &(struct muster_params_opened){.slot = client->slot,
                                        .generation = client->generation,
                                        .shard_count = server->region->head->shard_count,
                                        .sequence =
                                            muster_params_source_sequence(server->region, source)},
-        answer->payload);
-    return muster_params_answer_send(answer, MUSTER_PARAMS_OPENED_BYTES);
+        waiting->answer->payload);
+    waiting->answer->frame.header.payload_bytes = MUSTER_PARAMS_OPENED_BYTES;
+    muster_params_waiting_add(waiting, home);
+    waiting->held.number = server->record_count;
+    return muster_params_waiting_start(waiting);
+}
+
+bool muster_params_handle_open(struct muster_params_client *client,
+                               const struct muster_frame_header *header, const uint8_t *payload)
+{
+    struct muster_params_server *server = client->server;
+    struct muster_params_open open;
+    struct muster_error error;
+    enum muster_rc rc = muster_params_open_unpack(payload, header->payload_bytes, &open, &error);
+    uint32_t home;
+
+    if (rc != MUSTER_OK)
+        return muster_params_refuse(client, header, &error);
+    home = muster_params_source_home(&open.source, server->region->head->shard_count);
+    if (open.generation == 0 && !muster_params_server_leads(server, home, server->map->epoch))
+        return muster_params_moved(client, header);
+    if (source_open(client, header, &open, &error) != MUSTER_OK)
+        return muster_params_refuse(client, header, &error);
+    return opened_answer(client, header, home);
 }
 
 bool muster_params_handle_table(struct muster_params_client *client,
@@ -147,10 +188,38 @@ static enum muster_rc push_judge(const struct muster_params_client *client,
                                 "a push of source %llu came over the link of source %llu",
                                 (unsigned long long)ret_frame->slot,
                                 (unsigned long long)client->slot);
-    rc = muster_params_push_check(source, client->generation, header->offset, ret_error);
-    if (rc != MUSTER_OK)
-        return rc;
-    return keys_check(client->server, ret_frame, source, ret_error);
+    return muster_params_push_check(source, client->generation, header->offset, ret_error);
+}
+
+static bool push_is_ours(const struct muster_params_server *server,
+                         const struct muster_frame_header *header,
+                         const struct muster_params_rows_frame *frame)
+{
+    for (uint32_t i = 0; i < frame->run_count; i++) {
+        if (!muster_params_server_leads(server, muster_params_run_shard(&frame->runs[i]),
+                                        header->epoch))
+            return false;
+    }
+    return true;
+}
+
+/* A push that comes again may not be at all followers yet, so it waits like the first one. */
+static bool push_answer(struct muster_params_client *client,
+                        const struct muster_frame_header *header,
+                        const struct muster_params_rows_frame *frame,
+                        const struct muster_params_ack *ack)
+{
+    struct muster_params_waiting *waiting;
+
+    if (muster_list_is_empty(&client->server->followers))
+        return muster_params_acknowledge(client, ack);
+    waiting = muster_params_waiting_new(client, header, frame->run_count);
+    if (waiting == NULL)
+        return false;
+    waiting->ack = *ack;
+    for (uint32_t i = 0; i < frame->run_count; i++)
+        muster_params_waiting_add(waiting, muster_params_run_shard(&frame->runs[i]));
+    return muster_params_waiting_start(waiting);
 }
 
 bool muster_params_handle_push(struct muster_params_client *client,
@@ -165,9 +234,15 @@ bool muster_params_handle_push(struct muster_params_client *client,
 
     if (push_judge(client, header, payload, &frame, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
+    if (!push_is_ours(server, header, &frame))
+        return muster_params_moved(client, header);
+    if (keys_check(server, &frame, muster_params_source_at(server->region, client->slot), &error) !=
+        MUSTER_OK)
+        return muster_params_refuse(client, header, &error);
     push =
         (struct muster_params_push){.table = muster_params_server_table(server, frame.table),
                                     .source = muster_params_source_at(server->region, client->slot),
+                                    .slot = client->slot,
                                     .sequence = header->offset,
                                     .clock = (uint32_t)frame.clock,
                                     .runs = frame.runs,
@@ -180,14 +255,84 @@ bool muster_params_handle_push(struct muster_params_client *client,
         return false;
     ack.refused = pushed.refused;
     ack.rc = ack.refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
-    return muster_params_acknowledge(client, &ack);
+    return push_answer(client, header, &frame, &ack);
+}
+
+/* The shards of the keys, each once. False: this server does not lead one of them. */
+static bool shards_collect(struct muster_params_waiting *waiting,
+                           const struct muster_params_store_table *table,
+                           const struct muster_params_rows_frame *frame)
+{
+    const struct muster_params_server *server = waiting->client->server;
+    uint32_t shard_count = server->region->head->shard_count;
+    uint8_t seen[MUSTER_PARAMS_SHARD_COUNT_MAX / 8] = {0};
+
+    for (uint32_t i = 0; i < frame->row_count; i++) {
+        uint32_t shard = muster_params_key_shard(table, frame->keys[i], shard_count);
+
+        if ((seen[shard / 8] & 1u << shard % 8) != 0)
+            continue;
+        if (!muster_params_server_leads(server, shard, waiting->request.epoch))
+            return false;
+        seen[shard / 8] |= (uint8_t)(1u << shard % 8);
+        muster_params_waiting_add(waiting, shard);
+    }
+    return true;
+}
+
+static struct muster_params_answer *pull_answer_new(struct muster_params_client *client,
+                                                    const struct muster_frame_header *header,
+                                                    const struct muster_params_rows_frame *frame,
+                                                    size_t bytes)
+{
+    struct muster_params_server *server = client->server;
+    struct muster_params_answer *answer =
+        muster_params_answer_new(client, MUSTER_PARAMS_ROWS, header->offset, bytes);
+
+    if (answer == NULL)
+        return NULL;
+    answer->frame.header.payload_bytes = (uint32_t)bytes;
+    if (muster_params_pull_read(server, muster_params_server_table(server, frame->table), frame,
+                                answer->payload) == MUSTER_OK)
+        return answer;
+    muster_mem_free(&server->pool.mem, answer);
+    return NULL;
+}
+
+/* No reader sees what a death could take back, or what another server has changed since: the answer waits
+ * until all followers of its shards have what it shows, and have said that they still follow. */
+static bool pull_answer(struct muster_params_client *client,
+                        const struct muster_frame_header *header,
+                        const struct muster_params_rows_frame *frame, size_t bytes)
+{
+    struct muster_params_server *server = client->server;
+    const struct muster_params_store_table *table =
+        muster_params_server_table(server, frame->table);
+    uint32_t shard_count = server->region->head->shard_count;
+    struct muster_params_waiting *waiting = muster_params_waiting_new(
+        client, header, frame->row_count < shard_count ? frame->row_count : shard_count);
+
+    if (waiting == NULL)
+        return false;
+    if (!shards_collect(waiting, table, frame)) {
+        muster_params_waiting_free(waiting);
+        return muster_params_moved(client, header);
+    }
+    waiting->answer = pull_answer_new(client, header, frame, bytes);
+    if (waiting->answer == NULL ||
+        (waiting->held.mask != 0 && muster_params_mark_forward(server) != MUSTER_OK)) {
+        muster_params_waiting_free(waiting);
+        return false;
+    }
+    waiting->held.number = server->record_count;
+    muster_task_post(&server->flush, server->env->loop);
+    return muster_params_waiting_start(waiting);
 }
 
 bool muster_params_handle_pull(struct muster_params_client *client,
                                const struct muster_frame_header *header, const uint8_t *payload)
 {
     struct muster_params_server *server = client->server;
-    const struct muster_params_store_table *table;
     struct muster_params_answer *answer;
     struct muster_params_rows_frame frame;
     struct muster_error error;
@@ -195,16 +340,11 @@ bool muster_params_handle_pull(struct muster_params_client *client,
 
     if (rows_judge(client, header, payload, false, &frame, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    table = muster_params_server_table(server, frame.table);
-    if (muster_params_pull_check(table, frame.row_count, (enum muster_dtype)frame.dtype, &bytes,
-                                 &error) != MUSTER_OK)
+    if (muster_params_pull_check(muster_params_server_table(server, frame.table), frame.row_count,
+                                 (enum muster_dtype)frame.dtype, &bytes, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    answer = muster_params_answer_new(client, MUSTER_PARAMS_ROWS, header->offset, bytes);
-    if (answer == NULL)
-        return false;
-    if (muster_params_pull_read(server, table, &frame, answer->payload) != MUSTER_OK) {
-        muster_mem_free(&server->pool.mem, answer);
-        return false;
-    }
-    return muster_params_answer_send(answer, bytes);
+    if (server->registration != NULL)
+        return pull_answer(client, header, &frame, bytes);
+    answer = pull_answer_new(client, header, &frame, bytes);
+    return answer != NULL && muster_params_answer_send(answer, bytes);
 }

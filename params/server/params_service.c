@@ -17,6 +17,17 @@ static void call_refuse(struct muster_rpc *rpc, const struct muster_error *error
     muster_rpc_finish(rpc, error->rc, error->text);
 }
 
+/* Routing to other servers is the client's of params.h: here only a server that is alone answers. */
+static bool call_is_ours(const struct muster_params_server *server, struct muster_rpc *rpc)
+{
+    if (server->registration == NULL)
+        return true;
+    muster_rpc_finish(rpc, MUSTER_UNIMPLEMENTED,
+                      "this server shares its tables with others (--registry): push and pull with "
+                      "the client of muster/params.h; the gRPC door serves servers that are alone");
+    return false;
+}
+
 /* --- Open --- */
 
 static enum muster_rc source_read(const Muster__Params__V1__OpenRequest *request,
@@ -64,6 +75,8 @@ static void on_open(struct muster_rpc *rpc, const Muster__Params__V1__OpenReques
     struct muster_error error;
     enum muster_rc rc = source_read(request, &id, &error);
 
+    if (!call_is_ours(server, rpc))
+        return;
     muster__params__v1__source__init(&named);
     if (rc == MUSTER_OK)
         rc = muster_params_server_source_open(server, &id, 0, &named.slot, &error);
@@ -94,6 +107,8 @@ static void on_table(struct muster_rpc *rpc, const Muster__Params__V1__TableRequ
     struct muster_error error;
     enum muster_rc rc;
 
+    if (!call_is_ours(server, rpc))
+        return;
     if (request->schema == NULL)
         rc = muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "Table needs a schema");
     else if (request->schema->row_elements == 0)
@@ -290,6 +305,8 @@ static void on_push(struct muster_rpc *rpc, const Muster__Params__V1__PushReques
     struct muster_params_push push = {.table = NULL};
     struct muster_error error;
 
+    if (!call_is_ours(server, rpc))
+        return;
     if (push_read(server, request, &push, &error) != MUSTER_OK) {
         call_refuse(rpc, &error);
         return;
@@ -341,6 +358,8 @@ static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullReques
     size_t bytes = 0;
     void *values;
 
+    if (!call_is_ours(server, rpc))
+        return;
     if (pull_read(server, request, &table, &frame, &bytes, &error) != MUSTER_OK) {
         call_refuse(rpc, &error);
         return;

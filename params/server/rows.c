@@ -1,5 +1,5 @@
 /* Pushes and pulls behind their doors. Values travel as the table says, and are f32 in the store. */
-#include "params/server/rows.h"
+#include "params/server/cluster.h"
 
 #include <stdatomic.h>
 
@@ -13,20 +13,10 @@ static void source_close_push(const struct muster_params_region *region, uint64_
     MUSTER_PARAMS_STORE(&source->pushed, muster_params_source_sequence(region, source) - 1);
 }
 
-enum muster_rc muster_params_server_source_open(struct muster_params_server *server,
-                                                const struct muster_incarnation *id,
-                                                uint64_t generation, uint64_t *ret_slot,
-                                                struct muster_error *ret_error)
+static enum muster_rc source_refuse(const struct muster_params_server *server, enum muster_rc rc,
+                                    struct muster_error *ret_error)
 {
-    enum muster_rc rc = generation == 0
-                            ? muster_params_source_open(server->region, id, ret_slot)
-                            : muster_params_source_reopen(server->region, id, generation, ret_slot);
-
     switch (rc) {
-    case MUSTER_OK:
-        if (generation == 0)
-            source_close_push(server->region, *ret_slot);
-        return rc;
     case MUSTER_ABORTED:
         return muster_error_set(ret_error, rc, "a younger process has opened this source");
     case MUSTER_FAILED_PRECONDITION:
@@ -36,6 +26,32 @@ enum muster_rc muster_params_server_source_open(struct muster_params_server *ser
         return muster_error_set(ret_error, rc, "no memory for one more source: the server has %u",
                                 server->region->head->source_count);
     }
+}
+
+enum muster_rc muster_params_server_source_open(struct muster_params_server *server,
+                                                const struct muster_incarnation *id,
+                                                uint64_t generation, uint64_t *ret_slot,
+                                                struct muster_error *ret_error)
+{
+    enum muster_rc rc = generation == 0
+                            ? muster_params_source_open(server->region, id, ret_slot)
+                            : muster_params_source_reopen(server->region, id, generation, ret_slot);
+
+    if (rc != MUSTER_OK)
+        return source_refuse(server, rc, ret_error);
+    if (generation == 0)
+        source_close_push(server->region, *ret_slot);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_server_source_join(struct muster_params_server *server,
+                                                const struct muster_incarnation *id,
+                                                uint64_t generation, uint64_t *ret_slot,
+                                                struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_params_source_adopt(server->region, id, generation, ret_slot);
+
+    return rc == MUSTER_OK ? rc : source_refuse(server, rc, ret_error);
 }
 
 struct muster_params_store_table *muster_params_server_table(
@@ -131,6 +147,8 @@ enum muster_rc muster_params_push_apply(struct muster_params_server *server,
         values_widen(push->dtype, push->values, count, wide);
         values = wide;
     }
+    if (muster_params_push_forward(server, push) != MUSTER_OK)
+        return MUSTER_RESOURCE_EXHAUSTED;
     push_store(server, push, values, ret_pushed);
     if (push->sequence > push->source->pushed)
         MUSTER_PARAMS_STORE(&push->source->pushed, push->sequence);

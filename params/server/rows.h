@@ -8,6 +8,7 @@
 struct muster_params_push {
     struct muster_params_store_table *table;
     struct muster_params_source *source;
+    uint64_t slot; /* of the source */
     uint64_t sequence;
     uint32_t clock;
     const struct muster_params_run *runs; /* with rising shards, row_count rows in all */
@@ -33,6 +34,10 @@ static inline uint32_t muster_params_key_shard(const struct muster_params_store_
 MUSTER_MUST_CHECK enum muster_rc muster_params_server_source_open(
     struct muster_params_server *server, const struct muster_incarnation *id, uint64_t generation,
     uint64_t *ret_slot, struct muster_error *ret_error);
+/** A source that another server has given this generation. As muster_params_source_adopt. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_server_source_join(
+    struct muster_params_server *server, const struct muster_incarnation *id, uint64_t generation,
+    uint64_t *ret_slot, struct muster_error *ret_error);
 /** NULL: there is no table of this number. */
 struct muster_params_store_table *muster_params_server_table(
     const struct muster_params_server *server, uint32_t number);
@@ -44,8 +49,8 @@ struct muster_params_store_table *muster_params_server_table(
 MUSTER_MUST_CHECK enum muster_rc muster_params_push_check(const struct muster_params_source *source,
                                                           uint64_t generation, uint64_t sequence,
                                                           struct muster_error *ret_error);
-/** Apply what is not applied yet. RESOURCE_EXHAUSTED: there was no memory to convert the values, and
- * nothing has happened. */
+/** Apply what is not applied yet, here and at the followers of its shards. RESOURCE_EXHAUSTED: there was
+ * no memory to convert the values or to copy them for followers, and nothing has happened. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_push_apply(struct muster_params_server *server,
                                                           const struct muster_params_push *push,
                                                           struct muster_params_pushed *ret_pushed);

@@ -1,5 +1,5 @@
 /* A server of parameters: opens its port, serves clients in the memory of its seat. */
-#include "params/server/server_internal.h"
+#include "params/server/registration.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +12,14 @@ static void on_flush(struct muster_task *task)
 {
     struct muster_params_server *server = task->data;
 
-    /* A client whose link is down is closed by its own event. */
-    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node)
-        if (!muster_params_acks_flush(client))
-            MUSTER_LOG(server->env, DEBUG, "params_acks_not_sent", "slot", client->slot);
+    server->turn++;
+    muster_params_leaders_flush(server);
+    muster_params_door_flush(server);
+}
+
+static void on_held_check(struct muster_task *task)
+{
+    muster_params_held_check(task->data);
 }
 
 static void on_peer(struct muster_port *port, struct muster_stream *stream)
@@ -28,6 +32,9 @@ static void server_free(struct muster_params_server *server)
     muster_params_metrics_close(server);
     muster_mem_pool_fini(&server->pool);
     muster_mem_free(server->env->mem, server->scratch);
+    muster_mem_free(server->env->mem, server->map);
+    muster_mem_free(server->env->mem, server->shard_records);
+    muster_mem_free(server->env->mem, server->shard_followers);
     muster_mem_free(server->env->mem, server);
 }
 
@@ -47,6 +54,16 @@ static void server_end(struct muster_params_server *server)
         muster_rpc_server_close(server->rpc_server, 0, on_rpc_closed);
     else
         server_free(server);
+}
+
+static void on_port_closed(struct muster_port *port)
+{
+    struct muster_params_server *server = muster_port_data(port);
+
+    if (server->registration != NULL)
+        muster_params_registration_close(server, server_end);
+    else
+        server_end(server);
 }
 
 /* Links and calls come to one port. */
@@ -85,6 +102,33 @@ static void server_log(const struct muster_params_server *server)
                stats.memory_max_bytes);
 }
 
+/* The memory keeps the id that it gets from its first server. A server without a registry has all
+ * shards. */
+static enum muster_rc cluster_init(struct muster_params_server *server,
+                                   const struct muster_params_server_options *options,
+                                   struct muster_error *ret_error)
+{
+    struct muster_params_region_head *head = server->region->head;
+
+    server->shard_records = muster_mem_alloc_zero(server->env->mem, head->shard_count,
+                                                  sizeof(server->shard_records[0]));
+    server->shard_followers = muster_mem_alloc_zero(server->env->mem, head->shard_count,
+                                                    sizeof(server->shard_followers[0]));
+    if (options->registry == NULL)
+        server->map = muster_params_map_new(server->env->mem);
+    if (server->shard_records == NULL || server->shard_followers == NULL ||
+        (options->registry == NULL && server->map == NULL))
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
+    if (muster_incarnation_is_zero(&head->id))
+        muster_rng_fill(server->env->rng, head->id.bytes, sizeof(head->id.bytes));
+    server->hello.incarnation = head->id;
+    if (server->map == NULL)
+        return MUSTER_OK;
+    muster_params_map_single(server->map, &head->id, head->shard_count);
+    server->place = 0;
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_server_open(struct muster_env *env,
                                          const struct muster_params_server_options *options,
                                          struct muster_params_server **ret_server,
@@ -99,16 +143,27 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     server->region = muster_params_seat_region(options->seat);
     server->authorization = options->authorization;
     muster_list_init(&server->clients);
+    muster_list_init(&server->followers);
+    muster_list_init(&server->leaders);
+    muster_list_init(&server->held);
     muster_mem_pool_init(&server->pool, env->mem, POOL_KEPT_BYTES);
     muster_task_init(&server->flush, on_flush, server);
+    muster_task_init(&server->held_check, on_held_check, server);
+    server->place = MUSTER_PARAMS_NOWHERE;
     server->hello.version = MUSTER_PEER_VERSION;
     snprintf(server->hello.job, sizeof(server->hello.job), "%s",
              options->job != NULL ? options->job : "");
-    muster_rng_fill(env->rng, server->hello.incarnation.bytes,
-                    sizeof(server->hello.incarnation.bytes));
-    rc = doors_open(server, options, ret_error);
+    rc = cluster_init(server, options, ret_error);
+    if (rc == MUSTER_OK)
+        rc = doors_open(server, options, ret_error);
     if (rc != MUSTER_OK) {
         server_end(server);
+        return rc;
+    }
+    if (options->registry != NULL)
+        rc = muster_params_registration_open(server, options, ret_error);
+    if (rc != MUSTER_OK) {
+        muster_port_close(server->port, on_port_closed);
         return rc;
     }
     muster_params_metrics_open(server);
@@ -132,16 +187,16 @@ void *muster_params_server_data(const struct muster_params_server *server)
     return server->data;
 }
 
-static void on_port_closed(struct muster_port *port)
-{
-    server_end(muster_port_data(port));
-}
-
 void muster_params_server_close(struct muster_params_server *server,
                                 muster_params_server_fn *closed)
 {
     server->closed = closed;
     muster_task_cancel(&server->flush);
     muster_params_door_close(server);
+    muster_params_held_end_all(server);
+    muster_params_followers_close(server);
+    muster_params_leaders_close(server);
+    muster_task_cancel(&server->held_check);
+    muster_task_cancel(&server->flush);
     muster_port_close(server->port, on_port_closed);
 }

@@ -28,6 +28,19 @@ struct muster_params_server {
     float *scratch; /* values of one message as f32 */
     size_t scratch_count;
     struct muster_task flush; /* acknowledgements of a turn leave together */
+    struct muster_params_map *map; /* NULL: not known yet */
+    uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */
+    struct muster_list followers, leaders;
+    uint64_t record_count;     /* changes that followers must have */
+    uint64_t mark_number;      /* the newest mark among them, … */
+    uint64_t mark_turn;        /* … and the turn in which it was made */
+    uint64_t turn;             /* counts turns in which something was sent or acknowledged */
+    uint64_t *shard_records;   /* of each shard: the newest of them */
+    uint64_t *shard_followers; /* of each shard: a bit for each follower that must have it */
+    struct muster_list held;   /* answers that wait for followers */
+    struct muster_task held_check;
+    struct muster_task decide; /* the next map may be due */
+    struct muster_params_registration *registration; /* NULL: there is no registry */
     struct muster_params_stats stats;
     struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
     struct muster_metrics_collector collector; /* data NULL: there are no metrics */
@@ -49,12 +62,19 @@ struct muster_params_client {
     struct muster_peer_link *link;
     const struct muster_identity *identity; /* of the link's stream; NULL: no certificate */
     uint32_t denied;                        /* a bit for each message that it may not send */
+    bool may_not_lead;                      /* it may not be a server that this one copies */
     bool is_open;                           /* it has named its source */
     uint64_t slot;                          /* of the source */
     uint64_t generation;                    /* that the source had when this link named it */
     uint8_t *payload;                       /* of the message that is being received */
     struct muster_params_answer *acks;      /* of this turn; NULL: none */
+    struct muster_list waiting;             /* answers that wait for followers */
+    struct muster_frame_header early;       /* its payload waits for a map; type 0: none */
+    bool is_short;                          /* of memory: it waits for an answer that is lost */
 };
+
+struct muster_params_map;
+struct muster_params_registration;
 
 /** Show the counts in env->metrics, from now until close. */
 void muster_params_metrics_open(struct muster_params_server *server);
@@ -79,6 +99,12 @@ MUSTER_MUST_CHECK bool muster_params_refuse(struct muster_params_client *client,
 /** Acknowledge a push, with others of this turn. As muster_params_answer_send. */
 MUSTER_MUST_CHECK bool muster_params_acknowledge(struct muster_params_client *client,
                                                  const struct muster_params_ack *ack);
+/** Tell the client the map, where there is one. As muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_map_tell(struct muster_params_client *client);
+/** Nothing of the request was done: another server leads one of its shards. As
+ * muster_params_answer_send. */
+MUSTER_MUST_CHECK bool muster_params_moved(struct muster_params_client *client,
+                                           const struct muster_frame_header *request);
 /** Send the acknowledgements that are collected. */
 MUSTER_MUST_CHECK bool muster_params_acks_flush(struct muster_params_client *client);
 
@@ -92,5 +118,9 @@ muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
 /** A stranger's stream at the port. Takes stream. */
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);
 void muster_params_door_close(struct muster_params_server *server);
+/** The map has changed: clients are told, and messages that have waited for it go on. */
+void muster_params_door_map(struct muster_params_server *server);
+/** Acknowledgements of the turn leave; clients that cannot be answered are closed. */
+void muster_params_door_flush(struct muster_params_server *server);
 
 #endif

@@ -23,7 +23,7 @@
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
 #define MUSTER_PARAMS_REGION_MAGIC   UINT64_C(0x314e474552535054) /* "TPSREGN1" */
-#define MUSTER_PARAMS_REGION_VERSION 2u
+#define MUSTER_PARAMS_REGION_VERSION 3u
 
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {
@@ -154,6 +154,7 @@ struct muster_params_region_head {
     uint32_t table_count;
     uint32_t source_segment_count;
     uint32_t source_count; /* slots that have been used */
+    struct muster_incarnation id; /* of the memory; zero: its first server has not begun */
     struct muster_params_intent intent;
     struct muster_params_undo undo;
     uint32_t source_segments[MUSTER_PARAMS_SOURCE_SEGMENTS_MAX];

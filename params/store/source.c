@@ -92,6 +92,22 @@ static void source_fill(struct muster_params_region *region,
     muster_params_intent_end(region);
 }
 
+/* The slot and generation of intent: a slot is added where there is none. */
+static enum muster_rc source_keep(struct muster_params_region *region,
+                                  struct muster_params_intent *intent, uint64_t *ret_slot)
+{
+    uint64_t room = (uint64_t)region->head->source_segment_count * sources_per_segment(region);
+    enum muster_rc rc = MUSTER_OK;
+
+    if (intent->count == room)
+        rc = sources_add(region);
+    if (rc != MUSTER_OK)
+        return rc;
+    source_fill(region, intent);
+    *ret_slot = intent->count;
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_source_open(struct muster_params_region *region,
                                          const struct muster_incarnation *id, uint64_t *ret_slot)
 {
@@ -99,17 +115,27 @@ enum muster_rc muster_params_source_open(struct muster_params_region *region,
         .kind = MUSTER_PARAMS_INTENT_SOURCE, .count = region->head->source_count, .id = *id};
     const struct muster_params_source *source =
         muster_params_source_find(region, id, &intent.count);
-    uint64_t room = (uint64_t)region->head->source_segment_count * sources_per_segment(region);
-    enum muster_rc rc = MUSTER_OK;
 
     intent.total = (uint32_t)(source != NULL ? source->generation : 0) + 1;
-    if (source == NULL && intent.count == room)
-        rc = sources_add(region);
-    if (rc != MUSTER_OK)
-        return rc;
-    source_fill(region, &intent);
-    *ret_slot = intent.count;
-    return MUSTER_OK;
+    return source_keep(region, &intent, ret_slot);
+}
+
+enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
+                                          const struct muster_incarnation *id, uint64_t generation,
+                                          uint64_t *ret_slot)
+{
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE,
+                                          .count = region->head->source_count,
+                                          .id = *id,
+                                          .total = (uint32_t)generation};
+    const struct muster_params_source *source =
+        muster_params_source_find(region, id, &intent.count);
+
+    if (source != NULL && (uint32_t)source->generation > (uint32_t)generation)
+        return MUSTER_ABORTED;
+    if (source != NULL && (uint32_t)source->generation == (uint32_t)generation)
+        intent.total = source->generation + GENERATION_LINK;
+    return source_keep(region, &intent, ret_slot);
 }
 
 enum muster_rc muster_params_source_reopen(struct muster_params_region *region,

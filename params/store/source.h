@@ -33,6 +33,15 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_reopen(struct muster_param
                                                              const struct muster_incarnation *id,
                                                              uint64_t generation,
                                                              uint64_t *ret_slot);
+/**
+ * The source as another server knows it: a slot for a new one, and this generation.
+ *
+ * Errors: RESOURCE_EXHAUSTED, ABORTED (a younger process has opened it here).
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
+                                                            const struct muster_incarnation *id,
+                                                            uint64_t generation,
+                                                            uint64_t *ret_slot);
 /** The first sequence number that no process of the source has used for a row that counts. */
 uint64_t muster_params_source_sequence(const struct muster_params_region *region,
                                        const struct muster_params_source *source);

@@ -199,6 +199,25 @@ static void table_describe(const struct muster_params_schema *schema,
     table->descriptor = muster_hash64(table, sizeof(*table), 0);
 }
 
+void muster_params_table_schema(const struct muster_params_store_table *table,
+                                struct muster_params_schema *ret_schema)
+{
+    *ret_schema = (struct muster_params_schema){
+        .name = table->name,
+        .row_elements = table->row_elements,
+        .wire_dtype = (enum muster_dtype)table->wire_dtype,
+        .optimizer = (enum muster_params_optimizer)table->optimizer,
+        .learning_rate = table->learning_rate,
+        .beta1 = table->beta1,
+        .beta2 = table->beta2,
+        .epsilon = table->epsilon,
+        .l1 = table->l1,
+        .l2 = table->l2,
+        .init = (enum muster_params_init)table->init,
+        .init_scale = table->init_scale,
+        .init_seed = table->init_seed};
+}
+
 uint64_t muster_params_schema_descriptor(const struct muster_params_schema *schema)
 {
     struct muster_params_store_table table;

@@ -20,6 +20,9 @@ struct muster_params_store_table *muster_params_table_find(const struct muster_p
 MUSTER_MUST_CHECK enum muster_rc muster_params_table_open(
     struct muster_params_region *region, const struct muster_params_schema *schema,
     struct muster_params_store_table **ret_table, struct muster_error *ret_error);
+/** The schema that the table was made from. Its name is the table's. */
+void muster_params_table_schema(const struct muster_params_store_table *table,
+                                struct muster_params_schema *ret_schema);
 uint32_t muster_params_table_number(const struct muster_params_region *region,
                                     const struct muster_params_store_table *table);
 void muster_params_table_complete(struct muster_params_region *region,

@@ -244,6 +244,12 @@ void muster_params_rows_pack(const struct muster_params_rows_frame *frame, void 
     *ret_values = at + (size_t)frame->row_count * sizeof(uint64_t);
 }
 
+void muster_params_rows_address(void *payload, uint64_t slot, uint32_t table)
+{
+    put_u64(payload, slot);
+    put_u32((uint8_t *)payload + 16, table);
+}
+
 static enum muster_rc runs_check(const struct muster_params_rows_frame *frame, uint32_t shard_count,
                                  struct muster_error *ret_error)
 {
@@ -269,6 +275,16 @@ static enum muster_rc runs_check(const struct muster_params_rows_frame *frame, u
     return MUSTER_OK;
 }
 
+static void head_read(const uint8_t *at, struct muster_params_rows_frame *ret_frame)
+{
+    at = get_bytes(at, &ret_frame->slot, 8);
+    at = get_bytes(at, &ret_frame->clock, 8);
+    at = get_bytes(at, &ret_frame->table, 4);
+    at = get_bytes(at, &ret_frame->row_count, 4);
+    at = get_bytes(at, &ret_frame->run_count, 2);
+    ret_frame->dtype = *at;
+}
+
 static enum muster_rc head_unpack(const uint8_t *at, size_t bytes,
                                   struct muster_params_rows_frame *ret_frame,
                                   struct muster_error *ret_error)
@@ -277,12 +293,7 @@ static enum muster_rc head_unpack(const uint8_t *at, size_t bytes,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a message with rows must have at least %u bytes, got %zu",
                                 MUSTER_PARAMS_ROWS_HEAD_BYTES, bytes);
-    at = get_bytes(at, &ret_frame->slot, 8);
-    at = get_bytes(at, &ret_frame->clock, 8);
-    at = get_bytes(at, &ret_frame->table, 4);
-    at = get_bytes(at, &ret_frame->row_count, 4);
-    at = get_bytes(at, &ret_frame->run_count, 2);
-    ret_frame->dtype = *at;
+    head_read(at, ret_frame);
     if (ret_frame->row_count == 0 || ret_frame->row_count > MUSTER_PARAMS_FRAME_ROWS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a message must have 1 to %u rows, got %u",
@@ -293,6 +304,22 @@ static enum muster_rc head_unpack(const uint8_t *at, size_t bytes,
                                 "values of rows must be f32, f16 or bf16, got %s",
                                 muster_dtype_name((enum muster_dtype)ret_frame->dtype));
     return MUSTER_OK;
+}
+
+static void parts_find(const uint8_t *at, bool has_runs, struct muster_params_rows_frame *frame)
+{
+    at += MUSTER_PARAMS_ROWS_HEAD_BYTES;
+    frame->runs = (const struct muster_params_run *)(const void *)at;
+    at += runs_bytes(frame->run_count);
+    frame->keys = (const uint64_t *)(const void *)at;
+    frame->values = has_runs ? at + (size_t)frame->row_count * sizeof(uint64_t) : NULL;
+}
+
+void muster_params_rows_view(const void *payload, bool has_runs,
+                             struct muster_params_rows_frame *ret_frame)
+{
+    head_read(payload, ret_frame);
+    parts_find(payload, has_runs, ret_frame);
 }
 
 enum muster_rc muster_params_rows_unpack(const void *payload, size_t bytes, bool has_runs,
@@ -320,10 +347,6 @@ enum muster_rc muster_params_rows_unpack(const void *payload, size_t bytes, bool
                                 "a message with %u rows of %u elements in %u runs must have %zu "
                                 "bytes, got %zu",
                                 frame->row_count, elements, frame->run_count, expected, bytes);
-    at += MUSTER_PARAMS_ROWS_HEAD_BYTES;
-    frame->runs = (const struct muster_params_run *)(const void *)at;
-    at += runs_bytes(frame->run_count);
-    frame->keys = (const uint64_t *)(const void *)at;
-    frame->values = has_runs ? at + (size_t)frame->row_count * sizeof(uint64_t) : NULL;
+    parts_find(at, has_runs, frame);
     return has_runs ? runs_check(frame, shard_count, ret_error) : MUSTER_OK;
 }

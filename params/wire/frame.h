@@ -26,6 +26,32 @@ enum muster_params_message {
     MUSTER_PARAMS_MOVED,      /* header.epoch: of the server's map, which it has sent before; nothing of
                                * the request was done: route it by that map, or a newer one */
 };
+/* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
+ * a stream of changes, in header.epoch the number of the primary's map. */
+enum muster_params_copy_message {
+    MUSTER_PARAMS_COPY_SOURCE = 64, /* payload: open; header.offset: the primary's slot */
+    MUSTER_PARAMS_COPY_TABLE,       /* payload: schema; header.phase: the primary's number */
+    MUSTER_PARAMS_COPY_PUSH,        /* as PUSH, with the slot and the number of the primary */
+    MUSTER_PARAMS_COPY_MARK,        /* nothing but its place in the stream */
+    MUSTER_PARAMS_COPY_BEGIN,       /* header.phase: a shard, all of which follows: forget it */
+    MUSTER_PARAMS_COPY_POSITIONS,   /* header.phase: the shard; payload: copied_position[] */
+    MUSTER_PARAMS_COPY_ROWS, /* header.phase: the shard, header.chunk: the primary's table; payload:
+                              * copied_row[] with values and state */
+    MUSTER_PARAMS_COPY_END,  /* header.phase: the shard */
+    MUSTER_PARAMS_COPY_ACK,  /* to the primary; header.offset: so many of the messages from COPY_PUSH
+                              * to COPY_END are done; header.epoch: number of the replica's map */
+};
+/** Of COPY_POSITIONS. */
+struct muster_params_copied_position {
+    uint64_t slot; /* the primary's */
+    uint64_t position;
+};
+/** Of COPY_ROWS: row_elements + state_elements of f32 follow. */
+struct muster_params_copied_row {
+    uint64_t key;
+    uint32_t clock;
+    uint32_t reserved;
+};
 /* header.flags of REFUSED and MOVED: the number is the sequence number of a push. */
 #define MUSTER_PARAMS_REFUSED_PUSH 1u
 /* header.flags of OPEN: the client has never been open at this server, which may not know the
@@ -96,6 +122,12 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_rows_unpack(
     const void *payload, size_t bytes, bool has_runs, uint32_t shard_count,
     muster_params_width_fn *width, const void *width_data,
     struct muster_params_rows_frame *ret_frame, struct muster_error *ret_error);
+
+/** The parts of a payload that muster_params_rows_pack has laid out: nothing is checked. */
+void muster_params_rows_view(const void *payload, bool has_runs,
+                             struct muster_params_rows_frame *ret_frame);
+/** The numbers that one server has for the source and the table, in a payload of muster_params_rows_pack. */
+void muster_params_rows_address(void *payload, uint64_t slot, uint32_t table);
 
 /** Names are shown to people and travel in protobuf: UTF-8 without control characters, and a NUL at
  * their end. */

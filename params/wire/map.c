@@ -88,7 +88,7 @@ void muster_params_map_single(struct muster_params_map *map, const struct muster
     map->server_count = 1;
     map->servers[0].id = *id;
     for (uint32_t i = 0; i < shard_count; i++)
-        map->shards[i] = (struct muster_params_map_shard){.since = 1, .copy_count = 1};
+        map->shards[i] = (struct muster_params_map_shard){.copy_count = 1};
 }
 
 /* --- Checks --- */

@@ -10,7 +10,7 @@
 #include <muster/params.h>
 #include <muster/status.h>
 
-#define MUSTER_PARAMS_SERVERS_MAX   256u
+#define MUSTER_PARAMS_SERVERS_MAX   64u
 #define MUSTER_PARAMS_COPIES_MAX    4u /* servers that hold a shard */
 #define MUSTER_PARAMS_LEARNERS_MAX  2u
 #define MUSTER_PARAMS_ADDRESS_BYTES 64u

@@ -14,7 +14,8 @@ struct params_peer {
     struct muster_env *env;
     struct muster_peer_link *link; /* NULL: closed, or nobody has come yet */
     bool is_ready, is_down;
-    bool discards;             /* frames are not kept, and not counted */
+    bool discards;             /* frames are not kept, and not counted; nor are maps */
+    uint32_t map_shards;       /* of the map of one server that it tells; 0: none */
     struct muster_error error; /* of a link that is down */
     uint32_t count;            /* frames that have come since the link was new */
     struct muster_frame_header headers[PARAMS_PEER_FRAMES_MAX];
@@ -40,6 +41,7 @@ struct params_host {
     struct muster_peer_hello hello;
     struct params_peer peer;
     uint32_t link_count;
+    uint32_t shard_count; /* of the map that it tells each link first */
     char address[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_closed;
 };

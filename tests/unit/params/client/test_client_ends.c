@@ -313,7 +313,9 @@ static void a_sent_operation_is_cancelled_and_its_answer_is_of_no_use(void **sta
 
 static bool is_receiving(void *data)
 {
-    return ((struct muster_params *)data)->receiving != NULL;
+    const struct muster_params *params = data;
+
+    return params->routes[0]->receiving != NULL;
 }
 
 /* A link that fills the memory of an operation is broken when that ends, and nothing is lost. */

@@ -1,0 +1,391 @@
+/* Which server gets which rows. A new map sends messages whose shards have moved to other ways: rows of
+ * a run stay together and in their order, and messages keep their sequence numbers, so that servers
+ * tell what they have applied already. */
+#include "params/client/client_internal.h"
+
+#include <string.h>
+
+#include "params/wire/hash.h"
+
+struct muster_params_way *muster_params_route(const struct muster_params *params, uint32_t shard)
+{
+    const struct muster_params_map_shard *entry = &params->map->shards[shard];
+
+    return entry->copy_count > 0 ? params->routes[entry->copies[0]] : params->nowhere;
+}
+
+bool muster_params_way_is_home(const struct muster_params_way *way)
+{
+    const struct muster_params *params = way->params;
+
+    return params->map != NULL &&
+           muster_params_route(params, muster_params_source_home(&params->source.source,
+                                                                 params->shard_count)) == way;
+}
+
+/* --- Tables --- */
+
+static bool tables_grow(struct muster_params_way *way)
+{
+    struct muster_params *params = way->params;
+    uint32_t count = params->table_count;
+    struct muster_params_way_table *tables;
+
+    if (way->table_count >= count)
+        return true;
+    tables = muster_mem_realloc(params->env->mem, way->tables, count * sizeof(*tables));
+    if (tables == NULL)
+        return false;
+    memset(&tables[way->table_count], 0, (count - way->table_count) * sizeof(*tables));
+    way->tables = tables;
+    way->table_count = count;
+    return true;
+}
+
+bool muster_params_tables_ask(struct muster_params_way *way)
+{
+    struct muster_params *params = way->params;
+
+    if (!tables_grow(way))
+        return false;
+    MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
+        struct muster_params_request *request;
+
+        if (way->tables[table->index].is_asked)
+            continue;
+        request = muster_params_request_new(params, table, MUSTER_PARAMS_REQUEST_TABLE,
+                                            MUSTER_PARAMS_SCHEMA_BYTES, 1);
+        if (request == NULL)
+            return false;
+        memcpy(request->payload, table->schema, MUSTER_PARAMS_SCHEMA_BYTES);
+        if (table->opening != NULL) {
+            request->parts[0] =
+                (struct muster_params_part){.op = table->opening, .values = table->ret_table};
+            table->opening->waits++;
+        }
+        way->tables[table->index].is_asked = true;
+        muster_params_request_send(request, way, params->number++);
+    }
+    return true;
+}
+
+/* --- Messages whose shards have moved --- */
+
+static void request_view(const struct muster_params_request *request,
+                            struct muster_params_rows_frame *ret_frame)
+{
+    bool has_runs = request->kind == MUSTER_PARAMS_REQUEST_PUSH;
+
+    muster_params_rows_view(request->payload, has_runs, ret_frame);
+}
+
+static uint32_t key_shard(const struct muster_params_request *request, uint64_t key)
+{
+    return muster_params_shard_of(muster_params_hash(request->table->seed, key),
+                                  request->params->shard_count);
+}
+
+/* As the server judges it: its way leads to the primary, which has been that since the message was
+ * routed. */
+static bool shard_has_stayed(const struct muster_params_request *request, uint32_t shard)
+{
+    const struct muster_params *params = request->params;
+
+    return muster_params_route(params, shard) == request->way &&
+           params->map->shards[shard].since <= request->frame.header.epoch;
+}
+
+static bool request_has_stayed(const struct muster_params_request *request)
+{
+    struct muster_params_rows_frame frame;
+
+    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE)
+        return true;
+    request_view(request, &frame);
+    for (uint32_t i = 0; i < frame.run_count; i++) {
+        if (!shard_has_stayed(request, muster_params_run_shard(&frame.runs[i])))
+            return false;
+    }
+    for (uint32_t i = 0; request->kind == MUSTER_PARAMS_REQUEST_PULL && i < frame.row_count; i++) {
+        if (!shard_has_stayed(request, key_shard(request, frame.keys[i])))
+            return false;
+    }
+    return true;
+}
+
+/* The runs of a push that go this way now, in a message of the same sequence. NULL: no memory. */
+static struct muster_params_request *push_piece(const struct muster_params_request *request,
+                                                const struct muster_params_rows_frame *frame,
+                                                const struct muster_params_way *way)
+{
+    struct muster_params *params = request->params;
+    const struct muster_params_table *table = request->table;
+    size_t value_bytes = table->row_elements * muster_dtype_bytes(table->wire_dtype);
+    struct muster_params_rows_frame cut = *frame;
+    struct muster_params_request *piece;
+    struct muster_params_run *runs;
+    uint64_t *keys;
+    void *values;
+    size_t from = 0, to = 0;
+
+    cut.run_count = 0;
+    cut.row_count = 0;
+    for (uint32_t i = 0; i < frame->run_count; i++) {
+        if (muster_params_route(params, muster_params_run_shard(&frame->runs[i])) != way)
+            continue;
+        cut.run_count++;
+        cut.row_count += frame->runs[i].rows;
+    }
+    piece = muster_params_request_new(
+        params, request->table, MUSTER_PARAMS_REQUEST_PUSH,
+        muster_params_rows_bytes(cut.run_count, cut.row_count, table->row_elements,
+                                 table->wire_dtype),
+        request->part_count);
+    if (piece == NULL)
+        return NULL;
+    muster_params_rows_pack(&cut, piece->payload, &runs, &keys, &values);
+    for (uint32_t i = 0; i < frame->run_count; i++) {
+        const struct muster_params_run *run = &frame->runs[i];
+
+        if (muster_params_route(params, muster_params_run_shard(run)) == way) {
+            *runs++ = *run;
+            memcpy(keys + to, frame->keys + from, run->rows * sizeof(*keys));
+            memcpy((uint8_t *)values + to * value_bytes,
+                   (const uint8_t *)frame->values + from * value_bytes, run->rows * value_bytes);
+            to += run->rows;
+        }
+        from += run->rows;
+    }
+    for (uint32_t i = 0; i < request->part_count; i++) {
+        piece->parts[i] = request->parts[i];
+        if (piece->parts[i].op != NULL)
+            piece->parts[i].op->waits++;
+    }
+    return piece;
+}
+
+/* The rows of a pull that go this way now. Each row is a part of its own. */
+static struct muster_params_request *pull_piece(const struct muster_params_request *request,
+                                                const struct muster_params_rows_frame *frame,
+                                                const struct muster_params_way *way)
+{
+    struct muster_params *params = request->params;
+    const struct muster_params_table *table = request->table;
+    size_t value_bytes = table->row_elements * muster_dtype_bytes(table->wire_dtype);
+    struct muster_params_rows_frame cut = *frame;
+    struct muster_params_request *piece;
+    struct muster_params_run *runs;
+    uint64_t *keys;
+    void *values;
+    uint32_t row = 0, to = 0;
+
+    cut.row_count = 0;
+    for (uint32_t i = 0; i < frame->row_count; i++)
+        cut.row_count += muster_params_route(params, key_shard(request, frame->keys[i])) == way;
+    piece = muster_params_request_new(
+        params, request->table, MUSTER_PARAMS_REQUEST_PULL,
+        muster_params_rows_bytes(0, cut.row_count, 0, table->wire_dtype), cut.row_count);
+    if (piece == NULL)
+        return NULL;
+    muster_params_rows_pack(&cut, piece->payload, &runs, &keys, &values);
+    for (uint32_t i = 0; i < request->part_count; i++) {
+        const struct muster_params_part *part = &request->parts[i];
+
+        for (uint32_t j = 0; j < part->row_count; j++, row++) {
+            if (muster_params_route(params, key_shard(request, frame->keys[row])) != way)
+                continue;
+            keys[to] = frame->keys[row];
+            piece->parts[to++] = (struct muster_params_part){
+                .op = part->op,
+                .row_count = 1,
+                .values = (uint8_t *)part->values + j * value_bytes};
+            if (part->op != NULL)
+                part->op->waits++;
+        }
+    }
+    return piece;
+}
+
+static bool way_gets_rows(const struct muster_params_request *request,
+                          const struct muster_params_rows_frame *frame,
+                          const struct muster_params_way *way)
+{
+    const struct muster_params *params = request->params;
+
+    for (uint32_t i = 0; i < frame->run_count; i++) {
+        if (muster_params_route(params, muster_params_run_shard(&frame->runs[i])) == way)
+            return true;
+    }
+    for (uint32_t i = 0; request->kind == MUSTER_PARAMS_REQUEST_PULL && i < frame->row_count; i++) {
+        if (muster_params_route(params, key_shard(request, frame->keys[i])) == way)
+            return true;
+    }
+    return false;
+}
+
+/* Its rows go on in messages of their own, each for one way; operations wait for all of these. */
+static void request_scatter(struct muster_params_request *request)
+{
+    struct muster_params *params = request->params;
+    bool is_push = request->kind == MUSTER_PARAMS_REQUEST_PUSH;
+    struct muster_params_rows_frame frame;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    request_view(request, &frame);
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        struct muster_params_request *piece;
+
+        if (!way_gets_rows(request, &frame, way))
+            continue;
+        piece = is_push ? push_piece(request, &frame, way) : pull_piece(request, &frame, way);
+        if (piece == NULL)
+            muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
+                             "no memory to send rows of table %s to the server that has them now",
+                             request->table->name);
+        else
+            muster_params_request_send(piece, way, is_push ? request->number : params->number++);
+    }
+    for (uint32_t i = 0; i < request->part_count; i++) {
+        struct muster_params_op *op = request->parts[i].op;
+
+        request->parts[i].op = NULL;
+        if (op != NULL)
+            muster_params_op_release(op, error.rc, &error);
+    }
+}
+
+/* Pieces of this map join the same lists, so those that have moved are taken out first. */
+static void list_scatter(struct muster_list *list)
+{
+    struct muster_list moved;
+
+    muster_list_init(&moved);
+    MUSTER_LIST_EACH_SAFE (list, request, struct muster_params_request, node) {
+        if (request->is_answered || request_has_stayed(request))
+            continue;
+        muster_list_remove(&request->node);
+        muster_list_append(&moved, &request->node);
+    }
+    MUSTER_LIST_EACH_SAFE (&moved, request, struct muster_params_request, node) {
+        request_scatter(request);
+        muster_params_request_drop(request);
+    }
+}
+
+/* --- The map --- */
+
+static struct muster_params_way *way_find(const struct muster_params *params,
+                                          const struct muster_incarnation *id)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way != params->nowhere && muster_incarnation_is_equal(&way->id, id))
+            return way;
+    }
+    return NULL;
+}
+
+/* A seed that has not answered yet may be one of the map's servers. */
+static struct muster_params_way *seed_find(const struct muster_params *params,
+                                           const struct muster_params_map_server *server)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way != params->nowhere && muster_incarnation_is_zero(&way->id) &&
+            strcmp(way->server, server->address) == 0) {
+            way->id = server->id;
+            return way;
+        }
+    }
+    return NULL;
+}
+
+/* Where there is no way, what is for the server waits nowhere until a later map. */
+static struct muster_params_way *way_make(struct muster_params *params,
+                                          const struct muster_params_map_server *server)
+{
+    struct muster_params_way *way = way_find(params, &server->id);
+    struct muster_address address;
+    struct muster_error error;
+
+    if (way == NULL)
+        way = seed_find(params, server);
+    if (way == NULL && muster_address_parse(server->address, &address, &error) == MUSTER_OK)
+        way = muster_params_way_new(params, &server->id, &address, server->address);
+    if (way != NULL)
+        return way;
+    MUSTER_LOG(params->env, ERROR, "params_server_not_reached", "server", server->address);
+    return params->nowhere;
+}
+
+static bool way_is_routed(const struct muster_params_way *way)
+{
+    const struct muster_params *params = way->params;
+
+    for (uint32_t i = 0; i < params->map->server_count; i++) {
+        if (params->routes[i] == way)
+            return true;
+    }
+    return way == params->nowhere;
+}
+
+static void tables_finish(struct muster_params_way *way)
+{
+    while (!muster_list_is_empty(&way->requests))
+        muster_params_request_finish(
+            MUSTER_CONTAINER_OF(way->requests.next, struct muster_params_request, node), MUSTER_OK,
+            NULL);
+}
+
+/* What is left on ways that the map does not have are tables. */
+static void ways_drop(struct muster_params *params)
+{
+    MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node) {
+        if (way_is_routed(way))
+            continue;
+        tables_finish(way);
+        muster_params_way_free(way);
+    }
+}
+
+static void map_follow(struct muster_params *params)
+{
+    for (uint32_t i = 0; i < params->map->server_count; i++)
+        params->routes[i] = way_make(params, &params->map->servers[i]);
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        list_scatter(&way->pushes);
+        list_scatter(&way->requests);
+    }
+    ways_drop(params);
+    MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node)
+        muster_params_way_name(way, muster_params_way_is_home(way));
+}
+
+enum muster_rc muster_params_map_take(struct muster_params *params, const void *bytes, size_t size,
+                                      const struct muster_params_way *from,
+                                      struct muster_error *ret_error)
+{
+    struct muster_params_map *map = NULL;
+    enum muster_rc rc =
+        muster_params_map_unpack(params->env->mem, bytes, size, &map, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    if (params->map != NULL && map->epoch <= params->map->epoch) {
+        muster_mem_free(params->env->mem, map);
+        return MUSTER_OK;
+    }
+    if (params->map != NULL && map->shard_count != params->shard_count) {
+        muster_mem_free(params->env->mem, map);
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "the servers have %u shards, and had %u before: their memory is lost",
+                                map->shard_count, params->shard_count);
+    }
+    for (uint32_t i = 0; i < map->server_count; i++) {
+        if (map->servers[i].address[0] == '\0') /* the server that tells it, by its own address */
+            memcpy(map->servers[i].address, from->server, sizeof(map->servers[i].address));
+    }
+    muster_mem_free(params->env->mem, params->map);
+    params->map = map;
+    params->shard_count = map->shard_count;
+    map_follow(params);
+    return MUSTER_OK;
+}

@@ -1,0 +1,284 @@
+/* One step from a map towards its target. */
+#include "params/map/decide.h"
+
+#include <string.h>
+
+#include "params/map/place.h"
+
+#define MOVES_MAX_DEFAULT 2u
+
+struct step {
+    const struct muster_params_decide_input *input;
+    const struct muster_params_map *before; /* NULL: the first map */
+    struct muster_params_map *next;
+    /* By places of next. */
+    bool is_alive[MUSTER_PARAMS_SERVERS_MAX];
+    uint32_t moves[MUSTER_PARAMS_SERVERS_MAX]; /* shards that it learns */
+    uint32_t moves_max;
+};
+
+static bool list_has(const uint16_t *places, uint32_t count, uint32_t place)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (places[i] == place)
+            return true;
+    }
+    return false;
+}
+
+/* Removes the place at i, in order. */
+static void list_cut(uint16_t *places, uint8_t *count, uint32_t i)
+{
+    memmove(&places[i], &places[i + 1], (*count - i - 1u) * sizeof(places[0]));
+    (*count)--;
+}
+
+/* --- Servers --- */
+
+static const struct muster_params_candidate *
+candidate_find(const struct muster_params_decide_input *input, const struct muster_incarnation *id)
+{
+    for (uint32_t i = 0; i < input->alive_count; i++) {
+        if (muster_incarnation_is_equal(&input->alive[i].server.id, id))
+            return &input->alive[i];
+    }
+    return NULL;
+}
+
+static bool server_has_shards(const struct muster_params_map *map, uint32_t place)
+{
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        if (muster_params_map_is_copy(map, shard, place) ||
+            muster_params_map_is_learner(map, shard, place))
+            return true;
+    }
+    return false;
+}
+
+static void server_insert(struct muster_params_map *map,
+                          const struct muster_params_map_server *server)
+{
+    uint32_t at = map->server_count;
+
+    if (map->server_count == MUSTER_PARAMS_SERVERS_MAX)
+        return;
+    while (at > 0 && memcmp(map->servers[at - 1].id.bytes, server->id.bytes,
+                            sizeof(server->id.bytes)) > 0) {
+        map->servers[at] = map->servers[at - 1];
+        at--;
+    }
+    map->servers[at] = *server;
+    map->server_count++;
+}
+
+/* All that are alive and want to stay, and of the last map all that still have a shard: a lost server
+ * whose shards nobody else has is waited for, and one that leaves is needed until it has given all
+ * away. */
+static void servers_gather(struct step *step)
+{
+    const struct muster_params_decide_input *input = step->input;
+
+    for (uint32_t i = 0; i < input->alive_count; i++) {
+        const struct muster_params_map_server *server = &input->alive[i].server;
+        uint32_t place;
+
+        if (server->is_leaving &&
+            (step->before == NULL || !muster_params_map_find(step->before, &server->id, &place) ||
+             !server_has_shards(step->before, place)))
+            continue;
+        server_insert(step->next, server);
+    }
+    for (uint32_t i = 0; step->before != NULL && i < step->before->server_count; i++) {
+        if (candidate_find(input, &step->before->servers[i].id) == NULL &&
+            server_has_shards(step->before, i))
+            server_insert(step->next, &step->before->servers[i]);
+    }
+    for (uint32_t i = 0; i < step->next->server_count; i++)
+        step->is_alive[i] = candidate_find(input, &step->next->servers[i].id) != NULL;
+}
+
+/* --- A shard --- */
+
+static void places_translate(const struct step *step, const uint16_t *before, uint8_t count,
+                             uint16_t *ret_places, uint8_t *ret_count)
+{
+    *ret_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t place;
+
+        if (muster_params_map_find(step->next, &step->before->servers[before[i]].id, &place))
+            ret_places[(*ret_count)++] = (uint16_t)place;
+    }
+}
+
+/* Lost copies go where another one lives; without one the first of them is waited for. Lost learners go. */
+static void lost_drop(const struct step *step, struct muster_params_map_shard *shard)
+{
+    bool has_living = false;
+
+    for (uint32_t i = 0; i < shard->copy_count; i++)
+        has_living = has_living || step->is_alive[shard->copies[i]];
+    for (uint32_t i = shard->copy_count; i > 0 && has_living; i--) {
+        if (!step->is_alive[shard->copies[i - 1]])
+            list_cut(shard->copies, &shard->copy_count, i - 1);
+    }
+    for (uint32_t i = shard->learner_count; i > 0; i--) {
+        if (!step->is_alive[shard->learners[i - 1]])
+            list_cut(shard->learners, &shard->learner_count, i - 1);
+    }
+}
+
+static void ready_promote(const struct step *step, uint32_t number,
+                          struct muster_params_map_shard *shard)
+{
+    for (uint32_t i = shard->learner_count; i > 0; i--) {
+        uint16_t place = shard->learners[i - 1];
+        uint32_t before;
+
+        if (shard->copy_count == MUSTER_PARAMS_COPIES_MAX ||
+            !muster_params_map_find(step->before, &step->next->servers[place].id, &before) ||
+            !muster_params_map_is_learner(step->before, number, before) ||
+            step->input->is_ready == NULL ||
+            !step->input->is_ready(step->input->data, number, before))
+            continue;
+        list_cut(shard->learners, &shard->learner_count, i - 1);
+        shard->copies[shard->copy_count++] = place;
+    }
+}
+
+/* A surplus copy goes when the others are alive: first those that the target does not name, the primary
+ * last of all. */
+static void surplus_drop(const struct step *step, const uint16_t *targets, uint32_t target_count,
+                         struct muster_params_map_shard *shard)
+{
+    for (uint32_t i = shard->copy_count; i > 0; i--) {
+        uint32_t wanted = 0;
+
+        if (list_has(targets, target_count, shard->copies[i - 1]))
+            continue;
+        for (uint32_t j = 0; j < shard->copy_count; j++)
+            wanted += j != i - 1 && step->is_alive[shard->copies[j]] &&
+                      list_has(targets, target_count, shard->copies[j]);
+        if (wanted == target_count && wanted > 0)
+            list_cut(shard->copies, &shard->copy_count, i - 1);
+    }
+}
+
+static void learners_add(struct step *step, const uint16_t *targets, uint32_t target_count,
+                         struct muster_params_map_shard *shard)
+{
+    if (shard->copy_count == 0 || !step->is_alive[shard->copies[0]])
+        return; /* nobody could teach it */
+    for (uint32_t i = shard->learner_count; i > 0; i--) {
+        if (!list_has(targets, target_count, shard->learners[i - 1]))
+            list_cut(shard->learners, &shard->learner_count, i - 1);
+    }
+    for (uint32_t i = 0; i < shard->learner_count; i++)
+        step->moves[shard->learners[i]]++;
+    for (uint32_t i = 0; i < target_count; i++) {
+        uint16_t place = targets[i];
+
+        if (!step->is_alive[place] || step->moves[place] >= step->moves_max ||
+            shard->learner_count == MUSTER_PARAMS_LEARNERS_MAX ||
+            list_has(shard->copies, shard->copy_count, place) ||
+            list_has(shard->learners, shard->learner_count, place))
+            continue;
+        shard->learners[shard->learner_count++] = place;
+        step->moves[place]++;
+    }
+}
+
+static bool primary_has_changed(const struct step *step, uint32_t number)
+{
+    const struct muster_params_map_shard *shard = &step->next->shards[number];
+    const struct muster_params_map_shard *before = &step->before->shards[number];
+
+    if (shard->copy_count == 0 || before->copy_count == 0)
+        return shard->copy_count != before->copy_count;
+    return !muster_incarnation_is_equal(&step->next->servers[shard->copies[0]].id,
+                                        &step->before->servers[before->copies[0]].id);
+}
+
+static void shard_step(struct step *step, uint32_t number)
+{
+    struct muster_params_map_shard *shard = &step->next->shards[number];
+    uint16_t targets[MUSTER_PARAMS_COPIES_MAX];
+    uint32_t target_count = muster_params_place_targets(step->next, number, targets);
+
+    if (step->before != NULL) {
+        const struct muster_params_map_shard *before = &step->before->shards[number];
+
+        shard->since = before->since;
+        places_translate(step, before->copies, before->copy_count, shard->copies,
+                         &shard->copy_count);
+        places_translate(step, before->learners, before->learner_count, shard->learners,
+                         &shard->learner_count);
+        lost_drop(step, shard);
+        ready_promote(step, number, shard);
+        surplus_drop(step, targets, target_count, shard);
+        learners_add(step, targets, target_count, shard);
+    }
+    if (step->before == NULL) { /* nobody has anything yet */
+        shard->copy_count = (uint8_t)target_count;
+        memcpy(shard->copies, targets, target_count * sizeof(targets[0]));
+    }
+    if (step->before == NULL || primary_has_changed(step, number))
+        shard->since = step->next->epoch;
+}
+
+/* --- The step --- */
+
+static bool map_has_changed(const struct muster_params_map *before,
+                            const struct muster_params_map *next)
+{
+    if (before == NULL)
+        return next->server_count > 0;
+    if (before->server_count != next->server_count ||
+        memcmp(before->servers, next->servers,
+               next->server_count * sizeof(next->servers[0])) != 0)
+        return true;
+    return memcmp(before->shards, next->shards, next->shard_count * sizeof(next->shards[0])) != 0;
+}
+
+/* Places beyond the counts are zero, so that equal shards have equal bytes. */
+static void shard_clean(struct muster_params_map_shard *shard)
+{
+    struct muster_params_map_shard clean;
+
+    memset(&clean, 0, sizeof(clean));
+    clean.since = shard->since;
+    clean.copy_count = shard->copy_count;
+    clean.learner_count = shard->learner_count;
+    memcpy(clean.copies, shard->copies, shard->copy_count * sizeof(clean.copies[0]));
+    memcpy(clean.learners, shard->learners, shard->learner_count * sizeof(clean.learners[0]));
+    *shard = clean;
+}
+
+enum muster_rc muster_params_decide(struct muster_mem *mem,
+                                    const struct muster_params_decide_input *input,
+                                    struct muster_params_map **ret_map)
+{
+    struct step step = {.input = input,
+                        .before = input->map,
+                        .next = muster_params_map_new(mem),
+                        .moves_max =
+                            input->moves_max != 0 ? input->moves_max : MOVES_MAX_DEFAULT};
+    struct muster_params_map *next = step.next;
+
+    if (next == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    next->epoch = input->map != NULL ? input->map->epoch + 1 : 1;
+    next->shard_count = input->map != NULL ? input->map->shard_count : input->shard_count;
+    next->copies_wanted = input->map != NULL ? input->map->copies_wanted : input->copies_wanted;
+    servers_gather(&step);
+    for (uint32_t number = 0; number < next->shard_count; number++) {
+        shard_step(&step, number);
+        shard_clean(&next->shards[number]);
+    }
+    if (!map_has_changed(input->map, next)) {
+        muster_mem_free(mem, next);
+        next = NULL;
+    }
+    *ret_map = next;
+    return MUSTER_OK;
+}

@@ -1,0 +1,130 @@
+/* A server among others: the map, the servers that copy what this one applies (its followers), and those
+ * that it copies (its leaders).
+ *
+ * A primary applies a push, sends it to the followers of its shards, and answers when all of them have
+ * it. A follower takes changes of a shard only from the primary that its own map names. */
+#ifndef MUSTER_PARAMS_CLUSTER_H
+#define MUSTER_PARAMS_CLUSTER_H
+
+#include "params/server/rows.h"
+#include "params/wire/map.h"
+
+#define MUSTER_PARAMS_NOWHERE UINT32_MAX
+
+/* --- The map (map.c) --- */
+
+/** Whether clients whose map has this number may send this server rows of the shard. */
+static inline bool muster_params_server_leads(const struct muster_params_server *server,
+                                              uint32_t shard, uint64_t map_number)
+{
+    const struct muster_params_map_shard *entry = &server->map->shards[shard];
+
+    return entry->copy_count > 0 && entry->copies[0] == server->place && entry->since <= map_number;
+}
+/** The map that counts from now on; ignored unless its number is higher. Takes map. */
+void muster_params_server_set_map(struct muster_params_server *server,
+                                  struct muster_params_map *map);
+/* --- Followers (follower.c) --- */
+
+/** A change, or a part of a shard, on its way to a follower. */
+struct muster_params_record;
+
+struct muster_params_follower {
+    struct muster_list node;
+    struct muster_params_server *server;
+    struct muster_incarnation id;
+    uint32_t place; /* in the map */
+    uint32_t bit;   /* in masks of followers */
+    struct muster_address address;
+    struct muster_peer_link *link; /* NULL: none */
+    bool is_met;                   /* hellos have been exchanged: records are being sent */
+    struct muster_timer retry;
+    uint64_t backoff_ns;
+    struct muster_list records; /* not done at the follower yet, in their order */
+    uint64_t done_count;        /* of the records that this link has sent */
+    uint64_t early_count;       /* that a later map than ours has answered … */
+    uint64_t early_map;         /* … this one; 0: none */
+    uint8_t *told_sources;      /* a bit per slot: the link has sent COPY_SOURCE */
+    size_t told_bytes;
+    uint32_t told_tables;
+    /* Shards that it learns: a bit each. */
+    uint8_t wanted[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* by the map, and not begun */
+    uint8_t begun[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* all of it is in records, or done */
+    uint8_t ready[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* all of it is done */
+    uint32_t copying; /* records of the shard that is being copied; one at a time */
+};
+
+/** Followers come and go with the map, and learn what it says. */
+void muster_params_followers_update(struct muster_params_server *server);
+void muster_params_followers_close(struct muster_params_server *server);
+/** Send a push to all that must have it; it is applied here in the same turn. RESOURCE_EXHAUSTED: it was
+ * sent to nobody. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_push_forward(struct muster_params_server *server,
+                                                            const struct muster_params_push *push);
+/** Tell all followers that the source was opened. As muster_params_push_forward. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_forward(struct muster_params_server *server,
+                                                              uint64_t slot);
+/** Whether it has done all records up to this one. */
+bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number);
+/** A learner of the shard has all of it. For muster_params_decide. */
+bool muster_params_follower_is_ready(const void *server, uint32_t shard, uint32_t place);
+/** Some learner is ready. */
+bool muster_params_followers_are_ready(const struct muster_params_server *server);
+/** Followers answer, in this turn or the next, whether they still follow this server: what they have
+ * when they do is record_count. As muster_params_push_forward. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_mark_forward(struct muster_params_server *server);
+/** Acknowledgements that came with a later map count now. */
+void muster_params_followers_catch_up(struct muster_params_server *server);
+
+/* --- Answers that wait for followers (held.c) --- */
+
+struct muster_params_held;
+/**
+ * OK: all followers of the shards have what was applied to them. ABORTED: this server does not lead one
+ * of them any more, so the outcome is for another server to tell. CANCELLED: the server closes.
+ */
+typedef void muster_params_held_fn(struct muster_params_held *held, enum muster_rc rc);
+
+/** Caller's memory until done. */
+struct muster_params_held {
+    struct muster_list node;
+    muster_params_held_fn *done;
+    uint64_t number; /* of the record that followers must have */
+    uint64_t mask;   /* of the followers */
+    uint64_t map_number;
+    uint32_t shard_count;
+    const uint16_t *shards; /* borrowed until done */
+};
+
+/** The record and the followers that an answer about this shard must wait for are added. */
+static inline void muster_params_held_add(struct muster_params_held *held,
+                                          const struct muster_params_server *server, uint32_t shard)
+{
+    held->mask |= server->shard_followers[shard];
+    if (server->shard_records[shard] > held->number)
+        held->number = server->shard_records[shard];
+}
+/** Whether nothing is waited for. */
+bool muster_params_held_is_done(const struct muster_params_server *server,
+                                const struct muster_params_held *held);
+/** held->done is called from a later turn. */
+void muster_params_held_start(struct muster_params_held *held, struct muster_params_server *server);
+void muster_params_held_cancel(struct muster_params_held *held);
+/** Some followers have done more. */
+void muster_params_held_check(struct muster_params_server *server);
+/** The map has changed: those that wait for servers that do not count any more, and those that are not
+ * ours any more, end. */
+void muster_params_held_review(struct muster_params_server *server);
+void muster_params_held_end_all(struct muster_params_server *server);
+
+/* --- Leaders (leader.c) --- */
+
+/** A link over which another server sends what it has applied. Takes link. */
+void muster_params_leader_accept(struct muster_params_server *server, struct muster_peer_link *link);
+/** The map has changed: what waited for it goes on. */
+void muster_params_leaders_resume(struct muster_params_server *server);
+/** Acknowledge what was done in this turn. */
+void muster_params_leaders_flush(struct muster_params_server *server);
+void muster_params_leaders_close(struct muster_params_server *server);
+
+#endif

@@ -1,0 +1,607 @@
+/* Servers that copy what this one applies. A link that is lost is opened again, and all records that
+ * were not done follow in their order: changes that are done already do nothing when they come
+ * again. The copy of a whole shard begins anew. */
+#include "params/server/cluster.h"
+
+#include <string.h>
+
+#include <muster/stream.h>
+
+#include "params/server/record.h"
+#include "runtime/value/backoff.h"
+
+#define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
+
+static const struct muster_backoff reconnect = {.first_ns = MUSTER_NS_PER_MS,
+                                                .max_ns = 500 * MUSTER_NS_PER_MS,
+                                                .growth_permille = 1500,
+                                                .jitter_permille = 250};
+
+static bool bit_is_set(const uint8_t *bits, uint32_t i)
+{
+    return (bits[i / 8] & 1u << i % 8) != 0;
+}
+
+static void bit_set(uint8_t *bits, uint32_t i)
+{
+    bits[i / 8] |= (uint8_t)(1u << i % 8);
+}
+
+static void bit_clear(uint8_t *bits, uint32_t i)
+{
+    bits[i / 8] &= (uint8_t)~(1u << i % 8);
+}
+
+static uint64_t follower_mask(const struct muster_params_follower *follower)
+{
+    return (uint64_t)1 << follower->bit;
+}
+
+bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number)
+{
+    if (muster_list_is_empty(&follower->records))
+        return true;
+    return MUSTER_CONTAINER_OF(follower->records.next, struct muster_params_record, node)->number >
+           number;
+}
+
+/* --- What the link has not told yet --- */
+
+static bool told_grow(struct muster_params_follower *follower, uint64_t slot)
+{
+    size_t bytes = (size_t)slot / 8 + 1, grown = bytes * 2;
+    uint8_t *told;
+
+    if (bytes <= follower->told_bytes)
+        return true;
+    told = muster_mem_realloc(follower->server->env->mem, follower->told_sources, grown);
+    if (told == NULL)
+        return false;
+    memset(told + follower->told_bytes, 0, grown - follower->told_bytes);
+    follower->told_sources = told;
+    follower->told_bytes = grown;
+    return true;
+}
+
+static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
+{
+    const struct muster_params_source *source =
+        muster_params_source_at(follower->server->region, slot);
+    struct muster_params_open open = {.source = source->id, .generation = source->generation};
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_COPY_SOURCE,
+                                               .payload_bytes = MUSTER_PARAMS_OPEN_BYTES,
+                                               .offset = slot};
+    uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
+
+    if (!told_grow(follower, slot))
+        return false;
+    muster_params_open_pack(&open, bytes);
+    bit_set(follower->told_sources, (uint32_t)slot);
+    return muster_peer_link_send_copy(follower->link, &header, bytes) == MUSTER_OK;
+}
+
+static bool source_is_told(const struct muster_params_follower *follower, uint64_t slot)
+{
+    return slot / 8 < follower->told_bytes && bit_is_set(follower->told_sources, (uint32_t)slot);
+}
+
+static bool tables_tell(struct muster_params_follower *follower, uint32_t count)
+{
+    const struct muster_params_region_head *head = follower->server->region->head;
+
+    for (; follower->told_tables < count; follower->told_tables++) {
+        const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                                   .type = MUSTER_PARAMS_COPY_TABLE,
+                                                   .payload_bytes = MUSTER_PARAMS_SCHEMA_BYTES,
+                                                   .phase = follower->told_tables};
+        uint8_t bytes[MUSTER_PARAMS_SCHEMA_BYTES];
+        struct muster_params_schema schema;
+
+        muster_params_table_schema(&head->tables[follower->told_tables], &schema);
+        muster_params_schema_pack(&schema, bytes);
+        if (muster_peer_link_send_copy(follower->link, &header, bytes) != MUSTER_OK)
+            return false;
+    }
+    return true;
+}
+
+/* --- Records --- */
+
+static void on_record_sent(struct muster_frame *frame, enum muster_rc rc)
+{
+    struct muster_params_record *record = frame->data;
+
+    (void)rc; /* a lost link sends it again */
+    record->is_sending = false;
+    if (record->is_done)
+        muster_mem_free(&record->server->pool.mem, record);
+}
+
+/* A link that has no memory is given up: the next one sends everything again. */
+static bool record_send(struct muster_params_follower *follower,
+                        struct muster_params_record *record)
+{
+    for (uint64_t slot = record->source_begin; slot < record->source_end; slot++) {
+        if (!source_is_told(follower, slot) && !source_tell(follower, slot))
+            return false;
+    }
+    if (!tables_tell(follower, record->table_count))
+        return false;
+    record->is_sending = true;
+    record->frame.header.epoch = follower->server->map->epoch;
+    if (muster_peer_link_send(&record->frame, follower->link, on_record_sent) == MUSTER_OK)
+        return true;
+    record->is_sending = false;
+    return false;
+}
+
+static void record_done(struct muster_params_record *record)
+{
+    muster_list_remove(&record->node);
+    record->is_done = true;
+    if (!record->is_sending)
+        muster_mem_free(&record->server->pool.mem, record);
+}
+
+static void follower_break(struct muster_params_follower *follower, const char *reason);
+
+/* The record stays until the follower has done it. */
+static void record_append(struct muster_params_follower *follower,
+                          struct muster_params_record *record)
+{
+    record->number = follower->server->record_count;
+    muster_list_append(&follower->records, &record->node);
+    if (follower->is_met && !record_send(follower, record))
+        follower_break(follower, "no memory for what it must have");
+}
+
+/* --- The copy of a shard --- */
+
+static void shard_begin_next(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+    struct muster_list records;
+
+    if (follower->copying > 0 || !follower->is_met)
+        return;
+    for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
+        if (!bit_is_set(follower->wanted, shard) || bit_is_set(follower->begun, shard))
+            continue;
+        muster_list_init(&records);
+        if (!muster_params_shard_records(server, shard, &records, &follower->copying)) {
+            follower_break(follower, "no memory for the copy of a shard");
+            return;
+        }
+        bit_set(follower->begun, shard);
+        server->shard_followers[shard] |= follower_mask(follower);
+        while (!muster_list_is_empty(&records)) {
+            struct muster_params_record *record =
+                MUSTER_CONTAINER_OF(records.next, struct muster_params_record, node);
+
+            muster_list_remove(&record->node);
+            record_append(follower, record);
+            if (!follower->is_met) /* the rest of the copy is of no use */
+                break;
+        }
+        muster_params_records_free(server, &records);
+        return;
+    }
+}
+
+static void copy_record_done(struct muster_params_follower *follower, uint32_t shard)
+{
+    MUSTER_ASSERT(follower->copying > 0);
+    if (--follower->copying > 0)
+        return;
+    bit_set(follower->ready, shard);
+    muster_task_post(&follower->server->decide, follower->server->env->loop);
+    shard_begin_next(follower);
+}
+
+/* A new link copies shards from their beginning. Those that are ready stay so: their changes are among
+ * the records that come again. */
+static void copies_drop(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+
+    MUSTER_LIST_EACH_SAFE (&follower->records, record, struct muster_params_record, node) {
+        if (record->is_copy)
+            record_done(record);
+    }
+    follower->copying = 0;
+    for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
+        if (!bit_is_set(follower->begun, shard) || bit_is_set(follower->ready, shard))
+            continue;
+        bit_clear(follower->begun, shard);
+        server->shard_followers[shard] &= ~follower_mask(follower);
+    }
+}
+
+/* --- The link --- */
+
+static void link_drop(struct muster_params_follower *follower)
+{
+    struct muster_peer_link *link = follower->link;
+
+    follower->link = NULL;
+    follower->is_met = false;
+    follower->done_count = 0;
+    follower->early_map = 0;
+    follower->told_tables = 0;
+    if (follower->told_bytes > 0)
+        memset(follower->told_sources, 0, follower->told_bytes);
+    if (link != NULL)
+        muster_peer_link_close(link);
+    copies_drop(follower);
+}
+
+static void follower_break(struct muster_params_follower *follower, const char *reason)
+{
+    struct muster_params_server *server = follower->server;
+    uint64_t wait_ns = muster_backoff_next(&reconnect, &follower->backoff_ns, server->env->rng);
+
+    MUSTER_LOG(server->env, DEBUG, "params_follower_lost", "place", follower->place, "reason",
+               reason);
+    link_drop(follower);
+    muster_timer_start(&follower->retry, server->env->loop,
+                       muster_loop_after_ns(server->env->loop, wait_ns));
+}
+
+static void on_ready(struct muster_peer_link *link)
+{
+    struct muster_params_follower *follower = muster_peer_link_data(link);
+
+    follower->is_met = true;
+    follower->backoff_ns = 0;
+    MUSTER_LIST_EACH (&follower->records, record, struct muster_params_record, node) {
+        if (!record_send(follower, record)) {
+            follower_break(follower, "no memory for what it must have");
+            return;
+        }
+    }
+    shard_begin_next(follower);
+}
+
+static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    if (header->channel != MUSTER_FRAME_PARAMS || header->type != MUSTER_PARAMS_COPY_ACK ||
+        header->payload_bytes != 0)
+        follower_break(muster_peer_link_data(link), "it sent a message that no follower sends");
+    return NULL;
+}
+
+/* False: the follower has acknowledged more than it was sent. */
+static bool records_done(struct muster_params_follower *follower, uint64_t count)
+{
+    while (follower->done_count < count) {
+        struct muster_params_record *record;
+        uint32_t shard;
+        bool is_copy;
+
+        if (muster_list_is_empty(&follower->records))
+            return false;
+        record = MUSTER_CONTAINER_OF(follower->records.next, struct muster_params_record, node);
+        follower->done_count++;
+        is_copy = record->is_copy;
+        shard = record->shard;
+        record_done(record);
+        if (is_copy)
+            copy_record_done(follower, shard);
+        if (follower->link == NULL)
+            return true;
+    }
+    return true;
+}
+
+/* A follower that has a later map has not done what it does not take from this server any more; the
+ * map tells which that is, so the acknowledgement waits for it. */
+static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
+                       void *buffer)
+{
+    struct muster_params_follower *follower = muster_peer_link_data(link);
+    struct muster_params_server *server = follower->server;
+
+    (void)buffer;
+    if (header->epoch > server->map->epoch) {
+        follower->early_map = header->epoch;
+        follower->early_count = header->offset;
+        return;
+    }
+    if (!records_done(follower, header->offset)) {
+        follower_break(follower, "it acknowledged what was not sent");
+        return;
+    }
+    muster_task_post(&server->held_check, server->env->loop);
+}
+
+static void on_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    follower_break(muster_peer_link_data(link), error->text);
+}
+
+static const struct muster_peer_link_events events = {
+    .on_ready = on_ready, .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
+
+static void follower_connect(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+    struct muster_peer_hello hello = server->hello;
+
+    hello.purpose = MUSTER_LINK_PARAMS_COPY;
+    hello.incarnation = server->region->head->id;
+    if (muster_peer_link_open(server->env, &follower->address, &hello,
+                              muster_loop_after_ns(server->env->loop, CONNECT_TIMEOUT_NS), &events,
+                              follower, &follower->link) != MUSTER_OK) {
+        follower->link = NULL;
+        follower_break(follower, "a link cannot be opened");
+    }
+}
+
+static void on_retry(struct muster_timer *timer)
+{
+    follower_connect(timer->data);
+}
+
+void muster_params_followers_catch_up(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node) {
+        uint64_t count = follower->early_count;
+
+        if (follower->early_map == 0 || follower->early_map > server->map->epoch)
+            continue;
+        follower->early_map = 0;
+        if (!records_done(follower, count))
+            follower_break(follower, "it acknowledged what was not sent");
+    }
+}
+
+/* --- Followers by the map --- */
+
+static uint32_t bit_free(const struct muster_params_server *server)
+{
+    uint64_t used = 0;
+
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node)
+        used |= follower_mask(follower);
+    MUSTER_ASSERT(used != UINT64_MAX); /* the map has at most 64 servers, and this is one */
+    return (uint32_t)__builtin_ctzll(~used);
+}
+
+static void follower_free(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+
+    muster_timer_stop(&follower->retry);
+    link_drop(follower);
+    MUSTER_LIST_EACH_SAFE (&follower->records, record, struct muster_params_record, node)
+        record_done(record);
+    for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++)
+        server->shard_followers[shard] &= ~follower_mask(follower);
+    muster_list_remove(&follower->node);
+    muster_mem_free(server->env->mem, follower->told_sources);
+    muster_mem_free(server->env->mem, follower);
+}
+
+static struct muster_params_follower *follower_find(const struct muster_params_server *server,
+                                                    const struct muster_incarnation *id)
+{
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (muster_incarnation_is_equal(&follower->id, id))
+            return follower;
+    }
+    return NULL;
+}
+
+static struct muster_params_follower *follower_new(struct muster_params_server *server,
+                                                   const struct muster_params_map_server *entry)
+{
+    struct muster_params_follower *follower =
+        muster_mem_alloc_zero(server->env->mem, 1, sizeof(*follower));
+    struct muster_error error;
+
+    if (follower == NULL ||
+        muster_address_parse(entry->address, &follower->address, &error) != MUSTER_OK) {
+        MUSTER_LOG(server->env, ERROR, "params_follower_not_opened", "address", entry->address);
+        muster_mem_free(server->env->mem, follower);
+        return NULL;
+    }
+    follower->server = server;
+    follower->id = entry->id;
+    follower->bit = bit_free(server);
+    muster_list_init(&follower->records);
+    muster_timer_init(&follower->retry, on_retry, follower);
+    muster_list_append(&server->followers, &follower->node);
+    return follower;
+}
+
+/* A copy must have everything, and has what was there before: it was a learner that was ready, or the
+ * shard was empty when the map began. */
+static void follower_update(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+    const struct muster_params_map *map = server->map;
+
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        bool is_ours = muster_params_server_leads(server, shard, map->epoch);
+        bool is_copy = is_ours && muster_params_map_is_copy(map, shard, follower->place);
+        bool is_learner = is_ours && muster_params_map_is_learner(map, shard, follower->place);
+
+        if (is_learner)
+            bit_set(follower->wanted, shard);
+        else
+            bit_clear(follower->wanted, shard);
+        if (!is_learner) {
+            bit_clear(follower->begun, shard);
+            bit_clear(follower->ready, shard);
+        }
+        if (is_copy || bit_is_set(follower->begun, shard))
+            server->shard_followers[shard] |= follower_mask(follower);
+        else
+            server->shard_followers[shard] &= ~follower_mask(follower);
+    }
+    if (follower->link == NULL && !muster_timer_is_started(&follower->retry))
+        follower_connect(follower);
+    else
+        shard_begin_next(follower);
+}
+
+static bool place_is_followed(const struct muster_params_server *server, uint32_t place)
+{
+    const struct muster_params_map *map = server->map;
+
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        if (muster_params_server_leads(server, shard, map->epoch) &&
+            (muster_params_map_is_copy(map, shard, place) ||
+             muster_params_map_is_learner(map, shard, place)))
+            return true;
+    }
+    return false;
+}
+
+void muster_params_followers_update(struct muster_params_server *server)
+{
+    const struct muster_params_map *map = server->map;
+
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node) {
+        uint32_t place;
+
+        if (!muster_params_map_find(map, &follower->id, &place) ||
+            !place_is_followed(server, place))
+            follower_free(follower);
+    }
+    for (uint32_t place = 0; place < map->server_count; place++) {
+        const struct muster_params_map_server *entry = &map->servers[place];
+        struct muster_params_follower *follower = follower_find(server, &entry->id);
+
+        if (place == server->place || !place_is_followed(server, place))
+            continue;
+        if (follower == NULL)
+            follower = follower_new(server, entry);
+        if (follower == NULL)
+            continue;
+        follower->place = place;
+        follower_update(follower);
+    }
+}
+
+void muster_params_followers_close(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node)
+        follower_free(follower);
+}
+
+bool muster_params_follower_is_ready(const void *data, uint32_t shard, uint32_t place)
+{
+    const struct muster_params_server *server = data;
+
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (follower->place == place)
+            return bit_is_set(follower->ready, shard);
+    }
+    return false;
+}
+
+bool muster_params_followers_are_ready(const struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        for (uint32_t i = 0; i < sizeof(follower->ready); i++) {
+            if (follower->ready[i] != 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* --- Changes --- */
+
+/* All records are made before the first one is sent: without memory nothing happens. */
+static bool records_make(struct muster_params_server *server, const struct muster_params_push *push,
+                         uint64_t mask, struct muster_list *ret_records)
+{
+    muster_list_init(ret_records);
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        struct muster_params_record *record;
+
+        if ((mask & follower_mask(follower)) == 0)
+            continue;
+        record = push != NULL ? muster_params_push_record(server, push, follower_mask(follower))
+                              : muster_params_record_new(server, MUSTER_PARAMS_COPY_MARK, 0);
+        if (record == NULL) {
+            muster_params_records_free(server, ret_records);
+            return false;
+        }
+        muster_list_append(ret_records, &record->node);
+    }
+    return true;
+}
+
+static struct muster_params_record *record_take(struct muster_list *records)
+{
+    struct muster_params_record *record =
+        MUSTER_CONTAINER_OF(records->next, struct muster_params_record, node);
+
+    muster_list_remove(&record->node);
+    return record;
+}
+
+enum muster_rc muster_params_push_forward(struct muster_params_server *server,
+                                          const struct muster_params_push *push)
+{
+    struct muster_list records;
+    uint64_t mask = 0;
+
+    if (muster_list_is_empty(&server->followers))
+        return MUSTER_OK;
+    for (uint32_t i = 0; i < push->run_count; i++)
+        mask |= server->shard_followers[muster_params_run_shard(&push->runs[i])];
+    if (mask == 0)
+        return MUSTER_OK;
+    if (!records_make(server, push, mask, &records))
+        return MUSTER_RESOURCE_EXHAUSTED;
+    server->record_count++;
+    for (uint32_t i = 0; i < push->run_count; i++)
+        server->shard_records[muster_params_run_shard(&push->runs[i])] = server->record_count;
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node) {
+        if ((mask & follower_mask(follower)) != 0)
+            record_append(follower, record_take(&records));
+    }
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_source_forward(struct muster_params_server *server, uint64_t slot)
+{
+    struct muster_list records;
+
+    if (muster_list_is_empty(&server->followers))
+        return MUSTER_OK;
+    if (!records_make(server, NULL, UINT64_MAX, &records))
+        return MUSTER_RESOURCE_EXHAUSTED;
+    server->record_count++;
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node) {
+        struct muster_params_record *record = record_take(&records);
+
+        record->source_begin = slot;
+        record->source_end = slot + 1;
+        if (source_is_told(follower, slot)) /* in its older generation */
+            bit_clear(follower->told_sources, (uint32_t)slot);
+        record_append(follower, record);
+    }
+    return MUSTER_OK;
+}
+
+/* One mark is enough for all answers that are made before it leaves. */
+enum muster_rc muster_params_mark_forward(struct muster_params_server *server)
+{
+    struct muster_list records;
+
+    if (server->mark_number == server->record_count && server->mark_turn == server->turn)
+        return MUSTER_OK;
+    if (!records_make(server, NULL, UINT64_MAX, &records))
+        return MUSTER_RESOURCE_EXHAUSTED;
+    server->mark_number = ++server->record_count;
+    server->mark_turn = server->turn;
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node)
+        record_append(follower, record_take(&records));
+    return MUSTER_OK;
+}

@@ -1,0 +1,443 @@
+/* Servers whose changes this one copies. What a leader sends about a shard counts only while this server's
+ * map says that the leader has it; acknowledgements carry the number of that map. */
+#include "params/server/cluster.h"
+
+#include <string.h>
+
+#include "params/store/load.h"
+
+#define UNKNOWN UINT64_MAX
+
+struct muster_params_leader {
+    struct muster_list node;
+    struct muster_params_server *server;
+    struct muster_peer_link *link;
+    struct muster_incarnation id;
+    uint64_t *slots; /* ours, by the leader's; UNKNOWN: it has not told it */
+    size_t slot_count;
+    uint32_t *tables; /* ours, by the leader's */
+    uint32_t table_count;
+    uint64_t done_count, acked_count; /* messages */
+    uint8_t *payload;                 /* of the message that is being received, or waits */
+    struct muster_frame_header waiting; /* for a map; type 0: none */
+};
+
+static void leader_close(struct muster_params_leader *leader)
+{
+    struct muster_params_server *server = leader->server;
+
+    muster_list_remove(&leader->node);
+    muster_peer_link_close(leader->link);
+    muster_mem_free(server->env->mem, leader->slots);
+    muster_mem_free(server->env->mem, leader->tables);
+    muster_mem_free(&server->pool.mem, leader->payload);
+    muster_mem_free(server->env->mem, leader);
+}
+
+/* It connects again, and sends what was not acknowledged. */
+static void leader_give_up(struct muster_params_leader *leader, const char *reason)
+{
+    MUSTER_LOG(leader->server->env, WARN, "params_leader_dropped", "reason", reason);
+    leader_close(leader);
+}
+
+/* --- Its shards --- */
+
+static bool shard_is_led(const struct muster_params_leader *leader, uint32_t shard)
+{
+    const struct muster_params_server *server = leader->server;
+    const struct muster_params_map *map = server->map;
+    const struct muster_params_map_shard *entry = &map->shards[shard];
+
+    return entry->copy_count > 0 &&
+           muster_incarnation_is_equal(&map->servers[entry->copies[0]].id, &leader->id) &&
+           server->place != MUSTER_PARAMS_NOWHERE &&
+           (muster_params_map_is_copy(map, shard, server->place) ||
+            muster_params_map_is_learner(map, shard, server->place));
+}
+
+/* --- What it tells first --- */
+
+static bool source_handle(struct muster_params_leader *leader,
+                          const struct muster_frame_header *header, const uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    struct muster_params_open open;
+    struct muster_error error;
+    uint64_t slot;
+
+    if (header->offset > UINT32_MAX ||
+        muster_params_open_unpack(payload, header->payload_bytes, &open, &error) != MUSTER_OK)
+        return false;
+    if (header->offset >= leader->slot_count) {
+        size_t count = (size_t)header->offset * 2 + 16;
+        uint64_t *slots =
+            muster_mem_realloc(server->env->mem, leader->slots, count * sizeof(*slots));
+
+        if (slots == NULL)
+            return false;
+        for (size_t i = leader->slot_count; i < count; i++)
+            slots[i] = UNKNOWN;
+        leader->slots = slots;
+        leader->slot_count = count;
+    }
+    /* ABORTED: a younger process has opened it here, and the leader learns that from its clients. */
+    if (muster_params_source_adopt(server->region, &open.source, open.generation, &slot) !=
+            MUSTER_OK &&
+        muster_params_source_find(server->region, &open.source, &slot) == NULL)
+        return false;
+    leader->slots[header->offset] = slot;
+    return true;
+}
+
+static bool table_handle(struct muster_params_leader *leader,
+                         const struct muster_frame_header *header, const uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    struct muster_params_store_table *table = NULL;
+    struct muster_params_schema schema;
+    struct muster_error error;
+    enum muster_rc rc =
+        muster_params_schema_unpack(payload, header->payload_bytes, &schema, &error);
+
+    if (rc == MUSTER_OK)
+        rc = muster_params_table_open(server->region, &schema, &table, &error);
+    if (rc != MUSTER_OK) {
+        MUSTER_LOG(server->env, ERROR, "params_leader_table", "reason", error.text);
+        return false;
+    }
+    if (header->phase != leader->table_count || header->phase >= MUSTER_PARAMS_TABLES_MAX)
+        return false;
+    if (leader->tables == NULL)
+        leader->tables = muster_mem_alloc(server->env->mem,
+                                          MUSTER_PARAMS_TABLES_MAX * sizeof(leader->tables[0]));
+    if (leader->tables == NULL)
+        return false;
+    leader->tables[leader->table_count++] = muster_params_table_number(server->region, table);
+    return true;
+}
+
+static struct muster_params_store_table *table_at(const struct muster_params_leader *leader,
+                                                  uint32_t number)
+{
+    return number < leader->table_count
+               ? muster_params_server_table(leader->server, leader->tables[number])
+               : NULL;
+}
+
+static struct muster_params_source *source_at(const struct muster_params_leader *leader,
+                                              uint64_t slot)
+{
+    return slot < leader->slot_count && leader->slots[slot] != UNKNOWN
+               ? muster_params_source_at(leader->server->region, leader->slots[slot])
+               : NULL;
+}
+
+/* --- Pushes --- */
+
+static uint32_t table_width(const void *data, uint32_t number)
+{
+    const struct muster_params_store_table *table = table_at(data, number);
+
+    return table != NULL ? table->row_elements : 0;
+}
+
+/* Runs of shards that the leader has lost are left out, where they stand: those behind them move up. */
+static void runs_filter(const struct muster_params_leader *leader, struct muster_params_push *push,
+                        uint8_t *payload)
+{
+    size_t value_bytes = push->table->row_elements * muster_dtype_bytes(push->dtype);
+    struct muster_params_run *runs =
+        (struct muster_params_run *)(void *)(payload + ((const uint8_t *)push->runs - payload));
+    uint64_t *keys = (uint64_t *)(void *)(payload + ((const uint8_t *)push->keys - payload));
+    uint8_t *values = payload + ((const uint8_t *)push->values - payload);
+    uint32_t kept = 0, from = 0, to = 0;
+
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        struct muster_params_run run = runs[i];
+
+        if (shard_is_led(leader, muster_params_run_shard(&run))) {
+            memmove(keys + to, keys + from, run.rows * sizeof(*keys));
+            memmove(values + to * value_bytes, values + from * value_bytes,
+                    run.rows * value_bytes);
+            to += run.rows;
+            runs[kept++] = run;
+        }
+        from += run.rows;
+    }
+    push->run_count = kept;
+    push->row_count = to;
+}
+
+static bool keys_belong(const struct muster_params_leader *leader,
+                        const struct muster_params_push *push)
+{
+    uint32_t shard_count = leader->server->region->head->shard_count;
+    const uint64_t *key = push->keys;
+
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        for (uint32_t j = 0; j < push->runs[i].rows; j++, key++) {
+            if (muster_params_key_shard(push->table, *key, shard_count) !=
+                muster_params_run_shard(&push->runs[i]))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool push_handle(struct muster_params_leader *leader,
+                        const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    struct muster_params_rows_frame frame;
+    struct muster_params_pushed pushed;
+    struct muster_params_push push;
+    struct muster_error error;
+
+    if (muster_params_rows_unpack(payload, header->payload_bytes, true,
+                                  server->region->head->shard_count, table_width, leader, &frame,
+                                  &error) != MUSTER_OK)
+        return false;
+    push = (struct muster_params_push){.table = table_at(leader, frame.table),
+                                       .source = source_at(leader, frame.slot),
+                                       .sequence = header->offset,
+                                       .clock = (uint32_t)frame.clock,
+                                       .runs = frame.runs,
+                                       .run_count = frame.run_count,
+                                       .keys = frame.keys,
+                                       .values = frame.values,
+                                       .dtype = (enum muster_dtype)frame.dtype,
+                                       .row_count = frame.row_count};
+    if (push.source == NULL || header->descriptor != push.table->descriptor ||
+        push.sequence == 0 ||
+        push.sequence > MUSTER_PARAMS_SEQUENCE_MAX || !keys_belong(leader, &push))
+        return false;
+    push.slot = leader->slots[frame.slot];
+    runs_filter(leader, &push, payload);
+    if (push.run_count == 0)
+        return true;
+    if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
+        return false;
+    if (pushed.refused > 0)
+        MUSTER_LOG(server->env, ERROR, "params_replica_full", "rows", pushed.refused);
+    return true;
+}
+
+/* --- The copy of a shard --- */
+
+static bool begin_handle(struct muster_params_leader *leader,
+                         const struct muster_frame_header *header, uint8_t *payload)
+{
+    (void)payload;
+    if (header->phase >= leader->server->region->head->shard_count)
+        return false;
+    if (shard_is_led(leader, header->phase))
+        muster_params_shard_forget(leader->server->region, header->phase);
+    return true;
+}
+
+static bool positions_handle(struct muster_params_leader *leader,
+                             const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_copied_position entry;
+
+    if (header->phase >= leader->server->region->head->shard_count ||
+        header->payload_bytes % sizeof(entry) != 0)
+        return false;
+    if (!shard_is_led(leader, header->phase))
+        return true;
+    for (uint32_t at = 0; at < header->payload_bytes; at += sizeof(entry)) {
+        struct muster_params_source *source;
+
+        memcpy(&entry, payload + at, sizeof(entry));
+        source = source_at(leader, entry.slot);
+        if (source == NULL)
+            return false;
+        muster_params_position_load(source, header->phase, entry.position);
+    }
+    return true;
+}
+
+static bool rows_handle(struct muster_params_leader *leader,
+                        const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    struct muster_params_store_table *table = table_at(leader, header->chunk);
+    struct muster_params_copied_row head;
+    size_t bytes;
+
+    if (table == NULL || header->descriptor != table->descriptor)
+        return false;
+    bytes = sizeof(head) + (table->row_elements + table->state_elements) * sizeof(float);
+    if (header->phase >= server->region->head->shard_count || header->payload_bytes % bytes != 0)
+        return false;
+    if (!shard_is_led(leader, header->phase))
+        return true;
+    for (size_t at = 0; at < header->payload_bytes; at += bytes) {
+        memcpy(&head, payload + at, sizeof(head));
+        if (muster_params_key_shard(table, head.key, server->region->head->shard_count) !=
+            header->phase)
+            return false;
+        if (muster_params_row_load(server->region, table, head.key, head.clock,
+                                   (const float *)(const void *)(payload + at + sizeof(head))) !=
+            MUSTER_OK) {
+            MUSTER_LOG(server->env, ERROR, "params_replica_full", "rows", 1);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- Messages --- */
+
+static bool nothing_handle(struct muster_params_leader *leader,
+                           const struct muster_frame_header *header, uint8_t *payload)
+{
+    (void)leader;
+    (void)header;
+    (void)payload;
+    return true;
+}
+
+static const struct copy_row {
+    bool (*handle)(struct muster_params_leader *leader, const struct muster_frame_header *header,
+                   uint8_t *payload);
+    uint32_t payload_max;
+} messages[] = {
+    [MUSTER_PARAMS_COPY_PUSH - MUSTER_PARAMS_COPY_PUSH] = {push_handle, MUSTER_FRAME_PAYLOAD_MAX},
+    [MUSTER_PARAMS_COPY_MARK - MUSTER_PARAMS_COPY_PUSH] = {nothing_handle, 0},
+    [MUSTER_PARAMS_COPY_BEGIN - MUSTER_PARAMS_COPY_PUSH] = {begin_handle, 0},
+    [MUSTER_PARAMS_COPY_POSITIONS - MUSTER_PARAMS_COPY_PUSH] = {positions_handle,
+                                                                MUSTER_FRAME_PAYLOAD_MAX},
+    [MUSTER_PARAMS_COPY_ROWS - MUSTER_PARAMS_COPY_PUSH] = {rows_handle, MUSTER_FRAME_PAYLOAD_MAX},
+    [MUSTER_PARAMS_COPY_END - MUSTER_PARAMS_COPY_PUSH] = {nothing_handle, 0},
+};
+
+static bool message_is_known(const struct muster_frame_header *header)
+{
+    if (header->channel != MUSTER_FRAME_PARAMS)
+        return false;
+    if (header->type == MUSTER_PARAMS_COPY_SOURCE)
+        return header->payload_bytes == MUSTER_PARAMS_OPEN_BYTES;
+    if (header->type == MUSTER_PARAMS_COPY_TABLE)
+        return header->payload_bytes == MUSTER_PARAMS_SCHEMA_BYTES;
+    return header->type >= MUSTER_PARAMS_COPY_PUSH && header->type <= MUSTER_PARAMS_COPY_END &&
+           header->payload_bytes <= messages[header->type - MUSTER_PARAMS_COPY_PUSH].payload_max;
+}
+
+static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
+{
+    struct muster_params_leader *leader = muster_peer_link_data(link);
+
+    if (!message_is_known(header)) {
+        leader_give_up(leader, "it sent a message that no server sends");
+        return NULL;
+    }
+    MUSTER_ASSERT(leader->payload == NULL);
+    if (header->payload_bytes == 0)
+        return NULL;
+    leader->payload = muster_mem_alloc(&leader->server->pool.mem, header->payload_bytes);
+    if (leader->payload == NULL)
+        leader_give_up(leader, "no memory for its message");
+    return leader->payload;
+}
+
+/* False: the leader is closed. */
+static bool message_handle(struct muster_params_leader *leader,
+                           const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    bool is_done;
+
+    if (header->type == MUSTER_PARAMS_COPY_SOURCE) {
+        is_done = source_handle(leader, header, payload);
+    } else if (header->type == MUSTER_PARAMS_COPY_TABLE) {
+        is_done = table_handle(leader, header, payload);
+    } else {
+        is_done = messages[header->type - MUSTER_PARAMS_COPY_PUSH].handle(leader, header, payload);
+        leader->done_count++;
+        muster_task_post(&server->flush, server->env->loop);
+    }
+    leader->payload = NULL;
+    muster_mem_free(&server->pool.mem, payload);
+    if (!is_done)
+        leader_give_up(leader, "its message is malformed, or there is no memory for it");
+    return is_done;
+}
+
+/* Whose shard it is by a later map only that map tells. */
+static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
+                       void *buffer)
+{
+    struct muster_params_leader *leader = muster_peer_link_data(link);
+    struct muster_params_server *server = leader->server;
+
+    if (server->map == NULL || header->epoch > server->map->epoch) {
+        leader->waiting = *header;
+        muster_peer_link_pause(link);
+        return;
+    }
+    (void)message_handle(leader, header, buffer);
+}
+
+static void on_down(struct muster_peer_link *link, const struct muster_error *error)
+{
+    struct muster_params_leader *leader = muster_peer_link_data(link);
+
+    MUSTER_LOG(leader->server->env, DEBUG, "params_leader_down", "reason", error->text);
+    leader_close(leader);
+}
+
+static const struct muster_peer_link_events events = {
+    .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
+
+void muster_params_leader_accept(struct muster_params_server *server, struct muster_peer_link *link)
+{
+    struct muster_params_leader *leader =
+        muster_mem_alloc_zero(server->env->mem, 1, sizeof(*leader));
+
+    if (leader == NULL) {
+        muster_peer_link_close(link);
+        return;
+    }
+    leader->server = server;
+    leader->link = link;
+    leader->id = muster_peer_link_hello(link)->incarnation;
+    muster_list_append(&server->leaders, &leader->node);
+    muster_peer_link_set_owner(link, &events, leader);
+}
+
+void muster_params_leaders_resume(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH_SAFE (&server->leaders, leader, struct muster_params_leader, node) {
+        struct muster_frame_header header = leader->waiting;
+
+        if (header.type == 0 || header.epoch > server->map->epoch)
+            continue;
+        leader->waiting.type = 0;
+        if (message_handle(leader, &header, leader->payload))
+            muster_peer_link_resume(leader->link);
+    }
+}
+
+void muster_params_leaders_flush(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH_SAFE (&server->leaders, leader, struct muster_params_leader, node) {
+        const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                                   .type = MUSTER_PARAMS_COPY_ACK,
+                                                   .epoch = server->map->epoch,
+                                                   .offset = leader->done_count};
+
+        if (leader->acked_count == leader->done_count)
+            continue;
+        leader->acked_count = leader->done_count;
+        if (muster_peer_link_send_copy(leader->link, &header, NULL) != MUSTER_OK)
+            leader_give_up(leader, "no memory for an acknowledgement");
+    }
+}
+
+void muster_params_leaders_close(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH_SAFE (&server->leaders, leader, struct muster_params_leader, node)
+        leader_close(leader);
+}

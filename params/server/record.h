@@ -1,0 +1,36 @@
+/* Records: what followers must have, kept until they have it. */
+#ifndef MUSTER_PARAMS_SERVER_RECORD_H
+#define MUSTER_PARAMS_SERVER_RECORD_H
+
+#include "params/server/cluster.h"
+
+struct muster_params_record {
+    struct muster_frame frame;
+    struct muster_list node;
+    struct muster_params_server *server;
+    uint64_t number;      /* of the change that it carries, or after which it was made */
+    uint64_t source_begin, source_end; /* slots: the follower must know these sources … */
+    uint32_t table_count;              /* … and so many tables */
+    uint32_t shard;                    /* with is_copy */
+    bool is_copy;    /* a part of a shard that is being copied */
+    bool is_sending; /* the link has the frame */
+    bool is_done;    /* to be freed as soon as the link gives it back */
+    _Alignas(8) uint8_t payload[];
+};
+
+/** NULL: no memory. Gives. */
+struct muster_params_record *muster_params_record_new(struct muster_params_server *server,
+                                                      enum muster_params_copy_message type,
+                                                      size_t payload_bytes);
+/** Those that no link has. */
+void muster_params_records_free(struct muster_params_server *server, struct muster_list *records);
+/** The runs of a push whose shards a follower in `mask` must have. As muster_params_record_new. */
+struct muster_params_record *muster_params_push_record(struct muster_params_server *server,
+                                                       const struct muster_params_push *push,
+                                                       uint64_t mask);
+/** All of a shard: its positions, and the rows of all tables. False: no memory, and none are given. */
+MUSTER_MUST_CHECK bool muster_params_shard_records(struct muster_params_server *server,
+                                                   uint32_t shard, struct muster_list *ret_records,
+                                                   uint32_t *ret_count);
+
+#endif

@@ -1,0 +1,695 @@
+/* The registry is read as a node reads it: one Range of the job's prefix, then every change of it. Deaths
+ * come as keys that go: with their lease, or deleted by a server of the same host that has seen the
+ * process die. */
+#include "params/server/registration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/registry.h>
+
+#include "params/map/decide.h"
+#include "params/wire/server_record.h"
+
+#define LEASE_TTL_S        3u
+#define REQUEST_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
+#define RETRY_NS           (200 * MUSTER_NS_PER_MS)
+/* Not all servers try the next map at once: each waits so long for every one before it. */
+#define TURN_NS   (200 * MUSTER_NS_PER_MS)
+#define MOVES_MAX 32u
+
+/** A server that has a key. */
+struct peer {
+    struct muster_list node;
+    struct muster_params_registration *registration;
+    struct muster_params_server_record record;
+    uint64_t mod_revision;
+    struct muster_process_watch watch;
+    bool is_watched;
+    struct muster_mem *mem;
+    bool is_dead; /* its key is being deleted */
+    struct muster_registry_op op;
+};
+
+enum registering {
+    REGISTERING_LEASE,
+    REGISTERING_PUT,
+    REGISTERING_DONE,
+    REGISTERING_WAITS, /* to try again */
+};
+
+struct muster_params_registration {
+    struct muster_params_server *server;
+    struct muster_registry *registry;
+    char prefix[MUSTER_JOB_NAME_BYTES + 24]; /* "/muster/<job>/params/" */
+    struct muster_params_server_record record; /* its own */
+    uint32_t expected;                         /* servers, before the first map */
+    /* Its own key. */
+    enum registering registering;
+    bool has_lease;
+    struct muster_registry_lease lease;
+    struct muster_registry_op put, revoke;
+    struct muster_timer put_retry;
+    /* All keys. */
+    bool is_known; /* the Range was answered */
+    struct muster_registry_op range;
+    struct muster_registry_watch watch;
+    bool is_watching;
+    struct muster_timer range_retry;
+    struct muster_list peers; /* of struct peer */
+    uint32_t peer_count;
+    uint64_t map_revision; /* of the map's key; 0: there is none */
+    /* The next map. */
+    bool is_swapping;
+    struct muster_registry_op swap;
+    struct muster_timer turn;
+    bool is_our_turn;
+    muster_params_registration_fn *closed;
+    bool is_closing;
+};
+
+static uint64_t after_ns(const struct muster_params_registration *registration, uint64_t delay_ns)
+{
+    return muster_loop_after_ns(registration->server->env->loop, delay_ns);
+}
+
+static struct muster_bytes text_bytes(const char *text)
+{
+    return (struct muster_bytes){text, strlen(text)};
+}
+
+static void server_key(const struct muster_params_registration *registration,
+                       const struct muster_incarnation *id, char *key, size_t room)
+{
+    char name[MUSTER_INCARNATION_TEXT_BYTES];
+
+    snprintf(key, room, "%sservers/%s", registration->prefix, muster_incarnation_format(id, name));
+}
+
+static void decide_post(struct muster_params_registration *registration)
+{
+    muster_task_post(&registration->server->decide, registration->server->env->loop);
+}
+
+/* --- Its own key --- */
+
+static void put_retry(struct muster_params_registration *registration)
+{
+    registration->registering = REGISTERING_WAITS;
+    muster_timer_start(&registration->put_retry, registration->server->env->loop,
+                       after_ns(registration, RETRY_NS));
+}
+
+static void on_put(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct muster_params_registration *registration = op->data;
+
+    if (registration->is_closing)
+        return;
+    if (rc == MUSTER_OK) {
+        registration->registering = REGISTERING_DONE;
+        return;
+    }
+    MUSTER_LOG(registration->server->env, WARN, "params_server_not_registered", "reason",
+               op->error.text);
+    if (rc == MUSTER_NOT_FOUND) { /* the lease has run out: a new one */
+        muster_registry_lease_stop(&registration->lease);
+        registration->has_lease = false;
+    }
+    put_retry(registration);
+}
+
+static void key_put(struct muster_params_registration *registration)
+{
+    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
+    char key[160];
+
+    server_key(registration, &registration->record.server.id, key, sizeof(key));
+    muster_params_server_record_pack(&registration->record, bytes);
+    registration->registering = REGISTERING_PUT;
+    registration->put.data = registration;
+    if (muster_registry_put_start(&registration->put, registration->registry, text_bytes(key),
+                                  (struct muster_bytes){bytes, sizeof(bytes)},
+                                  registration->lease.id, after_ns(registration, REQUEST_TIMEOUT_NS),
+                                  on_put) != MUSTER_OK)
+        put_retry(registration);
+}
+
+static void register_start(struct muster_params_registration *registration);
+
+/* Its key went with the lease: others may go on without this server, which the map will tell. */
+static void on_lease_lost(struct muster_registry_lease *lease)
+{
+    struct muster_params_registration *registration = lease->data;
+
+    registration->has_lease = false;
+    MUSTER_LOG(registration->server->env, WARN, "params_server_lease_lost");
+    if (!registration->is_closing && registration->registering == REGISTERING_DONE)
+        register_start(registration);
+}
+
+static void on_granted(struct muster_registry_lease *lease, enum muster_rc rc)
+{
+    struct muster_params_registration *registration = lease->data;
+
+    registration->has_lease = rc == MUSTER_OK;
+    if (registration->is_closing)
+        return;
+    if (rc == MUSTER_OK) {
+        key_put(registration);
+        return;
+    }
+    MUSTER_LOG(registration->server->env, WARN, "params_server_not_registered", "reason",
+               lease->error.text);
+    put_retry(registration);
+}
+
+static void register_start(struct muster_params_registration *registration)
+{
+    if (registration->has_lease) {
+        key_put(registration);
+        return;
+    }
+    registration->registering = REGISTERING_LEASE;
+    registration->lease.data = registration;
+    if (muster_registry_lease_start(&registration->lease, registration->registry, LEASE_TTL_S,
+                                    after_ns(registration, REQUEST_TIMEOUT_NS), on_granted,
+                                    on_lease_lost) != MUSTER_OK)
+        put_retry(registration);
+}
+
+static void on_put_retry(struct muster_timer *timer)
+{
+    register_start(timer->data);
+}
+
+/* --- The others --- */
+
+static struct peer *peer_find(const struct muster_params_registration *registration,
+                              const struct muster_incarnation *id)
+{
+    MUSTER_LIST_EACH (&registration->peers, peer, struct peer, node) {
+        if (muster_incarnation_is_equal(&peer->record.server.id, id))
+            return peer;
+    }
+    return NULL;
+}
+
+static void peer_unwatch(struct peer *peer)
+{
+    if (peer->is_watched)
+        muster_process_watch_close(&peer->watch);
+    peer->is_watched = false;
+}
+
+static void peer_free(struct peer *peer)
+{
+    struct muster_params_registration *registration = peer->registration;
+
+    MUSTER_ASSERT(registration->peer_count > 0);
+    peer_unwatch(peer);
+    muster_list_remove(&peer->node);
+    registration->peer_count--;
+    if (peer->is_dead) /* the answer to its deletion frees it */
+        peer->registration = NULL;
+    else
+        muster_mem_free(peer->mem, peer);
+}
+
+/* What became of it the watch tells. */
+static void on_deleted(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct peer *peer = op->data;
+
+    (void)rc;
+    peer->is_dead = false;
+    if (peer->registration == NULL)
+        muster_mem_free(peer->mem, peer);
+}
+
+/* Only the key of the process that has died: its successor may have put its own. */
+static void peer_delete_key(struct peer *peer)
+{
+    struct muster_params_registration *registration = peer->registration;
+    char key[160];
+    struct muster_registry_compare compare = {.target = MUSTER_REGISTRY_MOD_REVISION,
+                                              .relation = MUSTER_REGISTRY_EQUAL,
+                                              .number = peer->mod_revision};
+    struct muster_registry_step step = {.kind = MUSTER_REGISTRY_DELETE,
+                                        .reach = MUSTER_REGISTRY_KEY};
+    const struct muster_registry_txn txn = {
+        .compares = &compare, .compare_count = 1, .success = &step, .success_count = 1};
+
+    server_key(registration, &peer->record.server.id, key, sizeof(key));
+    compare.key = step.key = text_bytes(key);
+    peer->op.data = peer;
+    peer->is_dead =
+        muster_registry_txn_start(&peer->op, registration->registry, &txn,
+                                  after_ns(registration, REQUEST_TIMEOUT_NS), on_deleted) ==
+        MUSTER_OK;
+}
+
+static void on_process_exit(struct muster_process_watch *watch)
+{
+    struct peer *peer = watch->data;
+
+    peer->is_watched = false;
+    MUSTER_LOG(peer->registration->server->env, WARN, "params_server_died", "address",
+               peer->record.server.address, "pid", peer->record.pid);
+    if (!peer->is_dead)
+        peer_delete_key(peer);
+}
+
+/* Processes of this host are watched: their deaths need not wait for a lease. */
+static void peer_watch(struct peer *peer)
+{
+    struct muster_host *host = peer->registration->server->env->host;
+    enum muster_rc rc;
+
+    if (host == NULL || strcmp(muster_host_key(host), peer->record.server.host_key) != 0 ||
+        peer->record.pid == muster_host_pid(host))
+        return;
+    peer->watch = (struct muster_process_watch){.data = peer,
+                                                .on_exit = on_process_exit,
+                                                .pid = peer->record.pid,
+                                                .started = peer->record.started};
+    rc = muster_process_watch_open(&peer->watch, host);
+    peer->is_watched = rc == MUSTER_OK;
+    if (rc == MUSTER_NOT_FOUND && !peer->is_dead)
+        peer_delete_key(peer);
+}
+
+static void peer_put(struct muster_params_registration *registration,
+                     const struct muster_registry_kv *kv)
+{
+    struct muster_params_server_record record;
+    struct muster_error error;
+    struct peer *peer;
+
+    if (muster_params_server_record_unpack(kv->value.data, kv->value.size, &record, &error) !=
+        MUSTER_OK) {
+        MUSTER_LOG(registration->server->env, WARN, "params_server_key_damaged", "reason",
+                   error.text);
+        return;
+    }
+    peer = peer_find(registration, &record.server.id);
+    if (peer == NULL) {
+        peer = muster_mem_alloc_zero(registration->server->env->mem, 1, sizeof(*peer));
+        if (peer == NULL) {
+            MUSTER_LOG(registration->server->env, ERROR, "params_server_not_kept");
+            return;
+        }
+        peer->registration = registration;
+        peer->mem = registration->server->env->mem;
+        muster_list_append(&registration->peers, &peer->node);
+        registration->peer_count++;
+    }
+    peer_unwatch(peer);
+    peer->record = record;
+    peer->mod_revision = kv->mod_revision;
+    peer_watch(peer);
+}
+
+/* "servers/" and 32 digits behind the prefix. */
+static bool key_parse(const struct muster_params_registration *registration,
+                      struct muster_bytes key, struct muster_incarnation *ret_id)
+{
+    char text[MUSTER_INCARNATION_TEXT_BYTES];
+    size_t prefix = strlen(registration->prefix), folder = strlen("servers/");
+
+    if (key.size != prefix + folder + sizeof(text) - 1 ||
+        memcmp((const char *)key.data + prefix, "servers/", folder) != 0)
+        return false;
+    memcpy(text, (const char *)key.data + prefix + folder, sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    return muster_incarnation_parse(text, ret_id) == MUSTER_OK;
+}
+
+static bool key_is_map(const struct muster_params_registration *registration,
+                       struct muster_bytes key)
+{
+    size_t prefix = strlen(registration->prefix);
+
+    return key.size == prefix + 3 && memcmp((const char *)key.data + prefix, "map", 3) == 0;
+}
+
+static void map_put(struct muster_params_registration *registration,
+                    const struct muster_registry_kv *kv)
+{
+    struct muster_params_server *server = registration->server;
+    struct muster_params_map *map = NULL;
+    struct muster_error error;
+    enum muster_rc rc =
+        muster_params_map_unpack(server->env->mem, kv->value.data, kv->value.size, &map, &error);
+
+    registration->map_revision = kv->mod_revision;
+    if (rc == MUSTER_OK && map->shard_count != server->region->head->shard_count) {
+        muster_mem_free(server->env->mem, map);
+        rc = muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                              "the job has another number of shards than this server, which has %u",
+                              server->region->head->shard_count);
+    }
+    if (rc == MUSTER_OK)
+        muster_params_server_set_map(server, map);
+    else
+        MUSTER_LOG(server->env, ERROR, "params_map_not_taken", "reason", error.text);
+}
+
+static void key_show(struct muster_params_registration *registration,
+                     const struct muster_registry_kv *kv, bool is_delete)
+{
+    struct muster_incarnation id;
+    struct peer *peer;
+
+    if (key_is_map(registration, kv->key)) {
+        if (!is_delete)
+            map_put(registration, kv);
+        else
+            registration->map_revision = 0;
+        return;
+    }
+    if (!key_parse(registration, kv->key, &id))
+        return;
+    if (!is_delete) {
+        peer_put(registration, kv);
+        return;
+    }
+    peer = peer_find(registration, &id);
+    if (peer != NULL)
+        peer_free(peer);
+    if (muster_incarnation_is_equal(&id, &registration->record.server.id) &&
+        registration->registering == REGISTERING_DONE)
+        register_start(registration);
+}
+
+static void range_start(struct muster_params_registration *registration);
+
+static void range_again(struct muster_params_registration *registration)
+{
+    muster_timer_start(&registration->range_retry, registration->server->env->loop,
+                       after_ns(registration, RETRY_NS));
+}
+
+static void on_range_retry(struct muster_timer *timer)
+{
+    range_start(timer->data);
+}
+
+static void on_changes(struct muster_registry_watch *watch,
+                       const struct muster_registry_change *changes, size_t count)
+{
+    struct muster_params_registration *registration = watch->data;
+
+    for (size_t i = 0; i < count; i++)
+        key_show(registration, &changes[i].kv, changes[i].is_delete);
+    decide_post(registration);
+}
+
+static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
+{
+    struct muster_params_registration *registration = watch->data;
+
+    (void)rc;
+    registration->is_watching = false;
+    range_again(registration);
+}
+
+static void peers_free(struct muster_params_registration *registration)
+{
+    MUSTER_LIST_EACH_SAFE (&registration->peers, peer, struct peer, node)
+        peer_free(peer);
+}
+
+static void on_range(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct muster_params_registration *registration = op->data;
+
+    if (registration->is_closing)
+        return;
+    if (rc != MUSTER_OK) {
+        MUSTER_LOG(registration->server->env, WARN, "params_registry_not_read", "reason",
+                   op->error.text);
+        range_again(registration);
+        return;
+    }
+    peers_free(registration); /* those that are still there come again */
+    registration->map_revision = 0;
+    for (size_t i = 0; i < op->kv_count; i++)
+        key_show(registration, &op->kvs[i], false);
+    registration->is_known = true;
+    registration->watch.data = registration;
+    registration->is_watching =
+        muster_registry_watch_start(&registration->watch, registration->registry,
+                                    text_bytes(registration->prefix), MUSTER_REGISTRY_PREFIX,
+                                    op->revision + 1, on_changes, on_watch_end) == MUSTER_OK;
+    if (!registration->is_watching)
+        range_again(registration);
+    decide_post(registration);
+}
+
+static void range_start(struct muster_params_registration *registration)
+{
+    const struct muster_registry_range range = {.key = text_bytes(registration->prefix),
+                                                .reach = MUSTER_REGISTRY_PREFIX};
+
+    registration->range.data = registration;
+    if (muster_registry_range_start(&registration->range, registration->registry, &range,
+                                    after_ns(registration, REQUEST_TIMEOUT_NS),
+                                    on_range) != MUSTER_OK)
+        range_again(registration);
+}
+
+/* --- The next map --- */
+
+static int candidate_compare(const void *a, const void *b)
+{
+    const struct muster_params_candidate *left = a, *right = b;
+
+    return memcmp(left->server.id.bytes, right->server.id.bytes, sizeof(left->server.id.bytes));
+}
+
+/* The servers that are alive, in the order of their ids. Returns how many; the rank of this one among
+ * them is the order in which they try. */
+static uint32_t candidates_collect(const struct muster_params_registration *registration,
+                                   struct muster_params_candidate *ret_alive, uint32_t *ret_rank)
+{
+    uint32_t count = 0;
+
+    MUSTER_LIST_EACH (&registration->peers, peer, struct peer, node) {
+        if (count < MUSTER_PARAMS_SERVERS_MAX)
+            ret_alive[count++].server = peer->record.server;
+    }
+    qsort(ret_alive, count, sizeof(*ret_alive), candidate_compare);
+    *ret_rank = count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (muster_incarnation_is_equal(&ret_alive[i].server.id, &registration->record.server.id))
+            *ret_rank = i;
+    }
+    return count;
+}
+
+/* The watch shows the new map, also when another server has made it. */
+static void on_swapped(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct muster_params_registration *registration = op->data;
+
+    registration->is_swapping = false;
+    if (registration->is_closing)
+        return;
+    if (rc != MUSTER_OK)
+        MUSTER_LOG(registration->server->env, WARN, "params_map_not_changed", "reason",
+                   op->error.text);
+    if (rc != MUSTER_OK || !op->is_succeeded) {
+        muster_timer_start(&registration->turn, registration->server->env->loop,
+                           after_ns(registration, RETRY_NS));
+        return;
+    }
+    decide_post(registration);
+}
+
+static void map_swap(struct muster_params_registration *registration,
+                     const struct muster_params_map *next)
+{
+    struct muster_params_server *server = registration->server;
+    struct muster_bytes value;
+    void *bytes = NULL;
+    char key[160];
+
+    snprintf(key, sizeof(key), "%smap", registration->prefix);
+    if (muster_params_map_pack(next, server->env->mem, &bytes, &value.size) != MUSTER_OK)
+        return;
+    value.data = bytes;
+    registration->swap.data = registration;
+    registration->is_swapping =
+        muster_registry_swap_start(&registration->swap, registration->registry, text_bytes(key),
+                                   registration->map_revision, value, 0,
+                                   after_ns(registration, REQUEST_TIMEOUT_NS),
+                                   on_swapped) == MUSTER_OK;
+    muster_mem_free(server->env->mem, bytes);
+}
+
+static bool is_due(const struct muster_params_registration *registration, uint32_t alive_count)
+{
+    if (!registration->is_known || registration->is_swapping || registration->is_closing)
+        return false;
+    if (registration->map_revision == 0) /* also of a map that could not be read */
+        return registration->server->map == NULL && alive_count >= registration->expected;
+    return registration->server->map != NULL;
+}
+
+/* The first of the servers changes the map; the others only for learners that are ready, which they alone
+ * know, or when it has not come in time. */
+static void on_decide(struct muster_task *task)
+{
+    struct muster_params_registration *registration = task->data;
+    struct muster_params_server *server = registration->server;
+    struct muster_params_candidate alive[MUSTER_PARAMS_SERVERS_MAX];
+    struct muster_params_map *next = NULL;
+    uint32_t rank;
+    uint32_t count = candidates_collect(registration, alive, &rank);
+    const struct muster_params_decide_input input = {
+        .map = server->map,
+        .alive = alive,
+        .alive_count = count,
+        .shard_count = server->region->head->shard_count,
+        .copies_wanted = registration->record.replicas,
+        .is_ready = muster_params_follower_is_ready,
+        .data = server,
+        .moves_max = MOVES_MAX};
+
+    if (!is_due(registration, count) || rank == count)
+        return;
+    if (muster_params_decide(server->env->mem, &input, &next) != MUSTER_OK || next == NULL)
+        return;
+    if (rank == 0 || registration->is_our_turn || muster_params_followers_are_ready(server)) {
+        registration->is_our_turn = false;
+        map_swap(registration, next);
+    } else if (!muster_timer_is_started(&registration->turn)) {
+        muster_timer_start(&registration->turn, server->env->loop,
+                           after_ns(registration, rank * TURN_NS));
+    }
+    muster_mem_free(server->env->mem, next);
+}
+
+static void on_turn(struct muster_timer *timer)
+{
+    struct muster_params_registration *registration = timer->data;
+
+    registration->is_our_turn = true;
+    decide_post(registration);
+}
+
+/* --- Opening and closing --- */
+
+static enum muster_rc record_fill(struct muster_params_registration *registration,
+                                  const struct muster_params_server_options *options,
+                                  struct muster_error *ret_error)
+{
+    struct muster_params_server *server = registration->server;
+    struct muster_params_server_record *record = &registration->record;
+    struct muster_host *host = server->env->host;
+    char text[MUSTER_ADDRESS_TEXT_BYTES];
+    const char *reach = options->reach;
+
+    if (reach == NULL)
+        reach = muster_address_format(muster_params_server_address(server), text);
+    if (options->replicas > MUSTER_PARAMS_COPIES_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "replicas must be from 1 to %u, got %u", MUSTER_PARAMS_COPIES_MAX,
+                                options->replicas);
+    if (snprintf(record->server.address, sizeof(record->server.address), "%s", reach) >=
+        (int)sizeof(record->server.address))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the address that others connect to must have at most %zu bytes",
+                                sizeof(record->server.address) - 1);
+    record->server.id = server->region->head->id;
+    record->shard_count = server->region->head->shard_count;
+    record->replicas = options->replicas != 0 ? options->replicas : 1;
+    if (host == NULL)
+        return MUSTER_OK;
+    snprintf(record->server.host_key, sizeof(record->server.host_key), "%s", muster_host_key(host));
+    record->pid = muster_host_pid(host);
+    record->started = muster_host_started(host, record->pid);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_registration_open(struct muster_params_server *server,
+                                               const struct muster_params_server_options *options,
+                                               struct muster_error *ret_error)
+{
+    const struct muster_registry_options registry = {.endpoints = options->registry};
+    struct muster_params_registration *registration =
+        muster_mem_alloc_zero(server->env->mem, 1, sizeof(*registration));
+    enum muster_rc rc;
+
+    if (registration == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
+    registration->server = server;
+    registration->expected = options->server_count != 0 ? options->server_count : 1;
+    muster_list_init(&registration->peers);
+    muster_timer_init(&registration->put_retry, on_put_retry, registration);
+    muster_timer_init(&registration->range_retry, on_range_retry, registration);
+    muster_timer_init(&registration->turn, on_turn, registration);
+    muster_task_init(&server->decide, on_decide, registration);
+    snprintf(registration->prefix, sizeof(registration->prefix), "/muster/%s/params/",
+             server->hello.job);
+    rc = record_fill(registration, options, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_registry_open(server->env, &registry, &registration->registry, ret_error);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(server->env->mem, registration);
+        return rc;
+    }
+    muster_registry_set_data(registration->registry, registration);
+    server->registration = registration;
+    register_start(registration);
+    range_start(registration);
+    return MUSTER_OK;
+}
+
+static void on_registry_closed(struct muster_registry *registry)
+{
+    struct muster_params_registration *registration = muster_registry_data(registry);
+    struct muster_params_server *server = registration->server;
+    muster_params_registration_fn *closed = registration->closed;
+
+    peers_free(registration);
+    muster_mem_free(server->env->mem, registration);
+    server->registration = NULL;
+    closed(server);
+}
+
+static void on_revoked(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct muster_params_registration *registration = op->data;
+
+    (void)rc; /* the lease ends by itself */
+    muster_registry_close(registration->registry, on_registry_closed);
+}
+
+void muster_params_registration_close(struct muster_params_server *server,
+                                      muster_params_registration_fn *closed)
+{
+    struct muster_params_registration *registration = server->registration;
+
+    registration->closed = closed;
+    registration->is_closing = true;
+    muster_task_cancel(&server->decide);
+    muster_timer_stop(&registration->put_retry);
+    muster_timer_stop(&registration->range_retry);
+    muster_timer_stop(&registration->turn);
+    if (registration->is_watching)
+        muster_registry_watch_stop(&registration->watch);
+    if (registration->has_lease) {
+        int64_t lease = registration->lease.id;
+
+        muster_registry_lease_stop(&registration->lease);
+        registration->revoke.data = registration;
+        if (muster_registry_revoke_start(&registration->revoke, registration->registry, lease,
+                                         after_ns(registration, MUSTER_NS_PER_S),
+                                         on_revoked) == MUSTER_OK)
+            return;
+    }
+    muster_registry_close(registration->registry, on_registry_closed);
+}

@@ -1,0 +1,18 @@
+/* The registry as a server of parameters uses it: its own key under a lease, the keys of the others, and
+ * the map, which whoever sees that the next one is due changes by compare-and-swap. */
+#ifndef MUSTER_PARAMS_REGISTRATION_H
+#define MUSTER_PARAMS_REGISTRATION_H
+
+#include "params/server/cluster.h"
+
+/** Gives server->registration. Borrows options during the call; the server listens. Errors:
+ * INVALID_ARGUMENT, RESOURCE_EXHAUSTED, those of muster_registry_open. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_registration_open(
+    struct muster_params_server *server, const struct muster_params_server_options *options,
+    struct muster_error *ret_error);
+typedef void muster_params_registration_fn(struct muster_params_server *server);
+/** The key goes with its lease, at once where the registry answers. Then closed. */
+void muster_params_registration_close(struct muster_params_server *server,
+                                      muster_params_registration_fn *closed);
+
+#endif

@@ -1,0 +1,90 @@
+/* Answers of clients that wait for followers: an acknowledgement, or a frame that is made already. */
+#include "params/server/wait.h"
+
+#include <string.h>
+
+struct muster_params_waiting *muster_params_waiting_new(struct muster_params_client *client,
+                                                        const struct muster_frame_header *request,
+                                                        uint32_t shards_max)
+{
+    struct muster_params_waiting *waiting = muster_mem_alloc(
+        &client->server->pool.mem, sizeof(*waiting) + shards_max * sizeof(waiting->shards[0]));
+
+    if (waiting == NULL)
+        return NULL;
+    memset(waiting, 0, sizeof(*waiting));
+    waiting->client = client;
+    waiting->request = *request;
+    waiting->held.shards = waiting->shards;
+    return waiting;
+}
+
+void muster_params_waiting_add(struct muster_params_waiting *waiting, uint32_t shard)
+{
+    waiting->shards[waiting->held.shard_count++] = (uint16_t)shard;
+    muster_params_held_add(&waiting->held, waiting->client->server, shard);
+}
+
+void muster_params_waiting_free(struct muster_params_waiting *waiting)
+{
+    struct muster_params_server *server = waiting->client->server;
+
+    muster_mem_free(&server->pool.mem, waiting->answer);
+    muster_mem_free(&server->pool.mem, waiting);
+}
+
+static bool waiting_answer(struct muster_params_waiting *waiting)
+{
+    struct muster_params_answer *answer = waiting->answer;
+
+    if (answer == NULL)
+        return muster_params_acknowledge(waiting->client, &waiting->ack);
+    waiting->answer = NULL;
+    return muster_params_answer_send(answer, answer->frame.header.payload_bytes);
+}
+
+/* A client that cannot be answered is closed by the door in its next turn: it may be closed nowhere
+ * else, since callers of this have it in their hands. */
+static void on_held(struct muster_params_held *held, enum muster_rc rc)
+{
+    struct muster_params_waiting *waiting =
+        MUSTER_CONTAINER_OF(held, struct muster_params_waiting, held);
+    struct muster_params_client *client = waiting->client;
+    bool is_sent = true;
+
+    muster_list_remove(&waiting->node);
+    if (rc == MUSTER_OK)
+        is_sent = waiting_answer(waiting);
+    else if (rc == MUSTER_ABORTED)
+        is_sent = muster_params_moved(client, &waiting->request);
+    muster_params_waiting_free(waiting);
+    if (is_sent)
+        return;
+    client->is_short = true;
+    muster_task_post(&client->server->flush, client->server->env->loop);
+}
+
+bool muster_params_waiting_start(struct muster_params_waiting *waiting)
+{
+    struct muster_params_client *client = waiting->client;
+    bool is_sent;
+
+    if (!muster_params_held_is_done(client->server, &waiting->held)) {
+        waiting->held.done = on_held;
+        muster_list_append(&client->waiting, &waiting->node);
+        muster_params_held_start(&waiting->held, client->server);
+        return true;
+    }
+    is_sent = waiting_answer(waiting);
+    muster_params_waiting_free(waiting);
+    return is_sent;
+}
+
+void muster_params_waiting_drop(struct muster_params_client *client)
+{
+    MUSTER_LIST_EACH_SAFE (&client->waiting, waiting, struct muster_params_waiting, node) {
+        muster_params_held_cancel(&waiting->held);
+        muster_list_remove(&waiting->node);
+        muster_params_waiting_free(waiting);
+    }
+}

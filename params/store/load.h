@@ -1,0 +1,23 @@
+/* A shard that comes from another server: its rows and positions, as they are there. */
+#ifndef MUSTER_PARAMS_LOAD_H
+#define MUSTER_PARAMS_LOAD_H
+
+#include "params/store/source.h"
+#include "params/store/table.h"
+
+/** No source has pushed to the shard. A process that dies amid the copy of a shard begins it again. */
+void muster_params_shard_forget(struct muster_params_region *region, uint32_t shard);
+/**
+ * A row as another server has it: row_elements + state_elements values, and its clock.
+ *
+ * Errors: RESOURCE_EXHAUSTED.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_row_load(struct muster_params_region *region,
+                                                        struct muster_params_store_table *table,
+                                                        uint64_t key, uint32_t clock,
+                                                        const float *values);
+/** What the source has pushed to the shard. */
+void muster_params_position_load(struct muster_params_source *source, uint32_t shard,
+                                 uint64_t position);
+
+#endif
