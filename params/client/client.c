@@ -248,7 +248,13 @@ static void on_way_map(struct muster_params_way *way, const void *bytes, size_t 
     struct muster_params *params = way->params;
     struct muster_error error;
 
-    if (muster_params_map_take(params, bytes, size, way, &error) != MUSTER_OK) {
+    switch (muster_params_map_take(params, bytes, size, way, &error)) {
+    case MUSTER_OK:
+        break;
+    case MUSTER_RESOURCE_EXHAUSTED: /* it comes again over the next link */
+        muster_params_way_break(way, &error);
+        return;
+    default:
         muster_params_way_fail(way, &error);
         return;
     }

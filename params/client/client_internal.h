@@ -199,7 +199,7 @@ void muster_params_requests_free(struct muster_params_way *way);
 
 /* route.c */
 /** Take the map if it is newer: ways come and go, and messages whose shards have moved are sent there.
- * INVALID_ARGUMENT: it is malformed. */
+ * INVALID_ARGUMENT: it is malformed. RESOURCE_EXHAUSTED: it is not taken. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_map_take(struct muster_params *params,
                                                         const void *bytes, size_t size,
                                                         const struct muster_params_way *from,

@@ -125,11 +125,11 @@ static void list_resend(struct muster_list *list)
         request_transmit(request);
 }
 
-/* Tables come first in the list of other requests only if they are older: they do not depend on order. */
+/* Pushes first: a pull shows what the same program has pushed before it. */
 void muster_params_requests_resend(struct muster_params_way *way)
 {
-    list_resend(&way->requests);
     list_resend(&way->pushes);
+    list_resend(&way->requests);
 }
 
 void muster_params_requests_unsend(struct muster_params_way *way)

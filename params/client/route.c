@@ -298,7 +298,7 @@ static struct muster_params_way *seed_find(const struct muster_params *params,
     return NULL;
 }
 
-/* Where there is no way, what is for the server waits nowhere until a later map. */
+/* NULL: no memory. A server whose address is none cannot be reached: what is for it waits. */
 static struct muster_params_way *way_make(struct muster_params *params,
                                           const struct muster_params_map_server *server)
 {
@@ -308,12 +308,24 @@ static struct muster_params_way *way_make(struct muster_params *params,
 
     if (way == NULL)
         way = seed_find(params, server);
-    if (way == NULL && muster_address_parse(server->address, &address, &error) == MUSTER_OK)
-        way = muster_params_way_new(params, &server->id, &address, server->address);
     if (way != NULL)
         return way;
+    if (muster_address_parse(server->address, &address, &error) == MUSTER_OK)
+        return muster_params_way_new(params, &server->id, &address, server->address);
     MUSTER_LOG(params->env, ERROR, "params_server_not_reached", "server", server->address);
     return params->nowhere;
+}
+
+/* Ways that are made before memory lacks wait for the next attempt. */
+static bool routes_make(struct muster_params *params, const struct muster_params_map *map,
+                        struct muster_params_way *ret_routes[MUSTER_PARAMS_SERVERS_MAX])
+{
+    for (uint32_t i = 0; i < map->server_count; i++) {
+        ret_routes[i] = way_make(params, &map->servers[i]);
+        if (ret_routes[i] == NULL)
+            return false;
+    }
+    return true;
 }
 
 static bool way_is_routed(const struct muster_params_way *way)
@@ -335,7 +347,7 @@ static void tables_finish(struct muster_params_way *way)
             NULL);
 }
 
-/* What is left on ways that the map does not have are tables. */
+/* Ways that the map does not have carry nothing but questions for tables now. */
 static void ways_drop(struct muster_params *params)
 {
     MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node) {
@@ -348,8 +360,6 @@ static void ways_drop(struct muster_params *params)
 
 static void map_follow(struct muster_params *params)
 {
-    for (uint32_t i = 0; i < params->map->server_count; i++)
-        params->routes[i] = way_make(params, &params->map->servers[i]);
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
         list_scatter(&way->pushes);
         list_scatter(&way->requests);
@@ -363,6 +373,7 @@ enum muster_rc muster_params_map_take(struct muster_params *params, const void *
                                       const struct muster_params_way *from,
                                       struct muster_error *ret_error)
 {
+    struct muster_params_way *routes[MUSTER_PARAMS_SERVERS_MAX] = {NULL};
     struct muster_params_map *map = NULL;
     enum muster_rc rc =
         muster_params_map_unpack(params->env->mem, bytes, size, &map, ret_error);
@@ -383,6 +394,12 @@ enum muster_rc muster_params_map_take(struct muster_params *params, const void *
         if (map->servers[i].address[0] == '\0') /* the server that tells it, by its own address */
             memcpy(map->servers[i].address, from->server, sizeof(map->servers[i].address));
     }
+    if (!routes_make(params, map, routes)) {
+        muster_mem_free(params->env->mem, map);
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "no memory for the ways to the servers");
+    }
+    memcpy(params->routes, routes, sizeof(routes));
     muster_mem_free(params->env->mem, params->map);
     params->map = map;
     params->shard_count = map->shard_count;

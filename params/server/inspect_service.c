@@ -130,8 +130,8 @@ static void server_fill(struct muster_params_server *server,
     struct muster_params_stats stats;
 
     muster_params_server_stats(server, &stats);
-    response->incarnation.data = server->hello.incarnation.bytes;
-    response->incarnation.len = sizeof(server->hello.incarnation.bytes);
+    response->incarnation.data = server->incarnation.bytes;
+    response->incarnation.len = sizeof(server->incarnation.bytes);
     response->shards = server->region->head->shard_count;
     response->rows = stats.rows;
     response->memory_bytes = stats.memory_bytes;

@@ -365,7 +365,7 @@ static bool message_handle(struct muster_params_leader *leader,
     return is_done;
 }
 
-/* Whose shard it is by a later map only that map tells. */
+/* A later map may say that the shard is another's: the message waits for it. */
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {

@@ -1,4 +1,4 @@
-/* What followers must have, as messages. */
+/* Changes and shards as messages to followers. */
 #include "params/server/record.h"
 
 #include <string.h>

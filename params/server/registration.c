@@ -217,7 +217,7 @@ static void peer_free(struct peer *peer)
         muster_mem_free(peer->mem, peer);
 }
 
-/* What became of it the watch tells. */
+/* The watch tells of the outcome. */
 static void on_deleted(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct peer *peer = op->data;
@@ -593,7 +593,7 @@ static enum muster_rc record_fill(struct muster_params_registration *registratio
     const char *reach = options->reach;
 
     if (reach == NULL)
-        reach = muster_address_format(muster_params_server_address(server), text);
+        reach = muster_address_format(muster_port_address(server->port), text);
     if (options->replicas > MUSTER_PARAMS_COPIES_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "replicas must be from 1 to %u, got %u", MUSTER_PARAMS_COPIES_MAX,

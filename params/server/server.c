@@ -122,6 +122,7 @@ static enum muster_rc cluster_init(struct muster_params_server *server,
     if (muster_incarnation_is_zero(&head->id))
         muster_rng_fill(server->env->rng, head->id.bytes, sizeof(head->id.bytes));
     server->hello.incarnation = head->id;
+    muster_rng_fill(server->env->rng, server->incarnation.bytes, sizeof(server->incarnation.bytes));
     if (server->map == NULL)
         return MUSTER_OK;
     muster_params_map_single(server->map, &head->id, head->shard_count);

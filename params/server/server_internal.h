@@ -21,7 +21,8 @@ struct muster_params_server {
     struct muster_rpc_server *rpc_server;             /* at the same port */
     uint32_t digest_count;                            /* that calls of Inspect compute now */
     const struct muster_authorization *authorization; /* NULL: everybody may do everything */
-    struct muster_peer_hello hello;
+    struct muster_peer_hello hello; /* its incarnation is the memory's: clients know it by that */
+    struct muster_incarnation incarnation; /* of this process */
     struct muster_mem_pool pool; /* payloads and answers */
     struct muster_list clients;
     uint32_t client_count;

@@ -16,7 +16,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_row_load(struct muster_params_reg
                                                         struct muster_params_store_table *table,
                                                         uint64_t key, uint32_t clock,
                                                         const float *values);
-/** What the source has pushed to the shard. */
+/** So much of the source's pushes to the shard is in the rows. */
 void muster_params_position_load(struct muster_params_source *source, uint32_t shard,
                                  uint64_t position);
 

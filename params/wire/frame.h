@@ -41,12 +41,12 @@ enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_ACK,  /* to the primary; header.offset: so many of the messages from COPY_PUSH
                               * to COPY_END are done; header.epoch: number of the replica's map */
 };
-/** Of COPY_POSITIONS. */
+/** An entry of COPY_POSITIONS. */
 struct muster_params_copied_position {
     uint64_t slot; /* the primary's */
     uint64_t position;
 };
-/** Of COPY_ROWS: row_elements + state_elements of f32 follow. */
+/** An entry of COPY_ROWS: row_elements + state_elements of f32 follow. */
 struct muster_params_copied_row {
     uint64_t key;
     uint32_t clock;

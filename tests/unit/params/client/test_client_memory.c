@@ -98,14 +98,15 @@ static void table_open(struct scene *scene, const struct muster_params_schema *s
     scene_arm(scene);
     rc = muster_params_table_start(&call.op, scene->params, schema, &scene->table,
                                    params_stand_deadline(&scene->stand), on_call);
-    if (rc != MUSTER_OK) {
-        torture_disarm(scene->torture);
-        assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
-        scene->table = params_stand_table(&scene->stand, scene->params, schema);
-        return;
+    if (rc == MUSTER_OK) {
+        scene_await(scene, &call.is_done);
+        rc = call.rc;
     }
-    scene_await(scene, &call.is_done);
-    assert_int_equal(call.rc, MUSTER_OK);
+    if (rc == MUSTER_OK)
+        return;
+    torture_disarm(scene->torture);
+    assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+    scene->table = params_stand_table(&scene->stand, scene->params, schema);
 }
 
 static float one_of(const struct muster_params_schema *schema, void *value)
