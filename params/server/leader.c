@@ -81,10 +81,8 @@ static bool source_handle(struct muster_params_leader *leader,
         leader->slots = slots;
         leader->slot_count = count;
     }
-    /* ABORTED: a younger process has opened it here, and the leader learns that from its clients. */
-    if (muster_params_source_adopt(server->region, &open.source, open.generation, &slot) !=
-            MUSTER_OK &&
-        muster_params_source_find(server->region, &open.source, &slot) == NULL)
+    if (muster_params_source_learn(server->region, &open.source, open.generation, &slot) !=
+        MUSTER_OK)
         return false;
     leader->slots[header->offset] = slot;
     return true;

@@ -138,6 +138,17 @@ enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
     return source_keep(region, &intent, ret_slot);
 }
 
+enum muster_rc muster_params_source_learn(struct muster_params_region *region,
+                                          const struct muster_incarnation *id, uint64_t generation,
+                                          uint64_t *ret_slot)
+{
+    const struct muster_params_source *source = muster_params_source_find(region, id, ret_slot);
+
+    if (source != NULL && (uint32_t)source->generation >= (uint32_t)generation)
+        return MUSTER_OK;
+    return muster_params_source_adopt(region, id, generation, ret_slot);
+}
+
 enum muster_rc muster_params_source_reopen(struct muster_params_region *region,
                                            const struct muster_incarnation *id, uint64_t generation,
                                            uint64_t *ret_slot)

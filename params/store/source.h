@@ -42,6 +42,16 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_adopt(struct muster_params
                                                             const struct muster_incarnation *id,
                                                             uint64_t generation,
                                                             uint64_t *ret_slot);
+/**
+ * The source as its primary knows it: as muster_params_source_adopt, but links that have opened it here
+ * in this generation, or a later one, go on.
+ *
+ * Errors: RESOURCE_EXHAUSTED.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_learn(struct muster_params_region *region,
+                                                            const struct muster_incarnation *id,
+                                                            uint64_t generation,
+                                                            uint64_t *ret_slot);
 /** The first sequence number that no process of the source has used for a row that counts. */
 uint64_t muster_params_source_sequence(const struct muster_params_region *region,
                                        const struct muster_params_source *source);

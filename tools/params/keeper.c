@@ -98,9 +98,10 @@ static int child_judge(struct house *house, int status)
         return EXIT_OK;
     fprintf(
         stderr,
-        "muster %s: a process of the seat was killed by signal %d (%s); the next one goes on in "
-        "its memory\n",
-        house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        "muster %s: a process of the seat was killed by signal %d (%s); the next one %s\n",
+        house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)),
+        house->keeper->renew == NULL ? "goes on in its memory"
+                                     : "joins again, and copies from the other servers");
     house->failures = takes == house->takes_seen ? house->failures + 1 : 0;
     house->takes_seen = takes;
     if (house->failures < FAILURES_MAX)
@@ -108,6 +109,13 @@ static int child_judge(struct house *house, int status)
     fprintf(stderr, "muster %s: %u processes in a row died before they could serve; giving up\n",
             house->keeper->name, FAILURES_MAX);
     return EXIT_OTHER;
+}
+
+static bool child_replace(struct house *house, unsigned i)
+{
+    struct keeper *keeper = house->keeper;
+
+    return (keeper->renew == NULL || keeper->renew(keeper)) && child_start(house, i);
 }
 
 /* Returns the exit code of the keeper, or -1: go on. */
@@ -126,7 +134,7 @@ static int children_reap(struct house *house)
             judged = child_judge(house, status);
             if (code <= EXIT_OK)
                 code = judged;
-            if (judged < 0 && !child_start(house, i))
+            if (judged < 0 && !child_replace(house, i))
                 code = EXIT_OTHER;
         }
     }

@@ -21,6 +21,9 @@ struct keeper {
     /** The work of a child: waits for the seat, says so with keeper_taken, and serves until SIGTERM.
      * Returns its exit code. */
     int (*serve)(struct keeper *keeper);
+    /** Called in the keeper before it replaces a child that was killed; NULL: nothing is to be done. False:
+     * the keeper gives up. */
+    bool (*renew)(struct keeper *keeper);
     void *data;
     const char *name; /* of the command, for people: "params serve" */
     bool has_spare;

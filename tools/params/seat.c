@@ -25,7 +25,13 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
 {
     struct params_seat *seat = seat_of(service);
     struct muster_params_server_options server = {
-        .listen = &seat->address, .seat = seat->seat, .job = seat->settings.job};
+        .listen = &seat->address,
+        .seat = seat->seat,
+        .job = seat->settings.job,
+        .registry = seat->settings.registry,
+        .reach = seat->settings.reach,
+        .replicas = (uint32_t)seat->settings.replicas,
+        .server_count = (uint32_t)seat->settings.expected};
     enum muster_rc rc =
         service_tls_open(service->env, &seat->settings.tls, &service->tls, ret_error);
 
@@ -102,12 +108,35 @@ static int seat_serve(struct keeper *keeper)
 
 /* --- The keeper --- */
 
+static enum muster_rc memory_new(struct params_seat *seat, struct muster_error *ret_error)
+{
+    const struct muster_params_seat_options options = {
+        .memory_max = seat->settings.memory_max,
+        .shard_count = (uint32_t)seat->settings.shard_count};
+
+    return muster_params_seat_new(&options, &seat->seat, ret_error);
+}
+
+/* Where other servers have copies, they go on without a server that has died: its memory is of no use any
+ * more, and the next process joins with an empty one. */
+static bool seat_renew(struct keeper *keeper)
+{
+    struct params_seat *seat = keeper->data;
+    struct muster_error error;
+
+    muster_params_seat_free(seat->seat);
+    seat->seat = NULL;
+    if (memory_new(seat, &error) == MUSTER_OK)
+        return true;
+    (void)command_fail(keeper->name, &error);
+    return false;
+}
+
 enum muster_rc params_seat_open(struct params_seat *seat,
                                 const struct params_seat_settings *settings,
                                 struct muster_error *ret_error)
 {
-    const struct muster_params_seat_options memory = {
-        .memory_max = settings->memory_max, .shard_count = (uint32_t)settings->shard_count};
+    bool has_copies = settings->replicas > 1;
     struct muster_address wanted;
     enum muster_rc rc = muster_address_parse_listen(settings->listen, &wanted, ret_error);
 
@@ -117,7 +146,8 @@ enum muster_rc params_seat_open(struct params_seat *seat,
     seat->keeper = (struct keeper){.serve = seat_serve,
                                    .name = "params serve",
                                    .data = seat,
-                                   .has_spare = settings->has_spare};
+                                   .renew = has_copies ? seat_renew : NULL,
+                                   .has_spare = settings->has_spare && !has_copies};
     seat->service.kind = &kind;
     seat->service.status = settings->status;
     if (rc == MUSTER_OK)
@@ -125,7 +155,7 @@ enum muster_rc params_seat_open(struct params_seat *seat,
     if (rc == MUSTER_OK)
         rc = muster_net_system_bound(seat->socket, &seat->address);
     if (rc == MUSTER_OK)
-        rc = muster_params_seat_new(&memory, &seat->seat, ret_error);
+        rc = memory_new(seat, ret_error);
     if (rc == MUSTER_OK)
         rc = keeper_init(&seat->keeper, ret_error);
     return rc;

@@ -12,6 +12,10 @@
 struct params_seat_settings {
     const char *listen;
     const char *job; /* NULL: none */
+    const char *registry; /* NULL: the server is alone */
+    const char *reach;    /* NULL: the address where it listens */
+    uint64_t replicas;
+    uint64_t expected; /* servers, before the job begins */
     uint64_t memory_max;
     uint64_t shard_count;
     bool has_spare;

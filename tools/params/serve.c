@@ -1,6 +1,9 @@
 /* muster params serve: its options. */
 #include "params/params.h"
 
+#include <muster/address.h>
+#include <muster/registry.h>
+
 #include "common/command.h"
 #include "params/seat.h"
 
@@ -15,10 +18,41 @@ static const struct muster_option rows[] = {
      .value = "HOST:PORT",
      .help = "Address for clients; port 0 takes a free port, ':PORT' listens on every interface."},
     {.name = "job",
+     .variable = "MUSTER_JOB",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct params_seat_settings, job),
      .value = "NAME",
      .help = "Clients of other jobs are refused."},
+    {.name = "registry",
+     .variable = "MUSTER_REGISTRY",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct params_seat_settings, registry),
+     .value = "HOST:PORT,…",
+     .help = "Share the tables of --job with other servers, which find each other there: a 'muster "
+             "registry', or an etcd cluster."},
+    {.name = "reach",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct params_seat_settings, reach),
+     .value = "HOST:PORT",
+     .help = "With --registry: the address by which clients and other servers reach this one, where "
+             "it is not that of --listen."},
+    {.name = "replicas",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct params_seat_settings, replicas),
+     .fallback = "1",
+     .unit = "replicas",
+     .min = 1,
+     .max = 4,
+     .help = "With --registry: servers that hold each row. What is acknowledged survives the loss of "
+             "all of them but one. The first server's counts."},
+    {.name = "expect",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct params_seat_settings, expected),
+     .fallback = "1",
+     .unit = "servers",
+     .min = 1,
+     .max = 64,
+     .help = "With --registry: the job begins when so many servers are there."},
     {.name = "memory-max",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct params_seat_settings, memory_max),
@@ -64,6 +98,42 @@ static const struct muster_options options = {
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
 
+static bool cluster_check(const struct params_seat_settings *settings, int *ret_exit)
+{
+    struct muster_address listen;
+    struct muster_error error;
+
+    if (settings->registry == NULL) {
+        if (settings->replicas == 1 && settings->expected == 1 && settings->reach == NULL)
+            return true;
+        *ret_exit = command_refuse(options.command,
+                                   "--replicas, --expect and --reach need --registry HOST:PORT: "
+                                   "servers find each other there (start one with 'muster "
+                                   "registry')");
+        return false;
+    }
+    if (muster_registry_endpoints_check(settings->registry, &error) != MUSTER_OK) {
+        *ret_exit = command_refuse(options.command, "--registry: %s", error.text);
+        return false;
+    }
+    if (settings->job == NULL || settings->job[0] == '\0') {
+        *ret_exit = command_refuse(options.command,
+                                   "--registry needs --job NAME: servers of one job share its "
+                                   "tables");
+        return false;
+    }
+    if (settings->reach == NULL &&
+        muster_address_parse_listen(settings->listen, &listen, &error) == MUSTER_OK &&
+        muster_address_is_wildcard(&listen)) {
+        *ret_exit = command_refuse(options.command,
+                                   "--listen %s is every interface: --reach must say by which "
+                                   "HOST:PORT others reach this server",
+                                   settings->listen);
+        return false;
+    }
+    return true;
+}
+
 int params_serve(int argc, char **argv)
 {
     struct params_seat_settings settings = {.listen = NULL};
@@ -72,7 +142,8 @@ int params_serve(int argc, char **argv)
     int code = EXIT_OK;
 
     if (!command_parse_all(&options, argc, argv, &settings, &code) ||
-        !service_tls_check(options.command, &settings.tls, &code))
+        !service_tls_check(options.command, &settings.tls, &code) ||
+        !cluster_check(&settings, &code))
         return code;
     if (params_seat_open(&seat, &settings, &error) == MUSTER_OK) {
         code = keeper_run(&seat.keeper);
