@@ -89,6 +89,14 @@ struct muster_params_stats {
 };
 MUSTER_API void muster_params_server_stats(const struct muster_params_server *server,
                                            struct muster_params_stats *ret_stats);
+/**
+ * Give all shards to the other servers of the job, then call drained: with OK when this server has none
+ * any more (at once, if it is alone, or all servers drain), else at deadline_ns with DEADLINE_EXCEEDED.
+ * Clients are served meanwhile. Once only; then the server is closed.
+ */
+typedef void muster_params_drained_fn(struct muster_params_server *server, enum muster_rc rc);
+MUSTER_API void muster_params_server_drain(struct muster_params_server *server,
+                                           uint64_t deadline_ns, muster_params_drained_fn *drained);
 /** Connections end; the memory stays in the seat. closed (may be NULL) runs last, from the loop. */
 MUSTER_API void muster_params_server_close(struct muster_params_server *server,
                                            muster_params_server_fn *closed);

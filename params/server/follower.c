@@ -195,8 +195,9 @@ static void copy_record_done(struct muster_params_follower *follower, uint32_t s
     if (--follower->copying > 0)
         return;
     bit_set(follower->ready, shard);
-    muster_task_post(&follower->server->decide, follower->server->env->loop);
     shard_begin_next(follower);
+    if (follower->copying == 0) /* one map for all that it has learned */
+        muster_task_post(&follower->server->decide, follower->server->env->loop);
 }
 
 /* A new link copies shards from their beginning. Those that are ready stay so: their changes are among

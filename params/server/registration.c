@@ -64,6 +64,7 @@ struct muster_params_registration {
     bool is_swapping;
     struct muster_registry_op swap;
     struct muster_timer turn;
+    struct muster_task look; /* whether it has given all away */
     bool is_our_turn;
     muster_params_registration_fn *closed;
     bool is_closing;
@@ -558,6 +559,7 @@ static void on_decide(struct muster_task *task)
         .data = server,
         .moves_max = MOVES_MAX};
 
+    muster_task_post(&registration->look, server->env->loop);
     if (!is_due(registration, count) || rank == count)
         return;
     if (muster_params_decide(server->env->mem, &input, &next) != MUSTER_OK || next == NULL)
@@ -572,11 +574,57 @@ static void on_decide(struct muster_task *task)
     muster_mem_free(server->env->mem, next);
 }
 
+static void drain_check(struct muster_params_registration *registration);
+
+/* In a turn of its own: the server may be closed in it. */
+static void on_look(struct muster_task *task)
+{
+    drain_check(task->data);
+}
+
 static void on_turn(struct muster_timer *timer)
 {
     struct muster_params_registration *registration = timer->data;
 
     registration->is_our_turn = true;
+    decide_post(registration);
+}
+
+/* --- Leaving --- */
+
+/* It has nothing that others could need, or there is nobody who could take it. */
+static bool is_drained(const struct muster_params_registration *registration)
+{
+    const struct muster_params_server *server = registration->server;
+    const struct muster_params_map *map = server->map;
+    bool has_heir = false, has_shards = false;
+
+    MUSTER_LIST_EACH (&registration->peers, peer, struct peer, node)
+        has_heir = has_heir || !peer->record.server.is_leaving;
+    for (uint32_t shard = 0; map != NULL && shard < map->shard_count; shard++)
+        has_shards = has_shards || muster_params_map_is_copy(map, shard, server->place);
+    return registration->is_known && (!has_heir || !has_shards);
+}
+
+static void drain_check(struct muster_params_registration *registration)
+{
+    struct muster_params_server *server = registration->server;
+    muster_params_drained_fn *drained = server->drained;
+
+    if (drained == NULL || !registration->record.server.is_leaving || !is_drained(registration))
+        return;
+    server->drained = NULL;
+    muster_timer_stop(&server->drain_deadline);
+    drained(server, MUSTER_OK);
+}
+
+void muster_params_registration_leave(struct muster_params_server *server)
+{
+    struct muster_params_registration *registration = server->registration;
+
+    registration->record.server.is_leaving = true;
+    if (registration->registering == REGISTERING_DONE)
+        register_start(registration);
     decide_post(registration);
 }
 
@@ -632,6 +680,7 @@ enum muster_rc muster_params_registration_open(struct muster_params_server *serv
     muster_timer_init(&registration->range_retry, on_range_retry, registration);
     muster_timer_init(&registration->turn, on_turn, registration);
     muster_task_init(&server->decide, on_decide, registration);
+    muster_task_init(&registration->look, on_look, registration);
     snprintf(registration->prefix, sizeof(registration->prefix), "/muster/%s/params/",
              server->hello.job);
     rc = record_fill(registration, options, ret_error);
@@ -676,6 +725,7 @@ void muster_params_registration_close(struct muster_params_server *server,
     registration->closed = closed;
     registration->is_closing = true;
     muster_task_cancel(&server->decide);
+    muster_task_cancel(&registration->look);
     muster_timer_stop(&registration->put_retry);
     muster_timer_stop(&registration->range_retry);
     muster_timer_stop(&registration->turn);

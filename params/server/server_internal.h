@@ -46,6 +46,8 @@ struct muster_params_server {
     struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
     struct muster_metrics_collector collector; /* data NULL: there are no metrics */
     muster_params_server_fn *closed;
+    muster_params_drained_fn *drained; /* NULL: it does not drain, or has */
+    struct muster_timer drain_deadline;
 };
 
 /** A frame that the server owns until it has left. */

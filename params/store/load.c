@@ -5,10 +5,39 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "params/store/init.h"
 #include "params/store/row.h"
+
+static void row_write(const struct muster_params_store_table *table, struct muster_params_row *row,
+                      uint32_t clock, const float *values, const float *state)
+{
+    __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELAXED);
+    atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
+    memcpy(row->values, values, table->row_elements * sizeof(row->values[0]));
+    if (state != NULL)
+        memcpy(row->values + table->row_elements, state,
+               table->state_elements * sizeof(row->values[0]));
+    else
+        memset(row->values + table->row_elements, 0,
+               table->state_elements * sizeof(row->values[0]));
+    row->clock = clock;
+    __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELEASE);
+}
+
+static void on_row(void *data, const struct muster_params_store_table *table,
+                   const struct muster_params_row *row)
+{
+    float initial[MUSTER_PARAMS_ROW_BYTES_MAX / sizeof(float)];
+
+    (void)data;
+    muster_params_init_values(table, row->key, initial);
+    row_write(table, (struct muster_params_row *)(uintptr_t)row, 0, initial, NULL);
+}
 
 void muster_params_shard_forget(struct muster_params_region *region, uint32_t shard)
 {
+    for (uint32_t i = 0; i < region->head->table_count; i++)
+        muster_params_rows_visit(region, &region->head->tables[i], shard, on_row, NULL);
     for (uint64_t slot = 0; slot < region->head->source_count; slot++)
         MUSTER_PARAMS_STORE(&muster_params_source_at(region, slot)->positions[shard], 0);
 }
@@ -23,12 +52,7 @@ enum muster_rc muster_params_row_load(struct muster_params_region *region,
 
     if (rc != MUSTER_OK)
         return rc;
-    __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELAXED);
-    atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
-    memcpy(row->values, values,
-           (table->row_elements + table->state_elements) * sizeof(row->values[0]));
-    row->clock = clock;
-    __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELEASE);
+    row_write(table, row, clock, values, values + table->row_elements);
     return MUSTER_OK;
 }
 

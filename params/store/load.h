@@ -5,7 +5,8 @@
 #include "params/store/source.h"
 #include "params/store/table.h"
 
-/** No source has pushed to the shard. A process that dies amid the copy of a shard begins it again. */
+/** No source has pushed to the shard, and its rows have their initial values. A process that dies amid the
+ * copy of a shard begins it again. */
 void muster_params_shard_forget(struct muster_params_region *region, uint32_t shard);
 /**
  * A row as another server has it: row_elements + state_elements values, and its clock.

@@ -64,13 +64,26 @@ static void on_closed(struct muster_params_server *server)
     service_closed(muster_params_server_data(server));
 }
 
+/* Shards that nobody could take stay in the memory of the seat, which ends with its keeper. */
+static void on_drained(struct muster_params_server *server, enum muster_rc rc)
+{
+    struct service *service = muster_params_server_data(server);
+
+    if (rc != MUSTER_OK)
+        MUSTER_LOG(service->env, ERROR, "params_not_drained", "reason",
+                   "not all shards could be given to other servers within --drain-timeout");
+    muster_params_server_close(server, on_closed);
+}
+
 static void server_close(struct service *service, uint64_t deadline_ns)
 {
-    struct muster_params_server *server = seat_of(service)->server;
+    struct params_seat *seat = seat_of(service);
 
-    (void)deadline_ns;
-    muster_params_server_set_data(server, service);
-    muster_params_server_close(server, on_closed);
+    (void)deadline_ns; /* of calls under way: giving shards away takes longer */
+    muster_params_server_set_data(seat->server, service);
+    muster_params_server_drain(seat->server,
+                               muster_loop_after_ns(service->env->loop, seat->settings.drain_ns),
+                               on_drained);
 }
 
 static const struct service_kind kind = {.name = "params serve",

@@ -16,6 +16,7 @@ struct params_seat_settings {
     const char *reach;    /* NULL: the address where it listens */
     uint64_t replicas;
     uint64_t expected; /* servers, before the job begins */
+    uint64_t drain_ns; /* for giving shards to others */
     uint64_t memory_max;
     uint64_t shard_count;
     bool has_spare;

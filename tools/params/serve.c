@@ -42,7 +42,7 @@ static const struct muster_option rows[] = {
      .fallback = "1",
      .unit = "replicas",
      .min = 1,
-     .max = 4,
+     .max = 2,
      .help = "With --registry: servers that hold each row. What is acknowledged survives the loss of "
              "all of them but one. The first server's counts."},
     {.name = "expect",
@@ -53,6 +53,14 @@ static const struct muster_option rows[] = {
      .min = 1,
      .max = 64,
      .help = "With --registry: the job begins when so many servers are there."},
+    {.name = "drain-timeout",
+     .kind = MUSTER_OPTION_DURATION,
+     .offset = offsetof(struct params_seat_settings, drain_ns),
+     .fallback = "60",
+     .unit = "s",
+     .min = MUSTER_NS_PER_MS,
+     .help = "With --registry, at SIGTERM: how long the server may take to give its shards to the "
+             "others."},
     {.name = "memory-max",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct params_seat_settings, memory_max),
