@@ -143,7 +143,9 @@ static enum muster_rc rows_judge(const struct muster_params_client *client,
     return MUSTER_OK;
 }
 
+/* Positions of shards that another server leads are not judged here. */
 static enum muster_rc keys_check(const struct muster_params_server *server,
+                                 const struct muster_frame_header *header,
                                  const struct muster_params_rows_frame *frame,
                                  const struct muster_params_source *source,
                                  struct muster_error *ret_error)
@@ -157,7 +159,8 @@ static enum muster_rc keys_check(const struct muster_params_server *server,
         const struct muster_params_run *run = &frame->runs[i];
         uint16_t shard = muster_params_run_shard(run);
 
-        if (source->positions[shard] == 0 && (run->shard & MUSTER_PARAMS_RUN_FIRST) == 0)
+        if (source->positions[shard] == 0 && (run->shard & MUSTER_PARAMS_RUN_FIRST) == 0 &&
+            muster_params_server_leads(server, shard, header->epoch))
             return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                     "the server has no position of this source for shard %u: its "
                                     "sequence was forgotten",
@@ -203,6 +206,31 @@ static bool push_is_ours(const struct muster_params_server *server,
     return true;
 }
 
+/* The runs that are this server's are applied before MOVED tells the client to send the push again. A
+ * later push of those shards, which is here already, would else be applied first, and make this one
+ * count as applied. */
+static enum muster_rc runs_apply(struct muster_params_server *server,
+                                 const struct muster_frame_header *header,
+                                 const struct muster_params_push *push)
+{
+    size_t value_bytes = push->table->row_elements * muster_dtype_bytes(push->dtype);
+    struct muster_params_push one = *push;
+
+    one.run_count = 1;
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        struct muster_params_pushed pushed;
+
+        one.runs = &push->runs[i];
+        one.row_count = one.runs->rows;
+        if (muster_params_server_leads(server, muster_params_run_shard(one.runs), header->epoch) &&
+            muster_params_push_apply(server, &one, &pushed) != MUSTER_OK)
+            return MUSTER_RESOURCE_EXHAUSTED;
+        one.keys += one.row_count;
+        one.values = (const uint8_t *)one.values + one.row_count * value_bytes;
+    }
+    return MUSTER_OK;
+}
+
 /* A push that comes again may not be at all followers yet, so it waits like the first one. */
 static bool push_answer(struct muster_params_client *client,
                         const struct muster_frame_header *header,
@@ -234,10 +262,8 @@ bool muster_params_handle_push(struct muster_params_client *client,
 
     if (push_judge(client, header, payload, &frame, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    if (!push_is_ours(server, header, &frame))
-        return muster_params_moved(client, header);
-    if (keys_check(server, &frame, muster_params_source_at(server->region, client->slot), &error) !=
-        MUSTER_OK)
+    if (keys_check(server, header, &frame, muster_params_source_at(server->region, client->slot),
+                   &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     push =
         (struct muster_params_push){.table = muster_params_server_table(server, frame.table),
@@ -251,6 +277,9 @@ bool muster_params_handle_push(struct muster_params_client *client,
                                     .values = frame.values,
                                     .dtype = (enum muster_dtype)frame.dtype,
                                     .row_count = frame.row_count};
+    if (!push_is_ours(server, header, &frame))
+        return runs_apply(server, header, &push) == MUSTER_OK &&
+               muster_params_moved(client, header);
     if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
         return false;
     ack.refused = pushed.refused;

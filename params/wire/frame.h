@@ -23,8 +23,9 @@ enum muster_params_message {
     MUSTER_PARAMS_ROWS,       /* payload: values, in the order of the request's keys */
     MUSTER_PARAMS_REFUSED,    /* header.phase: enum muster_rc; payload: text for people */
     MUSTER_PARAMS_MAP,        /* payload: map (map.h); the server's first message, and at each change */
-    MUSTER_PARAMS_MOVED,      /* header.epoch: of the server's map, which it has sent before; nothing of
-                               * the request was done: route it by that map, or a newer one */
+    MUSTER_PARAMS_MOVED,      /* header.epoch: of the server's map, which it has sent before: route the
+                               * request by that one, or a newer one. Runs of a push that are the
+                               * server's were applied */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
