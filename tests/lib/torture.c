@@ -114,11 +114,12 @@ void torture_disarm(struct torture *torture)
 
 /* --- The system's heap --- */
 
-static struct torture *of_system;
-static size_t system_block_count;
+static _Atomic(struct torture *) of_system; /* these two: any thread of the program may allocate */
+static _Atomic size_t system_block_count;
 
 static void *system_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
 {
+    struct torture *torture = of_system;
     void *block;
 
     (void)mem;
@@ -127,7 +128,7 @@ static void *system_realloc(struct muster_mem *mem, void *ptr, size_t bytes)
         free(ptr);
         return NULL;
     }
-    if (of_system != NULL && of_system->is_of_system && torture_refuses(of_system))
+    if (torture != NULL && torture->is_of_system && torture_refuses(torture))
         return NULL;
     block = realloc(ptr, bytes);
     system_block_count += block != NULL && ptr == NULL;
@@ -138,7 +139,9 @@ size_t torture_count_system_blocks(void)
 {
     static const struct muster_mem_ops ops = {.realloc = system_realloc};
 
-    muster_mem_system()->ops = &ops; /* blocks from before are the same heap's */
+    /* Blocks from before are the same heap's. A later call finds threads that allocate. */
+    if (muster_mem_system()->ops != &ops)
+        muster_mem_system()->ops = &ops;
     return system_block_count;
 }
 

@@ -49,7 +49,8 @@ void torture_arm(struct torture *torture);
 void torture_arm_limited(struct torture *torture, struct muster_mem_limited *mem);
 void torture_disarm(struct torture *torture);
 
-/** Memory of muster_mem_system(), for what opens an environment of its own. One thread at a time. */
+/** Memory of muster_mem_system(), for what opens an environment of its own. Armed by one thread at a time;
+ * any thread may allocate once torture_count_system_blocks was called. */
 void torture_arm_system(struct torture *torture);
 /** Live blocks of it, counted from the first call on: as many before a run as after it. */
 size_t torture_count_system_blocks(void);

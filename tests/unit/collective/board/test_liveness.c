@@ -24,12 +24,17 @@ struct writer {
 /* The next lock finds the mark of a holder that has died since the caller looked. */
 static bool is_next_lock_marked;
 
-int pthread_mutex_trylock(pthread_mutex_t *mutex)
+/* The thread sanitizer's wrapper is linked into this program, so RTLD_NEXT skips it. It must see the
+ * lock, or it reports the unlock as that of an unlocked mutex. */
+int __interceptor_pthread_mutex_trylock(pthread_mutex_t *mutex) __attribute__((weak));
+
+__attribute__((visibility("default"))) int pthread_mutex_trylock(pthread_mutex_t *mutex)
 {
-    int (*next)(pthread_mutex_t *mutex);
+    int (*next)(pthread_mutex_t * mutex) = __interceptor_pthread_mutex_trylock;
     void *symbol = dlsym(RTLD_NEXT, "pthread_mutex_trylock");
 
-    memcpy(&next, &symbol, sizeof(next));
+    if (next == NULL)
+        memcpy(&next, &symbol, sizeof(next));
     if (is_next_lock_marked)
         __atomic_store_n((uint32_t *)(void *)mutex, FUTEX_OWNER_DIED, __ATOMIC_SEQ_CST);
     is_next_lock_marked = false;
