@@ -121,12 +121,16 @@ static uint32_t shard_of(const struct muster_params_table *table, uint64_t key)
     return muster_params_shard_of(muster_params_hash(table->seed, key), table->params->shard_count);
 }
 
-static void shards_count(const struct muster_params_table *table, struct walk walk,
-                         uint32_t row_count, struct shards *ret_shards)
+/* Returns how many shards have rows. */
+static inline uint16_t shards_count(const struct muster_params_table *table, struct walk walk,
+                                    uint32_t row_count, struct shards *ret_shards)
 {
+    uint32_t runs = 0;
+
     memset(ret_shards->rows, 0, table->params->shard_count * sizeof(ret_shards->rows[0]));
     for (uint32_t i = 0; i < row_count; i++)
-        ret_shards->rows[shard_of(table, walk_next(&walk).key)]++;
+        runs += ret_shards->rows[shard_of(table, walk_next(&walk).key)]++ == 0;
+    return (uint16_t)runs;
 }
 
 /* The rows of a slice that go one way. */
@@ -143,16 +147,17 @@ struct way_share {
 struct shares {
     uint32_t count;
     struct way_share list[MUSTER_PARAMS_SERVERS_MAX + 1];
+    uint16_t places[MUSTER_PARAMS_SHARD_COUNT_MAX]; /* in list, of shards that have rows */
 };
 
-static struct way_share *share_of(struct shares *shares, struct muster_params_way *way)
+static uint16_t share_place(struct shares *shares, struct muster_params_way *way)
 {
     for (uint32_t i = 0; i < shares->count; i++) {
         if (shares->list[i].way == way)
-            return &shares->list[i];
+            return (uint16_t)i;
     }
     shares->list[shares->count] = (struct way_share){.way = way};
-    return &shares->list[shares->count++];
+    return (uint16_t)shares->count++;
 }
 
 static void shares_count(const struct muster_params *params, const struct shards *shards,
@@ -164,34 +169,56 @@ static void shares_count(const struct muster_params *params, const struct shards
 
         if (shards->rows[shard] == 0)
             continue;
-        share = share_of(ret_shares, muster_params_route(params, shard));
+        ret_shares->places[shard] = share_place(ret_shares, muster_params_route(params, shard));
+        share = &ret_shares->list[ret_shares->places[shard]];
         share->run_count++;
         share->row_count += shards->rows[shard];
     }
 }
 
-/* The bit for the first run of a shard is part of the message: a repetition has it, too. Leaves in
- * shards where the rows of each begin in its share. */
+/* The bit for the first run of a shard is part of the message: a repetition has it, too. */
+static inline struct muster_params_run run_of(struct muster_params *params, uint32_t shard,
+                                              uint32_t rows)
+{
+    struct muster_params_run run = {.shard = (uint16_t)shard, .rows = (uint16_t)rows};
+    uint8_t bit = (uint8_t)(1u << shard % 8);
+
+    if ((params->has_pushed[shard / 8] & bit) == 0)
+        run.shard |= MUSTER_PARAMS_RUN_FIRST;
+    params->has_pushed[shard / 8] |= bit;
+    return run;
+}
+
+/* Leaves in shards where the rows of each begin in its share. */
+static void runs_fill_whole(struct muster_params *params, struct shards *shards,
+                            struct muster_params_run *runs)
+{
+    uint32_t begin = 0;
+
+    for (uint32_t shard = 0; shard < params->shard_count; shard++) {
+        uint32_t rows = shards->rows[shard];
+
+        shards->rows[shard] = begin;
+        begin += rows;
+        if (rows != 0)
+            *runs++ = run_of(params, shard, rows);
+    }
+}
+
 static void runs_fill(struct muster_params *params, struct shards *shards, struct shares *shares)
 {
     for (uint32_t i = 0; i < shares->count; i++)
         shares->list[i].row_count = 0;
     for (uint32_t shard = 0; shard < params->shard_count; shard++) {
         uint32_t rows = shards->rows[shard];
-        uint8_t bit = (uint8_t)(1u << shard % 8);
-        struct muster_params_run *run;
         struct way_share *share;
 
         if (rows == 0)
             continue;
-        share = share_of(shares, muster_params_route(params, shard));
+        share = &shares->list[shares->places[shard]];
         shards->rows[shard] = share->row_count;
         share->row_count += rows;
-        run = share->runs++;
-        *run = (struct muster_params_run){.shard = (uint16_t)shard, .rows = (uint16_t)rows};
-        if ((params->has_pushed[shard / 8] & bit) == 0)
-            run->shard |= MUSTER_PARAMS_RUN_FIRST;
-        params->has_pushed[shard / 8] |= bit;
+        *share->runs++ = run_of(params, shard, rows);
     }
 }
 
@@ -230,30 +257,60 @@ static bool requests_make(struct muster_params_table *table, const struct slice 
     return true;
 }
 
+static void rows_fill_whole(const struct muster_params_table *table, struct walk walk,
+                            uint32_t row_count, struct shards *shards,
+                            const struct way_share *share)
+{
+    uint64_t *keys = share->keys;
+    uint8_t *values = share->values;
+
+    for (uint32_t i = 0; i < row_count; i++) {
+        struct row_at row = walk_next(&walk);
+        uint32_t place = shards->rows[shard_of(table, row.key)]++;
+
+        keys[place] = row.key;
+        memcpy(values + place * walk.value_bytes, row.values, walk.value_bytes);
+    }
+}
+
+static void rows_fill(const struct muster_params_table *table, struct walk walk,
+                      uint32_t row_count, struct shards *shards, const struct shares *shares)
+{
+    for (uint32_t i = 0; i < row_count; i++) {
+        struct row_at row = walk_next(&walk);
+        uint32_t shard = shard_of(table, row.key), place = shards->rows[shard]++;
+        const struct way_share *share = &shares->list[shares->places[shard]];
+
+        share->keys[place] = row.key;
+        memcpy(share->values + place * walk.value_bytes, row.values, walk.value_bytes);
+    }
+}
+
 /* The messages of a slice have one sequence: no shard is in two of them. */
 static bool push_send(struct muster_params_table *table, const struct slice *slice,
                       size_t value_bytes)
 {
     struct muster_params *params = table->params;
     struct walk walk = {&table->pushes, slice->begin, value_bytes};
-    struct way_share *last = NULL;
     struct shards shards;
     struct shares shares;
+    uint16_t run_count = shards_count(table, walk, slice->row_count, &shards);
 
-    shards_count(table, walk, slice->row_count, &shards);
-    shares_count(params, &shards, &shares);
+    if (params->only != NULL) {
+        shares.count = 1;
+        shares.list[0] = (struct way_share){
+            .way = params->only, .row_count = slice->row_count, .run_count = run_count};
+    } else {
+        shares_count(params, &shards, &shares);
+    }
     if (!requests_make(table, slice, &shares))
         return false;
-    runs_fill(params, &shards, &shares);
-    last = &shares.list[0];
-    for (uint32_t i = 0; i < slice->row_count; i++) {
-        struct row_at row = walk_next(&walk);
-        uint32_t shard = shard_of(table, row.key), place = shards.rows[shard]++;
-
-        if (shares.count > 1)
-            last = share_of(&shares, muster_params_route(params, shard));
-        last->keys[place] = row.key;
-        memcpy(last->values + place * value_bytes, row.values, value_bytes);
+    if (params->only != NULL) {
+        runs_fill_whole(params, &shards, shares.list[0].runs);
+        rows_fill_whole(table, walk, slice->row_count, &shards, &shares.list[0]);
+    } else {
+        runs_fill(params, &shards, &shares);
+        rows_fill(table, walk, slice->row_count, &shards, &shares);
     }
     for (uint32_t i = 0; i < shares.count; i++) {
         parts_fill(shares.list[i].request, &table->pushes, slice, value_bytes);
@@ -321,9 +378,9 @@ static bool pull_send(struct muster_params_table *table, const struct slice *sli
     struct shards shards;
     struct shares shares;
 
-    if (params->map->server_count == 1)
-        return pull_send_whole(table, slice, value_bytes, muster_params_route(params, 0));
-    shards_count(table, walk, slice->row_count, &shards);
+    if (params->only != NULL)
+        return pull_send_whole(table, slice, value_bytes, params->only);
+    (void)shards_count(table, walk, slice->row_count, &shards);
     shares_count(params, &shards, &shares);
     if (shares.count == 1)
         return pull_send_whole(table, slice, value_bytes, shares.list[0].way);
@@ -332,8 +389,7 @@ static bool pull_send(struct muster_params_table *table, const struct slice *sli
     for (uint32_t i = 0; i < slice->row_count; i++) {
         struct muster_params_op *op = walk.cursor.op;
         struct row_at row = walk_next(&walk);
-        struct way_share *share =
-            share_of(&shares, muster_params_route(params, shard_of(table, row.key)));
+        struct way_share *share = &shares.list[shares.places[shard_of(table, row.key)]];
 
         share->keys[share->row_count] = row.key;
         share->request->parts[share->row_count++] =

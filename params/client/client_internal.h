@@ -110,6 +110,7 @@ struct muster_params {
     struct muster_params_map *map; /* NULL: none has come yet */
     struct muster_list ways;
     struct muster_params_way *routes[MUSTER_PARAMS_SERVERS_MAX]; /* by places of the map */
+    struct muster_params_way *only;    /* leads all shards; NULL: several do, or some have no server */
     struct muster_params_way *nowhere; /* for shards that no server has */
     const struct muster_params_way_events *way_events;
     struct muster_error error;

@@ -358,8 +358,18 @@ static void ways_drop(struct muster_params *params)
     }
 }
 
+static void only_find(struct muster_params *params)
+{
+    params->only = muster_params_route(params, 0);
+    for (uint32_t shard = 1; shard < params->shard_count; shard++) {
+        if (muster_params_route(params, shard) != params->only)
+            params->only = NULL;
+    }
+}
+
 static void map_follow(struct muster_params *params)
 {
+    only_find(params);
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
         list_scatter(&way->pushes);
         list_scatter(&way->requests);
