@@ -311,6 +311,119 @@ static void of_links_in_both_directions_the_same_one_stays(void **state)
     }
 }
 
+static struct node_peer *peer_of_node(void)
+{
+    return muster_node_peer_find(stand.node.node, &stand.hello.incarnation);
+}
+
+static bool has_connected(void *data)
+{
+    return stand.stream_count >= *(const size_t *)data;
+}
+
+static void wait_for_streams(size_t count)
+{
+    test_env_run_until(stand.node.pair.env, has_connected, &count);
+}
+
+static void cut_stream(size_t i)
+{
+    muster_stream_close(stand.streams[i], NULL);
+    stand.streams[i] = NULL;
+}
+
+static bool has_lost_opening(void *opening)
+{
+    return peer_of_node()->opening != opening;
+}
+
+/* The membership machine would take the peer for lost and connect again. */
+static void the_loss_of_a_link_that_is_not_in_use_is_silent(void **state)
+{
+    struct muster_peer_link *used;
+
+    (void)state;
+    stand_open_as_member();
+    wait_for_streams(1); /* the node waits for the peer's hello, which does not come */
+    open_link(1, MUSTER_LINK_CONTROL);
+    ask_for_view(1);
+    wait_for_word(1); /* the node uses that link */
+    used = peer_of_node()->link;
+    assert_non_null(used);
+    muster_listener_close(stand.listener, NULL);
+    stand.listener = NULL;
+    cut_stream(0);
+    test_env_run_until(stand.node.pair.env, has_lost_opening, peer_of_node()->opening);
+
+    assert_null(peer_of_node()->opening);
+    assert_ptr_equal(peer_of_node()->link, used);
+    stand.log[1][0] = '\0';
+    ask_for_view(1);
+    wait_for_word(1);
+    assert_string_equal(stand.log[1], "commit:1 ");
+}
+
+static void on_broken(struct muster_peer_link *link, const struct muster_error *error)
+{
+    note_event(link, "broken", (unsigned)error->rc);
+}
+
+static void on_accept_in_vain(struct muster_listener *listener, struct muster_stream *stream)
+{
+    (void)listener;
+    muster_stream_close(stream, NULL);
+}
+
+/* A link that is broken before anybody has read its hello. */
+static void open_broken_link(size_t i, const struct muster_peer_link_events *resumable)
+{
+    struct muster_env *env = stand.node.pair.env;
+    struct muster_peer_hello hello = stand.hello;
+    struct muster_listener *listener;
+    struct muster_address any;
+
+    hello.purpose = MUSTER_LINK_CONTROL;
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
+    assert_int_equal(
+        muster_listener_open(env->net, &any, NULL, on_accept_in_vain, NULL, &listener, NULL),
+        MUSTER_OK);
+    assert_int_equal(muster_peer_link_open(env, muster_listener_address(listener), &hello,
+                                           muster_loop_after_ns(env->loop, 30 * MUSTER_NS_PER_S),
+                                           resumable, &stand, &stand.links[i]),
+                     MUSTER_OK);
+    wait_for_word(i);
+    muster_listener_close(listener, NULL);
+    assert_string_equal(stand.log[i], "broken:14 ");
+    stand.log[i][0] = '\0';
+}
+
+/* The node knows the peer, to which it is connecting itself, but not the session. */
+static void a_session_of_a_known_peer_can_begin_late(void **state)
+{
+    static const struct muster_peer_link_events resumable = {.on_ready = on_ready,
+                                                             .on_frame = on_frame,
+                                                             .on_payload = on_payload,
+                                                             .on_down = on_down,
+                                                             .on_broken = on_broken};
+    struct muster_loop *loop;
+
+    (void)state;
+    stand_open_as_member();
+    loop = stand.node.pair.env->loop;
+    wait_for_streams(1);
+    assert_non_null(peer_of_node());
+    open_broken_link(1, &resumable);
+    assert_null(peer_of_node()->link);
+    assert_int_equal(muster_peer_link_reopen(stand.links[1], muster_node_address(stand.node.node),
+                                             muster_loop_after_ns(loop, 30 * MUSTER_NS_PER_S)),
+                     MUSTER_OK);
+    ask_for_view(1);
+    wait_for_word(1);
+
+    assert_string_equal(stand.log[1], "commit:1 ");
+    assert_true(stand.is_ready[1]);
+}
+
 static void on_left(struct muster_node *node, void *data)
 {
     (void)node;
@@ -372,6 +485,8 @@ int main(void)
         cmocka_unit_test(only_whole_control_messages_are_taken),
         CASE(a_newer_link_of_the_same_peer_replaces_the_old_one),
         cmocka_unit_test(of_links_in_both_directions_the_same_one_stays),
+        CASE(the_loss_of_a_link_that_is_not_in_use_is_silent),
+        CASE(a_session_of_a_known_peer_can_begin_late),
         cmocka_unit_test(a_member_that_has_failed_and_is_not_let_go_says_that_it_quits),
         CASE(a_member_without_a_group_leaves_all_the_same),
     };

@@ -57,6 +57,21 @@ static void a_process_that_resigns_is_in_a_change(void **state)
     node_stand_end(&stand);
 }
 
+/* A launcher whose registry is gone takes it over by what the view says. */
+static void the_view_names_the_launcher_of_a_member(void **state)
+{
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    assert_int_equal(node_stand_try_node(&stand, (struct muster_node_options){.machine = 5}),
+                     MUSTER_OK);
+    node_stand_wait(&stand);
+
+    assert_int_equal(muster_node_view(stand.node)->members[0].machine, 5);
+    node_stand_end(&stand);
+}
+
 static void no_memory_to_open_leaves_nothing(void **state)
 {
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
@@ -255,6 +270,7 @@ int main(void)
     const struct CMUnitTest node[] = {
         cmocka_unit_test(names_that_do_not_fit_are_refused),
         cmocka_unit_test(a_process_that_resigns_is_in_a_change),
+        cmocka_unit_test(the_view_names_the_launcher_of_a_member),
         cmocka_unit_test(no_memory_to_open_leaves_nothing),
         cmocka_unit_test(a_start_that_takes_too_long_names_the_missing),
         cmocka_unit_test(who_is_silent_on_this_host_is_evicted_when_it_was_asked_for),

@@ -337,6 +337,8 @@ static void who_has_left_has_no_key_any_more(void **state)
         test_env_run_until(f->env, test_env_is_true, &has_left);
 
         assert_int_equal(scene.revokes, rows[i].revokes);
+        assert_false(muster_timer_is_started(&scene.stand.node->registry.lease.timer));
+        assert_false(muster_timer_is_started(&scene.stand.node->registry.lease.expiry));
         assert_int_equal(
             registry_pair_range(f, NODE_STAND_FOLDER "members/", MUSTER_REGISTRY_PREFIX),
             MUSTER_OK);

@@ -206,6 +206,21 @@ static void a_process_that_outlives_the_marks_of_its_threads_is_alive(void **sta
     assert_false(muster_board_page_is_dead(world.page));
 }
 
+/* So it stays when the thread that saw the mark ends like the first. */
+static void a_process_that_has_outlived_a_mark_is_never_taken_for_dead(void **state)
+{
+    struct writer first, second;
+    (void)state;
+
+    writer_start(&first, &world, true);
+    writer_stop(&first);
+    writer_start(&second, &world, true);
+    assert_int_equal(world.page->is_incomplete, 1);
+    writer_stop(&second);
+
+    assert_false(muster_board_page_is_dead(world.page));
+}
+
 static void more_threads_than_words_are_never_taken_for_dead(void **state)
 {
     struct writer writers[MUSTER_BOARD_WORDS + 1];
@@ -264,6 +279,7 @@ int main(void)
         CASE(of_two_threads_the_other_keeps_it_alive),
         CASE(who_ended_before_the_death_does_not_hide_it),
         CASE(a_process_that_outlives_the_marks_of_its_threads_is_alive),
+        CASE(a_process_that_has_outlived_a_mark_is_never_taken_for_dead),
         CASE(more_threads_than_words_are_never_taken_for_dead),
         CASE(a_word_that_is_marked_at_its_taking_is_taken),
         cmocka_unit_test(a_thread_may_outlive_the_board),
