@@ -31,6 +31,7 @@
 #include <muster/params_server.h>
 #include <muster/platforms.h>
 #include <muster/proto.h>
+#include <muster/publication.h>
 #include <muster/registry.h>
 #include <muster/registry_server.h>
 #include <muster/resolver.h>

@@ -98,7 +98,7 @@ enum muster_rc muster_peer_hello_unpack(const uint8_t bytes[MUSTER_HELLO_BYTES],
 
     if (rc != MUSTER_OK)
         return rc;
-    if (purpose > MUSTER_LINK_PARAMS_COPY)
+    if (purpose > MUSTER_LINK_PUBLICATION)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the peer's hello has unknown purpose %u", purpose);
     if (intent > MUSTER_LINK_PROBE)
@@ -151,7 +151,7 @@ enum muster_rc muster_frame_header_unpack(const uint8_t bytes[MUSTER_FRAME_HEADE
 {
     uint32_t payload_bytes = get_u32(bytes + 4);
 
-    if (bytes[0] < MUSTER_FRAME_COLLECTIVE || bytes[0] > MUSTER_FRAME_PARAMS)
+    if (bytes[0] < MUSTER_FRAME_COLLECTIVE || bytes[0] > MUSTER_FRAME_PUBLICATION)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "a frame of unknown channel %u arrived", bytes[0]);
     /* The bound comes before any room is made: it is what one frame can make a receiver take. */

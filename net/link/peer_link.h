@@ -26,6 +26,7 @@ enum muster_link_purpose {
     MUSTER_LINK_STATE = 3,     /* chunks of the training state, on their way to a joiner */
     MUSTER_LINK_PARAMS = 4,    /* pushes and pulls of a client of parameters */
     MUSTER_LINK_PARAMS_COPY = 5, /* changes of parameters, from a primary to its replica */
+    MUSTER_LINK_PUBLICATION = 6, /* versions of a publication, on their way to a reader */
 };
 
 enum muster_link_intent {
@@ -66,6 +67,7 @@ enum muster_frame_channel {
     MUSTER_FRAME_LINK = 4,   /* between the links themselves; no bytes of the session */
     MUSTER_FRAME_STRIPE = 5, /* the next frame comes over the next stripe */
     MUSTER_FRAME_PARAMS = 6,
+    MUSTER_FRAME_PUBLICATION = 7,
 };
 
 /** 64 bytes on the wire, little endian, followed by payload_bytes. */

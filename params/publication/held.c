@@ -1,0 +1,137 @@
+/* The memory of a version. */
+#include "params/publication/held.h"
+
+#include <string.h>
+
+#define ALIGN 64u
+
+static void held_free(struct muster_held_version *held)
+{
+    muster_version_manifest_fini(&held->manifest);
+    muster_mem_free(held->mem, held->packed);
+    muster_mem_free(held->mem, held->arrived);
+    muster_mem_free(held->mem, held->tensors);
+    muster_mem_free(held->mem, held);
+}
+
+/* The range stands behind the struct, on a boundary that suits every element. */
+enum muster_rc muster_held_new(struct muster_mem *mem, struct muster_version_manifest *manifest,
+                               struct muster_held_version **ret_held)
+{
+    size_t bytes = sizeof(struct muster_held_version) + ALIGN + (size_t)manifest->bytes;
+    struct muster_held_version *held =
+        manifest->bytes < SIZE_MAX / 2 ? muster_mem_alloc(mem, bytes) : NULL;
+
+    if (held == NULL) {
+        muster_version_manifest_fini(manifest);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    memset(held, 0, sizeof(*held));
+    held->mem = mem;
+    held->refs = 1;
+    muster_list_init(&held->node);
+    held->manifest = *manifest;
+    memset(manifest, 0, sizeof(*manifest));
+    held->range = (uint8_t *)(((uintptr_t)(held + 1) + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
+    held->arrived = muster_mem_alloc_zero(mem, held->manifest.chunk_count / 64 + 1, 8);
+    held->tensors =
+        muster_mem_alloc_zero(mem, held->manifest.tensor_count, sizeof(held->tensors[0]));
+    if (held->arrived == NULL || held->tensors == NULL) {
+        held_free(held);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    held->shown.number = held->manifest.version;
+    held->shown.tensors = held->tensors;
+    held->shown.count = held->manifest.tensor_count;
+    for (uint32_t i = 0; i < held->manifest.tensor_count; i++) {
+        const struct muster_version_tensor *tensor = &held->manifest.tensors[i];
+
+        held->tensors[i] = (struct muster_named_tensor){.name = tensor->name,
+                                                        .dtype = tensor->dtype,
+                                                        .count = tensor->count,
+                                                        .data = held->range + tensor->offset};
+        held->shown.bytes += tensor->count * muster_dtype_bytes(tensor->dtype);
+    }
+    *ret_held = held;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_held_seal(struct muster_held_version *held)
+{
+    enum muster_rc rc =
+        muster_version_manifest_pack(&held->manifest, &held->packed, &held->packed_bytes);
+
+    if (rc == MUSTER_OK)
+        muster_version_manifest_root(held->packed, held->packed_bytes, held->shown.root);
+    return rc;
+}
+
+void muster_held_ref(struct muster_held_version *held)
+{
+    held->refs++;
+}
+
+void muster_held_unref(struct muster_held_version *held)
+{
+    if (held == NULL)
+        return;
+    MUSTER_ASSERT(held->refs > 0);
+    if (--held->refs > 0)
+        return;
+    muster_list_remove(&held->node);
+    held_free(held);
+}
+
+uint8_t *muster_held_chunk(const struct muster_held_version *held, uint32_t chunk)
+{
+    return held->range + (size_t)chunk * MUSTER_VERSION_CHUNK_BYTES;
+}
+
+bool muster_held_has(const struct muster_held_version *held, uint32_t chunk)
+{
+    return (held->arrived[chunk / 64] >> (chunk % 64) & 1u) != 0;
+}
+
+void muster_held_set(struct muster_held_version *held, uint32_t chunk)
+{
+    MUSTER_ASSERT(!muster_held_has(held, chunk));
+    held->arrived[chunk / 64] |= UINT64_C(1) << (chunk % 64);
+    held->arrived_count++;
+}
+
+bool muster_held_is_whole(const struct muster_held_version *held)
+{
+    return held->arrived_count == held->manifest.chunk_count;
+}
+
+struct muster_held_version *muster_held_find(const struct muster_list *list, uint64_t version)
+{
+    MUSTER_LIST_EACH (list, held, struct muster_held_version, node) {
+        if (held->shown.number == version)
+            return held;
+    }
+    return NULL;
+}
+
+void *muster_held_delta_new(const struct muster_held_version *held,
+                            const struct muster_held_version *base, uint32_t chunk,
+                            size_t *ret_bytes)
+{
+    (void)held;
+    (void)base;
+    (void)chunk;
+    (void)ret_bytes;
+    return NULL;
+}
+
+bool muster_held_delta_apply(struct muster_held_version *held,
+                             const struct muster_held_version *base, uint32_t chunk,
+                             const void *delta, size_t bytes)
+{
+    (void)held;
+    (void)base;
+    (void)chunk;
+    (void)delta;
+    (void)bytes;
+    return false;
+}

@@ -1,0 +1,51 @@
+/* Versions in the memory of a publisher or a reader: whole ones, and one that is being fetched. */
+#ifndef MUSTER_PARAMS_PUBLICATION_HELD_H
+#define MUSTER_PARAMS_PUBLICATION_HELD_H
+
+#include <muster/list.h>
+#include <muster/publication.h>
+
+#include "params/publication/manifest.h"
+
+struct muster_held_version {
+    struct muster_version shown; /* to programs; first, so that it is found by that */
+    struct muster_mem *mem;
+    struct muster_list node;
+    uint32_t refs;
+    uint32_t user_count; /* of a reader: muster_reader_current without its release */
+    struct muster_version_manifest manifest;
+    void *packed; /* the manifest as it travels */
+    size_t packed_bytes;
+    uint8_t *range;    /* manifest.bytes */
+    uint64_t *arrived; /* a bit for each chunk that is checked */
+    uint32_t arrived_count;
+    struct muster_named_tensor *tensors;
+};
+
+/** Takes manifest; its chunks have not arrived. With one reference. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_held_new(struct muster_mem *mem,
+                                                 struct muster_version_manifest *manifest,
+                                                 struct muster_held_version **ret_held);
+/** Record the packed manifest, once its hashes are there, and the root. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_held_seal(struct muster_held_version *held);
+void muster_held_ref(struct muster_held_version *held);
+/** NULL is accepted. */
+void muster_held_unref(struct muster_held_version *held);
+
+uint8_t *muster_held_chunk(const struct muster_held_version *held, uint32_t chunk);
+bool muster_held_has(const struct muster_held_version *held, uint32_t chunk);
+void muster_held_set(struct muster_held_version *held, uint32_t chunk);
+bool muster_held_is_whole(const struct muster_held_version *held);
+/** The changes of a chunk since a whole version, if they are fewer bytes than the chunk; else, or without
+ * memory, NULL. Gives. */
+void *muster_held_delta_new(const struct muster_held_version *held,
+                            const struct muster_held_version *base, uint32_t chunk,
+                            size_t *ret_bytes);
+/** Write the chunk from that of base and its changes. False: they cannot be read. */
+MUSTER_MUST_CHECK bool muster_held_delta_apply(struct muster_held_version *held,
+                                               const struct muster_held_version *base,
+                                               uint32_t chunk, const void *delta, size_t bytes);
+/** The version with that number in a list of them, or NULL. */
+struct muster_held_version *muster_held_find(const struct muster_list *list, uint64_t version);
+
+#endif

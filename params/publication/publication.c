@@ -1,0 +1,812 @@
+/* The publisher: makes versions, commits them by compare-and-swap of the registry's key, and tells the readers
+ * where to fetch them. */
+#include "params/publication/roster.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <muster/registry.h>
+
+#define REQUEST_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
+#define RETRY_NS           (200 * MUSTER_NS_PER_MS)
+/* One turn copies or hashes for a few milliseconds, so that other events go on meanwhile. */
+#define BYTES_PER_TURN ((size_t)16 << 20)
+
+enum publication_state {
+    PUBLICATION_OPENING,
+    PUBLICATION_OPEN,
+    PUBLICATION_FAILED, /* not opened, or another publisher has the name */
+    PUBLICATION_CLOSING,
+};
+
+/* The version that is being made. */
+enum put_state {
+    PUT_NONE,
+    PUT_COPYING,
+    PUT_HASHING,
+    PUT_COMMITTING,
+    PUT_WAITING, /* for readers */
+};
+
+struct put {
+    enum put_state state;
+    struct muster_publication_op *op;
+    const struct muster_named_tensor *tensors;
+    uint32_t wait_readers;
+    uint64_t deadline_ns;
+    struct muster_held_version *held;
+    uint32_t tensor; /* that is being copied, … */
+    uint64_t copied; /* … so many bytes of it */
+    uint32_t chunk;  /* that is hashed next */
+};
+
+struct muster_publication {
+    struct muster_env *env;
+    void *data;
+    enum publication_state state;
+    struct muster_error error;
+    char name[MUSTER_PUBLICATION_NAME_BYTES];
+    char key[MUSTER_PUBLICATION_KEY_BYTES];
+    struct muster_peer_hello hello;
+    struct muster_registry *registry;
+    struct muster_publication_door *door;
+    struct muster_list versions; /* newest first */
+    uint32_t history;
+    struct muster_publication_roster roster;
+    /* The key. */
+    struct muster_publication_record record; /* as it was last known */
+    uint64_t revision;                       /* of the key; 0: there is none */
+    bool is_uncertain; /* a swap may have been applied: the key is read before the next one */
+    struct muster_registry_op request;
+    bool is_requesting, is_stale; /* the version that the request is for was given up */
+    struct muster_timer retry, deadline;
+    muster_publication_fn *opened;
+    struct put put;
+    struct muster_task step;
+    muster_publication_fn *closed;
+};
+
+static void step_post(struct muster_publication *publication)
+{
+    muster_task_post(&publication->step, publication->env->loop);
+}
+
+static struct muster_bytes key_bytes(const struct muster_publication *publication)
+{
+    return (struct muster_bytes){publication->key, strlen(publication->key)};
+}
+
+static uint64_t after_ns(const struct muster_publication *publication, uint64_t delay_ns)
+{
+    return muster_loop_after_ns(publication->env->loop, delay_ns);
+}
+
+/* --- The outcome of opening and of a version --- */
+
+static void open_end(struct muster_publication *publication, const struct muster_error *error)
+{
+    muster_timer_stop(&publication->deadline);
+    muster_timer_stop(&publication->retry);
+    publication->state = error->rc == MUSTER_OK ? PUBLICATION_OPEN : PUBLICATION_FAILED;
+    publication->error = *error;
+    publication->opened(publication, error->rc);
+}
+
+/* The version's memory is dropped, unless it is, or may be, committed. */
+static void put_end(struct muster_publication *publication, const struct muster_error *error)
+{
+    struct muster_publication_op *op = publication->put.op;
+
+    muster_timer_stop(&publication->deadline);
+    muster_timer_stop(&publication->retry);
+    if (publication->put.held != NULL && publication->put.state != PUT_WAITING &&
+        (!publication->is_uncertain || muster_list_is_empty(&publication->put.held->node))) {
+        muster_held_unref(publication->put.held);
+        muster_publication_door_progress(publication->door);
+    }
+    publication->put = (struct put){.state = PUT_NONE};
+    op->error = *error;
+    op->done(op, error->rc);
+}
+
+static const struct muster_error no_error = {.rc = MUSTER_OK};
+
+static void work_end(struct muster_publication *publication, const struct muster_error *error)
+{
+    if (publication->state == PUBLICATION_OPENING)
+        open_end(publication, error);
+    else if (publication->put.state != PUT_NONE)
+        put_end(publication, error);
+}
+
+/* --- Readers --- */
+
+static uint32_t readers_count(struct muster_publication *publication, uint64_t version,
+                              uint32_t *ret_lacking)
+{
+    uint32_t count = 0, lacking = 0;
+
+    MUSTER_LIST_EACH (muster_publication_door_clients(publication->door), client,
+                      struct muster_publication_client, node) {
+        if (!client->is_joined || !client->join.is_following)
+            continue;
+        count += client->has_version >= version;
+        lacking += client->has_version < version;
+    }
+    *ret_lacking = lacking;
+    return count;
+}
+
+/* A reader that connects later has to have it, too: all is all that are connected now. */
+static bool readers_suffice(struct muster_publication *publication)
+{
+    const struct put *put = &publication->put;
+    uint32_t lacking;
+    uint32_t count = readers_count(publication, put->op->version, &lacking);
+
+    put->op->readers = count;
+    return put->wait_readers == MUSTER_PUBLICATION_WAIT_FOR_ALL ? lacking == 0
+                                                                : count >= put->wait_readers;
+}
+
+static void put_check_readers(struct muster_publication *publication)
+{
+    if (publication->put.state == PUT_WAITING && readers_suffice(publication))
+        put_end(publication, &no_error);
+}
+
+static void missing_name(struct muster_publication *publication, struct muster_error *ret_error)
+{
+    uint64_t version = publication->put.op->version;
+    size_t room = sizeof(ret_error->text), used;
+    uint32_t lacking;
+    uint32_t count = readers_count(publication, version, &lacking);
+
+    muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                     "version %" PRIu64 " is there, but only %u readers have it", version, count);
+    used = strlen(ret_error->text);
+    MUSTER_LIST_EACH (muster_publication_door_clients(publication->door), client,
+                      struct muster_publication_client, node) {
+        char id[MUSTER_INCARNATION_TEXT_BYTES];
+        const char *who = client->join.address;
+
+        if (!client->is_joined || !client->join.is_following || client->has_version >= version ||
+            used >= room)
+            continue;
+        if (who[0] == '\0')
+            who = muster_incarnation_format(&client->join.reader, id);
+        used += (size_t)snprintf(ret_error->text + used, room - used, "; %s has %" PRIu64, who,
+                                 client->has_version);
+    }
+}
+
+static void sources_tell(struct muster_publication *publication,
+                         struct muster_publication_client *client, uint64_t version)
+{
+    char sources[MUSTER_PUBLICATION_TREES * MUSTER_PUBLICATION_SOURCES_BYTES_MAX];
+    uint32_t counts[MUSTER_PUBLICATION_TREES];
+    bool has_it = muster_held_find(&publication->versions, version) != NULL;
+    struct muster_frame_header header = {.type = MUSTER_PUBLICATION_SOURCES, .op.step = version};
+    size_t bytes = muster_publication_roster_sources(
+        &publication->roster, muster_publication_door_clients(publication->door), client, version,
+        has_it ? publication->record.address : NULL, sources, counts);
+
+    header.chunk = counts[0];
+    (void)!muster_publication_client_send(client, header, sources, bytes);
+}
+
+static enum muster_publication_prospect on_missing(void *owner, uint64_t version)
+{
+    const struct muster_publication *publication = owner;
+
+    return version > publication->record.version ? MUSTER_PUBLICATION_IS_UNKNOWN
+                                                 : MUSTER_PUBLICATION_IS_PAST;
+}
+
+/* The version that the registry will have next is told when it has it. */
+static void on_where(void *owner, struct muster_publication_client *client, uint64_t version)
+{
+    struct muster_publication *publication = owner;
+
+    if (version <= publication->record.version && client->join.is_following)
+        sources_tell(publication, client, version);
+}
+
+static void on_have(void *owner, struct muster_publication_client *client)
+{
+    (void)client;
+    put_check_readers(owner);
+}
+
+static void on_gone(void *owner, struct muster_publication_client *client)
+{
+    struct muster_publication *publication = owner;
+
+    muster_publication_roster_forget(&publication->roster, client);
+    if (publication->put.state == PUT_WAITING) /* it is not waited for any more */
+        step_post(publication);
+}
+
+static const struct muster_publication_door_events door_events = {
+    .on_missing = on_missing, .on_where = on_where, .on_have = on_have, .on_gone = on_gone};
+
+/* --- The key --- */
+
+static void key_step(struct muster_publication *publication);
+
+static bool is_final(enum muster_rc rc)
+{
+    return rc == MUSTER_UNAUTHENTICATED || rc == MUSTER_PERMISSION_DENIED ||
+           rc == MUSTER_INVALID_ARGUMENT || rc == MUSTER_FAILED_PRECONDITION;
+}
+
+/* The deadline ends the attempts. */
+static void request_failed(struct muster_publication *publication, enum muster_rc rc,
+                           const struct muster_error *error)
+{
+    struct muster_error final = *error;
+
+    final.rc = rc;
+    publication->error = final;
+    if (is_final(rc))
+        work_end(publication, &final);
+    else
+        muster_timer_start(&publication->retry, publication->env->loop,
+                           after_ns(publication, RETRY_NS));
+}
+
+static void on_retry(struct muster_timer *timer)
+{
+    key_step(timer->data);
+}
+
+static bool record_is_own(const struct muster_publication *publication,
+                          const struct muster_publication_record *record)
+{
+    return muster_incarnation_is_equal(&record->publisher, &publication->hello.incarnation);
+}
+
+static void version_trim(struct muster_publication *publication)
+{
+    uint32_t count = 0;
+
+    MUSTER_LIST_EACH_SAFE (&publication->versions, held, struct muster_held_version, node) {
+        if (count++ <= publication->history)
+            continue;
+        muster_list_remove(&held->node); /* answers that are on their way keep its memory */
+        muster_held_unref(held);
+    }
+    muster_publication_door_progress(publication->door);
+}
+
+/* The registry has the version. */
+static void put_commit(struct muster_publication *publication)
+{
+    struct put *put = &publication->put;
+    struct muster_list *clients = muster_publication_door_clients(publication->door);
+
+    put->state = PUT_WAITING;
+    put->op->version = publication->record.version;
+    publication->is_uncertain = false;
+    MUSTER_LOG(publication->env, INFO, "publication_version", "name", publication->name, "version",
+               publication->record.version, "bytes", publication->record.bytes);
+    version_trim(publication);
+    muster_publication_roster_build(&publication->roster, clients, publication->record.version);
+    MUSTER_LIST_EACH_SAFE (clients, client, struct muster_publication_client, node) {
+        if (client->is_joined && client->join.is_following)
+            sources_tell(publication, client, publication->record.version);
+    }
+    put_check_readers(publication);
+}
+
+/* The key as it is now. True: the swap may be tried again. */
+static bool key_adopt(struct muster_publication *publication, const struct muster_registry_kv *kvs,
+                      size_t count)
+{
+    struct muster_publication_record record = {.version = 0};
+    struct muster_error error;
+    enum muster_rc rc = MUSTER_OK;
+
+    publication->revision = count > 0 ? kvs[0].mod_revision : 0;
+    if (count > 0)
+        rc =
+            muster_publication_record_unpack(kvs[0].value.data, kvs[0].value.size, &record, &error);
+    if (rc != MUSTER_OK) {
+        work_end(publication, &error);
+        return false;
+    }
+    if (publication->state == PUBLICATION_OPENING) {
+        publication->record.version = record.version;
+        publication->record.bytes = record.bytes;
+        memcpy(publication->record.root, record.root, sizeof(record.root));
+        if (!record_is_own(publication, &record))
+            return true;
+        open_end(publication, &no_error); /* an attempt of before was applied */
+        return false;
+    }
+    if (count > 0 && !record_is_own(publication, &record)) {
+        muster_error_set(&error, MUSTER_ABORTED, "another publisher at %s has taken %s",
+                         record.address, publication->name);
+        publication->error = error;
+        publication->state = PUBLICATION_FAILED;
+        work_end(publication, &error);
+        return false;
+    }
+    if (count > 0)
+        publication->record = record;
+    return true;
+}
+
+/* False: nobody waits for the answer any more. */
+static bool request_take(struct muster_publication *publication)
+{
+    bool is_stale = publication->is_stale;
+
+    publication->is_requesting = publication->is_stale = false;
+    if (publication->state != PUBLICATION_OPENING && publication->state != PUBLICATION_OPEN)
+        return false;
+    if (is_stale)
+        key_step(publication);
+    return !is_stale;
+}
+
+/* The version that is to be committed, as it would stand in the registry. */
+static void record_next(struct muster_publication *publication,
+                        struct muster_publication_record *ret_record)
+{
+    const struct muster_held_version *held = publication->put.held;
+
+    *ret_record = publication->record;
+    if (publication->state == PUBLICATION_OPENING)
+        return;
+    ret_record->version = held->shown.number;
+    ret_record->bytes = held->manifest.bytes;
+    memcpy(ret_record->root, held->shown.root, sizeof(held->shown.root));
+}
+
+static void on_swapped(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct muster_publication *publication = op->data;
+
+    if (!request_take(publication))
+        return;
+    if (rc != MUSTER_OK) {
+        publication->is_uncertain |= muster_registry_is_unknown(rc) && !op->is_unsent;
+        request_failed(publication, rc, &op->error);
+        return;
+    }
+    if (!op->is_succeeded) {
+        if (key_adopt(publication, op->kvs, op->kv_count))
+            key_step(publication);
+        return;
+    }
+    record_next(publication, &publication->record);
+    publication->revision = op->revision;
+    if (publication->state == PUBLICATION_OPENING)
+        open_end(publication, &no_error);
+    else
+        put_commit(publication);
+}
+
+static void key_swap(struct muster_publication *publication)
+{
+    uint8_t bytes[MUSTER_PUBLICATION_RECORD_BYTES];
+    struct muster_publication_record record;
+    enum muster_rc rc;
+
+    record_next(publication, &record);
+    muster_publication_record_pack(&record, bytes);
+    publication->request.data = publication;
+    rc = muster_registry_swap_start(&publication->request, publication->registry,
+                                    key_bytes(publication), publication->revision,
+                                    (struct muster_bytes){bytes, sizeof(bytes)}, 0,
+                                    after_ns(publication, REQUEST_TIMEOUT_NS), on_swapped);
+    publication->is_requesting = rc == MUSTER_OK;
+    if (rc != MUSTER_OK)
+        muster_timer_start(&publication->retry, publication->env->loop,
+                           after_ns(publication, RETRY_NS));
+}
+
+/* The number follows the newest version of the registry, so it is known here only. A version of before whose
+ * outcome was not known has that number, if it was committed. */
+static void put_seal(struct muster_publication *publication)
+{
+    struct muster_held_version *held = publication->put.held;
+    uint64_t number = publication->record.version + 1;
+    struct muster_error error;
+
+    if (held->packed != NULL && held->shown.number == publication->record.version &&
+        memcmp(held->shown.root, publication->record.root, sizeof(held->shown.root)) == 0) {
+        put_commit(publication); /* an attempt of before was applied */
+        return;
+    }
+    if (held->packed == NULL || held->shown.number != number) {
+        muster_list_remove(&held->node);
+        muster_mem_free(held->mem, held->packed);
+        held->packed = NULL;
+        held->manifest.version = held->shown.number = number;
+        if (muster_held_seal(held) != MUSTER_OK || held->packed_bytes > MUSTER_FRAME_PAYLOAD_MAX) {
+            muster_error_set(
+                &error, MUSTER_RESOURCE_EXHAUSTED,
+                "the manifest of %u chunks does not fit into a message of %u bytes, or "
+                "into memory",
+                held->manifest.chunk_count, MUSTER_FRAME_PAYLOAD_MAX);
+            put_end(publication, &error);
+            return;
+        }
+        /* A reader may hear of it by the registry before this process does. */
+        muster_list_prepend(&publication->versions, &held->node);
+    }
+    key_swap(publication);
+}
+
+static void on_read(struct muster_registry_op *op, enum muster_rc rc)
+{
+    struct muster_publication *publication = op->data;
+
+    if (!request_take(publication))
+        return;
+    if (rc != MUSTER_OK) {
+        request_failed(publication, rc, &op->error);
+        return;
+    }
+    if (!key_adopt(publication, op->kvs, op->kv_count))
+        return;
+    publication->is_uncertain = false;
+    key_step(publication);
+}
+
+static void key_read(struct muster_publication *publication)
+{
+    const struct muster_registry_range range = {.key = key_bytes(publication),
+                                                .reach = MUSTER_REGISTRY_KEY};
+    enum muster_rc rc;
+
+    publication->request.data = publication;
+    rc = muster_registry_range_start(&publication->request, publication->registry, &range,
+                                     after_ns(publication, REQUEST_TIMEOUT_NS), on_read);
+    publication->is_requesting = rc == MUSTER_OK;
+    if (rc != MUSTER_OK)
+        muster_timer_start(&publication->retry, publication->env->loop,
+                           after_ns(publication, RETRY_NS));
+}
+
+static void key_step(struct muster_publication *publication)
+{
+    if (publication->is_requesting)
+        return; /* of a version that was given up; its answer goes on */
+    if (publication->is_uncertain)
+        key_read(publication);
+    else if (publication->state == PUBLICATION_OPENING)
+        key_swap(publication);
+    else if (publication->put.state == PUT_COMMITTING)
+        put_seal(publication);
+}
+
+/* --- Making a version --- */
+
+/* The bytes between the tensors are zero since the memory was made. */
+static void put_copy(struct muster_publication *publication)
+{
+    struct put *put = &publication->put;
+    const struct muster_version_manifest *manifest = &put->held->manifest;
+    size_t budget = BYTES_PER_TURN;
+
+    while (put->tensor < manifest->tensor_count && budget > 0) {
+        const struct muster_named_tensor *tensor = &put->tensors[put->tensor];
+        uint64_t bytes = tensor->count * muster_dtype_bytes(tensor->dtype),
+                 left = bytes - put->copied;
+        size_t step = left < budget ? (size_t)left : budget;
+
+        if (step > 0)
+            memcpy(put->held->range + manifest->tensors[put->tensor].offset + put->copied,
+                   (const uint8_t *)tensor->data + put->copied, step);
+        put->copied += step;
+        budget -= step;
+        if (put->copied == bytes) {
+            put->tensor++;
+            put->copied = 0;
+        }
+    }
+    if (put->tensor == manifest->tensor_count)
+        put->state = PUT_HASHING;
+    step_post(publication);
+}
+
+static void put_hash(struct muster_publication *publication)
+{
+    struct put *put = &publication->put;
+    struct muster_held_version *held = put->held;
+
+    for (size_t i = 0;
+         i < BYTES_PER_TURN / MUSTER_VERSION_CHUNK_BYTES && put->chunk < held->manifest.chunk_count;
+         i++, put->chunk++) {
+        muster_version_manifest_hash_chunk(&held->manifest, put->chunk,
+                                           muster_held_chunk(held, put->chunk));
+        muster_held_set(held, put->chunk);
+    }
+    if (put->chunk < held->manifest.chunk_count) {
+        step_post(publication);
+        return;
+    }
+    put->state = PUT_COMMITTING;
+    key_step(publication);
+}
+
+static void on_deadline(struct muster_timer *timer)
+{
+    struct muster_publication *publication = timer->data;
+    struct muster_error error;
+
+    if (publication->put.state == PUT_WAITING)
+        missing_name(publication, &error);
+    else
+        muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
+                         "the registry has not answered in time%s%s",
+                         publication->error.text[0] != '\0' ? ": " : "", publication->error.text);
+    if (publication->is_requesting) /* its outcome is read before the next version */
+        publication->is_uncertain = publication->is_stale = true;
+    work_end(publication, &error);
+}
+
+static enum muster_rc put_check(const struct muster_publication *publication,
+                                const struct muster_publication_put *put,
+                                struct muster_error *ret_error)
+{
+    if (publication->state == PUBLICATION_FAILED && publication->error.rc == MUSTER_ABORTED) {
+        *ret_error = publication->error;
+        return MUSTER_ABORTED;
+    }
+    if (publication->state != PUBLICATION_OPEN)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "the publication is not open");
+    if (publication->put.state != PUT_NONE)
+        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                                "another version is being made");
+    if (put->count == 0 || put->count > MUSTER_PUBLICATION_TENSORS_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "a version must have 1 to %u tensors, got %zu",
+                                MUSTER_PUBLICATION_TENSORS_MAX, put->count);
+    for (size_t i = 0; i < put->count; i++) {
+        if (put->tensors[i].data == NULL && put->tensors[i].count > 0)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "tensor %zu has no data",
+                                    i);
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc held_make(struct muster_publication *publication,
+                                const struct muster_publication_put *put,
+                                struct muster_held_version **ret_held,
+                                struct muster_error *ret_error)
+{
+    struct muster_mem *mem = publication->env->mem;
+    struct muster_version_tensor *tensors =
+        muster_mem_alloc_zero(mem, put->count, sizeof(tensors[0]));
+    struct muster_version_manifest manifest;
+    enum muster_rc rc;
+
+    if (tensors == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a version");
+    for (size_t i = 0; i < put->count; i++) {
+        tensors[i].name = put->tensors[i].name;
+        tensors[i].dtype = put->tensors[i].dtype;
+        tensors[i].count = put->tensors[i].count;
+    }
+    rc = muster_version_manifest_init(mem, publication->record.version + 1, tensors, put->count,
+                                      &manifest, ret_error);
+    muster_mem_free(mem, tensors);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_held_new(mem, &manifest, ret_held);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no memory for a version");
+    memset((*ret_held)->range, 0, (size_t)(*ret_held)->manifest.bytes);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_publication_put_start(struct muster_publication_op *op,
+                                            struct muster_publication *publication,
+                                            const struct muster_publication_put *put,
+                                            muster_publication_op_fn *done)
+{
+    struct muster_held_version *held = NULL;
+    enum muster_rc rc = put_check(publication, put, &op->error);
+
+    if (rc == MUSTER_OK)
+        rc = held_make(publication, put, &held, &op->error);
+    if (rc != MUSTER_OK)
+        return rc;
+    op->done = done;
+    op->version = 0;
+    op->readers = 0;
+    publication->error.text[0] = '\0';
+    publication->put = (struct put){.state = PUT_COPYING,
+                                    .op = op,
+                                    .tensors = put->tensors,
+                                    .wait_readers = put->wait_readers,
+                                    .held = held};
+    muster_timer_start(&publication->deadline, publication->env->loop, put->deadline_ns);
+    step_post(publication);
+    return MUSTER_OK;
+}
+
+/* --- Life --- */
+
+static enum muster_rc door_open(struct muster_publication *publication,
+                                const struct muster_publication_options *options,
+                                struct muster_error *ret_error)
+{
+    const struct muster_publication_door_options door = {.name = publication->name,
+                                                         .hello = &publication->hello,
+                                                         .listen = options->listen,
+                                                         .authorization = options->authorization,
+                                                         .versions = &publication->versions,
+                                                         .events = &door_events,
+                                                         .owner = publication};
+    enum muster_rc rc =
+        muster_publication_door_open(publication->env, &door, &publication->door, ret_error);
+
+    return rc != MUSTER_OK
+               ? rc
+               : muster_publication_reach_fill(muster_publication_door_address(publication->door),
+                                               options->reach, publication->record.address,
+                                               ret_error);
+}
+
+static void publication_free(struct muster_publication *publication)
+{
+    struct muster_list *node;
+
+    while ((node = muster_list_pop(&publication->versions)) != NULL)
+        muster_held_unref(MUSTER_CONTAINER_OF(node, struct muster_held_version, node));
+    muster_publication_roster_fini(&publication->roster);
+    muster_mem_free(publication->env->mem, publication);
+}
+
+static void on_registry_closed(struct muster_registry *registry)
+{
+    struct muster_publication *publication = muster_registry_data(registry);
+
+    if (publication->closed != NULL)
+        publication->closed(publication, MUSTER_OK);
+    publication_free(publication);
+}
+
+static void on_door_closed(void *owner)
+{
+    struct muster_publication *publication = owner;
+
+    if (publication->registry != NULL)
+        muster_registry_close(publication->registry, on_registry_closed);
+    else
+        publication_free(publication);
+}
+
+static void closing_step(struct muster_publication *publication)
+{
+    struct muster_error error;
+
+    if (publication->put.state != PUT_NONE) {
+        muster_error_set(&error, MUSTER_CANCELLED, "the publication was closed");
+        if (publication->put.held != NULL && publication->put.state != PUT_WAITING)
+            publication->is_uncertain = false; /* its memory goes, committed or not */
+        put_end(publication, &error);
+    }
+    muster_publication_door_close(publication->door, on_door_closed);
+}
+
+static void on_step(struct muster_task *task)
+{
+    struct muster_publication *publication = task->data;
+
+    if (publication->state == PUBLICATION_CLOSING)
+        closing_step(publication);
+    else if (publication->state == PUBLICATION_OPENING)
+        key_step(publication);
+    else if (publication->put.state == PUT_COPYING)
+        put_copy(publication);
+    else if (publication->put.state == PUT_HASHING)
+        put_hash(publication);
+    else
+        put_check_readers(publication);
+}
+
+enum muster_rc muster_publication_open(struct muster_env *env,
+                                       const struct muster_publication_options *options,
+                                       muster_publication_fn *opened,
+                                       struct muster_publication **ret_publication,
+                                       struct muster_error *ret_error)
+{
+    const struct muster_registry_options registry = {.endpoints = options->registry};
+    const char *job = options->job != NULL ? options->job : "";
+    struct muster_publication *publication;
+    enum muster_rc rc = muster_publication_name_check(options->name, ret_error);
+
+    if (rc == MUSTER_OK && options->history > MUSTER_PUBLICATION_HISTORY_MAX)
+        rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                              "history must be at most %u, got %u", MUSTER_PUBLICATION_HISTORY_MAX,
+                              options->history);
+    if (rc != MUSTER_OK)
+        return rc;
+    publication = muster_mem_alloc_zero(env->mem, 1, sizeof(*publication));
+    if (publication == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "no memory for a publication");
+    publication->env = env;
+    publication->data = options->data;
+    publication->opened = opened;
+    publication->history = options->history != 0 ? options->history : 1;
+    publication->is_uncertain = true; /* the key is read first */
+    muster_list_init(&publication->versions);
+    muster_publication_roster_init(&publication->roster, env->mem);
+    muster_task_init(&publication->step, on_step, publication);
+    muster_timer_init(&publication->retry, on_retry, publication);
+    muster_timer_init(&publication->deadline, on_deadline, publication);
+    snprintf(publication->name, sizeof(publication->name), "%s", options->name);
+    muster_publication_key(job, options->name, publication->key);
+    muster_publication_hello_fill(env, job, &publication->hello);
+    publication->record.publisher = publication->hello.incarnation;
+    rc = muster_registry_open(env, &registry, &publication->registry, ret_error);
+    if (rc != MUSTER_OK) {
+        publication_free(publication);
+        return rc;
+    }
+    muster_registry_set_data(publication->registry, publication);
+    rc = door_open(publication, options, ret_error);
+    if (rc != MUSTER_OK) {
+        if (publication->door != NULL)
+            muster_publication_door_close(publication->door, on_door_closed);
+        else
+            on_door_closed(publication);
+        return rc;
+    }
+    muster_timer_start(&publication->deadline, env->loop, options->deadline_ns);
+    step_post(publication);
+    *ret_publication = publication;
+    return MUSTER_OK;
+}
+
+void *muster_publication_data(const struct muster_publication *publication)
+{
+    return publication->data;
+}
+
+const struct muster_error *muster_publication_error(const struct muster_publication *publication)
+{
+    return &publication->error;
+}
+
+const struct muster_address *muster_publication_address(
+    const struct muster_publication *publication)
+{
+    return muster_publication_door_address(publication->door);
+}
+
+uint64_t muster_publication_version(const struct muster_publication *publication)
+{
+    return publication->record.version;
+}
+
+void muster_publication_stats(const struct muster_publication *publication,
+                              struct muster_publication_stats *ret_stats)
+{
+    const struct muster_publication_door_stats *stats =
+        muster_publication_door_stats(publication->door);
+
+    *ret_stats = (struct muster_publication_stats){
+        .chunks_sent = stats->chunks, .deltas_sent = stats->deltas, .bytes_sent = stats->bytes};
+    MUSTER_LIST_EACH (muster_publication_door_clients(publication->door), client,
+                      struct muster_publication_client, node)
+        ret_stats->readers += client->is_joined && client->join.is_following;
+}
+
+void muster_publication_close(struct muster_publication *publication, muster_publication_fn *closed)
+{
+    publication->closed = closed;
+    publication->state = PUBLICATION_CLOSING;
+    muster_timer_stop(&publication->retry);
+    muster_timer_stop(&publication->deadline);
+    step_post(publication);
+}

@@ -1,0 +1,391 @@
+/* A publisher, its readers and the registry: versions are seen whole, in order, whatever dies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "publication_stand.h"
+
+#include <string.h>
+
+#define PATIENCE_NS (30 * MUSTER_NS_PER_S)
+#define SOON_NS     (50 * MUSTER_NS_PER_MS)
+
+struct crowd {
+    const struct muster_publication *publication;
+    uint32_t count;
+};
+
+static bool is_crowd_there(void *data)
+{
+    const struct crowd *crowd = data;
+    struct muster_publication_stats stats;
+
+    muster_publication_stats(crowd->publication, &stats);
+    return stats.readers == crowd->count;
+}
+
+static void readers_await(struct publication_stand *stand,
+                          const struct muster_publication *publication, uint32_t count)
+{
+    struct crowd crowd = {.publication = publication, .count = count};
+
+    test_env_run_until(stand->env, is_crowd_there, &crowd);
+}
+
+static void version_arrives_whole(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+    struct muster_publication_op op;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    reader = publication_stand_read(&stand, 0);
+    assert_null(muster_reader_current(reader));
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 0, PATIENCE_NS, &op), MUSTER_OK);
+
+    assert_int_equal(op.version, 1);
+    publication_stand_await(&stand, reader, 1);
+    publication_stand_check(reader, 1, 1);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void late_reader_gets_the_newest(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+    struct muster_reader_stats stats;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(publication_stand_put(&stand, publication, (float)i, 0, PATIENCE_NS, NULL),
+                         MUSTER_OK);
+    reader = publication_stand_read(&stand, 0);
+    publication_stand_await(&stand, reader, 1);
+
+    publication_stand_check(reader, 3, 3);
+    muster_reader_stats(reader, &stats);
+    assert_int_equal(stats.versions, 1);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void put_waits_for_all_readers(void **state)
+{
+    enum { READERS = 5 };
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *readers[READERS];
+    struct muster_publication_op op;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    for (int i = 0; i < READERS; i++)
+        readers[i] = publication_stand_read(&stand, 0);
+    for (int i = 1; i <= 3; i++) {
+        assert_int_equal(
+            publication_stand_put(&stand, publication, (float)i, READERS, PATIENCE_NS, &op),
+            MUSTER_OK);
+        assert_int_equal(op.readers, READERS);
+        for (int j = 0; j < READERS; j++)
+            publication_stand_check(readers[j], (uint64_t)i, (float)i);
+    }
+
+    for (int i = 0; i < READERS; i++)
+        publication_stand_leave(&stand, readers[i]);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void second_publisher_fences_the_first(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *first, *second;
+    struct muster_reader *reader;
+    struct muster_publication_op op;
+
+    (void)state;
+    publication_stand_open(&stand);
+    first = publication_stand_publish(&stand);
+    reader = publication_stand_read(&stand, 0);
+    assert_int_equal(publication_stand_put(&stand, first, 1, 1, PATIENCE_NS, NULL), MUSTER_OK);
+    second = publication_stand_publish(&stand);
+    assert_int_equal(muster_publication_version(second), 1);
+
+    assert_int_equal(publication_stand_put(&stand, first, 7, 0, PATIENCE_NS, &op), MUSTER_ABORTED);
+    assert_int_equal(op.version, 0);
+    assert_int_equal(publication_stand_put(&stand, second, 2, 1, PATIENCE_NS, &op), MUSTER_OK);
+    assert_int_equal(op.version, 2);
+    publication_stand_check(reader, 2, 2);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, first);
+    publication_stand_end(&stand, second);
+    publication_stand_close(&stand);
+}
+
+static void version_in_use_stays_as_it_is(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+    const struct muster_version *first;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    reader = publication_stand_read(&stand, 0);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    first = muster_reader_current(reader);
+    assert_int_equal(publication_stand_put(&stand, publication, 2, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+
+    assert_int_equal(publication_stand_put(&stand, publication, 3, 1, SOON_NS, NULL),
+                     MUSTER_DEADLINE_EXCEEDED); /* there is room for two versions */
+    assert_true(((const float *)first->tensors[0].data)[PUBLICATION_STAND_COUNT - 1] == 1);
+    publication_stand_check(reader, 2, 2);
+    muster_reader_release(reader, first);
+    publication_stand_await(&stand, reader, 3);
+    publication_stand_check(reader, 3, 3);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void deadline_names_the_reader_that_is_missing(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+    const struct muster_version *first;
+    struct muster_publication_op op;
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    reader = publication_stand_read(&stand, 0);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    first = muster_reader_current(reader);
+    assert_int_equal(publication_stand_put(&stand, publication, 2, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    assert_int_equal(publication_stand_put(&stand, publication, 3, MUSTER_PUBLICATION_WAIT_FOR_ALL,
+                                           SOON_NS, &op),
+                     MUSTER_DEADLINE_EXCEEDED);
+
+    assert_int_equal(op.version, 3);
+    assert_non_null(
+        strstr(op.error.text, muster_address_format(muster_reader_address(reader), address)));
+    assert_non_null(strstr(op.error.text, "has 2"));
+    muster_reader_release(reader, first);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void reader_shows_no_version_before_its_least(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    reader = publication_stand_read(&stand, 2);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    assert_null(muster_reader_current(reader));
+    assert_int_equal(publication_stand_put(&stand, publication, 2, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+
+    publication_stand_check(reader, 2, 2);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void readers_survive_the_publisher(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *readers[2], *late;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    for (int i = 0; i < 2; i++)
+        readers[i] = publication_stand_read(&stand, 0);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 2, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    publication_stand_end(&stand, publication);
+    publication_stand_check(readers[0], 1, 1);
+    publication = publication_stand_publish(&stand); /* it does not have the bytes of version 1 */
+    late = publication_stand_read(&stand, 0);
+
+    publication_stand_await(&stand, late, 1);
+    publication_stand_check(late, 1, 1);
+    assert_int_equal(publication_stand_put(&stand, publication, 2, 3, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    publication_stand_check(readers[1], 2, 2);
+    publication_stand_leave(&stand, late);
+    for (int i = 0; i < 2; i++)
+        publication_stand_leave(&stand, readers[i]);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void equal_chunks_are_not_fetched_again(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+    struct muster_reader_stats before, after;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    reader = publication_stand_read(&stand, 0);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    muster_reader_stats(reader, &before);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    muster_reader_stats(reader, &after);
+
+    /* The second tensor has changed; it lies in the last chunk. */
+    assert_int_equal(after.chunks_equal - before.chunks_equal, before.chunks_received - 1);
+    assert_true(after.bytes_received - before.bytes_received < before.bytes_received / 2);
+    publication_stand_check(reader, 2, 1);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+/* The readers of a process share its host: one fetches from the publisher, the others from each other. */
+static void publisher_sends_each_chunk_once(void **state)
+{
+    enum { READERS = 6, CHUNKS = 4 };
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *readers[READERS];
+    struct muster_publication_stats stats;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    for (int i = 0; i < READERS; i++)
+        readers[i] = publication_stand_read(&stand, 0);
+    readers_await(&stand, publication, READERS);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, READERS, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+
+    muster_publication_stats(publication, &stats);
+    assert_int_equal(stats.readers, READERS);
+    assert_int_equal(stats.chunks_sent, CHUNKS);
+    for (int i = 0; i < READERS; i++)
+        publication_stand_leave(&stand, readers[i]);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void on_wait(struct muster_reader_op *op, enum muster_rc rc)
+{
+    *(enum muster_rc *)op->data = rc;
+}
+
+static bool is_cancelled(void *data)
+{
+    return *(enum muster_rc *)data == MUSTER_CANCELLED;
+}
+
+static void wait_ends_when_it_is_cancelled(void **state)
+{
+    struct publication_stand stand;
+    struct muster_reader *reader;
+    enum muster_rc rc = MUSTER_OK;
+    struct muster_reader_op op = {.data = &rc};
+
+    (void)state;
+    publication_stand_open(&stand);
+    reader = publication_stand_read(&stand, 0);
+    assert_int_equal(muster_reader_wait_start(&op, reader, 1, UINT64_MAX, on_wait), MUSTER_OK);
+    muster_reader_wait_cancel(&op);
+    muster_reader_wait_cancel(&op);
+    test_env_run_until(stand.env, is_cancelled, &rc);
+
+    publication_stand_leave(&stand, reader);
+    publication_stand_close(&stand);
+}
+
+static bool is_denied(void *data)
+{
+    return muster_reader_error(data)->rc == MUSTER_PERMISSION_DENIED;
+}
+
+static void reader_that_may_not_read_is_told_so(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+    struct muster_authorization *nobody = NULL;
+    struct muster_error error;
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+
+    (void)state;
+    publication_stand_open(&stand);
+    if (muster_authorization_parse(stand.env,
+                                   "{\"name\":\"p\",\"allow_rules\":[{\"name\":\"friends\","
+                                   "\"source\":{\"principals\":[\"nobody\"]}}]}",
+                                   &nobody, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    stand.authorization = nobody;
+    publication = publication_stand_publish(&stand);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 0, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    reader = publication_stand_read(&stand, 0);
+    test_env_run_until(stand.env, is_denied, reader);
+
+    assert_non_null(
+        strstr(muster_reader_error(reader)->text,
+               muster_address_format(muster_publication_address(publication), address)));
+    assert_int_equal(muster_reader_newest(reader), 1);
+    assert_null(muster_reader_current(reader));
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    muster_authorization_free(nobody);
+    publication_stand_close(&stand);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(version_arrives_whole),
+        cmocka_unit_test(late_reader_gets_the_newest),
+        cmocka_unit_test(put_waits_for_all_readers),
+        cmocka_unit_test(second_publisher_fences_the_first),
+        cmocka_unit_test(version_in_use_stays_as_it_is),
+        cmocka_unit_test(deadline_names_the_reader_that_is_missing),
+        cmocka_unit_test(reader_shows_no_version_before_its_least),
+        cmocka_unit_test(readers_survive_the_publisher),
+        cmocka_unit_test(publisher_sends_each_chunk_once),
+        cmocka_unit_test(wait_ends_when_it_is_cancelled),
+        cmocka_unit_test(reader_that_may_not_read_is_told_so),
+        cmocka_unit_test(equal_chunks_are_not_fetched_again),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
