@@ -126,6 +126,40 @@ static void a_start_that_takes_too_long_names_the_missing(void **state)
     }
 }
 
+static void on_left(struct muster_node *node, void *data)
+{
+    (void)node;
+    (void)data;
+}
+
+static bool waits_for_other(void *data)
+{
+    const struct node_stand *stand = data;
+    char text[400];
+
+    return muster_node_waits_for(stand->node, text, sizeof(text)) &&
+           strstr(text, "worker:1") != NULL;
+}
+
+/* The other member is no more than a record: it does not vote. */
+static void a_member_names_whom_a_change_waits_for(void **state)
+{
+    const struct muster_member other = node_stand_other(NODE_STAND_HOST, "127.0.0.1:9");
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_put_record(&stand, &other);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    assert_string_equal(stand.told, "view:2 ");
+    assert_false(waits_for_other(&stand));
+    muster_node_leave(stand.node, false, 0, on_left, NULL);
+    test_env_run_until(stand.pair.env, waits_for_other, &stand);
+
+    node_stand_end(&stand);
+}
+
 static void who_is_silent_on_this_host_is_evicted_when_it_was_asked_for(void **state)
 {
     const struct muster_member other = node_stand_other(NODE_STAND_HOST, "127.0.0.1:9");
@@ -273,6 +307,7 @@ int main(void)
         cmocka_unit_test(the_view_names_the_launcher_of_a_member),
         cmocka_unit_test(no_memory_to_open_leaves_nothing),
         cmocka_unit_test(a_start_that_takes_too_long_names_the_missing),
+        cmocka_unit_test(a_member_names_whom_a_change_waits_for),
         cmocka_unit_test(who_is_silent_on_this_host_is_evicted_when_it_was_asked_for),
         cmocka_unit_test(the_state_is_named_once),
         cmocka_unit_test(a_joiner_that_cannot_get_the_state_does_not_begin),

@@ -210,16 +210,47 @@ static void a_key_that_finds_no_memory_is_put_later(void **state)
     struct muster_node *node;
 
     (void)state;
+    for (unsigned is_lasting = 0; is_lasting < 2; is_lasting++) {
+        scene_open();
+        open_node();
+        node = scene.stand.node;
+        assert_int_equal(scene.puts, 1);
+        mem = node->env->mem;
+        if (is_lasting != 0)
+            node->env->mem = &none;
+        else
+            scene.stand.pair.test.mem.fail_at = 1; /* the record; the put would find memory */
+        muster_node_register(node);
+        node->env->mem = mem;
+        assert_int_equal(scene.stand.pair.test.mem.fail_at, 0);
+        assert_int_equal(node->registry.registration, NODE_REGISTRATION_WAITS);
+        test_env_run_until(node->env, has_put_twice, NULL);
+
+        close_node();
+        scene_close();
+    }
+}
+
+static bool is_registered(void *data)
+{
+    return ((struct muster_node *)data)->registry.registration == NODE_REGISTERED;
+}
+
+/* A second request would reuse the first one's memory. */
+static void a_key_that_is_on_its_way_is_not_put_twice(void **state)
+{
+    struct muster_node *node;
+
+    (void)state;
     scene_open();
     open_node();
     node = scene.stand.node;
-    assert_int_equal(scene.puts, 1);
-    mem = node->env->mem;
-    node->env->mem = &none;
     muster_node_register(node);
-    node->env->mem = mem;
-    test_env_run_until(node->env, has_put_twice, NULL);
+    muster_node_register(node);
+    assert_false(is_registered(node));
+    test_env_run_until(node->env, is_registered, node);
 
+    assert_int_equal(scene.puts, 2);
     close_node();
 }
 
@@ -356,7 +387,8 @@ int main(void)
 {
     const struct CMUnitTest node_registry[] = {
         cmocka_unit_test(what_the_registry_refuses_is_asked_again_or_ends_it),
-        CASE(a_key_that_finds_no_memory_is_put_later),
+        cmocka_unit_test(a_key_that_finds_no_memory_is_put_later),
+        CASE(a_key_that_is_on_its_way_is_not_put_twice),
         CASE(a_member_is_not_ended_by_a_refusal),
         CASE(the_answer_of_a_swap_is_enough),
         cmocka_unit_test(what_waits_to_be_asked_again_ends_with_the_node),
