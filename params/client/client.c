@@ -46,7 +46,7 @@ static void *on_frame(struct muster_params_way *way, const struct muster_frame_h
     if (header->payload_bytes == 0)
         return NULL;
     if (header->type == MUSTER_PARAMS_ROWS)
-        request = muster_params_request_find(way, false, header->offset);
+        request = muster_params_request_find(way, false, header->offset, 0);
     if (request != NULL && request->kind == MUSTER_PARAMS_REQUEST_PULL &&
         header->payload_bytes == values_bytes(request) && request->part_count == 1 &&
         request->parts[0].op != NULL) {
@@ -69,7 +69,8 @@ static void on_lost(struct muster_params_way *way)
 
 static void ack_receive(struct muster_params_way *way, const struct muster_params_ack *ack)
 {
-    struct muster_params_request *request = muster_params_request_find(way, true, ack->sequence);
+    struct muster_params_request *request =
+        muster_params_request_find(way, true, ack->sequence, ack->piece);
     struct muster_error error = {.rc = MUSTER_OK};
 
     if (request == NULL)
@@ -101,7 +102,8 @@ static void acks_receive(struct muster_params_way *way, const struct muster_fram
 static void rows_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                          const uint8_t *payload)
 {
-    struct muster_params_request *request = muster_params_request_find(way, false, header->offset);
+    struct muster_params_request *request =
+        muster_params_request_find(way, false, header->offset, 0);
 
     if (request == NULL)
         return;
@@ -123,7 +125,8 @@ static void rows_receive(struct muster_params_way *way, const struct muster_fram
 /* Its operation ends with the last server's answer. */
 static void table_receive(struct muster_params_way *way, const struct muster_frame_header *header)
 {
-    struct muster_params_request *request = muster_params_request_find(way, false, header->offset);
+    struct muster_params_request *request =
+        muster_params_request_find(way, false, header->offset, 0);
     struct muster_params_table *table;
 
     if (request == NULL)
@@ -147,7 +150,7 @@ static void refusal_receive(struct muster_params_way *way, const struct muster_f
 {
     struct muster_params *params = way->params;
     struct muster_params_request *request = muster_params_request_find(
-        way, header->flags == MUSTER_PARAMS_REFUSED_PUSH, header->offset);
+        way, header->flags == MUSTER_PARAMS_REFUSED_PUSH, header->offset, header->chunk);
     struct muster_error error;
 
     if (request == NULL)

@@ -126,6 +126,7 @@ struct muster_params {
     uint32_t table_count;
     struct muster_list ops;
     uint32_t push_count;   /* messages of pushes that are not answered */
+    uint32_t piece;        /* of the newest message that has a part of a push's runs; whole ones have 0 */
     uint64_t sequence;     /* of the next push, from 1 */
     uint64_t position;     /* the sequence that an earlier process has come to */
     uint64_t number;       /* of the next other request */
@@ -182,9 +183,10 @@ void muster_params_request_send(struct muster_params_request *request,
 void muster_params_requests_resend(struct muster_params_way *way);
 /** The link is gone: all of them are to be sent again. */
 void muster_params_requests_unsend(struct muster_params_way *way);
-/** The request that has this number; NULL: none (its answer came before). */
+/** The request that has this number (of a push, with its piece); NULL: none, its answer came before. */
 struct muster_params_request *muster_params_request_find(const struct muster_params_way *way,
-                                                         bool is_push, uint64_t number);
+                                                         bool is_push, uint64_t number,
+                                                         uint32_t piece);
 /** It was answered: its parts end with rc, and it is freed. error may be NULL. */
 void muster_params_request_finish(struct muster_params_request *request, enum muster_rc rc,
                                   const struct muster_error *error);

@@ -141,12 +141,14 @@ void muster_params_requests_unsend(struct muster_params_way *way)
 }
 
 struct muster_params_request *muster_params_request_find(const struct muster_params_way *way,
-                                                         bool is_push, uint64_t number)
+                                                         bool is_push, uint64_t number,
+                                                         uint32_t piece)
 {
     const struct muster_list *list = is_push ? &way->pushes : &way->requests;
 
     MUSTER_LIST_EACH (list, request, struct muster_params_request, node)
-        if (request->number == number && !request->is_answered)
+        if (request->number == number && request->frame.header.chunk == piece &&
+            !request->is_answered)
             return request;
     return NULL;
 }

@@ -156,6 +156,9 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
         }
         from += run->rows;
     }
+    if (++params->piece == 0)
+        params->piece = 1;
+    piece->frame.header.chunk = params->piece;
     for (uint32_t i = 0; i < request->part_count; i++) {
         piece->parts[i] = request->parts[i];
         if (piece->parts[i].op != NULL)

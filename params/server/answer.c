@@ -73,6 +73,7 @@ bool muster_params_refuse(struct muster_params_client *client,
         return false;
     if (request->type == MUSTER_PARAMS_PUSH)
         answer->frame.header.flags = MUSTER_PARAMS_REFUSED_PUSH;
+    answer->frame.header.chunk = request->chunk;
     answer->frame.header.phase = (uint32_t)error->rc;
     memcpy(answer->payload, error->text, bytes);
     return muster_params_answer_send(answer, bytes);
@@ -106,6 +107,7 @@ bool muster_params_moved(struct muster_params_client *client,
         return false;
     if (request->type == MUSTER_PARAMS_PUSH)
         answer->frame.header.flags = MUSTER_PARAMS_REFUSED_PUSH;
+    answer->frame.header.chunk = request->chunk;
     answer->frame.header.epoch = client->server->map->epoch;
     return muster_params_answer_send(answer, 0);
 }

@@ -254,7 +254,7 @@ bool muster_params_handle_push(struct muster_params_client *client,
                                const struct muster_frame_header *header, const uint8_t *payload)
 {
     struct muster_params_server *server = client->server;
-    struct muster_params_ack ack = {.sequence = header->offset};
+    struct muster_params_ack ack = {.sequence = header->offset, .piece = header->chunk};
     struct muster_params_pushed pushed;
     struct muster_params_rows_frame frame;
     struct muster_params_push push;

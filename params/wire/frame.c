@@ -197,8 +197,10 @@ void muster_params_ack_pack(const struct muster_params_ack *ack,
 {
     uint8_t *at = put_u64(ret_bytes, ack->sequence);
 
+    at = put_u32(at, ack->piece);
     at = put_u32(at, ack->rc);
-    put_u32(at, ack->refused);
+    at = put_u32(at, ack->refused);
+    put_u32(at, 0);
 }
 
 void muster_params_ack_unpack(const uint8_t bytes[MUSTER_PARAMS_ACK_BYTES],
@@ -206,6 +208,7 @@ void muster_params_ack_unpack(const uint8_t bytes[MUSTER_PARAMS_ACK_BYTES],
 {
     const uint8_t *at = get_bytes(bytes, &ret_ack->sequence, 8);
 
+    at = get_bytes(at, &ret_ack->piece, 4);
     at = get_bytes(at, &ret_ack->rc, 4);
     get_bytes(at, &ret_ack->refused, 4);
 }

@@ -17,7 +17,8 @@ enum muster_params_message {
     MUSTER_PARAMS_OPENED,     /* payload: opened */
     MUSTER_PARAMS_TABLE,      /* payload: schema */
     MUSTER_PARAMS_TABLE_OPEN, /* header.phase: the table's number, header.descriptor */
-    MUSTER_PARAMS_PUSH,       /* payload: rows with values; header.offset: the sequence number */
+    MUSTER_PARAMS_PUSH,       /* payload: rows with values; header.offset: the sequence number,
+                               * header.chunk: piece, which answers repeat */
     MUSTER_PARAMS_ACK,        /* payload: acks */
     MUSTER_PARAMS_PULL,       /* payload: rows without values */
     MUSTER_PARAMS_ROWS,       /* payload: values, in the order of the request's keys */
@@ -81,13 +82,14 @@ struct muster_params_opened {
 
 #define MUSTER_PARAMS_SCHEMA_BYTES 136u
 
-/** One answer to a push. 16 bytes. */
+/** One answer to a push. 24 bytes. */
 struct muster_params_ack {
     uint64_t sequence;
+    uint32_t piece; /* header.chunk of the push: several messages may have the runs of one sequence */
     uint32_t rc;
     uint32_t refused; /* rows, with RESOURCE_EXHAUSTED: they are new and there is no memory */
 };
-#define MUSTER_PARAMS_ACK_BYTES 16u
+#define MUSTER_PARAMS_ACK_BYTES 24u
 
 /** The rows of a push or a pull. 32 bytes, then runs (padded to 8 bytes), keys, values. A pull has no
  * runs. Pointers lead into the payload. */
