@@ -123,6 +123,17 @@ static void rows_receive(struct muster_params_way *way, const struct muster_fram
 }
 
 /* Its operation ends with the last server's answer. */
+static void table_finish(struct muster_params_request *request, enum muster_rc rc,
+                         const struct muster_error *error)
+{
+    struct muster_params_op *op = request->parts[0].op;
+
+    request->parts[0].op = NULL;
+    if (op != NULL)
+        muster_params_table_release(request->table, op, rc, error);
+    muster_params_request_finish(request, rc, error);
+}
+
 static void table_receive(struct muster_params_way *way, const struct muster_frame_header *header)
 {
     struct muster_params_request *request =
@@ -139,10 +150,24 @@ static void table_receive(struct muster_params_way *way, const struct muster_fra
     way->tables[table->index].is_known = true;
     way->tables[table->index].number = header->phase;
     table->descriptor = header->descriptor;
-    if (request->parts[0].op != NULL)
-        *(struct muster_params_table **)request->parts[0].values = table;
     muster_params_requests_resend(way);
-    muster_params_request_finish(request, MUSTER_OK, NULL);
+    table_finish(request, MUSTER_OK, NULL);
+}
+
+/* A server that came later, and has not got the table of a program that pushes to it, is of no use yet. */
+static void table_refuse(struct muster_params_way *way, struct muster_params_request *request,
+                         const struct muster_error *error)
+{
+    struct muster_params_table *table = request->table;
+    bool is_lacking = request->parts[0].op == NULL && table->is_given;
+    struct muster_error lost;
+
+    table_finish(request, error->rc, error);
+    if (!is_lacking)
+        return;
+    way->tables[table->index].is_asked = false;
+    muster_error_set(&lost, MUSTER_UNAVAILABLE, "table %s: %.180s", table->name, error->text);
+    muster_params_way_break(way, &lost);
 }
 
 static void refusal_receive(struct muster_params_way *way, const struct muster_frame_header *header,
@@ -158,7 +183,10 @@ static void refusal_receive(struct muster_params_way *way, const struct muster_f
     muster_error_set(&error,
                      header->phase != MUSTER_OK ? (enum muster_rc)header->phase : MUSTER_UNKNOWN,
                      "%.*s", (int)header->payload_bytes, (const char *)payload);
-    muster_params_request_finish(request, error.rc, &error);
+    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE)
+        table_refuse(way, request, &error);
+    else
+        muster_params_request_finish(request, error.rc, &error);
     muster_params_close_check(params);
 }
 
@@ -241,23 +269,41 @@ static void params_fail(struct muster_params *params, const struct muster_error 
     muster_params_close_check(params);
 }
 
+/* Until there is a map, one seed is as good as another. */
+static bool seeds_are_left(const struct muster_params *params)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way != params->nowhere && way->state != MUSTER_PARAMS_WAY_FAILED)
+            return true;
+    }
+    return false;
+}
+
 static void on_way_failed(struct muster_params_way *way)
 {
-    params_fail(way->params, &way->error);
+    struct muster_params *params = way->params;
+
+    if (params->map != NULL || !seeds_are_left(params)) {
+        params_fail(params, &way->error);
+        return;
+    }
+    params->error = way->error;
+    MUSTER_LOG(params->env, WARN, "params_seed_refused", "server", way->server, "reason",
+               way->error.text);
 }
 
 static void on_way_map(struct muster_params_way *way, const void *bytes, size_t size)
 {
     struct muster_params *params = way->params;
     struct muster_error error;
+    enum muster_rc rc = muster_params_map_take(params, bytes, size, way, &error);
 
-    switch (muster_params_map_take(params, bytes, size, way, &error)) {
-    case MUSTER_OK:
-        break;
-    case MUSTER_RESOURCE_EXHAUSTED: /* it comes again over the next link */
+    /* It comes again over the next link. One server's malformed map does not end a client of others. */
+    if (rc == MUSTER_RESOURCE_EXHAUSTED || (rc == MUSTER_INVALID_ARGUMENT && params->map != NULL)) {
         muster_params_way_break(way, &error);
         return;
-    default:
+    }
+    if (rc != MUSTER_OK) {
         muster_params_way_fail(way, &error);
         return;
     }
@@ -273,6 +319,7 @@ static void on_look(struct muster_task *task)
     MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node)
         muster_params_way_name(way, muster_params_way_is_home(way));
     params_look(params);
+    muster_task_post(&params->ask, params->env->loop);
 }
 
 static void on_way_open(struct muster_params_way *way, const struct muster_params_opened *opened)
@@ -300,20 +347,30 @@ static const struct muster_params_way_events way_events = {.on_map = on_way_map,
                                                            .on_payload = on_payload,
                                                            .on_lost = on_lost};
 
-/* All servers that are known are asked; those that come later are asked when they open. An operation
- * has waited for this turn. */
+/* Those that lead a shard are asked, whether they are connected or not, and others that were. */
+static bool servers_ask(struct muster_params *params, bool *ret_is_whole)
+{
+    bool has_asked = false;
+
+    *ret_is_whole = true;
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way == params->nowhere || !(way->leads || way->was_open))
+            continue;
+        has_asked |= way->leads;
+        *ret_is_whole &= muster_params_tables_ask(way);
+    }
+    return has_asked;
+}
+
+/* An operation has waited for this turn; without a server that leads a shard it waits for the next map. */
 static void on_ask(struct muster_task *task)
 {
     struct muster_params *params = task->data;
     struct muster_error error;
-    bool is_whole = true;
+    bool is_whole;
 
-    if (!params->is_ready)
+    if (!params->is_ready || params->is_failed || !servers_ask(params, &is_whole))
         return;
-    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
-        if (way->was_open)
-            is_whole = muster_params_tables_ask(way) && is_whole;
-    }
     muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to open a table");
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
         struct muster_params_op *op = table->opening;
@@ -322,7 +379,7 @@ static void on_ask(struct muster_task *task)
             continue;
         table->opening = NULL;
         op->opens = NULL;
-        muster_params_op_release(op, is_whole ? MUSTER_OK : error.rc, &error);
+        muster_params_table_release(table, op, is_whole ? MUSTER_OK : error.rc, &error);
     }
 }
 

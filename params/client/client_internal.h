@@ -40,10 +40,13 @@ struct muster_params_way {
     uint64_t backoff_ns;
     uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
     bool was_open;
-    uint64_t slot; /* of the source */
+    bool leads;        /* a shard of the map */
+    uint64_t slot;     /* of the source */
+    uint64_t since_ns; /* when it was made, or open the last time */
     /* Messages that are not answered, in the order of their numbers. */
     struct muster_list pushes;
     struct muster_list requests; /* others than pushes */
+    bool is_behind; /* a push waits for the number of its table: those behind it wait, and pulls */
     struct muster_params_way_table *tables; /* by table->index */
     uint32_t table_count;
     /* The answer that is being received. */
@@ -91,9 +94,10 @@ struct muster_params_table {
     enum muster_dtype wire_dtype;
     uint64_t seed; /* of the hash of keys */
     uint32_t index;      /* among the tables of this client */
-    /* The operation that opens it: servers that come meanwhile are asked for it, too. NULL: it is open. */
+    /* The operation that opens it, until all servers that lead a shard are asked. */
     struct muster_params_op *opening;
-    void *ret_table; /* where that operation wants it */
+    struct muster_params_table **ret_table; /* where that operation wants it */
+    bool is_given;                          /* the program has it */
     uint64_t descriptor; /* the servers' */
     struct muster_list pushes, pulls; /* operations of this turn */
 };
@@ -213,6 +217,10 @@ struct muster_params_way *muster_params_route(const struct muster_params *params
 bool muster_params_way_is_home(const struct muster_params_way *way);
 /** Ask the server for all tables that it was not asked for. False: no memory. */
 MUSTER_MUST_CHECK bool muster_params_tables_ask(struct muster_params_way *way);
+/** One of the servers that its opening operation waits for is over. With the last one, and without an error,
+ * the program gets the table. */
+void muster_params_table_release(struct muster_params_table *table, struct muster_params_op *op,
+                                 enum muster_rc rc, const struct muster_error *error);
 
 /* op.c */
 MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,

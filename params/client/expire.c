@@ -23,14 +23,27 @@ static const struct muster_params_way *op_way(const struct muster_params_op *op)
     return found;
 }
 
+static void way_describe(const struct muster_params_way *way, struct muster_error *ret_error)
+{
+    uint64_t away_ns = muster_loop_now_ns(way->params->env->loop) - way->since_ns;
+
+    muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                     "no connection to the server at %s for %.3f s: %.160s", way->server,
+                     (double)away_ns / MUSTER_NS_PER_S,
+                     way->error.rc != MUSTER_OK ? way->error.text : "it has not answered yet");
+}
+
 static void deadline_describe(const struct muster_params_op *op, struct muster_error *ret_error)
 {
     const struct muster_params *params = op->params;
     const struct muster_params_way *way = op_way(op);
 
-    if (way != NULL && way->state != MUSTER_PARAMS_WAY_OPEN)
+    if (way != NULL && way == params->nowhere)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
-                         "no connection to the server at %s: %s", way->server, way->error.text);
+                         "no server can be reached for some of its rows, by map %llu",
+                         (unsigned long long)params->map->epoch);
+    else if (way != NULL && way->state != MUSTER_PARAMS_WAY_OPEN)
+        way_describe(way, ret_error);
     else if (way != NULL || params->error.rc == MUSTER_OK)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
                          "the server at %s has not answered in time",

@@ -76,17 +76,42 @@ static bool request_is_addressed(struct muster_params_request *request)
     return true;
 }
 
-static void request_transmit(struct muster_params_request *request)
+/* False: it waits for the link, or for the number of its table. */
+static bool request_transmit(struct muster_params_request *request)
 {
     struct muster_params_way *way = request->way;
 
-    if (way->state != MUSTER_PARAMS_WAY_OPEN || request->is_sent || request->is_answered ||
-        !request_is_addressed(request))
-        return;
+    if (request->is_sent || request->is_answered)
+        return true;
+    if (way->state != MUSTER_PARAMS_WAY_OPEN || !request_is_addressed(request))
+        return false;
     MUSTER_ASSERT(!request->is_sending);
     request->is_sent = request->is_sending = true;
     if (muster_peer_link_send(&request->frame, way->link, on_sent) != MUSTER_OK)
         request->is_sending = false; /* the link is down, and says so next */
+    return true;
+}
+
+/* In their order, whatever their tables: a server takes a push for applied when it has had one of a
+ * higher number with rows of the same shard. */
+static void pushes_transmit(struct muster_params_way *way)
+{
+    way->is_behind = false;
+    MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node) {
+        if (!request_transmit(request)) {
+            way->is_behind = true;
+            return;
+        }
+    }
+}
+
+/* Pulls are behind the pushes: they show what the same program has pushed before. */
+static void requests_transmit(struct muster_params_way *way)
+{
+    MUSTER_LIST_EACH (&way->requests, request, struct muster_params_request, node) {
+        if (!way->is_behind || request->kind == MUSTER_PARAMS_REQUEST_TABLE)
+            (void)request_transmit(request);
+    }
 }
 
 /* Numbers rise within a list; most requests are the newest. */
@@ -116,20 +141,16 @@ void muster_params_request_send(struct muster_params_request *request,
         params->queued_bytes += request->bytes;
         params->push_count++;
     }
-    request_transmit(request);
+    if (way->is_behind && request->kind != MUSTER_PARAMS_REQUEST_TABLE)
+        return;
+    if (!request_transmit(request) && is_push)
+        way->is_behind = true;
 }
 
-static void list_resend(struct muster_list *list)
-{
-    MUSTER_LIST_EACH (list, request, struct muster_params_request, node)
-        request_transmit(request);
-}
-
-/* Pushes first: a pull shows what the same program has pushed before it. */
 void muster_params_requests_resend(struct muster_params_way *way)
 {
-    list_resend(&way->pushes);
-    list_resend(&way->requests);
+    pushes_transmit(way);
+    requests_transmit(way);
 }
 
 void muster_params_requests_unsend(struct muster_params_way *way)

@@ -59,14 +59,23 @@ bool muster_params_tables_ask(struct muster_params_way *way)
             return false;
         memcpy(request->payload, table->schema, MUSTER_PARAMS_SCHEMA_BYTES);
         if (table->opening != NULL) {
-            request->parts[0] =
-                (struct muster_params_part){.op = table->opening, .values = table->ret_table};
+            request->parts[0] = (struct muster_params_part){.op = table->opening};
             table->opening->waits++;
         }
         way->tables[table->index].is_asked = true;
         muster_params_request_send(request, way, params->number++);
     }
     return true;
+}
+
+void muster_params_table_release(struct muster_params_table *table, struct muster_params_op *op,
+                                 enum muster_rc rc, const struct muster_error *error)
+{
+    if (op->waits == 1 && rc == MUSTER_OK && op->rc == MUSTER_OK) {
+        *table->ret_table = table;
+        table->is_given = true;
+    }
+    muster_params_op_release(op, rc, error);
 }
 
 /* --- Messages whose shards have moved --- */
@@ -311,12 +320,16 @@ static struct muster_params_way *way_make(struct muster_params *params,
 
     if (way == NULL)
         way = seed_find(params, server);
-    if (way != NULL)
-        return way;
-    if (muster_address_parse(server->address, &address, &error) == MUSTER_OK)
+    if (muster_address_parse(server->address, &address, &error) == MUSTER_OK) {
+        if (way != NULL) { /* its next link goes there */
+            way->address = address;
+            memcpy(way->server, server->address, sizeof(way->server));
+            return way;
+        }
         return muster_params_way_new(params, &server->id, &address, server->address);
+    }
     MUSTER_LOG(params->env, ERROR, "params_server_not_reached", "server", server->address);
-    return params->nowhere;
+    return way != NULL ? way : params->nowhere;
 }
 
 /* Ways that are made before memory lacks wait for the next attempt. */
@@ -342,12 +355,34 @@ static bool way_is_routed(const struct muster_params_way *way)
     return way == params->nowhere;
 }
 
+/* Other servers are asked in its place. The operation waits for at least one of them. */
+static void table_ask_others(struct muster_params_request *request)
+{
+    struct muster_params_table *table = request->table;
+    struct muster_params_op *op = request->parts[0].op;
+
+    request->parts[0].op = NULL;
+    if (op == NULL)
+        return;
+    if (table->opening == op) {
+        MUSTER_ASSERT(op->waits > 1);
+        op->waits--;
+        return;
+    }
+    table->opening = op;
+    op->opens = table;
+    muster_task_post(&request->params->ask, request->params->env->loop);
+}
+
 static void tables_finish(struct muster_params_way *way)
 {
-    while (!muster_list_is_empty(&way->requests))
-        muster_params_request_finish(
-            MUSTER_CONTAINER_OF(way->requests.next, struct muster_params_request, node), MUSTER_OK,
-            NULL);
+    while (!muster_list_is_empty(&way->requests)) {
+        struct muster_params_request *request =
+            MUSTER_CONTAINER_OF(way->requests.next, struct muster_params_request, node);
+
+        table_ask_others(request);
+        muster_params_request_finish(request, MUSTER_OK, NULL);
+    }
 }
 
 /* Ways that the map does not have carry nothing but questions for tables now. */
@@ -361,23 +396,44 @@ static void ways_drop(struct muster_params *params)
     }
 }
 
-static void only_find(struct muster_params *params)
+static void leaders_find(struct muster_params *params)
 {
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node)
+        way->leads = false;
     params->only = muster_params_route(params, 0);
-    for (uint32_t shard = 1; shard < params->shard_count; shard++) {
-        if (muster_params_route(params, shard) != params->only)
+    for (uint32_t shard = 0; shard < params->shard_count; shard++) {
+        struct muster_params_way *way = muster_params_route(params, shard);
+
+        way->leads = true;
+        if (way != params->only)
             params->only = NULL;
+    }
+}
+
+/* Its home has moved while the source was opened there for the first time: an answer that came now would
+ * not have the generation that the new home gives. */
+static void home_leave(struct muster_params *params)
+{
+    struct muster_error error;
+
+    if (params->source.generation != 0)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "the home of the source has moved");
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way->state == MUSTER_PARAMS_WAY_OPENING && !muster_params_way_is_home(way))
+            muster_params_way_break(way, &error);
     }
 }
 
 static void map_follow(struct muster_params *params)
 {
-    only_find(params);
+    leaders_find(params);
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
         list_scatter(&way->pushes);
         list_scatter(&way->requests);
     }
     ways_drop(params);
+    home_leave(params);
     MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node)
         muster_params_way_name(way, muster_params_way_is_home(way));
 }
@@ -398,10 +454,11 @@ enum muster_rc muster_params_map_take(struct muster_params *params, const void *
         return MUSTER_OK;
     }
     if (params->map != NULL && map->shard_count != params->shard_count) {
+        muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                         "the servers have %u shards, and had %u before: their memory is lost",
+                         map->shard_count, params->shard_count);
         muster_mem_free(params->env->mem, map);
-        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "the servers have %u shards, and had %u before: their memory is lost",
-                                map->shard_count, params->shard_count);
+        return MUSTER_FAILED_PRECONDITION;
     }
     for (uint32_t i = 0; i < map->server_count; i++) {
         if (map->servers[i].address[0] == '\0') /* the server that tells it, by its own address */

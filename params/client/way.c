@@ -50,7 +50,11 @@ void muster_params_way_break(struct muster_params_way *way, const struct muster_
 
     MUSTER_LOG(params->env, DEBUG, "params_link_lost", "server", way->server, "reason",
                error->text);
-    way->error = params->error = *error;
+    way->error = *error;
+    if (params->map == NULL || way->leads)
+        params->error = *error;
+    if (way->state == MUSTER_PARAMS_WAY_OPEN)
+        way->since_ns = muster_loop_now_ns(params->env->loop);
     link_drop(way);
     way_move(way, MUSTER_PARAMS_WAY_PAUSED);
     muster_timer_start(&way->retry, params->env->loop,
@@ -281,6 +285,7 @@ struct muster_params_way *muster_params_way_new(struct muster_params *params,
         way->id = *id;
     snprintf(way->server, sizeof(way->server), "%s", server);
     way->state = MUSTER_PARAMS_WAY_CONNECTING;
+    way->since_ns = muster_loop_now_ns(params->env->loop);
     muster_list_init(&way->pushes);
     muster_list_init(&way->requests);
     muster_timer_init(&way->retry, on_retry, way);

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "params/wire/map.h"
-
 #define SHARDS 8u
 
 static uint64_t peer_deadline(const struct params_peer *peer)
@@ -16,23 +14,17 @@ static uint64_t peer_deadline(const struct params_peer *peer)
 
 /* --- Frames --- */
 
-/* A map of one server, with the id of the hellos here. */
-static void map_send(struct params_peer *peer)
+void params_peer_tell(struct params_peer *peer, const struct muster_params_map *map)
 {
-    const struct muster_peer_hello hello = params_peer_hello();
-    struct muster_params_map *map = muster_params_map_new(peer->env->mem);
     struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                          .type = MUSTER_PARAMS_MAP};
     void *bytes = NULL;
     size_t size = 0;
 
-    assert_non_null(map);
-    muster_params_map_single(map, &hello.incarnation, peer->map_shards);
     assert_int_equal(muster_params_map_pack(map, peer->env->mem, &bytes, &size), MUSTER_OK);
     header.payload_bytes = (uint32_t)size;
     params_peer_send(peer, &header, bytes);
     muster_mem_free(peer->env->mem, bytes);
-    muster_mem_free(peer->env->mem, map);
 }
 
 static void on_ready(struct muster_peer_link *link)
@@ -40,8 +32,8 @@ static void on_ready(struct muster_peer_link *link)
     struct params_peer *peer = muster_peer_link_data(link);
 
     peer->is_ready = true;
-    if (peer->map_shards != 0)
-        map_send(peer);
+    if (peer->map != NULL)
+        params_peer_tell(peer, peer->map);
 }
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
@@ -147,7 +139,7 @@ static void on_stream(struct muster_port *port, struct muster_stream *stream)
     struct params_host *host = muster_port_data(port);
 
     params_peer_close(&host->peer);
-    host->peer.map_shards = host->shard_count;
+    host->peer.map = host->map;
     host->link_count++;
     assert_int_equal(muster_peer_link_accept(host->peer.env, stream, &host->hello,
                                              peer_deadline(&host->peer), &events, &host->peer,
@@ -161,7 +153,10 @@ void params_host_open(struct params_host *host, struct muster_env *env)
     struct muster_error error;
 
     *host = (struct params_host){
-        .hello = params_peer_hello(), .shard_count = SHARDS, .peer = {.env = env}};
+        .hello = params_peer_hello(), .own_map = muster_params_map_new(env->mem), .peer = {.env = env}};
+    assert_non_null(host->own_map);
+    muster_params_map_single(host->own_map, &host->hello.incarnation, SHARDS);
+    host->map = host->own_map;
     host->hello.purpose = MUSTER_LINK_AS_OPENED;
     if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
         muster_port_open(env, &address, NULL, on_stream, host, &host->port, &error) != MUSTER_OK)
@@ -181,6 +176,7 @@ void params_host_close(struct params_host *host)
     params_peer_close(&host->peer);
     muster_port_close(host->port, on_port_closed);
     test_env_run_until(host->peer.env, test_env_is_true, &host->is_closed);
+    muster_mem_free(host->peer.env->mem, host->own_map);
 }
 
 struct host_awaited {

@@ -6,6 +6,7 @@
 #include "net/link/peer_link.h"
 #include "net/link/port.h"
 #include "params/wire/frame.h"
+#include "params/wire/map.h"
 #include "test_env.h"
 
 #define PARAMS_PEER_FRAMES_MAX 64u
@@ -15,7 +16,7 @@ struct params_peer {
     struct muster_peer_link *link; /* NULL: closed, or nobody has come yet */
     bool is_ready, is_down;
     bool discards;             /* frames are not kept, and not counted; nor are maps */
-    uint32_t map_shards;       /* of the map of one server that it tells; 0: none */
+    const struct muster_params_map *map; /* that it tells first; NULL: none */
     struct muster_error error; /* of a link that is down */
     uint32_t count;            /* frames that have come since the link was new */
     struct muster_frame_header headers[PARAMS_PEER_FRAMES_MAX];
@@ -30,6 +31,8 @@ struct muster_peer_hello params_peer_hello(void);
 /** header->payload_bytes bytes; copied. */
 void params_peer_send(struct params_peer *peer, const struct muster_frame_header *header,
                       const void *payload);
+/** Send a map. */
+void params_peer_tell(struct params_peer *peer, const struct muster_params_map *map);
 /** Until so many frames have come, or the link is down. */
 void params_peer_await(struct params_peer *peer, uint32_t count);
 void params_peer_await_down(struct params_peer *peer);
@@ -41,7 +44,8 @@ struct params_host {
     struct muster_peer_hello hello;
     struct params_peer peer;
     uint32_t link_count;
-    uint32_t shard_count; /* of the map that it tells each link first */
+    const struct muster_params_map *map; /* that it tells each link first: of itself, or the case's */
+    struct muster_params_map *own_map;
     char address[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_closed;
 };

@@ -201,7 +201,7 @@ static void a_deadline_without_a_connection_says_why_there_is_none(void **state)
     push_start(&push, table, 1, muster_loop_after_ns(stand.test.env.loop, MUSTER_NS_PER_MS));
     pull_start(&pull, table, 1, muster_loop_after_ns(stand.test.env.loop, MUSTER_NS_PER_MS));
 
-    snprintf(begin, sizeof(begin), "no connection to the server at %s: ", stand.address);
+    snprintf(begin, sizeof(begin), "no connection to the server at %s for ", stand.address);
     assert_int_equal(call_await(&stand.test.env, &push), MUSTER_DEADLINE_EXCEEDED);
     assert_int_equal(call_await(&stand.test.env, &pull), MUSTER_DEADLINE_EXCEEDED);
     assert_memory_equal(push.op.error.text, begin, strlen(begin));

@@ -1,0 +1,322 @@
+/* Which server gets which rows, and what becomes of messages when the map changes. The case plays the
+ * servers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "params_puppet_calls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "params/client/client_internal.h"
+#include "params/wire/hash.h"
+
+#define SHARDS PARAMS_PUPPETS_SHARDS
+
+/* --- Rows --- */
+
+static const uint32_t all_shards[] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+static void each_server_gets_the_rows_of_its_shards(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call push, pull;
+    struct puppet_rows seen[2];
+    const float values[2][4] = {{10, 11, 12, 13}, {14, 15, 16, 17}};
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    puppet_push_start(&puppets, table, &push, all_shards, 8);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct puppet_rows one =
+            puppet_push_expect(&puppets.list[i], 1, 1, &all_shards[i * 4], 4);
+
+        for (uint32_t j = 0; j < 4; j++) {
+            assert_true(puppet_run_is_first(&one, j));
+            assert_true(((const float *)one.rows.values)[j] == (float)(i * 4 + j + 1));
+        }
+    }
+    params_puppet_acknowledge(&puppets.list[1], 1);
+    test_env_turn(puppets.env, 20);
+    assert_false(push.is_done);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+
+    puppet_pull_start(&puppets, table, &pull, (const uint32_t[]){7, 0, 6, 1, 5, 2, 4, 3}, 8);
+    for (uint32_t i = 0; i < 2; i++) {
+        seen[i] = puppet_rows_expect(&puppets.list[i], MUSTER_PARAMS_PULL);
+        assert_int_equal(seen[i].rows.row_count, 4);
+        puppet_rows_answer(&puppets.list[i], &seen[i], values[i]);
+    }
+    assert_int_equal(puppet_call_await(&puppets, &pull), MUSTER_OK);
+    assert_memory_equal(pull.values, ((const float[]){14, 10, 15, 11, 16, 12, 17, 13}),
+                        sizeof(pull.values));
+    puppet_scene_close(&puppets);
+}
+
+static void the_answer_of_a_server_that_shares_an_operation_is_checked(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call pull;
+    struct puppet_rows seen;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    puppet_pull_start(&puppets, table, &pull, (const uint32_t[]){0, 7}, 2);
+    seen = puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PULL);
+    seen.rows.row_count = 2; /* one too many */
+    puppet_rows_answer(&puppets.list[0], &seen, (const float[]){1, 2});
+    params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_OPEN); /* over the next link */
+    assert_false(pull.is_done);
+    puppet_scene_close(&puppets);
+}
+
+/* --- Maps that change --- */
+
+/* The shards 0 and 4 are with puppets 0 and 1; 1 moves. */
+static void a_push_is_cut_along_its_runs(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call push;
+    struct puppet_rows kept, moved;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){0, 1}, 2);
+    (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0, 1}, 2);
+    params_puppets_map_next(&puppets);
+    params_puppets_lead(&puppets, 1, 1);
+    params_puppets_tell(&puppets, 0);
+    kept = puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){0}, 1);
+    moved = puppet_push_expect(&puppets.list[1], 1, 2, (const uint32_t[]){1}, 1);
+    assert_true(puppet_run_is_first(&kept, 0) && puppet_run_is_first(&moved, 0));
+    assert_true(*(const float *)kept.rows.values == 1 && *(const float *)moved.rows.values == 2);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+    test_env_turn(puppets.env, 20);
+    assert_false(push.is_done);
+    params_puppet_acknowledge(&puppets.list[1], 1);
+
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
+static void messages_whose_shards_have_stayed_are_not_sent_again(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call push, pull;
+    struct puppet_rows seen;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){0}, 1);
+    puppet_pull_start(&puppets, table, &pull, (const uint32_t[]){2}, 1);
+    (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
+    seen = puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PULL);
+    params_puppets_map_next(&puppets);
+    params_puppets_lead(&puppets, 1, 1);
+    params_puppets_tell(&puppets, 0);
+    puppet_quiet_expect(&puppets, 0);
+    puppet_quiet_expect(&puppets, 1);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+    puppet_rows_answer(&puppets.list[0], &seen, (const float[]){4});
+
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    assert_int_equal(puppet_call_await(&puppets, &pull), MUSTER_OK);
+    assert_true(pull.values[0] == 4);
+    puppet_scene_close(&puppets);
+}
+
+/* A server that has got the shard back answers MOVED to messages of before, so they go there again. */
+static void a_shard_that_has_come_back_is_sent_again(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call push;
+    struct puppet_rows first;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){0}, 1);
+    first = puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
+    params_puppets_map_next(&puppets); /* it was away by map 2, of which the client does not hear */
+    params_puppets_map_next(&puppets);
+    params_puppets_lead(&puppets, 0, 0);
+    params_puppets_tell(&puppets, 0);
+    params_puppet_moved(&puppets.list[0], &first.frame, 3);
+    (void)puppet_push_expect(&puppets.list[0], 1, 3, (const uint32_t[]){0}, 1);
+    puppet_quiet_expect(&puppets, 0);
+    assert_false(push.is_done);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
+/* Both parts are with one server again, and the second is acknowledged first. The one that is not goes
+ * on over the next link. */
+static void parts_that_meet_again_are_told_apart(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call push;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){0, 4}, 2);
+    (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
+    (void)puppet_push_expect(&puppets.list[1], 1, 1, (const uint32_t[]){4}, 1);
+    params_puppets_map_next(&puppets);
+    for (uint32_t shard = 4; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_tell(&puppets, 0);
+    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){4}, 1);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+    test_env_turn(puppets.env, 20);
+    assert_false(push.is_done);
+    params_puppet_hang_up(&puppets.list[0]);
+    params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_OPEN);
+    params_puppet_opened(&puppets.list[0], 10, 1, 1);
+    (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
+/* A server counts positions by source and shard, whatever the table. */
+static void a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *tables[2];
+    struct params_puppet_frame asked[2];
+    struct puppet_call pushes[3], pull;
+
+    (void)state;
+    params_puppets_open(&puppets, 3);
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, shard % 2);
+    params_puppets_client(&puppets, NULL);
+    puppets.map->server_count = 2; /* the third is not there yet */
+    params_puppets_client_await(&puppets);
+    tables[0] = params_puppets_table(&puppets, &puppet_counters);
+    tables[1] = params_puppets_table(&puppets, &puppet_others);
+    params_puppets_map_next(&puppets);
+    puppets.map->server_count = 3;
+    params_puppets_lead(&puppets, 0, 2);
+    params_puppets_tell(&puppets, 0);
+    params_puppet_expect(&puppets.list[2], MUSTER_PARAMS_OPEN);
+    puppet_push_start(&puppets, tables[1], &pushes[0], (const uint32_t[]){0}, 1);
+    test_env_turn(puppets.env, 4);
+    puppet_push_start(&puppets, tables[0], &pushes[1], (const uint32_t[]){0}, 1);
+    puppet_pull_start(&puppets, tables[0], &pull, (const uint32_t[]){0}, 1);
+    test_env_turn(puppets.env, 4);
+    params_puppet_opened(&puppets.list[2], 12, 1, 1);
+    asked[0] = params_puppet_expect(&puppets.list[2], MUSTER_PARAMS_TABLE);
+    asked[1] = params_puppet_expect(&puppets.list[2], MUSTER_PARAMS_TABLE);
+    params_puppet_table_opened(&puppets.list[2], &asked[0], 7);
+    puppet_push_start(&puppets, tables[0], &pushes[2], (const uint32_t[]){0}, 1);
+    puppet_quiet_expect(&puppets, 2);
+    params_puppet_table_opened(&puppets.list[2], &asked[1], 7);
+
+    for (uint64_t sequence = 1; sequence <= 3; sequence++) {
+        (void)puppet_push_expect(&puppets.list[2], sequence, 2, (const uint32_t[]){0}, 1);
+        params_puppet_acknowledge(&puppets.list[2], sequence);
+    }
+    (void)puppet_rows_expect(&puppets.list[2], MUSTER_PARAMS_PULL);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(puppet_call_await(&puppets, &pushes[i]), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
+static void a_server_that_leaves_the_map_is_waited_for_no_more(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call push, pull;
+    struct puppet_rows seen;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){4}, 1);
+    puppet_pull_start(&puppets, table, &pull, (const uint32_t[]){5}, 1);
+    (void)puppet_push_expect(&puppets.list[1], 1, 1, (const uint32_t[]){4}, 1);
+    (void)puppet_rows_expect(&puppets.list[1], MUSTER_PARAMS_PULL);
+    params_puppets_map_next(&puppets);
+    puppets.map->server_count = 1;
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        if (puppets.map->shards[shard].copies[0] == 1)
+            params_puppets_lead(&puppets, shard, 0);
+    params_puppets_tell(&puppets, 0);
+    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){4}, 1);
+    seen = puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PULL);
+    params_peer_await_down(&puppets.list[1].host.peer);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+    puppet_rows_answer(&puppets.list[0], &seen, (const float[]){5});
+
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    assert_int_equal(puppet_call_await(&puppets, &pull), MUSTER_OK);
+    assert_true(pull.values[0] == 5);
+    assert_int_equal(puppets.list[1].host.link_count, 1);
+    puppet_scene_close(&puppets);
+}
+
+static void rows_of_a_lost_shard_wait_for_a_server(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call push, hasty;
+    struct muster_params_rows rows;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    params_puppets_map_next(&puppets);
+    params_puppets_lead(&puppets, 2, UINT32_MAX);
+    params_puppets_tell(&puppets, 0);
+    test_env_turn(puppets.env, 20);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){0, 2}, 2);
+    rows = puppet_call_init(&hasty, "counters", (const uint32_t[]){2}, 1);
+    assert_int_equal(muster_params_pull_start(
+                         &hasty.op, table, &rows,
+                         muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS), puppet_on_call),
+                     MUSTER_OK);
+    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){0}, 1);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+    assert_int_equal(puppet_call_await(&puppets, &hasty), MUSTER_DEADLINE_EXCEEDED);
+    assert_string_equal(hasty.op.error.text,
+                        "no server can be reached for some of its rows, by map 2");
+    assert_false(push.is_done);
+    params_puppets_map_next(&puppets);
+    params_puppets_lead(&puppets, 2, 1);
+    params_puppets_tell(&puppets, 0);
+    (void)puppet_push_expect(&puppets.list[1], 1, 3, (const uint32_t[]){2}, 1);
+    params_puppet_acknowledge(&puppets.list[1], 1);
+
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_server_gets_the_rows_of_its_shards),
+        cmocka_unit_test(the_answer_of_a_server_that_shares_an_operation_is_checked),
+        cmocka_unit_test(a_push_is_cut_along_its_runs),
+        cmocka_unit_test(messages_whose_shards_have_stayed_are_not_sent_again),
+        cmocka_unit_test(a_shard_that_has_come_back_is_sent_again),
+        cmocka_unit_test(parts_that_meet_again_are_told_apart),
+        cmocka_unit_test(a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables),
+        cmocka_unit_test(a_server_that_leaves_the_map_is_waited_for_no_more),
+        cmocka_unit_test(rows_of_a_lost_shard_wait_for_a_server),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
