@@ -146,20 +146,31 @@ static void ready_promote(const struct step *step, uint32_t number,
     }
 }
 
-/* A surplus copy goes when the others are alive: first those that the target does not name, the primary
- * last of all. */
+static uint32_t living_count(const struct step *step, const struct muster_params_map_shard *shard,
+                             const uint16_t *targets, uint32_t target_count)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < shard->copy_count; i++)
+        count += step->is_alive[shard->copies[i]] &&
+                 (targets == NULL || list_has(targets, target_count, shard->copies[i]));
+    return count;
+}
+
+/* Copies that the target does not name go while enough others live; the primary only when all that the
+ * target names are there, since clients have to follow. */
 static void surplus_drop(const struct step *step, const uint16_t *targets, uint32_t target_count,
                          struct muster_params_map_shard *shard)
 {
     for (uint32_t i = shard->copy_count; i > 0; i--) {
-        uint32_t wanted = 0;
+        bool is_living = step->is_alive[shard->copies[i - 1]];
+        bool is_enough = living_count(step, shard, NULL, 0) - is_living >= step->next->copies_wanted;
+        bool is_complete =
+            target_count > 0 && living_count(step, shard, targets, target_count) == target_count;
 
         if (list_has(targets, target_count, shard->copies[i - 1]))
             continue;
-        for (uint32_t j = 0; j < shard->copy_count; j++)
-            wanted += j != i - 1 && step->is_alive[shard->copies[j]] &&
-                      list_has(targets, target_count, shard->copies[j]);
-        if (wanted == target_count && wanted > 0)
+        if (is_complete || (is_enough && i > 1))
             list_cut(shard->copies, &shard->copy_count, i - 1);
     }
 }

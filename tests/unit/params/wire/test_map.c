@@ -1,0 +1,264 @@
+/* Maps and records of servers: what is packed is unpacked, and nothing malformed gets through. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "params/wire/map.h"
+#include "params/wire/server_record.h"
+#include "test_env.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define HEAD_BYTES   32u
+#define SERVER_BYTES 152u
+
+static struct muster_params_map *map_of_three(struct muster_mem *mem)
+{
+    struct muster_params_map *map = muster_params_map_new(mem);
+
+    assert_non_null(map);
+    map->epoch = 7;
+    map->shard_count = 4;
+    map->copies_wanted = 2;
+    map->server_count = 3;
+    for (uint8_t i = 0; i < 3; i++) {
+        map->servers[i].id.bytes[3] = (uint8_t)(i + 1);
+        snprintf(map->servers[i].address, sizeof(map->servers[i].address), "10.0.0.%u:7300", i);
+        snprintf(map->servers[i].host_key, sizeof(map->servers[i].host_key), "host%u", i);
+    }
+    map->servers[2].is_leaving = true;
+    for (uint32_t i = 0; i < 4; i++)
+        map->shards[i] = (struct muster_params_map_shard){.since = i,
+                                                          .copy_count = 2,
+                                                          .learner_count = 1,
+                                                          .copies = {(uint16_t)(i % 3), 2},
+                                                          .learners = {1}};
+    map->shards[1].learners[0] = 0;
+    map->shards[2] = (struct muster_params_map_shard){.since = 7};
+    return map;
+}
+
+static void what_is_packed_is_unpacked(void **state)
+{
+    struct muster_params_map *map, *found = NULL;
+    struct test_env test;
+    struct muster_error error;
+    void *bytes = NULL;
+    size_t size = 0;
+
+    (void)state;
+    test_env_open(&test);
+    map = map_of_three(test.env.mem);
+    assert_int_equal(muster_params_map_pack(map, test.env.mem, &bytes, &size), MUSTER_OK);
+
+    if (muster_params_map_unpack(test.env.mem, bytes, size, &found, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+
+    assert_memory_equal(found, map, sizeof(*map));
+    muster_mem_free(test.env.mem, bytes);
+    muster_mem_free(test.env.mem, found);
+    muster_mem_free(test.env.mem, map);
+    test_env_close(&test);
+}
+
+static void copies_and_learners_are_told_apart(void **state)
+{
+    struct test_env test;
+    struct muster_params_map *map;
+    const struct muster_incarnation stranger = {{9}};
+    uint32_t place = 0;
+
+    (void)state;
+    test_env_open(&test);
+    map = map_of_three(test.env.mem);
+
+    assert_true(muster_params_map_is_copy(map, 0, 0) && muster_params_map_is_copy(map, 0, 2));
+    assert_false(muster_params_map_is_copy(map, 0, 1));
+    assert_true(muster_params_map_is_learner(map, 0, 1));
+    assert_false(muster_params_map_is_learner(map, 0, 0));
+    assert_true(muster_params_map_find(map, &map->servers[2].id, &place));
+    assert_int_equal(place, 2);
+    assert_false(muster_params_map_find(map, &stranger, &place));
+    muster_mem_free(test.env.mem, map);
+    test_env_close(&test);
+}
+
+static const struct change {
+    const char *name;
+    uint32_t at;
+    uint8_t value;
+    const char *text;
+} changes[] = {
+    {"other first bytes", 0, 0, "first bytes"},
+    {"another version", 4, 9, "version 9"},
+    {"number 0", 8, 0, "number 0"},
+    {"no shards", 16, 0, "its size"},
+    {"three shards", 16, 3, "its size"},
+    {"too many shards", 17, 0xff, "number of shards"},
+    {"no replicas", 20, 0, "number of replicas"},
+    {"five replicas", 20, 5, "number of replicas"},
+    {"too many servers", 24, 65, "number of servers"},
+    {"more servers than bytes", 24, 4, "its size"},
+    {"a server without an id", HEAD_BYTES + 3, 0, "without an id"},
+    {"two servers of one id", HEAD_BYTES + SERVER_BYTES + 3, 1, "order of the servers"},
+    {"servers that do not rise", HEAD_BYTES, 9, "order of the servers"},
+    {"a space in an address", HEAD_BYTES + 18, ' ', "address of a server"},
+    {"a control character in a host key", HEAD_BYTES + 82, '\n', "host key"},
+    {"a shard from the future", HEAD_BYTES + 3 * SERVER_BYTES, 8, "servers of a shard"},
+    {"five copies", HEAD_BYTES + 3 * SERVER_BYTES + 8, 5, "servers of a shard"},
+    {"three learners", HEAD_BYTES + 3 * SERVER_BYTES + 9, 3, "servers of a shard"},
+    {"a copy at no place", HEAD_BYTES + 3 * SERVER_BYTES + 10, 3, "servers of a shard"},
+    {"a copy twice", HEAD_BYTES + 3 * SERVER_BYTES + 10, 2, "servers of a shard"},
+    {"a copy that learns", HEAD_BYTES + 3 * SERVER_BYTES + 18, 0, "servers of a shard"},
+};
+
+static void a_malformed_map_is_refused_by_its_part(void **state)
+{
+    struct muster_params_map *map, *found = NULL;
+    struct test_env test;
+    struct muster_error error;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+
+    (void)state;
+    test_env_open(&test);
+    map = map_of_three(test.env.mem);
+    assert_int_equal(muster_params_map_pack(map, test.env.mem, (void **)&bytes, &size), MUSTER_OK);
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        uint8_t before = bytes[changes[i].at];
+
+        bytes[changes[i].at] = changes[i].value;
+        if (muster_params_map_unpack(test.env.mem, bytes, size, &found, &error) !=
+                MUSTER_INVALID_ARGUMENT ||
+            strstr(error.text, changes[i].text) == NULL)
+            fail_msg("%s: %s", changes[i].name, error.text);
+        bytes[changes[i].at] = before;
+    }
+    for (size_t cut = 0; cut < size; cut++)
+        assert_int_equal(muster_params_map_unpack(test.env.mem, bytes, cut, &found, &error),
+                         MUSTER_INVALID_ARGUMENT);
+    muster_mem_free(test.env.mem, bytes);
+    muster_mem_free(test.env.mem, map);
+    test_env_close(&test);
+}
+
+/* Texts that fill their room have no end. */
+static void a_text_without_end_is_refused(void **state)
+{
+    struct muster_params_map *map, *found = NULL;
+    struct test_env test;
+    struct muster_error error;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+
+    (void)state;
+    test_env_open(&test);
+    map = map_of_three(test.env.mem);
+    assert_int_equal(muster_params_map_pack(map, test.env.mem, (void **)&bytes, &size), MUSTER_OK);
+    memset(bytes + HEAD_BYTES + 16, 'a', MUSTER_PARAMS_ADDRESS_BYTES);
+
+    assert_int_equal(muster_params_map_unpack(test.env.mem, bytes, size, &found, &error),
+                     MUSTER_INVALID_ARGUMENT);
+
+    muster_mem_free(test.env.mem, bytes);
+    muster_mem_free(test.env.mem, map);
+    test_env_close(&test);
+}
+
+static void a_server_that_is_alone_has_all_shards(void **state)
+{
+    const struct muster_incarnation id = {{5}};
+    struct muster_params_map *map;
+    struct test_env test;
+    struct muster_error error;
+
+    (void)state;
+    test_env_open(&test);
+    map = muster_params_map_new(test.env.mem);
+    muster_params_map_single(map, &id, 16);
+
+    assert_int_equal(muster_params_map_check(map, &error), MUSTER_OK);
+    for (uint32_t shard = 0; shard < 16; shard++)
+        assert_true(muster_params_map_is_copy(map, shard, 0));
+    muster_mem_free(test.env.mem, map);
+    test_env_close(&test);
+}
+
+/* --- Records --- */
+
+static void a_record_is_packed_and_unpacked(void **state)
+{
+    struct muster_params_server_record record = {.server = {.id = {{1, 2, 3}},
+                                                            .address = "10.0.0.1:7300",
+                                                            .host_key = "host",
+                                                            .is_leaving = true},
+                                                 .pid = 1234,
+                                                 .started = 99,
+                                                 .shard_count = 256,
+                                                 .replicas = 2};
+    struct muster_params_server_record found;
+    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
+    struct muster_error error;
+
+    (void)state;
+    muster_params_server_record_pack(&record, bytes);
+
+    assert_int_equal(
+        muster_params_server_record_unpack(bytes, sizeof(bytes), &found, &error), MUSTER_OK);
+
+    assert_memory_equal(&found.server.id, &record.server.id, sizeof(found.server.id));
+    assert_string_equal(found.server.address, record.server.address);
+    assert_string_equal(found.server.host_key, record.server.host_key);
+    assert_true(found.server.is_leaving);
+    assert_int_equal(found.pid, 1234);
+    assert_int_equal(found.started, 99);
+    assert_int_equal(found.shard_count, 256);
+    assert_int_equal(found.replicas, 2);
+}
+
+static void a_malformed_record_is_refused(void **state)
+{
+    static const struct {
+        uint32_t at;
+        uint8_t value;
+        enum muster_rc rc;
+    } rows[] = {{0, 0, MUSTER_INVALID_ARGUMENT},
+                {4, 2, MUSTER_FAILED_PRECONDITION},
+                {24 + MUSTER_PARAMS_ADDRESS_BYTES - 1, 'x', MUSTER_INVALID_ARGUMENT},
+                {24 + MUSTER_PARAMS_ADDRESS_BYTES + MUSTER_HOST_KEY_BYTES - 1, 'x',
+                 MUSTER_INVALID_ARGUMENT}};
+    const struct muster_params_server_record record = {.server = {.id = {{1}}}};
+    struct muster_params_server_record found;
+    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
+    struct muster_error error;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        muster_params_server_record_pack(&record, bytes);
+        bytes[rows[i].at] = rows[i].value;
+        assert_int_equal(muster_params_server_record_unpack(bytes, sizeof(bytes), &found, &error),
+                         rows[i].rc);
+    }
+    assert_int_equal(muster_params_server_record_unpack(bytes, sizeof(bytes) - 1, &found, &error),
+                     MUSTER_INVALID_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_packed_is_unpacked),
+        cmocka_unit_test(copies_and_learners_are_told_apart),
+        cmocka_unit_test(a_malformed_map_is_refused_by_its_part),
+        cmocka_unit_test(a_text_without_end_is_refused),
+        cmocka_unit_test(a_server_that_is_alone_has_all_shards),
+        cmocka_unit_test(a_record_is_packed_and_unpacked),
+        cmocka_unit_test(a_malformed_record_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
