@@ -131,7 +131,7 @@ THIRD_PARTY = [
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
     (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat_system\.c|tools/.*|examples/.*"),
-    (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"collective/kernel/kernels_\w+\.[ch]"),
+    (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"(collective/kernel/kernels|params/publication/delta)_\w+\.[ch]"),
 ]
 
 SYSTEM = set("""alloca assert complex ctype dirent dlfcn elf endian errno fcntl fenv float fnmatch ftw glob ifaddrs immintrin
