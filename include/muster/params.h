@@ -120,6 +120,9 @@ MUSTER_API const struct muster_error *muster_params_error(const struct muster_pa
  * message with each. Known once opened came with OK; does not change.
  */
 MUSTER_API uint64_t muster_params_source_position(const struct muster_params *params);
+/** How many shards have fewer servers that hold them than the job wants, as far as this client knows:
+ * while there are some, the loss of one more server may lose rows. */
+MUSTER_API uint32_t muster_params_short_shards(const struct muster_params *params);
 /** New starts fail with FAILED_PRECONDITION. Pushes that are not acknowledged by deadline_ns, and
  * pulls at once, end CANCELLED; then closed comes, with OK when all pushes were acknowledged, else
  * DEADLINE_EXCEEDED. Tables go with it. */

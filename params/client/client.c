@@ -558,6 +558,15 @@ uint64_t muster_params_source_position(const struct muster_params *params)
     return params->position;
 }
 
+uint32_t muster_params_short_shards(const struct muster_params *params)
+{
+    uint32_t count = 0;
+
+    for (uint32_t shard = 0; shard < params->shard_count; shard++)
+        count += params->map->shards[shard].copy_count < params->map->copies_wanted;
+    return count;
+}
+
 /* --- Tables --- */
 
 /* In a turn of its own: opened may be called within muster_params_open's turn, never within it. */

@@ -6,6 +6,7 @@
 #include "bench/meet.h"
 #include "common/command.h"
 #include "common/output.h"
+#include "serve/serve.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -78,8 +79,8 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct bench_params_settings, replicas),
      .fallback = "1",
      .min = 1,
-     .max = 1,
-     .help = "Servers that hold each row."},
+     .max = BENCH_SERVERS_MAX,
+     .help = "Servers that hold each row, all on this host, with a registry of their own."},
     {.name = "wire",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_params_settings, wire),
@@ -136,7 +137,8 @@ static const struct muster_option rows[] = {
     {.name = "bind",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct bench_params_settings, is_bound),
-     .help = "The server on processor 0, the clients on processor 1."},
+     .help = "The server on processor 0, the clients on processor 1; of two servers one on each, and the "
+             "clients on both."},
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct bench_params_settings, is_json),
@@ -154,34 +156,99 @@ const struct muster_options bench_params_options = {
 
 /* --- The server --- */
 
-static bool keeper_start(struct bench_params *bench)
+/* Does not return in the child, which ends with this process. */
+static pid_t child_fork(void)
 {
-    pid_t parent = getpid();
+    pid_t parent = getpid(), child;
 
     fflush(NULL);
-    bench->keeper = fork();
-    if (bench->keeper != 0)
-        return bench->keeper > 0;
+    child = fork();
+    if (child != 0)
+        return child;
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(EXIT_OTHER);
+    return 0;
+}
+
+static bool keeper_start(struct bench_params *bench, uint32_t i)
+{
+    pid_t child = child_fork();
+
+    bench->keepers[i] = child;
+    if (child != 0)
+        return child > 0;
     if (bench->settings->is_bound)
-        bench_bind(SERVER_PROCESSOR);
+        bench_bind(i % 2 == 0 ? SERVER_PROCESSOR : LOAD_PROCESSOR);
     if (freopen("/dev/null", "w", stdout) == NULL ||
         (bench->settings->kills > 0 && freopen("/dev/null", "w", stderr) == NULL))
         _exit(EXIT_OTHER);
-    _exit(keeper_run(&bench->seat.keeper));
+    _exit(keeper_run(&bench->seats[i].keeper));
 }
 
-static int keeper_stop(struct bench_params *bench)
+static int child_stop(pid_t child)
 {
     int status = 0;
 
-    if (bench->keeper <= 0)
+    if (child <= 0)
         return EXIT_OTHER;
-    (void)kill(bench->keeper, SIGTERM);
-    (void)waitpid(bench->keeper, &status, 0);
+    (void)kill(child, SIGTERM);
+    (void)waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_OTHER;
+}
+
+/* Its ready line tells its address. */
+static bool registry_start(struct bench_params *bench)
+{
+    char name[] = "registry", option[] = "--listen=127.0.0.1:0", level[] = "--log-level=error";
+    char *words[] = {name, option, level, NULL};
+    int ends[2];
+    FILE *lines;
+    bool is_ready;
+
+    if (pipe(ends) != 0)
+        return false;
+    bench->registry = child_fork();
+    if (bench->registry == 0) {
+        (void)dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        _exit(command_registry(3, words));
+    }
+    close(ends[1]);
+    lines = fdopen(ends[0], "r");
+    is_ready = lines != NULL && fscanf(lines, "listening %159s", bench->registry_address) == 1;
+    if (lines != NULL)
+        fclose(lines);
+    return is_ready;
+}
+
+static bool seats_open(struct bench_params *bench, const struct params_seat_settings *one,
+                       struct muster_error *ret_error)
+{
+    struct params_seat_settings settings = *one;
+    size_t length = 0;
+
+    bench->server_count = (uint32_t)bench->settings->replicas;
+    if (bench->server_count > 1 && !registry_start(bench)) {
+        muster_error_set(ret_error, MUSTER_UNAVAILABLE, "a registry cannot be started");
+        return false;
+    }
+    settings.replicas = settings.expected = bench->server_count;
+    if (bench->server_count > 1) {
+        settings.registry = bench->registry_address;
+        settings.job = BENCH_JOB;
+        settings.drain_ns = MUSTER_NS_PER_S;
+    }
+    for (uint32_t i = 0; i < bench->server_count; i++) {
+        char text[MUSTER_ADDRESS_TEXT_BYTES];
+
+        if (params_seat_open(&bench->seats[i], &settings, ret_error) != MUSTER_OK)
+            return false;
+        muster_address_format(&bench->seats[i].address, text);
+        length += (size_t)snprintf(bench->servers + length, sizeof(bench->servers) - length,
+                                   "%s%s", i > 0 ? "," : "", text);
+    }
+    return true;
 }
 
 /* --- The result --- */
@@ -195,12 +262,12 @@ static void result_print(struct bench_params *bench)
 
     printf("{\"bench\":\"params\",\"clients\":%" PRIu64 ",\"value_bytes\":%" PRIu64
            ",\"batch\":%" PRIu64 ",\"depth\":%" PRIu64 ",\"mix\":\"%s\",\"rows\":%" PRIu64
-           ",\"replicas\":1,\"wire\":\"tcp\",\"optimizer\":\"%s\",\"seed\":%" PRIu64,
+           ",\"replicas\":%u,\"wire\":\"tcp\",\"optimizer\":\"%s\",\"seed\":%" PRIu64,
            settings->clients, settings->value_bytes, settings->batch, settings->depth,
-           settings->mix, settings->rows, settings->optimizer, settings->seed);
+           settings->mix, settings->rows, bench->server_count, settings->optimizer, settings->seed);
     printf(",\"ops_per_s\":%.0f,\"push_ops_per_s\":%.0f,\"pull_ops_per_s\":%.0f", push + pull, push,
            pull);
-    if (bench->cpu_s > 0)
+    if (bench->cpu_s > 0 && bench->server_count == 1)
         printf(",\"ops_per_server_cpu_s\":%.0f", (push + pull) * seconds / bench->cpu_s);
     printf(",\"p50_us\":%.1f,\"p99_us\":%.1f", bench_samples_quantile(&bench->latencies_us, 0.5),
            bench_samples_quantile(&bench->latencies_us, 0.99));
@@ -238,11 +305,13 @@ static int params_run(struct bench_params *bench)
 {
     int code = EXIT_OTHER;
 
-    if (!keeper_start(bench)) {
-        fprintf(stderr, "muster bench params: the server cannot be started\n");
-        return EXIT_OTHER;
+    for (uint32_t i = 0; i < bench->server_count; i++) {
+        if (!keeper_start(bench, i)) {
+            fprintf(stderr, "muster bench params: the server cannot be started\n");
+            return EXIT_OTHER;
+        }
     }
-    if (bench->settings->is_bound)
+    if (bench->settings->is_bound && bench->server_count == 1)
         bench_bind(LOAD_PROCESSOR);
     if (muster_env_system_open(NULL, &bench->env) == MUSTER_OK &&
         muster_net_system_open(bench->env, &bench->env->net) == MUSTER_OK) {
@@ -250,9 +319,11 @@ static int params_run(struct bench_params *bench)
         muster_net_system_close(bench->env->net);
     }
     muster_env_system_close(bench->env);
-    if (keeper_stop(bench) != EXIT_OK && code == EXIT_OK) {
-        fprintf(stderr, "muster bench params: the server did not end in order\n");
-        code = EXIT_OTHER;
+    for (uint32_t i = 0; i < bench->server_count; i++) {
+        if (child_stop(bench->keepers[i]) != EXIT_OK && code == EXIT_OK) {
+            fprintf(stderr, "muster bench params: the server did not end in order\n");
+            code = EXIT_OTHER;
+        }
     }
     return code;
 }
@@ -289,10 +360,12 @@ int bench_params(int argc, char **argv)
     bench.rows_per_batch = (uint32_t)settings.batch;
     bench.random = settings.seed;
     seat.memory_max = settings.memory_max;
-    code = params_seat_open(&bench.seat, &seat, &error) == MUSTER_OK
-               ? params_run(&bench)
-               : command_fail("bench params", &error);
-    params_seat_close(&bench.seat);
+    code = seats_open(&bench, &seat, &error) ? params_run(&bench)
+                                             : command_fail("bench params", &error);
+    for (uint32_t i = 0; i < bench.server_count; i++)
+        params_seat_close(&bench.seats[i]);
+    if (bench.registry > 0)
+        (void)child_stop(bench.registry);
     free(bench.latencies_us.at);
     free(bench.stalls_ms.at);
     return code;

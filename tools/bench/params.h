@@ -11,6 +11,9 @@
 #include "bench/samples.h"
 #include "params/seat.h"
 
+#define BENCH_SERVERS_MAX 2u
+#define BENCH_JOB "bench" /* of several servers */
+
 struct bench_params_settings {
     uint64_t clients, value_bytes, batch, rows, replicas, bulk_bytes, kills, rate, depth;
     uint64_t duration_ns, kill_interval_ns, seed, memory_max;
@@ -43,8 +46,12 @@ struct bench_client {
 
 struct bench_params {
     const struct bench_params_settings *settings;
-    struct params_seat seat;
-    pid_t keeper;
+    struct params_seat seats[BENCH_SERVERS_MAX];
+    pid_t keepers[BENCH_SERVERS_MAX];
+    uint32_t server_count; /* as many as replicas */
+    pid_t registry;        /* of several servers; 0: there is none */
+    char registry_address[MUSTER_ADDRESS_TEXT_BYTES];
+    char servers[BENCH_SERVERS_MAX * MUSTER_ADDRESS_TEXT_BYTES];
     struct muster_env *env;
     struct bench_client *clients;
     uint64_t random;

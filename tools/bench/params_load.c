@@ -102,9 +102,9 @@ static bool client_init(struct bench_params *bench, struct bench_client *client)
 
 bool bench_params_connect(struct bench_params *bench)
 {
-    char server[MUSTER_ADDRESS_TEXT_BYTES];
     struct muster_params_options options = {
-        .server = muster_address_format(&bench->seat.address, server),
+        .server = bench->servers,
+        .job = bench->registry != 0 ? BENCH_JOB : NULL,
         .queue_max_bytes = (uint64_t)1 << 40,
         .connect_deadline_ns = now_ns(bench) + PATIENCE_NS};
 
@@ -292,7 +292,7 @@ bool bench_params_load(struct bench_params *bench)
 {
     const struct bench_params_settings *settings = bench->settings;
     pid_t serving =
-        atomic_load_explicit(&bench->seat.keeper.board->serving, memory_order_relaxed);
+        atomic_load_explicit(&bench->seats[0].keeper.board->serving, memory_order_relaxed);
     double before_s = cpu_seconds(serving);
     bool is_good;
 
