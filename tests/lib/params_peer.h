@@ -9,7 +9,7 @@
 #include "params/wire/map.h"
 #include "test_env.h"
 
-#define PARAMS_PEER_FRAMES_MAX 64u
+#define PARAMS_PEER_FRAMES_MAX 1024u
 
 struct params_peer {
     struct muster_env *env;

@@ -88,7 +88,7 @@ static void frames_drop(struct params_puppet *puppet)
 {
     struct params_peer *peer = &puppet->host.peer;
 
-    if (puppet->handled < PARAMS_PEER_FRAMES_MAX / 2 || puppet->handled < peer->count)
+    if (puppet->handled < 32 || puppet->handled < peer->count)
         return;
     for (uint32_t i = 0; i < peer->count; i++) {
         test_free(peer->payloads[i]);

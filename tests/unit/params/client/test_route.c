@@ -161,6 +161,27 @@ static void a_shard_that_has_come_back_is_sent_again(void **state)
     puppet_scene_close(&puppets);
 }
 
+/* A pull shows what the same program has pushed before it, also after a loss. */
+static void pushes_go_before_pulls_over_the_next_link(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call pull, push;
+
+    (void)state;
+    puppet_scene_open(&puppets, 1, &table);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){0}, 1);
+    puppet_pull_start(&puppets, table, &pull, (const uint32_t[]){0}, 1);
+    (void)puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PUSH);
+    params_puppet_hang_up(&puppets.list[0]);
+    params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_OPEN);
+    params_puppet_opened(&puppets.list[0], 10, 1, 1);
+
+    (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
+    (void)puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PULL);
+    puppet_scene_close(&puppets);
+}
+
 /* Both parts are with one server again, and the second is acknowledged first. The one that is not goes
  * on over the next link. */
 static void parts_that_meet_again_are_told_apart(void **state)
@@ -312,6 +333,7 @@ int main(void)
         cmocka_unit_test(a_push_is_cut_along_its_runs),
         cmocka_unit_test(messages_whose_shards_have_stayed_are_not_sent_again),
         cmocka_unit_test(a_shard_that_has_come_back_is_sent_again),
+        cmocka_unit_test(pushes_go_before_pulls_over_the_next_link),
         cmocka_unit_test(parts_that_meet_again_are_told_apart),
         cmocka_unit_test(a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables),
         cmocka_unit_test(a_server_that_leaves_the_map_is_waited_for_no_more),
