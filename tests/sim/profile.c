@@ -11,6 +11,8 @@ static const struct sim_profile profiles[] = {
      sim_profile_rpc, 0},
     {"params", "pushes to and pulls from a server that dies: each counts once, none is lost",
      "params", sim_profile_params, 0},
+    {"publication", "versions to readers that fetch from each other: whole, in order, whoever dies",
+     "params", sim_profile_publication, 0},
     {"collective", "groups on the TCP wire; members die at any chunk; views decided by a director",
      "collective", sim_profile_collective, 0},
     {"broken_links", "connections break inside epochs and are healed: no view changes of it",
