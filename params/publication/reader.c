@@ -28,6 +28,7 @@ struct guide {
     struct muster_incarnation publisher; /* that it leads to */
     struct muster_timer retry;
     uint64_t backoff_ns;
+    uint64_t told; /* the publisher knows that this reader has that version */
     bool is_asked; /* an answer to WHERE is awaited */
     /* The answer. */
     uint64_t version;
@@ -241,6 +242,7 @@ static void on_guide_ready(struct muster_peer_link *link)
         return;
     }
     reader->guide.is_joined = true;
+    reader->guide.told = header.offset;
     step_post(reader);
 }
 
@@ -379,7 +381,6 @@ static void on_done(struct muster_publication_fetch *fetch)
     reader->guide.backoff_ns = 0;
     MUSTER_LOG(reader->env, DEBUG, "publication_version_whole", "name", reader->join.name,
                "version", current_number(reader));
-    guide_send(reader, MUSTER_PUBLICATION_HAVE, current_number(reader));
     waits_check(reader);
     step_post(reader);
     if (is_shown(reader) && reader->on_version != NULL)
@@ -442,10 +443,22 @@ static bool is_wanted(const struct muster_reader *reader)
                                          muster_publication_fetch_is_stuck(&reader->fetch)));
 }
 
+/* In a turn after on_version has run: what a publisher hears that a reader has, its program has seen. */
+static void have_tell(struct muster_reader *reader)
+{
+    struct guide *guide = &reader->guide;
+
+    if (!guide->is_joined || guide->told == current_number(reader))
+        return;
+    guide->told = current_number(reader);
+    guide_send(reader, MUSTER_PUBLICATION_HAVE, guide->told);
+}
+
 static void on_step(struct muster_task *task)
 {
     struct muster_reader *reader = task->data;
 
+    have_tell(reader);
     if (is_wanted(reader) && !is_full(reader)) {
         fetch_abandon(reader);
         old_versions_drop(reader);
@@ -691,9 +704,10 @@ static void reader_init(struct muster_reader *reader, const struct muster_reader
     muster_publication_key(job, options->name, reader->key);
     muster_publication_hello_fill(reader->env, job, &reader->hello);
     snprintf(reader->join.name, sizeof(reader->join.name), "%s", options->name);
-    if (reader->env->host != NULL)
+    if (options->host_key != NULL || reader->env->host != NULL)
         snprintf(reader->join.host_key, sizeof(reader->join.host_key), "%s",
-                 muster_host_key(reader->env->host));
+                 options->host_key != NULL ? options->host_key
+                                           : muster_host_key(reader->env->host));
     reader->join.reader = reader->hello.incarnation;
     reader->join.is_following = true;
 }

@@ -19,6 +19,10 @@ int bench_tune(int argc, char **argv);
 extern const struct muster_options bench_tune_options;
 int bench_params(int argc, char **argv);
 extern const struct muster_options bench_params_options;
+int bench_publish(int argc, char **argv);
+extern const struct muster_options bench_publish_options;
+/** A reader of `muster bench publish`. */
+int bench_publish_reader(int argc, char **argv);
 int bench_recover(int argc, char **argv);
 extern const struct muster_options bench_recover_options;
 /** The worker program of `muster bench recover`. */
