@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "params/publication/delta.h"
+
 #define ALIGN 64u
 
 static void held_free(struct muster_held_version *held)
@@ -113,14 +115,34 @@ struct muster_held_version *muster_held_find(const struct muster_list *list, uin
     return NULL;
 }
 
+static bool chunks_are_alike(const struct muster_held_version *held,
+                             const struct muster_held_version *base, uint32_t chunk)
+{
+    return chunk < base->manifest.chunk_count &&
+           muster_version_chunk_bytes(&base->manifest, chunk) ==
+               muster_version_chunk_bytes(&held->manifest, chunk);
+}
+
 void *muster_held_delta_new(const struct muster_held_version *held,
                             const struct muster_held_version *base, uint32_t chunk,
                             size_t *ret_bytes)
 {
-    (void)held;
-    (void)base;
-    (void)chunk;
-    (void)ret_bytes;
+    const struct muster_delta_source source = {
+        .base = muster_held_chunk(base, chunk),
+        .range = muster_held_chunk(held, chunk),
+        .bytes = muster_version_chunk_bytes(&held->manifest, chunk),
+        .element_bytes = muster_version_chunk_element_bytes(&held->manifest, chunk)};
+    void *delta;
+
+    if (!chunks_are_alike(held, base, chunk))
+        return NULL;
+    delta = muster_mem_alloc(held->mem, muster_delta_bytes_max(source.bytes));
+    if (delta == NULL)
+        return NULL;
+    *ret_bytes = muster_delta_encode(&source, delta);
+    if (*ret_bytes < source.bytes)
+        return delta;
+    muster_mem_free(held->mem, delta);
     return NULL;
 }
 
@@ -128,10 +150,12 @@ bool muster_held_delta_apply(struct muster_held_version *held,
                              const struct muster_held_version *base, uint32_t chunk,
                              const void *delta, size_t bytes)
 {
-    (void)held;
-    (void)base;
-    (void)chunk;
-    (void)delta;
-    (void)bytes;
-    return false;
+    uint32_t chunk_bytes = muster_version_chunk_bytes(&held->manifest, chunk);
+    struct muster_error error;
+
+    if (!chunks_are_alike(held, base, chunk))
+        return false;
+    memcpy(muster_held_chunk(held, chunk), muster_held_chunk(base, chunk), chunk_bytes);
+    return muster_delta_apply(delta, bytes, muster_held_chunk(held, chunk), chunk_bytes, &error) ==
+           MUSTER_OK;
 }
