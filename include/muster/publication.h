@@ -145,7 +145,7 @@ struct muster_reader_options {
     const struct muster_address *listen;
     const char *reach; /* "IP:PORT" that they connect to; NULL: the address of the port */
     const struct muster_authorization *authorization; /* as of the publisher */
-    /* Of readers with equal keys one fetches over the network, the others from it. NULL: the host's. */
+    /* One reader of those with equal keys fetches over the network, the others from it. NULL: the host's. */
     const char *host_key;
     uint64_t min_version; /* older versions are not shown */
     void *data;

@@ -10,7 +10,7 @@
 
 #define BENCH_PUBLISH_NAME "bench"
 
-/** What a reader has seen, in memory that the parent maps. Written by the reader, read by the parent. */
+/** The observations of a reader, in memory that the parent maps. Written by the reader, read by the parent. */
 struct bench_publish_slot {
     _Alignas(64) _Atomic uint64_t shown; /* the newest version */
     _Atomic uint64_t checked; /* the newest version whose bytes were compared with their digest */
