@@ -27,6 +27,7 @@ static void await_boards(uint32_t n)
 
 static void take_memory(uint32_t n)
 {
+    mail_ring.boards.keeps_shares = true;
     for (uint32_t member = 0; member < n; member++) {
         void *mapped = heap;
 

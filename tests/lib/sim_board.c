@@ -470,11 +470,22 @@ static void board_free(struct sim_board *ours)
     muster_mem_free(mem, ours);
 }
 
+/* A share is freed by its maker before the board closes: else its memory would stay until the process
+ * ends. */
+static void check_shares(const struct sim_board *ours)
+{
+    for (struct muster_list *node = ours->shares.next; node != &ours->shares; node = node->next)
+        if (!MUSTER_CONTAINER_OF(node, struct area, node)->is_freed)
+            fail_msg("a share is not freed when its board closes");
+}
+
 static void sim_close(struct muster_board *board)
 {
     struct sim_board *ours = ours_of(board);
     struct muster_list *boards = &ours->world->boards;
 
+    if (!ours->is_dead && !ours->world->keeps_shares)
+        check_shares(ours);
     while (!muster_list_is_empty(&ours->peers))
         peer_free(ours, MUSTER_CONTAINER_OF(ours->peers.next, struct sim_peer, peer.node));
     for (struct muster_list *node = boards->next; node != boards; node = node->next) {

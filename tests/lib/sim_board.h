@@ -10,6 +10,7 @@ struct sim_board_world {
     struct muster_env *env;    /* its mem and loop */
     bool is_death_hidden;      /* is_dead stays false: killed, but not confirmed yet */
     bool is_reading_forbidden; /* of peers that become ready from now on */
+    bool keeps_shares;         /* the case's own stay until their boards close */
     bool are_shares_refused;   /* nobody has room for what is shared from now on */
     unsigned signal_count;     /* signals ever sent */
     unsigned reading_count;    /* of all boards: what is freed meanwhile reads as zeroes */

@@ -8,6 +8,7 @@
 #include "cluster/membership/control_proto.h"
 #include "cluster/membership/progress_proto.h"
 #include "collective/view/view_proto.h"
+#include "proto/membership.pb-c.h"
 
 static struct muster_mem_limited limited;
 static struct muster_mem *const mem = &limited.mem;
@@ -190,6 +191,41 @@ static void a_member_comes_back(void **state)
     muster_mem_free(mem, bytes);
 }
 
+/* Strangers choose how long a text is; a member has room for so many bytes with the end. */
+static void a_text_that_does_not_fit_into_a_member_is_refused(void **state)
+{
+    struct muster_member one = make_member(5), back;
+    const size_t rooms[] = {sizeof(one.task_type), sizeof(one.host_key)};
+    Muster__Member *message;
+    uint8_t bytes[1024];
+    char text[512];
+    void *packed;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(muster_member_pack(&one, mem, &packed, &size), MUSTER_OK);
+    message = muster__member__unpack(NULL, size, packed);
+    muster_mem_free(mem, packed);
+    assert_non_null(message);
+    for (size_t i = 0; i < 4; i++) {
+        size_t room = rooms[i % 2];
+        char **field = i % 2 == 0 ? &message->task_type : &message->host_key, *kept = *field;
+
+        memset(text, 'x', sizeof(text));
+        assert_true(room < sizeof(text));
+        text[i < 2 ? room - 1 : room] = '\0';
+        *field = text;
+        size = muster__member__get_packed_size(message);
+        assert_true(size <= sizeof(bytes));
+        assert_int_equal(muster__member__pack(message, bytes), size);
+        *field = kept;
+
+        assert_int_equal(muster_member_unpack(mem, bytes, size, &back),
+                         i < 2 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
+    }
+    muster__member__free_unpacked(message, NULL);
+}
+
 static enum muster_rc pack_and_unpack(const struct muster_member_record *record,
                                       struct muster_member_record *ret_back)
 {
@@ -337,6 +373,7 @@ int main(void)
         CASE(a_source_outside_the_view_is_refused),
         CASE(members_out_of_order_are_refused),
         CASE(a_member_comes_back),
+        CASE(a_text_that_does_not_fit_into_a_member_is_refused),
         CASE(a_record_comes_back_with_what_it_asks_for),
         CASE(a_record_that_asks_for_what_does_not_exist_is_refused),
         CASE(a_progress_vector_comes_back),

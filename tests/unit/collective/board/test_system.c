@@ -227,6 +227,35 @@ static void a_peer_that_exists_is_given_and_told_again(void **state)
     assert_int_equal(world.stands[0].told, 2);
 }
 
+/* As after a signal, or when another wake-up has taken the packet already. */
+static void a_look_that_finds_no_packet_ends_nothing(void **state)
+{
+    struct muster_board_link *link;
+    (void)state;
+
+    connect_both(&world);
+    link = muster_board_peer_system_of(world.stands[0].peer)->link;
+    link->watch.on_ready(&link->watch, MUSTER_FD_READ);
+    test_env_turn(&world.test.env, 2);
+
+    assert_false(world.stands[0].peer->is_failed);
+    assert_true(world.stands[0].peer->is_ready);
+}
+
+static void no_memory_for_a_peer_is_told_as_that(void **state)
+{
+    struct muster_board_peer *peer = NULL;
+    (void)state;
+
+    world.test.mem.fail_at = 1;
+    assert_int_equal(muster_board_connect(world.stands[0].board, &world.stands[1].member, &peer),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(world.test.mem.fail_at, 0);
+
+    assert_null(peer);
+    connect_both(&world);
+}
+
 static void a_released_peer_sees_the_end_and_keeps_the_memory(void **state)
 {
     (void)state;
@@ -693,6 +722,8 @@ int main(void)
         cmocka_unit_test(who_connects_first_waits_for_the_other),
         CASE(who_connects_before_the_other_is_open_tries_again),
         CASE(a_peer_that_exists_is_given_and_told_again),
+        CASE(a_look_that_finds_no_packet_ends_nothing),
+        CASE(no_memory_for_a_peer_is_told_as_that),
         CASE(a_released_peer_sees_the_end_and_keeps_the_memory),
         CASE(one_member_has_one_board),
         CASE(a_host_that_shares_nothing_has_no_board),

@@ -30,6 +30,8 @@ static struct {
     uint64_t yield_ns; /* a yield */
     uint64_t sleep_ns; /* an event ends a sleep then; 0: the timer does */
     unsigned moves_at; /* the look from now on that finds something; 0: none */
+    bool asks_time;    /* what it finds */
+    uint64_t moved_ns; /* the loop's time there */
     long switch_count; /* of the thread, and so many more at each yield */
     long switches;
     bool is_usage_unknown;
@@ -88,8 +90,11 @@ int event_base_loop(struct event_base *base, int flags)
     if (!is_sleep)
         assert_int_equal(flags, EVLOOP_ONCE | EVLOOP_NONBLOCK);
     note_call(is_sleep ? "S" : "L");
-    if (machine.moves_at > 0 && --machine.moves_at == 0)
+    if (machine.moves_at > 0 && --machine.moves_at == 0) {
         machine.loop->has_moved = true;
+        if (machine.asks_time)
+            machine.moved_ns = muster_loop_now_ns(&machine.loop->loop);
+    }
     if (!is_sleep)
         return 0;
     if (machine.sleep_ns != 0) {
@@ -237,6 +242,19 @@ static void who_expects_something_looks_instead_of_sleeping(void **state)
     (void)muster_loop_event_base(test.env.loop); /* what is foreign is not seen */
     run_turn(UINT64_MAX, "uyL");
     run_turn(0, "L");
+}
+
+/* A deadline that is set there would begin in the past. */
+static void what_comes_while_it_is_awake_finds_the_time_of_that_look(void **state)
+{
+    (void)state;
+    machine.yield_ns = US;
+    muster_loop_stay_awake(test.env.loop, 10 * US);
+    machine.moves_at = 3;
+    machine.asks_time = true;
+    run_turn(UINT64_MAX, "uyLyLyL");
+
+    assert_int_equal(machine.moved_ns, START_NS + 3 * US);
 }
 
 static void who_takes_the_processor_from_others_sleeps_for_a_while(void **state)
@@ -448,6 +466,7 @@ int main(void)
         CASE(a_turn_sleeps_until_the_first_thing_is_due),
         CASE(who_has_work_leaves_the_poll_out_once),
         CASE(who_expects_something_looks_instead_of_sleeping),
+        CASE(what_comes_while_it_is_awake_finds_the_time_of_that_look),
         CASE(who_takes_the_processor_from_others_sleeps_for_a_while),
         CASE(who_cannot_tell_whether_others_have_run_stays_awake),
         CASE(memory_is_looked_at_until_looking_does_not_pay),
