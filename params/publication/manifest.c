@@ -154,7 +154,7 @@ enum muster_rc muster_version_manifest_init(struct muster_mem *mem, uint64_t ver
                                             struct muster_error *ret_error)
 {
     struct muster_version_manifest manifest = {.mem = mem, .version = version};
-    size_t name_bytes;
+    size_t name_bytes = 0;
     char *name;
     enum muster_rc rc;
 
