@@ -1,5 +1,6 @@
-/* Add 1 to each of four rows that a server holds, a hundred times: counter_params HOST:PORT. Any number
- * of processes may do it at once; each push counts. */
+/* Add 1 to each of four rows, a hundred times: counter_params HOST:PORT [JOB], with the address of a
+ * server, of servers that share a job any one. Any number of processes may do it at once; each push
+ * counts. */
 #include <stdio.h>
 #include <muster/env.h>
 #include <muster/params.h>
@@ -33,7 +34,8 @@ static enum muster_rc rows_count(struct muster_params *params, struct muster_err
 
 int main(int argc, char **argv)
 {
-    struct muster_params_options options = {.server = argc > 1 ? argv[1] : "127.0.0.1:7300"};
+    struct muster_params_options options = {.server = argc > 1 ? argv[1] : "127.0.0.1:7300",
+                                            .job = argc > 2 ? argv[2] : NULL};
     struct muster_error error = {.rc = MUSTER_OK};
     struct muster_env *env;
     struct muster_runtime *runtime;

@@ -74,6 +74,14 @@ class Cluster(unittest.TestCase):
         _, addresses = self.servers(3)
         self.assert_nothing_lost([self.ledger(addresses.split(",")[i], i, 300) for i in range(2)])
 
+    def test_the_example_of_the_docs_counts(self):
+        _, addresses = self.servers(3, "--replicas", "2")
+        for _ in range(2):
+            done = subprocess.run([os.path.join(BINARIES, "bin", "counter_params"), addresses.split(",")[0], "j"], capture_output=True, text=True,
+                                  timeout=PATIENCE_S, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, "totals 200 200 200 200\n")
+
     def test_a_killed_server_with_replicas_loses_and_doubles_nothing(self):
         keepers, addresses = self.servers(3, "--replicas", "2")
         ledgers = [self.ledger(addresses, i, 20000) for i in range(2)]
