@@ -127,23 +127,28 @@ void *muster_held_delta_new(const struct muster_held_version *held,
                             const struct muster_held_version *base, uint32_t chunk,
                             size_t *ret_bytes)
 {
-    const struct muster_delta_source source = {
+    struct muster_delta_source source;
+    void *delta, *shorter;
+    size_t bytes;
+
+    if (!chunks_are_alike(held, base, chunk))
+        return NULL;
+    source = (struct muster_delta_source){
         .base = muster_held_chunk(base, chunk),
         .range = muster_held_chunk(held, chunk),
         .bytes = muster_version_chunk_bytes(&held->manifest, chunk),
         .element_bytes = muster_version_chunk_element_bytes(&held->manifest, chunk)};
-    void *delta;
-
-    if (!chunks_are_alike(held, base, chunk))
-        return NULL;
     delta = muster_mem_alloc(held->mem, muster_delta_bytes_max(source.bytes));
     if (delta == NULL)
         return NULL;
-    *ret_bytes = muster_delta_encode(&source, delta);
-    if (*ret_bytes < source.bytes)
-        return delta;
-    muster_mem_free(held->mem, delta);
-    return NULL;
+    bytes = muster_delta_encode(&source, delta);
+    if (bytes >= source.bytes) {
+        muster_mem_free(held->mem, delta);
+        return NULL;
+    }
+    shorter = muster_mem_realloc(held->mem, delta, bytes); /* it may wait in a queue of answers */
+    *ret_bytes = bytes;
+    return shorter != NULL ? shorter : delta;
 }
 
 bool muster_held_delta_apply(struct muster_held_version *held,

@@ -275,6 +275,44 @@ static void equal_chunks_are_not_fetched_again(void **state)
     publication_stand_close(&stand);
 }
 
+/* One weight in 200 changes, in each chunk. */
+static void changes_of_a_chunk_are_sent_instead_of_it(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+    struct muster_publication_stats sent;
+    struct muster_reader_stats before, after;
+    const struct muster_version *current;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    reader = publication_stand_read(&stand, 0);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    muster_reader_stats(reader, &before);
+    for (uint32_t i = 0; i < PUBLICATION_STAND_COUNT; i += 200)
+        stand.weights[i] = -1;
+    assert_int_equal(publication_stand_put_weights(&stand, publication, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    muster_reader_stats(reader, &after);
+    muster_publication_stats(publication, &sent);
+
+    assert_int_equal(after.deltas_received - before.deltas_received, before.chunks_received);
+    assert_int_equal(after.chunks_received, before.chunks_received);
+    assert_int_equal(sent.deltas_sent, before.chunks_received);
+    assert_true(after.bytes_received - before.bytes_received < before.bytes_received / 100);
+    current = muster_reader_current(reader);
+    assert_int_equal(current->number, 2);
+    assert_memory_equal(current->tensors[0].data, stand.weights,
+                        PUBLICATION_STAND_COUNT * sizeof(float));
+    muster_reader_release(reader, current);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
 /* The readers of a process share its host: one fetches from the publisher, the others from each other. */
 static void publisher_sends_each_chunk_once(void **state)
 {
@@ -381,6 +419,7 @@ int main(void)
         cmocka_unit_test(deadline_names_the_reader_that_is_missing),
         cmocka_unit_test(reader_shows_no_version_before_its_least),
         cmocka_unit_test(readers_survive_the_publisher),
+        cmocka_unit_test(changes_of_a_chunk_are_sent_instead_of_it),
         cmocka_unit_test(publisher_sends_each_chunk_once),
         cmocka_unit_test(wait_ends_when_it_is_cancelled),
         cmocka_unit_test(reader_that_may_not_read_is_told_so),
