@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""examples/weights and `muster bench publish`: publishers and readers are killed with SIGKILL; readers show whole versions in order, and go
+on. docs/publications.md shows the program word for word."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+
+SOURCE = os.environ["MUSTER_SOURCE_DIR"]
+BINARIES = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
+MUSTER = os.path.join(BINARIES, "muster")
+PROGRAM = os.path.join(BINARIES, "weights")
+PATIENCE_S = 120
+READERS = 3
+
+
+class Weights(unittest.TestCase):
+    def setUp(self):
+        self.running = []
+        self.folder = tempfile.TemporaryDirectory()
+        registry = subprocess.Popen([MUSTER, "registry", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.running.append(registry)
+        word, self.registry = registry.stdout.readline().split()
+        self.assertEqual(word, "listening")
+
+    def tearDown(self):
+        for process in self.running:
+            process.kill()
+            process.communicate()
+        self.folder.cleanup()
+
+    def start(self, role, name):
+        output = open(os.path.join(self.folder.name, name), "w", encoding="utf-8")
+        with output:
+            process = subprocess.Popen([PROGRAM, role, self.registry], stdout=output, stderr=subprocess.STDOUT)
+        self.running.append(process)
+        return process
+
+    def versions(self, name):
+        with open(os.path.join(self.folder.name, name), encoding="utf-8") as file:
+            found = re.findall(r"^version (\d+): all weights are (\d+), but for (\d+)\n", file.read(), re.M)
+        return [tuple(int(word) for word in row) for row in found]
+
+    def wait_until(self, is_so, text):
+        until = time.monotonic() + PATIENCE_S
+        while not is_so():
+            self.assertLess(time.monotonic(), until, text)
+            time.sleep(0.01)
+
+    def newest(self, name):
+        return max((row[0] for row in self.versions(name)), default=0)
+
+    def wait_for(self, names, version):
+        self.wait_until(lambda: all(self.newest(name) >= version for name in names), f"not all readers have version {version}")
+
+    def check(self, names):
+        for name in names:
+            rows = self.versions(name)
+            self.assertEqual([row for row in rows if row[2] != 0 or row[0] != row[1]], [], "torn, or of another version")
+            self.assertEqual([row[0] for row in rows], sorted({row[0] for row in rows}), "not in order")
+
+    def test_readers_go_on_when_publishers_and_readers_are_killed(self):
+        names = [f"reader{i}" for i in range(READERS)]
+        readers = [self.start("read", name) for name in names]
+        for life in range(3):
+            publisher = self.start("publish", f"publisher{life}")
+            before = max(self.newest(name) for name in names)
+            self.wait_for(names, before + 2)
+            if life == 1:
+                readers[0].send_signal(signal.SIGKILL)
+                names[0] = "reader0_again"
+                readers[0] = self.start("read", names[0])
+                self.wait_for(names, before + 4)
+            publisher.send_signal(signal.SIGKILL)
+        self.check(names + ["reader0"])
+
+    def test_the_publisher_that_came_first_is_fenced(self):
+        first = self.start("publish", "first")
+        self.start("read", "reader")
+        self.wait_for(["reader"], 2)
+        self.start("publish", "second")
+        self.assertEqual(first.wait(timeout=PATIENCE_S), 1)
+        with open(os.path.join(self.folder.name, "first"), encoding="utf-8") as file:
+            self.assertIn("another publisher at 127.0.0.1:", file.read())
+        self.wait_for(["reader"], self.newest("reader") + 2)
+        self.check(["reader"])
+
+    def test_the_bench_kills_readers_and_finds_no_torn_version(self):
+        done = subprocess.run([MUSTER, "bench", "publish", "--readers", "3", "--bytes", "1M", "--changed", "5", "--versions", "3", "--kills", "3",
+                               "--json"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual((result["bench"], result["readers"], result["kills"], result["torn"], result["stale"]), ("publish", 3, 3, 0, 0))
+        self.assertLess(result["wire_bytes"], 3 * 1048576 * 0.25)  # changes of 5 %
+        self.assertGreater(result["all_ms"], result["lower_bound_ms"])
+
+    def test_the_page_shows_the_program_word_for_word(self):
+        with open(os.path.join(SOURCE, "examples", "weights.c"), encoding="utf-8") as file:
+            program = file.read()
+        with open(os.path.join(SOURCE, "docs", "publications.md"), encoding="utf-8") as file:
+            self.assertIn(f"```c\n{program}```\n", file.read())
+
+
+if __name__ == "__main__":
+    unittest.main()
