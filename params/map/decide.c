@@ -15,6 +15,7 @@ struct step {
     bool is_alive[MUSTER_PARAMS_SERVERS_MAX];
     uint32_t moves[MUSTER_PARAMS_SERVERS_MAX]; /* shards that it learns */
     uint32_t moves_max;
+    bool is_short[MUSTER_PARAMS_SHARD_COUNT_MAX]; /* shards whose targets do not all have them */
 };
 
 static bool list_has(const uint16_t *places, uint32_t count, uint32_t place)
@@ -35,8 +36,8 @@ static void list_cut(uint16_t *places, uint8_t *count, uint32_t i)
 
 /* --- Servers --- */
 
-static const struct muster_params_candidate *
-candidate_find(const struct muster_params_decide_input *input, const struct muster_incarnation *id)
+static const struct muster_params_candidate *candidate_find(
+    const struct muster_params_decide_input *input, const struct muster_incarnation *id)
 {
     for (uint32_t i = 0; i < input->alive_count; i++) {
         if (muster_incarnation_is_equal(&input->alive[i].server.id, id))
@@ -62,8 +63,8 @@ static void server_insert(struct muster_params_map *map,
 
     if (map->server_count == MUSTER_PARAMS_SERVERS_MAX)
         return;
-    while (at > 0 && memcmp(map->servers[at - 1].id.bytes, server->id.bytes,
-                            sizeof(server->id.bytes)) > 0) {
+    while (at > 0 &&
+           memcmp(map->servers[at - 1].id.bytes, server->id.bytes, sizeof(server->id.bytes)) > 0) {
         map->servers[at] = map->servers[at - 1];
         at--;
     }
@@ -71,27 +72,26 @@ static void server_insert(struct muster_params_map *map,
     map->server_count++;
 }
 
-/* All that are alive and want to stay, and of the last map all that still have a shard: a lost server
- * whose shards nobody else has is waited for, and one that leaves is needed until it has given all
- * away. */
+/* Servers of the last map come first, so that new ones never take the room of one that has shards: a
+ * lost server whose shards nobody else has is waited for, and one that leaves is needed until it has
+ * given all away. */
 static void servers_gather(struct step *step)
 {
     const struct muster_params_decide_input *input = step->input;
 
+    for (uint32_t i = 0; step->before != NULL && i < step->before->server_count; i++) {
+        const struct muster_params_map_server *server = &step->before->servers[i];
+        const struct muster_params_candidate *candidate = candidate_find(input, &server->id);
+
+        if (server_has_shards(step->before, i) ||
+            (candidate != NULL && !candidate->server.is_leaving))
+            server_insert(step->next, candidate != NULL ? &candidate->server : server);
+    }
     for (uint32_t i = 0; i < input->alive_count; i++) {
         const struct muster_params_map_server *server = &input->alive[i].server;
-        uint32_t place;
 
-        if (server->is_leaving &&
-            (step->before == NULL || !muster_params_map_find(step->before, &server->id, &place) ||
-             !server_has_shards(step->before, place)))
-            continue;
-        server_insert(step->next, server);
-    }
-    for (uint32_t i = 0; step->before != NULL && i < step->before->server_count; i++) {
-        if (candidate_find(input, &step->before->servers[i].id) == NULL &&
-            server_has_shards(step->before, i))
-            server_insert(step->next, &step->before->servers[i]);
+        if (!server->is_leaving && !muster_params_map_find(step->next, &server->id, NULL))
+            server_insert(step->next, server);
     }
     for (uint32_t i = 0; i < step->next->server_count; i++)
         step->is_alive[i] = candidate_find(input, &step->next->servers[i].id) != NULL;
@@ -111,7 +111,7 @@ static void places_translate(const struct step *step, const uint16_t *before, ui
     }
 }
 
-/* Lost copies go where another one lives; without one the first of them is waited for. Lost learners go. */
+/* Lost copies go where another one lives; without one all of them are waited for. Lost learners go. */
 static void lost_drop(const struct step *step, struct muster_params_map_shard *shard)
 {
     bool has_living = false;
@@ -128,18 +128,35 @@ static void lost_drop(const struct step *step, struct muster_params_map_shard *s
     }
 }
 
-static void ready_promote(const struct step *step, uint32_t number,
-                          struct muster_params_map_shard *shard)
+/* Makes room for a learner that the target names where the list of copies is full: it has all of the
+ * shard, so one that the target does not name goes for it. */
+static void room_make(const uint16_t *targets, uint32_t target_count, uint16_t learner,
+                      struct muster_params_map_shard *shard)
+{
+    if (shard->copy_count < MUSTER_PARAMS_COPIES_MAX || !list_has(targets, target_count, learner))
+        return;
+    for (uint32_t i = shard->copy_count; i > 0; i--) {
+        if (list_has(targets, target_count, shard->copies[i - 1]))
+            continue;
+        list_cut(shard->copies, &shard->copy_count, i - 1);
+        return;
+    }
+}
+
+static void ready_promote(const struct step *step, uint32_t number, const uint16_t *targets,
+                          uint32_t target_count, struct muster_params_map_shard *shard)
 {
     for (uint32_t i = shard->learner_count; i > 0; i--) {
         uint16_t place = shard->learners[i - 1];
         uint32_t before;
 
-        if (shard->copy_count == MUSTER_PARAMS_COPIES_MAX ||
-            !muster_params_map_find(step->before, &step->next->servers[place].id, &before) ||
+        if (!muster_params_map_find(step->before, &step->next->servers[place].id, &before) ||
             !muster_params_map_is_learner(step->before, number, before) ||
             step->input->is_ready == NULL ||
             !step->input->is_ready(step->input->data, number, before))
+            continue;
+        room_make(targets, target_count, place, shard);
+        if (shard->copy_count == MUSTER_PARAMS_COPIES_MAX)
             continue;
         list_cut(shard->learners, &shard->learner_count, i - 1);
         shard->copies[shard->copy_count++] = place;
@@ -164,7 +181,8 @@ static void surplus_drop(const struct step *step, const uint16_t *targets, uint3
 {
     for (uint32_t i = shard->copy_count; i > 0; i--) {
         bool is_living = step->is_alive[shard->copies[i - 1]];
-        bool is_enough = living_count(step, shard, NULL, 0) - is_living >= step->next->copies_wanted;
+        bool is_enough =
+            living_count(step, shard, NULL, 0) - is_living >= step->next->copies_wanted;
         bool is_complete =
             target_count > 0 && living_count(step, shard, targets, target_count) == target_count;
 
@@ -175,21 +193,30 @@ static void surplus_drop(const struct step *step, const uint16_t *targets, uint3
     }
 }
 
-static void learners_add(struct step *step, const uint16_t *targets, uint32_t target_count,
+/* Learners that the target does not name go, and all of them where nobody is left to teach them. */
+static void learners_cut(const struct step *step, const uint16_t *targets, uint32_t target_count,
                          struct muster_params_map_shard *shard)
 {
     if (shard->copy_count == 0 || !step->is_alive[shard->copies[0]])
-        return; /* nobody could teach it */
+        shard->learner_count = 0;
     for (uint32_t i = shard->learner_count; i > 0; i--) {
         if (!list_has(targets, target_count, shard->learners[i - 1]))
             list_cut(shard->learners, &shard->learner_count, i - 1);
     }
-    for (uint32_t i = 0; i < shard->learner_count; i++)
-        step->moves[shard->learners[i]]++;
+}
+
+/* Begins moves; those that go on are counted by then, of all shards. */
+static void learners_add(struct step *step, uint32_t number)
+{
+    struct muster_params_map_shard *shard = &step->next->shards[number];
+    uint16_t targets[MUSTER_PARAMS_COPIES_MAX];
+    uint32_t target_count =
+        muster_params_place_targets(step->next, step->is_alive, number, targets);
+
     for (uint32_t i = 0; i < target_count; i++) {
         uint16_t place = targets[i];
 
-        if (!step->is_alive[place] || step->moves[place] >= step->moves_max ||
+        if (step->moves[place] >= step->moves_max ||
             shard->learner_count == MUSTER_PARAMS_LEARNERS_MAX ||
             list_has(shard->copies, shard->copy_count, place) ||
             list_has(shard->learners, shard->learner_count, place))
@@ -210,11 +237,26 @@ static bool primary_has_changed(const struct step *step, uint32_t number)
                                         &step->before->servers[before->copies[0]].id);
 }
 
-static void shard_step(struct step *step, uint32_t number)
+/* Whether there is somebody to learn the shard, and somebody to teach it. */
+static bool shard_is_short(const struct step *step, const struct muster_params_map_shard *shard,
+                           const uint16_t *targets, uint32_t target_count)
+{
+    if (shard->copy_count == 0 || !step->is_alive[shard->copies[0]])
+        return false;
+    for (uint32_t i = 0; i < target_count; i++) {
+        if (!list_has(shard->copies, shard->copy_count, targets[i]) &&
+            !list_has(shard->learners, shard->learner_count, targets[i]))
+            return true;
+    }
+    return false;
+}
+
+static void shard_settle(struct step *step, uint32_t number)
 {
     struct muster_params_map_shard *shard = &step->next->shards[number];
     uint16_t targets[MUSTER_PARAMS_COPIES_MAX];
-    uint32_t target_count = muster_params_place_targets(step->next, number, targets);
+    uint32_t target_count =
+        muster_params_place_targets(step->next, step->is_alive, number, targets);
 
     if (step->before != NULL) {
         const struct muster_params_map_shard *before = &step->before->shards[number];
@@ -225,9 +267,12 @@ static void shard_step(struct step *step, uint32_t number)
         places_translate(step, before->learners, before->learner_count, shard->learners,
                          &shard->learner_count);
         lost_drop(step, shard);
-        ready_promote(step, number, shard);
+        ready_promote(step, number, targets, target_count, shard);
         surplus_drop(step, targets, target_count, shard);
-        learners_add(step, targets, target_count, shard);
+        learners_cut(step, targets, target_count, shard);
+        for (uint32_t i = 0; i < shard->learner_count; i++)
+            step->moves[shard->learners[i]]++;
+        step->is_short[number] = shard_is_short(step, shard, targets, target_count);
     }
     if (step->before == NULL) { /* nobody has anything yet */
         shard->copy_count = (uint8_t)target_count;
@@ -245,8 +290,7 @@ static bool map_has_changed(const struct muster_params_map *before,
     if (before == NULL)
         return next->server_count > 0;
     if (before->server_count != next->server_count ||
-        memcmp(before->servers, next->servers,
-               next->server_count * sizeof(next->servers[0])) != 0)
+        memcmp(before->servers, next->servers, next->server_count * sizeof(next->servers[0])) != 0)
         return true;
     return memcmp(before->shards, next->shards, next->shard_count * sizeof(next->shards[0])) != 0;
 }
@@ -272,8 +316,7 @@ enum muster_rc muster_params_decide(struct muster_mem *mem,
     struct step step = {.input = input,
                         .before = input->map,
                         .next = muster_params_map_new(mem),
-                        .moves_max =
-                            input->moves_max != 0 ? input->moves_max : MOVES_MAX_DEFAULT};
+                        .moves_max = input->moves_max != 0 ? input->moves_max : MOVES_MAX_DEFAULT};
     struct muster_params_map *next = step.next;
 
     if (next == NULL)
@@ -282,8 +325,11 @@ enum muster_rc muster_params_decide(struct muster_mem *mem,
     next->shard_count = input->map != NULL ? input->map->shard_count : input->shard_count;
     next->copies_wanted = input->map != NULL ? input->map->copies_wanted : input->copies_wanted;
     servers_gather(&step);
+    for (uint32_t number = 0; number < next->shard_count; number++)
+        shard_settle(&step, number);
     for (uint32_t number = 0; number < next->shard_count; number++) {
-        shard_step(&step, number);
+        if (step.is_short[number])
+            learners_add(&step, number);
         shard_clean(&next->shards[number]);
     }
     if (!map_has_changed(input->map, next)) {

@@ -33,8 +33,8 @@ struct muster_params_decide_input {
  * Owns:    gives *ret_map; NULL: nothing changes.
  * Errors:  RESOURCE_EXHAUSTED.
  */
-MUSTER_MUST_CHECK enum muster_rc
-muster_params_decide(struct muster_mem *mem, const struct muster_params_decide_input *input,
-                     struct muster_params_map **ret_map);
+MUSTER_MUST_CHECK enum muster_rc muster_params_decide(
+    struct muster_mem *mem, const struct muster_params_decide_input *input,
+    struct muster_params_map **ret_map);
 
 #endif

@@ -31,8 +31,9 @@ static bool host_is_taken(const struct muster_params_map *map, const uint16_t *p
 }
 
 /* The best of those that are left; with is_other_host only of hosts that have no copy yet. */
-static uint32_t place_best(const struct muster_params_map *map, uint32_t shard,
-                           const uint16_t *places, uint32_t count, bool is_other_host)
+static uint32_t place_best(const struct muster_params_map *map, const bool *is_alive,
+                           uint32_t shard, const uint16_t *places, uint32_t count,
+                           bool is_other_host)
 {
     uint32_t best = MUSTER_PARAMS_SERVERS_MAX;
     uint64_t best_weight = 0;
@@ -40,7 +41,8 @@ static uint32_t place_best(const struct muster_params_map *map, uint32_t shard,
     for (uint32_t place = 0; place < map->server_count; place++) {
         uint64_t weight = place_weight(&map->servers[place], shard);
 
-        if (map->servers[place].is_leaving || is_taken(places, count, place) ||
+        if ((is_alive != NULL && !is_alive[place]) || map->servers[place].is_leaving ||
+            is_taken(places, count, place) ||
             (is_other_host && host_is_taken(map, places, count, place)))
             continue;
         if (best == MUSTER_PARAMS_SERVERS_MAX || weight > best_weight) {
@@ -51,16 +53,16 @@ static uint32_t place_best(const struct muster_params_map *map, uint32_t shard,
     return best;
 }
 
-uint32_t muster_params_place_targets(const struct muster_params_map *map, uint32_t shard,
-                                     uint16_t ret_places[MUSTER_PARAMS_COPIES_MAX])
+uint32_t muster_params_place_targets(const struct muster_params_map *map, const bool *is_alive,
+                                     uint32_t shard, uint16_t ret_places[MUSTER_PARAMS_COPIES_MAX])
 {
     uint32_t count = 0;
 
     while (count < map->copies_wanted) {
-        uint32_t place = place_best(map, shard, ret_places, count, true);
+        uint32_t place = place_best(map, is_alive, shard, ret_places, count, true);
 
         if (place == MUSTER_PARAMS_SERVERS_MAX)
-            place = place_best(map, shard, ret_places, count, false);
+            place = place_best(map, is_alive, shard, ret_places, count, false);
         if (place == MUSTER_PARAMS_SERVERS_MAX)
             break;
         ret_places[count++] = (uint16_t)place;

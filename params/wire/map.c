@@ -233,6 +233,21 @@ static enum muster_rc head_read(const uint8_t *bytes, size_t size, struct packed
     return MUSTER_OK;
 }
 
+/* A text without an end stays one, for the check. */
+static void text_read(char *text, const char *packed, size_t bytes)
+{
+    size_t length = strnlen(packed, bytes);
+
+    memcpy(text, packed, length);
+    memset(text + length, 0, bytes - length);
+}
+
+static void places_read(uint16_t *places, const uint16_t *packed, uint32_t count, uint32_t max)
+{
+    memcpy(places, packed, (count < max ? count : max) * sizeof(places[0]));
+}
+
+/* Bytes beyond texts and lists are left out: equal maps have equal bytes (params/map/decide.c). */
 static void body_read(const uint8_t *at, struct muster_params_map *map)
 {
     for (uint32_t i = 0; i < map->server_count; i++, at += sizeof(struct packed_server)) {
@@ -241,8 +256,8 @@ static void body_read(const uint8_t *at, struct muster_params_map *map)
 
         memcpy(&packed, at, sizeof(packed));
         memcpy(server->id.bytes, packed.id, sizeof(packed.id));
-        memcpy(server->address, packed.address, sizeof(packed.address));
-        memcpy(server->host_key, packed.host_key, sizeof(packed.host_key));
+        text_read(server->address, packed.address, sizeof(packed.address));
+        text_read(server->host_key, packed.host_key, sizeof(packed.host_key));
         server->is_leaving = (packed.flags & FLAG_LEAVING) != 0;
     }
     for (uint32_t i = 0; i < map->shard_count; i++, at += sizeof(struct packed_shard)) {
@@ -253,8 +268,9 @@ static void body_read(const uint8_t *at, struct muster_params_map *map)
         shard->since = packed.since;
         shard->copy_count = packed.copy_count;
         shard->learner_count = packed.learner_count;
-        memcpy(shard->copies, packed.copies, sizeof(packed.copies));
-        memcpy(shard->learners, packed.learners, sizeof(packed.learners));
+        places_read(shard->copies, packed.copies, packed.copy_count, MUSTER_PARAMS_COPIES_MAX);
+        places_read(shard->learners, packed.learners, packed.learner_count,
+                    MUSTER_PARAMS_LEARNERS_MAX);
     }
 }
 

@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARDS   64u
-#define STEPS    200u /* more than any change takes */
-#define SEEDS    40u
-#define SERVERS  8u
-#define EVENTS   60u
+#define SHARDS  64u
+#define STEPS   200u /* more than any change takes */
+#define SEEDS   40u
+#define SERVERS 8u
+#define EVENTS  60u
 
 /* --- Servers and their memory --- */
 
@@ -71,8 +71,8 @@ static bool place_has(const struct world *world, const struct muster_params_map 
 
 static struct muster_params_candidate candidate_of(const struct world *world, uint32_t server)
 {
-    struct muster_params_candidate candidate = {.server = {.id = id_of(world, server),
-                                                           .is_leaving = world->is_leaving[server]}};
+    struct muster_params_candidate candidate = {
+        .server = {.id = id_of(world, server), .is_leaving = world->is_leaving[server]}};
 
     snprintf(candidate.server.address, sizeof(candidate.server.address), "127.0.0.1:%u",
              7000 + server);
@@ -231,7 +231,7 @@ static void target_check(const struct world *world)
     for (uint32_t shard = 0; shard < SHARDS; shard++) {
         const struct muster_params_map_shard *entry = &world->map->shards[shard];
         uint16_t targets[MUSTER_PARAMS_COPIES_MAX];
-        uint32_t count = muster_params_place_targets(world->map, shard, targets);
+        uint32_t count = muster_params_place_targets(world->map, NULL, shard, targets);
 
         assert_int_equal(entry->copy_count, count);
         assert_int_equal(entry->learner_count, 0);
@@ -363,7 +363,7 @@ static void a_server_learns_few_shards_at_a_time(void **state)
 
     for (uint32_t shard = 0; shard < SHARDS; shard++)
         learning += world.map->shards[shard].learner_count;
-    assert_int_equal(learning, 4); /* moves_max */
+    assert_int_equal(learning, 4);             /* moves_max */
     assert_int_equal(shards_at(&world, 1), 0); /* it counts for nothing before it is ready */
     world_close(&world);
 }

@@ -208,8 +208,8 @@ static void a_record_is_packed_and_unpacked(void **state)
     (void)state;
     muster_params_server_record_pack(&record, bytes);
 
-    assert_int_equal(
-        muster_params_server_record_unpack(bytes, sizeof(bytes), &found, &error), MUSTER_OK);
+    assert_int_equal(muster_params_server_record_unpack(bytes, sizeof(bytes), &found, &error),
+                     MUSTER_OK);
 
     assert_memory_equal(&found.server.id, &record.server.id, sizeof(found.server.id));
     assert_string_equal(found.server.address, record.server.address);
@@ -248,6 +248,40 @@ static void a_malformed_record_is_refused(void **state)
                      MUSTER_INVALID_ARGUMENT);
 }
 
+/* Otherwise a decision that changes nothing would look like a change for ever. */
+static void bytes_beyond_texts_and_lists_are_left_out(void **state)
+{
+    static const uint32_t at[] = {
+        HEAD_BYTES + 16 + 63,               /* the address */
+        HEAD_BYTES + 80 + 60,               /* the host key */
+        HEAD_BYTES + 3 * SERVER_BYTES + 14, /* the third copy of two */
+        HEAD_BYTES + 3 * SERVER_BYTES + 20, /* the second learner of one */
+        HEAD_BYTES + 3 * SERVER_BYTES + 22, /* reserved */
+    };
+    struct muster_params_map *map, *found = NULL;
+    struct test_env test;
+    struct muster_error error;
+    uint8_t *bytes;
+    void *packed = NULL;
+    size_t size = 0;
+
+    (void)state;
+    test_env_open(&test);
+    map = map_of_three(test.env.mem);
+    assert_int_equal(muster_params_map_pack(map, test.env.mem, &packed, &size), MUSTER_OK);
+    bytes = packed;
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
+        bytes[at[i]] = 'x';
+
+    fail_if(muster_params_map_unpack(test.env.mem, bytes, size, &found, &error) != MUSTER_OK, "%s",
+            error.text);
+    assert_memory_equal(found, map, sizeof(*map));
+    muster_mem_free(test.env.mem, found);
+    muster_mem_free(test.env.mem, bytes);
+    muster_mem_free(test.env.mem, map);
+    test_env_close(&test);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_text_without_end_is_refused),
         cmocka_unit_test(a_server_that_is_alone_has_all_shards),
         cmocka_unit_test(a_record_is_packed_and_unpacked),
+        cmocka_unit_test(bytes_beyond_texts_and_lists_are_left_out),
         cmocka_unit_test(a_malformed_record_is_refused),
     };
 
