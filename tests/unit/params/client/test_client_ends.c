@@ -32,7 +32,10 @@ struct call {
     enum muster_rc rc;
     uint64_t key;
     float value;
+    float fence; /* behind the values: no answer may write there */
 };
+
+#define FENCE 77.0f
 
 static void on_call(struct muster_params_op *op, enum muster_rc rc)
 {
@@ -45,7 +48,7 @@ static void on_call(struct muster_params_op *op, enum muster_rc rc)
 
 static struct muster_params_rows call_init(struct call *call, uint64_t key)
 {
-    *call = (struct call){.op = {.data = call}, .key = key, .value = 1};
+    *call = (struct call){.op = {.data = call}, .key = key, .value = 1, .fence = FENCE};
     return (struct muster_params_rows){.keys = &call->key, .values = &call->value, .count = 1};
 }
 
@@ -580,7 +583,7 @@ static void a_malformed_answer_costs_the_link_and_no_operation(void **state)
         params_host_await(&scene.host, 1, 2);
         assert_int_equal(scene.host.peer.headers[1].type, MUSTER_PARAMS_PULL);
         assert_int_equal(scene.host.peer.headers[1].offset, number);
-        fail_if(pull.is_done, "%s", rows[i].name);
+        fail_if(pull.is_done || pull.fence != FENCE, "%s", rows[i].name);
         host_send(&scene, MUSTER_PARAMS_ROWS, number, &(float){2.5f}, 4);
         fail_if(call_await(scene.env, &pull) != MUSTER_OK || !(pull.value == 2.5f), "%s",
                 rows[i].name);

@@ -160,6 +160,10 @@ static void digests_at_the_same_time_are_few(void **state)
         calls[i] = (struct muster_params_v1_params_inspect_call){.data = &outcomes[i]};
         params_caller_begin_inspect(&scene, &calls[i], &request);
     }
+    request.wants_digest = false;
+    assert_int_equal(params_caller_inspect(&scene, &request).rc, MUSTER_OK); /* it needs none */
+    assert_false(outcomes[0].is_done);
+    request.wants_digest = true;
     for (size_t i = 0; i < DIGESTS; i++)
         params_caller_await(&scene, &outcomes[i]);
 
