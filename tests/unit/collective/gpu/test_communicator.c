@@ -337,6 +337,24 @@ static void a_start_that_fails_after_its_stop_is_gone(void **state)
     release_parent(false);
 }
 
+static void a_child_without_memory_fails_and_its_parent_stays(void **state)
+{
+    const uint32_t excluded = 1;
+    struct muster_gpu_communicator *child;
+
+    (void)state;
+    bring_up_parent();
+    child = new_comm(&stage, 1, 0);
+    stage.test.mem.fail_at = 1;
+    muster_gpu_communicator_start_shrink(child, parent, &excluded, 1);
+    assert_int_equal(stage.test.mem.fail_at, 0);
+    wait_until(&stage, &stage.failed, 1);
+
+    muster_gpu_communicator_stop(stage.comms[0]);
+    release_rank(&stage, 0, false);
+    release_parent(true);
+}
+
 static void an_operation_may_take_a_while_to_be_issued(void **state)
 {
     (void)state;
@@ -699,6 +717,7 @@ int main(void)
         CASE(an_init_can_be_stopped_while_it_polls),
         CASE(an_init_call_that_does_not_return_is_abandoned_and_reclaimed),
         CASE(a_start_that_fails_after_its_stop_is_gone),
+        CASE(a_child_without_memory_fails_and_its_parent_stays),
         CASE(an_operation_may_take_a_while_to_be_issued),
         CASE(an_operation_that_cannot_be_issued_fails_it),
         CASE(an_error_after_some_operations_is_seen),

@@ -207,6 +207,23 @@ static void another_thread_takes_over_from_one_that_is_stuck(void **state)
     assert_int_equal(thread_count, 2);
 }
 
+/* The thread works on the next request already: it is not taken for stuck. */
+static void a_request_whose_answer_is_on_its_way_is_not_late(void **state)
+{
+    struct muster_timer *timer = &stage.jobs[0].request.timer;
+
+    (void)state;
+    assert_int_equal(start_request(0, do_work, FAR_NS), MUSTER_OK);
+    assert_int_equal(start_request(1, work_at_door, FAR_NS), MUSTER_OK);
+    wait_for_waiters(1);
+    timer->on_expire(timer);
+    set_door(true);
+    run_until(&stage.answered, 2);
+
+    assert_int_equal(stage.late, 0);
+    assert_int_equal(thread_count, 1);
+}
+
 static void what_is_late_in_the_ring_never_begins(void **state)
 {
     (void)state;
@@ -259,6 +276,7 @@ int main(void)
         CASE(requests_are_answered_in_order),
         CASE(a_full_ring_refuses_and_nothing_has_happened),
         CASE(another_thread_takes_over_from_one_that_is_stuck),
+        CASE(a_request_whose_answer_is_on_its_way_is_not_late),
         CASE(what_is_late_in_the_ring_never_begins),
         CASE(requests_apart_all_begin_before_one_ends),
         CASE(closing_leaves_a_stuck_thread_to_itself),

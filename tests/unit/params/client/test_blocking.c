@@ -77,6 +77,7 @@ static void what_is_pushed_is_pulled(void **state)
     scene_open(&scene);
     params = scene_connect(&scene, NULL);
     table = scene_table(&scene, params);
+    scene.error = (struct muster_error){.text = "kept"};
     for (unsigned i = 0; i < 3; i++)
         assert_rc_ok(muster_params_push(table, &(struct muster_params_rows){keys, values, 2},
                                         TIMEOUT_NS, &scene.error),
@@ -86,6 +87,7 @@ static void what_is_pushed_is_pulled(void **state)
                  &scene);
     assert_memory_equal(found, ((const float[]){3, 6, 9, 12, 30, 60, 90, 120}), sizeof(found));
     assert_rc_ok(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), &scene);
+    assert_string_equal(scene.error.text, "kept"); /* by what succeeds */
     scene_close(&scene);
 }
 

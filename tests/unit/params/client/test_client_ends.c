@@ -838,6 +838,9 @@ static void wrong_rows_and_past_deadlines_are_refused(void **state)
     }
     assert_int_equal(muster_params_pull_start(&call.op, scene.table, &whole, 0, on_call),
                      MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(
+        muster_params_table_start(&call.op, scene.params, &counters, &scene.table, 0, on_call),
+        MUSTER_INVALID_ARGUMENT);
     scene_close(&scene);
     assert_false(call.is_done);
 }

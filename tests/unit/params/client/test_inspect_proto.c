@@ -9,6 +9,7 @@
 
 #include "assertion_count.h"
 #include "params_caller.h"
+#include "params/server/server_internal.h"
 
 #include <string.h>
 
@@ -73,16 +74,20 @@ static void tables_and_rows_are_told(void **state)
         .table = "counters", .keys = &key, .key_count = 1, .wants_digest = true};
     static const float values[] = {1, 2};
     struct params_caller caller;
+    struct muster_params *client;
     struct told told;
 
     (void)state;
     params_caller_enter(&caller);
+    client = params_stand_client(&caller.stand, NULL);
     assert_int_equal(params_caller_ask_push(&caller, 1, &key, 1, values, 2).rc, MUSTER_OK);
     told = inspect_ask(&caller.stand.test.env, caller.channel, options);
 
     assert_int_equal(told.rc, MUSTER_OK);
     assert_int_equal(told.inspection.shard_count, PARAMS_CALLER_SHARDS);
-    assert_false(muster_incarnation_is_zero(&told.inspection.incarnation));
+    assert_true(muster_incarnation_is_equal(&told.inspection.incarnation,
+                                            &caller.stand.server->incarnation));
+    assert_int_equal(told.inspection.stats.clients, 1);
     assert_int_equal(told.inspection.stats.pushes, 1);
     assert_int_equal(told.inspection.stats.pushed_rows, 1);
     assert_int_equal(told.inspection.stats.memory_max_bytes, 16 << 20);
@@ -94,6 +99,7 @@ static void tables_and_rows_are_told(void **state)
     assert_true(told.table.has_digest);
     assert_true(told.row.exists && told.row.key == 3 && told.row.version == 2);
     assert_true(told.value == 2);
+    assert_int_equal(params_stand_leave(&caller.stand, client), MUSTER_OK);
     params_caller_leave(&caller);
 }
 

@@ -73,6 +73,21 @@ static void rows_fill(struct params_caller *scene)
                      DIGEST_ROWS);
 }
 
+/* Its shards lie behind those of "counters". */
+static void other_fill(struct params_caller *scene)
+{
+    Muster__Params__V1__Schema schema = params_caller_schema("other");
+    Muster__Params__V1__PushRequest push;
+    struct params_answer answer = params_caller_ask_table(scene, &schema);
+
+    assert_int_equal(answer.rc, MUSTER_OK);
+    push = params_caller_push_of(scene, 2, params_caller_many_keys(), PARAMS_CALLER_KEYS,
+                                 params_caller_many_ones(),
+                                 PARAMS_CALLER_KEYS * PARAMS_CALLER_ELEMENTS);
+    push.table_name = schema.name;
+    assert_int_equal(params_caller_push(scene, &push).applied, PARAMS_CALLER_KEYS);
+}
+
 static void the_digest_is_that_of_all_rows(void **state)
 {
     Muster__Params__V1__InspectRequest request = inspect_of("counters");
@@ -83,6 +98,7 @@ static void the_digest_is_that_of_all_rows(void **state)
     (void)state;
     params_caller_enter(&scene);
     rows_fill(&scene);
+    other_fill(&scene);
     request.wants_digest = true;
     outcome = params_caller_inspect(&scene, &request);
     digest = muster_params_table_digest(

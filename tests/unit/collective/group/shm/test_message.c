@@ -103,6 +103,19 @@ static void the_receiver_copies_from_where_the_tensor_is(void **state)
     }
 }
 
+static void a_place_is_used_again_when_its_message_has_arrived(void **state)
+{
+    (void)state;
+    mail_open(2);
+    for (unsigned i = 0; i < SHM_SHOWN_MAX + 2; i++) {
+        mail_receive(&mails[1], 1, 0, 300, 0);
+        mail_send(&mails[0], 0, 1, 300, 5, 0);
+        mail_run_ok(&mails[0]);
+        mail_run_ok(&mails[1]);
+        assert_string_equal(mails[1].op.result.wire, "shm");
+    }
+}
+
 static void hide_at(void *data, const char *point)
 {
     static const char *const points[] = {"before copy", "copy"};
@@ -286,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_death_of_one_ends_the_others_at_every_store),
         MAIL_CASE(the_receiver_copies_from_where_the_tensor_is),
+        MAIL_CASE(a_place_is_used_again_when_its_message_has_arrived),
         cmocka_unit_test(what_is_taken_back_meanwhile_is_not_received),
         MAIL_CASE(steady_messages_allocate_nothing),
         MAIL_CASE(a_message_that_both_look_for_needs_no_frame),
