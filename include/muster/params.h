@@ -144,6 +144,7 @@ struct muster_params_op {
     struct muster_params_table *table, *opens;
     const uint64_t *keys;
     void *values;
+    void *ret_values; /* of push_pull; NULL: none */
     uint32_t count;
     bool is_push;
     uint64_t clock;
@@ -197,6 +198,19 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_pull_start(struct muster_params_op *op, struct muster_params_table *table,
                          const struct muster_params_rows *rows, uint64_t deadline_ns,
                          muster_params_op_fn *done);
+/**
+ * Push, and get the rows as they are behind it, in the order of the keys. Where a message is sent again
+ * after a loss, the values are those behind its repetition: others may have pushed meanwhile.
+ *
+ * Owns:    borrows op, keys, values and ret_values until done; ret_values may be rows->values.
+ * Errors:  those of muster_params_push_start. Of rows for which the server has no memory the initial
+ *          values come.
+ * Order:   as muster_params_push_start.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push_pull_start(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_rows *rows, void *ret_values, uint64_t deadline_ns,
+    muster_params_op_fn *done);
 /** done still comes, with CANCELLED unless the answer was here; a push that has left counts. */
 MUSTER_API void muster_params_op_cancel(struct muster_params_op *op);
 
@@ -230,6 +244,10 @@ muster_params_table(struct muster_params *params, const struct muster_params_sch
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_push(struct muster_params_table *table, const struct muster_params_rows *rows,
                    uint64_t timeout_ns, struct muster_error *ret_error);
+/** muster_params_push_pull_start, and wait. Errors: those of muster_params_push_pull_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_push_pull(struct muster_params_table *table, const struct muster_params_rows *rows,
+                        void *ret_values, uint64_t timeout_ns, struct muster_error *ret_error);
 /** muster_params_pull_start, and wait. Errors: those of muster_params_pull_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_pull(struct muster_params_table *table, const struct muster_params_rows *rows,

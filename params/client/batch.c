@@ -36,11 +36,13 @@ static struct muster_params_op *op_next(struct muster_list *queue, struct muster
                : MUSTER_CONTAINER_OF(op->queued.next, struct muster_params_op, queued);
 }
 
-/* At least one row, however wide. Moves the cursor behind the slice. */
+/* At least one row, however wide. Pushes that are answered with values have messages of their own. Moves the
+ * cursor behind the slice. */
 static struct slice slice_take(struct muster_list *queue, struct cursor *cursor,
                                uint32_t rows_per_message)
 {
     struct slice slice = {.begin = *cursor};
+    bool has_answers = cursor->op->ret_values != NULL;
 
     while (cursor->op != NULL && slice.row_count < rows_per_message) {
         uint32_t room = rows_per_message - slice.row_count;
@@ -52,6 +54,8 @@ static struct slice slice_take(struct muster_list *queue, struct cursor *cursor,
         cursor->row += rows;
         if (cursor->row == cursor->op->count)
             *cursor = (struct cursor){op_next(queue, cursor->op), 0};
+        if (cursor->op != NULL && (cursor->op->ret_values != NULL) != has_answers)
+            break;
     }
     return slice;
 }
@@ -233,6 +237,8 @@ static void requests_free(const struct shares *shares)
 static bool requests_make(struct muster_params_table *table, const struct slice *slice,
                           struct shares *shares)
 {
+    bool has_answers = slice->begin.op->ret_values != NULL;
+
     for (uint32_t i = 0; i < shares->count; i++) {
         struct way_share *share = &shares->list[i];
         struct muster_params_rows_frame frame = {.clock = slice->begin.op->clock,
@@ -242,10 +248,11 @@ static bool requests_make(struct muster_params_table *table, const struct slice 
         void *values;
 
         share->request = muster_params_request_new(
-            table->params, table, MUSTER_PARAMS_REQUEST_PUSH,
+            table->params, table,
+            has_answers ? MUSTER_PARAMS_REQUEST_PUSH_PULL : MUSTER_PARAMS_REQUEST_PUSH,
             muster_params_rows_bytes(share->run_count, share->row_count, table->row_elements,
                                      table->wire_dtype),
-            slice->part_count);
+            has_answers ? share->row_count : slice->part_count);
         if (share->request == NULL) {
             requests_free(shares);
             return false;
@@ -277,12 +284,20 @@ static void rows_fill(const struct muster_params_table *table, struct walk walk,
                       uint32_t row_count, struct shards *shards, const struct shares *shares)
 {
     for (uint32_t i = 0; i < row_count; i++) {
+        const struct cursor at = walk.cursor;
         struct row_at row = walk_next(&walk);
         uint32_t shard = shard_of(table, row.key), place = shards->rows[shard]++;
         const struct way_share *share = &shares->list[shares->places[shard]];
 
         share->keys[place] = row.key;
         memcpy(share->values + place * walk.value_bytes, row.values, walk.value_bytes);
+        if (at.op->ret_values == NULL)
+            continue;
+        share->request->parts[place] = (struct muster_params_part){
+            .op = at.op,
+            .row_count = 1,
+            .values = (uint8_t *)at.op->ret_values + at.row * walk.value_bytes};
+        at.op->waits++;
     }
 }
 
@@ -292,11 +307,13 @@ static bool push_send(struct muster_params_table *table, const struct slice *sli
 {
     struct muster_params *params = table->params;
     struct walk walk = {&table->pushes, slice->begin, value_bytes};
+    bool has_answers = slice->begin.op->ret_values != NULL;
+    bool is_whole = params->only != NULL && !has_answers;
     struct shards shards;
     struct shares shares;
     uint16_t run_count = shards_count(table, walk, slice->row_count, &shards);
 
-    if (params->only != NULL) {
+    if (is_whole) {
         shares.count = 1;
         shares.list[0] = (struct way_share){
             .way = params->only, .row_count = slice->row_count, .run_count = run_count};
@@ -305,7 +322,7 @@ static bool push_send(struct muster_params_table *table, const struct slice *sli
     }
     if (!requests_make(table, slice, &shares))
         return false;
-    if (params->only != NULL) {
+    if (is_whole) {
         runs_fill_whole(params, &shards, shares.list[0].runs);
         rows_fill_whole(table, walk, slice->row_count, &shards, &shares.list[0]);
     } else {
@@ -313,7 +330,8 @@ static bool push_send(struct muster_params_table *table, const struct slice *sli
         rows_fill(table, walk, slice->row_count, &shards, &shares);
     }
     for (uint32_t i = 0; i < shares.count; i++) {
-        parts_fill(shares.list[i].request, &table->pushes, slice, value_bytes);
+        if (!has_answers)
+            parts_fill(shares.list[i].request, &table->pushes, slice, value_bytes);
         muster_params_request_send(shares.list[i].request, shares.list[i].way, params->sequence);
     }
     params->sequence++;

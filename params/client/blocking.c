@@ -180,6 +180,22 @@ enum muster_rc muster_params_push(struct muster_params_table *table,
                      ret_error);
 }
 
+enum muster_rc muster_params_push_pull(struct muster_params_table *table,
+                                       const struct muster_params_rows *rows, void *ret_values,
+                                       uint64_t timeout_ns, struct muster_error *ret_error)
+{
+    struct muster_params *params = table->params;
+    struct muster_params_outcome outcome = {.is_known = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc = params_enter(params, "muster_params_push_pull", ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_push_pull_start(&op, table, rows, ret_values,
+                                       deadline_after(params->env, timeout_ns), on_done);
+    return op_wait(&op, params->runtime, rc, ret_error);
+}
+
 enum muster_rc muster_params_pull(struct muster_params_table *table,
                                   const struct muster_params_rows *rows, uint64_t timeout_ns,
                                   struct muster_error *ret_error)

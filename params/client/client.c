@@ -45,7 +45,7 @@ static void *on_frame(struct muster_params_way *way, const struct muster_frame_h
     MUSTER_ASSERT(way->receiving == NULL && way->received == NULL);
     if (header->payload_bytes == 0)
         return NULL;
-    if (header->type == MUSTER_PARAMS_ROWS)
+    if (header->type == MUSTER_PARAMS_ROWS && header->flags == 0)
         request = muster_params_request_find(way, false, header->offset, 0);
     if (request != NULL && request->kind == MUSTER_PARAMS_REQUEST_PULL &&
         header->payload_bytes == values_bytes(request) && request->part_count == 1 &&
@@ -67,19 +67,25 @@ static void on_lost(struct muster_params_way *way)
     muster_params_requests_unsend(way);
 }
 
+static void memory_lacks(const struct muster_params_request *request, uint32_t refused,
+                         struct muster_error *ret_error)
+{
+    muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                     "the server at %s has no memory for %u new rows of table %s; the other rows "
+                     "are applied",
+                     request->way->server, refused, request->table->name);
+}
+
 static void ack_receive(struct muster_params_way *way, const struct muster_params_ack *ack)
 {
     struct muster_params_request *request =
         muster_params_request_find(way, true, ack->sequence, ack->piece);
     struct muster_error error = {.rc = MUSTER_OK};
 
-    if (request == NULL)
+    if (request == NULL || request->kind != MUSTER_PARAMS_REQUEST_PUSH)
         return;
     if (ack->rc != MUSTER_OK)
-        muster_error_set(&error, (enum muster_rc)ack->rc,
-                         "the server at %s has no memory for %u new rows of table %s; the other "
-                         "rows are applied",
-                         way->server, ack->refused, request->table->name);
+        memory_lacks(request, ack->refused, &error);
     muster_params_request_finish(request, error.rc, &error);
 }
 
@@ -99,15 +105,19 @@ static void acks_receive(struct muster_params_way *way, const struct muster_fram
     muster_params_close_check(way->params);
 }
 
+/* The values of a pull, or those behind a push. */
 static void rows_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                          const uint8_t *payload)
 {
+    bool is_push = header->flags == MUSTER_PARAMS_REFUSED_PUSH;
     struct muster_params_request *request =
-        muster_params_request_find(way, false, header->offset, 0);
+        muster_params_request_find(way, is_push, header->offset, is_push ? header->chunk : 0);
+    struct muster_error error = {.rc = MUSTER_OK};
 
     if (request == NULL)
         return;
-    if (request->kind != MUSTER_PARAMS_REQUEST_PULL ||
+    if (request->kind !=
+            (is_push ? MUSTER_PARAMS_REQUEST_PUSH_PULL : MUSTER_PARAMS_REQUEST_PULL) ||
         header->payload_bytes != values_bytes(request)) {
         broken_answer(way, header);
         return;
@@ -119,7 +129,10 @@ static void rows_receive(struct muster_params_way *way, const struct muster_fram
             memcpy(request->parts[i].values, payload, bytes);
         payload += bytes;
     }
-    muster_params_request_finish(request, MUSTER_OK, NULL);
+    if (is_push && header->phase != 0)
+        memory_lacks(request, header->phase, &error);
+    muster_params_request_finish(request, error.rc, &error);
+    muster_params_close_check(way->params);
 }
 
 /* Its operation ends with the last server's answer. */
@@ -641,10 +654,9 @@ static enum muster_rc rows_start(struct muster_params_op *op, struct muster_para
     return MUSTER_OK;
 }
 
-enum muster_rc muster_params_push_start(struct muster_params_op *op,
-                                        struct muster_params_table *table,
-                                        const struct muster_params_rows *rows, uint64_t deadline_ns,
-                                        muster_params_op_fn *done)
+static enum muster_rc push_start(struct muster_params_op *op, struct muster_params_table *table,
+                                 const struct muster_params_rows *rows, void *ret_values,
+                                 uint64_t deadline_ns, muster_params_op_fn *done)
 {
     struct muster_params *params = table->params;
     uint64_t bytes = rows->count * (sizeof(uint64_t) + value_bytes(table));
@@ -653,9 +665,30 @@ enum muster_rc muster_params_push_start(struct muster_params_op *op,
     if (params->queued_bytes + params->collected_bytes + bytes > params->options.queue_max_bytes)
         return MUSTER_RESOURCE_EXHAUSTED;
     rc = rows_start(op, table, rows, deadline_ns, done, &table->pushes);
-    if (rc == MUSTER_OK)
-        params->collected_bytes += bytes;
-    return rc;
+    if (rc != MUSTER_OK)
+        return rc;
+    op->ret_values = ret_values;
+    params->collected_bytes += bytes;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_push_start(struct muster_params_op *op,
+                                        struct muster_params_table *table,
+                                        const struct muster_params_rows *rows, uint64_t deadline_ns,
+                                        muster_params_op_fn *done)
+{
+    return push_start(op, table, rows, NULL, deadline_ns, done);
+}
+
+enum muster_rc muster_params_push_pull_start(struct muster_params_op *op,
+                                             struct muster_params_table *table,
+                                             const struct muster_params_rows *rows,
+                                             void *ret_values, uint64_t deadline_ns,
+                                             muster_params_op_fn *done)
+{
+    if (ret_values == NULL)
+        return MUSTER_INVALID_ARGUMENT;
+    return push_start(op, table, rows, ret_values, deadline_ns, done);
 }
 
 enum muster_rc muster_params_pull_start(struct muster_params_op *op,

@@ -65,6 +65,7 @@ enum muster_params_request_kind {
     MUSTER_PARAMS_REQUEST_TABLE,
     MUSTER_PARAMS_REQUEST_PUSH,
     MUSTER_PARAMS_REQUEST_PULL,
+    MUSTER_PARAMS_REQUEST_PUSH_PULL, /* each row is a part of its own, in the order of the message */
 };
 
 /** A message that is kept until it is answered, and sent again over the next link. */
@@ -84,6 +85,13 @@ struct muster_params_request {
     size_t bytes;                     /* of all of it */
     _Alignas(8) uint8_t payload[];
 };
+
+/** It has runs and a sequence number. */
+static inline bool muster_params_request_is_push(const struct muster_params_request *request)
+{
+    return request->kind == MUSTER_PARAMS_REQUEST_PUSH ||
+           request->kind == MUSTER_PARAMS_REQUEST_PUSH_PULL;
+}
 
 struct muster_params_table {
     struct muster_list node;

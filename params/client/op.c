@@ -32,6 +32,7 @@ enum muster_rc muster_params_op_begin(struct muster_params_op *op, struct muster
     op->table = NULL;
     op->opens = NULL;
     op->is_push = false;
+    op->ret_values = NULL;
     muster_list_init(&op->queued);
     muster_list_append(&params->ops, &op->node);
     muster_params_deadline_watch(params, deadline_ns);

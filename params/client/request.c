@@ -16,7 +16,8 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
 {
     static const uint8_t types[] = {[MUSTER_PARAMS_REQUEST_TABLE] = MUSTER_PARAMS_TABLE,
                                     [MUSTER_PARAMS_REQUEST_PUSH] = MUSTER_PARAMS_PUSH,
-                                    [MUSTER_PARAMS_REQUEST_PULL] = MUSTER_PARAMS_PULL};
+                                    [MUSTER_PARAMS_REQUEST_PULL] = MUSTER_PARAMS_PULL,
+                                    [MUSTER_PARAMS_REQUEST_PUSH_PULL] = MUSTER_PARAMS_PUSH_PULL};
     size_t bytes = parts_offset(payload_bytes) + part_count * sizeof(struct muster_params_part);
     struct muster_params_request *request = muster_mem_alloc(&params->pool.mem, bytes);
 
@@ -43,7 +44,7 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
 
 static void request_free(struct muster_params_request *request)
 {
-    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH && request->way != NULL)
+    if (muster_params_request_is_push(request) && request->way != NULL)
         request->params->queued_bytes -= request->bytes;
     muster_mem_free(&request->params->pool.mem, request);
 }
@@ -71,7 +72,7 @@ static bool request_is_addressed(struct muster_params_request *request)
     if (index >= way->table_count || !way->tables[index].is_known)
         return false;
     muster_params_rows_address(request->payload,
-                               request->kind == MUSTER_PARAMS_REQUEST_PUSH ? way->slot : 0,
+                               muster_params_request_is_push(request) ? way->slot : 0,
                                way->tables[index].number);
     return true;
 }
@@ -129,7 +130,7 @@ void muster_params_request_send(struct muster_params_request *request,
                                 struct muster_params_way *way, uint64_t number)
 {
     struct muster_params *params = request->params;
-    bool is_push = request->kind == MUSTER_PARAMS_REQUEST_PUSH;
+    bool is_push = muster_params_request_is_push(request);
 
     request->way = way;
     request->number = number;
@@ -177,7 +178,7 @@ struct muster_params_request *muster_params_request_find(const struct muster_par
 static void request_leave(struct muster_params_request *request)
 {
     MUSTER_ASSERT(request->is_answered);
-    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH)
+    if (muster_params_request_is_push(request))
         request->params->push_count--;
     muster_list_remove(&request->node);
     if (!request->is_sending)

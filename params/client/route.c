@@ -83,7 +83,7 @@ void muster_params_table_release(struct muster_params_table *table, struct muste
 static void request_view(const struct muster_params_request *request,
                             struct muster_params_rows_frame *ret_frame)
 {
-    bool has_runs = request->kind == MUSTER_PARAMS_REQUEST_PUSH;
+    bool has_runs = muster_params_request_is_push(request);
 
     muster_params_rows_view(request->payload, has_runs, ret_frame);
 }
@@ -130,6 +130,7 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
     struct muster_params *params = request->params;
     const struct muster_params_table *table = request->table;
     size_t value_bytes = table->row_elements * muster_dtype_bytes(table->wire_dtype);
+    bool has_row_parts = request->kind == MUSTER_PARAMS_REQUEST_PUSH_PULL;
     struct muster_params_rows_frame cut = *frame;
     struct muster_params_request *piece;
     struct muster_params_run *runs;
@@ -146,10 +147,10 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
         cut.row_count += frame->runs[i].rows;
     }
     piece = muster_params_request_new(
-        params, request->table, MUSTER_PARAMS_REQUEST_PUSH,
+        params, request->table, request->kind,
         muster_params_rows_bytes(cut.run_count, cut.row_count, table->row_elements,
                                  table->wire_dtype),
-        request->part_count);
+        has_row_parts ? cut.row_count : request->part_count);
     if (piece == NULL)
         return NULL;
     muster_params_rows_pack(&cut, piece->payload, &runs, &keys, &values);
@@ -161,6 +162,8 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
             memcpy(keys + to, frame->keys + from, run->rows * sizeof(*keys));
             memcpy((uint8_t *)values + to * value_bytes,
                    (const uint8_t *)frame->values + from * value_bytes, run->rows * value_bytes);
+            if (has_row_parts)
+                memcpy(piece->parts + to, request->parts + from, run->rows * sizeof(*piece->parts));
             to += run->rows;
         }
         from += run->rows;
@@ -168,8 +171,9 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
     if (++params->piece == 0)
         params->piece = 1;
     piece->frame.header.chunk = params->piece;
-    for (uint32_t i = 0; i < request->part_count; i++) {
-        piece->parts[i] = request->parts[i];
+    if (!has_row_parts)
+        memcpy(piece->parts, request->parts, request->part_count * sizeof(*piece->parts));
+    for (uint32_t i = 0; i < piece->part_count; i++) {
         if (piece->parts[i].op != NULL)
             piece->parts[i].op->waits++;
     }
@@ -239,7 +243,7 @@ static bool way_gets_rows(const struct muster_params_request *request,
 static void request_scatter(struct muster_params_request *request)
 {
     struct muster_params *params = request->params;
-    bool is_push = request->kind == MUSTER_PARAMS_REQUEST_PUSH;
+    bool is_push = muster_params_request_is_push(request);
     struct muster_params_rows_frame frame;
     struct muster_error error = {.rc = MUSTER_OK};
 

@@ -61,6 +61,11 @@ bool muster_params_answer_send(struct muster_params_answer *answer, size_t paylo
     return true;
 }
 
+static bool request_is_push(const struct muster_frame_header *request)
+{
+    return request->type == MUSTER_PARAMS_PUSH || request->type == MUSTER_PARAMS_PUSH_PULL;
+}
+
 bool muster_params_refuse(struct muster_params_client *client,
                           const struct muster_frame_header *request,
                           const struct muster_error *error)
@@ -71,7 +76,7 @@ bool muster_params_refuse(struct muster_params_client *client,
 
     if (answer == NULL)
         return false;
-    if (request->type == MUSTER_PARAMS_PUSH)
+    if (request_is_push(request))
         answer->frame.header.flags = MUSTER_PARAMS_REFUSED_PUSH;
     answer->frame.header.chunk = request->chunk;
     answer->frame.header.phase = (uint32_t)error->rc;
@@ -105,7 +110,7 @@ bool muster_params_moved(struct muster_params_client *client,
 
     if (answer == NULL)
         return false;
-    if (request->type == MUSTER_PARAMS_PUSH)
+    if (request_is_push(request))
         answer->frame.header.flags = MUSTER_PARAMS_REFUSED_PUSH;
     answer->frame.header.chunk = request->chunk;
     answer->frame.header.epoch = client->server->map->epoch;

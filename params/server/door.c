@@ -23,6 +23,8 @@ static const struct message_row {
                             METHOD "Push"},
     [MUSTER_PARAMS_PULL] = {muster_params_handle_pull, MUSTER_FRAME_PAYLOAD_MAX, true,
                             METHOD "Pull"},
+    [MUSTER_PARAMS_PUSH_PULL] = {muster_params_handle_push_pull, MUSTER_FRAME_PAYLOAD_MAX, true,
+                                 METHOD "Push"}, /* and Pull */
 };
 
 static void client_close(struct muster_params_client *client)
@@ -119,12 +121,15 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
 static bool message_deny(struct muster_params_client *client,
                          const struct muster_frame_header *header)
 {
+    bool may_push = (client->denied & 1u << MUSTER_PARAMS_PUSH) == 0;
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_PERMISSION_DENIED, "%.120s may not call %s",
                      client->identity != NULL ? muster_identity_name(client->identity)
                                               : "a client without a certificate",
-                     messages[header->type].method);
+                     header->type == MUSTER_PARAMS_PUSH_PULL && may_push
+                         ? messages[MUSTER_PARAMS_PULL].method
+                         : messages[header->type].method);
     return muster_params_refuse(client, header, &error);
 }
 
@@ -180,6 +185,8 @@ static void client_authorize(struct muster_params_client *client, struct muster_
             !muster_authorization_is_allowed(authorization, client->identity, messages[i].method))
             client->denied |= 1u << i;
     }
+    if ((client->denied & 1u << MUSTER_PARAMS_PULL) != 0)
+        client->denied |= 1u << MUSTER_PARAMS_PUSH_PULL;
     client->may_not_lead =
         authorization != NULL && !muster_authorization_is_allowed(authorization, client->identity,
                                                                   METHOD "Replicate");

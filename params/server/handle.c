@@ -231,6 +231,25 @@ static enum muster_rc runs_apply(struct muster_params_server *server,
     return MUSTER_OK;
 }
 
+static struct muster_params_answer *rows_answer_new(struct muster_params_client *client,
+                                                    const struct muster_frame_header *header,
+                                                    const struct muster_params_rows_frame *frame,
+                                                    size_t bytes)
+{
+    struct muster_params_server *server = client->server;
+    struct muster_params_answer *answer =
+        muster_params_answer_new(client, MUSTER_PARAMS_ROWS, header->offset, bytes);
+
+    if (answer == NULL)
+        return NULL;
+    answer->frame.header.payload_bytes = (uint32_t)bytes;
+    if (muster_params_pull_read(server, muster_params_server_table(server, frame->table), frame,
+                                answer->payload) == MUSTER_OK)
+        return answer;
+    muster_mem_free(&server->pool.mem, answer);
+    return NULL;
+}
+
 /* A push that comes again may not be at all followers yet, so it waits like the first one. */
 static bool push_answer(struct muster_params_client *client,
                         const struct muster_frame_header *header,
@@ -250,8 +269,47 @@ static bool push_answer(struct muster_params_client *client,
     return muster_params_waiting_start(waiting);
 }
 
-bool muster_params_handle_push(struct muster_params_client *client,
-                               const struct muster_frame_header *header, const uint8_t *payload)
+/* The rows behind a push. Where it came again, they may show what followers have not got, as those of a
+ * pull may. */
+static bool push_pull_answer(struct muster_params_client *client,
+                             const struct muster_frame_header *header,
+                             const struct muster_params_rows_frame *frame,
+                             const struct muster_params_ack *ack)
+{
+    struct muster_params_server *server = client->server;
+    const struct muster_params_store_table *table =
+        muster_params_server_table(server, frame->table);
+    size_t bytes = (size_t)frame->row_count * table->row_elements *
+                   muster_dtype_bytes((enum muster_dtype)frame->dtype);
+    struct muster_params_waiting *waiting =
+        muster_params_waiting_new(client, header, frame->run_count);
+
+    if (waiting == NULL)
+        return false;
+    for (uint32_t i = 0; i < frame->run_count; i++)
+        muster_params_waiting_add(waiting, muster_params_run_shard(&frame->runs[i]));
+    waiting->answer = rows_answer_new(client, header, frame, bytes);
+    if (waiting->answer == NULL ||
+        (waiting->held.mask != 0 && muster_params_mark_forward(server) != MUSTER_OK)) {
+        muster_params_waiting_free(waiting);
+        return false;
+    }
+    waiting->answer->frame.header.flags = MUSTER_PARAMS_REFUSED_PUSH;
+    waiting->answer->frame.header.chunk = header->chunk;
+    waiting->answer->frame.header.phase = ack->refused;
+    waiting->held.number = server->record_count;
+    muster_task_post(&server->flush, server->env->loop);
+    return muster_params_waiting_start(waiting);
+}
+
+typedef bool push_answer_fn(struct muster_params_client *client,
+                            const struct muster_frame_header *header,
+                            const struct muster_params_rows_frame *frame,
+                            const struct muster_params_ack *ack);
+
+static bool push_handle(struct muster_params_client *client,
+                        const struct muster_frame_header *header, const uint8_t *payload,
+                        push_answer_fn *answer)
 {
     struct muster_params_server *server = client->server;
     struct muster_params_ack ack = {.sequence = header->offset, .piece = header->chunk};
@@ -284,7 +342,20 @@ bool muster_params_handle_push(struct muster_params_client *client,
         return false;
     ack.refused = pushed.refused;
     ack.rc = ack.refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
-    return push_answer(client, header, &frame, &ack);
+    return answer(client, header, &frame, &ack);
+}
+
+bool muster_params_handle_push(struct muster_params_client *client,
+                               const struct muster_frame_header *header, const uint8_t *payload)
+{
+    return push_handle(client, header, payload, push_answer);
+}
+
+bool muster_params_handle_push_pull(struct muster_params_client *client,
+                                    const struct muster_frame_header *header,
+                                    const uint8_t *payload)
+{
+    return push_handle(client, header, payload, push_pull_answer);
 }
 
 /* The shards of the keys, each once. False: this server does not lead one of them. */
@@ -309,25 +380,6 @@ static bool shards_collect(struct muster_params_waiting *waiting,
     return true;
 }
 
-static struct muster_params_answer *pull_answer_new(struct muster_params_client *client,
-                                                    const struct muster_frame_header *header,
-                                                    const struct muster_params_rows_frame *frame,
-                                                    size_t bytes)
-{
-    struct muster_params_server *server = client->server;
-    struct muster_params_answer *answer =
-        muster_params_answer_new(client, MUSTER_PARAMS_ROWS, header->offset, bytes);
-
-    if (answer == NULL)
-        return NULL;
-    answer->frame.header.payload_bytes = (uint32_t)bytes;
-    if (muster_params_pull_read(server, muster_params_server_table(server, frame->table), frame,
-                                answer->payload) == MUSTER_OK)
-        return answer;
-    muster_mem_free(&server->pool.mem, answer);
-    return NULL;
-}
-
 /* No reader sees what a death could take back, or what another server has changed since: the answer waits
  * until all followers of its shards have what it shows, and have said that they still follow. */
 static bool pull_answer(struct muster_params_client *client,
@@ -347,7 +399,7 @@ static bool pull_answer(struct muster_params_client *client,
         muster_params_waiting_free(waiting);
         return muster_params_moved(client, header);
     }
-    waiting->answer = pull_answer_new(client, header, frame, bytes);
+    waiting->answer = rows_answer_new(client, header, frame, bytes);
     if (waiting->answer == NULL ||
         (waiting->held.mask != 0 && muster_params_mark_forward(server) != MUSTER_OK)) {
         muster_params_waiting_free(waiting);
@@ -374,6 +426,6 @@ bool muster_params_handle_pull(struct muster_params_client *client,
         return muster_params_refuse(client, header, &error);
     if (server->registration != NULL)
         return pull_answer(client, header, &frame, bytes);
-    answer = pull_answer_new(client, header, &frame, bytes);
+    answer = rows_answer_new(client, header, &frame, bytes);
     return answer != NULL && muster_params_answer_send(answer, bytes);
 }

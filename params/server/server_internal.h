@@ -116,7 +116,7 @@ typedef bool muster_params_handle_fn(struct muster_params_client *client,
                                      const struct muster_frame_header *header,
                                      const uint8_t *payload);
 muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
-    muster_params_handle_push, muster_params_handle_pull;
+    muster_params_handle_push, muster_params_handle_pull, muster_params_handle_push_pull;
 
 /** A stranger's stream at the port. Takes stream. */
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);

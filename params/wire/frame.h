@@ -27,6 +27,8 @@ enum muster_params_message {
     MUSTER_PARAMS_MOVED,      /* header.epoch: of the server's map, which it has sent before: route the
                                * request by that one, or a newer one. Runs of a push that are the
                                * server's were applied */
+    MUSTER_PARAMS_PUSH_PULL,  /* as PUSH; the answer is ROWS behind it, with header.flags
+                               * REFUSED_PUSH, header.chunk: piece, header.phase: refused rows */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
@@ -54,7 +56,7 @@ struct muster_params_copied_row {
     uint32_t clock;
     uint32_t reserved;
 };
-/* header.flags of REFUSED and MOVED: the number is the sequence number of a push. */
+/* header.flags of REFUSED, MOVED and ROWS: the number is the sequence number of a push. */
 #define MUSTER_PARAMS_REFUSED_PUSH 1u
 /* header.flags of OPEN: the client has never been open at this server, which may not know the
  * source; open.generation is what another server gave. */

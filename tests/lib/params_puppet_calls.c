@@ -89,9 +89,9 @@ struct puppet_rows puppet_rows_expect(struct params_puppet *puppet, enum muster_
 {
     struct puppet_rows seen = {.frame = params_puppet_expect(puppet, type)};
 
-    muster_params_rows_view(seen.frame.payload, type == MUSTER_PARAMS_PUSH, &seen.rows);
+    muster_params_rows_view(seen.frame.payload, type != MUSTER_PARAMS_PULL, &seen.rows);
     assert_int_equal(seen.rows.table, 5 + puppet->index);
-    if (type == MUSTER_PARAMS_PUSH)
+    if (type != MUSTER_PARAMS_PULL)
         assert_int_equal(seen.rows.slot, 10 + puppet->index);
     assert_int_equal(seen.frame.header.descriptor, 77);
     return seen;

@@ -186,6 +186,19 @@ enum muster_rc params_stand_push(struct params_stand *stand, struct muster_param
     return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
 }
 
+enum muster_rc params_stand_push_pull(struct params_stand *stand, struct muster_params_table *table,
+                                      const uint64_t *keys, void *values, uint32_t count,
+                                      void *ret_values, struct muster_error *ret_error)
+{
+    const struct muster_params_rows rows = {.keys = keys, .values = values, .count = count};
+    struct outcome outcome = {.is_done = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc = muster_params_push_pull_start(&op, table, &rows, ret_values,
+                                                      params_stand_deadline(stand), on_op);
+
+    return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
+}
+
 enum muster_rc params_stand_pull(struct params_stand *stand, struct muster_params_table *table,
                                  const uint64_t *keys, void *values, uint32_t count,
                                  struct muster_error *ret_error)

@@ -40,6 +40,9 @@ struct muster_params_table *params_stand_table(struct params_stand *stand,
 enum muster_rc params_stand_push(struct params_stand *stand, struct muster_params_table *table,
                                  const uint64_t *keys, void *values, uint32_t count,
                                  struct muster_error *ret_error);
+enum muster_rc params_stand_push_pull(struct params_stand *stand, struct muster_params_table *table,
+                                      const uint64_t *keys, void *values, uint32_t count,
+                                      void *ret_values, struct muster_error *ret_error);
 enum muster_rc params_stand_pull(struct params_stand *stand, struct muster_params_table *table,
                                  const uint64_t *keys, void *values, uint32_t count,
                                  struct muster_error *ret_error);

@@ -86,6 +86,10 @@ static void what_is_pushed_is_pulled(void **state)
                                     &scene.error),
                  &scene);
     assert_memory_equal(found, ((const float[]){3, 6, 9, 12, 30, 60, 90, 120}), sizeof(found));
+    assert_rc_ok(muster_params_push_pull(table, &(struct muster_params_rows){keys, values, 2},
+                                         found, TIMEOUT_NS, &scene.error),
+                 &scene);
+    assert_memory_equal(found, ((const float[]){4, 8, 12, 16, 40, 80, 120, 160}), sizeof(found));
     assert_rc_ok(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), &scene);
     assert_string_equal(scene.error.text, "kept"); /* by what succeeds */
     scene_close(&scene);

@@ -23,13 +23,20 @@
 #define ACKS_MAX        600u
 #define CALL_SHARDS_MAX 4u
 
+/* An answer to a push: values behind it, or none. */
+struct outcome {
+    struct muster_frame_header request;
+    float values[CALL_SHARDS_MAX];
+    uint32_t count;
+};
+
 struct server {
     struct params_puppet *puppet;
-    struct muster_params_map *map;           /* its own, perhaps an older one */
-    struct params_puppet_frame early;        /* of a later map; type 0: none */
-    uint32_t link;                           /* of early and acks */
-    struct muster_params_ack acks[ACKS_MAX]; /* that wait for its followers, as it were */
-    uint32_t ack_count;
+    struct muster_params_map *map;     /* its own, perhaps an older one */
+    struct params_puppet_frame early;  /* of a later map; type 0: none */
+    uint32_t link;                     /* of early and acks */
+    struct outcome outcomes[ACKS_MAX]; /* that wait for its followers, as it were */
+    uint32_t outcome_count;
 };
 
 struct game;
@@ -38,8 +45,9 @@ struct player_call {
     struct puppet_call call;
     uint32_t shards[CALL_SHARDS_MAX];
     uint32_t count;
-    bool is_push;
-    float least[CALL_SHARDS_MAX]; /* pushed before a pull was started */
+    enum muster_params_message kind;
+    float least[CALL_SHARDS_MAX]; /* that a pull shows: pushed before it was started */
+    float found[CALL_SHARDS_MAX]; /* by a push that is answered with values */
 };
 
 struct game {
@@ -72,10 +80,17 @@ static bool server_leads(const struct server *server, uint32_t shard, uint64_t e
     return entry->copies[0] == server->puppet->index && entry->since <= epoch;
 }
 
+static uint32_t key_shard(uint64_t key)
+{
+    return muster_params_shard_of(muster_params_hash(muster_params_hash_seed("counters"), key),
+                                  SHARDS);
+}
+
 static void push_handle(struct game *game, struct server *server,
                         const struct params_puppet_frame *frame)
 {
     struct muster_params_rows_frame rows;
+    struct outcome *outcome;
     const float *values;
     bool is_whole = true;
 
@@ -96,9 +111,13 @@ static void push_handle(struct game *game, struct server *server,
         params_puppet_moved(server->puppet, frame, server->map->epoch);
         return;
     }
-    assert_true(server->ack_count < ACKS_MAX);
-    server->acks[server->ack_count++] =
-        (struct muster_params_ack){.sequence = frame->header.offset, .piece = frame->header.chunk};
+    assert_true(server->outcome_count < ACKS_MAX);
+    outcome = &server->outcomes[server->outcome_count++];
+    *outcome = (struct outcome){.request = frame->header};
+    if (frame->header.type == MUSTER_PARAMS_PUSH)
+        return;
+    for (uint32_t i = 0; i < rows.row_count; i++)
+        outcome->values[outcome->count++] = game->values[key_shard(rows.keys[i])];
 }
 
 static void pull_handle(struct game *game, struct server *server,
@@ -109,8 +128,7 @@ static void pull_handle(struct game *game, struct server *server,
 
     muster_params_rows_view(frame->payload, false, &seen.rows);
     for (uint32_t i = 0; i < seen.rows.row_count; i++) {
-        uint32_t shard = muster_params_shard_of(
-            muster_params_hash(muster_params_hash_seed("counters"), seen.rows.keys[i]), SHARDS);
+        uint32_t shard = key_shard(seen.rows.keys[i]);
 
         if (!server_leads(server, shard, frame->header.epoch)) {
             params_puppet_moved(server->puppet, frame, server->map->epoch);
@@ -129,6 +147,7 @@ static void frame_handle(struct game *game, struct server *server,
         params_puppet_opened(server->puppet, 10 + server->puppet->index, 1, 1);
         break;
     case MUSTER_PARAMS_PUSH:
+    case MUSTER_PARAMS_PUSH_PULL:
         push_handle(game, server, frame);
         break;
     case MUSTER_PARAMS_PULL:
@@ -144,7 +163,7 @@ static void server_forget(struct server *server)
 {
     server->link = server->puppet->host.link_count;
     server->early.header.type = 0;
-    server->ack_count = 0;
+    server->outcome_count = 0;
 }
 
 static bool server_is_linked(struct server *server)
@@ -178,20 +197,36 @@ static bool server_step(struct game *game, struct server *server)
     return true;
 }
 
+static void outcome_send(const struct server *server, const struct outcome *outcome)
+{
+    const struct muster_params_ack ack = {.sequence = outcome->request.offset,
+                                          .piece = outcome->request.chunk};
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                         .type = MUSTER_PARAMS_ACK,
+                                         .payload_bytes = MUSTER_PARAMS_ACK_BYTES};
+    uint8_t bytes[MUSTER_PARAMS_ACK_BYTES];
+
+    muster_params_ack_pack(&ack, bytes);
+    if (outcome->count > 0) {
+        header.type = MUSTER_PARAMS_ROWS;
+        header.flags = MUSTER_PARAMS_REFUSED_PUSH;
+        header.offset = outcome->request.offset;
+        header.chunk = outcome->request.chunk;
+        header.payload_bytes = outcome->count * (uint32_t)sizeof(float);
+    }
+    params_puppet_send(server->puppet, &header,
+                       outcome->count > 0 ? (const void *)outcome->values : bytes);
+}
+
 static bool server_acknowledge(struct game *game, struct server *server)
 {
-    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
-                                               .type = MUSTER_PARAMS_ACK,
-                                               .payload_bytes = MUSTER_PARAMS_ACK_BYTES};
-    uint8_t bytes[MUSTER_PARAMS_ACK_BYTES];
     uint32_t place;
 
-    if (server->ack_count == 0 || !server_is_linked(server))
+    if (server->outcome_count == 0 || !server_is_linked(server))
         return false;
-    place = game_draw(game, server->ack_count);
-    muster_params_ack_pack(&server->acks[place], bytes);
-    server->acks[place] = server->acks[--server->ack_count];
-    params_puppet_send(server->puppet, &header, bytes);
+    place = game_draw(game, server->outcome_count);
+    outcome_send(server, &server->outcomes[place]);
+    server->outcomes[place] = server->outcomes[--server->outcome_count];
     return true;
 }
 
@@ -212,24 +247,36 @@ static void server_hang_up(struct server *server)
 
 /* --- The client --- */
 
-static void call_start(struct game *game, bool is_push)
+static void push_pull_start(struct game *game, struct player_call *call)
+{
+    struct muster_params_rows rows =
+        puppet_call_init(&call->call, "counters", call->shards, call->count);
+
+    assert_int_equal(muster_params_push_pull_start(&call->call.op, game->table, &rows, call->found,
+                                                   puppet_deadline(&game->puppets), puppet_on_call),
+                     MUSTER_OK);
+}
+
+static void call_start(struct game *game, enum muster_params_message kind)
 {
     struct player_call *call = &game->calls[game->call_count++];
     uint32_t first = game_draw(game, SHARDS);
 
-    call->is_push = is_push;
+    call->kind = kind;
     call->count = 1 + game_draw(game, CALL_SHARDS_MAX);
-    for (uint32_t i = 0; i < call->count; i++) {
+    for (uint32_t i = 0; i < call->count; i++)
         call->shards[i] = (first + i * 3) % SHARDS;
+    if (kind == MUSTER_PARAMS_PULL)
+        puppet_pull_start(&game->puppets, game->table, &call->call, call->shards, call->count);
+    else if (kind == MUSTER_PARAMS_PUSH)
+        puppet_push_start(&game->puppets, game->table, &call->call, call->shards, call->count);
+    else
+        push_pull_start(game, call);
+    for (uint32_t i = 0; i < call->count; i++) {
+        if (kind != MUSTER_PARAMS_PULL)
+            game->pushed[call->shards[i]] += call->call.values[i];
         call->least[i] = game->pushed[call->shards[i]];
     }
-    if (!is_push) {
-        puppet_pull_start(&game->puppets, game->table, &call->call, call->shards, call->count);
-        return;
-    }
-    puppet_push_start(&game->puppets, game->table, &call->call, call->shards, call->count);
-    for (uint32_t i = 0; i < call->count; i++)
-        game->pushed[call->shards[i]] += call->call.values[i];
 }
 
 static void shards_move(struct game *game)
@@ -245,9 +292,9 @@ static void game_step(struct game *game)
     uint32_t dice = game_draw(game, 100);
 
     if (dice < 25)
-        call_start(game, true);
+        call_start(game, dice < 15 ? MUSTER_PARAMS_PUSH : MUSTER_PARAMS_PUSH_PULL);
     else if (dice < 32)
-        call_start(game, false);
+        call_start(game, MUSTER_PARAMS_PULL);
     else if (dice < 65)
         (void)server_step(game, server);
     else if (dice < 80)
@@ -314,10 +361,12 @@ static void game_check(const struct game *game, uint64_t seed)
         if (call->call.rc != MUSTER_OK || call->call.done_count != 1)
             fail_msg("seed %llu: call %u ended with %s", (unsigned long long)seed, i,
                      call->call.op.error.text);
-        for (uint32_t j = 0; !call->is_push && j < call->count; j++) {
-            if (call->call.values[j] < call->least[j])
-                fail_msg("seed %llu: pull %u shows %g of shard %u, %g were pushed before",
-                         (unsigned long long)seed, i, (double)call->call.values[j], call->shards[j],
+        for (uint32_t j = 0; call->kind != MUSTER_PARAMS_PUSH && j < call->count; j++) {
+            float shown = call->kind == MUSTER_PARAMS_PULL ? call->call.values[j] : call->found[j];
+
+            if (shown < call->least[j])
+                fail_msg("seed %llu: call %u shows %g of shard %u, %g were pushed before",
+                         (unsigned long long)seed, i, (double)shown, call->shards[j],
                          (double)call->least[j]);
         }
     }

@@ -12,6 +12,7 @@
 #include "params_stand.h"
 #include "refusal_log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <muster/authorization.h>
@@ -252,6 +253,41 @@ static void a_reader_pulls_and_does_not_push(void **state)
     scene_close(&scene);
 }
 
+/* Pushing and pulling in one needs both permissions. */
+static void a_reader_or_a_writer_does_not_push_and_pull_in_one(void **state)
+{
+    static const struct {
+        const char *has, *lacks;
+    } rows[] = {{"Pull", "Push"}, {"Push", "Pull"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        static const uint64_t key = 5;
+        float values[] = {1, 2}, found[ELEMENTS] = {9, 9};
+        char policy[512], text[128];
+        struct muster_error error;
+        struct scene scene;
+
+        snprintf(policy, sizeof(policy),
+                 "{\"name\":\"p\",\"allow_rules\":[{\"name\":\"r\",\"request\":{\"paths\":["
+                 "\"/muster.params.v1.Params/Open\",\"/muster.params.v1.Params/Table\","
+                 "\"/muster.params.v1.Params/%s\"]}}]}",
+                 rows[i].has);
+        scene_open(&scene, policy);
+        assert_int_equal(client_open(&scene, &reader_cert), MUSTER_OK);
+        assert_int_equal(params_stand_push_pull(&scene.stand, table_open(&scene), &key, values, 1,
+                                                found, &error),
+                         MUSTER_PERMISSION_DENIED);
+        snprintf(text, sizeof(text), READER " may not call /muster.params.v1.Params/%s",
+                 rows[i].lacks);
+        fail_if(strstr(error.text, text) == NULL, "%s: %s", rows[i].has, error.text);
+        assert_true(found[0] == 9);
+        assert_int_equal(params_stand_stats(&scene.stand).rows, 0);
+        client_close(&scene);
+        scene_close(&scene);
+    }
+}
+
 static void a_client_that_no_rule_allows_opens_no_source(void **state)
 {
     struct scene scene;
@@ -304,6 +340,7 @@ int main(void)
         cmocka_unit_test(a_client_with_a_certificate_pushes_and_pulls),
         cmocka_unit_test(clients_without_a_right_certificate_are_refused),
         cmocka_unit_test(a_reader_pulls_and_does_not_push),
+        cmocka_unit_test(a_reader_or_a_writer_does_not_push_and_pull_in_one),
         cmocka_unit_test(a_client_that_no_rule_allows_opens_no_source),
     };
 
