@@ -164,6 +164,22 @@ static void a_context_without_user_is_an_open_server(void **state)
     muster_kubeconfig_fini(&config);
 }
 
+/* kubectl refuses, too: the first might have named another user. */
+static void a_malformed_file_is_not_passed_over_for_the_next(void **state)
+{
+    struct test_env *test = *state;
+    static const char bad[] = "users: [";
+    const struct muster_kubeconfig_file files[] = {
+        {.path = "/home/me/first", .text = bad, .size = strlen(bad)},
+        {.path = "/home/me/second", .text = plain, .size = strlen(plain)}};
+    struct muster_kubeconfig config;
+    struct muster_error error = {0};
+
+    assert_int_equal(muster_kubeconfig_parse(test->env.mem, files, 2, "a", &config, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "/home/me/first"));
+}
+
 static void write_file(const char *path, const char *text)
 {
     assert_int_equal(muster_files_write(muster_files_system(), path, text, strlen(text)),
@@ -216,6 +232,7 @@ int main(void)
         CASE(json_is_read_as_well),
         CASE(what_is_wrong_is_named_with_its_entry),
         CASE(a_context_without_user_is_an_open_server),
+        CASE(a_malformed_file_is_not_passed_over_for_the_next),
         CASE(several_files_count_as_one_and_the_first_entry_wins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,6 +235,64 @@ static void a_kubeconfig_with_client_certificate_opens_the_door(void **state)
     cloud_fixture_close(&f);
 }
 
+/* The file wins over a token beside it, as with kubectl. */
+static void a_kubeconfig_with_a_token_file_sends_what_stands_there(void **state)
+{
+    static const char text[] =
+        "current-context: c\n"
+        "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
+        "clusters: [{name: k, cluster: {server: '{{base}}', certificate-authority: ca}}]\n"
+        "users: [{name: u, user: {tokenFile: token, token: old}}]\n";
+    struct fake_cloud_options tls = {.is_tls = true};
+    struct muster_resolver *resolver;
+    struct cloud_fixture f;
+    (void)state;
+    cloud_fixture_open(&f, &tls);
+    cloud_fixture_write(&f, "ca", fake_cloud_identity(f.cloud)->ca_pem);
+    cloud_fixture_write(&f, "token", "from-file\n");
+    cloud_fixture_script(&f, ANSWER("/api/v1/pods", LIST(POD("a", "10.0.0.1"))));
+    resolver = open_resolver(&f, (struct muster_kubernetes_resolver_options){
+                                     .location = MUSTER_KUBERNETES_OFF_CLUSTER,
+                                     .kubeconfig = cloud_fixture_write(&f, "config", text)});
+
+    assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
+    assert_string_equal(fake_cloud_request_header(fake_cloud_request(f.cloud, 0), "authorization"),
+                        "Bearer from-file");
+
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+/* Each is a request per question. */
+static void too_many_selectors_are_refused(void **state)
+{
+    struct cloud_fixture *f = *state;
+    static const char *selectors[257];
+    static const struct {
+        size_t count;
+        enum muster_rc rc;
+    } rows[] = {{0, MUSTER_INVALID_ARGUMENT}, {256, MUSTER_OK}, {257, MUSTER_INVALID_ARGUMENT}};
+
+    for (size_t i = 0; i < 257; i++)
+        selectors[i] = "a=b";
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_kubernetes_job job = {
+            .name = "worker", .selectors = selectors, .selector_count = rows[i].count};
+        const struct muster_kubernetes_resolver_options options = {
+            .api_server = fake_cloud_base(f->cloud), .jobs = &job, .job_count = 1};
+        struct muster_resolver *resolver = NULL;
+        struct muster_error error = {0};
+
+        assert_int_equal(muster_kubernetes_resolver_open(f->env, &options, &resolver, &error),
+                         rows[i].rc);
+        if (rows[i].rc == MUSTER_OK)
+            close_resolver(resolver);
+        else
+            assert_says(error.text, "a Kubernetes resolver must have 1 to 256 label selectors",
+                        NULL);
+    }
+}
+
 static void a_server_that_cannot_prove_itself_gets_no_token(void **state)
 {
     struct fake_cloud_options tls = {.is_tls = true};
@@ -480,6 +538,8 @@ int main(void)
         cmocka_unit_test(within_a_cluster_a_rotated_token_is_read_again),
         CASE(outside_of_a_cluster_and_without_files_the_remedy_is_named),
         cmocka_unit_test(a_kubeconfig_with_client_certificate_opens_the_door),
+        cmocka_unit_test(a_kubeconfig_with_a_token_file_sends_what_stands_there),
+        CASE(too_many_selectors_are_refused),
         cmocka_unit_test(a_server_that_cannot_prove_itself_gets_no_token),
         CASE(a_watch_tells_what_the_server_tells_and_outlives_its_streams),
         CASE(a_uri_names_selectors_and_the_rest),

@@ -178,6 +178,10 @@ static void a_version_that_expires_again_and_again_is_asked_for_with_a_pause(voi
 
     assert_int_equal(stage.watch.state, MUSTER_KUBERNETES_WATCH_BACKOFF);
     assert_int_equal(stage.change_count, 1);
+    muster_timer_start(&stage.watch.timer, stage.f.env->loop, 0); /* the pause is over */
+    test_env_turn(stage.f.env, 2);
+    assert_int_equal(stage.watch.state, MUSTER_KUBERNETES_WATCH_UNLISTED);
+    assert_int_equal(stage.change_count, 2);
     stage_close(&stage);
 }
 

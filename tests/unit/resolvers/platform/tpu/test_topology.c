@@ -133,7 +133,7 @@ static void a_place_without_device_is_not_found(void **state)
 {
     struct test_env *test = *state;
     struct muster_tpu_topology_options options = two_tasks();
-    struct muster_tpu_coordinates gap = {{1, 0, 0, 0}}, outside = {{2, 0, 0, 0}};
+    struct muster_tpu_coordinates gap = {{1, 0, 0, 1}}, outside = {{2, 0, 0, 0}};
     struct muster_tpu_topology *topology;
     struct muster_error error = {0};
 
@@ -145,7 +145,7 @@ static void a_place_without_device_is_not_found(void **state)
     assert_int_equal(topology->missing_device_count, 2);
     assert_int_equal(muster_tpu_topology_find(topology, &gap, NULL, NULL, &error),
                      MUSTER_NOT_FOUND);
-    assert_string_equal(error.text, "no TPU device sits at (1, 0, 0, 0)");
+    assert_string_equal(error.text, "no TPU device sits at (1, 0, 0, 1)");
     for (size_t i = 0; i < 4; i++) {
         struct muster_tpu_coordinates at = {{0, 0, 0, 0}};
 
@@ -171,6 +171,7 @@ static void what_cannot_be_a_mesh_is_refused(void **state)
                          negative[16] = {0, 0, 0, 0, 0, 0, 0, -1, 1, 0, 0, 0, 1, 0, 0, 1},
                          last_outside[16] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 1},
                          last_twice[16] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1},
+                         first_twice[16] = {0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1},
                          zero_x[4] = {0, 1, 1, 2}, negative_core[4] = {2, 1, 1, -1},
                          twice[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1};
     static const struct {
@@ -201,6 +202,8 @@ static void what_cannot_be_a_mesh_is_refused(void **state)
          "TPU device 1 of task 0 lies at (0, 0, 0, -1), outside the mesh"},
         {"one place twice", mesh_2x1x1x2, 4, 2, 2, twice, 16, MUSTER_INVALID_ARGUMENT,
          "TPU device 1 of task 0 lies at (0, 0, 0, 0), where another one is"},
+        {"first twice", mesh_2x1x1x2, 4, 2, 2, first_twice, 16, MUSTER_INVALID_ARGUMENT,
+         "TPU device 0 of task 1 lies at (1, 0, 0, 0), where another one is"},
         {"last outside", mesh_2x1x1x2, 4, 2, 2, last_outside, 16, MUSTER_INVALID_ARGUMENT,
          "TPU device 1 of task 1 lies at (1, 1, 0, 1), outside the mesh"},
         {"last twice", mesh_2x1x1x2, 4, 2, 2, last_twice, 16, MUSTER_INVALID_ARGUMENT,
