@@ -247,7 +247,7 @@ static void manifest_receive(struct muster_publication_lane *lane, size_t size)
                               "the manifest is not of the version that the registry names");
     }
     if (rc == MUSTER_OK)
-        rc = muster_held_new(fetch->env->mem, &manifest, &fetch->held);
+        rc = muster_held_new(fetch->env->mem, &manifest, fetch->spare, &fetch->held);
     if (rc != MUSTER_OK) {
         muster_mem_free(fetch->env->mem, packed);
         if (rc == MUSTER_RESOURCE_EXHAUSTED)

@@ -50,6 +50,7 @@ struct muster_publication_fetch {
     struct muster_publication_join join;
     const struct muster_publication_fetch_events *events;
     struct muster_held_version *base;
+    struct muster_held_spare *spare; /* set by the owner */
     struct muster_publication_lane lanes[MUSTER_PUBLICATION_TREES];
     struct muster_task step;
 };

@@ -7,8 +7,20 @@
 
 #define ALIGN 64u
 
+static size_t memory_bytes(const struct muster_version_manifest *manifest)
+{
+    return manifest->bytes < SIZE_MAX / 2 ? (size_t)manifest->bytes + ALIGN : SIZE_MAX;
+}
+
 static void held_free(struct muster_held_version *held)
 {
+    struct muster_held_spare *spare = held->spare;
+
+    if (spare != NULL && spare->memory == NULL && held->memory != NULL) {
+        *spare = (struct muster_held_spare){held->memory, memory_bytes(&held->manifest)};
+        held->memory = NULL;
+    }
+    muster_mem_free(held->mem, held->memory);
     muster_version_manifest_fini(&held->manifest);
     muster_mem_free(held->mem, held->packed);
     muster_mem_free(held->mem, held->arrived);
@@ -16,32 +28,46 @@ static void held_free(struct muster_held_version *held)
     muster_mem_free(held->mem, held);
 }
 
-/* The range stands behind the struct, on a boundary that suits every element. */
+static void *memory_take(struct muster_mem *mem, struct muster_held_spare *spare, size_t bytes)
+{
+    void *memory = NULL;
+
+    if (spare != NULL && spare->bytes == bytes)
+        memory = spare->memory;
+    else if (spare != NULL)
+        muster_mem_free(mem, spare->memory);
+    if (spare != NULL)
+        *spare = (struct muster_held_spare){NULL, 0};
+    return memory != NULL ? memory : muster_mem_alloc(mem, bytes);
+}
+
+/* The range begins on a boundary that suits every element. */
 enum muster_rc muster_held_new(struct muster_mem *mem, struct muster_version_manifest *manifest,
+                               struct muster_held_spare *spare,
                                struct muster_held_version **ret_held)
 {
-    size_t bytes = sizeof(struct muster_held_version) + ALIGN + (size_t)manifest->bytes;
-    struct muster_held_version *held =
-        manifest->bytes < SIZE_MAX / 2 ? muster_mem_alloc(mem, bytes) : NULL;
+    size_t bytes = memory_bytes(manifest);
+    struct muster_held_version *held = muster_mem_alloc_zero(mem, 1, sizeof(*held));
 
     if (held == NULL) {
         muster_version_manifest_fini(manifest);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
-    memset(held, 0, sizeof(*held));
     held->mem = mem;
     held->refs = 1;
+    held->spare = spare;
     muster_list_init(&held->node);
     held->manifest = *manifest;
     memset(manifest, 0, sizeof(*manifest));
-    held->range = (uint8_t *)(((uintptr_t)(held + 1) + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
+    held->memory = memory_take(mem, spare, bytes);
     held->arrived = muster_mem_alloc_zero(mem, held->manifest.chunk_count / 64 + 1, 8);
     held->tensors =
         muster_mem_alloc_zero(mem, held->manifest.tensor_count, sizeof(held->tensors[0]));
-    if (held->arrived == NULL || held->tensors == NULL) {
+    if (held->memory == NULL || held->arrived == NULL || held->tensors == NULL) {
         held_free(held);
         return MUSTER_RESOURCE_EXHAUSTED;
     }
+    held->range = (uint8_t *)(((uintptr_t)held->memory + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
     held->shown.number = held->manifest.version;
     held->shown.tensors = held->tensors;
     held->shown.count = held->manifest.tensor_count;

@@ -7,6 +7,12 @@
 
 #include "params/publication/manifest.h"
 
+/** The memory of a version that has gone, for the next one: pages that are there already cost nothing. */
+struct muster_held_spare {
+    void *memory; /* NULL: none */
+    size_t bytes;
+};
+
 struct muster_held_version {
     struct muster_version shown; /* to programs; first, so that it is found by that */
     struct muster_mem *mem;
@@ -16,15 +22,19 @@ struct muster_held_version {
     struct muster_version_manifest manifest;
     void *packed; /* the manifest as it travels */
     size_t packed_bytes;
-    uint8_t *range;    /* manifest.bytes */
-    uint64_t *arrived; /* a bit for each chunk that is checked */
+    void *memory;                    /* of the range */
+    struct muster_held_spare *spare; /* gets it at the end; NULL: it is freed */
+    uint8_t *range;                  /* manifest.bytes */
+    uint64_t *arrived;               /* a bit for each chunk that is checked */
     uint32_t arrived_count;
     struct muster_named_tensor *tensors;
 };
 
-/** Takes manifest; its chunks have not arrived. With one reference. Errors: RESOURCE_EXHAUSTED. */
+/** Takes manifest; its chunks have not arrived. With one reference. Borrows spare until the version has gone.
+ * The bytes of the range are not set. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_held_new(struct muster_mem *mem,
                                                  struct muster_version_manifest *manifest,
+                                                 struct muster_held_spare *spare,
                                                  struct muster_held_version **ret_held);
 /** Record the packed manifest, once its hashes are there, and the root. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_held_seal(struct muster_held_version *held);

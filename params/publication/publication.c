@@ -52,6 +52,7 @@ struct muster_publication {
     struct muster_registry *registry;
     struct muster_publication_door *door;
     struct muster_list versions; /* newest first */
+    struct muster_held_spare spare;
     uint32_t history;
     struct muster_publication_roster roster;
     /* The key. */
@@ -486,7 +487,6 @@ static void key_step(struct muster_publication *publication)
 
 /* --- Making a version --- */
 
-/* The bytes between the tensors are zero since the memory was made. */
 static void put_copy(struct muster_publication *publication)
 {
     struct put *put = &publication->put;
@@ -576,6 +576,22 @@ static enum muster_rc put_check(const struct muster_publication *publication,
     return MUSTER_OK;
 }
 
+/* The bytes between the tensors are hashed, too. */
+static void gaps_clear(struct muster_held_version *held)
+{
+    const struct muster_version_manifest *manifest = &held->manifest;
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i <= manifest->tensor_count; i++) {
+        const struct muster_version_tensor *tensor = &manifest->tensors[i];
+        uint64_t begin = i < manifest->tensor_count ? tensor->offset : manifest->bytes;
+
+        memset(held->range + end, 0, (size_t)(begin - end));
+        if (i < manifest->tensor_count)
+            end = tensor->offset + tensor->count * muster_dtype_bytes(tensor->dtype);
+    }
+}
+
 static enum muster_rc held_make(struct muster_publication *publication,
                                 const struct muster_publication_put *put,
                                 struct muster_held_version **ret_held,
@@ -599,10 +615,10 @@ static enum muster_rc held_make(struct muster_publication *publication,
     muster_mem_free(mem, tensors);
     if (rc != MUSTER_OK)
         return rc;
-    rc = muster_held_new(mem, &manifest, ret_held);
+    rc = muster_held_new(mem, &manifest, &publication->spare, ret_held);
     if (rc != MUSTER_OK)
         return muster_error_set(ret_error, rc, "no memory for a version");
-    memset((*ret_held)->range, 0, (size_t)(*ret_held)->manifest.bytes);
+    gaps_clear(*ret_held);
     return MUSTER_OK;
 }
 
@@ -662,6 +678,7 @@ static void publication_free(struct muster_publication *publication)
     while ((node = muster_list_pop(&publication->versions)) != NULL)
         muster_held_unref(MUSTER_CONTAINER_OF(node, struct muster_held_version, node));
     muster_publication_roster_fini(&publication->roster);
+    muster_mem_free(publication->env->mem, publication->spare.memory);
     muster_mem_free(publication->env->mem, publication);
 }
 

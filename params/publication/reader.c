@@ -62,6 +62,7 @@ struct muster_reader {
     struct muster_list
         versions; /* the current one, those that the program uses, the one that comes */
     struct muster_held_version *current;
+    struct muster_held_spare spare;
     struct muster_list waits;
     struct muster_task step;
     muster_reader_fn *closed;
@@ -626,6 +627,7 @@ static void reader_free(struct muster_reader *reader)
 
     while ((node = muster_list_pop(&reader->versions)) != NULL)
         muster_held_unref(MUSTER_CONTAINER_OF(node, struct muster_held_version, node));
+    muster_mem_free(reader->env->mem, reader->spare.memory);
     muster_mem_free(reader->env->mem, reader);
 }
 
@@ -737,6 +739,7 @@ enum muster_rc muster_reader_open(struct muster_env *env,
     muster_registry_set_data(reader->registry, reader);
     rc = door_open(reader, options, ret_error);
     reader->fetch.owner = reader;
+    reader->fetch.spare = &reader->spare;
     muster_publication_fetch_init(&reader->fetch, env, &reader->hello, &reader->join,
                                   &fetch_events);
     if (rc != MUSTER_OK) {

@@ -350,16 +350,19 @@ static bool is_idle(void *data)
     return publisher != NULL && publisher->is_open && !publisher->is_busy;
 }
 
+/* All readers that run have the newest version. */
 static bool is_everywhere(void *data)
 {
     const struct scene *scene = data;
 
     for (uint32_t i = 0; i < scene->seat_count; i++) {
-        const struct reader *reader =
-            sim_node_is_alive(scene->seats[i].node) ? sim_node_program(scene->seats[i].node) : NULL;
+        const struct sim_node *node = scene->seats[i].node;
+        const struct reader *reader;
 
-        if (sim_node_is_alive(scene->seats[i].node) &&
-            (reader == NULL || reader->shown < scene->newest))
+        if (!sim_node_is_alive(node) || sim_node_is_paused(node))
+            continue;
+        reader = sim_node_program(node);
+        if (reader == NULL || reader->shown < scene->newest)
             return false;
     }
     return is_idle(data);
@@ -376,7 +379,8 @@ static void scene_put(struct scene *scene)
         sim_fail(scene->world, "the last publisher cannot put");
 }
 
-/* All is well but for one reader, which dies in the middle of a version: the others must have it soon. */
+/* All is well but for one reader, which dies or stops in the middle of a version: the others have it
+ * soon. */
 static void scene_lose_one(struct scene *scene)
 {
     struct seat *victim = &scene->seats[scene_draw(scene, scene->seat_count)];
@@ -386,12 +390,16 @@ static void scene_lose_one(struct scene *scene)
     scene_put(scene);
     if (!sim_run_for(scene->world, scene_draw(scene, 30 * MUSTER_NS_PER_MS)))
         return;
-    if (scene->seat_count > 1)
+    if (scene->seat_count > 1 && scene_draw(scene, 2) == 0)
         sim_kill(victim->node);
+    else if (scene->seat_count > 1)
+        sim_pause(victim->node);
     if (!sim_run_until(scene->world, is_idle, scene, HEAL_NS) || scene->newest <= before)
         sim_fail(scene->world, "a put does not end though all is well");
     else if (!sim_run_until(scene->world, is_everywhere, scene, DELAY_MAX_NS))
         sim_fail(scene->world, "the death of one reader delays others");
+    if (sim_node_is_alive(victim->node) && sim_node_is_paused(victim->node))
+        sim_resume(victim->node);
 }
 
 static void on_reader_closed(struct muster_reader *muster_reader)
