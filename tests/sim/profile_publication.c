@@ -388,7 +388,7 @@ static void scene_lose_one(struct scene *scene)
 
     scene->wait_readers = 0;
     scene_put(scene);
-    if (!sim_run_for(scene->world, scene_draw(scene, 30 * MUSTER_NS_PER_MS)))
+    if (!sim_run_for(scene->world, scene_draw(scene, UINT64_C(1) << scene_draw(scene, 26))))
         return;
     if (scene->seat_count > 1 && scene_draw(scene, 2) == 0)
         sim_kill(victim->node);
