@@ -323,8 +323,7 @@ static void request_receive(struct muster_publication_client *client,
 {
     struct muster_publication_request *request;
 
-    if (client->request_count == MUSTER_PUBLICATION_REQUESTS_MAX ||
-        client->sending >= SENDING_MAX) {
+    if (client->request_count == MUSTER_PUBLICATION_WAITING_MAX || client->sending >= SENDING_MAX) {
         client_drop(client, "it asks for more at once than a reader does");
         return;
     }

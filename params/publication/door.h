@@ -54,7 +54,7 @@ struct muster_publication_client {
         uint64_t version, base, since_ns;
         uint32_t chunk;
         bool is_manifest;
-    } requests[MUSTER_PUBLICATION_REQUESTS_MAX];
+    } requests[MUSTER_PUBLICATION_WAITING_MAX];
     uint8_t join_bytes[MUSTER_PUBLICATION_JOIN_BYTES];
 };
 

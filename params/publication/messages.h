@@ -30,9 +30,11 @@ enum muster_publication_message {
 #define MUSTER_PUBLICATION_MESSAGE_COUNT 12
 #define MUSTER_PUBLICATION_NO_CHUNK      UINT32_MAX /* of a refusal: all of the version is */
 
-/** Requests of one link that may be open at once. */
+/** Requests for chunks of one link that may be open at once. */
 #define MUSTER_PUBLICATION_REQUESTS_MAX 16u
-#define MUSTER_PUBLICATION_SOURCES_MAX  32u
+/** All requests of one link: the manifest may come from the other tree's source while it is asked for here. */
+#define MUSTER_PUBLICATION_WAITING_MAX (MUSTER_PUBLICATION_REQUESTS_MAX + 1)
+#define MUSTER_PUBLICATION_SOURCES_MAX 32u
 /** While something is awaited its source says so this often; one that is silent for so long is left. */
 #define MUSTER_PUBLICATION_ALIVE_NS   (300 * MUSTER_NS_PER_MS)
 #define MUSTER_PUBLICATION_SILENCE_NS (1500 * MUSTER_NS_PER_MS)

@@ -115,7 +115,8 @@ struct sim_host {
     uint32_t number;
     bool is_up;
     uint16_t next_port;
-    struct muster_list listeners; /* sim_listener.host_link */
+    uint64_t sending_until_ns, receiving_until_ns; /* with conditions.host_bytes_per_ms */
+    struct muster_list listeners;                  /* sim_listener.host_link */
     struct muster_list files;
 };
 bool sim_link_is_cut(const struct sim_world *world, const struct sim_host *from,

@@ -154,6 +154,28 @@ static size_t draw_segment_bytes(const struct sim_pipe *pipe, size_t bytes_max)
     return 1 + (size_t)sim_draw(world, bytes_max);
 }
 
+static uint64_t later_of(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* When the last byte arrives that the pipe could send at sent_ns. Both hosts' cards take what is pushed in
+ * its order and are never idle meanwhile: what the other end delays does not hold up a third one. */
+static uint64_t arrival_of(struct sim_pipe *pipe, size_t count, uint64_t sent_ns)
+{
+    struct sim_host *from = host_of(pipe, pipe->from), *into = host_of(pipe, 1 - pipe->from);
+    uint64_t bytes_per_ms = pipe->connection->conditions.host_bytes_per_ms;
+    uint64_t now_ns = pipe->connection->world->now_ns, took_ns;
+
+    if (bytes_per_ms > 0 && from != into) {
+        took_ns = count * MUSTER_NS_PER_MS / bytes_per_ms;
+        from->sending_until_ns = later_of(from->sending_until_ns, now_ns) + took_ns;
+        into->receiving_until_ns = later_of(into->receiving_until_ns, now_ns) + took_ns;
+        sent_ns = later_of(sent_ns, later_of(from->sending_until_ns, into->receiving_until_ns));
+    }
+    return sent_ns + latency_ns(pipe, pipe->from);
+}
+
 static void push_segment(struct sim_pipe *pipe, size_t count, bool is_fin)
 {
     struct sim_world *world = pipe->connection->world;
@@ -168,7 +190,7 @@ static void push_segment(struct sim_pipe *pipe, size_t count, bool is_fin)
     pipe->sent += count;
     segment->end = pipe->sent;
     segment->is_fin = is_fin;
-    segment->arrival_ns = pipe->link_free_ns + latency_ns(pipe, pipe->from);
+    segment->arrival_ns = arrival_of(pipe, count, pipe->link_free_ns);
     if (segment->arrival_ns <= pipe->last_arrival_ns)
         segment->arrival_ns = pipe->last_arrival_ns;
     pipe->last_arrival_ns = segment->arrival_ns;

@@ -20,6 +20,8 @@ struct sim_conditions {
     uint64_t latency_local_ns;  /* within a host */
     uint32_t jitter_permille;   /* of the latency, drawn per segment */
     uint64_t bytes_per_ms;      /* of one direction of one stream */
+    /* One direction of one host: all its streams to other hosts share it; 0: no limit. */
+    uint64_t host_bytes_per_ms;
     uint32_t segment_bytes_max; /* what travels at once */
     uint32_t send_buffer_bytes; /* unless the stream's options say so */
     uint32_t receive_buffer_bytes;
