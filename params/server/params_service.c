@@ -297,6 +297,16 @@ static enum muster_rc push_sorted(struct muster_params_server *server,
     return rc;
 }
 
+static void pushed_fill(const struct muster_params_push *push,
+                        const struct muster_params_pushed *pushed,
+                        Muster__Params__V1__PushResponse *ret_response)
+{
+    muster__params__v1__push_response__init(ret_response);
+    ret_response->duplicate = pushed->duplicate;
+    ret_response->refused = pushed->refused;
+    ret_response->applied = push->row_count - pushed->duplicate - pushed->refused;
+}
+
 static void on_push(struct muster_rpc *rpc, const Muster__Params__V1__PushRequest *request)
 {
     struct muster_params_server *server = muster_rpc_service(rpc);
@@ -315,10 +325,7 @@ static void on_push(struct muster_rpc *rpc, const Muster__Params__V1__PushReques
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
         return;
     }
-    muster__params__v1__push_response__init(&response);
-    response.duplicate = pushed.duplicate;
-    response.refused = pushed.refused;
-    response.applied = push.row_count - pushed.duplicate - pushed.refused;
+    pushed_fill(&push, &pushed, &response);
     (void)muster_params_v1_params_push_reply(rpc, &response);
 }
 
@@ -348,6 +355,20 @@ static enum muster_rc pull_read(const struct muster_params_server *server,
                                     (enum muster_dtype)ret_frame->dtype, ret_bytes, ret_error);
 }
 
+static void rows_fill(const struct muster_params_store_table *table, void *values, size_t bytes,
+                      bool as_bytes, Muster__Params__V1__PullResponse *ret_response)
+{
+    muster__params__v1__pull_response__init(ret_response);
+    ret_response->row_elements = table->row_elements;
+    if (as_bytes) {
+        ret_response->value_bytes.data = values;
+        ret_response->value_bytes.len = bytes;
+    } else {
+        ret_response->values = values;
+        ret_response->n_values = bytes / sizeof(float);
+    }
+}
+
 static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullRequest *request)
 {
     struct muster_params_server *server = muster_rpc_service(rpc);
@@ -370,16 +391,98 @@ static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullReques
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
         return;
     }
-    muster__params__v1__pull_response__init(&response);
-    response.row_elements = table->row_elements;
-    if (request->as_bytes) {
-        response.value_bytes.data = values;
-        response.value_bytes.len = bytes;
-    } else {
-        response.values = values;
-        response.n_values = bytes / sizeof(float);
-    }
+    rows_fill(table, values, bytes, request->as_bytes, &response);
     (void)muster_params_v1_params_pull_reply(rpc, &response);
+    muster_mem_free(&server->pool.mem, values);
+}
+
+/* --- PushPull --- */
+
+/* The method itself was judged at the door. */
+static bool both_are_allowed(const struct muster_params_server *server, struct muster_rpc *rpc)
+{
+    static const char *const methods[] = {"/muster.params.v1.Params/Push",
+                                          "/muster.params.v1.Params/Pull"};
+
+    for (size_t i = 0; server->authorization != NULL && i < 2; i++) {
+        if (!muster_authorization_is_allowed(server->authorization, muster_rpc_identity(rpc),
+                                             methods[i])) {
+            muster_rpc_finish(rpc, MUSTER_PERMISSION_DENIED,
+                              "PushPull needs the permissions to call Push and Pull");
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum muster_rc push_pull_read(const struct muster_params_server *server,
+                                     const Muster__Params__V1__PushPullRequest *request,
+                                     struct muster_params_push *ret_push,
+                                     struct muster_params_rows_frame *ret_frame, size_t *ret_bytes,
+                                     struct muster_error *ret_error)
+{
+    enum muster_rc rc;
+
+    if (request->push == NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "PushPull needs a push");
+    rc = push_read(server, request->push, ret_push, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    *ret_frame = (struct muster_params_rows_frame){
+        .keys = request->push->keys,
+        .row_count = ret_push->row_count,
+        .dtype = (uint8_t)(request->as_bytes ? ret_push->table->wire_dtype : MUSTER_F32)};
+    return muster_params_pull_check(ret_push->table, ret_frame->row_count,
+                                    (enum muster_dtype)ret_frame->dtype, ret_bytes, ret_error);
+}
+
+/* All memory is there before the push is applied: an error says that it has not taken its number. */
+static enum muster_rc push_pull_apply(struct muster_params_server *server,
+                                      struct muster_params_push *push,
+                                      const struct muster_params_rows_frame *frame,
+                                      struct muster_params_pushed *ret_pushed, void *ret_values)
+{
+    size_t value_count = (size_t)frame->row_count * push->table->row_elements;
+    enum muster_rc rc = muster_params_pull_prepare(server, value_count);
+
+    if (rc == MUSTER_OK)
+        rc = push_sorted(server, push, ret_pushed);
+    if (rc == MUSTER_OK)
+        rc = muster_params_pull_read(server, push->table, frame, ret_values);
+    return rc;
+}
+
+static void on_push_pull(struct muster_rpc *rpc, const Muster__Params__V1__PushPullRequest *request)
+{
+    struct muster_params_server *server = muster_rpc_service(rpc);
+    Muster__Params__V1__PushPullResponse response;
+    Muster__Params__V1__PushResponse push_response;
+    Muster__Params__V1__PullResponse rows_response;
+    struct muster_params_push push = {.table = NULL};
+    struct muster_params_pushed pushed;
+    struct muster_params_rows_frame frame;
+    struct muster_error error;
+    size_t bytes = 0;
+    void *values;
+
+    if (!call_is_ours(server, rpc) || !both_are_allowed(server, rpc))
+        return;
+    if (push_pull_read(server, request, &push, &frame, &bytes, &error) != MUSTER_OK) {
+        call_refuse(rpc, &error);
+        return;
+    }
+    values = muster_mem_alloc(&server->pool.mem, bytes);
+    if (values == NULL || push_pull_apply(server, &push, &frame, &pushed, values) != MUSTER_OK) {
+        muster_mem_free(&server->pool.mem, values);
+        muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
+        return;
+    }
+    pushed_fill(&push, &pushed, &push_response);
+    rows_fill(push.table, values, bytes, request->as_bytes, &rows_response);
+    muster__params__v1__push_pull_response__init(&response);
+    response.pushed = &push_response;
+    response.rows = &rows_response;
+    (void)muster_params_v1_params_push_pull_reply(rpc, &response);
     muster_mem_free(&server->pool.mem, values);
 }
 
@@ -394,6 +497,7 @@ enum muster_rc muster_params_service_add(struct muster_params_server *server,
         .table = {.on_request = on_table},
         .push = {.on_request = on_push},
         .pull = {.on_request = on_pull},
+        .push_pull = {.on_request = on_push_pull},
         .inspect = {.on_request = muster_params_on_inspect,
                     .on_end = muster_params_on_inspect_end}};
     struct muster_rpc_health *health = NULL;

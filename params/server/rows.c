@@ -174,6 +174,11 @@ enum muster_rc muster_params_pull_check(const struct muster_params_store_table *
     return MUSTER_OK;
 }
 
+enum muster_rc muster_params_pull_prepare(struct muster_params_server *server, size_t value_count)
+{
+    return scratch_of(server, value_count) != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
+}
+
 enum muster_rc muster_params_pull_read(struct muster_params_server *server,
                                        const struct muster_params_store_table *table,
                                        const struct muster_params_rows_frame *frame,

@@ -58,6 +58,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_push_apply(struct muster_params_s
 MUSTER_MUST_CHECK enum muster_rc muster_params_pull_check(
     const struct muster_params_store_table *table, uint32_t row_count, enum muster_dtype dtype,
     size_t *ret_bytes, struct muster_error *ret_error);
+/** Room to convert so many values: pull_read of them cannot fail then. RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_pull_prepare(struct muster_params_server *server,
+                                                            size_t value_count);
 /** Read rows as dtype. RESOURCE_EXHAUSTED: as muster_params_push_apply. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_pull_read(
     struct muster_params_server *server, const struct muster_params_store_table *table,

@@ -102,6 +102,13 @@ static void pull_keep(struct params_answer *answer,
         memcpy(answer->halves, response->value_bytes.data, response->value_bytes.len);
 }
 
+static void push_pull_keep(struct params_answer *answer,
+                           const Muster__Params__V1__PushPullResponse *response)
+{
+    push_keep(answer, response->pushed);
+    pull_keep(answer, response->rows);
+}
+
 static void inspect_keep(struct params_answer *answer,
                          const Muster__Params__V1__InspectResponse *response)
 {
@@ -159,6 +166,7 @@ METHOD(open, Open)
 METHOD(table, Table)
 METHOD(push, Push)
 METHOD(pull, Pull)
+METHOD(push_pull, PushPull)
 METHOD(inspect, Inspect)
 
 void params_caller_begin_inspect(struct params_caller *caller,

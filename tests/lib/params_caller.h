@@ -61,6 +61,8 @@ struct params_answer params_caller_push(struct params_caller *caller,
                                         const Muster__Params__V1__PushRequest *request);
 struct params_answer params_caller_pull(struct params_caller *caller,
                                         const Muster__Params__V1__PullRequest *request);
+struct params_answer params_caller_push_pull(struct params_caller *caller,
+                                             const Muster__Params__V1__PushPullRequest *request);
 struct params_answer params_caller_inspect(struct params_caller *caller,
                                            const Muster__Params__V1__InspectRequest *request);
 /** Begin without waiting; call->data is the answer. */

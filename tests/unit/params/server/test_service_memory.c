@@ -80,6 +80,22 @@ static struct params_answer ask_push_halves(struct params_caller *caller)
     return params_caller_push(caller, &request);
 }
 
+static struct params_answer ask_push_pull_halves(struct params_caller *caller)
+{
+    static uint8_t zeroes[PARAMS_CALLER_KEYS * PARAMS_CALLER_ELEMENTS * sizeof(uint16_t)];
+    Muster__Params__V1__PushRequest push =
+        params_caller_push_of(caller, 1, params_caller_many_keys(), PARAMS_CALLER_KEYS, NULL, 0);
+    Muster__Params__V1__PushPullRequest request;
+
+    push.table_name = (char *)(uintptr_t) "halves";
+    push.value_bytes.data = zeroes;
+    push.value_bytes.len = sizeof(zeroes);
+    muster__params__v1__push_pull_request__init(&request);
+    request.push = &push;
+    request.as_bytes = true;
+    return params_caller_push_pull(caller, &request);
+}
+
 static void halves_make(struct params_caller *caller)
 {
     Muster__Params__V1__Schema schema = params_caller_schema("halves");
@@ -97,6 +113,7 @@ static const struct row {
     {"pull", ask_pull, 1},
     {"push of halves", ask_push_halves, 2},
     {"pull of halves", ask_pull_halves, 1},
+    {"push and pull of halves", ask_push_pull_halves, 2},
     {"inspect", ask_inspect, 1},
     {"table", ask_table, 1},
     {"open", ask_open, 1},
