@@ -408,6 +408,146 @@ static void reader_that_may_not_read_is_told_so(void **state)
     publication_stand_close(&stand);
 }
 
+static void only_changes_travel(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_publication_stats sent;
+    struct muster_reader *reader;
+    struct muster_reader_stats before, after;
+    const struct muster_version *version;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    reader = publication_stand_read(&stand, 0);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    muster_reader_stats(reader, &before);
+    for (uint32_t i = 0; i < PUBLICATION_STAND_COUNT; i += 100)
+        stand.weights[i] = (float)i;
+    assert_int_equal(publication_stand_put_weights(&stand, publication, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+
+    muster_reader_stats(reader, &after);
+    muster_publication_stats(publication, &sent);
+    assert_int_equal(after.chunks_received, before.chunks_received);
+    assert_int_equal(after.deltas_received, before.chunks_received);
+    assert_int_equal(sent.deltas_sent, after.deltas_received);
+    assert_true(after.bytes_received - before.bytes_received < before.bytes_received / 25);
+    version = muster_reader_current(reader);
+    assert_memory_equal(version->tensors[0].data, stand.weights,
+                        PUBLICATION_STAND_COUNT * sizeof(float));
+    muster_reader_release(reader, version);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void wrong_chunk_is_fetched_from_another_source(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *liar, *late;
+    const struct muster_version *version;
+    struct muster_reader_stats stats;
+    float *bytes;
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    liar = publication_stand_read(&stand, 0);
+    assert_int_equal(publication_stand_put(&stand, publication, 1, 1, PATIENCE_NS, NULL),
+                     MUSTER_OK);
+    version = muster_reader_current(liar);
+    memcpy(&bytes, &version->tensors[0].data, sizeof(bytes)); /* a fault of its memory */
+    bytes[5] = 7;
+    late = publication_stand_read(&stand, 0);
+    publication_stand_await(&stand, late, 1);
+
+    publication_stand_check(late, 1, 1);
+    muster_reader_stats(late, &stats);
+    assert_true(stats.chunks_wrong >= 1);
+    assert_true(stats.parents_lost >= 1);
+    muster_reader_stats(liar, &stats);
+    assert_true(stats.bytes_sent > 0);
+    muster_reader_release(liar, version);
+    publication_stand_leave(&stand, late);
+    publication_stand_leave(&stand, liar);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void on_put(struct muster_publication_op *op, enum muster_rc rc)
+{
+    *(enum muster_rc *)op->data = rc;
+}
+
+static void publisher_that_ends_before_the_commit_leaves_no_version(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_reader *reader;
+    enum muster_rc rc = MUSTER_OK;
+    struct muster_publication_op op = {.data = &rc};
+    const uint64_t number = 1;
+    const struct muster_named_tensor tensor = {"n", MUSTER_U64, 1, &number};
+    const struct muster_publication_put put = {
+        .tensors = &tensor, .count = 1, .deadline_ns = UINT64_MAX};
+
+    (void)state;
+    publication_stand_open(&stand);
+    reader = publication_stand_read(&stand, 0);
+    publication = publication_stand_publish(&stand);
+    assert_int_equal(muster_publication_put_start(&op, publication, &put, on_put), MUSTER_OK);
+    publication_stand_end(&stand, publication);
+    assert_int_equal(rc, MUSTER_CANCELLED);
+    assert_int_equal(op.version, 0);
+    publication = publication_stand_publish(&stand);
+
+    assert_int_equal(muster_publication_version(publication), 0);
+    assert_null(muster_reader_current(reader));
+    assert_int_equal(publication_stand_put(&stand, publication, 3, 1, PATIENCE_NS, &op), MUSTER_OK);
+    publication_stand_check(reader, 1, 3);
+    publication_stand_leave(&stand, reader);
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
+static void put_refuses_what_is_no_version(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    const uint64_t number = 1;
+    const struct muster_named_tensor twice[] = {{"n", MUSTER_U64, 1, &number},
+                                                {"n", MUSTER_U64, 1, &number}};
+    const struct muster_named_tensor without_data = {"n", MUSTER_U64, 1, NULL};
+    const struct {
+        const char *name;
+        const struct muster_named_tensor *tensors;
+        size_t count;
+        const char *text;
+    } rows[] = {{"no tensor", twice, 0, "1 to 65536"},
+                {"one name twice", twice, 2, "twice"},
+                {"no data", &without_data, 1, "no data"}};
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_publication_op op = {.data = NULL};
+        const struct muster_publication_put put = {
+            .tensors = rows[i].tensors, .count = rows[i].count, .deadline_ns = UINT64_MAX};
+
+        if (muster_publication_put_start(&op, publication, &put, on_put) !=
+                MUSTER_INVALID_ARGUMENT ||
+            strstr(op.error.text, rows[i].text) == NULL)
+            fail_msg("%s: %s", rows[i].name, op.error.text);
+    }
+    publication_stand_end(&stand, publication);
+    publication_stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +563,10 @@ int main(void)
         cmocka_unit_test(publisher_sends_each_chunk_once),
         cmocka_unit_test(wait_ends_when_it_is_cancelled),
         cmocka_unit_test(reader_that_may_not_read_is_told_so),
+        cmocka_unit_test(only_changes_travel),
+        cmocka_unit_test(wrong_chunk_is_fetched_from_another_source),
+        cmocka_unit_test(publisher_that_ends_before_the_commit_leaves_no_version),
+        cmocka_unit_test(put_refuses_what_is_no_version),
         cmocka_unit_test(equal_chunks_are_not_fetched_again),
     };
 
