@@ -55,8 +55,7 @@ static void group_fail(struct muster_gce_group *group, enum muster_rc rc,
 {
     if (group->rc == MUSTER_OK) {
         group->rc = rc;
-        if (error != NULL)
-            group->error = *error;
+        group->error = *error;
     }
     for (size_t i = 0; i < MUSTER_GCE_LOOKUPS_MAX; i++)
         muster_http_call_cancel(&group->lookups[i].call);

@@ -58,11 +58,11 @@ static void a_source_is_opened_at_its_home_and_joins_the_others(void **state)
         assert_int_equal(open_of(&frame).generation, 900);
         assert_int_equal(frame.header.flags, MUSTER_PARAMS_OPEN_JOIN);
         assert_false(puppets.is_done);
-        params_puppet_opened(&puppets.list[i], 10 + i, 901 + i, 20 + i);
+        params_puppet_opened(&puppets.list[i], 10 + i, 901 + i, 30 - i); /* the highest counts */
     }
     params_puppets_client_await(&puppets);
 
-    assert_int_equal(muster_params_source_position(puppets.params), home == 2 ? 20 : 21);
+    assert_int_equal(muster_params_source_position(puppets.params), home == 0 ? 28 : 29);
     puppet_scene_close(&puppets);
 }
 

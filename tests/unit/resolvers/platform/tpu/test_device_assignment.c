@@ -245,6 +245,8 @@ static void what_does_not_fit_is_refused(void **state)
         {{.computation_shape = {{1, 0, 1, 1}}}, "computation_shape[1]"},
         {{.computation_stride = {{1, 1, -1, 1}}}, "computation_stride[2]"},
         {{.num_replicas = 33}, "room for 32"},
+        {{.computation_shape = {{3, 1, 1, 1}}, .num_replicas = 9},
+         "room for 8"}, /* gaps are left */
         {{.num_replicas = 4, .order = MUSTER_TPU_DEVICE_ORDER_RING}, "ring"},
     };
     struct muster_tpu_topology *topology;
@@ -300,6 +302,10 @@ static void replicas_are_found_by_the_task_that_computes_them(void **state)
                                                               sizeof(name), name, NULL),
                      MUSTER_OK);
     assert_string_equal(name, "/job:worker/task:1/device:TPU:3");
+    assert_int_equal(muster_tpu_device_assignment_device_name(assignment, 99, 1,
+                                                              MUSTER_TPU_DEVICE_TPU, "worker",
+                                                              sizeof(name), name, NULL),
+                     MUSTER_OUT_OF_RANGE);
     muster_tpu_device_assignment_unref(assignment);
     muster_tpu_topology_unref(topology);
 }
@@ -310,10 +316,12 @@ static void an_assignment_as_given_must_name_devices(void **state)
     static const struct muster_tpu_coordinates good[2] = {{{0, 0, 0, 1}}, {{1, 1, 0, 0}}},
                                                bad[2] = {{{0, 0, 0, 1}}, {{2, 1, 0, 0}}};
     struct muster_tpu_device_assignment *assignment = NULL;
-    struct muster_tpu_topology *topology;
+    struct muster_tpu_topology *topology, *gaps;
+    const struct muster_tpu_coordinates gap = {{0, 0, 0, 0}};
     struct muster_error error = {0};
 
     topology = make_mesh(test, (struct muster_tpu_coordinates){{2, 2, 1, 2}}, 4, 0);
+    gaps = make_mesh(test, (struct muster_tpu_coordinates){{4, 1, 1, 2}}, 2, 2);
 
     assert_int_equal(
         muster_tpu_device_assignment_new(test->env.mem, topology, good, 2, 1, &assignment, &error),
@@ -323,6 +331,13 @@ static void an_assignment_as_given_must_name_devices(void **state)
     assert_int_equal(
         muster_tpu_device_assignment_new(test->env.mem, topology, bad, 1, 2, &assignment, &error),
         MUSTER_INVALID_ARGUMENT);
+    assert_int_equal(error.rc, MUSTER_INVALID_ARGUMENT);
+    error.rc = MUSTER_OK;
+    assert_int_equal(
+        muster_tpu_device_assignment_new(test->env.mem, gaps, &gap, 1, 1, &assignment, &error),
+        MUSTER_INVALID_ARGUMENT); /* what is not found is not a right argument, either */
+    assert_int_equal(error.rc, MUSTER_INVALID_ARGUMENT);
+    muster_tpu_topology_unref(gaps);
     assert_int_equal(
         muster_tpu_device_assignment_new(test->env.mem, topology, good, 0, 2, &assignment, &error),
         MUSTER_INVALID_ARGUMENT);

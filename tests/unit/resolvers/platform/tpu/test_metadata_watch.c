@@ -86,7 +86,7 @@ static void a_changed_value_is_told(void **state)
 {
     struct stage stage;
     (void)state;
-    stage_open(&stage, "[" SEEN("0", "aa") "," SEEN("aa", "b-1") "," HANGS("b-1") "]");
+    stage_open(&stage, "[" SEEN("0", "aa-11") "," SEEN("aa-11", "b-1") "," HANGS("b-1") "]");
 
     muster_metadata_watch_start(&stage.watch);
     wait_for_requests(&stage, 3);

@@ -141,6 +141,7 @@ static void bad_endpoints_are_named(void **state)
         {"a:1,b:2,c:", "c:"},
         {"grpc://a b:1", "grpc://a b:1"},
         {"http://a:1", "http://a:1"},
+        {"grpc:/xa:1", "grpc:/xa:1"},
         {"a/b:1", "a/b:1"},
         {"a:1," A80 "/x", A80},
     };
