@@ -300,7 +300,9 @@ static void join_receive(struct muster_publication_client *client,
         return;
     }
     if (client->is_denied) {
-        muster_error_set(&error, MUSTER_PERMISSION_DENIED, "this reader may not call %s",
+        muster_error_set(&error, MUSTER_PERMISSION_DENIED, "%.100s may not call %s",
+                         client->identity != NULL ? muster_identity_name(client->identity)
+                                                  : "a reader without a certificate",
                          READ_METHOD);
         join_refuse(client, &error);
         return;
@@ -422,7 +424,6 @@ static void on_peer(struct muster_port *port, struct muster_stream *stream)
 {
     struct muster_publication_door *door = muster_port_data(port);
     uint64_t deadline_ns = muster_loop_after_ns(door->env->loop, HELLO_TIMEOUT_NS);
-    const struct muster_identity *identity = NULL;
     struct muster_publication_client *client =
         muster_mem_alloc_zero(door->env->mem, 1, sizeof(*client));
 
@@ -433,10 +434,10 @@ static void on_peer(struct muster_port *port, struct muster_stream *stream)
     client->door = door;
     muster_list_init(&client->awaiting);
     if (muster_tls_stream_is_one(stream))
-        identity = muster_tls_stream_identity(stream);
+        client->identity = muster_tls_stream_identity(stream);
     client->is_denied =
         door->authorization != NULL &&
-        !muster_authorization_is_allowed(door->authorization, identity, READ_METHOD);
+        !muster_authorization_is_allowed(door->authorization, client->identity, READ_METHOD);
     muster_list_append(&door->clients, &client->node);
     if (muster_peer_link_accept(door->env, stream, &door->hello, deadline_ns, &link_events, client,
                                 &client->link) == MUSTER_OK)

@@ -43,7 +43,8 @@ struct muster_publication_client {
     uint64_t has_version; /* that it shows */
     bool is_joined;
     bool is_denied;
-    struct muster_publication_join join; /* once it is joined */
+    const struct muster_identity *identity; /* of the link's stream; NULL: no certificate */
+    struct muster_publication_join join;    /* once it is joined */
     /* private */
     struct muster_publication_door *door;
     struct muster_peer_link *link;

@@ -7,7 +7,7 @@ void publication_stand_open(struct publication_stand *stand)
 {
     memset(stand, 0, sizeof(*stand));
     registry_pair_open(&stand->registry);
-    stand->env = stand->registry.env;
+    stand->env = stand->reader_env = stand->registry.env;
     stand->weights = calloc(PUBLICATION_STAND_COUNT, sizeof(float));
     assert_non_null(stand->weights);
 }
@@ -127,7 +127,7 @@ struct muster_reader *publication_stand_read(struct publication_stand *stand, ui
     struct muster_error error;
 
     assert_int_equal(muster_address_parse("127.0.0.1:0", &listen, &error), MUSTER_OK);
-    if (muster_reader_open(stand->env, &options, NULL, &reader, &error) != MUSTER_OK)
+    if (muster_reader_open(stand->reader_env, &options, NULL, &reader, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     return reader;
 }

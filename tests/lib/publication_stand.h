@@ -13,6 +13,7 @@
 struct publication_stand {
     struct registry_pair registry;
     struct muster_env *env;
+    struct muster_env *reader_env; /* of the next reader */
     float *weights;                                   /* PUBLICATION_STAND_COUNT */
     uint64_t step;                                    /* the second tensor */
     const struct muster_authorization *authorization; /* of the next publication; NULL: none */
