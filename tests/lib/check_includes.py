@@ -68,6 +68,7 @@ INNER = {
     "cluster/server": "service coordination",
     "params/wire": "",
     "params/map": "wire",
+    "params/clock": "",
     "params/publication": "wire",
     "params/store": "wire",
     "params/server": "map store wire",
