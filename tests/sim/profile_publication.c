@@ -73,6 +73,7 @@ struct scene {
     uint32_t shown[VERSIONS_MAX];     /* the stamp that readers have shown */
     uint64_t newest;                  /* version of which a put was told that it is there */
     uint32_t wait_readers;
+    uint32_t hunger; /* one in so many allocations fails; 0: none does */
     bool is_ending, is_closed;
 };
 
@@ -111,6 +112,14 @@ static void stamp_agree(struct scene *scene, uint64_t version, uint32_t stamp, c
                      "%s: version %" PRIu64 " has stamp %" PRIu32 ", and elsewhere %" PRIu32, who,
                      version, stamp, known[i]);
     }
+}
+
+/* Memory is short from the moment a process has opened until the end of the play. */
+static bool scene_refuses(void *data)
+{
+    struct scene *scene = data;
+
+    return !scene->is_ending && scene->hunger != 0 && scene_draw(scene, scene->hunger) == 0;
 }
 
 /* --- Publishers --- */
@@ -165,8 +174,12 @@ static void on_put_timer(struct muster_timer *timer)
 {
     struct publisher *publisher = timer->data;
 
-    if (!publisher->scene->is_ending)
-        publisher_put(publisher);
+    if (publisher->scene->is_ending)
+        return;
+    publisher_put(publisher);
+    if (!publisher->is_busy && !publisher->is_fenced) /* there was no memory for it */
+        muster_timer_start(timer, publisher->env->loop,
+                           muster_loop_after_ns(publisher->env->loop, PUT_PAUSE_NS));
 }
 
 static void on_publication(struct muster_publication *publication, enum muster_rc rc)
@@ -204,6 +217,7 @@ static void publisher_main(struct sim_node *node, struct muster_env *env, void *
     if (muster_publication_open(env, &options, on_publication, &publisher->publication, &error) !=
         MUSTER_OK)
         sim_fail(scene->world, "the publisher does not open: %s", error.text);
+    sim_refuse(node, scene_refuses, scene);
 }
 
 static void publisher_start(struct scene *scene)
@@ -287,6 +301,7 @@ static void reader_main(struct sim_node *node, struct muster_env *env, void *dat
     sim_node_set_program(node, reader);
     if (muster_reader_open(env, &options, on_version, &reader->reader, &error) != MUSTER_OK)
         sim_fail(seat->scene->world, "a reader does not open: %s", error.text);
+    sim_refuse(node, scene_refuses, seat->scene);
 }
 
 static void reader_start(struct seat *seat)
@@ -386,6 +401,7 @@ static void scene_lose_one(struct scene *scene)
     struct seat *victim = &scene->seats[scene_draw(scene, scene->seat_count)];
     uint64_t before = scene->newest;
 
+    scene->hunger = scene_draw(scene, 3) == 0 ? 50 + (uint32_t)scene_draw(scene, 1000) : 0;
     scene->wait_readers = 0;
     scene_put(scene);
     if (!sim_run_for(scene->world, scene_draw(scene, UINT64_C(1) << scene_draw(scene, 26))))
