@@ -30,6 +30,7 @@ struct guide {
     uint64_t backoff_ns;
     uint64_t told; /* the publisher knows that this reader has that version */
     bool is_asked; /* an answer to WHERE is awaited */
+    uint64_t asked_ns;
     /* The answer. */
     uint64_t version;
     struct muster_address sources[MUSTER_PUBLICATION_TREES][MUSTER_PUBLICATION_SOURCES_MAX];
@@ -325,11 +326,17 @@ static void guide_open(struct muster_reader *reader)
     guide_retry(reader);
 }
 
-/* A publisher that does not answer in time is connected to again. */
+/* A publisher that does not answer in time is connected to again. With many readers an answer takes its time: all
+ * ask at once. */
 static void on_guide_retry(struct muster_timer *timer)
 {
     struct muster_reader *reader = timer->data;
+    uint64_t due_ns = reader->guide.asked_ns + MUSTER_PUBLICATION_SILENCE_NS;
 
+    if (reader->guide.is_asked && muster_loop_now_ns(reader->env->loop) < due_ns) {
+        muster_timer_start(timer, reader->env->loop, due_ns);
+        return;
+    }
     if (reader->guide.is_asked)
         guide_drop(reader);
     if (reader->guide.link == NULL)
@@ -433,6 +440,7 @@ static void sources_find(struct muster_reader *reader)
     if (guide->is_asked || !guide->is_joined || muster_timer_is_started(&guide->retry))
         return;
     guide->is_asked = true;
+    guide->asked_ns = muster_loop_now_ns(reader->env->loop);
     guide_send(reader, MUSTER_PUBLICATION_WHERE, version);
     guide_retry(reader);
 }
