@@ -290,11 +290,13 @@ static void list_scatter(struct muster_list *list)
 
 /* --- The map --- */
 
+/* One that has failed as a seed is tried anew as a server of the map. */
 static struct muster_params_way *way_find(const struct muster_params *params,
                                           const struct muster_incarnation *id)
 {
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
-        if (way != params->nowhere && muster_incarnation_is_equal(&way->id, id))
+        if (way != params->nowhere && way->state != MUSTER_PARAMS_WAY_FAILED &&
+            muster_incarnation_is_equal(&way->id, id))
             return way;
     }
     return NULL;
@@ -305,7 +307,8 @@ static struct muster_params_way *seed_find(const struct muster_params *params,
                                            const struct muster_params_map_server *server)
 {
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
-        if (way != params->nowhere && muster_incarnation_is_zero(&way->id) &&
+        if (way != params->nowhere && way->state != MUSTER_PARAMS_WAY_FAILED &&
+            muster_incarnation_is_zero(&way->id) &&
             strcmp(way->server, server->address) == 0) {
             way->id = server->id;
             return way;

@@ -201,6 +201,43 @@ static void a_client_whose_seeds_all_refuse_it_has_failed(void **state)
     puppet_scene_close(&puppets);
 }
 
+static bool is_ready(void *data)
+{
+    const struct params_puppets *puppets = data;
+
+    return puppets->list[0].host.peer.is_ready && puppets->list[1].host.peer.is_ready;
+}
+
+static bool is_malformed(void *data)
+{
+    return muster_params_error(((struct params_puppets *)data)->params)->rc ==
+           MUSTER_INVALID_ARGUMENT;
+}
+
+static void a_seed_that_has_failed_is_tried_anew_as_a_server_of_the_map(void **state)
+{
+    const struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_PARAMS, .type = MUSTER_PARAMS_MAP, .payload_bytes = 4};
+    struct params_puppets puppets;
+    char seeds[512];
+
+    (void)state;
+    params_puppets_open(&puppets, 2);
+    puppets.list[0].host.map = puppets.list[1].host.map = NULL; /* they tell none by themselves */
+    snprintf(seeds, sizeof(seeds), "%s,%s", puppets.list[0].host.address,
+             puppets.list[1].host.address);
+    params_puppets_client(&puppets, seeds);
+    test_env_run_until(puppets.env, is_ready, &puppets);
+    params_puppet_send(&puppets.list[0], &header, "what");
+    test_env_run_until(puppets.env, is_malformed, &puppets);
+    assert_false(puppets.is_done);
+    puppets.list[0].host.map = puppets.map;
+    params_puppets_tell(&puppets, 1);
+
+    params_puppets_client_await(&puppets);
+    puppet_scene_close(&puppets);
+}
+
 static void a_seed_is_one_of_the_servers_whatever_its_name(void **state)
 {
     struct params_puppets puppets;
@@ -524,6 +561,7 @@ int main(void)
         cmocka_unit_test(a_client_waits_until_each_shard_has_a_server),
         cmocka_unit_test(seeds_that_do_not_serve_are_passed_over),
         cmocka_unit_test(a_client_whose_seeds_all_refuse_it_has_failed),
+        cmocka_unit_test(a_seed_that_has_failed_is_tried_anew_as_a_server_of_the_map),
         cmocka_unit_test(a_seed_is_one_of_the_servers_whatever_its_name),
         cmocka_unit_test(a_table_is_open_when_all_servers_have_it),
         cmocka_unit_test(a_table_is_asked_for_at_those_that_come_instead),
