@@ -16,8 +16,7 @@ static uint64_t peer_deadline(const struct params_peer *peer)
 
 void params_peer_tell(struct params_peer *peer, const struct muster_params_map *map)
 {
-    struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
-                                         .type = MUSTER_PARAMS_MAP};
+    struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS, .type = MUSTER_PARAMS_MAP};
     void *bytes = NULL;
     size_t size = 0;
 
@@ -40,7 +39,8 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
 {
     struct params_peer *peer = muster_peer_link_data(link);
 
-    if (peer->discards || header->type == MUSTER_PARAMS_MAP)
+    if (peer->discards ||
+        (header->channel == MUSTER_FRAME_PARAMS && header->type == MUSTER_PARAMS_MAP))
         return NULL;
     assert_true(peer->count < PARAMS_PEER_FRAMES_MAX);
     peer->payloads[peer->count] =
@@ -152,8 +152,9 @@ void params_host_open(struct params_host *host, struct muster_env *env)
     struct muster_address address;
     struct muster_error error;
 
-    *host = (struct params_host){
-        .hello = params_peer_hello(), .own_map = muster_params_map_new(env->mem), .peer = {.env = env}};
+    *host = (struct params_host){.hello = params_peer_hello(),
+                                 .own_map = muster_params_map_new(env->mem),
+                                 .peer = {.env = env}};
     assert_non_null(host->own_map);
     muster_params_map_single(host->own_map, &host->hello.incarnation, SHARDS);
     host->map = host->own_map;
