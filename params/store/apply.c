@@ -75,15 +75,18 @@ void muster_params_undo_restore(struct muster_params_region *region)
     if (undo->position_before == UINT64_MAX)
         return;
     if (*(uint64_t *)muster_params_at(region, undo->position_at) == undo->position_before) {
-        uint32_t version = ((const struct muster_params_row *)(const void *)undo->old)->version;
+        const struct muster_params_row *old = (const struct muster_params_row *)(const void *)undo->old;
+        uint32_t version;
 
+        /* The row may be whole already, with an even version that a reader has seen: the version goes
+         * on from there, and never comes back with other values. */
         row = muster_params_at(region, undo->row_at);
-        __atomic_store_n(&row->version, version + 1, __ATOMIC_RELAXED);
+        version = row->version | 1;
+        __atomic_store_n(&row->version, version, __ATOMIC_RELAXED);
         atomic_thread_fence(memory_order_release);
-        memcpy(row->values, ((const struct muster_params_row *)(const void *)undo->old)->values,
-               undo->bytes - sizeof(*row));
-        row->clock = ((const struct muster_params_row *)(const void *)undo->old)->clock;
-        __atomic_store_n(&row->version, version + 2, __ATOMIC_RELEASE);
+        memcpy(row->values, old->values, undo->bytes - sizeof(*row));
+        row->clock = old->clock;
+        __atomic_store_n(&row->version, version + 1, __ATOMIC_RELEASE);
     }
     MUSTER_PARAMS_STORE(&undo->position_before, UINT64_MAX);
 }

@@ -227,12 +227,13 @@ uint64_t muster_params_region_bytes_max(const struct muster_params_region *regio
 
 /* --- Between the files of this folder --- */
 
-/* A store that other stores depend on when the process dies. The compiler may not move stores
- * across it; the processor's own order suffices, since all stores of a dead process become
- * visible. */
+/* A store that other stores depend on when the process dies, and readers in other processes (view.c,
+ * which loads with acquire order). The compiler may not move stores across it, and readers see what was
+ * stored before it; a dead process needs no more, since all of its stores become visible. */
 #define MUSTER_PARAMS_STORE(at, value)                                                             \
     do {                                                                                           \
         atomic_signal_fence(memory_order_seq_cst);                                                 \
+        atomic_thread_fence(memory_order_release);                                                 \
         *(volatile __typeof__(*(at)) *)(at) = (value);                                             \
         atomic_signal_fence(memory_order_seq_cst);                                                 \
     } while (0)
