@@ -259,15 +259,20 @@ static void on_serve(struct muster_task *task)
     awaiting_serve(task->data);
 }
 
-/* Those that wait are told that this side is not dead, so that they do not leave it. */
+/* Those that wait are told that this side goes on, so that they do not leave it. While it does not, they are
+ * told nothing: two readers that wait for each other would do so for ever. */
 static void on_alive(struct muster_timer *timer)
 {
     struct muster_publication_door *door = timer->data;
     const struct muster_frame_header header = {.type = MUSTER_PUBLICATION_ALIVE};
+    bool is_progressing;
 
     awaiting_serve(door);
+    is_progressing =
+        door->events->is_progressing == NULL || door->events->is_progressing(door->owner);
     MUSTER_LIST_EACH_SAFE (&door->awaiting, client, struct muster_publication_client, awaiting)
-        (void)!muster_publication_client_send(client, header, NULL, 0);
+        if (is_progressing)
+            (void)!muster_publication_client_send(client, header, NULL, 0);
     if (!muster_list_is_empty(&door->awaiting))
         muster_timer_start(&door->alive, door->env->loop,
                            muster_loop_after_ns(door->env->loop, MUSTER_PUBLICATION_ALIVE_NS));

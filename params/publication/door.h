@@ -20,6 +20,8 @@ enum muster_publication_prospect {
 struct muster_publication_door_events {
     /* That version is asked for, and not in the list. */
     enum muster_publication_prospect (*on_missing)(void *owner, uint64_t version);
+    /* Something has arrived here lately: those that wait here are told to go on waiting. NULL: always. */
+    bool (*is_progressing)(void *owner);
     void (*on_join)(void *owner, struct muster_publication_client *client);
     void (*on_where)(void *owner, struct muster_publication_client *client, uint64_t version);
     void (*on_have)(void *owner, struct muster_publication_client *client);

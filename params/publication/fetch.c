@@ -378,10 +378,13 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
 static void on_bytes(struct muster_peer_link *link, const struct muster_frame_header *header,
                      void *buffer, uint32_t bytes_done)
 {
+    struct muster_publication_lane *lane = muster_peer_link_data(link);
+
     (void)header;
     (void)buffer;
     (void)bytes_done;
-    silence_restart(muster_peer_link_data(link));
+    silence_restart(lane);
+    lane->fetch->progress_ns = muster_loop_now_ns(lane->fetch->env->loop);
 }
 
 /* The manifest that comes second is not used. */
@@ -399,13 +402,14 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
                        void *buffer)
 {
     struct muster_publication_lane *lane = muster_peer_link_data(link);
-    const struct muster_publication_fetch *fetch = lane->fetch;
+    struct muster_publication_fetch *fetch = lane->fetch;
     bool is_wanted = fetch->is_active && header->op.step == fetch->record.version;
 
     if (header->type == MUSTER_PUBLICATION_REFUSED && (is_wanted || header->op.step == 0))
         refusal_receive(lane, header);
     if (!is_wanted || buffer == NULL)
         return;
+    fetch->progress_ns = muster_loop_now_ns(fetch->env->loop);
     if (header->type == MUSTER_PUBLICATION_MANIFEST)
         manifest_take(lane, header->payload_bytes);
     else if (header->type == MUSTER_PUBLICATION_CHUNK || header->type == MUSTER_PUBLICATION_DELTA)
@@ -487,6 +491,7 @@ void muster_publication_fetch_start(struct muster_publication_fetch *fetch,
 {
     MUSTER_ASSERT(!fetch->is_active && fetch->held == NULL && fetch->base == NULL);
     fetch->is_active = true;
+    fetch->progress_ns = muster_loop_now_ns(fetch->env->loop);
     fetch->record = *record;
     fetch->base = base;
     if (base != NULL)

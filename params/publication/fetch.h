@@ -43,6 +43,7 @@ struct muster_publication_fetch {
     struct muster_reader_stats stats;        /* of what has been received */
     struct muster_held_version *held;        /* being filled; NULL: its manifest has not arrived */
     bool is_active;                          /* a version is wanted */
+    uint64_t progress_ns;                    /* when bytes of it arrived last, or it was started */
     struct muster_publication_record record; /* of it */
     /* private */
     struct muster_env *env;

@@ -490,7 +490,17 @@ static enum muster_publication_prospect on_missing(void *owner, uint64_t version
                : MUSTER_PUBLICATION_IS_PAST;
 }
 
-static const struct muster_publication_door_events door_events = {.on_missing = on_missing};
+static bool is_progressing(void *owner)
+{
+    const struct muster_reader *reader = owner;
+
+    return reader->fetch.is_active &&
+           muster_loop_now_ns(reader->env->loop) - reader->fetch.progress_ns <
+               MUSTER_PUBLICATION_SILENCE_NS;
+}
+
+static const struct muster_publication_door_events door_events = {.on_missing = on_missing,
+                                                                  .is_progressing = is_progressing};
 
 /* --- The registry's key --- */
 
