@@ -25,7 +25,7 @@ static struct muster_held_version *held_make(struct muster_mem *mem, uint64_t ve
 
     assert_int_equal(muster_version_manifest_init(mem, version, &tensor, 1, &manifest, NULL),
                      MUSTER_OK);
-    assert_int_equal(muster_held_new(mem, &manifest, &held), MUSTER_OK);
+    assert_int_equal(muster_held_new(mem, &manifest, NULL, &held), MUSTER_OK);
     for (uint64_t i = 0; i < count; i++)
         memcpy(held->range + 2 * i, &value, sizeof(value));
     return held;
