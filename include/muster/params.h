@@ -89,6 +89,7 @@ struct muster_params_options {
      * goes on, and an older process of the name is refused with ABORTED. NULL: a source of this
      * process alone. */
     const char *source;
+    uint32_t clock_sources;       /* sources of the job that tick, this one among them; 0: it does not */
     uint64_t queue_max_bytes;     /* of pushes that are not acknowledged; 0: 64 MiB */
     uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
     void *data;
@@ -147,8 +148,11 @@ struct muster_params_op {
     void *ret_values; /* of push_pull; NULL: none */
     uint32_t count;
     bool is_push;
-    uint64_t clock;
+    uint64_t clock, barrier;
 };
+
+/** A source that ticks this is done: nobody waits for it any more. */
+#define MUSTER_PARAMS_CLOCK_DONE UINT64_MAX
 
 /** Rows of a table. */
 struct muster_params_rows {
@@ -211,6 +215,25 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push_pull_start(
     struct muster_params_op *op, struct muster_params_table *table,
     const struct muster_params_rows *rows, void *ret_values, uint64_t deadline_ns,
     muster_params_op_fn *done);
+/** The same, once all sources have completed min_clock steps (muster_params_tick_start): the rows show all
+ * their pushes of these, and perhaps newer ones. The text of DEADLINE_EXCEEDED names the slowest. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after_start(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_rows *rows, uint64_t min_clock, uint64_t deadline_ns,
+    muster_params_op_fn *done);
+/**
+ * This source has completed `clock` steps: the pushes that were started before this call are of them.
+ * Rising. muster_params_pull_after_start waits until all clock_sources sources have come to a clock; so a
+ * program that pulls after its own clock - s runs at most s steps ahead of the slowest (Ho et al. 2013),
+ * and with s = 0 in step with it. A source that has no connection for 10 s is not waited for any more.
+ *
+ * Owns:    borrows op until done: all servers know it, and all pushes before it are acknowledged.
+ * Errors:  returned INVALID_ARGUMENT (clock_sources is 0, or clock is below the last one),
+ *          FAILED_PRECONDITION (closing); by done UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_tick_start(struct muster_params_op *op, struct muster_params *params, uint64_t clock,
+                         uint64_t deadline_ns, muster_params_op_fn *done);
 /** done still comes, with CANCELLED unless the answer was here; a push that has left counts. */
 MUSTER_API void muster_params_op_cancel(struct muster_params_op *op);
 

@@ -36,15 +36,16 @@ static struct muster_params_op *op_next(struct muster_list *queue, struct muster
                : MUSTER_CONTAINER_OF(op->queued.next, struct muster_params_op, queued);
 }
 
-/* At least one row, however wide. Pushes that are answered with values have messages of their own. Moves the
- * cursor behind the slice. */
+/* Rows of one clock; at least one, however wide. Pushes that are answered with values have messages of their
+ * own. Moves the cursor behind the slice. */
 static struct slice slice_take(struct muster_list *queue, struct cursor *cursor,
                                uint32_t rows_per_message)
 {
     struct slice slice = {.begin = *cursor};
     bool has_answers = cursor->op->ret_values != NULL;
 
-    while (cursor->op != NULL && slice.row_count < rows_per_message) {
+    while (cursor->op != NULL && cursor->op->clock == slice.begin.op->clock &&
+           slice.row_count < rows_per_message) {
         uint32_t room = rows_per_message - slice.row_count;
         uint32_t left = cursor->op->count - cursor->row;
         uint32_t rows = left < room ? left : room;
@@ -346,7 +347,8 @@ static bool pull_send_whole(struct muster_params_table *table, const struct slic
 {
     struct muster_params *params = table->params;
     struct walk walk = {&table->pulls, slice->begin, value_bytes};
-    struct muster_params_rows_frame frame = {.row_count = slice->row_count,
+    struct muster_params_rows_frame frame = {.clock = slice->begin.op->clock,
+                                             .row_count = slice->row_count,
                                              .dtype = (uint8_t)table->wire_dtype};
     struct muster_params_request *request = muster_params_request_new(
         params, table, MUSTER_PARAMS_REQUEST_PULL,
@@ -365,11 +367,13 @@ static bool pull_send_whole(struct muster_params_table *table, const struct slic
     return true;
 }
 
-static bool pull_requests_make(struct muster_params_table *table, struct shares *shares)
+static bool pull_requests_make(struct muster_params_table *table, const struct slice *slice,
+                               struct shares *shares)
 {
     for (uint32_t i = 0; i < shares->count; i++) {
         struct way_share *share = &shares->list[i];
-        struct muster_params_rows_frame frame = {.row_count = share->row_count,
+        struct muster_params_rows_frame frame = {.clock = slice->begin.op->clock,
+                                                 .row_count = share->row_count,
                                                  .dtype = (uint8_t)table->wire_dtype};
         void *values;
 
@@ -402,7 +406,7 @@ static bool pull_send(struct muster_params_table *table, const struct slice *sli
     shares_count(params, &shards, &shares);
     if (shares.count == 1)
         return pull_send_whole(table, slice, value_bytes, shares.list[0].way);
-    if (!pull_requests_make(table, &shares))
+    if (!pull_requests_make(table, slice, &shares))
         return false;
     for (uint32_t i = 0; i < slice->row_count; i++) {
         struct muster_params_op *op = walk.cursor.op;
@@ -468,5 +472,7 @@ void muster_params_on_flush(struct muster_task *task)
         queue_flush(table, &table->pushes, push_send);
         queue_flush(table, &table->pulls, pull_send);
     }
+    muster_params_ticks_number(params);
+    muster_params_ticks_check(params);
     muster_params_close_check(params);
 }

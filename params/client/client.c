@@ -102,6 +102,7 @@ static void acks_receive(struct muster_params_way *way, const struct muster_fram
         muster_params_ack_unpack(payload + i, &ack);
         ack_receive(way, &ack);
     }
+    muster_params_ticks_check(way->params);
     muster_params_close_check(way->params);
 }
 
@@ -122,6 +123,7 @@ static void rows_receive(struct muster_params_way *way, const struct muster_fram
         broken_answer(way, header);
         return;
     }
+    way->waits_for[0] = '\0';
     for (uint32_t i = 0; i < request->part_count; i++) {
         size_t bytes = request->parts[i].row_count * value_bytes(request->table);
 
@@ -183,6 +185,19 @@ static void table_refuse(struct muster_params_way *way, struct muster_params_req
     muster_params_way_break(way, &lost);
 }
 
+static void ticked_receive(struct muster_params_way *way, const struct muster_frame_header *header)
+{
+    struct muster_params_request *request =
+        muster_params_request_find(way, false, header->offset, 0);
+
+    if (request == NULL)
+        return;
+    if (request->kind == MUSTER_PARAMS_REQUEST_TICK)
+        muster_params_request_finish(request, MUSTER_OK, NULL);
+    else
+        broken_answer(way, header);
+}
+
 static void refusal_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                             const uint8_t *payload)
 {
@@ -200,6 +215,7 @@ static void refusal_receive(struct muster_params_way *way, const struct muster_f
         table_refuse(way, request, &error);
     else
         muster_params_request_finish(request, error.rc, &error);
+    muster_params_ticks_check(params);
     muster_params_close_check(params);
 }
 
@@ -223,6 +239,13 @@ static void on_payload(struct muster_params_way *way, const struct muster_frame_
         break;
     case MUSTER_PARAMS_REFUSED:
         refusal_receive(way, header, buffer);
+        break;
+    case MUSTER_PARAMS_TICKED:
+        ticked_receive(way, header);
+        break;
+    case MUSTER_PARAMS_WAITS:
+        snprintf(way->waits_for, sizeof(way->waits_for), "%.*s", (int)header->payload_bytes,
+                 (const char *)buffer);
         break;
     case MUSTER_PARAMS_MOVED: /* the map that came before it has sent the rows elsewhere already */
         break;
@@ -344,7 +367,7 @@ static void on_way_open(struct muster_params_way *way, const struct muster_param
         params->sequence = opened->sequence;
     if (params->source.generation == 0)
         params->source.generation = opened->generation;
-    if (!muster_params_tables_ask(way)) {
+    if (!muster_params_tables_ask(way) || !muster_params_way_tick(way)) {
         muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory to open tables at %s", way->server);
         muster_params_way_break(way, &error);
         return;
@@ -516,6 +539,8 @@ static void params_init(struct muster_params *params, struct muster_env *env,
     muster_mem_pool_init(&params->pool, env->mem, POOL_KEPT_BYTES);
     muster_list_init(&params->tables);
     muster_list_init(&params->ops);
+    muster_list_init(&params->ticks);
+    params->options.clock_sources = options->clock_sources;
     muster_list_init(&params->ways);
     params->way_events = &way_events;
     muster_task_init(&params->look, on_look, params);
@@ -633,8 +658,9 @@ enum muster_rc muster_params_table_start(struct muster_params_op *op, struct mus
 /* --- Pushes and pulls --- */
 
 static enum muster_rc rows_start(struct muster_params_op *op, struct muster_params_table *table,
-                                 const struct muster_params_rows *rows, uint64_t deadline_ns,
-                                 muster_params_op_fn *done, struct muster_list *queue)
+                                 const struct muster_params_rows *rows, uint64_t min_clock,
+                                 uint64_t deadline_ns, muster_params_op_fn *done,
+                                 struct muster_list *queue)
 {
     enum muster_rc rc;
 
@@ -647,8 +673,8 @@ static enum muster_rc rows_start(struct muster_params_op *op, struct muster_para
     op->keys = rows->keys;
     op->values = rows->values;
     op->count = rows->count;
-    op->clock = 0;
     op->is_push = queue == &table->pushes;
+    op->clock = op->is_push ? table->params->ticked : min_clock;
     muster_list_append(queue, &op->queued);
     muster_task_post(&table->params->flush, table->params->env->loop);
     return MUSTER_OK;
@@ -664,7 +690,7 @@ static enum muster_rc push_start(struct muster_params_op *op, struct muster_para
 
     if (params->queued_bytes + params->collected_bytes + bytes > params->options.queue_max_bytes)
         return MUSTER_RESOURCE_EXHAUSTED;
-    rc = rows_start(op, table, rows, deadline_ns, done, &table->pushes);
+    rc = rows_start(op, table, rows, 0, deadline_ns, done, &table->pushes);
     if (rc != MUSTER_OK)
         return rc;
     op->ret_values = ret_values;
@@ -696,7 +722,16 @@ enum muster_rc muster_params_pull_start(struct muster_params_op *op,
                                         const struct muster_params_rows *rows, uint64_t deadline_ns,
                                         muster_params_op_fn *done)
 {
-    return rows_start(op, table, rows, deadline_ns, done, &table->pulls);
+    return rows_start(op, table, rows, 0, deadline_ns, done, &table->pulls);
+}
+
+enum muster_rc muster_params_pull_after_start(struct muster_params_op *op,
+                                              struct muster_params_table *table,
+                                              const struct muster_params_rows *rows,
+                                              uint64_t min_clock, uint64_t deadline_ns,
+                                              muster_params_op_fn *done)
+{
+    return rows_start(op, table, rows, min_clock, deadline_ns, done, &table->pulls);
 }
 
 /* --- Closing --- */

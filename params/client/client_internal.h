@@ -52,6 +52,7 @@ struct muster_params_way {
     /* The answer that is being received. */
     struct muster_params_request *receiving; /* a pull whose values go to its only part; NULL: */
     uint8_t *received;                       /* a buffer of the pool */
+    char waits_for[200]; /* a pull waits for a clock: why; "": none does */
 };
 
 /** A part of an operation that travels in one message. */
@@ -66,6 +67,7 @@ enum muster_params_request_kind {
     MUSTER_PARAMS_REQUEST_PUSH,
     MUSTER_PARAMS_REQUEST_PULL,
     MUSTER_PARAMS_REQUEST_PUSH_PULL, /* each row is a part of its own, in the order of the message */
+    MUSTER_PARAMS_REQUEST_TICK, /* without a table */
 };
 
 /** A message that is kept until it is answered, and sent again over the next link. */
@@ -137,6 +139,9 @@ struct muster_params {
     struct muster_list tables;
     uint32_t table_count;
     struct muster_list ops;
+    struct muster_list ticks; /* operations that wait for the acknowledgements of pushes */
+    uint64_t ticked;          /* the newest clock that the program has told … */
+    uint64_t clock;           /* … and the one that servers are told */
     uint32_t push_count;   /* messages of pushes that are not answered */
     uint32_t piece;        /* of the newest message that has a part of a push's runs; whole ones have 0 */
     uint64_t sequence;     /* of the next push, from 1 */
@@ -229,6 +234,14 @@ MUSTER_MUST_CHECK bool muster_params_tables_ask(struct muster_params_way *way);
  * the program gets the table. */
 void muster_params_table_release(struct muster_params_table *table, struct muster_params_op *op,
                                  enum muster_rc rc, const struct muster_error *error);
+
+/* tick.c */
+/** Tell the server the clock, if this source ticks. False: no memory. */
+MUSTER_MUST_CHECK bool muster_params_way_tick(struct muster_params_way *way);
+/** The turn's pushes have their numbers. */
+void muster_params_ticks_number(struct muster_params *params);
+/** Pushes were acknowledged: ticks behind them may leave. */
+void muster_params_ticks_check(struct muster_params *params);
 
 /* op.c */
 MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,

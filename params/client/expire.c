@@ -44,6 +44,8 @@ static void deadline_describe(const struct muster_params_op *op, struct muster_e
                          (unsigned long long)params->map->epoch);
     else if (way != NULL && way->state != MUSTER_PARAMS_WAY_OPEN)
         way_describe(way, ret_error);
+    else if (way != NULL && way->waits_for[0] != '\0' && !op->is_push)
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED, "%s", way->waits_for);
     else if (way != NULL || params->error.rc == MUSTER_OK)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
                          "the server at %s has not answered in time",

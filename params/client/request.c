@@ -17,7 +17,8 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
     static const uint8_t types[] = {[MUSTER_PARAMS_REQUEST_TABLE] = MUSTER_PARAMS_TABLE,
                                     [MUSTER_PARAMS_REQUEST_PUSH] = MUSTER_PARAMS_PUSH,
                                     [MUSTER_PARAMS_REQUEST_PULL] = MUSTER_PARAMS_PULL,
-                                    [MUSTER_PARAMS_REQUEST_PUSH_PULL] = MUSTER_PARAMS_PUSH_PULL};
+                                    [MUSTER_PARAMS_REQUEST_PUSH_PULL] = MUSTER_PARAMS_PUSH_PULL,
+                                    [MUSTER_PARAMS_REQUEST_TICK] = MUSTER_PARAMS_TICK};
     size_t bytes = parts_offset(payload_bytes) + part_count * sizeof(struct muster_params_part);
     struct muster_params_request *request = muster_mem_alloc(&params->pool.mem, bytes);
 
@@ -37,7 +38,7 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
         (struct muster_frame_header){.channel = MUSTER_FRAME_PARAMS,
                                      .type = types[kind],
                                      .payload_bytes = (uint32_t)payload_bytes,
-                                     .descriptor = table->descriptor};
+                                     .descriptor = table != NULL ? table->descriptor : 0};
     memset(request->parts, 0, part_count * sizeof(struct muster_params_part));
     return request;
 }
@@ -61,14 +62,21 @@ static void on_sent(struct muster_frame *frame, enum muster_rc rc)
         request_free(request);
 }
 
+static bool request_has_rows(const struct muster_params_request *request)
+{
+    return request->kind != MUSTER_PARAMS_REQUEST_TABLE &&
+           request->kind != MUSTER_PARAMS_REQUEST_TICK;
+}
+
 /* The server's number of the request's table is known. */
 static bool request_is_addressed(struct muster_params_request *request)
 {
     const struct muster_params_way *way = request->way;
-    uint32_t index = request->table->index;
+    uint32_t index;
 
-    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE)
+    if (!request_has_rows(request))
         return true;
+    index = request->table->index;
     if (index >= way->table_count || !way->tables[index].is_known)
         return false;
     muster_params_rows_address(request->payload,
@@ -135,7 +143,7 @@ void muster_params_request_send(struct muster_params_request *request,
     request->way = way;
     request->number = number;
     request->frame.header.offset = number;
-    if (request->kind != MUSTER_PARAMS_REQUEST_TABLE)
+    if (request_has_rows(request))
         request->frame.header.epoch = params->map->epoch;
     list_insert(is_push ? &way->pushes : &way->requests, request);
     if (is_push) {

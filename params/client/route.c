@@ -108,7 +108,7 @@ static bool request_has_stayed(const struct muster_params_request *request)
 {
     struct muster_params_rows_frame frame;
 
-    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE)
+    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE || request->kind == MUSTER_PARAMS_REQUEST_TICK)
         return true;
     request_view(request, &frame);
     for (uint32_t i = 0; i < frame.run_count; i++) {

@@ -1,4 +1,5 @@
 /* Clients at the door: their links, and which message goes where. */
+#include "params/server/clock.h"
 #include "params/server/wait.h"
 
 #include <string.h>
@@ -25,6 +26,8 @@ static const struct message_row {
                             METHOD "Pull"},
     [MUSTER_PARAMS_PUSH_PULL] = {muster_params_handle_push_pull, MUSTER_FRAME_PAYLOAD_MAX, true,
                                  METHOD "Push"}, /* and Pull */
+    [MUSTER_PARAMS_TICK] = {muster_params_handle_tick, MUSTER_PARAMS_TICK_BYTES, true,
+                            METHOD "Tick"},
 };
 
 static void client_close(struct muster_params_client *client)
@@ -33,6 +36,9 @@ static void client_close(struct muster_params_client *client)
 
     MUSTER_ASSERT(server->client_count > 0);
     muster_params_waiting_drop(client);
+    muster_params_clock_drop(client);
+    if (client->is_open)
+        muster_params_clock_link(server, client->slot, false);
     muster_list_remove(&client->node);
     server->client_count--;
     if (client->link != NULL)

@@ -71,7 +71,8 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_COPY_SOURCE,
                                                .payload_bytes = MUSTER_PARAMS_OPEN_BYTES,
-                                               .offset = slot};
+                                               .offset = slot,
+                                               .descriptor = source->clock};
     uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
 
     if (!told_grow(follower, slot))

@@ -1,5 +1,6 @@
 /* The messages of a client, one function each. Nothing of a message is applied before all of it is
  * checked. */
+#include "params/server/clock.h"
 #include "params/server/wait.h"
 
 #include <string.h>
@@ -58,6 +59,7 @@ static bool opened_answer(struct muster_params_client *client,
         return false;
     }
     client->is_open = true;
+    muster_params_clock_link(server, client->slot, true);
     client->generation = source->generation;
     muster_params_opened_pack(
         &(struct muster_params_opened){.slot = client->slot,
@@ -410,6 +412,19 @@ static bool pull_answer(struct muster_params_client *client,
     return muster_params_waiting_start(waiting);
 }
 
+bool muster_params_handle_tick(struct muster_params_client *client,
+                               const struct muster_frame_header *header, const uint8_t *payload)
+{
+    struct muster_params_tick tick;
+    struct muster_error error;
+
+    if (muster_params_tick_unpack(payload, header->payload_bytes, &tick, &error) != MUSTER_OK)
+        return muster_params_refuse(client, header, &error);
+    muster_params_clock_tick(client->server, client->slot, tick.clock, tick.source_count);
+    return muster_params_answer_send(
+        muster_params_answer_new(client, MUSTER_PARAMS_TICKED, header->offset, 0), 0);
+}
+
 bool muster_params_handle_pull(struct muster_params_client *client,
                                const struct muster_frame_header *header, const uint8_t *payload)
 {
@@ -424,6 +439,9 @@ bool muster_params_handle_pull(struct muster_params_client *client,
     if (muster_params_pull_check(muster_params_server_table(server, frame.table), frame.row_count,
                                  (enum muster_dtype)frame.dtype, &bytes, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
+    if (!muster_params_clock_has_come(server, frame.clock))
+        return muster_params_clock_wait(client, header, payload, frame.clock,
+                                        muster_params_handle_pull);
     if (server->registration != NULL)
         return pull_answer(client, header, &frame, bytes);
     answer = rows_answer_new(client, header, &frame, bytes);

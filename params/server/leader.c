@@ -1,5 +1,6 @@
 /* Servers whose changes this one copies. What a leader sends about a shard counts only while this server's
  * map says that the leader has it; acknowledgements carry the number of that map. */
+#include "params/server/clock.h"
 #include "params/server/cluster.h"
 
 #include <string.h>
@@ -85,6 +86,7 @@ static bool source_handle(struct muster_params_leader *leader,
         MUSTER_OK)
         return false;
     leader->slots[header->offset] = slot;
+    muster_params_clock_learn(server, slot, header->descriptor);
     return true;
 }
 

@@ -13,6 +13,18 @@
 
 #define MUSTER_PARAMS_METRIC_COUNT 12
 
+struct muster_params_clocks {
+    struct muster_params_presence *presences; /* by slot */
+    size_t presence_count;
+    uint32_t expected; /* sources that must tick */
+    uint64_t known;    /* sources that have ticked, also those that are done */
+    uint64_t low;      /* of all sources that count; UINT64_MAX: there is none */
+    uint64_t slowest;  /* slot of one that has it */
+    struct muster_list waiting; /* pulls */
+    struct muster_task come;    /* low has changed */
+    struct muster_timer expiry;
+};
+
 struct muster_params_server {
     struct muster_env *env;
     void *data;
@@ -38,6 +50,7 @@ struct muster_params_server {
     uint64_t turn;             /* counts turns in which something was sent or acknowledged */
     uint64_t *shard_records;   /* of each shard: the newest of them */
     uint64_t *shard_followers; /* of each shard: a bit for each follower that must have it */
+    struct muster_params_clocks clocks;
     struct muster_list held;   /* answers that wait for followers */
     struct muster_task held_check;
     struct muster_task decide; /* the next map may be due */
@@ -116,7 +129,8 @@ typedef bool muster_params_handle_fn(struct muster_params_client *client,
                                      const struct muster_frame_header *header,
                                      const uint8_t *payload);
 muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
-    muster_params_handle_push, muster_params_handle_pull, muster_params_handle_push_pull;
+    muster_params_handle_push, muster_params_handle_pull, muster_params_handle_push_pull,
+    muster_params_handle_tick;
 
 /** A stranger's stream at the port. Takes stream. */
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);

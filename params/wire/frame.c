@@ -192,6 +192,29 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
 
 /* --- Acknowledgements --- */
 
+void muster_params_tick_pack(const struct muster_params_tick *tick,
+                             uint8_t ret_bytes[MUSTER_PARAMS_TICK_BYTES])
+{
+    uint8_t *at = put_u64(ret_bytes, tick->clock);
+
+    at = put_u32(at, tick->source_count);
+    put_u32(at, 0);
+}
+
+enum muster_rc muster_params_tick_unpack(const void *payload, size_t bytes,
+                                         struct muster_params_tick *ret_tick,
+                                         struct muster_error *ret_error)
+{
+    enum muster_rc rc = size_check("TICK", bytes, MUSTER_PARAMS_TICK_BYTES, ret_error);
+    const uint8_t *at = payload;
+
+    if (rc != MUSTER_OK)
+        return rc;
+    at = get_bytes(at, &ret_tick->clock, 8);
+    get_bytes(at, &ret_tick->source_count, 4);
+    return MUSTER_OK;
+}
+
 void muster_params_ack_pack(const struct muster_params_ack *ack,
                             uint8_t ret_bytes[MUSTER_PARAMS_ACK_BYTES])
 {

@@ -29,11 +29,15 @@ enum muster_params_message {
                                * server's were applied */
     MUSTER_PARAMS_PUSH_PULL,  /* as PUSH; the answer is ROWS behind it, with header.flags
                                * REFUSED_PUSH, header.chunk: piece, header.phase: refused rows */
+    MUSTER_PARAMS_TICK = 20, /* payload: tick; sent when all pushes before it were answered */
+    MUSTER_PARAMS_TICKED,
+    MUSTER_PARAMS_WAITS, /* payload: text; the pull of header.offset waits for a clock, and for whom */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
 enum muster_params_copy_message {
-    MUSTER_PARAMS_COPY_SOURCE = 64, /* payload: open; header.offset: the primary's slot */
+    MUSTER_PARAMS_COPY_SOURCE = 64, /* payload: open; header.offset: the primary's slot,
+                                     * header.descriptor: its clock as the store has it */
     MUSTER_PARAMS_COPY_TABLE,       /* payload: schema; header.phase: the primary's number */
     MUSTER_PARAMS_COPY_PUSH,        /* as PUSH, with the slot and the number of the primary */
     MUSTER_PARAMS_COPY_MARK,        /* nothing but its place in the stream */
@@ -84,6 +88,13 @@ struct muster_params_opened {
 
 #define MUSTER_PARAMS_SCHEMA_BYTES 136u
 
+/** TICK. 16 bytes. */
+struct muster_params_tick {
+    uint64_t clock;        /* steps that the source has completed, or MUSTER_PARAMS_CLOCK_DONE */
+    uint32_t source_count; /* that are expected to tick */
+};
+#define MUSTER_PARAMS_TICK_BYTES 16u
+
 /** One answer to a push. 24 bytes. */
 struct muster_params_ack {
     uint64_t sequence;
@@ -97,7 +108,7 @@ struct muster_params_ack {
  * runs. Pointers lead into the payload. */
 struct muster_params_rows_frame {
     uint64_t slot;  /* PUSH: of the source */
-    uint64_t clock; /* PUSH: the source's step */
+    uint64_t clock; /* PUSH: the source's step; PULL: the clock that all sources must have come to */
     uint32_t table; /* number */
     uint32_t row_count;
     uint16_t run_count;
@@ -154,6 +165,11 @@ void muster_params_schema_pack(const struct muster_params_schema *schema,
 MUSTER_MUST_CHECK enum muster_rc muster_params_schema_unpack(
     const void *payload, size_t bytes, struct muster_params_schema *ret_schema,
     struct muster_error *ret_error);
+void muster_params_tick_pack(const struct muster_params_tick *tick,
+                             uint8_t ret_bytes[MUSTER_PARAMS_TICK_BYTES]);
+MUSTER_MUST_CHECK enum muster_rc muster_params_tick_unpack(const void *payload, size_t bytes,
+                                                           struct muster_params_tick *ret_tick,
+                                                           struct muster_error *ret_error);
 void muster_params_ack_pack(const struct muster_params_ack *ack,
                             uint8_t ret_bytes[MUSTER_PARAMS_ACK_BYTES]);
 void muster_params_ack_unpack(const uint8_t bytes[MUSTER_PARAMS_ACK_BYTES],

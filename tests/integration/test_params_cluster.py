@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -28,8 +29,8 @@ class Cluster(unittest.TestCase):
         registry = self.start("registry", "--listen", "127.0.0.1:0")
         self.registry = registry.stdout.readline().split()[1]
 
-    def start(self, *words):
-        process = subprocess.Popen([MUSTER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(self, *words, log=subprocess.PIPE):
+        process = subprocess.Popen([MUSTER, *words], stdout=subprocess.PIPE, stderr=log, text=True)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -42,8 +43,27 @@ class Cluster(unittest.TestCase):
         self.assertEqual(word, "listening")
         return process, address
 
+    def logged_server(self, *words):
+        """The same; the log says which maps it has seen."""
+        log = tempfile.NamedTemporaryFile("w+")
+        self.addCleanup(log.close)
+        process = self.start("params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--registry", self.registry, "--job", "j",
+                             *words, log=log)
+        return process, process.stdout.readline().split()[1], log.name
+
+    def wait_for_copies(self, log, maps):
+        """Until a map beyond the first `maps` ones says that all shards have their replicas. Returns how many there were."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            with open(log, encoding="utf-8") as file:
+                lines = [line for line in file if " params_map " in line and line.endswith("\n")]
+            if len(lines) > maps and "servers=3 " in lines[-1] and "short_shards=0\n" in lines[-1]:
+                return len(lines)
+            self.assertLess(time.monotonic(), until, lines[-1:])
+            time.sleep(0.01)
+
     def servers(self, count, *words):
-        keepers, addresses = zip(*[self.server("--expect", str(count), *words) for _ in range(count)])
+        keepers, addresses = zip(*[self.server(*(words if "--expect" in words else ("--expect", str(count), *words))) for _ in range(count)])
         return keepers, ",".join(addresses)
 
     def ledger(self, addresses, element, pushes):
@@ -83,14 +103,17 @@ class Cluster(unittest.TestCase):
         self.assertEqual(done.stdout, "totals 200 200 200 200\n")
 
     def test_a_killed_server_with_replicas_loses_and_doubles_nothing(self):
-        keepers, addresses = self.servers(3, "--replicas", "2")
-        ledgers = [self.ledger(addresses, i, 20000) for i in range(2)]
-        for keeper in keepers[:2]:
+        witness, first, log = self.logged_server("--replicas", "2", "--expect", "3")
+        keepers, others = self.servers(2, "--replicas", "2", "--expect", "3")
+        ledgers = [self.ledger(f"{first},{others}", i, 20000) for i in range(2)]
+        maps = self.wait_for_copies(log, 0)
+        for keeper in keepers:
             victim = children_of(keeper.pid)[0]
             os.kill(victim, signal.SIGKILL)
             self.wait_for_new(keeper, victim)
-            time.sleep(0.3)  # the load goes on, whatever has happened by then
+            maps = self.wait_for_copies(log, maps)  # a second loss before that could take both copies of a row
         self.assert_nothing_lost(ledgers)
+        self.assertIsNone(witness.poll())
 
     def test_a_lost_keeper_with_replicas_loses_and_doubles_nothing(self):
         keepers, addresses = self.servers(3, "--replicas", "2")

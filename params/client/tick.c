@@ -1,0 +1,102 @@
+/* Ticks: a source tells all servers how many steps it has completed, when all that it has pushed in them is
+ * acknowledged. So no server that has a tick lacks a push of its steps, wherever shards have moved
+ * meanwhile. */
+#include "params/client/client_internal.h"
+
+#include "params/wire/frame.h"
+
+/* A server that opens late, or again, learns the clock as it is. op NULL: nobody waits for the answer. */
+static bool tick_send(struct muster_params_way *way, struct muster_params_op *op)
+{
+    struct muster_params *params = way->params;
+    const struct muster_params_tick tick = {.clock = params->clock,
+                                            .source_count = params->options.clock_sources};
+    struct muster_params_request *request = muster_params_request_new(
+        params, NULL, MUSTER_PARAMS_REQUEST_TICK, MUSTER_PARAMS_TICK_BYTES, 1);
+
+    if (request == NULL)
+        return false;
+    muster_params_tick_pack(&tick, request->payload);
+    request->parts[0].op = op;
+    if (op != NULL)
+        op->waits++;
+    muster_params_request_send(request, way, params->number++);
+    return true;
+}
+
+bool muster_params_way_tick(struct muster_params_way *way)
+{
+    return way->params->options.clock_sources == 0 || tick_send(way, NULL);
+}
+
+/* The number of the oldest push that is not acknowledged. */
+static uint64_t oldest_push(const struct muster_params *params)
+{
+    uint64_t oldest = UINT64_MAX;
+
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node) {
+            if (request->is_answered)
+                continue;
+            oldest = request->number < oldest ? request->number : oldest;
+            break;
+        }
+    }
+    return oldest;
+}
+
+/* Its pushes have numbers now: they were started in this turn, or before. */
+void muster_params_ticks_number(struct muster_params *params)
+{
+    MUSTER_LIST_EACH (&params->ticks, op, struct muster_params_op, queued) {
+        if (op->barrier == 0)
+            op->barrier = params->sequence;
+    }
+}
+
+static void op_tick(struct muster_params *params, struct muster_params_op *op)
+{
+    enum muster_rc rc = MUSTER_OK;
+    struct muster_error error;
+
+    muster_list_remove(&op->queued);
+    if (op->clock > params->clock)
+        params->clock = op->clock;
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to tell the servers a clock");
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way != params->nowhere && way->was_open && !tick_send(way, op))
+            rc = error.rc;
+    }
+    muster_params_op_release(op, rc, &error);
+}
+
+void muster_params_ticks_check(struct muster_params *params)
+{
+    uint64_t oldest;
+
+    if (muster_list_is_empty(&params->ticks) || !params->is_ready)
+        return;
+    oldest = oldest_push(params);
+    MUSTER_LIST_EACH_SAFE (&params->ticks, op, struct muster_params_op, queued) {
+        if (op->barrier != 0 && op->barrier <= oldest)
+            op_tick(params, op);
+    }
+}
+
+enum muster_rc muster_params_tick_start(struct muster_params_op *op, struct muster_params *params,
+                                        uint64_t clock, uint64_t deadline_ns,
+                                        muster_params_op_fn *done)
+{
+    enum muster_rc rc;
+
+    if (params->options.clock_sources == 0 || clock < params->ticked)
+        return MUSTER_INVALID_ARGUMENT;
+    rc = muster_params_op_begin(op, params, deadline_ns, done);
+    if (rc != MUSTER_OK)
+        return rc;
+    op->clock = params->ticked = clock;
+    op->barrier = 0;
+    muster_list_append(&params->ticks, &op->queued);
+    muster_task_post(&params->flush, params->env->loop);
+    return MUSTER_OK;
+}
