@@ -4,7 +4,7 @@
 
 #include "params/server/server_internal.h"
 
-/** What the memory of a dead process says. */
+/** Clocks are as the memory of a dead process says. */
 void muster_params_clocks_open(struct muster_params_server *server);
 void muster_params_clocks_close(struct muster_params_server *server);
 /** A client has opened its source, or its link is gone. */

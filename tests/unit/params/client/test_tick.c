@@ -97,12 +97,12 @@ static void scene_close(struct scene *scene)
     params_stand_close(&scene->stand);
 }
 
-static void await(struct scene *scene, struct call *call)
+static void call_await(struct scene *scene, struct call *call)
 {
     test_env_run_until(&scene->stand.test.env, test_env_is_true, &call->is_done);
 }
 
-static void push(struct scene *scene, struct worker *worker)
+static void row_push(struct scene *scene, struct worker *worker)
 {
     uint64_t key = KEY;
     float one = 1;
@@ -112,14 +112,14 @@ static void push(struct scene *scene, struct worker *worker)
                      MUSTER_OK);
 }
 
-static void tick(struct scene *scene, struct worker *worker, uint64_t clock)
+static void clock_tick(struct scene *scene, struct worker *worker, uint64_t clock)
 {
     struct call call = {.op = {.data = &call}};
 
     assert_int_equal(muster_params_tick_start(&call.op, worker->params, clock,
                                               params_stand_deadline(&scene->stand), on_call),
                      MUSTER_OK);
-    await(scene, &call);
+    call_await(scene, &call);
     assert_int_equal(call.rc, MUSTER_OK);
 }
 
@@ -153,16 +153,16 @@ static void a_pull_waits_for_the_slowest_and_sees_its_pushes(void **state)
 
     (void)state;
     scene_open(&scene, SOURCES);
-    push(&scene, &scene.workers[0]);
-    tick(&scene, &scene.workers[0], 1);
+    row_push(&scene, &scene.workers[0]);
+    clock_tick(&scene, &scene.workers[0], 1);
     pull_start(&scene, &scene.workers[0], &pull, 1, params_stand_deadline(&scene.stand));
     server_pass(&scene, &scene.workers[0]);
     assert_false(pull.is_done);
 
-    push(&scene, &scene.workers[1]);
-    tick(&scene, &scene.workers[1], 1);
+    row_push(&scene, &scene.workers[1]);
+    clock_tick(&scene, &scene.workers[1], 1);
 
-    await(&scene, &pull);
+    call_await(&scene, &pull);
     assert_int_equal(pull.rc, MUSTER_OK);
     assert_true(pull.value == 2);
     scene_close(&scene);
@@ -175,19 +175,19 @@ static void a_bound_lets_a_source_run_ahead(void **state)
 
     (void)state;
     scene_open(&scene, SOURCES);
-    tick(&scene, &scene.workers[1], 1);
+    clock_tick(&scene, &scene.workers[1], 1);
     for (uint64_t clock = 1; clock <= 3; clock++)
-        tick(&scene, &scene.workers[0], clock);
+        clock_tick(&scene, &scene.workers[0], clock);
 
     pull_start(&scene, &scene.workers[0], &pull, 3 - 2, params_stand_deadline(&scene.stand));
-    await(&scene, &pull);
+    call_await(&scene, &pull);
     assert_int_equal(pull.rc, MUSTER_OK);
     pull_start(&scene, &scene.workers[0], &pull, 3 - 1, params_stand_deadline(&scene.stand));
     server_pass(&scene, &scene.workers[0]);
     assert_false(pull.is_done);
 
-    tick(&scene, &scene.workers[1], 2);
-    await(&scene, &pull);
+    clock_tick(&scene, &scene.workers[1], 2);
+    call_await(&scene, &pull);
     assert_int_equal(pull.rc, MUSTER_OK);
     scene_close(&scene);
 }
@@ -199,15 +199,15 @@ static void sources_that_have_not_come_yet_are_waited_for(void **state)
 
     (void)state;
     scene_open(&scene, 1);
-    tick(&scene, &scene.workers[0], 1);
+    clock_tick(&scene, &scene.workers[0], 1);
     pull_start(&scene, &scene.workers[0], &pull, 1, params_stand_deadline(&scene.stand));
     server_pass(&scene, &scene.workers[0]);
     assert_false(pull.is_done);
 
     worker_open(&scene, &scene.workers[1], SOURCES);
-    tick(&scene, &scene.workers[1], 1);
+    clock_tick(&scene, &scene.workers[1], 1);
 
-    await(&scene, &pull);
+    call_await(&scene, &pull);
     assert_int_equal(pull.rc, MUSTER_OK);
     scene_close(&scene);
 }
@@ -219,12 +219,12 @@ static void a_deadline_names_the_slowest(void **state)
 
     (void)state;
     scene_open(&scene, SOURCES);
-    tick(&scene, &scene.workers[0], 4);
-    tick(&scene, &scene.workers[1], 2);
+    clock_tick(&scene, &scene.workers[0], 4);
+    clock_tick(&scene, &scene.workers[1], 2);
 
     pull_start(&scene, &scene.workers[0], &pull, 4,
                muster_loop_now_ns(scene.stand.test.env.loop) + 50 * MUSTER_NS_PER_MS);
-    await(&scene, &pull);
+    call_await(&scene, &pull);
 
     assert_int_equal(pull.rc, MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(pull.op.error.text, " is at clock 2 since "));
@@ -239,14 +239,14 @@ static void nobody_waits_for_a_source_that_is_done(void **state)
 
     (void)state;
     scene_open(&scene, SOURCES);
-    tick(&scene, &scene.workers[0], 7);
+    clock_tick(&scene, &scene.workers[0], 7);
     pull_start(&scene, &scene.workers[0], &pull, 7, params_stand_deadline(&scene.stand));
     server_pass(&scene, &scene.workers[0]);
     assert_false(pull.is_done);
 
-    tick(&scene, &scene.workers[1], MUSTER_PARAMS_CLOCK_DONE);
+    clock_tick(&scene, &scene.workers[1], MUSTER_PARAMS_CLOCK_DONE);
 
-    await(&scene, &pull);
+    call_await(&scene, &pull);
     assert_int_equal(pull.rc, MUSTER_OK);
     scene_close(&scene);
 }
@@ -258,20 +258,20 @@ static void clocks_outlive_the_server(void **state)
 
     (void)state;
     scene_open(&scene, SOURCES);
-    tick(&scene, &scene.workers[0], 3);
-    tick(&scene, &scene.workers[1], 2);
+    clock_tick(&scene, &scene.workers[0], 3);
+    clock_tick(&scene, &scene.workers[1], 2);
 
     params_stand_kill(&scene.stand);
     params_stand_serve(&scene.stand);
     pull_start(&scene, &scene.workers[0], &pull, 2, params_stand_deadline(&scene.stand));
-    await(&scene, &pull);
+    call_await(&scene, &pull);
     assert_int_equal(pull.rc, MUSTER_OK);
     pull_start(&scene, &scene.workers[0], &pull, 3, params_stand_deadline(&scene.stand));
     server_pass(&scene, &scene.workers[0]);
 
     assert_false(pull.is_done);
-    tick(&scene, &scene.workers[1], 3);
-    await(&scene, &pull);
+    clock_tick(&scene, &scene.workers[1], 3);
+    call_await(&scene, &pull);
     assert_int_equal(pull.rc, MUSTER_OK);
     scene_close(&scene);
 }
@@ -284,7 +284,7 @@ static void a_clock_that_falls_is_refused(void **state)
     (void)state;
     scene_open(&scene, 1);
     worker_open(&scene, &scene.workers[1], 0);
-    tick(&scene, &scene.workers[0], 3);
+    clock_tick(&scene, &scene.workers[0], 3);
 
     assert_int_equal(muster_params_tick_start(&call.op, scene.workers[0].params, 2,
                                               params_stand_deadline(&scene.stand), on_call),
