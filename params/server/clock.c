@@ -89,7 +89,7 @@ static void low_update(struct muster_params_server *server)
     clocks->low = known < clocks->expected ? 0 : low;
 }
 
-bool muster_params_clock_has_come(const struct muster_params_server *server, uint64_t clock)
+bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock)
 {
     return server->clocks.low >= clock;
 }
@@ -127,7 +127,7 @@ static void waits_tell(struct waiting_pull *pull)
         MUSTER_LOG(server->env, DEBUG, "params_wait_not_told");
 }
 
-bool muster_params_clock_wait(struct muster_params_client *client,
+bool muster_params_server_clock_wait(struct muster_params_client *client,
                               const struct muster_frame_header *header, const uint8_t *payload,
                               uint64_t clock, muster_params_handle_fn *handle)
 {
@@ -151,7 +151,7 @@ static void pull_free(struct waiting_pull *pull)
     muster_mem_free(&pull->client->server->pool.mem, pull);
 }
 
-void muster_params_clock_drop(struct muster_params_client *client)
+void muster_params_server_clock_drop(struct muster_params_client *client)
 {
     MUSTER_LIST_EACH_SAFE (&client->server->clocks.waiting, pull, struct waiting_pull, node) {
         if (pull->client == client)
@@ -166,7 +166,7 @@ static void on_come(struct muster_task *task)
     MUSTER_LIST_EACH_SAFE (&server->clocks.waiting, pull, struct waiting_pull, node) {
         struct muster_params_client *client = pull->client;
 
-        if (!muster_params_clock_has_come(server, pull->clock))
+        if (!muster_params_server_clock_has_come(server, pull->clock))
             continue;
         if (!pull->handle(client, &pull->header, pull->payload)) {
             client->is_short = true; /* the door closes it in its next turn */
@@ -198,7 +198,7 @@ static void stored_set(struct muster_params_server *server, uint64_t slot, uint6
         low_look(server);
 }
 
-void muster_params_clock_tick(struct muster_params_server *server, uint64_t slot, uint64_t clock,
+void muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot, uint64_t clock,
                               uint32_t source_count)
 {
     struct muster_params_presence *presence = presence_of(server, slot);
@@ -211,7 +211,7 @@ void muster_params_clock_tick(struct muster_params_server *server, uint64_t slot
     stored_set(server, slot, stored);
 }
 
-void muster_params_clock_learn(struct muster_params_server *server, uint64_t slot, uint64_t stored)
+void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot, uint64_t stored)
 {
     if (source_of(server, slot)->clock == 0 && stored != 0)
         stored_set(server, slot, stored);
@@ -248,7 +248,7 @@ static void on_expiry(struct muster_timer *timer)
                            muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS / 10));
 }
 
-void muster_params_clock_link(struct muster_params_server *server, uint64_t slot, bool is_open)
+void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot, bool is_open)
 {
     struct muster_params_presence *presence = presence_of(server, slot);
 
@@ -261,7 +261,7 @@ void muster_params_clock_link(struct muster_params_server *server, uint64_t slot
                            muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS));
 }
 
-void muster_params_clocks_open(struct muster_params_server *server)
+void muster_params_server_clocks_open(struct muster_params_server *server)
 {
     struct muster_params_clocks *clocks = &server->clocks;
 
@@ -274,7 +274,7 @@ void muster_params_clocks_open(struct muster_params_server *server)
                            muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS));
 }
 
-void muster_params_clocks_close(struct muster_params_server *server)
+void muster_params_server_clocks_close(struct muster_params_server *server)
 {
     muster_timer_stop(&server->clocks.expiry);
     muster_task_cancel(&server->clocks.come);

@@ -5,27 +5,27 @@
 #include "params/server/server_internal.h"
 
 /** Clocks are as the memory of a dead process says. */
-void muster_params_clocks_open(struct muster_params_server *server);
-void muster_params_clocks_close(struct muster_params_server *server);
+void muster_params_server_clocks_open(struct muster_params_server *server);
+void muster_params_server_clocks_close(struct muster_params_server *server);
 /** A client has opened its source, or its link is gone. */
-void muster_params_clock_link(struct muster_params_server *server, uint64_t slot, bool is_open);
+void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot, bool is_open);
 /** The source has completed so many steps, or is done (MUSTER_PARAMS_CLOCK_DONE); of so many sources. */
-void muster_params_clock_tick(struct muster_params_server *server, uint64_t slot, uint64_t clock,
+void muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot, uint64_t clock,
                               uint32_t source_count);
 /** The clock of a source as another server knows it; counts where this one has not heard of any. */
-void muster_params_clock_learn(struct muster_params_server *server, uint64_t slot, uint64_t stored);
+void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot, uint64_t stored);
 
 /** Whether all sources have completed so many steps. */
-bool muster_params_clock_has_come(const struct muster_params_server *server, uint64_t clock);
+bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock);
 /**
- * Keep a pull until muster_params_clock_has_come, and tell the client for whom it waits; then `handle` gets
+ * Keep a pull until muster_params_server_clock_has_come, and tell the client for whom it waits; then `handle` gets
  * it. False: no memory.
  */
-MUSTER_MUST_CHECK bool muster_params_clock_wait(struct muster_params_client *client,
+MUSTER_MUST_CHECK bool muster_params_server_clock_wait(struct muster_params_client *client,
                                                 const struct muster_frame_header *header,
                                                 const uint8_t *payload, uint64_t clock,
                                                 muster_params_handle_fn *handle);
 /** The client is being closed. */
-void muster_params_clock_drop(struct muster_params_client *client);
+void muster_params_server_clock_drop(struct muster_params_client *client);
 
 #endif

@@ -36,9 +36,9 @@ static void client_close(struct muster_params_client *client)
 
     MUSTER_ASSERT(server->client_count > 0);
     muster_params_waiting_drop(client);
-    muster_params_clock_drop(client);
+    muster_params_server_clock_drop(client);
     if (client->is_open)
-        muster_params_clock_link(server, client->slot, false);
+        muster_params_server_clock_link(server, client->slot, false);
     muster_list_remove(&client->node);
     server->client_count--;
     if (client->link != NULL)

@@ -59,7 +59,7 @@ static bool opened_answer(struct muster_params_client *client,
         return false;
     }
     client->is_open = true;
-    muster_params_clock_link(server, client->slot, true);
+    muster_params_server_clock_link(server, client->slot, true);
     client->generation = source->generation;
     muster_params_opened_pack(
         &(struct muster_params_opened){.slot = client->slot,
@@ -420,7 +420,7 @@ bool muster_params_handle_tick(struct muster_params_client *client,
 
     if (muster_params_tick_unpack(payload, header->payload_bytes, &tick, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    muster_params_clock_tick(client->server, client->slot, tick.clock, tick.source_count);
+    muster_params_server_clock_tick(client->server, client->slot, tick.clock, tick.source_count);
     return muster_params_answer_send(
         muster_params_answer_new(client, MUSTER_PARAMS_TICKED, header->offset, 0), 0);
 }
@@ -439,8 +439,8 @@ bool muster_params_handle_pull(struct muster_params_client *client,
     if (muster_params_pull_check(muster_params_server_table(server, frame.table), frame.row_count,
                                  (enum muster_dtype)frame.dtype, &bytes, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    if (!muster_params_clock_has_come(server, frame.clock))
-        return muster_params_clock_wait(client, header, payload, frame.clock,
+    if (!muster_params_server_clock_has_come(server, frame.clock))
+        return muster_params_server_clock_wait(client, header, payload, frame.clock,
                                         muster_params_handle_pull);
     if (server->registration != NULL)
         return pull_answer(client, header, &frame, bytes);

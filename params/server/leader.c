@@ -86,7 +86,7 @@ static bool source_handle(struct muster_params_leader *leader,
         MUSTER_OK)
         return false;
     leader->slots[header->offset] = slot;
-    muster_params_clock_learn(server, slot, header->descriptor);
+    muster_params_server_clock_learn(server, slot, header->descriptor);
     return true;
 }
 

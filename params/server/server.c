@@ -32,7 +32,7 @@ static void server_free(struct muster_params_server *server)
 {
     muster_params_metrics_close(server);
     muster_mem_pool_fini(&server->pool);
-    muster_params_clocks_close(server);
+    muster_params_server_clocks_close(server);
     muster_mem_free(server->env->mem, server->scratch);
     muster_mem_free(server->env->mem, server->map);
     muster_mem_free(server->env->mem, server->shard_records);
@@ -155,7 +155,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     server->region = muster_params_seat_region(options->seat);
     server->authorization = options->authorization;
     muster_list_init(&server->clients);
-    muster_params_clocks_open(server);
+    muster_params_server_clocks_open(server);
     muster_list_init(&server->followers);
     muster_list_init(&server->leaders);
     muster_list_init(&server->held);
