@@ -293,6 +293,18 @@ static void join_refuse(struct muster_publication_client *client, const struct m
     (void)!request_refuse(client, &request, error);
 }
 
+/* A reader that follows again has lost its link before this side has: it counts once, and is not told itself as
+ * a source. */
+static void earlier_close(struct muster_publication_door *door,
+                          const struct muster_publication_join *join)
+{
+    MUSTER_LIST_EACH_SAFE (&door->clients, client, struct muster_publication_client, node) {
+        if (client->is_joined && client->join.is_following &&
+            muster_incarnation_is_equal(&client->join.reader, &join->reader))
+            client_close(client);
+    }
+}
+
 static void join_receive(struct muster_publication_client *client,
                          const struct muster_frame_header *header)
 {
@@ -318,6 +330,8 @@ static void join_receive(struct muster_publication_client *client,
         join_refuse(client, &error);
         return;
     }
+    if (join.is_following)
+        earlier_close(door, &join);
     client->join = join;
     client->has_version = header->offset;
     client->is_joined = true;
