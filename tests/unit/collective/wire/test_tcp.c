@@ -211,6 +211,27 @@ static void a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one(void **s
     wait_for(2);
 }
 
+/* A frame of the next view had paused the link before that was lost. */
+static void a_view_can_follow_when_a_paused_link_is_lost(void **state)
+{
+    struct muster_wire_peer *peer;
+
+    (void)state;
+    group_ring_open(&ring, 2);
+    group_ring_wait_for_links(&ring);
+    peer = ring.members[0].wire->members[1];
+    muster_wire_refuse(ring.members[0].wire, 1, "torn by the test");
+    muster_timer_stop(&peer->retry);
+    assert_null(muster_wire_turn(peer));
+    peer->is_paused = true;
+    group_ring_change(&ring, UINT32_MAX);
+
+    assert_false(peer->is_paused);
+    start_sum(0);
+    start_sum(1);
+    wait_for(2);
+}
+
 static void a_chunk_that_no_plan_knows_breaks_the_link(void **state)
 {
     struct muster_frame_header header = {.channel = MUSTER_FRAME_COLLECTIVE,
@@ -293,6 +314,7 @@ int main(void)
         GROUP_RING_CASE(a_frame_of_a_lower_epoch_is_dropped),
         GROUP_RING_CASE(the_group_sees_frames_of_its_view_alone),
         GROUP_RING_CASE(a_lost_link_is_a_suspicion_and_the_next_epoch_has_a_new_one),
+        GROUP_RING_CASE(a_view_can_follow_when_a_paused_link_is_lost),
         GROUP_RING_CASE(a_chunk_that_no_plan_knows_breaks_the_link),
         GROUP_RING_CASE(a_frame_to_no_member_ends_the_program),
     };
