@@ -8,7 +8,9 @@
 
 #include "region_stand.h"
 
+#include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +18,9 @@
 #include "params/store/view.h"
 
 #define MIB      ((size_t)1 << 20)
+#define PAGE     4096u
 #define ELEMENTS 64u
-#define WIDE     4096u /* a copy takes long enough to meet a change */
+#define WIDE     4096u /* over several pages */
 
 struct scene {
     struct region_stand stand;
@@ -75,6 +78,12 @@ static void push_ones(struct scene *scene, uint64_t sequence, uint64_t from, uin
     assert_int_equal(
         region_push(&scene->stand, scene->shared, scene->source, sequence, keys, ones, count, NULL),
         0);
+}
+
+static struct muster_params_row *row_of(const struct scene *scene, uint64_t key)
+{
+    return muster_params_index_find(&scene->stand.region, scene->shared,
+                                    muster_params_hash(scene->shared->seed, key), key);
 }
 
 static void rows_and_initial_values_are_those_of_a_pull(void **state)
@@ -162,47 +171,105 @@ static void no_row_is_lost_while_the_index_grows(void **state)
     region_stand_close(&scene.stand);
 }
 
-#define HOT_PUSHES 20000u
+/* --- Changes amid a read --- */
 
-static void no_row_is_torn_beside_a_writer(void **state)
+/* A page that cannot be read stops the reader in the middle; the handler lets it go on after `change`. */
+static struct {
+    struct scene *scene;
+    void *page;
+    size_t bytes;
+    void (*change)(struct scene *scene);
+    unsigned faults;
+} stop;
+
+static void on_fault(int number)
+{
+    (void)number;
+    if (stop.faults++ > 0 || mprotect(stop.page, stop.bytes, PROT_READ | PROT_WRITE) != 0)
+        _exit(1);
+    stop.change(stop.scene);
+}
+
+static void stop_at(struct scene *scene, const void *at, size_t bytes,
+                    void (*change)(struct scene *scene))
+{
+    stop.scene = scene;
+    stop.page = (void *)((uintptr_t)at / PAGE * PAGE);
+    stop.bytes = bytes;
+    stop.change = change;
+    stop.faults = 0;
+    assert_true(signal(SIGSEGV, on_fault) != SIG_ERR);
+    assert_int_equal(mprotect(stop.page, stop.bytes, PROT_NONE), 0);
+}
+
+static void push_again(struct scene *scene)
+{
+    push_ones(scene, 2, 7, 1);
+}
+
+static void a_row_that_changes_amid_its_copy_is_copied_again(void **state)
 {
     static float values[WIDE];
     const uint64_t key = 7;
-    uint64_t read_count = 0;
-    uint32_t seen = 0;
     struct scene scene;
-    int status = 0;
-    pid_t child;
 
     (void)state;
     scene_open_wide(&scene, 16 * MIB, MUSTER_PARAMS_INIT_ZERO, WIDE);
-    child = fork();
-    assert_true(child >= 0);
-    for (uint64_t i = 1; child == 0 && i <= HOT_PUSHES; i++)
-        push_ones(&scene, i, key, 1);
-    if (child == 0)
-        _exit(0);
-    while (waitpid(child, &status, WNOHANG) == 0) {
-        if (muster_params_view_read(&scene.view, &scene.table, &key, 1, values) != MUSTER_OK)
-            continue;
-        check_row(key, values, WIDE, &seen);
-        read_count++;
-    }
-    assert_int_equal(status, 0);
-    assert_true(read_count > 0);
+    push_ones(&scene, 1, key, 1);
+    stop_at(&scene, row_of(&scene, key)->values + WIDE / 2, PAGE, push_again);
+
     assert_int_equal(muster_params_view_read(&scene.view, &scene.table, &key, 1, values),
                      MUSTER_OK);
-    assert_true(values[0] == (float)HOT_PUSHES);
+
+    signal(SIGSEGV, SIG_DFL);
+    assert_int_equal(stop.faults, 1);
+    for (uint32_t i = 0; i < WIDE; i++) {
+        if (!(values[i] == 2))
+            fail_msg("element %u is torn: %f", i, (double)values[i]);
+    }
+    region_stand_close(&scene.stand);
+}
+
+#define HALF_FIRST (1u << (MUSTER_PARAMS_INDEX_BITS_FIRST - 1))
+
+static void push_new_rows(struct scene *scene, uint64_t from, uint64_t to)
+{
+    for (; from < to; from += STEP)
+        push_ones(scene, from + 1, from, STEP);
+}
+
+/* Its memory is cleared when another table gets it. */
+static void replace_index(struct scene *scene)
+{
+    push_new_rows(scene, HALF_FIRST + 2 * STEP, 3 * HALF_FIRST);
+    assert_int_equal(scene->shared->index_state, 0);
+    memset(stop.page, 0, stop.bytes);
+}
+
+static void an_index_that_is_replaced_amid_a_search_is_searched_anew(void **state)
+{
+    float values[ELEMENTS];
+    const uint64_t key = 7;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 128 * MIB, MUSTER_PARAMS_INIT_ZERO);
+    push_new_rows(&scene, 0, HALF_FIRST + 2 * STEP);
+    while (scene.shared->index_state != 1)
+        muster_params_index_step(&scene.stand.region, scene.shared, 1024);
+    stop_at(&scene, muster_params_at(&scene.stand.region, scene.shared->index[1].offset),
+            sizeof(uint64_t) << scene.shared->index[1].bits, replace_index);
+
+    assert_int_equal(muster_params_view_read(&scene.view, &scene.table, &key, 1, values),
+                     MUSTER_OK);
+
+    signal(SIGSEGV, SIG_DFL);
+    assert_int_equal(stop.faults, 1);
+    assert_true(values[0] == 1);
     region_stand_close(&scene.stand);
 }
 
 /* --- A writer that has died --- */
-
-static struct muster_params_row *row_of(const struct scene *scene, uint64_t key)
-{
-    return muster_params_index_find(&scene->stand.region, scene->shared,
-                                    muster_params_hash(scene->shared->seed, key), key);
-}
 
 static void a_row_whose_writer_has_died_is_not_read_until_recovery(void **state)
 {
@@ -392,7 +459,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_and_initial_values_are_those_of_a_pull),
         cmocka_unit_test(no_row_is_lost_while_the_index_grows),
-        cmocka_unit_test(no_row_is_torn_beside_a_writer),
+        cmocka_unit_test(a_row_that_changes_amid_its_copy_is_copied_again),
+        cmocka_unit_test(an_index_that_is_replaced_amid_a_search_is_searched_anew),
         cmocka_unit_test(a_row_whose_writer_has_died_is_not_read_until_recovery),
         cmocka_unit_test(a_restored_row_has_a_version_that_it_never_had),
         cmocka_unit_test(other_memory_is_not_looked_at),
