@@ -234,6 +234,18 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after_start(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_tick_start(struct muster_params_op *op, struct muster_params *params, uint64_t clock,
                          uint64_t deadline_ns, muster_params_op_fn *done);
+/**
+ * Read rows of a server of this host from its memory: no message, no waiting. Each row is as it was at
+ * one moment, with all pushes of this client that are acknowledged. A key without a row has its initial
+ * values. The first call asks for the memory: peek again after some turns of the loop.
+ *
+ * Errors:  UNAVAILABLE: not all of the rows can be read (the server is on another host, of another user,
+ *          not connected or has rules of authorization; the job keeps replicas; the table's values do
+ *          not travel as F32; a row stays under change): pull them. Some of rows->values may be
+ *          written. INVALID_ARGUMENT (no rows), FAILED_PRECONDITION (closing).
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_peek(
+    struct muster_params_table *table, const struct muster_params_rows *rows);
 /** done still comes, with CANCELLED unless the answer was here; a push that has left counts. */
 MUSTER_API void muster_params_op_cancel(struct muster_params_op *op);
 

@@ -49,6 +49,7 @@ struct muster_params_way {
     bool is_behind; /* a push waits for the number of its table: those behind it wait, and pulls */
     struct muster_params_way_table *tables; /* by table->index */
     uint32_t table_count;
+    struct muster_params_sight *sight; /* of the server's memory; NULL: it was not asked for */
     /* The answer that is being received. */
     struct muster_params_request *receiving; /* a pull whose values go to its only part; NULL: */
     uint8_t *received;                       /* a buffer of the pool */
@@ -268,6 +269,16 @@ void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
 
 /** Ends a client that closes when no push is waited for any more. */
 void muster_params_close_check(struct muster_params *params);
+
+/* sight.c */
+/** Read rows that the way leads to from the server's memory; the first call asks for it. UNAVAILABLE: not
+ * all of them can be read there now. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_sight_read(struct muster_params_way *way,
+                                                          const struct muster_params_table *table,
+                                                          const uint64_t *keys, uint32_t count,
+                                                          float *ret_values);
+/** The server's memory is not looked at any more. Idempotent. */
+void muster_params_sight_close(struct muster_params_way *way);
 
 /* batch.c */
 void muster_params_on_flush(struct muster_task *task);

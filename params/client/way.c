@@ -65,6 +65,7 @@ void muster_params_way_fail(struct muster_params_way *way, const struct muster_e
 {
     way->error = *error;
     link_drop(way);
+    muster_params_sight_close(way);
     way_move(way, MUSTER_PARAMS_WAY_FAILED);
     way->params->way_events->on_failed(way);
 }
@@ -306,6 +307,7 @@ void muster_params_way_free(struct muster_params_way *way)
     MUSTER_ASSERT(muster_list_is_empty(&way->pushes) && muster_list_is_empty(&way->requests));
     muster_timer_stop(&way->retry);
     link_drop(way);
+    muster_params_sight_close(way);
     muster_list_remove(&way->node);
     muster_mem_free(env->mem, way->tables);
     muster_mem_free(env->mem, way);

@@ -14,6 +14,7 @@
 
 #define MEMORY_MAX_DEFAULT  ((uint64_t)1 << 30)
 #define SHARD_COUNT_DEFAULT 256u
+#define SEALS               (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #ifndef MADV_COLLAPSE /* Linux 6.1 */
 #define MADV_COLLAPSE 25
 #endif
@@ -31,6 +32,7 @@ struct muster_params_seat {
     size_t region_bytes;
     int fd;
     bool is_taken;
+    bool is_readable; /* the file can be given to readers: only mappings that were made here can write */
     struct muster_params_region region;
 };
 
@@ -95,11 +97,13 @@ static int seat_map(struct muster_params_seat *seat)
     seat->region_bytes = round_up(seat->options.memory_max);
     seat->bytes = MUSTER_PARAMS_SEGMENT_BYTES + seat->region_bytes;
     seat->fd = memfd_create("muster-params", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (seat->fd < 0 || ftruncate(seat->fd, (off_t)seat->bytes) != 0 ||
-        fcntl(seat->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    if (seat->fd < 0 || ftruncate(seat->fd, (off_t)seat->bytes) != 0)
         return errno;
     seat->memory = muster_shared_memory_map(seat->fd, seat->bytes, PROT_READ | PROT_WRITE);
     if (seat->memory == NULL)
+        return errno;
+    seat->is_readable = fcntl(seat->fd, F_ADD_SEALS, SEALS | F_SEAL_FUTURE_WRITE) == 0;
+    if (!seat->is_readable && fcntl(seat->fd, F_ADD_SEALS, SEALS) != 0)
         return errno;
     seat->region_memory = seat->memory + MUSTER_PARAMS_SEGMENT_BYTES;
     return mutex_init(&((struct seat_head *)(void *)seat->memory)->mutex);
@@ -180,6 +184,11 @@ struct muster_params_region *muster_params_seat_region(struct muster_params_seat
 {
     MUSTER_ASSERT(seat->is_taken);
     return &seat->region;
+}
+
+int muster_params_seat_file(const struct muster_params_seat *seat)
+{
+    return seat->is_readable ? seat->fd : -1;
 }
 
 /* --- Memory of the caller --- */

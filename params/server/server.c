@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "params/server/share.h"
+
 #define POOL_KEPT_BYTES ((size_t)64 << 20)
 /* As much as a frame of a link holds, and the fields around it. */
 #define CALL_BYTES_MAX (MUSTER_FRAME_PAYLOAD_MAX + ((size_t)1 << 20))
@@ -180,6 +182,9 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
         muster_port_close(server->port, on_port_closed);
         return rc;
     }
+    /* Rules say who may pull: they would not be asked. */
+    if (server->authorization == NULL)
+        server->share = muster_params_share_open(env, options->seat);
     muster_params_metrics_open(server);
     server_log(server);
     *ret_server = server;
@@ -219,6 +224,7 @@ void muster_params_server_close(struct muster_params_server *server,
     server->drained = NULL;
     muster_timer_stop(&server->drain_deadline);
     muster_task_cancel(&server->flush);
+    muster_params_share_close(server->share);
     muster_params_door_close(server);
     muster_params_held_end_all(server);
     muster_params_followers_close(server);

@@ -55,6 +55,7 @@ struct muster_params_server {
     struct muster_task held_check;
     struct muster_task decide; /* the next map may be due */
     struct muster_params_registration *registration; /* NULL: there is no registry */
+    struct muster_params_share *share; /* NULL: clients of this host do not read the memory */
     struct muster_params_stats stats;
     struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
     struct muster_metrics_collector collector; /* data NULL: there are no metrics */
@@ -90,6 +91,7 @@ struct muster_params_client {
 };
 
 struct muster_params_map;
+struct muster_params_share;
 struct muster_params_registration;
 
 /** Show the counts in env->metrics, from now until close. */

@@ -72,7 +72,7 @@ INNER = {
     "params/publication": "wire",
     "params/store": "wire",
     "params/server": "map store wire",
-    "params/client": "wire",
+    "params/client": "store wire",
     "tools/common": "",
     "tools/resolve": "common",
     "tools/jobs": "common",

@@ -26,7 +26,7 @@ RULES = [
       "runtime/driver/driver_seat.c": "nanosleep", "runtime/system/process_system.c": "nanosleep"}),
     ("sockets", r"socket|socketpair|connect|bind|listen|accept4?|send|sendto|sendmsg|sendmmsg|recv|recvfrom|recvmsg|"
      r"recvmmsg|shutdown|[gs]etsockopt|getsockname|getpeername|getaddrinfo|getnameinfo|gethostby\w+|gethostname",
-     {NET_SOCKETS: r".*", BOARD_SOCKET: r".*", "runtime/system/recorder_system.c": "gethostname"}),
+     {NET_SOCKETS: r".*", BOARD_SOCKET: r".*", "params/wire/host.c": r".*", "runtime/system/recorder_system.c": "gethostname"}),
     ("descriptors", r"read|write|readv|writev|pread|pwrite|open|openat|fopen|fdopen|creat|pipe2?|dup[23]?|close|fcntl|"
      r"ioctl|poll|ppoll|select|pselect|epoll_\w+|eventfd|signalfd|memfd_create|shm_open|mmap|rename|unlink|mkstemp|glob",
      {NET_SOCKETS: r".*", SHARED_MEMORY: r".*", GPU_THREAD: r".*",
@@ -40,7 +40,9 @@ RULES = [
       "runtime/system/host_command.c": r"pipe2|fcntl|read|close",
       "cluster/store/store_sqlite.c": r"open|close",  # makes the file, for its owner alone
       "cluster/store/backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
-      "params/server/seat_system.c": r"memfd_create|fcntl|close",
+      "params/server/seat_system.c": r"memfd_create|fcntl|close", "params/server/share.c": r"close",
+      "params/client/sight.c": r"fcntl|close",
+      "params/wire/host.c": r"close",
       "training/report.c": r"write|close|poll"}),  # the pipe that the launcher handed down
     ("randomness", r"getrandom|getentropy|rand|srand|rand_r|random|srandom|[delmnj]rand48|arc4random\w*|RAND_\w+",
      {"runtime/system/rng_system.c": "getrandom"}),

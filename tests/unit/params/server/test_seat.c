@@ -297,6 +297,26 @@ static void memory_of_the_caller_is_cut_once(void **state)
     munmap(memory, bytes);
 }
 
+/* A reader gets the file: what it does with it must not reach the tables. */
+static void the_file_of_a_seat_can_be_read_and_not_written(void **state)
+{
+    struct muster_params_seat *seat = seat_new();
+    size_t bytes = 18 * MIB;
+    int fd = muster_params_seat_file(seat);
+    void *memory;
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_ptr_equal(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(memory != MAP_FAILED);
+    assert_int_not_equal(mprotect(memory, bytes, PROT_READ | PROT_WRITE), 0);
+    assert_int_not_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(write(fd, "", 1), -1);
+    munmap(memory, bytes);
+    muster_params_seat_free(seat);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +326,7 @@ int main(void)
         cmocka_unit_test(a_seat_of_another_version_is_refused_each_time),
         cmocka_unit_test(a_seat_that_is_freed_goes_to_the_next_process_at_once),
         cmocka_unit_test(memory_of_the_caller_is_cut_once),
+        cmocka_unit_test(the_file_of_a_seat_can_be_read_and_not_written),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

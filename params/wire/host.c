@@ -1,0 +1,126 @@
+/* The unix socket (unix(7)) over which a server's memory is given to clients of its host: one packet
+ * with one descriptor. */
+#include "params/wire/host.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 1024
+
+union control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+/* An abstract name: there is no file to leave behind, and it is free as soon as its process is dead. */
+static socklen_t address_of(const struct muster_incarnation *id, struct sockaddr_un *ret_address)
+{
+    char text[MUSTER_INCARNATION_TEXT_BYTES];
+    int length;
+
+    memset(ret_address, 0, sizeof(*ret_address));
+    ret_address->sun_family = AF_UNIX;
+    length = snprintf(ret_address->sun_path + 1, sizeof(ret_address->sun_path) - 1,
+                      "muster-params/%s", muster_incarnation_format(id, text));
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static int socket_open(void)
+{
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+enum muster_rc muster_params_host_listen(const struct muster_incarnation *id, int *ret_socket)
+{
+    struct sockaddr_un address;
+    socklen_t size = address_of(id, &address);
+    int fd = socket_open();
+    enum muster_rc rc;
+
+    if (fd < 0)
+        return muster_rc_from_errno(errno);
+    if (bind(fd, (struct sockaddr *)&address, size) != 0 || listen(fd, BACKLOG) != 0) {
+        rc = errno == EADDRINUSE ? MUSTER_ALREADY_EXISTS : muster_rc_from_errno(errno);
+        close(fd);
+        return rc;
+    }
+    *ret_socket = fd;
+    return MUSTER_OK;
+}
+
+int muster_params_host_accept(int listening)
+{
+    return accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+enum muster_rc muster_params_host_connect(const struct muster_incarnation *id, int *ret_socket)
+{
+    struct sockaddr_un address;
+    socklen_t size = address_of(id, &address);
+    int fd = socket_open();
+
+    if (fd < 0)
+        return MUSTER_UNAVAILABLE;
+    if (connect(fd, (struct sockaddr *)&address, size) != 0 ||
+        !muster_params_host_is_own_user(fd)) {
+        close(fd);
+        return MUSTER_UNAVAILABLE;
+    }
+    *ret_socket = fd;
+    return MUSTER_OK;
+}
+
+/* An abstract socket has no file mode, so the user is compared. */
+bool muster_params_host_is_own_user(int socket)
+{
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+bool muster_params_host_send(int socket, int fd)
+{
+    char byte = 0;
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    union control control;
+    struct msghdr header = {.msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *at;
+
+    memset(&control, 0, sizeof(control));
+    at = CMSG_FIRSTHDR(&header);
+    at->cmsg_level = SOL_SOCKET;
+    at->cmsg_type = SCM_RIGHTS;
+    at->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(at), &fd, sizeof(fd));
+    return sendmsg(socket, &header, MSG_NOSIGNAL) == 1;
+}
+
+int muster_params_host_receive(int socket)
+{
+    char byte;
+    struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    union control control;
+    struct msghdr header = {.msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *at;
+    int fd = -1;
+
+    if (recvmsg(socket, &header, MSG_CMSG_CLOEXEC) < 0)
+        return -1;
+    at = CMSG_FIRSTHDR(&header);
+    if (at != NULL && at->cmsg_level == SOL_SOCKET && at->cmsg_type == SCM_RIGHTS &&
+        at->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&fd, CMSG_DATA(at), sizeof(fd));
+    return fd;
+}
