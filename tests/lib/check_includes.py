@@ -71,6 +71,7 @@ INNER = {
     "params/clock": "",
     "params/publication": "wire",
     "params/store": "wire",
+    "params/snapshot": "store wire",
     "params/server": "map store wire",
     "params/client": "store wire",
     "tools/common": "",

@@ -1,0 +1,234 @@
+/* Files carry the number of their cut in their names, so that the manifest of an earlier cut stays good
+ * until the new one replaces it. */
+#include "params/snapshot/snapshot.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "params/store/load.h"
+#include "params/wire/hash.h"
+
+#define PATH_BYTES         4096u
+#define MANIFEST_BYTES_MAX ((size_t)1 << 20)
+
+static void shard_path(const struct muster_params_snapshot *snapshot, uint64_t cut, uint32_t shard,
+                       char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%s/cut-%" PRIu64 "-shard-%04u", snapshot->folder, cut, shard);
+}
+
+static void manifest_path(const struct muster_params_snapshot *snapshot, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "%s/manifest", snapshot->folder);
+}
+
+static enum muster_rc file_write(const struct muster_params_snapshot *snapshot, const char *path,
+                                 const void *bytes, size_t size, struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_files_write(snapshot->files, path, bytes, size);
+
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot write %s", path);
+}
+
+static enum muster_rc file_read(const struct muster_params_snapshot *snapshot, const char *path,
+                                size_t limit, char **ret_bytes, size_t *ret_size,
+                                struct muster_error *ret_error)
+{
+    enum muster_rc rc =
+        muster_files_read(snapshot->files, snapshot->mem, path, limit, ret_bytes, ret_size);
+
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot read %s", path);
+}
+
+enum muster_rc muster_params_snapshot_save_shard(
+    const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
+    uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
+    struct muster_params_snapshot_shard *ret_shard, struct muster_error *ret_error)
+{
+    struct muster_params_snapshot_shard entry;
+    char path[PATH_BYTES];
+    void *bytes;
+    enum muster_rc rc = muster_params_snapshot_shard_pack(region, shard, cut, is_kept, data,
+                                                          snapshot->mem, &bytes, &entry);
+
+    shard_path(snapshot, cut, shard, path);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no memory for %s", path);
+    rc = file_write(snapshot, path, bytes, (size_t)entry.bytes, ret_error);
+    muster_mem_free(snapshot->mem, bytes);
+    if (rc == MUSTER_OK)
+        *ret_shard = entry;
+    return rc;
+}
+
+enum muster_rc muster_params_snapshot_sync(const struct muster_params_snapshot *snapshot,
+                                           struct muster_error *ret_error)
+{
+    enum muster_rc rc = snapshot->sync_folder(snapshot->folder);
+
+    return rc == MUSTER_OK ? rc
+                           : muster_error_set(ret_error, rc, "cannot write %s", snapshot->folder);
+}
+
+enum muster_rc muster_params_snapshot_save_manifest(
+    const struct muster_params_snapshot *snapshot,
+    const struct muster_params_snapshot_manifest *manifest, struct muster_error *ret_error)
+{
+    char path[PATH_BYTES];
+    void *bytes;
+    size_t size;
+    enum muster_rc rc = muster_params_snapshot_manifest_pack(manifest, &bytes, &size);
+
+    manifest_path(snapshot, path);
+    if (rc != MUSTER_OK)
+        return muster_error_set(ret_error, rc, "no memory for %s", path);
+    rc = file_write(snapshot, path, bytes, size, ret_error);
+    muster_mem_free(manifest->mem, bytes);
+    return rc == MUSTER_OK ? muster_params_snapshot_sync(snapshot, ret_error) : rc;
+}
+
+enum muster_rc muster_params_snapshot_open(const struct muster_params_snapshot *snapshot,
+                                           struct muster_params_snapshot_manifest *ret_manifest,
+                                           struct muster_error *ret_error)
+{
+    struct muster_error cause = {.rc = MUSTER_OK};
+    char path[PATH_BYTES], *bytes;
+    enum muster_rc rc;
+    size_t size;
+
+    manifest_path(snapshot, path);
+    rc = file_read(snapshot, path, MANIFEST_BYTES_MAX, &bytes, &size, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_snapshot_manifest_unpack(snapshot->mem, bytes, size, ret_manifest, &cause);
+    muster_mem_free(snapshot->mem, bytes);
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "%s: %s", path, cause.text);
+}
+
+enum muster_rc muster_params_snapshot_visit(const struct muster_params_snapshot *snapshot,
+                                            const struct muster_params_snapshot_manifest *manifest,
+                                            uint32_t shard,
+                                            const struct muster_params_snapshot_visitor *visitor,
+                                            struct muster_error *ret_error)
+{
+    struct muster_error cause = {.rc = MUSTER_OK};
+    char path[PATH_BYTES], *bytes;
+    enum muster_rc rc;
+    size_t size;
+
+    shard_path(snapshot, manifest->cut, shard, path);
+    rc = file_read(snapshot, path, MUSTER_PARAMS_SNAPSHOT_FILE_BYTES_MAX, &bytes, &size, ret_error);
+    if (rc == MUSTER_NOT_FOUND)
+        return muster_error_set(ret_error, MUSTER_DATA_LOSS, "%s is missing", path);
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_snapshot_shard_visit(manifest, shard, bytes, size, visitor, &cause);
+    muster_mem_free(snapshot->mem, bytes);
+    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "%s %s", path, cause.text);
+}
+
+/* --- Restoring --- */
+
+struct restoring {
+    const struct muster_params_snapshot_manifest *manifest;
+    struct muster_params_region *region;
+    struct muster_params_store_table **tables; /* of manifest->schemas */
+    bool (*is_wanted)(const void *data, uint32_t shard);
+    const void *data;
+    bool has_same_shards;
+    uint32_t shard; /* whose file is read */
+};
+
+static bool shard_is_wanted(const struct restoring *restoring, uint32_t shard)
+{
+    return restoring->is_wanted == NULL || restoring->is_wanted(restoring->data, shard);
+}
+
+static enum muster_rc on_row(void *data, uint32_t table, uint64_t key, uint32_t clock,
+                             const float *values)
+{
+    struct restoring *restoring = data;
+    struct muster_params_store_table *to = restoring->tables[table];
+    uint64_t hash = muster_params_hash(to->seed, key);
+
+    if (!shard_is_wanted(restoring,
+                         muster_params_shard_of(hash, restoring->region->head->shard_count)))
+        return MUSTER_OK;
+    return muster_params_row_load(restoring->region, to, key, clock, values);
+}
+
+static enum muster_rc on_source(void *data, const struct muster_incarnation *id,
+                                uint64_t generation, uint64_t position)
+{
+    struct restoring *restoring = data;
+    uint32_t count = restoring->region->head->shard_count;
+    struct muster_params_source *source;
+    uint64_t slot;
+    enum muster_rc rc = muster_params_source_learn(restoring->region, id, generation, &slot);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    source = muster_params_source_at(restoring->region, slot);
+    for (uint32_t shard = 0; shard < count; shard++) {
+        if (shard_is_wanted(restoring, shard) &&
+            (!restoring->has_same_shards || shard == restoring->shard) &&
+            source->positions[shard] < position)
+            muster_params_position_load(source, shard, position);
+    }
+    return MUSTER_OK;
+}
+
+static enum muster_rc shards_visit(const struct muster_params_snapshot *snapshot,
+                                   struct restoring *restoring,
+                                   const struct muster_params_snapshot_visitor *visitor,
+                                   struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    for (uint32_t i = 0; i < restoring->manifest->shard_count && rc == MUSTER_OK; i++) {
+        if (restoring->has_same_shards && !shard_is_wanted(restoring, i))
+            continue;
+        restoring->shard = i;
+        rc = muster_params_snapshot_visit(snapshot, restoring->manifest, i, visitor, ret_error);
+    }
+    return rc;
+}
+
+static enum muster_rc tables_open(struct restoring *restoring, struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    for (uint32_t i = 0; i < restoring->manifest->table_count && rc == MUSTER_OK; i++)
+        rc = muster_params_table_open(restoring->region, &restoring->manifest->schemas[i],
+                                      &restoring->tables[i], ret_error);
+    return rc;
+}
+
+enum muster_rc muster_params_snapshot_restore(
+    const struct muster_params_snapshot *snapshot,
+    const struct muster_params_snapshot_manifest *manifest, struct muster_params_region *region,
+    bool (*is_wanted)(const void *data, uint32_t shard), const void *data,
+    struct muster_error *ret_error)
+{
+    struct restoring restoring = {.manifest = manifest,
+                                  .region = region,
+                                  .is_wanted = is_wanted,
+                                  .data = data,
+                                  .has_same_shards =
+                                      manifest->shard_count == region->head->shard_count};
+    const struct muster_params_snapshot_visitor visitor = {
+        .data = &restoring, .on_row = on_row, .on_source = on_source};
+    enum muster_rc rc = shards_visit(snapshot, &restoring, NULL, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    restoring.tables = muster_mem_alloc_zero(snapshot->mem, manifest->table_count + 1,
+                                             sizeof(struct muster_params_store_table *));
+    if (restoring.tables == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for tables");
+    rc = tables_open(&restoring, ret_error);
+    if (rc == MUSTER_OK)
+        rc = shards_visit(snapshot, &restoring, &visitor, ret_error);
+    muster_mem_free(snapshot->mem, restoring.tables);
+    return rc;
+}

@@ -1,0 +1,61 @@
+/* A snapshot in a folder: the files of shards, and the manifest, which is replaced last. */
+#ifndef MUSTER_PARAMS_SNAPSHOT_H
+#define MUSTER_PARAMS_SNAPSHOT_H
+
+#include <muster/env.h>
+
+#include "params/snapshot/shard.h"
+
+#define MUSTER_PARAMS_SNAPSHOT_FILE_BYTES_MAX ((size_t)4 << 30) /* of a shard */
+
+/** Files are read and written whole, through `files`. */
+struct muster_params_snapshot {
+    struct muster_files *files;
+    struct muster_mem *mem;
+    const char *folder; /* it is there already */
+    /* Names in the folder are on the disk (fsync); muster_files_write syncs only what is in a file. */
+    enum muster_rc (*sync_folder)(const char *folder);
+};
+
+/**
+ * Write the file of a shard. Files of other cuts stay as they are.
+ *
+ * Errors: RESOURCE_EXHAUSTED, and those of muster_files_write; the text names the file.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_save_shard(
+    const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
+    uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
+    struct muster_params_snapshot_shard *ret_shard, struct muster_error *ret_error);
+/** The files of shards that this server has saved are there when the power fails: before it tells how they
+ * must look. Errors: those of sync_folder. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_sync(
+    const struct muster_params_snapshot *snapshot, struct muster_error *ret_error);
+/** Replace the manifest: from now on the folder has this cut. After all its shards are synced. Errors: as
+ * above. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_save_manifest(
+    const struct muster_params_snapshot *snapshot,
+    const struct muster_params_snapshot_manifest *manifest, struct muster_error *ret_error);
+
+/** Errors: NOT_FOUND (there is no snapshot), DATA_LOSS, FAILED_PRECONDITION; the text names the file. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_open(
+    const struct muster_params_snapshot *snapshot,
+    struct muster_params_snapshot_manifest *ret_manifest, struct muster_error *ret_error);
+/** Check the file of a shard, then visit it. Errors: as above, and those of the visitor. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_visit(
+    const struct muster_params_snapshot *snapshot,
+    const struct muster_params_snapshot_manifest *manifest, uint32_t shard,
+    const struct muster_params_snapshot_visitor *visitor, struct muster_error *ret_error);
+/**
+ * Restore the shards of a fresh region that are wanted (is_wanted NULL: all of them). With another number
+ * of shards than the snapshot's rows find their new ones, and a source's position is its furthest: a cut
+ * has the same pushes in all shards. All files that are needed are checked before the region changes.
+ *
+ * Errors: as above; RESOURCE_EXHAUSTED (the region is full: throw it away).
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_restore(
+    const struct muster_params_snapshot *snapshot,
+    const struct muster_params_snapshot_manifest *manifest, struct muster_params_region *region,
+    bool (*is_wanted)(const void *data, uint32_t shard), const void *data,
+    struct muster_error *ret_error);
+
+#endif
