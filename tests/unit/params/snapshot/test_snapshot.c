@@ -9,7 +9,7 @@
 #include "assertion_count.h"
 #include "careful_mem.h"
 #include "params/snapshot/snapshot.h"
-#include "params/store/source.h"
+#include "params/store/load.h"
 #include "power_disk.h"
 #include "region_stand.h"
 
@@ -188,6 +188,29 @@ static void a_snapshot_is_restored_on_any_number_of_servers_and_shards(void **st
         }
         assert_memory_equal(&sum, &whole, sizeof(whole));
     }
+    stand_close(&stand);
+}
+
+/* Between cuts shards may differ. */
+static void a_shard_keeps_its_own_positions_where_their_number_is_the_same(void **state)
+{
+    const struct part part = {0, 1};
+    struct region_stand to;
+    struct muster_error error;
+    struct stand stand;
+    uint64_t cut;
+
+    (void)state;
+    stand_open(&stand);
+    region_stand_open(&to, REGION_BYTES, SHARDS);
+    muster_params_position_load(muster_params_source_at(&stand.source.region, 0), 2,
+                                UINT64_C(9) << 16);
+    assert_int_equal(cut_save(&stand, 12, &error), MUSTER_OK);
+    assert_int_equal(folder_restore(stand.folder, &to, &part, &cut, &error), MUSTER_OK);
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        assert_int_equal(muster_params_source_at(&to.region, 0)->positions[shard] >> 16,
+                         shard == 2 ? 9 : 2);
+    region_stand_close(&to);
     stand_close(&stand);
 }
 
@@ -383,6 +406,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_snapshot_is_restored_on_any_number_of_servers_and_shards),
+        cmocka_unit_test(a_shard_keeps_its_own_positions_where_their_number_is_the_same),
         cmocka_unit_test(sources_are_kept_where_the_caller_says_so),
         cmocka_unit_test(damage_is_named_and_nothing_is_restored),
         cmocka_unit_test(a_file_that_is_missing_is_named),
