@@ -85,8 +85,9 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_params_settings, wire),
      .fallback = "auto",
-     .choices = "auto|tcp",
-     .help = "Transport."},
+     .choices = "auto|tcp|shm",
+     .help = "shm and auto: rows are also read from the server's memory, beside pushes, for half of --seconds; "
+             "tcp: they are not."},
     {.name = "bulk-bytes",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct bench_params_settings, bulk_bytes),
@@ -271,6 +272,9 @@ static void result_print(struct bench_params *bench)
         printf(",\"ops_per_server_cpu_s\":%.0f", (push + pull) * seconds / bench->cpu_s);
     printf(",\"p50_us\":%.1f,\"p99_us\":%.1f", bench_samples_quantile(&bench->latencies_us, 0.5),
            bench_samples_quantile(&bench->latencies_us, 0.99));
+    if (bench->peek_ns > 0)
+        printf(",\"peek_ops_per_s\":%.0f,\"torn\":%" PRIu64,
+               (double)bench->peeked_rows * 1e9 / (double)bench->peek_ns, bench->torn);
     if (settings->bulk_bytes > 0)
         printf(",\"bulk_gb_per_s\":%.3f", (push + pull) * BULK_ROW_BYTES / 1e9);
     printf(",\"kills\":%" PRIu64, bench->kill_count);
@@ -287,7 +291,7 @@ static void result_print(struct bench_params *bench)
 
 static int params_measure(struct bench_params *bench)
 {
-    bool is_good = bench_params_connect(bench) && bench_params_load(bench) &&
+    bool is_good = bench_params_connect(bench) && bench_params_load(bench) && bench_params_peek(bench) &&
                    bench_params_verify(bench);
 
     if (is_good)

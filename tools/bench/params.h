@@ -75,7 +75,8 @@ struct bench_params {
     struct bench_samples stalls_ms;
     /* Outcome. */
     double cpu_s; /* of the server, in the time of the load; NAN: it was killed meanwhile */
-    uint64_t lost, doubled;
+    uint64_t peeked_rows, peek_ns; /* read from the server's memory, and the time in these calls */
+    uint64_t lost, doubled, torn;
     char digest[33];
 };
 
@@ -89,6 +90,17 @@ bool bench_params_load(struct bench_params *bench);
  * error. */
 bool bench_params_verify(struct bench_params *bench);
 void bench_params_disconnect(struct bench_params *bench);
+
+/** Keep all batches under way. */
+void bench_params_start(struct bench_params *bench);
+/** Wait for them. False: one failed; said on standard error. */
+bool bench_params_stop(struct bench_params *bench);
+uint64_t bench_params_random(struct bench_params *bench);
+
+/* params_peek.c */
+/** Read rows from the server's memory beside the load, where --wire allows and that is possible. False: it
+ * is not and must be, or a row was torn; said on standard error. */
+bool bench_params_peek(struct bench_params *bench);
 
 /* params_kill.c */
 void bench_params_kills_start(struct bench_params *bench);

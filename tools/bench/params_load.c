@@ -26,6 +26,11 @@ static uint64_t random_next(struct bench_params *bench)
     return bench->random;
 }
 
+uint64_t bench_params_random(struct bench_params *bench)
+{
+    return random_next(bench);
+}
+
 static bool run_until(struct bench_params *bench, bool (*is_done)(struct bench_params *bench))
 {
     while (!is_done(bench) && bench->failures == 0)
@@ -271,6 +276,21 @@ static bool all_are_answered(struct bench_params *bench)
     return bench->running == 0;
 }
 
+void bench_params_start(struct bench_params *bench)
+{
+    bench->is_stopping = false;
+    for (uint64_t i = 0; i < bench->settings->clients; i++) {
+        for (uint64_t j = 0; j < bench->settings->depth; j++)
+            batch_start(&bench->clients[i].batches[j]);
+    }
+}
+
+bool bench_params_stop(struct bench_params *bench)
+{
+    bench->is_stopping = true;
+    return run_until(bench, all_are_answered);
+}
+
 /* Processor time of the process, from schedstat (proc(5)). */
 static double cpu_seconds(pid_t pid)
 {
@@ -301,10 +321,8 @@ bool bench_params_load(struct bench_params *bench)
     muster_timer_init(&bench->pace, on_pace, bench);
     if (settings->rate > 0)
         muster_timer_start(&bench->pace, bench->env->loop, bench->begin_ns + PACE_NS);
-    for (uint64_t i = 0; settings->rate == 0 && i < settings->clients; i++) {
-        for (uint64_t j = 0; j < settings->depth; j++)
-            batch_start(&bench->clients[i].batches[j]);
-    }
+    if (settings->rate == 0)
+        bench_params_start(bench);
     bench_params_kills_start(bench);
     is_good = run_until(bench, load_is_over);
     bench->cpu_s = settings->kills == 0 ? cpu_seconds(serving) - before_s : -1;
