@@ -119,37 +119,11 @@ static void a_question_about_one_text_answers_that_text(void **state)
     cloud_fixture_close(&f);
 }
 
-/* Without a version in the node its first worker is asked. */
-static void a_node_without_workers_has_no_version(void **state)
-{
-    struct muster_tpu_client *client;
-    struct cloud_fixture f;
-    bool is_done = false;
-    struct muster_tpu_query query = {.data = &is_done, .what = MUSTER_TPU_RUNTIME_VERSION};
-    (void)state;
-
-    cloud_fixture_open(&f, NULL);
-    cloud_fixture_script(
-        &f, "[{\"match\":{\"path\":\"/v1/projects/example.com:p/locations/z/nodes/n\"},"
-            "\"response\":{\"body\":{\"state\":\"READY\",\"networkEndpoints\":[]}}}]");
-    client = open_client(&f, "z");
-    query.deadline_ns = cloud_fixture_in_s(&f, 30);
-    assert_int_equal(muster_tpu_query_start(&query, client, on_query), MUSTER_OK);
-    test_env_run_until(f.env, test_env_is_true, &is_done);
-
-    assert_int_equal(query.rc, MUSTER_OK);
-    assert_null(query.text);
-    assert_null(fake_cloud_request(f.cloud, 1));
-    close_client(&f, client);
-    cloud_fixture_close(&f);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_token_goes_to_the_api_and_not_to_the_discovery_server),
         cmocka_unit_test(a_question_about_one_text_answers_that_text),
-        cmocka_unit_test(a_node_without_workers_has_no_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
