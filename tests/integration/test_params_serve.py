@@ -104,14 +104,16 @@ class Bench(unittest.TestCase):
 
     def test_kills_in_the_middle_of_pushes_lose_and_double_nothing(self):
         for words in (["--rows", "1000"], ["--rows", "64", "--value-bytes", "4K", "--batch", "16"], ["--mix", "push_pull", "--batch", "1"]):
-            result = self.bench("--clients", "3", "--depth", "4", "--seconds", "0.2", "--kills", "6", "--kill-interval", "20ms", *words)
+            result = self.bench("--clients", "3", "--depth", "4", "--seconds", "0.2", "--kills", "6", "--kill-interval", "20ms", "--wire", "shm", *words)
             self.assertEqual((result["kills"], result["lost"], result["doubled"]), (6, 0, 0), result)
             self.assertGreater(result["pushed"], 0)
             self.assertGreaterEqual(result["stall_ms"]["max"], result["stall_ms"]["median"])
 
     def test_the_result_has_the_keys_of_the_contract(self):
         for mix in ("push", "pull", "push_pull"):
-            result = self.bench("--clients", "2", "--seconds", "0.2", "--rows", "500", "--mix", mix)
+            result = self.bench("--clients", "2", "--seconds", "0.2", "--rows", "500", "--mix", mix, "--wire", "shm")
+            self.assertGreater(result["peek_ops_per_s"], 0)
+            self.assertEqual(result["torn"], 0)
             self.assertEqual(result["bench"], "params")
             for key in ("ops_per_s", "push_ops_per_s", "pull_ops_per_s", "ops_per_server_cpu_s", "p50_us", "p99_us", "digest"):
                 self.assertIn(key, result)
