@@ -478,8 +478,7 @@ static uint32_t candidates_collect(const struct muster_params_registration *regi
     uint32_t count = 0;
 
     MUSTER_LIST_EACH (&registration->peers, peer, struct peer, node) {
-        if (count < MUSTER_PARAMS_SERVERS_MAX)
-            ret_alive[count++].server = peer->record.server;
+        ret_alive[count++].server = peer->record.server;
     }
     qsort(ret_alive, count, sizeof(*ret_alive), candidate_compare);
     *ret_rank = count;
@@ -488,6 +487,12 @@ static uint32_t candidates_collect(const struct muster_params_registration *regi
             *ret_rank = i;
     }
     return count;
+}
+
+static void map_retry(struct muster_params_registration *registration)
+{
+    muster_timer_start(&registration->turn, registration->server->env->loop,
+                       after_ns(registration, RETRY_NS));
 }
 
 /* The watch shows the new map, also when another server has made it. */
@@ -502,8 +507,7 @@ static void on_swapped(struct muster_registry_op *op, enum muster_rc rc)
         MUSTER_LOG(registration->server->env, WARN, "params_map_not_changed", "reason",
                    op->error.text);
     if (rc != MUSTER_OK || !op->is_succeeded) {
-        muster_timer_start(&registration->turn, registration->server->env->loop,
-                           after_ns(registration, RETRY_NS));
+        map_retry(registration);
         return;
     }
     decide_post(registration);
@@ -518,8 +522,10 @@ static void map_swap(struct muster_params_registration *registration,
     char key[160];
 
     snprintf(key, sizeof(key), "%smap", registration->prefix);
-    if (muster_params_map_pack(next, server->env->mem, &bytes, &value.size) != MUSTER_OK)
+    if (muster_params_map_pack(next, server->env->mem, &bytes, &value.size) != MUSTER_OK) {
+        map_retry(registration);
         return;
+    }
     value.data = bytes;
     registration->swap.data = registration;
     registration->is_swapping =
@@ -527,6 +533,8 @@ static void map_swap(struct muster_params_registration *registration,
                                    registration->map_revision, value, 0,
                                    after_ns(registration, REQUEST_TIMEOUT_NS),
                                    on_swapped) == MUSTER_OK;
+    if (!registration->is_swapping)
+        map_retry(registration);
     muster_mem_free(server->env->mem, bytes);
 }
 
@@ -539,16 +547,12 @@ static bool is_due(const struct muster_params_registration *registration, uint32
     return registration->server->map != NULL;
 }
 
-/* The first of the servers changes the map; the others only for learners that are ready, which they alone
- * know, or when it has not come in time. */
-static void on_decide(struct muster_task *task)
+/* NULL: nothing changes, or it is not for this server to say. */
+static struct muster_params_map *map_next(struct muster_params_registration *registration,
+                                          const struct muster_params_candidate *alive,
+                                          uint32_t count, uint32_t rank)
 {
-    struct muster_params_registration *registration = task->data;
     struct muster_params_server *server = registration->server;
-    struct muster_params_candidate alive[MUSTER_PARAMS_SERVERS_MAX];
-    struct muster_params_map *next = NULL;
-    uint32_t rank;
-    uint32_t count = candidates_collect(registration, alive, &rank);
     const struct muster_params_decide_input input = {
         .map = server->map,
         .alive = alive,
@@ -558,11 +562,35 @@ static void on_decide(struct muster_task *task)
         .is_ready = muster_params_follower_is_ready,
         .data = server,
         .moves_max = MOVES_MAX};
+    struct muster_params_map *next = NULL;
+
+    if (!is_due(registration, count) || rank == count)
+        return NULL;
+    if (muster_params_decide(server->env->mem, &input, &next) != MUSTER_OK)
+        map_retry(registration);
+    return next;
+}
+
+/* The first of the servers changes the map; the others only for learners that are ready, which they alone
+ * know, or when it has not come in time. */
+static void on_decide(struct muster_task *task)
+{
+    struct muster_params_registration *registration = task->data;
+    struct muster_params_server *server = registration->server;
+    struct muster_params_candidate *alive = muster_mem_alloc_zero(
+        server->env->mem, registration->peer_count + 1, sizeof(*alive));
+    struct muster_params_map *next;
+    uint32_t rank, count;
 
     muster_task_post(&registration->look, server->env->loop);
-    if (!is_due(registration, count) || rank == count)
+    if (alive == NULL) {
+        map_retry(registration);
         return;
-    if (muster_params_decide(server->env->mem, &input, &next) != MUSTER_OK || next == NULL)
+    }
+    count = candidates_collect(registration, alive, &rank);
+    next = map_next(registration, alive, count, rank);
+    muster_mem_free(server->env->mem, alive);
+    if (next == NULL)
         return;
     if (rank == 0 || registration->is_our_turn || muster_params_followers_are_ready(server)) {
         registration->is_our_turn = false;

@@ -64,8 +64,9 @@ enum muster_rc muster_params_server_record_unpack(const void *bytes, size_t size
                                 "the record of a server has a text without end");
     memset(ret_record, 0, sizeof(*ret_record));
     memcpy(ret_record->server.id.bytes, packed.id, sizeof(packed.id));
-    memcpy(ret_record->server.address, packed.address, sizeof(packed.address));
-    memcpy(ret_record->server.host_key, packed.host_key, sizeof(packed.host_key));
+    /* Bytes behind the texts are nobody's: equal records are equal in all bytes. */
+    memcpy(ret_record->server.address, packed.address, strlen(packed.address));
+    memcpy(ret_record->server.host_key, packed.host_key, strlen(packed.host_key));
     ret_record->server.is_leaving = (packed.flags & FLAG_LEAVING) != 0;
     ret_record->pid = packed.pid;
     ret_record->started = packed.started;

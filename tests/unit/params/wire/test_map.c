@@ -221,6 +221,25 @@ static void a_record_is_packed_and_unpacked(void **state)
     assert_int_equal(found.replicas, 2);
 }
 
+static void bytes_behind_the_texts_of_a_record_are_left_out(void **state)
+{
+    static const struct muster_params_server_record record = {
+        .server = {.id = {{1}}, .address = "10.0.0.1:7300", .host_key = "host"}};
+    struct muster_params_server_record found;
+    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
+    struct muster_error error;
+
+    (void)state;
+    muster_params_server_record_pack(&record, bytes);
+    bytes[24 + 20] = 'x';
+    bytes[24 + MUSTER_PARAMS_ADDRESS_BYTES + 20] = 'x';
+
+    assert_int_equal(
+        muster_params_server_record_unpack(bytes, sizeof(bytes), &found, &error), MUSTER_OK);
+
+    assert_memory_equal(&found.server, &record.server, sizeof(found.server));
+}
+
 static void a_malformed_record_is_refused(void **state)
 {
     static const struct {
@@ -292,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_server_that_is_alone_has_all_shards),
         cmocka_unit_test(a_record_is_packed_and_unpacked),
         cmocka_unit_test(bytes_beyond_texts_and_lists_are_left_out),
+        cmocka_unit_test(bytes_behind_the_texts_of_a_record_are_left_out),
         cmocka_unit_test(a_malformed_record_is_refused),
     };
 
