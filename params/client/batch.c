@@ -9,6 +9,9 @@
 /* Larger messages gain nothing, and delay what waits behind them. */
 #define BATCH_BYTES ((size_t)256 << 10)
 
+_Static_assert(BATCH_BYTES >= MUSTER_PARAMS_ROW_BYTES_MAX + sizeof(uint64_t),
+               "a message has room for a row and its key");
+
 /* Where the next message begins: an operation of the queue, and a row of it. */
 struct cursor {
     struct muster_params_op *op;
@@ -65,8 +68,6 @@ static uint32_t rows_per_message(size_t row_bytes)
 {
     size_t rows = BATCH_BYTES / row_bytes;
 
-    if (rows == 0)
-        rows = 1;
     return rows < MUSTER_PARAMS_FRAME_ROWS_MAX ? (uint32_t)rows : MUSTER_PARAMS_FRAME_ROWS_MAX;
 }
 
