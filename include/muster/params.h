@@ -90,7 +90,7 @@ struct muster_params_options {
      * process alone. */
     const char *source;
     uint32_t clock_sources;       /* sources of the job that tick, this one among them; 0: it does not */
-    uint64_t queue_max_bytes;     /* of pushes that are not acknowledged; 0: 64 MiB */
+    uint64_t queue_max_bytes;     /* of keys and values pushed, not acknowledged; 0: 64 MiB */
     uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
     void *data;
 };

@@ -259,6 +259,9 @@ static bool requests_make(struct muster_params_table *table, const struct slice 
             requests_free(shares);
             return false;
         }
+        share->request->row_bytes =
+            share->row_count *
+            (sizeof(uint64_t) + table->row_elements * muster_dtype_bytes(table->wire_dtype));
         muster_params_rows_pack(&frame, share->request->payload, &share->runs, &share->keys,
                                 &values);
         share->values = values;

@@ -85,7 +85,7 @@ struct muster_params_request {
     bool is_answered; /* to be freed as soon as the link gives it back */
     uint32_t part_count;
     struct muster_params_part *parts; /* behind the payload */
-    size_t bytes;                     /* of all of it */
+    uint64_t row_bytes;               /* PUSH: of its keys and values */
     _Alignas(8) uint8_t payload[];
 };
 
@@ -148,7 +148,7 @@ struct muster_params {
     uint64_t sequence;     /* of the next push, from 1 */
     uint64_t position;     /* the sequence that an earlier process has come to */
     uint64_t number;       /* of the next other request */
-    uint64_t queued_bytes;    /* of pushes that are not acknowledged */
+    uint64_t queued_bytes;    /* of keys and values of pushes that are not acknowledged */
     uint64_t collected_bytes; /* of pushes of this turn */
     struct muster_task flush;
     struct muster_timer deadline; /* the next of any operation */

@@ -31,7 +31,6 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
     request->kind = kind;
     request->part_count = part_count;
     request->parts = (void *)((uint8_t *)request + parts_offset(payload_bytes));
-    request->bytes = bytes;
     request->frame.data = request;
     request->frame.payload = request->payload;
     request->frame.header =
@@ -46,7 +45,7 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
 static void request_free(struct muster_params_request *request)
 {
     if (muster_params_request_is_push(request) && request->way != NULL)
-        request->params->queued_bytes -= request->bytes;
+        request->params->queued_bytes -= request->row_bytes;
     muster_mem_free(&request->params->pool.mem, request);
 }
 
@@ -147,7 +146,7 @@ void muster_params_request_send(struct muster_params_request *request,
         request->frame.header.epoch = params->map->epoch;
     list_insert(is_push ? &way->pushes : &way->requests, request);
     if (is_push) {
-        params->queued_bytes += request->bytes;
+        params->queued_bytes += request->row_bytes;
         params->push_count++;
     }
     if (way->is_behind && request->kind != MUSTER_PARAMS_REQUEST_TABLE)

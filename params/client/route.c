@@ -153,6 +153,7 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
         has_row_parts ? cut.row_count : request->part_count);
     if (piece == NULL)
         return NULL;
+    piece->row_bytes = cut.row_count * (sizeof(uint64_t) + value_bytes);
     muster_params_rows_pack(&cut, piece->payload, &runs, &keys, &values);
     for (uint32_t i = 0; i < frame->run_count; i++) {
         const struct muster_params_run *run = &frame->runs[i];

@@ -722,7 +722,8 @@ static void pushes_beyond_the_queue_are_refused_until_there_is_room(void **state
         muster_params_push_start(&more.op, scene.table, &rows, deadline_of(scene.env), on_call),
         MUSTER_RESOURCE_EXHAUSTED);
     params_host_await(&scene.host, 0, 3);
-    scene.params->options.queue_max_bytes = scene.params->queued_bytes + 11;
+    assert_int_equal(scene.params->queued_bytes, 12);
+    scene.params->options.queue_max_bytes = 12 + 11;
     rows.count = 1;
     assert_int_equal(
         muster_params_push_start(&more.op, scene.table, &rows, deadline_of(scene.env), on_call),
