@@ -1,0 +1,387 @@
+/* Servers that share a job: what is acknowledged is at both, shards are learned, strangers are no leaders. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "params_peer.h"
+#include "registry_pair.h"
+#include "test_env.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "params/server/cluster.h"
+#include "params/server/seat.h"
+#include "params/store/row.h"
+
+#define SERVERS 3u
+#define SHARDS  16u
+#define ROWS    200u
+#define BYTES   MUSTER_PARAMS_REGION_BYTES_MIN
+
+static const struct muster_params_schema counters = {.name = "counters",
+                                                     .row_elements = 2,
+                                                     .wire_dtype = MUSTER_F32,
+                                                     .optimizer = MUSTER_PARAMS_ADAGRAD,
+                                                     .learning_rate = 0.5f};
+
+struct member {
+    struct muster_params_server *server;
+    struct muster_params_seat *seat;
+    uint8_t *memory;
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+    bool is_closed;
+};
+
+struct scene {
+    struct test_env test;
+    struct registry_pair registry;
+    struct member members[SERVERS];
+    struct muster_params *params;
+    struct muster_params_table *table;
+    bool is_done;
+    enum muster_rc rc;
+};
+
+/* --- Servers --- */
+
+static void member_open(struct scene *scene, uint32_t i, uint32_t replicas, uint32_t expected)
+{
+    const struct muster_params_seat_options seat = {.shard_count = SHARDS};
+    struct muster_params_server_options options = {.job = "test",
+                                                   .registry = scene->registry.endpoints,
+                                                   .replicas = replicas,
+                                                   .server_count = expected};
+    struct member *member = &scene->members[i];
+    struct muster_address address;
+    struct muster_error error;
+
+    *member = (struct member){.is_closed = false};
+    member->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(member->memory != MAP_FAILED);
+    if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
+        muster_params_seat_wrap(member->memory, BYTES, &seat, &member->seat, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    options.listen = &address;
+    options.seat = member->seat;
+    if (muster_params_server_open(&scene->test.env, &options, &member->server, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    muster_params_server_set_data(member->server, member);
+    muster_address_format(muster_params_server_address(member->server), member->address);
+}
+
+static void on_member_closed(struct muster_params_server *server)
+{
+    struct member *member = muster_params_server_data(server);
+
+    member->is_closed = true;
+}
+
+static void member_close(struct scene *scene, uint32_t i)
+{
+    struct member *member = &scene->members[i];
+
+    if (member->server == NULL)
+        return;
+    muster_params_server_close(member->server, on_member_closed);
+    test_env_run_until(&scene->test.env, test_env_is_true, &member->is_closed);
+    muster_params_seat_free(member->seat);
+    munmap(member->memory, BYTES);
+    member->server = NULL;
+}
+
+/* --- A client --- */
+
+static void on_params(struct muster_params *params, enum muster_rc rc)
+{
+    struct scene *scene = muster_params_data(params);
+
+    scene->is_done = true;
+    scene->rc = rc;
+}
+
+static void on_op(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct scene *scene = op->data;
+
+    scene->is_done = true;
+    scene->rc = rc;
+}
+
+static void done_await(struct scene *scene)
+{
+    test_env_run_until(&scene->test.env, test_env_is_true, &scene->is_done);
+    assert_int_equal(scene->rc, MUSTER_OK);
+    scene->is_done = false;
+}
+
+static uint64_t deadline_of(const struct scene *scene)
+{
+    return muster_loop_after_ns(scene->test.env.loop, 60 * MUSTER_NS_PER_S);
+}
+
+static void client_open(struct scene *scene)
+{
+    const struct muster_params_options options = {.server = scene->members[0].address,
+                                                  .job = "test",
+                                                  .connect_deadline_ns = deadline_of(scene),
+                                                  .data = scene};
+    struct muster_params_op op = {.data = scene};
+    struct muster_error error;
+
+    assert_int_equal(
+        muster_params_open(&scene->test.env, &options, on_params, &scene->params, &error),
+        MUSTER_OK);
+    done_await(scene);
+    assert_int_equal(muster_params_table_start(&op, scene->params, &counters, &scene->table,
+                                               deadline_of(scene), on_op),
+                     MUSTER_OK);
+    done_await(scene);
+}
+
+static void rows_push(struct scene *scene)
+{
+    struct muster_params_op op = {.data = scene};
+    uint64_t keys[ROWS];
+    float values[ROWS][2];
+    const struct muster_params_rows rows = {keys, values, ROWS};
+
+    for (uint32_t i = 0; i < ROWS; i++) {
+        keys[i] = i;
+        values[i][0] = (float)i;
+        values[i][1] = 1;
+    }
+    assert_int_equal(
+        muster_params_push_start(&op, scene->table, &rows, deadline_of(scene), on_op), MUSTER_OK);
+    done_await(scene);
+}
+
+static void rows_pull(struct scene *scene, float ret_values[ROWS][2])
+{
+    struct muster_params_op op = {.data = scene};
+    uint64_t keys[ROWS];
+    const struct muster_params_rows rows = {keys, ret_values, ROWS};
+
+    for (uint32_t i = 0; i < ROWS; i++)
+        keys[i] = i;
+    assert_int_equal(
+        muster_params_pull_start(&op, scene->table, &rows, deadline_of(scene), on_op), MUSTER_OK);
+    done_await(scene);
+}
+
+static void scene_open(struct scene *scene, uint32_t servers, uint32_t replicas)
+{
+    memset(scene, 0, sizeof(*scene));
+    test_env_open(&scene->test);
+    assert_int_equal(muster_net_system_open(&scene->test.env, &scene->test.env.net), MUSTER_OK);
+    scene->registry.env = &scene->test.env;
+    registry_pair_open_store(&scene->registry);
+    registry_pair_start_server(&scene->registry, "127.0.0.1:0");
+    for (uint32_t i = 0; i < servers; i++)
+        member_open(scene, i, replicas, servers);
+    client_open(scene);
+}
+
+static void scene_close(struct scene *scene)
+{
+    muster_params_close(scene->params, deadline_of(scene), on_params);
+    done_await(scene);
+    for (uint32_t i = 0; i < SERVERS; i++)
+        member_close(scene, i);
+    registry_pair_stop_server(&scene->registry);
+    muster_registry_store_close(scene->registry.store);
+    muster_net_system_close(scene->test.env.net);
+    test_env_close(&scene->test);
+}
+
+/* --- What a server has --- */
+
+static struct muster_params_digest member_digest(const struct member *member)
+{
+    const struct muster_params_store_table *table =
+        muster_params_table_find(member->server->region, "counters");
+
+    assert_non_null(table);
+    return muster_params_table_digest(member->server->region, table);
+}
+
+static bool is_whole(void *data)
+{
+    const struct scene *scene = data;
+    const struct muster_params_map *map = NULL;
+
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        if (scene->members[i].server != NULL)
+            map = scene->members[i].server->map;
+    }
+    for (uint32_t shard = 0; map != NULL && shard < SHARDS; shard++) {
+        if (map->shards[shard].copy_count != map->copies_wanted ||
+            map->shards[shard].learner_count != 0)
+            return false;
+    }
+    return map != NULL;
+}
+
+static bool are_two_in_map(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->members[0].server->map->server_count == 2 && is_whole(data);
+}
+
+/* --- Cases --- */
+
+static void what_is_acknowledged_is_at_both(void **state)
+{
+    struct scene scene;
+    struct muster_params_digest first, second;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+
+    for (int i = 0; i < 3; i++) {
+        rows_push(&scene);
+        first = member_digest(&scene.members[0]);
+        second = member_digest(&scene.members[1]);
+        assert_memory_equal(&first, &second, sizeof(first));
+        assert_int_not_equal(first.sums[0], 0);
+    }
+
+    scene_close(&scene);
+}
+
+static void the_other_copy_goes_on_when_a_server_is_gone(void **state)
+{
+    static float before[ROWS][2], after[ROWS][2];
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    rows_push(&scene);
+    rows_pull(&scene, before);
+
+    member_close(&scene, 1);
+    rows_pull(&scene, after);
+
+    assert_memory_equal(before, after, sizeof(before));
+    rows_push(&scene);
+    scene_close(&scene);
+}
+
+static void a_server_that_comes_learns_all_of_its_shards(void **state)
+{
+    static float before[ROWS][2], after[ROWS][2];
+    struct muster_params_digest first, second;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1, 2);
+    rows_push(&scene);
+    rows_push(&scene);
+    rows_pull(&scene, before);
+
+    member_open(&scene, 1, 2, 1);
+    test_env_run_until(&scene.test.env, are_two_in_map, &scene);
+
+    first = member_digest(&scene.members[0]);
+    second = member_digest(&scene.members[1]); /* values and the optimizer's state */
+    assert_memory_equal(&first, &second, sizeof(first));
+    member_close(&scene, 0);
+    rows_pull(&scene, after);
+    assert_memory_equal(before, after, sizeof(before));
+    rows_push(&scene); /* positions were copied, too: the source is known */
+    scene_close(&scene);
+}
+
+static void a_shard_that_moves_takes_its_rows_along(void **state)
+{
+    static float before[ROWS][2], after[ROWS][2];
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1, 1);
+    rows_push(&scene);
+    rows_pull(&scene, before);
+
+    member_open(&scene, 1, 1, 1);
+    test_env_run_until(&scene.test.env, are_two_in_map, &scene);
+
+    assert_true(scene.members[1].server->region->head->tables[0].row_count > 0);
+    rows_pull(&scene, after);
+    assert_memory_equal(before, after, sizeof(before));
+    rows_push(&scene);
+    scene_close(&scene);
+}
+
+/* A follower takes changes from servers of its map alone, and what is malformed ends the link. */
+static void a_strange_leader_changes_nothing(void **state)
+{
+    static const struct {
+        const char *name;
+        uint8_t type;
+        uint32_t bytes;
+        uint32_t phase;
+        bool is_dropped;
+    } rows[] = {
+        {"a message of clients", MUSTER_PARAMS_PUSH, 0, 0, true},
+        {"a mark", MUSTER_PARAMS_COPY_MARK, 0, 0, false},
+        {"a mark with bytes", MUSTER_PARAMS_COPY_MARK, 8, 0, true},
+        {"the begin of a shard that another server leads", MUSTER_PARAMS_COPY_BEGIN, 0, 3, false},
+        {"the begin of no shard", MUSTER_PARAMS_COPY_BEGIN, 0, SHARDS, true},
+        {"half a source", MUSTER_PARAMS_COPY_SOURCE, 40, 0, true},
+        {"a source without an id", MUSTER_PARAMS_COPY_SOURCE, MUSTER_PARAMS_OPEN_BYTES, 0, true},
+        {"a table without a schema", MUSTER_PARAMS_COPY_TABLE, MUSTER_PARAMS_SCHEMA_BYTES, 0, true},
+        {"positions of no shard", MUSTER_PARAMS_COPY_POSITIONS, 16, SHARDS, true},
+        {"half a position", MUSTER_PARAMS_COPY_POSITIONS, 12, 0, true},
+        {"rows of no table", MUSTER_PARAMS_COPY_ROWS, 24, 0, true},
+        {"a push of no table", MUSTER_PARAMS_COPY_PUSH, 64, 0, true},
+    };
+    struct muster_peer_hello hello = params_peer_hello();
+    static const uint8_t bytes[256];
+    struct muster_params_digest before, after;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1, 1);
+    rows_push(&scene);
+    before = member_digest(&scene.members[0]);
+    hello.purpose = MUSTER_LINK_PARAMS_COPY;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                                   .type = rows[i].type,
+                                                   .payload_bytes = rows[i].bytes,
+                                                   .phase = rows[i].phase};
+        struct params_peer peer;
+
+        params_peer_open(&peer, &scene.test.env, scene.members[0].address, &hello);
+        params_peer_send(&peer, &header, bytes);
+        if (rows[i].is_dropped)
+            params_peer_await_down(&peer);
+        else
+            params_peer_await(&peer, 1); /* it is acknowledged, and does nothing */
+        if (peer.is_down != rows[i].is_dropped)
+            fail_msg("%s", rows[i].name);
+        params_peer_close(&peer);
+    }
+    after = member_digest(&scene.members[0]);
+    assert_memory_equal(&before, &after, sizeof(before));
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_acknowledged_is_at_both),
+        cmocka_unit_test(the_other_copy_goes_on_when_a_server_is_gone),
+        cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
+        cmocka_unit_test(a_shard_that_moves_takes_its_rows_along),
+        cmocka_unit_test(a_strange_leader_changes_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
