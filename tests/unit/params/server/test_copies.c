@@ -255,6 +255,62 @@ static void what_is_acknowledged_is_at_both(void **state)
     scene_close(&scene);
 }
 
+static bool has_second_all_rows(void *data)
+{
+    const struct scene *scene = data;
+    const struct muster_params_region_head *head = scene->members[1].server->region->head;
+
+    return head->table_count > 0 && head->tables[0].row_count == ROWS;
+}
+
+/* The acknowledgements of followers are not read, whatever they have done. */
+static void followers_pause(struct scene *scene, bool is_paused)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        MUSTER_LIST_EACH (&scene->members[i].server->followers, follower,
+                          struct muster_params_follower, node) {
+            if (is_paused)
+                muster_peer_link_pause(follower->link);
+            else
+                muster_peer_link_resume(follower->link);
+        }
+    }
+}
+
+static void nothing_is_answered_before_the_other_copy_has_said_so(void **state)
+{
+    struct muster_params_op push, pull;
+    struct scene scene;
+    uint64_t keys[ROWS];
+    static float values[ROWS][2], found[ROWS][2];
+    const struct muster_params_rows rows = {keys, values, ROWS}, wanted = {keys, found, ROWS};
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    for (uint32_t i = 0; i < ROWS; i++)
+        keys[i] = i;
+    followers_pause(&scene, true);
+    push.data = pull.data = &scene;
+    assert_int_equal(
+        muster_params_push_start(&push, scene.table, &rows, deadline_of(&scene), on_op), MUSTER_OK);
+    test_env_run_until(&scene.test.env, has_second_all_rows, &scene);
+    test_env_turn(&scene.test.env, 50);
+    assert_false(scene.is_done);
+
+    followers_pause(&scene, false);
+    done_await(&scene);
+    followers_pause(&scene, true);
+    assert_int_equal(
+        muster_params_pull_start(&pull, scene.table, &wanted, deadline_of(&scene), on_op),
+        MUSTER_OK);
+    test_env_turn(&scene.test.env, 200);
+    assert_false(scene.is_done); /* it asks whether they still follow */
+
+    followers_pause(&scene, false);
+    done_await(&scene);
+    scene_close(&scene);
+}
+
 static void the_other_copy_goes_on_when_a_server_is_gone(void **state)
 {
     static float before[ROWS][2], after[ROWS][2];
@@ -377,6 +433,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_acknowledged_is_at_both),
+        cmocka_unit_test(nothing_is_answered_before_the_other_copy_has_said_so),
         cmocka_unit_test(the_other_copy_goes_on_when_a_server_is_gone),
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
         cmocka_unit_test(a_shard_that_moves_takes_its_rows_along),
