@@ -199,8 +199,9 @@ static enum attempt request_try(struct muster_publication_client *client,
 
         is_open = answer_send(client, held, header, held->packed, held->packed_bytes, NULL);
     } else if (request->chunk >= held->manifest.chunk_count) {
-        muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "there is no chunk %u: it has %u",
-                         request->chunk, held->manifest.chunk_count);
+        muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                         "the chunk must be below %u, the number of chunks, got %u",
+                         held->manifest.chunk_count, request->chunk);
         is_open = request_refuse(client, request, &error);
     } else if (!muster_held_has(held, request->chunk)) {
         return ATTEMPT_WAITS;

@@ -328,7 +328,7 @@ static void *refuse_message(struct muster_publication_lane *lane)
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     "it sent a message that was not asked for, or there is no memory for it");
+                     "the message was not asked for, or memory is short");
     source_leave(lane, &error);
     return NULL;
 }

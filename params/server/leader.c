@@ -361,7 +361,7 @@ static bool message_handle(struct muster_params_leader *leader,
     leader->payload = NULL;
     muster_mem_free(&server->pool.mem, payload);
     if (!is_done)
-        leader_give_up(leader, "its message is malformed, or there is no memory for it");
+        leader_give_up(leader, "the message is malformed, or memory is short");
     return is_done;
 }
 
