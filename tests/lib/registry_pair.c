@@ -132,6 +132,8 @@ void registry_pair_close_client(struct registry_pair *f)
 
 void registry_pair_open(struct registry_pair *f)
 {
+    struct muster_address own;
+
     memset(f, 0, sizeof(*f));
     test_env_open(&f->test);
     f->env = &f->test.env;
@@ -140,7 +142,8 @@ void registry_pair_open(struct registry_pair *f)
     assert_int_equal(muster_net_system_open(f->env, &f->env->net), MUSTER_OK);
     if (f->outside == NULL) {
         registry_pair_open_store(f);
-        registry_pair_start_server(f, "127.0.0.1:0");
+        held_ports_take(&f->ports, &own);
+        registry_pair_start_server(f, muster_address_format(&own, f->endpoints));
     }
     registry_pair_open_client(f, f->outside != NULL ? f->outside : f->endpoints);
     assert_int_equal(registry_pair_remove_keys(f, PREFIX, MUSTER_REGISTRY_PREFIX), MUSTER_OK);
@@ -153,6 +156,7 @@ void registry_pair_close(struct registry_pair *f)
         registry_pair_stop_server(f);
     test_env_turn(f->env, 4);
     muster_registry_store_close(f->store);
+    held_ports_release(&f->ports);
     muster_net_system_close(f->env->net);
     test_env_close(&f->test);
 }

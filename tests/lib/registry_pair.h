@@ -3,6 +3,7 @@
 #ifndef MUSTER_TEST_REGISTRY_PAIR_H
 #define MUSTER_TEST_REGISTRY_PAIR_H
 
+#include "held_port.h"
 #include "test_env.h"
 #include <muster/registry.h>
 #include <muster/registry_server.h>
@@ -18,7 +19,8 @@ struct registry_pair {
     struct muster_registry_store *store;
     struct muster_registry_server *server;
     struct muster_registry *registry;
-    char endpoints[MUSTER_ADDRESS_TEXT_BYTES];
+    struct held_ports ports;
+    char endpoints[MUSTER_ADDRESS_TEXT_BYTES]; /* this process's own until the pair is closed */
     bool is_closed;
     /* of the last operation */
     struct muster_registry_op op;

@@ -19,7 +19,7 @@ void rpc_backend_serve(struct rpc_backend *backend, struct rpc_fixture *fixture,
     struct muster_error error;
 
     if (backend->address.port == 0)
-        assert_int_equal(muster_address_parse("127.0.0.1:0", &backend->address, NULL), MUSTER_OK);
+        held_ports_take(&fixture->ports, &backend->address);
     assert_int_equal(muster_rpc_server_open(fixture->env, NULL, &backend->server), MUSTER_OK);
     muster_rpc_server_set_data(backend->server, backend);
     assert_int_equal(muster_rpc_server_add(backend->server, &method, 1, backend), MUSTER_OK);

@@ -12,7 +12,7 @@ struct rpc_backend {
     bool is_closed;
 };
 
-/** At its address; all zero: at a free port. */
+/** At its address; all zero: at a port that the fixture holds from now on. */
 void rpc_backend_serve(struct rpc_backend *backend, struct rpc_fixture *fixture, bool has_health);
 void rpc_backend_stop(struct rpc_backend *backend, struct rpc_fixture *fixture);
 /** Another channel instead, whose target is prefix (NULL: nothing) and the addresses of all. */

@@ -187,6 +187,8 @@ void rpc_fixture_serve(struct rpc_fixture *fixture, const struct muster_rpc_serv
 {
     struct muster_error error;
 
+    if (fixture->address.port == 0)
+        held_ports_take(&fixture->ports, &fixture->address);
     assert_int_equal(muster_rpc_server_open(fixture->env, options, &fixture->server), MUSTER_OK);
     muster_rpc_server_set_data(fixture->server, fixture);
     assert_int_equal(muster_rpc_server_add(fixture->server, methods,
@@ -196,13 +198,6 @@ void rpc_fixture_serve(struct rpc_fixture *fixture, const struct muster_rpc_serv
         MUSTER_OK)
         fail_msg("listen: %s", error.text);
     fixture->is_server_closed = false;
-}
-
-void rpc_fixture_serve_anew(struct rpc_fixture *fixture,
-                            const struct muster_rpc_server_options *options)
-{
-    fixture->address.port = 0;
-    rpc_fixture_serve(fixture, options);
 }
 
 static void on_server_closed(struct muster_rpc_server *server)
@@ -281,7 +276,6 @@ void rpc_fixture_open(struct rpc_fixture *fixture, const struct muster_rpc_serve
     test_env_open(&fixture->test);
     fixture->env = &fixture->test.env;
     assert_int_equal(muster_net_system_open(fixture->env, &fixture->env->net), MUSTER_OK);
-    assert_int_equal(muster_address_parse("127.0.0.1:0", &fixture->address, NULL), MUSTER_OK);
     rpc_fixture_serve(fixture, server);
     rpc_fixture_redial(fixture, channel);
 }
@@ -290,6 +284,7 @@ void rpc_fixture_close(struct rpc_fixture *fixture)
 {
     rpc_fixture_hang_up(fixture);
     rpc_fixture_stop_serving(fixture, 0);
+    held_ports_release(&fixture->ports);
     muster_net_system_close(fixture->env->net);
     test_env_close(&fixture->test);
 }

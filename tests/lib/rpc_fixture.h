@@ -4,6 +4,7 @@
 
 #include <muster/rpc.h>
 
+#include "held_port.h"
 #include "test_env.h"
 
 struct rpc_fixture {
@@ -11,6 +12,7 @@ struct rpc_fixture {
     struct muster_env *env;
     struct muster_rpc_server *server;
     struct muster_channel *channel;
+    struct held_ports ports; /* of the fixture and of backends beside it */
     struct muster_address address;
     /* seen by the server */
     unsigned started, ended, writable;
@@ -31,12 +33,9 @@ void *rpc_scene_open(void **state, size_t bytes, const struct muster_rpc_server_
                      const struct muster_channel_options *channel);
 /** For cmocka: close the fixture and free the scene that begins with it. */
 int rpc_scene_tear_down(void **state);
-/** (Again) a server at fixture->address (port 0: a free one). */
+/** (Again) a server at fixture->address (port 0: one that is held from now on). */
 void rpc_fixture_serve(struct rpc_fixture *fixture,
                        const struct muster_rpc_server_options *options);
-/** The same at a free port: the number of the server before may be somebody else's by now. */
-void rpc_fixture_serve_anew(struct rpc_fixture *fixture,
-                            const struct muster_rpc_server_options *options);
 /** Close the server, letting calls end for grace_ns, and wait for it. */
 void rpc_fixture_stop_serving(struct rpc_fixture *fixture, uint64_t grace_ns);
 /** Another server at the same address instead, with these options. */

@@ -17,7 +17,7 @@
 struct scene {
     struct registry_pair pair;
     struct muster_tls_authority *ours, *theirs;
-    char listen[MUSTER_ADDRESS_TEXT_BYTES]; /* once it is known */
+    char listen[MUSTER_ADDRESS_TEXT_BYTES];
     char endpoint[MUSTER_ADDRESS_TEXT_BYTES + 8];
     struct muster_error ended;
     bool is_ended;
@@ -56,7 +56,6 @@ static void serve_registry(struct scene *scene, struct muster_tls_authority *iss
     if (muster_registry_server_open(f->env, f->store, &options, &f->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     muster_registry_server_set_data(f->server, f);
-    muster_address_format(muster_registry_server_address(f->server), scene->listen);
     (void)snprintf(scene->endpoint, sizeof(scene->endpoint), "https://%s", scene->listen);
     muster_tls_close(options.tls);
 }
@@ -71,7 +70,7 @@ static void scene_open(struct scene *scene)
     registry_pair_stop_server(f);
     assert_int_equal(muster_tls_authority_new(f->env, "ours", &scene->ours), MUSTER_OK);
     assert_int_equal(muster_tls_authority_new(f->env, "theirs", &scene->theirs), MUSTER_OK);
-    (void)strcpy(scene->listen, "127.0.0.1:0");
+    (void)strcpy(scene->listen, f->endpoints);
 }
 
 static void dial_registry(struct scene *scene, struct muster_tls_authority *issuer,

@@ -224,7 +224,7 @@ static void a_server_may_go_at_any_turn(void **state)
         rpc_fixture_hang_up(&scene->fixture);
         test_env_run_until(scene->fixture.env, is_done, &caller);
         assert_null(scene->rpc);
-        rpc_fixture_serve_anew(&scene->fixture, NULL);
+        rpc_fixture_serve(&scene->fixture, NULL);
         rpc_fixture_dial(&scene->fixture, muster_address_format(&scene->fixture.address, target),
                          NULL);
         assert_int_equal(muster_rpc_server_add(scene->fixture.server, methods, 1, scene),

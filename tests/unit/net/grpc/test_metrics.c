@@ -24,7 +24,7 @@ static void scene_begin(struct scene *scene, const struct muster_channel_options
     rpc_fixture_stop_serving(fixture, 0);
     assert_int_equal(muster_metrics_open(fixture->env->mem, &fixture->env->metrics), MUSTER_OK);
     assert_int_equal(muster_rpc_metrics_open(fixture->env, &fixture->env->rpc_metrics), MUSTER_OK);
-    rpc_fixture_serve_anew(fixture, NULL);
+    rpc_fixture_serve(fixture, NULL);
     (void)muster_address_format(&fixture->address, scene->target);
     rpc_fixture_dial(fixture, scene->target, options);
 }

@@ -61,7 +61,7 @@ static void secured_open(struct secured *secured, bool is_peer_required)
     rpc_fixture_stop_serving(fixture, 0);
     secured->server = open_tls(fixture->env, &server_cert, is_peer_required);
     secured->client = open_tls(fixture->env, is_peer_required ? &client_cert : NULL, false);
-    rpc_fixture_serve_anew(fixture, &(struct muster_rpc_server_options){.tls = secured->server});
+    rpc_fixture_serve(fixture, &(struct muster_rpc_server_options){.tls = secured->server});
     secured_dial(secured, secured->client, NULL);
 }
 
@@ -238,7 +238,7 @@ static void tls_to_a_plain_server_is_told_on_both_sides(void **state)
     secured.fixture.env->log = &log.log;
     rpc_fixture_hang_up(&secured.fixture);
     rpc_fixture_stop_serving(&secured.fixture, 0);
-    rpc_fixture_serve_anew(&secured.fixture, NULL);
+    rpc_fixture_serve(&secured.fixture, NULL);
     for (unsigned i = 0; i < 2; i++) {
         secured_dial(&secured, secured.client, NULL);
         check_mismatch(&secured, "the peer speaks plain text, and this side speaks TLS");

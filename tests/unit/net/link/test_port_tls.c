@@ -158,7 +158,7 @@ static int set_up(void **state)
     env->tls = tls_of(&place, JOB_A);
     place.env_of_b = *env;
     place.env_of_b.tls = tls_of(&place, JOB_B);
-    rpc_fixture_serve_anew(&place.rpc, &(struct muster_rpc_server_options){.tls = env->tls});
+    rpc_fixture_serve(&place.rpc, &(struct muster_rpc_server_options){.tls = env->tls});
     assert_int_equal(muster_address_parse("127.0.0.1:0", &any, NULL), MUSTER_OK);
     assert_int_equal(
         muster_port_open(env, &any, place.rpc.server, on_peer, &place, &place.port, NULL),

@@ -205,7 +205,8 @@ static void what_a_policy_cannot_mean_is_named(void **state)
          "principals must be a list of at most 1024 texts"},
         {NAMED("\"source\": {\"principals\": null}"), MUSTER_INVALID_ARGUMENT,
          "principals must be a list"},
-        {NAMED("\"source\": {\"principals\": [1]}"), MUSTER_INVALID_ARGUMENT, "principals must contain"},
+        {NAMED("\"source\": {\"principals\": [1]}"), MUSTER_INVALID_ARGUMENT,
+         "principals must contain"},
         {NAMED("\"source\": {\"principals\": [\"x\", \"\"]}"), MUSTER_INVALID_ARGUMENT,
          "principals must contain only non-empty strings"},
         {NAMED("\"request\": 1"), MUSTER_INVALID_ARGUMENT, "request must be an object"},
@@ -265,8 +266,8 @@ static void lists_of_a_policy_have_an_end(void **state)
         struct muster_authorization *authorization = NULL;
         struct muster_error error;
         size_t row = i / 2, more = i % 2;
-        char *text =
-            repeat_piece(rows[row].head, rows[row].piece, rows[row].count_max + more, rows[row].tail);
+        char *text = repeat_piece(rows[row].head, rows[row].piece, rows[row].count_max + more,
+                                  rows[row].tail);
 
         test_env_open(&test);
         assert_int_equal(muster_authorization_parse(&test.env, text, &authorization, &error),
@@ -395,9 +396,9 @@ static void a_caller_of_another_job_is_told_so_once_in_the_log(void **state)
                      MUSTER_OK);
     interceptor = muster_authorization_interceptor(authorization);
     tls = open_tls(fixture.env, authority, "IP:127.0.0.1", true);
-    rpc_fixture_serve_anew(&fixture,
-                           &(struct muster_rpc_server_options){
-                               .tls = tls, .interceptors = &interceptor, .interceptor_count = 1});
+    rpc_fixture_serve(&fixture, &(struct muster_rpc_server_options){.tls = tls,
+                                                                    .interceptors = &interceptor,
+                                                                    .interceptor_count = 1});
     ask_as(&fixture, open_tls(fixture.env, authority, "URI:" JOB_A "/task/1", false), &probe);
     assert_int_equal(probe.rc, MUSTER_OK);
     ask_as(&fixture, open_tls(fixture.env, authority, "URI:" JOB_B "/task/1", false), &probe);
