@@ -28,8 +28,9 @@ enum muster_params_optimizer {
     MUSTER_PARAMS_ROW_ADAGRAD, /* s += mean of g g, one s for the row; w as ADAGRAD */
     MUSTER_PARAMS_ADAM,        /* Kingma & Ba 2015, algorithm 1; steps are counted per row */
     MUSTER_PARAMS_FTRL,        /* McMahan et al. 2013, algorithm 1, per coordinate */
+    MUSTER_PARAMS_CLOCK_SUM,   /* w += g; first w = 0 when the push has another clock than the one before */
 };
-#define MUSTER_PARAMS_OPTIMIZER_COUNT (MUSTER_PARAMS_FTRL + 1)
+#define MUSTER_PARAMS_OPTIMIZER_COUNT (MUSTER_PARAMS_CLOCK_SUM + 1)
 
 /** The values of a row that nothing has been pushed to: a function of (init_seed, key, position), the
  * same on every machine. The numbers are stored and travel. */
@@ -59,7 +60,18 @@ struct muster_params_schema {
     enum muster_params_init init;
     float init_scale;
     uint64_t init_seed;
+    /* By round: pushes at clock c are kept until round c closes, and then applied once as their sum, in
+     * the order of the sources' ids. It closes when all sources that tick have come to c + 1, or
+     * round_quorum of them have (0: all) and round_grace_ns has passed since. So the rows depend on what
+     * counted, and not on timing or on servers that died. Such a table's name has at most 46 bytes. */
+    bool is_by_round;
+    bool is_round_mean; /* the sum is divided by the sum of the weights that counted */
+    uint32_t round_quorum;
+    uint64_t round_grace_ns;
 };
+
+/** Sources that tick, in a job that has tables by round. */
+#define MUSTER_PARAMS_ROUND_SOURCES_MAX 1024u
 
 /** "row_adagrad". Static text, also for no optimizer. */
 MUSTER_API const char *muster_params_optimizer_name(enum muster_params_optimizer optimizer);
@@ -149,6 +161,7 @@ struct muster_params_op {
     uint32_t count;
     bool is_push;
     uint64_t clock, barrier;
+    double weight;
 };
 
 /** A source that ticks this is done: nobody waits for it any more. */
@@ -182,8 +195,9 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_table_start(
  * Owns:    borrows op, keys and values until done.
  * Errors:  returned INVALID_ARGUMENT, RESOURCE_EXHAUSTED (queue_max_bytes), FAILED_PRECONDITION
  *          (closing); by done RESOURCE_EXHAUSTED (new rows for which the server has no memory; the
- *          others are applied), ABORTED (a younger process has this source), FAILED_PRECONDITION
- *          (the server has lost its memory), UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED.
+ *          others are applied), OUT_OF_RANGE (its round is closed), ABORTED (a younger process has
+ *          this source), FAILED_PRECONDITION (the server has lost its memory), UNAVAILABLE,
+ *          DEADLINE_EXCEEDED, CANCELLED.
  * Order:   applied exactly once, in the order of starts per row; equal keys in their order.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
@@ -207,8 +221,8 @@ muster_params_pull_start(struct muster_params_op *op, struct muster_params_table
  * after a loss, the values are those behind its repetition: others may have pushed meanwhile.
  *
  * Owns:    borrows op, keys, values and ret_values until done; ret_values may be rows->values.
- * Errors:  those of muster_params_push_start. Of rows for which the server has no memory the initial
- *          values come.
+ * Errors:  those of muster_params_push_start; returned INVALID_ARGUMENT also for a table by round. Of rows
+ *          for which the server has no memory the initial values come.
  * Order:   as muster_params_push_start.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push_pull_start(
@@ -234,6 +248,14 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after_start(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_tick_start(struct muster_params_op *op, struct muster_params *params, uint64_t clock,
                          uint64_t deadline_ns, muster_params_op_fn *done);
+/** The same; in tables by round the pushes of round clock - 1 count with this weight (otherwise 1). Errors:
+ * also INVALID_ARGUMENT (a weight that is not finite, or negative). */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_weighted_start(
+    struct muster_params_op *op, struct muster_params *params, uint64_t clock, double weight,
+    uint64_t deadline_ns, muster_params_op_fn *done);
+/** The open round of a table by round, as far as this client knows. A source whose push ended OUT_OF_RANGE
+ * goes on there: it ticks this clock, and pushes. */
+MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *table);
 /**
  * Read rows of a server of this host from its memory: no message, no waiting. Each row is as it was at
  * one moment, with all pushes of this client that are acknowledged. A key without a row has its initial
@@ -287,6 +309,15 @@ muster_params_push_pull(struct muster_params_table *table, const struct muster_p
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_pull(struct muster_params_table *table, const struct muster_params_rows *rows,
                    uint64_t timeout_ns, struct muster_error *ret_error);
+/** muster_params_pull_after_start, and wait. Errors: those of muster_params_pull_after_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_pull_after(struct muster_params_table *table, const struct muster_params_rows *rows,
+                         uint64_t min_clock, uint64_t timeout_ns, struct muster_error *ret_error);
+/** muster_params_tick_weighted_start, and wait. Errors: those of muster_params_tick_weighted_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick(struct muster_params *params,
+                                                               uint64_t clock, double weight,
+                                                               uint64_t timeout_ns,
+                                                               struct muster_error *ret_error);
 /** muster_params_close, and wait. Errors: DEADLINE_EXCEEDED (pushes were not acknowledged in time;
  * the client is closed), FAILED_PRECONDITION (nothing has happened). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_disconnect(struct muster_params *params,

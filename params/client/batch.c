@@ -471,7 +471,7 @@ void muster_params_on_flush(struct muster_task *task)
 
     if (!params->is_ready) /* it comes here again when it is */
         return;
-    params->collected_bytes = 0;
+    params->collected_bytes = muster_params_rounds_admit(params);
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
         queue_flush(table, &table->pushes, push_send);
         queue_flush(table, &table->pulls, pull_send);

@@ -203,3 +203,33 @@ enum muster_rc muster_params_pull(struct muster_params_table *table,
     return rows_wait(table, rows, timeout_ns, muster_params_pull_start, "muster_params_pull",
                      ret_error);
 }
+
+enum muster_rc muster_params_pull_after(struct muster_params_table *table,
+                                        const struct muster_params_rows *rows, uint64_t min_clock,
+                                        uint64_t timeout_ns, struct muster_error *ret_error)
+{
+    struct muster_params *params = table->params;
+    struct muster_params_outcome outcome = {.is_known = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc = params_enter(params, "muster_params_pull_after", ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_pull_after_start(&op, table, rows, min_clock,
+                                        deadline_after(params->env, timeout_ns), on_done);
+    return op_wait(&op, params->runtime, rc, ret_error);
+}
+
+enum muster_rc muster_params_tick(struct muster_params *params, uint64_t clock, double weight,
+                                  uint64_t timeout_ns, struct muster_error *ret_error)
+{
+    struct muster_params_outcome outcome = {.is_known = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc = params_enter(params, "muster_params_tick", ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_tick_weighted_start(&op, params, clock, weight,
+                                           deadline_after(params->env, timeout_ns), on_done);
+    return op_wait(&op, params->runtime, rc, ret_error);
+}

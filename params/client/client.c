@@ -165,6 +165,10 @@ static void table_receive(struct muster_params_way *way, const struct muster_fra
     way->tables[table->index].is_known = true;
     way->tables[table->index].number = header->phase;
     table->descriptor = header->descriptor;
+    if (!muster_params_way_tell_rounds(way, table)) {
+        broken_answer(way, header); /* it is asked again over the next link */
+        return;
+    }
     muster_params_requests_resend(way);
     table_finish(request, MUSTER_OK, NULL);
 }
@@ -244,8 +248,12 @@ static void on_payload(struct muster_params_way *way, const struct muster_frame_
         ticked_receive(way, header);
         break;
     case MUSTER_PARAMS_WAITS:
-        snprintf(way->waits_for, sizeof(way->waits_for), "%.*s", (int)header->payload_bytes,
-                 (const char *)buffer);
+        snprintf(header->offset == 0 ? params->round_waits : way->waits_for,
+                 sizeof(way->waits_for), "%.*s", (int)header->payload_bytes, (const char *)buffer);
+        break;
+    case MUSTER_PARAMS_ROUND:
+        if (!muster_params_round_receive(way, buffer, header->payload_bytes))
+            broken_answer(way, header);
         break;
     case MUSTER_PARAMS_MOVED: /* the map that came before it has sent the rows elsewhere already */
         break;
@@ -367,7 +375,14 @@ static void on_way_open(struct muster_params_way *way, const struct muster_param
         params->sequence = opened->sequence;
     if (params->source.generation == 0)
         params->source.generation = opened->generation;
-    if (!muster_params_tables_ask(way) || !muster_params_way_tick(way)) {
+    /* The answers name rounds that were closed while the link was lost. */
+    MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
+        if (table->is_by_round && table->index < way->table_count &&
+            way->tables[table->index].is_known)
+            way->tables[table->index].is_asked = false;
+    }
+    if (!muster_params_way_tell_all_rounds(way) || !muster_params_tables_ask(way) ||
+        !muster_params_way_tick(way)) {
         muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory to open tables at %s", way->server);
         muster_params_way_break(way, &error);
         return;
@@ -430,8 +445,10 @@ static void params_free(struct muster_params *params)
         muster_params_way_free(way);
     }
     muster_mem_free(env->mem, params->map);
-    MUSTER_LIST_EACH_SAFE (&params->tables, table, struct muster_params_table, node)
+    MUSTER_LIST_EACH_SAFE (&params->tables, table, struct muster_params_table, node) {
+        muster_params_rounds_forget(table);
         muster_mem_free(env->mem, table);
+    }
     muster_mem_pool_fini(&params->pool);
     muster_mem_free(env->mem, (char *)(uintptr_t)params->options.server);
     muster_mem_free(env->mem, params);
@@ -623,6 +640,9 @@ static struct muster_params_table *table_new(struct muster_params *params,
     table->seed = muster_params_hash_seed(table->name);
     muster_list_init(&table->pushes);
     muster_list_init(&table->pulls);
+    muster_list_init(&table->held);
+    muster_list_init(&table->closings);
+    table->is_by_round = schema->is_by_round;
     table->index = params->table_count++;
     muster_params_schema_pack(schema, table->schema);
     muster_list_append(&params->tables, &table->node);
@@ -637,6 +657,13 @@ enum muster_rc muster_params_table_start(struct muster_params_op *op, struct mus
     struct muster_params_table *table;
     enum muster_rc rc = muster_params_schema_check(schema, &op->error);
 
+    if (rc == MUSTER_OK && schema->is_by_round &&
+        params->options.clock_sources > MUSTER_PARAMS_ROUND_SOURCES_MAX)
+        rc = muster_error_set(&op->error, MUSTER_INVALID_ARGUMENT,
+                              "table %s: clock_sources must be at most %u in a job with tables by "
+                              "round, got %u",
+                              schema->name, MUSTER_PARAMS_ROUND_SOURCES_MAX,
+                              params->options.clock_sources);
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_params_op_begin(op, params, deadline_ns, done);
@@ -675,7 +702,7 @@ static enum muster_rc rows_start(struct muster_params_op *op, struct muster_para
     op->count = rows->count;
     op->is_push = queue == &table->pushes;
     op->clock = op->is_push ? table->params->ticked : min_clock;
-    muster_list_append(queue, &op->queued);
+    muster_list_append(table->is_by_round ? &table->held : queue, &op->queued);
     muster_task_post(&table->params->flush, table->params->env->loop);
     return MUSTER_OK;
 }
@@ -712,7 +739,7 @@ enum muster_rc muster_params_push_pull_start(struct muster_params_op *op,
                                              void *ret_values, uint64_t deadline_ns,
                                              muster_params_op_fn *done)
 {
-    if (ret_values == NULL)
+    if (ret_values == NULL || table->is_by_round)
         return MUSTER_INVALID_ARGUMENT;
     return push_start(op, table, rows, ret_values, deadline_ns, done);
 }

@@ -111,6 +111,11 @@ struct muster_params_table {
     bool is_given;                          /* the program has it */
     uint64_t descriptor; /* the servers' */
     struct muster_list pushes, pulls; /* operations of this turn */
+    /* By round. */
+    bool is_by_round;
+    uint64_t round;              /* that is open */
+    struct muster_list held;     /* operations that wait for it, and those of this turn */
+    struct muster_list closings; /* of the newest rounds before it, as servers are told of them */
 };
 
 struct muster_params {
@@ -141,6 +146,8 @@ struct muster_params {
     uint32_t table_count;
     struct muster_list ops;
     struct muster_list ticks; /* operations that wait for the acknowledgements of pushes */
+    double weight;            /* of the clock that servers are told */
+    char round_waits[200];    /* for whom operations on tables by round wait; "": not known */
     uint64_t ticked;          /* the newest clock that the program has told … */
     uint64_t clock;           /* … and the one that servers are told */
     uint32_t push_count;   /* messages of pushes that are not answered */
@@ -243,6 +250,23 @@ MUSTER_MUST_CHECK bool muster_params_way_tick(struct muster_params_way *way);
 void muster_params_ticks_number(struct muster_params *params);
 /** Pushes were acknowledged: ticks behind them may leave. */
 void muster_params_ticks_check(struct muster_params *params);
+
+/* round.c */
+/** Those that need not wait for the end of a round any more go to the queues of the turn; pushes whose
+ * round is closed end. Returns the bytes of the pushes that wait. */
+uint64_t muster_params_rounds_admit(struct muster_params *params);
+/** Whether no push of an earlier clock waits, and no round before the last one is open. */
+bool muster_params_rounds_allow_tick(const struct muster_params *params, uint64_t clock);
+/** Whether the clock's pushes are in messages. */
+bool muster_params_rounds_allow_number(const struct muster_params *params, uint64_t clock);
+/** A server says that a round is closed. False: the message is malformed, or there is no memory. */
+MUSTER_MUST_CHECK bool muster_params_round_receive(struct muster_params_way *way,
+                                                   const void *payload, size_t bytes);
+/** Tell the server of the way which rounds of a table, or of all, are closed. As muster_params_way_tick. */
+MUSTER_MUST_CHECK bool muster_params_way_tell_rounds(struct muster_params_way *way,
+                                                     const struct muster_params_table *table);
+MUSTER_MUST_CHECK bool muster_params_way_tell_all_rounds(struct muster_params_way *way);
+void muster_params_rounds_forget(struct muster_params_table *table);
 
 /* op.c */
 MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,

@@ -46,6 +46,12 @@ static void deadline_describe(const struct muster_params_op *op, struct muster_e
         way_describe(way, ret_error);
     else if (way != NULL && way->waits_for[0] != '\0' && !op->is_push)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED, "%s", way->waits_for);
+    else if (way == NULL && op->table != NULL && op->table->is_by_round &&
+             op->clock > op->table->round)
+        muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
+                         "round %llu of table %s is not closed%s%.170s",
+                         (unsigned long long)op->table->round, op->table->name,
+                         params->round_waits[0] != '\0' ? ": " : "", params->round_waits);
     else if (way != NULL || params->error.rc == MUSTER_OK)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
                          "the server at %s has not answered in time",

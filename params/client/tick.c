@@ -3,6 +3,8 @@
  * meanwhile. */
 #include "params/client/client_internal.h"
 
+#include <math.h>
+
 #include "params/wire/frame.h"
 
 /* A server that opens late, or again, learns the clock as it is. op NULL: nobody waits for the answer. */
@@ -10,6 +12,7 @@ static bool tick_send(struct muster_params_way *way, struct muster_params_op *op
 {
     struct muster_params *params = way->params;
     const struct muster_params_tick tick = {.clock = params->clock,
+                                            .weight = params->weight,
                                             .source_count = params->options.clock_sources};
     struct muster_params_request *request = muster_params_request_new(
         params, NULL, MUSTER_PARAMS_REQUEST_TICK, MUSTER_PARAMS_TICK_BYTES, 1);
@@ -49,7 +52,7 @@ static uint64_t oldest_push(const struct muster_params *params)
 void muster_params_ticks_number(struct muster_params *params)
 {
     MUSTER_LIST_EACH (&params->ticks, op, struct muster_params_op, queued) {
-        if (op->barrier == 0)
+        if (op->barrier == 0 && muster_params_rounds_allow_number(params, op->clock))
             op->barrier = params->sequence;
     }
 }
@@ -60,8 +63,10 @@ static void op_tick(struct muster_params *params, struct muster_params_op *op)
     struct muster_error error;
 
     muster_list_remove(&op->queued);
-    if (op->clock > params->clock)
+    if (op->clock > params->clock) {
         params->clock = op->clock;
+        params->weight = op->weight;
+    }
     muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to tell the servers a clock");
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
         if (way != params->nowhere && way->was_open && !tick_send(way, op))
@@ -78,7 +83,8 @@ void muster_params_ticks_check(struct muster_params *params)
         return;
     oldest = oldest_push(params);
     MUSTER_LIST_EACH_SAFE (&params->ticks, op, struct muster_params_op, queued) {
-        if (op->barrier != 0 && op->barrier <= oldest)
+        if (op->barrier != 0 && op->barrier <= oldest &&
+            muster_params_rounds_allow_tick(params, op->clock))
             op_tick(params, op);
     }
 }
@@ -87,14 +93,24 @@ enum muster_rc muster_params_tick_start(struct muster_params_op *op, struct must
                                         uint64_t clock, uint64_t deadline_ns,
                                         muster_params_op_fn *done)
 {
+    return muster_params_tick_weighted_start(op, params, clock, 1, deadline_ns, done);
+}
+
+enum muster_rc muster_params_tick_weighted_start(struct muster_params_op *op,
+                                                 struct muster_params *params, uint64_t clock,
+                                                 double weight, uint64_t deadline_ns,
+                                                 muster_params_op_fn *done)
+{
     enum muster_rc rc;
 
-    if (params->options.clock_sources == 0 || clock < params->ticked)
+    if (params->options.clock_sources == 0 || clock < params->ticked || !isfinite(weight) ||
+        weight < 0)
         return MUSTER_INVALID_ARGUMENT;
     rc = muster_params_op_begin(op, params, deadline_ns, done);
     if (rc != MUSTER_OK)
         return rc;
     op->clock = params->ticked = clock;
+    op->weight = weight;
     op->barrier = 0;
     muster_list_append(&params->ticks, &op->queued);
     muster_task_post(&params->flush, params->env->loop);

@@ -2,6 +2,8 @@
  * it. Its clock lies in the region, so a server that was killed goes on with it. */
 #include "params/server/clock.h"
 
+#include "params/server/round.h"
+
 #include <stdatomic.h>
 
 #include <inttypes.h>
@@ -13,9 +15,6 @@
 /* A client that has lost its link is back within milliseconds; a process that was started again by its
  * launcher within seconds. */
 #define ABSENCE_MAX_NS (10 * MUSTER_NS_PER_S)
-
-/* source->clock: 0 no tick yet, else the clock + 1, or UINT64_MAX: it is done. */
-#define STORED_DONE UINT64_MAX
 
 struct muster_params_presence {
     uint32_t links;
@@ -47,8 +46,8 @@ static struct muster_params_presence *presence_of(struct muster_params_server *s
 
     if (slot >= clocks->presence_count) {
         size_t count = (size_t)slot * 2 + 16;
-        struct muster_params_presence *presences = muster_mem_realloc(
-            server->env->mem, clocks->presences, count * sizeof(*presences));
+        struct muster_params_presence *presences =
+            muster_mem_realloc(server->env->mem, clocks->presences, count * sizeof(*presences));
 
         if (presences == NULL)
             return NULL;
@@ -64,11 +63,6 @@ static struct muster_params_presence *presence_of(struct muster_params_server *s
 
 /* --- The slowest --- */
 
-static bool is_counted(uint64_t stored)
-{
-    return stored != 0 && stored != STORED_DONE;
-}
-
 /* Sources that are expected and have never ticked are at 0. */
 static void low_update(struct muster_params_server *server)
 {
@@ -80,13 +74,13 @@ static void low_update(struct muster_params_server *server)
         uint64_t stored = source_of(server, slot)->clock;
 
         known += stored != 0;
-        if (!is_counted(stored) || stored - 1 >= low)
+        if (!muster_params_stored_counts(stored) || stored - 1 >= low)
             continue;
         low = stored - 1;
         clocks->slowest = slot;
     }
     clocks->known = known;
-    clocks->low = known < clocks->expected ? 0 : low;
+    clocks->low = known < server->region->head->clock_sources ? 0 : low;
 }
 
 bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock)
@@ -105,10 +99,10 @@ static void waits_tell(struct waiting_pull *pull)
     uint64_t now_ns = muster_loop_now_ns(server->env->loop), since_ns = now_ns;
     size_t length;
 
-    if (clocks->known < clocks->expected) {
+    if (clocks->known < server->region->head->clock_sources) {
         snprintf(text, sizeof(text),
                  "%" PRIu64 " of %u sources have begun; the pull is for clock %" PRIu64,
-                 clocks->known, clocks->expected, pull->clock);
+                 clocks->known, server->region->head->clock_sources, pull->clock);
     } else {
         if (clocks->slowest < clocks->presence_count)
             since_ns = clocks->presences[clocks->slowest].tick_ns;
@@ -118,8 +112,8 @@ static void waits_tell(struct waiting_pull *pull)
                  clocks->low, (double)(now_ns - since_ns) / (double)MUSTER_NS_PER_S, pull->clock);
     }
     length = strlen(text);
-    answer = muster_params_answer_new(pull->client, MUSTER_PARAMS_WAITS, pull->header.offset,
-                                      length);
+    answer =
+        muster_params_answer_new(pull->client, MUSTER_PARAMS_WAITS, pull->header.offset, length);
     if (answer == NULL)
         return; /* only its error text will say less */
     memcpy(answer->payload, text, length);
@@ -128,8 +122,9 @@ static void waits_tell(struct waiting_pull *pull)
 }
 
 bool muster_params_server_clock_wait(struct muster_params_client *client,
-                              const struct muster_frame_header *header, const uint8_t *payload,
-                              uint64_t clock, muster_params_handle_fn *handle)
+                                     const struct muster_frame_header *header,
+                                     const uint8_t *payload, uint64_t clock,
+                                     muster_params_handle_fn *handle)
 {
     struct muster_params_server *server = client->server;
     struct waiting_pull *pull =
@@ -190,28 +185,36 @@ static void low_look(struct muster_params_server *server)
 static void stored_set(struct muster_params_server *server, uint64_t slot, uint64_t stored)
 {
     struct muster_params_source *source = source_of(server, slot);
-    bool was_slowest = slot == server->clocks.slowest || !is_counted(source->clock) ||
-                       server->clocks.known < server->clocks.expected;
+    bool was_slowest = slot == server->clocks.slowest ||
+                       !muster_params_stored_counts(source->clock) ||
+                       server->clocks.known < server->region->head->clock_sources;
 
     MUSTER_PARAMS_STORE(&source->clock, stored);
     if (was_slowest) /* the ticks of others do not change the lowest clock */
         low_look(server);
+    muster_params_rounds_review(server);
 }
 
-void muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot, uint64_t clock,
-                              uint32_t source_count)
+void muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
+                                     const struct muster_params_tick *tick)
 {
     struct muster_params_presence *presence = presence_of(server, slot);
-    uint64_t stored = clock == MUSTER_PARAMS_CLOCK_DONE ? STORED_DONE : clock + 1;
+    struct muster_params_source *source = source_of(server, slot);
+    bool is_done = tick->clock == MUSTER_PARAMS_CLOCK_DONE;
 
     if (presence != NULL)
         presence->tick_ns = muster_loop_now_ns(server->env->loop);
-    if (source_count > server->clocks.expected)
-        server->clocks.expected = source_count;
-    stored_set(server, slot, stored);
+    if (tick->source_count > server->region->head->clock_sources)
+        MUSTER_PARAMS_STORE(&server->region->head->clock_sources, tick->source_count);
+    if (!is_done && tick->clock > source->rounds) {
+        MUSTER_PARAMS_STORE(&source->round_weight, tick->weight);
+        MUSTER_PARAMS_STORE(&source->rounds, tick->clock);
+    }
+    stored_set(server, slot, is_done ? MUSTER_PARAMS_STORED_DONE : tick->clock + 1);
 }
 
-void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot, uint64_t stored)
+void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot,
+                                      uint64_t stored)
 {
     if (source_of(server, slot)->clock == 0 && stored != 0)
         stored_set(server, slot, stored);
@@ -233,12 +236,12 @@ static void on_expiry(struct muster_timer *timer)
     for (uint64_t slot = 0; slot < server->region->head->source_count; slot++) {
         struct muster_params_presence *presence = presence_of(server, slot);
 
-        if (presence == NULL || !is_counted(source_of(server, slot)->clock))
+        if (presence == NULL || !muster_params_stored_counts(source_of(server, slot)->clock))
             continue;
         if (is_absent(presence, now_ns)) {
             MUSTER_LOG(server->env, WARN, "params_source_given_up", "slot", slot, "clock",
                        source_of(server, slot)->clock - 1);
-            stored_set(server, slot, STORED_DONE);
+            stored_set(server, slot, MUSTER_PARAMS_STORED_DONE);
         } else {
             is_due_again = is_due_again || presence->links == 0;
         }
@@ -248,7 +251,8 @@ static void on_expiry(struct muster_timer *timer)
                            muster_loop_after_ns(server->env->loop, ABSENCE_MAX_NS / 10));
 }
 
-void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot, bool is_open)
+void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot,
+                                     bool is_open)
 {
     struct muster_params_presence *presence = presence_of(server, slot);
 

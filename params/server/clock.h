@@ -4,16 +4,26 @@
 
 #include "params/server/server_internal.h"
 
+/* The clock of a source as it is stored: 0 no tick yet, else the clock + 1, or this: it is done. */
+#define MUSTER_PARAMS_STORED_DONE UINT64_MAX
+
+/** Whether others wait for the source: it has ticked, and is not done. */
+static inline bool muster_params_stored_counts(uint64_t stored)
+{
+    return stored != 0 && stored != MUSTER_PARAMS_STORED_DONE;
+}
 /** Clocks are as the memory of a dead process says. */
 void muster_params_server_clocks_open(struct muster_params_server *server);
 void muster_params_server_clocks_close(struct muster_params_server *server);
 /** A client has opened its source, or its link is gone. */
-void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot, bool is_open);
+void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot,
+                                     bool is_open);
 /** The source has completed so many steps, or is done (MUSTER_PARAMS_CLOCK_DONE); of so many sources. */
-void muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot, uint64_t clock,
-                              uint32_t source_count);
+void muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
+                                     const struct muster_params_tick *tick);
 /** The clock of a source as another server knows it; counts where this one has not heard of any. */
-void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot, uint64_t stored);
+void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot,
+                                      uint64_t stored);
 
 /** Whether all sources have completed so many steps. */
 bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock);
@@ -22,9 +32,9 @@ bool muster_params_server_clock_has_come(const struct muster_params_server *serv
  * it. False: no memory.
  */
 MUSTER_MUST_CHECK bool muster_params_server_clock_wait(struct muster_params_client *client,
-                                                const struct muster_frame_header *header,
-                                                const uint8_t *payload, uint64_t clock,
-                                                muster_params_handle_fn *handle);
+                                                       const struct muster_frame_header *header,
+                                                       const uint8_t *payload, uint64_t clock,
+                                                       muster_params_handle_fn *handle);
 /** The client is being closed. */
 void muster_params_server_clock_drop(struct muster_params_client *client);
 

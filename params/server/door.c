@@ -28,6 +28,8 @@ static const struct message_row {
                                  METHOD "Push"}, /* and Pull */
     [MUSTER_PARAMS_TICK] = {muster_params_handle_tick, MUSTER_PARAMS_TICK_BYTES, true,
                             METHOD "Tick"},
+    [MUSTER_PARAMS_ROUND] = {muster_params_handle_round, MUSTER_PARAMS_ROUND_BYTES_MAX, true,
+                             METHOD "Tick"},
 };
 
 static void client_close(struct muster_params_client *client)
@@ -194,8 +196,8 @@ static void client_authorize(struct muster_params_client *client, struct muster_
     if ((client->denied & 1u << MUSTER_PARAMS_PULL) != 0)
         client->denied |= 1u << MUSTER_PARAMS_PUSH_PULL;
     client->may_not_lead =
-        authorization != NULL && !muster_authorization_is_allowed(authorization, client->identity,
-                                                                  METHOD "Replicate");
+        authorization != NULL &&
+        !muster_authorization_is_allowed(authorization, client->identity, METHOD "Replicate");
 }
 
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream)
@@ -251,7 +253,8 @@ void muster_params_door_flush(struct muster_params_server *server)
     MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node) {
         if (client->is_short)
             client_give_up(client, "no memory for an answer that was due");
-        else if (!muster_params_acks_flush(client)) /* a link that is down is closed by its own event */
+        else if (!muster_params_acks_flush(
+                     client)) /* a link that is down is closed by its own event */
             MUSTER_LOG(server->env, DEBUG, "params_acks_not_sent", "slot", client->slot);
     }
 }

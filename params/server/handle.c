@@ -1,11 +1,14 @@
 /* The messages of a client, one function each. Nothing of a message is applied before all of it is
  * checked. */
 #include "params/server/clock.h"
+#include "params/server/round.h"
 #include "params/server/wait.h"
 
 #include <string.h>
 
 #include <muster/collective.h>
+
+#include "params/store/load.h"
 
 static uint32_t table_width(const void *data, uint32_t number)
 {
@@ -105,7 +108,7 @@ bool muster_params_handle_table(struct muster_params_client *client,
         muster_params_schema_unpack(payload, header->payload_bytes, &schema, &error);
 
     if (rc == MUSTER_OK)
-        rc = muster_params_table_open(region, &schema, &table, &error);
+        rc = muster_params_server_table_open(client->server, &schema, &table, &error);
     if (rc != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     answer = muster_params_answer_new(client, MUSTER_PARAMS_TABLE_OPEN, header->offset, 0);
@@ -113,7 +116,7 @@ bool muster_params_handle_table(struct muster_params_client *client,
         return false;
     answer->frame.header.phase = muster_params_table_number(region, table);
     answer->frame.header.descriptor = table->descriptor;
-    return muster_params_answer_send(answer, 0);
+    return muster_params_answer_send(answer, 0) && muster_params_rounds_join(client, table);
 }
 
 /* --- PUSH, PULL --- */
@@ -304,6 +307,21 @@ static bool push_pull_answer(struct muster_params_client *client,
     return muster_params_waiting_start(waiting);
 }
 
+/* Nothing of it is applied, and nothing of it will be: but the next push of the source to these shards is
+ * not its first one any more. */
+static bool push_refuse(struct muster_params_client *client,
+                        const struct muster_frame_header *header,
+                        const struct muster_params_push *push, const struct muster_error *error)
+{
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        uint16_t shard = muster_params_run_shard(&push->runs[i]);
+
+        if (push->source->positions[shard] == 0)
+            muster_params_position_load(push->source, shard, push->sequence << 16);
+    }
+    return muster_params_refuse(client, header, error);
+}
+
 typedef bool push_answer_fn(struct muster_params_client *client,
                             const struct muster_frame_header *header,
                             const struct muster_params_rows_frame *frame,
@@ -337,6 +355,19 @@ static bool push_handle(struct muster_params_client *client,
                                     .values = frame.values,
                                     .dtype = (enum muster_dtype)frame.dtype,
                                     .row_count = frame.row_count};
+    if (push.table->is_by_round) {
+        enum muster_rc rc = answer == push_answer
+                                ? muster_params_rounds_keep(server, &push, frame.clock, &error)
+                                : muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                                                   "table %s is by round: a push is not answered "
+                                                   "with its rows",
+                                                   push.table->name);
+
+        if (rc == MUSTER_RESOURCE_EXHAUSTED)
+            return false;
+        if (rc != MUSTER_OK)
+            return push_refuse(client, header, &push, &error);
+    }
     if (!push_is_ours(server, header, &frame))
         return runs_apply(server, header, &push) == MUSTER_OK &&
                muster_params_moved(client, header);
@@ -420,7 +451,7 @@ bool muster_params_handle_tick(struct muster_params_client *client,
 
     if (muster_params_tick_unpack(payload, header->payload_bytes, &tick, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    muster_params_server_clock_tick(client->server, client->slot, tick.clock, tick.source_count);
+    muster_params_server_clock_tick(client->server, client->slot, &tick);
     return muster_params_answer_send(
         muster_params_answer_new(client, MUSTER_PARAMS_TICKED, header->offset, 0), 0);
 }
@@ -439,9 +470,11 @@ bool muster_params_handle_pull(struct muster_params_client *client,
     if (muster_params_pull_check(muster_params_server_table(server, frame.table), frame.row_count,
                                  (enum muster_dtype)frame.dtype, &bytes, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
+    if (!muster_params_rounds_are_whole(server, muster_params_server_table(server, frame.table)))
+        return false;
     if (!muster_params_server_clock_has_come(server, frame.clock))
         return muster_params_server_clock_wait(client, header, payload, frame.clock,
-                                        muster_params_handle_pull);
+                                               muster_params_handle_pull);
     if (server->registration != NULL)
         return pull_answer(client, header, &frame, bytes);
     answer = rows_answer_new(client, header, &frame, bytes);

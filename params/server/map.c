@@ -1,5 +1,6 @@
 /* The map as a server follows it. */
 #include "params/server/cluster.h"
+#include "params/server/round.h"
 
 static void map_log(const struct muster_params_server *server)
 {
@@ -34,6 +35,7 @@ void muster_params_server_set_map(struct muster_params_server *server,
     muster_params_followers_update(server);
     muster_params_followers_catch_up(server);
     muster_params_held_review(server);
+    muster_params_rounds_map(server);
     muster_params_leaders_resume(server);
     muster_params_door_map(server);
     map_log(server);

@@ -219,6 +219,10 @@ static enum muster_rc push_read(const struct muster_params_server *server,
                         request->table_name,
                         request->table_case == MUSTER__PARAMS__V1__PUSH_REQUEST__TABLE_TABLE_NUMBER,
                         request->table_number, &ret_push->table, ret_error);
+    if (rc == MUSTER_OK && ret_push->table->is_by_round)
+        rc = muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
+                              "table %s is by round: push to it with the client of muster/params.h",
+                              ret_push->table->name);
     if (rc == MUSTER_OK)
         rc = keys_count(request->n_keys, ret_error);
     if (rc != MUSTER_OK)

@@ -54,6 +54,19 @@ enum muster_rc muster_params_server_source_join(struct muster_params_server *ser
     return rc == MUSTER_OK ? rc : source_refuse(server, rc, ret_error);
 }
 
+enum muster_rc muster_params_server_table_open(struct muster_params_server *server,
+                                               const struct muster_params_schema *schema,
+                                               struct muster_params_store_table **ret_table,
+                                               struct muster_error *ret_error)
+{
+    if (strstr(schema->name, MUSTER_PARAMS_ROUND_MARK) != NULL)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the name of a table must have no " MUSTER_PARAMS_ROUND_MARK
+                                ", got %.63s",
+                                schema->name);
+    return muster_params_table_open(server->region, schema, ret_table, ret_error);
+}
+
 struct muster_params_store_table *muster_params_server_table(
     const struct muster_params_server *server, uint32_t number)
 {

@@ -38,6 +38,11 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_server_source_open(
 MUSTER_MUST_CHECK enum muster_rc muster_params_server_source_join(
     struct muster_params_server *server, const struct muster_incarnation *id, uint64_t generation,
     uint64_t *ret_slot, struct muster_error *ret_error);
+/** A client opens this table, or makes it. As muster_params_table_open; INVALID_ARGUMENT also for names of
+ * the server's own tables. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_server_table_open(
+    struct muster_params_server *server, const struct muster_params_schema *schema,
+    struct muster_params_store_table **ret_table, struct muster_error *ret_error);
 /** NULL: there is no table of this number. */
 struct muster_params_store_table *muster_params_server_table(
     const struct muster_params_server *server, uint32_t number);

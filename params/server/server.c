@@ -1,6 +1,7 @@
 /* A server of parameters: opens its port, serves clients in the memory of its seat. */
 #include "params/server/clock.h"
 #include "params/server/registration.h"
+#include "params/server/round.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static void server_free(struct muster_params_server *server)
 {
     muster_params_metrics_close(server);
     muster_mem_pool_fini(&server->pool);
+    muster_params_rounds_close(server);
     muster_params_server_clocks_close(server);
     muster_mem_free(server->env->mem, server->scratch);
     muster_mem_free(server->env->mem, server->map);
@@ -158,6 +160,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     server->authorization = options->authorization;
     muster_list_init(&server->clients);
     muster_params_server_clocks_open(server);
+    muster_params_rounds_init(server);
     muster_list_init(&server->followers);
     muster_list_init(&server->leaders);
     muster_list_init(&server->held);
@@ -170,6 +173,8 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     snprintf(server->hello.job, sizeof(server->hello.job), "%s",
              options->job != NULL ? options->job : "");
     rc = cluster_init(server, options, ret_error);
+    if (rc == MUSTER_OK && muster_params_rounds_open(server) != MUSTER_OK)
+        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     if (rc == MUSTER_OK)
         rc = doors_open(server, options, ret_error);
     if (rc != MUSTER_OK) {

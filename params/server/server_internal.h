@@ -16,10 +16,9 @@
 struct muster_params_clocks {
     struct muster_params_presence *presences; /* by slot */
     size_t presence_count;
-    uint32_t expected; /* sources that must tick */
-    uint64_t known;    /* sources that have ticked, also those that are done */
-    uint64_t low;      /* of all sources that count; UINT64_MAX: there is none */
-    uint64_t slowest;  /* slot of one that has it */
+    uint64_t known;             /* sources that have ticked, also those that are done */
+    uint64_t low;               /* of all sources that count; UINT64_MAX: there is none */
+    uint64_t slowest;           /* slot of one that has it */
     struct muster_list waiting; /* pulls */
     struct muster_task come;    /* low has changed */
     struct muster_timer expiry;
@@ -35,12 +34,12 @@ struct muster_params_server {
     const struct muster_authorization *authorization; /* NULL: everybody may do everything */
     struct muster_peer_hello hello; /* its incarnation is the memory's: clients know it by that */
     struct muster_incarnation incarnation; /* of this process */
-    struct muster_mem_pool pool; /* payloads and answers */
+    struct muster_mem_pool pool;           /* payloads and answers */
     struct muster_list clients;
     uint32_t client_count;
     float *scratch; /* values of one message as f32 */
     size_t scratch_count;
-    struct muster_task flush; /* acknowledgements of a turn leave together */
+    struct muster_task flush;      /* acknowledgements of a turn leave together */
     struct muster_params_map *map; /* NULL: not known yet */
     uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */
     struct muster_list followers, leaders;
@@ -51,9 +50,12 @@ struct muster_params_server {
     uint64_t *shard_records;   /* of each shard: the newest of them */
     uint64_t *shard_followers; /* of each shard: a bit for each follower that must have it */
     struct muster_params_clocks clocks;
-    struct muster_list held;   /* answers that wait for followers */
+    struct muster_list rounds; /* of tables by round */
+    struct muster_task round_review;
+    struct muster_timer round_timer; /* a grace ends, or clients are told for whom they wait */
+    struct muster_list held;         /* answers that wait for followers */
     struct muster_task held_check;
-    struct muster_task decide; /* the next map may be due */
+    struct muster_task decide;                       /* the next map may be due */
     struct muster_params_registration *registration; /* NULL: there is no registry */
     struct muster_params_share *share; /* NULL: clients of this host do not read the memory */
     struct muster_params_stats stats;
@@ -132,7 +134,7 @@ typedef bool muster_params_handle_fn(struct muster_params_client *client,
                                      const uint8_t *payload);
 muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
     muster_params_handle_push, muster_params_handle_pull, muster_params_handle_push_pull,
-    muster_params_handle_tick;
+    muster_params_handle_tick, muster_params_handle_round;
 
 /** A stranger's stream at the port. Takes stream. */
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);

@@ -80,9 +80,8 @@ enum muster_rc muster_params_server_table_make(struct muster_params_server *serv
     if (rc == MUSTER_OK && !muster_params_name_is_valid(schema.name))
         rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                               "the name of a table must not have control characters");
-    return rc != MUSTER_OK
-               ? rc
-               : muster_params_table_open(server->region, &schema, ret_table, ret_error);
+    return rc != MUSTER_OK ? rc
+                           : muster_params_server_table_open(server, &schema, ret_table, ret_error);
 }
 
 enum muster_rc muster_params_server_table_find(const struct muster_params_server *server,

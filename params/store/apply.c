@@ -61,6 +61,8 @@ static void row_apply(struct muster_params_region *region,
     MUSTER_PARAMS_STORE(&undo->position_at, muster_params_offset(region, position));
     __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELAXED);
     atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
+    if (table->optimizer == MUSTER_PARAMS_CLOCK_SUM && row->clock != update->clock)
+        memset(row->values, 0, table->row_elements * sizeof(row->values[0]));
     apply(table, row->values, row->values + table->row_elements, values);
     row->clock = update->clock;
     __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELEASE);

@@ -162,7 +162,8 @@ static const struct muster_params_optimizers loops = {
               [MUSTER_PARAMS_ADAGRAD] = apply_adagrad,
               [MUSTER_PARAMS_ROW_ADAGRAD] = apply_row_adagrad,
               [MUSTER_PARAMS_ADAM] = apply_adam,
-              [MUSTER_PARAMS_FTRL] = apply_ftrl},
+              [MUSTER_PARAMS_FTRL] = apply_ftrl,
+              [MUSTER_PARAMS_CLOCK_SUM] = apply_add},
 };
 
 #endif

@@ -23,7 +23,7 @@
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
 #define MUSTER_PARAMS_REGION_MAGIC   UINT64_C(0x314e474552535054) /* "TPSREGN1" */
-#define MUSTER_PARAMS_REGION_VERSION 3u
+#define MUSTER_PARAMS_REGION_VERSION 4u
 
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {
@@ -84,6 +84,8 @@ struct muster_params_store_table {
     uint32_t wire_dtype, optimizer, init;
     float learning_rate, beta1, beta2, epsilon, l1, l2, init_scale;
     uint64_t init_seed;
+    uint32_t is_by_round, is_round_mean, round_quorum, reserved;
+    uint64_t round_grace_ns;
     /* Bit 0: which of index[] is in use; bit 1: the other one is being filled from it. */
     uint32_t index_state;
     uint32_t row_segment; /* pages come from this one; 0: none yet */
@@ -101,6 +103,8 @@ struct muster_params_source {
     struct muster_incarnation id;
     uint64_t generation; /* 0: free */
     uint64_t clock;
+    uint64_t rounds;     /* that it has completed */
+    double round_weight; /* of the newest of them */
     uint64_t pushed; /* sequence number of the newest push that is applied whole */
     uint64_t positions[];
 };
@@ -154,6 +158,8 @@ struct muster_params_region_head {
     uint32_t table_count;
     uint32_t source_segment_count;
     uint32_t source_count; /* slots that have been used */
+    uint32_t clock_sources; /* that must tick */
+    uint32_t reserved;
     struct muster_incarnation id; /* of the memory; zero: its first server has not begun */
     struct muster_params_intent intent;
     struct muster_params_undo undo;

@@ -50,6 +50,7 @@ static const struct optimizer_row {
                             .beta1 = 1,
                             .has_l = true,
                             .states = 2},
+    [MUSTER_PARAMS_CLOCK_SUM] = {.name = "clock_sum"},
 };
 
 const char *muster_params_optimizer_name(enum muster_params_optimizer optimizer)
@@ -148,6 +149,20 @@ enum muster_rc muster_params_schema_check(const struct muster_params_schema *sch
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s: init must be from 0 to %d, got %d", schema->name,
                                 MUSTER_PARAMS_INIT_COUNT - 1, (int)schema->init);
+    if (!schema->is_by_round &&
+        (schema->is_round_mean || schema->round_quorum != 0 || schema->round_grace_ns != 0))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: is_round_mean, round_quorum and round_grace_ns need "
+                                "is_by_round",
+                                schema->name);
+    if (schema->is_by_round && name_bytes > MUSTER_PARAMS_ROUND_NAME_BYTES)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "the name of a table by round must have at most %u bytes, got %zu",
+                                MUSTER_PARAMS_ROUND_NAME_BYTES, name_bytes);
+    if (schema->round_quorum > MUSTER_PARAMS_ROUND_SOURCES_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: round_quorum must be at most %u, got %u", schema->name,
+                                MUSTER_PARAMS_ROUND_SOURCES_MAX, schema->round_quorum);
     return numbers_check(schema, ret_error);
 }
 
@@ -165,6 +180,16 @@ static uint32_t page_bytes_of(uint32_t stride)
     return bytes;
 }
 
+/* Tables that keep the rounds of another one have rows of the same keys in the same shards. */
+static uint64_t name_seed(const char *name)
+{
+    char own[MUSTER_PARAMS_NAME_BYTES];
+
+    snprintf(own, sizeof(own), "%s", name);
+    own[strcspn(own, MUSTER_PARAMS_ROUND_MARK)] = '\0';
+    return muster_params_hash_seed(own);
+}
+
 /* The table as the schema describes it, its index and shards apart. Every byte is set, so that the
  * hash of two equal schemas is equal. */
 static void table_describe(const struct muster_params_schema *schema,
@@ -175,7 +200,7 @@ static void table_describe(const struct muster_params_schema *schema,
 
     memset(table, 0, sizeof(*table));
     snprintf(table->name, sizeof(table->name), "%s", schema->name);
-    table->seed = muster_params_hash_seed(table->name);
+    table->seed = name_seed(table->name);
     table->row_elements = schema->row_elements;
     table->state_elements = row->states * schema->row_elements + row->row_state;
     table->row_stride = round_up(
@@ -195,6 +220,10 @@ static void table_describe(const struct muster_params_schema *schema,
     table->l2 = schema->l2;
     table->init_scale = schema->init_scale;
     table->init_seed = schema->init_seed;
+    table->is_by_round = schema->is_by_round;
+    table->is_round_mean = schema->is_round_mean;
+    table->round_quorum = schema->round_quorum;
+    table->round_grace_ns = schema->round_grace_ns;
     table->descriptor = 0;
     table->descriptor = muster_hash64(table, sizeof(*table), 0);
 }
@@ -215,7 +244,11 @@ void muster_params_table_schema(const struct muster_params_store_table *table,
         .l2 = table->l2,
         .init = (enum muster_params_init)table->init,
         .init_scale = table->init_scale,
-        .init_seed = table->init_seed};
+        .init_seed = table->init_seed,
+        .is_by_round = table->is_by_round != 0,
+        .is_round_mean = table->is_round_mean != 0,
+        .round_quorum = table->round_quorum,
+        .round_grace_ns = table->round_grace_ns};
 }
 
 uint64_t muster_params_schema_descriptor(const struct muster_params_schema *schema)

@@ -2,6 +2,7 @@
  * the byte order of the machines that muster runs on: little endian. */
 #include "params/wire/frame.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "runtime/value/utf8.h"
@@ -28,6 +29,11 @@ static uint8_t *put_u64(uint8_t *at, uint64_t value)
 }
 
 static uint8_t *put_f32(uint8_t *at, float value)
+{
+    return put_bytes(at, &value, sizeof(value));
+}
+
+static uint8_t *put_f64(uint8_t *at, double value)
 {
     return put_bytes(at, &value, sizeof(value));
 }
@@ -137,7 +143,10 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
 }
 
 /* --- Schemas: name 0, row_elements 64, wire_dtype 68, optimizer 72, init 76, numbers 80 to 107,
- * reserved 108, init_seed 112, reserved 120 to 135 --- */
+ * flags 108, init_seed 112, round_grace_ns 120, round_quorum 128, reserved 132 to 135 --- */
+
+#define SCHEMA_BY_ROUND   1u
+#define SCHEMA_ROUND_MEAN 2u
 
 void muster_params_schema_pack(const struct muster_params_schema *schema,
                                uint8_t ret_bytes[MUSTER_PARAMS_SCHEMA_BYTES])
@@ -155,8 +164,11 @@ void muster_params_schema_pack(const struct muster_params_schema *schema,
     at = put_f32(at, schema->l1);
     at = put_f32(at, schema->l2);
     at = put_f32(at, schema->init_scale);
-    at = put_u32(at, 0);
+    at = put_u32(at, (schema->is_by_round ? SCHEMA_BY_ROUND : 0) |
+                         (schema->is_round_mean ? SCHEMA_ROUND_MEAN : 0));
     at = put_u64(at, schema->init_seed);
+    at = put_u64(at, schema->round_grace_ns);
+    at = put_u32(at, schema->round_quorum);
     memset(at, 0, (size_t)(ret_bytes + MUSTER_PARAMS_SCHEMA_BYTES - at));
 }
 
@@ -166,7 +178,7 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
 {
     enum muster_rc rc = size_check("TABLE", bytes, MUSTER_PARAMS_SCHEMA_BYTES, ret_error);
     const uint8_t *at = payload;
-    uint32_t numbers[3];
+    uint32_t numbers[3], flags;
 
     if (rc != MUSTER_OK)
         return rc;
@@ -186,11 +198,31 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
     at = get_bytes(at, &ret_schema->l1, 4);
     at = get_bytes(at, &ret_schema->l2, 4);
     at = get_bytes(at, &ret_schema->init_scale, 4);
-    get_bytes(at + 4, &ret_schema->init_seed, 8);
+    at = get_bytes(at, &flags, 4);
+    if ((flags & ~(SCHEMA_BY_ROUND | SCHEMA_ROUND_MEAN)) != 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message TABLE of parameters has flags %x, which this version does "
+                                "not know",
+                                flags);
+    ret_schema->is_by_round = (flags & SCHEMA_BY_ROUND) != 0;
+    ret_schema->is_round_mean = (flags & SCHEMA_ROUND_MEAN) != 0;
+    at = get_bytes(at, &ret_schema->init_seed, 8);
+    at = get_bytes(at, &ret_schema->round_grace_ns, 8);
+    get_bytes(at, &ret_schema->round_quorum, 4);
     return MUSTER_OK;
 }
 
-/* --- Acknowledgements --- */
+/* --- Clocks and rounds --- */
+
+static enum muster_rc weight_check(const char *message, double weight,
+                                   struct muster_error *ret_error)
+{
+    if (isfinite(weight) && weight >= 0)
+        return MUSTER_OK;
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                            "message %s of parameters: a weight must be finite and not negative",
+                            message);
+}
 
 void muster_params_tick_pack(const struct muster_params_tick *tick,
                              uint8_t ret_bytes[MUSTER_PARAMS_TICK_BYTES])
@@ -198,7 +230,8 @@ void muster_params_tick_pack(const struct muster_params_tick *tick,
     uint8_t *at = put_u64(ret_bytes, tick->clock);
 
     at = put_u32(at, tick->source_count);
-    put_u32(at, 0);
+    at = put_u32(at, 0);
+    put_f64(at, tick->weight);
 }
 
 enum muster_rc muster_params_tick_unpack(const void *payload, size_t bytes,
@@ -211,9 +244,72 @@ enum muster_rc muster_params_tick_unpack(const void *payload, size_t bytes,
     if (rc != MUSTER_OK)
         return rc;
     at = get_bytes(at, &ret_tick->clock, 8);
-    get_bytes(at, &ret_tick->source_count, 4);
-    return MUSTER_OK;
+    at = get_bytes(at, &ret_tick->source_count, 4);
+    get_bytes(at + 4, &ret_tick->weight, 8);
+    return weight_check("TICK", ret_tick->weight, ret_error);
 }
+
+size_t muster_params_round_bytes(uint32_t source_count)
+{
+    return 16 + (size_t)source_count * sizeof(struct muster_params_round_source);
+}
+
+void muster_params_round_pack(const struct muster_params_round *round, void *ret_bytes)
+{
+    uint8_t *at = put_u64(ret_bytes, round->round);
+
+    at = put_u32(at, round->table);
+    at = put_u32(at, round->source_count);
+    put_bytes(at, round->sources, round->source_count * sizeof(round->sources[0]));
+}
+
+static enum muster_rc round_sources_check(const struct muster_params_round *round,
+                                          struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    for (uint32_t i = 0; i < round->source_count && rc == MUSTER_OK; i++) {
+        const struct muster_params_round_source *source = &round->sources[i];
+
+        rc = weight_check("ROUND", source->weight, ret_error);
+        if (rc == MUSTER_OK && i > 0 &&
+            memcmp(source[-1].id.bytes, source->id.bytes, sizeof(source->id.bytes)) >= 0)
+            rc = muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                  "message ROUND of parameters: the ids of sources must rise");
+    }
+    return rc;
+}
+
+enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
+                                          struct muster_params_round *ret_round,
+                                          struct muster_error *ret_error)
+{
+    const uint8_t *at = payload;
+
+    if (bytes < 16)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message ROUND of parameters must have 16 bytes or more, got %zu",
+                                bytes);
+    at = get_bytes(at, &ret_round->round, 8);
+    at = get_bytes(at, &ret_round->table, 4);
+    at = get_bytes(at, &ret_round->source_count, 4);
+    if (ret_round->source_count > MUSTER_PARAMS_ROUND_SOURCES_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message ROUND of parameters has %u sources, the limit is %u",
+                                ret_round->source_count, MUSTER_PARAMS_ROUND_SOURCES_MAX);
+    if (ret_round->round >= MUSTER_PARAMS_ROUND_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message ROUND of parameters is for round %llu, the limit is %llu",
+                                (unsigned long long)ret_round->round,
+                                (unsigned long long)MUSTER_PARAMS_ROUND_MAX);
+    ret_round->sources = (const struct muster_params_round_source *)(const void *)at;
+    if (bytes != muster_params_round_bytes(ret_round->source_count))
+        return size_check("ROUND", bytes, muster_params_round_bytes(ret_round->source_count),
+                          ret_error);
+    return round_sources_check(ret_round, ret_error);
+}
+
+/* --- Acknowledgements --- */
 
 void muster_params_ack_pack(const struct muster_params_ack *ack,
                             uint8_t ret_bytes[MUSTER_PARAMS_ACK_BYTES])

@@ -31,7 +31,9 @@ enum muster_params_message {
                                * REFUSED_PUSH, header.chunk: piece, header.phase: refused rows */
     MUSTER_PARAMS_TICK = 20, /* payload: tick; sent when all pushes before it were answered */
     MUSTER_PARAMS_TICKED,
-    MUSTER_PARAMS_WAITS, /* payload: text; the pull of header.offset waits for a clock, and for whom */
+    MUSTER_PARAMS_WAITS, /* payload: text; the pull of header.offset waits for a clock, and for whom; 0:
+                          * operations on tables by round wait for the end of a round */
+    MUSTER_PARAMS_ROUND, /* payload: round. To clients, who tell all servers: it is closed */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
@@ -88,12 +90,28 @@ struct muster_params_opened {
 
 #define MUSTER_PARAMS_SCHEMA_BYTES 136u
 
-/** TICK. 16 bytes. */
+/** TICK. 24 bytes. */
 struct muster_params_tick {
     uint64_t clock;        /* steps that the source has completed, or MUSTER_PARAMS_CLOCK_DONE */
     uint32_t source_count; /* that are expected to tick */
+    double weight;         /* of the last of these steps, in rounds; finite and not negative */
 };
-#define MUSTER_PARAMS_TICK_BYTES 16u
+#define MUSTER_PARAMS_TICK_BYTES 24u
+
+/** ROUND: which sources count in a round. 16 bytes, and 24 for each source; their ids rise. */
+struct muster_params_round_source {
+    struct muster_incarnation id;
+    double weight;
+};
+struct muster_params_round {
+    uint64_t round; /* the sources' clock in it */
+    uint32_t table; /* the server's number */
+    uint32_t source_count;
+    const struct muster_params_round_source *sources;
+};
+/* Rounds are numbered below this, so that (round, message) is a sequence number. */
+#define MUSTER_PARAMS_ROUND_MAX       (UINT64_C(1) << 31)
+#define MUSTER_PARAMS_ROUND_BYTES_MAX (16u + 24u * MUSTER_PARAMS_ROUND_SOURCES_MAX)
 
 /** One answer to a push. 24 bytes. */
 struct muster_params_ack {
@@ -170,6 +188,12 @@ void muster_params_tick_pack(const struct muster_params_tick *tick,
 MUSTER_MUST_CHECK enum muster_rc muster_params_tick_unpack(const void *payload, size_t bytes,
                                                            struct muster_params_tick *ret_tick,
                                                            struct muster_error *ret_error);
+size_t muster_params_round_bytes(uint32_t source_count);
+void muster_params_round_pack(const struct muster_params_round *round, void *ret_bytes);
+/** The sources of ret_round lead into payload, which is aligned to 8. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
+                                                            struct muster_params_round *ret_round,
+                                                            struct muster_error *ret_error);
 void muster_params_ack_pack(const struct muster_params_ack *ack,
                             uint8_t ret_bytes[MUSTER_PARAMS_ACK_BYTES]);
 void muster_params_ack_unpack(const uint8_t bytes[MUSTER_PARAMS_ACK_BYTES],

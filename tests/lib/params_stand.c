@@ -8,7 +8,6 @@
 
 #include "params/server/seat.h"
 
-#define REGION_BYTES MUSTER_PARAMS_REGION_BYTES_MIN
 
 void params_stand_serve(struct params_stand *stand)
 {
@@ -29,17 +28,25 @@ void params_stand_serve(struct params_stand *stand)
     if (muster_params_server_open(&stand->test.env, &options, &stand->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     muster_params_server_set_data(stand->server, stand);
-    stand->port = muster_params_server_address(stand->server)->port;
     muster_address_format(muster_params_server_address(stand->server), stand->address);
 }
 
 void params_stand_open(struct params_stand *stand, uint32_t shard_count)
 {
+    params_stand_open_in(stand, shard_count, MUSTER_PARAMS_REGION_BYTES_MIN);
+}
+
+void params_stand_open_in(struct params_stand *stand, uint32_t shard_count, size_t bytes)
+{
+    struct muster_address own;
+
     memset(stand, 0, sizeof(*stand));
     stand->shard_count = shard_count;
-    stand->bytes = REGION_BYTES;
+    stand->bytes = bytes;
+    held_ports_take(&stand->ports, &own);
+    stand->port = own.port;
     stand->memory =
-        mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(stand->memory != MAP_FAILED);
     test_env_open(&stand->test);
     assert_int_equal(muster_net_system_open(&stand->test.env, &stand->test.env.net), MUSTER_OK);
@@ -75,6 +82,7 @@ void params_stand_close(struct params_stand *stand)
     muster_net_system_close(stand->test.env.net);
     test_env_close(&stand->test);
     munmap(stand->memory, stand->bytes);
+    held_ports_release(&stand->ports);
 }
 
 uint64_t params_stand_deadline(const struct params_stand *stand)
@@ -113,9 +121,16 @@ static struct outcome clients_outcome; /* one at a time: the cases are sequentia
 
 struct muster_params *params_stand_client(struct params_stand *stand, const char *name)
 {
+    return params_stand_source(stand, name, 0);
+}
+
+struct muster_params *params_stand_source(struct params_stand *stand, const char *name,
+                                          uint32_t clock_sources)
+{
     struct muster_params_options options = {.server = stand->address,
                                             .job = "test",
                                             .source = name,
+                                            .clock_sources = clock_sources,
                                             .connect_deadline_ns = params_stand_deadline(stand),
                                             .data = &clients_outcome};
     struct muster_params *params = NULL;
@@ -195,6 +210,31 @@ enum muster_rc params_stand_push_pull(struct params_stand *stand, struct muster_
     struct muster_params_op op = {.data = &outcome};
     enum muster_rc rc = muster_params_push_pull_start(&op, table, &rows, ret_values,
                                                       params_stand_deadline(stand), on_op);
+
+    return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
+}
+
+enum muster_rc params_stand_pull_after(struct params_stand *stand,
+                                       struct muster_params_table *table, const uint64_t *keys,
+                                       void *values, uint32_t count, uint64_t min_clock,
+                                       uint64_t deadline_ns, struct muster_error *ret_error)
+{
+    const struct muster_params_rows rows = {.keys = keys, .values = values, .count = count};
+    struct outcome outcome = {.is_done = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc =
+        muster_params_pull_after_start(&op, table, &rows, min_clock, deadline_ns, on_op);
+
+    return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
+}
+
+enum muster_rc params_stand_tick(struct params_stand *stand, struct muster_params *params,
+                                 uint64_t clock, double weight, struct muster_error *ret_error)
+{
+    struct outcome outcome = {.is_done = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc = muster_params_tick_weighted_start(
+        &op, params, clock, weight, params_stand_deadline(stand), on_op);
 
     return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
 }

@@ -95,6 +95,31 @@ static void what_is_pushed_is_pulled(void **state)
     scene_close(&scene);
 }
 
+static void a_pull_after_a_clock_shows_what_was_pushed_before_it(void **state)
+{
+    static const uint64_t key = 5;
+    float values[ELEMENTS] = {1, 2, 3, 4}, found[ELEMENTS] = {0};
+    struct scene scene;
+    struct muster_params *params;
+    struct muster_params_table *table;
+
+    (void)state;
+    scene_open(&scene);
+    params = scene_connect(&scene, NULL);
+    table = scene_table(&scene, params);
+    assert_int_equal(muster_params_tick(params, 1, 1, TIMEOUT_NS, &scene.error),
+                     MUSTER_INVALID_ARGUMENT); /* it is not one of clock_sources */
+    assert_rc_ok(muster_params_push(table, &(struct muster_params_rows){&key, values, 1},
+                                    TIMEOUT_NS, &scene.error),
+                 &scene);
+    assert_rc_ok(muster_params_pull_after(table, &(struct muster_params_rows){&key, found, 1}, 0,
+                                          TIMEOUT_NS, &scene.error),
+                 &scene);
+    assert_memory_equal(found, values, sizeof(found));
+    assert_rc_ok(muster_params_disconnect(params, TIMEOUT_NS, &scene.error), &scene);
+    scene_close(&scene);
+}
+
 /* Its pushes would be taken for repetitions if it numbered them from 1. */
 static void a_named_source_that_starts_again_goes_on_counting(void **state)
 {
@@ -216,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_pushed_is_pulled),
+        cmocka_unit_test(a_pull_after_a_clock_shows_what_was_pushed_before_it),
         cmocka_unit_test(a_named_source_that_starts_again_goes_on_counting),
         cmocka_unit_test(errors_come_as_values_with_their_texts),
         cmocka_unit_test(without_a_server_calls_end_after_their_timeouts),

@@ -137,6 +137,7 @@ static model_fn *const models[MUSTER_PARAMS_OPTIMIZER_COUNT] = {
     [MUSTER_PARAMS_MOMENTUM] = model_momentum, [MUSTER_PARAMS_NESTEROV] = model_nesterov,
     [MUSTER_PARAMS_ADAGRAD] = model_adagrad,   [MUSTER_PARAMS_ROW_ADAGRAD] = model_row_adagrad,
     [MUSTER_PARAMS_ADAM] = model_adam,         [MUSTER_PARAMS_FTRL] = model_ftrl,
+    [MUSTER_PARAMS_CLOCK_SUM] = model_add,
 };
 
 /* In [-1, 1), never 0. */

@@ -304,7 +304,11 @@ static void a_schema_is_read_as_it_was_written(void **state)
                                           .l2 = 6,
                                           .init = MUSTER_PARAMS_INIT_NORMAL,
                                           .init_scale = 7,
-                                          .init_seed = 8},
+                                          .init_seed = 8,
+                                          .is_by_round = true,
+                                          .is_round_mean = true,
+                                          .round_quorum = 9,
+                                          .round_grace_ns = 10},
                                 found;
     uint8_t bytes[MUSTER_PARAMS_SCHEMA_BYTES], again[MUSTER_PARAMS_SCHEMA_BYTES];
     struct muster_error error;
@@ -318,6 +322,8 @@ static void a_schema_is_read_as_it_was_written(void **state)
     assert_int_equal(found.optimizer, MUSTER_PARAMS_FTRL);
     assert_int_equal(found.init, MUSTER_PARAMS_INIT_NORMAL);
     assert_true(found.l2 == 6 && found.init_scale == 7 && found.init_seed == 8);
+    assert_true(found.is_by_round && found.is_round_mean && found.round_quorum == 9);
+    assert_true(found.round_grace_ns == 10);
     memset(again, 0xff, sizeof(again));
     muster_params_schema_pack(&found, again);
     assert_memory_equal(again, bytes, sizeof(bytes));
@@ -325,9 +331,89 @@ static void a_schema_is_read_as_it_was_written(void **state)
 
     assert_int_equal(muster_params_schema_unpack(bytes, 1, &found, &error),
                      MUSTER_INVALID_ARGUMENT);
+    bytes[108] |= 4; /* flags of a later version */
+    assert_int_equal(muster_params_schema_unpack(bytes, sizeof(bytes), &found, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    bytes[108] &= 3;
     bytes[0] = 0x7f;
     assert_int_equal(muster_params_schema_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
+}
+
+static void a_clock_is_read_as_it_was_written(void **state)
+{
+    struct muster_params_tick tick = {.clock = 1ull << 40, .source_count = 3, .weight = 0.25},
+                              found;
+    uint8_t bytes[MUSTER_PARAMS_TICK_BYTES];
+    struct muster_error error;
+
+    (void)state;
+    muster_params_tick_pack(&tick, bytes);
+    assert_int_equal(muster_params_tick_unpack(bytes, sizeof(bytes), &found, &error), MUSTER_OK);
+    assert_true(found.clock == tick.clock && found.source_count == 3 && found.weight == 0.25);
+    assert_int_equal(muster_params_tick_unpack(bytes, sizeof(bytes) - 1, &found, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    tick.weight = -1;
+    muster_params_tick_pack(&tick, bytes);
+    assert_int_equal(muster_params_tick_unpack(bytes, sizeof(bytes), &found, &error),
+                     MUSTER_INVALID_ARGUMENT);
+}
+
+static void a_round_is_read_as_it_was_written_or_its_fault_is_named(void **state)
+{
+    struct muster_params_round_source sources[2] = {{.id = {{1}}, .weight = 0.5},
+                                                    {.id = {{2}}, .weight = 2}};
+    const struct {
+        struct muster_params_round round;
+        size_t missing;
+        double weight;
+        uint8_t id; /* of the first source */
+        const char *words;
+    } rows[] = {
+        {{.round = 7, .table = 3, .source_count = 2}, 0, 0.5, 1, NULL},
+        {{.round = 7, .table = 3, .source_count = 0}, 0, 0.5, 1, NULL},
+        {{.round = 7, .source_count = 2}, 1, 0.5, 1, "must have 64 bytes, got 63"},
+        {{.round = 7, .source_count = 0}, 1, 0.5, 1, "must have 16 bytes or more, got 15"},
+        {{.round = 7, .source_count = MUSTER_PARAMS_ROUND_SOURCES_MAX + 1},
+         0,
+         0.5,
+         1,
+         "has 1025 sources, the limit is 1024"},
+        {{.round = MUSTER_PARAMS_ROUND_MAX, .source_count = 0},
+         0,
+         0.5,
+         1,
+         "the limit is 2147483648"},
+        {{.round = 7, .source_count = 2}, 0, -1, 1, "must be finite and not negative"},
+        {{.round = 7, .source_count = 2}, 0, 0.5, 2, "the ids of sources must rise"},
+    };
+    _Alignas(8) uint8_t bytes[16 + 24 * 2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct muster_params_round round = rows[i].round, found;
+        uint32_t count = round.source_count;
+        struct muster_error error;
+        enum muster_rc rc;
+
+        round.sources = sources;
+        sources[0].weight = rows[i].weight;
+        sources[0].id.bytes[0] = rows[i].id;
+        round.source_count = count > 2 ? 2 : count;
+        muster_params_round_pack(&round, bytes);
+        memcpy(bytes + 12, &count, 4);
+        rc = muster_params_round_unpack(
+            bytes, muster_params_round_bytes(round.source_count) - rows[i].missing, &found, &error);
+        if (rows[i].words != NULL) {
+            assert_int_equal(rc, MUSTER_INVALID_ARGUMENT);
+            if (strstr(error.text, rows[i].words) == NULL)
+                fail_msg("%s", error.text);
+            continue;
+        }
+        assert_int_equal(rc, MUSTER_OK);
+        assert_true(found.round == 7 && found.table == 3 && found.source_count == count);
+        assert_memory_equal(found.sources, sources, count * sizeof(sources[0]));
+    }
 }
 
 static void an_acknowledgement_is_read_as_it_was_written(void **state)
@@ -370,6 +456,8 @@ int main(void)
         cmocka_unit_test(an_opening_is_read_as_it_was_written),
         cmocka_unit_test(the_answer_to_an_opening_is_checked),
         cmocka_unit_test(a_schema_is_read_as_it_was_written),
+        cmocka_unit_test(a_clock_is_read_as_it_was_written),
+        cmocka_unit_test(a_round_is_read_as_it_was_written_or_its_fault_is_named),
         cmocka_unit_test(an_acknowledgement_is_read_as_it_was_written),
         cmocka_unit_test(shards_never_change),
     };
