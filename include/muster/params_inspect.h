@@ -30,7 +30,7 @@ struct muster_params_table_state {
 struct muster_params_row_state {
     uint64_t key;
     bool exists;      /* else the values are the initial ones */
-    uint32_t version; /* rises by 2 with each push */
+    uint32_t version; /* rises by 2 with each push; begins above 0 where the row was another key's */
     uint32_t clock;   /* of the newest push, its lower 32 bits */
     const float *values;
     size_t value_count;

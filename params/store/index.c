@@ -12,6 +12,15 @@ static uint64_t slots_of(const struct muster_params_index *index)
     return UINT64_C(1) << index->bits;
 }
 
+static uint64_t slot_of_row(const struct muster_params_region *region,
+                            const struct muster_params_row *row, uint64_t hash)
+{
+    uint64_t address = muster_params_offset(region, row) / MUSTER_PARAMS_GRANULE_BYTES;
+
+    MUSTER_ASSERT(address <= UINT32_MAX);
+    return (uint64_t)muster_params_index_tag(hash) << 32 | address;
+}
+
 void muster_params_index_insert(struct muster_params_region *region,
                                 struct muster_params_store_table *table,
                                 const struct muster_params_row *row)
@@ -19,15 +28,94 @@ void muster_params_index_insert(struct muster_params_region *region,
     const struct muster_params_index *index = muster_params_index_newest(table);
     uint64_t *slots = muster_params_at(region, index->offset);
     uint64_t hash = muster_params_hash(table->seed, row->key), mask = slots_of(index) - 1;
-    uint64_t address = muster_params_offset(region, row) / MUSTER_PARAMS_GRANULE_BYTES;
-    uint64_t slot = (uint64_t)muster_params_index_tag(hash) << 32 | address;
-    uint64_t i = hash & mask;
+    uint64_t slot = slot_of_row(region, row, hash), i = hash & mask;
 
-    MUSTER_ASSERT(address <= UINT32_MAX);
     while (slots[i] != 0 && slots[i] != slot)
         i = (i + 1) & mask;
     MUSTER_PARAMS_STORE(&slots[i], slot);
 }
+
+/* --- Removal --- */
+
+#define NOWHERE UINT64_MAX
+
+/* Where the index has the slot, or NOWHERE. */
+static uint64_t slot_find(const struct muster_params_region *region,
+                          const struct muster_params_index *index, uint64_t hash, uint64_t slot)
+{
+    const uint64_t *slots = muster_params_at(region, index->offset);
+    uint64_t mask = slots_of(index) - 1;
+
+    for (uint64_t i = hash & mask; slots[i] != 0; i = (i + 1) & mask) {
+        if (slots[i] == slot)
+            return i;
+    }
+    return NOWHERE;
+}
+
+/* The first slot behind the hole that a search would not find any more if the hole were free: its row
+ * belongs at the hole or before it (Knuth, The Art of Computer Programming 3, 6.4, algorithm R). */
+static uint64_t slot_follower(const struct muster_params_region *region,
+                              const struct muster_params_store_table *table,
+                              const struct muster_params_index *index, uint64_t hole)
+{
+    const uint64_t *slots = muster_params_at(region, index->offset);
+    uint64_t mask = slots_of(index) - 1;
+
+    for (uint64_t i = (hole + 1) & mask; slots[i] != 0; i = (i + 1) & mask) {
+        uint64_t key = muster_params_row_of(region, slots[i])->key;
+        uint64_t home = muster_params_hash(table->seed, key) & mask;
+
+        if (((i - home) & mask) >= ((i - hole) & mask))
+            return i;
+    }
+    return NOWHERE;
+}
+
+/* The intent knows the hole, so that an interrupted call neither looks for the removed slot, which may
+ * have been overwritten, nor leaves the copy of another one behind. */
+static void hole_close(struct muster_params_region *region,
+                       const struct muster_params_store_table *table,
+                       const struct muster_params_index *index)
+{
+    uint64_t *slots = muster_params_at(region, index->offset);
+    uint64_t *hole = &region->head->intent.count;
+
+    for (;;) {
+        uint64_t next = slot_follower(region, table, index, *hole);
+
+        MUSTER_PARAMS_STORE(&slots[*hole], next == NOWHERE ? 0 : slots[next]);
+        if (next == NOWHERE)
+            return;
+        MUSTER_PARAMS_STORE(hole, next);
+    }
+}
+
+void muster_params_index_remove(struct muster_params_region *region,
+                                struct muster_params_store_table *table,
+                                const struct muster_params_row *row)
+{
+    const struct muster_params_index *newest = muster_params_index_newest(table);
+    uint64_t hash = muster_params_hash(table->seed, row->key);
+    uint64_t slot = slot_of_row(region, row, hash);
+    struct muster_params_intent *intent = &region->head->intent;
+
+    if ((table->index_state & MUSTER_PARAMS_INDEX_GROWING) != 0) {
+        const struct muster_params_index *old = &table->index[table->index_state & 1];
+        uint64_t *slots = muster_params_at(region, old->offset), at;
+
+        /* Slots of the smaller index stay where they are: those behind `moved` are still to be moved. */
+        at = slot_find(region, old, hash, slot);
+        if (at != NOWHERE)
+            MUSTER_PARAMS_STORE(&slots[at], MUSTER_PARAMS_SLOT_REMOVED);
+    }
+    if (intent->count == NOWHERE)
+        MUSTER_PARAMS_STORE(&intent->count, slot_find(region, newest, hash, slot));
+    if (intent->count != NOWHERE)
+        hole_close(region, table, newest);
+}
+
+/* --- Growth --- */
 
 static uint32_t run_of(uint32_t bits)
 {
@@ -118,7 +206,7 @@ void muster_params_index_step(struct muster_params_region *region,
     for (; slots > 0 && newest->moved < slots_of(old); slots--) {
         uint64_t slot = from[newest->moved];
 
-        if (slot != 0)
+        if (slot != 0 && slot != MUSTER_PARAMS_SLOT_REMOVED)
             muster_params_index_insert(region, table, muster_params_row_of(region, slot));
         MUSTER_PARAMS_STORE(&newest->moved, newest->moved + 1);
     }

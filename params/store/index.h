@@ -40,7 +40,7 @@ muster_params_index_probe(const struct muster_params_region *region,
     for (uint64_t i = hash & mask; slots[i] != 0; i = (i + 1) & mask) {
         struct muster_params_row *row;
 
-        if (slots[i] >> 32 != (tag & UINT32_MAX))
+        if (slots[i] >> 32 != (tag & UINT32_MAX) || slots[i] == MUSTER_PARAMS_SLOT_REMOVED)
             continue;
         row = muster_params_row_of(region, slots[i]);
         if (row->key == key)
@@ -73,6 +73,13 @@ muster_params_index_find(const struct muster_params_region *region,
 
 /** Idempotent: the newest index leads to the row. There must be a free slot. */
 void muster_params_index_insert(struct muster_params_region *region,
+                                struct muster_params_store_table *table,
+                                const struct muster_params_row *row);
+/**
+ * No search finds the row any more. region->head->intent is the one of its removal, and tells an
+ * interrupted call where to go on.
+ */
+void muster_params_index_remove(struct muster_params_region *region,
                                 struct muster_params_store_table *table,
                                 const struct muster_params_row *row);
 /** Whether one more row may go in. Begins a larger index when this one is half full; RESOURCE_EXHAUSTED

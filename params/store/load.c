@@ -5,39 +5,28 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "params/store/init.h"
 #include "params/store/row.h"
 
 static void row_write(const struct muster_params_store_table *table, struct muster_params_row *row,
-                      uint32_t clock, const float *values, const float *state)
+                      uint32_t clock, const float *values)
 {
-    __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELAXED);
+    uint32_t version = row->version | 1; /* it is odd where a death has interrupted this */
+
+    __atomic_store_n(&row->version, version, __ATOMIC_RELAXED);
     atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
-    memcpy(row->values, values, table->row_elements * sizeof(row->values[0]));
-    if (state != NULL)
-        memcpy(row->values + table->row_elements, state,
-               table->state_elements * sizeof(row->values[0]));
-    else
-        memset(row->values + table->row_elements, 0,
-               table->state_elements * sizeof(row->values[0]));
+    memcpy(row->values, values,
+           (table->row_elements + table->state_elements) * sizeof(row->values[0]));
     row->clock = clock;
-    __atomic_store_n(&row->version, row->version + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&row->version, version + 1, __ATOMIC_RELEASE);
 }
 
-static void on_row(void *data, const struct muster_params_store_table *table,
-                   const struct muster_params_row *row)
-{
-    float initial[MUSTER_PARAMS_ROW_BYTES_MAX / sizeof(float)];
-
-    (void)data;
-    muster_params_init_values(table, row->key, initial);
-    row_write(table, (struct muster_params_row *)(uintptr_t)row, 0, initial, NULL);
-}
-
+/* The position that the undo slot names comes back to what it was: recovery would take that for a push that
+ * a death has interrupted. */
 void muster_params_shard_forget(struct muster_params_region *region, uint32_t shard)
 {
+    MUSTER_PARAMS_STORE(&region->head->undo.position_before, UINT64_MAX);
     for (uint32_t i = 0; i < region->head->table_count; i++)
-        muster_params_rows_visit(region, &region->head->tables[i], shard, on_row, NULL);
+        muster_params_rows_remove(region, &region->head->tables[i], shard);
     for (uint64_t slot = 0; slot < region->head->source_count; slot++)
         MUSTER_PARAMS_STORE(&muster_params_source_at(region, slot)->positions[shard], 0);
 }
@@ -52,7 +41,7 @@ enum muster_rc muster_params_row_load(struct muster_params_region *region,
 
     if (rc != MUSTER_OK)
         return rc;
-    row_write(table, row, clock, values, values + table->row_elements);
+    row_write(table, row, clock, values);
     return MUSTER_OK;
 }
 

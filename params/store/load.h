@@ -5,7 +5,7 @@
 #include "params/store/source.h"
 #include "params/store/table.h"
 
-/** No source has pushed to the shard, and its rows have their initial values. A process that dies amid the
+/** No source has pushed to the shard, and it has no rows. A process that dies amid the
  * copy of a shard begins it again. */
 void muster_params_shard_forget(struct muster_params_region *region, uint32_t shard);
 /**

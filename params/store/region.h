@@ -28,10 +28,13 @@
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {
     uint64_t key;
-    /* Odd while the owner changes the row. Written by the owner (release), read by mapped readers
-     * (acquire) before and after they copy the values. */
+    /* Odd while the owner changes the row, and as long as the row is free. Written by the owner
+     * (release), read by mapped readers (acquire) before and after they copy the values. It never goes
+     * back, also when the row is given to another key. */
     uint32_t version;
-    uint32_t clock; /* of the newest push, cut to 32 bits: decides eviction */
+    /* The clock of the newest push, cut to 32 bits: decides eviction. In a free row: the address of the next
+     * free one of the shard. */
+    uint32_t clock;
     float values[];
 };
 
@@ -60,7 +63,10 @@ struct muster_params_segment {
 };
 
 /** An open-addressing index. Each slot is 8 bytes: the tag in the upper half, the row's address in
- * granules in the lower one; 0 is free. A slot is stored whole, so a reader sees it or not. */
+ * granules in the lower one; 0 is free. A slot is stored whole, so a reader sees it or not. While a
+ * larger index is filled, a row that is removed leaves MUSTER_PARAMS_SLOT_REMOVED in the smaller one. */
+#define MUSTER_PARAMS_SLOT_REMOVED ((uint64_t)1 << 32)
+
 struct muster_params_index {
     uint64_t offset;
     uint32_t bits; /* log2 of the slots; 0: none */
@@ -70,6 +76,10 @@ struct muster_params_index {
 struct muster_params_shard {
     uint32_t first_page, last_page; /* 0: none */
     uint64_t row_count;
+    uint32_t free_row;  /* address in granules of the first free row; 0: none */
+    uint32_t hand_page; /* where the search for rows to evict goes on; 0: at the first page, … */
+    uint32_t hand_row;  /* … at this row */
+    uint32_t reserved;
 };
 
 struct muster_params_store_table {
@@ -92,6 +102,9 @@ struct muster_params_store_table {
     struct muster_params_index index[2];
     uint64_t shards_offset; /* of struct muster_params_shard [shard_count] */
     uint64_t row_count;
+    /* Changes with each row that is removed, and is odd meanwhile: the index may lead mapped readers
+     * astray then. Written by the owner (release) before and after, read by them (acquire). */
+    uint64_t removal_count;
 };
 
 /**
@@ -133,18 +146,22 @@ enum muster_params_intent_kind {
     MUSTER_PARAMS_INTENT_GROWN,   /* the larger index is whole: the smaller one is given back */
     MUSTER_PARAMS_INTENT_SOURCES, /* a segment for more sources */
     MUSTER_PARAMS_INTENT_SOURCE,  /* a source gets a slot, or a new generation */
+    MUSTER_PARAMS_INTENT_REUSE,   /* a free row of a shard gets a key */
+    MUSTER_PARAMS_INTENT_REMOVE,  /* a row becomes free */
+    MUSTER_PARAMS_INTENT_COUNT,
 };
 struct muster_params_intent {
     uint32_t kind;
     uint32_t table;
     uint32_t shard;
-    uint32_t page;
+    uint32_t page; /* REUSE, REMOVE: address of the row in granules */
     uint32_t segment, run;
     uint64_t key;
-    /* ROW: rows of the page before; GROW: bits; SOURCE: the slot; SOURCES: which of them. */
+    /* ROW: rows of the page before; GROW: bits; SOURCE: the slot; SOURCES: which of them; REUSE: the
+     * next free row; REMOVE: the slot of the index that is to be closed, or UINT64_MAX. */
     uint64_t count;
-    uint64_t total;      /* ROW: rows of the shard after; SOURCE: the generation */
-    uint64_t table_rows; /* ROW: rows of the table after */
+    uint64_t total;      /* ROW, REUSE, REMOVE: rows of the shard after; SOURCE: the generation */
+    uint64_t table_rows; /* ROW, REUSE, REMOVE: rows of the table after */
     struct muster_incarnation id;
 };
 

@@ -117,6 +117,59 @@ void muster_params_row_complete(struct muster_params_region *region,
     muster_params_index_insert(region, table, row);
 }
 
+/* --- A row that was another key's --- */
+
+static struct muster_params_row *row_at_address(const struct muster_params_region *region,
+                                                uint32_t address)
+{
+    return muster_params_at(region, (uint64_t)address * MUSTER_PARAMS_GRANULE_BYTES);
+}
+
+/* Readers that found the row under its old key see it change; an interrupted call makes its version odd
+ * again before it writes what it had written. */
+void muster_params_reuse_complete(struct muster_params_region *region,
+                                  const struct muster_params_intent *intent)
+{
+    struct muster_params_store_table *table = &region->head->tables[intent->table];
+    struct muster_params_shard *shard = muster_params_shard_at(region, table, intent->shard);
+    struct muster_params_row *row = row_at_address(region, intent->page);
+    uint32_t version = row->version | 1;
+
+    __atomic_store_n(&row->version, version, __ATOMIC_RELAXED);
+    atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
+    MUSTER_PARAMS_STORE(&shard->free_row, (uint32_t)intent->count);
+    row->key = intent->key;
+    row->clock = 0;
+    muster_params_init_values(table, intent->key, row->values);
+    memset(row->values + table->row_elements, 0, table->state_elements * sizeof(float));
+    __atomic_store_n(&row->version, version + 1, __ATOMIC_RELEASE);
+    MUSTER_PARAMS_STORE(&shard->row_count, intent->total);
+    MUSTER_PARAMS_STORE(&table->row_count, intent->table_rows);
+    muster_params_index_insert(region, table, row);
+}
+
+static struct muster_params_row *row_reuse(struct muster_params_region *region,
+                                           struct muster_params_store_table *table, uint64_t key,
+                                           uint32_t shard_number)
+{
+    const struct muster_params_shard *shard = muster_params_shard_at(region, table, shard_number);
+    struct muster_params_row *row = row_at_address(region, shard->free_row);
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_REUSE,
+                                          .table = muster_params_table_number(region, table),
+                                          .shard = shard_number,
+                                          .page = shard->free_row,
+                                          .key = key,
+                                          .count = row->clock,
+                                          .total = shard->row_count + 1,
+                                          .table_rows = table->row_count + 1};
+
+    MUSTER_ASSERT(row->version % 2 != 0);
+    muster_params_intent_begin(region, &intent);
+    muster_params_reuse_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+    return row;
+}
+
 static struct muster_params_row *row_add(struct muster_params_region *region,
                                          struct muster_params_store_table *table, uint64_t key,
                                          uint32_t shard_number)
@@ -148,6 +201,8 @@ enum muster_rc muster_params_row_make(struct muster_params_region *region,
 
     if (row == NULL)
         rc = muster_params_index_reserve(region, table);
+    if (row == NULL && rc == MUSTER_OK && shard->free_row != 0)
+        row = row_reuse(region, table, key, shard_number);
     if (row == NULL && rc == MUSTER_OK &&
         (shard->last_page == 0 || page_at(region, shard->last_page)->used == table->rows_per_page))
         rc = page_add(region, table, shard_number);
@@ -155,6 +210,70 @@ enum muster_rc muster_params_row_make(struct muster_params_region *region,
         return rc;
     *ret_row = row != NULL ? row : row_add(region, table, key, shard_number);
     return MUSTER_OK;
+}
+
+/* --- Removal --- */
+
+/* The row takes leave of mapped readers first: those that have found it wait, or search again. */
+void muster_params_remove_complete(struct muster_params_region *region,
+                                   const struct muster_params_intent *intent)
+{
+    struct muster_params_store_table *table = &region->head->tables[intent->table];
+    struct muster_params_shard *shard = muster_params_shard_at(region, table, intent->shard);
+    struct muster_params_row *row = row_at_address(region, intent->page);
+    uint64_t count = table->removal_count | 1;
+
+    MUSTER_PARAMS_STORE(&table->removal_count, count);
+    MUSTER_PARAMS_STORE(&row->version, row->version | 1);
+    muster_params_index_remove(region, table, row);
+    MUSTER_PARAMS_STORE(&shard->row_count, intent->total);
+    MUSTER_PARAMS_STORE(&table->row_count, intent->table_rows);
+    if (shard->free_row != intent->page) {
+        row->clock = shard->free_row;
+        MUSTER_PARAMS_STORE(&shard->free_row, intent->page);
+    }
+    MUSTER_PARAMS_STORE(&table->removal_count, count + 1);
+}
+
+bool muster_params_row_remove(struct muster_params_region *region,
+                              struct muster_params_store_table *table, uint64_t key)
+{
+    uint64_t hash = muster_params_hash(table->seed, key);
+    uint32_t shard = muster_params_shard_of(hash, region->head->shard_count);
+    const struct muster_params_row *row = muster_params_index_find(region, table, hash, key);
+    struct muster_params_intent intent = {
+        .kind = MUSTER_PARAMS_INTENT_REMOVE,
+        .table = muster_params_table_number(region, table),
+        .shard = shard,
+        .key = key,
+        .count = UINT64_MAX,
+        .total = muster_params_shard_at(region, table, shard)->row_count - 1,
+        .table_rows = table->row_count - 1};
+
+    if (row == NULL)
+        return false;
+    intent.page = (uint32_t)(muster_params_offset(region, row) / MUSTER_PARAMS_GRANULE_BYTES);
+    muster_params_intent_begin(region, &intent);
+    muster_params_remove_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
+    return true;
+}
+
+/* A row may be under change without being free: a death has interrupted its copy (load.c). */
+void muster_params_rows_remove(struct muster_params_region *region,
+                               struct muster_params_store_table *table, uint32_t shard)
+{
+    uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
+
+    for (; page != 0; page = page_at(region, page)->next) {
+        for (uint32_t i = 0; i < page_at(region, page)->used; i++) {
+            const struct muster_params_row *row = row_at(region, table, page, i);
+            uint64_t hash = muster_params_hash(table->seed, row->key);
+
+            if (muster_params_index_find(region, table, hash, row->key) == row)
+                (void)muster_params_row_remove(region, table, row->key);
+        }
+    }
 }
 
 /* --- All rows --- */
@@ -166,8 +285,12 @@ void muster_params_rows_visit(const struct muster_params_region *region,
     uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
 
     for (; page != 0; page = page_at(region, page)->next) {
-        for (uint32_t i = 0; i < page_at(region, page)->used; i++)
-            fn(data, table, row_at(region, table, page, i));
+        for (uint32_t i = 0; i < page_at(region, page)->used; i++) {
+            const struct muster_params_row *row = row_at(region, table, page, i);
+
+            if (row->version % 2 == 0) /* else it is free */
+                fn(data, table, row);
+        }
     }
 }
 

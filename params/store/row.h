@@ -14,9 +14,19 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_row_make(struct muster_params_reg
                                                         uint64_t key, uint64_t hash,
                                                         struct muster_params_row **ret_row);
 
+/** The key has no row any more, and the memory of its row is for the next row of the shard. False: it
+ * had none. */
+bool muster_params_row_remove(struct muster_params_region *region,
+                              struct muster_params_store_table *table, uint64_t key);
+
+/** The shard has no rows any more. */
+void muster_params_rows_remove(struct muster_params_region *region,
+                               struct muster_params_store_table *table, uint32_t shard);
+
 typedef void muster_params_row_fn(void *data, const struct muster_params_store_table *table,
                                   const struct muster_params_row *row);
-/** Call `fn` for each row of the shard, in the order in which they were made. */
+/** Call `fn` for each row of the shard, in the order in which they lie: that in which they were made, as
+ * long as none was removed. */
 void muster_params_rows_visit(const struct muster_params_region *region,
                               const struct muster_params_store_table *table, uint32_t shard,
                               muster_params_row_fn *fn, void *data);
@@ -39,5 +49,9 @@ void muster_params_page_complete(struct muster_params_region *region,
                                  const struct muster_params_intent *intent);
 void muster_params_row_complete(struct muster_params_region *region,
                                 const struct muster_params_intent *intent);
+void muster_params_reuse_complete(struct muster_params_region *region,
+                                  const struct muster_params_intent *intent);
+void muster_params_remove_complete(struct muster_params_region *region,
+                                   const struct muster_params_intent *intent);
 
 #endif

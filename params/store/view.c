@@ -17,6 +17,7 @@
 
 /* The index at one moment: what a search needs, with its bounds checked. */
 struct sight {
+    uint64_t removal_count;
     uint32_t state;
     uint32_t count;
     struct {
@@ -97,12 +98,19 @@ static bool index_add(const struct muster_params_view *view,
     return true;
 }
 
+/* Written by the server (release) before and after it removes a row, and odd in between. */
+static uint64_t removal_count_load(const struct muster_params_store_table *shared)
+{
+    return __atomic_load_n(&shared->removal_count, __ATOMIC_ACQUIRE);
+}
+
 static bool sight_take(const struct muster_params_view *view,
                        const struct muster_params_store_table *shared, struct sight *ret_sight)
 {
+    uint64_t removal_count = removal_count_load(shared);
     uint32_t state = state_load(shared);
 
-    *ret_sight = (struct sight){.state = state};
+    *ret_sight = (struct sight){.removal_count = removal_count, .state = state};
     if (state > (MUSTER_PARAMS_INDEX_GROWING | 1))
         return false;
     if ((state & MUSTER_PARAMS_INDEX_GROWING) != 0 &&
@@ -147,7 +155,7 @@ static bool index_search(const struct muster_params_view *view,
 
         if (slot == 0)
             return true;
-        if (slot >> 32 != tag)
+        if (slot >> 32 != tag || slot == MUSTER_PARAMS_SLOT_REMOVED)
             continue;
         if (offset > view->bytes - table->fixed.row_stride)
             return false;
@@ -187,26 +195,80 @@ static bool batch_search(const struct muster_params_view *view,
 
 /* --- Rows --- */
 
+enum copied {
+    COPIED,
+    STRAYED, /* the row is another key's now, or free: search again */
+    STUCK,   /* it stays under change: its writer has died or sleeps */
+};
+
+static void processor_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
 /* The fences pair with those of row_apply (apply.c): where the version is even and the same before and
- * behind the copy, no store of a change lies between them. */
-static bool row_copy(const struct muster_params_row *row, uint64_t key, size_t bytes,
-                     float *ret_values)
+ * behind the copy, no store of a change lies between them. A row gets another key only while its
+ * version is odd. */
+static enum copied row_copy(const struct muster_params_store_table *shared,
+                            const struct sight *sight, const struct muster_params_row *row,
+                            uint64_t key, size_t bytes, float *ret_values)
 {
     for (uint32_t tries = 0; tries < ROW_TRIES; tries++) {
         uint32_t version = __atomic_load_n(&row->version, __ATOMIC_ACQUIRE);
 
         if ((version & 1) != 0) {
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
+            if (removal_count_load(shared) != sight->removal_count)
+                return STRAYED;
+            processor_relax();
             continue;
         }
         memcpy(ret_values, row->values, bytes);
         atomic_thread_fence(memory_order_acquire);
         if (__atomic_load_n(&row->version, __ATOMIC_RELAXED) == version)
-            return __atomic_load_n(&row->key, __ATOMIC_RELAXED) == key;
+            return __atomic_load_n(&row->key, __ATOMIC_RELAXED) == key ? COPIED : STRAYED;
     }
-    return false;
+    return STUCK;
+}
+
+static enum copied batch_copy(const struct muster_params_view_table *table,
+                              const struct muster_params_store_table *shared,
+                              const struct sight *sight, const uint64_t *keys, uint32_t count,
+                              const struct muster_params_row *const rows[BATCH], float *ret_values)
+{
+    size_t elements = table->fixed.row_elements;
+    enum copied copied = COPIED;
+
+    for (uint32_t i = 0; i < count && copied == COPIED; i++, ret_values += elements) {
+        if (rows[i] == NULL)
+            muster_params_init_values(&table->fixed, keys[i], ret_values);
+        else
+            copied = row_copy(shared, sight, rows[i], keys[i], elements * sizeof(float),
+                              ret_values);
+    }
+    return copied;
+}
+
+/* False: nothing of the search counts. */
+static bool batch_find(const struct muster_params_view *view,
+                       const struct muster_params_view_table *table,
+                       const struct muster_params_store_table *shared, const uint64_t *keys,
+                       uint32_t count, struct sight *ret_sight,
+                       const struct muster_params_row *ret_rows[BATCH])
+{
+    bool lacks_some = false;
+
+    if (!sight_take(view, shared, ret_sight) ||
+        !batch_search(view, table, ret_sight, keys, count, ret_rows) ||
+        !sight_is_still(view, shared, ret_sight))
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        lacks_some = lacks_some || ret_rows[i] == NULL;
+    /* A row that was found is verified by its version and key. One that was not may have been passed
+     * while a removal moved its slot. */
+    return !lacks_some || (ret_sight->removal_count % 2 == 0 &&
+                           removal_count_load(shared) == ret_sight->removal_count);
 }
 
 static bool batch_read(const struct muster_params_view *view,
@@ -214,22 +276,19 @@ static bool batch_read(const struct muster_params_view *view,
                        uint32_t count, float *ret_values)
 {
     const struct muster_params_store_table *shared = &head_of(view)->tables[table->number];
-    size_t elements = table->fixed.row_elements;
     const struct muster_params_row *rows[BATCH];
     struct sight sight;
-    bool is_found = false;
 
-    for (uint32_t tries = 0; tries < INDEX_TRIES && !is_found; tries++)
-        is_found = sight_take(view, shared, &sight) &&
-                   batch_search(view, table, &sight, keys, count, rows) &&
-                   sight_is_still(view, shared, &sight);
-    for (uint32_t i = 0; is_found && i < count; i++, ret_values += elements) {
-        if (rows[i] == NULL)
-            muster_params_init_values(&table->fixed, keys[i], ret_values);
-        else
-            is_found = row_copy(rows[i], keys[i], elements * sizeof(float), ret_values);
+    for (uint32_t tries = 0; tries < INDEX_TRIES; tries++, processor_relax()) {
+        enum copied copied;
+
+        if (!batch_find(view, table, shared, keys, count, &sight, rows))
+            continue;
+        copied = batch_copy(table, shared, &sight, keys, count, rows, ret_values);
+        if (copied != STRAYED)
+            return copied == COPIED;
     }
-    return is_found;
+    return false;
 }
 
 enum muster_rc muster_params_view_read(const struct muster_params_view *view,

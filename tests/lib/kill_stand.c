@@ -39,7 +39,7 @@ struct scene {
     struct region_stand successor;
     struct kill_counts counts;
     uint64_t steps;
-    uint32_t recoveries[MUSTER_PARAMS_INTENT_SOURCE + 1]; /* by the change that is under way */
+    uint32_t recoveries[MUSTER_PARAMS_INTENT_COUNT]; /* by the change that is under way */
 };
 
 /* --- Checks --- */
@@ -61,6 +61,31 @@ static void check_row(void *data, const struct muster_params_store_table *table,
     visit->left--;
 }
 
+/* Every row that a page counts has a key, or is in the list of the free ones of its shard. */
+static void check_free_rows(const struct muster_params_region *region,
+                            const struct muster_params_store_table *table, uint32_t number)
+{
+    const struct muster_params_shard *shard = muster_params_shard_at(region, table, number);
+    uint64_t used = 0, free_rows = 0;
+
+    for (uint32_t page = shard->first_page, next; page != 0; page = next) {
+        const struct muster_params_page *head =
+            &region->head->segments[page / MUSTER_PARAMS_SEGMENT_PAGES]
+                 .pages[page % MUSTER_PARAMS_SEGMENT_PAGES];
+
+        used += head->used;
+        next = head->next;
+    }
+    for (uint32_t at = shard->free_row; at != 0; free_rows++) {
+        const struct muster_params_row *row = muster_params_row_of(region, at);
+
+        assert_int_equal(row->version % 2, 1);
+        assert_true(free_rows < used);
+        at = row->clock;
+    }
+    assert_int_equal(used, shard->row_count + free_rows);
+}
+
 static void check_structure(const struct region_stand *stand)
 {
     const struct muster_params_region *region = &stand->region;
@@ -78,8 +103,10 @@ static void check_structure(const struct region_stand *stand)
             sum += visit.left;
             muster_params_rows_visit(region, table, i, check_row, &visit);
             assert_int_equal(visit.left, 0);
+            check_free_rows(region, table, i);
         }
         assert_int_equal(sum, table->row_count);
+        assert_int_equal(table->removal_count % 2, 0);
     }
     assert_int_equal(
         muster_params_region_attach(&again, stand->memory, stand->bytes, &stand->options, &error),

@@ -253,6 +253,102 @@ static void an_index_is_replaced_wherever_the_process_is_killed(void **state)
     region_stand_close(&stand);
 }
 
+/* --- Removals --- */
+
+#define CROWD 6u
+
+/* Keys whose slots lie side by side, so that a removal moves others: belonging there, before and
+ * behind. Found beforehand, since the search takes many instructions. */
+static struct {
+    uint64_t keys[CROWD];
+    uint64_t others[2]; /* of their shards, elsewhere in the index */
+} crowd;
+
+static void crowd_find(const char *table_name)
+{
+    static const uint64_t homes[CROWD] = {7000, 7000, 7001, 7000, 7002, 7005};
+    uint64_t seed = muster_params_hash_seed(table_name), mask = (1u << 17) - 1, key = 1;
+
+    for (uint32_t i = 0; i < CROWD; i++, key++) {
+        while ((muster_params_hash(seed, key) & mask) != homes[i])
+            key++;
+        crowd.keys[i] = key;
+    }
+    for (uint32_t shard = 0; shard < SHARDS; shard++, key++) {
+        while (muster_params_shard_of(muster_params_hash(seed, key), SHARDS) != shard)
+            key++;
+        crowd.others[shard] = key;
+    }
+}
+
+/* Rows are removed from the midst and the end of the crowd, and their memory gets other keys. */
+static void remove_work(struct region_stand *stand)
+{
+    struct muster_params_schema schema = region_schema("items", 5, MUSTER_PARAMS_MOMENTUM);
+    struct muster_params_store_table *table = region_table(stand, &schema);
+    struct muster_params_source *source = region_source(stand, 1);
+    float values[CROWD * 5];
+
+    for (uint32_t i = 0; i < CROWD * 5; i++)
+        values[i] = (float)i + 1;
+    region_push(stand, table, source, 1, crowd.keys, values, CROWD, NULL);
+    (void)muster_params_row_remove(&stand->region, table, crowd.keys[0]);
+    (void)muster_params_row_remove(&stand->region, table, crowd.keys[2]);
+    (void)muster_params_row_remove(&stand->region, table, crowd.keys[5]);
+    region_push(stand, table, source, 2, crowd.others, values, 2, NULL);
+}
+
+static void a_row_is_removed_wherever_the_process_is_killed(void **state)
+{
+    struct region_stand stand;
+    struct kill_counts counts;
+
+    (void)state;
+    crowd_find("items");
+    region_stand_open(&stand, REGION_BYTES, SHARDS);
+    counts = kill_everywhere(&stand, remove_work);
+    assert_true(counts.states > 200);
+    assert_true(counts.recoveries > 0);
+    region_stand_close(&stand);
+}
+
+/* The smaller index has all rows that are removed, the larger one the first of them. */
+static void remove_growing_work(struct region_stand *stand)
+{
+    struct muster_params_schema schema = region_schema("counters", 1, MUSTER_PARAMS_ADD);
+    struct muster_params_store_table *table = region_table(stand, &schema);
+    struct muster_params_source *source = region_source(stand, 1);
+    static const float values[] = {1, 2};
+
+    for (uint32_t i = 0; i < CROWD; i += 2)
+        (void)muster_params_row_remove(&stand->region, table, crowd.keys[i]);
+    region_push(stand, table, source, 3, crowd.others, values, 2, NULL);
+}
+
+static void rows_are_removed_amid_growth_wherever_the_process_is_killed(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_store_table *table;
+    struct muster_params_source *source;
+    struct kill_counts counts;
+    float ones[CROWD] = {1, 1, 1, 1, 1, 1};
+
+    (void)state;
+    crowd_find("counters");
+    region_stand_open(&stand, REGION_BYTES, SHARDS);
+    grow_work(&stand);
+    table = &stand.region.head->tables[0];
+    source = region_source(&stand, 1);
+    region_push(&stand, table, source, 2, crowd.keys, ones, CROWD, NULL);
+    index_grow(&stand, table, 18, 1);
+    muster_params_index_step(&stand.region, table, 7002);
+    assert_int_equal(table->index[1].moved, 7002);
+    counts = kill_everywhere(&stand, remove_growing_work);
+    assert_true(counts.states > 60);
+    assert_true(counts.recoveries > 0);
+    region_stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +358,8 @@ int main(void)
         cmocka_unit_test(a_shard_gets_pages_wherever_the_process_is_killed),
         cmocka_unit_test(an_index_grows_wherever_the_process_is_killed),
         cmocka_unit_test(an_index_is_replaced_wherever_the_process_is_killed),
+        cmocka_unit_test(a_row_is_removed_wherever_the_process_is_killed),
+        cmocka_unit_test(rows_are_removed_amid_growth_wherever_the_process_is_killed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

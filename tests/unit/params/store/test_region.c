@@ -134,7 +134,7 @@ static void tables_store(struct muster_params_region_head *head)
 
 static void intent_store(struct muster_params_region_head *head)
 {
-    head->intent.kind = MUSTER_PARAMS_INTENT_SOURCE + 1;
+    head->intent.kind = MUSTER_PARAMS_INTENT_COUNT;
 }
 
 static void memory_that_is_not_this_regions_is_refused(void **state)
@@ -154,7 +154,7 @@ static void memory_that_is_not_this_regions_is_refused(void **state)
         {"segments", segments_store, MUSTER_FAILED_PRECONDITION, "16777216 bytes"},
         {"end", end_store, MUSTER_FAILED_PRECONDITION, "16777216 bytes"},
         {"tables", tables_store, MUSTER_FAILED_PRECONDITION, "16777216 bytes"},
-        {"intent", intent_store, MUSTER_FAILED_PRECONDITION, "a change of unknown kind 9"},
+        {"intent", intent_store, MUSTER_FAILED_PRECONDITION, "a change of unknown kind 11"},
     };
 
     (void)state;

@@ -190,6 +190,107 @@ static void a_row_without_memory_is_refused_and_a_known_one_is_not(void **state)
     region_stand_close(&stand);
 }
 
+/* --- Removals --- */
+
+#define MANY 90000u /* keys: the index grows when 65,536 of them have rows */
+
+static void check_rows(const struct region_stand *stand,
+                       const struct muster_params_store_table *table, const bool *has_row,
+                       uint32_t count)
+{
+    assert_int_equal(table->row_count, count);
+    for (uint64_t key = 0; key < MANY; key++) {
+        const struct muster_params_row *row = muster_params_index_find(
+            &stand->region, table, muster_params_hash(table->seed, key), key);
+
+        fail_if((row != NULL) != has_row[key], "key %llu", (unsigned long long)key);
+        fail_if(row != NULL && !(row->values[0] == (float)key), "values of key %llu",
+                (unsigned long long)key);
+    }
+}
+
+static void rows_come_and_go_in_any_order(void **state)
+{
+    struct muster_params_schema schema = region_schema("t", 1, MUSTER_PARAMS_ADD);
+    static bool has_row[MANY];
+    struct muster_params_store_table *table;
+    uint64_t random = 1;
+    struct region_stand stand;
+    uint32_t count = 0;
+
+    (void)state;
+    memset(has_row, 0, sizeof(has_row));
+    region_stand_open(&stand, 16 * MIB, 4);
+    table = region_table(&stand, &schema);
+    for (uint32_t i = 0; i < 6 * MANY; i++) {
+        uint64_t key;
+        bool is_removed;
+
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        key = (random >> 33) % MANY;
+        is_removed = (random >> 20) % 8 == 0;
+        if (is_removed)
+            assert_int_equal(muster_params_row_remove(&stand.region, table, key), has_row[key]);
+        else
+            row_make(&stand, table, key)->values[0] = (float)key;
+        count += !is_removed;
+        count -= has_row[key];
+        has_row[key] = !is_removed;
+        if (i % MANY == 0)
+            check_rows(&stand, table, has_row, count);
+    }
+    check_rows(&stand, table, has_row, count);
+    assert_int_equal(table->index[table->index_state & 1].bits, 18);
+    region_stand_close(&stand);
+}
+
+static void count_row(void *data, const struct muster_params_store_table *table,
+                      const struct muster_params_row *row)
+{
+    uint32_t *count = data;
+
+    (void)table;
+    (void)row;
+    (*count)++;
+}
+
+static void a_removed_row_is_not_visited_and_its_memory_is_used_again(void **state)
+{
+    struct muster_params_schema schema = region_schema("t", 16384, MUSTER_PARAMS_ADD);
+    struct muster_params_store_table *table;
+    struct muster_params_row *row, *again;
+    struct region_stand stand;
+    uint32_t version, count = 0;
+    uint64_t key = 0;
+    static float values[16384];
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 1);
+    table = region_table(&stand, &schema);
+    while (muster_params_row_make(&stand.region, table, key, muster_params_hash(table->seed, key),
+                                  &row) == MUSTER_OK)
+        key++;
+    row = row_make(&stand, table, 5);
+    row->clock = 9;
+    row->values[0] = 1000;
+    version = row->version;
+    assert_true(muster_params_row_remove(&stand.region, table, 5));
+    assert_false(muster_params_row_remove(&stand.region, table, 5));
+    muster_params_rows_visit(&stand.region, table, 0, count_row, &count);
+    assert_int_equal(count, key - 1);
+    region_stand_recover(&stand);
+
+    again = row_make(&stand, table, key);
+
+    assert_ptr_equal(again, row);
+    assert_int_equal(again->key, key);
+    assert_int_equal(again->clock, 0);
+    assert_true(again->version > version && again->version % 2 == 0);
+    muster_params_init_values(table, key, values);
+    assert_memory_equal(again->values, values, sizeof(values));
+    region_stand_close(&stand);
+}
+
 /* --- Digests --- */
 
 static struct muster_params_digest digest_of(struct region_stand *stand,
@@ -286,6 +387,8 @@ int main(void)
         cmocka_unit_test(a_page_has_rows_of_one_shard_of_one_table),
         cmocka_unit_test(a_new_row_has_its_initial_values_and_no_state),
         cmocka_unit_test(a_row_without_memory_is_refused_and_a_known_one_is_not),
+        cmocka_unit_test(rows_come_and_go_in_any_order),
+        cmocka_unit_test(a_removed_row_is_not_visited_and_its_memory_is_used_again),
         cmocka_unit_test(a_digest_is_the_same_whatever_the_order_shards_versions_and_clocks),
         cmocka_unit_test(a_digest_tells_values_states_and_keys_apart),
     };

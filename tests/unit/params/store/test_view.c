@@ -269,6 +269,105 @@ static void an_index_that_is_replaced_amid_a_search_is_searched_anew(void **stat
     region_stand_close(&scene.stand);
 }
 
+/* --- Rows that are removed amid a read --- */
+
+#define SLOTS_PER_PAGE (PAGE / sizeof(uint64_t))
+
+/* The n-th key whose slot is the last one of the 13th page of the index, from 0. */
+static uint64_t edge_key(const struct scene *scene, uint32_t n)
+{
+    uint64_t mask = (UINT64_C(1) << MUSTER_PARAMS_INDEX_BITS_FIRST) - 1, key = 0;
+
+    for (;; key++) {
+        if ((muster_params_hash(scene->shared->seed, key) & mask) == 13 * SLOTS_PER_PAGE - 1 &&
+            n-- == 0)
+            return key;
+    }
+}
+
+static void remove_first_of_edge(struct scene *scene)
+{
+    assert_true(
+        muster_params_row_remove(&scene->stand.region, scene->shared, edge_key(scene, 0)));
+}
+
+/* The reader has passed the last slot of a page when the next row moves there. */
+static void a_row_whose_slot_moves_amid_a_search_is_found(void **state)
+{
+    float values[ELEMENTS];
+    const uint64_t *slots;
+    struct scene scene;
+    uint64_t key;
+
+    (void)state;
+    scene_open(&scene, 16 * MIB, MUSTER_PARAMS_INIT_ZERO);
+    key = edge_key(&scene, 1);
+    push_ones(&scene, 1, edge_key(&scene, 0), 1);
+    push_ones(&scene, 2, key, 1);
+    slots = muster_params_at(&scene.stand.region, scene.shared->index[0].offset);
+    stop_at(&scene, slots + 13 * SLOTS_PER_PAGE, PAGE, remove_first_of_edge);
+
+    assert_int_equal(muster_params_view_read(&scene.view, &scene.table, &key, 1, values),
+                     MUSTER_OK);
+
+    signal(SIGSEGV, SIG_DFL);
+    assert_int_equal(stop.faults, 1);
+    assert_true(values[0] == 1);
+    region_stand_close(&scene.stand);
+}
+
+/* The first key behind `key` that is in its shard. */
+static uint64_t next_of_shard(const struct scene *scene, uint64_t key)
+{
+    uint32_t shard = muster_params_shard_of(muster_params_hash(scene->shared->seed, key++), 8);
+
+    while (muster_params_shard_of(muster_params_hash(scene->shared->seed, key), 8) != shard)
+        key++;
+    return key;
+}
+
+static void give_row_to_another_key(struct scene *scene)
+{
+    const struct muster_params_row *row = row_of(scene, 7);
+    uint64_t other = next_of_shard(scene, 7);
+
+    assert_true(muster_params_row_remove(&scene->stand.region, scene->shared, 7));
+    push_ones(scene, 2, other, 1);
+    assert_ptr_equal(row_of(scene, other), row);
+}
+
+static void remove_row(struct scene *scene)
+{
+    assert_true(muster_params_row_remove(&scene->stand.region, scene->shared, 7));
+}
+
+static void a_row_that_is_removed_amid_its_copy_has_its_initial_values(void **state)
+{
+    static void (*const changes[])(struct scene *scene) = {remove_row, give_row_to_another_key};
+    static float values[WIDE];
+    const uint64_t key = 7;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        struct scene scene;
+
+        scene_open_wide(&scene, 16 * MIB, MUSTER_PARAMS_INIT_ZERO, WIDE);
+        push_ones(&scene, 1, key, 1);
+        stop_at(&scene, row_of(&scene, key)->values + WIDE / 2, PAGE, changes[i]);
+
+        assert_int_equal(muster_params_view_read(&scene.view, &scene.table, &key, 1, values),
+                         MUSTER_OK);
+
+        signal(SIGSEGV, SIG_DFL);
+        assert_int_equal(stop.faults, 1);
+        for (uint32_t j = 0; j < WIDE; j++) {
+            if (!(values[j] == 0))
+                fail_msg("change %zu: element %u is %f", i, j, (double)values[j]);
+        }
+        region_stand_close(&scene.stand);
+    }
+}
+
 /* --- A writer that has died --- */
 
 static void a_row_whose_writer_has_died_is_not_read_until_recovery(void **state)
@@ -461,6 +560,8 @@ int main(void)
         cmocka_unit_test(no_row_is_lost_while_the_index_grows),
         cmocka_unit_test(a_row_that_changes_amid_its_copy_is_copied_again),
         cmocka_unit_test(an_index_that_is_replaced_amid_a_search_is_searched_anew),
+        cmocka_unit_test(a_row_whose_slot_moves_amid_a_search_is_found),
+        cmocka_unit_test(a_row_that_is_removed_amid_its_copy_has_its_initial_values),
         cmocka_unit_test(a_row_whose_writer_has_died_is_not_read_until_recovery),
         cmocka_unit_test(a_restored_row_has_a_version_that_it_never_had),
         cmocka_unit_test(other_memory_is_not_looked_at),
