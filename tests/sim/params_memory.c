@@ -15,10 +15,11 @@ struct params_memory {
     int fd;
     struct sim_node *node;
     uint32_t values_left; /* until its death; 0: not armed */
+    struct muster_list link;
 };
 
-/* One world at a time runs in a process, and has one server. */
-static struct params_memory *the_memory;
+/* One world at a time runs in a process. */
+static struct muster_list memories = {.next = &memories, .prev = &memories};
 
 static void memory_map(struct params_memory *memory, int sharing)
 {
@@ -33,12 +34,11 @@ struct params_memory *params_memory_open(size_t bytes)
 {
     struct params_memory *memory = sim_alloc(sizeof(*memory));
 
-    MUSTER_ASSERT(the_memory == NULL);
     memory->bytes = bytes;
     memory->fd = memfd_create("params-memory", MFD_CLOEXEC);
     MUSTER_ASSERT(memory->fd >= 0 && ftruncate(memory->fd, (off_t)bytes) == 0);
     memory_map(memory, MAP_SHARED);
-    the_memory = memory;
+    muster_list_append(&memories, &memory->link);
     return memory;
 }
 
@@ -73,8 +73,8 @@ void params_memory_close(struct params_memory *memory)
         return;
     munmap(memory->memory, memory->bytes);
     close(memory->fd);
+    muster_list_remove(&memory->link);
     free(memory);
-    the_memory = NULL;
 }
 
 /* --- Deaths between two stores of a row --- */
@@ -82,13 +82,26 @@ void params_memory_close(struct params_memory *memory)
 const struct muster_params_optimizers *__real_muster_params_optimizers_best(void);
 const struct muster_params_optimizers *__wrap_muster_params_optimizers_best(void);
 
+static struct params_memory *memory_of(const float *values)
+{
+    MUSTER_LIST_EACH (&memories, memory, struct params_memory, link) {
+        size_t at = (size_t)((uintptr_t)values - (uintptr_t)memory->memory);
+
+        if (at < memory->bytes)
+            return memory;
+    }
+    return NULL;
+}
+
 static void add_mortally(const struct muster_params_store_table *table, float *values, float *state,
                          const float *gradient)
 {
+    struct params_memory *memory = memory_of(values);
+
     (void)state;
     for (uint32_t i = 0; i < table->row_elements; i++) {
-        if (the_memory != NULL && the_memory->values_left > 0 && --the_memory->values_left == 0)
-            sim_kill(the_memory->node);
+        if (memory != NULL && memory->values_left > 0 && --memory->values_left == 0)
+            sim_kill(memory->node);
         values[i] += gradient[i];
     }
 }
