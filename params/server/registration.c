@@ -620,18 +620,28 @@ static void on_turn(struct muster_timer *timer)
 
 /* --- Leaving --- */
 
+/* A learner counts: the next map, which may be on its way, may say that it is a copy. */
+static bool map_has_server(const struct muster_params_map *map, uint32_t place)
+{
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        if (muster_params_map_is_copy(map, shard, place) ||
+            muster_params_map_is_learner(map, shard, place))
+            return true;
+    }
+    return false;
+}
+
 /* It has nothing that others could need, or there is nobody who could take it. */
 static bool is_drained(const struct muster_params_registration *registration)
 {
     const struct muster_params_server *server = registration->server;
     const struct muster_params_map *map = server->map;
-    bool has_heir = false, has_shards = false;
+    bool has_heir = false;
 
     MUSTER_LIST_EACH (&registration->peers, peer, struct peer, node)
         has_heir = has_heir || !peer->record.server.is_leaving;
-    for (uint32_t shard = 0; map != NULL && shard < map->shard_count; shard++)
-        has_shards = has_shards || muster_params_map_is_copy(map, shard, server->place);
-    return registration->is_known && (!has_heir || !has_shards);
+    return registration->is_known &&
+           (!has_heir || map == NULL || !map_has_server(map, server->place));
 }
 
 static void drain_check(struct muster_params_registration *registration)

@@ -35,7 +35,7 @@ struct member {
     struct muster_params_seat *seat;
     uint8_t *memory;
     char address[MUSTER_ADDRESS_TEXT_BYTES];
-    bool is_closed;
+    bool is_closed, is_drained;
 };
 
 struct scene {
@@ -156,8 +156,8 @@ static void rows_push(struct scene *scene)
         values[i][0] = (float)i;
         values[i][1] = 1;
     }
-    assert_int_equal(
-        muster_params_push_start(&op, scene->table, &rows, deadline_of(scene), on_op), MUSTER_OK);
+    assert_int_equal(muster_params_push_start(&op, scene->table, &rows, deadline_of(scene), on_op),
+                     MUSTER_OK);
     done_await(scene);
 }
 
@@ -169,8 +169,8 @@ static void rows_pull(struct scene *scene, float ret_values[ROWS][2])
 
     for (uint32_t i = 0; i < ROWS; i++)
         keys[i] = i;
-    assert_int_equal(
-        muster_params_pull_start(&op, scene->table, &rows, deadline_of(scene), on_op), MUSTER_OK);
+    assert_int_equal(muster_params_pull_start(&op, scene->table, &rows, deadline_of(scene), on_op),
+                     MUSTER_OK);
     done_await(scene);
 }
 
@@ -374,6 +374,56 @@ static void a_shard_that_moves_takes_its_rows_along(void **state)
     scene_close(&scene);
 }
 
+static bool is_learner(void *data)
+{
+    const struct scene *scene = data;
+    const struct muster_params_server *server = scene->members[1].server;
+
+    for (uint32_t shard = 0; server->map != NULL && shard < SHARDS; shard++) {
+        if (muster_params_map_is_learner(server->map, shard, server->place))
+            return true;
+    }
+    return false;
+}
+
+static void on_drained(struct muster_params_server *server, enum muster_rc rc)
+{
+    struct member *member = muster_params_server_data(server);
+
+    assert_int_equal(rc, MUSTER_OK);
+    member->is_drained = true;
+}
+
+static bool is_drained(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->members[1].is_drained;
+}
+
+/* The map that makes it a copy may be on its way. */
+static void a_server_that_learns_shards_is_not_drained_before_they_are_taken_from_it(void **state)
+{
+    static float before[ROWS][2], after[ROWS][2];
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1, 1);
+    rows_push(&scene);
+    rows_pull(&scene, before);
+
+    member_open(&scene, 1, 1, 1);
+    test_env_run_until(&scene.test.env, is_learner, &scene);
+    muster_params_server_drain(scene.members[1].server, deadline_of(&scene), on_drained);
+    test_env_run_until(&scene.test.env, is_drained, &scene);
+
+    assert_false(is_learner(&scene));
+    member_close(&scene, 1);
+    rows_pull(&scene, after);
+    assert_memory_equal(before, after, sizeof(before));
+    scene_close(&scene);
+}
+
 /* A follower takes changes from servers of its map alone, and what is malformed ends the link. */
 static void a_strange_leader_changes_nothing(void **state)
 {
@@ -437,6 +487,7 @@ int main(void)
         cmocka_unit_test(the_other_copy_goes_on_when_a_server_is_gone),
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
         cmocka_unit_test(a_shard_that_moves_takes_its_rows_along),
+        cmocka_unit_test(a_server_that_learns_shards_is_not_drained_before_they_are_taken_from_it),
         cmocka_unit_test(a_strange_leader_changes_nothing),
     };
 
