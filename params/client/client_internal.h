@@ -39,6 +39,7 @@ struct muster_params_way {
     struct muster_timer retry;
     uint64_t backoff_ns;
     uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
+    bool is_strange; /* CONNECTING: another server answers, whose map is awaited */
     bool was_open;
     bool leads;        /* a shard of the map */
     uint64_t slot;     /* of the source */
@@ -128,6 +129,7 @@ struct muster_params {
     struct muster_params_open source;
     struct muster_mem_pool pool;
     struct muster_params_map *map; /* NULL: none has come yet */
+    bool is_alone;                 /* the map is of one server that has no registry */
     struct muster_list ways;
     struct muster_params_way *routes[MUSTER_PARAMS_SERVERS_MAX]; /* by places of the map */
     struct muster_params_way *only;    /* leads all shards; NULL: several do, or some have no server */

@@ -452,6 +452,7 @@ enum muster_rc muster_params_map_take(struct muster_params *params, const void *
 {
     struct muster_params_way *routes[MUSTER_PARAMS_SERVERS_MAX] = {NULL};
     struct muster_params_map *map = NULL;
+    bool is_alone = false;
     enum muster_rc rc =
         muster_params_map_unpack(params->env->mem, bytes, size, &map, ret_error);
 
@@ -469,8 +470,10 @@ enum muster_rc muster_params_map_take(struct muster_params *params, const void *
         return MUSTER_FAILED_PRECONDITION;
     }
     for (uint32_t i = 0; i < map->server_count; i++) {
-        if (map->servers[i].address[0] == '\0') /* the server that tells it, by its own address */
-            memcpy(map->servers[i].address, from->server, sizeof(map->servers[i].address));
+        if (map->servers[i].address[0] != '\0')
+            continue;
+        is_alone = true; /* it tells of itself, and is where it was found */
+        memcpy(map->servers[i].address, from->server, sizeof(map->servers[i].address));
     }
     if (!routes_make(params, map, routes)) {
         muster_mem_free(params->env->mem, map);
@@ -480,6 +483,7 @@ enum muster_rc muster_params_map_take(struct muster_params *params, const void *
     memcpy(params->routes, routes, sizeof(routes));
     muster_mem_free(params->env->mem, params->map);
     params->map = map;
+    params->is_alone = is_alone;
     params->shard_count = map->shard_count;
     map_follow(params);
     return MUSTER_OK;

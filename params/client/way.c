@@ -86,25 +86,33 @@ static void way_end(struct muster_params_way *way, const struct muster_error *er
 
 /* --- The link --- */
 
+/* A server that is alone was the only one that had the memory. Another one of a job has come to its address:
+ * the link stays until it has told its map, which may be all that leads to the servers that there are now. */
+static void stranger_meet(struct muster_params_way *way)
+{
+    struct muster_error error;
+
+    if (!way->params->is_alone) {
+        way->is_strange = true;
+        muster_error_set(&way->error, MUSTER_UNAVAILABLE,
+                         "another server than the one of the map answers at %s", way->server);
+        return;
+    }
+    muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
+                     "the server at %s has lost its memory: it does not know this source any more",
+                     way->server);
+    muster_params_way_fail(way, &error);
+}
+
 static void on_ready(struct muster_peer_link *link)
 {
     struct muster_params_way *way = muster_peer_link_data(link);
     const struct muster_incarnation *id = &muster_peer_link_hello(link)->incarnation;
-    struct muster_error error;
 
     if (muster_incarnation_is_zero(&way->id)) {
         way->id = *id;
     } else if (!muster_incarnation_is_equal(&way->id, id)) {
-        /* Alone, it was the only server that had the memory; of several the map will tell. */
-        if (way->params->map != NULL && way->params->map->server_count == 1)
-            muster_error_set(&error, MUSTER_FAILED_PRECONDITION,
-                             "the server at %s has lost its memory: it does not know this source "
-                             "any more",
-                             way->server);
-        else
-            muster_error_set(&error, MUSTER_UNAVAILABLE,
-                             "another server than the one of the map answers at %s", way->server);
-        way_end(way, &error);
+        stranger_meet(way);
         return;
     }
     way_move(way, MUSTER_PARAMS_WAY_MEETING);
@@ -213,6 +221,17 @@ static void refusal_receive(struct muster_params_way *way, const struct muster_f
         way_end(way, &error);
 }
 
+/* Those that have waited for a map try again. */
+static void strangers_break(struct muster_params *params)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        struct muster_error error = way->error;
+
+        if (way->is_strange && way->state == MUSTER_PARAMS_WAY_CONNECTING)
+            muster_params_way_break(way, &error);
+    }
+}
+
 static void map_receive(struct muster_params_way *way, const struct muster_frame_header *header)
 {
     struct muster_params *params = way->params;
@@ -221,6 +240,7 @@ static void map_receive(struct muster_params_way *way, const struct muster_frame
     way->received = NULL;
     params->way_events->on_map(way, received, header->payload_bytes); /* the way may be gone */
     muster_mem_free(&params->pool.mem, received);
+    strangers_break(params);
 }
 
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
@@ -269,6 +289,7 @@ static void on_retry(struct muster_timer *timer)
     struct muster_params_way *way = timer->data;
 
     way_move(way, MUSTER_PARAMS_WAY_CONNECTING);
+    way->is_strange = false;
     way_connect(way);
 }
 

@@ -529,6 +529,45 @@ static void another_server_at_an_address_of_the_map_gets_no_rows(void **state)
     puppet_scene_close(&puppets);
 }
 
+/* The map named one server, and another one has come to its address: no other way leads to the job. */
+static void a_server_in_the_place_of_the_only_one_tells_its_map(void **state)
+{
+    struct params_puppets puppets;
+    struct params_puppet_frame frame;
+    struct muster_params_table *table;
+    struct puppet_call push;
+    uint32_t links;
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    params_puppets_map_next(&puppets);
+    puppets.map->server_count = 1;
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_tell(&puppets, 0);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){4}, 1);
+    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){4}, 1);
+
+    params_puppets_map_next(&puppets);
+    puppets.map->servers[0].id = (struct muster_incarnation){{0x55}};
+    puppets.list[0].host.hello.incarnation = puppets.map->servers[0].id;
+    params_puppets_lead(&puppets, 4, 0);
+    links = puppets.list[0].host.link_count + 2;
+    params_puppet_hang_up(&puppets.list[0]);
+    while (puppets.list[0].host.link_count < links && !puppets.params->is_failed)
+        muster_loop_turn(puppets.env->loop, UINT64_MAX);
+
+    assert_false(puppets.params->is_failed);
+    params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_OPEN);
+    params_puppet_opened(&puppets.list[0], 20, 1, 1);
+    frame = params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_TABLE);
+    params_puppet_table_opened(&puppets.list[0], &frame, 5);
+    params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_PUSH);
+    params_puppet_acknowledge(&puppets.list[0], 1);
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
 static void a_server_is_found_at_its_new_address(void **state)
 {
     struct params_puppets puppets;
@@ -571,6 +610,7 @@ int main(void)
         cmocka_unit_test(a_map_with_other_shards_ends_the_client),
         cmocka_unit_test(a_server_that_has_no_address_is_waited_for),
         cmocka_unit_test(another_server_at_an_address_of_the_map_gets_no_rows),
+        cmocka_unit_test(a_server_in_the_place_of_the_only_one_tells_its_map),
         cmocka_unit_test(a_server_is_found_at_its_new_address),
     };
 
