@@ -1,5 +1,7 @@
 #include "publication_stand.h"
 
+#include "task_tls.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +14,15 @@ void publication_stand_open(struct publication_stand *stand)
     assert_non_null(stand->weights);
 }
 
-void publication_stand_close(struct publication_stand *stand)
+/* In a list of open ones, where NULL is room. */
+static void stand_replace(void **list, size_t count, const void *before, void *after)
 {
-    free(stand->weights);
-    registry_pair_close(&stand->registry);
+    size_t i = 0;
+
+    while (i < count && list[i] != before)
+        i++;
+    assert_true(i < count);
+    list[i] = after;
 }
 
 static uint64_t stand_deadline(const struct publication_stand *stand)
@@ -53,15 +60,36 @@ struct muster_publication *publication_stand_publish(struct publication_stand *s
     test_env_run_until(stand->env, test_env_is_true, &stand->is_done);
     if (stand->rc != MUSTER_OK)
         fail_msg("%s", muster_publication_error(publication)->text);
+    stand_replace((void **)stand->publications, PUBLICATION_STAND_PUBLISHERS_MAX, NULL,
+                  publication);
     return publication;
 }
 
 void publication_stand_end(struct publication_stand *stand, struct muster_publication *publication)
 {
     stand->is_done = false;
+    stand_replace((void **)stand->publications, PUBLICATION_STAND_PUBLISHERS_MAX, publication,
+                  NULL);
     muster_publication_close(publication, on_publication);
     test_env_run_until(stand->env, test_env_is_true, &stand->is_done);
     test_env_turn(stand->env, 8); /* the links of its readers end */
+}
+
+void publication_stand_secure(struct publication_stand *stand,
+                              const struct fake_authority *authority,
+                              const struct fake_cert *publisher, const struct fake_cert *reader)
+{
+    assert_null(stand->env->tls);
+    stand->env->tls = task_tls_open(stand->env, authority, publisher, true);
+    stand->own_reader_env = *stand->env;
+    stand->own_reader_env.tls = task_tls_open(&stand->own_reader_env, authority, reader, true);
+    stand->reader_env = &stand->own_reader_env;
+}
+
+void publication_stand_authorize(struct publication_stand *stand, const char *policy)
+{
+    assert_null(stand->authorization);
+    stand->authorization = task_policy_new(stand->env, policy);
 }
 
 static void on_put(struct muster_publication_op *op, enum muster_rc rc)
@@ -114,6 +142,15 @@ enum muster_rc publication_stand_put(struct publication_stand *stand,
     return publication_stand_put_weights(stand, publication, wait_readers, timeout_ns, ret_op);
 }
 
+void publication_stand_commit(struct publication_stand *stand,
+                              struct muster_publication *publication, float value,
+                              uint32_t wait_readers)
+{
+    assert_int_equal(
+        publication_stand_put(stand, publication, value, wait_readers, 30 * MUSTER_NS_PER_S, NULL),
+        MUSTER_OK);
+}
+
 struct muster_reader *publication_stand_read(struct publication_stand *stand, uint64_t min_version)
 {
     struct muster_address listen;
@@ -129,6 +166,7 @@ struct muster_reader *publication_stand_read(struct publication_stand *stand, ui
     assert_int_equal(muster_address_parse("127.0.0.1:0", &listen, &error), MUSTER_OK);
     if (muster_reader_open(stand->reader_env, &options, NULL, &reader, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
+    stand_replace((void **)stand->readers, PUBLICATION_STAND_READERS_MAX, NULL, reader);
     return reader;
 }
 
@@ -165,6 +203,7 @@ static void on_reader_closed(struct muster_reader *reader)
 void publication_stand_leave(struct publication_stand *stand, struct muster_reader *reader)
 {
     stand->is_done = false;
+    stand_replace((void **)stand->readers, PUBLICATION_STAND_READERS_MAX, reader, NULL);
     muster_reader_close(reader, on_reader_closed);
     test_env_run_until(stand->env, test_env_is_true, &stand->is_done);
     test_env_turn(stand->env, 8);
@@ -187,4 +226,23 @@ void publication_stand_check(struct muster_reader *reader, uint64_t version, flo
                      (double)weights[i], (double)value);
     }
     muster_reader_release(reader, current);
+}
+
+void publication_stand_close(struct publication_stand *stand)
+{
+    for (uint32_t i = 0; i < PUBLICATION_STAND_READERS_MAX; i++) {
+        if (stand->readers[i] != NULL)
+            publication_stand_leave(stand, stand->readers[i]);
+    }
+    for (uint32_t i = 0; i < PUBLICATION_STAND_PUBLISHERS_MAX; i++) {
+        if (stand->publications[i] != NULL)
+            publication_stand_end(stand, stand->publications[i]);
+    }
+    test_env_turn(stand->env, 8);
+    muster_authorization_free(stand->authorization);
+    muster_tls_close(stand->own_reader_env.tls);
+    muster_tls_close(stand->env->tls);
+    stand->env->tls = NULL;
+    free(stand->weights);
+    registry_pair_close(&stand->registry);
 }

@@ -4,38 +4,56 @@
 
 #include <muster/publication.h>
 
+#include "fake_authority.h"
 #include "registry_pair.h"
 
 #define PUBLICATION_STAND_NAME "weights"
 /** Three chunks and a bit of one tensor, and a small one. */
-#define PUBLICATION_STAND_COUNT 200000u
+#define PUBLICATION_STAND_COUNT          200000u
+#define PUBLICATION_STAND_PUBLISHERS_MAX 2u
+#define PUBLICATION_STAND_READERS_MAX    6u
 
 struct publication_stand {
     struct registry_pair registry;
     struct muster_env *env;
-    struct muster_env *reader_env; /* of the next reader */
-    float *weights;                                   /* PUBLICATION_STAND_COUNT */
-    uint64_t step;                                    /* the second tensor */
-    const struct muster_authorization *authorization; /* of the next publication; NULL: none */
-    uint32_t history;                                 /* of the next publication */
+    struct muster_env *reader_env;    /* of the next reader */
+    struct muster_env own_reader_env; /* under TLS: readers have a certificate of their own */
+    float *weights;                   /* PUBLICATION_STAND_COUNT */
+    uint64_t step;                    /* the second tensor */
+    struct muster_authorization *authorization; /* of the next publication; NULL: none */
+    uint32_t history;                           /* of the next publication */
+    /* Open ones; NULL: room for one. */
+    struct muster_publication *publications[PUBLICATION_STAND_PUBLISHERS_MAX];
+    struct muster_reader *readers[PUBLICATION_STAND_READERS_MAX];
     /* The newest outcome of opening and of putting. */
     bool is_done;
     enum muster_rc rc;
 };
 
 void publication_stand_open(struct publication_stand *stand);
-/** Publications and readers are closed before. */
+/** Closes readers and publications that are still open. */
 void publication_stand_close(struct publication_stand *stand);
 
 /** Fails the case unless it opens. */
 struct muster_publication *publication_stand_publish(struct publication_stand *stand);
 void publication_stand_end(struct publication_stand *stand, struct muster_publication *publication);
 
-/** Version n: all weights are n. Returns the code; ret_op may be NULL. */
+/** TLS from now on, with one certificate for publishers and one for readers. Once. */
+void publication_stand_secure(struct publication_stand *stand,
+                              const struct fake_authority *authority,
+                              const struct fake_cert *publisher, const struct fake_cert *reader);
+/** Let in whom this policy lets in, at publications that are opened from now on. Once. */
+void publication_stand_authorize(struct publication_stand *stand, const char *policy);
+
+/** All weights are value. Returns the code; ret_op may be NULL. */
 enum muster_rc publication_stand_put(struct publication_stand *stand,
                                      struct muster_publication *publication, float value,
                                      uint32_t wait_readers, uint64_t timeout_ns,
                                      struct muster_publication_op *ret_op);
+/** The same, which succeeds in time. */
+void publication_stand_commit(struct publication_stand *stand,
+                              struct muster_publication *publication, float value,
+                              uint32_t wait_readers);
 /** The weights as they are. */
 enum muster_rc publication_stand_put_weights(struct publication_stand *stand,
                                              struct muster_publication *publication,

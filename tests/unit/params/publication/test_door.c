@@ -79,7 +79,6 @@ static void reader_that_follows_again_counts_once(void **state)
     assert_false(ends[1].is_down);
     for (int i = 0; i < 2; i++)
         muster_peer_link_close(ends[i].link);
-    publication_stand_end(&stand, publication);
     publication_stand_close(&stand);
 }
 

@@ -8,15 +8,12 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
-#include "fake_authority.h"
 #include "params_stand.h"
 #include "refusal_log.h"
+#include "task_tls.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include <muster/authorization.h>
-#include <muster/tls.h>
 
 #define ELEMENTS 2u
 #define SHARDS   8u
@@ -37,37 +34,18 @@ struct scene {
     enum muster_rc rc; /* of the opening */
 };
 
-static struct muster_tls *tls_of(struct muster_env *env, const struct fake_cert *cert)
-{
-    static const char *const anybody[] = {"*"};
-    const struct muster_tls_options options = {.cert_pem = cert != NULL ? cert->cert_pem : NULL,
-                                               .key_pem = cert != NULL ? cert->key_pem : NULL,
-                                               .ca_pem = fake_authority_pem(authority),
-                                               .is_peer_required = cert == &server_cert,
-                                               .peer_names = anybody,
-                                               .peer_name_count = 1};
-    struct muster_tls *tls = NULL;
-    struct muster_error error;
-
-    if (muster_tls_open(env, &options, &tls, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
-    return tls;
-}
-
 static void scene_open(struct scene *scene, const char *policy)
 {
     struct muster_env *env = &scene->stand.test.env;
-    struct muster_error error;
 
     memset(scene, 0, sizeof(*scene));
     params_stand_open(&scene->stand, SHARDS);
     params_stand_kill(&scene->stand);
     refusal_log_init(&scene->refusals);
     env->log = &scene->refusals.log;
-    env->tls = tls_of(env, &server_cert);
-    if (policy != NULL &&
-        muster_authorization_parse(env, policy, &scene->authorization, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
+    env->tls = task_tls_open(env, authority, &server_cert, true);
+    if (policy != NULL)
+        scene->authorization = task_policy_new(env, policy);
     scene->stand.authorization = scene->authorization;
     params_stand_serve(&scene->stand);
 }
@@ -97,7 +75,8 @@ static void client_start(struct scene *scene, bool has_tls, const struct fake_ce
 
     scene->client_env = scene->stand.test.env;
     scene->client_env.log = NULL;
-    scene->client_env.tls = has_tls ? tls_of(&scene->client_env, cert) : NULL;
+    scene->client_env.tls =
+        has_tls ? task_tls_open(&scene->client_env, authority, cert, false) : NULL;
     if (muster_params_open(&scene->client_env, &options, on_opened, &scene->params, &error) !=
         MUSTER_OK)
         fail_msg("%s", error.text);

@@ -8,11 +8,11 @@
 
 #include "assertion_count.h"
 #include "params_caller.h"
+#include "task_tls.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include <muster/authorization.h>
 #include <muster/collective.h>
 
 static Muster__Params__V1__PushPullRequest request_of(Muster__Params__V1__PushRequest *push)
@@ -126,16 +126,13 @@ static void a_policy_must_allow_push_and_pull_too(void **state)
         struct muster_authorization *authorization;
         Muster__Params__V1__PushRequest push;
         Muster__Params__V1__PushPullRequest request;
-        struct muster_error error;
         struct params_caller caller;
 
         params_caller_enter(&caller);
         snprintf(policy, sizeof(policy),
                  "{\"name\":\"p\",\"allow_rules\":[{\"name\":\"r\",\"request\":{\"paths\":[%s]}}]}",
                  rows[i].paths);
-        if (muster_authorization_parse(&caller.stand.test.env, policy, &authorization, &error) !=
-            MUSTER_OK)
-            fail_msg("%s", error.text);
+        authorization = task_policy_new(&caller.stand.test.env, policy);
         caller.stand.authorization = authorization;
         params_caller_hang_up(&caller);
         params_stand_kill(&caller.stand);
