@@ -382,24 +382,25 @@ static void table_ask_others(struct muster_params_request *request)
     muster_task_post(&request->params->ask, request->params->env->loop);
 }
 
-static void tables_finish(struct muster_params_way *way)
+static void requests_end(struct muster_params_way *way)
 {
     while (!muster_list_is_empty(&way->requests)) {
         struct muster_params_request *request =
             MUSTER_CONTAINER_OF(way->requests.next, struct muster_params_request, node);
 
-        table_ask_others(request);
+        if (request->kind == MUSTER_PARAMS_REQUEST_TABLE) /* a clock is told to the servers that are left */
+            table_ask_others(request);
         muster_params_request_finish(request, MUSTER_OK, NULL);
     }
 }
 
-/* Ways that the map does not have carry nothing but questions for tables now. */
+/* Ways that the map does not have carry nothing but questions for tables and clocks now. */
 static void ways_drop(struct muster_params *params)
 {
     MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node) {
         if (way_is_routed(way))
             continue;
-        tables_finish(way);
+        requests_end(way);
         muster_params_way_free(way);
     }
 }

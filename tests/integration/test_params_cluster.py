@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -13,59 +11,13 @@ import guard
 
 guard.enter()
 
+from params_cluster import MUSTER, PATIENCE_S, ParamsCluster, children_of
+
 BINARIES = os.environ["MUSTER_BINARY_DIR"]
-MUSTER = os.path.join(BINARIES, "bin", "muster")
 LEDGER = os.path.join(BINARIES, "tests", "programs", "params_ledger")
-PATIENCE_S = 120
 
 
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        return [int(word) for word in file.read().split()]
-
-
-class Cluster(unittest.TestCase):
-    def setUp(self):
-        registry = self.start("registry", "--listen", "127.0.0.1:0")
-        self.registry = registry.stdout.readline().split()[1]
-
-    def start(self, *words, log=subprocess.PIPE):
-        process = subprocess.Popen([MUSTER, *words], stdout=subprocess.PIPE, stderr=log, text=True)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
-        return process
-
-    def server(self, *words):
-        """A keeper and the address of its server; its log is read by nobody, and kept by the pipe."""
-        process = self.start("params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--registry", self.registry, "--job", "j",
-                             "--log-level", "warn", *words)
-        word, address = process.stdout.readline().split()
-        self.assertEqual(word, "listening")
-        return process, address
-
-    def logged_server(self, *words):
-        """The same; the log says which maps it has seen."""
-        log = tempfile.NamedTemporaryFile("w+")
-        self.addCleanup(log.close)
-        process = self.start("params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--registry", self.registry, "--job", "j",
-                             *words, log=log)
-        return process, process.stdout.readline().split()[1], log.name
-
-    def wait_for_copies(self, log, maps):
-        """Until a map beyond the first `maps` ones says that all shards have their replicas. Returns how many there were."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            with open(log, encoding="utf-8") as file:
-                lines = [line for line in file if " params_map " in line and line.endswith("\n")]
-            if len(lines) > maps and "servers=3 " in lines[-1] and "short_shards=0\n" in lines[-1]:
-                return len(lines)
-            self.assertLess(time.monotonic(), until, lines[-1:])
-            time.sleep(0.01)
-
-    def servers(self, count, *words):
-        keepers, addresses = zip(*[self.server(*(words if "--expect" in words else ("--expect", str(count), *words))) for _ in range(count)])
-        return keepers, ",".join(addresses)
-
+class Cluster(ParamsCluster):
     def ledger(self, addresses, element, pushes):
         process = subprocess.Popen([LEDGER, addresses, "j", str(element), str(pushes)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
@@ -78,13 +30,6 @@ class Cluster(unittest.TestCase):
             out, err = ledger.communicate(timeout=PATIENCE_S)
             self.assertEqual((ledger.returncode, err), (0, ""), out)
             self.assertRegex(out, r"^done \d+ lost 0 doubled 0 ")
-
-    def wait_for_new(self, keeper, before):
-        """Until another process than `before` serves."""
-        until = time.monotonic() + PATIENCE_S
-        while before in children_of(keeper.pid) or not children_of(keeper.pid):
-            self.assertLess(time.monotonic(), until, "the keeper starts nobody")
-            time.sleep(0.01)
 
     def test_rows_are_spread_over_servers(self):
         _, addresses = self.servers(3)
@@ -108,9 +53,7 @@ class Cluster(unittest.TestCase):
         ledgers = [self.ledger(f"{first},{others}", i, 20000) for i in range(2)]
         maps = self.wait_for_copies(log, 0)
         for keeper in keepers:
-            victim = children_of(keeper.pid)[0]
-            os.kill(victim, signal.SIGKILL)
-            self.wait_for_new(keeper, victim)
+            self.kill_server(keeper)
             maps = self.wait_for_copies(log, maps)  # a second loss before that could take both copies of a row
         self.assert_nothing_lost(ledgers)
         self.assertIsNone(witness.poll())

@@ -249,6 +249,7 @@ void params_puppets_client(struct params_puppets *puppets, const char *server)
     const struct muster_params_options options = {
         .server = server != NULL ? server : puppets->list[0].host.address,
         .job = "test",
+        .clock_sources = puppets->clock_sources,
         .connect_deadline_ns = deadline_of(puppets),
         .data = puppets};
     struct muster_error error;
@@ -267,6 +268,12 @@ static void puppet_serve(struct params_puppet *puppet)
     while (params_puppet_next(puppet, &frame)) {
         if (frame.header.type == MUSTER_PARAMS_OPEN)
             params_puppet_opened(puppet, 10 + puppet->index, 1, 1);
+        else if (frame.header.type == MUSTER_PARAMS_TICK)
+            params_puppet_send(puppet,
+                               &(struct muster_frame_header){.channel = MUSTER_FRAME_PARAMS,
+                                                             .type = MUSTER_PARAMS_TICKED,
+                                                             .offset = frame.header.offset},
+                               NULL);
         else
             params_puppet_table_opened(puppet, &frame, 5 + puppet->index);
     }

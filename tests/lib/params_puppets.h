@@ -23,6 +23,7 @@ struct params_puppets {
     struct params_puppet list[PARAMS_PUPPETS_MAX]; /* their ids rise */
     struct muster_params_map *map;                 /* each puppet tells it over each new link */
     struct muster_params *params;
+    uint32_t clock_sources; /* of the next client; 0: it does not tick */
     bool is_done; /* the opening or closing of the client, with rc */
     enum muster_rc rc;
 };

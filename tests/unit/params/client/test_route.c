@@ -290,6 +290,44 @@ static void a_server_that_leaves_the_map_is_waited_for_no_more(void **state)
     puppet_scene_close(&puppets);
 }
 
+static bool is_ticked(void *data)
+{
+    struct params_puppet_frame frame;
+
+    return params_puppet_next(data, &frame) && frame.header.type == MUSTER_PARAMS_TICK;
+}
+
+static void a_clock_is_not_told_to_a_server_that_leaves_the_map(void **state)
+{
+    struct puppet_call tick = {.op = {.data = &tick}};
+    struct params_puppets puppets;
+
+    (void)state;
+    params_puppets_open(&puppets, 2);
+    puppets.clock_sources = 1;
+    params_puppets_client(&puppets, NULL);
+    params_puppets_client_await(&puppets);
+    assert_int_equal(muster_params_tick_start(&tick.op, puppets.params, 1,
+                                              puppet_deadline(&puppets), puppet_on_call),
+                     MUSTER_OK);
+    test_env_run_until(puppets.env, is_ticked, &puppets.list[1]);
+    params_puppets_map_next(&puppets);
+    puppets.map->server_count = 1;
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_tell(&puppets, 0);
+    params_peer_await_down(&puppets.list[1].host.peer);
+    for (uint64_t number = 1; number <= 4; number++) /* whichever has them: its clocks 0 and 1 */
+        params_puppet_send(&puppets.list[0],
+                           &(struct muster_frame_header){.channel = MUSTER_FRAME_PARAMS,
+                                                         .type = MUSTER_PARAMS_TICKED,
+                                                         .offset = number},
+                           NULL);
+
+    assert_int_equal(puppet_call_await(&puppets, &tick), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
 static void rows_of_a_lost_shard_wait_for_a_server(void **state)
 {
     struct params_puppets puppets;
@@ -337,6 +375,7 @@ int main(void)
         cmocka_unit_test(parts_that_meet_again_are_told_apart),
         cmocka_unit_test(a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables),
         cmocka_unit_test(a_server_that_leaves_the_map_is_waited_for_no_more),
+        cmocka_unit_test(a_clock_is_not_told_to_a_server_that_leaves_the_map),
         cmocka_unit_test(rows_of_a_lost_shard_wait_for_a_server),
     };
 

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""examples/rounds: training in rounds ends with the same bytes whenever servers die; a learner that is paused holds nobody up."""
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+
+from params_cluster import PATIENCE_S, ParamsCluster
+
+ROUNDS = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "rounds")
+DATA = os.path.join(os.environ["MUSTER_SOURCE_DIR"], "examples", "data", "digits.csv")
+LEARNERS = 4
+KILLS = int(os.environ.get("MUSTER_ROUNDS_KILLS", "6"))
+
+
+class Rounds(ParamsCluster):
+    memory = "128M"
+
+    def cluster(self):
+        """Keepers to kill, an address, options for learners, and what to wait for behind a kill."""
+        _, address, log = self.logged_server("--replicas", "2", "--expect", "3")
+        keepers, _ = self.servers(2, "--replicas", "2", "--expect", "3")
+        maps = [self.wait_for_copies(log, 0)]
+
+        def settle():
+            maps.append(self.wait_for_copies(log, maps[-1]))
+
+        return keepers, address, ("--job", "j"), settle
+
+    def alone(self):
+        keeper, address = self.serve("--log-level", "error")
+        return [keeper], address, (), lambda: None
+
+    def learners(self, address, *words):
+        return [self.start(ROUNDS, address, "--learner", str(i), "--learners", str(LEARNERS), "--data", DATA, *words) for i in range(LEARNERS)]
+
+    def end_of(self, learner):
+        out, err = learner.communicate(timeout=PATIENCE_S)
+        self.assertEqual((learner.returncode, err), (0, ""), out)
+        return out.splitlines()
+
+    def weights_of(self, learners):
+        ends = {self.end_of(learner)[-1] for learner in learners}
+        self.assertEqual(len(ends), 1, ends)
+        return ends.pop()
+
+    def run_with_kills(self, servers, rounds):
+        """Learner 0 says when a round is done: then a server dies, each in turn."""
+        keepers, address, words, settle = servers
+        learners = self.learners(address, "--rounds", str(rounds), "--steps", "50", *words)
+        for kill in range(KILLS):
+            for _ in range(max(1, rounds // (KILLS + 1))):
+                line = learners[0].stdout.readline()
+                self.assertRegex(line, r"^round \d+$", line or learners[0].communicate(timeout=PATIENCE_S)[1])
+            self.kill_server(keepers[kill % len(keepers)])
+            settle()
+        return self.weights_of(learners)
+
+    def test_the_weights_are_the_same_bytes_whenever_servers_die(self):
+        rounds = 10 * (KILLS + 1)
+        expected = self.weights_of(self.learners(self.alone()[1], "--rounds", str(rounds), "--steps", "50"))
+        self.assertRegex(expected, r"^accuracy 0\.9\d+ weights [0-9a-f]{16}$")
+        for servers in (self.alone, self.cluster):
+            with self.subTest(servers=servers.__name__):
+                self.assertEqual(self.run_with_kills(servers(), rounds), expected)
+
+    def test_a_learner_that_is_paused_holds_nobody_up(self):
+        _, address, words, _ = self.cluster()
+        learners = self.learners(address, "--rounds", "12", "--quorum", "3", *words)
+        self.assertEqual(learners[3].stdout.readline(), "round 0\n")
+        learners[3].send_signal(signal.SIGSTOP)
+        try:
+            others = self.weights_of(learners[:3])
+        finally:
+            learners[3].send_signal(signal.SIGCONT)
+        self.assertRegex(others, r"^accuracy 0\.9\d+ ")
+        lines = self.end_of(learners[3])
+        self.assertRegex(lines[0], r"^round \d+ missed$")
+        self.assertEqual(lines[-1], others)
+
+    def test_wrong_options_are_refused(self):
+        for words, text in (((), "one address of a server"), (("127.0.0.1:1", "--learner", "4"), "a --learner below --learners"),
+                            (("127.0.0.1:1", "--data", "nowhere"), "cannot read nowhere")):
+            done = subprocess.run([ROUNDS, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)

@@ -1,0 +1,68 @@
+"""Servers of parameters for test cases: `muster params serve`, alone or several of a job, with a registry of their own."""
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+PATIENCE_S = 120
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
+
+
+class ParamsCluster(unittest.TestCase):
+    memory = "64M"
+
+    def setUp(self):
+        self.registry = self.start(MUSTER, "registry", "--listen", "127.0.0.1:0").stdout.readline().split()[1]
+
+    def start(self, *words, log=subprocess.PIPE):
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def serve(self, *words, log=subprocess.PIPE):
+        process = self.start(MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", self.memory, *words, log=log)
+        word, address = process.stdout.readline().split()
+        self.assertEqual(word, "listening")
+        return process, address
+
+    def server(self, *words):
+        """A keeper and the address of its server; its log is read by nobody, and kept by the pipe."""
+        return self.serve("--registry", self.registry, "--job", "j", "--log-level", "warn", *words)
+
+    def logged_server(self, *words):
+        """The same; the log says which maps it has seen."""
+        log = tempfile.NamedTemporaryFile("w+")
+        self.addCleanup(log.close)
+        return *self.serve("--registry", self.registry, "--job", "j", *words, log=log), log.name
+
+    def servers(self, count, *words):
+        keepers, addresses = zip(*[self.server(*(words if "--expect" in words else ("--expect", str(count), *words))) for _ in range(count)])
+        return keepers, ",".join(addresses)
+
+    def wait_for_copies(self, log, maps):
+        """Until a map beyond the first `maps` ones says that all shards have their replicas. Returns how many there were."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            with open(log, encoding="utf-8") as file:
+                lines = [line for line in file if " params_map " in line and line.endswith("\n")]
+            if len(lines) > maps and "servers=3 " in lines[-1] and "short_shards=0\n" in lines[-1]:
+                return len(lines)
+            self.assertLess(time.monotonic(), until, lines[-1:])
+            time.sleep(0.01)
+
+    def kill_server(self, keeper):
+        """Its keeper has started another one when this returns."""
+        victim = children_of(keeper.pid)[0]
+        until = time.monotonic() + PATIENCE_S
+        os.kill(victim, signal.SIGKILL)
+        while victim in children_of(keeper.pid) or not children_of(keeper.pid):
+            self.assertLess(time.monotonic(), until, "the keeper starts nobody")
+            time.sleep(0.01)
