@@ -1,5 +1,7 @@
 #include "params_stand.h"
 
+#include "params_calls.h"
+
 #include <muster/stream.h>
 
 #include <stdio.h>
@@ -7,7 +9,6 @@
 #include <sys/mman.h>
 
 #include "params/server/seat.h"
-
 
 void params_stand_serve(struct params_stand *stand)
 {
@@ -45,8 +46,7 @@ void params_stand_open_in(struct params_stand *stand, uint32_t shard_count, size
     stand->bytes = bytes;
     held_ports_take(&stand->ports, &own);
     stand->port = own.port;
-    stand->memory =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    stand->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(stand->memory != MAP_FAILED);
     test_env_open(&stand->test);
     assert_int_equal(muster_net_system_open(&stand->test.env, &stand->test.env.net), MUSTER_OK);
@@ -100,24 +100,7 @@ struct muster_params_stats params_stand_stats(const struct params_stand *stand)
 
 /* --- Clients --- */
 
-struct outcome {
-    bool is_done;
-    enum muster_rc rc;
-};
-
-static void on_params(struct muster_params *params, enum muster_rc rc)
-{
-    struct outcome *outcome = muster_params_data(params);
-
-    *outcome = (struct outcome){true, rc};
-}
-
-static bool is_done(void *data)
-{
-    return ((struct outcome *)data)->is_done;
-}
-
-static struct outcome clients_outcome; /* one at a time: the cases are sequential */
+static struct params_outcome clients_outcome; /* one at a time: the cases are sequential */
 
 struct muster_params *params_stand_client(struct params_stand *stand, const char *name)
 {
@@ -137,10 +120,10 @@ struct muster_params *params_stand_source(struct params_stand *stand, const char
     struct muster_error error;
 
     clients_outcome.is_done = false;
-    if (muster_params_open(&stand->test.env, &options, on_params, &params, &error) != MUSTER_OK)
+    if (muster_params_open(&stand->test.env, &options, params_on_client, &params, &error) !=
+        MUSTER_OK)
         fail_msg("%s", error.text);
-    test_env_run_until(&stand->test.env, is_done, &clients_outcome);
-    if (clients_outcome.rc != MUSTER_OK)
+    if (params_outcome_await(&stand->test.env, &clients_outcome) != MUSTER_OK)
         fail_msg("%s", muster_params_error(params)->text);
     return params;
 }
@@ -148,24 +131,23 @@ struct muster_params *params_stand_source(struct params_stand *stand, const char
 enum muster_rc params_stand_leave(struct params_stand *stand, struct muster_params *params)
 {
     clients_outcome.is_done = false;
-    muster_params_close(params, params_stand_deadline(stand), on_params);
-    test_env_run_until(&stand->test.env, is_done, &clients_outcome);
-    return clients_outcome.rc;
+    muster_params_close(params, params_stand_deadline(stand), params_on_client);
+    return params_outcome_await(&stand->test.env, &clients_outcome);
 }
 
 static void on_op(struct muster_params_op *op, enum muster_rc rc)
 {
-    struct outcome *outcome = op->data;
+    struct params_outcome *outcome = op->data;
 
-    *outcome = (struct outcome){true, rc};
+    *outcome = (struct params_outcome){true, rc};
 }
 
 static enum muster_rc op_await(struct params_stand *stand, struct muster_params_op *op,
                                struct muster_error *ret_error)
 {
-    struct outcome *outcome = op->data;
+    struct params_outcome *outcome = op->data;
 
-    test_env_run_until(&stand->test.env, is_done, outcome);
+    (void)params_outcome_await(&stand->test.env, outcome);
     if (ret_error != NULL)
         *ret_error = op->error;
     return outcome->rc;
@@ -176,7 +158,7 @@ struct muster_params_table *params_stand_table(struct params_stand *stand,
                                                const struct muster_params_schema *schema)
 {
     struct muster_params_table *table = NULL;
-    struct outcome outcome = {.is_done = false};
+    struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     struct muster_error error;
 
@@ -193,7 +175,7 @@ enum muster_rc params_stand_push(struct params_stand *stand, struct muster_param
                                  struct muster_error *ret_error)
 {
     const struct muster_params_rows rows = {.keys = keys, .values = values, .count = count};
-    struct outcome outcome = {.is_done = false};
+    struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     enum muster_rc rc =
         muster_params_push_start(&op, table, &rows, params_stand_deadline(stand), on_op);
@@ -206,7 +188,7 @@ enum muster_rc params_stand_push_pull(struct params_stand *stand, struct muster_
                                       void *ret_values, struct muster_error *ret_error)
 {
     const struct muster_params_rows rows = {.keys = keys, .values = values, .count = count};
-    struct outcome outcome = {.is_done = false};
+    struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     enum muster_rc rc = muster_params_push_pull_start(&op, table, &rows, ret_values,
                                                       params_stand_deadline(stand), on_op);
@@ -220,7 +202,7 @@ enum muster_rc params_stand_pull_after(struct params_stand *stand,
                                        uint64_t deadline_ns, struct muster_error *ret_error)
 {
     const struct muster_params_rows rows = {.keys = keys, .values = values, .count = count};
-    struct outcome outcome = {.is_done = false};
+    struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     enum muster_rc rc =
         muster_params_pull_after_start(&op, table, &rows, min_clock, deadline_ns, on_op);
@@ -231,10 +213,10 @@ enum muster_rc params_stand_pull_after(struct params_stand *stand,
 enum muster_rc params_stand_tick(struct params_stand *stand, struct muster_params *params,
                                  uint64_t clock, double weight, struct muster_error *ret_error)
 {
-    struct outcome outcome = {.is_done = false};
+    struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
-    enum muster_rc rc = muster_params_tick_weighted_start(
-        &op, params, clock, weight, params_stand_deadline(stand), on_op);
+    enum muster_rc rc = muster_params_tick_weighted_start(&op, params, clock, weight,
+                                                          params_stand_deadline(stand), on_op);
 
     return rc != MUSTER_OK ? rc : op_await(stand, &op, ret_error);
 }
@@ -244,7 +226,7 @@ enum muster_rc params_stand_pull(struct params_stand *stand, struct muster_param
                                  struct muster_error *ret_error)
 {
     const struct muster_params_rows rows = {.keys = keys, .values = values, .count = count};
-    struct outcome outcome = {.is_done = false};
+    struct params_outcome outcome = {.is_done = false};
     struct muster_params_op op = {.data = &outcome};
     enum muster_rc rc =
         muster_params_pull_start(&op, table, &rows, params_stand_deadline(stand), on_op);

@@ -20,7 +20,7 @@ struct params_stand {
     uint16_t port;
     char address[MUSTER_ADDRESS_TEXT_BYTES];
     const struct muster_authorization *authorization; /* of the next server; NULL: none */
-    unsigned closing; /* asynchronous closes that are awaited */
+    unsigned closing;                                 /* asynchronous closes that are awaited */
 };
 
 void params_stand_open(struct params_stand *stand, uint32_t shard_count);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "params_calls.h"
 #include "params_stand.h"
 #include "torture.h"
 
@@ -21,36 +22,12 @@ static const struct muster_params_schema schemas[] = {
     {.name = "halves", .row_elements = 1, .wire_dtype = MUSTER_BF16},
 };
 
-struct call {
-    struct muster_params_op op;
-    bool is_done;
-    enum muster_rc rc;
-};
-
-static void on_call(struct muster_params_op *op, enum muster_rc rc)
-{
-    struct call *call = op->data;
-
-    call->is_done = true;
-    call->rc = rc;
-}
-
-struct opening {
-    bool is_done;
-    enum muster_rc rc;
-};
-
-static void on_client(struct muster_params *params, enum muster_rc rc)
-{
-    *(struct opening *)muster_params_data(params) = (struct opening){true, rc};
-}
-
 struct scene {
     struct torture *torture;
     struct params_stand stand;
     struct muster_params *params;
     struct muster_params_table *table;
-    struct opening opening;
+    struct params_outcome opening;
 };
 
 /* Without memory for good a client tries again and again: some turns of that are enough. */
@@ -78,13 +55,14 @@ static void client_open(struct scene *scene)
     enum muster_rc rc;
 
     scene_arm(scene);
-    rc = muster_params_open(&scene->stand.test.env, &options, on_client, &scene->params, &error);
+    rc = muster_params_open(&scene->stand.test.env, &options, params_on_client, &scene->params,
+                            &error);
     if (rc != MUSTER_OK) {
         torture_disarm(scene->torture);
         assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
-        assert_int_equal(
-            muster_params_open(&scene->stand.test.env, &options, on_client, &scene->params, &error),
-            MUSTER_OK);
+        assert_int_equal(muster_params_open(&scene->stand.test.env, &options, params_on_client,
+                                            &scene->params, &error),
+                         MUSTER_OK);
     }
     scene_await(scene, &scene->opening.is_done);
     assert_int_equal(scene->opening.rc, MUSTER_OK);
@@ -92,12 +70,12 @@ static void client_open(struct scene *scene)
 
 static void table_open(struct scene *scene, const struct muster_params_schema *schema)
 {
-    struct call call = {.op = {.data = &call}};
+    struct params_call call = {.op = {.data = &call}};
     enum muster_rc rc;
 
     scene_arm(scene);
     rc = muster_params_table_start(&call.op, scene->params, schema, &scene->table,
-                                   params_stand_deadline(&scene->stand), on_call);
+                                   params_stand_deadline(&scene->stand), params_on_call);
     if (rc == MUSTER_OK) {
         scene_await(scene, &call.is_done);
         rc = call.rc;
@@ -128,17 +106,18 @@ static float value_of(const struct muster_params_schema *schema, const void *val
 static float pushes_run(struct scene *scene, const struct muster_params_schema *schema)
 {
     static const uint64_t key = 7;
-    struct call calls[PUSHES];
+    struct params_call calls[PUSHES];
     uint32_t value;
     const struct muster_params_rows rows = {.keys = &key, .values = &value, .count = 1};
     float counted = 0;
 
     for (unsigned i = 0; i < PUSHES; i++) {
-        calls[i] = (struct call){.op = {.data = &calls[i]}};
+        calls[i] = (struct params_call){.op = {.data = &calls[i]}};
         (void)one_of(schema, &value);
         scene_arm(scene);
         assert_int_equal(muster_params_push_start(&calls[i].op, scene->table, &rows,
-                                                  params_stand_deadline(&scene->stand), on_call),
+                                                  params_stand_deadline(&scene->stand),
+                                                  params_on_call),
                          MUSTER_OK);
         scene_await(scene, &calls[i].is_done);
         if (calls[i].rc != MUSTER_OK)
@@ -151,13 +130,13 @@ static float pushes_run(struct scene *scene, const struct muster_params_schema *
 static void pull_run(struct scene *scene, const struct muster_params_schema *schema, float expected)
 {
     static const uint64_t key = 7;
-    struct call call = {.op = {.data = &call}};
+    struct params_call call = {.op = {.data = &call}};
     uint32_t value = 0;
     const struct muster_params_rows rows = {.keys = &key, .values = &value, .count = 1};
 
     scene_arm(scene);
     assert_int_equal(muster_params_pull_start(&call.op, scene->table, &rows,
-                                              params_stand_deadline(&scene->stand), on_call),
+                                              params_stand_deadline(&scene->stand), params_on_call),
                      MUSTER_OK);
     scene_await(scene, &call.is_done);
     if (call.rc == MUSTER_OK)
@@ -182,7 +161,7 @@ static void client_run(struct torture *torture, const void *data)
     pull_run(&scene, schema, counted);
     scene.opening.is_done = false;
     scene_arm(&scene);
-    muster_params_close(scene.params, params_stand_deadline(&scene.stand), on_client);
+    muster_params_close(scene.params, params_stand_deadline(&scene.stand), params_on_client);
     scene_await(&scene, &scene.opening.is_done);
     assert_int_equal(scene.opening.rc, MUSTER_OK);
     params_stand_close(&scene.stand);

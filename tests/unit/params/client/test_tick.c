@@ -7,7 +7,9 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "params_calls.h"
 #include "params_stand.h"
+#include "scene_case.h"
 
 #include <string.h>
 
@@ -15,24 +17,9 @@
 #define SOURCES 2u
 #define KEY     5u
 
-static const struct muster_params_schema counters = {.name = "counters",
-                                                     .row_elements = 1,
-                                                     .wire_dtype = MUSTER_F32,
-                                                     .optimizer = MUSTER_PARAMS_ADD};
-
-struct call {
-    struct muster_params_op op;
-    bool is_done;
-    enum muster_rc rc;
-    uint64_t key;
-    float value;
-};
-
 struct worker {
-    struct muster_params *params;
+    struct muster_params *params; /* NULL: it has not come yet */
     struct muster_params_table *table;
-    bool is_done;
-    enum muster_rc rc;
 };
 
 struct scene {
@@ -40,271 +27,206 @@ struct scene {
     struct worker workers[SOURCES];
 };
 
-static void on_call(struct muster_params_op *op, enum muster_rc rc)
+static void worker_open(struct scene *scene, uint32_t worker, uint32_t clock_sources)
 {
-    struct call *call = op->data;
+    struct worker *opened = &scene->workers[worker];
 
-    call->is_done = true;
-    call->rc = rc;
+    opened->params = params_stand_source(&scene->stand, NULL, clock_sources);
+    opened->table = params_stand_table(&scene->stand, opened->params, &params_counters);
 }
 
-static void on_worker(struct muster_params *params, enum muster_rc rc)
-{
-    struct worker *worker = muster_params_data(params);
-
-    worker->is_done = true;
-    worker->rc = rc;
-}
-
-static void worker_open(struct scene *scene, struct worker *worker, uint32_t clock_sources)
-{
-    struct muster_params_options options = {.server = scene->stand.address,
-                                            .job = "test",
-                                            .clock_sources = clock_sources,
-                                            .connect_deadline_ns =
-                                                params_stand_deadline(&scene->stand),
-                                            .data = worker};
-    struct muster_error error;
-
-    *worker = (struct worker){.is_done = false};
-    assert_int_equal(muster_params_open(&scene->stand.test.env, &options, on_worker,
-                                        &worker->params, &error),
-                     MUSTER_OK);
-    test_env_run_until(&scene->stand.test.env, test_env_is_true, &worker->is_done);
-    assert_int_equal(worker->rc, MUSTER_OK);
-    worker->table = params_stand_table(&scene->stand, worker->params, &counters);
-}
-
-static void scene_open(struct scene *scene, uint32_t workers)
+/* A server, and worker 0 of SOURCES. */
+static void scene_open(struct scene *scene)
 {
     memset(scene, 0, sizeof(*scene));
     params_stand_open(&scene->stand, SHARDS);
-    for (uint32_t i = 0; i < workers; i++)
-        worker_open(scene, &scene->workers[i], SOURCES);
+    worker_open(scene, 0, SOURCES);
 }
 
 static void scene_close(struct scene *scene)
 {
     for (uint32_t i = 0; i < SOURCES; i++) {
-        struct worker *worker = &scene->workers[i];
-
-        if (worker->params == NULL)
-            continue;
-        worker->is_done = false;
-        muster_params_close(worker->params, params_stand_deadline(&scene->stand), on_worker);
-        test_env_run_until(&scene->stand.test.env, test_env_is_true, &worker->is_done);
+        if (scene->workers[i].params != NULL)
+            assert_int_equal(params_stand_leave(&scene->stand, scene->workers[i].params),
+                             MUSTER_OK);
     }
     params_stand_close(&scene->stand);
 }
 
-static void call_await(struct scene *scene, struct call *call)
-{
-    test_env_run_until(&scene->stand.test.env, test_env_is_true, &call->is_done);
-}
+SCENE_CASES(struct scene, scene_open, scene_close)
 
-static void row_push(struct scene *scene, struct worker *worker)
+static void row_push(struct scene *scene, uint32_t worker)
 {
-    uint64_t key = KEY;
     float one = 1;
-    struct muster_error error;
 
-    assert_int_equal(params_stand_push(&scene->stand, worker->table, &key, &one, 1, &error),
+    assert_int_equal(params_stand_push(&scene->stand, scene->workers[worker].table,
+                                       &(uint64_t){KEY}, &one, 1, NULL),
                      MUSTER_OK);
 }
 
-static void clock_tick(struct scene *scene, struct worker *worker, uint64_t clock)
+static void clock_tick(struct scene *scene, uint32_t worker, uint64_t clock)
 {
-    struct call call = {.op = {.data = &call}};
+    struct params_call call = {.op = {.data = &call}};
 
-    assert_int_equal(muster_params_tick_start(&call.op, worker->params, clock,
-                                              params_stand_deadline(&scene->stand), on_call),
+    assert_int_equal(muster_params_tick_start(&call.op, scene->workers[worker].params, clock,
+                                              params_stand_deadline(&scene->stand), params_on_call),
                      MUSTER_OK);
-    call_await(scene, &call);
-    assert_int_equal(call.rc, MUSTER_OK);
+    assert_int_equal(params_call_await(&scene->stand.test.env, &call), MUSTER_OK);
 }
 
-static void pull_start(struct scene *scene, struct worker *worker, struct call *call,
-                       uint64_t min_clock, uint64_t deadline_ns)
+/* Worker 0 pulls the row once all sources are at min_clock. */
+static void pull_start(struct scene *scene, struct params_call *call, uint64_t min_clock,
+                       uint64_t deadline_ns)
 {
-    const struct muster_params_rows rows = {&call->key, &call->value, 1};
+    const struct muster_params_rows rows = params_call_init(call, KEY);
 
-    *call = (struct call){.op = {.data = call}, .key = KEY, .value = -1};
-    assert_int_equal(muster_params_pull_after_start(&call->op, worker->table, &rows, min_clock,
-                                                    deadline_ns, on_call),
+    assert_int_equal(muster_params_pull_after_start(&call->op, scene->workers[0].table, &rows,
+                                                    min_clock, deadline_ns, params_on_call),
                      MUSTER_OK);
-    (void)scene;
 }
 
-/* Until the server has answered something that was sent after the pull. */
-static void server_pass(struct scene *scene, struct worker *worker)
+/* The same, which waits: the server has answered something that was sent after the pull. */
+static void pull_start_waiting(struct scene *scene, struct params_call *call, uint64_t min_clock)
 {
-    uint64_t key = KEY + 1;
     float value;
-    struct muster_error error;
 
-    assert_int_equal(params_stand_pull(&scene->stand, worker->table, &key, &value, 1, &error),
+    pull_start(scene, call, min_clock, params_stand_deadline(&scene->stand));
+    assert_int_equal(params_stand_pull(&scene->stand, scene->workers[0].table, &(uint64_t){KEY + 1},
+                                       &value, 1, NULL),
                      MUSTER_OK);
+    assert_false(call->is_done);
+}
+
+static void pull_await(struct scene *scene, struct params_call *call)
+{
+    assert_int_equal(params_call_await(&scene->stand.test.env, call), MUSTER_OK);
 }
 
 static void a_pull_waits_for_the_slowest_and_sees_its_pushes(void **state)
 {
-    struct scene scene;
-    struct call pull;
+    struct scene *scene = *state;
+    struct params_call pull;
 
-    (void)state;
-    scene_open(&scene, SOURCES);
-    row_push(&scene, &scene.workers[0]);
-    clock_tick(&scene, &scene.workers[0], 1);
-    pull_start(&scene, &scene.workers[0], &pull, 1, params_stand_deadline(&scene.stand));
-    server_pass(&scene, &scene.workers[0]);
-    assert_false(pull.is_done);
+    worker_open(scene, 1, SOURCES);
+    row_push(scene, 0);
+    clock_tick(scene, 0, 1);
+    pull_start_waiting(scene, &pull, 1);
 
-    row_push(&scene, &scene.workers[1]);
-    clock_tick(&scene, &scene.workers[1], 1);
+    row_push(scene, 1);
+    clock_tick(scene, 1, 1);
 
-    call_await(&scene, &pull);
-    assert_int_equal(pull.rc, MUSTER_OK);
+    pull_await(scene, &pull);
     assert_true(pull.value == 2);
-    scene_close(&scene);
 }
 
 static void a_bound_lets_a_source_run_ahead(void **state)
 {
-    struct scene scene;
-    struct call pull;
+    struct scene *scene = *state;
+    struct params_call pull;
 
-    (void)state;
-    scene_open(&scene, SOURCES);
-    clock_tick(&scene, &scene.workers[1], 1);
+    worker_open(scene, 1, SOURCES);
+    clock_tick(scene, 1, 1);
     for (uint64_t clock = 1; clock <= 3; clock++)
-        clock_tick(&scene, &scene.workers[0], clock);
+        clock_tick(scene, 0, clock);
 
-    pull_start(&scene, &scene.workers[0], &pull, 3 - 2, params_stand_deadline(&scene.stand));
-    call_await(&scene, &pull);
-    assert_int_equal(pull.rc, MUSTER_OK);
-    pull_start(&scene, &scene.workers[0], &pull, 3 - 1, params_stand_deadline(&scene.stand));
-    server_pass(&scene, &scene.workers[0]);
-    assert_false(pull.is_done);
+    pull_start(scene, &pull, 3 - 2, params_stand_deadline(&scene->stand));
+    pull_await(scene, &pull);
+    pull_start_waiting(scene, &pull, 3 - 1);
 
-    clock_tick(&scene, &scene.workers[1], 2);
-    call_await(&scene, &pull);
-    assert_int_equal(pull.rc, MUSTER_OK);
-    scene_close(&scene);
+    clock_tick(scene, 1, 2);
+    pull_await(scene, &pull);
 }
 
 static void sources_that_have_not_come_yet_are_waited_for(void **state)
 {
-    struct scene scene;
-    struct call pull;
+    struct scene *scene = *state;
+    struct params_call pull;
 
-    (void)state;
-    scene_open(&scene, 1);
-    clock_tick(&scene, &scene.workers[0], 1);
-    pull_start(&scene, &scene.workers[0], &pull, 1, params_stand_deadline(&scene.stand));
-    server_pass(&scene, &scene.workers[0]);
-    assert_false(pull.is_done);
+    clock_tick(scene, 0, 1);
+    pull_start_waiting(scene, &pull, 1);
 
-    worker_open(&scene, &scene.workers[1], SOURCES);
-    clock_tick(&scene, &scene.workers[1], 1);
+    worker_open(scene, 1, SOURCES);
+    clock_tick(scene, 1, 1);
 
-    call_await(&scene, &pull);
-    assert_int_equal(pull.rc, MUSTER_OK);
-    scene_close(&scene);
+    pull_await(scene, &pull);
 }
 
 static void a_deadline_names_the_slowest(void **state)
 {
-    struct scene scene;
-    struct call pull;
+    struct scene *scene = *state;
+    struct params_call pull;
 
-    (void)state;
-    scene_open(&scene, SOURCES);
-    clock_tick(&scene, &scene.workers[0], 4);
-    clock_tick(&scene, &scene.workers[1], 2);
+    worker_open(scene, 1, SOURCES);
+    clock_tick(scene, 0, 4);
+    clock_tick(scene, 1, 2);
 
-    pull_start(&scene, &scene.workers[0], &pull, 4,
-               muster_loop_now_ns(scene.stand.test.env.loop) + 50 * MUSTER_NS_PER_MS);
-    call_await(&scene, &pull);
+    pull_start(scene, &pull, 4,
+               muster_loop_now_ns(scene->stand.test.env.loop) + 50 * MUSTER_NS_PER_MS);
 
-    assert_int_equal(pull.rc, MUSTER_DEADLINE_EXCEEDED);
+    assert_int_equal(params_call_await(&scene->stand.test.env, &pull), MUSTER_DEADLINE_EXCEEDED);
     assert_non_null(strstr(pull.op.error.text, " is at clock 2 since "));
     assert_non_null(strstr(pull.op.error.text, "the pull is for clock 4"));
-    scene_close(&scene);
 }
 
 static void nobody_waits_for_a_source_that_is_done(void **state)
 {
-    struct scene scene;
-    struct call pull;
+    struct scene *scene = *state;
+    struct params_call pull;
 
-    (void)state;
-    scene_open(&scene, SOURCES);
-    clock_tick(&scene, &scene.workers[0], 7);
-    pull_start(&scene, &scene.workers[0], &pull, 7, params_stand_deadline(&scene.stand));
-    server_pass(&scene, &scene.workers[0]);
-    assert_false(pull.is_done);
+    worker_open(scene, 1, SOURCES);
+    clock_tick(scene, 0, 7);
+    pull_start_waiting(scene, &pull, 7);
 
-    clock_tick(&scene, &scene.workers[1], MUSTER_PARAMS_CLOCK_DONE);
+    clock_tick(scene, 1, MUSTER_PARAMS_CLOCK_DONE);
 
-    call_await(&scene, &pull);
-    assert_int_equal(pull.rc, MUSTER_OK);
-    scene_close(&scene);
+    pull_await(scene, &pull);
 }
 
 static void clocks_outlive_the_server(void **state)
 {
-    struct scene scene;
-    struct call pull;
+    struct scene *scene = *state;
+    struct params_call pull;
 
-    (void)state;
-    scene_open(&scene, SOURCES);
-    clock_tick(&scene, &scene.workers[0], 3);
-    clock_tick(&scene, &scene.workers[1], 2);
+    worker_open(scene, 1, SOURCES);
+    clock_tick(scene, 0, 3);
+    clock_tick(scene, 1, 2);
 
-    params_stand_kill(&scene.stand);
-    params_stand_serve(&scene.stand);
-    pull_start(&scene, &scene.workers[0], &pull, 2, params_stand_deadline(&scene.stand));
-    call_await(&scene, &pull);
-    assert_int_equal(pull.rc, MUSTER_OK);
-    pull_start(&scene, &scene.workers[0], &pull, 3, params_stand_deadline(&scene.stand));
-    server_pass(&scene, &scene.workers[0]);
+    params_stand_kill(&scene->stand);
+    params_stand_serve(&scene->stand);
+    pull_start(scene, &pull, 2, params_stand_deadline(&scene->stand));
+    pull_await(scene, &pull);
+    pull_start_waiting(scene, &pull, 3);
 
-    assert_false(pull.is_done);
-    clock_tick(&scene, &scene.workers[1], 3);
-    call_await(&scene, &pull);
-    assert_int_equal(pull.rc, MUSTER_OK);
-    scene_close(&scene);
+    clock_tick(scene, 1, 3);
+    pull_await(scene, &pull);
 }
 
 static void a_clock_that_falls_is_refused(void **state)
 {
-    struct scene scene;
-    struct call call = {.op = {.data = &call}};
+    struct scene *scene = *state;
+    struct params_call call = {.op = {.data = &call}};
 
-    (void)state;
-    scene_open(&scene, 1);
-    worker_open(&scene, &scene.workers[1], 0);
-    clock_tick(&scene, &scene.workers[0], 3);
+    worker_open(scene, 1, 0);
+    clock_tick(scene, 0, 3);
 
-    assert_int_equal(muster_params_tick_start(&call.op, scene.workers[0].params, 2,
-                                              params_stand_deadline(&scene.stand), on_call),
+    assert_int_equal(muster_params_tick_start(&call.op, scene->workers[0].params, 2,
+                                              params_stand_deadline(&scene->stand), params_on_call),
                      MUSTER_INVALID_ARGUMENT);
-    assert_int_equal(muster_params_tick_start(&call.op, scene.workers[1].params, 1,
-                                              params_stand_deadline(&scene.stand), on_call),
+    assert_int_equal(muster_params_tick_start(&call.op, scene->workers[1].params, 1,
+                                              params_stand_deadline(&scene->stand), params_on_call),
                      MUSTER_INVALID_ARGUMENT); /* it does not tick */
-    scene_close(&scene);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pull_waits_for_the_slowest_and_sees_its_pushes),
-        cmocka_unit_test(a_bound_lets_a_source_run_ahead),
-        cmocka_unit_test(sources_that_have_not_come_yet_are_waited_for),
-        cmocka_unit_test(a_deadline_names_the_slowest),
-        cmocka_unit_test(nobody_waits_for_a_source_that_is_done),
-        cmocka_unit_test(clocks_outlive_the_server),
-        cmocka_unit_test(a_clock_that_falls_is_refused),
+        CASE(a_pull_waits_for_the_slowest_and_sees_its_pushes),
+        CASE(a_bound_lets_a_source_run_ahead),
+        CASE(sources_that_have_not_come_yet_are_waited_for),
+        CASE(a_deadline_names_the_slowest),
+        CASE(nobody_waits_for_a_source_that_is_done),
+        CASE(clocks_outlive_the_server),
+        CASE(a_clock_that_falls_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
