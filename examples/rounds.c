@@ -370,7 +370,7 @@ int main(int argc, char **argv)
     struct muster_runtime *runtime;
     struct muster_env *env;
     enum muster_rc rc;
-    int code;
+    int code = 0;
     const char *servers = parse_arguments(argc, argv, &settings, &code);
 
     if (servers == NULL)
