@@ -114,6 +114,13 @@ struct puppet_rows puppet_push_expect(struct params_puppet *puppet, uint64_t seq
     return seen;
 }
 
+void puppet_push_take(struct params_puppet *puppet, uint64_t sequence, uint64_t epoch,
+                      uint32_t shard)
+{
+    (void)puppet_push_expect(puppet, sequence, epoch, &shard, 1);
+    params_puppet_acknowledge(puppet, sequence);
+}
+
 bool puppet_run_is_first(const struct puppet_rows *seen, uint32_t run)
 {
     return (seen->rows.runs[run].shard & MUSTER_PARAMS_RUN_FIRST) != 0;
@@ -131,30 +138,25 @@ void puppet_rows_answer(struct params_puppet *puppet, const struct puppet_rows *
     params_puppet_send(puppet, &header, values);
 }
 
-static bool quiet_check(void *data)
-{
-    unsigned *turns = data;
-
-    return ++*turns == 20;
-}
-
-/* Nothing comes here. */
 void puppet_quiet_expect(struct params_puppets *puppets, uint32_t puppet)
 {
     struct params_puppet_frame frame;
-    unsigned turns = 0;
 
-    while (!quiet_check(&turns))
-        test_env_turn(puppets->env, 1);
+    test_env_turn(puppets->env, 20);
     assert_false(params_puppet_next(&puppets->list[puppet], &frame));
+}
+
+void puppet_scene_init(struct params_puppets *puppets, uint32_t count)
+{
+    params_puppets_open(puppets, count);
+    params_puppets_client(puppets, NULL);
+    params_puppets_client_await(puppets);
 }
 
 void puppet_scene_open(struct params_puppets *puppets, uint32_t count,
                        struct muster_params_table **ret_table)
 {
-    params_puppets_open(puppets, count);
-    params_puppets_client(puppets, NULL);
-    params_puppets_client_await(puppets);
+    puppet_scene_init(puppets, count);
     *ret_table = params_puppets_table(puppets, &puppet_counters);
 }
 

@@ -42,13 +42,18 @@ struct puppet_rows puppet_rows_expect(struct params_puppet *puppet,
 /** A push of this sequence with one row of each of these shards. */
 struct puppet_rows puppet_push_expect(struct params_puppet *puppet, uint64_t sequence,
                                       uint64_t epoch, const uint32_t *shards, uint32_t count);
+/** A push of this sequence with one row of this shard, which is acknowledged. */
+void puppet_push_take(struct params_puppet *puppet, uint64_t sequence, uint64_t epoch,
+                      uint32_t shard);
 bool puppet_run_is_first(const struct puppet_rows *seen, uint32_t run);
 void puppet_rows_answer(struct params_puppet *puppet, const struct puppet_rows *seen,
                         const float *values);
 /** Nothing comes here. */
 void puppet_quiet_expect(struct params_puppets *puppets, uint32_t puppet);
 
-/** Puppets, and a client with the table puppet_counters. */
+/** Puppets, and a connected client. */
+void puppet_scene_init(struct params_puppets *puppets, uint32_t count);
+/** The same, with the table puppet_counters. */
 void puppet_scene_open(struct params_puppets *puppets, uint32_t count,
                        struct muster_params_table **ret_table);
 void puppet_scene_close(struct params_puppets *puppets);

@@ -25,12 +25,26 @@ void params_puppets_lead(struct params_puppets *puppets, uint32_t shard, uint32_
     entry->copies[0] = puppet == UINT32_MAX ? 0 : (uint16_t)puppet;
 }
 
+void params_puppets_lead_all(struct params_puppets *puppets, uint32_t puppet)
+{
+    for (uint32_t shard = 0; shard < PARAMS_PUPPETS_SHARDS; shard++)
+        params_puppets_lead(puppets, shard, puppet);
+}
+
 void params_puppets_tell(struct params_puppets *puppets, uint32_t puppet)
 {
     struct params_peer *peer = &puppets->list[puppet].host.peer;
 
     test_env_run_until(puppets->env, test_env_is_true, &peer->is_ready);
     params_peer_tell(peer, puppets->map);
+}
+
+void params_puppets_move(struct params_puppets *puppets, uint32_t shard, uint32_t puppet,
+                         uint32_t teller)
+{
+    params_puppets_map_next(puppets);
+    params_puppets_lead(puppets, shard, puppet);
+    params_puppets_tell(puppets, teller);
 }
 
 static void map_init(struct params_puppets *puppets)
@@ -169,6 +183,14 @@ void params_puppet_opened(struct params_puppet *puppet, uint64_t slot, uint64_t 
 
     muster_params_opened_pack(&opened, bytes);
     params_puppet_send(puppet, &header, bytes);
+}
+
+struct params_puppet_frame params_puppet_reopen(struct params_puppet *puppet, uint64_t generation)
+{
+    struct params_puppet_frame frame = params_puppet_expect(puppet, MUSTER_PARAMS_OPEN);
+
+    params_puppet_opened(puppet, 10 + puppet->index, generation, 1);
+    return frame;
 }
 
 void params_puppet_table_opened(struct params_puppet *puppet,

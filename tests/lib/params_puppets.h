@@ -24,7 +24,7 @@ struct params_puppets {
     struct muster_params_map *map;                 /* each puppet tells it over each new link */
     struct muster_params *params;
     uint32_t clock_sources; /* of the next client; 0: it does not tick */
-    bool is_done; /* the opening or closing of the client, with rc */
+    bool is_done;           /* the opening or closing of the client, with rc */
     enum muster_rc rc;
 };
 
@@ -36,8 +36,13 @@ void params_puppets_close(struct params_puppets *puppets);
 void params_puppets_map_next(struct params_puppets *puppets);
 /** The primary of a shard since the present map; puppet UINT32_MAX: it has none. */
 void params_puppets_lead(struct params_puppets *puppets, uint32_t shard, uint32_t puppet);
+/** All shards from the present map on. */
+void params_puppets_lead_all(struct params_puppets *puppets, uint32_t puppet);
 /** Tell the present map over the link of this puppet. */
 void params_puppets_tell(struct params_puppets *puppets, uint32_t puppet);
+/** The puppet leads the shard by the next map, of which the teller tells. */
+void params_puppets_move(struct params_puppets *puppets, uint32_t shard, uint32_t puppet,
+                         uint32_t teller);
 
 /** Start opening a client; server NULL: the address of puppet 0. */
 void params_puppets_client(struct params_puppets *puppets, const char *server);
@@ -64,6 +69,8 @@ void params_puppet_send(struct params_puppet *puppet, const struct muster_frame_
                         const void *payload);
 void params_puppet_opened(struct params_puppet *puppet, uint64_t slot, uint64_t generation,
                           uint64_t sequence);
+/** Await OPEN and answer it, with slot 10 + index and position 1; returns OPEN. */
+struct params_puppet_frame params_puppet_reopen(struct params_puppet *puppet, uint64_t generation);
 /** Answer TABLE, with a number. */
 void params_puppet_table_opened(struct params_puppet *puppet,
                                 const struct params_puppet_frame *frame, uint32_t number);

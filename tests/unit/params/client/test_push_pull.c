@@ -186,9 +186,7 @@ static void a_push_that_is_cut_finds_its_rows_places(void **state)
     puppet_scene_open(&puppets, 2, &table);
     push_pull_start(&puppets, table, &call, (const uint32_t[]){2, 1, 0}, 3);
     (void)puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PUSH_PULL);
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, 1, 1);
-    params_puppets_tell(&puppets, 0);
+    params_puppets_move(&puppets, 1, 1, 0);
     seen[0] = puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PUSH_PULL);
     seen[1] = puppet_rows_expect(&puppets.list[1], MUSTER_PARAMS_PUSH_PULL);
     assert_int_equal(seen[0].rows.run_count, 2);

@@ -92,9 +92,7 @@ static void a_push_is_cut_along_its_runs(void **state)
     puppet_scene_open(&puppets, 2, &table);
     puppet_push_start(&puppets, table, &push, (const uint32_t[]){0, 1}, 2);
     (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0, 1}, 2);
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, 1, 1);
-    params_puppets_tell(&puppets, 0);
+    params_puppets_move(&puppets, 1, 1, 0);
     kept = puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){0}, 1);
     moved = puppet_push_expect(&puppets.list[1], 1, 2, (const uint32_t[]){1}, 1);
     assert_true(puppet_run_is_first(&kept, 0) && puppet_run_is_first(&moved, 0));
@@ -121,9 +119,7 @@ static void messages_whose_shards_have_stayed_are_not_sent_again(void **state)
     puppet_pull_start(&puppets, table, &pull, (const uint32_t[]){2}, 1);
     (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
     seen = puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PULL);
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, 1, 1);
-    params_puppets_tell(&puppets, 0);
+    params_puppets_move(&puppets, 1, 1, 0);
     puppet_quiet_expect(&puppets, 0);
     puppet_quiet_expect(&puppets, 1);
     params_puppet_acknowledge(&puppets.list[0], 1);
@@ -148,9 +144,7 @@ static void a_shard_that_has_come_back_is_sent_again(void **state)
     puppet_push_start(&puppets, table, &push, (const uint32_t[]){0}, 1);
     first = puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
     params_puppets_map_next(&puppets); /* it was away by map 2, of which the client does not hear */
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, 0, 0);
-    params_puppets_tell(&puppets, 0);
+    params_puppets_move(&puppets, 0, 0, 0);
     params_puppet_moved(&puppets.list[0], &first.frame, 3);
     (void)puppet_push_expect(&puppets.list[0], 1, 3, (const uint32_t[]){0}, 1);
     puppet_quiet_expect(&puppets, 0);
@@ -174,8 +168,7 @@ static void pushes_go_before_pulls_over_the_next_link(void **state)
     puppet_pull_start(&puppets, table, &pull, (const uint32_t[]){0}, 1);
     (void)puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PUSH);
     params_puppet_hang_up(&puppets.list[0]);
-    params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_OPEN);
-    params_puppet_opened(&puppets.list[0], 10, 1, 1);
+    params_puppet_reopen(&puppets.list[0], 1);
 
     (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
     (void)puppet_rows_expect(&puppets.list[0], MUSTER_PARAMS_PULL);
@@ -199,15 +192,12 @@ static void parts_that_meet_again_are_told_apart(void **state)
     for (uint32_t shard = 4; shard < SHARDS; shard++)
         params_puppets_lead(&puppets, shard, 0);
     params_puppets_tell(&puppets, 0);
-    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){4}, 1);
-    params_puppet_acknowledge(&puppets.list[0], 1);
+    puppet_push_take(&puppets.list[0], 1, 2, 4);
     test_env_turn(puppets.env, 20);
     assert_false(push.is_done);
     params_puppet_hang_up(&puppets.list[0]);
-    params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_OPEN);
-    params_puppet_opened(&puppets.list[0], 10, 1, 1);
-    (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
-    params_puppet_acknowledge(&puppets.list[0], 1);
+    params_puppet_reopen(&puppets.list[0], 1);
+    puppet_push_take(&puppets.list[0], 1, 1, 0);
 
     assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
     puppet_scene_close(&puppets);
@@ -249,8 +239,7 @@ static void a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables(voi
     params_puppet_table_opened(&puppets.list[2], &asked[1], 7);
 
     for (uint64_t sequence = 1; sequence <= 3; sequence++) {
-        (void)puppet_push_expect(&puppets.list[2], sequence, 2, (const uint32_t[]){0}, 1);
-        params_puppet_acknowledge(&puppets.list[2], sequence);
+        puppet_push_take(&puppets.list[2], sequence, 2, 0);
     }
     (void)puppet_rows_expect(&puppets.list[2], MUSTER_PARAMS_PULL);
     for (unsigned i = 0; i < 3; i++)
@@ -313,8 +302,7 @@ static void a_clock_is_not_told_to_a_server_that_leaves_the_map(void **state)
     test_env_run_until(puppets.env, is_ticked, &puppets.list[1]);
     params_puppets_map_next(&puppets);
     puppets.map->server_count = 1;
-    for (uint32_t shard = 0; shard < SHARDS; shard++)
-        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_lead_all(&puppets, 0);
     params_puppets_tell(&puppets, 0);
     params_peer_await_down(&puppets.list[1].host.peer);
     for (uint64_t number = 1; number <= 4; number++) /* whichever has them: its clocks 0 and 1 */
@@ -337,9 +325,7 @@ static void rows_of_a_lost_shard_wait_for_a_server(void **state)
 
     (void)state;
     puppet_scene_open(&puppets, 2, &table);
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, 2, UINT32_MAX);
-    params_puppets_tell(&puppets, 0);
+    params_puppets_move(&puppets, 2, UINT32_MAX, 0);
     test_env_turn(puppets.env, 20);
     puppet_push_start(&puppets, table, &push, (const uint32_t[]){0, 2}, 2);
     rows = puppet_call_init(&hasty, "counters", (const uint32_t[]){2}, 1);
@@ -347,17 +333,13 @@ static void rows_of_a_lost_shard_wait_for_a_server(void **state)
                          &hasty.op, table, &rows,
                          muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS), puppet_on_call),
                      MUSTER_OK);
-    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){0}, 1);
-    params_puppet_acknowledge(&puppets.list[0], 1);
+    puppet_push_take(&puppets.list[0], 1, 2, 0);
     assert_int_equal(puppet_call_await(&puppets, &hasty), MUSTER_DEADLINE_EXCEEDED);
     assert_string_equal(hasty.op.error.text,
                         "no server can be reached for some of its rows, by map 2");
     assert_false(push.is_done);
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, 2, 1);
-    params_puppets_tell(&puppets, 0);
-    (void)puppet_push_expect(&puppets.list[1], 1, 3, (const uint32_t[]){2}, 1);
-    params_puppet_acknowledge(&puppets.list[1], 1);
+    params_puppets_move(&puppets, 2, 1, 0);
+    puppet_push_take(&puppets.list[1], 1, 3, 2);
 
     assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
     puppet_scene_close(&puppets);

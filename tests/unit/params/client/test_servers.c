@@ -111,11 +111,8 @@ static void an_old_home_that_has_not_answered_is_asked_again_as_any_other(void *
     home = puppets.map->shards[shard].copies[0];
     next = 1 - home;
     params_puppet_expect(&puppets.list[home], MUSTER_PARAMS_OPEN);
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, shard, next);
-    params_puppets_tell(&puppets, next);
-    params_puppet_expect(&puppets.list[next], MUSTER_PARAMS_OPEN);
-    params_puppet_opened(&puppets.list[next], 10 + next, 7, 1);
+    params_puppets_move(&puppets, shard, next, next);
+    params_puppet_reopen(&puppets.list[next], 7);
     frame = params_puppet_expect(&puppets.list[home], MUSTER_PARAMS_OPEN);
 
     assert_int_equal(puppets.list[home].host.link_count, 2);
@@ -143,9 +140,7 @@ static void a_client_waits_until_each_shard_has_a_server(void **state)
     if (home_of(&puppets) != 3)
         assert_int_equal(muster_params_error(puppets.params)->rc, MUSTER_UNAVAILABLE);
     assert_false(puppets.is_done);
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, 3, 1);
-    params_puppets_tell(&puppets, 0);
+    params_puppets_move(&puppets, 3, 1, 0);
 
     params_puppets_client_await(&puppets);
     puppet_scene_close(&puppets);
@@ -282,9 +277,7 @@ static void a_table_is_open_when_all_servers_have_it(void **state)
     struct puppet_call call;
 
     (void)state;
-    params_puppets_open(&puppets, 2);
-    params_puppets_client(&puppets, NULL);
-    params_puppets_client_await(&puppets);
+    puppet_scene_init(&puppets, 2);
     table_start(&puppets, &call, &puppet_counters, &table);
     frame = params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_TABLE);
     params_puppet_table_opened(&puppets.list[0], &frame, 5);
@@ -310,16 +303,14 @@ static void a_table_is_asked_for_at_those_that_come_instead(void **state)
     (void)state;
     params_puppets_open(&puppets, 2);
     puppets.map->server_count = 1;
-    for (uint32_t shard = 0; shard < SHARDS; shard++)
-        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_lead_all(&puppets, 0);
     params_puppets_client(&puppets, NULL);
     params_puppets_client_await(&puppets);
     table_start(&puppets, &call, &puppet_counters, &table);
     params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_TABLE);
     params_puppets_map_next(&puppets);
     puppets.map->servers[0] = puppets.map->servers[1];
-    for (uint32_t shard = 0; shard < SHARDS; shard++)
-        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_lead_all(&puppets, 0);
     params_puppets_tell(&puppets, 0);
     params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_OPEN);
     test_env_turn(puppets.env, 20);
@@ -344,8 +335,7 @@ static void a_new_server_without_the_table_is_asked_again(void **state)
     (void)state;
     params_puppets_open(&puppets, 2);
     puppets.map->server_count = 1;
-    for (uint32_t shard = 0; shard < SHARDS; shard++)
-        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_lead_all(&puppets, 0);
     params_puppets_client(&puppets, NULL);
     params_puppets_client_await(&puppets);
     table = params_puppets_table(&puppets, &puppet_counters);
@@ -355,15 +345,13 @@ static void a_new_server_without_the_table_is_asked_again(void **state)
     params_puppets_tell(&puppets, 0);
     puppet_push_start(&puppets, table, &push, (const uint32_t[]){0}, 1);
     for (unsigned i = 0; i < 2; i++) {
-        params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_OPEN);
-        params_puppet_opened(&puppets.list[1], 11, 1, 1);
+        params_puppet_reopen(&puppets.list[1], 1);
         frame = params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_TABLE);
         if (i == 0)
             params_puppet_refuse(&puppets.list[1], &frame, MUSTER_RESOURCE_EXHAUSTED, "no memory");
     }
     params_puppet_table_opened(&puppets.list[1], &frame, 6);
-    (void)puppet_push_expect(&puppets.list[1], 1, 2, (const uint32_t[]){0}, 1);
-    params_puppet_acknowledge(&puppets.list[1], 1);
+    puppet_push_take(&puppets.list[1], 1, 2, 0);
 
     assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
     puppet_scene_close(&puppets);
@@ -445,8 +433,7 @@ static void a_malformed_map_costs_the_link(void **state)
             large[rows[i].at] ^= 0xff;
         map_send_bytes(&puppets, 0, large, rows[i].size > 1 ? rows[i].size : size);
         muster_mem_free(puppets.env->mem, bytes);
-        params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_OPEN);
-        params_puppet_opened(&puppets.list[0], 10, 1, 1);
+        params_puppet_reopen(&puppets.list[0], 1);
         (void)puppet_push_expect(&puppets.list[0], 1, 1, (const uint32_t[]){0}, 1);
         fail_if(push.is_done, "%s", rows[i].name);
         params_puppet_acknowledge(&puppets.list[0], 1);
@@ -495,8 +482,7 @@ static void a_server_that_has_no_address_is_waited_for(void **state)
     params_puppets_tell(&puppets, 0);
     test_env_turn(puppets.env, 20);
     puppet_push_start(&puppets, table, &push, (const uint32_t[]){0, 4}, 2);
-    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){0}, 1);
-    params_puppet_acknowledge(&puppets.list[0], 1);
+    puppet_push_take(&puppets.list[0], 1, 2, 0);
     test_env_turn(puppets.env, 20);
     assert_false(push.is_done);
     puppet_scene_close(&puppets);
@@ -519,11 +505,8 @@ static void another_server_at_an_address_of_the_map_gets_no_rows(void **state)
         muster_loop_turn(puppets.env->loop, UINT64_MAX);
     puppet_quiet_expect(&puppets, 1);
     assert_false(push.is_done || puppets.params->is_failed);
-    params_puppets_map_next(&puppets);
-    params_puppets_lead(&puppets, 4, 0);
-    params_puppets_tell(&puppets, 0);
-    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){4}, 1);
-    params_puppet_acknowledge(&puppets.list[0], 1);
+    params_puppets_move(&puppets, 4, 0, 0);
+    puppet_push_take(&puppets.list[0], 1, 2, 4);
 
     assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
     puppet_scene_close(&puppets);
@@ -542,8 +525,7 @@ static void a_server_in_the_place_of_the_only_one_tells_its_map(void **state)
     puppet_scene_open(&puppets, 2, &table);
     params_puppets_map_next(&puppets);
     puppets.map->server_count = 1;
-    for (uint32_t shard = 0; shard < SHARDS; shard++)
-        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_lead_all(&puppets, 0);
     params_puppets_tell(&puppets, 0);
     puppet_push_start(&puppets, table, &push, (const uint32_t[]){4}, 1);
     (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){4}, 1);
