@@ -21,6 +21,7 @@ PAGES = {
     "proxy": ([], ["--to"], ["--to="], ["--too", "127.0.0.1:1"], ["--to", "127.0.0.1:1", "--listen", "127.0.0.1:99999"], ["--to", "127.0.0.1:1", "stray"]),
     "classify": ([], ["--registry="], ["--registry", "127.0.0.1:1", "--min-version", "0"], ["--registry", "127.0.0.1:1", "stray"]),
     "classify_train": ([], ["--registry", "127.0.0.1:1", "--pause", "soon"], ["--registry", "127.0.0.1:1", "--data", "/nonexistent/digits.csv"]),
+    "factorize": (["--worker", "4"], ["--workers", "0"], ["--passes", "0"], ["--staleness=-1"], ["--data", "/nonexistent/glosses.txt"], ["stray"]),
     "digits": (["--steps"], ["--steps", "0"], ["--steps", "10x"], ["--steps=-1"], ["--batch", "many"], ["--batch="], ["--learning-rate", "fast"],
                ["--momentum", "0.9x"], ["--data="], ["--stepps", "3"], ["stray"], ["--data", "/nonexistent/digits.csv"]),
 }

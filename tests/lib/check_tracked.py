@@ -18,7 +18,7 @@ PLACES = {
     "docs/**": ".md",
     "examples": ".c CMakeLists.txt README.md",
     "examples/*": ".c .h .proto",
-    "examples/data": ".csv README.md",
+    "examples/data": ".csv .txt .py README.md",
     "include/muster": ".h",
     "proto/google/protobuf": ".proto LICENSE README.md",
     "tests": "CMakeLists.txt",
