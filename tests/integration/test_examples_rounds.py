@@ -26,23 +26,19 @@ class Rounds(ParamsCluster):
         """Keepers to kill, an address, options for learners, and what to wait for behind a kill."""
         _, address, log = self.logged_server("--replicas", "2", "--expect", "3")
         keepers, _ = self.servers(2, "--replicas", "2", "--expect", "3")
-        maps = [self.wait_for_copies(log, 0)]
-
-        def settle():
-            maps.append(self.wait_for_copies(log, maps[-1]))
-
-        return keepers, address, ("--job", "j"), settle
+        self.wait_for_copies(log, 0)
+        return keepers, address, ("--job", "j"), lambda deaths: self.wait_for_copies(log, deaths)
 
     def alone(self):
         keeper, address = self.serve("--log-level", "error")
-        return [keeper], address, (), lambda: None
+        return [keeper], address, (), lambda deaths: None
 
     def learners(self, address, *words):
         return [self.start(ROUNDS, address, "--learner", str(i), "--learners", str(LEARNERS), "--data", DATA, *words) for i in range(LEARNERS)]
 
     def end_of(self, learner):
-        out, err = learner.communicate(timeout=PATIENCE_S)
-        self.assertEqual((learner.returncode, err), (0, ""), out)
+        out, err = learner.stdout.read(), learner.stderr.read()  # communicate() would miss what a readline() has read ahead
+        self.assertEqual((learner.wait(PATIENCE_S), err), (0, ""), out)
         return out.splitlines()
 
     def weights_of(self, learners):
@@ -59,7 +55,7 @@ class Rounds(ParamsCluster):
                 line = learners[0].stdout.readline()
                 self.assertRegex(line, r"^round \d+$", line or learners[0].communicate(timeout=PATIENCE_S)[1])
             self.kill_server(keepers[kill % len(keepers)])
-            settle()
+            settle(kill + 1)
         return self.weights_of(learners)
 
     def test_the_weights_are_the_same_bytes_whenever_servers_die(self):

@@ -51,10 +51,10 @@ class Cluster(ParamsCluster):
         witness, first, log = self.logged_server("--replicas", "2", "--expect", "3")
         keepers, others = self.servers(2, "--replicas", "2", "--expect", "3")
         ledgers = [self.ledger(f"{first},{others}", i, 20000) for i in range(2)]
-        maps = self.wait_for_copies(log, 0)
-        for keeper in keepers:
+        self.wait_for_copies(log, 0)
+        for death, keeper in enumerate(keepers, 1):
             self.kill_server(keeper)
-            maps = self.wait_for_copies(log, maps)  # a second loss before that could take both copies of a row
+            self.wait_for_copies(log, death)
         self.assert_nothing_lost(ledgers)
         self.assertIsNone(witness.poll())
 

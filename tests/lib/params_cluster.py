@@ -47,14 +47,18 @@ class ParamsCluster(unittest.TestCase):
         keepers, addresses = zip(*[self.server(*(words if "--expect" in words else ("--expect", str(count), *words))) for _ in range(count)])
         return keepers, ",".join(addresses)
 
-    def wait_for_copies(self, log, maps):
-        """Until a map beyond the first `maps` ones says that all shards have their replicas. Returns how many there were."""
+    def wait_for_copies(self, log, deaths):
+        """Until all shards have their replicas on three servers, and have lacked some since the last of so many deaths: a second loss
+        before that could take both copies of a row."""
         until = time.monotonic() + PATIENCE_S
         while True:
             with open(log, encoding="utf-8") as file:
-                lines = [line for line in file if " params_map " in line and line.endswith("\n")]
-            if len(lines) > maps and "servers=3 " in lines[-1] and "short_shards=0\n" in lines[-1]:
-                return len(lines)
+                lines = [line for line in file if line.endswith("\n")]
+            died = [i for i, line in enumerate(lines) if " params_server_died " in line]
+            maps = [line for line in lines[died[-1] if died else 0:] if " params_map " in line]
+            lacked = deaths == 0 or any("short_shards=0\n" not in line for line in maps)
+            if len(died) >= deaths and lacked and maps and "servers=3 " in maps[-1] and "short_shards=0\n" in maps[-1]:
+                return
             self.assertLess(time.monotonic(), until, lines[-1:])
             time.sleep(0.01)
 
