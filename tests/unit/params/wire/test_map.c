@@ -9,6 +9,7 @@
 #include "assertion_count.h"
 #include "params/wire/map.h"
 #include "params/wire/server_record.h"
+#include "scene_case.h"
 #include "test_env.h"
 
 #include <stdio.h>
@@ -43,39 +44,69 @@ static struct muster_params_map *map_of_three(struct muster_mem *mem)
     return map;
 }
 
+struct scene {
+    struct test_env test;
+    struct muster_params_map *map; /* of three servers */
+    uint8_t *bytes;                /* the map, packed */
+    size_t size;
+};
+
+static void scene_open(struct scene *scene)
+{
+    void *bytes;
+
+    test_env_open(&scene->test);
+    scene->map = map_of_three(scene->test.env.mem);
+    assert_int_equal(muster_params_map_pack(scene->map, scene->test.env.mem, &bytes, &scene->size),
+                     MUSTER_OK);
+    scene->bytes = bytes;
+}
+
+static void scene_close(struct scene *scene)
+{
+    muster_mem_free(scene->test.env.mem, scene->bytes);
+    muster_mem_free(scene->test.env.mem, scene->map);
+    test_env_close(&scene->test);
+}
+
+SCENE_CASES(struct scene, scene_open, scene_close)
+
+/* The bytes say what the map says. */
+static void unpacked_check(struct scene *scene)
+{
+    struct muster_params_map *found = NULL;
+    struct muster_error error;
+
+    if (muster_params_map_unpack(scene->test.env.mem, scene->bytes, scene->size, &found, &error) !=
+        MUSTER_OK)
+        fail_msg("%s", error.text);
+    assert_memory_equal(found, scene->map, sizeof(*found));
+    muster_mem_free(scene->test.env.mem, found);
+}
+
+static void refused_check(struct scene *scene, size_t size, const char *name, const char *text)
+{
+    struct muster_params_map *found = NULL;
+    struct muster_error error;
+
+    if (muster_params_map_unpack(scene->test.env.mem, scene->bytes, size, &found, &error) !=
+            MUSTER_INVALID_ARGUMENT ||
+        strstr(error.text, text) == NULL)
+        fail_msg("%s: %s", name, error.text);
+    assert_null(found);
+}
+
 static void what_is_packed_is_unpacked(void **state)
 {
-    struct muster_params_map *map, *found = NULL;
-    struct test_env test;
-    struct muster_error error;
-    void *bytes = NULL;
-    size_t size = 0;
-
-    (void)state;
-    test_env_open(&test);
-    map = map_of_three(test.env.mem);
-    assert_int_equal(muster_params_map_pack(map, test.env.mem, &bytes, &size), MUSTER_OK);
-
-    if (muster_params_map_unpack(test.env.mem, bytes, size, &found, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
-
-    assert_memory_equal(found, map, sizeof(*map));
-    muster_mem_free(test.env.mem, bytes);
-    muster_mem_free(test.env.mem, found);
-    muster_mem_free(test.env.mem, map);
-    test_env_close(&test);
+    unpacked_check(*state);
 }
 
 static void copies_and_learners_are_told_apart(void **state)
 {
-    struct test_env test;
-    struct muster_params_map *map;
+    const struct scene *scene = *state;
+    const struct muster_params_map *map = scene->map;
     const struct muster_incarnation stranger = {{9}};
     uint32_t place = 0;
-
-    (void)state;
-    test_env_open(&test);
-    map = map_of_three(test.env.mem);
 
     assert_true(muster_params_map_is_copy(map, 0, 0) && muster_params_map_is_copy(map, 0, 2));
     assert_false(muster_params_map_is_copy(map, 0, 1));
@@ -84,8 +115,6 @@ static void copies_and_learners_are_told_apart(void **state)
     assert_true(muster_params_map_find(map, &map->servers[2].id, &place));
     assert_int_equal(place, 2);
     assert_false(muster_params_map_find(map, &stranger, &place));
-    muster_mem_free(test.env.mem, map);
-    test_env_close(&test);
 }
 
 static const struct change {
@@ -119,152 +148,27 @@ static const struct change {
 
 static void a_malformed_map_is_refused_by_its_part(void **state)
 {
-    struct muster_params_map *map, *found = NULL;
-    struct test_env test;
-    struct muster_error error;
-    uint8_t *bytes = NULL;
-    size_t size = 0;
+    struct scene *scene = *state;
 
-    (void)state;
-    test_env_open(&test);
-    map = map_of_three(test.env.mem);
-    assert_int_equal(muster_params_map_pack(map, test.env.mem, (void **)&bytes, &size), MUSTER_OK);
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
-        uint8_t before = bytes[changes[i].at];
+        uint8_t before = scene->bytes[changes[i].at];
 
-        bytes[changes[i].at] = changes[i].value;
-        if (muster_params_map_unpack(test.env.mem, bytes, size, &found, &error) !=
-                MUSTER_INVALID_ARGUMENT ||
-            strstr(error.text, changes[i].text) == NULL)
-            fail_msg("%s: %s", changes[i].name, error.text);
-        bytes[changes[i].at] = before;
+        scene->bytes[changes[i].at] = changes[i].value;
+        refused_check(scene, scene->size, changes[i].name, changes[i].text);
+        scene->bytes[changes[i].at] = before;
     }
-    for (size_t cut = 0; cut < size; cut++)
-        assert_int_equal(muster_params_map_unpack(test.env.mem, bytes, cut, &found, &error),
-                         MUSTER_INVALID_ARGUMENT);
-    muster_mem_free(test.env.mem, bytes);
-    muster_mem_free(test.env.mem, map);
-    test_env_close(&test);
+    for (size_t cut = 0; cut < scene->size; cut++)
+        refused_check(scene, cut, "cut", "");
 }
 
 /* Texts that fill their room have no end. */
 static void a_text_without_end_is_refused(void **state)
 {
-    struct muster_params_map *map, *found = NULL;
-    struct test_env test;
-    struct muster_error error;
-    uint8_t *bytes = NULL;
-    size_t size = 0;
+    struct scene *scene = *state;
 
-    (void)state;
-    test_env_open(&test);
-    map = map_of_three(test.env.mem);
-    assert_int_equal(muster_params_map_pack(map, test.env.mem, (void **)&bytes, &size), MUSTER_OK);
-    memset(bytes + HEAD_BYTES + 16, 'a', MUSTER_PARAMS_ADDRESS_BYTES);
+    memset(scene->bytes + HEAD_BYTES + 16, 'a', MUSTER_PARAMS_ADDRESS_BYTES);
 
-    assert_int_equal(muster_params_map_unpack(test.env.mem, bytes, size, &found, &error),
-                     MUSTER_INVALID_ARGUMENT);
-
-    muster_mem_free(test.env.mem, bytes);
-    muster_mem_free(test.env.mem, map);
-    test_env_close(&test);
-}
-
-static void a_server_that_is_alone_has_all_shards(void **state)
-{
-    const struct muster_incarnation id = {{5}};
-    struct muster_params_map *map;
-    struct test_env test;
-    struct muster_error error;
-
-    (void)state;
-    test_env_open(&test);
-    map = muster_params_map_new(test.env.mem);
-    muster_params_map_single(map, &id, 16);
-
-    assert_int_equal(muster_params_map_check(map, &error), MUSTER_OK);
-    for (uint32_t shard = 0; shard < 16; shard++)
-        assert_true(muster_params_map_is_copy(map, shard, 0));
-    muster_mem_free(test.env.mem, map);
-    test_env_close(&test);
-}
-
-/* --- Records --- */
-
-static void a_record_is_packed_and_unpacked(void **state)
-{
-    struct muster_params_server_record record = {.server = {.id = {{1, 2, 3}},
-                                                            .address = "10.0.0.1:7300",
-                                                            .host_key = "host",
-                                                            .is_leaving = true},
-                                                 .pid = 1234,
-                                                 .started = 99,
-                                                 .shard_count = 256,
-                                                 .replicas = 2};
-    struct muster_params_server_record found;
-    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
-    struct muster_error error;
-
-    (void)state;
-    muster_params_server_record_pack(&record, bytes);
-
-    assert_int_equal(muster_params_server_record_unpack(bytes, sizeof(bytes), &found, &error),
-                     MUSTER_OK);
-
-    assert_memory_equal(&found.server.id, &record.server.id, sizeof(found.server.id));
-    assert_string_equal(found.server.address, record.server.address);
-    assert_string_equal(found.server.host_key, record.server.host_key);
-    assert_true(found.server.is_leaving);
-    assert_int_equal(found.pid, 1234);
-    assert_int_equal(found.started, 99);
-    assert_int_equal(found.shard_count, 256);
-    assert_int_equal(found.replicas, 2);
-}
-
-static void bytes_behind_the_texts_of_a_record_are_left_out(void **state)
-{
-    static const struct muster_params_server_record record = {
-        .server = {.id = {{1}}, .address = "10.0.0.1:7300", .host_key = "host"}};
-    struct muster_params_server_record found;
-    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
-    struct muster_error error;
-
-    (void)state;
-    muster_params_server_record_pack(&record, bytes);
-    bytes[24 + 20] = 'x';
-    bytes[24 + MUSTER_PARAMS_ADDRESS_BYTES + 20] = 'x';
-
-    assert_int_equal(
-        muster_params_server_record_unpack(bytes, sizeof(bytes), &found, &error), MUSTER_OK);
-
-    assert_memory_equal(&found.server, &record.server, sizeof(found.server));
-}
-
-static void a_malformed_record_is_refused(void **state)
-{
-    static const struct {
-        uint32_t at;
-        uint8_t value;
-        enum muster_rc rc;
-    } rows[] = {{0, 0, MUSTER_INVALID_ARGUMENT},
-                {4, 2, MUSTER_FAILED_PRECONDITION},
-                {24 + MUSTER_PARAMS_ADDRESS_BYTES - 1, 'x', MUSTER_INVALID_ARGUMENT},
-                {24 + MUSTER_PARAMS_ADDRESS_BYTES + MUSTER_HOST_KEY_BYTES - 1, 'x',
-                 MUSTER_INVALID_ARGUMENT}};
-    const struct muster_params_server_record record = {.server = {.id = {{1}}}};
-    struct muster_params_server_record found;
-    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
-    struct muster_error error;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        muster_params_server_record_pack(&record, bytes);
-        bytes[rows[i].at] = rows[i].value;
-        assert_int_equal(muster_params_server_record_unpack(bytes, sizeof(bytes), &found, &error),
-                         rows[i].rc);
-    }
-    assert_int_equal(muster_params_server_record_unpack(bytes, sizeof(bytes) - 1, &found, &error),
-                     MUSTER_INVALID_ARGUMENT);
+    refused_check(scene, scene->size, "no end", "address of a server");
 }
 
 /* Otherwise a decision that changes nothing would look like a change for ever. */
@@ -277,40 +181,121 @@ static void bytes_beyond_texts_and_lists_are_left_out(void **state)
         HEAD_BYTES + 3 * SERVER_BYTES + 20, /* the second learner of one */
         HEAD_BYTES + 3 * SERVER_BYTES + 22, /* reserved */
     };
-    struct muster_params_map *map, *found = NULL;
-    struct test_env test;
+    struct scene *scene = *state;
+
+    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
+        scene->bytes[at[i]] = 'x';
+
+    unpacked_check(scene);
+}
+
+static void a_server_that_is_alone_has_all_shards(void **state)
+{
+    struct scene *scene = *state;
+    const struct muster_incarnation id = {{5}};
     struct muster_error error;
-    uint8_t *bytes;
-    void *packed = NULL;
-    size_t size = 0;
+
+    memset(scene->map, 0, sizeof(*scene->map));
+    muster_params_map_single(scene->map, &id, 16);
+
+    assert_int_equal(muster_params_map_check(scene->map, &error), MUSTER_OK);
+    for (uint32_t shard = 0; shard < 16; shard++)
+        assert_true(muster_params_map_is_copy(scene->map, shard, 0));
+}
+
+/* --- Records --- */
+
+static const struct muster_params_server_record record = {.server = {.id = {{1, 2, 3}},
+                                                                     .address = "10.0.0.1:7300",
+                                                                     .host_key = "host",
+                                                                     .is_leaving = true},
+                                                          .pid = 1234,
+                                                          .started = 99,
+                                                          .shard_count = 256,
+                                                          .replicas = 2};
+
+#define RECORD_ADDRESS  24u
+#define RECORD_HOST_KEY (RECORD_ADDRESS + MUSTER_PARAMS_ADDRESS_BYTES)
+
+/* The bytes say what the record says. */
+static void record_check(const uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES])
+{
+    struct muster_params_server_record found;
+    struct muster_error error;
+
+    if (muster_params_server_record_unpack(bytes, MUSTER_PARAMS_SERVER_RECORD_BYTES, &found,
+                                           &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    assert_memory_equal(&found.server, &record.server, sizeof(found.server));
+    assert_int_equal(found.pid, record.pid);
+    assert_int_equal(found.started, record.started);
+    assert_int_equal(found.shard_count, record.shard_count);
+    assert_int_equal(found.replicas, record.replicas);
+}
+
+static void a_record_is_packed_and_unpacked(void **state)
+{
+    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
 
     (void)state;
-    test_env_open(&test);
-    map = map_of_three(test.env.mem);
-    assert_int_equal(muster_params_map_pack(map, test.env.mem, &packed, &size), MUSTER_OK);
-    bytes = packed;
-    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++)
-        bytes[at[i]] = 'x';
+    muster_params_server_record_pack(&record, bytes);
 
-    fail_if(muster_params_map_unpack(test.env.mem, bytes, size, &found, &error) != MUSTER_OK, "%s",
-            error.text);
-    assert_memory_equal(found, map, sizeof(*map));
-    muster_mem_free(test.env.mem, found);
-    muster_mem_free(test.env.mem, bytes);
-    muster_mem_free(test.env.mem, map);
-    test_env_close(&test);
+    record_check(bytes);
+}
+
+static void bytes_behind_the_texts_of_a_record_are_left_out(void **state)
+{
+    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
+
+    (void)state;
+    muster_params_server_record_pack(&record, bytes);
+    bytes[RECORD_ADDRESS + 20] = 'x';
+    bytes[RECORD_HOST_KEY + 20] = 'x';
+
+    record_check(bytes);
+}
+
+static void a_malformed_record_is_refused(void **state)
+{
+    static const struct {
+        uint32_t at;
+        uint8_t value;
+        uint8_t lacking; /* bytes at the end */
+        enum muster_rc rc;
+        const char *text;
+    } rows[] = {
+        {0, 0, 0, MUSTER_INVALID_ARGUMENT, "other first bytes"},
+        {4, 2, 0, MUSTER_FAILED_PRECONDITION, "version 2"},
+        {RECORD_HOST_KEY - 1, 'x', 0, MUSTER_INVALID_ARGUMENT, "without end"},
+        {RECORD_HOST_KEY + MUSTER_HOST_KEY_BYTES - 1, 'x', 0, MUSTER_INVALID_ARGUMENT,
+         "without end"},
+        {RECORD_ADDRESS, 'x', 1, MUSTER_INVALID_ARGUMENT, "bytes, got"},
+    };
+    struct muster_params_server_record found;
+    uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES];
+    struct muster_error error;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        muster_params_server_record_pack(&record, bytes);
+        bytes[rows[i].at] = rows[i].value;
+        fail_if(muster_params_server_record_unpack(bytes, sizeof(bytes) - rows[i].lacking, &found,
+                                                   &error) != rows[i].rc ||
+                    strstr(error.text, rows[i].text) == NULL,
+                "%s: %s", rows[i].text, error.text);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_packed_is_unpacked),
-        cmocka_unit_test(copies_and_learners_are_told_apart),
-        cmocka_unit_test(a_malformed_map_is_refused_by_its_part),
-        cmocka_unit_test(a_text_without_end_is_refused),
-        cmocka_unit_test(a_server_that_is_alone_has_all_shards),
+        CASE(what_is_packed_is_unpacked),
+        CASE(copies_and_learners_are_told_apart),
+        CASE(a_malformed_map_is_refused_by_its_part),
+        CASE(a_text_without_end_is_refused),
+        CASE(a_server_that_is_alone_has_all_shards),
         cmocka_unit_test(a_record_is_packed_and_unpacked),
-        cmocka_unit_test(bytes_beyond_texts_and_lists_are_left_out),
+        CASE(bytes_beyond_texts_and_lists_are_left_out),
         cmocka_unit_test(bytes_behind_the_texts_of_a_record_are_left_out),
         cmocka_unit_test(a_malformed_record_is_refused),
     };
