@@ -17,7 +17,7 @@ import guard
 guard.enter()
 import needs
 from etcd_cluster import ETCD, ETCDCTL, Embedded, EtcdCluster
-from launchers import STEPPER, Launcher
+from launchers import STEPPER, Launcher, words_of
 from puppets import BINARIES
 from two_hosts import two_hosts, why_not
 
@@ -46,10 +46,9 @@ class OnRegistry:
     def path(self, *names):
         return os.path.join(self.where, *names)
 
-    def words(self, rank, *more, nodes="2", steps=300, count=1000):
-        return ("--nnodes", nodes, "--node-rank", str(rank), "-n", "2", "--job", "two",
-                "--registry", self.registry.endpoints, "--json", self.path(f"{rank}.json"), *more, "--",
-                STEPPER, str(steps), "8", "total", str(count))
+    def words(self, rank, *more, nodes="2", program=None, steps=300, count=1000):
+        return words_of(rank, nodes, 2, "two", self.registry.endpoints, "--json", self.path(f"{rank}.json"), *more,
+                        program=program or (STEPPER, str(steps), "8", "total", str(count)))
 
     def hurry(self):
         with open(self.path("hurry"), "w", encoding="utf-8"):
@@ -90,9 +89,8 @@ class OnRegistry:
         self.assert_compared(launchers)
 
     def test_the_main_job_trains_through_deaths_on_both(self):
-        words = [(*self.words(rank, "--kill", "worker:1@step=60", "--kill", "worker:2@step=120")[:-5], os.path.join(BINARIES, "bin", "digits"),
-                  "--data", f"{SOURCE}/examples/data/digits.csv", "--steps", "300", "--batch", "64") for rank in range(2)]
-        launchers = [self.start(rank, *words[rank]) for rank in range(2)]
+        digits = (os.path.join(BINARIES, "bin", "digits"), "--data", f"{SOURCE}/examples/data/digits.csv", "--steps", "300", "--batch", "64")
+        launchers = [self.launch(rank, "--kill", "worker:1@step=60", "--kill", "worker:2@step=120", program=digits) for rank in range(2)]
         for launcher in launchers:
             launcher.end()
         self.assert_same(300)

@@ -15,6 +15,12 @@ STEPPER = os.path.join(PROGRAMS, "stepper")
 DAY_S = 24 * 3600
 
 
+def words_of(rank, nodes, count, job, registry, *more, program):
+    """The words behind `muster run` for one launcher of a job; a job on one node has no ranks of nodes."""
+    place = () if nodes == "1" else ("--nnodes", nodes, "--node-rank", str(rank))
+    return (*place, "-n", str(count), "--job", job, "--registry", registry, *more, "--", *program)
+
+
 class Launcher:
     """`muster run`, maybe inside a network namespace; its output is kept, and can be waited for."""
 
@@ -89,7 +95,7 @@ class Delay:
         self.held = threading.Event()  # the record is here, or (answers) the registry has it
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.sockets, self.threads = [self.listener], []
+        self.sockets, self.threads = [], []
         self.go(self.accept)
         case.addCleanup(self.discard)
 
@@ -131,14 +137,20 @@ class Delay:
             self.kept = []
 
     def discard(self):
+        self.end(self.listener)
+        self.threads[0].join()  # accept(): the list of sockets grows no more
         for one in self.sockets:
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            one.close()
+            self.end(one)
         for thread in self.threads:
             thread.join()
+
+    @staticmethod
+    def end(one):
+        try:
+            one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        one.close()
 
 
 class LauncherCase:
@@ -153,12 +165,12 @@ class LauncherCase:
         self.hurry = os.path.join(where.name, "hurry")  # without this file the workers take their time
 
     def launch(self, rank=0, *more, nodes="1", count=2, job="one", steps=50, slow=False, host=None, program=STEPPER, registry=None):
-        place = () if nodes == "1" else ("--nnodes", nodes, "--node-rank", str(rank))
+        words = words_of(rank, nodes, count, job, registry or self.registry, *self.options, *more,
+                         program=(program, str(10000000 if slow else steps)))
         variables = dict(self.variables, **({"STEPPER_HURRY": self.hurry} if slow else {}))
         if host:
             variables["MUSTER_HOST_KEY"] = host
-        return Launcher(self, *place, "-n", str(count), "--job", job, "--registry", registry or self.registry, *self.options, *more, "--", program,
-                        str(10000000 if slow else steps), **variables)
+        return Launcher(self, *words, **variables)
 
     def etcdctl(self, *words):
         return subprocess.run(["etcdctl", "--endpoints", self.registry, *self.ctl_options, *words], text=True, capture_output=True, check=True,
