@@ -11,27 +11,17 @@ import guard
 
 guard.enter()
 
-SOURCE = os.environ["MUSTER_SOURCE_DIR"]
-BINARIES = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
-MUSTER = os.path.join(BINARIES, "muster")
+from params_cluster import BINARIES, PATIENCE_S, ParamsCluster, page_shows
+
 PROGRAM = os.path.join(BINARIES, "counter_params")
 PROCESSES = 3
-PATIENCE_S = 120
 
 
-class CounterParams(unittest.TestCase):
+class CounterParams(ParamsCluster):
     def test_processes_that_push_to_the_same_rows_lose_and_double_nothing(self):
-        server = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M"], stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL, text=True)
-        try:
-            word, address = server.stdout.readline().split()
-            self.assertEqual(word, "listening")
-            running = [subprocess.Popen([PROGRAM, address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                       for _ in range(PROCESSES)]
-            ends = [process.communicate(timeout=PATIENCE_S) + (process.returncode,) for process in running]
-        finally:
-            server.kill()
-            server.communicate()
+        _, address = self.serve()
+        running = [self.start(PROGRAM, address) for _ in range(PROCESSES)]
+        ends = [process.communicate(timeout=PATIENCE_S) + (process.returncode,) for process in running]
         self.assertEqual([(err, code) for _, err, code in ends], [("", 0)] * PROCESSES)
         # The process that pulled last has seen the pushes of all.
         totals = sorted([int(word) for word in out.split()[1:]] for out, _, _ in ends)
@@ -43,10 +33,7 @@ class CounterParams(unittest.TestCase):
         self.assertIn("counter_params: ", done.stderr)
 
     def test_the_page_shows_the_program_word_for_word(self):
-        with open(os.path.join(SOURCE, "examples", "counter_params.c"), encoding="utf-8") as file:
-            program = file.read()
-        with open(os.path.join(SOURCE, "docs", "params.md"), encoding="utf-8") as file:
-            self.assertIn(f"```c\n{program}```\n", file.read())
+        self.assertTrue(page_shows("params.md", "counter_params.c"))
 
 
 if __name__ == "__main__":

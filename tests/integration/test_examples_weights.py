@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
@@ -16,46 +15,31 @@ import guard
 
 guard.enter()
 
-SOURCE = os.environ["MUSTER_SOURCE_DIR"]
-BINARIES = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
-MUSTER = os.path.join(BINARIES, "muster")
+from params_cluster import BINARIES, MUSTER, PATIENCE_S, ParamsCluster, page_shows
+
 PROGRAM = os.path.join(BINARIES, "weights")
-PATIENCE_S = 120
 READERS = 3
 
 
-class Weights(unittest.TestCase):
+class Weights(ParamsCluster):
     def setUp(self):
-        self.running = []
-        self.folder = tempfile.TemporaryDirectory()
-        registry = subprocess.Popen([MUSTER, "registry", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.running.append(registry)
-        word, self.registry = registry.stdout.readline().split()
-        self.assertEqual(word, "listening")
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
 
-    def tearDown(self):
-        for process in self.running:
-            process.kill()
-            process.communicate()
-        self.folder.cleanup()
+    def path(self, name):
+        return os.path.join(self.folder, name)
 
-    def start(self, role, name):
-        output = open(os.path.join(self.folder.name, name), "w", encoding="utf-8")
-        with output:
-            process = subprocess.Popen([PROGRAM, role, self.registry], stdout=output, stderr=subprocess.STDOUT)
-        self.running.append(process)
-        return process
+    def play(self, role, name):
+        """A process whose output is in the file of this name."""
+        with open(self.path(name), "w", encoding="utf-8") as output:
+            return self.start(PROGRAM, role, self.registry, output=output, log=subprocess.STDOUT)
 
     def versions(self, name):
-        with open(os.path.join(self.folder.name, name), encoding="utf-8") as file:
+        with open(self.path(name), encoding="utf-8") as file:
             found = re.findall(r"^version (\d+): all weights are (\d+), but for (\d+)\n", file.read(), re.M)
         return [tuple(int(word) for word in row) for row in found]
-
-    def wait_until(self, is_so, text):
-        until = time.monotonic() + PATIENCE_S
-        while not is_so():
-            self.assertLess(time.monotonic(), until, text)
-            time.sleep(0.01)
 
     def newest(self, name):
         return max((row[0] for row in self.versions(name)), default=0)
@@ -71,26 +55,26 @@ class Weights(unittest.TestCase):
 
     def test_readers_go_on_when_publishers_and_readers_are_killed(self):
         names = [f"reader{i}" for i in range(READERS)]
-        readers = [self.start("read", name) for name in names]
+        readers = [self.play("read", name) for name in names]
         for life in range(3):
-            publisher = self.start("publish", f"publisher{life}")
+            publisher = self.play("publish", f"publisher{life}")
             before = max(self.newest(name) for name in names)
             self.wait_for(names, before + 2)
             if life == 1:
                 readers[0].send_signal(signal.SIGKILL)
                 names[0] = "reader0_again"
-                readers[0] = self.start("read", names[0])
+                readers[0] = self.play("read", names[0])
                 self.wait_for(names, before + 4)
             publisher.send_signal(signal.SIGKILL)
         self.check(names + ["reader0"])
 
     def test_the_publisher_that_came_first_is_fenced(self):
-        first = self.start("publish", "first")
-        self.start("read", "reader")
+        first = self.play("publish", "first")
+        self.play("read", "reader")
         self.wait_for(["reader"], 2)
-        self.start("publish", "second")
+        self.play("publish", "second")
         self.assertEqual(first.wait(timeout=PATIENCE_S), 1)
-        with open(os.path.join(self.folder.name, "first"), encoding="utf-8") as file:
+        with open(self.path("first"), encoding="utf-8") as file:
             self.assertIn("another publisher at 127.0.0.1:", file.read())
         self.wait_for(["reader"], self.newest("reader") + 2)
         self.check(["reader"])
@@ -105,10 +89,7 @@ class Weights(unittest.TestCase):
         self.assertGreater(result["all_ms"], result["lower_bound_ms"])
 
     def test_the_page_shows_the_program_word_for_word(self):
-        with open(os.path.join(SOURCE, "examples", "weights.c"), encoding="utf-8") as file:
-            program = file.read()
-        with open(os.path.join(SOURCE, "docs", "publications.md"), encoding="utf-8") as file:
-            self.assertIn(f"```c\n{program}```\n", file.read())
+        self.assertTrue(page_shows("publications.md", "weights.c"))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,7 @@ LEDGER = os.path.join(BINARIES, "tests", "programs", "params_ledger")
 
 class Cluster(ParamsCluster):
     def ledger(self, addresses, element, pushes):
-        process = subprocess.Popen([LEDGER, addresses, "j", str(element), str(pushes)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
+        process = self.start(LEDGER, addresses, "j", str(element), str(pushes))
         self.assertEqual(process.stdout.readline(), "begun\n")
         return process
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import unittest
 import urllib.request
 
@@ -14,45 +13,23 @@ import guard
 
 guard.enter()
 
-MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
-PATIENCE_S = 120
+from params_cluster import MUSTER, PATIENCE_S, ParamsCluster, children_of
 
 
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        return [int(word) for word in file.read().split()]
-
-
-class Serve(unittest.TestCase):
-    def setUp(self):
-        self.process = None
-
-    def tearDown(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.communicate()
-
-    def start(self, *words):
-        self.process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", *words],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline().split()
-        self.assertEqual(line[:1], ["listening"])
-        return line[1]
-
-    def wait_until(self, is_so, text):
-        until = time.monotonic() + PATIENCE_S
-        while not is_so():
-            self.assertLess(time.monotonic(), until, text)
-            time.sleep(0.01)
+class Serve(ParamsCluster):
+    def open(self, *words):
+        """Returns the address."""
+        self.process, address = self.serve(*words)
+        return address
 
     def test_sigterm_ends_it_in_order(self):
-        self.start()
+        self.open()
         self.process.send_signal(signal.SIGTERM)
         out, err = self.process.communicate(timeout=PATIENCE_S)
         self.assertEqual((self.process.returncode, out), (0, ""), err)
 
     def test_a_killed_server_is_replaced_and_the_ready_line_comes_once(self):
-        self.start()
+        self.open()
         keeper = self.process.pid
         self.wait_until(lambda: len(children_of(keeper)) == 2, "the keeper has no spare")
         for _ in range(6):
@@ -69,19 +46,19 @@ class Serve(unittest.TestCase):
         self.assertEqual(err.count("params_server_open"), len(takes))
 
     def test_children_end_with_their_keeper(self):
-        self.start()
+        self.open()
         children = children_of(self.process.pid)
         self.process.kill()
         self.wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), f"one of {children} lives on")
 
     def test_an_address_in_use_is_told(self):
-        address = self.start()
+        address = self.open()
         done = subprocess.run([MUSTER, "params", "serve", "--listen", address], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertIn("choose another --listen", done.stderr)
 
     def test_the_status_page_shows_metrics(self):
-        self.start("--status", "127.0.0.1:0")
+        self.open("--status", "127.0.0.1:0")
         page = self.process.stdout.readline().split()[1]
         with urllib.request.urlopen(page + "metrics" if page.endswith("/") else page + "/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()

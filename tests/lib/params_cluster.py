@@ -6,7 +6,9 @@ import tempfile
 import time
 import unittest
 
-MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
+SOURCE = os.environ["MUSTER_SOURCE_DIR"]
+BINARIES = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
+MUSTER = os.path.join(BINARIES, "muster")
 PATIENCE_S = 120
 
 
@@ -15,14 +17,22 @@ def children_of(pid):
         return [int(word) for word in file.read().split()]
 
 
+def page_shows(page, program):
+    """Whether docs/ shows a program of examples/ word for word."""
+    with open(os.path.join(SOURCE, "examples", program), encoding="utf-8") as file:
+        text = file.read()
+    with open(os.path.join(SOURCE, "docs", page), encoding="utf-8") as file:
+        return f"```c\n{text}```\n" in file.read()
+
+
 class ParamsCluster(unittest.TestCase):
     memory = "64M"
 
     def setUp(self):
         self.registry = self.start(MUSTER, "registry", "--listen", "127.0.0.1:0").stdout.readline().split()[1]
 
-    def start(self, *words, log=subprocess.PIPE):
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+    def start(self, *words, output=subprocess.PIPE, log=subprocess.PIPE):
+        process = subprocess.Popen(words, stdout=output, stderr=log, text=True)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -47,6 +57,12 @@ class ParamsCluster(unittest.TestCase):
         keepers, addresses = zip(*[self.server(*(words if "--expect" in words else ("--expect", str(count), *words))) for _ in range(count)])
         return keepers, ",".join(addresses)
 
+    def wait_until(self, is_so, text):
+        until = time.monotonic() + PATIENCE_S
+        while not is_so():
+            self.assertLess(time.monotonic(), until, text)
+            time.sleep(0.01)
+
     def wait_for_copies(self, log, deaths):
         """Until all shards have their replicas on three servers, and have lacked some since the last of so many deaths: a second loss
         before that could take both copies of a row."""
@@ -65,8 +81,5 @@ class ParamsCluster(unittest.TestCase):
     def kill_server(self, keeper):
         """Its keeper has started another one when this returns."""
         victim = children_of(keeper.pid)[0]
-        until = time.monotonic() + PATIENCE_S
         os.kill(victim, signal.SIGKILL)
-        while victim in children_of(keeper.pid) or not children_of(keeper.pid):
-            self.assertLess(time.monotonic(), until, "the keeper starts nobody")
-            time.sleep(0.01)
+        self.wait_until(lambda: children_of(keeper.pid) and victim not in children_of(keeper.pid), "the keeper starts nobody")
