@@ -327,11 +327,12 @@ static void on_way_failed(struct muster_params_way *way)
 {
     struct muster_params *params = way->params;
 
-    if (params->map != NULL || !seeds_are_left(params)) {
+    if (params->map != NULL ? !way->is_seed : !seeds_are_left(params)) {
         params_fail(params, &way->error);
         return;
     }
-    params->error = way->error;
+    if (params->map == NULL)
+        params->error = way->error;
     MUSTER_LOG(params->env, WARN, "params_seed_refused", "server", way->server, "reason",
                way->error.text);
 }
@@ -388,7 +389,82 @@ static void on_way_open(struct muster_params_way *way, const struct muster_param
         return;
     }
     muster_params_requests_resend(way);
+    muster_params_seeds_drop(params);
     on_look(&params->look);
+}
+
+/* --- Seeds --- */
+
+/* One address of the list, and where the next one begins; NULL: there is none. */
+static const char *seed_next(const char *list, char *ret_text, size_t room)
+{
+    size_t length = strcspn(list, ",");
+
+    snprintf(ret_text, room, "%.*s", (int)(length < room ? length : room - 1), list);
+    return list[length] == ',' ? list + length + 1 : NULL;
+}
+
+static enum muster_rc seeds_check(const char *list, struct muster_error *ret_error)
+{
+    enum muster_rc rc = MUSTER_OK;
+
+    while (list != NULL && rc == MUSTER_OK) {
+        char text[MUSTER_PARAMS_ADDRESS_BYTES];
+        struct muster_address address;
+
+        list = seed_next(list, text, sizeof(text));
+        rc = muster_address_parse(text, &address, ret_error);
+    }
+    return rc;
+}
+
+static bool has_way_to(const struct muster_params *params, const char *server)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (strcmp(way->server, server) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Those that no way leads to. False: no memory. */
+static bool seeds_open(struct muster_params *params)
+{
+    const char *list = params->options.server;
+
+    while (list != NULL) {
+        char text[MUSTER_PARAMS_ADDRESS_BYTES];
+        struct muster_address address;
+        struct muster_params_way *way;
+        struct muster_error error;
+
+        list = seed_next(list, text, sizeof(text));
+        if (has_way_to(params, text))
+            continue;
+        if (muster_address_parse(text, &address, &error) != MUSTER_OK)
+            return false;
+        way = muster_params_way_new(params, NULL, &address, text);
+        if (way == NULL)
+            return false;
+        way->is_seed = true;
+    }
+    return true;
+}
+
+/* When no server of the map can be reached, those that the program has named may know a newer one. */
+static void on_way_unreached(struct muster_params_way *lost)
+{
+    struct muster_params *params = lost->params;
+
+    if (params->map == NULL || lost->is_seed)
+        return;
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (!way->is_seed &&
+            (way->state == MUSTER_PARAMS_WAY_MEETING || way->state == MUSTER_PARAMS_WAY_OPENING ||
+             way->state == MUSTER_PARAMS_WAY_OPEN))
+            return;
+    }
+    (void)seeds_open(params); /* the next attempt asks those that memory lacks for */
 }
 
 static const struct muster_params_way_events way_events = {.on_map = on_way_map,
@@ -396,7 +472,8 @@ static const struct muster_params_way_events way_events = {.on_map = on_way_map,
                                                            .on_failed = on_way_failed,
                                                            .on_frame = on_frame,
                                                            .on_payload = on_payload,
-                                                           .on_lost = on_lost};
+                                                           .on_lost = on_lost,
+                                                           .on_unreached = on_way_unreached};
 
 /* Those that lead a shard are asked, whether they are connected or not, and others that were. */
 static bool servers_ask(struct muster_params *params, bool *ret_is_whole)
@@ -494,48 +571,13 @@ static enum muster_rc options_check(const struct muster_params_options *options,
     return MUSTER_OK;
 }
 
-/* One address of the list, and where the next one begins; NULL: there is none. */
-static const char *seed_next(const char *list, char *ret_text, size_t room)
+static bool nowhere_open(struct muster_params *params)
 {
-    size_t length = strcspn(list, ",");
-
-    snprintf(ret_text, room, "%.*s", (int)(length < room ? length : room - 1), list);
-    return list[length] == ',' ? list + length + 1 : NULL;
-}
-
-static enum muster_rc seeds_check(const char *list, struct muster_error *ret_error)
-{
-    enum muster_rc rc = MUSTER_OK;
-
-    while (list != NULL && rc == MUSTER_OK) {
-        char text[MUSTER_PARAMS_ADDRESS_BYTES];
-        struct muster_address address;
-
-        list = seed_next(list, text, sizeof(text));
-        rc = muster_address_parse(text, &address, ret_error);
-    }
-    return rc;
-}
-
-static bool seeds_open(struct muster_params *params)
-{
-    const char *list = params->options.server;
-
     params->nowhere = muster_params_way_new(params, NULL, NULL, "no server");
     if (params->nowhere == NULL)
         return false;
     muster_error_set(&params->nowhere->error, MUSTER_UNAVAILABLE,
                      "some shards have no server now");
-    while (list != NULL) {
-        char text[MUSTER_PARAMS_ADDRESS_BYTES];
-        struct muster_address address;
-        struct muster_error error;
-
-        list = seed_next(list, text, sizeof(text));
-        if (muster_address_parse(text, &address, &error) != MUSTER_OK ||
-            muster_params_way_new(params, NULL, &address, text) == NULL)
-            return false;
-    }
     return true;
 }
 
@@ -589,7 +631,7 @@ enum muster_rc muster_params_open(struct muster_env *env,
     }
     params_init(params, env, options, opened);
     params->options.server = server;
-    if (!seeds_open(params)) {
+    if (!nowhere_open(params) || !seeds_open(params)) {
         params_free(params);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a client");
     }

@@ -39,6 +39,7 @@ struct muster_params_way {
     struct muster_timer retry;
     uint64_t backoff_ns;
     uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
+    bool is_seed;    /* it is not a way to a server of the map */
     bool is_strange; /* CONNECTING: another server answers, whose map is awaited */
     bool was_open;
     bool leads;        /* a shard of the map */
@@ -181,6 +182,7 @@ struct muster_params_way_events {
     void (*on_payload)(struct muster_params_way *way, const struct muster_frame_header *header,
                        void *buffer);
     void (*on_lost)(struct muster_params_way *way); /* the link is gone, and what it received */
+    void (*on_unreached)(struct muster_params_way *way); /* the server is not where the map says */
 };
 /** A way that connects. id NULL: not known. NULL: no memory. Gives. */
 struct muster_params_way *muster_params_way_new(struct muster_params *params,
@@ -228,11 +230,13 @@ bool muster_params_way_has_op(const struct muster_params_way *way,
 void muster_params_requests_free(struct muster_params_way *way);
 
 /* route.c */
-/** Take the map if it is newer: ways come and go, and messages whose shards have moved are sent there.
- * INVALID_ARGUMENT: it is malformed. RESOURCE_EXHAUSTED: it is not taken. */
+/** A server of the map can be reached: it tells of newer ones. */
+void muster_params_seeds_drop(struct muster_params *params);
+/** Take the map if it is newer, else drop a seed that told it: ways come and go, and messages whose shards
+ * have moved are sent there. INVALID_ARGUMENT: it is malformed. RESOURCE_EXHAUSTED: it is not taken. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_map_take(struct muster_params *params,
                                                         const void *bytes, size_t size,
-                                                        const struct muster_params_way *from,
+                                                        struct muster_params_way *from,
                                                         struct muster_error *ret_error);
 /** The way to the primary of a shard. */
 struct muster_params_way *muster_params_route(const struct muster_params *params, uint32_t shard);

@@ -42,6 +42,18 @@ static bool tables_grow(struct muster_params_way *way)
     return true;
 }
 
+/* It was asked when no operation waited for the answer. */
+static void question_join(struct muster_params_way *way, struct muster_params_table *table)
+{
+    MUSTER_LIST_EACH (&way->requests, request, struct muster_params_request, node) {
+        if (request->kind != MUSTER_PARAMS_REQUEST_TABLE || request->table != table ||
+            request->is_answered || request->parts[0].op != NULL)
+            continue;
+        request->parts[0].op = table->opening;
+        table->opening->waits++;
+    }
+}
+
 bool muster_params_tables_ask(struct muster_params_way *way)
 {
     struct muster_params *params = way->params;
@@ -51,8 +63,11 @@ bool muster_params_tables_ask(struct muster_params_way *way)
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
         struct muster_params_request *request;
 
-        if (way->tables[table->index].is_asked)
+        if (way->tables[table->index].is_asked) {
+            if (table->opening != NULL)
+                question_join(way, table);
             continue;
+        }
         request = muster_params_request_new(params, table, MUSTER_PARAMS_REQUEST_TABLE,
                                             MUSTER_PARAMS_SCHEMA_BYTES, 1);
         if (request == NULL)
@@ -328,6 +343,8 @@ static struct muster_params_way *way_make(struct muster_params *params,
 
     if (way == NULL)
         way = seed_find(params, server);
+    if (way != NULL)
+        way->is_seed = false;
     if (muster_address_parse(server->address, &address, &error) == MUSTER_OK) {
         if (way != NULL) { /* its next link goes there */
             way->address = address;
@@ -394,14 +411,26 @@ static void requests_end(struct muster_params_way *way)
     }
 }
 
-/* Ways that the map does not have carry nothing but questions for tables and clocks now. */
+/* It carries nothing but questions for tables and clocks. */
+static void way_drop(struct muster_params_way *way)
+{
+    requests_end(way);
+    muster_params_way_free(way);
+}
+
 static void ways_drop(struct muster_params *params)
 {
     MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node) {
-        if (way_is_routed(way))
-            continue;
-        requests_end(way);
-        muster_params_way_free(way);
+        if (!way_is_routed(way))
+            way_drop(way);
+    }
+}
+
+void muster_params_seeds_drop(struct muster_params *params)
+{
+    MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node) {
+        if (way->is_seed)
+            way_drop(way);
     }
 }
 
@@ -448,19 +477,20 @@ static void map_follow(struct muster_params *params)
 }
 
 enum muster_rc muster_params_map_take(struct muster_params *params, const void *bytes, size_t size,
-                                      const struct muster_params_way *from,
+                                      struct muster_params_way *from,
                                       struct muster_error *ret_error)
 {
     struct muster_params_way *routes[MUSTER_PARAMS_SERVERS_MAX] = {NULL};
     struct muster_params_map *map = NULL;
     bool is_alone = false;
-    enum muster_rc rc =
-        muster_params_map_unpack(params->env->mem, bytes, size, &map, ret_error);
+    enum muster_rc rc = muster_params_map_unpack(params->env->mem, bytes, size, &map, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
     if (params->map != NULL && map->epoch <= params->map->epoch) {
         muster_mem_free(params->env->mem, map);
+        if (from->is_seed)
+            way_drop(from);
         return MUSTER_OK;
     }
     if (params->map != NULL && map->shard_count != params->shard_count) {

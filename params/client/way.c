@@ -59,6 +59,7 @@ void muster_params_way_break(struct muster_params_way *way, const struct muster_
     way_move(way, MUSTER_PARAMS_WAY_PAUSED);
     muster_timer_start(&way->retry, params->env->loop,
                        muster_loop_now_ns(params->env->loop) + wait_ns);
+    params->way_events->on_unreached(way);
 }
 
 void muster_params_way_fail(struct muster_params_way *way, const struct muster_error *error)
@@ -96,6 +97,7 @@ static void stranger_meet(struct muster_params_way *way)
         way->is_strange = true;
         muster_error_set(&way->error, MUSTER_UNAVAILABLE,
                          "another server than the one of the map answers at %s", way->server);
+        way->params->way_events->on_unreached(way);
         return;
     }
     muster_error_set(&error, MUSTER_FAILED_PRECONDITION,

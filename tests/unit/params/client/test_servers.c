@@ -325,6 +325,45 @@ static void a_table_is_asked_for_at_those_that_come_instead(void **state)
     puppet_scene_close(&puppets);
 }
 
+/* It came when the operation waited for another one, which has left meanwhile. */
+static void a_table_waits_for_a_server_that_was_asked_without_it(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table = NULL;
+    struct params_puppet_frame frame;
+    struct puppet_call call;
+
+    (void)state;
+    params_puppets_open(&puppets, 2);
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, 0);
+    puppets.map->server_count = 1;
+    params_puppets_client(&puppets, NULL);
+    params_puppets_client_await(&puppets);
+    table_start(&puppets, &call, &puppet_counters, &table);
+    params_puppet_expect(&puppets.list[0], MUSTER_PARAMS_TABLE);
+    params_puppets_map_next(&puppets);
+    puppets.map->server_count = 2;
+    params_puppets_lead(&puppets, 4, 1);
+    params_puppets_tell(&puppets, 0);
+    params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_OPEN);
+    params_puppet_opened(&puppets.list[1], 11, 1, 1);
+    frame = params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_TABLE);
+
+    params_puppets_map_next(&puppets);
+    puppets.map->server_count = 1;
+    puppets.map->servers[0] = puppets.map->servers[1];
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_tell(&puppets, 0);
+    test_env_turn(puppets.env, 20);
+    assert_false(call.is_done);
+    params_puppet_table_opened(&puppets.list[1], &frame, 6);
+
+    assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
 static void a_new_server_without_the_table_is_asked_again(void **state)
 {
     struct params_puppets puppets;
@@ -550,6 +589,52 @@ static void a_server_in_the_place_of_the_only_one_tells_its_map(void **state)
     puppet_scene_close(&puppets);
 }
 
+static void seeds_are_asked_again_when_no_server_of_the_map_is_there(void **state)
+{
+    struct params_puppets puppets;
+    struct params_puppet_frame frame;
+    struct muster_params_table *table;
+    struct puppet_call push;
+    char seeds[2 * MUSTER_ADDRESS_TEXT_BYTES];
+    uint32_t links;
+
+    (void)state;
+    params_puppets_open(&puppets, 2);
+    snprintf(seeds, sizeof(seeds), "%s,%s", puppets.list[0].host.address,
+             puppets.list[1].host.address);
+    params_puppets_client(&puppets, seeds);
+    params_puppets_client_await(&puppets);
+    table = params_puppets_table(&puppets, &puppet_counters);
+    params_puppets_map_next(&puppets);
+    puppets.map->server_count = 1;
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, 0);
+    params_puppets_tell(&puppets, 0);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){4}, 1);
+    (void)puppet_push_expect(&puppets.list[0], 1, 2, (const uint32_t[]){4}, 1);
+
+    /* All rows go to the second one, and another server without a map comes in the place of the first. */
+    params_puppets_map_next(&puppets);
+    puppets.map->servers[0] = puppets.map->servers[1];
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, 0);
+    puppets.list[0].host.hello.incarnation = (struct muster_incarnation){{0x55}};
+    puppets.list[0].host.map = NULL;
+    links = puppets.list[1].host.link_count;
+    params_puppet_hang_up(&puppets.list[0]);
+    while (puppets.list[1].host.link_count == links)
+        muster_loop_turn(puppets.env->loop, UINT64_MAX);
+
+    params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_OPEN);
+    params_puppet_opened(&puppets.list[1], 11, 1, 1);
+    frame = params_puppet_expect(&puppets.list[1], MUSTER_PARAMS_TABLE);
+    params_puppet_table_opened(&puppets.list[1], &frame, 6);
+    (void)puppet_push_expect(&puppets.list[1], 1, 3, (const uint32_t[]){4}, 1);
+    params_puppet_acknowledge(&puppets.list[1], 1);
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
 static void a_server_is_found_at_its_new_address(void **state)
 {
     struct params_puppets puppets;
@@ -586,6 +671,7 @@ int main(void)
         cmocka_unit_test(a_seed_is_one_of_the_servers_whatever_its_name),
         cmocka_unit_test(a_table_is_open_when_all_servers_have_it),
         cmocka_unit_test(a_table_is_asked_for_at_those_that_come_instead),
+        cmocka_unit_test(a_table_waits_for_a_server_that_was_asked_without_it),
         cmocka_unit_test(a_new_server_without_the_table_is_asked_again),
         cmocka_unit_test(maps_that_are_not_newer_are_passed_over),
         cmocka_unit_test(a_malformed_map_costs_the_link),
@@ -593,6 +679,7 @@ int main(void)
         cmocka_unit_test(a_server_that_has_no_address_is_waited_for),
         cmocka_unit_test(another_server_at_an_address_of_the_map_gets_no_rows),
         cmocka_unit_test(a_server_in_the_place_of_the_only_one_tells_its_map),
+        cmocka_unit_test(seeds_are_asked_again_when_no_server_of_the_map_is_there),
         cmocka_unit_test(a_server_is_found_at_its_new_address),
     };
 
