@@ -128,6 +128,24 @@ static void lost_drop(const struct step *step, struct muster_params_map_shard *s
     }
 }
 
+/* The primary has all that was acknowledged, since nothing is before all copies have it. */
+static void stale_drop(const struct step *step, uint32_t number,
+                       struct muster_params_map_shard *shard)
+{
+    const struct muster_params_decide_input *input = step->input;
+
+    if (input->is_stale == NULL || shard->copy_count == 0 || !step->is_alive[shard->copies[0]])
+        return;
+    for (uint32_t i = shard->copy_count; i > 1; i--) {
+        uint32_t before;
+
+        if (muster_params_map_find(step->before, &step->next->servers[shard->copies[i - 1]].id,
+                                   &before) &&
+            input->is_stale(input->data, number, before))
+            list_cut(shard->copies, &shard->copy_count, i - 1);
+    }
+}
+
 /* Makes room for a learner that the target names where the list of copies is full: it has all of the
  * shard, so one that the target does not name goes for it. */
 static void room_make(const uint16_t *targets, uint32_t target_count, uint16_t learner,
@@ -266,6 +284,7 @@ static void shard_settle(struct step *step, uint32_t number)
                          &shard->copy_count);
         places_translate(step, before->learners, before->learner_count, shard->learners,
                          &shard->learner_count);
+        stale_drop(step, number, shard);
         lost_drop(step, shard);
         ready_promote(step, number, targets, target_count, shard);
         surplus_drop(step, targets, target_count, shard);

@@ -21,14 +21,16 @@ struct muster_params_decide_input {
     /* A bit for each (shard, place of the learner in servers[] of E) whose learner has all of the
      * shard and is acknowledged with; by muster_params_decide_ready. */
     bool (*is_ready)(const void *data, uint32_t shard, uint32_t place);
+    /* Whether a copy is not as its primary's: it becomes a learner. NULL: none is. */
+    bool (*is_stale)(const void *data, uint32_t shard, uint32_t place);
     const void *data;
     uint32_t moves_max; /* learners that a server may have at once; 0: 2 */
 };
 
 /**
- * Decide map E+1: drop the lost ones where another copy is, promote learners that are ready, give up
- * copies that are not wanted any more (never the last one that is alive), and begin as many moves
- * towards the target (place.h) as allowed.
+ * Decide map E+1: drop the lost ones where another copy is, and stale copies of living primaries, promote
+ * learners that are ready, give up copies that are not wanted any more (never the last one that is alive),
+ * and begin as many moves towards the target (place.h) as allowed.
  *
  * Owns:    gives *ret_map; NULL: nothing changes.
  * Errors:  RESOURCE_EXHAUSTED.

@@ -51,6 +51,10 @@ struct muster_params_follower {
     uint8_t wanted[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* by the map, and not begun */
     uint8_t begun[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* all of it is in records, or done */
     uint8_t ready[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* all of it is done */
+    /* Copies: a bit for each shard whose copy is known to be as this server's, or has been asked. */
+    uint8_t asked[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
+    uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it is not: the next map is to drop it */
+    uint32_t stale_count;
     uint32_t copying; /* records of the shard that is being copied; one at a time */
 };
 
@@ -64,12 +68,15 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_push_forward(struct muster_params
 /** Tell all followers that the source was opened. As muster_params_push_forward. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_forward(struct muster_params_server *server,
                                                               uint64_t slot);
-/** Whether it has done all records up to this one. */
-bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number);
+/** Whether it has done all records up to this one, and its copies of these shards are not stale. */
+bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number,
+                                const uint16_t *shards, uint32_t shard_count);
 /** A learner of the shard has all of it. For muster_params_decide. */
 bool muster_params_follower_is_ready(const void *server, uint32_t shard, uint32_t place);
-/** Some learner is ready. */
-bool muster_params_followers_are_ready(const struct muster_params_server *server);
+/** A copy of the shard is not as this server's. For muster_params_decide. */
+bool muster_params_follower_is_stale(const void *server, uint32_t shard, uint32_t place);
+/** Some learner is ready, or some copy is stale: this server alone knows it. */
+bool muster_params_followers_have_news(const struct muster_params_server *server);
 /** Followers answer, in this turn or the next, whether they still follow this server: what they have
  * when they do is record_count. As muster_params_push_forward. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_mark_forward(struct muster_params_server *server);

@@ -37,8 +37,13 @@ static uint64_t follower_mask(const struct muster_params_follower *follower)
     return (uint64_t)1 << follower->bit;
 }
 
-bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number)
+bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number,
+                                const uint16_t *shards, uint32_t shard_count)
 {
+    for (uint32_t i = 0; i < shard_count && follower->stale_count > 0; i++) {
+        if (bit_is_set(follower->stale, shards[i]))
+            return false;
+    }
     if (muster_list_is_empty(&follower->records))
         return true;
     return MUSTER_CONTAINER_OF(follower->records.next, struct muster_params_record, node)->number >
@@ -267,7 +272,8 @@ static void on_ready(struct muster_peer_link *link)
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
-    if (header->channel != MUSTER_FRAME_PARAMS || header->type != MUSTER_PARAMS_COPY_ACK ||
+    if (header->channel != MUSTER_FRAME_PARAMS ||
+        (header->type != MUSTER_PARAMS_COPY_ACK && header->type != MUSTER_PARAMS_COPY_DIFFERS) ||
         header->payload_bytes != 0)
         follower_break(muster_peer_link_data(link), "it sent a message that no follower sends");
     return NULL;
@@ -296,6 +302,34 @@ static bool records_done(struct muster_params_follower *follower, uint64_t count
     return true;
 }
 
+static void stale_set(struct muster_params_follower *follower, uint32_t shard)
+{
+    struct muster_params_server *server = follower->server;
+
+    if (bit_is_set(follower->stale, shard))
+        return;
+    MUSTER_LOG(server->env, WARN, "params_copy_differs", "shard", shard, "place", follower->place);
+    bit_set(follower->stale, shard);
+    follower->stale_count++;
+    muster_task_post(&server->decide, server->env->loop);
+}
+
+static void stale_clear(struct muster_params_follower *follower, uint32_t shard)
+{
+    if (bit_is_set(follower->stale, shard))
+        follower->stale_count--;
+    bit_clear(follower->stale, shard);
+}
+
+/* Its answer is about the shard as it was asked, unless a map has changed that since. */
+static void differs_handle(struct muster_params_follower *follower, uint32_t shard)
+{
+    if (shard >= follower->server->map->shard_count)
+        follower_break(follower, "it spoke of a shard that does not exist");
+    else if (bit_is_set(follower->asked, shard))
+        stale_set(follower, shard);
+}
+
 /* A follower that has a later map has not done what it does not take from this server any more; the
  * map tells which that is, so the acknowledgement waits for it. */
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
@@ -305,6 +339,10 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     struct muster_params_server *server = follower->server;
 
     (void)buffer;
+    if (header->type == MUSTER_PARAMS_COPY_DIFFERS) {
+        differs_handle(follower, header->phase);
+        return;
+    }
     if (header->epoch > server->map->epoch) {
         follower->early_map = header->epoch;
         follower->early_count = header->offset;
@@ -332,6 +370,9 @@ static void follower_connect(struct muster_params_follower *follower)
 
     hello.purpose = MUSTER_LINK_PARAMS_COPY;
     hello.incarnation = server->region->head->id;
+    /* A link of a process that has died may be read late: the number says that this one is younger. */
+    hello.connection = server->region->head->copy_links + 1;
+    server->region->head->copy_links = hello.connection;
     if (muster_peer_link_open(server->env, &follower->address, &hello,
                               muster_loop_after_ns(server->env->loop, CONNECT_TIMEOUT_NS), &events,
                               follower, &follower->link) != MUSTER_OK) {
@@ -417,8 +458,35 @@ static struct muster_params_follower *follower_new(struct muster_params_server *
     return follower;
 }
 
-/* A copy must have everything, and has what was there before: it was a learner that was ready, or the
- * shard was empty when the map began. */
+/* The last pushes of the server that led the shard before, or of a process of this one that has died, may have
+ * come to one copy alone, and nobody sends them again where their client is gone, too. So a copy tells
+ * whether it is the same, before it gets any change from this process. */
+static void copy_ask(struct muster_params_follower *follower, uint32_t shard)
+{
+    struct muster_params_server *server = follower->server;
+    struct muster_params_record *record;
+
+    if (bit_is_set(follower->asked, shard))
+        return;
+    bit_set(follower->asked, shard);
+    record = muster_params_record_new(server, MUSTER_PARAMS_COPY_CHECK, 0);
+    if (record == NULL) {
+        stale_set(follower, shard);
+        return;
+    }
+    record->frame.header.phase = shard;
+    record->frame.header.descriptor = muster_params_positions_digest(server->region, shard);
+    server->shard_records[shard] = ++server->record_count;
+    record_append(follower, record);
+}
+
+static void copy_unask(struct muster_params_follower *follower, uint32_t shard)
+{
+    bit_clear(follower->asked, shard);
+    stale_clear(follower, shard);
+}
+
+/* A copy must have everything. A learner that was ready does; others are asked. */
 static void follower_update(struct muster_params_follower *follower)
 {
     struct muster_params_server *server = follower->server;
@@ -429,6 +497,12 @@ static void follower_update(struct muster_params_follower *follower)
         bool is_copy = is_ours && muster_params_map_is_copy(map, shard, follower->place);
         bool is_learner = is_ours && muster_params_map_is_learner(map, shard, follower->place);
 
+        if (!is_copy)
+            copy_unask(follower, shard);
+        else if (bit_is_set(follower->ready, shard))
+            bit_set(follower->asked, shard);
+        else
+            copy_ask(follower, shard);
         if (is_learner)
             bit_set(follower->wanted, shard);
         else
@@ -504,9 +578,22 @@ bool muster_params_follower_is_ready(const void *data, uint32_t shard, uint32_t 
     return false;
 }
 
-bool muster_params_followers_are_ready(const struct muster_params_server *server)
+bool muster_params_follower_is_stale(const void *data, uint32_t shard, uint32_t place)
+{
+    const struct muster_params_server *server = data;
+
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (follower->place == place)
+            return bit_is_set(follower->stale, shard);
+    }
+    return false;
+}
+
+bool muster_params_followers_have_news(const struct muster_params_server *server)
 {
     MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (follower->stale_count > 0)
+            return true;
         for (uint32_t i = 0; i < sizeof(follower->ready); i++) {
             if (follower->ready[i] != 0)
                 return true;

@@ -18,7 +18,8 @@ bool muster_params_held_is_done(const struct muster_params_server *server,
         const struct muster_params_follower *follower =
             follower_at(server, (uint32_t)__builtin_ctzll(left));
 
-        if (follower != NULL && !muster_params_follower_has(follower, held->number))
+        if (follower != NULL &&
+            !muster_params_follower_has(follower, held->number, held->shards, held->shard_count))
             return false;
     }
     return true;

@@ -7,7 +7,16 @@
 
 #include "params/store/load.h"
 
-#define UNKNOWN UINT64_MAX
+#define UNKNOWN   UINT64_MAX
+#define MARKS_MAX (2 * MUSTER_PARAMS_SERVERS_MAX)
+
+/* The links of a leader are numbered: one of an older process, which is read late, must not change what
+ * a younger one has. */
+struct leader_mark {
+    struct muster_list node;
+    struct muster_incarnation id;
+    uint32_t connection; /* the highest number */
+};
 
 struct muster_params_leader {
     struct muster_list node;
@@ -40,6 +49,57 @@ static void leader_give_up(struct muster_params_leader *leader, const char *reas
 {
     MUSTER_LOG(leader->server->env, WARN, "params_leader_dropped", "reason", reason);
     leader_close(leader);
+}
+
+/* --- Its links --- */
+
+static void mark_drop(struct muster_params_server *server, struct leader_mark *mark)
+{
+    muster_list_remove(&mark->node);
+    muster_mem_free(server->env->mem, mark);
+}
+
+/* The newest marks stand last. NULL: no memory. */
+static struct leader_mark *mark_of(struct muster_params_server *server,
+                                   const struct muster_incarnation *id)
+{
+    struct leader_mark *found = NULL;
+    uint32_t count = 0;
+
+    MUSTER_LIST_EACH (&server->leader_marks, mark, struct leader_mark, node) {
+        count++;
+        if (muster_incarnation_is_equal(&mark->id, id))
+            found = mark;
+    }
+    if (found == NULL) {
+        found = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*found));
+        if (found == NULL)
+            return NULL;
+        found->id = *id;
+        if (count == MARKS_MAX)
+            mark_drop(server, MUSTER_CONTAINER_OF(server->leader_marks.next, struct leader_mark,
+                                                  node));
+    } else {
+        muster_list_remove(&found->node);
+    }
+    muster_list_append(&server->leader_marks, &found->node);
+    return found;
+}
+
+/* Its older links end. False: this is not its youngest one. */
+static bool link_is_youngest(struct muster_params_server *server,
+                             const struct muster_peer_hello *hello)
+{
+    struct leader_mark *mark = mark_of(server, &hello->incarnation);
+
+    if (mark == NULL || hello->connection <= mark->connection)
+        return false;
+    mark->connection = hello->connection;
+    MUSTER_LIST_EACH_SAFE (&server->leaders, leader, struct muster_params_leader, node) {
+        if (muster_incarnation_is_equal(&leader->id, &hello->incarnation))
+            leader_give_up(leader, "it has opened another link");
+    }
+    return true;
 }
 
 /* --- Its shards --- */
@@ -288,6 +348,24 @@ static bool rows_handle(struct muster_params_leader *leader,
     return true;
 }
 
+static bool check_handle(struct muster_params_leader *leader,
+                         const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    const struct muster_frame_header answer = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_COPY_DIFFERS,
+                                               .epoch = server->map->epoch,
+                                               .phase = header->phase};
+
+    (void)payload;
+    if (header->phase >= server->region->head->shard_count)
+        return false;
+    if (!shard_is_led(leader, header->phase) ||
+        muster_params_positions_digest(server->region, header->phase) == header->descriptor)
+        return true;
+    return muster_peer_link_send_copy(leader->link, &answer, NULL) == MUSTER_OK;
+}
+
 /* --- Messages --- */
 
 static bool nothing_handle(struct muster_params_leader *leader,
@@ -311,6 +389,7 @@ static const struct copy_row {
                                                                 MUSTER_FRAME_PAYLOAD_MAX},
     [MUSTER_PARAMS_COPY_ROWS - MUSTER_PARAMS_COPY_PUSH] = {rows_handle, MUSTER_FRAME_PAYLOAD_MAX},
     [MUSTER_PARAMS_COPY_END - MUSTER_PARAMS_COPY_PUSH] = {nothing_handle, 0},
+    [MUSTER_PARAMS_COPY_CHECK - MUSTER_PARAMS_COPY_PUSH] = {check_handle, 0},
 };
 
 static bool message_is_known(const struct muster_frame_header *header)
@@ -321,7 +400,8 @@ static bool message_is_known(const struct muster_frame_header *header)
         return header->payload_bytes == MUSTER_PARAMS_OPEN_BYTES;
     if (header->type == MUSTER_PARAMS_COPY_TABLE)
         return header->payload_bytes == MUSTER_PARAMS_SCHEMA_BYTES;
-    return header->type >= MUSTER_PARAMS_COPY_PUSH && header->type <= MUSTER_PARAMS_COPY_END &&
+    return header->type >= MUSTER_PARAMS_COPY_PUSH && header->type <= MUSTER_PARAMS_COPY_CHECK &&
+           messages[header->type - MUSTER_PARAMS_COPY_PUSH].handle != NULL &&
            header->payload_bytes <= messages[header->type - MUSTER_PARAMS_COPY_PUSH].payload_max;
 }
 
@@ -393,9 +473,10 @@ static const struct muster_peer_link_events events = {
 
 void muster_params_leader_accept(struct muster_params_server *server, struct muster_peer_link *link)
 {
-    struct muster_params_leader *leader =
-        muster_mem_alloc_zero(server->env->mem, 1, sizeof(*leader));
+    struct muster_params_leader *leader = NULL;
 
+    if (link_is_youngest(server, muster_peer_link_hello(link)))
+        leader = muster_mem_alloc_zero(server->env->mem, 1, sizeof(*leader));
     if (leader == NULL) {
         muster_peer_link_close(link);
         return;
@@ -440,4 +521,6 @@ void muster_params_leaders_close(struct muster_params_server *server)
 {
     MUSTER_LIST_EACH_SAFE (&server->leaders, leader, struct muster_params_leader, node)
         leader_close(leader);
+    MUSTER_LIST_EACH_SAFE (&server->leader_marks, mark, struct leader_mark, node)
+        mark_drop(server, mark);
 }

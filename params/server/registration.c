@@ -560,6 +560,7 @@ static struct muster_params_map *map_next(struct muster_params_registration *reg
         .shard_count = server->region->head->shard_count,
         .copies_wanted = registration->record.replicas,
         .is_ready = muster_params_follower_is_ready,
+        .is_stale = muster_params_follower_is_stale,
         .data = server,
         .moves_max = MOVES_MAX};
     struct muster_params_map *next = NULL;
@@ -571,8 +572,8 @@ static struct muster_params_map *map_next(struct muster_params_registration *reg
     return next;
 }
 
-/* The first of the servers changes the map; the others only for learners that are ready, which they alone
- * know, or when it has not come in time. */
+/* The first of the servers changes the map; the others only for learners that are ready and copies that are
+ * stale, which they alone know, or when it has not come in time. */
 static void on_decide(struct muster_task *task)
 {
     struct muster_params_registration *registration = task->data;
@@ -592,7 +593,7 @@ static void on_decide(struct muster_task *task)
     muster_mem_free(server->env->mem, alive);
     if (next == NULL)
         return;
-    if (rank == 0 || registration->is_our_turn || muster_params_followers_are_ready(server)) {
+    if (rank == 0 || registration->is_our_turn || muster_params_followers_have_news(server)) {
         registration->is_our_turn = false;
         map_swap(registration, next);
     } else if (!muster_timer_is_started(&registration->turn)) {

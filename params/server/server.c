@@ -163,6 +163,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_params_rounds_init(server);
     muster_list_init(&server->followers);
     muster_list_init(&server->leaders);
+    muster_list_init(&server->leader_marks);
     muster_list_init(&server->held);
     muster_mem_pool_init(&server->pool, env->mem, POOL_KEPT_BYTES);
     muster_task_init(&server->flush, on_flush, server);

@@ -43,6 +43,7 @@ struct muster_params_server {
     struct muster_params_map *map; /* NULL: not known yet */
     uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */
     struct muster_list followers, leaders;
+    struct muster_list leader_marks; /* the youngest link of each leader */
     uint64_t record_count;     /* changes that followers must have */
     uint64_t mark_number;      /* the newest mark among them, … */
     uint64_t mark_turn;        /* … and the turn in which it was made */

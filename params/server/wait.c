@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "params/server/clock.h"
+
 struct muster_params_waiting *muster_params_waiting_new(struct muster_params_client *client,
                                                         const struct muster_frame_header *request,
                                                         uint32_t shards_max)
@@ -43,6 +45,18 @@ static bool waiting_answer(struct muster_params_waiting *waiting)
     return muster_params_answer_send(answer, answer->frame.header.payload_bytes);
 }
 
+/* A source that could not be opened here is named again, perhaps over the same link. */
+static bool waiting_move(struct muster_params_waiting *waiting)
+{
+    struct muster_params_client *client = waiting->client;
+
+    if (waiting->request.type == MUSTER_PARAMS_OPEN) {
+        client->is_open = false;
+        muster_params_server_clock_link(client->server, client->slot, false);
+    }
+    return muster_params_moved(client, &waiting->request);
+}
+
 /* A client that cannot be answered is closed by the door in its next turn: it may be closed nowhere
  * else, since callers of this have it in their hands. */
 static void on_held(struct muster_params_held *held, enum muster_rc rc)
@@ -56,7 +70,7 @@ static void on_held(struct muster_params_held *held, enum muster_rc rc)
     if (rc == MUSTER_OK)
         is_sent = waiting_answer(waiting);
     else if (rc == MUSTER_ABORTED)
-        is_sent = muster_params_moved(client, &waiting->request);
+        is_sent = waiting_move(waiting);
     muster_params_waiting_free(waiting);
     if (is_sent)
         return;

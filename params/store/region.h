@@ -176,7 +176,7 @@ struct muster_params_region_head {
     uint32_t source_segment_count;
     uint32_t source_count; /* slots that have been used */
     uint32_t clock_sources; /* that must tick */
-    uint32_t reserved;
+    uint32_t copy_links; /* that its servers have opened to others, dead processes too */
     struct muster_incarnation id; /* of the memory; zero: its first server has not begun */
     struct muster_params_intent intent;
     struct muster_params_undo undo;

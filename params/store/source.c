@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include <muster/hash.h>
+
 static size_t source_bytes(const struct muster_params_region *region)
 {
     return sizeof(struct muster_params_source) + region->head->shard_count * sizeof(uint64_t);
@@ -165,6 +167,20 @@ enum muster_rc muster_params_source_reopen(struct muster_params_region *region,
     source_fill(region, &intent);
     *ret_slot = intent.count;
     return MUSTER_OK;
+}
+
+uint64_t muster_params_positions_digest(const struct muster_params_region *region, uint32_t shard)
+{
+    uint64_t sum = 0;
+
+    for (uint64_t slot = 0; slot < region->head->source_count; slot++) {
+        const struct muster_params_source *source = muster_params_source_at(region, slot);
+
+        if (source->positions[shard] != 0)
+            sum +=
+                muster_hash64(source->id.bytes, sizeof(source->id.bytes), source->positions[shard]);
+    }
+    return sum;
 }
 
 /* A push may be applied in part, and its process dead. Pushes that were refused have used numbers for

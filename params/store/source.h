@@ -52,6 +52,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_learn(struct muster_params
                                                             const struct muster_incarnation *id,
                                                             uint64_t generation,
                                                             uint64_t *ret_slot);
+/** The digest of all positions of a shard that are not 0, whatever the slots of their sources. */
+uint64_t muster_params_positions_digest(const struct muster_params_region *region, uint32_t shard);
 /** The first sequence number that no process of the source has used for a row that counts. */
 uint64_t muster_params_source_sequence(const struct muster_params_region *region,
                                        const struct muster_params_source *source);

@@ -49,7 +49,10 @@ enum muster_params_copy_message {
                               * copied_row[] with values and state */
     MUSTER_PARAMS_COPY_END,  /* header.phase: the shard */
     MUSTER_PARAMS_COPY_ACK,  /* to the primary; header.offset: so many of the messages from COPY_PUSH
-                              * to COPY_END are done; header.epoch: number of the replica's map */
+                              * to COPY_END, and COPY_CHECK, are done; header.epoch: number of the
+                              * replica's map */
+    MUSTER_PARAMS_COPY_CHECK,   /* header.phase: a shard, header.descriptor: digest of its positions */
+    MUSTER_PARAMS_COPY_DIFFERS, /* to the primary: those of header.phase have another digest */
 };
 /** An entry of COPY_POSITIONS. */
 struct muster_params_copied_position {

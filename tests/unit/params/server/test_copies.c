@@ -17,6 +17,7 @@
 
 #include "params/server/cluster.h"
 #include "params/server/seat.h"
+#include "params/store/load.h"
 #include "params/store/row.h"
 
 #define SERVERS 3u
@@ -174,9 +175,8 @@ static void rows_pull(struct scene *scene, float ret_values[ROWS][2])
     done_await(scene);
 }
 
-static void scene_open(struct scene *scene, uint32_t servers, uint32_t replicas)
+static void servers_open(struct scene *scene, uint32_t servers, uint32_t replicas)
 {
-    memset(scene, 0, sizeof(*scene));
     test_env_open(&scene->test);
     assert_int_equal(muster_net_system_open(&scene->test.env, &scene->test.env.net), MUSTER_OK);
     scene->registry.env = &scene->test.env;
@@ -184,6 +184,12 @@ static void scene_open(struct scene *scene, uint32_t servers, uint32_t replicas)
     registry_pair_start_server(&scene->registry, "127.0.0.1:0");
     for (uint32_t i = 0; i < servers; i++)
         member_open(scene, i, replicas, servers);
+}
+
+static void scene_open(struct scene *scene, uint32_t servers, uint32_t replicas)
+{
+    memset(scene, 0, sizeof(*scene));
+    servers_open(scene, servers, replicas);
     client_open(scene);
 }
 
@@ -424,6 +430,181 @@ static void a_server_that_learns_shards_is_not_drained_before_they_are_taken_fro
     scene_close(&scene);
 }
 
+/* --- What a primary asks of copies that it has not taught --- */
+
+static void source_plant(const struct member *member)
+{
+    struct muster_params_region *region = muster_params_seat_region(member->seat);
+    const struct muster_incarnation id = {{7}};
+    uint64_t slot;
+
+    assert_int_equal(muster_params_source_open(region, &id, &slot), MUSTER_OK);
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        muster_params_position_load(muster_params_source_at(region, slot), shard, 5);
+}
+
+/* As after the death of a process whose last pushes have come to one of two servers alone. */
+static void copies_that_differ_are_made_equal(void **state)
+{
+    static float values[ROWS][2];
+    struct scene scene;
+
+    (void)state;
+    memset(&scene, 0, sizeof(scene));
+    servers_open(&scene, 2, 2);
+    source_plant(&scene.members[1]);
+    client_open(&scene);
+    rows_push(&scene);
+    rows_pull(&scene, values); /* it waits for them */
+    test_env_run_until(&scene.test.env, are_two_in_map, &scene);
+
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        assert_int_equal(
+            muster_params_positions_digest(scene.members[0].server->region, shard),
+            muster_params_positions_digest(scene.members[1].server->region, shard));
+    assert_true(scene.members[0].server->map->epoch > 1);
+    scene_close(&scene);
+}
+
+static uint32_t shard_led(const struct scene *scene, uint32_t i)
+{
+    const struct muster_params_server *server = scene->members[i].server;
+    uint32_t shard = 0;
+
+    while (!muster_params_server_leads(server, shard, server->map->epoch))
+        shard++;
+    return shard;
+}
+
+/* The case speaks for the first server: the second one has its copies. */
+static struct muster_peer_hello first_server_hello(const struct scene *scene, uint32_t connection)
+{
+    struct muster_peer_hello hello = params_peer_hello();
+
+    hello.purpose = MUSTER_LINK_PARAMS_COPY;
+    hello.incarnation = scene->members[0].server->region->head->id;
+    hello.connection = connection;
+    return hello;
+}
+
+static void a_copy_says_whether_it_differs(void **state)
+{
+    struct muster_frame_header check = {.channel = MUSTER_FRAME_PARAMS,
+                                        .type = MUSTER_PARAMS_COPY_CHECK};
+    struct muster_peer_hello hello;
+    struct params_peer peer;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    rows_push(&scene);
+    hello = first_server_hello(&scene, 1000);
+    params_peer_open(&peer, &scene.test.env, scene.members[1].address, &hello);
+    check.phase = shard_led(&scene, 0);
+    check.descriptor =
+        muster_params_positions_digest(scene.members[0].server->region, check.phase);
+    params_peer_send(&peer, &check, NULL);
+    params_peer_await(&peer, 1);
+    assert_int_equal(peer.headers[0].type, MUSTER_PARAMS_COPY_ACK);
+
+    check.descriptor++;
+    params_peer_send(&peer, &check, NULL);
+    params_peer_await(&peer, 2);
+
+    assert_int_equal(peer.headers[1].type, MUSTER_PARAMS_COPY_DIFFERS);
+    assert_int_equal(peer.headers[1].phase, check.phase);
+    params_peer_await(&peer, 3);
+    assert_int_equal(peer.headers[2].type, MUSTER_PARAMS_COPY_ACK);
+    params_peer_close(&peer);
+    scene_close(&scene);
+}
+
+/* A link of a process that has died may be read after one of its successor. */
+static void an_older_link_of_a_leader_is_not_listened_to(void **state)
+{
+    struct muster_peer_hello hello;
+    struct params_peer young, old;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    hello = first_server_hello(&scene, 1000);
+    params_peer_open(&young, &scene.test.env, scene.members[1].address, &hello);
+    hello.connection = 999;
+    params_peer_open(&old, &scene.test.env, scene.members[1].address, &hello);
+    params_peer_await_down(&old);
+    assert_false(young.is_down);
+    params_peer_close(&old);
+
+    hello.connection = 1001;
+    params_peer_open(&old, &scene.test.env, scene.members[1].address, &hello);
+    params_peer_await_down(&young);
+    assert_false(old.is_down);
+
+    params_peer_close(&old);
+    params_peer_close(&young);
+    scene_close(&scene);
+}
+
+/* --- A home that moves --- */
+
+static bool is_held(void *data)
+{
+    const struct scene *scene = data;
+
+    return !muster_list_is_empty(&scene->members[0].server->held);
+}
+
+static void home_lead(struct scene *scene, uint32_t home, uint32_t member)
+{
+    struct muster_params_server *server = scene->members[0].server;
+    struct muster_params_map *map = muster_params_map_new(scene->test.env.mem);
+    struct muster_params_map_shard *shard = &map->shards[home];
+
+    *map = *server->map;
+    map->epoch++;
+    shard->since = map->epoch;
+    shard->copies[0] = (uint16_t)scene->members[member].server->place;
+    shard->copy_count = 1;
+    muster_params_server_set_map(server, map);
+}
+
+static void a_source_whose_home_moves_is_named_again_over_the_same_link(void **state)
+{
+    struct muster_params_open open = {.generation = 0};
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_OPEN,
+                                               .payload_bytes = MUSTER_PARAMS_OPEN_BYTES};
+    struct muster_peer_hello hello = params_peer_hello();
+    uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
+    struct params_peer peer = {.discards = false};
+    struct scene scene;
+    uint32_t home;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    home = shard_led(&scene, 0);
+    while (muster_params_source_home(&open.source, SHARDS) != home)
+        open.source.bytes[0]++;
+    muster_params_open_pack(&open, bytes);
+    params_peer_open(&peer, &scene.test.env, scene.members[0].address, &hello);
+    followers_pause(&scene, true);
+    params_peer_send(&peer, &header, bytes);
+    test_env_run_until(&scene.test.env, is_held, &scene);
+
+    home_lead(&scene, home, 1);
+    home_lead(&scene, home, 0);
+    params_peer_await(&peer, 1);
+    assert_int_equal(peer.headers[peer.count - 1].type, MUSTER_PARAMS_MOVED);
+    params_peer_send(&peer, &header, bytes);
+    params_peer_await(&peer, 2);
+
+    assert_int_equal(peer.headers[peer.count - 1].type, MUSTER_PARAMS_OPENED);
+    followers_pause(&scene, false);
+    params_peer_close(&peer);
+    scene_close(&scene);
+}
+
 /* A follower takes changes from servers of its map alone, and what is malformed ends the link. */
 static void a_strange_leader_changes_nothing(void **state)
 {
@@ -439,6 +620,8 @@ static void a_strange_leader_changes_nothing(void **state)
         {"a mark with bytes", MUSTER_PARAMS_COPY_MARK, 8, 0, true},
         {"the begin of a shard that another server leads", MUSTER_PARAMS_COPY_BEGIN, 0, 3, false},
         {"the begin of no shard", MUSTER_PARAMS_COPY_BEGIN, 0, SHARDS, true},
+        {"a check of no shard", MUSTER_PARAMS_COPY_CHECK, 0, SHARDS, true},
+        {"an answer to a check", MUSTER_PARAMS_COPY_DIFFERS, 0, 0, true},
         {"half a source", MUSTER_PARAMS_COPY_SOURCE, 40, 0, true},
         {"a source without an id", MUSTER_PARAMS_COPY_SOURCE, MUSTER_PARAMS_OPEN_BYTES, 0, true},
         {"a table without a schema", MUSTER_PARAMS_COPY_TABLE, MUSTER_PARAMS_SCHEMA_BYTES, 0, true},
@@ -457,6 +640,7 @@ static void a_strange_leader_changes_nothing(void **state)
     rows_push(&scene);
     before = member_digest(&scene.members[0]);
     hello.purpose = MUSTER_LINK_PARAMS_COPY;
+    hello.connection = 0;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                    .type = rows[i].type,
@@ -464,6 +648,7 @@ static void a_strange_leader_changes_nothing(void **state)
                                                    .phase = rows[i].phase};
         struct params_peer peer;
 
+        hello.connection++;
         params_peer_open(&peer, &scene.test.env, scene.members[0].address, &hello);
         params_peer_send(&peer, &header, bytes);
         if (rows[i].is_dropped)
@@ -488,6 +673,10 @@ int main(void)
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
         cmocka_unit_test(a_shard_that_moves_takes_its_rows_along),
         cmocka_unit_test(a_server_that_learns_shards_is_not_drained_before_they_are_taken_from_it),
+        cmocka_unit_test(copies_that_differ_are_made_equal),
+        cmocka_unit_test(a_copy_says_whether_it_differs),
+        cmocka_unit_test(an_older_link_of_a_leader_is_not_listened_to),
+        cmocka_unit_test(a_source_whose_home_moves_is_named_again_over_the_same_link),
         cmocka_unit_test(a_strange_leader_changes_nothing),
     };
 
