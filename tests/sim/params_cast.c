@@ -358,8 +358,16 @@ static void visit_free(struct params_client *client)
 
 static void lives_await_rest(struct params_cast *cast, uint64_t limit_ns, const char *text)
 {
-    if (sim_failure(cast->world) == NULL && !sim_run_until(cast->world, is_at_rest, cast, limit_ns))
-        sim_fail(cast->world, "%s", text);
+    if (sim_failure(cast->world) != NULL || sim_run_until(cast->world, is_at_rest, cast, limit_ns))
+        return;
+    MUSTER_LIST_EACH (&cast->lives, life, struct params_life, link) {
+        const struct params_client *client = client_of(life);
+
+        if (client != NULL && (!client->is_ready || client->busy_count > 0))
+            sim_fail(cast->world, "%s: %s: %" PRIu32 " operations, %s", life->name, text,
+                     client->busy_count, muster_params_error(client->params)->text);
+    }
+    sim_fail(cast->world, "%s", text);
 }
 
 /* Ending in order: nothing may be left. */
@@ -406,7 +414,7 @@ void params_cast_replace(struct params_cast *cast)
     struct params_source *source = &cast->sources[params_cast_draw(cast, cast->source_count)];
 
     if (params_cast_draw(cast, 1000) < cast->replace_permille && source->is_named &&
-        source->life->was_opened)
+        source->life->was_opened && source->life_count < cast->lives_max)
         params_cast_start(cast, source, cast->hosts[params_cast_draw(cast, cast->source_count)]);
 }
 

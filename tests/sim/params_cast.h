@@ -86,6 +86,7 @@ struct params_cast {
     struct muster_list lives;
     struct params_row_book rows[PARAMS_ROWS];
     uint32_t replace_permille;
+    uint32_t lives_max; /* of a source, by replacement */
     bool is_ending;
     uint64_t op_count;
 };

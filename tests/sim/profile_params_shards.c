@@ -19,6 +19,8 @@
 
 #define SERVERS_MAX     5u
 #define SHARDS          8u
+#define LIVES_MAX       6u
+#define BLOWS_MAX       24u /* deaths and moves that the play makes */
 #define VALUES_PER_LIFE 100u
 #define PORT            7300
 #define MEMORY_BYTES    MUSTER_PARAMS_REGION_BYTES_MIN
@@ -58,7 +60,7 @@ struct scene {
     bool is_wiping; /* servers lose their memory, one at a time, and nothing else happens to them */
     uint32_t kill_permille, move_permille, registry_permille;
     uint64_t registry_restart_ns;
-    uint64_t kills;
+    uint32_t blows;
 };
 
 static uint64_t scene_draw(struct scene *scene, uint64_t bound)
@@ -185,6 +187,7 @@ static void server_drain(struct server *server)
     if (program == NULL || server->is_draining)
         return;
     server->is_draining = true;
+    scene->blows++;
     sim_note(scene->world, "drain", server->number, 0, 0);
     sim_enter(server->node);
     muster_params_server_drain(
@@ -251,7 +254,7 @@ static void server_kill(struct scene *scene, struct server *server)
     if (!server_is_alive(server) || (scene->is_wiping && !may_wipe(scene)))
         return;
     server->is_wiped = scene->is_wiping;
-    scene->kills++;
+    scene->blows++;
     if (scene->is_wiping || scene_draw(scene, 2) == 0)
         sim_kill(server->node);
     else
@@ -290,7 +293,7 @@ static void registry_kill(struct scene *scene)
     registry_stage_kill(scene->registry);
     scene->registry_restart_ns =
         sim_world_now_ns(scene->world) + scene_draw(scene, RESTART_MAX_NS * scene->slowness * 4);
-    scene->kills++;
+    scene->blows++;
 }
 
 /* Faults strike between any two events. */
@@ -306,13 +309,15 @@ static void scene_play(struct scene *scene)
                 return;
         servers_revive(scene, false);
         params_cast_revive(&scene->cast);
+        params_cast_replace(&scene->cast);
+        if (scene->blows == BLOWS_MAX)
+            continue;
         if (scene_draw(scene, 1000) < scene->kill_permille)
             server_kill(scene, &scene->servers[scene_draw(scene, scene->server_count)]);
         if (scene_draw(scene, 1000) < scene->move_permille)
             server_move(scene);
         if (scene_draw(scene, 1000) < scene->registry_permille)
             registry_kill(scene);
-        params_cast_replace(&scene->cast);
     }
 }
 
@@ -490,7 +495,7 @@ static void scene_finish(struct scene *scene)
     if (sim_failure(scene->world) == NULL)
         params_cast_finish(&scene->cast, HEAL_NS);
     if (sim_failure(scene->world) == NULL)
-        (void)copies_compare;
+        copies_compare(scene);
     if (sim_failure(scene->world) == NULL)
         servers_exit(scene);
 }
@@ -532,6 +537,7 @@ static void scene_open(struct scene *scene)
     scene->replicas = 1 + (uint32_t)scene_draw(scene, 2);
     scene->slowness = slownesses[scene_draw(scene, 4)];
     scene->cast.act_max_ns = ACT_MAX_NS * scene->slowness;
+    scene->cast.lives_max = LIVES_MAX;
     scene->is_wiping = scene->replicas > 1 && scene->slowness > 1 && scene_draw(scene, 3) == 0;
     scene->kill_permille = kill_permilles[scene_draw(scene, 4)];
     scene->move_permille = scene_draw(scene, 2) == 0 ? 0 : 20;
@@ -594,7 +600,7 @@ void sim_profile_params_shards(struct sim_run *run, const struct sim_profile *pr
     if (sim_failure(scene->world) == NULL)
         scene_finish(scene);
     registry_stage_close(scene->registry);
-    sim_run_close(run, scene->world, sim_faults_count(faults) + scene->kills);
+    sim_run_close(run, scene->world, sim_faults_count(faults) + scene->blows);
     sim_faults_free(faults);
     scene_close(scene);
 }
