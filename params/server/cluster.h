@@ -21,7 +21,8 @@ static inline bool muster_params_server_leads(const struct muster_params_server 
 
     return entry->copy_count > 0 && entry->copies[0] == server->place && entry->since <= map_number;
 }
-/** The map that counts from now on; ignored unless its number is higher. Takes map. */
+/** The map that counts from now on; ignored unless its number is higher, and by a server that
+ * closes. Takes map. */
 void muster_params_server_set_map(struct muster_params_server *server,
                                   struct muster_params_map *map);
 /* --- Followers (follower.c) --- */

@@ -23,7 +23,7 @@ void muster_params_server_set_map(struct muster_params_server *server,
 {
     struct muster_params_map *before = server->map;
 
-    if (before != NULL && map->epoch <= before->epoch) {
+    if (server->is_closing || (before != NULL && map->epoch <= before->epoch)) {
         muster_mem_free(server->env->mem, map);
         return;
     }

@@ -227,6 +227,7 @@ void muster_params_server_close(struct muster_params_server *server,
                                 muster_params_server_fn *closed)
 {
     server->closed = closed;
+    server->is_closing = true;
     server->drained = NULL;
     muster_timer_stop(&server->drain_deadline);
     muster_task_cancel(&server->flush);

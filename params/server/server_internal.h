@@ -62,6 +62,7 @@ struct muster_params_server {
     struct muster_params_stats stats;
     struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
     struct muster_metrics_collector collector; /* data NULL: there are no metrics */
+    bool is_closing; /* the registry's answers still come, and change nothing */
     muster_params_server_fn *closed;
     muster_params_drained_fn *drained; /* NULL: it does not drain, or has */
     struct muster_timer drain_deadline;
