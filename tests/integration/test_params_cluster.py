@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`muster params serve --registry`: servers share the tables of a job; one that is killed, stopped or added loses and doubles nothing."""
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -86,8 +87,64 @@ class Cluster(ParamsCluster):
             _, err = keeper.communicate(timeout=PATIENCE_S)
             self.assertEqual((keeper.returncode, err), (0, ""))
 
+    def several(self, *words):
+        """Three seats by one command, and their addresses."""
+        return self.server("--servers", "3", *words)
+
+    def test_one_command_serves_in_several_seats(self):
+        supervisor, addresses = self.several("--status", "127.0.0.1:0")
+        self.assertEqual(len(set(addresses.split(","))), 3)
+        pages = [supervisor.stdout.readline().split() for _ in range(3)]
+        self.assertEqual(len({page for word, page in pages if word == "status"}), 3)
+        self.assert_nothing_lost([self.ledger(addresses.split(",")[i], i, 300) for i in range(2)])
+        supervisor.send_signal(signal.SIGTERM)
+        out, err = supervisor.communicate(timeout=PATIENCE_S)
+        self.assertEqual((supervisor.returncode, out, err), (0, "", ""))
+
+    def test_ports_of_several_seats_count_up(self):
+        host = "127." + ".".join(str(random.randrange(1, 255)) for _ in range(3))  # nobody else has ports there
+        _, addresses = self.several("--listen", f"{host}:7300")
+        self.assertEqual(addresses, f"{host}:7300,{host}:7301,{host}:7302")
+
+    def test_a_seat_outlives_its_keeper_and_its_supervisor_does_not(self):
+        supervisor, addresses = self.several()
+        ledgers = [self.ledger(addresses, i, 20000) for i in range(2)]
+        for keeper in children_of(supervisor.pid):
+            os.kill(keeper, signal.SIGKILL)
+        self.assert_nothing_lost(ledgers)
+        keepers = children_of(supervisor.pid)
+        supervisor.kill()
+        self.wait_until(lambda: not any(os.path.exists(f"/proc/{keeper}") for keeper in keepers), "a keeper lives on")
+
+    def test_a_seat_with_replicas_that_loses_its_keeper_joins_again(self):
+        supervisor, addresses = self.several("--replicas", "2")
+        ledgers = [self.ledger(addresses, i, 10000) for i in range(2)]
+        os.kill(children_of(supervisor.pid)[1], signal.SIGKILL)
+        self.assert_nothing_lost(ledgers)
+        self.wait_until(lambda: len(children_of(supervisor.pid)) == 3, "no keeper comes again")
+
+    def test_a_seat_that_drains_leaves_the_others(self):
+        supervisor, addresses = self.several()
+        ledgers = [self.ledger(addresses, i, 10000) for i in range(2)]
+        os.kill(children_of(supervisor.pid)[0], signal.SIGTERM)
+        self.wait_until(lambda: len(children_of(supervisor.pid)) == 2, "it does not end")
+        self.assert_nothing_lost(ledgers)
+        supervisor.send_signal(signal.SIGTERM)
+        _, err = supervisor.communicate(timeout=PATIENCE_S)
+        self.assertEqual((supervisor.returncode, err), (0, ""))
+
+    def test_seats_end_together_when_one_cannot_begin(self):
+        done = subprocess.run([MUSTER, "params", "serve", "--registry", self.registry, "--job", "j", "--servers", "2", "--tls-cert", "nowhere.pem",
+                               "--tls-key", "nowhere.pem"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stdout, "")
+        self.assertIn("nowhere.pem", done.stderr)
+
     def test_wrong_options_are_refused_with_what_to_do(self):
         for words, text in ((("--replicas", "2"), "need --registry HOST:PORT"), (("--expect", "2"), "need --registry HOST:PORT"),
+                            (("--servers", "2"), "need --registry HOST:PORT"),
+                            (("--registry", self.registry, "--job", "j", "--servers", "2", "--listen", "127.0.0.1:65535"), "--listen must be an address"),
+                            (("--registry", self.registry, "--job", "j", "--servers", "2", "--reach", "here"), "--reach must be an address"),
                             (("--registry", self.registry), "--registry needs --job NAME"),
                             (("--registry", "nowhere", "--job", "j"), "--registry: "),
                             (("--registry", self.registry, "--job", "j", "--listen", "0.0.0.0:0"), "--reach must say by which HOST:PORT"),

@@ -86,6 +86,12 @@ static void children_signal(const struct house *house, int number)
     }
 }
 
+/* The keeper, or a terminal, ends children by these; any other signal is a fault of the child's. */
+static bool is_end(int number)
+{
+    return number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP;
+}
+
 /* A child that was killed is replaced; one that gave up has said why, and the next would, too. */
 static int child_judge(struct house *house, int status)
 {
@@ -94,14 +100,19 @@ static int child_judge(struct house *house, int status)
     if (WIFEXITED(status))
         return WEXITSTATUS(status) == EXIT_OK && !house->is_stopping ? EXIT_OTHER
                                                                      : WEXITSTATUS(status);
-    if (house->is_stopping)
+    if (house->is_stopping && is_end(WTERMSIG(status)))
         return EXIT_OK;
-    fprintf(
-        stderr,
-        "muster %s: a process of the seat was killed by signal %d (%s); the next one %s\n",
-        house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)),
-        house->keeper->renew == NULL ? "goes on in its memory"
-                                     : "joins again, and copies from the other servers");
+    if (house->is_stopping) {
+        fprintf(stderr,
+                "muster %s: a process of the seat was killed by signal %d (%s) while it ended\n",
+                house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        return EXIT_OTHER;
+    }
+    fprintf(stderr,
+            "muster %s: a process of the seat was killed by signal %d (%s); the next one %s\n",
+            house->keeper->name, WTERMSIG(status), strsignal(WTERMSIG(status)),
+            house->keeper->renew == NULL ? "goes on in its memory"
+                                         : "joins again, and copies from the other servers");
     house->failures = takes == house->takes_seen ? house->failures + 1 : 0;
     house->takes_seen = takes;
     if (house->failures < FAILURES_MAX)

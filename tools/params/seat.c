@@ -137,8 +137,7 @@ static bool seat_renew(struct keeper *keeper)
     struct params_seat *seat = keeper->data;
     struct muster_error error;
 
-    muster_params_seat_free(seat->seat);
-    seat->seat = NULL;
+    params_seat_forget(seat);
     if (memory_new(seat, &error) == MUSTER_OK)
         return true;
     (void)command_fail(keeper->name, &error);
@@ -174,10 +173,16 @@ enum muster_rc params_seat_open(struct params_seat *seat,
     return rc;
 }
 
+void params_seat_forget(struct params_seat *seat)
+{
+    muster_params_seat_free(seat->seat);
+    seat->seat = NULL;
+}
+
 void params_seat_close(struct params_seat *seat)
 {
     keeper_fini(&seat->keeper);
-    muster_params_seat_free(seat->seat);
+    params_seat_forget(seat);
     if (seat->socket >= 0)
         close(seat->socket);
 }

@@ -15,7 +15,8 @@ struct params_seat_settings {
     const char *registry; /* NULL: the server is alone */
     const char *reach;    /* NULL: the address where it listens */
     uint64_t replicas;
-    uint64_t expected; /* servers, before the job begins */
+    uint64_t server_count; /* seats of this command; of servers_run */
+    uint64_t expected;     /* servers, before the job begins */
     uint64_t drain_ns; /* for giving shards to others */
     uint64_t memory_max;
     uint64_t shard_count;
@@ -42,5 +43,7 @@ MUSTER_MUST_CHECK enum muster_rc params_seat_open(struct params_seat *seat,
                                                   const struct params_seat_settings *settings,
                                                   struct muster_error *ret_error);
 void params_seat_close(struct params_seat *seat);
+/** This process has no use for the memory any more; its children keep it. */
+void params_seat_forget(struct params_seat *seat);
 
 #endif

@@ -1,11 +1,13 @@
 /* muster params serve: its options. */
 #include "params/params.h"
 
+#include <inttypes.h>
+
 #include <muster/address.h>
 #include <muster/registry.h>
 
 #include "common/command.h"
-#include "params/seat.h"
+#include "params/servers.h"
 
 static const struct muster_option rows[] = {
     {.name = "listen",
@@ -34,8 +36,9 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct params_seat_settings, reach),
      .value = "HOST:PORT",
-     .help = "With --registry: the address by which clients and other servers reach this one, where "
-             "it is not that of --listen."},
+     .help =
+         "With --registry: the address by which clients and other servers reach this one, where "
+         "it is not that of --listen."},
     {.name = "replicas",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct params_seat_settings, replicas),
@@ -43,8 +46,19 @@ static const struct muster_option rows[] = {
      .unit = "replicas",
      .min = 1,
      .max = 2,
-     .help = "With --registry: servers that hold each row. What is acknowledged survives the loss of "
-             "all of them but one. The first server's counts."},
+     .help =
+         "With --registry: servers that hold each row. What is acknowledged survives the loss of "
+         "all of them but one. The first server's counts."},
+    {.name = "servers",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct params_seat_settings, server_count),
+     .fallback = "1",
+     .unit = "servers",
+     .min = 1,
+     .max = SERVERS_MAX,
+     .help =
+         "With --registry: so many servers on this machine, each with a seat of its own. The ports "
+         "of --listen, --reach and --status count up from that of the first."},
     {.name = "expect",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct params_seat_settings, expected),
@@ -52,7 +66,8 @@ static const struct muster_option rows[] = {
      .unit = "servers",
      .min = 1,
      .max = 64,
-     .help = "With --registry: the job begins when so many servers are there."},
+     .help = "With --registry: the job begins when so many servers are there, at least those of "
+             "--servers."},
     {.name = "drain-timeout",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, drain_ns),
@@ -112,12 +127,13 @@ static bool cluster_check(const struct params_seat_settings *settings, int *ret_
     struct muster_error error;
 
     if (settings->registry == NULL) {
-        if (settings->replicas == 1 && settings->expected == 1 && settings->reach == NULL)
+        if (settings->replicas == 1 && settings->expected == 1 && settings->server_count == 1 &&
+            settings->reach == NULL)
             return true;
         *ret_exit = command_refuse(options.command,
-                                   "--replicas, --expect and --reach need --registry HOST:PORT: "
-                                   "servers find each other there (start one with 'muster "
-                                   "registry')");
+                                   "--servers, --replicas, --expect and --reach need --registry "
+                                   "HOST:PORT: servers find each other there (start one with "
+                                   "'muster registry')");
         return false;
     }
     if (muster_registry_endpoints_check(settings->registry, &error) != MUSTER_OK) {
@@ -142,18 +158,36 @@ static bool cluster_check(const struct params_seat_settings *settings, int *ret_
     return true;
 }
 
-int params_serve(int argc, char **argv)
+/* The last seat has the highest ports. */
+static bool servers_check(const struct params_seat_settings *settings, int *ret_exit)
 {
-    struct params_seat_settings settings = {.listen = NULL};
+    const struct {
+        const char *option, *text;
+    } addresses[] = {{"--listen", settings->listen},
+                     {"--reach", settings->reach},
+                     {"--status", settings->status}};
+    char address[SERVERS_ADDRESS_BYTES];
+
+    for (size_t i = 0; settings->server_count > 1 && i < 3; i++) {
+        if (addresses[i].text == NULL ||
+            servers_address(addresses[i].text, (uint32_t)settings->server_count - 1, address))
+            continue;
+        *ret_exit = command_refuse(options.command,
+                                   "%s must be an address with %" PRIu64
+                                   " ports from its own on for --servers, got '%s'",
+                                   addresses[i].option, settings->server_count, addresses[i].text);
+        return false;
+    }
+    return true;
+}
+
+static int seat_run(const struct params_seat_settings *settings)
+{
     struct muster_error error = {.rc = MUSTER_OK};
     struct params_seat seat;
-    int code = EXIT_OK;
+    int code;
 
-    if (!command_parse_all(&options, argc, argv, &settings, &code) ||
-        !service_tls_check(options.command, &settings.tls, &code) ||
-        !cluster_check(&settings, &code))
-        return code;
-    if (params_seat_open(&seat, &settings, &error) == MUSTER_OK) {
+    if (params_seat_open(&seat, settings, &error) == MUSTER_OK) {
         code = keeper_run(&seat.keeper);
     } else {
         code = command_fail("params serve", &error);
@@ -161,4 +195,18 @@ int params_serve(int argc, char **argv)
     }
     params_seat_close(&seat);
     return code;
+}
+
+int params_serve(int argc, char **argv)
+{
+    struct params_seat_settings settings = {.listen = NULL};
+    int code = EXIT_OK;
+
+    if (!command_parse_all(&options, argc, argv, &settings, &code) ||
+        !service_tls_check(options.command, &settings.tls, &code) ||
+        !cluster_check(&settings, &code) || !servers_check(&settings, &code))
+        return code;
+    if (settings.expected < settings.server_count)
+        settings.expected = settings.server_count;
+    return settings.server_count > 1 ? servers_run(&settings) : seat_run(&settings);
 }
