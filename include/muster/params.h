@@ -73,20 +73,20 @@ struct muster_params_schema {
 /** Sources that tick, in a job that has tables by round. */
 #define MUSTER_PARAMS_ROUND_SOURCES_MAX 1024u
 
-/** "row_adagrad". Static text, also for no optimizer. */
+/** "row_adagrad". Static text, also for a value that is not an optimizer. */
 MUSTER_API const char *muster_params_optimizer_name(enum muster_params_optimizer optimizer);
 /** Errors: NOT_FOUND. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_optimizer_parse(const char *name, enum muster_params_optimizer *ret_optimizer);
-/** Whether the parts go together. Errors: INVALID_ARGUMENT, naming the part. */
+/** Check the description before it is used. Errors: INVALID_ARGUMENT, naming the part. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_schema_check(const struct muster_params_schema *schema,
                            struct muster_error *ret_error);
 
 /* --- A client --- */
 
-struct muster_params;       /* a client's way to a server */
-struct muster_params_table; /* a table of it */
+struct muster_params;       /* a client of the servers of one job */
+struct muster_params_table; /* a table that the client has opened */
 struct muster_params_op;
 
 typedef void muster_params_fn(struct muster_params *params, enum muster_rc rc);
@@ -102,7 +102,7 @@ struct muster_params_options {
      * process alone. */
     const char *source;
     uint32_t clock_sources;       /* sources of the job that tick, this one among them; 0: it does not */
-    uint64_t queue_max_bytes;     /* of keys and values pushed, not acknowledged; 0: 64 MiB */
+    uint64_t queue_max_bytes;     /* of keys and values whose pushes are not acknowledged; 0: 64 MiB */
     uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
     void *data;
 };
@@ -136,9 +136,14 @@ MUSTER_API uint64_t muster_params_source_position(const struct muster_params *pa
 /** How many shards have fewer servers that hold them than the job wants, as far as this client knows:
  * while there are some, the loss of one more server may lose rows. */
 MUSTER_API uint32_t muster_params_short_shards(const struct muster_params *params);
-/** New starts fail with FAILED_PRECONDITION. Pushes that are not acknowledged by deadline_ns, and
- * pulls at once, end CANCELLED; then closed comes, with OK when all pushes were acknowledged, else
- * DEADLINE_EXCEEDED. Tables go with it. */
+/**
+ * Wait for the acknowledgements of pushes, then close the client and its tables. Pulls end with CANCELLED at
+ * once, pushes that are not acknowledged by deadline_ns then.
+ *
+ * Owns:    env is borrowed for some more turns of the loop, in which connections are freed.
+ * Errors:  new starts get FAILED_PRECONDITION; by closed DEADLINE_EXCEEDED (pushes were not acknowledged).
+ * Order:   closed comes after the callbacks of all operations.
+ */
 MUSTER_API void muster_params_close(struct muster_params *params, uint64_t deadline_ns,
                                     muster_params_fn *closed);
 
@@ -151,7 +156,7 @@ struct muster_params_op {
     muster_params_op_fn *done;
     uint64_t deadline_ns;
     enum muster_rc rc;
-    uint32_t waits; /* messages whose answers are awaited, and the queue */
+    uint32_t waits; /* messages whose answers are awaited; 1 more while it is queued */
     struct muster_list node;
     struct muster_list queued; /* until the turn ends */
     struct muster_params_table *table, *opens;
@@ -164,7 +169,7 @@ struct muster_params_op {
     double weight;
 };
 
-/** A source that ticks this is done: nobody waits for it any more. */
+/** The clock of a source that is done: nobody waits for it any more. */
 #define MUSTER_PARAMS_CLOCK_DONE UINT64_MAX
 
 /** Rows of a table. */
@@ -217,23 +222,27 @@ muster_params_pull_start(struct muster_params_op *op, struct muster_params_table
                          const struct muster_params_rows *rows, uint64_t deadline_ns,
                          muster_params_op_fn *done);
 /**
+ * Pull once all sources have completed min_clock steps (muster_params_tick_start): the rows show all their
+ * pushes of these, and perhaps newer ones. As muster_params_pull_start otherwise.
+ *
+ * Errors:  those of muster_params_pull_start; the text of DEADLINE_EXCEEDED names the slowest source.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after_start(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_rows *rows, uint64_t min_clock, uint64_t deadline_ns,
+    muster_params_op_fn *done);
+/**
  * Push, and get the rows as they are behind it, in the order of the keys. Where a message is sent again
  * after a loss, the values are those behind its repetition: others may have pushed meanwhile.
  *
  * Owns:    borrows op, keys, values and ret_values until done; ret_values may be rows->values.
- * Errors:  those of muster_params_push_start; returned INVALID_ARGUMENT also for a table by round. Of rows
- *          for which the server has no memory the initial values come.
+ * Errors:  those of muster_params_push_start; returned INVALID_ARGUMENT also for a table by round. With
+ *          RESOURCE_EXHAUSTED, rows for which the server has no memory have their initial values.
  * Order:   as muster_params_push_start.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push_pull_start(
     struct muster_params_op *op, struct muster_params_table *table,
     const struct muster_params_rows *rows, void *ret_values, uint64_t deadline_ns,
-    muster_params_op_fn *done);
-/** The same, once all sources have completed min_clock steps (muster_params_tick_start): the rows show all
- * their pushes of these, and perhaps newer ones. The text of DEADLINE_EXCEEDED names the slowest. */
-MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after_start(
-    struct muster_params_op *op, struct muster_params_table *table,
-    const struct muster_params_rows *rows, uint64_t min_clock, uint64_t deadline_ns,
     muster_params_op_fn *done);
 /**
  * This source has completed `clock` steps: the pushes that were started before this call are of them.
@@ -248,8 +257,8 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_pull_after_start(
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_tick_start(struct muster_params_op *op, struct muster_params *params, uint64_t clock,
                          uint64_t deadline_ns, muster_params_op_fn *done);
-/** The same; in tables by round the pushes of round clock - 1 count with this weight (otherwise 1). Errors:
- * also INVALID_ARGUMENT (a weight that is not finite, or negative). */
+/** Tick with a weight: in tables by round the pushes of this source in round clock - 1 count with it, instead of
+ * 1. Errors: those of muster_params_tick_start, and INVALID_ARGUMENT (the weight is negative or not finite). */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_weighted_start(
     struct muster_params_op *op, struct muster_params *params, uint64_t clock, double weight,
     uint64_t deadline_ns, muster_params_op_fn *done);
@@ -262,8 +271,8 @@ MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *
  * values. The first call asks for the memory: peek again after some turns of the loop.
  *
  * Errors:  UNAVAILABLE: not all of the rows can be read (the server is on another host, of another user,
- *          not connected or has rules of authorization; the job keeps replicas; the table's values do
- *          not travel as F32; a row stays under change): pull them. Some of rows->values may be
+ *          not connected or has rules of authorization; the job keeps replicas; the table's wire_dtype
+ *          is not F32; a row was being changed at every attempt): pull them. Some of rows->values may be
  *          written. INVALID_ARGUMENT (no rows), FAILED_PRECONDITION (closing).
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_peek(

@@ -82,19 +82,23 @@ MUSTER_API void *muster_params_server_data(const struct muster_params_server *se
 struct muster_params_stats {
     uint64_t pushes, pulls; /* messages */
     uint64_t pushed_rows, pulled_rows;
-    uint64_t duplicate_runs; /* had been applied before: a client sent them again */
+    uint64_t duplicate_runs; /* that had been applied before: a client sent them again */
     uint64_t refused_rows;   /* new rows for which there was no memory */
     uint64_t rows, memory_bytes, memory_max_bytes;
     uint32_t tables, sources, clients;
 };
 MUSTER_API void muster_params_server_stats(const struct muster_params_server *server,
                                            struct muster_params_stats *ret_stats);
-/**
- * Give all shards to the other servers of the job, then call drained: with OK when this server has none
- * any more (at once, if it is alone, or all servers drain), else at deadline_ns with DEADLINE_EXCEEDED.
- * Clients are served meanwhile. Once only; then the server is closed.
- */
 typedef void muster_params_drained_fn(struct muster_params_server *server, enum muster_rc rc);
+/**
+ * Give all shards to the other servers of the job, before the server is closed. Clients are served meanwhile.
+ * drained gets OK when this server has no shard any more: at once, if it is alone or all servers drain.
+ *
+ * Units:   deadline_ns is loop time, absolute.
+ * Errors:  by drained DEADLINE_EXCEEDED.
+ * Order:   once only.
+ * Thread:  loop only.
+ */
 MUSTER_API void muster_params_server_drain(struct muster_params_server *server,
                                            uint64_t deadline_ns, muster_params_drained_fn *drained);
 /** Connections end; the memory stays in the seat. closed (may be NULL) runs last, from the loop. */

@@ -45,8 +45,8 @@ struct muster_publication_options {
     /* The policy of readers: callers of the method /muster.params.v1.Publication/Read. Borrowed until closed;
      * NULL: everybody. */
     const struct muster_authorization *authorization;
-    /* Versions before the newest one that are kept: readers that have one of them fetch what has changed
-     * only. 0: 1; at most MUSTER_PUBLICATION_HISTORY_MAX. Each takes the memory of a version. */
+    /* Versions before the newest one that are kept: readers that have one of them fetch only what has
+     * changed. 0: 1; at most MUSTER_PUBLICATION_HISTORY_MAX. Each takes the memory of a version. */
     uint32_t history;
     uint64_t deadline_ns; /* loop time, absolute: when opened comes at the latest */
     void *data;
@@ -102,9 +102,9 @@ struct muster_publication_op {
 struct muster_publication_put {
     const struct muster_named_tensor *tensors;
     size_t count; /* 1 to MUSTER_PUBLICATION_TENSORS_MAX */
-    uint32_t
-        wait_readers; /* done waits until so many have it; MUSTER_PUBLICATION_WAIT_FOR_ALL: all that
-                            * are connected when it is made */
+    /* done waits until so many readers have the version; MUSTER_PUBLICATION_WAIT_FOR_ALL: all that are
+     * connected. */
+    uint32_t wait_readers;
     uint64_t deadline_ns; /* loop time, absolute */
 };
 
@@ -170,7 +170,7 @@ MUSTER_API void *muster_reader_data(const struct muster_reader *reader);
 MUSTER_API const struct muster_error *muster_reader_error(const struct muster_reader *reader);
 /** Borrowed; NULL: it does not listen. */
 MUSTER_API const struct muster_address *muster_reader_address(const struct muster_reader *reader);
-/** The newest version that the registry has told of; 0: none. */
+/** The number of the newest version in the registry, as far as this reader has heard; 0: none. */
 MUSTER_API uint64_t muster_reader_newest(const struct muster_reader *reader);
 /**
  * The newest whole version, checked; NULL: none yet. Its bytes stay as they are until muster_reader_release;

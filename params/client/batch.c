@@ -12,7 +12,7 @@
 _Static_assert(BATCH_BYTES >= MUSTER_PARAMS_ROW_BYTES_MAX + sizeof(uint64_t),
                "a message has room for a row and its key");
 
-/* Where the next message begins: an operation of the queue, and a row of it. */
+/* The place where the next message begins: an operation of the queue, and a row of that operation. */
 struct cursor {
     struct muster_params_op *op;
     uint32_t row;
@@ -117,7 +117,7 @@ static void parts_fill(struct muster_params_request *request, struct muster_list
 
 /* --- Pushes --- */
 
-/* How many rows each shard has, then where its rows begin. */
+/* The number of rows of each shard; later the place where the rows of the shard begin. */
 struct shards {
     uint32_t rows[MUSTER_PARAMS_SHARD_COUNT_MAX];
 };
@@ -139,7 +139,7 @@ static inline uint16_t shards_count(const struct muster_params_table *table, str
     return (uint16_t)runs;
 }
 
-/* The rows of a slice that go one way. */
+/* The rows of a slice that one server leads. */
 struct way_share {
     struct muster_params_way *way;
     struct muster_params_request *request;
@@ -195,7 +195,7 @@ static inline struct muster_params_run run_of(struct muster_params *params, uint
     return run;
 }
 
-/* Leaves in shards where the rows of each begin in its share. */
+/* On return shards[] has, for each shard, where its rows begin in the share of its server. */
 static void runs_fill_whole(struct muster_params *params, struct shards *shards,
                             struct muster_params_run *runs)
 {
@@ -345,7 +345,7 @@ static bool push_send(struct muster_params_table *table, const struct slice *sli
 
 /* --- Pulls --- */
 
-/* One server has all rows: values arrive where they belong. */
+/* One server has all rows of the slice, so that their values are received in place. */
 static bool pull_send_whole(struct muster_params_table *table, const struct slice *slice,
                             size_t value_bytes, struct muster_params_way *way)
 {
@@ -395,7 +395,7 @@ static bool pull_requests_make(struct muster_params_table *table, const struct s
     return true;
 }
 
-/* Each row is a part of its own: its value is copied to where it belongs. */
+/* Several servers have the rows: each row is a part of its own, whose value is copied into place. */
 static bool pull_send(struct muster_params_table *table, const struct slice *slice,
                       size_t value_bytes)
 {
@@ -429,9 +429,9 @@ static bool pull_send(struct muster_params_table *table, const struct slice *sli
 
 /* --- A turn's queues --- */
 
-/* Its rows are in messages now, or there was no memory for them. The queue's share is given back
- * last: an operation may end with it, and its callback may do anything. The operations that it
- * starts are of the next turn. */
+/* The rows of all operations are in messages now, or there was no memory for them. Each operation counted
+ * the queue among what it waits for; that count goes last, because the operation may end with it and
+ * its callback may do anything. Operations that the callback starts are of the next turn. */
 static void queue_release(struct muster_list *queue, bool is_whole)
 {
     struct muster_error error;

@@ -55,7 +55,8 @@ static enum muster_rc close_wait(struct muster_params *params, uint64_t deadline
     return outcome.rc;
 }
 
-/* The outcome of opening is not params->error: that is of the newest link, which may be lost again. */
+/* The outcome of opening cannot be read from params->error, which tells of the newest link: that link may be
+ * lost again by now. */
 static enum muster_rc opened_wait(struct muster_params *params, struct muster_error *ret_error)
 {
     struct muster_params_outcome outcome = {.is_known = false};
@@ -118,7 +119,7 @@ static void on_done(struct muster_params_op *op, enum muster_rc rc)
     *(struct muster_params_outcome *)op->data = (struct muster_params_outcome){true, rc};
 }
 
-/* An operation that was not started has its error in rc, and maybe its text in op. */
+/* rc is the outcome of the start: an operation that was not started has a text in op only sometimes. */
 static enum muster_rc op_wait(struct muster_params_op *op, struct muster_runtime *runtime,
                               enum muster_rc rc, struct muster_error *ret_error)
 {

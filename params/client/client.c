@@ -37,7 +37,7 @@ static size_t values_bytes(const struct muster_params_request *request)
     return rows * value_bytes(request->table);
 }
 
-/* The values of a pull that is alone in its message arrive where they belong. */
+/* A pull that is alone in its message gets its values in place. */
 static void *on_frame(struct muster_params_way *way, const struct muster_frame_header *header)
 {
     struct muster_params_request *request = NULL;
@@ -137,7 +137,7 @@ static void rows_receive(struct muster_params_way *way, const struct muster_fram
     muster_params_close_check(way->params);
 }
 
-/* Its operation ends with the last server's answer. */
+/* The operation that opens the table ends with the last server's answer. */
 static void table_finish(struct muster_params_request *request, enum muster_rc rc,
                          const struct muster_error *error)
 {
@@ -173,7 +173,8 @@ static void table_receive(struct muster_params_way *way, const struct muster_fra
     table_finish(request, MUSTER_OK, NULL);
 }
 
-/* A server that came later, and has not got the table of a program that pushes to it, is of no use yet. */
+/* A server that joined after the program got the table, and cannot open it, cannot take its pushes: the
+ * way is broken, so that the server is asked again over the next link. */
 static void table_refuse(struct muster_params_way *way, struct muster_params_request *request,
                          const struct muster_error *error)
 {
@@ -275,7 +276,7 @@ static void opened_tell(struct muster_params *params, enum muster_rc rc)
         opened(params, rc);
 }
 
-/* The first way that is not open, of those to servers that lead a shard. */
+/* The first of the ways to primaries that is not open; NULL: all are. */
 static const struct muster_params_way *way_missing(const struct muster_params *params)
 {
     for (uint32_t shard = 0; shard < params->shard_count; shard++) {
@@ -287,7 +288,7 @@ static const struct muster_params_way *way_missing(const struct muster_params *p
     return NULL;
 }
 
-/* Once all servers know the source, its next sequence is known. */
+/* The next sequence number of the source is known once all servers have opened it. */
 static void params_look(struct muster_params *params)
 {
     const struct muster_params_way *missing = way_missing(params);
@@ -343,7 +344,8 @@ static void on_way_map(struct muster_params_way *way, const void *bytes, size_t 
     struct muster_error error;
     enum muster_rc rc = muster_params_map_take(params, bytes, size, way, &error);
 
-    /* It comes again over the next link. One server's malformed map does not end a client of others. */
+    /* The map comes again over the next link. A server that sends a malformed one does not end a client
+     * that has other servers. */
     if (rc == MUSTER_RESOURCE_EXHAUSTED || (rc == MUSTER_INVALID_ARGUMENT && params->map != NULL)) {
         muster_params_way_break(way, &error);
         return;
@@ -475,7 +477,7 @@ static const struct muster_params_way_events way_events = {.on_map = on_way_map,
                                                            .on_lost = on_lost,
                                                            .on_unreached = on_way_unreached};
 
-/* Those that lead a shard are asked, whether they are connected or not, and others that were. */
+/* Ask primaries, connected or not, and other servers that have been connected. */
 static bool servers_ask(struct muster_params *params, bool *ret_is_whole)
 {
     bool has_asked = false;
@@ -490,7 +492,8 @@ static bool servers_ask(struct muster_params *params, bool *ret_is_whole)
     return has_asked;
 }
 
-/* An operation has waited for this turn; without a server that leads a shard it waits for the next map. */
+/* Operations that open tables wait for this turn, so that all servers of the map are asked. Without a
+ * primary they wait for the next map. */
 static void on_ask(struct muster_task *task)
 {
     struct muster_params *params = task->data;
@@ -541,7 +544,7 @@ static void on_opening_deadline(struct muster_timer *timer)
     opened_tell(params, params->error.rc);
 }
 
-/* A named source has the id that its name makes. */
+/* The id of a named source is a hash of its name: each process of that name has the same. */
 static void source_init(struct muster_params *params, const char *name)
 {
     muster_rng_fill(params->env->rng, params->hello.incarnation.bytes,

@@ -9,9 +9,9 @@
 #include "params/wire/frame.h"
 #include "params/wire/map.h"
 
-/** Where the way to a server is. The table of moves is in client/way.c. */
+/** The state of the way to a server. The table of moves is in client/way.c. */
 enum muster_params_way_state {
-    MUSTER_PARAMS_WAY_CONNECTING, /* a link is on its way, up to the server's hello */
+    MUSTER_PARAMS_WAY_CONNECTING, /* a link is being opened, up to the server's hello */
     MUSTER_PARAMS_WAY_MEETING,    /* its map is awaited, or the source's generation */
     MUSTER_PARAMS_WAY_OPENING,    /* the source is named; OPENED is awaited */
     MUSTER_PARAMS_WAY_OPEN,
@@ -52,10 +52,11 @@ struct muster_params_way {
     struct muster_params_way_table *tables; /* by table->index */
     uint32_t table_count;
     struct muster_params_sight *sight; /* of the server's memory; NULL: it was not asked for */
-    /* The answer that is being received. */
-    struct muster_params_request *receiving; /* a pull whose values go to its only part; NULL: */
-    uint8_t *received;                       /* a buffer of the pool */
-    char waits_for[200]; /* a pull waits for a clock: why; "": none does */
+    /* The answer that is being received: a pull's into the memory of its only part, or, with receiving NULL,
+     * any other's into a buffer of the pool. */
+    struct muster_params_request *receiving;
+    uint8_t *received;
+    char waits_for[200]; /* the server's text on why a pull waits for a clock; "": none waits */
 };
 
 /** A part of an operation that travels in one message. */
@@ -91,7 +92,7 @@ struct muster_params_request {
     _Alignas(8) uint8_t payload[];
 };
 
-/** It has runs and a sequence number. */
+/** Whether the request has runs and a sequence number. */
 static inline bool muster_params_request_is_push(const struct muster_params_request *request)
 {
     return request->kind == MUSTER_PARAMS_REQUEST_PUSH ||
@@ -134,14 +135,14 @@ struct muster_params {
     struct muster_list ways;
     struct muster_params_way *routes[MUSTER_PARAMS_SERVERS_MAX]; /* by places of the map */
     struct muster_params_way *only;    /* leads all shards; NULL: several do, or some have no server */
-    struct muster_params_way *nowhere; /* for shards that no server has */
+    struct muster_params_way *nowhere; /* keeps messages for shards that no server has; never open */
     const struct muster_params_way_events *way_events;
     struct muster_error error;
     bool is_failed; /* for good; error says why */
     bool is_ready;  /* all servers know the source: pushes have numbers from here on */
     muster_params_fn *opened; /* NULL: it has been called */
     struct muster_task tell;  /* calls opened, or closed */
-    struct muster_task look;  /* sees whether all servers are open */
+    struct muster_task look;  /* checks whether all servers are open */
     struct muster_task ask;   /* asks servers for new tables */
     struct muster_timer opening_deadline;
     uint32_t shard_count; /* 0: there is no map */
@@ -154,9 +155,10 @@ struct muster_params {
     uint64_t ticked;          /* the newest clock that the program has told … */
     uint64_t clock;           /* … and the one that servers are told */
     uint32_t push_count;   /* messages of pushes that are not answered */
-    uint32_t piece;        /* of the newest message that has a part of a push's runs; whole ones have 0 */
+    uint32_t piece;        /* number of the newest message with some runs of a push; whole pushes have 0 */
     uint64_t sequence;     /* of the next push, from 1 */
-    uint64_t position;     /* the sequence that an earlier process has come to */
+    uint8_t has_pushed[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit per shard */
+    uint64_t position;     /* muster_params_source_position */
     uint64_t number;       /* of the next other request */
     uint64_t queued_bytes;    /* of keys and values of pushes that are not acknowledged */
     uint64_t collected_bytes; /* of pushes of this turn */
@@ -166,7 +168,6 @@ struct muster_params {
     bool is_closing;
     muster_params_fn *closed;
     struct muster_timer closing_deadline;
-    uint8_t has_pushed[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit per shard */
 };
 
 /* way.c */
@@ -196,7 +197,7 @@ void muster_params_way_name(struct muster_params_way *way, bool is_home);
 void muster_params_way_break(struct muster_params_way *way, const struct muster_error *error);
 /** The server can never serve this client: on_failed. */
 void muster_params_way_fail(struct muster_params_way *way, const struct muster_error *error);
-/** Its link ends, and all that it had received. It has no requests. */
+/** Close the link and free what it has received. The way must have no requests. */
 void muster_params_way_free(struct muster_params_way *way);
 
 /* request.c */
@@ -210,30 +211,31 @@ void muster_params_request_send(struct muster_params_request *request,
                                 struct muster_params_way *way, uint64_t number);
 /** Send everything that the way's link has not had: over a new link, or once a table is known. */
 void muster_params_requests_resend(struct muster_params_way *way);
-/** The link is gone: all of them are to be sent again. */
+/** The link is gone: all requests of the way are to be sent again. */
 void muster_params_requests_unsend(struct muster_params_way *way);
 /** The request that has this number (of a push, with its piece); NULL: none, its answer came before. */
 struct muster_params_request *muster_params_request_find(const struct muster_params_way *way,
                                                          bool is_push, uint64_t number,
                                                          uint32_t piece);
-/** It was answered: its parts end with rc, and it is freed. error may be NULL. */
+/** The request was answered: its parts end with rc, and it is freed. error may be NULL. */
 void muster_params_request_finish(struct muster_params_request *request, enum muster_rc rc,
                                   const struct muster_error *error);
-/** Others take its place: it leaves its way, and its parts are theirs. */
+/** Other requests have taken over all parts of this one: remove it from its way, and free it. */
 void muster_params_request_drop(struct muster_params_request *request);
 /** No part of any request names the operation any more; a link that is filling its memory is broken. */
 void muster_params_requests_forget(struct muster_params *params, struct muster_params_op *op);
 /** Some request of the way names the operation. */
 bool muster_params_way_has_op(const struct muster_params_way *way,
                               const struct muster_params_op *op);
-/** All of them, when the client is freed. No link has any. */
+/** Free all requests of the way, when the client is freed. No link may have one. */
 void muster_params_requests_free(struct muster_params_way *way);
 
 /* route.c */
 /** A server of the map can be reached: it tells of newer ones. */
 void muster_params_seeds_drop(struct muster_params *params);
-/** Take the map if it is newer, else drop a seed that told it: ways come and go, and messages whose shards
- * have moved are sent there. INVALID_ARGUMENT: it is malformed. RESOURCE_EXHAUSTED: it is not taken. */
+/** Take the map if it is newer, else drop a seed that sent it: open ways to new servers, close those to servers
+ * that have left, and send messages whose shards have moved to where they are now. Errors: INVALID_ARGUMENT
+ * (malformed), FAILED_PRECONDITION (another number of shards), RESOURCE_EXHAUSTED (the map is not taken). */
 MUSTER_MUST_CHECK enum muster_rc muster_params_map_take(struct muster_params *params,
                                                         const void *bytes, size_t size,
                                                         struct muster_params_way *from,
@@ -252,14 +254,14 @@ void muster_params_table_release(struct muster_params_table *table, struct muste
 /* tick.c */
 /** Tell the server the clock, if this source ticks. False: no memory. */
 MUSTER_MUST_CHECK bool muster_params_way_tick(struct muster_params_way *way);
-/** The turn's pushes have their numbers. */
+/** Give ticks their barriers: the pushes of this turn have their numbers. */
 void muster_params_ticks_number(struct muster_params *params);
 /** Pushes were acknowledged: ticks behind them may leave. */
 void muster_params_ticks_check(struct muster_params *params);
 
 /* round.c */
-/** Those that need not wait for the end of a round any more go to the queues of the turn; pushes whose
- * round is closed end. Returns the bytes of the pushes that wait. */
+/** Move operations whose round has come to the queues of the turn, and end pushes whose round is closed.
+ * Returns the bytes of the pushes that still wait. */
 uint64_t muster_params_rounds_admit(struct muster_params *params);
 /** Whether no push of an earlier clock waits, and no round before the last one is open. */
 bool muster_params_rounds_allow_tick(const struct muster_params *params, uint64_t clock);
@@ -293,11 +295,11 @@ void muster_params_deadline_watch(struct muster_params *params, uint64_t deadlin
 
 /* expire.c */
 void muster_params_on_op_deadline(struct muster_timer *timer);
-/** All operations end with this. */
+/** End all operations with this error. */
 void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
                             const struct muster_error *error);
 
-/** Ends a client that closes when no push is waited for any more. */
+/** Finish closing once no push is waited for any more. */
 void muster_params_close_check(struct muster_params *params);
 
 /* sight.c */
@@ -307,7 +309,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_sight_read(struct muster_params_w
                                                           const struct muster_params_table *table,
                                                           const uint64_t *keys, uint32_t count,
                                                           float *ret_values);
-/** The server's memory is not looked at any more. Idempotent. */
+/** Unmap the server's memory. Idempotent. */
 void muster_params_sight_close(struct muster_params_way *way);
 
 /* batch.c */

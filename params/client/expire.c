@@ -1,7 +1,7 @@
 /* Operations that end before their answers come: deadlines, cancellation, a client that closes. */
 #include "params/client/client_internal.h"
 
-/* Ends it whatever it waits for. */
+/* End the operation without waiting for its messages, queue or round. */
 static void op_abandon(struct muster_params_op *op, enum muster_rc rc,
                        const struct muster_error *error)
 {
@@ -10,7 +10,7 @@ static void op_abandon(struct muster_params_op *op, enum muster_rc rc,
     muster_params_op_end(op);
 }
 
-/* The server for which the operation waits, of one that is not connected rather than of one that is. */
+/* A server for which the operation waits: one that is not connected, if there is one. */
 static const struct muster_params_way *op_way(const struct muster_params_op *op)
 {
     const struct muster_params_way *found = NULL;
@@ -40,7 +40,7 @@ static void deadline_describe(const struct muster_params_op *op, struct muster_e
 
     if (way != NULL && way == params->nowhere)
         muster_error_set(ret_error, MUSTER_DEADLINE_EXCEEDED,
-                         "no server can be reached for some of its rows, by map %llu",
+                         "some of the rows have no server that can be reached (map %llu)",
                          (unsigned long long)params->map->epoch);
     else if (way != NULL && way->state != MUSTER_PARAMS_WAY_OPEN)
         way_describe(way, ret_error);
@@ -110,8 +110,7 @@ void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
 /* A client that closes waits for its pushes alone, and for nothing once the server has refused it. */
 void muster_params_close_check(struct muster_params *params)
 {
-    bool is_over =
-        params->is_failed || (params->collected_bytes == 0 && params->push_count == 0);
+    bool is_over = params->is_failed || (params->collected_bytes == 0 && params->push_count == 0);
 
     if (params->is_closing && is_over)
         muster_task_post(&params->tell, params->env->loop);

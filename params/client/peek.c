@@ -26,7 +26,8 @@ static uint32_t rows_together(const struct muster_params_table *table,
     return count;
 }
 
-/* With replicas, what only one server has is not shown: its loss would take it back. */
+/* The memory of a primary also has pushes that its followers do not have yet. The loss of the primary
+ * would undo them, so that nothing is peeked where the job keeps replicas. */
 enum muster_rc muster_params_peek(struct muster_params_table *table,
                                   const struct muster_params_rows *rows)
 {

@@ -67,7 +67,8 @@ static bool request_has_rows(const struct muster_params_request *request)
            request->kind != MUSTER_PARAMS_REQUEST_TICK;
 }
 
-/* The server's number of the request's table is known. */
+/* Fill in the slot and the number of the table as the way's server counts them. False: the number is not
+ * known yet. */
 static bool request_is_addressed(struct muster_params_request *request)
 {
     const struct muster_params_way *way = request->way;
@@ -84,7 +85,7 @@ static bool request_is_addressed(struct muster_params_request *request)
     return true;
 }
 
-/* False: it waits for the link, or for the number of its table. */
+/* False: the request waits for the link, or for the number of its table. */
 static bool request_transmit(struct muster_params_request *request)
 {
     struct muster_params_way *way = request->way;
@@ -100,8 +101,8 @@ static bool request_transmit(struct muster_params_request *request)
     return true;
 }
 
-/* In their order, whatever their tables: a server takes a push for applied when it has had one of a
- * higher number with rows of the same shard. */
+/* Pushes are sent in the order of their numbers, also across tables: a server that has had a higher
+ * number for a shard takes a lower one for applied. */
 static void pushes_transmit(struct muster_params_way *way)
 {
     way->is_behind = false;
@@ -122,7 +123,7 @@ static void requests_transmit(struct muster_params_way *way)
     }
 }
 
-/* Numbers rise within a list; most requests are the newest. */
+/* Numbers rise within a list. The search begins at the end, where most requests belong. */
 static void list_insert(struct muster_list *list, struct muster_params_request *request)
 {
     struct muster_list *after = list->prev;
@@ -192,8 +193,8 @@ static void request_leave(struct muster_params_request *request)
         request_free(request);
 }
 
-/* It stays in its list until the last callback is over, so that an operation that a callback
- * cancels is found in it. */
+/* The request stays in its list until the last callback has returned, so that an operation that a
+ * callback cancels is found there. */
 void muster_params_request_finish(struct muster_params_request *request, enum muster_rc rc,
                                   const struct muster_error *error)
 {

@@ -10,7 +10,7 @@
 
 #define CLOSINGS_KEPT 8u /* a server that was away hears of so many */
 
-/* A message ROUND, kept. */
+/* A message ROUND that says that a round is closed, kept to tell servers of it. */
 struct closing {
     struct muster_list node;
     uint64_t round;
@@ -191,13 +191,13 @@ static bool closing_keep(struct muster_params_table *table, uint64_t round, cons
     return true;
 }
 
-/* A way that cannot be told is broken: it is told when it is open again. */
+/* A way whose link has no memory for the message is broken: the next link begins with all closings. */
 static void closing_spread(const struct muster_params_way *from, struct muster_params_table *table)
 {
     const struct closing *closing = MUSTER_CONTAINER_OF(table->closings.prev, struct closing, node);
     struct muster_error error;
 
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory to tell of a closed round");
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory to send the end of a round");
     MUSTER_LIST_EACH (&from->params->ways, way, struct muster_params_way, node) {
         if (way != from && way_knows(way, table) && !closing_send(way, table, closing))
             muster_params_way_break(way, &error);

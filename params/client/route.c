@@ -96,7 +96,7 @@ void muster_params_table_release(struct muster_params_table *table, struct muste
 /* --- Messages whose shards have moved --- */
 
 static void request_view(const struct muster_params_request *request,
-                            struct muster_params_rows_frame *ret_frame)
+                         struct muster_params_rows_frame *ret_frame)
 {
     bool has_runs = muster_params_request_is_push(request);
 
@@ -109,8 +109,8 @@ static uint32_t key_shard(const struct muster_params_request *request, uint64_t 
                                   request->params->shard_count);
 }
 
-/* As the server judges it: its way leads to the primary, which has been that since the message was
- * routed. */
+/* The check that the server makes, too: the message went to the present primary of the shard, which has
+ * been primary since the map by which the message was routed. */
 static bool shard_has_stayed(const struct muster_params_request *request, uint32_t shard)
 {
     const struct muster_params *params = request->params;
@@ -137,7 +137,7 @@ static bool request_has_stayed(const struct muster_params_request *request)
     return true;
 }
 
-/* The runs of a push that go this way now, in a message of the same sequence. NULL: no memory. */
+/* The runs of a push that this server leads now, in a message of the same sequence. NULL: no memory. */
 static struct muster_params_request *push_piece(const struct muster_params_request *request,
                                                 const struct muster_params_rows_frame *frame,
                                                 const struct muster_params_way *way)
@@ -161,11 +161,11 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
         cut.run_count++;
         cut.row_count += frame->runs[i].rows;
     }
-    piece = muster_params_request_new(
-        params, request->table, request->kind,
-        muster_params_rows_bytes(cut.run_count, cut.row_count, table->row_elements,
-                                 table->wire_dtype),
-        has_row_parts ? cut.row_count : request->part_count);
+    piece =
+        muster_params_request_new(params, request->table, request->kind,
+                                  muster_params_rows_bytes(cut.run_count, cut.row_count,
+                                                           table->row_elements, table->wire_dtype),
+                                  has_row_parts ? cut.row_count : request->part_count);
     if (piece == NULL)
         return NULL;
     piece->row_bytes = cut.row_count * (sizeof(uint64_t) + value_bytes);
@@ -196,7 +196,7 @@ static struct muster_params_request *push_piece(const struct muster_params_reque
     return piece;
 }
 
-/* The rows of a pull that go this way now. Each row is a part of its own. */
+/* The rows of a pull that this server leads now, each a part of its own. NULL: no memory. */
 static struct muster_params_request *pull_piece(const struct muster_params_request *request,
                                                 const struct muster_params_rows_frame *frame,
                                                 const struct muster_params_way *way)
@@ -227,10 +227,10 @@ static struct muster_params_request *pull_piece(const struct muster_params_reque
             if (muster_params_route(params, key_shard(request, frame->keys[row])) != way)
                 continue;
             keys[to] = frame->keys[row];
-            piece->parts[to++] = (struct muster_params_part){
-                .op = part->op,
-                .row_count = 1,
-                .values = (uint8_t *)part->values + j * value_bytes};
+            piece->parts[to++] =
+                (struct muster_params_part){.op = part->op,
+                                            .row_count = 1,
+                                            .values = (uint8_t *)part->values + j * value_bytes};
             if (part->op != NULL)
                 part->op->waits++;
         }
@@ -255,7 +255,8 @@ static bool way_gets_rows(const struct muster_params_request *request,
     return false;
 }
 
-/* Its rows go on in messages of their own, each for one way; operations wait for all of these. */
+/* Send the rows of the request again, in one message for each server that leads some of them; the
+ * operations wait for all of these messages. */
 static void request_scatter(struct muster_params_request *request)
 {
     struct muster_params *params = request->params;
@@ -286,7 +287,7 @@ static void request_scatter(struct muster_params_request *request)
     }
 }
 
-/* Pieces of this map join the same lists, so those that have moved are taken out first. */
+/* request_scatter puts new messages into the same list, so the ones to scatter are taken out first. */
 static void list_scatter(struct muster_list *list)
 {
     struct muster_list moved;
@@ -306,7 +307,7 @@ static void list_scatter(struct muster_list *list)
 
 /* --- The map --- */
 
-/* One that has failed as a seed is tried anew as a server of the map. */
+/* A way that has failed is left out: a seed that refused the client is tried anew as a server of the map. */
 static struct muster_params_way *way_find(const struct muster_params *params,
                                           const struct muster_incarnation *id)
 {
@@ -324,8 +325,7 @@ static struct muster_params_way *seed_find(const struct muster_params *params,
 {
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
         if (way != params->nowhere && way->state != MUSTER_PARAMS_WAY_FAILED &&
-            muster_incarnation_is_zero(&way->id) &&
-            strcmp(way->server, server->address) == 0) {
+            muster_incarnation_is_zero(&way->id) && strcmp(way->server, server->address) == 0) {
             way->id = server->id;
             return way;
         }
@@ -333,7 +333,7 @@ static struct muster_params_way *seed_find(const struct muster_params *params,
     return NULL;
 }
 
-/* NULL: no memory. A server whose address is none cannot be reached: what is for it waits. */
+/* NULL: no memory. Rows for a server whose address cannot be parsed wait for another map. */
 static struct muster_params_way *way_make(struct muster_params *params,
                                           const struct muster_params_map_server *server)
 {
@@ -357,7 +357,7 @@ static struct muster_params_way *way_make(struct muster_params *params,
     return way != NULL ? way : params->nowhere;
 }
 
-/* Ways that are made before memory lacks wait for the next attempt. */
+/* False: no memory. Ways made so far stay for the next attempt. */
 static bool routes_make(struct muster_params *params, const struct muster_params_map *map,
                         struct muster_params_way *ret_routes[MUSTER_PARAMS_SERVERS_MAX])
 {
@@ -380,7 +380,8 @@ static bool way_is_routed(const struct muster_params_way *way)
     return way == params->nowhere;
 }
 
-/* Other servers are asked in its place. The operation waits for at least one of them. */
+/* The request asked a server that has left the map. The servers that come instead are asked, and the
+ * operation waits for at least one of them. */
 static void table_ask_others(struct muster_params_request *request)
 {
     struct muster_params_table *table = request->table;
@@ -405,13 +406,14 @@ static void requests_end(struct muster_params_way *way)
         struct muster_params_request *request =
             MUSTER_CONTAINER_OF(way->requests.next, struct muster_params_request, node);
 
-        if (request->kind == MUSTER_PARAMS_REQUEST_TABLE) /* a clock is told to the servers that are left */
+        if (request->kind ==
+            MUSTER_PARAMS_REQUEST_TABLE) /* a clock is told to the servers that are left */
             table_ask_others(request);
         muster_params_request_finish(request, MUSTER_OK, NULL);
     }
 }
 
-/* It carries nothing but questions for tables and clocks. */
+/* Pushes and pulls have moved to other ways by now: the way carries only requests for tables and ticks. */
 static void way_drop(struct muster_params_way *way)
 {
     requests_end(way);
@@ -448,15 +450,15 @@ static void leaders_find(struct muster_params *params)
     }
 }
 
-/* Its home has moved while the source was opened there for the first time: an answer that came now would
- * not have the generation that the new home gives. */
+/* The home of the source has moved while the source was being opened there for the first time. The old
+ * home's answer would have another generation than the new home's, so it is not waited for. */
 static void home_leave(struct muster_params *params)
 {
     struct muster_error error;
 
     if (params->source.generation != 0)
         return;
-    muster_error_set(&error, MUSTER_UNAVAILABLE, "the home of the source has moved");
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "another server opens this source now");
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
         if (way->state == MUSTER_PARAMS_WAY_OPENING && !muster_params_way_is_home(way))
             muster_params_way_break(way, &error);
@@ -509,7 +511,7 @@ enum muster_rc muster_params_map_take(struct muster_params *params, const void *
     if (!routes_make(params, map, routes)) {
         muster_mem_free(params->env->mem, map);
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
-                                "no memory for the ways to the servers");
+                                "no memory for the connections to the servers");
     }
     memcpy(params->routes, routes, sizeof(routes));
     muster_mem_free(params->env->mem, params->map);

@@ -11,9 +11,9 @@
 #include "params/wire/host.h"
 #include "runtime/system/host_share.h"
 
-/* The first segment of a seat's file has the lock of its holder; the region follows. */
+/* A seat's file begins with a segment for the lock of its holder; the region follows. */
 #define REGION_AT MUSTER_PARAMS_SEGMENT_BYTES
-/* A file that shrinks kills its readers with SIGBUS. */
+/* Reading beyond the end of a file that has shrunk raises SIGBUS, so only sealed files are mapped. */
 #define SEALS_NEEDED (F_SEAL_SHRINK | F_SEAL_GROW)
 #define ASK_PAUSE_NS (100 * MUSTER_NS_PER_MS)
 

@@ -7,7 +7,8 @@
 
 #include "params/wire/frame.h"
 
-/* A server that opens late, or again, learns the clock as it is. op NULL: nobody waits for the answer. */
+/* Also for a server that is opened late, or again: it gets the newest clock. op NULL: nobody waits for the
+ * answer. */
 static bool tick_send(struct muster_params_way *way, struct muster_params_op *op)
 {
     struct muster_params *params = way->params;
@@ -48,7 +49,8 @@ static uint64_t oldest_push(const struct muster_params *params)
     return oldest;
 }
 
-/* Its pushes have numbers now: they were started in this turn, or before. */
+/* All pushes that were started before a tick have their numbers by now; the tick waits for those below
+ * its barrier. */
 void muster_params_ticks_number(struct muster_params *params)
 {
     MUSTER_LIST_EACH (&params->ticks, op, struct muster_params_op, queued) {
@@ -67,7 +69,8 @@ static void op_tick(struct muster_params *params, struct muster_params_op *op)
         params->clock = op->clock;
         params->weight = op->weight;
     }
-    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to tell the servers a clock");
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
+                     "no memory to send the clock to the servers");
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
         if (way != params->nowhere && way->was_open && !tick_send(way, op))
             rc = error.rc;

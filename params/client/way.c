@@ -16,7 +16,7 @@ static const struct muster_backoff reconnect = {.first_ns = MUSTER_NS_PER_MS,
 
 #define FROM(state) (1u << MUSTER_PARAMS_WAY_##state)
 
-/* From which states a state is reached. */
+/* The states from which each state is reached. */
 static const uint8_t moves[] = {
     [MUSTER_PARAMS_WAY_CONNECTING] = FROM(PAUSED),
     [MUSTER_PARAMS_WAY_MEETING] = FROM(CONNECTING) | FROM(OPENING),
@@ -87,8 +87,9 @@ static void way_end(struct muster_params_way *way, const struct muster_error *er
 
 /* --- The link --- */
 
-/* A server that is alone was the only one that had the memory. Another one of a job has come to its address:
- * the link stays until it has told its map, which may be all that leads to the servers that there are now. */
+/* Another server answers than the one that the client knows. Without a registry the known server was the
+ * only one, and its rows are gone with it. With one, the link stays until the stranger has sent its map:
+ * that map may be the only way to find the present servers. */
 static void stranger_meet(struct muster_params_way *way)
 {
     struct muster_error error;
@@ -223,7 +224,7 @@ static void refusal_receive(struct muster_params_way *way, const struct muster_f
         way_end(way, &error);
 }
 
-/* Those that have waited for a map try again. */
+/* Ways that met a stranger have waited for a map; they try again. */
 static void strangers_break(struct muster_params *params)
 {
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {

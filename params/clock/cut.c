@@ -12,7 +12,7 @@ struct source {
 
 #define FROM(state) (1u << MUSTER_PARAMS_CUT_##state)
 
-/* From which states a state is reached. */
+/* The states from which each state is reached. */
 static const uint8_t moves[] = {
     [MUSTER_PARAMS_CUT_NONE] = FROM(RELEASING),
     [MUSTER_PARAMS_CUT_MARKING] = FROM(NONE),
@@ -127,7 +127,8 @@ bool muster_params_cut_must_hold(const struct muster_params_cut *cut,
 {
     const struct source *source = source_find(cut, id);
 
-    /* Also while others are released: not before what the same source has sent earlier. */
+    /* A message that comes while others are released is held, too: it must not overtake earlier ones of its
+     * source. */
     return cut->state != MUSTER_PARAMS_CUT_NONE &&
            (source == NULL || source->marked == cut->number);
 }

@@ -111,7 +111,7 @@ static void places_translate(const struct step *step, const uint16_t *before, ui
     }
 }
 
-/* Lost copies go where another one lives; without one all of them are waited for. Lost learners go. */
+/* Remove lost copies if another copy is alive; otherwise all of them are waited for. Remove lost learners. */
 static void lost_drop(const struct step *step, struct muster_params_map_shard *shard)
 {
     bool has_living = false;
@@ -128,7 +128,8 @@ static void lost_drop(const struct step *step, struct muster_params_map_shard *s
     }
 }
 
-/* The primary has all that was acknowledged, since nothing is before all copies have it. */
+/* Remove copies that are stale. The primary has all that was acknowledged, since a push is acknowledged only
+ * when all copies have it. */
 static void stale_drop(const struct step *step, uint32_t number,
                        struct muster_params_map_shard *shard)
 {
@@ -146,8 +147,8 @@ static void stale_drop(const struct step *step, uint32_t number,
     }
 }
 
-/* Makes room for a learner that the target names where the list of copies is full: it has all of the
- * shard, so one that the target does not name goes for it. */
+/* The list of copies is full, and a learner of the target has all of the shard: a copy that the target does
+ * not name is removed for it. */
 static void room_make(const uint16_t *targets, uint32_t target_count, uint16_t learner,
                       struct muster_params_map_shard *shard)
 {
@@ -192,8 +193,8 @@ static uint32_t living_count(const struct step *step, const struct muster_params
     return count;
 }
 
-/* Copies that the target does not name go while enough others live; the primary only when all that the
- * target names are there, since clients have to follow. */
+/* Remove copies that the target does not name while enough others are alive. The primary is removed only when
+ * all copies of the target are there, since clients have to follow it. */
 static void surplus_drop(const struct step *step, const uint16_t *targets, uint32_t target_count,
                          struct muster_params_map_shard *shard)
 {
@@ -211,7 +212,7 @@ static void surplus_drop(const struct step *step, const uint16_t *targets, uint3
     }
 }
 
-/* Learners that the target does not name go, and all of them where nobody is left to teach them. */
+/* Remove learners that the target does not name, and all of them where no copy is alive to teach them. */
 static void learners_cut(const struct step *step, const uint16_t *targets, uint32_t target_count,
                          struct muster_params_map_shard *shard)
 {
@@ -223,7 +224,7 @@ static void learners_cut(const struct step *step, const uint16_t *targets, uint3
     }
 }
 
-/* Begins moves; those that go on are counted by then, of all shards. */
+/* Begin moves of the shard. Moves of all shards that go on are counted already. */
 static void learners_add(struct step *step, uint32_t number)
 {
     struct muster_params_map_shard *shard = &step->next->shards[number];

@@ -50,8 +50,7 @@ size_t muster_delta_encode(const struct muster_delta_source *source, void *ret_d
 
 static enum muster_rc delta_refuse(struct muster_error *ret_error, const char *part)
 {
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "a delta has a wrong part: %s",
-                            part);
+    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "a delta is malformed: %s", part);
 }
 
 enum muster_rc muster_delta_apply(const void *delta, size_t delta_bytes, void *range,

@@ -260,8 +260,8 @@ static void on_serve(struct muster_task *task)
     awaiting_serve(task->data);
 }
 
-/* Those that wait are told that this side goes on, so that they do not leave it. While it does not, they are
- * told nothing: two readers that wait for each other would do so for ever. */
+/* Readers that wait for a chunk are told that this side makes progress, so that they do not leave it. Without
+ * progress they are told nothing: otherwise two readers that wait for each other would do so for ever. */
 static void on_alive(struct muster_timer *timer)
 {
     struct muster_publication_door *door = timer->data;
@@ -503,7 +503,8 @@ enum muster_rc muster_publication_door_open(struct muster_env *env,
     enum muster_rc rc;
 
     if (door == NULL)
-        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a door");
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                                "no memory for the port of a publication");
     door->env = env;
     door->name = options->name;
     door->hello = *options->hello;

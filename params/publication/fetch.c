@@ -328,7 +328,7 @@ static void *refuse_message(struct muster_publication_lane *lane)
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     "the message was not asked for, or memory is short");
+                     "the message was not requested, or there is no memory for it");
     source_leave(lane, &error);
     return NULL;
 }
@@ -387,7 +387,7 @@ static void on_bytes(struct muster_peer_link *link, const struct muster_frame_he
     lane->fetch->progress_ns = muster_loop_now_ns(lane->fetch->env->loop);
 }
 
-/* The manifest that comes second is not used. */
+/* Both trees have asked for the manifest; the second one to come is dropped. */
 static void manifest_take(struct muster_publication_lane *lane, size_t size)
 {
     if (lane->fetch->held == NULL) {

@@ -30,7 +30,7 @@ _Static_assert(sizeof(struct packed_tensor) == 16, "no padding");
 static enum muster_rc manifest_refuse(struct muster_error *ret_error, const char *part)
 {
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "the manifest of a version has a wrong part: %s", part);
+                            "the manifest of a version is malformed: %s", part);
 }
 
 static uint64_t tensor_bytes(const struct muster_version_tensor *tensor)

@@ -139,7 +139,7 @@ static uint32_t readers_count(struct muster_publication *publication, uint64_t v
     return count;
 }
 
-/* A reader that connects later has to have it, too: all is all that are connected now. */
+/* WAIT_FOR_ALL counts the readers that are connected now, those that came after the put began included. */
 static bool readers_suffice(struct muster_publication *publication)
 {
     const struct put *put = &publication->put;

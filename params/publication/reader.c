@@ -14,7 +14,8 @@
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 #define READ_AGAIN_NS      (200 * MUSTER_NS_PER_MS)
 
-/* A source that died is passed over at once; the publisher is asked again when all are gone. */
+/* The pause before the publisher is asked again when all sources have failed. A single one that died is
+ * skipped at once. */
 static const struct muster_backoff ask_again = {.first_ns = 20 * MUSTER_NS_PER_MS,
                                                 .max_ns = 2 * MUSTER_NS_PER_S,
                                                 .growth_permille = 2000,
@@ -452,7 +453,8 @@ static bool is_wanted(const struct muster_reader *reader)
                                          muster_publication_fetch_is_stuck(&reader->fetch)));
 }
 
-/* In a turn after on_version has run: what a publisher hears that a reader has, its program has seen. */
+/* The publisher is told in a turn after on_version has run: a version that it counts has been seen by the
+ * reader's program. */
 static void have_tell(struct muster_reader *reader)
 {
     struct guide *guide = &reader->guide;

@@ -77,7 +77,7 @@ static void source_add(char *sources, uint32_t *count, const char *address)
     ++*count;
 }
 
-/* Up the tree; those that are gone, or serve nobody, are passed over. */
+/* Walk up the tree, and skip readers that are gone or do not listen. */
 static uint32_t tree_sources(const struct muster_publication_roster *roster, uint32_t which,
                              uint32_t place, char *sources)
 {

@@ -31,7 +31,7 @@ struct muster_params_answer *muster_params_answer_new(struct muster_params_clien
     return answer;
 }
 
-/* CANCELLED: the link is being closed, and its client with it. */
+/* With CANCELLED the link is being closed, and its client too: there is nothing to resume. */
 static void on_sent(struct muster_frame *frame, enum muster_rc rc)
 {
     struct muster_params_answer *answer = frame->data;

@@ -19,7 +19,7 @@ static uint32_t table_width(const void *data, uint32_t number)
 
 /* --- OPEN, TABLE --- */
 
-/* A source gets its generation where it is at home; elsewhere it shows it. */
+/* A source gets its generation from the server of its home shard, and shows it to all others. */
 static enum muster_rc source_open(struct muster_params_client *client,
                                   const struct muster_frame_header *header,
                                   const struct muster_params_open *open,
@@ -44,7 +44,7 @@ static enum muster_rc source_open(struct muster_params_client *client,
     return rc;
 }
 
-/* The generation that a source gets is known to all that may lead its home after this server. */
+/* All servers that may lead the home shard after this one learn the generation before it is answered. */
 static bool opened_answer(struct muster_params_client *client,
                           const struct muster_frame_header *header, uint32_t home)
 {
@@ -211,9 +211,9 @@ static bool push_is_ours(const struct muster_params_server *server,
     return true;
 }
 
-/* The runs that are this server's are applied before MOVED tells the client to send the push again. A
- * later push of those shards, which is here already, would else be applied first, and make this one
- * count as applied. */
+/* Runs that this server leads are applied before MOVED tells the client to send the push again. Otherwise a
+ * later push to the same shards, which may be here already, would be applied first, and this one would
+ * be taken for applied when it comes again. */
 static enum muster_rc runs_apply(struct muster_params_server *server,
                                  const struct muster_frame_header *header,
                                  const struct muster_params_push *push)
@@ -274,8 +274,8 @@ static bool push_answer(struct muster_params_client *client,
     return muster_params_waiting_start(waiting);
 }
 
-/* The rows behind a push. Where it came again, they may show what followers have not got, as those of a
- * pull may. */
+/* The rows behind a push. After a repetition they may show pushes that followers do not have yet, as the
+ * rows of a pull may: the answer waits for a mark. */
 static bool push_pull_answer(struct muster_params_client *client,
                              const struct muster_frame_header *header,
                              const struct muster_params_rows_frame *frame,
@@ -307,8 +307,8 @@ static bool push_pull_answer(struct muster_params_client *client,
     return muster_params_waiting_start(waiting);
 }
 
-/* Nothing of it is applied, and nothing of it will be: but the next push of the source to these shards is
- * not its first one any more. */
+/* Nothing of a refused push is or will be applied. But the next push of the source to these shards is not its
+ * first one any more. */
 static bool push_refuse(struct muster_params_client *client,
                         const struct muster_frame_header *header,
                         const struct muster_params_push *push, const struct muster_error *error)
@@ -391,7 +391,7 @@ bool muster_params_handle_push_pull(struct muster_params_client *client,
     return push_handle(client, header, payload, push_pull_answer);
 }
 
-/* The shards of the keys, each once. False: this server does not lead one of them. */
+/* List the shards of the keys, each once. False: this server does not lead one of them. */
 static bool shards_collect(struct muster_params_waiting *waiting,
                            const struct muster_params_store_table *table,
                            const struct muster_params_rows_frame *frame)
@@ -413,8 +413,9 @@ static bool shards_collect(struct muster_params_waiting *waiting,
     return true;
 }
 
-/* No reader sees what a death could take back, or what another server has changed since: the answer waits
- * until all followers of its shards have what it shows, and have said that they still follow. */
+/* No pull shows a row that the death of this server could undo, or that another primary has changed since.
+ * So the answer waits until all followers of its shards have what it shows, and have said that they
+ * still follow. */
 static bool pull_answer(struct muster_params_client *client,
                         const struct muster_frame_header *header,
                         const struct muster_params_rows_frame *frame, size_t bytes)

@@ -1,4 +1,4 @@
-/* Answers that are not given before all followers have what they tell. */
+/* Answers that wait until all followers have the rows that the answer tells of. */
 #include "params/server/cluster.h"
 
 static struct muster_params_follower *follower_at(const struct muster_params_server *server,
@@ -62,7 +62,7 @@ void muster_params_held_check(struct muster_params_server *server)
     }
 }
 
-/* The followers of its shards by the new map; false: this server does not lead one of them. */
+/* Find the followers of the answer's shards by the new map. False: this server does not lead one of them. */
 static bool held_review(struct muster_params_server *server, struct muster_params_held *held)
 {
     held->mask = 0;

@@ -280,7 +280,7 @@ void muster_params_on_inspect(struct muster_rpc *rpc,
         inspection_answer(inspection);
 }
 
-/* The caller may have gone away in the middle. */
+/* The caller may hang up while a digest is being computed. */
 void muster_params_on_inspect_end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     struct inspection *inspection = muster_rpc_data(rpc);

@@ -16,8 +16,8 @@ static void map_log(const struct muster_params_server *server)
                "primaries", primaries, "copies", copies, "short_shards", short_shards);
 }
 
-/* First what others must have by the new map, then the answers that this decides, then messages that
- * have waited for it, and last the clients: what they send by it comes to a server that knows it. */
+/* The order matters. Followers first: they decide which held answers may leave. Then messages that waited
+ * for the map. Clients hear of it last, so that whatever they send by it finds a server that knows it. */
 void muster_params_server_set_map(struct muster_params_server *server,
                                   struct muster_params_map *map)
 {

@@ -17,7 +17,8 @@ static void call_refuse(struct muster_rpc *rpc, const struct muster_error *error
     muster_rpc_finish(rpc, error->rc, error->text);
 }
 
-/* Routing to other servers is the client's of params.h: here only a server that is alone answers. */
+/* Only the client of params.h routes rows to servers, so that this door answers only for a server that is
+ * alone. */
 static bool call_is_ours(const struct muster_params_server *server, struct muster_rpc *rpc)
 {
     if (server->registration == NULL)
@@ -402,7 +403,7 @@ static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullReques
 
 /* --- PushPull --- */
 
-/* The method itself was judged at the door. */
+/* The policy has allowed PushPull already; Push and Pull are needed, too. */
 static bool both_are_allowed(const struct muster_params_server *server, struct muster_rpc *rpc)
 {
     static const char *const methods[] = {"/muster.params.v1.Params/Push",
@@ -440,7 +441,8 @@ static enum muster_rc push_pull_read(const struct muster_params_server *server,
                                     (enum muster_dtype)ret_frame->dtype, ret_bytes, ret_error);
 }
 
-/* All memory is there before the push is applied: an error says that it has not taken its number. */
+/* All memory is allocated before the push is applied, so that an error means that the push has not taken its
+ * number. */
 static enum muster_rc push_pull_apply(struct muster_params_server *server,
                                       struct muster_params_push *push,
                                       const struct muster_params_rows_frame *frame,

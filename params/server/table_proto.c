@@ -3,7 +3,7 @@
 
 #include "params/server/rows.h"
 
-/* A number that the enum does not have stays one that no schema may have. */
+/* A number outside the enum is mapped to one that muster_params_schema_check refuses. */
 static enum muster_dtype dtype_of(Muster__Params__V1__ValueType type)
 {
     switch (type) {

@@ -45,7 +45,7 @@ static bool waiting_answer(struct muster_params_waiting *waiting)
     return muster_params_answer_send(answer, answer->frame.header.payload_bytes);
 }
 
-/* A source that could not be opened here is named again, perhaps over the same link. */
+/* The client names a source that could not be opened here again, perhaps over the same link. */
 static bool waiting_move(struct muster_params_waiting *waiting)
 {
     struct muster_params_client *client = waiting->client;
@@ -57,8 +57,8 @@ static bool waiting_move(struct muster_params_waiting *waiting)
     return muster_params_moved(client, &waiting->request);
 }
 
-/* A client that cannot be answered is closed by the door in its next turn: it may be closed nowhere
- * else, since callers of this have it in their hands. */
+/* A client that cannot be answered is closed by the door in a later turn: callers of this function still use
+ * the client. */
 static void on_held(struct muster_params_held *held, enum muster_rc rc)
 {
     struct muster_params_waiting *waiting =

@@ -5,8 +5,8 @@
 
 #include "params/wire/frame.h"
 
-#define MAP_MAGIC   0x50414d50u /* "PMAP" */
-#define MAP_VERSION 1u
+#define MAP_MAGIC    0x50414d50u /* "PMAP" */
+#define MAP_VERSION  1u
 #define FLAG_LEAVING 1u
 
 struct packed_head {
@@ -96,7 +96,7 @@ void muster_params_map_single(struct muster_params_map *map, const struct muster
 static enum muster_rc map_refuse(struct muster_error *ret_error, const char *part)
 {
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "a map of parameters has a wrong part: %s", part);
+                            "a map of parameters is malformed: %s", part);
 }
 
 static bool text_is_valid(const char *text, size_t bytes)
@@ -118,7 +118,8 @@ static enum muster_rc servers_check(const struct muster_params_map *map,
     for (uint32_t i = 0; i < map->server_count; i++) {
         if (muster_incarnation_is_zero(&servers[i].id))
             return map_refuse(ret_error, "a server without an id");
-        if (i > 0 && memcmp(servers[i - 1].id.bytes, servers[i].id.bytes, sizeof(servers[i].id.bytes)) >= 0)
+        if (i > 0 &&
+            memcmp(servers[i - 1].id.bytes, servers[i].id.bytes, sizeof(servers[i].id.bytes)) >= 0)
             return map_refuse(ret_error, "the order of the servers");
         if (!text_is_valid(servers[i].address, sizeof(servers[i].address)))
             return map_refuse(ret_error, "the address of a server");

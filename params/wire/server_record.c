@@ -53,7 +53,7 @@ enum muster_rc muster_params_server_record_unpack(const void *bytes, size_t size
     memcpy(&packed, bytes, sizeof(packed));
     if (packed.magic != RECORD_MAGIC)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the record of a server has other first bytes");
+                                "the record of a server does not begin with PSRV");
     if (packed.version != RECORD_VERSION)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "the record of a server has version %u, this program reads %u",
@@ -61,7 +61,7 @@ enum muster_rc muster_params_server_record_unpack(const void *bytes, size_t size
     if (packed.address[sizeof(packed.address) - 1] != '\0' ||
         packed.host_key[sizeof(packed.host_key) - 1] != '\0')
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the record of a server has a text without end");
+                                "a text in the record of a server has no NUL");
     memset(ret_record, 0, sizeof(*ret_record));
     memcpy(ret_record->server.id.bytes, packed.id, sizeof(packed.id));
     /* Bytes behind the texts are nobody's: equal records are equal in all bytes. */

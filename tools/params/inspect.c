@@ -80,7 +80,7 @@ static const struct muster_options params_inspect_options = {
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
 
-/* The answer is printed while it is there. */
+/* The answer is borrowed until this returns, so it is printed here. */
 struct asker {
     const struct settings *settings;
     struct muster_env *env;

@@ -16,7 +16,7 @@
 #include "common/command.h"
 
 #define CHILDREN 2u
-/* So many children in a row that die before they have the seat: the next one would die, too. */
+/* After so many children in a row that died before they had the seat, the next one would die, too. */
 #define FAILURES_MAX 5u
 
 struct house {

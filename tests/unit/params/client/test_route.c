@@ -336,7 +336,7 @@ static void rows_of_a_lost_shard_wait_for_a_server(void **state)
     puppet_push_take(&puppets.list[0], 1, 2, 0);
     assert_int_equal(puppet_call_await(&puppets, &hasty), MUSTER_DEADLINE_EXCEEDED);
     assert_string_equal(hasty.op.error.text,
-                        "no server can be reached for some of its rows, by map 2");
+                        "some of the rows have no server that can be reached (map 2)");
     assert_false(push.is_done);
     params_puppets_move(&puppets, 2, 1, 0);
     puppet_push_take(&puppets.list[1], 1, 3, 2);

@@ -264,11 +264,11 @@ static void a_malformed_record_is_refused(void **state)
         enum muster_rc rc;
         const char *text;
     } rows[] = {
-        {0, 0, 0, MUSTER_INVALID_ARGUMENT, "other first bytes"},
+        {0, 0, 0, MUSTER_INVALID_ARGUMENT, "PSRV"},
         {4, 2, 0, MUSTER_FAILED_PRECONDITION, "version 2"},
-        {RECORD_HOST_KEY - 1, 'x', 0, MUSTER_INVALID_ARGUMENT, "without end"},
+        {RECORD_HOST_KEY - 1, 'x', 0, MUSTER_INVALID_ARGUMENT, "has no NUL"},
         {RECORD_HOST_KEY + MUSTER_HOST_KEY_BYTES - 1, 'x', 0, MUSTER_INVALID_ARGUMENT,
-         "without end"},
+         "has no NUL"},
         {RECORD_ADDRESS, 'x', 1, MUSTER_INVALID_ARGUMENT, "bytes, got"},
     };
     struct muster_params_server_record found;
