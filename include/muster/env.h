@@ -105,6 +105,15 @@ struct muster_process_watch {
     struct muster_fd_watch fd_watch;
     struct muster_list node;
 };
+/** Memory that other processes of the host may map for reading. */
+struct muster_host_memory {
+    uint8_t *bytes; /* NULL: none */
+    size_t size;
+    /* Where others find it. They are told by messages, so that they may be wrong. */
+    int64_t pid;
+    uint32_t number; /* of that process */
+    uint64_t file;   /* the same for all that map it */
+};
 struct muster_host_ops {
     const char *(*key)(struct muster_host *host);
     int64_t (*pid)(struct muster_host *host);
@@ -115,6 +124,12 @@ struct muster_host_ops {
     enum muster_rc (*run)(struct muster_host *host, struct muster_command *command); /* or NULL */
     void (*cancel_run)(struct muster_host *host, struct muster_command *command);
     struct muster_shares *(*shares)(struct muster_host *host); /* or NULL: nothing can be shared */
+    /* Or NULL, all three. */
+    enum muster_rc (*memory_open)(struct muster_host *host, size_t size,
+                                  struct muster_host_memory *ret_memory);
+    enum muster_rc (*memory_map)(struct muster_host *host, const struct muster_host_memory *theirs,
+                                 struct muster_host_memory *ret_memory);
+    void (*memory_close)(struct muster_host *host, struct muster_host_memory *memory);
 };
 struct muster_host {
     const struct muster_host_ops *ops;

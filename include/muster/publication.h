@@ -190,6 +190,7 @@ struct muster_reader_stats {
     uint64_t bytes_received; /* of chunks and deltas */
     uint64_t parents_lost;   /* it went on with another source */
     uint64_t bytes_sent;     /* to other readers */
+    uint64_t chunks_mapped;  /* read in the memory of another process of the host */
 };
 MUSTER_API void muster_reader_stats(const struct muster_reader *reader,
                                     struct muster_reader_stats *ret_stats);

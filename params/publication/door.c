@@ -16,7 +16,7 @@
 
 struct muster_publication_door {
     struct muster_env *env;
-    const char *name;
+    const char *name, *host_key;
     struct muster_peer_hello hello;
     const struct muster_authorization *authorization;
     const struct muster_list *versions;
@@ -148,8 +148,14 @@ static bool chunk_send(struct muster_publication_client *client, struct muster_h
     struct muster_publication_door *door = client->door;
     struct muster_frame_header header = {.type = MUSTER_PUBLICATION_CHUNK, .chunk = request->chunk};
     size_t bytes = muster_version_chunk_bytes(&held->manifest, request->chunk), delta_bytes = 0;
-    void *delta = delta_make(door, held, request, &delta_bytes);
+    void *delta;
 
+    if (request->mapped != 0 && held->shared.bytes != NULL &&
+        request->mapped == held->shared.file) {
+        header.type = MUSTER_PUBLICATION_IN_PLACE;
+        return answer_send(client, held, header, NULL, 0, NULL);
+    }
+    delta = delta_make(door, held, request, &delta_bytes);
     if (delta != NULL) {
         header.type = MUSTER_PUBLICATION_DELTA;
         header.offset = request->base;
@@ -160,6 +166,23 @@ static bool chunk_send(struct muster_publication_client *client, struct muster_h
     door->stats.chunks++;
     door->stats.bytes += bytes;
     return answer_send(client, held, header, muster_held_chunk(held, request->chunk), bytes, NULL);
+}
+
+static bool manifest_send(struct muster_publication_client *client,
+                          struct muster_held_version *held)
+{
+    struct muster_frame_header header = {.type = MUSTER_PUBLICATION_MANIFEST};
+    const struct muster_host_memory *shared = &held->shared;
+
+    if (shared->bytes != NULL && shared->pid <= UINT32_MAX && client->join.host_key[0] != '\0' &&
+        strcmp(client->join.host_key, client->door->host_key) == 0) {
+        held->is_offered = true;
+        header.phase = (uint32_t)shared->pid;
+        header.chunk = shared->number;
+        header.offset = shared->size;
+        header.descriptor = shared->file;
+    }
+    return answer_send(client, held, header, held->packed, held->packed_bytes, NULL);
 }
 
 enum attempt {
@@ -195,9 +218,7 @@ static enum attempt request_try(struct muster_publication_client *client,
     if (held == NULL)
         return version_refuse(client, request);
     if (request->is_manifest) {
-        const struct muster_frame_header header = {.type = MUSTER_PUBLICATION_MANIFEST};
-
-        is_open = answer_send(client, held, header, held->packed, held->packed_bytes, NULL);
+        is_open = manifest_send(client, held);
     } else if (request->chunk >= held->manifest.chunk_count) {
         muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
                          "the chunk must be below %u, the number of chunks, got %u",
@@ -353,6 +374,7 @@ static void request_receive(struct muster_publication_client *client,
     *request = (struct muster_publication_request){
         .version = header->op.step,
         .base = header->offset,
+        .mapped = header->descriptor,
         .since_ns = muster_loop_now_ns(client->door->env->loop),
         .chunk = header->chunk,
         .is_manifest = header->type == MUSTER_PUBLICATION_MANIFEST_REQUEST};
@@ -507,6 +529,7 @@ enum muster_rc muster_publication_door_open(struct muster_env *env,
                                 "no memory for the port of a publication");
     door->env = env;
     door->name = options->name;
+    door->host_key = options->host_key != NULL ? options->host_key : "";
     door->hello = *options->hello;
     door->authorization = options->authorization;
     door->versions = options->versions;

@@ -29,7 +29,8 @@ struct muster_publication_door_events {
 };
 
 struct muster_publication_door_options {
-    const char *name; /* of the publication; borrowed until closed */
+    const char *name;     /* of the publication; borrowed until closed */
+    const char *host_key; /* readers that have it, too, may map versions; borrowed until closed */
     const struct muster_peer_hello *hello;
     const struct muster_address *listen;
     const struct muster_authorization *authorization; /* borrowed until closed */
@@ -54,7 +55,7 @@ struct muster_publication_client {
     uint32_t sending;            /* answers that have not left */
     uint32_t request_count;
     struct muster_publication_request {
-        uint64_t version, base, since_ns;
+        uint64_t version, base, mapped, since_ns;
         uint32_t chunk;
         bool is_manifest;
     } requests[MUSTER_PUBLICATION_WAITING_MAX];

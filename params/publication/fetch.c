@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "runtime/system/host_memory.h"
+
 #define CONNECT_TIMEOUT_NS (2 * MUSTER_NS_PER_S)
 /* One turn copies for a few milliseconds, so that other events go on meanwhile. */
 #define COPIES_PER_TURN 64u /* 16 MiB */
@@ -118,7 +120,7 @@ static bool chunk_copy(struct muster_publication_fetch *fetch, uint32_t chunk)
     struct muster_held_version *held = fetch->held, *base = fetch->base;
     uint32_t bytes = muster_version_chunk_bytes(&held->manifest, chunk);
 
-    if (base == NULL || chunk >= base->manifest.chunk_count ||
+    if (held->is_mapped || base == NULL || chunk >= base->manifest.chunk_count ||
         muster_version_chunk_bytes(&base->manifest, chunk) != bytes ||
         memcmp(base->manifest.hashes[chunk], held->manifest.hashes[chunk], MUSTER_HASH128_BYTES) !=
             0)
@@ -131,10 +133,12 @@ static bool chunk_copy(struct muster_publication_fetch *fetch, uint32_t chunk)
 
 static bool chunk_ask(struct muster_publication_lane *lane, uint32_t chunk)
 {
-    const struct muster_held_version *base = lane->fetch->base;
+    const struct muster_held_version *base = lane->fetch->base, *held = lane->fetch->held;
     const struct muster_frame_header header = {.type = MUSTER_PUBLICATION_CHUNK_REQUEST,
                                                .chunk = chunk,
-                                               .offset = base != NULL ? base->shown.number : 0};
+                                               .offset = base != NULL ? base->shown.number : 0,
+                                               .descriptor =
+                                                   held->is_mapped ? held->shared.file : 0};
 
     lane->open[lane->open_count++] = chunk;
     return message_send(lane, header, NULL, 0);
@@ -222,10 +226,30 @@ static void wrong_bytes(struct muster_publication_lane *lane, const char *of_wha
     source_leave(lane, &error);
 }
 
+/* The memory of a source on this host, or memory of our own. Takes manifest. */
+static enum muster_rc held_make(struct muster_publication_fetch *fetch,
+                                struct muster_version_manifest *manifest,
+                                const struct muster_frame_header *header)
+{
+    const struct muster_host_memory theirs = {.size = (size_t)header->offset,
+                                              .pid = header->phase,
+                                              .number = header->chunk,
+                                              .file = header->descriptor};
+    struct muster_host_memory mapped;
+
+    if (theirs.file != 0 && muster_held_fits(manifest, header->offset) &&
+        muster_host_memory_map(fetch->env->host, &theirs, &mapped) == MUSTER_OK)
+        return muster_held_new_mapped(fetch->env->mem, manifest, fetch->env->host, &mapped,
+                                      &fetch->held);
+    return muster_held_new(fetch->env->mem, manifest, fetch->spare, &fetch->held);
+}
+
 /* Both trees ask for the manifest: the chunks of the other one are asked for by the next turn. */
-static void manifest_receive(struct muster_publication_lane *lane, size_t size)
+static void manifest_receive(struct muster_publication_lane *lane,
+                             const struct muster_frame_header *header)
 {
     struct muster_publication_fetch *fetch = lane->fetch;
+    size_t size = header->payload_bytes;
     uint8_t root[MUSTER_HASH128_BYTES];
     struct muster_version_manifest manifest = {.mem = NULL};
     struct muster_error error;
@@ -247,7 +271,7 @@ static void manifest_receive(struct muster_publication_lane *lane, size_t size)
                               "the manifest is not of the version that the registry names");
     }
     if (rc == MUSTER_OK)
-        rc = muster_held_new(fetch->env->mem, &manifest, fetch->spare, &fetch->held);
+        rc = held_make(fetch, &manifest, header);
     if (rc != MUSTER_OK) {
         muster_mem_free(fetch->env->mem, packed);
         if (rc == MUSTER_RESOURCE_EXHAUSTED)
@@ -286,6 +310,32 @@ static bool delta_apply(struct muster_publication_lane *lane,
     return is_applied;
 }
 
+/* The mapped file is not the one that the source fills. The bytes are fetched instead. */
+static void mapping_leave(struct muster_publication_lane *lane, uint32_t chunk)
+{
+    struct muster_error error;
+
+    if (muster_held_detach(lane->fetch->held) == MUSTER_OK) {
+        chunk_close(lane, chunk);
+        (void)chunk_ask(lane, chunk);
+        return;
+    }
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for version %" PRIu64,
+                     lane->fetch->record.version);
+    source_leave(lane, &error);
+}
+
+static void chunk_count(struct muster_reader_stats *stats, const struct muster_frame_header *header)
+{
+    if (header->type == MUSTER_PUBLICATION_DELTA)
+        stats->deltas_received++;
+    else if (header->type == MUSTER_PUBLICATION_IN_PLACE)
+        stats->chunks_mapped++;
+    else
+        stats->chunks_received++;
+    stats->bytes_received += header->payload_bytes;
+}
+
 static void chunk_receive(struct muster_publication_lane *lane,
                           const struct muster_frame_header *header)
 {
@@ -293,17 +343,18 @@ static void chunk_receive(struct muster_publication_lane *lane,
     struct muster_held_version *held = fetch->held;
     bool is_delta = header->type == MUSTER_PUBLICATION_DELTA;
 
+    if (header->type == MUSTER_PUBLICATION_IN_PLACE)
+        muster_held_take_mapped(held, header->chunk);
     if ((is_delta && !delta_apply(lane, header)) ||
         !muster_version_chunk_is_valid(&held->manifest, header->chunk,
                                        muster_held_chunk(held, header->chunk))) {
-        wrong_bytes(lane, "chunk");
+        if (held->is_mapped)
+            mapping_leave(lane, header->chunk);
+        else
+            wrong_bytes(lane, "chunk");
         return;
     }
-    if (is_delta)
-        fetch->stats.deltas_received++;
-    else
-        fetch->stats.chunks_received++;
-    fetch->stats.bytes_received += header->payload_bytes;
+    chunk_count(&fetch->stats, header);
     chunk_close(lane, header->chunk);
     muster_held_set(held, header->chunk);
     fetch->events->on_progress(fetch);
@@ -346,7 +397,8 @@ static void *chunk_room(struct muster_publication_lane *lane,
     struct muster_held_version *held = lane->fetch->held;
     uint32_t bytes;
 
-    if (held == NULL || !chunk_is_open(lane, header->chunk))
+    if (held == NULL || !chunk_is_open(lane, header->chunk) ||
+        (held->is_mapped && muster_held_detach(held) != MUSTER_OK))
         return refuse_message(lane);
     bytes = muster_version_chunk_bytes(&held->manifest, header->chunk);
     if (header->type == MUSTER_PUBLICATION_DELTA)
@@ -372,6 +424,9 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
         return fetch->held == NULL ? buffer_new(lane, header->payload_bytes) : NULL;
     if (header->type == MUSTER_PUBLICATION_CHUNK || header->type == MUSTER_PUBLICATION_DELTA)
         return chunk_room(lane, header);
+    if (header->type == MUSTER_PUBLICATION_IN_PLACE && fetch->held != NULL &&
+        header->payload_bytes == 0 && chunk_is_open(lane, header->chunk))
+        return NULL;
     return refuse_message(lane);
 }
 
@@ -388,10 +443,11 @@ static void on_bytes(struct muster_peer_link *link, const struct muster_frame_he
 }
 
 /* Both trees have asked for the manifest; the second one to come is dropped. */
-static void manifest_take(struct muster_publication_lane *lane, size_t size)
+static void manifest_take(struct muster_publication_lane *lane,
+                          const struct muster_frame_header *header)
 {
     if (lane->fetch->held == NULL) {
-        manifest_receive(lane, size);
+        manifest_receive(lane, header);
         return;
     }
     muster_mem_free(lane->fetch->env->mem, lane->received);
@@ -407,12 +463,12 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
 
     if (header->type == MUSTER_PUBLICATION_REFUSED && (is_wanted || header->op.step == 0))
         refusal_receive(lane, header);
-    if (!is_wanted || buffer == NULL)
+    if (!is_wanted || (buffer == NULL && header->type != MUSTER_PUBLICATION_IN_PLACE))
         return;
     fetch->progress_ns = muster_loop_now_ns(fetch->env->loop);
     if (header->type == MUSTER_PUBLICATION_MANIFEST)
-        manifest_take(lane, header->payload_bytes);
-    else if (header->type == MUSTER_PUBLICATION_CHUNK || header->type == MUSTER_PUBLICATION_DELTA)
+        manifest_take(lane, header);
+    else if (header->type != MUSTER_PUBLICATION_REFUSED)
         chunk_receive(lane, header);
 }
 

@@ -20,14 +20,18 @@ enum muster_publication_message {
     MUSTER_PUBLICATION_SOURCES = 3,
     MUSTER_PUBLICATION_HAVE = 4, /* to the publisher: the reader shows that version */
     MUSTER_PUBLICATION_MANIFEST_REQUEST = 5,
+    /* To a reader of the same host also where the version lies: phase: process; chunk: number; offset: bytes of
+     * memory; descriptor: file. All 0: nowhere. */
     MUSTER_PUBLICATION_MANIFEST = 6,
-    MUSTER_PUBLICATION_CHUNK_REQUEST = 7, /* chunk; offset: a version that the reader has, or 0 */
+    /* chunk; offset: a version that the reader has, or 0; descriptor: the file that it has mapped, or 0 */
+    MUSTER_PUBLICATION_CHUNK_REQUEST = 7,
     MUSTER_PUBLICATION_CHUNK = 8,
     MUSTER_PUBLICATION_DELTA = 9,    /* offset: the version that it is based on */
     MUSTER_PUBLICATION_REFUSED = 10, /* phase: the code; payload: its text; chunk as asked */
     MUSTER_PUBLICATION_ALIVE = 11,   /* what was asked for is awaited here, too */
+    MUSTER_PUBLICATION_IN_PLACE = 12, /* chunk: it is in the file that the reader has mapped */
 };
-#define MUSTER_PUBLICATION_MESSAGE_COUNT 12
+#define MUSTER_PUBLICATION_MESSAGE_COUNT 13
 #define MUSTER_PUBLICATION_NO_CHUNK      UINT32_MAX /* of a refusal: all of the version is */
 
 /** Requests for chunks of one link that may be open at once. */

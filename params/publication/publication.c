@@ -654,7 +654,10 @@ static enum muster_rc door_open(struct muster_publication *publication,
                                 const struct muster_publication_options *options,
                                 struct muster_error *ret_error)
 {
+    struct muster_host *host = publication->env->host;
+    const char *host_key = host != NULL ? muster_host_key(host) : "";
     const struct muster_publication_door_options door = {.name = publication->name,
+                                                         .host_key = host_key,
                                                          .hello = &publication->hello,
                                                          .listen = options->listen,
                                                          .authorization = options->authorization,
@@ -678,7 +681,7 @@ static void publication_free(struct muster_publication *publication)
     while ((node = muster_list_pop(&publication->versions)) != NULL)
         muster_held_unref(MUSTER_CONTAINER_OF(node, struct muster_held_version, node));
     muster_publication_roster_fini(&publication->roster);
-    muster_mem_free(publication->env->mem, publication->spare.memory);
+    muster_held_spare_fini(&publication->spare, publication->env->mem);
     muster_mem_free(publication->env->mem, publication);
 }
 
@@ -752,6 +755,7 @@ enum muster_rc muster_publication_open(struct muster_env *env,
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                 "no memory for a publication");
     publication->env = env;
+    publication->spare.host = env->host;
     publication->data = options->data;
     publication->opened = opened;
     publication->history = options->history != 0 ? options->history : 1;

@@ -647,7 +647,7 @@ static void reader_free(struct muster_reader *reader)
 
     while ((node = muster_list_pop(&reader->versions)) != NULL)
         muster_held_unref(MUSTER_CONTAINER_OF(node, struct muster_held_version, node));
-    muster_mem_free(reader->env->mem, reader->spare.memory);
+    muster_held_spare_fini(&reader->spare, reader->env->mem);
     muster_mem_free(reader->env->mem, reader);
 }
 
@@ -695,6 +695,7 @@ static enum muster_rc door_open(struct muster_reader *reader,
                                 struct muster_error *ret_error)
 {
     const struct muster_publication_door_options door = {.name = reader->join.name,
+                                                         .host_key = reader->join.host_key,
                                                          .hello = &reader->hello,
                                                          .listen = options->listen,
                                                          .authorization = options->authorization,
@@ -758,6 +759,7 @@ enum muster_rc muster_reader_open(struct muster_env *env,
     }
     muster_registry_set_data(reader->registry, reader);
     rc = door_open(reader, options, ret_error);
+    reader->spare.host = reader->door != NULL ? env->host : NULL; /* others may map what it holds */
     reader->fetch.owner = reader;
     reader->fetch.spare = &reader->spare;
     muster_publication_fetch_init(&reader->fetch, env, &reader->hello, &reader->join,

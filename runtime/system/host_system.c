@@ -1,5 +1,6 @@
 /* The real host: its name for neighbours, pidfds that tell when a process dies, shared memory. */
 #include "runtime/system/host_command.h"
+#include "runtime/system/host_memory.h"
 #include "runtime/system/host_share.h"
 
 #include <errno.h>
@@ -136,6 +137,27 @@ static struct muster_shares *system_shares(struct muster_host *host)
     return &ours_of(host)->shares;
 }
 
+static enum muster_rc system_memory_open(struct muster_host *host, size_t size,
+                                         struct muster_host_memory *ret_memory)
+{
+    (void)host;
+    return muster_host_memory_system_open(size, ret_memory);
+}
+
+static enum muster_rc system_memory_map(struct muster_host *host,
+                                        const struct muster_host_memory *theirs,
+                                        struct muster_host_memory *ret_memory)
+{
+    (void)host;
+    return muster_host_memory_system_map(theirs, ret_memory);
+}
+
+static void system_memory_close(struct muster_host *host, struct muster_host_memory *memory)
+{
+    (void)host;
+    muster_host_memory_system_close(memory);
+}
+
 /* "BOOT/PROCESSES/NETWORK": processes of one host watch each other and meet at abstract sockets, so
  * that both namespaces count (muster_host_key_shares_loopback reads the last). A machine without
  * /proc still gets a key: one that no other process shares, so nobody is watched. */
@@ -172,6 +194,9 @@ enum muster_rc muster_host_system_open(struct muster_mem *mem, struct muster_loo
         .run = system_run,
         .cancel_run = system_cancel_run,
         .shares = system_shares,
+        .memory_open = system_memory_open,
+        .memory_map = system_memory_map,
+        .memory_close = system_memory_close,
     };
     struct host_system *ours = muster_mem_alloc_zero(mem, 1, sizeof(*ours));
 

@@ -10,6 +10,11 @@ void publication_stand_open(struct publication_stand *stand)
     memset(stand, 0, sizeof(*stand));
     registry_pair_open(&stand->registry);
     stand->env = stand->reader_env = stand->registry.env;
+    stand->own_host_ops = stand->env->host->ops;
+    stand->host_ops = *stand->own_host_ops;
+    stand->host_ops.memory_open = NULL;
+    stand->host_ops.memory_map = NULL;
+    stand->env->host->ops = &stand->host_ops;
     stand->weights = calloc(PUBLICATION_STAND_COUNT, sizeof(float));
     assert_non_null(stand->weights);
 }
@@ -86,6 +91,11 @@ void publication_stand_secure(struct publication_stand *stand,
     stand->reader_env = &stand->own_reader_env;
 }
 
+void publication_stand_share(struct publication_stand *stand)
+{
+    stand->host_ops = *stand->own_host_ops;
+}
+
 void publication_stand_authorize(struct publication_stand *stand, const char *policy)
 {
     assert_null(stand->authorization);
@@ -158,6 +168,7 @@ struct muster_reader *publication_stand_read(struct publication_stand *stand, ui
                                             .job = "test",
                                             .registry = stand->registry.endpoints,
                                             .listen = &listen,
+                                            .host_key = stand->host_key,
                                             .min_version = min_version,
                                             .data = stand};
     struct muster_reader *reader = NULL;
@@ -244,5 +255,6 @@ void publication_stand_close(struct publication_stand *stand)
     muster_tls_close(stand->env->tls);
     stand->env->tls = NULL;
     free(stand->weights);
+    stand->env->host->ops = stand->own_host_ops;
     registry_pair_close(&stand->registry);
 }

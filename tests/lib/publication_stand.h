@@ -22,6 +22,9 @@ struct publication_stand {
     uint64_t step;                    /* the second tensor */
     struct muster_authorization *authorization; /* of the next publication; NULL: none */
     uint32_t history;                           /* of the next publication */
+    const char *host_key;                       /* of the next reader; NULL: this host's */
+    struct muster_host_ops host_ops;            /* of env's host, and those it had */
+    const struct muster_host_ops *own_host_ops;
     /* Open ones; NULL: room for one. */
     struct muster_publication *publications[PUBLICATION_STAND_PUBLISHERS_MAX];
     struct muster_reader *readers[PUBLICATION_STAND_READERS_MAX];
@@ -42,6 +45,8 @@ void publication_stand_end(struct publication_stand *stand, struct muster_public
 void publication_stand_secure(struct publication_stand *stand,
                               const struct fake_authority *authority,
                               const struct fake_cert *publisher, const struct fake_cert *reader);
+/** From now on memory of versions can be mapped; before, all bytes travel. */
+void publication_stand_share(struct publication_stand *stand);
 /** Let in whom this policy lets in, at publications that are opened from now on. Once. */
 void publication_stand_authorize(struct publication_stand *stand, const char *policy);
 

@@ -337,6 +337,7 @@ void sim_node_drop_host(struct sim_node *node)
 {
     while (!muster_list_is_empty(&node->watches))
         watch_free(MUSTER_CONTAINER_OF(node->watches.next, struct sim_watch, link));
+    sim_node_drop_shares(node);
     tell_watchers(node);
 }
 
@@ -418,6 +419,9 @@ void sim_node_host_init(struct sim_node *node)
         .wall_ns = host_wall_ns,
         .watch = host_watch,
         .unwatch = host_unwatch,
+        .memory_open = sim_share_open,
+        .memory_map = sim_share_map,
+        .memory_close = sim_share_close,
     };
     static const struct muster_vars_ops vars_ops = {.get = vars_get};
     static const struct muster_files_ops files_ops = {.read = files_read, .write = files_write};
@@ -427,6 +431,7 @@ void sim_node_host_init(struct sim_node *node)
     node->files.ops = &files_ops;
     snprintf(node->key, sizeof(node->key), "sim-%s", node->host->name);
     muster_list_init(&node->watches);
+    muster_list_init(&node->views);
 }
 
 /* Log records go to the trace of the world. */

@@ -118,6 +118,7 @@ struct sim_host {
     uint64_t sending_until_ns, receiving_until_ns; /* with conditions.host_bytes_per_ms */
     struct muster_list listeners;                  /* sim_listener.host_link */
     struct muster_list files;
+    uint64_t file_last; /* of shared memory */
 };
 bool sim_link_is_cut(const struct sim_world *world, const struct sim_host *from,
                      const struct sim_host *to);
@@ -171,6 +172,8 @@ struct sim_node {
     struct muster_list dials;     /* sim_dial.link */
     struct muster_list lookups;   /* sim_lookup.link */
     struct muster_list watches;   /* sim_watch.link */
+    struct muster_list views;     /* sim_view.link */
+    uint32_t view_last;
 };
 /** Make sure that a turn comes soon enough. */
 void sim_node_wake(struct sim_node *node);
@@ -186,6 +189,13 @@ void sim_node_enter(const struct sim_node *node);
 /** Close what the kernel holds. is_silent: nobody is told. */
 void sim_node_drop_net(struct sim_node *node, bool is_silent);
 void sim_node_drop_host(struct sim_node *node);
+void sim_node_drop_shares(struct sim_node *node);
+/** A process asks its host (sim_share.c). */
+enum muster_rc sim_share_open(struct muster_host *host, size_t size,
+                              struct muster_host_memory *ret_memory);
+enum muster_rc sim_share_map(struct muster_host *host, const struct muster_host_memory *theirs,
+                             struct muster_host_memory *ret_memory);
+void sim_share_close(struct muster_host *host, struct muster_host_memory *memory);
 void sim_node_die(struct sim_node *node, bool is_silent);
 void sim_node_free(struct sim_node *node);
 

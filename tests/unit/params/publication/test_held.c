@@ -9,6 +9,8 @@
 #include "assertion_count.h"
 #include "careful_mem.h"
 #include "params/publication/held.h"
+#include "runtime/system/host_memory.h"
+#include "test_env.h"
 
 #include <string.h>
 
@@ -128,6 +130,77 @@ static void without_memory_there_is_no_delta(void **state)
     assert_int_equal(muster_mem_limited_fini(&mem), 0);
 }
 
+/* A version in the memory of the other one. */
+static struct muster_held_version *held_map(struct muster_mem *mem, struct muster_host *host,
+                                            const struct muster_held_version *theirs)
+{
+    const struct muster_version_tensor tensor = {
+        .name = "weights", .dtype = MUSTER_BF16, .count = theirs->tensors[0].count};
+    struct muster_version_manifest manifest;
+    struct muster_host_memory mapped;
+    struct muster_held_version *held;
+
+    assert_int_equal(
+        muster_version_manifest_init(mem, theirs->shown.number, &tensor, 1, &manifest, NULL),
+        MUSTER_OK);
+    assert_int_equal(muster_host_memory_map(host, &theirs->shared, &mapped), MUSTER_OK);
+    assert_int_equal(muster_held_new_mapped(mem, &manifest, host, &mapped, &held), MUSTER_OK);
+    return held;
+}
+
+static void a_version_that_is_detached_keeps_what_has_arrived(void **state)
+{
+    struct muster_env *env = test_env_of(state);
+    struct muster_held_spare spare = {.host = env->host};
+    const struct muster_version_tensor tensor = {
+        .name = "weights", .dtype = MUSTER_BF16, .count = 2 * CHUNK_ELEMENTS};
+    struct muster_version_manifest manifest;
+    struct muster_held_version *theirs, *held;
+
+    assert_int_equal(muster_version_manifest_init(env->mem, 7, &tensor, 1, &manifest, NULL),
+                     MUSTER_OK);
+    assert_int_equal(muster_held_new(env->mem, &manifest, &spare, &theirs), MUSTER_OK);
+    element_set(theirs, 5, 55);
+    element_set(theirs, CHUNK_ELEMENTS + 5, 66);
+    held = held_map(env->mem, env->host, theirs);
+    assert_true(held->is_mapped);
+    assert_int_equal(((const uint16_t *)held->tensors[0].data)[5], 55);
+    muster_held_set(held, 0);
+
+    assert_int_equal(muster_held_detach(held), MUSTER_OK);
+    element_set(theirs, 5, 77);
+
+    assert_false(held->is_mapped);
+    assert_int_equal(((const uint16_t *)held->tensors[0].data)[5], 55);
+    muster_held_take_mapped(held, 1); /* the answer was on its way */
+    assert_int_equal(((const uint16_t *)held->tensors[0].data)[CHUNK_ELEMENTS + 5], 66);
+    muster_held_unref(held);
+    muster_held_unref(theirs);
+    muster_held_spare_fini(&spare, env->mem);
+}
+
+static void memory_that_was_offered_is_not_used_again(void **state)
+{
+    struct muster_env *env = test_env_of(state);
+    struct muster_held_spare spare = {.host = env->host};
+    const struct muster_version_tensor tensor = {
+        .name = "weights", .dtype = MUSTER_BF16, .count = 100};
+
+    for (int i = 0; i < 2; i++) {
+        struct muster_version_manifest manifest;
+        struct muster_held_version *held;
+
+        assert_int_equal(muster_version_manifest_init(env->mem, 1, &tensor, 1, &manifest, NULL),
+                         MUSTER_OK);
+        assert_int_equal(muster_held_new(env->mem, &manifest, &spare, &held), MUSTER_OK);
+        assert_non_null(held->shared.bytes);
+        held->is_offered = i == 1;
+        muster_held_unref(held);
+        assert_int_equal(spare.shared.bytes != NULL, i == 0);
+    }
+    muster_held_spare_fini(&spare, env->mem);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +209,10 @@ int main(void)
         cmocka_unit_test(there_is_no_delta_against_a_chunk_of_another_size),
         cmocka_unit_test(a_delta_that_cannot_be_read_is_told),
         cmocka_unit_test(without_memory_there_is_no_delta),
+        cmocka_unit_test_setup_teardown(a_version_that_is_detached_keeps_what_has_arrived,
+                                        test_env_set_up, test_env_tear_down),
+        cmocka_unit_test_setup_teardown(memory_that_was_offered_is_not_used_again, test_env_set_up,
+                                        test_env_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
