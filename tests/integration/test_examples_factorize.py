@@ -19,7 +19,8 @@ SOURCE = os.environ["MUSTER_SOURCE_DIR"]
 BINARIES = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
 PATIENCE_S = 240
 WORKERS, SERVERS, KILLS = 4, 3, 3
-# Workers that are not in step end at another quality in each run; six runs without kills were within 0.003.
+# Workers that are not in step end at another quality in each run: of nine runs without kills and fourteen with three kills each, all of 8 passes, the
+# first ended from 0.749 to 0.754 and the others from 0.746 to 0.754.
 AUC_NOISE = 0.01
 
 
