@@ -292,7 +292,7 @@ static bool slot_is_ready(const struct slot *slot)
 static void ready_tell(struct supervisor *supervisor)
 {
     const char *separator = "listening ", *text;
-    int length;
+    int length = 0;
 
     for (uint32_t i = 0; i < supervisor->count; i++) {
         if (!slot_is_ready(&supervisor->slots[i]))
