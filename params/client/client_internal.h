@@ -42,6 +42,7 @@ struct muster_params_way {
     bool is_seed;    /* it is not a way to a server of the map */
     bool is_strange; /* CONNECTING: another server answers, whose map is awaited */
     bool was_open;
+    uint64_t map_number; /* of the map by which the source was named, the last time */
     bool leads;        /* a shard of the map */
     uint64_t slot;     /* of the source */
     uint64_t since_ns; /* when it was made, or open the last time */

@@ -465,6 +465,22 @@ static void home_leave(struct muster_params *params)
     }
 }
 
+/* A server that leads a shard now told of it when another one did, and has got pushes of an older process from
+ * that one since: numbers that this process must not use. It is asked again. */
+static void openings_leave(struct muster_params *params)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "shards have moved while the source was opened");
+    for (uint32_t shard = 0; shard < params->shard_count && !params->is_ready; shard++) {
+        struct muster_params_way *way = muster_params_route(params, shard);
+
+        if ((way->state == MUSTER_PARAMS_WAY_OPENING || way->state == MUSTER_PARAMS_WAY_OPEN) &&
+            params->map->shards[shard].since > way->map_number)
+            muster_params_way_break(way, &error);
+    }
+}
+
 static void map_follow(struct muster_params *params)
 {
     leaders_find(params);
@@ -474,6 +490,7 @@ static void map_follow(struct muster_params *params)
     }
     ways_drop(params);
     home_leave(params);
+    openings_leave(params);
     MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node)
         muster_params_way_name(way, muster_params_way_is_home(way));
 }

@@ -98,6 +98,41 @@ static void a_home_that_has_moved_is_followed(void **state)
 }
 
 /* Two homes would give two generations, and one of them would refuse the other's. */
+/* An older process may have pushed to these shards after it had told its sequence. */
+static void a_server_that_gets_shards_while_a_source_is_opened_is_asked_again(void **state)
+{
+    struct params_puppets puppets;
+    struct params_puppet_frame frame;
+    struct muster_params_table *table;
+    struct puppet_call push;
+    uint32_t home;
+
+    (void)state;
+    params_puppets_open(&puppets, 2);
+    params_puppets_client(&puppets, NULL);
+    home = puppets.map->shards[home_of(&puppets)].copies[0];
+    (void)params_puppet_expect(&puppets.list[home], MUSTER_PARAMS_OPEN);
+    params_puppet_opened(&puppets.list[home], 10 + home, 900, 7);
+    (void)params_puppet_expect(&puppets.list[1 - home], MUSTER_PARAMS_OPEN);
+    params_puppets_map_next(&puppets);
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        params_puppets_lead(&puppets, shard, home);
+    params_puppets_tell(&puppets, home);
+
+    frame = params_puppet_expect(&puppets.list[home], MUSTER_PARAMS_OPEN);
+    assert_int_equal(frame.header.epoch, 2);
+    assert_int_equal(open_of(&frame).generation, 900);
+    assert_false(puppets.is_done);
+    params_puppet_opened(&puppets.list[home], 10 + home, 900, 9);
+    params_puppets_client_await(&puppets);
+    table = params_puppets_table(&puppets, &puppet_counters);
+    puppet_push_start(&puppets, table, &push, (const uint32_t[]){4}, 1);
+    (void)puppet_push_expect(&puppets.list[home], 9, 2, (const uint32_t[]){4}, 1);
+    params_puppet_acknowledge(&puppets.list[home], 9);
+    assert_int_equal(puppet_call_await(&puppets, &push), MUSTER_OK);
+    puppet_scene_close(&puppets);
+}
+
 static void an_old_home_that_has_not_answered_is_asked_again_as_any_other(void **state)
 {
     struct params_puppets puppets;
@@ -663,6 +698,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_source_is_opened_at_its_home_and_joins_the_others),
         cmocka_unit_test(a_home_that_has_moved_is_followed),
+        cmocka_unit_test(a_server_that_gets_shards_while_a_source_is_opened_is_asked_again),
         cmocka_unit_test(an_old_home_that_has_not_answered_is_asked_again_as_any_other),
         cmocka_unit_test(a_client_waits_until_each_shard_has_a_server),
         cmocka_unit_test(seeds_that_do_not_serve_are_passed_over),
