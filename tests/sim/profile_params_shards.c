@@ -155,7 +155,8 @@ static void server_start(struct server *server)
 static bool map_has_server(const struct muster_params_map *map, uint32_t place)
 {
     for (uint32_t shard = 0; shard < map->shard_count; shard++) {
-        if (muster_params_map_is_copy(map, shard, place))
+        if (muster_params_map_is_copy(map, shard, place) ||
+            muster_params_map_is_learner(map, shard, place))
             return true;
     }
     return false;
