@@ -255,12 +255,37 @@ static void follower_break(struct muster_params_follower *follower, const char *
                        muster_loop_after_ns(server->env->loop, wait_ns));
 }
 
+/* It must not get pushes to these behind its back: with them its positions would be as ours again. */
+static bool stale_tell(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+
+    for (uint32_t shard = 0; shard < server->map->shard_count && follower->stale_count > 0;
+         shard++) {
+        struct muster_params_record *record;
+
+        if (!bit_is_set(follower->stale, shard))
+            continue;
+        record = muster_params_record_new(server, MUSTER_PARAMS_COPY_CHECK, 0);
+        if (record == NULL)
+            return false;
+        record->frame.header.phase = shard;
+        record->frame.header.flags = MUSTER_PARAMS_COPY_IS_STALE;
+        muster_list_prepend(&follower->records, &record->node);
+    }
+    return true;
+}
+
 static void on_ready(struct muster_peer_link *link)
 {
     struct muster_params_follower *follower = muster_peer_link_data(link);
 
     follower->is_met = true;
     follower->backoff_ns = 0;
+    if (!stale_tell(follower)) {
+        follower_break(follower, "no memory for what it must have");
+        return;
+    }
     MUSTER_LIST_EACH (&follower->records, record, struct muster_params_record, node) {
         if (!record_send(follower, record)) {
             follower_break(follower, "no memory for what it must have");
@@ -310,6 +335,7 @@ static void stale_set(struct muster_params_follower *follower, uint32_t shard)
         return;
     MUSTER_LOG(server->env, WARN, "params_copy_differs", "shard", shard, "place", follower->place);
     bit_set(follower->stale, shard);
+    server->shard_stale[shard] |= follower_mask(follower);
     follower->stale_count++;
     muster_task_post(&server->decide, server->env->loop);
 }
@@ -319,6 +345,7 @@ static void stale_clear(struct muster_params_follower *follower, uint32_t shard)
     if (bit_is_set(follower->stale, shard))
         follower->stale_count--;
     bit_clear(follower->stale, shard);
+    follower->server->shard_stale[shard] &= ~follower_mask(follower);
 }
 
 /* Its answer is about the shard as it was asked, unless a map has changed that since. */
@@ -411,6 +438,14 @@ static uint32_t bit_free(const struct muster_params_server *server)
     return (uint32_t)__builtin_ctzll(~used);
 }
 
+static void copies_end(struct muster_params_follower *follower, uint32_t shard)
+{
+    struct muster_params_server *server = follower->server;
+
+    server->shard_followers[shard] &= ~follower_mask(follower);
+    server->shard_stale[shard] &= ~follower_mask(follower);
+}
+
 static void follower_free(struct muster_params_follower *follower)
 {
     struct muster_params_server *server = follower->server;
@@ -420,7 +455,7 @@ static void follower_free(struct muster_params_follower *follower)
     MUSTER_LIST_EACH_SAFE (&follower->records, record, struct muster_params_record, node)
         record_done(record);
     for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++)
-        server->shard_followers[shard] &= ~follower_mask(follower);
+        copies_end(follower, shard);
     muster_list_remove(&follower->node);
     muster_mem_free(server->env->mem, follower->told_sources);
     muster_mem_free(server->env->mem, follower);
@@ -642,8 +677,11 @@ enum muster_rc muster_params_push_forward(struct muster_params_server *server,
 
     if (muster_list_is_empty(&server->followers))
         return MUSTER_OK;
-    for (uint32_t i = 0; i < push->run_count; i++)
-        mask |= server->shard_followers[muster_params_run_shard(&push->runs[i])];
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        uint32_t shard = muster_params_run_shard(&push->runs[i]);
+
+        mask |= server->shard_followers[shard] & ~server->shard_stale[shard];
+    }
     if (mask == 0)
         return MUSTER_OK;
     if (!records_make(server, push, mask, &records))

@@ -28,6 +28,8 @@ struct muster_params_leader {
     uint32_t *tables; /* ours, by the leader's */
     uint32_t table_count;
     uint64_t done_count, acked_count; /* messages */
+    /* Shards whose copy differs from the leader's: it gets no pushes until it is made anew. */
+    uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
     uint8_t *payload;                 /* of the message that is being received, or waits */
     struct muster_frame_header waiting; /* for a map; type 0: none */
 };
@@ -202,6 +204,11 @@ static uint32_t table_width(const void *data, uint32_t number)
     return table != NULL ? table->row_elements : 0;
 }
 
+static bool push_is_taken(const struct muster_params_leader *leader, uint32_t shard)
+{
+    return shard_is_led(leader, shard) && (leader->stale[shard / 8] & 1u << shard % 8) == 0;
+}
+
 /* Runs of shards that the leader has lost are left out, where they stand: those behind them move up. */
 static void runs_filter(const struct muster_params_leader *leader, struct muster_params_push *push,
                         uint8_t *payload)
@@ -216,7 +223,7 @@ static void runs_filter(const struct muster_params_leader *leader, struct muster
     for (uint32_t i = 0; i < push->run_count; i++) {
         struct muster_params_run run = runs[i];
 
-        if (shard_is_led(leader, muster_params_run_shard(&run))) {
+        if (push_is_taken(leader, muster_params_run_shard(&run))) {
             memmove(keys + to, keys + from, run.rows * sizeof(*keys));
             memmove(values + to * value_bytes, values + from * value_bytes,
                     run.rows * value_bytes);
@@ -291,6 +298,7 @@ static bool begin_handle(struct muster_params_leader *leader,
     (void)payload;
     if (header->phase >= leader->server->region->head->shard_count)
         return false;
+    leader->stale[header->phase / 8] &= (uint8_t)~(1u << header->phase % 8);
     if (shard_is_led(leader, header->phase))
         muster_params_shard_forget(leader->server->region, header->phase);
     return true;
@@ -361,8 +369,10 @@ static bool check_handle(struct muster_params_leader *leader,
     if (header->phase >= server->region->head->shard_count)
         return false;
     if (!shard_is_led(leader, header->phase) ||
-        muster_params_positions_digest(server->region, header->phase) == header->descriptor)
+        (header->flags != MUSTER_PARAMS_COPY_IS_STALE &&
+         muster_params_positions_digest(server->region, header->phase) == header->descriptor))
         return true;
+    leader->stale[header->phase / 8] |= (uint8_t)(1u << header->phase % 8);
     return muster_peer_link_send_copy(leader->link, &answer, NULL) == MUSTER_OK;
 }
 

@@ -39,7 +39,9 @@ void muster_params_records_free(struct muster_params_server *server, struct must
 static bool run_is_for(const struct muster_params_server *server,
                        const struct muster_params_run *run, uint64_t mask)
 {
-    return (server->shard_followers[muster_params_run_shard(run)] & mask) != 0;
+    uint32_t shard = muster_params_run_shard(run);
+
+    return (server->shard_followers[shard] & ~server->shard_stale[shard] & mask) != 0;
 }
 
 static void push_count(const struct muster_params_server *server,

@@ -41,6 +41,7 @@ static void server_free(struct muster_params_server *server)
     muster_mem_free(server->env->mem, server->map);
     muster_mem_free(server->env->mem, server->shard_records);
     muster_mem_free(server->env->mem, server->shard_followers);
+    muster_mem_free(server->env->mem, server->shard_stale);
     muster_mem_free(server->env->mem, server);
 }
 
@@ -129,9 +130,12 @@ static enum muster_rc cluster_init(struct muster_params_server *server,
                                                   sizeof(server->shard_records[0]));
     server->shard_followers = muster_mem_alloc_zero(server->env->mem, head->shard_count,
                                                     sizeof(server->shard_followers[0]));
+    server->shard_stale = muster_mem_alloc_zero(server->env->mem, head->shard_count,
+                                                sizeof(server->shard_stale[0]));
     if (options->registry == NULL)
         server->map = muster_params_map_new(server->env->mem);
     if (server->shard_records == NULL || server->shard_followers == NULL ||
+        server->shard_stale == NULL ||
         (options->registry == NULL && server->map == NULL))
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     if (muster_incarnation_is_zero(&head->id))

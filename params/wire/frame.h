@@ -54,6 +54,8 @@ enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_CHECK,   /* header.phase: a shard, header.descriptor: digest of its positions */
     MUSTER_PARAMS_COPY_DIFFERS, /* to the primary: those of header.phase have another digest */
 };
+/* header.flags of COPY_CHECK: the copy has said that it differs, over an older link. */
+#define MUSTER_PARAMS_COPY_IS_STALE 1u
 /** An entry of COPY_POSITIONS. */
 struct muster_params_copied_position {
     uint64_t slot; /* the primary's */

@@ -118,6 +118,8 @@ static void a_server_that_gets_shards_while_a_source_is_opened_is_asked_again(vo
     for (uint32_t shard = 0; shard < SHARDS; shard++)
         params_puppets_lead(&puppets, shard, home);
     params_puppets_tell(&puppets, home);
+    test_env_turn(puppets.env, 20);
+    assert_false(puppets.is_done);
 
     frame = params_puppet_expect(&puppets.list[home], MUSTER_PARAMS_OPEN);
     assert_int_equal(frame.header.epoch, 2);

@@ -459,9 +459,8 @@ static void copies_that_differ_are_made_equal(void **state)
     test_env_run_until(&scene.test.env, are_two_in_map, &scene);
 
     for (uint32_t shard = 0; shard < SHARDS; shard++)
-        assert_int_equal(
-            muster_params_positions_digest(scene.members[0].server->region, shard),
-            muster_params_positions_digest(scene.members[1].server->region, shard));
+        assert_int_equal(muster_params_positions_digest(scene.members[0].server->region, shard),
+                         muster_params_positions_digest(scene.members[1].server->region, shard));
     assert_true(scene.members[0].server->map->epoch > 1);
     scene_close(&scene);
 }
@@ -501,8 +500,7 @@ static void a_copy_says_whether_it_differs(void **state)
     hello = first_server_hello(&scene, 1000);
     params_peer_open(&peer, &scene.test.env, scene.members[1].address, &hello);
     check.phase = shard_led(&scene, 0);
-    check.descriptor =
-        muster_params_positions_digest(scene.members[0].server->region, check.phase);
+    check.descriptor = muster_params_positions_digest(scene.members[0].server->region, check.phase);
     params_peer_send(&peer, &check, NULL);
     params_peer_await(&peer, 1);
     assert_int_equal(peer.headers[0].type, MUSTER_PARAMS_COPY_ACK);
@@ -515,6 +513,80 @@ static void a_copy_says_whether_it_differs(void **state)
     assert_int_equal(peer.headers[1].phase, check.phase);
     params_peer_await(&peer, 3);
     assert_int_equal(peer.headers[2].type, MUSTER_PARAMS_COPY_ACK);
+    params_peer_close(&peer);
+    scene_close(&scene);
+}
+
+static void leader_introduce(struct params_peer *peer)
+{
+    const struct muster_params_open open = {.source = {{9}}, .generation = 1};
+    const struct muster_frame_header source = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_COPY_SOURCE,
+                                               .payload_bytes = MUSTER_PARAMS_OPEN_BYTES};
+    const struct muster_frame_header table = {.channel = MUSTER_FRAME_PARAMS,
+                                              .type = MUSTER_PARAMS_COPY_TABLE,
+                                              .payload_bytes = MUSTER_PARAMS_SCHEMA_BYTES};
+    uint8_t bytes[MUSTER_PARAMS_SCHEMA_BYTES];
+
+    muster_params_open_pack(&open, bytes);
+    params_peer_send(peer, &source, bytes);
+    muster_params_schema_pack(&counters, bytes);
+    params_peer_send(peer, &table, bytes);
+}
+
+/* A push of a row of this shard. */
+static void leader_push(struct params_peer *peer, const struct muster_params_store_table *table,
+                        uint32_t shard)
+{
+    struct muster_params_rows_frame frame = {.run_count = 1, .row_count = 1, .dtype = MUSTER_F32};
+    struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_PARAMS,
+        .type = MUSTER_PARAMS_COPY_PUSH,
+        .offset = 1,
+        .descriptor = table->descriptor,
+        .payload_bytes = (uint32_t)muster_params_rows_bytes(1, 1, 2, MUSTER_F32)};
+    _Alignas(8) uint8_t payload[256] = {0};
+    struct muster_params_run *runs;
+    uint64_t *keys;
+    void *values;
+
+    assert_true(header.payload_bytes <= sizeof(payload));
+    muster_params_rows_pack(&frame, payload, &runs, &keys, &values);
+    runs[0] =
+        (struct muster_params_run){.shard = (uint16_t)(shard | MUSTER_PARAMS_RUN_FIRST), .rows = 1};
+    while (muster_params_key_shard(table, keys[0], SHARDS) != shard)
+        keys[0]++;
+    params_peer_send(peer, &header, payload);
+}
+
+/* With them its positions would be as the primary's, though its rows are not. */
+static void a_copy_that_differs_takes_no_pushes(void **state)
+{
+    struct muster_frame_header check = {.channel = MUSTER_FRAME_PARAMS,
+                                        .type = MUSTER_PARAMS_COPY_CHECK};
+    const struct muster_params_region *region;
+    struct muster_peer_hello hello;
+    struct params_peer peer;
+    struct scene scene;
+    uint64_t before;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    rows_push(&scene);
+    region = scene.members[1].server->region;
+    hello = first_server_hello(&scene, 1000);
+    params_peer_open(&peer, &scene.test.env, scene.members[1].address, &hello);
+    leader_introduce(&peer);
+    check.phase = shard_led(&scene, 0);
+    before = muster_params_positions_digest(region, check.phase);
+    check.descriptor = before + 1;
+    params_peer_send(&peer, &check, NULL);
+    leader_push(&peer, muster_params_table_find(region, "counters"), check.phase);
+    while (peer.count == 0 || peer.headers[peer.count - 1].type != MUSTER_PARAMS_COPY_ACK ||
+           peer.headers[peer.count - 1].offset < 2)
+        params_peer_await(&peer, peer.count + 1);
+
+    assert_int_equal(muster_params_positions_digest(region, check.phase), before);
     params_peer_close(&peer);
     scene_close(&scene);
 }
@@ -675,6 +747,7 @@ int main(void)
         cmocka_unit_test(a_server_that_learns_shards_is_not_drained_before_they_are_taken_from_it),
         cmocka_unit_test(copies_that_differ_are_made_equal),
         cmocka_unit_test(a_copy_says_whether_it_differs),
+        cmocka_unit_test(a_copy_that_differs_takes_no_pushes),
         cmocka_unit_test(an_older_link_of_a_leader_is_not_listened_to),
         cmocka_unit_test(a_source_whose_home_moves_is_named_again_over_the_same_link),
         cmocka_unit_test(a_strange_leader_changes_nothing),
