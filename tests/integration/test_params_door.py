@@ -136,6 +136,8 @@ class Door(unittest.TestCase):
         self.assertIn(f"{self.address}: 2 rows in ", text)
         self.assertRegex(text, r"(?m)^TABLE +ROWS +ELEMENTS +ROW BYTES +TYPE +OPTIMIZER +DIGEST$")
         self.assertRegex(text, r"(?m)^items +2 +2 +\d+ +f32 +add +[0-9a-f]{32}$")
+        head, row = text.splitlines()[-2:]
+        self.assertEqual(head.index("DIGEST"), row.rindex(" ") + 1)
         self.assertRegex(self.inspect("items", "5").stdout, r"(?m)^ +5 +1 +0 +1 2$")
 
     def test_inspect_ends_as_other_commands_do(self):

@@ -20,6 +20,7 @@
 #define KEYS_MAX          1000
 #define RECEIVE_BYTES_MAX ((size_t)32 << 20)
 #define VALUES_SHOWN_MAX  8u /* of a row, to people */
+#define OPTIMIZER_WIDTH   11 /* row_adagrad is the longest name */
 
 struct settings {
     const char *server;
@@ -98,12 +99,13 @@ static void table_print(const struct muster_params_table_state *table, int width
 {
     char digest[2 * MUSTER_PARAMS_DIGEST_BYTES + 1];
 
-    printf("%-*s  %12" PRIu64 "  %8u  %9u  %-4s  %s", width, table->name, table->rows,
-           table->row_elements, table->row_bytes, muster_dtype_name(table->wire_dtype),
-           muster_params_optimizer_name(table->optimizer));
+    printf("%-*s  %12" PRIu64 "  %8u  %9u  %-4s  ", width, table->name, table->rows,
+           table->row_elements, table->row_bytes, muster_dtype_name(table->wire_dtype));
     if (table->has_digest)
-        printf("  %s", muster_hash128_format(table->digest, digest));
-    printf("\n");
+        printf("%-*s  %s\n", OPTIMIZER_WIDTH, muster_params_optimizer_name(table->optimizer),
+               muster_hash128_format(table->digest, digest));
+    else
+        printf("%s\n", muster_params_optimizer_name(table->optimizer));
 }
 
 static void row_print(const struct muster_params_row_state *row)
@@ -128,8 +130,8 @@ static bool people_print(const struct asker *asker, const struct muster_params_i
            asker->settings->server, stats->rows, (double)stats->memory_bytes / (1 << 20),
            (double)stats->memory_max_bytes / (1 << 20), found->shard_count, stats->sources,
            stats->clients);
-    printf("since it serves: %" PRIu64 " pushes of %" PRIu64 " rows, %" PRIu64 " pulls of %" PRIu64
-           " rows, %" PRIu64 " runs twice, %" PRIu64 " rows refused\n",
+    printf("since its start: %" PRIu64 " pushes of %" PRIu64 " rows, %" PRIu64 " pulls of %" PRIu64
+           " rows, %" PRIu64 " repeated runs, %" PRIu64 " refused rows\n",
            stats->pushes, stats->pushed_rows, stats->pulls, stats->pulled_rows,
            stats->duplicate_runs, stats->refused_rows);
     for (size_t i = 0; i < found->table_count; i++) {
@@ -138,8 +140,9 @@ static bool people_print(const struct asker *asker, const struct muster_params_i
         width = length > width ? length : width;
     }
     if (found->table_count > 0)
-        printf("\n%-*s  %12s  %8s  %9s  %-4s  OPTIMIZER%s\n", (int)width, "TABLE", "ROWS",
-               "ELEMENTS", "ROW BYTES", "TYPE", asker->settings->wants_digest ? "  DIGEST" : "");
+        printf("\n%-*s  %12s  %8s  %9s  %-4s  %s\n", (int)width, "TABLE", "ROWS", "ELEMENTS",
+               "ROW BYTES", "TYPE",
+               asker->settings->wants_digest ? "OPTIMIZER    DIGEST" : "OPTIMIZER");
     for (size_t i = 0; i < found->table_count; i++)
         table_print(&found->tables[i], (int)width);
     if (found->row_count > 0)
