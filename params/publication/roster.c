@@ -102,6 +102,13 @@ static bool can_serve(const struct muster_publication_client *reader, uint64_t v
            reader->join.address[0] != '\0';
 }
 
+static bool share_host(const struct muster_publication_client *a,
+                       const struct muster_publication_client *b)
+{
+    return a->join.host_key[0] != '\0' && strcmp(a->join.host_key, b->join.host_key) == 0;
+}
+
+/* One of the reader's own host comes first: its memory can be mapped. The others follow in turn. */
 static uint32_t late_sources(struct muster_publication_roster *roster,
                              const struct muster_list *clients,
                              const struct muster_publication_client *client, uint64_t version,
@@ -109,14 +116,21 @@ static uint32_t late_sources(struct muster_publication_roster *roster,
 {
     uint32_t able = 0, count = 0, skip, seen = 0;
 
-    MUSTER_LIST_EACH (clients, reader, struct muster_publication_client, node)
-        able += reader != client && can_serve(reader, version);
+    MUSTER_LIST_EACH (clients, reader, struct muster_publication_client, node) {
+        if (reader == client || !can_serve(reader, version))
+            continue;
+        if (!share_host(reader, client))
+            able++;
+        else if (count == 0)
+            source_add(sources, &count, reader->join.address);
+    }
     if (able == 0)
-        return 0;
+        return count;
     skip = roster->turn++ % able;
     for (uint32_t round = 0; round < 2; round++) {
         MUSTER_LIST_EACH (clients, reader, struct muster_publication_client, node) {
-            if (reader == client || !can_serve(reader, version) || count == LATE_SOURCES)
+            if (reader == client || !can_serve(reader, version) || share_host(reader, client) ||
+                count == LATE_SOURCES)
                 continue;
             if (seen >= skip && seen < skip + able)
                 source_add(sources, &count, reader->join.address);

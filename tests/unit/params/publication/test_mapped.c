@@ -73,6 +73,29 @@ static void one_reader_of_a_host_fetches_and_the_others_map(void **state)
     assert_int_equal(mapped, (READERS - 1) * CHUNKS);
 }
 
+static void late_reader_maps_what_one_of_its_host_has(void **state)
+{
+    enum { HOSTS = 4 };
+    static const char *const keys[HOSTS] = {"a", "b", "c", "d"};
+    struct publication_stand *stand = *state;
+    struct muster_publication *publication = publication_stand_publish(stand);
+    struct muster_reader *late;
+
+    publication_stand_share(stand);
+    for (int i = 0; i < HOSTS; i++) {
+        stand->host_key = keys[i];
+        publication_stand_read(stand, 0);
+    }
+    publication_stand_commit(stand, publication, 1, HOSTS);
+    stand->host_key = "d";
+    late = publication_stand_read(stand, 0);
+    publication_stand_await(stand, late, 1);
+
+    publication_stand_check(late, 1, 1);
+    assert_int_equal(stats_of(late).chunks_mapped, CHUNKS);
+    assert_int_equal(stats_of(late).bytes_received, 0);
+}
+
 static void version_in_use_stays_when_its_source_has_none_of_it(void **state)
 {
     struct publication_stand *stand = *state;
@@ -156,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(readers_of_the_publishers_host_get_no_bytes),
         CASE(one_reader_of_a_host_fetches_and_the_others_map),
+        CASE(late_reader_maps_what_one_of_its_host_has),
         CASE(version_in_use_stays_when_its_source_has_none_of_it),
         CASE(memory_that_cannot_be_mapped_is_fetched),
         CASE(bytes_of_other_memory_are_fetched_instead),
