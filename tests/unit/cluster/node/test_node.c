@@ -299,6 +299,76 @@ static void a_group_that_cannot_be_frozen_ends_the_node(void **state)
     node_stand_close(&stand);
 }
 
+/* The others have voted that all holders are dead; this one may have caught up since its vote. */
+static void a_lost_state_ends_the_members_that_lack_it(void **state)
+{
+    static const struct {
+        uint64_t from_step; /* 0: it has the state since the job began */
+        bool has_state;     /* fetched */
+        const char *told;
+    } rows[] = {
+        {0, false, "view:1 "},
+        {3, true, "view:1 "},
+        {3, false, "view:1 failed:14 "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct node_stand stand;
+        struct muster_view *view;
+
+        node_stand_begin(&stand);
+        stand.told[0] = '\0';
+        view = muster_view_ref((struct muster_view *)(uintptr_t)muster_node_view(stand.node));
+        view->is_state_lost = true;
+        view->members[0].from_step = rows[i].from_step;
+        stand.node->training.has_state = rows[i].has_state;
+        stand.node->tell.view = view;
+        stand.node->tell.is_view = true;
+        muster_node_run_news(stand.node);
+
+        if (strcmp(stand.told, rows[i].told) != 0)
+            fail_msg("row %zu: '%s'", i, stand.told);
+        node_stand_end(&stand);
+    }
+}
+
+static void a_failure_without_other_news_is_told(void **state)
+{
+    const struct muster_membership_event tick = {.kind = MUSTER_EVENT_TICK};
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_begin(&stand);
+    stand.told[0] = '\0';
+    muster_timer_stop(&stand.node->timer);
+    stand.pair.test.mem.fail_at = 1;
+    muster_node_post(stand.node, &tick, NULL);
+    assert_int_equal(stand.pair.test.mem.fail_at, 0);
+    test_env_turn(stand.pair.env, 1);
+
+    assert_string_equal(stand.told, "failed:8 ");
+    node_stand_end(&stand);
+}
+
+static void a_process_that_gave_up_is_not_ready_in_a_later_view(void **state)
+{
+    const struct muster_error unlike = {.rc = MUSTER_INVALID_ARGUMENT, .text = "unlike the others"};
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_begin(&stand);
+    stand.told[0] = '\0';
+    muster_node_state_move(stand.node, NODE_STATE_NAMED);
+    muster_node_give_up(stand.node, &unlike);
+    muster_node_state_entered(stand.node);
+    node_stand_wait(&stand);
+
+    assert_string_equal(stand.told, "failed:3 ");
+    assert_false(stand.is_ready);
+    node_stand_end(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest node[] = {
@@ -313,6 +383,9 @@ int main(void)
         cmocka_unit_test(a_joiner_that_cannot_get_the_state_does_not_begin),
         cmocka_unit_test(a_node_that_fails_ends_what_its_program_waits_for),
         cmocka_unit_test(a_group_that_cannot_be_frozen_ends_the_node),
+        cmocka_unit_test(a_lost_state_ends_the_members_that_lack_it),
+        cmocka_unit_test(a_failure_without_other_news_is_told),
+        cmocka_unit_test(a_process_that_gave_up_is_not_ready_in_a_later_view),
     };
 
     return cmocka_run_group_tests(node, NULL, NULL);
