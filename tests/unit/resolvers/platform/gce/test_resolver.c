@@ -106,7 +106,7 @@ static void project_and_zone_come_from_the_metadata_server(void **state)
         f, "[{\"match\":{\"path\":\"/computeMetadata/v1/project/project-id\"},\"response\":"
            "{\"headers\":{\"Metadata-Flavor\":\"Google\"},\"body\":\"p\"}},"
            "{\"match\":{\"path\":\"/computeMetadata/v1/instance/zone\"},\"response\":"
-           "{\"headers\":{\"Metadata-Flavor\":\"Google\"},\"body\":\"projects/9/zones/z\"}}," PAGE(
+           "{\"headers\":{\"Metadata-Flavor\":\"Google\"},\"body\":\"projects/9/zones/z\\r\\n\"}}," PAGE(
                ITEM("a"), "") "," INSTANCE("a", "10.0.0.1") "]");
     options = group_g(f);
     options.project = options.zone = NULL;

@@ -110,6 +110,41 @@ static void a_user_with_a_password_alone_is_told_what_to_use(void **state)
     assert_null(strstr(error.text, "s3cret"));
 }
 
+/* Base64 of PEM texts without anything in them. */
+#define CERTIFICATE                                                                                \
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
+#define KEY "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCi0tLS0tRU5EIFBSSVZBVEUgS0VZLS0tLS0K"
+
+/* It would not be sent: the certificate is what the server asks for. */
+static void a_password_beside_a_certificate_is_passed_over(void **state)
+{
+    struct cloud_fixture *f = *state;
+    static const char *const certificates[] = {
+        "client-certificate: cert, client-key: key",
+        "client-certificate-data: " CERTIFICATE ", client-key-data: " KEY,
+    };
+
+    for (size_t i = 0; i < sizeof(certificates) / sizeof(certificates[0]); i++) {
+        struct muster_kubernetes_resolver_options options = {
+            .location = MUSTER_KUBERNETES_OFF_CLUSTER};
+        struct muster_resolver *resolver = NULL;
+        struct muster_error error = {0};
+        char text[512];
+
+        snprintf(text, sizeof(text),
+                 "current-context: c\n"
+                 "contexts: [{name: c, context: {cluster: k, user: u}}]\n"
+                 "clusters: [{name: k, cluster: {server: '{{base}}'}}]\n"
+                 "users: [{name: u, user: {username: me, password: s3cret, %s}}]\n",
+                 certificates[i]);
+        options.kubeconfig = cloud_fixture_write(f, "config", text);
+
+        if (muster_kubernetes_resolver_open(f->env, &options, &resolver, &error) != MUSTER_OK)
+            fail_msg("%s: %s", certificates[i], error.text);
+        close_resolver(resolver);
+    }
+}
+
 #define CASE(name)                                                                                 \
     cmocka_unit_test_setup_teardown(name, cloud_fixture_set_up, cloud_fixture_tear_down)
 
@@ -120,6 +155,7 @@ int main(void)
         CASE(pages_without_end_are_given_up),
         CASE(each_selector_may_begin_anew_as_often_as_the_first),
         CASE(a_user_with_a_password_alone_is_told_what_to_use),
+        CASE(a_password_beside_a_certificate_is_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -312,6 +312,29 @@ static void options_at_the_end_are_those_of_the_union(void **state)
     world_close(&world);
 }
 
+/* A case of more parentheses is among the refusals. */
+static void sixteen_unions_may_stand_within_another(void **state)
+{
+    char uri[300] = "union:", *end = uri + strlen(uri);
+    struct muster_resolver *resolver = NULL;
+    struct muster_error error = {0};
+    struct world world;
+
+    (void)state;
+    for (size_t i = 0; i < 16; i++)
+        end = stpcpy(end, "(union:");
+    end = stpcpy(end, "static:w=a:1");
+    for (size_t i = 0; i < 16; i++)
+        end = stpcpy(end, ")");
+    world_open(&world);
+
+    if (muster_resolver_open(world.env, uri, NULL, &resolver, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    muster_resolver_close(resolver, NULL);
+    test_env_turn(world.env, 40);
+    world_close(&world);
+}
+
 static void a_bad_uri_of_a_union_is_refused_by_name(void **state)
 {
     static const struct {
@@ -355,6 +378,7 @@ int main(void)
         cmocka_unit_test(a_union_is_closed_when_its_slowest_member_is),
         cmocka_unit_test(a_union_by_uri),
         cmocka_unit_test(options_at_the_end_are_those_of_the_union),
+        cmocka_unit_test(sixteen_unions_may_stand_within_another),
         cmocka_unit_test(a_bad_uri_of_a_union_is_refused_by_name),
     };
 

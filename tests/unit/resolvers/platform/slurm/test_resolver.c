@@ -376,6 +376,29 @@ static void the_master_is_that_of_a_whole_task(void **state)
     }
 }
 
+/* The ports of the tasks of a node stand for its GPUs. */
+static void a_task_that_is_named_waits_for_the_number_of_gpus(void **state)
+{
+    struct muster_resolve resolve = {.what = MUSTER_RESOLVE_MASTER};
+    struct world world;
+    (void)state;
+
+    world_init(&world);
+    open_uri(&world, "slurm:");
+    resolve.data = &world;
+    resolve.query =
+        (struct muster_task_query){.task_type = "worker", .task_id = 3, .has_task_id = true};
+    resolve.deadline_ns = muster_loop_after_ns(world.env.loop, 60 * MUSTER_NS_PER_S);
+    assert_int_equal(muster_resolve_start(&resolve, world.resolver, keep_master), MUSTER_OK);
+    test_env_turn(&world.env, 3);
+    assert_int_equal(world.answers, 0);
+    tool_end(&world, MUSTER_OK, 0, "GPU 0: x\nGPU 1: x\n");
+
+    assert_int_equal(world.rc, MUSTER_OK);
+    assert_string_equal(master, "grpc://n2:8889");
+    world_fini(&world);
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     static const struct {
@@ -462,6 +485,7 @@ int main(void)
         cmocka_unit_test(the_environment_is_changed_only_by_who_asks_for_it),
         cmocka_unit_test(the_own_task_follows_node_and_local_id_where_they_are_known),
         cmocka_unit_test(the_master_is_that_of_a_whole_task),
+        cmocka_unit_test(a_task_that_is_named_waits_for_the_number_of_gpus),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(jobs_and_nodes_by_uri),
     };

@@ -203,12 +203,16 @@ static void a_node_that_is_not_there_is_named(void **state)
     (void)state;
     stage_open(&stage);
     stage.options.client.tpu = "elsewhere";
+    stage.connect.system.mem = stage.env->mem; /* of a TPU that was connected before */
 
     stage_start(&stage, 30000);
     stage_wait(&stage);
 
     assert_failed(&stage, MUSTER_NOT_FOUND, "elsewhere", "404");
     assert_int_equal(stage.workers[0].asked, 0);
+    assert_null(stage.connect.resolver);
+    assert_null(stage.connect.cluster_spec);
+    assert_null(stage.connect.system.mem);
     stage_close(&stage);
 }
 

@@ -167,6 +167,44 @@ static void a_hasty_server_is_not_asked_in_a_circle(void **state)
     stage_close(&stage);
 }
 
+static bool has_changed(void *data)
+{
+    const struct stage *stage = data;
+
+    return stage->change_count >= stage->awaited;
+}
+
+/* The pause counts from the request's begin, and there is none after the first answer. */
+static void the_next_request_follows_at_once_unless_it_is_too_early(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t interval_ns;
+        unsigned changes;
+        enum muster_metadata_watch_state then;
+    } rows[] = {
+        {"first", 3600 * MUSTER_NS_PER_S, 1, MUSTER_METADATA_WATCH_WAITING},
+        {"second, too early", 3600 * MUSTER_NS_PER_S, 2, MUSTER_METADATA_WATCH_PAUSING},
+        {"second, in time", 1, 2, MUSTER_METADATA_WATCH_WAITING},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct stage stage;
+
+        stage_open(&stage, "[" SEEN("0", "aa-11") "," SEEN("aa-11", "b-1") "," HANGS("b-1") "]");
+        stage.watch.interval_min_ns = rows[i].interval_ns;
+        stage.awaited = rows[i].changes;
+        muster_metadata_watch_start(&stage.watch);
+        test_env_run_until(stage.f.env, has_changed, &stage);
+
+        if (stage.change_count != rows[i].changes || stage.watch.state != rows[i].then)
+            fail_msg("%s: state %d after change %u", rows[i].name, stage.watch.state,
+                     stage.change_count);
+        stage_close(&stage);
+    }
+}
+
 static void stopping_ends_the_request(void **state)
 {
     struct stage stage;
@@ -249,6 +287,7 @@ int main(void)
         cmocka_unit_test(failures_are_lived_through),
         cmocka_unit_test(what_is_no_tag_is_not_sent_back),
         cmocka_unit_test(a_hasty_server_is_not_asked_in_a_circle),
+        cmocka_unit_test(the_next_request_follows_at_once_unless_it_is_too_early),
         cmocka_unit_test(stopping_ends_the_request),
         cmocka_unit_test(stopping_ends_a_pause_at_once),
         cmocka_unit_test(wanted_again_while_it_stops_it_goes_on),

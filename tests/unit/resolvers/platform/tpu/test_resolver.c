@@ -124,6 +124,8 @@ static void the_coordinator_is_started_once_and_copies_share_it(void **state)
     struct muster_resolver *resolver, *copy = NULL;
     struct server server = {.port = 0};
     struct muster_error error = {0};
+    bool has_id = false;
+    int64_t id = 0;
 
     cloud_fixture_set_var(f, "GCE_METADATA_HOST", "{{hostport}}");
     cloud_fixture_script(
@@ -142,8 +144,11 @@ static void the_coordinator_is_started_once_and_copies_share_it(void **state)
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"],"
                                                "\"coordinator\":[\"10.9.9.9:4321\"]}");
     assert_string_equal(ask_master(resolver, "coordinator", 0), "grpc://10.9.9.9:4321");
+    muster_resolver_set_task_id(resolver, true, 7);
     assert_int_equal(muster_tpu_resolver_copy(resolver, &copy, &error), MUSTER_OK);
     close_resolver(resolver);
+    assert_int_equal(muster_resolver_task_id(copy, &has_id, &id, &error), MUSTER_OK);
+    assert_true(has_id && id == 7);
     assert_string_equal(ask_master(copy, "coordinator", 0), "grpc://10.9.9.9:4321");
     assert_int_equal(server.starts, 2);
 
@@ -377,6 +382,14 @@ static void a_query_given_up_at_once_asks_nothing(void **state)
 
 /* Waiting. */
 
+static bool *client_data; /* the client has no data of its caller */
+
+static void on_client_closed(struct muster_tpu_client *client)
+{
+    (void)client;
+    *client_data = true;
+}
+
 static void on_waited(struct muster_tpu_wait *wait, enum muster_rc rc)
 {
     (void)rc;
@@ -481,6 +494,26 @@ static void a_closing_client_ends_those_who_wait(void **state)
     assert_int_equal(wait.error.rc, MUSTER_CANCELLED);
 }
 
+/* It closes in a later turn: its memory is there until then. */
+static void a_client_that_closes_takes_no_more_questions(void **state)
+{
+    struct cloud_fixture *f = *state;
+    struct muster_tpu_resolver_options options = tpu_n(f);
+    struct muster_tpu_query query = {.what = MUSTER_TPU_NODE};
+    struct muster_tpu_wait wait = {.data = NULL};
+    struct muster_tpu_client *client = NULL;
+    bool is_closed = false;
+
+    assert_int_equal(muster_tpu_client_open(f->env, &options.client, &client, NULL), MUSTER_OK);
+    client_data = &is_closed;
+    muster_tpu_client_close(client, on_client_closed);
+    query.deadline_ns = cloud_fixture_in_s(f, 30);
+
+    assert_int_equal(muster_tpu_query_start(&query, client, on_query), MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(muster_tpu_wait_start(&wait, client, on_waited), MUSTER_FAILED_PRECONDITION);
+    test_env_run_until(f->env, test_env_is_true, &is_closed);
+}
+
 static void nobody_waits_where_no_api_tells_health(void **state)
 {
     struct cloud_fixture *f = *state;
@@ -540,6 +573,7 @@ int main(void)
         cmocka_unit_test(a_coordinator_that_cannot_be_is_refused),
         cmocka_unit_test(a_wait_looks_again_after_its_interval_until_a_look_fails),
         CASE(a_closing_client_ends_those_who_wait),
+        CASE(a_client_that_closes_takes_no_more_questions),
         CASE(nobody_waits_where_no_api_tells_health),
         CASE(a_uri_and_the_environment_name_the_tpu),
     };

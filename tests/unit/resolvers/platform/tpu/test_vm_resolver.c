@@ -354,6 +354,8 @@ static void closing_ends_a_question(void **state)
 #define TAGGED(seen, etag)                                                                         \
     "{\"match\":{\"query\":{\"last_etag\":\"" seen "\"}},\"response\":{\"headers\":{\"Metadata-"   \
     "Flavor\":\"Google\",\"ETag\":\"" etag "\"},\"body\":\"\"}}"
+#define HANGING(seen)                                                                              \
+    "{\"match\":{\"query\":{\"last_etag\":\"" seen "\"}},\"response\":{\"hang\":true}}"
 #define ANSWER(hosts) ATTRIBUTE(ENDPOINTS, hosts) "," NO_ATTRIBUTE
 
 struct watcher {
@@ -392,6 +394,16 @@ static bool has_asked_twice(void *data)
     return questions >= 2 && !watcher->watch.is_asking;
 }
 
+static bool is_hanging(void *data)
+{
+    const struct cloud_fixture *f = data;
+
+    for (size_t i = 0; i < fake_cloud_counts(f->cloud)->requests; i++)
+        if (strstr(fake_cloud_request(f->cloud, i)->target, "last_etag=a") != NULL)
+            return true;
+    return false;
+}
+
 static void on_watch_closed(struct muster_resolver_watch *watch)
 {
     ((struct watcher *)watch->data)->is_closed = true;
@@ -421,6 +433,28 @@ static void a_watch_hears_of_new_workers(void **state)
     muster_resolver_watch_close(&watcher.watch, on_watch_closed);
     test_env_run_until(f.env, test_env_is_true, &watcher.is_closed);
     close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
+/* The watch's last request may still be open: the resolver is closed when that has ended. */
+static void a_resolver_can_be_closed_right_after_its_watch(void **state)
+{
+    struct muster_resolver *resolver;
+    struct watcher watcher = {.awaited = 1};
+    struct cloud_fixture f;
+    (void)state;
+    open_with_server(&f, "[" TAGGED("0", "a") "," HANGING("a") "," ANSWER("h-0") "]");
+    resolver = open_resolver(&f, "tpu_vm:");
+    watcher.f = &f;
+    watcher.watch = (struct muster_resolver_watch){
+        .data = &watcher, .on_change = on_cluster, .settle_ns = MUSTER_NS_PER_MS};
+    assert_int_equal(muster_resolver_watch_open(&watcher.watch, resolver), MUSTER_OK);
+    test_env_run_until(f.env, has_told, &watcher);
+    test_env_run_until(f.env, is_hanging, &f);
+
+    muster_resolver_watch_close(&watcher.watch, on_watch_closed);
+    close_resolver(resolver);
+    test_env_run_until(f.env, test_env_is_true, &watcher.is_closed);
     cloud_fixture_close(&f);
 }
 
@@ -490,6 +524,7 @@ int main(void)
         cmocka_unit_test(accelerators_are_those_of_the_own_task),
         cmocka_unit_test(closing_ends_a_question),
         cmocka_unit_test(a_watch_hears_of_new_workers),
+        cmocka_unit_test(a_resolver_can_be_closed_right_after_its_watch),
         cmocka_unit_test(variables_are_not_watched),
         cmocka_unit_test(auto_finds_the_mark),
     };
