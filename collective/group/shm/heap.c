@@ -129,35 +129,31 @@ static void join_class(struct muster_board *board, uint32_t class)
     heap_of(board)->free[class] = kept;
 }
 
-/* The last block of a sorted list becomes untouched memory again when it ends where that begins. True: it did. */
-static bool lower_top(struct muster_board *board, uint32_t class)
+/* The last block of a sorted list becomes untouched memory again when it ends where that begins. */
+static void lower_top(struct muster_board *board, uint32_t class)
 {
     struct muster_shm_heap *heap = heap_of(board);
     uint32_t *last = &heap->free[class];
 
     if (*last == 0)
-        return false;
+        return;
     while (*next_of(board, *last) != 0)
         last = next_of(board, *last);
     if ((size_t)*last * SHM_LINE_BYTES + size_of(class) != heap->top)
-        return false;
+        return;
     heap->top = (size_t)*last * SHM_LINE_BYTES;
     *last = 0;
-    return true;
 }
 
+/* One round from the smallest class up is enough: a joined block that lies right below one of its size or a
+ * larger one is an upper half whose lower half is taken, so as untouched memory it would be part of nothing
+ * larger. */
 static void join_all(struct muster_board *board)
 {
-    bool is_lower = true;
-
     for (uint32_t class = CLASS_MIN; class + 1 < SHM_HEAP_CLASSES; class ++)
         join_class(board, class);
-    /* A block that goes back to the top may lay bare the last one of another class. */
-    while (is_lower) {
-        is_lower = false;
-        for (uint32_t class = CLASS_MIN; class < SHM_HEAP_CLASSES; class ++)
-            is_lower = lower_top(board, class) || is_lower;
-    }
+    for (uint32_t class = CLASS_MIN; class < SHM_HEAP_CLASSES; class ++)
+        lower_top(board, class);
 }
 
 /* --- Taking --- */

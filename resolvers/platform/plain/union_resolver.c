@@ -174,7 +174,7 @@ static void union_cancel(struct muster_resolver *resolver, struct muster_resolve
     struct union_question *question = resolve->impl;
 
     (void)resolver;
-    for (size_t i = 0; question != NULL && i < question->part_count; i++)
+    for (size_t i = 0; i < question->part_count; i++)
         muster_resolve_cancel(&question->parts[i]);
 }
 

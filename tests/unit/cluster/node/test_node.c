@@ -160,6 +160,50 @@ static void a_member_names_whom_a_change_waits_for(void **state)
     node_stand_end(&stand);
 }
 
+static void a_change_is_blocked_since_it_was_seen_to_wait(void **state)
+{
+    const struct muster_member other = node_stand_other(NODE_STAND_HOST, "127.0.0.1:9");
+    struct node_blocked first;
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    node_stand_put_record(&stand, &other);
+    node_stand_open_node(&stand);
+    node_stand_wait(&stand);
+    muster_node_leave(stand.node, false, 0, on_left, NULL);
+    test_env_run_until(stand.pair.env, waits_for_other, &stand);
+    muster_node_log_wait(stand.node);
+    first = stand.node->blocked;
+    stand.node->blocked.due_ns = 1; /* long ago */
+    test_env_turn(stand.pair.env, 2);
+    muster_node_log_wait(stand.node);
+
+    assert_int_equal(stand.node->blocked.epoch, 1);
+    assert_int_equal(stand.node->blocked.since_ns, first.since_ns);
+    assert_true(stand.node->blocked.due_ns > first.due_ns);
+    node_stand_end(&stand);
+}
+
+/* Every half minute, until its time is over. */
+static void a_start_that_waits_says_so_again(void **state)
+{
+    struct muster_timer *timer;
+    struct node_stand stand;
+
+    (void)state;
+    node_stand_open(&stand);
+    assert_int_equal(
+        node_stand_try_node(&stand, (struct muster_node_options){.expected_count = 2}), MUSTER_OK);
+    timer = &stand.node->start.timer;
+    muster_timer_stop(timer);
+    muster_node_on_start_timer(timer);
+
+    assert_true(muster_timer_is_started(timer));
+    assert_string_equal(stand.told, "");
+    node_stand_end(&stand);
+}
+
 static void who_is_silent_on_this_host_is_evicted_when_it_was_asked_for(void **state)
 {
     const struct muster_member other = node_stand_other(NODE_STAND_HOST, "127.0.0.1:9");
@@ -378,6 +422,8 @@ int main(void)
         cmocka_unit_test(no_memory_to_open_leaves_nothing),
         cmocka_unit_test(a_start_that_takes_too_long_names_the_missing),
         cmocka_unit_test(a_member_names_whom_a_change_waits_for),
+        cmocka_unit_test(a_change_is_blocked_since_it_was_seen_to_wait),
+        cmocka_unit_test(a_start_that_waits_says_so_again),
         cmocka_unit_test(who_is_silent_on_this_host_is_evicted_when_it_was_asked_for),
         cmocka_unit_test(the_state_is_named_once),
         cmocka_unit_test(a_joiner_that_cannot_get_the_state_does_not_begin),

@@ -24,6 +24,20 @@ static void on_accept(struct muster_listener *listener, struct muster_stream *st
     muster_stream_close(stream, NULL);
 }
 
+/* No port of an address that this host does not have can be had. */
+static void only_a_port_that_is_taken_is_passed_over(void **state)
+{
+    struct muster_node_options options = {.listen = address_of("192.0.2.1:4000"),
+                                          .listen_port_last = 4001};
+
+    (void)state;
+    node_stand_open(&stand);
+
+    assert_int_not_equal(node_stand_try_node(&stand, options), MUSTER_OK);
+    assert_non_null(strstr(stand.error.text, "192.0.2.1:4000"));
+    node_stand_close(&stand);
+}
+
 /* Two ports in a row that are taken; the second is the last. */
 struct taken {
     struct muster_listener *listeners[2];
@@ -209,6 +223,7 @@ TEST_SET_UP(tear_down, node_stand_end(&stand))
 int main(void)
 {
     const struct CMUnitTest node_reach[] = {
+        cmocka_unit_test(only_a_port_that_is_taken_is_passed_over),
         cmocka_unit_test(a_port_that_is_taken_is_passed_over_or_named),
         cmocka_unit_test(the_others_are_told_where_it_is_reached),
         cmocka_unit_test(members_are_reached_from_both_sides_or_not_counted),

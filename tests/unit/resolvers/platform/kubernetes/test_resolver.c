@@ -183,6 +183,36 @@ static void within_a_cluster_a_rotated_token_is_read_again(void **state)
     cloud_fixture_close(&f);
 }
 
+/* A file that cannot be read for want of memory is told as one that cannot be read. */
+static void without_memory_no_server_is_found_within_a_cluster(void **state)
+{
+    struct fake_cloud_options tls = {.is_tls = true};
+    struct muster_kubernetes_resolver_options options = {.location =
+                                                             MUSTER_KUBERNETES_WITHIN_CLUSTER};
+    enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
+    struct muster_resolver *resolver = NULL;
+    struct cloud_fixture f;
+    char token[512], ca[512];
+    (void)state;
+    cloud_fixture_open(&f, &tls);
+    snprintf(token, sizeof(token), "%s", cloud_fixture_write(&f, "token", "first\n"));
+    snprintf(ca, sizeof(ca), "%s",
+             cloud_fixture_write(&f, "ca.crt", fake_cloud_identity(f.cloud)->ca_pem));
+    cloud_fixture_set_var(&f, "KUBERNETES_SERVICE_HOST", "127.0.0.1");
+    cloud_fixture_set_var(&f, "KUBERNETES_SERVICE_PORT", "1");
+    options.token_file = token;
+    options.ca_file = ca;
+    for (uint64_t fail_at = 1; rc != MUSTER_OK; fail_at++) {
+        f.test.mem.fail_at = fail_at;
+        rc = muster_kubernetes_resolver_open(f.env, &options, &resolver, NULL);
+        if (f.test.mem.fail_at == 0)
+            assert_true(rc == MUSTER_RESOURCE_EXHAUSTED || rc == MUSTER_FAILED_PRECONDITION);
+    }
+    f.test.mem.fail_at = 0;
+    close_resolver(resolver);
+    cloud_fixture_close(&f);
+}
+
 static void outside_of_a_cluster_and_without_files_the_remedy_is_named(void **state)
 {
     struct cloud_fixture *f = *state;
@@ -536,6 +566,7 @@ int main(void)
         CASE(jobs_selectors_namespace_and_pod_addresses_can_be_chosen),
         cmocka_unit_test(what_the_server_says_becomes_a_clear_error),
         cmocka_unit_test(within_a_cluster_a_rotated_token_is_read_again),
+        cmocka_unit_test(without_memory_no_server_is_found_within_a_cluster),
         CASE(outside_of_a_cluster_and_without_files_the_remedy_is_named),
         cmocka_unit_test(a_kubeconfig_with_client_certificate_opens_the_door),
         cmocka_unit_test(a_kubeconfig_with_a_token_file_sends_what_stands_there),

@@ -232,6 +232,34 @@ static void a_union_is_closed_when_its_slowest_member_is(void **state)
     test_env_close(&world.test);
 }
 
+static void members_of_a_union_that_is_refused_stop_in_their_time(void **state)
+{
+    static const struct muster_resolver_options none;
+    struct muster_union_resolver_options options = {.common = {.environment = "x"},
+                                                    .member_count = 1};
+    struct muster_resolver *members[1], *resolver = NULL;
+    struct member slow = {.open = NULL};
+    bool is_freed = false;
+    struct world world;
+
+    (void)state;
+    world_open(&world);
+    slow.is_freed = &is_freed;
+    assert_int_equal(muster_resolver_init(&slow.resolver, world.env, &slow_member_ops, &none),
+                     MUSTER_OK);
+    members[0] = &slow.resolver;
+    options.members = members;
+
+    assert_int_equal(muster_union_resolver_open(world.env, &options, &resolver, NULL),
+                     MUSTER_INVALID_ARGUMENT);
+    test_env_turn(world.env, 2);
+    assert_false(is_freed);
+    muster_resolver_stopped(&slow.resolver);
+    test_env_turn(world.env, 2);
+    assert_true(is_freed);
+    world_close(&world);
+}
+
 static void a_union_by_uri(void **state)
 {
     struct muster_resolver *resolver = NULL;
@@ -376,6 +404,7 @@ int main(void)
         cmocka_unit_test(a_late_member_ends_the_question_at_its_deadline),
         cmocka_unit_test(a_question_about_the_master_goes_to_the_first_member_alone),
         cmocka_unit_test(a_union_is_closed_when_its_slowest_member_is),
+        cmocka_unit_test(members_of_a_union_that_is_refused_stop_in_their_time),
         cmocka_unit_test(a_union_by_uri),
         cmocka_unit_test(options_at_the_end_are_those_of_the_union),
         cmocka_unit_test(sixteen_unions_may_stand_within_another),

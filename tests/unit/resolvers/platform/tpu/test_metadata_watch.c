@@ -192,7 +192,7 @@ static void the_next_request_follows_at_once_unless_it_is_too_early(void **state
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct stage stage;
 
-        stage_open(&stage, "[" SEEN("0", "aa-11") "," SEEN("aa-11", "b-1") "," HANGS("b-1") "]");
+        stage_open(&stage, "[" SEEN("0", "a") "," SEEN("a", "b") "," HANGS("b") "]");
         stage.watch.interval_min_ns = rows[i].interval_ns;
         stage.awaited = rows[i].changes;
         muster_metadata_watch_start(&stage.watch);

@@ -260,18 +260,24 @@ static void without_a_token_the_credentials_are_to_blame(void **state)
     cloud_fixture_close(&f);
 }
 
-/* Nothing is lost to the query when its memory ends before its first request. */
+/* Nothing is lost to the query when its memory ends before its first request; its texts grow once. */
 static void without_memory_nothing_is_asked(void **state)
 {
     struct muster_tpu_query query = {.what = MUSTER_TPU_NODE};
     enum muster_rc rc = MUSTER_RESOURCE_EXHAUSTED;
-    struct muster_tpu_client *client;
+    struct muster_tpu_client_options options;
+    struct muster_tpu_client *client = NULL;
     struct cloud_fixture f;
+    char project[301];
 
     (void)state;
+    memset(project, 'p', sizeof(project) - 1);
+    project[sizeof(project) - 1] = '\0';
     cloud_fixture_open(&f, NULL);
     cloud_fixture_script(&f, "[{\"response\":{\"body\":{\"state\":\"READY\"}}}]");
-    client = open_client(&f, "z");
+    options = options_of(&f);
+    options.project = project;
+    assert_int_equal(muster_tpu_client_open(f.env, &options, &client, NULL), MUSTER_OK);
     for (uint64_t fail_at = 1; fake_cloud_counts(f.cloud)->requests == 0; fail_at++) {
         f.test.mem.fail_at = fail_at;
         rc = ask_client(&f, client, &query);

@@ -51,6 +51,8 @@ static void a_node_is_asked_anew_each_time(void **state)
     assert_string_equal(ask_cluster(resolver), "{\"worker\":[\"10.0.0.1:8470\"]}");
     assert_string_equal(ask_master(resolver, NULL, -1), "grpc://10.0.0.1:8470");
     assert_says(ask_master(resolver, "ps", 0), "NOT_FOUND", NULL);
+    muster_resolver_set_task_id(resolver, false, 0); /* the first worker then */
+    assert_string_equal(ask_master(resolver, NULL, -1), "grpc://10.0.0.1:8470");
 
     close_resolver(resolver);
 }
@@ -191,6 +193,34 @@ static void questions_side_by_side_start_one_coordinator(void **state)
         test_env_run_until(f->env, test_env_is_true, &is_done[i]);
 
     assert_int_equal(server.starts, 1);
+    close_resolver(resolver);
+}
+
+static void keep_cluster(struct muster_resolve *resolve, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    *(bool *)resolve->data = true;
+}
+
+static void the_jobs_of_a_cluster_def_are_sorted(void **state)
+{
+    struct cloud_fixture *f = *state;
+    struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
+                                                  .coordinator_name = "c",
+                                                  .coordinator_address = "b:1"};
+    struct muster_resolve resolve = {.what = MUSTER_RESOLVE_CLUSTER_SPEC};
+    struct muster_resolver *resolver = open_resolver(f, &options);
+    bool is_done = false;
+
+    resolve.data = &is_done;
+    resolve.deadline_ns = cloud_fixture_in_s(f, 30);
+    assert_int_equal(muster_resolve_start(&resolve, resolver, keep_cluster), MUSTER_OK);
+    test_env_run_until(f->env, test_env_is_true, &is_done);
+
+    assert_int_equal(resolve.cluster_spec->def_count, 2);
+    assert_string_equal(resolve.cluster_spec->jobs[0]->name, "worker");
+    assert_string_equal(resolve.cluster_spec->defs[0].name, "c");
+    muster_cluster_spec_unref(resolve.cluster_spec);
     close_resolver(resolver);
 }
 
@@ -565,6 +595,7 @@ int main(void)
         CASE(a_full_resource_name_needs_no_metadata),
         CASE(the_coordinator_is_started_once_and_copies_share_it),
         CASE(questions_side_by_side_start_one_coordinator),
+        CASE(the_jobs_of_a_cluster_def_are_sorted),
         cmocka_unit_test(what_fails_names_the_tpu_and_the_cause),
         CASE(a_version_is_set_on_every_worker),
         CASE(a_query_given_up_at_once_asks_nothing),

@@ -436,25 +436,19 @@ static void a_watch_hears_of_new_workers(void **state)
     cloud_fixture_close(&f);
 }
 
-/* The watch's last request may still be open: the resolver is closed when that has ended. */
-static void a_resolver_can_be_closed_right_after_its_watch(void **state)
+/* The end of a request may come later than the resolver's. */
+static void a_resolver_that_closes_waits_for_its_last_request(void **state)
 {
     struct muster_resolver *resolver;
-    struct watcher watcher = {.awaited = 1};
     struct cloud_fixture f;
     (void)state;
-    open_with_server(&f, "[" TAGGED("0", "a") "," HANGING("a") "," ANSWER("h-0") "]");
+    open_with_server(&f, "[" TAGGED("0", "a") "," HANGING("a") "]");
     resolver = open_resolver(&f, "tpu_vm:");
-    watcher.f = &f;
-    watcher.watch = (struct muster_resolver_watch){
-        .data = &watcher, .on_change = on_cluster, .settle_ns = MUSTER_NS_PER_MS};
-    assert_int_equal(muster_resolver_watch_open(&watcher.watch, resolver), MUSTER_OK);
-    test_env_run_until(f.env, has_told, &watcher);
+    resolver->ops->watched(resolver, true);
     test_env_run_until(f.env, is_hanging, &f);
 
-    muster_resolver_watch_close(&watcher.watch, on_watch_closed);
     close_resolver(resolver);
-    test_env_run_until(f.env, test_env_is_true, &watcher.is_closed);
+
     cloud_fixture_close(&f);
 }
 
@@ -524,7 +518,7 @@ int main(void)
         cmocka_unit_test(accelerators_are_those_of_the_own_task),
         cmocka_unit_test(closing_ends_a_question),
         cmocka_unit_test(a_watch_hears_of_new_workers),
-        cmocka_unit_test(a_resolver_can_be_closed_right_after_its_watch),
+        cmocka_unit_test(a_resolver_that_closes_waits_for_its_last_request),
         cmocka_unit_test(variables_are_not_watched),
         cmocka_unit_test(auto_finds_the_mark),
     };
