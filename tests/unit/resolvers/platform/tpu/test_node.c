@@ -174,8 +174,10 @@ static void a_host_has_at_most_255_characters(void **state)
         snprintf(text, sizeof(text), "{\"ipAddress\":\"%.*s\"}", length, host);
         rc = muster_tpu_node_parse(test->env.mem, text, strlen(text), &node, NULL);
         assert_int_equal(rc, length == 255 ? MUSTER_OK : MUSTER_INVALID_ARGUMENT);
-        if (rc == MUSTER_OK)
+        if (rc == MUSTER_OK) {
             assert_int_equal(strlen(node->endpoints[0].host), 255);
+            assert_int_equal(node->endpoints[0].port, 8470);
+        }
         muster_tpu_node_unref(node);
     }
 }

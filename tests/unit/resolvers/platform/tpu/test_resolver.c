@@ -196,6 +196,62 @@ static void questions_side_by_side_start_one_coordinator(void **state)
     close_resolver(resolver);
 }
 
+static void keep_code(struct muster_resolve *resolve, enum muster_rc rc)
+{
+    muster_mem_free(resolve->resolver->env->mem, resolve->master);
+    *(enum muster_rc *)resolve->data = rc;
+}
+
+static bool is_answered(void *data)
+{
+    return *(const enum muster_rc *)data != MUSTER_INTERNAL;
+}
+
+/* The resolver has memory of its own: the played cloud needs some, too. */
+static void lack_of_memory_for_a_coordinator_is_told_as_such(void **state)
+{
+    struct server server = {.port = 4321};
+    bool is_refused = true;
+
+    (void)state;
+    for (uint64_t fail_at = 1; is_refused; fail_at++) {
+        struct muster_tpu_resolver_options options = {.client.tpu = "grpc://a:1",
+                                                      .coordinator_name = "c",
+                                                      .start_server = start_server,
+                                                      .start_server_data = &server};
+        struct muster_resolve resolve = {
+            .what = MUSTER_RESOLVE_MASTER,
+            .query = {.task_type = "c", .has_task_id = true},
+        };
+        enum muster_rc rc = MUSTER_INTERNAL; /* not answered yet */
+        struct muster_resolver *resolver = NULL;
+        struct muster_mem_limited mem;
+        struct cloud_fixture f;
+        struct muster_env env;
+
+        cloud_fixture_open(&f, NULL);
+        muster_mem_limited_init(&mem, f.env->mem, 0);
+        env = *f.env;
+        env.mem = &mem.mem;
+        cloud_fixture_set_var(&f, "GCE_METADATA_HOST", "{{hostport}}");
+        cloud_fixture_script(&f, "[{\"response\":{\"headers\":{\"Metadata-Flavor\":\"Google\"},"
+                                 "\"body\":\"10.9.9.9\"}}]");
+        assert_int_equal(muster_tpu_resolver_open(&env, &options, &resolver, NULL), MUSTER_OK);
+        resolve.data = &rc;
+        resolve.deadline_ns = cloud_fixture_in_s(&f, 30);
+        mem.fail_at = fail_at;
+        assert_int_equal(muster_resolve_start(&resolve, resolver, keep_code), MUSTER_OK);
+        test_env_run_until(f.env, is_answered, &rc);
+
+        is_refused = mem.fail_at == 0;
+        mem.fail_at = 0;
+        assert_true(rc == MUSTER_OK || (is_refused && rc == MUSTER_RESOURCE_EXHAUSTED));
+        close_resolver(resolver);
+        assert_int_equal(muster_mem_limited_fini(&mem), 0);
+        cloud_fixture_close(&f);
+    }
+}
+
 static void keep_cluster(struct muster_resolve *resolve, enum muster_rc rc)
 {
     assert_int_equal(rc, MUSTER_OK);
@@ -595,6 +651,7 @@ int main(void)
         CASE(a_full_resource_name_needs_no_metadata),
         CASE(the_coordinator_is_started_once_and_copies_share_it),
         CASE(questions_side_by_side_start_one_coordinator),
+        cmocka_unit_test(lack_of_memory_for_a_coordinator_is_told_as_such),
         CASE(the_jobs_of_a_cluster_def_are_sorted),
         cmocka_unit_test(what_fails_names_the_tpu_and_the_cause),
         CASE(a_version_is_set_on_every_worker),
