@@ -123,7 +123,7 @@ static void a_question_about_one_text_answers_that_text(void **state)
 
 static const char node_path[] = "/v1/projects/p/locations/z/nodes/n";
 
-/* Of node n of project p in zone z, whose workers' version service is the played cloud's, too. */
+/* The client asks for node n of project p in zone z, whose workers' version service is the played cloud's, too. */
 static struct muster_tpu_client_options options_of(const struct cloud_fixture *f)
 {
     return (struct muster_tpu_client_options){
