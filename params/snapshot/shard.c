@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "params/store/row.h"
+#include "params/store/freeze.h"
 #include "params/store/source.h"
 
 #define SHARD_MAGIC 0x53534d50u /* "PMSS" */
@@ -73,9 +73,34 @@ struct packing {
     uint8_t *at;
 };
 
-static bool source_is_kept(const struct packing *packing, const struct muster_params_source *source)
+/* Of a region that is frozen, what the freeze has. */
+static uint64_t sources_count(const struct muster_params_region *region)
 {
-    return source->generation != 0 && source->positions[packing->shard] != 0 &&
+    return region->freeze != NULL ? muster_params_frozen_sources(region->freeze)
+                                  : region->head->source_count;
+}
+
+static uint64_t position_of(const struct packing *packing, uint64_t slot)
+{
+    return packing->region->freeze != NULL
+               ? muster_params_frozen_position(packing->region, slot, packing->shard)
+               : muster_params_source_at(packing->region, slot)->positions[packing->shard];
+}
+
+static void rows_visit(const struct packing *packing, const struct muster_params_store_table *table,
+                       muster_params_row_fn *fn, void *data)
+{
+    if (packing->region->freeze != NULL)
+        muster_params_frozen_rows_visit(packing->region, table, packing->shard, fn, data);
+    else
+        muster_params_rows_visit(packing->region, table, packing->shard, fn, data);
+}
+
+static bool source_is_kept(const struct packing *packing, uint64_t slot)
+{
+    const struct muster_params_source *source = muster_params_source_at(packing->region, slot);
+
+    return source->generation != 0 && position_of(packing, slot) != 0 &&
            (packing->is_kept == NULL || packing->is_kept(packing->data, source));
 }
 
@@ -97,10 +122,22 @@ static void row_put(void *data, const struct muster_params_store_table *table,
     packing->at += values_bytes(table->row_elements, table->state_elements);
 }
 
+static void row_count(void *data, const struct muster_params_store_table *table,
+                      const struct muster_params_row *row)
+{
+    (void)table, (void)row;
+    ++*(uint64_t *)data;
+}
+
 static uint64_t shard_rows(const struct packing *packing,
                            const struct muster_params_store_table *table)
 {
-    return muster_params_shard_at(packing->region, table, packing->shard)->row_count;
+    uint64_t count = 0;
+
+    if (packing->region->freeze == NULL)
+        return muster_params_shard_at(packing->region, table, packing->shard)->row_count;
+    rows_visit(packing, table, row_count, &count);
+    return count;
 }
 
 static void head_fill(const struct packing *packing, struct packed_head *head,
@@ -120,9 +157,8 @@ static void head_fill(const struct packing *packing, struct packed_head *head,
                             rows * (sizeof(struct packed_row) +
                                     values_bytes(table->row_elements, table->state_elements));
     }
-    for (uint64_t slot = 0; slot < region->source_count; slot++)
-        head->source_count +=
-            source_is_kept(packing, muster_params_source_at(packing->region, slot));
+    for (uint64_t slot = 0; slot < sources_count(packing->region); slot++)
+        head->source_count += source_is_kept(packing, slot);
     head->body_bytes += head->source_count * sizeof(struct packed_source);
     head->block_count = (uint32_t)((head->body_bytes + BLOCK - 1) / BLOCK);
     shard->bytes = hashed_bytes(head) + head->body_bytes;
@@ -142,17 +178,17 @@ static void body_put(struct packing *packing)
             continue;
         memcpy(section.table, table->name, sizeof(section.table));
         bytes_put(packing, &section, sizeof(section));
-        muster_params_rows_visit(packing->region, table, packing->shard, row_put, packing);
+        rows_visit(packing, table, row_put, packing);
     }
-    for (uint64_t slot = 0; slot < region->source_count; slot++) {
+    for (uint64_t slot = 0; slot < sources_count(packing->region); slot++) {
         const struct muster_params_source *source = muster_params_source_at(packing->region, slot);
         struct packed_source packed;
 
-        if (!source_is_kept(packing, source))
+        if (!source_is_kept(packing, slot))
             continue;
         memcpy(packed.id, source->id.bytes, sizeof(packed.id));
         packed.generation = source->generation;
-        packed.position = source->positions[packing->shard];
+        packed.position = position_of(packing, slot);
         bytes_put(packing, &packed, sizeof(packed));
     }
 }

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "params/store/freeze.h"
 #include "params/store/init.h"
 #include "params/store/row.h"
 
@@ -54,6 +55,9 @@ static void row_apply(struct muster_params_region *region,
     struct muster_params_undo *undo = undo_of(region);
     uint32_t bytes = table->row_stride;
 
+    if (region->freeze != NULL)
+        muster_params_freeze_keep(region, table,
+                                  (uint32_t)(position - update->source->positions), row, false);
     memcpy(undo->old, row, bytes);
     undo->bytes = bytes;
     undo->row_at = muster_params_offset(region, row);

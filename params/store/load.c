@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "params/store/row.h"
+#include "params/store/freeze.h"
 
 static void row_write(const struct muster_params_store_table *table, struct muster_params_row *row,
                       uint32_t clock, const float *values)
@@ -41,6 +41,8 @@ enum muster_rc muster_params_row_load(struct muster_params_region *region,
 
     if (rc != MUSTER_OK)
         return rc;
+    muster_params_row_keep(region, table,
+                           muster_params_shard_of(hash, region->head->shard_count), row, false);
     row_write(table, row, clock, values);
     return MUSTER_OK;
 }

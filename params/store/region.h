@@ -196,6 +196,7 @@ struct muster_params_region {
     /* Has the segments in huge pages before they are written, where that is possible. NULL: no. */
     void (*commit)(void *data, void *memory, size_t bytes);
     void *commit_data;
+    struct muster_params_freeze *freeze; /* freeze.h; NULL: none */
 };
 
 /** How the memory is cut. */

@@ -7,6 +7,7 @@
 
 #include <muster/hash.h>
 
+#include "params/store/freeze.h"
 #include "params/store/init.h"
 
 static struct muster_params_page *page_at(const struct muster_params_region *region, uint32_t page)
@@ -106,6 +107,7 @@ void muster_params_row_complete(struct muster_params_region *region,
     struct muster_params_shard *shard = muster_params_shard_at(region, table, intent->shard);
     struct muster_params_row *row = row_at(region, table, intent->page, (uint32_t)intent->count);
 
+    muster_params_row_keep(region, table, intent->shard, row, true);
     row->key = intent->key;
     row->version = 0;
     row->clock = 0;
@@ -135,6 +137,7 @@ void muster_params_reuse_complete(struct muster_params_region *region,
     struct muster_params_row *row = row_at_address(region, intent->page);
     uint32_t version = row->version | 1;
 
+    muster_params_row_keep(region, table, intent->shard, row, true);
     __atomic_store_n(&row->version, version, __ATOMIC_RELAXED);
     atomic_thread_fence(memory_order_release); /* pairs with the reader's fence before its copy */
     MUSTER_PARAMS_STORE(&shard->free_row, (uint32_t)intent->count);
@@ -223,6 +226,7 @@ void muster_params_remove_complete(struct muster_params_region *region,
     struct muster_params_row *row = row_at_address(region, intent->page);
     uint64_t count = table->removal_count | 1;
 
+    muster_params_row_keep(region, table, intent->shard, row, false);
     MUSTER_PARAMS_STORE(&table->removal_count, count);
     MUSTER_PARAMS_STORE(&row->version, row->version | 1);
     muster_params_index_remove(region, table, row);
@@ -278,20 +282,39 @@ void muster_params_rows_remove(struct muster_params_region *region,
 
 /* --- All rows --- */
 
-void muster_params_rows_visit(const struct muster_params_region *region,
-                              const struct muster_params_store_table *table, uint32_t shard,
-                              muster_params_row_fn *fn, void *data)
+void muster_params_slots_visit(const struct muster_params_region *region,
+                               const struct muster_params_store_table *table, uint32_t shard,
+                               muster_params_row_fn *fn, void *data)
 {
     uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
 
     for (; page != 0; page = page_at(region, page)->next) {
-        for (uint32_t i = 0; i < page_at(region, page)->used; i++) {
-            const struct muster_params_row *row = row_at(region, table, page, i);
-
-            if (row->version % 2 == 0) /* else it is free */
-                fn(data, table, row);
-        }
+        for (uint32_t i = 0; i < page_at(region, page)->used; i++)
+            fn(data, table, row_at(region, table, page, i));
     }
+}
+
+struct rows_visit {
+    muster_params_row_fn *fn;
+    void *data;
+};
+
+static void on_slot(void *data, const struct muster_params_store_table *table,
+                    const struct muster_params_row *row)
+{
+    const struct rows_visit *visit = data;
+
+    if (row->version % 2 == 0) /* else it is free */
+        visit->fn(visit->data, table, row);
+}
+
+void muster_params_rows_visit(const struct muster_params_region *region,
+                              const struct muster_params_store_table *table, uint32_t shard,
+                              muster_params_row_fn *fn, void *data)
+{
+    struct rows_visit visit = {fn, data};
+
+    muster_params_slots_visit(region, table, shard, on_slot, &visit);
 }
 
 void muster_params_digest_add(struct muster_params_digest *digest,

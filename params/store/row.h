@@ -31,6 +31,11 @@ void muster_params_rows_visit(const struct muster_params_region *region,
                               const struct muster_params_store_table *table, uint32_t shard,
                               muster_params_row_fn *fn, void *data);
 
+/** The same, for free rows too: their versions are odd. */
+void muster_params_slots_visit(const struct muster_params_region *region,
+                               const struct muster_params_store_table *table, uint32_t shard,
+                               muster_params_row_fn *fn, void *data);
+
 /** The digest of all rows of a table: the same whatever their order, the shards or the servers, and
  * whatever their versions and clocks. */
 struct muster_params_digest {

@@ -1,0 +1,51 @@
+/* All rows of a region as they are at one moment, while they go on changing: a row is copied before its first
+ * change. */
+#ifndef MUSTER_PARAMS_FREEZE_H
+#define MUSTER_PARAMS_FREEZE_H
+
+#include <muster/mem.h>
+
+#include "params/store/row.h"
+#include "params/store/source.h"
+
+struct muster_params_freeze;
+
+/**
+ * From now on region->freeze has the rows and positions as they are now.
+ *
+ * Owns:    borrows mem until muster_params_freeze_end.
+ * Errors:  RESOURCE_EXHAUSTED.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_freeze_begin(struct muster_params_region *region,
+                                                            struct muster_mem *mem);
+/** Idempotent. */
+void muster_params_freeze_end(struct muster_params_region *region);
+/** There was no memory for a row that has changed since: nothing of the freeze is to be trusted. */
+bool muster_params_freeze_is_short(const struct muster_params_freeze *freeze);
+/** The shard was read: its rows are not copied any more. */
+void muster_params_freeze_release(struct muster_params_freeze *freeze, uint32_t shard);
+/** As muster_params_rows_visit, of a shard that is not released. */
+void muster_params_frozen_rows_visit(const struct muster_params_region *region,
+                                     const struct muster_params_store_table *table, uint32_t shard,
+                                     muster_params_row_fn *fn, void *data);
+/** Sources that have slots below this one are in the freeze. */
+uint64_t muster_params_frozen_sources(const struct muster_params_freeze *freeze);
+uint64_t muster_params_frozen_position(const struct muster_params_region *region, uint64_t slot,
+                                       uint32_t shard);
+
+/* --- Between the files of this folder --- */
+
+/** Before a row of the shard is changed; is_new: nobody has seen it yet. */
+void muster_params_freeze_keep(struct muster_params_region *region,
+                               const struct muster_params_store_table *table, uint32_t shard,
+                               const struct muster_params_row *row, bool is_new);
+static inline void muster_params_row_keep(struct muster_params_region *region,
+                                          const struct muster_params_store_table *table,
+                                          uint32_t shard, const struct muster_params_row *row,
+                                          bool is_new)
+{
+    if (region->freeze != NULL)
+        muster_params_freeze_keep(region, table, shard, row, is_new);
+}
+
+#endif
