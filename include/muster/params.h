@@ -265,6 +265,32 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_weighted_start(
 /** The open round of a table by round, as far as this client knows. A source whose push ended OUT_OF_RANGE
  * goes on there: it ticks this clock, and pushes. */
 MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *table);
+/** What was saved. */
+struct muster_params_cut {
+    uint64_t number; /* part of the names of its files */
+    uint64_t clock;  /* steps that all sources had completed; 0 where nobody ticks */
+    uint64_t rows, bytes;
+    uint32_t shards, tables, servers;
+};
+
+/**
+ * Save all rows of all tables, and what is applied of each source's pushes, to files in a folder: of each
+ * source all pushes up to some one of them, in every shard. Pushes go on. Each server writes the files of the
+ * shards that it leads to the folder of this name on its machine, and this process writes the manifest: for
+ * servers on several machines it must be one folder that all of them see. The cut that was there before stays
+ * good until the new one is whole.
+ *
+ * Owns:    borrows op and ret_cut until done; copies folder, which is there already.
+ * Errors:  returned INVALID_ARGUMENT (folder: 1 to 1,024 bytes), FAILED_PRECONDITION (closing; not
+ *          connected yet; another cut of this client), RESOURCE_EXHAUSTED; by done UNAVAILABLE (shards
+ *          moved, or a client came or went meanwhile: try again), DEADLINE_EXCEEDED (a source has not
+ *          answered within a second, and is named), FAILED_PRECONDITION (another cut is under way),
+ *          PERMISSION_DENIED, and errors of the disk; CANCELLED. No file of the cut before is changed.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_cut_start(struct muster_params_op *op, struct muster_params *params,
+                        const char *folder, struct muster_params_cut *ret_cut, uint64_t deadline_ns,
+                        muster_params_op_fn *done);
 /**
  * Read rows of a server of this host from its memory: no message, no waiting. Each row is as it was at
  * one moment, with all pushes of this client that are acknowledged. A key without a row has its initial
@@ -322,6 +348,12 @@ muster_params_pull(struct muster_params_table *table, const struct muster_params
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_pull_after(struct muster_params_table *table, const struct muster_params_rows *rows,
                          uint64_t min_clock, uint64_t timeout_ns, struct muster_error *ret_error);
+/** muster_params_cut_start, and wait; where it ended UNAVAILABLE, again until the time is over. Errors: those
+ * of muster_params_cut_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_cut(struct muster_params *params, const char *folder,
+                  struct muster_params_cut *ret_cut, uint64_t timeout_ns,
+                  struct muster_error *ret_error);
 /** muster_params_tick_weighted_start, and wait. Errors: those of muster_params_tick_weighted_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick(struct muster_params *params,
                                                                uint64_t clock, double weight,

@@ -45,6 +45,9 @@ MUSTER_API void muster_params_seat_free(struct muster_params_seat *seat);
 
 struct muster_params_server;
 typedef void muster_params_server_fn(struct muster_params_server *server);
+/** The server cannot do its work; it serves nobody, and is to be closed, from another turn. */
+typedef void muster_params_failed_fn(struct muster_params_server *server,
+                                     const struct muster_error *error);
 
 struct muster_params_server_options {
     const struct muster_address *listen; /* port 0: a free one */
@@ -58,6 +61,10 @@ struct muster_params_server_options {
     const char *registry;
     const char *reach;   /* "HOST:PORT" that others connect to; NULL: the address of the server */
     uint32_t replicas;   /* servers that hold each row, 1 to 4; 0: 1. The first server's counts */
+    /* Begin with the tables of this cut (muster_params_cut_start): the folder, NULL: none. With a registry:
+     * the shards that the first map of the job gives this server. */
+    const char *restore;
+    muster_params_failed_fn *failed; /* restoring has failed after all; may be NULL */
     uint32_t server_count; /* the job begins when so many servers are there; 0: 1 */
 };
 
@@ -66,7 +73,9 @@ struct muster_params_server_options {
  * under TLS where env->tls is set.
  *
  * Owns:    gives; borrows env until closed, options during the call.
- * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), RESOURCE_EXHAUSTED.
+ * Errors:  INVALID_ARGUMENT, ALREADY_EXISTS (address in use), RESOURCE_EXHAUSTED; of restore NOT_FOUND (there
+ *          is no cut), DATA_LOSS (a file is damaged), FAILED_PRECONDITION (of another version, or the
+ *          memory has tables).
  * Thread:  loop only.
  */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_server_open(

@@ -478,5 +478,6 @@ void muster_params_on_flush(struct muster_task *task)
     }
     muster_params_ticks_number(params);
     muster_params_ticks_check(params);
+    muster_params_marks_send(params);
     muster_params_close_check(params);
 }

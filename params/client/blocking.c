@@ -234,3 +234,24 @@ enum muster_rc muster_params_tick(struct muster_params *params, uint64_t clock, 
                                            deadline_after(params->env, timeout_ns), on_done);
     return op_wait(&op, params->runtime, rc, ret_error);
 }
+
+/* What made it fail is over soon: a server that has died, a client that came. */
+enum muster_rc muster_params_cut(struct muster_params *params, const char *folder,
+                                 struct muster_params_cut *ret_cut, uint64_t timeout_ns,
+                                 struct muster_error *ret_error)
+{
+    uint64_t deadline_ns = deadline_after(params->env, timeout_ns);
+    enum muster_rc rc;
+
+    do {
+        struct muster_params_outcome outcome = {.is_known = false};
+        struct muster_params_op op = {.data = &outcome};
+
+        rc = params_enter(params, "muster_params_cut", ret_error);
+        if (rc != MUSTER_OK)
+            return rc;
+        rc = muster_params_cut_start(&op, params, folder, ret_cut, deadline_ns, on_done);
+        rc = op_wait(&op, params->runtime, rc, ret_error);
+    } while (rc == MUSTER_UNAVAILABLE && muster_loop_now_ns(params->env->loop) < deadline_ns);
+    return rc;
+}

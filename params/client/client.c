@@ -170,6 +170,7 @@ static void table_receive(struct muster_params_way *way, const struct muster_fra
         return;
     }
     muster_params_requests_resend(way);
+    muster_params_marks_send(way->params);
     table_finish(request, MUSTER_OK, NULL);
 }
 
@@ -203,6 +204,20 @@ static void ticked_receive(struct muster_params_way *way, const struct muster_fr
         broken_answer(way, header);
 }
 
+static void saved_receive(struct muster_params_way *way, const struct muster_frame_header *header,
+                          const uint8_t *payload)
+{
+    struct muster_params_request *request =
+        muster_params_request_find(way, false, header->offset, 0);
+
+    if (request == NULL)
+        return;
+    if (request->kind == MUSTER_PARAMS_REQUEST_CUT)
+        muster_params_cut_answer(request, payload, header->payload_bytes, NULL);
+    else
+        broken_answer(way, header);
+}
+
 static void refusal_receive(struct muster_params_way *way, const struct muster_frame_header *header,
                             const uint8_t *payload)
 {
@@ -218,6 +233,8 @@ static void refusal_receive(struct muster_params_way *way, const struct muster_f
                      "%.*s", (int)header->payload_bytes, (const char *)payload);
     if (request->kind == MUSTER_PARAMS_REQUEST_TABLE)
         table_refuse(way, request, &error);
+    else if (request->kind == MUSTER_PARAMS_REQUEST_CUT)
+        muster_params_cut_answer(request, NULL, 0, &error);
     else
         muster_params_request_finish(request, error.rc, &error);
     muster_params_ticks_check(params);
@@ -251,6 +268,13 @@ static void on_payload(struct muster_params_way *way, const struct muster_frame_
     case MUSTER_PARAMS_WAITS:
         snprintf(header->offset == 0 ? params->round_waits : way->waits_for,
                  sizeof(way->waits_for), "%.*s", (int)header->payload_bytes, (const char *)buffer);
+        break;
+    case MUSTER_PARAMS_CUT:
+        if (!muster_params_mark_receive(params, buffer, header->payload_bytes))
+            broken_answer(way, header);
+        break;
+    case MUSTER_PARAMS_SAVED:
+        saved_receive(way, header, buffer);
         break;
     case MUSTER_PARAMS_ROUND:
         if (!muster_params_round_receive(way, buffer, header->payload_bytes))
@@ -392,6 +416,7 @@ static void on_way_open(struct muster_params_way *way, const struct muster_param
     }
     muster_params_requests_resend(way);
     muster_params_seeds_drop(params);
+    muster_params_marks_send(params);
     on_look(&params->look);
 }
 
@@ -524,6 +549,7 @@ static void params_free(struct muster_params *params)
         muster_params_requests_free(way);
         muster_params_way_free(way);
     }
+    muster_params_cutting_drop(params);
     muster_mem_free(env->mem, params->map);
     MUSTER_LIST_EACH_SAFE (&params->tables, table, struct muster_params_table, node) {
         muster_params_rounds_forget(table);

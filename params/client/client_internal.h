@@ -73,6 +73,7 @@ enum muster_params_request_kind {
     MUSTER_PARAMS_REQUEST_PULL,
     MUSTER_PARAMS_REQUEST_PUSH_PULL, /* each row is a part of its own, in the order of the message */
     MUSTER_PARAMS_REQUEST_TICK, /* without a table */
+    MUSTER_PARAMS_REQUEST_CUT,  /* likewise */
 };
 
 /** A message that is kept until it is answered, and sent again over the next link. */
@@ -150,6 +151,8 @@ struct muster_params {
     struct muster_list tables;
     uint32_t table_count;
     struct muster_list ops;
+    uint64_t mark_wanted, marked; /* numbers of cuts */
+    struct muster_params_cutting *cutting; /* that the program has asked for; NULL: none */
     struct muster_list ticks; /* operations that wait for the acknowledgements of pushes */
     double weight;            /* of the clock that servers are told */
     char round_waits[200];    /* for whom operations on tables by round wait; "": not known */
@@ -276,6 +279,17 @@ MUSTER_MUST_CHECK bool muster_params_way_tell_rounds(struct muster_params_way *w
                                                      const struct muster_params_table *table);
 MUSTER_MUST_CHECK bool muster_params_way_tell_all_rounds(struct muster_params_way *way);
 void muster_params_rounds_forget(struct muster_params_table *table);
+
+/* cut.c */
+/** Marks that are wanted leave as soon as all pushes before them have. */
+void muster_params_marks_send(struct muster_params *params);
+/** A server wants a mark. False: the message is malformed. */
+MUSTER_MUST_CHECK bool muster_params_mark_receive(struct muster_params *params,
+                                                  const void *payload, size_t bytes);
+/** A server has saved its part of a cut, or says why not (refusal). Ends the request. */
+void muster_params_cut_answer(struct muster_params_request *request, const void *payload,
+                              size_t bytes, const struct muster_error *refusal);
+void muster_params_cutting_drop(struct muster_params *params);
 
 /* op.c */
 MUSTER_MUST_CHECK enum muster_rc muster_params_op_begin(struct muster_params_op *op,

@@ -18,7 +18,8 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
                                     [MUSTER_PARAMS_REQUEST_PUSH] = MUSTER_PARAMS_PUSH,
                                     [MUSTER_PARAMS_REQUEST_PULL] = MUSTER_PARAMS_PULL,
                                     [MUSTER_PARAMS_REQUEST_PUSH_PULL] = MUSTER_PARAMS_PUSH_PULL,
-                                    [MUSTER_PARAMS_REQUEST_TICK] = MUSTER_PARAMS_TICK};
+                                    [MUSTER_PARAMS_REQUEST_TICK] = MUSTER_PARAMS_TICK,
+                                    [MUSTER_PARAMS_REQUEST_CUT] = MUSTER_PARAMS_CUT};
     size_t bytes = parts_offset(payload_bytes) + part_count * sizeof(struct muster_params_part);
     struct muster_params_request *request = muster_mem_alloc(&params->pool.mem, bytes);
 
@@ -64,7 +65,8 @@ static void on_sent(struct muster_frame *frame, enum muster_rc rc)
 static bool request_has_rows(const struct muster_params_request *request)
 {
     return request->kind != MUSTER_PARAMS_REQUEST_TABLE &&
-           request->kind != MUSTER_PARAMS_REQUEST_TICK;
+           request->kind != MUSTER_PARAMS_REQUEST_TICK &&
+           request->kind != MUSTER_PARAMS_REQUEST_CUT;
 }
 
 /* Fill in the slot and the number of the table as the way's server counts them. False: the number is not

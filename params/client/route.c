@@ -123,7 +123,8 @@ static bool request_has_stayed(const struct muster_params_request *request)
 {
     struct muster_params_rows_frame frame;
 
-    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE || request->kind == MUSTER_PARAMS_REQUEST_TICK)
+    if (request->kind == MUSTER_PARAMS_REQUEST_TABLE || request->kind == MUSTER_PARAMS_REQUEST_TICK ||
+        request->kind == MUSTER_PARAMS_REQUEST_CUT)
         return true;
     request_view(request, &frame);
     for (uint32_t i = 0; i < frame.run_count; i++) {
@@ -405,7 +406,13 @@ static void requests_end(struct muster_params_way *way)
     while (!muster_list_is_empty(&way->requests)) {
         struct muster_params_request *request =
             MUSTER_CONTAINER_OF(way->requests.next, struct muster_params_request, node);
+        struct muster_error gone;
 
+        if (request->kind == MUSTER_PARAMS_REQUEST_CUT) {
+            muster_error_set(&gone, MUSTER_UNAVAILABLE, "it has left the map amid the cut");
+            muster_params_cut_answer(request, NULL, 0, &gone);
+            continue;
+        }
         if (request->kind ==
             MUSTER_PARAMS_REQUEST_TABLE) /* a clock is told to the servers that are left */
             table_ask_others(request);

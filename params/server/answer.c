@@ -38,7 +38,7 @@ static void on_sent(struct muster_frame *frame, enum muster_rc rc)
     struct muster_params_client *client = answer->client;
 
     muster_mem_free(&client->server->pool.mem, answer);
-    if (rc == MUSTER_OK && client->early.type == 0 &&
+    if (rc == MUSTER_OK && client->early.type == 0 && !client->is_marked &&
         muster_peer_link_queued_bytes(client->link) < QUEUED_BYTES_RESUME)
         muster_peer_link_resume(client->link);
 }

@@ -1,5 +1,6 @@
 /* Clients at the door: their links, and which message goes where. */
 #include "params/server/clock.h"
+#include "params/server/cut.h"
 #include "params/server/wait.h"
 
 #include <string.h>
@@ -28,6 +29,9 @@ static const struct message_row {
                                  METHOD "Push"}, /* and Pull */
     [MUSTER_PARAMS_TICK] = {muster_params_handle_tick, MUSTER_PARAMS_TICK_BYTES, true,
                             METHOD "Tick"},
+    [MUSTER_PARAMS_CUT] = {muster_params_handle_cut,
+                           sizeof(uint64_t) + MUSTER_PARAMS_FOLDER_BYTES_MAX, true, METHOD "Cut"},
+    [MUSTER_PARAMS_MARK] = {muster_params_handle_mark, sizeof(uint64_t), true, NULL},
     [MUSTER_PARAMS_ROUND] = {muster_params_handle_round, MUSTER_PARAMS_ROUND_BYTES_MAX, true,
                              METHOD "Tick"},
 };
@@ -39,6 +43,7 @@ static void client_close(struct muster_params_client *client)
     MUSTER_ASSERT(server->client_count > 0);
     muster_params_waiting_drop(client);
     muster_params_server_clock_drop(client);
+    muster_params_server_cut_leave(client);
     if (client->is_open)
         muster_params_server_clock_link(server, client->slot, false);
     muster_list_remove(&client->node);
@@ -243,7 +248,7 @@ void muster_params_door_map(struct muster_params_server *server)
         if (header.type == 0 || header.epoch > server->map->epoch)
             continue;
         client->early.type = 0;
-        if (message_handle(client, &header))
+        if (message_handle(client, &header) && !client->is_marked)
             muster_peer_link_resume(client->link);
     }
 }

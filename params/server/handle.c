@@ -1,6 +1,7 @@
 /* The messages of a client, one function each. Nothing of a message is applied before all of it is
  * checked. */
 #include "params/server/clock.h"
+#include "params/server/cut.h"
 #include "params/server/round.h"
 #include "params/server/wait.h"
 
@@ -61,6 +62,7 @@ static bool opened_answer(struct muster_params_client *client,
         muster_params_waiting_free(waiting);
         return false;
     }
+    muster_params_server_cut_join(client);
     client->is_open = true;
     muster_params_server_clock_link(server, client->slot, true);
     client->generation = source->generation;

@@ -1,5 +1,7 @@
 /* The map as a server follows it. */
 #include "params/server/cluster.h"
+#include "params/server/cut.h"
+#include "params/server/restore.h"
 #include "params/server/round.h"
 
 static void map_log(const struct muster_params_server *server)
@@ -27,6 +29,8 @@ void muster_params_server_set_map(struct muster_params_server *server,
         muster_mem_free(server->env->mem, map);
         return;
     }
+    if (before == NULL && muster_params_restore_delays(server, map))
+        return;
     MUSTER_ASSERT(map->shard_count == server->region->head->shard_count);
     server->map = map;
     if (!muster_params_map_find(map, &server->region->head->id, &server->place))
@@ -36,6 +40,7 @@ void muster_params_server_set_map(struct muster_params_server *server,
     muster_params_followers_catch_up(server);
     muster_params_held_review(server);
     muster_params_rounds_map(server);
+    muster_params_server_cut_map(server);
     muster_params_leaders_resume(server);
     muster_params_door_map(server);
     map_log(server);

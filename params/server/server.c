@@ -1,6 +1,8 @@
 /* A server of parameters: opens its port, serves clients in the memory of its seat. */
 #include "params/server/clock.h"
+#include "params/server/cut.h"
 #include "params/server/registration.h"
+#include "params/server/restore.h"
 #include "params/server/round.h"
 
 #include <stdio.h>
@@ -35,6 +37,7 @@ static void server_free(struct muster_params_server *server)
 {
     muster_params_metrics_close(server);
     muster_mem_pool_fini(&server->pool);
+    muster_params_restore_close(server);
     muster_params_rounds_close(server);
     muster_params_server_clocks_close(server);
     muster_mem_free(server->env->mem, server->scratch);
@@ -165,6 +168,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_list_init(&server->clients);
     muster_params_server_clocks_open(server);
     muster_params_rounds_init(server);
+    muster_params_server_cut_init(server);
     muster_list_init(&server->followers);
     muster_list_init(&server->leaders);
     muster_list_init(&server->leader_marks);
@@ -178,6 +182,8 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     snprintf(server->hello.job, sizeof(server->hello.job), "%s",
              options->job != NULL ? options->job : "");
     rc = cluster_init(server, options, ret_error);
+    if (rc == MUSTER_OK && options->restore != NULL)
+        rc = muster_params_restore_open(server, options->restore, options->failed, ret_error);
     if (rc == MUSTER_OK && muster_params_rounds_open(server) != MUSTER_OK)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     if (rc == MUSTER_OK)
@@ -236,6 +242,7 @@ void muster_params_server_close(struct muster_params_server *server,
     muster_timer_stop(&server->drain_deadline);
     muster_task_cancel(&server->flush);
     muster_params_share_close(server->share);
+    muster_params_server_cut_close(server);
     muster_params_door_close(server);
     muster_params_held_end_all(server);
     muster_params_followers_close(server);

@@ -24,6 +24,30 @@ struct muster_params_clocks {
     struct muster_timer expiry;
 };
 
+enum muster_params_cut_state {
+    MUSTER_PARAMS_CUT_NONE,
+    MUSTER_PARAMS_CUT_MARKING, /* clients are awaited */
+    MUSTER_PARAMS_CUT_FROZEN,  /* whoever began the cut is awaited, to say where it is saved */
+    MUSTER_PARAMS_CUT_SAVING,
+};
+
+struct muster_params_server_cut {
+    enum muster_params_cut_state state;
+    uint64_t number;                    /* of this cut, or the last one */
+    uint64_t map, clock;                /* when it was complete */
+    uint32_t awaited;                   /* clients that have not marked */
+    struct muster_params_client *asker; /* waits for SAVED; NULL: nobody */
+    struct muster_frame_header request; /* the asker's */
+    char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1];
+    bool is_led[MUSTER_PARAMS_SHARD_COUNT_MAX];
+    uint32_t shard; /* that is saved next */
+    struct muster_params_saved_shard *entries;
+    uint32_t saved_count;
+    struct muster_timer deadline;
+    struct muster_task marked, step;
+    struct muster_error error; /* of the last one that ended */
+};
+
 struct muster_params_server {
     struct muster_env *env;
     void *data;
@@ -55,6 +79,8 @@ struct muster_params_server {
     struct muster_list rounds; /* of tables by round */
     struct muster_task round_review;
     struct muster_timer round_timer; /* a grace ends, or clients are told for whom they wait */
+    struct muster_params_server_cut cut;
+    struct muster_params_restore *restore; /* NULL: nothing is to be restored */
     struct muster_list held;         /* answers that wait for followers */
     struct muster_task held_check;
     struct muster_task decide;                       /* the next map may be due */
@@ -92,6 +118,8 @@ struct muster_params_client {
     struct muster_params_answer *acks;      /* of this turn; NULL: none */
     struct muster_list waiting;             /* answers that wait for followers */
     struct muster_frame_header early;       /* its payload waits for a map; type 0: none */
+    bool is_awaited;                        /* its mark is */
+    bool is_marked;                         /* nothing is read from it until the cut is complete */
     bool is_short;                          /* of memory: it waits for an answer that is lost */
 };
 
@@ -137,7 +165,7 @@ typedef bool muster_params_handle_fn(struct muster_params_client *client,
                                      const uint8_t *payload);
 muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
     muster_params_handle_push, muster_params_handle_pull, muster_params_handle_push_pull,
-    muster_params_handle_tick, muster_params_handle_round;
+    muster_params_handle_tick, muster_params_handle_round, muster_params_handle_cut, muster_params_handle_mark;
 
 /** A stranger's stream at the port. Takes stream. */
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);

@@ -17,6 +17,9 @@ struct muster_params_snapshot {
     enum muster_rc (*sync_folder)(const char *folder);
 };
 
+/** For sync_folder. */
+enum muster_rc muster_params_folder_sync(const char *folder);
+
 /**
  * Write the file of a shard. Files of other cuts stay as they are.
  *

@@ -309,6 +309,78 @@ enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
     return round_sources_check(ret_round, ret_error);
 }
 
+/* --- Cuts --- */
+
+size_t muster_params_saved_bytes(uint32_t table_count, uint32_t entry_count)
+{
+    return MUSTER_PARAMS_SAVED_HEAD_BYTES + (size_t)table_count * MUSTER_PARAMS_SCHEMA_BYTES +
+           entry_count * sizeof(struct muster_params_saved_shard);
+}
+
+_Static_assert(MUSTER_PARAMS_SCHEMA_BYTES % 8 == 0, "entries behind schemas are aligned");
+
+void muster_params_saved_pack(const struct muster_params_saved *saved, uint8_t *ret_bytes,
+                              uint8_t **ret_schemas, struct muster_params_saved_shard **ret_entries)
+{
+    uint8_t *at = put_u64(ret_bytes, saved->number);
+
+    at = put_u64(at, saved->map);
+    at = put_u64(at, saved->clock);
+    at = put_u32(at, saved->shard_count);
+    at = put_u32(at, saved->table_count);
+    at = put_u32(at, saved->entry_count);
+    at = put_u32(at, 0);
+    at = put_u64(at, 0);
+    *ret_schemas = at;
+    *ret_entries = (struct muster_params_saved_shard *)(void *)(at + (size_t)saved->table_count *
+                                                                        MUSTER_PARAMS_SCHEMA_BYTES);
+}
+
+static enum muster_rc saved_check(const struct muster_params_saved *saved,
+                                  struct muster_error *ret_error)
+{
+    if (saved->shard_count == 0 || saved->shard_count > MUSTER_PARAMS_SHARD_COUNT_MAX ||
+        saved->entry_count > saved->shard_count)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message SAVED of parameters names %u entries of %u shards",
+                                saved->entry_count, saved->shard_count);
+    for (uint32_t i = 0; i < saved->entry_count; i++) {
+        if (saved->entries[i].shard >= saved->shard_count)
+            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                    "message SAVED of parameters names shard %u of %u",
+                                    saved->entries[i].shard, saved->shard_count);
+    }
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_saved_unpack(const void *payload, size_t bytes,
+                                          struct muster_params_saved *ret_saved,
+                                          struct muster_error *ret_error)
+{
+    const uint8_t *at = payload;
+
+    if (bytes < MUSTER_PARAMS_SAVED_HEAD_BYTES)
+        return size_check("SAVED", bytes, MUSTER_PARAMS_SAVED_HEAD_BYTES, ret_error);
+    at = get_bytes(at, &ret_saved->number, 8);
+    at = get_bytes(at, &ret_saved->map, 8);
+    at = get_bytes(at, &ret_saved->clock, 8);
+    at = get_bytes(at, &ret_saved->shard_count, 4);
+    at = get_bytes(at, &ret_saved->table_count, 4);
+    get_bytes(at, &ret_saved->entry_count, 4);
+    if (bytes != muster_params_saved_bytes(ret_saved->table_count, ret_saved->entry_count))
+        return size_check("SAVED", bytes,
+                          muster_params_saved_bytes(ret_saved->table_count,
+                                                    ret_saved->entry_count),
+                          ret_error);
+    at = (const uint8_t *)payload + MUSTER_PARAMS_SAVED_HEAD_BYTES;
+    ret_saved->schemas = at;
+    ret_saved->entries =
+        (const struct muster_params_saved_shard *)(const void *)(at +
+                                                                (size_t)ret_saved->table_count *
+                                                                    MUSTER_PARAMS_SCHEMA_BYTES);
+    return saved_check(ret_saved, ret_error);
+}
+
 /* --- Acknowledgements --- */
 
 void muster_params_ack_pack(const struct muster_params_ack *ack,

@@ -34,6 +34,10 @@ enum muster_params_message {
     MUSTER_PARAMS_WAITS, /* payload: text; the pull of header.offset waits for a clock, and for whom; 0:
                           * operations on tables by round wait for the end of a round */
     MUSTER_PARAMS_ROUND, /* payload: round. To clients, who tell all servers: it is closed */
+    MUSTER_PARAMS_CUT,   /* payload: number u64 of the cut, and from a client the folder, without NUL: save
+                          * all shards. To clients: send MARK */
+    MUSTER_PARAMS_MARK,  /* payload: number u64, to all servers: pushes from here on are behind the cut */
+    MUSTER_PARAMS_SAVED, /* payload: saved; the answer to CUT */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
@@ -198,6 +202,31 @@ void muster_params_round_pack(const struct muster_params_round *round, void *ret
 /** The sources of ret_round lead into payload, which is aligned to 8. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_round_unpack(const void *payload, size_t bytes,
                                                             struct muster_params_round *ret_round,
+                                                            struct muster_error *ret_error);
+/** SAVED: head of 48 bytes, schemas of all tables, entries of 40 bytes of the shards that the server leads. */
+struct muster_params_saved {
+    uint64_t number; /* of the cut */
+    uint64_t map;    /* number of the map by which the server leads its shards */
+    uint64_t clock;  /* steps that all sources had completed; 0 where nobody ticks */
+    uint32_t shard_count, table_count, entry_count;
+    const uint8_t *schemas; /* table_count x MUSTER_PARAMS_SCHEMA_BYTES */
+    const struct muster_params_saved_shard *entries;
+};
+struct muster_params_saved_shard {
+    uint32_t shard;
+    uint32_t reserved;
+    uint64_t bytes, rows;
+    uint8_t hash[16];
+};
+#define MUSTER_PARAMS_SAVED_HEAD_BYTES 48u
+#define MUSTER_PARAMS_FOLDER_BYTES_MAX 1024u /* of a cut, without NUL */
+size_t muster_params_saved_bytes(uint32_t table_count, uint32_t entry_count);
+/** Write the head, and tell where schemas and entries go. */
+void muster_params_saved_pack(const struct muster_params_saved *saved, uint8_t *ret_bytes,
+                              uint8_t **ret_schemas, struct muster_params_saved_shard **ret_entries);
+/** The pointers of ret_saved lead into payload, which is aligned to 8. Schemas are not judged here. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_saved_unpack(const void *payload, size_t bytes,
+                                                            struct muster_params_saved *ret_saved,
                                                             struct muster_error *ret_error);
 void muster_params_ack_pack(const struct muster_params_ack *ack,
                             uint8_t ret_bytes[MUSTER_PARAMS_ACK_BYTES]);

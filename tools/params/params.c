@@ -10,6 +10,7 @@ static const struct {
     const char *name, *summary;
     int (*run)(int argc, char **argv);
 } commands[] = {
+    {"cut", "save all tables to files", params_cut},
     {"inspect", "show what a server holds", params_inspect},
     {"serve", "serve tables of parameters", params_serve},
 };

@@ -20,6 +20,15 @@ static struct params_seat *seat_of(struct service *service)
 
 /* --- A child --- */
 
+/* Whoever started it hears of that; the keeper ends with it. */
+static void on_failed(struct muster_params_server *server, const struct muster_error *error)
+{
+    (void)server;
+    (void)command_fail("params serve", error);
+    fflush(NULL);
+    _exit(EXIT_OTHER);
+}
+
 /* The links and the gRPC door have one credential, that of the environment. */
 static enum muster_rc server_open(struct service *service, struct muster_error *ret_error)
 {
@@ -31,12 +40,16 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
         .registry = seat->settings.registry,
         .reach = seat->settings.reach,
         .replicas = (uint32_t)seat->settings.replicas,
-        .server_count = (uint32_t)seat->settings.expected};
+        .server_count = (uint32_t)seat->settings.expected,
+        .failed = on_failed};
     enum muster_rc rc =
         service_tls_open(service->env, &seat->settings.tls, &service->tls, ret_error);
 
     MUSTER_LOG(service->env, INFO, "params_seat_taken", "takes",
                atomic_load_explicit(&seat->keeper.board->takes, memory_order_relaxed));
+    /* A successor goes on in the memory, or copies from other servers. */
+    if (atomic_load_explicit(&seat->keeper.board->takes, memory_order_relaxed) == 1)
+        server.restore = seat->settings.restore;
     service->env->tls = service->tls;
     if (rc == MUSTER_OK)
         rc = service_authorization_new(service->env, &seat->settings.tls, &seat->authorization,

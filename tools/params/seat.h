@@ -17,6 +17,7 @@ struct params_seat_settings {
     uint64_t replicas;
     uint64_t server_count; /* seats of this command; of servers_run */
     uint64_t expected;     /* servers, before the job begins */
+    const char *restore;   /* a cut; NULL: none */
     uint64_t drain_ns; /* for giving shards to others */
     uint64_t memory_max;
     uint64_t shard_count;

@@ -76,6 +76,12 @@ static const struct muster_option rows[] = {
      .min = MUSTER_NS_PER_MS,
      .help = "With --registry, at SIGTERM: how long the server may take to give its shards to the "
              "others."},
+    {.name = "restore",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct params_seat_settings, restore),
+     .value = "DIR",
+     .help = "Begin with the tables that 'muster params cut DIR' has saved, from any number of "
+             "servers. With --registry: all servers of a new job have this option."},
     {.name = "memory-max",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct params_seat_settings, memory_max),

@@ -1,0 +1,313 @@
+/* Cuts: marks that this client sends when a server asks for them, and cuts that its program asks for. */
+#include "params/client/client_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "params/snapshot/snapshot.h"
+#include "params/wire/frame.h"
+
+/* --- Marks --- */
+
+/* Pushes that have no message yet are behind the mark on all ways; one that was sent on a way and not on
+ * another would be before it here and behind it there. */
+static bool way_is_settled(const struct muster_params_way *way)
+{
+    if (way->state != MUSTER_PARAMS_WAY_OPEN)
+        return !way->leads && muster_list_is_empty(&way->pushes);
+    MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node) {
+        if (!request->is_answered && !request->is_sent)
+            return false;
+    }
+    return true;
+}
+
+static bool mark_send(struct muster_params_way *way, uint64_t number)
+{
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_MARK,
+                                               .epoch = way->params->map->epoch,
+                                               .payload_bytes = sizeof(number)};
+
+    return muster_peer_link_send_copy(way->link, &header, &number) == MUSTER_OK;
+}
+
+void muster_params_marks_send(struct muster_params *params)
+{
+    struct muster_error error;
+
+    if (params->mark_wanted <= params->marked || !params->is_ready)
+        return;
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (!way_is_settled(way))
+            return; /* it comes here again */
+    }
+    params->marked = params->mark_wanted;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory for a mark");
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way->state == MUSTER_PARAMS_WAY_OPEN && !mark_send(way, params->marked))
+            muster_params_way_break(way, &error);
+    }
+}
+
+bool muster_params_mark_receive(struct muster_params *params, const void *payload, size_t bytes)
+{
+    uint64_t number;
+
+    if (bytes != sizeof(number))
+        return false;
+    memcpy(&number, payload, sizeof(number));
+    if (number > params->mark_wanted)
+        params->mark_wanted = number;
+    muster_params_marks_send(params);
+    return true;
+}
+
+/* --- Cuts --- */
+
+/* One that was asked for. */
+struct muster_params_cutting {
+    struct muster_params *params;
+    struct muster_params_op *op;
+    struct muster_params_cut *ret_cut;
+    uint64_t number, map;
+    uint32_t asked, answered; /* servers */
+    bool has_manifest;
+    struct muster_params_snapshot_manifest manifest;
+    uint8_t has[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit per shard that is saved */
+    struct muster_error error;
+    char folder[];
+};
+
+static void cutting_free(struct muster_params_cutting *cutting)
+{
+    struct muster_params *params = cutting->params;
+
+    params->cutting = NULL;
+    if (cutting->has_manifest)
+        muster_params_snapshot_manifest_fini(&cutting->manifest);
+    muster_mem_free(params->env->mem, cutting);
+}
+
+void muster_params_cutting_drop(struct muster_params *params)
+{
+    if (params->cutting != NULL)
+        cutting_free(params->cutting);
+}
+
+static enum muster_rc manifest_begin(struct muster_params_cutting *cutting,
+                                     const struct muster_params_saved *saved,
+                                     struct muster_error *ret_error)
+{
+    struct muster_mem *mem = cutting->params->env->mem;
+    struct muster_params_schema *schemas =
+        muster_mem_alloc_zero(mem, saved->table_count + 1, sizeof(*schemas));
+    enum muster_rc rc = MUSTER_OK;
+
+    if (schemas == NULL)
+        return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a manifest");
+    for (uint32_t i = 0; i < saved->table_count && rc == MUSTER_OK; i++)
+        rc = muster_params_schema_unpack(saved->schemas + (size_t)i * MUSTER_PARAMS_SCHEMA_BYTES,
+                                         MUSTER_PARAMS_SCHEMA_BYTES, &schemas[i], ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_snapshot_manifest_init(
+            &cutting->manifest, mem, schemas, saved->table_count, saved->shard_count, ret_error);
+    muster_mem_free(mem, schemas);
+    if (rc != MUSTER_OK)
+        return rc;
+    cutting->has_manifest = true;
+    cutting->manifest.cut = cutting->number;
+    cutting->manifest.clock = saved->clock;
+    cutting->map = saved->map;
+    return MUSTER_OK;
+}
+
+/* Tables that a server got late stand in another order there, and have no rows in the cut: a manifest has
+ * the most that any server has. */
+static enum muster_rc manifest_widen(struct muster_params_cutting *cutting,
+                                     const struct muster_params_saved *saved,
+                                     struct muster_error *ret_error)
+{
+    struct muster_params_snapshot_manifest before = cutting->manifest;
+    enum muster_rc rc;
+
+    if (saved->table_count <= before.table_count)
+        return MUSTER_OK;
+    rc = manifest_begin(cutting, saved, ret_error);
+    if (rc != MUSTER_OK) {
+        cutting->manifest = before;
+        return rc;
+    }
+    memcpy(cutting->manifest.shards, before.shards, before.shard_count * sizeof(before.shards[0]));
+    muster_params_snapshot_manifest_fini(&before);
+    return MUSTER_OK;
+}
+
+static enum muster_rc saved_take(struct muster_params_cutting *cutting,
+                                 const struct muster_params_saved *saved,
+                                 struct muster_error *ret_error)
+{
+    enum muster_rc rc;
+
+    if (saved->number != cutting->number ||
+        (cutting->has_manifest && saved->shard_count != cutting->manifest.shard_count))
+        return muster_error_set(ret_error, MUSTER_INTERNAL, "a server has saved another cut");
+    rc = cutting->has_manifest ? manifest_widen(cutting, saved, ret_error)
+                               : manifest_begin(cutting, saved, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (saved->map != cutting->map)
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                                "shards were moving: servers follow maps %" PRIu64 " and %" PRIu64,
+                                saved->map, cutting->map);
+    for (uint32_t i = 0; i < saved->entry_count; i++) {
+        const struct muster_params_saved_shard *entry = &saved->entries[i];
+        struct muster_params_snapshot_shard *shard = &cutting->manifest.shards[entry->shard];
+
+        *shard = (struct muster_params_snapshot_shard){.bytes = entry->bytes, .rows = entry->rows};
+        memcpy(shard->hash, entry->hash, sizeof(shard->hash));
+        cutting->has[entry->shard / 8] |= (uint8_t)(1u << entry->shard % 8);
+    }
+    return MUSTER_OK;
+}
+
+/* All servers have saved what they lead: the manifest makes it a cut. */
+static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
+                                    struct muster_error *ret_error)
+{
+    const struct muster_params_snapshot snapshot = {.files = cutting->params->env->files,
+                                                    .mem = cutting->params->env->mem,
+                                                    .folder = cutting->folder,
+                                                    .sync_folder = muster_params_folder_sync};
+    struct muster_params_cut cut = {.number = cutting->number,
+                                    .clock = cutting->manifest.clock,
+                                    .tables = cutting->manifest.table_count,
+                                    .shards = cutting->manifest.shard_count,
+                                    .servers = cutting->answered};
+    enum muster_rc rc;
+
+    for (uint32_t i = 0; i < cut.shards; i++) {
+        if ((cutting->has[i / 8] & 1u << i % 8) == 0)
+            return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                                    "shards were moving: nobody has saved shard %u", i);
+        cut.rows += cutting->manifest.shards[i].rows;
+        cut.bytes += cutting->manifest.shards[i].bytes;
+    }
+    rc = muster_params_snapshot_save_manifest(&snapshot, &cutting->manifest, ret_error);
+    if (rc == MUSTER_OK)
+        *cutting->ret_cut = cut;
+    return rc;
+}
+
+static void cutting_check(struct muster_params_cutting *cutting)
+{
+    struct muster_params_op *op = cutting->op;
+    struct muster_error error = cutting->error;
+
+    if (cutting->answered < cutting->asked)
+        return;
+    if (op != NULL && error.rc == MUSTER_OK)
+        error.rc = manifest_save(cutting, &error);
+    cutting_free(cutting);
+    if (op != NULL)
+        muster_params_op_release(op, error.rc, &error);
+}
+
+void muster_params_cut_answer(struct muster_params_request *request, const void *payload,
+                              size_t bytes, const struct muster_error *refusal)
+{
+    struct muster_params_cutting *cutting = request->params->cutting;
+    struct muster_params_saved saved;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    MUSTER_ASSERT(cutting != NULL);
+    if (request->parts[0].op == NULL)
+        cutting->op = NULL; /* it has ended meanwhile */
+    if (refusal != NULL)
+        muster_error_set(&error, refusal->rc, "the server at %s: %.180s", request->way->server,
+                         refusal->text);
+    else if (muster_params_saved_unpack(payload, bytes, &saved, &error) == MUSTER_OK)
+        (void)saved_take(cutting, &saved, &error);
+    if (cutting->error.rc == MUSTER_OK)
+        cutting->error = error;
+    cutting->answered++;
+    if (cutting->op != NULL) /* the one that cutting_check releases is another */
+        cutting->op->waits++;
+    muster_params_request_finish(request, MUSTER_OK, NULL);
+    if (cutting->op != NULL)
+        cutting->op->waits--;
+    cutting_check(cutting);
+}
+
+static bool cut_ask(struct muster_params_cutting *cutting, struct muster_params_way *way)
+{
+    struct muster_params *params = cutting->params;
+    size_t folder_bytes = strlen(cutting->folder);
+    struct muster_params_request *request = muster_params_request_new(
+        params, NULL, MUSTER_PARAMS_REQUEST_CUT, sizeof(cutting->number) + folder_bytes, 1);
+
+    if (request == NULL)
+        return false;
+    memcpy(request->payload, &cutting->number, sizeof(cutting->number));
+    memcpy(request->payload + sizeof(cutting->number), cutting->folder, folder_bytes);
+    request->parts[0].op = cutting->op;
+    cutting->op->waits++;
+    cutting->asked++;
+    muster_params_request_send(request, way, params->number++);
+    return true;
+}
+
+static struct muster_params_cutting *cutting_new(struct muster_params *params, const char *folder)
+{
+    size_t bytes = strlen(folder) + 1;
+    struct muster_params_cutting *cutting =
+        muster_mem_alloc_zero(params->env->mem, 1, sizeof(*cutting) + bytes);
+
+    if (cutting == NULL)
+        return NULL;
+    cutting->params = params;
+    cutting->number = muster_host_wall_ns(params->env->host) / 1000;
+    if (cutting->number <= params->mark_wanted)
+        cutting->number = params->mark_wanted + 1;
+    memcpy(cutting->folder, folder, bytes);
+    return cutting;
+}
+
+enum muster_rc muster_params_cut_start(struct muster_params_op *op, struct muster_params *params,
+                                       const char *folder, struct muster_params_cut *ret_cut,
+                                       uint64_t deadline_ns, muster_params_op_fn *done)
+{
+    struct muster_params_cutting *cutting;
+    enum muster_rc rc;
+    bool is_whole = true;
+
+    if (folder[0] == '\0' || strlen(folder) > MUSTER_PARAMS_FOLDER_BYTES_MAX)
+        return MUSTER_INVALID_ARGUMENT;
+    if (params->cutting != NULL || !params->is_ready)
+        return MUSTER_FAILED_PRECONDITION;
+    cutting = cutting_new(params, folder);
+    if (cutting == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    rc = muster_params_op_begin(op, params, deadline_ns, done);
+    if (rc != MUSTER_OK) {
+        muster_mem_free(params->env->mem, cutting);
+        return rc;
+    }
+    params->cutting = cutting;
+    cutting->op = op;
+    cutting->ret_cut = ret_cut;
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        if (way != params->nowhere && way->leads && is_whole)
+            is_whole = cut_ask(cutting, way);
+    }
+    if (!is_whole)
+        muster_error_set(&cutting->error, MUSTER_RESOURCE_EXHAUSTED, "no memory to ask for a cut");
+    if (cutting->asked == 0)
+        muster_error_set(&cutting->error, MUSTER_UNAVAILABLE, "no server leads a shard now");
+    if (cutting->asked == 0) { /* as if an answer had come, in a turn of its own */
+        muster_params_op_note(op, cutting->error.rc, &cutting->error);
+        cutting_free(cutting);
+        muster_params_op_cancel(op);
+    }
+    return MUSTER_OK;
+}

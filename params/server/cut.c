@@ -1,0 +1,417 @@
+/* Cuts of a server. */
+#include "params/server/cut.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "params/server/cluster.h"
+#include "params/snapshot/snapshot.h"
+#include "params/store/freeze.h"
+
+/* No cut may hold up training: sources mark within this, or the cut ends. */
+#define MARKS_NS (MUSTER_NS_PER_S)
+/* Whoever began the cut asks every server. */
+#define ASKER_NS (5 * MUSTER_NS_PER_S)
+
+#define FROM(state) (1u << MUSTER_PARAMS_CUT_##state)
+
+/* From which states a state is reached. */
+static const uint8_t moves[] = {
+    [MUSTER_PARAMS_CUT_NONE] = FROM(MARKING) | FROM(FROZEN) | FROM(SAVING),
+    [MUSTER_PARAMS_CUT_MARKING] = FROM(NONE),
+    [MUSTER_PARAMS_CUT_FROZEN] = FROM(MARKING),
+    [MUSTER_PARAMS_CUT_SAVING] = FROM(FROZEN),
+};
+
+static void cut_move(struct muster_params_server_cut *cut, enum muster_params_cut_state state)
+{
+    MUSTER_ASSERT((moves[state] & 1u << cut->state) != 0);
+    cut->state = state;
+}
+
+static struct muster_params_server *server_of(struct muster_params_server_cut *cut)
+{
+    return MUSTER_CONTAINER_OF(cut, struct muster_params_server, cut);
+}
+
+/* A client that cannot be answered is closed by the door in its next turn. */
+static void answer_check(struct muster_params_client *client, bool is_sent)
+{
+    if (is_sent)
+        return;
+    client->is_short = true;
+    muster_task_post(&client->server->flush, client->server->env->loop);
+}
+
+static void asker_refuse(struct muster_params_server_cut *cut, const struct muster_error *error)
+{
+    struct muster_params_client *asker = cut->asker;
+
+    cut->asker = NULL;
+    if (asker != NULL)
+        answer_check(asker, muster_params_refuse(asker, &cut->request, error));
+}
+
+static void marks_release(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node) {
+        client->is_awaited = false;
+        if (!client->is_marked)
+            continue;
+        client->is_marked = false;
+        if (client->early.type == 0)
+            muster_peer_link_resume(client->link);
+    }
+}
+
+/* There is no cut. Everything goes on as if nobody had asked. */
+static void cut_end(struct muster_params_server_cut *cut, const struct muster_error *error)
+{
+    struct muster_params_server *server = server_of(cut);
+
+    MUSTER_LOG(server->env, WARN, "params_cut_ended", "cut", cut->number, "reason", error->text);
+    muster_timer_stop(&cut->deadline);
+    muster_task_cancel(&cut->step);
+    cut_move(cut, MUSTER_PARAMS_CUT_NONE);
+    cut->error = *error;
+    muster_params_freeze_end(server->region);
+    muster_mem_free(server->env->mem, cut->entries);
+    cut->entries = NULL;
+    marks_release(server);
+    asker_refuse(cut, error);
+}
+
+/* --- Saving --- */
+
+static bool shard_is_led(const struct muster_params_server *server, uint32_t shard)
+{
+    return server->place != MUSTER_PARAMS_NOWHERE &&
+           muster_params_server_leads(server, shard, server->map->epoch);
+}
+
+static void saved_answer(struct muster_params_server_cut *cut)
+{
+    struct muster_params_server *server = server_of(cut);
+    const struct muster_params_region_head *head = server->region->head;
+    const struct muster_params_saved saved = {.number = cut->number,
+                                              .map = cut->map,
+                                              .clock = cut->clock,
+                                              .shard_count = head->shard_count,
+                                              .table_count = head->table_count,
+                                              .entry_count = cut->saved_count};
+    size_t bytes = muster_params_saved_bytes(saved.table_count, saved.entry_count);
+    struct muster_params_client *asker = cut->asker;
+    struct muster_params_answer *answer =
+        muster_params_answer_new(asker, MUSTER_PARAMS_SAVED, cut->request.offset, bytes);
+    struct muster_params_saved_shard *entries;
+    uint8_t *schemas;
+
+    if (answer != NULL) {
+        muster_params_saved_pack(&saved, answer->payload, &schemas, &entries);
+        for (uint32_t i = 0; i < head->table_count; i++) {
+            struct muster_params_schema schema;
+
+            muster_params_table_schema(&head->tables[i], &schema);
+            muster_params_schema_pack(&schema, schemas + (size_t)i * MUSTER_PARAMS_SCHEMA_BYTES);
+        }
+        memcpy(entries, cut->entries, cut->saved_count * sizeof(*entries));
+    }
+    cut->asker = NULL;
+    answer_check(asker, muster_params_answer_send(answer, bytes));
+}
+
+static void saving_finish(struct muster_params_server_cut *cut,
+                          const struct muster_params_snapshot *snapshot)
+{
+    struct muster_params_server *server = server_of(cut);
+    struct muster_error error;
+
+    if (muster_params_snapshot_sync(snapshot, &error) != MUSTER_OK) {
+        cut_end(cut, &error);
+        return;
+    }
+    MUSTER_LOG(server->env, INFO, "params_cut_saved", "cut", cut->number, "folder", cut->folder,
+               "shards", cut->saved_count);
+    muster_params_freeze_end(server->region);
+    cut_move(cut, MUSTER_PARAMS_CUT_NONE);
+    saved_answer(cut);
+    muster_mem_free(server->env->mem, cut->entries);
+    cut->entries = NULL;
+}
+
+static enum muster_rc shard_save(struct muster_params_server_cut *cut,
+                                 const struct muster_params_snapshot *snapshot, uint32_t shard,
+                                 struct muster_error *ret_error)
+{
+    struct muster_params_server *server = server_of(cut);
+    struct muster_params_snapshot_shard entry;
+    struct muster_params_saved_shard *saved = &cut->entries[cut->saved_count];
+    enum muster_rc rc = muster_params_snapshot_save_shard(
+        snapshot, server->region, shard, cut->number, NULL, NULL, &entry, ret_error);
+
+    if (rc == MUSTER_OK && muster_params_freeze_is_short(server->region->freeze))
+        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
+                              "no memory for rows that changed while they were saved");
+    if (rc != MUSTER_OK)
+        return rc;
+    *saved = (struct muster_params_saved_shard){
+        .shard = shard, .bytes = entry.bytes, .rows = entry.rows};
+    memcpy(saved->hash, entry.hash, sizeof(saved->hash));
+    cut->saved_count++;
+    muster_params_freeze_release(server->region->freeze, shard);
+    return MUSTER_OK;
+}
+
+/* One shard in a turn, so that clients are answered between them. */
+static void on_step(struct muster_task *task)
+{
+    struct muster_params_server_cut *cut = task->data;
+    struct muster_params_server *server = server_of(cut);
+    const struct muster_params_snapshot snapshot = {.files = server->env->files,
+                                                    .mem = server->env->mem,
+                                                    .folder = cut->folder,
+                                                    .sync_folder = muster_params_folder_sync};
+    struct muster_error error;
+
+    while (cut->shard < server->region->head->shard_count && !cut->is_led[cut->shard])
+        cut->shard++;
+    if (cut->shard == server->region->head->shard_count) {
+        saving_finish(cut, &snapshot);
+        return;
+    }
+    if (shard_save(cut, &snapshot, cut->shard++, &error) != MUSTER_OK)
+        cut_end(cut, &error);
+    else
+        muster_task_post(&cut->step, server->env->loop);
+}
+
+static void saving_begin(struct muster_params_server_cut *cut)
+{
+    struct muster_params_server *server = server_of(cut);
+    struct muster_error error;
+
+    muster_timer_stop(&cut->deadline);
+    cut->entries = muster_mem_alloc(server->env->mem,
+                                    server->region->head->shard_count * sizeof(cut->entries[0]));
+    if (cut->entries == NULL) {
+        muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to save shards");
+        cut_end(cut, &error);
+        return;
+    }
+    cut->shard = cut->saved_count = 0;
+    cut_move(cut, MUSTER_PARAMS_CUT_SAVING);
+    muster_task_post(&cut->step, server->env->loop);
+}
+
+/* --- Marks --- */
+
+/* In a turn of its own: the link of the last mark is not in anybody's hands. */
+static void on_marked(struct muster_task *task)
+{
+    struct muster_params_server_cut *cut = task->data;
+    struct muster_params_server *server = server_of(cut);
+    struct muster_error error;
+
+    if (cut->state != MUSTER_PARAMS_CUT_MARKING || cut->awaited > 0)
+        return;
+    if (muster_params_freeze_begin(server->region, server->env->mem) != MUSTER_OK) {
+        muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a cut");
+        cut_end(cut, &error);
+        return;
+    }
+    cut->map = server->map->epoch;
+    cut->clock = server->clocks.low == UINT64_MAX ? 0 : server->clocks.low;
+    for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {
+        cut->is_led[shard] = shard_is_led(server, shard);
+        if (!cut->is_led[shard])
+            muster_params_freeze_release(server->region->freeze, shard);
+    }
+    cut_move(cut, MUSTER_PARAMS_CUT_FROZEN);
+    marks_release(server);
+    if (cut->asker != NULL)
+        saving_begin(cut);
+    else
+        muster_timer_start(&cut->deadline, server->env->loop,
+                           muster_loop_after_ns(server->env->loop, ASKER_NS));
+}
+
+static void marks_check(struct muster_params_server_cut *cut)
+{
+    if (cut->awaited == 0)
+        muster_task_post(&cut->marked, server_of(cut)->env->loop);
+}
+
+static void on_deadline(struct muster_timer *timer)
+{
+    struct muster_params_server_cut *cut = timer->data;
+    struct muster_params_server *server = server_of(cut);
+    char id[MUSTER_INCARNATION_TEXT_BYTES];
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
+                     "whoever began the cut has not asked this server for it");
+    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
+        if (!client->is_awaited)
+            continue;
+        muster_error_set(
+            &error, MUSTER_DEADLINE_EXCEEDED,
+            "the source %s has not marked within a second: is its loop turning? (%u of "
+            "them have not)",
+            muster_incarnation_format(&muster_params_source_at(server->region, client->slot)->id,
+                                      id),
+            cut->awaited);
+        break;
+    }
+    cut_end(cut, &error);
+}
+
+static bool mark_ask(struct muster_params_client *client, uint64_t number)
+{
+    struct muster_params_answer *answer =
+        muster_params_answer_new(client, MUSTER_PARAMS_CUT, 0, sizeof(number));
+
+    if (answer != NULL)
+        memcpy(answer->payload, &number, sizeof(number));
+    return muster_params_answer_send(answer, sizeof(number));
+}
+
+static void marking_begin(struct muster_params_server_cut *cut, uint64_t number)
+{
+    struct muster_params_server *server = server_of(cut);
+
+    cut_move(cut, MUSTER_PARAMS_CUT_MARKING);
+    cut->number = number;
+    cut->awaited = 0;
+    muster_timer_start(&cut->deadline, server->env->loop,
+                       muster_loop_after_ns(server->env->loop, MARKS_NS));
+    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
+        if (!client->is_open)
+            continue;
+        client->is_awaited = true;
+        cut->awaited++;
+        answer_check(client, mark_ask(client, number));
+    }
+    marks_check(cut);
+}
+
+bool muster_params_handle_mark(struct muster_params_client *client,
+                               const struct muster_frame_header *header, const uint8_t *payload)
+{
+    struct muster_params_server *server = client->server;
+    struct muster_params_server_cut *cut = &server->cut;
+    struct muster_error error;
+    uint64_t number;
+
+    if (header->payload_bytes != sizeof(number))
+        return false;
+    memcpy(&number, payload, sizeof(number));
+    if (cut->state == MUSTER_PARAMS_CUT_NONE && number > cut->number)
+        marking_begin(cut, number);
+    if (cut->state != MUSTER_PARAMS_CUT_MARKING || number != cut->number || !client->is_awaited)
+        return true; /* of a cut that has ended */
+    if (header->epoch != server->map->epoch) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE,
+                         "shards were moving: a client follows map %" PRIu64
+                         ", the server %" PRIu64,
+                         header->epoch, server->map->epoch);
+        cut_end(cut, &error);
+        return true;
+    }
+    client->is_awaited = false;
+    client->is_marked = true;
+    cut->awaited--;
+    muster_peer_link_pause(client->link);
+    marks_check(cut);
+    return true;
+}
+
+bool muster_params_handle_cut(struct muster_params_client *client,
+                              const struct muster_frame_header *header, const uint8_t *payload)
+{
+    struct muster_params_server_cut *cut = &client->server->cut;
+    size_t folder_bytes = header->payload_bytes - sizeof(uint64_t);
+    struct muster_error error;
+    uint64_t number;
+
+    if (header->payload_bytes <= sizeof(number) || memchr(payload + 8, 0, folder_bytes) != NULL)
+        return false;
+    memcpy(&number, payload, sizeof(number));
+    if (cut->state == MUSTER_PARAMS_CUT_NONE && number <= cut->number) {
+        muster_error_set(&error, cut->error.rc, "%s", cut->error.text);
+        return muster_params_refuse(client, header, &error);
+    }
+    if (cut->state != MUSTER_PARAMS_CUT_NONE && (number != cut->number || cut->asker != NULL)) {
+        muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "another cut is under way");
+        return muster_params_refuse(client, header, &error);
+    }
+    if (cut->state == MUSTER_PARAMS_CUT_NONE)
+        marking_begin(cut, number);
+    cut->asker = client;
+    cut->request = *header;
+    memcpy(cut->folder, payload + sizeof(number), folder_bytes);
+    cut->folder[folder_bytes] = '\0';
+    if (cut->state == MUSTER_PARAMS_CUT_FROZEN)
+        saving_begin(cut);
+    return true;
+}
+
+/* --- Clients and maps that change --- */
+
+void muster_params_server_cut_join(struct muster_params_client *client)
+{
+    struct muster_params_server_cut *cut = &client->server->cut;
+    struct muster_error error;
+
+    if (cut->state != MUSTER_PARAMS_CUT_MARKING)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "a client has connected amid the cut");
+    cut_end(cut, &error);
+}
+
+void muster_params_server_cut_leave(struct muster_params_client *client)
+{
+    struct muster_params_server_cut *cut = &client->server->cut;
+    struct muster_error error;
+
+    if (cut->asker == client)
+        cut->asker = NULL;
+    else if (!client->is_open || cut->state != MUSTER_PARAMS_CUT_MARKING)
+        return;
+    client->is_marked = client->is_awaited = false;
+    if (cut->state == MUSTER_PARAMS_CUT_NONE)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "a client has lost its connection amid the cut");
+    cut_end(cut, &error);
+}
+
+void muster_params_server_cut_map(struct muster_params_server *server)
+{
+    struct muster_error error;
+
+    if (server->cut.state != MUSTER_PARAMS_CUT_MARKING)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "shards have moved amid the cut");
+    cut_end(&server->cut, &error);
+}
+
+void muster_params_server_cut_init(struct muster_params_server *server)
+{
+    muster_timer_init(&server->cut.deadline, on_deadline, &server->cut);
+    muster_task_init(&server->cut.marked, on_marked, &server->cut);
+    muster_task_init(&server->cut.step, on_step, &server->cut);
+}
+
+void muster_params_server_cut_close(struct muster_params_server *server)
+{
+    struct muster_params_server_cut *cut = &server->cut;
+
+    muster_timer_stop(&cut->deadline);
+    muster_task_cancel(&cut->marked);
+    muster_task_cancel(&cut->step);
+    muster_params_freeze_end(server->region);
+    muster_mem_free(server->env->mem, cut->entries);
+    cut->entries = NULL;
+    cut->asker = NULL;
+    cut->state = MUSTER_PARAMS_CUT_NONE;
+}

@@ -1,0 +1,24 @@
+/* A cut from which a server's fresh memory begins. */
+#ifndef MUSTER_PARAMS_SERVER_RESTORE_H
+#define MUSTER_PARAMS_SERVER_RESTORE_H
+
+#include "params/server/cluster.h"
+
+struct muster_params_restore;
+
+/**
+ * Check all files of the cut in this folder. A server that is alone has their rows when this returns; one of
+ * several gets those of its shards with the job's first map.
+ *
+ * Errors: those of muster_params_snapshot_restore; FAILED_PRECONDITION (the memory has tables already).
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_restore_open(struct muster_params_server *server,
+                                                            const char *folder,
+                                                            muster_params_failed_fn *failed,
+                                                            struct muster_error *ret_error);
+void muster_params_restore_close(struct muster_params_server *server);
+/** True: the map comes into force when the rows are there; takes map. */
+bool muster_params_restore_delays(struct muster_params_server *server,
+                                  struct muster_params_map *map);
+
+#endif

@@ -1,0 +1,216 @@
+/* muster params cut: all tables of a job, saved to files while pushes go on. */
+#include "params/params.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <muster/json.h>
+#include <muster/params.h>
+#include <muster/runtime.h>
+#include <muster/stream.h>
+#include <muster/tls.h>
+
+#include "common/command.h"
+#include "common/output.h"
+
+struct settings {
+    const char *server, *job;
+    const char *ca, *cert, *key;
+    uint64_t timeout_ns;
+    bool is_json;
+};
+
+static const struct muster_option rows[] = {
+    {.name = "server",
+     .letter = 's',
+     .variable = "MUSTER_PARAMS_SERVER",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, server),
+     .value = "HOST:PORT,…",
+     .help = "Address of the server, of several of a job any; required."},
+    {.name = "job",
+     .variable = "MUSTER_JOB",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, job),
+     .value = "NAME",
+     .help = "The servers' --job."},
+    {.name = "timeout",
+     .kind = MUSTER_OPTION_DURATION,
+     .offset = offsetof(struct settings, timeout_ns),
+     .fallback = "600",
+     .unit = "s",
+     .min = MUSTER_NS_PER_MS,
+     .help = "How long it may take. A cut that moving shards or a lost connection have ended is "
+             "begun again until then."},
+    {.name = "tls-ca",
+     .variable = "MUSTER_TLS_CA_FILE",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, ca),
+     .value = "FILE",
+     .help = "Use TLS, and trust servers whose certificates these roots have issued (PEM)."},
+    {.name = "tls-cert",
+     .variable = "MUSTER_TLS_CERT_FILE",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, cert),
+     .value = "FILE",
+     .help = "Use TLS, and show the servers this certificate (PEM)."},
+    {.name = "tls-key",
+     .variable = "MUSTER_TLS_KEY_FILE",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct settings, key),
+     .value = "FILE",
+     .help = "The private key of --tls-cert (PEM, no pass phrase)."},
+    {.name = "json",
+     .kind = MUSTER_OPTION_FLAG,
+     .offset = offsetof(struct settings, is_json),
+     .help = "Print one line of JSON."},
+};
+
+static const struct muster_options params_cut_options = {
+    .command = "muster params cut",
+    .usage = "--server HOST:PORT [options] DIR",
+    .about = "Save all tables to files of DIR, which every server sees, while pushes go on. "
+             "'muster params serve --restore DIR' begins with them.",
+    .rows = rows,
+    .row_count = sizeof(rows) / sizeof(rows[0]),
+};
+
+/* Files of cuts that the manifest does not name are of no use to anybody. */
+static void others_remove(const char *folder, uint64_t number)
+{
+    DIR *directory = opendir(folder);
+    struct dirent *entry;
+
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        uint64_t other;
+        unsigned shard;
+        int end = 0;
+
+        if (sscanf(entry->d_name, "cut-%" SCNu64 "-shard-%u%n", &other, &shard, &end) == 2 &&
+            entry->d_name[end] == '\0' && other != number)
+            (void)unlinkat(dirfd(directory), entry->d_name, 0);
+    }
+    if (directory != NULL)
+        closedir(directory);
+}
+
+static bool cut_print(const struct settings *settings, const char *folder,
+                      const struct muster_params_cut *cut)
+{
+    if (!settings->is_json)
+        printf("saved cut %" PRIu64 " in %s: %" PRIu64 " rows of %u tables in %u shards, %" PRIu64
+               " bytes, of %u servers\n",
+               cut->number, folder, cut->rows, cut->tables, cut->shards, cut->bytes, cut->servers);
+    else
+        printf("{\"cut\":%" PRIu64 ",\"clock\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bytes\":%" PRIu64
+               ",\"tables\":%u,\"shards\":%u,\"servers\":%u}\n",
+               cut->number, cut->clock, cut->rows, cut->bytes, cut->tables, cut->shards,
+               cut->servers);
+    return output_flush();
+}
+
+static enum muster_rc cut_make(const struct settings *settings, struct muster_runtime *runtime,
+                               const char *folder, struct muster_params_cut *ret_cut,
+                               struct muster_error *ret_error)
+{
+    const struct muster_params_options options = {.server = settings->server, .job = settings->job};
+    struct muster_params *params;
+    enum muster_rc rc =
+        muster_params_connect(runtime, &options, settings->timeout_ns, &params, ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_cut(params, folder, ret_cut, settings->timeout_ns, ret_error);
+    (void)muster_params_disconnect(params, MUSTER_NS_PER_S, NULL);
+    return rc;
+}
+
+static enum muster_rc tls_open(const struct settings *settings, struct muster_env *env,
+                               struct muster_error *ret_error)
+{
+    const struct muster_tls_options options = {
+        .cert_file = settings->cert, .key_file = settings->key, .ca_file = settings->ca};
+
+    if (settings->ca == NULL && settings->cert == NULL)
+        return MUSTER_OK;
+    return muster_tls_open(env, &options, &env->tls, ret_error);
+}
+
+static enum muster_rc cut_run(const struct settings *settings, const char *folder,
+                              struct muster_params_cut *ret_cut, struct muster_error *ret_error)
+{
+    struct muster_runtime *runtime = NULL;
+    struct muster_env *env = NULL;
+    struct muster_tls *tls;
+    enum muster_rc rc = muster_env_system_open(NULL, &env);
+
+    if (rc == MUSTER_OK)
+        rc = muster_net_system_open(env, &env->net);
+    if (rc == MUSTER_OK)
+        rc = muster_runtime_open(&(struct muster_runtime_options){.env = env}, &runtime);
+    if (rc != MUSTER_OK)
+        muster_error_set(ret_error, rc, "no event loop: %s", muster_rc_text(rc));
+    else
+        rc = tls_open(settings, env, ret_error);
+    if (rc == MUSTER_OK)
+        rc = cut_make(settings, runtime, folder, ret_cut, ret_error);
+    if (runtime != NULL)
+        muster_runtime_close(runtime);
+    if (env == NULL)
+        return rc;
+    tls = env->tls;
+    env->tls = NULL;
+    muster_tls_close(tls);
+    if (env->net != NULL)
+        muster_net_system_close(env->net);
+    muster_env_system_close(env);
+    return rc;
+}
+
+static bool settings_check(const struct settings *settings, int words, int *ret_exit)
+{
+    const char *command = params_cut_options.command;
+
+    if (settings->server == NULL)
+        *ret_exit = command_refuse(command, "--server must be the address of a server, got none");
+    else if (words != 1)
+        *ret_exit = command_refuse(command, "one folder must be given, got %d words", words);
+    else if ((settings->cert == NULL) != (settings->key == NULL))
+        *ret_exit =
+            command_refuse(command, "--tls-cert and --tls-key must both be given, got one of them");
+    else
+        return true;
+    return false;
+}
+
+/* Servers have working directories of their own. */
+int params_cut(int argc, char **argv)
+{
+    struct settings settings = {.server = NULL};
+    struct muster_params_cut cut;
+    struct muster_error error = {.rc = MUSTER_OK};
+    int rest = argc, code = EXIT_OK;
+    char *folder;
+
+    if (!command_parse(&params_cut_options, argc, argv, &settings, &rest, &code) ||
+        !settings_check(&settings, argc - rest, &code))
+        return code;
+    folder = realpath(argv[rest], NULL);
+    if (folder == NULL)
+        return command_refuse(params_cut_options.command, "the folder %s: %s; make it first",
+                              argv[rest], strerror(errno));
+    if (cut_run(&settings, folder, &cut, &error) != MUSTER_OK) {
+        code = command_fail("params cut", &error);
+    } else {
+        others_remove(folder, cut.number);
+        if (!cut_print(&settings, folder, &cut))
+            code = EXIT_OTHER;
+    }
+    free(folder);
+    return code;
+}
