@@ -265,7 +265,7 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_weighted_start(
 /** The open round of a table by round, as far as this client knows. A source whose push ended OUT_OF_RANGE
  * goes on there: it ticks this clock, and pushes. */
 MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *table);
-/** What was saved. */
+/** The contents of a cut. */
 struct muster_params_cut {
     uint64_t number; /* part of the names of its files */
     uint64_t clock;  /* steps that all sources had completed; 0 where nobody ticks */

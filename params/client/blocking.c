@@ -235,7 +235,7 @@ enum muster_rc muster_params_tick(struct muster_params *params, uint64_t clock, 
     return op_wait(&op, params->runtime, rc, ret_error);
 }
 
-/* What made it fail is over soon: a server that has died, a client that came. */
+/* The reasons of UNAVAILABLE pass soon: a server has died, a client has come. */
 enum muster_rc muster_params_cut(struct muster_params *params, const char *folder,
                                  struct muster_params_cut *ret_cut, uint64_t timeout_ns,
                                  struct muster_error *ret_error)

@@ -9,6 +9,7 @@
 struct muster_params_restore {
     struct muster_params_server *server;
     muster_params_failed_fn *failed;
+    muster_params_map_ready_fn *ready;
     struct muster_params_snapshot snapshot;
     struct muster_params_snapshot_manifest manifest;
     struct muster_params_map *map; /* the newest; NULL: none has come */
@@ -78,6 +79,7 @@ static void on_step(struct muster_task *task)
 {
     struct muster_params_restore *restore = task->data;
     struct muster_params_server *server = restore->server;
+    muster_params_map_ready_fn *ready = restore->ready;
     struct muster_params_map *map;
     struct muster_error error;
 
@@ -95,7 +97,7 @@ static void on_step(struct muster_task *task)
     map = restore->map;
     restore->map = NULL;
     muster_params_restore_close(server);
-    muster_params_server_set_map(server, map);
+    ready(server, map);
 }
 
 bool muster_params_restore_delays(struct muster_params_server *server,
@@ -160,6 +162,7 @@ static struct muster_params_restore *restore_new(struct muster_params_server *se
 
 enum muster_rc muster_params_restore_open(struct muster_params_server *server, const char *folder,
                                           muster_params_failed_fn *failed,
+                                          muster_params_map_ready_fn *ready,
                                           struct muster_error *ret_error)
 {
     bool is_alone = server->registration == NULL && server->map != NULL;
@@ -173,6 +176,7 @@ enum muster_rc muster_params_restore_open(struct muster_params_server *server, c
     if (restore == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory to restore");
     restore->failed = failed;
+    restore->ready = ready;
     rc = muster_params_snapshot_open(&restore->snapshot, &restore->manifest, ret_error);
     if (rc != MUSTER_OK) {
         muster_mem_free(server->env->mem, restore);

@@ -5,6 +5,9 @@
 #include "params/server/cluster.h"
 
 struct muster_params_restore;
+/** The map can come into force. Takes map. */
+typedef void muster_params_map_ready_fn(struct muster_params_server *server,
+                                        struct muster_params_map *map);
 
 /**
  * Check all files of the cut in this folder. A server that is alone has their rows when this returns; one of
@@ -15,6 +18,7 @@ struct muster_params_restore;
 MUSTER_MUST_CHECK enum muster_rc muster_params_restore_open(struct muster_params_server *server,
                                                             const char *folder,
                                                             muster_params_failed_fn *failed,
+                                                            muster_params_map_ready_fn *ready,
                                                             struct muster_error *ret_error);
 void muster_params_restore_close(struct muster_params_server *server);
 /** True: the map comes into force when the rows are there; takes map. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "params/store/freeze.h"
+#include "params/store/row.h"
 #include "params/store/source.h"
 
 #define SHARD_MAGIC 0x53534d50u /* "PMSS" */
@@ -73,7 +74,7 @@ struct packing {
     uint8_t *at;
 };
 
-/* Of a region that is frozen, what the freeze has. */
+/* A region that is frozen is packed as the freeze has it. */
 static uint64_t sources_count(const struct muster_params_region *region)
 {
     return region->freeze != NULL ? muster_params_frozen_sources(region->freeze)

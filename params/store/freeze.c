@@ -171,33 +171,13 @@ void muster_params_freeze_release(struct muster_params_freeze *freeze, uint32_t 
     freeze->released[shard / 8] |= (uint8_t)(1u << shard % 8);
 }
 
-struct visit {
-    const struct muster_params_region *region;
-    muster_params_row_fn *fn;
-    void *data;
-};
-
-static void on_slot(void *data, const struct muster_params_store_table *table,
-                    const struct muster_params_row *row)
+const struct muster_params_row *muster_params_frozen_row(const struct muster_params_region *region,
+                                                         const struct muster_params_row *row)
 {
-    const struct visit *visit = data;
-    const struct muster_params_freeze *freeze = visit->region->freeze;
-    const struct kept *kept =
-        kept_find(freeze->slots, freeze->slot_count, muster_params_offset(visit->region, row));
+    const struct kept *kept = kept_find(region->freeze->slots, region->freeze->slot_count,
+                                        muster_params_offset(region, row));
 
-    if (kept->row_at != 0)
-        row = kept->copy;
-    if (row != NULL && row->version % 2 == 0) /* else it was free */
-        visit->fn(visit->data, table, row);
-}
-
-void muster_params_frozen_rows_visit(const struct muster_params_region *region,
-                                     const struct muster_params_store_table *table, uint32_t shard,
-                                     muster_params_row_fn *fn, void *data)
-{
-    struct visit visit = {region, fn, data};
-
-    muster_params_slots_visit(region, table, shard, on_slot, &visit);
+    return kept->row_at != 0 ? kept->copy : row;
 }
 
 uint64_t muster_params_frozen_sources(const struct muster_params_freeze *freeze)

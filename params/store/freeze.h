@@ -5,7 +5,6 @@
 
 #include <muster/mem.h>
 
-#include "params/store/row.h"
 #include "params/store/source.h"
 
 struct muster_params_freeze;
@@ -24,10 +23,6 @@ void muster_params_freeze_end(struct muster_params_region *region);
 bool muster_params_freeze_is_short(const struct muster_params_freeze *freeze);
 /** The shard was read: its rows are not copied any more. */
 void muster_params_freeze_release(struct muster_params_freeze *freeze, uint32_t shard);
-/** As muster_params_rows_visit, of a shard that is not released. */
-void muster_params_frozen_rows_visit(const struct muster_params_region *region,
-                                     const struct muster_params_store_table *table, uint32_t shard,
-                                     muster_params_row_fn *fn, void *data);
 /** Sources that have slots below this one are in the freeze. */
 uint64_t muster_params_frozen_sources(const struct muster_params_freeze *freeze);
 uint64_t muster_params_frozen_position(const struct muster_params_region *region, uint64_t slot,
@@ -35,6 +30,9 @@ uint64_t muster_params_frozen_position(const struct muster_params_region *region
 
 /* --- Between the files of this folder --- */
 
+/** The row as it was; NULL: it was not there. */
+const struct muster_params_row *muster_params_frozen_row(const struct muster_params_region *region,
+                                                         const struct muster_params_row *row);
 /** Before a row of the shard is changed; is_new: nobody has seen it yet. */
 void muster_params_freeze_keep(struct muster_params_region *region,
                                const struct muster_params_store_table *table, uint32_t shard,

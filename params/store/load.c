@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "params/store/freeze.h"
+#include "params/store/row.h"
 
 static void row_write(const struct muster_params_store_table *table, struct muster_params_row *row,
                       uint32_t clock, const float *values)

@@ -17,8 +17,8 @@ static struct muster_params_page *page_at(const struct muster_params_region *reg
 }
 
 static struct muster_params_row *row_at(const struct muster_params_region *region,
-                                        const struct muster_params_store_table *table, uint32_t page,
-                                        uint32_t i)
+                                        const struct muster_params_store_table *table,
+                                        uint32_t page, uint32_t i)
 {
     uint64_t segment = page / MUSTER_PARAMS_SEGMENT_PAGES;
     uint64_t offset = segment * MUSTER_PARAMS_SEGMENT_BYTES +
@@ -282,39 +282,37 @@ void muster_params_rows_remove(struct muster_params_region *region,
 
 /* --- All rows --- */
 
-void muster_params_slots_visit(const struct muster_params_region *region,
-                               const struct muster_params_store_table *table, uint32_t shard,
-                               muster_params_row_fn *fn, void *data)
-{
-    uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
-
-    for (; page != 0; page = page_at(region, page)->next) {
-        for (uint32_t i = 0; i < page_at(region, page)->used; i++)
-            fn(data, table, row_at(region, table, page, i));
-    }
-}
-
-struct rows_visit {
-    muster_params_row_fn *fn;
-    void *data;
-};
-
-static void on_slot(void *data, const struct muster_params_store_table *table,
-                    const struct muster_params_row *row)
-{
-    const struct rows_visit *visit = data;
-
-    if (row->version % 2 == 0) /* else it is free */
-        visit->fn(visit->data, table, row);
-}
-
 void muster_params_rows_visit(const struct muster_params_region *region,
                               const struct muster_params_store_table *table, uint32_t shard,
                               muster_params_row_fn *fn, void *data)
 {
-    struct rows_visit visit = {fn, data};
+    uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
 
-    muster_params_slots_visit(region, table, shard, on_slot, &visit);
+    for (; page != 0; page = page_at(region, page)->next) {
+        for (uint32_t i = 0; i < page_at(region, page)->used; i++) {
+            const struct muster_params_row *row = row_at(region, table, page, i);
+
+            if (row->version % 2 == 0) /* else it is free */
+                fn(data, table, row);
+        }
+    }
+}
+
+void muster_params_frozen_rows_visit(const struct muster_params_region *region,
+                                     const struct muster_params_store_table *table, uint32_t shard,
+                                     muster_params_row_fn *fn, void *data)
+{
+    uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
+
+    for (; page != 0; page = page_at(region, page)->next) {
+        for (uint32_t i = 0; i < page_at(region, page)->used; i++) {
+            const struct muster_params_row *row =
+                muster_params_frozen_row(region, row_at(region, table, page, i));
+
+            if (row != NULL && row->version % 2 == 0) /* else it was free */
+                fn(data, table, row);
+        }
+    }
 }
 
 void muster_params_digest_add(struct muster_params_digest *digest,
@@ -334,8 +332,8 @@ static void digest_visit(void *data, const struct muster_params_store_table *tab
     muster_params_digest_add(data, table, row);
 }
 
-struct muster_params_digest muster_params_table_digest(const struct muster_params_region *region,
-                                                       const struct muster_params_store_table *table)
+struct muster_params_digest muster_params_table_digest(
+    const struct muster_params_region *region, const struct muster_params_store_table *table)
 {
     struct muster_params_digest digest = {{0, 0}};
 

@@ -31,10 +31,10 @@ void muster_params_rows_visit(const struct muster_params_region *region,
                               const struct muster_params_store_table *table, uint32_t shard,
                               muster_params_row_fn *fn, void *data);
 
-/** The same, for free rows too: their versions are odd. */
-void muster_params_slots_visit(const struct muster_params_region *region,
-                               const struct muster_params_store_table *table, uint32_t shard,
-                               muster_params_row_fn *fn, void *data);
+/** The same of a region that is frozen (freeze.h), of a shard that is not released. */
+void muster_params_frozen_rows_visit(const struct muster_params_region *region,
+                                     const struct muster_params_store_table *table, uint32_t shard,
+                                     muster_params_row_fn *fn, void *data);
 
 /** The digest of all rows of a table: the same whatever their order, the shards or the servers, and
  * whatever their versions and clocks. */

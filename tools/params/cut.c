@@ -120,14 +120,15 @@ static enum muster_rc cut_make(const struct settings *settings, struct muster_ru
 {
     const struct muster_params_options options = {.server = settings->server, .job = settings->job};
     struct muster_params *params;
+    enum muster_rc closed;
     enum muster_rc rc =
         muster_params_connect(runtime, &options, settings->timeout_ns, &params, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
     rc = muster_params_cut(params, folder, ret_cut, settings->timeout_ns, ret_error);
-    (void)muster_params_disconnect(params, MUSTER_NS_PER_S, NULL);
-    return rc;
+    closed = muster_params_disconnect(params, MUSTER_NS_PER_S, rc == MUSTER_OK ? ret_error : NULL);
+    return rc != MUSTER_OK ? rc : closed;
 }
 
 static enum muster_rc tls_open(const struct settings *settings, struct muster_env *env,

@@ -12,6 +12,7 @@
 
 #include "params/store/freeze.h"
 #include "params/store/load.h"
+#include "params/store/row.h"
 
 #define SHARDS 4u
 #define ROWS   3000u /* the table of copies doubles */

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""`muster params cut`: all tables at one point of every source's pushes, while they go on; `muster params serve --restore` on any number of
+servers."""
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+
+from params_cluster import MUSTER, PATIENCE_S, ParamsCluster, children_of
+
+PULSE = os.path.join(os.environ["MUSTER_BINARY_DIR"], "tests", "programs", "params_pulse")
+FOREVER = 10**9
+
+
+class Cut(ParamsCluster):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_tool(self, *words):
+        return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    def cut(self, address, *words):
+        return self.run_tool(MUSTER, "params", "cut", "--server", address, "--json", *words, self.folder)
+
+    def assert_cut(self, address, *words):
+        done = self.cut(address, *words)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads(done.stdout)
+
+    def pulse(self, address, job, element, pushes=FOREVER):
+        process = self.start(PULSE, address, job, str(element), str(pushes))
+        self.assertEqual(process.stdout.readline(), "begun\n")
+        return process
+
+    def counts(self, address, job):
+        """How many pushes of each source the rows have: the same in all rows."""
+        done = self.run_tool(PULSE, address, job, "0", "0")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return [int(word) for word in done.stdout.split()[1:]]
+
+    def restored(self, servers, job, *words):
+        """Servers that begin with the cut; the address of one."""
+        if servers == 1:
+            return self.serve("--log-level", "error", "--job", job, "--restore", self.folder, *words)[1]
+        started = [self.serve("--log-level", "error", "--registry", self.registry, "--job", job, "--expect", str(servers), "--restore", self.folder,
+                              *words) for _ in range(servers)]
+        return started[0][1]
+
+    def test_a_cut_amid_pushes_has_each_push_in_all_rows_or_in_none(self):
+        for replicas in ("1", "2"):
+            _, addresses = self.servers(3, "--replicas", replicas)
+            pulses = [self.pulse(addresses, "j", i) for i in range(3)]
+            for _ in range(3):
+                made = self.assert_cut(addresses, "--job", "j")
+                self.assertEqual((made["rows"], made["tables"], made["shards"], made["servers"]), (256, 1, 256, 3))
+            for pulse in pulses:
+                self.assertIsNone(pulse.poll())
+                pulse.kill()
+            before = None
+            for servers, words in ((1, ()), (1, ("--shards", "16")), (3, ()), (5, ("--replicas", "2"))):
+                job = f"r{replicas}-{servers}{len(words)}"
+                address = self.restored(servers, job, *words)
+                counts = self.counts(address, job)
+                self.assertTrue(all(counts[:3]) and counts[3] == 0, counts)
+                self.assertIn(before, (None, counts))
+                before = counts
+                done = self.run_tool(PULSE, address, job, "1", "5")  # a source goes on behind what the cut has of it
+                self.assertEqual((done.returncode, done.stderr, done.stdout), (0, "", "begun\ndone\n"))
+                self.assertEqual(self.counts(address, job), [counts[0], counts[1] + 5, counts[2], 0])
+            self.registry = self.start(MUSTER, "registry", "--listen", "127.0.0.1:0").stdout.readline().split()[1]
+
+    def test_the_files_of_older_cuts_go(self):
+        _, address = self.serve("--log-level", "error")
+        self.assertEqual(self.pulse(address, "", 0, 1).wait(PATIENCE_S), 0)
+        first, second = self.assert_cut(address), self.assert_cut(address)
+        self.assertLess(first["cut"], second["cut"])
+        names = sorted(os.path.basename(path) for path in glob.glob(os.path.join(self.folder, "*")))
+        self.assertEqual(names, [f"cut-{second['cut']}-shard-{i:04}" for i in range(256)] + ["manifest"])
+
+    def test_a_client_that_stands_still_ends_the_cut_by_name_and_holds_nobody_up(self):
+        _, address = self.serve("--log-level", "error")
+        still, other = self.pulse(address, "", 0), self.pulse(address, "", 1)
+        still.send_signal(signal.SIGSTOP)
+        done = self.cut(address, "--timeout", "20")
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertRegex(done.stderr, r"the source [0-9a-f]{32} has not marked within a second: is its loop turning\? \(1 of")
+        before = self.counts(address, "")[1]
+        self.wait_until(lambda: self.counts(address, "")[1] > before, "the other one stands still, too")
+        self.assertEqual(os.listdir(self.folder), [])
+        still.send_signal(signal.SIGCONT)
+        self.assert_cut(address)
+        self.assertIsNone(other.poll())
+
+    def test_servers_that_die_amid_cuts_leave_a_whole_one(self):
+        keepers, addresses = self.servers(2)
+        pulses = [self.pulse(addresses, "j", i) for i in range(2)]
+        self.assert_cut(addresses, "--job", "j")
+        for i in range(6):
+            cutting = self.start(MUSTER, "params", "cut", "--server", addresses, "--job", "j", "--json", self.folder)
+            os.kill(children_of(keepers[i % 2].pid)[0], signal.SIGKILL)
+            out, err = cutting.communicate(timeout=PATIENCE_S)
+            self.assertEqual((cutting.returncode, bool(out), bool(err)), (cutting.returncode, cutting.returncode == 0, cutting.returncode != 0))
+        for pulse in pulses:
+            self.assertIsNone(pulse.poll(), pulse.stderr.read() if pulse.poll() is not None else "")
+        self.assertTrue(all(self.counts(self.restored(1, "k"), "k")[:2]))
+
+    def test_a_damaged_cut_is_refused_by_the_name_of_its_file(self):
+        _, address = self.serve("--log-level", "error")
+        self.assertEqual(self.pulse(address, "", 0, 1).wait(PATIENCE_S), 0)
+        made = self.assert_cut(address)
+        shard = os.path.join(self.folder, f"cut-{made['cut']}-shard-0007")
+        with open(shard, "rb") as file:
+            whole = file.read()
+        manifest = os.path.join(self.folder, "manifest")
+        with open(manifest, "rb") as file:
+            listing = file.read()
+        for path, content, words in ((shard, whole[:-1], shard), (shard, whole[:-1] + bytes([whole[-1] ^ 1]), shard), (shard, None, shard),
+                                     (manifest, listing[:40] + bytes([listing[40] ^ 1]) + listing[41:], manifest), (manifest, None, manifest)):
+            if content is None:
+                os.unlink(path)
+            else:
+                with open(path, "wb") as file:
+                    file.write(content)
+            done = self.run_tool(MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--restore", self.folder)
+            self.assertEqual((done.returncode != 0, done.stdout), (True, ""), (path, content is None))
+            self.assertIn(words, done.stderr)
+            for original, text in ((shard, whole), (manifest, listing)):
+                with open(original, "wb") as file:
+                    file.write(text)
+
+    def test_wrong_words_are_refused(self):
+        for words, code, text in (((self.folder,), 2, "--server must be the address of a server"), (("--server", "127.0.0.1:1"), 2, "one folder must"),
+                                  (("--server", "127.0.0.1:1", "/no/such"), 2, "make it first"),
+                                  (("--server", "127.0.0.1:1", "--timeout", "0.2", self.folder), 4, "127.0.0.1:1")):
+            done = self.run_tool(MUSTER, "params", "cut", *words)
+            self.assertEqual((done.returncode, done.stdout), (code, ""), words)
+            self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=0)
