@@ -1,4 +1,4 @@
-/* Rounds: who counts, and what is applied. */
+/* Rounds: the sources that count, the decision to close a round, and the rows that it changes. */
 #include "params/server/round.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ struct decision {
     struct muster_params_round_source sources[];
 };
 
-/* A row of NAME#rounds has one, as bytes in its values. */
+/* A row of NAME#rounds has one decision, as bytes in its values. */
 #define DECISION_BYTES_MAX                                                                         \
     (sizeof(struct decision) +                                                                     \
      MUSTER_PARAMS_ROUND_SOURCES_MAX * sizeof(struct muster_params_round_source))
@@ -127,39 +127,46 @@ static enum muster_rc log_open(struct rounds *rounds, struct muster_error *ret_e
 
 /* --- Pushes of the server's own --- */
 
-/* The rows are of one shard. A repetition changes nothing. */
-static enum muster_rc own_push(struct rounds *rounds, struct muster_params_store_table *table,
-                               uint32_t shard, uint64_t sequence, uint64_t round,
-                               const uint64_t *keys, const float *values, uint32_t count)
+/* Rows of one shard that a closed round gives to a table. */
+struct own_rows {
+    struct muster_params_store_table *table;
+    uint32_t shard;
+    uint64_t round;
+    uint32_t message; /* of the round, for this shard */
+    const uint64_t *keys;
+    const float *values;
+    uint32_t count;
+};
+
+/* The sequence number follows from round and message, so that a repetition changes nothing. */
+static enum muster_rc own_rows_push(struct rounds *rounds, const struct own_rows *rows)
 {
-    const struct muster_params_run run = {.shard = (uint16_t)shard, .rows = (uint16_t)count};
-    const struct muster_params_push push = {.table = table,
+    const struct muster_params_run run = {.shard = (uint16_t)rows->shard,
+                                          .rows = (uint16_t)rows->count};
+    const struct muster_params_push push = {.table = rows->table,
                                             .source = rounds->source,
                                             .slot = rounds->slot,
-                                            .sequence = sequence,
-                                            .clock = (uint32_t)(round + 1),
+                                            .sequence =
+                                                ((rows->round + 1) << CHUNKS_BITS) + rows->message,
+                                            .clock = (uint32_t)(rows->round + 1),
                                             .runs = &run,
                                             .run_count = 1,
-                                            .keys = keys,
-                                            .values = values,
+                                            .keys = rows->keys,
+                                            .values = rows->values,
                                             .dtype = MUSTER_F32,
-                                            .row_count = count};
+                                            .row_count = rows->count};
     struct muster_params_pushed pushed;
     enum muster_rc rc;
 
-    if (rounds->source->positions[shard] >> 16 > sequence)
+    MUSTER_ASSERT(rows->message < 1u << CHUNKS_BITS);
+    if (rounds->source->positions[rows->shard] >> 16 > push.sequence)
         return MUSTER_OK;
     rc = muster_params_push_apply(rounds->server, &push, &pushed);
     if (rc == MUSTER_OK && pushed.refused > 0)
-        MUSTER_LOG(rounds->server->env, ERROR, "params_round_rows_refused", "table", table->name,
-                   "round", round, "rows", pushed.refused, "remedy",
+        MUSTER_LOG(rounds->server->env, ERROR, "params_round_rows_refused", "table",
+                   rows->table->name, "round", rows->round, "rows", pushed.refused, "remedy",
                    "start servers with a higher --memory-max");
     return rc;
-}
-
-static uint64_t sequence_of(uint64_t round, uint32_t message)
-{
-    return ((round + 1) << CHUNKS_BITS) + message;
 }
 
 /* --- The sums --- */
@@ -204,7 +211,8 @@ static int key_compare(const void *one, const void *other)
     return (*a > *b) - (*a < *b);
 }
 
-/* The keys to which a source has contributed, each once, rising: the same at every server. */
+/* Collect the keys to which some source of the decision has pushed, each once and rising: every server gets the
+ * same list. */
 static enum muster_rc keys_collect(struct closing *closing)
 {
     const struct muster_params_region *region = closing->rounds->server->region;
@@ -230,7 +238,8 @@ static enum muster_rc keys_collect(struct closing *closing)
     return MUSTER_OK;
 }
 
-/* In the order of the sources, in double precision: the same bits wherever and whenever it is done. */
+/* The rows are summed in the order of the sources' ids and in double precision, so that every server gets the
+ * same bits at any time. */
 static void rows_sum(const struct closing *closing, const uint64_t *keys, size_t count,
                      double *sums)
 {
@@ -265,7 +274,7 @@ static double weights_sum(const struct decision *decision)
     return sum;
 }
 
-/* Each sum becomes a float behind the place of its double: in memory that is both. */
+/* The values to push: the sums, or their means, as floats. A round whose weights are all 0 has no mean. */
 static void sums_narrow(const struct closing *closing, size_t count, const double *sums,
                         float *ret_values)
 {
@@ -286,12 +295,15 @@ static enum muster_rc chunks_push(const struct closing *closing, double *sums, f
     for (size_t from = 0; from < closing->key_count && rc == MUSTER_OK; from += rows_max) {
         size_t count = closing->key_count - from < rows_max ? closing->key_count - from : rows_max;
 
-        MUSTER_ASSERT(message < 1u << CHUNKS_BITS);
         rows_sum(closing, closing->keys + from, count, sums);
         sums_narrow(closing, count, sums, values);
-        rc = own_push(rounds, rounds->table, closing->shard,
-                      sequence_of(closing->decision->round, message++), closing->decision->round,
-                      closing->keys + from, values, (uint32_t)count);
+        rc = own_rows_push(rounds, &(struct own_rows){.table = rounds->table,
+                                                      .shard = closing->shard,
+                                                      .round = closing->decision->round,
+                                                      .message = message++,
+                                                      .keys = closing->keys + from,
+                                                      .values = values,
+                                                      .count = (uint32_t)count});
     }
     return rc;
 }
@@ -369,7 +381,7 @@ static struct decision *decision_new(struct muster_params_server *server, uint64
     return decision;
 }
 
-/* Takes decision. False: an older one, or one that is known. */
+/* Takes decision. False: this server knows it already, or a newer one. */
 static bool decision_learn(struct rounds *rounds, struct decision *decision)
 {
     struct muster_params_server *server = rounds->server;
@@ -419,7 +431,7 @@ static void decision_announce(struct rounds *rounds, const struct decision *deci
     }
 }
 
-/* Rows of NAME#rounds that are newer than what this server knows. */
+/* Learn the decisions in NAME#rounds that are newer than the ones this server knows. */
 static enum muster_rc log_read(struct rounds *rounds)
 {
     const struct muster_params_region *region = rounds->server->region;
@@ -459,7 +471,7 @@ static void on_held(struct muster_params_held *held, enum muster_rc rc)
     struct decision *decision = rounds->pending;
 
     rounds->pending = NULL;
-    if (rc != MUSTER_OK) { /* whoever leads the shard now decides, or knows this decision */
+    if (rc != MUSTER_OK) { /* the present primary of the shard decides, or knows this decision */
         muster_mem_free(server->env->mem, decision);
         return;
     }
@@ -484,8 +496,14 @@ static enum muster_rc decision_store(struct rounds *rounds, const struct decisio
     if (values == NULL)
         return MUSTER_RESOURCE_EXHAUSTED;
     memcpy(values, decision, bytes);
-    rc = own_push(rounds, rounds->log, rounds->home, sequence_of(decision->round, 0),
-                  decision->round, &rounds->keys[decision->round % DECISIONS_KEPT], values, 1);
+    rc = own_rows_push(rounds,
+                       &(struct own_rows){.table = rounds->log,
+                                          .shard = rounds->home,
+                                          .round = decision->round,
+                                          .message = 0,
+                                          .keys = &rounds->keys[decision->round % DECISIONS_KEPT],
+                                          .values = values,
+                                          .count = 1});
     muster_mem_free(server->env->mem, values);
     return rc;
 }
@@ -569,7 +587,7 @@ static void round_decide(struct rounds *rounds, const struct tally *tally)
     muster_task_post(&server->flush, server->env->loop);
 }
 
-/* Clients that wait for the round tell their users for whom. */
+/* Clients get a text for the errors of operations that wait for the round in vain. */
 static void waits_tell(const struct rounds *rounds, const struct tally *tally)
 {
     struct muster_params_server *server = rounds->server;
@@ -593,7 +611,7 @@ static void waits_tell(const struct rounds *rounds, const struct tally *tally)
                             : NULL;
 
         if (answer == NULL)
-            continue; /* only its error text will say less */
+            continue; /* without the text, its errors only say less */
         memcpy(answer->payload, text, length);
         if (!muster_params_answer_send(answer, length))
             MUSTER_LOG(server->env, DEBUG, "params_wait_not_told");
@@ -785,8 +803,8 @@ bool muster_params_rounds_join(struct muster_params_client *client,
     return true;
 }
 
-/* Tables that came from a primary are new here. The sums of shards that this server leads now are pushed
- * again: those that the primary before it has pushed change nothing. */
+/* Tables that this server has copied from a primary get their rounds. For shards that it leads now all sums are
+ * pushed again; those that the former primary has pushed change nothing. */
 void muster_params_rounds_map(struct muster_params_server *server)
 {
     if (rounds_add_all(server) != MUSTER_OK)
