@@ -530,7 +530,7 @@ static void scene_open(struct scene *scene)
         snprintf(name, sizeof(name), "reader%" PRIu32, i);
         seat->scene = scene;
         seat->number = i;
-        seat->host = i > 0 && scene_draw(scene, 3) == 0 ? scene->seats[i - 1].host
+        seat->host = i > 0 && scene_draw(scene, 2) == 0 ? scene->seats[i - 1].host
                                                         : sim_host_add(scene->world, name);
         reader_start(seat);
     }

@@ -1,18 +1,22 @@
-/* Memory that processes of one simulated host share: it is there as long as one of them lives that has it. */
+/* Memory that processes of one simulated host share: it is there as long as one of them lives that has it. As on a
+ * real host the others cannot write to it. */
+#include <assert.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
+#include "runtime/system/host_share.h"
 #include "tests/sim/sim_internal.h"
 
 struct sim_share {
-    uint8_t *bytes;
-    size_t size;
+    struct muster_shared_memory memory;
     uint64_t file;
     uint32_t refs;
 };
 
 /* One process's mapping. */
 struct sim_view {
-    struct sim_share *memory;
+    struct sim_share *share;
+    uint8_t *bytes;
     uint32_t number; /* of the process */
     struct muster_list link;
 };
@@ -22,27 +26,34 @@ static struct sim_node *node_of(struct muster_host *host)
     return MUSTER_CONTAINER_OF(host, struct sim_node, host_api);
 }
 
-static void view_add(struct sim_node *node, struct sim_share *memory,
+/* bytes: the process's own mapping. */
+static void view_add(struct sim_node *node, struct sim_share *share, uint8_t *bytes,
                      struct muster_host_memory *ret_memory)
 {
     struct sim_view *view = sim_alloc(sizeof(*view));
 
-    view->memory = memory;
+    assert(bytes != NULL);
+    view->share = share;
+    view->bytes = bytes;
     view->number = ++node->view_last;
-    memory->refs++;
+    share->refs++;
     muster_list_append(&node->views, &view->link);
-    *ret_memory = (struct muster_host_memory){.bytes = memory->bytes,
-                                              .size = memory->size,
+    *ret_memory = (struct muster_host_memory){.bytes = bytes,
+                                              .size = share->memory.bytes,
                                               .pid = node->pid,
                                               .number = view->number,
-                                              .file = memory->file};
+                                              .file = share->file};
 }
 
 static void view_free(struct sim_view *view)
 {
-    if (--view->memory->refs == 0) {
-        free(view->memory->bytes);
-        free(view->memory);
+    struct sim_share *share = view->share;
+
+    if (view->bytes != share->memory.memory)
+        munmap(view->bytes, share->memory.bytes);
+    if (--share->refs == 0) {
+        muster_shared_memory_close(&share->memory);
+        free(share);
     }
     muster_list_remove(&view->link);
     free(view);
@@ -63,14 +74,18 @@ enum muster_rc sim_share_open(struct muster_host *host, size_t size,
                               struct muster_host_memory *ret_memory)
 {
     struct sim_node *node = node_of(host);
-    struct sim_share *memory;
+    struct sim_share *share;
+    enum muster_rc rc;
 
     sim_node_enter(node);
-    memory = sim_alloc(sizeof(*memory));
-    memory->bytes = sim_alloc(size);
-    memory->size = size;
-    memory->file = ++node->host->file_last;
-    view_add(node, memory, ret_memory);
+    share = sim_alloc(sizeof(*share));
+    rc = muster_shared_memory_open("muster-sim", size, &share->memory);
+    if (rc != MUSTER_OK) {
+        free(share);
+        return rc;
+    }
+    share->file = ++node->host->file_last;
+    view_add(node, share, share->memory.memory, ret_memory);
     return MUSTER_OK;
 }
 
@@ -87,10 +102,14 @@ enum muster_rc sim_share_map(struct muster_host *host, const struct muster_host_
                                     ? view_find(owner, theirs->number)
                                     : NULL;
 
-        if (view != NULL && view->memory->file == theirs->file &&
-            view->memory->size == theirs->size) {
+        if (view != NULL && view->share->file == theirs->file &&
+            view->share->memory.bytes == theirs->size) {
+            struct sim_share *share = view->share;
+
             sim_note(node->world, "map", (uint64_t)node->pid, (uint64_t)owner->pid, theirs->file);
-            view_add(node, view->memory, ret_memory);
+            view_add(node, share,
+                     muster_shared_memory_map(share->memory.fd, share->memory.bytes, PROT_READ),
+                     ret_memory);
             return MUSTER_OK;
         }
     }
