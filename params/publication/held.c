@@ -6,11 +6,10 @@
 #include "params/publication/delta.h"
 #include "runtime/system/host_memory.h"
 
-#define ALIGN 64u
-
 static size_t memory_bytes(const struct muster_version_manifest *manifest)
 {
-    return manifest->bytes < SIZE_MAX / 2 ? (size_t)manifest->bytes + ALIGN : SIZE_MAX;
+    return manifest->bytes < SIZE_MAX / 2 ? (size_t)manifest->bytes + MUSTER_VERSION_ALIGN
+                                          : SIZE_MAX;
 }
 
 bool muster_held_fits(const struct muster_version_manifest *manifest, uint64_t size)
@@ -75,12 +74,13 @@ static bool memory_take(struct muster_held_version *held)
     return held->memory != NULL || held->shared.bytes != NULL;
 }
 
-/* The range begins on a boundary that suits every element. */
+/* The range is aligned to MUSTER_VERSION_ALIGN, which suits every type of element. */
 static void range_place(struct muster_held_version *held)
 {
     uintptr_t begin = (uintptr_t)(held->memory != NULL ? held->memory : held->shared.bytes);
 
-    held->range = (uint8_t *)((begin + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
+    held->range =
+        (uint8_t *)((begin + MUSTER_VERSION_ALIGN - 1) & ~(uintptr_t)(MUSTER_VERSION_ALIGN - 1));
     for (uint32_t i = 0; i < held->manifest.tensor_count; i++)
         held->tensors[i].data = held->range + held->manifest.tensors[i].offset;
 }

@@ -94,7 +94,7 @@ static void open_end(struct muster_publication *publication, const struct muster
     publication->opened(publication, error->rc);
 }
 
-/* The version's memory is dropped, unless it is, or may be, committed. */
+/* Frees the memory of the version unless it is committed, or may be. */
 static void put_end(struct muster_publication *publication, const struct muster_error *error)
 {
     struct muster_publication_op *op = publication->put.op;
@@ -205,7 +205,7 @@ static enum muster_publication_prospect on_missing(void *owner, uint64_t version
                                                  : MUSTER_PUBLICATION_IS_PAST;
 }
 
-/* The version that the registry will have next is told when it has it. */
+/* All readers are told of a version once the registry has it; before that a question for it is not answered. */
 static void on_where(void *owner, struct muster_publication_client *client, uint64_t version)
 {
     struct muster_publication *publication = owner;
@@ -225,7 +225,7 @@ static void on_gone(void *owner, struct muster_publication_client *client)
     struct muster_publication *publication = owner;
 
     muster_publication_roster_forget(&publication->roster, client);
-    if (publication->put.state == PUT_WAITING) /* it is not waited for any more */
+    if (publication->put.state == PUT_WAITING) /* for one reader less */
         step_post(publication);
 }
 
@@ -242,7 +242,7 @@ static bool is_final(enum muster_rc rc)
            rc == MUSTER_INVALID_ARGUMENT || rc == MUSTER_FAILED_PRECONDITION;
 }
 
-/* The deadline ends the attempts. */
+/* Attempts go on until the deadline. */
 static void request_failed(struct muster_publication *publication, enum muster_rc rc,
                            const struct muster_error *error)
 {
@@ -281,7 +281,7 @@ static void version_trim(struct muster_publication *publication)
     muster_publication_door_progress(publication->door);
 }
 
-/* The registry has the version. */
+/* The registry has the version: tell readers where to fetch it. */
 static void put_commit(struct muster_publication *publication)
 {
     struct put *put = &publication->put;
@@ -301,7 +301,7 @@ static void put_commit(struct muster_publication *publication)
     put_check_readers(publication);
 }
 
-/* The key as it is now. True: the swap may be tried again. */
+/* Take over the key as the registry has it. True: the swap may be tried again. */
 static bool key_adopt(struct muster_publication *publication, const struct muster_registry_kv *kvs,
                       size_t count)
 {
@@ -323,7 +323,7 @@ static bool key_adopt(struct muster_publication *publication, const struct muste
         memcpy(publication->record.root, record.root, sizeof(record.root));
         if (!record_is_own(publication, &record))
             return true;
-        open_end(publication, &no_error); /* an attempt of before was applied */
+        open_end(publication, &no_error); /* an earlier attempt was applied */
         return false;
     }
     if (count > 0 && !record_is_own(publication, &record)) {
@@ -419,7 +419,7 @@ static void put_seal(struct muster_publication *publication)
 
     if (held->packed != NULL && held->shown.number == publication->record.version &&
         memcmp(held->shown.root, publication->record.root, sizeof(held->shown.root)) == 0) {
-        put_commit(publication); /* an attempt of before was applied */
+        put_commit(publication); /* an earlier attempt was applied */
         return;
     }
     if (held->packed == NULL || held->shown.number != number) {

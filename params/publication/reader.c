@@ -88,7 +88,7 @@ static void version_drop(struct muster_held_version *held)
     muster_held_unref(held);
 }
 
-/* The program uses an older version than the current one. */
+/* Whether the program uses an older version than the current one. */
 static bool is_full(const struct muster_reader *reader)
 {
     MUSTER_LIST_EACH (&reader->versions, held, struct muster_held_version, node) {
@@ -428,7 +428,8 @@ static void sources_use(struct muster_reader *reader)
     }
 }
 
-/* Sources that were told unasked are used first; then the publisher is asked, at first at once. */
+/* The publisher tells of sources with each version; they are used first. When they have failed it is asked
+ * for others, the first time at once. */
 static void sources_find(struct muster_reader *reader)
 {
     struct guide *guide = &reader->guide;
