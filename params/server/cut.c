@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "params/server/cluster.h"
+#include "params/snapshot/aside.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/freeze.h"
 
@@ -65,6 +66,26 @@ static void marks_release(struct muster_params_server *server)
     }
 }
 
+/* A file on its way to the disk, or the names of all of them. */
+struct muster_params_saving {
+    struct muster_params_snapshot snapshot;
+    struct muster_params_snapshot_file file;
+};
+
+static void saving_free(struct muster_params_server_cut *cut)
+{
+    struct muster_params_server *server = server_of(cut);
+
+    muster_params_aside_close(cut->aside);
+    cut->aside = NULL;
+    if (cut->saving != NULL)
+        muster_params_snapshot_file_fini(&cut->saving->file);
+    muster_mem_free(server->env->mem, cut->saving);
+    muster_mem_free(server->env->mem, cut->entries);
+    cut->saving = NULL;
+    cut->entries = NULL;
+}
+
 /* There is no cut. Everything goes on as if nobody had asked. */
 static void cut_end(struct muster_params_server_cut *cut, const struct muster_error *error)
 {
@@ -76,8 +97,7 @@ static void cut_end(struct muster_params_server_cut *cut, const struct muster_er
     cut_move(cut, MUSTER_PARAMS_CUT_NONE);
     cut->error = *error;
     muster_params_freeze_end(server->region);
-    muster_mem_free(server->env->mem, cut->entries);
-    cut->entries = NULL;
+    saving_free(cut);
     marks_release(server);
     asker_refuse(cut, error);
 }
@@ -121,13 +141,37 @@ static void saved_answer(struct muster_params_server_cut *cut)
     answer_check(asker, muster_params_answer_send(answer, bytes));
 }
 
-static void saving_finish(struct muster_params_server_cut *cut,
-                          const struct muster_params_snapshot *snapshot)
+static struct muster_params_snapshot snapshot_of(const struct muster_params_server_cut *cut,
+                                                 const struct muster_env *env)
 {
+    return (struct muster_params_snapshot){.files = env->files,
+                                           .mem = env->mem,
+                                           .folder = cut->folder,
+                                           .sync_folder = muster_params_folder_sync};
+}
+
+static enum muster_rc file_save(void *data)
+{
+    const struct muster_params_server_cut *cut = data;
+
+    return muster_params_snapshot_write(&cut->saving->snapshot, &cut->saving->file);
+}
+
+static enum muster_rc folder_save(void *data)
+{
+    const struct muster_params_server_cut *cut = data;
+
+    return cut->saving->snapshot.sync_folder(cut->saving->snapshot.folder);
+}
+
+static void on_folder_saved(void *data, enum muster_rc rc)
+{
+    struct muster_params_server_cut *cut = data;
     struct muster_params_server *server = server_of(cut);
     struct muster_error error;
 
-    if (muster_params_snapshot_sync(snapshot, &error) != MUSTER_OK) {
+    if (rc != MUSTER_OK) {
+        muster_error_set(&error, rc, "cannot write %.200s", cut->folder);
         cut_end(cut, &error);
         return;
     }
@@ -136,71 +180,83 @@ static void saving_finish(struct muster_params_server_cut *cut,
     muster_params_freeze_end(server->region);
     cut_move(cut, MUSTER_PARAMS_CUT_NONE);
     saved_answer(cut);
-    muster_mem_free(server->env->mem, cut->entries);
-    cut->entries = NULL;
+    saving_free(cut);
 }
 
-static enum muster_rc shard_save(struct muster_params_server_cut *cut,
-                                 const struct muster_params_snapshot *snapshot, uint32_t shard,
+static void on_file_saved(void *data, enum muster_rc rc)
+{
+    struct muster_params_server_cut *cut = data;
+    struct muster_error error;
+
+    if (rc != MUSTER_OK) {
+        muster_error_set(&error, rc, "cannot write %.200s", cut->saving->file.path);
+        cut_end(cut, &error);
+        return;
+    }
+    muster_params_snapshot_file_fini(&cut->saving->file);
+    muster_task_post(&cut->step, server_of(cut)->env->loop);
+}
+
+/* Behind this the rows of the shard are in the file's bytes: they are copied no more. */
+static enum muster_rc shard_pack(struct muster_params_server_cut *cut, uint32_t shard,
                                  struct muster_error *ret_error)
 {
-    struct muster_params_server *server = server_of(cut);
-    struct muster_params_snapshot_shard entry;
+    struct muster_params_region *region = server_of(cut)->region;
+    struct muster_params_snapshot_file *file = &cut->saving->file;
     struct muster_params_saved_shard *saved = &cut->entries[cut->saved_count];
-    enum muster_rc rc = muster_params_snapshot_save_shard(
-        snapshot, server->region, shard, cut->number, NULL, NULL, &entry, ret_error);
+    enum muster_rc rc = muster_params_snapshot_pack_shard(&cut->saving->snapshot, region, shard,
+                                                          cut->number, NULL, NULL, file, ret_error);
 
-    if (rc == MUSTER_OK && muster_params_freeze_is_short(server->region->freeze))
+    if (rc == MUSTER_OK && muster_params_freeze_is_short(region->freeze))
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                               "no memory for rows that changed while they were saved");
     if (rc != MUSTER_OK)
         return rc;
     *saved = (struct muster_params_saved_shard){
-        .shard = shard, .bytes = entry.bytes, .rows = entry.rows};
-    memcpy(saved->hash, entry.hash, sizeof(saved->hash));
+        .shard = shard, .bytes = file->entry.bytes, .rows = file->entry.rows};
+    memcpy(saved->hash, file->entry.hash, sizeof(saved->hash));
     cut->saved_count++;
-    muster_params_freeze_release(server->region->freeze, shard);
+    muster_params_freeze_release(region->freeze, shard);
     return MUSTER_OK;
 }
 
-/* One shard in a turn, so that clients are answered between them. */
+/* Clients are answered while a file goes to the disk. */
 static void on_step(struct muster_task *task)
 {
     struct muster_params_server_cut *cut = task->data;
     struct muster_params_server *server = server_of(cut);
-    const struct muster_params_snapshot snapshot = {.files = server->env->files,
-                                                    .mem = server->env->mem,
-                                                    .folder = cut->folder,
-                                                    .sync_folder = muster_params_folder_sync};
     struct muster_error error;
 
     while (cut->shard < server->region->head->shard_count && !cut->is_led[cut->shard])
         cut->shard++;
-    if (cut->shard == server->region->head->shard_count) {
-        saving_finish(cut, &snapshot);
-        return;
-    }
-    if (shard_save(cut, &snapshot, cut->shard++, &error) != MUSTER_OK)
+    if (cut->shard == server->region->head->shard_count)
+        muster_params_aside_start(cut->aside, folder_save, on_folder_saved, cut);
+    else if (shard_pack(cut, cut->shard++, &error) != MUSTER_OK)
         cut_end(cut, &error);
     else
-        muster_task_post(&cut->step, server->env->loop);
+        muster_params_aside_start(cut->aside, file_save, on_file_saved, cut);
 }
 
 static void saving_begin(struct muster_params_server_cut *cut)
 {
     struct muster_params_server *server = server_of(cut);
+    struct muster_mem *mem = server->env->mem;
     struct muster_error error;
 
     muster_timer_stop(&cut->deadline);
-    cut->entries = muster_mem_alloc(server->env->mem,
-                                    server->region->head->shard_count * sizeof(cut->entries[0]));
-    if (cut->entries == NULL) {
+    cut_move(cut, MUSTER_PARAMS_CUT_SAVING);
+    cut->shard = cut->saved_count = 0;
+    cut->entries =
+        muster_mem_alloc_zero(mem, server->region->head->shard_count, sizeof(cut->entries[0]));
+    cut->saving = muster_mem_alloc_zero(mem, 1, sizeof(*cut->saving));
+    if (cut->entries == NULL || cut->saving == NULL ||
+        muster_params_aside_open(server->env, &cut->aside) != MUSTER_OK) {
         muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory to save shards");
         cut_end(cut, &error);
         return;
     }
-    cut->shard = cut->saved_count = 0;
-    cut_move(cut, MUSTER_PARAMS_CUT_SAVING);
+    cut->saving->snapshot = snapshot_of(cut, server->env);
+    cut->saving->file.mem = mem;
     muster_task_post(&cut->step, server->env->loop);
 }
 
@@ -410,8 +466,7 @@ void muster_params_server_cut_close(struct muster_params_server *server)
     muster_task_cancel(&cut->marked);
     muster_task_cancel(&cut->step);
     muster_params_freeze_end(server->region);
-    muster_mem_free(server->env->mem, cut->entries);
-    cut->entries = NULL;
+    saving_free(cut);
     cut->asker = NULL;
     cut->state = MUSTER_PARAMS_CUT_NONE;
 }

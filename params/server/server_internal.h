@@ -43,6 +43,8 @@ struct muster_params_server_cut {
     uint32_t shard; /* that is saved next */
     struct muster_params_saved_shard *entries;
     uint32_t saved_count;
+    struct muster_params_aside *aside; /* writes files; NULL: nothing is saved */
+    struct muster_params_saving *saving;
     struct muster_timer deadline;
     struct muster_task marked, step;
     struct muster_error error; /* of the last one that ended */

@@ -8,7 +8,7 @@
 #include "params/store/load.h"
 #include "params/wire/hash.h"
 
-#define PATH_BYTES         4096u
+#define PATH_BYTES         MUSTER_PARAMS_SNAPSHOT_PATH_BYTES
 #define MANIFEST_BYTES_MAX ((size_t)1 << 20)
 
 static void shard_path(const struct muster_params_snapshot *snapshot, uint64_t cut, uint32_t shard,
@@ -40,24 +40,49 @@ static enum muster_rc file_read(const struct muster_params_snapshot *snapshot, c
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot read %s", path);
 }
 
+enum muster_rc muster_params_snapshot_pack_shard(
+    const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
+    uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
+    struct muster_params_snapshot_file *ret_file, struct muster_error *ret_error)
+{
+    enum muster_rc rc;
+
+    ret_file->mem = snapshot->mem;
+    shard_path(snapshot, cut, shard, ret_file->path);
+    rc = muster_params_snapshot_shard_pack(region, shard, cut, is_kept, data, snapshot->mem,
+                                           &ret_file->bytes, &ret_file->entry);
+    return rc == MUSTER_OK
+               ? rc
+               : muster_error_set(ret_error, rc, "no memory for %.200s", ret_file->path);
+}
+
+enum muster_rc muster_params_snapshot_write(const struct muster_params_snapshot *snapshot,
+                                            const struct muster_params_snapshot_file *file)
+{
+    return muster_files_write(snapshot->files, file->path, file->bytes, (size_t)file->entry.bytes);
+}
+
+void muster_params_snapshot_file_fini(struct muster_params_snapshot_file *file)
+{
+    muster_mem_free(file->mem, file->bytes);
+    file->bytes = NULL;
+}
+
 enum muster_rc muster_params_snapshot_save_shard(
     const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
     uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
     struct muster_params_snapshot_shard *ret_shard, struct muster_error *ret_error)
 {
-    struct muster_params_snapshot_shard entry;
-    char path[PATH_BYTES];
-    void *bytes;
-    enum muster_rc rc = muster_params_snapshot_shard_pack(region, shard, cut, is_kept, data,
-                                                          snapshot->mem, &bytes, &entry);
+    struct muster_params_snapshot_file file;
+    enum muster_rc rc = muster_params_snapshot_pack_shard(snapshot, region, shard, cut, is_kept,
+                                                          data, &file, ret_error);
 
-    shard_path(snapshot, cut, shard, path);
     if (rc != MUSTER_OK)
-        return muster_error_set(ret_error, rc, "no memory for %s", path);
-    rc = file_write(snapshot, path, bytes, (size_t)entry.bytes, ret_error);
-    muster_mem_free(snapshot->mem, bytes);
+        return rc;
+    rc = file_write(snapshot, file.path, file.bytes, (size_t)file.entry.bytes, ret_error);
     if (rc == MUSTER_OK)
-        *ret_shard = entry;
+        *ret_shard = file.entry;
+    muster_params_snapshot_file_fini(&file);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 
 #include "params/snapshot/shard.h"
 
+#define MUSTER_PARAMS_SNAPSHOT_PATH_BYTES     4096u
 #define MUSTER_PARAMS_SNAPSHOT_FILE_BYTES_MAX ((size_t)4 << 30) /* of a shard */
 
 /** Files are read and written whole, through `files`. */
@@ -20,8 +21,25 @@ struct muster_params_snapshot {
 /** For sync_folder. */
 enum muster_rc muster_params_folder_sync(const char *folder);
 
+/** The file of a shard, packed. */
+struct muster_params_snapshot_file {
+    struct muster_mem *mem;
+    char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
+    void *bytes;
+    struct muster_params_snapshot_shard entry;
+};
+/** Gives *ret_file. Errors: RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_pack_shard(
+    const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
+    uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
+    struct muster_params_snapshot_file *ret_file, struct muster_error *ret_error);
+/** From any thread. Errors: those of muster_files_write. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_write(
+    const struct muster_params_snapshot *snapshot, const struct muster_params_snapshot_file *file);
+void muster_params_snapshot_file_fini(struct muster_params_snapshot_file *file);
+
 /**
- * Write the file of a shard. Files of other cuts stay as they are.
+ * Pack the file of a shard and write it. Files of other cuts stay as they are.
  *
  * Errors: RESOURCE_EXHAUSTED, and those of muster_files_write; the text names the file.
  */

@@ -132,7 +132,7 @@ THIRD_PARTY = [
 
 # Headers of the system that need a reason: threads, and the GPU's control thread; instructions of one processor.
 SYSTEM_CONFINED = [
-    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/server/seat_system\.c|tools/.*|examples/.*"),
+    (r"pthread\.h|threads\.h", r"runtime/(driver/driver_seat|system/process_system|system/recorder_system)\.c|collective/(gpu/control|board/\w+)\.[ch]|params/(server/seat|snapshot/aside)_system\.c|tools/.*|examples/.*"),
     (r"\w*(mm|x86)intrin\.h|arm_neon\.h", r"(collective/kernel/kernels|params/publication/delta)_\w+\.[ch]"),
 ]
 

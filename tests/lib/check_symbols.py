@@ -51,7 +51,8 @@ RULES = [
      {"runtime/system/vars_system.c": "getenv", "runtime/system/host_command.c": "environ"}),
     ("threads", r"pthread_\w+|thrd_\w+|mtx_\w+|cnd_\w+",
      {"runtime/driver/driver_seat.c": r".*", "runtime/system/recorder_system.c": r"pthread_mutex_\w+", "runtime/system/process_system.c": r"pthread_(once|atfork|mutex_\w+)", GPU_THREAD: r".*", SHARED_MEMORY: r"pthread_(mutex|key|[gs]etspecific)\w*",
-      "params/server/seat_system.c": r"pthread_mutex\w*"}),
+      "params/server/seat_system.c": r"pthread_mutex\w*",
+      "params/snapshot/aside_system.c": r"pthread_(create|join)"}),
     ("processes", r"fork|vfork|clone|exec[lv]\w*|posix_spawn\w*|wait|waitpid|waitid|kill|system|popen|signal|sigaction|"
      r"syscall|prctl|process_vm_\w+|exit|_exit",
      {"runtime/system/recorder_system.c": "sigaction", "runtime/loop/loop_libevent.c": "signal", "runtime/system/host_system.c": "syscall", "runtime/loop/time_slice.c": "syscall",

@@ -1,0 +1,80 @@
+/* A thread for each piece of work: the disk takes longer than its start. */
+#include "params/snapshot/aside.h"
+
+#include <pthread.h>
+
+struct muster_params_aside {
+    struct muster_env *env;
+    struct muster_wake *wake;
+    muster_params_aside_fn *work;
+    muster_params_aside_done_fn *done; /* NULL: nothing is under way */
+    void *data;
+    enum muster_rc rc; /* written by the thread before it wakes the loop */
+    bool has_thread;
+    pthread_t thread;
+};
+
+static void *thread_run(void *data)
+{
+    struct muster_params_aside *aside = data;
+
+    aside->rc = aside->work(aside->data);
+    muster_wake_signal(aside->wake);
+    return NULL;
+}
+
+static void thread_join(struct muster_params_aside *aside)
+{
+    if (aside->has_thread)
+        (void)pthread_join(aside->thread, NULL);
+    aside->has_thread = false;
+}
+
+static void on_wake(struct muster_wake *wake)
+{
+    struct muster_params_aside *aside = muster_wake_data(wake);
+    muster_params_aside_done_fn *done = aside->done;
+
+    if (done == NULL)
+        return;
+    thread_join(aside);
+    aside->done = NULL;
+    done(aside->data, aside->rc);
+}
+
+enum muster_rc muster_params_aside_open(struct muster_env *env,
+                                        struct muster_params_aside **ret_aside)
+{
+    struct muster_params_aside *aside = muster_mem_alloc_zero(env->mem, 1, sizeof(*aside));
+
+    if (aside == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    aside->env = env;
+    if (muster_wake_open(env->mem, env->loop, on_wake, aside, &aside->wake) != MUSTER_OK) {
+        muster_mem_free(env->mem, aside);
+        return MUSTER_RESOURCE_EXHAUSTED;
+    }
+    *ret_aside = aside;
+    return MUSTER_OK;
+}
+
+void muster_params_aside_start(struct muster_params_aside *aside, muster_params_aside_fn *work,
+                               muster_params_aside_done_fn *done, void *data)
+{
+    MUSTER_ASSERT(aside->done == NULL);
+    aside->work = work;
+    aside->done = done;
+    aside->data = data;
+    aside->has_thread = pthread_create(&aside->thread, NULL, thread_run, aside) == 0;
+    if (!aside->has_thread)
+        (void)thread_run(aside);
+}
+
+void muster_params_aside_close(struct muster_params_aside *aside)
+{
+    if (aside == NULL)
+        return;
+    thread_join(aside);
+    muster_wake_close(aside->wake);
+    muster_mem_free(aside->env->mem, aside);
+}
