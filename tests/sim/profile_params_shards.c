@@ -152,14 +152,30 @@ static void server_start(struct server *server)
 
 /* --- Leaving --- */
 
-static bool map_has_server(const struct muster_params_map *map, uint32_t place)
+static bool has_heir(const struct server *leaving)
 {
-    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
-        if (muster_params_map_is_copy(map, shard, place) ||
-            muster_params_map_is_learner(map, shard, place))
+    const struct scene *scene = leaving->scene;
+
+    for (uint32_t i = 0; i < scene->server_count; i++) {
+        const struct server *server = &scene->servers[i];
+
+        if (server != leaving && server_is_alive(server) && !server->is_draining)
             return true;
     }
     return false;
+}
+
+/* A server that nobody can take shards from keeps its memory: one that learns may be given them. */
+static bool memory_is_free(const struct server *server, const struct muster_params_server *program)
+{
+    const struct muster_params_map *map = program->map;
+
+    for (uint32_t shard = 0; map != NULL && shard < map->shard_count; shard++) {
+        if (muster_params_map_is_copy(map, shard, program->place) ||
+            (muster_params_map_is_learner(map, shard, program->place) && !has_heir(server)))
+            return false;
+    }
+    return map != NULL;
 }
 
 static void on_server_closed(struct muster_params_server *program)
@@ -170,13 +186,11 @@ static void on_server_closed(struct muster_params_server *program)
     sim_node_set_program(server->node, NULL);
 }
 
-/* A server that nobody can take shards from keeps its memory. */
 static void on_drained(struct muster_params_server *program, enum muster_rc rc)
 {
     struct server *server = muster_params_server_data(program);
 
-    server->is_empty =
-        rc == MUSTER_OK && program->map != NULL && !map_has_server(program->map, program->place);
+    server->is_empty = rc == MUSTER_OK && memory_is_free(server, program);
     muster_params_server_close(program, on_server_closed);
 }
 
