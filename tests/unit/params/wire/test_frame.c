@@ -416,6 +416,55 @@ static void a_round_is_read_as_it_was_written_or_its_fault_is_named(void **state
     }
 }
 
+static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void **state)
+{
+    static const struct {
+        size_t missing;
+        uint32_t shard_count, shard;
+        const char *words;
+    } rows[] = {
+        {0, 8, 7, NULL},
+        {1, 8, 7, "must have 224 bytes, got 223"},
+        {200, 8, 7, "must have 48 bytes, got 24"},
+        {0, 8, 8, "names shard 8 of 8"},
+        {0, 0, 0, "names 1 entries of 0 shards"},
+        {0, MUSTER_PARAMS_SHARD_COUNT_MAX + 1, 0, "names 1 entries of 4097 shards"},
+    };
+    const struct muster_params_schema schema = {.name = "items", .row_elements = 3};
+    _Alignas(8) uint8_t bytes[MUSTER_PARAMS_SAVED_HEAD_BYTES + MUSTER_PARAMS_SCHEMA_BYTES + 40];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_params_saved saved = {.number = 5,
+                                                  .map = 6,
+                                                  .clock = 7,
+                                                  .shard_count = rows[i].shard_count,
+                                                  .table_count = 1,
+                                                  .entry_count = 1};
+        struct muster_params_saved_shard *entries;
+        struct muster_params_saved found;
+        struct muster_error error;
+        uint8_t *schemas;
+        enum muster_rc rc;
+
+        assert_int_equal(muster_params_saved_bytes(1, 1), sizeof(bytes));
+        muster_params_saved_pack(&saved, bytes, &schemas, &entries);
+        muster_params_schema_pack(&schema, schemas);
+        entries[0] = (struct muster_params_saved_shard){.shard = rows[i].shard, .rows = 9};
+        rc = muster_params_saved_unpack(bytes, sizeof(bytes) - rows[i].missing, &found, &error);
+        if (rows[i].words != NULL) {
+            assert_int_equal(rc, MUSTER_INVALID_ARGUMENT);
+            if (strstr(error.text, rows[i].words) == NULL)
+                fail_msg("%s", error.text);
+            continue;
+        }
+        assert_int_equal(rc, MUSTER_OK);
+        assert_true(found.number == 5 && found.map == 6 && found.clock == 7);
+        assert_memory_equal(found.schemas, schemas, MUSTER_PARAMS_SCHEMA_BYTES);
+        assert_true(found.entries[0].shard == 7 && found.entries[0].rows == 9);
+    }
+}
+
 static void an_acknowledgement_is_read_as_it_was_written(void **state)
 {
     const struct muster_params_ack ack = {.sequence = 1ull << 40, .rc = 8, .refused = 3};
@@ -458,6 +507,7 @@ int main(void)
         cmocka_unit_test(a_schema_is_read_as_it_was_written),
         cmocka_unit_test(a_clock_is_read_as_it_was_written),
         cmocka_unit_test(a_round_is_read_as_it_was_written_or_its_fault_is_named),
+        cmocka_unit_test(what_is_saved_is_read_as_it_was_written_or_its_fault_is_named),
         cmocka_unit_test(an_acknowledgement_is_read_as_it_was_written),
         cmocka_unit_test(shards_never_change),
     };
