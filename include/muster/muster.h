@@ -27,6 +27,7 @@
 #include <muster/op_id.h>
 #include <muster/options.h>
 #include <muster/params.h>
+#include <muster/params_drain.h>
 #include <muster/params_inspect.h>
 #include <muster/params_server.h>
 #include <muster/platforms.h>

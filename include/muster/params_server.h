@@ -66,6 +66,9 @@ struct muster_params_server_options {
     const char *restore;
     muster_params_failed_fn *failed; /* restoring has failed after all; may be NULL */
     uint32_t server_count; /* the job begins when so many servers are there; 0: 1 */
+    /* A client asks the server to drain (params_drain.h): the program calls muster_params_server_drain,
+     * and closes the server then. Called at each request until it does. NULL: clients may not ask. */
+    muster_params_server_fn *on_drain;
 };
 
 /**

@@ -1,4 +1,4 @@
-/* The gRPC door: muster.params.v1 without Inspect. A push has no runs here, so the server makes them:
+/* The gRPC door: muster.params.v1 without Inspect and Drain. A push has no runs here, so the server makes them:
  * the same for the same rows, since a source's position counts the rows of a run. */
 #include "params/server/params_service.h"
 
@@ -504,8 +504,8 @@ enum muster_rc muster_params_service_add(struct muster_params_server *server,
         .push = {.on_request = on_push},
         .pull = {.on_request = on_pull},
         .push_pull = {.on_request = on_push_pull},
-        .inspect = {.on_request = muster_params_on_inspect,
-                    .on_end = muster_params_on_inspect_end}};
+        .inspect = {.on_request = muster_params_on_inspect, .on_end = muster_params_on_inspect_end},
+        .drain = {.on_request = muster_params_on_drain, .on_end = muster_params_on_drain_end}};
     struct muster_rpc_health *health = NULL;
     enum muster_rc rc = muster_params_v1_params_service_add(rpc_server, &handlers, server);
 

@@ -11,5 +11,9 @@
 void muster_params_on_inspect(struct muster_rpc *rpc,
                               const Muster__Params__V1__InspectRequest *request);
 muster_rpc_end_fn muster_params_on_inspect_end;
+/** Drain. Answered when the server has given its shards away. */
+void muster_params_on_drain(struct muster_rpc *rpc,
+                            const Muster__Params__V1__DrainRequest *request);
+muster_rpc_end_fn muster_params_on_drain_end;
 
 #endif

@@ -42,7 +42,7 @@ enum registering {
 struct muster_params_registration {
     struct muster_params_server *server;
     struct muster_registry *registry;
-    char prefix[MUSTER_JOB_NAME_BYTES + 24]; /* "/muster/<job>/params/" */
+    char prefix[MUSTER_JOB_NAME_BYTES + 24];   /* "/muster/<job>/params/" */
     struct muster_params_server_record record; /* its own */
     uint32_t expected;                         /* servers, before the first map */
     /* Its own key. */
@@ -66,6 +66,7 @@ struct muster_params_registration {
     struct muster_timer turn;
     struct muster_task look; /* whether it has given all away */
     bool is_our_turn;
+    muster_params_registration_fn *left; /* NULL: it does not leave, or has */
     muster_params_registration_fn *closed;
     bool is_closing;
 };
@@ -132,8 +133,8 @@ static void key_put(struct muster_params_registration *registration)
     registration->put.data = registration;
     if (muster_registry_put_start(&registration->put, registration->registry, text_bytes(key),
                                   (struct muster_bytes){bytes, sizeof(bytes)},
-                                  registration->lease.id, after_ns(registration, REQUEST_TIMEOUT_NS),
-                                  on_put) != MUSTER_OK)
+                                  registration->lease.id,
+                                  after_ns(registration, REQUEST_TIMEOUT_NS), on_put) != MUSTER_OK)
         put_retry(registration);
 }
 
@@ -245,10 +246,9 @@ static void peer_delete_key(struct peer *peer)
     server_key(registration, &peer->record.server.id, key, sizeof(key));
     compare.key = step.key = text_bytes(key);
     peer->op.data = peer;
-    peer->is_dead =
-        muster_registry_txn_start(&peer->op, registration->registry, &txn,
-                                  after_ns(registration, REQUEST_TIMEOUT_NS), on_deleted) ==
-        MUSTER_OK;
+    peer->is_dead = muster_registry_txn_start(&peer->op, registration->registry, &txn,
+                                              after_ns(registration, REQUEST_TIMEOUT_NS),
+                                              on_deleted) == MUSTER_OK;
 }
 
 static void on_process_exit(struct muster_process_watch *watch)
@@ -553,16 +553,16 @@ static struct muster_params_map *map_next(struct muster_params_registration *reg
                                           uint32_t count, uint32_t rank)
 {
     struct muster_params_server *server = registration->server;
-    const struct muster_params_decide_input input = {
-        .map = server->map,
-        .alive = alive,
-        .alive_count = count,
-        .shard_count = server->region->head->shard_count,
-        .copies_wanted = registration->record.replicas,
-        .is_ready = muster_params_follower_is_ready,
-        .is_stale = muster_params_follower_is_stale,
-        .data = server,
-        .moves_max = MOVES_MAX};
+    const struct muster_params_decide_input input = {.map = server->map,
+                                                     .alive = alive,
+                                                     .alive_count = count,
+                                                     .shard_count =
+                                                         server->region->head->shard_count,
+                                                     .copies_wanted = registration->record.replicas,
+                                                     .is_ready = muster_params_follower_is_ready,
+                                                     .is_stale = muster_params_follower_is_stale,
+                                                     .data = server,
+                                                     .moves_max = MOVES_MAX};
     struct muster_params_map *next = NULL;
 
     if (!is_due(registration, count) || rank == count)
@@ -578,8 +578,8 @@ static void on_decide(struct muster_task *task)
 {
     struct muster_params_registration *registration = task->data;
     struct muster_params_server *server = registration->server;
-    struct muster_params_candidate *alive = muster_mem_alloc_zero(
-        server->env->mem, registration->peer_count + 1, sizeof(*alive));
+    struct muster_params_candidate *alive =
+        muster_mem_alloc_zero(server->env->mem, registration->peer_count + 1, sizeof(*alive));
     struct muster_params_map *next;
     uint32_t rank, count;
 
@@ -632,35 +632,51 @@ static bool map_has_server(const struct muster_params_map *map, uint32_t place)
     return false;
 }
 
+/* Whether the registry shows a server that does not leave; not this one, where except is its id. */
+static bool somebody_stays(const struct muster_params_registration *registration,
+                           const struct muster_incarnation *except)
+{
+    MUSTER_LIST_EACH (&registration->peers, peer, struct peer, node) {
+        const struct muster_params_map_server *server = &peer->record.server;
+
+        if (!server->is_leaving &&
+            (except == NULL || !muster_incarnation_is_equal(&server->id, except)))
+            return true;
+    }
+    return false;
+}
+
+bool muster_params_registration_has_heir(const struct muster_params_server *server)
+{
+    return somebody_stays(server->registration, &server->registration->record.server.id);
+}
+
 /* It has nothing that others could need, or there is nobody who could take it. */
 static bool is_drained(const struct muster_params_registration *registration)
 {
     const struct muster_params_server *server = registration->server;
     const struct muster_params_map *map = server->map;
-    bool has_heir = false;
 
-    MUSTER_LIST_EACH (&registration->peers, peer, struct peer, node)
-        has_heir = has_heir || !peer->record.server.is_leaving;
-    return registration->is_known &&
-           (!has_heir || map == NULL || !map_has_server(map, server->place));
+    return registration->is_known && (!somebody_stays(registration, NULL) || map == NULL ||
+                                      !map_has_server(map, server->place));
 }
 
 static void drain_check(struct muster_params_registration *registration)
 {
-    struct muster_params_server *server = registration->server;
-    muster_params_drained_fn *drained = server->drained;
+    muster_params_registration_fn *left = registration->left;
 
-    if (drained == NULL || !registration->record.server.is_leaving || !is_drained(registration))
+    if (left == NULL || !is_drained(registration))
         return;
-    server->drained = NULL;
-    muster_timer_stop(&server->drain_deadline);
-    drained(server, MUSTER_OK);
+    registration->left = NULL;
+    left(registration->server);
 }
 
-void muster_params_registration_leave(struct muster_params_server *server)
+void muster_params_registration_leave(struct muster_params_server *server,
+                                      muster_params_registration_fn *left)
 {
     struct muster_params_registration *registration = server->registration;
 
+    registration->left = left;
     registration->record.server.is_leaving = true;
     if (registration->registering == REGISTERING_DONE)
         register_start(registration);

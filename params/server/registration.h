@@ -10,9 +10,12 @@
 MUSTER_MUST_CHECK enum muster_rc muster_params_registration_open(
     struct muster_params_server *server, const struct muster_params_server_options *options,
     struct muster_error *ret_error);
-/** Ask to give all shards away: server->drained is called when there are none. */
-void muster_params_registration_leave(struct muster_params_server *server);
+/** Whether the registry shows another server that does not leave. */
+bool muster_params_registration_has_heir(const struct muster_params_server *server);
 typedef void muster_params_registration_fn(struct muster_params_server *server);
+/** Ask to give all shards away. left is called, from a turn of its own, when there are none. */
+void muster_params_registration_leave(struct muster_params_server *server,
+                                      muster_params_registration_fn *left);
 /** The key goes with its lease, at once where the registry answers. Then closed. */
 void muster_params_registration_close(struct muster_params_server *server,
                                       muster_params_registration_fn *closed);

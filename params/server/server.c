@@ -112,15 +112,6 @@ static void server_log(const struct muster_params_server *server)
                stats.memory_max_bytes);
 }
 
-static void on_drain_deadline(struct muster_timer *timer)
-{
-    struct muster_params_server *server = timer->data;
-    muster_params_drained_fn *drained = server->drained;
-
-    server->drained = NULL;
-    drained(server, server->registration == NULL ? MUSTER_OK : MUSTER_DEADLINE_EXCEEDED);
-}
-
 /* The memory keeps the id that it gets from its first server. A server without a registry has all
  * shards. */
 static enum muster_rc cluster_init(struct muster_params_server *server,
@@ -176,7 +167,8 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_mem_pool_init(&server->pool, env->mem, POOL_KEPT_BYTES);
     muster_task_init(&server->flush, on_flush, server);
     muster_task_init(&server->held_check, on_held_check, server);
-    muster_timer_init(&server->drain_deadline, on_drain_deadline, server);
+    muster_params_drain_init(server);
+    server->on_drain = options->on_drain;
     server->place = MUSTER_PARAMS_NOWHERE;
     server->hello.version = MUSTER_PEER_VERSION;
     snprintf(server->hello.job, sizeof(server->hello.job), "%s",
@@ -221,17 +213,6 @@ void muster_params_server_set_data(struct muster_params_server *server, void *da
 void *muster_params_server_data(const struct muster_params_server *server)
 {
     return server->data;
-}
-
-void muster_params_server_drain(struct muster_params_server *server, uint64_t deadline_ns,
-                                muster_params_drained_fn *drained)
-{
-    MUSTER_ASSERT(server->drained == NULL);
-    server->drained = drained;
-    if (server->registration != NULL)
-        muster_params_registration_leave(server);
-    muster_timer_start(&server->drain_deadline, server->env->loop,
-                       server->registration != NULL ? deadline_ns : 0);
 }
 
 void muster_params_server_close(struct muster_params_server *server,

@@ -95,6 +95,8 @@ struct muster_params_server {
     muster_params_server_fn *closed;
     muster_params_drained_fn *drained; /* NULL: it does not drain, or has */
     struct muster_timer drain_deadline;
+    muster_params_server_fn *on_drain; /* NULL: clients may not ask for it */
+    struct muster_list drain_calls;    /* clients that did */
 };
 
 /** A frame that the server owns until it has left. */
@@ -133,6 +135,7 @@ struct muster_params_registration;
 void muster_params_metrics_open(struct muster_params_server *server);
 void muster_params_metrics_close(struct muster_params_server *server);
 
+void muster_params_drain_init(struct muster_params_server *server);
 /** Serve muster.params.v1, health and reflection. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_service_add(struct muster_params_server *server,
                                                            struct muster_rpc_server *rpc_server);

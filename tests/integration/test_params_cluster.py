@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`muster params serve --registry`: servers share the tables of a job; one that is killed, stopped or added loses and doubles nothing."""
+import json
 import os
 import random
 import signal
@@ -132,6 +133,33 @@ class Cluster(ParamsCluster):
         supervisor.send_signal(signal.SIGTERM)
         _, err = supervisor.communicate(timeout=PATIENCE_S)
         self.assertEqual((supervisor.returncode, err), (0, ""))
+
+    def drain(self, address, *words):
+        return subprocess.run([MUSTER, "params", "drain", address, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    def test_a_server_is_drained_from_outside(self):
+        keepers, addresses = self.servers(3)
+        ledgers = [self.ledger(addresses, i, 10000) for i in range(2)]
+        for keeper, address in list(zip(keepers, addresses.split(",")))[:2]:
+            done = self.drain(address)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            line = json.loads(done.stdout)
+            self.assertEqual((sorted(line), line["drained"]), (["drained", "seconds"], address))
+            _, err = keeper.communicate(timeout=PATIENCE_S)
+            self.assertEqual((keeper.returncode, err), (0, ""))
+        self.assert_nothing_lost(ledgers)
+
+    def test_the_last_server_is_not_drained_from_outside(self):
+        process, address = self.server()
+        done = self.drain(address)
+        self.assertEqual((done.returncode != 0, done.stdout), (True, ""))
+        self.assertIn("no other server of the job", done.stderr)
+        self.assertIsNone(process.poll())
+
+    def test_a_drain_names_one_server(self):
+        for words in ((), ("127.0.0.1:1", "127.0.0.1:2"), ("127.0.0.1:1", "--tls-key", "key.pem")):
+            done = self.drain(*words) if words else subprocess.run([MUSTER, "params", "drain"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
 
     def test_seats_end_together_when_one_cannot_begin(self):
         done = subprocess.run([MUSTER, "params", "serve", "--registry", self.registry, "--job", "j", "--servers", "2", "--tls-cert", "nowhere.pem",

@@ -107,7 +107,7 @@ PUBLIC = {
     "resolvers": "cluster_spec platforms resolver tpu",
     "collective": "backend collective gpu static_group view",
     "cluster": "coordination_server locks registry registry_server server",
-    "params": "params params_inspect params_server publication",
+    "params": "params params_drain params_inspect params_server publication",
     "training": "strategy",
 }
 

@@ -11,21 +11,17 @@
 #include <muster/hash.h>
 #include <muster/json.h>
 #include <muster/params_inspect.h>
-#include <muster/stream.h>
-#include <muster/tls.h>
 
 #include "common/command.h"
 #include "common/output.h"
+#include "params/connection.h"
 
-#define KEYS_MAX          1000
-#define RECEIVE_BYTES_MAX ((size_t)32 << 20)
-#define VALUES_SHOWN_MAX  8u /* of a row, to people */
-#define OPTIMIZER_WIDTH   11 /* row_adagrad is the longest name */
+#define KEYS_MAX         1000
+#define VALUES_SHOWN_MAX 8u /* of a row, to people */
+#define OPTIMIZER_WIDTH  11 /* row_adagrad is the longest name */
 
 struct settings {
-    const char *server;
-    const char *ca, *cert, *key;
-    uint64_t timeout_ns;
+    struct params_connection_settings connection;
     bool wants_digest, is_json;
 };
 
@@ -34,7 +30,7 @@ static const struct muster_option rows[] = {
      .letter = 's',
      .variable = "MUSTER_PARAMS_SERVER",
      .kind = MUSTER_OPTION_TEXT,
-     .offset = offsetof(struct settings, server),
+     .offset = offsetof(struct settings, connection.server),
      .value = "HOST:PORT",
      .help = "Address of the server; required."},
     {.name = "digest",
@@ -44,29 +40,12 @@ static const struct muster_option rows[] = {
              "a time; the digest is exact when nobody pushes meanwhile."},
     {.name = "timeout",
      .kind = MUSTER_OPTION_DURATION,
-     .offset = offsetof(struct settings, timeout_ns),
+     .offset = offsetof(struct settings, connection.timeout_ns),
      .fallback = "60",
      .unit = "s",
      .min = MUSTER_NS_PER_MS,
      .help = "How long to wait for the answer."},
-    {.name = "tls-ca",
-     .variable = "MUSTER_TLS_CA_FILE",
-     .kind = MUSTER_OPTION_TEXT,
-     .offset = offsetof(struct settings, ca),
-     .value = "FILE",
-     .help = "Use TLS, and trust servers whose certificates these roots have issued (PEM)."},
-    {.name = "tls-cert",
-     .variable = "MUSTER_TLS_CERT_FILE",
-     .kind = MUSTER_OPTION_TEXT,
-     .offset = offsetof(struct settings, cert),
-     .value = "FILE",
-     .help = "Use TLS, and show the server this certificate (PEM)."},
-    {.name = "tls-key",
-     .variable = "MUSTER_TLS_KEY_FILE",
-     .kind = MUSTER_OPTION_TEXT,
-     .offset = offsetof(struct settings, key),
-     .value = "FILE",
-     .help = "The private key of --tls-cert (PEM, no pass phrase)."},
+    PARAMS_TLS_ROWS(struct settings),
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_json),
@@ -84,11 +63,9 @@ static const struct muster_options params_inspect_options = {
 /* The answer is borrowed until this returns, so it is printed here. */
 struct asker {
     const struct settings *settings;
-    struct muster_env *env;
-    struct muster_tls *tls;
-    struct muster_channel *channel;
+    struct params_connection connection;
     struct muster_params_inspect inspect;
-    bool is_done, is_closed;
+    bool is_done;
     enum muster_rc rc;
     bool is_printed;
 };
@@ -127,7 +104,7 @@ static bool people_print(const struct asker *asker, const struct muster_params_i
     size_t width = strlen("TABLE");
 
     printf("%s: %" PRIu64 " rows in %.1f of %.1f MiB, %u shards, %u sources, %u links\n",
-           asker->settings->server, stats->rows, (double)stats->memory_bytes / (1 << 20),
+           asker->settings->connection.server, stats->rows, (double)stats->memory_bytes / (1 << 20),
            (double)stats->memory_max_bytes / (1 << 20), found->shard_count, stats->sources,
            stats->clients);
     printf("since its start: %" PRIu64 " pushes of %" PRIu64 " rows, %" PRIu64 " pulls of %" PRIu64
@@ -178,7 +155,8 @@ static struct muster_json *server_new(const struct asker *asker,
     struct muster_json *server = muster_json_object_new();
 
     muster_incarnation_format(&found->incarnation, incarnation);
-    if (muster_json_set(server, "address", muster_json_text_new(asker->settings->server)) &&
+    if (muster_json_set(server, "address",
+                        muster_json_text_new(asker->settings->connection.server)) &&
         muster_json_set(server, "incarnation", muster_json_text_new(incarnation)) &&
         muster_json_set(server, "rows", number_new(stats->rows)) &&
         muster_json_set(server, "memory_bytes", number_new(stats->memory_bytes)) &&
@@ -274,10 +252,11 @@ static bool json_print(const struct asker *asker, const struct muster_params_ins
     is_made = muster_json_set(root, "servers", servers) && is_made;
     is_made = lists_set(root, found) && is_made;
     is_made = muster_json_set(root, "sources", sources) && is_made;
-    is_made = is_made && muster_json_format(root, false, asker->env->mem, &text) == MUSTER_OK;
+    is_made =
+        is_made && muster_json_format(root, false, asker->connection.env->mem, &text) == MUSTER_OK;
     if (is_made)
         puts(text);
-    muster_mem_free(asker->env->mem, text);
+    muster_mem_free(asker->connection.env->mem, text);
     muster_json_free(root);
     return is_made && output_flush();
 }
@@ -295,62 +274,25 @@ static void on_inspected(struct muster_params_inspect *inspect, enum muster_rc r
                                                      : people_print(asker, inspect->inspection);
 }
 
-static void on_closed(struct muster_channel *channel)
-{
-    ((struct asker *)muster_channel_data(channel))->is_closed = true;
-}
-
-static enum muster_rc channel_open(struct asker *asker, struct muster_error *ret_error)
-{
-    const struct settings *settings = asker->settings;
-    const struct muster_tls_options tls = {
-        .cert_file = settings->cert, .key_file = settings->key, .ca_file = settings->ca};
-    struct muster_channel_options options = {.receive_message_max_bytes = RECEIVE_BYTES_MAX};
-    enum muster_rc rc = MUSTER_OK;
-
-    if (settings->ca != NULL || settings->cert != NULL)
-        rc = muster_tls_open(asker->env, &tls, &asker->tls, ret_error);
-    options.tls = asker->tls;
-    if (rc == MUSTER_OK)
-        rc =
-            muster_channel_open(asker->env, settings->server, &options, &asker->channel, ret_error);
-    return rc;
-}
-
 static enum muster_rc question_ask(struct asker *asker,
                                    struct muster_params_inspect_options *options,
                                    struct muster_error *ret_error)
 {
-    struct muster_loop *loop = asker->env->loop;
-    enum muster_rc rc = channel_open(asker, ret_error);
+    struct muster_loop *loop = asker->connection.env->loop;
+    enum muster_rc rc;
 
-    if (rc != MUSTER_OK)
-        return rc;
-    muster_channel_set_data(asker->channel, asker);
-    options->deadline_ns = muster_loop_after_ns(loop, asker->settings->timeout_ns);
+    options->deadline_ns = muster_loop_after_ns(loop, asker->settings->connection.timeout_ns);
     asker->inspect.data = asker;
-    rc = muster_params_inspect_start(&asker->inspect, asker->env, asker->channel, options,
-                                     on_inspected);
+    rc = muster_params_inspect_start(&asker->inspect, asker->connection.env,
+                                     asker->connection.channel, options, on_inspected);
     while (rc == MUSTER_OK && !asker->is_done)
         muster_loop_turn(loop, UINT64_MAX);
     if (rc == MUSTER_OK)
         rc = asker->rc;
     if (rc != MUSTER_OK)
-        muster_error_set(ret_error, rc, "%s: %s", asker->settings->server,
+        muster_error_set(ret_error, rc, "%s: %s", asker->settings->connection.server,
                          asker->inspect.error.text);
     return rc;
-}
-
-static void asker_close(struct asker *asker)
-{
-    if (asker->channel != NULL)
-        muster_channel_close(asker->channel, on_closed);
-    while (asker->channel != NULL && !asker->is_closed)
-        muster_loop_turn(asker->env->loop, UINT64_MAX);
-    muster_tls_close(asker->tls);
-    if (asker->env->net != NULL)
-        muster_net_system_close(asker->env->net);
-    muster_env_system_close(asker->env);
 }
 
 /* --- The command line --- */
@@ -392,19 +334,15 @@ static bool settings_check(const struct settings *settings, int *ret_exit)
 {
     const char *command = params_inspect_options.command;
 
-    if (settings->server == NULL)
-        *ret_exit = command_refuse(command, "--server must be the address of a server, got none");
-    else if ((settings->cert == NULL) != (settings->key == NULL))
-        *ret_exit =
-            command_refuse(command, "--tls-cert and --tls-key must both be given, got one of them");
-    else
-        return true;
+    if (settings->connection.server != NULL)
+        return params_connection_check(command, &settings->connection, ret_exit);
+    *ret_exit = command_refuse(command, "--server must be the address of a server, got none");
     return false;
 }
 
 int params_inspect(int argc, char **argv)
 {
-    struct settings settings = {.server = NULL};
+    struct settings settings = {.is_json = false};
     struct muster_params_inspect_options options = {.table = NULL};
     struct asker asker = {.settings = &settings};
     struct muster_error error = {.rc = MUSTER_OK};
@@ -417,18 +355,13 @@ int params_inspect(int argc, char **argv)
         !words_read(argc - rest, argv + rest, &options, keys, &code))
         return code;
     options.wants_digest = settings.wants_digest;
-    rc = muster_env_system_open(NULL, &asker.env);
+    rc = params_connection_open(&asker.connection, &settings.connection, &error);
     if (rc == MUSTER_OK)
-        rc = muster_net_system_open(asker.env, &asker.env->net);
-    if (rc != MUSTER_OK)
-        muster_error_set(&error, rc, "no event loop: %s", muster_rc_text(rc));
-    else
         rc = question_ask(&asker, &options, &error);
     if (rc != MUSTER_OK)
         code = command_fail("params inspect", &error);
     else if (!asker.is_printed)
         code = EXIT_OTHER;
-    if (asker.env != NULL)
-        asker_close(&asker);
+    params_connection_close(&asker.connection);
     return code;
 }

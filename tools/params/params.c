@@ -11,6 +11,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"cut", "save all tables to files", params_cut},
+    {"drain", "let a server give its shards to others, and end", params_drain},
     {"inspect", "show what a server holds", params_inspect},
     {"serve", "serve tables of parameters", params_serve},
 };

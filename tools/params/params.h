@@ -5,6 +5,7 @@
 int command_params(int argc, char **argv);
 
 int params_cut(int argc, char **argv);
+int params_drain(int argc, char **argv);
 int params_inspect(int argc, char **argv);
 int params_serve(int argc, char **argv);
 

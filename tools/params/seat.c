@@ -5,6 +5,7 @@
 #include "params/seat.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,19 +30,26 @@ static void on_failed(struct muster_params_server *server, const struct muster_e
     _exit(EXIT_OTHER);
 }
 
+/* The keeper ends the seat as at SIGTERM, so that no other process takes it. */
+static void on_drain(struct muster_params_server *server)
+{
+    (void)server;
+    (void)kill(getppid(), SIGTERM);
+}
+
 /* The links and the gRPC door have one credential, that of the environment. */
 static enum muster_rc server_open(struct service *service, struct muster_error *ret_error)
 {
     struct params_seat *seat = seat_of(service);
-    struct muster_params_server_options server = {
-        .listen = &seat->address,
-        .seat = seat->seat,
-        .job = seat->settings.job,
-        .registry = seat->settings.registry,
-        .reach = seat->settings.reach,
-        .replicas = (uint32_t)seat->settings.replicas,
-        .server_count = (uint32_t)seat->settings.expected,
-        .failed = on_failed};
+    struct muster_params_server_options server = {.listen = &seat->address,
+                                                  .seat = seat->seat,
+                                                  .job = seat->settings.job,
+                                                  .registry = seat->settings.registry,
+                                                  .reach = seat->settings.reach,
+                                                  .replicas = (uint32_t)seat->settings.replicas,
+                                                  .server_count = (uint32_t)seat->settings.expected,
+                                                  .failed = on_failed,
+                                                  .on_drain = on_drain};
     enum muster_rc rc =
         service_tls_open(service->env, &seat->settings.tls, &service->tls, ret_error);
 
@@ -136,9 +144,9 @@ static int seat_serve(struct keeper *keeper)
 
 static enum muster_rc memory_new(struct params_seat *seat, struct muster_error *ret_error)
 {
-    const struct muster_params_seat_options options = {
-        .memory_max = seat->settings.memory_max,
-        .shard_count = (uint32_t)seat->settings.shard_count};
+    const struct muster_params_seat_options options = {.memory_max = seat->settings.memory_max,
+                                                       .shard_count =
+                                                           (uint32_t)seat->settings.shard_count};
 
     return muster_params_seat_new(&options, &seat->seat, ret_error);
 }

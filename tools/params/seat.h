@@ -11,14 +11,14 @@
 
 struct params_seat_settings {
     const char *listen;
-    const char *job; /* NULL: none */
+    const char *job;      /* NULL: none */
     const char *registry; /* NULL: the server is alone */
     const char *reach;    /* NULL: the address where it listens */
     uint64_t replicas;
     uint64_t server_count; /* seats of this command; of servers_run */
     uint64_t expected;     /* servers, before the job begins */
     const char *restore;   /* a cut; NULL: none */
-    uint64_t drain_ns; /* for giving shards to others */
+    uint64_t drain_ns;     /* for giving shards to others */
     uint64_t memory_max;
     uint64_t shard_count;
     bool has_spare;
