@@ -415,6 +415,22 @@ static void put_refuses_what_is_no_version(void **state)
     }
 }
 
+static void reader_without_memory_is_not_opened(void **state)
+{
+    struct publication_stand *stand = *state;
+    const struct muster_reader_options options = {.name = PUBLICATION_STAND_NAME,
+                                                  .registry = stand->registry.endpoints};
+    struct muster_reader *reader = NULL;
+    struct muster_error error;
+
+    stand->registry.test.mem.fail_at = 1;
+
+    assert_int_equal(muster_reader_open(stand->reader_env, &options, NULL, &reader, &error),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_string_equal(error.text, "no memory for a reader");
+    assert_null(reader);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +450,7 @@ int main(void)
         CASE(wrong_chunk_is_fetched_from_another_source),
         CASE(publisher_that_ends_before_the_commit_leaves_no_version),
         CASE(put_refuses_what_is_no_version),
+        CASE(reader_without_memory_is_not_opened),
         CASE(equal_chunks_are_not_fetched_again),
     };
 

@@ -158,7 +158,9 @@ static void a_malformed_map_is_refused_by_its_part(void **state)
         scene->bytes[changes[i].at] = before;
     }
     for (size_t cut = 0; cut < scene->size; cut++)
-        refused_check(scene, cut, "cut", "");
+        refused_check(scene, cut, "cut", "its size");
+    scene->bytes[3] = 0; /* the last of its first bytes, beyond the cut */
+    refused_check(scene, 3, "cut before other bytes", "its size");
 }
 
 /* Texts that fill their room have no end. */
@@ -223,6 +225,7 @@ static void record_check(const uint8_t bytes[MUSTER_PARAMS_SERVER_RECORD_BYTES])
     struct muster_params_server_record found;
     struct muster_error error;
 
+    memset(&found, 0xff, sizeof(found)); /* of an older record */
     if (muster_params_server_record_unpack(bytes, MUSTER_PARAMS_SERVER_RECORD_BYTES, &found,
                                            &error) != MUSTER_OK)
         fail_msg("%s", error.text);
