@@ -22,6 +22,7 @@
 #define LIVES_MAX       6u
 #define BLOWS_MAX       24u /* deaths and moves that the play makes */
 #define VALUES_PER_LIFE 100u
+#define EVENTS_MAX      20000u /* of a play, so that many seeds take seconds */
 #define PORT            7300
 #define MEMORY_BYTES    MUSTER_PARAMS_REGION_BYTES_MIN
 /* Times of a quick play; slow ones are so long that leases run out. */
@@ -316,7 +317,8 @@ static void scene_play(struct scene *scene)
 {
     uint64_t end_ns = sim_world_now_ns(scene->world) + RUN_NS * scene->slowness;
 
-    while (sim_world_now_ns(scene->world) < end_ns) {
+    while (sim_world_now_ns(scene->world) < end_ns &&
+           sim_world_event_count(scene->world) < EVENTS_MAX) {
         uint64_t steps = 1 + scene_draw(scene, UINT64_C(1) << scene_draw(scene, 10));
 
         while (steps-- > 0)
