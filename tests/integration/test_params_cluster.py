@@ -27,8 +27,8 @@ class Cluster(ParamsCluster):
 
     def assert_nothing_lost(self, ledgers):
         for ledger in ledgers:
-            out, err = ledger.communicate(timeout=PATIENCE_S)
-            self.assertEqual((ledger.returncode, err), (0, ""), out)
+            out, err = ledger.stdout.read(), ledger.stderr.read()  # communicate() misses lines that readline() has taken along
+            self.assertEqual((ledger.wait(timeout=PATIENCE_S), err), (0, ""), out)
             self.assertRegex(out, r"^done \d+ lost 0 doubled 0 ")
 
     def test_rows_are_spread_over_servers(self):
