@@ -43,7 +43,7 @@ class Serve(ParamsCluster):
         takes = [line.split("takes=")[1].split()[0] for line in err.splitlines() if "params_seat_taken" in line]
         self.assertEqual(takes, [str(i + 1) for i in range(len(takes))])
         self.assertGreater(len(takes), 1)
-        self.assertEqual(err.count("params_server_open"), len(takes))
+        self.assertIn(err.count("params_server_open"), range(1, len(takes) + 1))  # a kill may come between the two lines
 
     def test_children_end_with_their_keeper(self):
         self.open()
