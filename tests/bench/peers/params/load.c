@@ -1,0 +1,387 @@
+/* Pipelined load for key-value servers: requests made beforehand with keys drawn evenly, replies of known
+ * size counted. One JSON line. For params_table.
+ * usage: load redis|memcached write|read PORT CONNECTIONS DEPTH BATCH VALUE_BYTES KEYS SECONDS RATE
+ * RATE: messages per second of all connections, 0: as fast as they are answered. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define REQUESTS   512u
+#define PACE_NS    1000000u /* as muster bench params has it */
+#define SAMPLE_MAX (8u << 20)
+
+struct request {
+    char *bytes;
+    size_t count;
+};
+
+struct connection {
+    int fd;
+    const struct request *sending; /* NULL: nothing is left to send */
+    size_t sent;
+    uint32_t first, waiting; /* of start_ns, a ring */
+    uint64_t *start_ns;
+    size_t received; /* of the reply that comes */
+    bool wants_write;
+};
+
+static bool is_redis, is_write;
+static unsigned batch, depth, connection_count, value_bytes, key_count;
+static uint64_t random_state = 1, rate;
+static struct request requests[REQUESTS];
+static char reply[1 << 20];
+static size_t reply_bytes;
+static char reply_first;
+static struct connection *connections;
+static int poller;
+static uint64_t answered, in_time, end_ns;
+static unsigned running;
+static bool is_stopping;
+static uint32_t *samples_ns;
+static size_t sample_count;
+
+static void load_fail(const char *what)
+{
+    fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t random_next(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+/* --- Requests and replies --- */
+
+static void value_write(FILE *to)
+{
+    for (unsigned i = 0; i < value_bytes; i++)
+        fputc('x', to);
+    fputs("\r\n", to);
+}
+
+static void redis_write(FILE *to, const unsigned *keys, bool is_writing)
+{
+    const char *name = is_writing ? batch > 1 ? "MSET" : "SET" : batch > 1 ? "MGET" : "GET";
+
+    fprintf(to, "*%u\r\n$%zu\r\n%s\r\n", 1 + batch * (is_writing ? 2 : 1), strlen(name), name);
+    for (unsigned i = 0; i < batch; i++) {
+        fprintf(to, "$8\r\nk%07u\r\n", keys[i]);
+        if (is_writing) {
+            fprintf(to, "$%u\r\n", value_bytes);
+            value_write(to);
+        }
+    }
+}
+
+/* Writes are quiet; mn is answered when all are done (protocol.txt, Meta No-Op). */
+static void memcached_write(FILE *to, const unsigned *keys, bool is_writing)
+{
+    if (!is_writing)
+        fputs("get", to);
+    for (unsigned i = 0; i < batch; i++) {
+        if (!is_writing) {
+            fprintf(to, " k%07u", keys[i]);
+            continue;
+        }
+        fprintf(to, "ms k%07u %u q\r\n", keys[i], value_bytes);
+        value_write(to);
+    }
+    fputs(is_writing ? "mn\r\n" : "\r\n", to);
+}
+
+static struct request request_make(const unsigned *keys, bool is_writing)
+{
+    struct request request;
+    FILE *to = open_memstream(&request.bytes, &request.count);
+
+    (is_redis ? redis_write : memcached_write)(to, keys, is_writing);
+    fclose(to);
+    return request;
+}
+
+static void reply_describe(bool is_writing)
+{
+    char line[64];
+    size_t row;
+
+    if (is_redis) {
+        row = (size_t)snprintf(line, sizeof(line), "$%u\r\n", value_bytes) + value_bytes + 2;
+        reply_bytes = is_writing ? 5 : row * batch;
+        if (!is_writing && batch > 1)
+            reply_bytes += (size_t)snprintf(line, sizeof(line), "*%u\r\n", batch);
+        reply_first = is_writing ? '+' : batch > 1 ? '*' : '$';
+    } else {
+        row = (size_t)snprintf(line, sizeof(line), "VALUE k0000000 0 %u\r\n", value_bytes) +
+              value_bytes + 2;
+        reply_bytes = is_writing ? 4 : row * batch + 5;
+        reply_first = is_writing ? 'M' : 'V';
+    }
+}
+
+/* --- Connections --- */
+
+static int connection_dial(uint16_t port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
+        load_fail("connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    return fd;
+}
+
+static void rows_fill(uint16_t port)
+{
+    int fd = connection_dial(port);
+    unsigned *keys = calloc(batch, sizeof(*keys));
+
+    reply_describe(true);
+    for (unsigned from = 0; from < key_count; from += batch) {
+        struct request request;
+        size_t got = 0;
+
+        for (unsigned i = 0; i < batch; i++)
+            keys[i] = (from + i) % key_count;
+        request = request_make(keys, true);
+        for (size_t sent = 0; sent < request.count;) {
+            ssize_t some = write(fd, request.bytes + sent, request.count - sent);
+            if (some <= 0)
+                load_fail("write");
+            sent += (size_t)some;
+        }
+        while (got < reply_bytes) {
+            ssize_t some = read(fd, reply, reply_bytes - got);
+            if (some <= 0 || (got == 0 && reply[0] != reply_first))
+                load_fail("the server refuses a write");
+            got += (size_t)some;
+        }
+        free(request.bytes);
+    }
+    free(keys);
+    close(fd);
+}
+
+static void interest_set(struct connection *connection, bool wants_write)
+{
+    struct epoll_event event = {.events = EPOLLIN | (wants_write ? EPOLLOUT : 0u),
+                                .data.ptr = connection};
+
+    if (connection->wants_write == wants_write)
+        return;
+    connection->wants_write = wants_write;
+    if (epoll_ctl(poller, EPOLL_CTL_MOD, connection->fd, &event) != 0)
+        load_fail("epoll_ctl");
+}
+
+/* Start messages up to the depth, or one when the load is paced, as far as the socket takes them. */
+static void connection_send(struct connection *connection, unsigned allowed)
+{
+    for (;;) {
+        ssize_t some;
+
+        if (connection->sending == NULL) {
+            if (allowed == 0 || is_stopping || connection->waiting == depth)
+                break;
+            allowed--;
+            connection->start_ns[(connection->first + connection->waiting++) % depth] = now_ns();
+            connection->sending = &requests[random_next() % REQUESTS];
+            connection->sent = 0;
+            running++;
+        }
+        some = write(connection->fd, connection->sending->bytes + connection->sent,
+                     connection->sending->count - connection->sent);
+        if (some < 0 && errno != EAGAIN)
+            load_fail("write");
+        connection->sent += some > 0 ? (size_t)some : 0;
+        if (connection->sent < connection->sending->count) {
+            interest_set(connection, true);
+            return;
+        }
+        connection->sending = NULL;
+    }
+    interest_set(connection, false);
+}
+
+static void note_answer(struct connection *connection)
+{
+    uint64_t now = now_ns();
+
+    answered++;
+    running--;
+    if (now <= end_ns) {
+        in_time++;
+        if (sample_count < SAMPLE_MAX)
+            samples_ns[sample_count++] = (uint32_t)(now - connection->start_ns[connection->first]);
+    }
+    connection->first = (connection->first + 1) % depth;
+    connection->waiting--;
+}
+
+static void connection_receive(struct connection *connection)
+{
+    ssize_t some = read(connection->fd, reply, sizeof(reply));
+    size_t at = 0;
+
+    if (some == 0 || (some < 0 && errno != EAGAIN))
+        load_fail("the server has hung up");
+    while (some > 0 && at < (size_t)some) {
+        size_t left = reply_bytes - connection->received;
+        size_t here = left < (size_t)some - at ? left : (size_t)some - at;
+
+        if (connection->received == 0 && reply[at] != reply_first) {
+            fprintf(stderr, "load: a reply begins with '%.*s'\n", (int)(here < 40 ? here : 40), reply + at);
+            exit(1);
+        }
+        at += here;
+        connection->received += here;
+        if (connection->received == reply_bytes) {
+            connection->received = 0;
+            note_answer(connection);
+        }
+    }
+    if (rate == 0)
+        connection_send(connection, depth);
+}
+
+static void connections_open(uint16_t port)
+{
+    connections = calloc(connection_count, sizeof(*connections));
+    poller = epoll_create1(0);
+    for (unsigned i = 0; i < connection_count; i++) {
+        struct connection *connection = &connections[i];
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
+
+        connection->fd = connection_dial(port);
+        connection->start_ns = calloc(depth, sizeof(*connection->start_ns));
+        fcntl(connection->fd, F_SETFL, O_NONBLOCK);
+        if (epoll_ctl(poller, EPOLL_CTL_ADD, connection->fd, &event) != 0)
+            load_fail("epoll_ctl");
+    }
+}
+
+/* --- The course --- */
+
+static void load_pace(double *owed)
+{
+    *owed += (double)rate * PACE_NS / 1e9;
+    for (unsigned tries = 0; *owed >= 1 && tries < 4 * connection_count; tries++) {
+        struct connection *connection = &connections[random_next() % connection_count];
+
+        if (connection->waiting == depth || connection->sending != NULL)
+            continue;
+        *owed -= 1;
+        connection_send(connection, 1);
+    }
+}
+
+static void load_run(uint64_t duration_ns)
+{
+    struct epoll_event events[256];
+    uint64_t tick_ns = now_ns();
+    double owed = 0;
+
+    end_ns = tick_ns + duration_ns;
+    for (unsigned i = 0; rate == 0 && i < connection_count; i++)
+        connection_send(&connections[i], depth);
+    while (!is_stopping || running > 0) {
+        uint64_t now = now_ns();
+        int count;
+
+        is_stopping = now >= end_ns;
+        while (rate > 0 && !is_stopping && now >= tick_ns) {
+            load_pace(&owed);
+            tick_ns += PACE_NS;
+        }
+        count = epoll_wait(poller, events, 256, rate > 0 && !is_stopping ? 0 : 10);
+        for (int i = 0; i < count; i++) {
+            struct connection *connection = events[i].data.ptr;
+
+            if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+                connection_receive(connection);
+            if (events[i].events & EPOLLOUT)
+                connection_send(connection, rate == 0 ? depth : 0);
+        }
+    }
+}
+
+static int samples_compare(const void *a, const void *b)
+{
+    uint32_t one = *(const uint32_t *)a, other = *(const uint32_t *)b;
+
+    return (one > other) - (one < other);
+}
+
+static double quantile_us(double q)
+{
+    return sample_count == 0 ? 0 : samples_ns[(size_t)(q * (double)(sample_count - 1))] / 1e3;
+}
+
+int main(int argc, char **argv)
+{
+    struct rlimit files;
+    unsigned *keys;
+    uint16_t port;
+    double seconds;
+
+    if (argc != 11)
+        return 2;
+    is_redis = strcmp(argv[1], "redis") == 0;
+    is_write = strcmp(argv[2], "write") == 0;
+    port = (uint16_t)atoi(argv[3]);
+    connection_count = (unsigned)atoi(argv[4]);
+    depth = (unsigned)atoi(argv[5]);
+    batch = (unsigned)atoi(argv[6]);
+    value_bytes = (unsigned)atoi(argv[7]);
+    key_count = (unsigned)atoi(argv[8]);
+    seconds = atof(argv[9]);
+    rate = strtoull(argv[10], NULL, 10);
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    samples_ns = calloc(SAMPLE_MAX, sizeof(*samples_ns));
+    keys = calloc(batch, sizeof(*keys));
+    rows_fill(port);
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        for (unsigned j = 0; j < batch; j++)
+            keys[j] = (unsigned)(random_next() % key_count);
+        requests[i] = request_make(keys, is_write);
+    }
+    reply_describe(is_write);
+    connections_open(port);
+    puts("ready"); /* the load begins when a line comes in */
+    fflush(stdout);
+    if (getchar() == EOF)
+        return 1;
+    load_run((uint64_t)(seconds * 1e9));
+    qsort(samples_ns, sample_count, sizeof(*samples_ns), samples_compare);
+    printf("{\"messages_per_s\":%.0f,\"ops_per_s\":%.0f,\"rows\":%llu,\"p50_us\":%.1f,\"p99_us\":%.1f}\n",
+           (double)in_time / seconds, (double)in_time * batch / seconds, (unsigned long long)(answered * batch),
+           quantile_us(0.5), quantile_us(0.99));
+    return 0;
+}
