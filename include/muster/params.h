@@ -167,6 +167,8 @@ struct muster_params_op {
     bool is_push;
     uint64_t clock, barrier;
     double weight;
+    uint64_t sequence; /* of all its rows, given by the caller; 0: the next ones */
+    uint32_t refused;  /* rows of a push with a given sequence for which there was no memory */
 };
 
 /** The clock of a source that is done: nobody waits for it any more. */

@@ -39,6 +39,15 @@ static struct muster_params_op *op_next(struct muster_list *queue, struct muster
                : MUSTER_CONTAINER_OF(op->queued.next, struct muster_params_op, queued);
 }
 
+/* An operation whose sequence is given is one slice, however large. */
+static struct slice slice_of_op(struct muster_list *queue, struct cursor *cursor)
+{
+    struct slice slice = {.begin = *cursor, .row_count = cursor->op->count, .part_count = 1};
+
+    *cursor = (struct cursor){op_next(queue, cursor->op), 0};
+    return slice;
+}
+
 /* Rows of one clock; at least one, however wide. Pushes that are answered with values have messages of their
  * own. Moves the cursor behind the slice. */
 static struct slice slice_take(struct muster_list *queue, struct cursor *cursor,
@@ -47,8 +56,10 @@ static struct slice slice_take(struct muster_list *queue, struct cursor *cursor,
     struct slice slice = {.begin = *cursor};
     bool has_answers = cursor->op->ret_values != NULL;
 
-    while (cursor->op != NULL && cursor->op->clock == slice.begin.op->clock &&
-           slice.row_count < rows_per_message) {
+    if (cursor->op->sequence != 0)
+        return slice_of_op(queue, cursor);
+    while (cursor->op != NULL && cursor->op->sequence == 0 &&
+           cursor->op->clock == slice.begin.op->clock && slice.row_count < rows_per_message) {
         uint32_t room = rows_per_message - slice.row_count;
         uint32_t left = cursor->op->count - cursor->row;
         uint32_t rows = left < room ? left : room;
@@ -314,6 +325,8 @@ static bool push_send(struct muster_params_table *table, const struct slice *sli
     struct walk walk = {&table->pushes, slice->begin, value_bytes};
     bool has_answers = slice->begin.op->ret_values != NULL;
     bool is_whole = params->only != NULL && !has_answers;
+    uint64_t given = slice->begin.op->sequence;
+    uint64_t sequence = given != 0 ? given : params->sequence;
     struct shards shards;
     struct shares shares;
     uint16_t run_count = shards_count(table, walk, slice->row_count, &shards);
@@ -337,9 +350,10 @@ static bool push_send(struct muster_params_table *table, const struct slice *sli
     for (uint32_t i = 0; i < shares.count; i++) {
         if (!has_answers)
             parts_fill(shares.list[i].request, &table->pushes, slice, value_bytes);
-        muster_params_request_send(shares.list[i].request, shares.list[i].way, params->sequence);
+        muster_params_request_send(shares.list[i].request, shares.list[i].way, sequence);
     }
-    params->sequence++;
+    if (sequence >= params->sequence)
+        params->sequence = sequence + 1;
     return true;
 }
 

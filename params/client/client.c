@@ -76,6 +76,18 @@ static void memory_lacks(const struct muster_params_request *request, uint32_t r
                      request->way->server, refused, request->table->name);
 }
 
+/* A forwarded push tells its owner how many rows were refused, and has no other outcome for it. */
+static void refused_note(const struct muster_params_request *request, uint32_t refused,
+                         struct muster_error *error)
+{
+    struct muster_params_op *op = request->parts[0].op;
+
+    if (op != NULL && op->sequence != 0)
+        op->refused += refused;
+    else
+        memory_lacks(request, refused, error);
+}
+
 static void ack_receive(struct muster_params_way *way, const struct muster_params_ack *ack)
 {
     struct muster_params_request *request =
@@ -85,7 +97,7 @@ static void ack_receive(struct muster_params_way *way, const struct muster_param
     if (request == NULL || request->kind != MUSTER_PARAMS_REQUEST_PUSH)
         return;
     if (ack->rc != MUSTER_OK)
-        memory_lacks(request, ack->refused, &error);
+        refused_note(request, ack->refused, &error);
     muster_params_request_finish(request, error.rc, &error);
 }
 
@@ -132,7 +144,7 @@ static void rows_receive(struct muster_params_way *way, const struct muster_fram
         payload += bytes;
     }
     if (is_push && header->phase != 0)
-        memory_lacks(request, header->phase, &error);
+        refused_note(request, header->phase, &error);
     muster_params_request_finish(request, error.rc, &error);
     muster_params_close_check(way->params);
 }

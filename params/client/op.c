@@ -33,6 +33,8 @@ enum muster_rc muster_params_op_begin(struct muster_params_op *op, struct muster
     op->opens = NULL;
     op->is_push = false;
     op->ret_values = NULL;
+    op->sequence = 0;
+    op->refused = 0;
     muster_list_init(&op->queued);
     muster_list_append(&params->ops, &op->node);
     muster_params_deadline_watch(params, deadline_ns);

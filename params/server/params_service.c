@@ -1,5 +1,5 @@
-/* The gRPC door: muster.params.v1 without Inspect and Drain. A push has no runs here, so the server makes them:
- * the same for the same rows, since a source's position counts the rows of a run. */
+/* The gRPC door of a server that is alone: muster.params.v1 without Inspect and Drain. A push has no runs here, so
+ * the server makes them: the same for the same rows, since a source's position counts the rows of a run. */
 #include "params/server/params_service.h"
 
 #include <inttypes.h>
@@ -17,54 +17,7 @@ static void call_refuse(struct muster_rpc *rpc, const struct muster_error *error
     muster_rpc_finish(rpc, error->rc, error->text);
 }
 
-/* Only the client of params.h routes rows to servers, so that this door answers only for a server that is
- * alone. */
-static bool call_is_ours(const struct muster_params_server *server, struct muster_rpc *rpc)
-{
-    if (server->registration == NULL)
-        return true;
-    muster_rpc_finish(rpc, MUSTER_UNIMPLEMENTED,
-                      "this server shares its tables with others (--registry): push and pull with "
-                      "the client of muster/params.h; the gRPC door serves servers that are alone");
-    return false;
-}
-
 /* --- Open --- */
-
-static enum muster_rc source_read(const Muster__Params__V1__OpenRequest *request,
-                                  struct muster_incarnation *ret_id, struct muster_error *ret_error)
-{
-    char name[MUSTER_PARAMS_NAME_BYTES] = "";
-    size_t bytes;
-
-    switch (request->source_case) {
-    case MUSTER__PARAMS__V1__OPEN_REQUEST__SOURCE_NAME:
-        bytes = strlen(request->name);
-        if (bytes > 0 && bytes < sizeof(name))
-            memcpy(name, request->name, bytes);
-        if (name[0] == '\0' || !muster_params_name_is_valid(name))
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "the name of a source must have 1 to %zu bytes and no control "
-                                    "characters, got %zu bytes",
-                                    sizeof(name) - 1, bytes);
-        *ret_id = muster_params_source_id(name);
-        return MUSTER_OK;
-    case MUSTER__PARAMS__V1__OPEN_REQUEST__SOURCE_ID:
-        bytes = request->id.len;
-        if (bytes != sizeof(ret_id->bytes))
-            return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                    "the id of a source must have %zu bytes, got %zu",
-                                    sizeof(ret_id->bytes), bytes);
-        memcpy(ret_id->bytes, request->id.data, bytes);
-        if (!muster_incarnation_is_zero(ret_id))
-            return MUSTER_OK;
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the id of a source must be random, got zeroes");
-    default:
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "Open needs the name or the id of a source");
-    }
-}
 
 static void on_open(struct muster_rpc *rpc, const Muster__Params__V1__OpenRequest *request)
 {
@@ -74,10 +27,12 @@ static void on_open(struct muster_rpc *rpc, const Muster__Params__V1__OpenReques
     struct muster_params_source *source;
     struct muster_incarnation id;
     struct muster_error error;
-    enum muster_rc rc = source_read(request, &id, &error);
+    enum muster_rc rc = muster_params_call_source(request, &id, &error);
 
-    if (!call_is_ours(server, rpc))
+    if (server->is_shared) {
+        muster_params_shared_on_open(rpc, request);
         return;
+    }
     muster__params__v1__source__init(&named);
     if (rc == MUSTER_OK)
         rc = muster_params_server_source_open(server, &id, 0, &named.slot, &error);
@@ -108,8 +63,10 @@ static void on_table(struct muster_rpc *rpc, const Muster__Params__V1__TableRequ
     struct muster_error error;
     enum muster_rc rc;
 
-    if (!call_is_ours(server, rpc))
+    if (server->is_shared) {
+        muster_params_shared_on_table(rpc, request);
         return;
+    }
     if (request->schema == NULL)
         rc = muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "Table needs a schema");
     else if (request->schema->row_elements == 0)
@@ -145,15 +102,6 @@ static enum muster_rc table_pick(const struct muster_params_server *server, bool
                                   "the server has no table of number %" PRIu32, number);
 }
 
-static enum muster_rc keys_count(size_t count, struct muster_error *ret_error)
-{
-    if (count > 0 && count <= MUSTER_PARAMS_FRAME_ROWS_MAX)
-        return MUSTER_OK;
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "a call must have 1 to %u keys, got %zu", MUSTER_PARAMS_FRAME_ROWS_MAX,
-                            count);
-}
-
 static enum muster_rc source_pick(const struct muster_params_server *server,
                                   const Muster__Params__V1__PushRequest *request,
                                   struct muster_params_source **ret_source,
@@ -184,30 +132,6 @@ static enum muster_rc source_pick(const struct muster_params_server *server,
     return rc;
 }
 
-static enum muster_rc values_pick(const Muster__Params__V1__PushRequest *request,
-                                  struct muster_params_push *push, struct muster_error *ret_error)
-{
-    size_t expected = (size_t)push->row_count * push->table->row_elements;
-    size_t got = request->n_values;
-    bool has_bytes = request->value_bytes.len > 0;
-
-    push->dtype = has_bytes ? (enum muster_dtype)push->table->wire_dtype : MUSTER_F32;
-    push->values = has_bytes ? (const void *)request->value_bytes.data : request->values;
-    if (has_bytes && got > 0)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a push must have values or value_bytes, got both");
-    if (has_bytes) {
-        expected *= muster_dtype_bytes(push->dtype);
-        got = request->value_bytes.len;
-    }
-    if (got == expected)
-        return MUSTER_OK;
-    return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                            "%" PRIu32 " rows of table %s must have %zu %s, got %zu",
-                            push->row_count, push->table->name, expected,
-                            has_bytes ? "bytes of values" : "values", got);
-}
-
 static enum muster_rc push_read(const struct muster_params_server *server,
                                 const Muster__Params__V1__PushRequest *request,
                                 struct muster_params_push *ret_push, struct muster_error *ret_error)
@@ -220,19 +144,17 @@ static enum muster_rc push_read(const struct muster_params_server *server,
                         request->table_name,
                         request->table_case == MUSTER__PARAMS__V1__PUSH_REQUEST__TABLE_TABLE_NUMBER,
                         request->table_number, &ret_push->table, ret_error);
-    if (rc == MUSTER_OK && ret_push->table->is_by_round)
-        rc = muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                              "table %s is by round: push to it with the client of muster/params.h",
-                              ret_push->table->name);
     if (rc == MUSTER_OK)
-        rc = keys_count(request->n_keys, ret_error);
+        rc = muster_params_call_pushable(ret_push->table, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_call_keys(request->n_keys, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     ret_push->row_count = (uint32_t)request->n_keys;
     ret_push->keys = request->keys;
     ret_push->sequence = request->sequence;
     ret_push->clock = (uint32_t)request->clock;
-    return values_pick(request, ret_push, ret_error);
+    return muster_params_call_values(request, ret_push, ret_error);
 }
 
 /* Rows of one shard stand together in their order, shards rise: the runs follow from the keys alone.
@@ -320,8 +242,10 @@ static void on_push(struct muster_rpc *rpc, const Muster__Params__V1__PushReques
     struct muster_params_push push = {.table = NULL};
     struct muster_error error;
 
-    if (!call_is_ours(server, rpc))
+    if (server->is_shared) {
+        muster_params_shared_on_push(rpc, request);
         return;
+    }
     if (push_read(server, request, &push, &error) != MUSTER_OK) {
         call_refuse(rpc, &error);
         return;
@@ -349,7 +273,7 @@ static enum muster_rc pull_read(const struct muster_params_server *server,
         request->table_number, ret_table, ret_error);
 
     if (rc == MUSTER_OK)
-        rc = keys_count(request->n_keys, ret_error);
+        rc = muster_params_call_keys(request->n_keys, ret_error);
     if (rc != MUSTER_OK)
         return rc;
     *ret_frame = (struct muster_params_rows_frame){
@@ -358,20 +282,6 @@ static enum muster_rc pull_read(const struct muster_params_server *server,
         .dtype = (uint8_t)(request->as_bytes ? (*ret_table)->wire_dtype : MUSTER_F32)};
     return muster_params_pull_check(*ret_table, ret_frame->row_count,
                                     (enum muster_dtype)ret_frame->dtype, ret_bytes, ret_error);
-}
-
-static void rows_fill(const struct muster_params_store_table *table, void *values, size_t bytes,
-                      bool as_bytes, Muster__Params__V1__PullResponse *ret_response)
-{
-    muster__params__v1__pull_response__init(ret_response);
-    ret_response->row_elements = table->row_elements;
-    if (as_bytes) {
-        ret_response->value_bytes.data = values;
-        ret_response->value_bytes.len = bytes;
-    } else {
-        ret_response->values = values;
-        ret_response->n_values = bytes / sizeof(float);
-    }
 }
 
 static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullRequest *request)
@@ -384,8 +294,10 @@ static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullReques
     size_t bytes = 0;
     void *values;
 
-    if (!call_is_ours(server, rpc))
+    if (server->is_shared) {
+        muster_params_shared_on_pull(rpc, request);
         return;
+    }
     if (pull_read(server, request, &table, &frame, &bytes, &error) != MUSTER_OK) {
         call_refuse(rpc, &error);
         return;
@@ -396,29 +308,12 @@ static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullReques
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
         return;
     }
-    rows_fill(table, values, bytes, request->as_bytes, &response);
+    muster_params_call_rows(table, values, bytes, request->as_bytes, &response);
     (void)muster_params_v1_params_pull_reply(rpc, &response);
     muster_mem_free(&server->pool.mem, values);
 }
 
 /* --- PushPull --- */
-
-/* The policy has allowed PushPull already; Push and Pull are needed, too. */
-static bool both_are_allowed(const struct muster_params_server *server, struct muster_rpc *rpc)
-{
-    static const char *const methods[] = {"/muster.params.v1.Params/Push",
-                                          "/muster.params.v1.Params/Pull"};
-
-    for (size_t i = 0; server->authorization != NULL && i < 2; i++) {
-        if (!muster_authorization_is_allowed(server->authorization, muster_rpc_identity(rpc),
-                                             methods[i])) {
-            muster_rpc_finish(rpc, MUSTER_PERMISSION_DENIED,
-                              "PushPull needs the permissions to call Push and Pull");
-            return false;
-        }
-    }
-    return true;
-}
 
 static enum muster_rc push_pull_read(const struct muster_params_server *server,
                                      const Muster__Params__V1__PushPullRequest *request,
@@ -471,8 +366,12 @@ static void on_push_pull(struct muster_rpc *rpc, const Muster__Params__V1__PushP
     size_t bytes = 0;
     void *values;
 
-    if (!call_is_ours(server, rpc) || !both_are_allowed(server, rpc))
+    if (!muster_params_call_both(server, rpc))
         return;
+    if (server->is_shared) {
+        muster_params_shared_on_push_pull(rpc, request);
+        return;
+    }
     if (push_pull_read(server, request, &push, &frame, &bytes, &error) != MUSTER_OK) {
         call_refuse(rpc, &error);
         return;
@@ -484,7 +383,7 @@ static void on_push_pull(struct muster_rpc *rpc, const Muster__Params__V1__PushP
         return;
     }
     pushed_fill(&push, &pushed, &push_response);
-    rows_fill(push.table, values, bytes, request->as_bytes, &rows_response);
+    muster_params_call_rows(push.table, values, bytes, request->as_bytes, &rows_response);
     muster__params__v1__push_pull_response__init(&response);
     response.pushed = &push_response;
     response.rows = &rows_response;
@@ -499,11 +398,11 @@ enum muster_rc muster_params_service_add(struct muster_params_server *server,
 {
     static const struct muster_descriptors *const descriptors[] = {&proto_params_descriptors};
     const struct muster_params_v1_params_handlers handlers = {
-        .open = {.on_request = on_open},
-        .table = {.on_request = on_table},
-        .push = {.on_request = on_push},
-        .pull = {.on_request = on_pull},
-        .push_pull = {.on_request = on_push_pull},
+        .open = {.on_request = on_open, .on_end = muster_params_shared_on_end},
+        .table = {.on_request = on_table, .on_end = muster_params_shared_on_end},
+        .push = {.on_request = on_push, .on_end = muster_params_shared_on_end},
+        .pull = {.on_request = on_pull, .on_end = muster_params_shared_on_end},
+        .push_pull = {.on_request = on_push_pull, .on_end = muster_params_shared_on_end},
         .inspect = {.on_request = muster_params_on_inspect, .on_end = muster_params_on_inspect_end},
         .drain = {.on_request = muster_params_on_drain, .on_end = muster_params_on_drain_end}};
     struct muster_rpc_health *health = NULL;

@@ -4,8 +4,42 @@
 
 #include <muster/rpc.h>
 
-#include "params/server/server_internal.h"
+#include "params/server/rows.h"
 #include "proto/params.muster.h"
+
+/* Checks of a call, the same for a server that is alone and for one of a job (call_service.c). */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_source(
+    const Muster__Params__V1__OpenRequest *request, struct muster_incarnation *ret_id,
+    struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_keys(size_t count,
+                                                         struct muster_error *ret_error);
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_pushable(
+    const struct muster_params_store_table *table, struct muster_error *ret_error);
+/** Table and row_count of push are known; its values and their type are set. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_call_values(
+    const Muster__Params__V1__PushRequest *request, struct muster_params_push *push,
+    struct muster_error *ret_error);
+/** Whether the caller of PushPull may push and pull; else the call is finished. The method itself was judged
+ * at the door. */
+bool muster_params_call_both(const struct muster_params_server *server, struct muster_rpc *rpc);
+/** An answer of rows; borrows values. */
+void muster_params_call_rows(const struct muster_params_store_table *table, void *values,
+                             size_t bytes, bool as_bytes,
+                             Muster__Params__V1__PullResponse *ret_response);
+
+/* The same methods, of a server that shares its tables with others (shared_service.c). */
+void muster_params_shared_on_open(struct muster_rpc *rpc,
+                                  const Muster__Params__V1__OpenRequest *request);
+void muster_params_shared_on_table(struct muster_rpc *rpc,
+                                   const Muster__Params__V1__TableRequest *request);
+void muster_params_shared_on_push(struct muster_rpc *rpc,
+                                  const Muster__Params__V1__PushRequest *request);
+void muster_params_shared_on_pull(struct muster_rpc *rpc,
+                                  const Muster__Params__V1__PullRequest *request);
+void muster_params_shared_on_push_pull(struct muster_rpc *rpc,
+                                       const Muster__Params__V1__PushPullRequest *request);
+/** The caller has gone, or has its answer. */
+muster_rpc_end_fn muster_params_shared_on_end;
 
 /** Inspect. Its digest reads some shards in each turn of the loop. */
 void muster_params_on_inspect(struct muster_rpc *rpc,

@@ -752,6 +752,11 @@ enum muster_rc muster_params_registration_open(struct muster_params_server *serv
     return MUSTER_OK;
 }
 
+const char *muster_params_registration_reach(const struct muster_params_server *server)
+{
+    return server->registration->record.server.address;
+}
+
 static void on_registry_closed(struct muster_registry *registry)
 {
     struct muster_params_registration *registration = muster_registry_data(registry);

@@ -12,6 +12,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_registration_open(
     struct muster_error *ret_error);
 /** Whether the registry shows another server that does not leave. */
 bool muster_params_registration_has_heir(const struct muster_params_server *server);
+/** "HOST:PORT" by which others, and this server itself, connect to it. Borrowed. */
+const char *muster_params_registration_reach(const struct muster_params_server *server);
 typedef void muster_params_registration_fn(struct muster_params_server *server);
 /** Ask to give all shards away. left is called, from a turn of its own, when there are none. */
 void muster_params_registration_leave(struct muster_params_server *server,

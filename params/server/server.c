@@ -1,4 +1,5 @@
 /* A server of parameters: opens its port, serves clients in the memory of its seat. */
+#include "params/server/agents.h"
 #include "params/server/clock.h"
 #include "params/server/cut.h"
 #include "params/server/registration.h"
@@ -156,6 +157,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     server->env = env;
     server->region = muster_params_seat_region(options->seat);
     server->authorization = options->authorization;
+    server->is_shared = options->registry != NULL;
     muster_list_init(&server->clients);
     muster_params_server_clocks_open(server);
     muster_params_rounds_init(server);
@@ -187,6 +189,9 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     }
     if (options->registry != NULL)
         rc = muster_params_registration_open(server, options, ret_error);
+    if (rc == MUSTER_OK && options->registry != NULL &&
+        muster_params_agents_open(server) != MUSTER_OK)
+        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     if (rc != MUSTER_OK) {
         muster_port_close(server->port, on_port_closed);
         return rc;
@@ -215,13 +220,8 @@ void *muster_params_server_data(const struct muster_params_server *server)
     return server->data;
 }
 
-void muster_params_server_close(struct muster_params_server *server,
-                                muster_params_server_fn *closed)
+static void server_close(struct muster_params_server *server)
 {
-    server->closed = closed;
-    server->is_closing = true;
-    server->drained = NULL;
-    muster_timer_stop(&server->drain_deadline);
     muster_task_cancel(&server->flush);
     muster_params_share_close(server->share);
     muster_params_server_cut_close(server);
@@ -232,4 +232,18 @@ void muster_params_server_close(struct muster_params_server *server,
     muster_task_cancel(&server->held_check);
     muster_task_cancel(&server->flush);
     muster_port_close(server->port, on_port_closed);
+}
+
+/* The agents go first: they are clients of the server's own port. */
+void muster_params_server_close(struct muster_params_server *server,
+                                muster_params_server_fn *closed)
+{
+    server->closed = closed;
+    server->is_closing = true;
+    server->drained = NULL;
+    muster_timer_stop(&server->drain_deadline);
+    if (server->agents != NULL)
+        muster_params_agents_close(server, server_close);
+    else
+        server_close(server);
 }

@@ -87,6 +87,8 @@ struct muster_params_server {
     struct muster_task held_check;
     struct muster_task decide;                       /* the next map may be due */
     struct muster_params_registration *registration; /* NULL: there is no registry */
+    bool is_shared; /* with other servers: there is a registry, or was one until the server closed */
+    struct muster_params_agents *agents; /* NULL: it is alone, or closes */
     struct muster_params_share *share; /* NULL: clients of this host do not read the memory */
     struct muster_params_stats stats;
     struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
@@ -127,6 +129,7 @@ struct muster_params_client {
     bool is_short;                          /* of memory: it waits for an answer that is lost */
 };
 
+struct muster_params_agents;
 struct muster_params_map;
 struct muster_params_share;
 struct muster_params_registration;

@@ -1,0 +1,48 @@
+/* Clients of sources that others own and number. */
+#include "params/client/forward.h"
+
+#include "params/client/client_internal.h"
+
+enum muster_rc muster_params_forward_open(struct muster_env *env,
+                                          const struct muster_params_options *options,
+                                          const struct muster_params_origin *origin,
+                                          muster_params_fn *opened,
+                                          struct muster_params **ret_params,
+                                          struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_params_open(env, options, opened, ret_params, ret_error);
+
+    /* No server has been met within this call: none has heard of another source. */
+    if (rc != MUSTER_OK)
+        return rc;
+    (*ret_params)->source.source = origin->source;
+    (*ret_params)->source.generation = origin->generation;
+    return MUSTER_OK;
+}
+
+uint64_t muster_params_forward_generation(const struct muster_params *params)
+{
+    return (uint32_t)params->source.generation; /* the rest counts links */
+}
+
+enum muster_rc muster_params_forward_start(struct muster_params_op *op,
+                                           struct muster_params_table *table,
+                                           const struct muster_params_forward_push *push,
+                                           uint64_t deadline_ns, muster_params_op_fn *done)
+{
+    enum muster_rc rc = push->ret_values != NULL
+                            ? muster_params_push_pull_start(op, table, &push->rows,
+                                                            push->ret_values, deadline_ns, done)
+                            : muster_params_push_start(op, table, &push->rows, deadline_ns, done);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    op->sequence = push->sequence;
+    op->clock = push->clock;
+    return MUSTER_OK;
+}
+
+void muster_params_forward_expect(struct muster_params *params, uint32_t clock_sources)
+{
+    params->options.clock_sources = clock_sources;
+}

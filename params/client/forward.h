@@ -1,0 +1,44 @@
+/* A client for servers that forward the pushes of others: the source was opened elsewhere, perhaps, and
+ * its owner numbers its pushes. */
+#ifndef MUSTER_PARAMS_CLIENT_FORWARD_H
+#define MUSTER_PARAMS_CLIENT_FORWARD_H
+
+#include <muster/incarnation.h>
+#include <muster/params.h>
+
+/** A source whose pushes are forwarded. */
+struct muster_params_origin {
+    struct muster_incarnation source;
+    uint64_t generation; /* that the source has; 0: the client opens it, as for a new process */
+};
+
+/** As muster_params_open, for this source; options->source is not looked at. Also by opened ABORTED: a younger
+ * process has opened the source. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_forward_open(
+    struct muster_env *env, const struct muster_params_options *options,
+    const struct muster_params_origin *origin, muster_params_fn *opened,
+    struct muster_params **ret_params, struct muster_error *ret_error);
+/** The generation of the source, once opened came with OK. It counts processes: 1 to 2^32 - 1. */
+uint64_t muster_params_forward_generation(const struct muster_params *params);
+
+struct muster_params_forward_push {
+    struct muster_params_rows rows;
+    void *ret_values;  /* NULL: a push; else a push_pull */
+    uint64_t sequence; /* from 1; the same for a repetition, whichever server forwards it */
+    uint64_t clock;
+};
+/**
+ * As muster_params_push_start, with a sequence number of the caller's for all rows: servers that have applied
+ * some of them under it do not apply these again. Rows for which there is no memory are no error:
+ * op->refused counts them. All rows for one server must fit into a frame.
+ *
+ * Order: a push of a source begins after those of lower numbers were acknowledged.
+ */
+MUSTER_MUST_CHECK enum muster_rc muster_params_forward_start(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_forward_push *push, uint64_t deadline_ns, muster_params_op_fn *done);
+
+/** How many sources tick, before muster_params_tick_start: options->clock_sources of the owner. */
+void muster_params_forward_expect(struct muster_params *params, uint32_t clock_sources);
+
+#endif

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""The gRPC door of servers that share a job: any server takes calls for any key, and a push that is sent again to another server counts once.
+
+Needs grpcio (MUSTER_GRPC_PYTHON names an interpreter that has it), protobuf and protoc.
+"""
+import os
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+import guard
+
+guard.enter()
+import needs
+import params_stranger
+
+needs.run_with("grpc", "python3-grpcio")
+import grpc
+from params_cluster import PATIENCE_S, ParamsCluster
+
+KEYS = list(range(1000))  # enough that each of three servers leads some of them
+
+
+def setUpModule():
+    global pb
+    pb = params_stranger.messages(unittest.addModuleCleanup)
+
+
+class SharedDoor(ParamsCluster):
+    def strangers(self, count, *words):
+        keepers, addresses = self.servers(count, *words)
+        channels = [grpc.insecure_channel(address) for address in addresses.split(",")]
+        for channel in channels:
+            self.addCleanup(channel.close)
+        return keepers, [params_stranger.Stranger(channel, pb) for channel in channels]
+
+    def until_answered(self, call, request):
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call(request)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+
+    def begin(self, stranger, name="trainer", **schema):
+        source = self.until_answered(stranger.Open, pb.OpenRequest(name=name)).source
+        self.until_answered(stranger.Table, pb.TableRequest(schema=pb.Schema(name="items", row_elements=2, **schema)))
+        return source
+
+    def push(self, source, sequence):
+        return pb.PushRequest(source=source, sequence=sequence, table_name="items", keys=KEYS, values=[1.0, 2.0] * len(KEYS))
+
+    def assert_rows(self, stranger, pushes):
+        pulled = self.until_answered(stranger.Pull, pb.PullRequest(table_name="items", keys=KEYS))
+        self.assertEqual(list(pulled.values), [1.0 * pushes, 2.0 * pushes] * len(KEYS))
+
+    def refusal(self, call, request):
+        with self.assertRaises(grpc.RpcError) as refused:
+            call(request)
+        return refused.exception.code(), refused.exception.details()
+
+    def test_a_push_counts_once_whichever_servers_it_is_sent_to(self):
+        for words in ((), ("--replicas", "2")):
+            with self.subTest(words=words):
+                self.setUp()
+                _, strangers = self.strangers(3, *words)
+                source = self.begin(strangers[0])
+                for sequence in (1, 2):
+                    for stranger in strangers + strangers[:1]:
+                        answer = stranger.Push(self.push(source, sequence))
+                        self.assertEqual((answer.applied, answer.refused), (len(KEYS), 0))
+                    for stranger in strangers:
+                        self.assert_rows(stranger, sequence)
+                self.assertEqual(strangers[2].Open(pb.OpenRequest(name="trainer")).next_sequence, 3)
+
+    def test_a_push_and_pull_answers_with_the_rows_behind_it(self):
+        _, strangers = self.strangers(2)
+        source = self.begin(strangers[0], value_type=pb.VALUE_TYPE_BF16)
+        for i, stranger in enumerate(strangers):
+            answer = stranger.PushPull(pb.PushPullRequest(push=self.push(source, i + 1)))
+            self.assertEqual((answer.pushed.applied, list(answer.rows.values)), (len(KEYS), [i + 1.0, 2.0 * (i + 1)] * len(KEYS)))
+
+    def test_a_push_that_a_death_has_interrupted_counts_once_at_another_server(self):
+        keepers, strangers = self.strangers(3, "--replicas", "2")
+        source = self.begin(strangers[0])
+        strangers[0].Push(self.push(source, 1))
+        sent = self.strangers_push(strangers[0], self.push(source, 2))
+        self.kill_server(keepers[0])
+        sent.exception(timeout=PATIENCE_S)  # answered or not
+        for stranger in strangers[1:]:
+            self.until_answered(stranger.Push, self.push(source, 2))
+            self.assert_rows(stranger, 2)
+
+    def strangers_push(self, stranger, request):
+        call = stranger.channel.unary_unary("/muster.params.v1.Params/Push", request_serializer=lambda message: message.SerializeToString(),
+                                            response_deserializer=pb.PushResponse.FromString)
+        return call.future(request, timeout=PATIENCE_S)
+
+    def test_refusals_have_gRPCs_codes_and_say_why(self):
+        _, strangers = self.strangers(2)
+        source = self.begin(strangers[0])
+        younger = strangers[1].Open(pb.OpenRequest(name="trainer")).source
+        self.assertEqual(strangers[0].Push(self.push(younger, 1)).applied, len(KEYS))
+        for call, request, code, why in (
+                (strangers[0].Push, self.push(source, 2), grpc.StatusCode.ABORTED, "a younger process"),
+                (strangers[0].Push, self.push(younger, 0), grpc.StatusCode.INVALID_ARGUMENT, "from 1 to 2^47 - 1, got 0"),
+                (strangers[0].Push, self.push(None, 1), grpc.StatusCode.INVALID_ARGUMENT, "the source that Open has given"),
+                (strangers[0].Pull, pb.PullRequest(table_number=0, keys=[1]), grpc.StatusCode.INVALID_ARGUMENT, "the name of a table"),
+                (strangers[0].Pull, pb.PullRequest(table_name="nothing", keys=[1]), grpc.StatusCode.NOT_FOUND, "no table nothing"),
+                (strangers[1].Table, pb.TableRequest(schema=pb.Schema(name="items", row_elements=3)), grpc.StatusCode.INVALID_ARGUMENT, "items")):
+            answer = self.refusal(call, request)
+            self.assertEqual(answer[0], code, answer)
+            self.assertIn(why, answer[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
