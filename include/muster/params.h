@@ -68,7 +68,19 @@ struct muster_params_schema {
     bool is_round_mean; /* the sum is divided by the sum of the weights that counted */
     uint32_t round_quorum;
     uint64_t round_grace_ns;
+    /* Rows that come and go; not in a table by round. What is removed has its initial values again, and
+     * the next push to it makes a new row. */
+    uint32_t admit_after; /* a key gets its row with about the so-manieth push, up to 65,535; pushes before
+                           * change nothing. 0 or 1: with the first */
+    uint64_t ttl_clocks;  /* a row that was not pushed to for more steps than these, of the slowest source
+                           * that ticks, is removed by a later push; below 2^31. 0: none */
+    uint64_t rows_max;    /* a new row beyond about as many, or beyond the server's memory, takes the place
+                           * of one that was not pushed to for long. 0: new rows beyond the memory are
+                           * refused; UINT64_MAX: only the memory limits them */
 };
+
+#define MUSTER_PARAMS_ADMIT_AFTER_MAX 65535u
+#define MUSTER_PARAMS_TTL_CLOCKS_MAX  ((UINT64_C(1) << 31) - 1)
 
 /** Sources that tick, in a job that has tables by round. */
 #define MUSTER_PARAMS_ROUND_SOURCES_MAX 1024u

@@ -96,6 +96,9 @@ struct muster_params_stats {
     uint64_t pushed_rows, pulled_rows;
     uint64_t duplicate_runs; /* that had been applied before: a client sent them again */
     uint64_t refused_rows;   /* new rows for which there was no memory */
+    uint64_t unadmitted_rows; /* pushed to keys that have no row yet (admit_after) */
+    uint64_t evicted_rows;    /* removed for new ones (rows_max) */
+    uint64_t expired_rows;    /* removed by their age (ttl_clocks) */
     uint64_t rows, memory_bytes, memory_max_bytes;
     uint32_t tables, sources, clients;
 };

@@ -7,6 +7,7 @@
 #define MUSTER_PARAMS_CLUSTER_H
 
 #include "params/server/rows.h"
+#include "params/store/turnover.h"
 #include "params/wire/map.h"
 
 #define MUSTER_PARAMS_NOWHERE UINT32_MAX
@@ -62,11 +63,22 @@ struct muster_params_follower {
 /** Followers come and go with the map, and learn what it says. */
 void muster_params_followers_update(struct muster_params_server *server);
 void muster_params_followers_close(struct muster_params_server *server);
-/** Send a push to all that must have it; it is applied here in the same turn. RESOURCE_EXHAUSTED: it was
- * sent to nobody. */
-MUSTER_MUST_CHECK enum muster_rc muster_params_push_forward(struct muster_params_server *server,
-                                                            const struct muster_params_push *push);
-/** Tell all followers that the source was opened. As muster_params_push_forward. */
+/** A push on its way to the followers of its shards. */
+struct muster_params_forward {
+    uint64_t mask; /* of these followers; 0: none */
+    struct muster_list pushes, turnovers; /* a record for each of them */
+};
+/** Make the records of a push, and of up to turned_max keys that it turns. RESOURCE_EXHAUSTED: there are
+ * none. Otherwise muster_params_forward_send follows in the same turn. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_forward_prepare(
+    struct muster_params_server *server, const struct muster_params_push *push, size_t turned_max,
+    struct muster_params_forward *ret_forward);
+/** Send them, those with keys that were turned first. The push is applied here in the same turn. */
+void muster_params_forward_send(struct muster_params_server *server,
+                                const struct muster_params_push *push,
+                                struct muster_params_forward *forward,
+                                const struct muster_params_turned *turned, uint32_t turned_count);
+/** Tell all followers that the source was opened. As muster_params_forward_prepare. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_forward(struct muster_params_server *server,
                                                               uint64_t slot);
 /** Whether it has done all records up to this one, and its copies of these shards are not stale. */
@@ -79,7 +91,7 @@ bool muster_params_follower_is_stale(const void *server, uint32_t shard, uint32_
 /** Some learner is ready, or some copy is stale: this server alone knows it. */
 bool muster_params_followers_have_news(const struct muster_params_server *server);
 /** Followers answer, in this turn or the next, whether they still follow this server: what they have
- * when they do is record_count. As muster_params_push_forward. */
+ * when they do is record_count. As muster_params_forward_prepare. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_mark_forward(struct muster_params_server *server);
 /** Acknowledgements that came with a later map count now. */
 void muster_params_followers_catch_up(struct muster_params_server *server);

@@ -274,7 +274,8 @@ static bool push_handle(struct muster_params_leader *leader,
                                        .keys = frame.keys,
                                        .values = frame.values,
                                        .dtype = (enum muster_dtype)frame.dtype,
-                                       .row_count = frame.row_count};
+                                       .row_count = frame.row_count,
+                                       .is_copy = true};
     if (push.source == NULL || header->descriptor != push.table->descriptor ||
         push.sequence == 0 ||
         push.sequence > MUSTER_PARAMS_SEQUENCE_MAX || !keys_belong(leader, &push))
@@ -287,6 +288,45 @@ static bool push_handle(struct muster_params_leader *leader,
         return false;
     if (pushed.refused > 0)
         MUSTER_LOG(server->env, ERROR, "params_replica_full", "rows", pushed.refused);
+    return true;
+}
+
+/* --- Rows that come and go --- */
+
+static bool turned_is_sound(const struct muster_params_leader *leader,
+                            const struct muster_params_store_table *table,
+                            const struct muster_params_turned *turned)
+{
+    uint32_t shard_count = leader->server->region->head->shard_count;
+
+    return turned->is_made <= 1 && turned->shard < shard_count &&
+           muster_params_key_shard(table, turned->key, shard_count) == turned->shard;
+}
+
+static bool turnover_handle(struct muster_params_leader *leader,
+                            const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    struct muster_params_store_table *table = table_at(leader, header->chunk);
+    const struct muster_params_source *source = source_at(leader, header->phase);
+    struct muster_params_turned turned;
+    uint32_t refused = 0;
+
+    if (table == NULL || source == NULL || header->descriptor != table->descriptor ||
+        !muster_params_table_turns(table) || header->offset == 0 ||
+        header->offset > MUSTER_PARAMS_SEQUENCE_MAX ||
+        header->payload_bytes % sizeof(turned) != 0)
+        return false;
+    for (uint32_t at = 0; at < header->payload_bytes; at += sizeof(turned)) {
+        memcpy(&turned, payload + at, sizeof(turned));
+        if (!turned_is_sound(leader, table, &turned))
+            return false;
+        if (shard_is_led(leader, turned.shard) &&
+            !muster_params_turnover_follow(server->region, table, source, header->offset, &turned))
+            refused++;
+    }
+    if (refused > 0)
+        MUSTER_LOG(server->env, ERROR, "params_replica_full", "rows", refused);
     return true;
 }
 
@@ -399,6 +439,8 @@ static const struct copy_row {
                                                                 MUSTER_FRAME_PAYLOAD_MAX},
     [MUSTER_PARAMS_COPY_ROWS - MUSTER_PARAMS_COPY_PUSH] = {rows_handle, MUSTER_FRAME_PAYLOAD_MAX},
     [MUSTER_PARAMS_COPY_END - MUSTER_PARAMS_COPY_PUSH] = {nothing_handle, 0},
+    [MUSTER_PARAMS_COPY_TURNOVER - MUSTER_PARAMS_COPY_PUSH] = {turnover_handle,
+                                                               MUSTER_FRAME_PAYLOAD_MAX},
     [MUSTER_PARAMS_COPY_CHECK - MUSTER_PARAMS_COPY_PUSH] = {check_handle, 0},
 };
 

@@ -110,6 +110,45 @@ struct muster_params_record *muster_params_push_record(struct muster_params_serv
     return record;
 }
 
+/* --- Keys that a push turns --- */
+
+struct muster_params_record *muster_params_turnover_record(struct muster_params_server *server,
+                                                           const struct muster_params_push *push,
+                                                           size_t turned_max)
+{
+    uint32_t number = muster_params_table_number(server->region, push->table);
+    struct muster_params_record *record =
+        muster_params_record_new(server, MUSTER_PARAMS_COPY_TURNOVER,
+                                 turned_max * sizeof(struct muster_params_turned));
+
+    if (record == NULL)
+        return NULL;
+    record->frame.header.offset = push->sequence;
+    record->frame.header.phase = (uint32_t)push->slot;
+    record->frame.header.chunk = number;
+    record->frame.header.descriptor = push->table->descriptor;
+    record->source_begin = push->slot;
+    record->source_end = push->slot + 1;
+    record->table_count = number + 1;
+    return record;
+}
+
+void muster_params_turnover_fill(struct muster_params_record *record, uint64_t mask,
+                                 const struct muster_params_turned *turned, uint32_t count)
+{
+    uint32_t bytes = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct muster_params_run run = {.shard = (uint16_t)turned[i].shard};
+
+        if (!run_is_for(record->server, &run, mask))
+            continue;
+        memcpy(record->payload + bytes, &turned[i], sizeof(turned[i]));
+        bytes += sizeof(turned[i]);
+    }
+    record->frame.header.payload_bytes = bytes;
+}
+
 /* --- A shard --- */
 
 struct shard_copy {

@@ -28,6 +28,13 @@ void muster_params_records_free(struct muster_params_server *server, struct must
 struct muster_params_record *muster_params_push_record(struct muster_params_server *server,
                                                        const struct muster_params_push *push,
                                                        uint64_t mask);
+/** Room for so many keys that a push turns. As muster_params_record_new. */
+struct muster_params_record *muster_params_turnover_record(struct muster_params_server *server,
+                                                           const struct muster_params_push *push,
+                                                           size_t turned_max);
+/** Those whose shards the follower in `mask` must have. */
+void muster_params_turnover_fill(struct muster_params_record *record, uint64_t mask,
+                                 const struct muster_params_turned *turned, uint32_t count);
 /** All of a shard: its positions, and the rows of all tables. False: no memory, and none are given. */
 MUSTER_MUST_CHECK bool muster_params_shard_records(struct muster_params_server *server,
                                                    uint32_t shard, struct muster_list *ret_records,

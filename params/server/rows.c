@@ -127,29 +127,92 @@ enum muster_rc muster_params_push_check(const struct muster_params_source *sourc
     return MUSTER_OK;
 }
 
-static void push_store(struct muster_params_server *server, const struct muster_params_push *push,
-                       const float *values, struct muster_params_pushed *ret_pushed)
+static struct muster_params_update update_of(const struct muster_params_push *push,
+                                             const float *values)
 {
-    const struct muster_params_update update = {.table = push->table,
-                                                .source = push->source,
-                                                .sequence = push->sequence,
-                                                .clock = push->clock,
-                                                .run_count = push->run_count,
-                                                .runs = push->runs,
-                                                .keys = push->keys,
-                                                .values = values};
-    struct muster_params_applied applied = muster_params_update_apply(server->region, &update);
+    return (struct muster_params_update){.table = push->table,
+                                         .source = push->source,
+                                         .sequence = push->sequence,
+                                         .clock = push->clock,
+                                         .run_count = push->run_count,
+                                         .runs = push->runs,
+                                         .keys = push->keys,
+                                         .values = values};
+}
+
+static void push_store(struct muster_params_server *server,
+                       const struct muster_params_update *update,
+                       struct muster_params_pushed *ret_pushed)
+{
+    struct muster_params_applied applied = muster_params_update_apply(server->region, update);
 
     *ret_pushed = (struct muster_params_pushed){.duplicate = applied.duplicate_rows,
                                                 .refused = applied.refused};
     server->stats.duplicate_runs += applied.duplicate_runs;
 }
 
+/* NULL: no memory. */
+static struct muster_params_turned *turned_of(struct muster_params_server *server, size_t count)
+{
+    if (count > server->turned_count) {
+        struct muster_params_turned *turned =
+            muster_mem_realloc(server->env->mem, server->turned, count * sizeof(*turned));
+
+        if (turned == NULL)
+            return NULL;
+        server->turned = turned;
+        server->turned_count = count;
+    }
+    return server->turned;
+}
+
+/* Nothing can fail once the first row has come or gone: followers are told of it. */
+static enum muster_rc turning_apply(struct muster_params_server *server,
+                                    const struct muster_params_push *push, const float *values,
+                                    struct muster_params_pushed *ret_pushed)
+{
+    const struct muster_params_update update = update_of(push, values);
+    size_t turned_max = muster_params_turned_max(push->row_count, push->run_count);
+    struct muster_params_turnover turnover = {.low_clock = server->clocks.low,
+                                              .turned = turned_of(server, turned_max)};
+    struct muster_params_forward forward;
+
+    if (turnover.turned == NULL ||
+        muster_params_forward_prepare(server, push, turned_max, &forward) != MUSTER_OK)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_params_turnover_decide(server->region, &update, &turnover);
+    muster_params_forward_send(server, push, &forward, turnover.turned, turnover.count);
+    push_store(server, &update, ret_pushed);
+    server->stats.unadmitted_rows += ret_pushed->refused - turnover.refused;
+    server->stats.evicted_rows += turnover.evicted;
+    server->stats.expired_rows += turnover.expired;
+    ret_pushed->refused = turnover.refused;
+    return MUSTER_OK;
+}
+
+static enum muster_rc plain_apply(struct muster_params_server *server,
+                                  const struct muster_params_push *push, const float *values,
+                                  struct muster_params_pushed *ret_pushed)
+{
+    const struct muster_params_update update = update_of(push, values);
+    struct muster_params_forward forward;
+
+    if (muster_params_forward_prepare(server, push, 0, &forward) != MUSTER_OK)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_params_forward_send(server, push, &forward, NULL, 0);
+    push_store(server, &update, ret_pushed);
+    if (muster_params_table_turns(push->table)) /* what the primary did not make is no loss */
+        ret_pushed->refused = 0;
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_push_apply(struct muster_params_server *server,
                                         const struct muster_params_push *push,
                                         struct muster_params_pushed *ret_pushed)
 {
+    bool is_turning = muster_params_table_turns(push->table) && !push->is_copy;
     const float *values = push->values;
+    enum muster_rc rc;
 
     if (push->dtype != MUSTER_F32) {
         size_t count = (size_t)push->row_count * push->table->row_elements;
@@ -160,9 +223,10 @@ enum muster_rc muster_params_push_apply(struct muster_params_server *server,
         values_widen(push->dtype, push->values, count, wide);
         values = wide;
     }
-    if (muster_params_push_forward(server, push) != MUSTER_OK)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    push_store(server, push, values, ret_pushed);
+    rc = is_turning ? turning_apply(server, push, values, ret_pushed)
+                    : plain_apply(server, push, values, ret_pushed);
+    if (rc != MUSTER_OK)
+        return rc;
     if (push->sequence > push->source->pushed)
         MUSTER_PARAMS_STORE(&push->source->pushed, push->sequence);
     server->stats.pushes++;

@@ -17,6 +17,7 @@ struct muster_params_push {
     const void *values;   /* of dtype, aligned to its element */
     enum muster_dtype dtype;
     uint32_t row_count;
+    bool is_copy; /* of another server, which has decided about its rows */
 };
 
 struct muster_params_pushed {

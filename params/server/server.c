@@ -42,6 +42,7 @@ static void server_free(struct muster_params_server *server)
     muster_params_rounds_close(server);
     muster_params_server_clocks_close(server);
     muster_mem_free(server->env->mem, server->scratch);
+    muster_mem_free(server->env->mem, server->turned);
     muster_mem_free(server->env->mem, server->map);
     muster_mem_free(server->env->mem, server->shard_records);
     muster_mem_free(server->env->mem, server->shard_followers);

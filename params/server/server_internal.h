@@ -11,7 +11,7 @@
 #include "params/store/apply.h"
 #include "params/wire/frame.h"
 
-#define MUSTER_PARAMS_METRIC_COUNT 12
+#define MUSTER_PARAMS_METRIC_COUNT 15
 
 struct muster_params_clocks {
     struct muster_params_presence *presences; /* by slot */
@@ -65,6 +65,8 @@ struct muster_params_server {
     uint32_t client_count;
     float *scratch; /* values of one message as f32 */
     size_t scratch_count;
+    struct muster_params_turned *turned; /* keys that one message turns */
+    size_t turned_count;
     struct muster_task flush;      /* acknowledgements of a turn leave together */
     struct muster_params_map *map; /* NULL: not known yet */
     uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */

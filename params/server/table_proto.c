@@ -47,6 +47,9 @@ void muster_params_table_describe(const struct muster_params_server *server,
     schema->init = (Muster__Params__V1__Init)table->init;
     schema->init_scale = table->init_scale;
     schema->init_seed = table->init_seed;
+    schema->admit_after = table->admit_after;
+    schema->ttl_clocks = table->ttl_clocks;
+    schema->rows_max = table->rows_max;
     muster__params__v1__table__init(ret_table);
     ret_table->number = muster_params_table_number(server->region, table);
     ret_table->descriptor = table->descriptor;
@@ -73,7 +76,10 @@ enum muster_rc muster_params_server_table_make(struct muster_params_server *serv
                                                 .l2 = asked->l2,
                                                 .init = (enum muster_params_init)asked->init,
                                                 .init_scale = asked->init_scale,
-                                                .init_seed = asked->init_seed};
+                                                .init_seed = asked->init_seed,
+                                                .admit_after = asked->admit_after,
+                                                .ttl_clocks = asked->ttl_clocks,
+                                                .rows_max = asked->rows_max};
     enum muster_rc rc = muster_params_schema_check(&schema, ret_error);
 
     /* The name has its NUL among the bytes that are looked at: the check has seen its length. */

@@ -174,7 +174,7 @@ static void batch_make_rows(struct muster_params_region *region,
         struct muster_params_row *row =
             muster_params_index_find(region, update->table, batch->hashes[i], key);
 
-        if (row == NULL &&
+        if (row == NULL && !muster_params_table_turns(update->table) &&
             muster_params_row_make(region, update->table, key, batch->hashes[i], &row) != MUSTER_OK)
             row = NULL;
         batch->rows[i] = row;

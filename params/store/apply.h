@@ -24,7 +24,8 @@ struct muster_params_update {
 struct muster_params_applied {
     uint32_t duplicate_runs; /* had been applied before: they have changed nothing */
     uint32_t duplicate_rows; /* of these */
-    uint32_t refused;        /* new rows for which there was no memory; all others are applied */
+    uint32_t refused;        /* rows that there are not: no memory, or turnover.h has not made them; all
+                              * others are applied */
 };
 
 /** Apply what is not applied yet. The pushes of one source come to each shard in the order of their

@@ -19,6 +19,7 @@
 /* Values, state (at most two values and a count per element), and the head of the largest row. */
 #define MUSTER_PARAMS_STRIDE_MAX (3u * MUSTER_PARAMS_ROW_BYTES_MAX + 64u)
 #define MUSTER_PARAMS_SOURCE_SEGMENTS_MAX 4096u
+#define MUSTER_PARAMS_FILTER_CELLS ((uint64_t)1 << 20) /* one segment */
 
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
@@ -102,6 +103,10 @@ struct muster_params_store_table {
     struct muster_params_index index[2];
     uint64_t shards_offset; /* of struct muster_params_shard [shard_count] */
     uint64_t row_count;
+    uint32_t admit_after; /* 0: a key gets its row with its first push */
+    uint32_t filter_hand; /* counts what has aged the filter */
+    uint64_t ttl_clocks, rows_max;
+    uint64_t filter_offset; /* of uint16_t [MUSTER_PARAMS_FILTER_CELLS]; 0: none */
     /* Changes with each row that is removed, and is odd meanwhile: the index may lead mapped readers
      * astray then. Written by the owner (release) before and after, read by them (acquire). */
     uint64_t removal_count;

@@ -315,6 +315,30 @@ void muster_params_frozen_rows_visit(const struct muster_params_region *region,
     }
 }
 
+/* Any place of the shard's pages is a right one for the hand, so a death amid this harms nothing. */
+const struct muster_params_row *muster_params_row_turn(
+    struct muster_params_region *region, const struct muster_params_store_table *table,
+    uint32_t shard_number)
+{
+    struct muster_params_shard *shard = muster_params_shard_at(region, table, shard_number);
+    const struct muster_params_row *row;
+
+    if (shard->first_page == 0)
+        return NULL;
+    if (shard->hand_page == 0)
+        shard->hand_page = shard->first_page;
+    if (shard->hand_row >= page_at(region, shard->hand_page)->used) {
+        uint32_t next = page_at(region, shard->hand_page)->next;
+
+        MUSTER_PARAMS_STORE(&shard->hand_row, 0);
+        shard->hand_page = next != 0 ? next : shard->first_page;
+    }
+    if (page_at(region, shard->hand_page)->used == 0)
+        return NULL;
+    row = row_at(region, table, shard->hand_page, shard->hand_row++);
+    return row->version % 2 == 0 ? row : NULL;
+}
+
 void muster_params_digest_add(struct muster_params_digest *digest,
                               const struct muster_params_store_table *table,
                               const struct muster_params_row *row)

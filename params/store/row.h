@@ -35,6 +35,11 @@ void muster_params_rows_visit(const struct muster_params_region *region,
 void muster_params_frozen_rows_visit(const struct muster_params_region *region,
                                      const struct muster_params_store_table *table, uint32_t shard,
                                      muster_params_row_fn *fn, void *data);
+/** The row where the hand of the shard stands, which goes on to the next one, round and round. NULL: it is
+ * free, or the shard has none. */
+const struct muster_params_row *muster_params_row_turn(
+    struct muster_params_region *region, const struct muster_params_store_table *table,
+    uint32_t shard);
 
 /** The digest of all rows of a table: the same whatever their order, the shards or the servers, and
  * whatever their versions and clocks. */

@@ -120,9 +120,30 @@ static enum muster_rc numbers_check(const struct muster_params_schema *schema,
     return rc;
 }
 
+static enum muster_rc turnover_check(const struct muster_params_schema *schema,
+                                     struct muster_error *ret_error)
+{
+    if (schema->is_by_round &&
+        (schema->admit_after != 0 || schema->ttl_clocks != 0 || schema->rows_max != 0))
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: a table by round has no admit_after, ttl_clocks and "
+                                "rows_max; leave them 0",
+                                schema->name);
+    if (schema->admit_after > MUSTER_PARAMS_ADMIT_AFTER_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: admit_after must be at most %u, got %u", schema->name,
+                                MUSTER_PARAMS_ADMIT_AFTER_MAX, schema->admit_after);
+    if (schema->ttl_clocks > MUSTER_PARAMS_TTL_CLOCKS_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: ttl_clocks must be below 2^31, got %llu", schema->name,
+                                (unsigned long long)schema->ttl_clocks);
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_schema_check(const struct muster_params_schema *schema,
                                           struct muster_error *ret_error)
 {
+    enum muster_rc rc;
     size_t name_bytes = schema->name == NULL ? 0 : strnlen(schema->name, MUSTER_PARAMS_NAME_BYTES);
 
     if (name_bytes == 0 || name_bytes == MUSTER_PARAMS_NAME_BYTES)
@@ -163,7 +184,8 @@ enum muster_rc muster_params_schema_check(const struct muster_params_schema *sch
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s: round_quorum must be at most %u, got %u", schema->name,
                                 MUSTER_PARAMS_ROUND_SOURCES_MAX, schema->round_quorum);
-    return numbers_check(schema, ret_error);
+    rc = turnover_check(schema, ret_error);
+    return rc == MUSTER_OK ? numbers_check(schema, ret_error) : rc;
 }
 
 static uint32_t round_up(uint32_t bytes, uint32_t unit)
@@ -224,6 +246,9 @@ static void table_describe(const struct muster_params_schema *schema,
     table->is_round_mean = schema->is_round_mean;
     table->round_quorum = schema->round_quorum;
     table->round_grace_ns = schema->round_grace_ns;
+    table->admit_after = schema->admit_after > 1 ? schema->admit_after : 0;
+    table->ttl_clocks = schema->ttl_clocks;
+    table->rows_max = schema->rows_max;
     table->descriptor = 0;
     table->descriptor = muster_hash64(table, sizeof(*table), 0);
 }
@@ -248,7 +273,10 @@ void muster_params_table_schema(const struct muster_params_store_table *table,
         .is_by_round = table->is_by_round != 0,
         .is_round_mean = table->is_round_mean != 0,
         .round_quorum = table->round_quorum,
-        .round_grace_ns = table->round_grace_ns};
+        .round_grace_ns = table->round_grace_ns,
+        .admit_after = table->admit_after,
+        .ttl_clocks = table->ttl_clocks,
+        .rows_max = table->rows_max};
 }
 
 uint64_t muster_params_schema_descriptor(const struct muster_params_schema *schema)
@@ -302,7 +330,8 @@ static enum muster_rc table_refuse(const struct muster_params_store_table *have,
                             (unsigned long long)asked->descriptor);
 }
 
-/* The first segment holds the first index and, behind it, the heads of the shards. */
+/* The first segment holds the first index and, behind it, the heads of the shards; the second one the
+ * filter of a table that admits keys late. */
 void muster_params_table_complete(struct muster_params_region *region,
                                   const struct muster_params_intent *intent)
 {
@@ -310,8 +339,9 @@ void muster_params_table_complete(struct muster_params_region *region,
     struct muster_params_store_table *table = &head->tables[intent->table];
     uint64_t offset = (uint64_t)intent->segment * MUSTER_PARAMS_SEGMENT_BYTES;
 
-    muster_params_segment_take(region, intent->segment, 1, MUSTER_PARAMS_SEGMENT_INDEX,
+    muster_params_segment_take(region, intent->segment, intent->run, MUSTER_PARAMS_SEGMENT_INDEX,
                                intent->table);
+    table->filter_offset = intent->run > 1 ? offset + MUSTER_PARAMS_SEGMENT_BYTES : 0;
     table->index[0] =
         (struct muster_params_index){.offset = offset, .bits = MUSTER_PARAMS_INDEX_BITS_FIRST};
     table->shards_offset = offset + (sizeof(uint64_t) << MUSTER_PARAMS_INDEX_BITS_FIRST);
@@ -336,7 +366,8 @@ enum muster_rc muster_params_table_open(struct muster_params_region *region,
         return table_refuse(table, &asked, ret_error);
     if (table == NULL) {
         intent.table = region->head->table_count;
-        intent.segment = muster_params_segment_find(region, 1);
+        intent.run = asked.admit_after > 0 ? 2 : 1;
+        intent.segment = muster_params_segment_find(region, intent.run);
         if (intent.table == MUSTER_PARAMS_TABLES_MAX || intent.segment == 0)
             return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
                                     "table %s cannot be made: the server has %u tables of %u and "

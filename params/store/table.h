@@ -33,6 +33,12 @@ uint32_t muster_params_table_number(const struct muster_params_region *region,
 void muster_params_table_complete(struct muster_params_region *region,
                                   const struct muster_params_intent *intent);
 
+/** Whether rows of the table come and go as turnover.h says: a push makes no row of itself. */
+static inline bool muster_params_table_turns(const struct muster_params_store_table *table)
+{
+    return table->admit_after > 0 || table->ttl_clocks > 0 || table->rows_max > 0;
+}
+
 static inline struct muster_params_shard *
 muster_params_shard_at(const struct muster_params_region *region,
                        const struct muster_params_store_table *table, uint32_t shard)

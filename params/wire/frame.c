@@ -143,7 +143,8 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
 }
 
 /* --- Schemas: name 0, row_elements 64, wire_dtype 68, optimizer 72, init 76, numbers 80 to 107,
- * flags 108, init_seed 112, round_grace_ns 120, round_quorum 128, reserved 132 to 135 --- */
+ * flags 108, init_seed 112, round_grace_ns 120, round_quorum 128, admit_after 132,
+ * ttl_clocks 136, rows_max 144 to 151 --- */
 
 #define SCHEMA_BY_ROUND   1u
 #define SCHEMA_ROUND_MEAN 2u
@@ -169,7 +170,9 @@ void muster_params_schema_pack(const struct muster_params_schema *schema,
     at = put_u64(at, schema->init_seed);
     at = put_u64(at, schema->round_grace_ns);
     at = put_u32(at, schema->round_quorum);
-    memset(at, 0, (size_t)(ret_bytes + MUSTER_PARAMS_SCHEMA_BYTES - at));
+    at = put_u32(at, schema->admit_after);
+    at = put_u64(at, schema->ttl_clocks);
+    put_u64(at, schema->rows_max);
 }
 
 enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
@@ -208,7 +211,10 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
     ret_schema->is_round_mean = (flags & SCHEMA_ROUND_MEAN) != 0;
     at = get_bytes(at, &ret_schema->init_seed, 8);
     at = get_bytes(at, &ret_schema->round_grace_ns, 8);
-    get_bytes(at, &ret_schema->round_quorum, 4);
+    at = get_bytes(at, &ret_schema->round_quorum, 4);
+    at = get_bytes(at, &ret_schema->admit_after, 4);
+    at = get_bytes(at, &ret_schema->ttl_clocks, 8);
+    get_bytes(at, &ret_schema->rows_max, 8);
     return MUSTER_OK;
 }
 

@@ -52,8 +52,11 @@ enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_ROWS, /* header.phase: the shard, header.chunk: the primary's table; payload:
                               * copied_row[] with values and state */
     MUSTER_PARAMS_COPY_END,  /* header.phase: the shard */
+    MUSTER_PARAMS_COPY_TURNOVER, /* rows that come and go with the COPY_PUSH behind it. header.offset: its
+                                  * sequence, header.phase: the primary's slot of its source,
+                                  * header.chunk: the primary's table; payload: turned[] */
     MUSTER_PARAMS_COPY_ACK,  /* to the primary; header.offset: so many of the messages from COPY_PUSH
-                              * to COPY_END, and COPY_CHECK, are done; header.epoch: number of the
+                              * to COPY_TURNOVER, and COPY_CHECK, are done; header.epoch: number of the
                               * replica's map */
     MUSTER_PARAMS_COPY_CHECK,   /* header.phase: a shard, header.descriptor: digest of its positions */
     MUSTER_PARAMS_COPY_DIFFERS, /* to the primary: those of header.phase have another digest */
@@ -97,7 +100,7 @@ struct muster_params_opened {
 };
 #define MUSTER_PARAMS_OPENED_BYTES 32u
 
-#define MUSTER_PARAMS_SCHEMA_BYTES 136u
+#define MUSTER_PARAMS_SCHEMA_BYTES 152u
 
 /** TICK. 24 bytes. */
 struct muster_params_tick {

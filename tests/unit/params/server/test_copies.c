@@ -677,6 +677,131 @@ static void a_source_whose_home_moves_is_named_again_over_the_same_link(void **s
     scene_close(&scene);
 }
 
+/* --- Rows that come and go --- */
+
+static const struct muster_params_schema few = {.name = "few",
+                                                .row_elements = 2,
+                                                .wire_dtype = MUSTER_F32,
+                                                .optimizer = MUSTER_PARAMS_ADAGRAD,
+                                                .learning_rate = 0.5f,
+                                                .rows_max = SHARDS};
+
+static struct muster_params_table *few_open(struct scene *scene)
+{
+    struct muster_params_op op = {.data = scene};
+    struct muster_params_table *table = NULL;
+
+    assert_int_equal(muster_params_table_start(&op, scene->params, &few, &table,
+                                               deadline_of(scene), on_op),
+                     MUSTER_OK);
+    done_await(scene);
+    return table;
+}
+
+#define PUSHES 60u
+
+struct pushes {
+    struct muster_params_op ops[PUSHES + 20];
+    uint64_t keys[PUSHES + 20];
+    uint32_t begun, left;
+};
+
+static void on_push(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct pushes *pushes = op->data;
+
+    assert_int_equal(rc, MUSTER_OK);
+    pushes->left--;
+}
+
+static bool are_done(void *data)
+{
+    const struct pushes *pushes = data;
+
+    return pushes->left == 0;
+}
+
+/* A row in a message of its own: in each shard the rows take each other's place. */
+static void row_push(struct scene *scene, struct muster_params_table *table, struct pushes *pushes)
+{
+    static float values[2] = {1, 2};
+    uint32_t i = pushes->begun++;
+    const struct muster_params_rows rows = {&pushes->keys[i], values, 1};
+
+    pushes->keys[i] = (uint64_t)i * i % 29;
+    pushes->ops[i].data = pushes;
+    pushes->left++;
+    assert_int_equal(muster_params_push_start(&pushes->ops[i], table, &rows, deadline_of(scene),
+                                              on_push),
+                     MUSTER_OK);
+    test_env_turn(&scene->test.env, 3);
+}
+
+static void check_few(const struct scene *scene)
+{
+    struct muster_params_digest digests[2];
+
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct muster_params_region *region = scene->members[i].server->region;
+        const struct muster_params_store_table *table = muster_params_table_find(region, "few");
+
+        assert_non_null(table);
+        assert_true(table->row_count > 0 && table->row_count <= SHARDS);
+        digests[i] = muster_params_table_digest(region, table);
+    }
+    assert_memory_equal(&digests[0], &digests[1], sizeof(digests[0]));
+}
+
+static void rows_go_at_both_servers_alike(void **state)
+{
+    struct muster_params_stats stats[2];
+    struct pushes pushes = {.left = 0};
+    struct muster_params_table *table;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    table = few_open(&scene);
+
+    for (uint32_t i = 0; i < PUSHES; i++)
+        row_push(&scene, table, &pushes);
+    test_env_run_until(&scene.test.env, are_done, &pushes);
+
+    check_few(&scene);
+    for (uint32_t i = 0; i < 2; i++)
+        muster_params_server_stats(scene.members[i].server, &stats[i]);
+    assert_true(stats[0].evicted_rows + stats[1].evicted_rows > 20);
+    scene_close(&scene);
+}
+
+/* What was done is not acknowledged: the links end before their acknowledgements are read, which is seen
+ * when more is sent over them. All comes again over new links. */
+static void removals_that_come_again_do_nothing(void **state)
+{
+    struct pushes pushes = {.left = 0};
+    struct muster_params_table *table;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    table = few_open(&scene);
+    followers_pause(&scene, true);
+    for (uint32_t i = 0; i < PUSHES; i++)
+        row_push(&scene, table, &pushes);
+    test_env_turn(&scene.test.env, 200);
+    assert_int_equal(pushes.left, PUSHES);
+    check_few(&scene);
+
+    for (uint32_t i = 0; i < 2; i++)
+        muster_params_leaders_close(scene.members[i].server);
+    for (uint32_t i = 0; i < 20; i++)
+        row_push(&scene, scene.table, &pushes);
+    test_env_run_until(&scene.test.env, are_done, &pushes);
+
+    check_few(&scene);
+    scene_close(&scene);
+}
+
 /* A follower takes changes from servers of its map alone, and what is malformed ends the link. */
 static void a_strange_leader_changes_nothing(void **state)
 {
@@ -701,6 +826,7 @@ static void a_strange_leader_changes_nothing(void **state)
         {"half a position", MUSTER_PARAMS_COPY_POSITIONS, 12, 0, true},
         {"rows of no table", MUSTER_PARAMS_COPY_ROWS, 24, 0, true},
         {"a push of no table", MUSTER_PARAMS_COPY_PUSH, 64, 0, true},
+        {"keys turned in no table", MUSTER_PARAMS_COPY_TURNOVER, 16, 0, true},
     };
     struct muster_peer_hello hello = params_peer_hello();
     static const uint8_t bytes[256];
@@ -750,6 +876,8 @@ int main(void)
         cmocka_unit_test(a_copy_that_differs_takes_no_pushes),
         cmocka_unit_test(an_older_link_of_a_leader_is_not_listened_to),
         cmocka_unit_test(a_source_whose_home_moves_is_named_again_over_the_same_link),
+        cmocka_unit_test(rows_go_at_both_servers_alike),
+        cmocka_unit_test(removals_that_come_again_do_nothing),
         cmocka_unit_test(a_strange_leader_changes_nothing),
     };
 

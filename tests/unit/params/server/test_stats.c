@@ -74,10 +74,57 @@ static void metrics_show_what_clients_have_done(void **state)
     params_stand_close(&stand);
 }
 
+static void metrics_show_which_rows_came_and_went(void **state)
+{
+    const struct muster_params_schema schemas[] = {{.name = "few",
+                                                    .row_elements = ELEMENTS,
+                                                    .wire_dtype = MUSTER_F32,
+                                                    .optimizer = MUSTER_PARAMS_ADD,
+                                                    .rows_max = 1},
+                                                   {.name = "late",
+                                                    .row_elements = ELEMENTS,
+                                                    .wire_dtype = MUSTER_F32,
+                                                    .optimizer = MUSTER_PARAMS_ADD,
+                                                    .admit_after = 2}};
+    float values[ELEMENTS] = {0};
+    struct muster_params *params;
+    struct params_stand stand;
+    struct muster_env *env = &stand.test.env;
+    char *text = NULL;
+    size_t bytes = 0;
+
+    (void)state;
+    params_stand_open(&stand, 1);
+    params_stand_kill(&stand);
+    assert_int_equal(muster_metrics_open(env->mem, &env->metrics), MUSTER_OK);
+    params_stand_serve(&stand);
+    params = params_stand_client(&stand, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        struct muster_params_table *table = params_stand_table(&stand, params, &schemas[i]);
+
+        for (uint64_t key = 0; key < 3; key++)
+            assert_int_equal(params_stand_push(&stand, table, &key, values, 1, NULL), MUSTER_OK);
+    }
+    assert_int_equal(muster_metrics_format(env->metrics, env->mem, &text, &bytes), MUSTER_OK);
+
+    check_line(text, "\nmuster_params_removed_rows_total{reason=\"limit\"} 2\n");
+    check_line(text, "\nmuster_params_removed_rows_total{reason=\"age\"} 0\n");
+    check_line(text, "\nmuster_params_unadmitted_rows_total 3\n");
+    check_line(text, "\nmuster_params_refused_rows_total 0\n");
+    check_line(text, "\nmuster_params_table_rows 1\n");
+    muster_mem_free(env->mem, text);
+    assert_int_equal(params_stand_leave(&stand, params), MUSTER_OK);
+    params_stand_kill(&stand);
+    muster_metrics_close(env->metrics);
+    env->metrics = NULL;
+    params_stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_show_what_clients_have_done),
+        cmocka_unit_test(metrics_show_which_rows_came_and_went),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#include "params/store/turnover.h"
+
 #define REGION_BYTES MUSTER_PARAMS_REGION_BYTES_MIN
 #define SHARDS       2u
 
@@ -312,6 +314,49 @@ static void a_row_is_removed_wherever_the_process_is_killed(void **state)
     region_stand_close(&stand);
 }
 
+/* Pushes to a table that keeps four rows; each has a clock of its own, so that it is clear which goes. */
+static void evict_work(struct region_stand *stand)
+{
+    struct muster_params_schema schema = region_schema("items", 5, MUSTER_PARAMS_MOMENTUM);
+    struct muster_params_source *source = region_source(stand, 1);
+    struct muster_params_turned turned[3 * 2 + 2];
+    static const float values[2 * 5] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+
+    schema.rows_max = 4;
+    schema.ttl_clocks = 1;
+    for (uint32_t i = 0; i < 6; i++) {
+        const uint64_t keys[] = {2 * i, 2 * i + 1};
+        const struct muster_params_run run = {.shard = 0, .rows = 2};
+        struct muster_params_turnover turnover = {.low_clock = i < 4 ? UINT64_MAX : i,
+                                                  .turned = turned};
+        const struct muster_params_update update = {.table = region_table(stand, &schema),
+                                                    .source = source,
+                                                    .sequence = 1 + i,
+                                                    .clock = i,
+                                                    .run_count = 1,
+                                                    .runs = &run,
+                                                    .keys = keys,
+                                                    .values = values};
+
+        muster_params_turnover_decide(&stand->region, &update, &turnover);
+        (void)muster_params_update_apply(&stand->region, &update);
+    }
+}
+
+static void rows_come_and_go_wherever_the_process_is_killed(void **state)
+{
+    struct region_stand stand;
+    struct kill_counts counts;
+
+    (void)state;
+    region_stand_open(&stand, REGION_BYTES, 1);
+    counts = kill_everywhere(&stand, evict_work);
+    assert_int_equal(stand.region.head->tables[0].row_count, 4);
+    assert_true(counts.states > 600);
+    assert_true(counts.recoveries > 0);
+    region_stand_close(&stand);
+}
+
 /* The smaller index has all rows that are removed, the larger one the first of them. */
 static void remove_growing_work(struct region_stand *stand)
 {
@@ -359,6 +404,7 @@ int main(void)
         cmocka_unit_test(an_index_grows_wherever_the_process_is_killed),
         cmocka_unit_test(an_index_is_replaced_wherever_the_process_is_killed),
         cmocka_unit_test(a_row_is_removed_wherever_the_process_is_killed),
+        cmocka_unit_test(rows_come_and_go_wherever_the_process_is_killed),
         cmocka_unit_test(rows_are_removed_amid_growth_wherever_the_process_is_killed),
     };
 

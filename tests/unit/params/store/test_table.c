@@ -68,6 +68,11 @@ static void each_wrong_part_of_a_schema_is_named(void **state)
          "table t: optimizer adam has no l2, got 1; leave it 0"},
         {SGD(.optimizer = MUSTER_PARAMS_FTRL, .l1 = -1),
          "table t: l1 must be from 0 to 1e+30, got -1"},
+        {SGD(.is_by_round = true, .rows_max = 1),
+         "table t: a table by round has no admit_after, ttl_clocks and rows_max; leave them 0"},
+        {SGD(.admit_after = 65536), "table t: admit_after must be at most 65535, got 65536"},
+        {SGD(.ttl_clocks = UINT64_C(1) << 31),
+         "table t: ttl_clocks must be below 2^31, got 2147483648"},
         {SGD(.init_scale = 1), "table t: optimizer sgd has no init_scale, got 1; leave it 0"},
         {SGD(.init = MUSTER_PARAMS_INIT_UNIFORM, .init_scale = -2),
          "table t: init_scale must be from 0 to 1e+30, got -2"},
@@ -103,6 +108,9 @@ static void a_schema_at_its_limits_is_right(void **state)
         {"beta of ftrl", SGD(.optimizer = MUSTER_PARAMS_FTRL, .beta1 = 3, .l1 = 1, .l2 = 2)},
         {"epsilon", SGD(.optimizer = MUSTER_PARAMS_ROW_ADAGRAD, .epsilon = 1)},
         {"negative constant", SGD(.init = MUSTER_PARAMS_INIT_CONSTANT, .init_scale = -2)},
+        {"admitted late", SGD(.admit_after = 65535)},
+        {"expiring", SGD(.ttl_clocks = (UINT64_C(1) << 31) - 1)},
+        {"evicting", SGD(.rows_max = UINT64_MAX)},
         {"last init", SGD(.init = MUSTER_PARAMS_INIT_NORMAL, .init_scale = 1)},
     };
 
