@@ -321,7 +321,7 @@ static bool turnover_handle(struct muster_params_leader *leader,
         memcpy(&turned, payload + at, sizeof(turned));
         if (!turned_is_sound(leader, table, &turned))
             return false;
-        if (shard_is_led(leader, turned.shard) &&
+        if (push_is_taken(leader, turned.shard) &&
             !muster_params_turnover_follow(server->region, table, source, header->offset, &turned))
             refused++;
     }
