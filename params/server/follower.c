@@ -639,7 +639,7 @@ bool muster_params_followers_have_news(const struct muster_params_server *server
 
 /* --- Changes --- */
 
-/* What a record of a change carries, made for each follower that must have it. */
+/* Makes the record of a change for one of the followers that must have it. */
 typedef struct muster_params_record *record_make_fn(struct muster_params_server *server,
                                                     const void *change, uint64_t follower);
 

@@ -774,7 +774,7 @@ static void rows_go_at_both_servers_alike(void **state)
     scene_close(&scene);
 }
 
-/* What was done is not acknowledged: the links end before their acknowledgements are read, which is seen
+/* Nothing of the pushes is acknowledged: the links end before their acknowledgements are read, which is seen
  * when more is sent over them. All comes again over new links. */
 static void removals_that_come_again_do_nothing(void **state)
 {
