@@ -15,19 +15,14 @@ import guard
 
 guard.enter()
 
-SOURCE = os.environ["MUSTER_SOURCE_DIR"]
-BINARIES = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin")
+from params_cluster import BINARIES, SOURCE, ParamsCluster, children_of
+
 PATIENCE_S = 240
 WORKERS, SERVERS, KILLS = 4, 3, 3
 WAKE_UPS = 50  # of a server between a report and its death
 # Workers that are not in step end at another quality in each run: of nine runs without kills and fourteen with three kills each, all of 8 passes, the
 # first ended from 0.749 to 0.754 and the others from 0.746 to 0.754.
 AUC_NOISE = 0.01
-
-
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        return [int(word) for word in file.read().split()]
 
 
 def wake_ups(pid):
@@ -42,9 +37,8 @@ class Job:
         self.case = case
         self.folder = tempfile.TemporaryDirectory()
         case.addCleanup(self.folder.cleanup)
-        registry = self.start("muster", "registry", "--listen", "127.0.0.1:0")
-        address = registry.stdout.readline().split()[1]
-        self.keepers = [self.start("muster", "params", "serve", "--listen", "127.0.0.1:0", "--registry", address, "--job", "words", "--replicas", "2",
+        registry = case.start_registry()
+        self.keepers = [self.start("muster", "params", "serve", "--listen", "127.0.0.1:0", "--registry", registry, "--job", "words", "--replicas", "2",
                                    "--expect", str(SERVERS), "--memory-max", "128M", log=f"server{i}") for i in range(SERVERS)]
         self.servers = ",".join(keeper.stdout.readline().split()[1] for keeper in self.keepers)
 
@@ -63,18 +57,6 @@ class Job:
         return [self.start("factorize", "--server", self.servers, "--job", "words", "--data", data, "--worker", str(i), *words, log=f"worker{i}")
                 for i in range(WORKERS)]
 
-    def wait_for_copies(self, maps):
-        """Until a map beyond the first `maps` ones says that all servers are there and all shards have their copies. Returns how many there
-        were."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            with open(self.path("server0"), encoding="utf-8") as file:
-                lines = [line for line in file if " params_map " in line and line.endswith("\n")]
-            if len(lines) > maps and f"servers={SERVERS} " in lines[-1] and "short_shards=0\n" in lines[-1]:
-                return len(lines)
-            self.case.assertLess(time.monotonic(), until, lines[-1:])
-            time.sleep(0.01)
-
     def kill_server(self, keeper):
         """While it works: some messages after the report, when all workers push again."""
         victim = children_of(keeper.pid)[0]
@@ -82,31 +64,29 @@ class Job:
         until = time.monotonic() + PATIENCE_S
         while wake_ups(victim) < before + WAKE_UPS:
             self.case.assertLess(time.monotonic(), until, "the server gets no messages")
-        os.kill(victim, signal.SIGKILL)
-        while victim in children_of(keeper.pid) or not children_of(keeper.pid):
-            self.case.assertLess(time.monotonic(), until, "the keeper starts nobody")
-            time.sleep(0.01)
+        self.case.kill_server(keeper)
 
 
-class Factorize(unittest.TestCase):
+class Factorize(ParamsCluster):
     def train(self, *words, kills=0):
         """[(auc, digest) of each pass]"""
         job = Job(self)
-        maps = job.wait_for_copies(0)
+        self.wait_for_copies(job.path("server0"), 0)
+        deaths = 0
         workers = job.work(*words)
         reports = []
         for line in workers[0].stdout:
             reports.append(re.fullmatch(r"pass \d+ auc (0\.\d+) digest ([0-9a-f]{16})\n", line).groups())
-            if kills > 0:
+            if deaths < kills:
                 self.assertIsNone(workers[1].poll(), "the training was over before the last kill")
                 job.kill_server(job.keepers[1])
-                maps = job.wait_for_copies(maps)  # a second loss before that could take both copies of a row
-                kills -= 1
+                deaths += 1
+                self.wait_for_copies(job.path("server0"), deaths)
         for i, worker in enumerate(workers):
             worker.wait(timeout=PATIENCE_S)
             with open(job.path(f"worker{i}"), encoding="utf-8") as file:
                 self.assertEqual((worker.returncode, file.read()), (0, ""))
-        self.assertEqual((kills, [keeper.poll() for keeper in job.keepers]), (0, [None] * SERVERS))
+        self.assertEqual((kills - deaths, [keeper.poll() for keeper in job.keepers]), (0, [None] * SERVERS))
         return [(float(auc), digest) for auc, digest in reports]
 
     def test_a_server_killed_three_times_does_not_change_the_quality(self):

@@ -79,7 +79,7 @@ class Cut(ParamsCluster):
                 done = self.run_tool(PULSE, address, job, "1", "5")  # a source goes on behind what the cut has of it
                 self.assertEqual((done.returncode, done.stderr, done.stdout), (0, "", "begun\ndone\n"))
                 self.assertEqual(self.counts(address, job), [counts[0], counts[1] + 5, counts[2], 0])
-            self.registry = self.start(MUSTER, "registry", "--listen", "127.0.0.1:0").stdout.readline().split()[1]
+            self.registry = self.start_registry()
 
     def test_the_files_of_older_cuts_go(self):
         _, address = self.serve("--log-level", "error")

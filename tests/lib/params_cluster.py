@@ -29,7 +29,10 @@ class ParamsCluster(unittest.TestCase):
     memory = "64M"
 
     def setUp(self):
-        self.registry = self.start(MUSTER, "registry", "--listen", "127.0.0.1:0").stdout.readline().split()[1]
+        self.registry = self.start_registry()
+
+    def start_registry(self):
+        return self.start(MUSTER, "registry", "--listen", "127.0.0.1:0").stdout.readline().split()[1]
 
     def start(self, *words, output=subprocess.PIPE, log=subprocess.PIPE):
         process = subprocess.Popen(words, stdout=output, stderr=log, text=True)
