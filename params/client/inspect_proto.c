@@ -28,7 +28,7 @@ static bool table_read(const Muster__Params__V1__Table *table,
     *ret_state = (struct muster_params_table_state){
         .number = table->number,
         .name = table->schema->name,
-        .descriptor = table->descriptor,
+        .descriptor = table->schema_hash,
         .rows = table->rows,
         .row_elements = table->schema->row_elements,
         .row_bytes = table->row_bytes,

@@ -52,7 +52,7 @@ void muster_params_table_describe(const struct muster_params_server *server,
     schema->rows_max = table->rows_max;
     muster__params__v1__table__init(ret_table);
     ret_table->number = muster_params_table_number(server->region, table);
-    ret_table->descriptor = table->descriptor;
+    ret_table->schema_hash = table->descriptor;
     ret_table->schema = schema;
     ret_table->rows = table->row_count;
     ret_table->row_bytes = table->row_stride;

@@ -24,7 +24,7 @@
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
 #define MUSTER_PARAMS_REGION_MAGIC   UINT64_C(0x314e474552535054) /* "TPSREGN1" */
-#define MUSTER_PARAMS_REGION_VERSION 4u
+#define MUSTER_PARAMS_REGION_VERSION 5u
 
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {

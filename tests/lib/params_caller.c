@@ -75,7 +75,7 @@ static void table_keep(struct params_answer *answer,
                        const Muster__Params__V1__TableResponse *response)
 {
     answer->number = response->table->number;
-    answer->descriptor = response->table->descriptor;
+    answer->descriptor = response->table->schema_hash;
     answer->row_elements = response->table->schema->row_elements;
     answer->learning_rate = response->table->schema->learning_rate;
 }

@@ -90,6 +90,7 @@ static void on_drained(struct muster_params_server *server, enum muster_rc rc)
 {
     struct service *service = muster_params_server_data(server);
 
+    seat_of(service)->is_undrained = rc != MUSTER_OK;
     if (rc != MUSTER_OK)
         MUSTER_LOG(service->env, ERROR, "params_not_drained", "reason",
                    "not all shards could be given to other servers within --drain-timeout");
@@ -136,6 +137,8 @@ static int seat_serve(struct keeper *keeper)
         stdout_silence();
     keeper_taken(keeper);
     code = service_run(&seat->service, seat->settings.log_level, seat->settings.log_format);
+    if (code == EXIT_OK && seat->is_undrained)
+        code = EXIT_OTHER;
     muster_params_seat_free(seat->seat);
     return code;
 }

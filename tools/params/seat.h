@@ -36,6 +36,7 @@ struct params_seat {
     int socket;
     struct muster_params_server *server;
     struct muster_authorization *authorization;
+    bool is_undrained; /* nobody could take its shards */
 };
 
 /** Make the memory and bind the socket; keeper_run of seat->keeper serves. Borrows the texts of settings.
