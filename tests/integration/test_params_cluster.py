@@ -83,13 +83,15 @@ class Cluster(ParamsCluster):
     def test_a_server_that_cannot_give_its_shards_away_says_so(self):
         keepers, addresses = self.servers(2, "--drain-timeout", "0.3")
         self.assert_nothing_lost([self.ledger(addresses, 0, 10)])  # both have shards
-        other = children_of(keepers[1].pid)[0]
-        os.kill(other, signal.SIGSTOP)
+        others = children_of(keepers[1].pid)  # the server and its spare
+        for other in others:
+            os.kill(other, signal.SIGSTOP)
         try:
             keepers[0].send_signal(signal.SIGTERM)
             _, err = keepers[0].communicate(timeout=PATIENCE_S)
         finally:
-            os.kill(other, signal.SIGCONT)
+            for other in others:
+                os.kill(other, signal.SIGCONT)
         self.assertEqual(keepers[0].returncode, 1)
         self.assertIn("params_not_drained", err)
 
