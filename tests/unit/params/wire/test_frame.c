@@ -424,8 +424,8 @@ static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void *
         const char *words;
     } rows[] = {
         {0, 8, 7, NULL},
-        {1, 8, 7, "must have 224 bytes, got 223"},
-        {200, 8, 7, "must have 48 bytes, got 24"},
+        {1, 8, 7, "must have 240 bytes, got 239"},
+        {200, 8, 7, "must have 48 bytes, got 40"},
         {0, 8, 8, "names shard 8 of 8"},
         {0, 0, 0, "names 1 entries of 0 shards"},
         {0, MUSTER_PARAMS_SHARD_COUNT_MAX + 1, 0, "names 1 entries of 4097 shards"},
