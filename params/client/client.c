@@ -558,6 +558,7 @@ static void params_free(struct muster_params *params)
     struct muster_env *env = params->env;
 
     MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node) {
+        muster_params_way_hang_up(way);
         muster_params_requests_free(way);
         muster_params_way_free(way);
     }

@@ -201,6 +201,8 @@ void muster_params_way_name(struct muster_params_way *way, bool is_home);
 void muster_params_way_break(struct muster_params_way *way, const struct muster_error *error);
 /** The server can never serve this client: on_failed. */
 void muster_params_way_fail(struct muster_params_way *way, const struct muster_error *error);
+/** Its link ends, and gives back the messages that it has. */
+void muster_params_way_hang_up(struct muster_params_way *way);
 /** Close the link and free what it has received. The way must have no requests. */
 void muster_params_way_free(struct muster_params_way *way);
 

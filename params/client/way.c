@@ -43,6 +43,11 @@ static void link_drop(struct muster_params_way *way)
     muster_peer_link_close(link);
 }
 
+void muster_params_way_hang_up(struct muster_params_way *way)
+{
+    link_drop(way);
+}
+
 void muster_params_way_break(struct muster_params_way *way, const struct muster_error *error)
 {
     struct muster_params *params = way->params;

@@ -195,12 +195,15 @@ static void shard_begin_next(struct muster_params_follower *follower)
     }
 }
 
+/* A learner that was given up amid its copy, and is one again, has missed what was pushed meanwhile: its copy begins
+ * anew. */
 static void copy_record_done(struct muster_params_follower *follower, uint32_t shard)
 {
     MUSTER_ASSERT(follower->copying > 0);
     if (--follower->copying > 0)
         return;
-    bit_set(follower->ready, shard);
+    if (bit_is_set(follower->begun, shard))
+        bit_set(follower->ready, shard);
     shard_begin_next(follower);
     if (follower->copying == 0) /* one map for all that it has learned */
         muster_task_post(&follower->server->decide, follower->server->env->loop);

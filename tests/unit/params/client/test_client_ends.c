@@ -273,6 +273,36 @@ static void pushes_without_an_answer_end_at_the_deadline_of_closing(void **state
     params_client_scene_fini(&scene);
 }
 
+/* More than the sockets hold: the link has most of the messages still. */
+static void messages_that_have_not_left_end_with_the_client(void **state)
+{
+    enum { PUSHES = 200, ROWS = 4096 };
+    static uint64_t keys[ROWS];
+    static float values[ROWS];
+    const struct muster_params_rows rows = {keys, values, ROWS};
+    static struct params_call pushes[PUSHES];
+    struct params_client_scene scene;
+
+    (void)state;
+    params_client_scene_open(&scene);
+    for (uint32_t i = 0; i < ROWS; i++)
+        keys[i] = i;
+    for (uint32_t i = 0; i < PUSHES; i++) {
+        pushes[i] = (struct params_call){.op = {.data = &pushes[i]}};
+        assert_int_equal(muster_params_push_start(&pushes[i].op, scene.table, &rows,
+                                                  params_client_scene_deadline(&scene),
+                                                  params_on_call),
+                         MUSTER_OK);
+    }
+
+    test_env_turn(scene.env, 1); /* now they are messages */
+    assert_int_equal(params_client_scene_leave(&scene, muster_loop_now_ns(scene.env->loop)),
+                     MUSTER_DEADLINE_EXCEEDED);
+    for (uint32_t i = 0; i < PUSHES; i++)
+        assert_int_equal(pushes[i].rc, MUSTER_CANCELLED);
+    params_client_scene_fini(&scene);
+}
+
 /* The deadline is far: whoever waits for it fails by the guard. */
 static void a_client_whose_pushes_are_cancelled_closes_at_once(void **state)
 {
@@ -350,6 +380,7 @@ int main(void)
         cmocka_unit_test(an_operation_is_cancelled_while_its_answer_arrives),
         cmocka_unit_test(a_client_closes_when_its_pushes_are_acknowledged),
         cmocka_unit_test(pushes_without_an_answer_end_at_the_deadline_of_closing),
+        cmocka_unit_test(messages_that_have_not_left_end_with_the_client),
         cmocka_unit_test(a_client_whose_pushes_are_cancelled_closes_at_once),
         cmocka_unit_test(a_client_that_the_server_refuses_closes_at_once),
         cmocka_unit_test(a_push_is_sent_again_as_it_was),

@@ -445,8 +445,8 @@ static void a_deadline_names_who_is_missing(void **state)
         exchange_stage_open(&stage, &scene);
         group_ring_turn(&stage.ring, 10);
         stage.seats[0].op.deadline_ns =
-            muster_loop_after_ns(stage.ring.test.env.loop, 2 * MUSTER_NS_PER_MS);
-        exchange_stage_start(&stage, 0);
+            muster_loop_after_ns(stage.ring.test.env.loop, 50 * MUSTER_NS_PER_MS);
+        exchange_stage_start(&stage, 0); /* before it, also beside other work */
         exchange_stage_start(&stage, 1);
         for (unsigned turns = 0; stage.ring.members[0].abort_count == 0 && turns < 2000; turns++)
             muster_loop_turn(stage.ring.test.env.loop, MUSTER_NS_PER_MS);
