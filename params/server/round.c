@@ -51,6 +51,7 @@ struct rounds {
     uint16_t held_shard;
     uint64_t
         applied;    /* rounds before it are applied to the shards that the map gives this server */
+    bool is_home;   /* this server leads home, and has told its clients what was decided before */
     bool is_behind; /* the newest decision is not applied whole: there was no memory */
     bool has_quorum;
     uint64_t quorum_ns; /* since when */
@@ -432,6 +433,20 @@ static void decision_announce(struct rounds *rounds, const struct decision *deci
 }
 
 /* Learn the decisions in NAME#rounds that are newer than the ones this server knows. */
+/* The server that led home before may have told some clients alone, and they all servers, this one among
+ * them. */
+static void decisions_announce(struct rounds *rounds)
+{
+    uint64_t from = rounds->open > DECISIONS_KEPT ? rounds->open - DECISIONS_KEPT : 0;
+
+    for (uint64_t round = from; round < rounds->open; round++) {
+        const struct decision *decision = decision_at(rounds, round);
+
+        if (decision != NULL)
+            decision_announce(rounds, decision);
+    }
+}
+
 static enum muster_rc log_read(struct rounds *rounds)
 {
     const struct muster_params_region *region = rounds->server->region;
@@ -810,14 +825,13 @@ void muster_params_rounds_map(struct muster_params_server *server)
     if (rounds_add_all(server) != MUSTER_OK)
         MUSTER_LOG(server->env, ERROR, "params_rounds_no_memory");
     MUSTER_LIST_EACH (&server->rounds, rounds, struct rounds, node) {
-        uint64_t open = rounds->open;
+        bool was_home = rounds->is_home;
 
-        if (!shard_is_led(server, rounds->home) || log_read(rounds) != MUSTER_OK)
-            open = rounds->open;
-        for (; open < rounds->open; open++) {
-            if (decision_at(rounds, open) != NULL)
-                decision_announce(rounds, decision_at(rounds, open));
-        }
+        rounds->is_home = shard_is_led(server, rounds->home);
+        if (rounds->is_home && log_read(rounds) != MUSTER_OK)
+            rounds->is_home = false; /* with the next map again */
+        if (rounds->is_home && !was_home)
+            decisions_announce(rounds);
         rounds->applied = 0;
         decisions_apply(rounds);
     }

@@ -71,7 +71,7 @@ class Factorize(ParamsCluster):
     def train(self, *words, kills=0):
         """[(auc, digest) of each pass]"""
         job = Job(self)
-        self.wait_for_copies(job.path("server0"), 0)
+        self.wait_for_copies(job.path("server0"))
         deaths = 0
         workers = job.work(*words)
         reports = []
@@ -79,9 +79,10 @@ class Factorize(ParamsCluster):
             reports.append(re.fullmatch(r"pass \d+ auc (0\.\d+) digest ([0-9a-f]{16})\n", line).groups())
             if deaths < kills:
                 self.assertIsNone(workers[1].poll(), "the training was over before the last kill")
+                maps = self.maps_of(job.path("server0"))
                 job.kill_server(job.keepers[1])
                 deaths += 1
-                self.wait_for_copies(job.path("server0"), deaths)
+                self.wait_for_copies(job.path("server0"), maps)
         for i, worker in enumerate(workers):
             worker.wait(timeout=PATIENCE_S)
             with open(job.path(f"worker{i}"), encoding="utf-8") as file:

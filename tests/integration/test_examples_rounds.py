@@ -26,12 +26,12 @@ class Rounds(ParamsCluster):
         """Keepers to kill, an address, options for learners, and what to wait for behind a kill."""
         _, address, log = self.logged_server("--replicas", "2", "--expect", "3")
         keepers, _ = self.servers(2, "--replicas", "2", "--expect", "3")
-        self.wait_for_copies(log, 0)
-        return keepers, address, ("--job", "j"), lambda deaths: self.wait_for_copies(log, deaths)
+        self.wait_for_copies(log)
+        return keepers, address, ("--job", "j"), log
 
     def alone(self):
         keeper, address = self.serve("--log-level", "error")
-        return [keeper], address, (), lambda deaths: None
+        return [keeper], address, (), None
 
     def learners(self, address, *words):
         return [self.start(ROUNDS, address, "--learner", str(i), "--learners", str(LEARNERS), "--data", DATA, *words) for i in range(LEARNERS)]
@@ -48,14 +48,16 @@ class Rounds(ParamsCluster):
 
     def run_with_kills(self, servers, rounds):
         """Learner 0 says when a round is done: then a server dies, each in turn."""
-        keepers, address, words, settle = servers
+        keepers, address, words, log = servers
         learners = self.learners(address, "--rounds", str(rounds), "--steps", "50", *words)
         for kill in range(KILLS):
             for _ in range(max(1, rounds // (KILLS + 1))):
                 line = learners[0].stdout.readline()
-                self.assertRegex(line, r"^round \d+$", line or learners[0].communicate(timeout=PATIENCE_S)[1])
+                self.assertRegex(line, r"^round \d+$", line or [learner.communicate(timeout=PATIENCE_S)[1] for learner in learners])
+            maps = self.maps_of(log) if log else None
             self.kill_server(keepers[kill % len(keepers)])
-            settle(kill + 1)
+            if log:
+                self.wait_for_copies(log, maps)
         return self.weights_of(learners)
 
     def test_the_weights_are_the_same_bytes_whenever_servers_die(self):

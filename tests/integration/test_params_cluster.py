@@ -51,10 +51,11 @@ class Cluster(ParamsCluster):
         witness, first, log = self.logged_server("--replicas", "2", "--expect", "3")
         keepers, others = self.servers(2, "--replicas", "2", "--expect", "3")
         ledgers = [self.ledger(f"{first},{others}", i, 20000) for i in range(2)]
-        self.wait_for_copies(log, 0)
-        for death, keeper in enumerate(keepers, 1):
+        self.wait_for_copies(log)
+        for keeper in keepers:
+            maps = self.maps_of(log)
             self.kill_server(keeper)
-            self.wait_for_copies(log, death)
+            self.wait_for_copies(log, maps)
         self.assert_nothing_lost(ledgers)
         self.assertIsNone(witness.poll())
 

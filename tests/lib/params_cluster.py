@@ -66,19 +66,20 @@ class ParamsCluster(unittest.TestCase):
             self.assertLess(time.monotonic(), until, text)
             time.sleep(0.01)
 
-    def wait_for_copies(self, log, deaths):
-        """Until all shards have their replicas on three servers, and have lacked some since the last of so many deaths: a second loss
-        before that could take both copies of a row."""
+    def maps_of(self, log):
+        with open(log, encoding="utf-8") as file:
+            return [line for line in file if " params_map " in line and line.endswith("\n")]
+
+    def wait_for_copies(self, log, maps=None):
+        """Until all shards have their replicas on three servers. With `maps`, those of before a death: and have lacked some since then,
+        because a second loss before that could take both copies of a row."""
         until = time.monotonic() + PATIENCE_S
         while True:
-            with open(log, encoding="utf-8") as file:
-                lines = [line for line in file if line.endswith("\n")]
-            died = [i for i, line in enumerate(lines) if " params_server_died " in line]
-            maps = [line for line in lines[died[-1] if died else 0:] if " params_map " in line]
-            lacked = deaths == 0 or any("short_shards=0\n" not in line for line in maps)
-            if len(died) >= deaths and lacked and maps and "servers=3 " in maps[-1] and "short_shards=0\n" in maps[-1]:
+            seen = self.maps_of(log)[len(maps or []):]
+            lacked = maps is None or any("short_shards=0\n" not in line for line in seen)
+            if lacked and seen and "servers=3 " in seen[-1] and "short_shards=0\n" in seen[-1]:
                 return
-            self.assertLess(time.monotonic(), until, lines[-1:])
+            self.assertLess(time.monotonic(), until, seen[-1:])
             time.sleep(0.01)
 
     def kill_server(self, keeper):
