@@ -432,7 +432,6 @@ static void decision_announce(struct rounds *rounds, const struct decision *deci
     }
 }
 
-/* Learn the decisions in NAME#rounds that are newer than the ones this server knows. */
 /* The server that led home before may have told some clients alone, and they all servers, this one among
  * them. */
 static void decisions_announce(struct rounds *rounds)
@@ -447,6 +446,7 @@ static void decisions_announce(struct rounds *rounds)
     }
 }
 
+/* Learn the decisions in NAME#rounds that are newer than the ones this server knows. */
 static enum muster_rc log_read(struct rounds *rounds)
 {
     const struct muster_params_region *region = rounds->server->region;
@@ -477,6 +477,19 @@ static enum muster_rc log_read(struct rounds *rounds)
             return MUSTER_RESOURCE_EXHAUSTED;
         (void)decision_learn(rounds, decision);
     }
+}
+
+/* Clients hear of what the log has more, but for a decision that waits for followers. */
+static enum muster_rc log_follow(struct rounds *rounds)
+{
+    uint64_t round = rounds->open;
+    enum muster_rc rc = rounds->pending != NULL ? MUSTER_OK : log_read(rounds);
+
+    for (; round < rounds->open; round++) {
+        if (decision_at(rounds, round) != NULL)
+            decision_announce(rounds, decision_at(rounds, round));
+    }
+    return rc;
 }
 
 static void on_held(struct muster_params_held *held, enum muster_rc rc)
@@ -664,6 +677,9 @@ static void rounds_look(struct rounds *rounds, bool is_told)
         decisions_apply(rounds);
     if (rounds->is_behind || rounds->pending != NULL || !shard_is_led(server, rounds->home))
         return;
+    if (log_follow(rounds) != MUSTER_OK)
+        return; /* with the next tick or map again */
+    decisions_apply(rounds);
     tally = sources_tally(rounds);
     if (is_complete(rounds, &tally, &due_ns)) {
         round_decide(rounds, &tally);
@@ -828,10 +844,10 @@ void muster_params_rounds_map(struct muster_params_server *server)
         bool was_home = rounds->is_home;
 
         rounds->is_home = shard_is_led(server, rounds->home);
-        if (rounds->is_home && log_read(rounds) != MUSTER_OK)
-            rounds->is_home = false; /* with the next map again */
         if (rounds->is_home && !was_home)
             decisions_announce(rounds);
+        if (rounds->is_home && log_follow(rounds) != MUSTER_OK)
+            rounds->is_home = false; /* with the next map again */
         rounds->applied = 0;
         decisions_apply(rounds);
     }
