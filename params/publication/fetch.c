@@ -374,21 +374,31 @@ static void refusal_receive(struct muster_publication_lane *lane,
     source_leave(lane, &error);
 }
 
-static void *refuse_message(struct muster_publication_lane *lane)
+static void *source_refuse(struct muster_publication_lane *lane, const char *reason)
 {
     struct muster_error error;
 
-    muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     "the message was not requested, or there is no memory for it");
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "%s", reason);
     source_leave(lane, &error);
     return NULL;
 }
 
+static void *refuse_message(struct muster_publication_lane *lane)
+{
+    return source_refuse(lane, "it sent a message that was not requested");
+}
+
+static void *refuse_for_memory(struct muster_publication_lane *lane)
+{
+    return source_refuse(lane, "there is no memory for its message");
+}
+
 static void *buffer_new(struct muster_publication_lane *lane, size_t bytes)
 {
-    if (bytes > 0)
-        lane->received = muster_mem_alloc(lane->fetch->env->mem, bytes);
-    return lane->received != NULL ? lane->received : refuse_message(lane);
+    if (bytes == 0)
+        return refuse_message(lane);
+    lane->received = muster_mem_alloc(lane->fetch->env->mem, bytes);
+    return lane->received != NULL ? lane->received : refuse_for_memory(lane);
 }
 
 static void *chunk_room(struct muster_publication_lane *lane,
@@ -397,9 +407,10 @@ static void *chunk_room(struct muster_publication_lane *lane,
     struct muster_held_version *held = lane->fetch->held;
     uint32_t bytes;
 
-    if (held == NULL || !chunk_is_open(lane, header->chunk) ||
-        (held->is_mapped && muster_held_detach(held) != MUSTER_OK))
+    if (held == NULL || !chunk_is_open(lane, header->chunk))
         return refuse_message(lane);
+    if (held->is_mapped && muster_held_detach(held) != MUSTER_OK)
+        return refuse_for_memory(lane);
     bytes = muster_version_chunk_bytes(&held->manifest, header->chunk);
     if (header->type == MUSTER_PUBLICATION_DELTA)
         return header->payload_bytes < bytes ? buffer_new(lane, header->payload_bytes)

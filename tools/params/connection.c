@@ -19,6 +19,19 @@ bool params_connection_check(const char *command, const struct params_connection
     return false;
 }
 
+enum muster_rc params_connection_tls_open(struct muster_env *env,
+                                          const struct params_connection_settings *settings,
+                                          struct muster_tls **ret_tls,
+                                          struct muster_error *ret_error)
+{
+    const struct muster_tls_options options = {
+        .cert_file = settings->cert, .key_file = settings->key, .ca_file = settings->ca};
+
+    if (settings->ca == NULL && settings->cert == NULL)
+        return MUSTER_OK;
+    return muster_tls_open(env, &options, ret_tls, ret_error);
+}
+
 static void on_closed(struct muster_channel *channel)
 {
     ((struct params_connection *)muster_channel_data(channel))->is_closed = true;
@@ -28,13 +41,10 @@ static enum muster_rc channel_open(struct params_connection *connection,
                                    const struct params_connection_settings *settings,
                                    struct muster_error *ret_error)
 {
-    const struct muster_tls_options tls = {
-        .cert_file = settings->cert, .key_file = settings->key, .ca_file = settings->ca};
     struct muster_channel_options options = {.receive_message_max_bytes = RECEIVE_BYTES_MAX};
-    enum muster_rc rc = MUSTER_OK;
+    enum muster_rc rc =
+        params_connection_tls_open(connection->env, settings, &connection->tls, ret_error);
 
-    if (settings->ca != NULL || settings->cert != NULL)
-        rc = muster_tls_open(connection->env, &tls, &connection->tls, ret_error);
     options.tls = connection->tls;
     if (rc == MUSTER_OK)
         rc = muster_channel_open(connection->env, settings->server, &options, &connection->channel,

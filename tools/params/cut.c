@@ -9,19 +9,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <muster/json.h>
 #include <muster/params.h>
 #include <muster/runtime.h>
 #include <muster/stream.h>
-#include <muster/tls.h>
 
 #include "common/command.h"
 #include "common/output.h"
+#include "params/connection.h"
 
 struct settings {
-    const char *server, *job;
-    const char *ca, *cert, *key;
-    uint64_t timeout_ns;
+    struct params_connection_settings connection;
+    const char *job;
     bool is_json;
 };
 
@@ -30,7 +28,7 @@ static const struct muster_option rows[] = {
      .letter = 's',
      .variable = "MUSTER_PARAMS_SERVER",
      .kind = MUSTER_OPTION_TEXT,
-     .offset = offsetof(struct settings, server),
+     .offset = offsetof(struct settings, connection.server),
      .value = "HOST:PORT,…",
      .help = "Address of the server, of several of a job any; required."},
     {.name = "job",
@@ -41,30 +39,13 @@ static const struct muster_option rows[] = {
      .help = "The servers' --job."},
     {.name = "timeout",
      .kind = MUSTER_OPTION_DURATION,
-     .offset = offsetof(struct settings, timeout_ns),
+     .offset = offsetof(struct settings, connection.timeout_ns),
      .fallback = "600",
      .unit = "s",
      .min = MUSTER_NS_PER_MS,
      .help = "How long it may take. A cut that moving shards or a lost connection have ended is "
              "begun again until then."},
-    {.name = "tls-ca",
-     .variable = "MUSTER_TLS_CA_FILE",
-     .kind = MUSTER_OPTION_TEXT,
-     .offset = offsetof(struct settings, ca),
-     .value = "FILE",
-     .help = "Use TLS, and trust servers whose certificates these roots have issued (PEM)."},
-    {.name = "tls-cert",
-     .variable = "MUSTER_TLS_CERT_FILE",
-     .kind = MUSTER_OPTION_TEXT,
-     .offset = offsetof(struct settings, cert),
-     .value = "FILE",
-     .help = "Use TLS, and show the servers this certificate (PEM)."},
-    {.name = "tls-key",
-     .variable = "MUSTER_TLS_KEY_FILE",
-     .kind = MUSTER_OPTION_TEXT,
-     .offset = offsetof(struct settings, key),
-     .value = "FILE",
-     .help = "The private key of --tls-cert (PEM, no pass phrase)."},
+    PARAMS_TLS_ROWS(struct settings),
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct settings, is_json),
@@ -118,28 +99,18 @@ static enum muster_rc cut_make(const struct settings *settings, struct muster_ru
                                const char *folder, struct muster_params_cut *ret_cut,
                                struct muster_error *ret_error)
 {
-    const struct muster_params_options options = {.server = settings->server, .job = settings->job};
+    const struct muster_params_options options = {.server = settings->connection.server,
+                                                  .job = settings->job};
     struct muster_params *params;
     enum muster_rc closed;
-    enum muster_rc rc =
-        muster_params_connect(runtime, &options, settings->timeout_ns, &params, ret_error);
+    enum muster_rc rc = muster_params_connect(runtime, &options, settings->connection.timeout_ns,
+                                              &params, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
-    rc = muster_params_cut(params, folder, ret_cut, settings->timeout_ns, ret_error);
+    rc = muster_params_cut(params, folder, ret_cut, settings->connection.timeout_ns, ret_error);
     closed = muster_params_disconnect(params, MUSTER_NS_PER_S, rc == MUSTER_OK ? ret_error : NULL);
     return rc != MUSTER_OK ? rc : closed;
-}
-
-static enum muster_rc tls_open(const struct settings *settings, struct muster_env *env,
-                               struct muster_error *ret_error)
-{
-    const struct muster_tls_options options = {
-        .cert_file = settings->cert, .key_file = settings->key, .ca_file = settings->ca};
-
-    if (settings->ca == NULL && settings->cert == NULL)
-        return MUSTER_OK;
-    return muster_tls_open(env, &options, &env->tls, ret_error);
 }
 
 static enum muster_rc cut_run(const struct settings *settings, const char *folder,
@@ -157,7 +128,7 @@ static enum muster_rc cut_run(const struct settings *settings, const char *folde
     if (rc != MUSTER_OK)
         muster_error_set(ret_error, rc, "no event loop: %s", muster_rc_text(rc));
     else
-        rc = tls_open(settings, env, ret_error);
+        rc = params_connection_tls_open(env, &settings->connection, &env->tls, ret_error);
     if (rc == MUSTER_OK)
         rc = cut_make(settings, runtime, folder, ret_cut, ret_error);
     if (runtime != NULL)
@@ -177,22 +148,19 @@ static bool settings_check(const struct settings *settings, int words, int *ret_
 {
     const char *command = params_cut_options.command;
 
-    if (settings->server == NULL)
+    if (settings->connection.server == NULL)
         *ret_exit = command_refuse(command, "--server must be the address of a server, got none");
     else if (words != 1)
         *ret_exit = command_refuse(command, "one folder must be given, got %d words", words);
-    else if ((settings->cert == NULL) != (settings->key == NULL))
-        *ret_exit =
-            command_refuse(command, "--tls-cert and --tls-key must both be given, got one of them");
     else
-        return true;
+        return params_connection_check(command, &settings->connection, ret_exit);
     return false;
 }
 
 /* Servers have working directories of their own. */
 int params_cut(int argc, char **argv)
 {
-    struct settings settings = {.server = NULL};
+    struct settings settings = {.job = NULL};
     struct muster_params_cut cut;
     struct muster_error error = {.rc = MUSTER_OK};
     int rest = argc, code = EXIT_OK;
