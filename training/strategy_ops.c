@@ -190,7 +190,7 @@ enum muster_rc muster_strategy_reduce(struct muster_strategy *strategy,
     return run_reduce(strategy, NULL, tensor, reduction, root);
 }
 
-/* Parts are by the ranks that the program knows. */
+/* The parts of a tensor stand in the order of the ranks that the program knows. */
 static enum muster_rc run_by_ranks(struct muster_strategy *strategy,
                                    const struct muster_strategy_split *split,
                                    enum muster_device_kind kind, const struct muster_tensor *input,
@@ -236,9 +236,9 @@ enum muster_rc muster_strategy_barrier(struct muster_strategy *strategy)
         &(struct muster_strategy_call){.name = "barrier", .count = 1, .start = start_barrier});
 }
 
-/* --- Of a split --- */
+/* --- Operations of a split --- */
 
-/* The split if this member has a group in it; else the error. */
+/* An error where this member has no group in the split, or the step allows no operation. */
 static enum muster_rc check_split(const struct muster_strategy_split *split, const char *name)
 {
     enum muster_rc rc = muster_strategy_check_step(split->strategy, name);
@@ -321,7 +321,7 @@ enum muster_rc muster_strategy_split_barrier(struct muster_strategy_split *split
                                    .name = "barrier", .count = 1, .start = start_barrier});
 }
 
-/* The i-th part: first the sent one, if there is one. */
+/* The i-th tensor of the call: first the one to send, where there is one, then the one to receive. */
 static enum muster_rc start_exchange(const struct muster_strategy_call *call, size_t i,
                                      struct muster_op *op, struct muster_group *group)
 {
@@ -364,7 +364,7 @@ enum muster_rc muster_strategy_split_exchange(struct muster_strategy_split *spli
     return call.count > 0 ? run_in_split(split, &call) : MUSTER_OK;
 }
 
-/* --- tensors that the other processes of the host map --- */
+/* --- Tensors that the other processes of the host map --- */
 
 enum muster_rc muster_strategy_tensor_new(struct muster_strategy *strategy, enum muster_dtype dtype,
                                           uint64_t count, struct muster_tensor *ret_tensor)

@@ -153,7 +153,7 @@ static enum muster_rc broadcast_from_giver(const struct share *share, const char
     return muster_strategy_broadcast_in_seat(share->strategy, name, tensor, 1, &root);
 }
 
-/* The giver's description to all, so that the odd ones can say what differs. */
+/* Send the giver's description to all, so that the odd members can say how theirs differ. */
 static enum muster_rc share_shape(struct share *share)
 {
     struct muster_mem *mem = share->strategy->env->mem;
@@ -392,7 +392,7 @@ static enum muster_rc give_batch(struct share *share, struct batch *batch)
 
     if (batch->count > 0)
         rc = compare_batch(share, batch);
-    if (batch->count > 0) { /* of a comparison that failed nothing is left */
+    if (batch->count > 0) { /* a comparison that failed leaves none */
         if (batch->is_keeper)
             keep_batch(share, batch);
         strategy->is_torn = share->self != share->giver;

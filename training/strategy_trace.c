@@ -8,7 +8,7 @@
 #include "training/strategy_call.h"
 #include "training/variables.h"
 
-#define EVENTS 8192u
+#define EVENTS_MAX 8192u /* of steps, the newest; muster_trace_open keeps some others besides */
 
 enum muster_rc muster_strategy_open_trace(struct muster_strategy *strategy,
                                           struct muster_error *ret_error)
@@ -21,7 +21,7 @@ enum muster_rc muster_strategy_open_trace(struct muster_strategy *strategy,
         return rc;
     strategy->is_always_traced = when == MUSTER_TRAINING_TRACE_ALWAYS;
     MUSTER_ASSERT(env->trace == NULL);
-    rc = muster_trace_open(env->mem, EVENTS, &env->trace);
+    rc = muster_trace_open(env->mem, EVENTS_MAX, &env->trace);
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "out of memory");
 }
 
@@ -59,7 +59,7 @@ enum muster_rc muster_strategy_open_recorder(struct muster_strategy *strategy,
                                 : muster_rc_text(rc));
 }
 
-static void strategy_dump_trace(struct muster_strategy *strategy, const char *error)
+static void trace_write(struct muster_strategy *strategy, const char *error)
 {
     enum muster_rc rc = muster_recorder_dump(strategy->recorder, error);
 
@@ -77,14 +77,14 @@ void muster_strategy_dump_trace(struct muster_strategy *strategy, const char *er
         return;
     muster_trace_emit_text(strategy->env, "failed", muster_rc_name(strategy->error.rc),
                            strategy->step, strategy->epoch, (uint64_t)strategy->error.rc);
-    strategy_dump_trace(strategy, error);
+    trace_write(strategy, error);
 }
 
 /* Closed late, when nothing emits events any more. */
 void muster_strategy_close_trace(struct muster_strategy *strategy)
 {
     if (strategy->recorder != NULL && strategy->is_always_traced)
-        strategy_dump_trace(strategy, NULL);
+        trace_write(strategy, NULL);
     muster_recorder_close(strategy->recorder);
     muster_trace_close(strategy->env->trace);
     strategy->env->trace = NULL;
@@ -115,8 +115,8 @@ static uint64_t call_bytes(const struct muster_strategy_call *call)
     return bytes;
 }
 
-/* Time stamps are those of the activity, which has just read the clock: a call costs one reading.
- * */
+/* Time stamps are those of the activity, which has just read the clock: a call costs one
+ * reading. */
 void muster_strategy_trace_call(const struct muster_strategy *strategy,
                                 const struct muster_strategy_call *call)
 {

@@ -37,7 +37,7 @@ bool muster_membership_is_state_at_stake(const struct muster_membership *machine
     return is_perhaps_held;
 }
 
-/* --- in words --- */
+/* --- Texts of a change that waits --- */
 
 static void append_peer(const struct membership_peer *peer, const char *why, char *text,
                         size_t room)
@@ -100,7 +100,7 @@ static void describe_change_wait(const struct muster_membership *machine, char *
         snprintf(text, room, "at least %u members", machine->options.min_members);
 }
 
-/* Only a wait that lasts is worth a line; the caller decides how long. */
+/* The caller decides after how long a wait is worth a line of the log. */
 bool muster_membership_waits_for(const struct muster_membership *machine, char *text, size_t room)
 {
     text[0] = '\0';
@@ -114,7 +114,7 @@ bool muster_membership_waits_for(const struct muster_membership *machine, char *
     return text[0] != '\0';
 }
 
-/* --- of a process that is not a member yet --- */
+/* --- Texts of a process that is not a member yet --- */
 
 static size_t add_place(const struct membership_peer *peer, char *text, size_t length, size_t room)
 {
@@ -129,7 +129,7 @@ static size_t add_place(const struct membership_peer *peer, char *text, size_t l
                                      (long long)peer->member.pid);
 }
 
-/* Neither linked nor known to be dead. */
+/* The members that are neither linked nor known to be dead. */
 static size_t name_unconfirmed(const struct muster_membership *machine, char *text, size_t room)
 {
     size_t length = 0;

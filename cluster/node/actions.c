@@ -106,7 +106,7 @@ static void execute_action(struct muster_node *node, const struct muster_members
     }
 }
 
-/* --- telling the program --- */
+/* --- Events for the program --- */
 
 /* The program may have missed views in between: it is told only the newest. The fields are cleared before
  * the callback, which may bring the next view. */
@@ -166,7 +166,7 @@ static void tell_failed(struct muster_node *node)
     node->tell.is_failure_told = true;
     if (node->events->on_failed != NULL)
         node->events->on_failed(node->data, &error);
-    /* The program may wait for what nobody brings to an end any more. */
+    /* The program may wait for an operation that no member will complete any more. */
     if (!node->is_closing && node->group != NULL && muster_group_is_busy(node->group))
         muster_node_break_group(node, &error);
 }

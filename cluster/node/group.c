@@ -3,7 +3,7 @@
 #include "cluster/node/node_internal.h"
 #include "cluster/membership/progress_proto.h"
 
-/* --- what groups say --- */
+/* --- Events of groups --- */
 
 /* A data link is lost; the machine asks for new links by a change (has_accused in change.c) and suspects
  * nobody for it. */
@@ -44,8 +44,8 @@ static void on_higher_epoch(void *data, const struct muster_incarnation *peer, u
     muster_node_post(node, &event, NULL);
 }
 
-/* The program is told that it is out; the machine resigns in the next turn, so that the members do not wait for this
- * process. */
+/* The program is told that it is out; the machine resigns in the next turn, so that the members do
+ * not wait for this process. */
 static void on_expired(void *data, const struct muster_error *error)
 {
     struct muster_node *node = data;
@@ -77,10 +77,11 @@ static const struct muster_group_events group_events = {
 /* Groups report broken links of members themselves; state has links of its own. */
 const struct muster_wire_events muster_node_wire_events = {.on_link_down = NULL};
 
-/* --- what the machine says --- */
+/* --- Actions of the machine --- */
 
-/* No memory for what the others count on: this process cannot vote and has no part in their operations. Its
- * own end at once, so that the program does too. */
+/* Without a group that works, this process cannot vote, nor take part in the others' operations.
+ * Its own operations end at once, so that the program, which may wait for one, hears of the
+ * failure. */
 void muster_node_break_group(struct muster_node *node, const struct muster_error *why)
 {
     node->handover.is_broken = true;
@@ -89,8 +90,8 @@ void muster_node_break_group(struct muster_node *node, const struct muster_error
     muster_group_close_left(node->board);
 }
 
-/* The answer is fed inside the action: the machine must not see another event before it. Without a group, whose
- * action was lost for lack of memory, there is nothing to answer. */
+/* The answer is fed inside the action: the machine must not see another event before it. Where the
+ * action that opens the group was lost for lack of memory, there is nothing to answer. */
 void muster_node_freeze(struct muster_node *node)
 {
     struct muster_membership_event event = {.kind = MUSTER_EVENT_FROZEN};
@@ -151,8 +152,8 @@ static bool is_kept_now(const struct muster_node *node)
            !muster_membership_is_resigning(node->machine);
 }
 
-/* No other member that could have known its operations has stayed. They have ended; the step after its state begins
- * again, and its operations count from 0 as those of the joiners do. */
+/* No member that knew of this process's operations is left. They have ended; the step after its
+ * state begins again, and its operations count from 0 as those of the joiners do. */
 static void start_over(struct muster_node *node, struct muster_group *old)
 {
     struct muster_error why;
@@ -184,8 +185,8 @@ void muster_node_open_group(struct muster_node *node, struct muster_view *view, 
     rc = muster_group_open(&options, &node->group);
     if (rc != MUSTER_OK) {
         node->group = old;
-        muster_error_set(&error, rc, "the group of view %llu cannot be opened",
-                         (unsigned long long)view->epoch);
+        muster_error_set(&error, rc, "the group of view %llu cannot be opened: %s",
+                         (unsigned long long)view->epoch, muster_rc_text(rc));
         muster_node_break_group(node, &error);
         return;
     }

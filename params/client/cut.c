@@ -9,8 +9,8 @@
 
 /* --- Marks --- */
 
-/* Pushes that have no message yet are behind the mark on all ways; one that was sent on a way and not on
- * another would be before it here and behind it there. */
+/* A push without messages comes behind the mark on all ways. A push whose messages have left on one
+ * way and wait on another would be before the mark here and behind it there. */
 static bool way_is_settled(const struct muster_params_way *way)
 {
     if (way->state != MUSTER_PARAMS_WAY_OPEN)
@@ -65,12 +65,13 @@ bool muster_params_mark_receive(struct muster_params *params, const void *payloa
 
 /* --- Cuts --- */
 
-/* One that was asked for. */
+/* A cut that the program has asked for. */
 struct muster_params_cutting {
     struct muster_params *params;
     struct muster_params_op *op;
     struct muster_params_cut *ret_cut;
-    uint64_t number, map;
+    uint64_t number;
+    uint64_t map; /* of the first server that has answered; all must have saved by the same */
     uint32_t asked, answered; /* servers */
     bool has_manifest;
     struct muster_params_snapshot_manifest manifest;
@@ -144,22 +145,23 @@ static enum muster_rc manifest_widen(struct muster_params_cutting *cutting,
 }
 
 static enum muster_rc saved_take(struct muster_params_cutting *cutting,
-                                 const struct muster_params_saved *saved,
+                                 const struct muster_params_saved *saved, const char *server,
                                  struct muster_error *ret_error)
 {
     enum muster_rc rc;
 
     if (saved->number != cutting->number ||
         (cutting->has_manifest && saved->shard_count != cutting->manifest.shard_count))
-        return muster_error_set(ret_error, MUSTER_INTERNAL, "a server has saved another cut");
+        return muster_error_set(ret_error, MUSTER_INTERNAL,
+                                "the server at %s has saved another cut", server);
+    if (cutting->has_manifest && saved->map != cutting->map)
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                                "shards were moving: servers follow maps %" PRIu64 " and %" PRIu64,
+                                saved->map, cutting->map);
     rc = cutting->has_manifest ? manifest_widen(cutting, saved, ret_error)
                                : manifest_begin(cutting, saved, ret_error);
     if (rc != MUSTER_OK)
         return rc;
-    if (saved->map != cutting->map)
-        return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
-                                "shards were moving: servers follow maps %" PRIu64 " and %" PRIu64,
-                                saved->map, cutting->map);
     for (uint32_t i = 0; i < saved->entry_count; i++) {
         const struct muster_params_saved_shard *entry = &saved->entries[i];
         struct muster_params_snapshot_shard *shard = &cutting->manifest.shards[entry->shard];
@@ -171,7 +173,7 @@ static enum muster_rc saved_take(struct muster_params_cutting *cutting,
     return MUSTER_OK;
 }
 
-/* All servers have saved what they lead: the manifest makes it a cut. */
+/* All servers have saved the shards that they lead: the manifest makes their files a cut. */
 static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
                                     struct muster_error *ret_error)
 {
@@ -227,11 +229,11 @@ void muster_params_cut_answer(struct muster_params_request *request, const void 
         muster_error_set(&error, refusal->rc, "the server at %s: %.180s", request->way->server,
                          refusal->text);
     else if (muster_params_saved_unpack(payload, bytes, &saved, &error) == MUSTER_OK)
-        (void)saved_take(cutting, &saved, &error);
+        (void)saved_take(cutting, &saved, request->way->server, &error);
     if (cutting->error.rc == MUSTER_OK)
         cutting->error = error;
     cutting->answered++;
-    if (cutting->op != NULL) /* the one that cutting_check releases is another */
+    if (cutting->op != NULL) /* only cutting_check may end it, not the last request */
         cutting->op->waits++;
     muster_params_request_finish(request, MUSTER_OK, NULL);
     if (cutting->op != NULL)
@@ -302,7 +304,7 @@ enum muster_rc muster_params_cut_start(struct muster_params_op *op, struct muste
     }
     if (!is_whole)
         muster_error_set(&cutting->error, MUSTER_RESOURCE_EXHAUSTED, "no memory to ask for a cut");
-    if (cutting->asked == 0)
+    else if (cutting->asked == 0)
         muster_error_set(&cutting->error, MUSTER_UNAVAILABLE, "no server leads a shard now");
     if (cutting->asked == 0) { /* as if an answer had come, in a turn of its own */
         muster_params_op_note(op, cutting->error.rc, &cutting->error);

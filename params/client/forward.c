@@ -12,9 +12,9 @@ enum muster_rc muster_params_forward_open(struct muster_env *env,
 {
     enum muster_rc rc = muster_params_open(env, options, opened, ret_params, ret_error);
 
-    /* No server has been met within this call: none has heard of another source. */
     if (rc != MUSTER_OK)
         return rc;
+    /* No server has been met within this call, so none has heard of the source that it chose. */
     (*ret_params)->source.source = origin->source;
     (*ret_params)->source.generation = origin->generation;
     return MUSTER_OK;

@@ -1,5 +1,5 @@
-/* A client for servers that forward the pushes of others: the source was opened elsewhere, perhaps, and
- * its owner numbers its pushes. */
+/* A client for servers that forward the pushes of others: the owner of the source numbers its
+ * pushes, and may have opened it through another server. */
 #ifndef MUSTER_PARAMS_CLIENT_FORWARD_H
 #define MUSTER_PARAMS_CLIENT_FORWARD_H
 
@@ -12,8 +12,12 @@ struct muster_params_origin {
     uint64_t generation; /* that the source has; 0: the client opens it, as for a new process */
 };
 
-/** As muster_params_open, for this source; options->source is not looked at. Also by opened ABORTED: a younger
- * process has opened the source. */
+/**
+ * As muster_params_open, for this source; options->source is ignored.
+ *
+ * Errors:  those of muster_params_open; by opened also ABORTED (a younger process has opened the
+ *          source).
+ */
 MUSTER_MUST_CHECK enum muster_rc muster_params_forward_open(
     struct muster_env *env, const struct muster_params_options *options,
     const struct muster_params_origin *origin, muster_params_fn *opened,
@@ -21,6 +25,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_forward_open(
 /** The generation of the source, once opened came with OK. It counts processes: 1 to 2^32 - 1. */
 uint64_t muster_params_forward_generation(const struct muster_params *params);
 
+/** A push of the source's owner. */
 struct muster_params_forward_push {
     struct muster_params_rows rows;
     void *ret_values;  /* NULL: a push; else a push_pull */
@@ -29,8 +34,8 @@ struct muster_params_forward_push {
 };
 /**
  * As muster_params_push_start, with a sequence number of the caller's for all rows: servers that have applied
- * some of them under it do not apply these again. Rows for which there is no memory are no error:
- * op->refused counts them. All rows for one server must fit into a frame.
+ * some of them under it do not apply these again. Rows for which a server has no memory are not an
+ * error: op->refused counts them. All rows for one server must fit into a frame.
  *
  * Order: a push of a source begins after those of lower numbers were acknowledged.
  */

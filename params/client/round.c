@@ -1,16 +1,16 @@
-/* Tables by round. A push of round c + 1, or a pull that must show round c, waits here until a server has said
- * that round c is closed; that is told to all servers first. So what a server gets of a round comes behind
- * the end of the one before it, from whichever client it comes. */
+/* Tables by round. A push of round c + 1, or a pull that must show round c, waits here until a
+ * server has said that round c is closed. All servers are told so before the push or pull leaves:
+ * each server hears of the end of a round before it gets anything of the next one, from whichever
+ * client that comes. */
 #include "params/client/client_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "params/wire/frame.h"
 
-#define CLOSINGS_KEPT 8u /* a server that was away hears of so many */
+#define CLOSINGS_KEPT 8u /* rounds; a server that was away hears of the ends of so many */
 
-/* A message ROUND that says that a round is closed, kept to tell servers of it. */
+/* A message ROUND by which a server has closed a round, kept to tell the other servers. */
 struct closing {
     struct muster_list node;
     uint64_t round;

@@ -46,7 +46,7 @@ struct muster_params_agents {
     uint32_t client_count;              /* also of those that close */
     struct muster_timer sweep;
     struct muster_task advance;             /* errands that were handed over begin */
-    struct muster_task tell;                /* closed */
+    struct muster_task tell;                /* calls closed */
     muster_params_agents_closed_fn *closed; /* NULL: it does not close */
 };
 
@@ -101,7 +101,7 @@ static void on_client_closed(struct muster_params *params, enum muster_rc rc)
         muster_task_post(&agents->tell, env_of(agents)->loop);
 }
 
-/* Operations of its errands end by that, in a later turn. */
+/* The operations of its errands end CANCELLED, in a later turn. */
 static void client_close(struct muster_params_agent *agent)
 {
     agent->is_open = false;
@@ -259,6 +259,18 @@ static bool errand_table(struct muster_params_errand *errand, struct agent_table
     return table->table != NULL;
 }
 
+/* The errand waits, before all others, for another client of its agent. */
+static void errand_repeat(struct muster_params_errand *errand)
+{
+    struct muster_params_agent *agent = errand->agent;
+
+    errand->is_again = true;
+    errand->is_started = false;
+    muster_list_remove(&errand->node);
+    muster_list_prepend(&agent->waiting, &errand->node);
+    agent_reopen(agent);
+}
+
 static void errand_start(struct muster_params_errand *errand, struct muster_params_table *table)
 {
     struct muster_params_agent *agent = errand->agent;
@@ -281,11 +293,7 @@ static void errand_start(struct muster_params_errand *errand, struct muster_para
         error = *muster_params_error(agent->params);
         error.rc = error.rc != MUSTER_OK ? error.rc : rc;
         if (!errand->is_again) {
-            errand->is_again = true;
-            errand->is_started = false;
-            muster_list_remove(&errand->node);
-            muster_list_prepend(&agent->waiting, &errand->node);
-            agent_reopen(agent);
+            errand_repeat(errand);
             return;
         }
     } else if (errand->op.error.rc == rc) {
@@ -296,7 +304,8 @@ static void errand_start(struct muster_params_errand *errand, struct muster_para
     errand_finish(errand, error.rc, &error);
 }
 
-/* The first that need not wait, of a source only the first at all. */
+/* Start errands that need not wait: of all callers' agent any, of a source's one at a time, in
+ * their order. */
 static void agent_advance(struct muster_params_agent *agent)
 {
     bool has_moved = true;
@@ -329,11 +338,7 @@ void muster_params_errand_on_op(struct muster_params_op *op, enum muster_rc rc)
 
     if (rc == MUSTER_ABORTED && !errand->is_again && !agent->is_reader &&
         agent->agents->closed == NULL) {
-        errand->is_again = true;
-        errand->is_started = false;
-        muster_list_remove(&errand->node);
-        muster_list_prepend(&agent->waiting, &errand->node);
-        agent_reopen(agent);
+        errand_repeat(errand);
         return;
     }
     errand_finish(errand, rc, &error);
@@ -379,7 +384,8 @@ static bool agent_is_idle(const struct muster_params_agent *agent)
            muster_list_is_empty(&agent->running);
 }
 
-/* False: all are busy. */
+/* Make room for one more agent: of too many, the one that is idle for longest is freed. False: all
+ * are busy. */
 static bool room_make(struct muster_params_agents *agents)
 {
     struct muster_params_agent *oldest = NULL;

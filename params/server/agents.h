@@ -31,7 +31,7 @@ struct muster_params_errand {
     muster_params_errand_start_fn
         *start; /* NULL: it is done when its agent, and its table, are open */
     muster_params_errand_done_fn *done;
-    uint64_t sequence;      /* of a push; 0: it is none */
+    uint64_t sequence;      /* of a push; 0: it is not a push */
     uint64_t generation;    /* that its source has; from done on */
     uint64_t next_sequence; /* of its source when the agent was opened; from done on */
     bool is_started;
@@ -41,7 +41,8 @@ struct muster_params_errand {
 /** Gives server->agents. The server is registered. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_agents_open(struct muster_params_server *server);
 typedef void muster_params_agents_closed_fn(struct muster_params_server *server);
-/** Errands end CANCELLED; then closed is called, at once where there are no agents. */
+/** Errands that wait end UNAVAILABLE at once, those that run CANCELLED; then closed is called, from
+ * a turn of its own, and server->agents is gone. */
 void muster_params_agents_close(struct muster_params_server *server,
                                 muster_params_agents_closed_fn *closed);
 

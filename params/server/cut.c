@@ -1,4 +1,4 @@
-/* Cuts of a server. */
+/* Cuts of a server: marks of its clients, then the files of the shards that it leads. */
 #include "params/server/cut.h"
 
 #include <inttypes.h>
@@ -12,12 +12,12 @@
 
 /* No cut may hold up training: sources mark within this, or the cut ends. */
 #define MARKS_NS (MUSTER_NS_PER_S)
-/* Whoever began the cut asks every server. */
+/* The client that began the cut asks every server within this, or the cut ends. */
 #define ASKER_NS (5 * MUSTER_NS_PER_S)
 
 #define FROM(state) (1u << MUSTER_PARAMS_CUT_##state)
 
-/* From which states a state is reached. */
+/* The states from which each state is reached. */
 static const uint8_t moves[] = {
     [MUSTER_PARAMS_CUT_NONE] = FROM(MARKING) | FROM(FROZEN) | FROM(SAVING),
     [MUSTER_PARAMS_CUT_MARKING] = FROM(NONE),
@@ -66,7 +66,8 @@ static void marks_release(struct muster_params_server *server)
     }
 }
 
-/* A file on its way to the disk, or the names of all of them. */
+/* The work of the aside thread: a shard's file on its way to the disk, then the names in the
+ * folder. */
 struct muster_params_saving {
     struct muster_params_snapshot snapshot;
     struct muster_params_snapshot_file file;
@@ -86,7 +87,7 @@ static void saving_free(struct muster_params_server_cut *cut)
     cut->entries = NULL;
 }
 
-/* There is no cut. Everything goes on as if nobody had asked. */
+/* End the cut without success: pushes go on as if nobody had asked for it. */
 static void cut_end(struct muster_params_server_cut *cut, const struct muster_error *error)
 {
     struct muster_params_server *server = server_of(cut);
@@ -197,7 +198,7 @@ static void on_file_saved(void *data, enum muster_rc rc)
     muster_task_post(&cut->step, server_of(cut)->env->loop);
 }
 
-/* Behind this the rows of the shard are in the file's bytes: they are copied no more. */
+/* Pack the file of a shard. Once its bytes have the rows, changes need no copies of them any more. */
 static enum muster_rc shard_pack(struct muster_params_server_cut *cut, uint32_t shard,
                                  struct muster_error *ret_error)
 {
@@ -220,7 +221,7 @@ static enum muster_rc shard_pack(struct muster_params_server_cut *cut, uint32_t 
     return MUSTER_OK;
 }
 
-/* Clients are answered while a file goes to the disk. */
+/* Pack and write one shard a turn: clients are answered while its file goes to the disk. */
 static void on_step(struct muster_task *task)
 {
     struct muster_params_server_cut *cut = task->data;
@@ -262,7 +263,8 @@ static void saving_begin(struct muster_params_server_cut *cut)
 
 /* --- Marks --- */
 
-/* In a turn of its own: the link of the last mark is not in anybody's hands. */
+/* Runs in a turn of its own, when no caller is in the middle of a message of the link that marked
+ * last. */
 static void on_marked(struct muster_task *task)
 {
     struct muster_params_server_cut *cut = task->data;
@@ -305,8 +307,9 @@ static void on_deadline(struct muster_timer *timer)
     char id[MUSTER_INCARNATION_TEXT_BYTES];
     struct muster_error error;
 
-    muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
-                     "whoever began the cut has not asked this server for it");
+    muster_error_set(
+        &error, MUSTER_DEADLINE_EXCEEDED,
+        "the client that began the cut has not asked this server for it: has it ended?");
     MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
         if (!client->is_awaited)
             continue;
@@ -390,7 +393,8 @@ bool muster_params_handle_cut(struct muster_params_client *client,
     struct muster_error error;
     uint64_t number;
 
-    if (header->payload_bytes <= sizeof(number) || memchr(payload + 8, 0, folder_bytes) != NULL)
+    if (header->payload_bytes <= sizeof(number) ||
+        memchr(payload + sizeof(number), 0, folder_bytes) != NULL)
         return false;
     memcpy(&number, payload, sizeof(number));
     if (cut->state == MUSTER_PARAMS_CUT_NONE && number <= cut->number) {
@@ -468,5 +472,6 @@ void muster_params_server_cut_close(struct muster_params_server *server)
     muster_params_freeze_end(server->region);
     saving_free(cut);
     cut->asker = NULL;
-    cut->state = MUSTER_PARAMS_CUT_NONE;
+    if (cut->state != MUSTER_PARAMS_CUT_NONE)
+        cut_move(cut, MUSTER_PARAMS_CUT_NONE);
 }

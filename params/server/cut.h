@@ -10,11 +10,13 @@
 #include "params/server/server_internal.h"
 
 void muster_params_server_cut_init(struct muster_params_server *server);
+/** Give up the cut that is under way; nobody is told. Waits for a file that is being written. */
 void muster_params_server_cut_close(struct muster_params_server *server);
-/** A client has opened its source, or its link is gone: a cut that waits for marks ends. */
+/** A client has opened its source: a cut that waits for marks ends. */
 void muster_params_server_cut_join(struct muster_params_client *client);
+/** The client's link is gone: a cut that waits for marks, or that this client has asked for, ends. */
 void muster_params_server_cut_leave(struct muster_params_client *client);
-/** There is another map. */
+/** Another map is in force: a cut that waits for marks ends. */
 void muster_params_server_cut_map(struct muster_params_server *server);
 
 #endif

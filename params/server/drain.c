@@ -1,10 +1,11 @@
-/* A server that gives all shards away before it ends: at its program's word, which clients may ask for. */
+/* Draining: a server gives all its shards away before it ends. Its program begins that, of its own
+ * accord or because a client has asked. */
 #include "params/server/params_service.h"
 #include "params/server/registration.h"
 
 #define SHARDS_LEFT "not all shards could be given to other servers in time"
 
-/* A client that asked, and waits for the end of it. */
+/* A client that has asked for the drain, and waits for its end. */
 struct drain_call {
     struct muster_list node;
     struct muster_params_server *server;
@@ -48,7 +49,7 @@ static void on_deadline(struct muster_timer *timer)
     drain_end(server, server->registration == NULL ? MUSTER_OK : MUSTER_DEADLINE_EXCEEDED);
 }
 
-/* The deadline may have passed. */
+/* The drain may have ended before, at its deadline. */
 static void on_left(struct muster_params_server *server)
 {
     if (server->drained != NULL)
@@ -74,8 +75,8 @@ void muster_params_server_drain(struct muster_params_server *server, uint64_t de
 
 /* --- Clients that ask --- */
 
-/* At SIGTERM a server without others ends at once, and its rows with it: nobody is to do that from afar by
- * mistake. */
+/* A server that no other could follow would end at once, and its rows with it: a client must not do
+ * that by mistake. */
 static enum muster_rc drain_check(const struct muster_params_server *server,
                                   struct muster_error *ret_error)
 {
@@ -85,7 +86,7 @@ static enum muster_rc drain_check(const struct muster_params_server *server,
     if (server->registration == NULL || !muster_params_registration_has_heir(server))
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "no other server of the job could take the shards; SIGTERM ends "
-                                "the server without");
+                                "the server, and its rows with it");
     return MUSTER_OK;
 }
 
@@ -113,7 +114,7 @@ void muster_params_on_drain(struct muster_rpc *rpc, const Muster__Params__V1__Dr
         server->on_drain(server);
 }
 
-/* The caller may have gone away in the middle: the server drains all the same. */
+/* A caller that has gone away stops nothing: the server drains all the same. */
 void muster_params_on_drain_end(struct muster_rpc *rpc, enum muster_rc rc)
 {
     struct drain_call *call = muster_rpc_data(rpc);

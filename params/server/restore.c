@@ -32,22 +32,23 @@ void muster_params_restore_close(struct muster_params_server *server)
     muster_mem_free(server->env->mem, restore);
 }
 
-static bool is_wanted(const void *data, uint32_t shard)
+static bool shard_is_wanted(const void *data, uint32_t shard)
 {
     const struct muster_params_restore *restore = data;
 
     return restore->is_wanted[shard];
 }
 
-static bool is_shard(const void *data, uint32_t shard)
+static bool shard_is_next(const void *data, uint32_t shard)
 {
     const struct muster_params_restore *restore = data;
 
     return shard == restore->shard;
 }
 
-/* With other shards than the cut's the rows of each may be in any file: all are read at once. */
-static enum muster_rc some_restore(struct muster_params_restore *restore,
+/* Restore the next shard. Where the cut has another number of shards, the rows of one may be in any
+ * file: then all shards are restored at once. */
+static enum muster_rc next_restore(struct muster_params_restore *restore,
                                    struct muster_error *ret_error)
 {
     struct muster_params_region *region = restore->server->region;
@@ -57,11 +58,11 @@ static enum muster_rc some_restore(struct muster_params_restore *restore,
     if (!has_same_shards) {
         restore->shard = region->head->shard_count;
         return muster_params_snapshot_restore(&restore->snapshot, &restore->manifest, region,
-                                              is_wanted, restore, ret_error);
+                                              shard_is_wanted, restore, ret_error);
     }
     if (restore->is_wanted[restore->shard])
         rc = muster_params_snapshot_restore(&restore->snapshot, &restore->manifest, region,
-                                            is_shard, restore, ret_error);
+                                            shard_is_next, restore, ret_error);
     restore->shard++;
     return rc;
 }
@@ -83,7 +84,7 @@ static void on_step(struct muster_task *task)
     struct muster_params_map *map;
     struct muster_error error;
 
-    if (some_restore(restore, &error) != MUSTER_OK) {
+    if (next_restore(restore, &error) != MUSTER_OK) {
         MUSTER_LOG(server->env, ERROR, "params_restore_failed", "reason", error.text);
         if (restore->failed != NULL)
             restore->failed(server, &error);
@@ -104,7 +105,8 @@ bool muster_params_restore_delays(struct muster_params_server *server,
                                   struct muster_params_map *map)
 {
     struct muster_params_restore *restore = server->restore;
-    uint32_t place;
+    uint32_t place = MUSTER_PARAMS_NOWHERE;
+    bool is_in_map;
 
     if (restore == NULL)
         return false;
@@ -116,10 +118,9 @@ bool muster_params_restore_delays(struct muster_params_server *server,
         return false;
     }
     if (restore->map == NULL) {
+        is_in_map = muster_params_map_find(map, &server->region->head->id, &place);
         for (uint32_t i = 0; i < map->shard_count; i++)
-            restore->is_wanted[i] =
-                muster_params_map_find(map, &server->region->head->id, &place) &&
-                muster_params_map_is_copy(map, i, place);
+            restore->is_wanted[i] = is_in_map && muster_params_map_is_copy(map, i, place);
         muster_task_post(&restore->step, server->env->loop);
     } else if (map->epoch <= restore->map->epoch) {
         muster_mem_free(server->env->mem, map);
@@ -170,8 +171,10 @@ enum muster_rc muster_params_restore_open(struct muster_params_server *server, c
     enum muster_rc rc;
 
     if (server->region->head->table_count > 0)
-        return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
-                                "the memory of the seat has tables already: nothing is restored");
+        return muster_error_set(
+            ret_error, MUSTER_FAILED_PRECONDITION,
+            "the memory of the seat has tables already, a cut needs fresh memory: open the "
+            "server without restore");
     restore = restore_new(server, folder);
     if (restore == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory to restore");

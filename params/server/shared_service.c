@@ -40,8 +40,8 @@ static void call_refuse(struct muster_rpc *rpc, const struct muster_error *error
 
 /* --- Values --- */
 
-/* To what travels. */
-static void values_take(const struct muster_params_push *push, size_t count, void *ret_values)
+/* Convert the values of a push to the table's type on the wire. */
+static void values_narrow(const struct muster_params_push *push, size_t count, void *ret_values)
 {
     const float *floats = push->values;
     uint16_t *halves = ret_values;
@@ -56,7 +56,8 @@ static void values_take(const struct muster_params_push *push, size_t count, voi
             wire == MUSTER_F16 ? muster_f16_from_f32(floats[i]) : muster_bf16_from_f32(floats[i]);
 }
 
-/* To floats, in place: from the last on, so that none is written over before it is read. */
+/* Convert values to floats in place, from the last on, so that none is written over before it is
+ * read. */
 static void values_widen(enum muster_dtype wire, size_t count, void *values)
 {
     uint8_t *bytes = values;
@@ -260,7 +261,7 @@ static void call_hand(struct shared_call *call, const struct muster_params_origi
     muster_mem_free(&call->server->pool.mem, call);
 }
 
-/* --- What is asked --- */
+/* --- Checks of a call --- */
 
 static bool has_shards(const struct muster_params_server *server)
 {
@@ -341,7 +342,7 @@ void muster_params_shared_on_open(struct muster_rpc *rpc,
     call_hand(call, &origin);
 }
 
-/* This server's table is made first, which judges the schema. */
+/* The table is made in this server's memory first: that checks the schema. */
 void muster_params_shared_on_table(struct muster_rpc *rpc,
                                    const Muster__Params__V1__TableRequest *request)
 {
@@ -404,7 +405,7 @@ static void push_begin(struct muster_rpc *rpc, const Muster__Params__V1__PushReq
     if (call == NULL)
         return;
     memcpy(call->keys, request->keys, request->n_keys * sizeof(call->keys[0]));
-    values_take(&push, request->n_keys * push.table->row_elements, call->values);
+    values_narrow(&push, request->n_keys * push.table->row_elements, call->values);
     call->errand.sequence = request->sequence;
     call->errand.start = start_push;
     call->clock = request->clock;

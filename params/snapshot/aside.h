@@ -1,19 +1,19 @@
-/* Work that blocks, done beside the loop: the loop goes on meanwhile. */
+/* Work that blocks, done in a thread beside the loop, which goes on meanwhile. */
 #ifndef MUSTER_PARAMS_ASIDE_H
 #define MUSTER_PARAMS_ASIDE_H
 
 #include <muster/env.h>
 
 struct muster_params_aside;
-/** In a thread of its own: it uses nothing that the loop uses. */
+/** Runs in a thread of its own, so it must use nothing that the loop uses. */
 typedef enum muster_rc muster_params_aside_fn(void *data);
 typedef void muster_params_aside_done_fn(void *data, enum muster_rc rc);
 
 /** Gives. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_aside_open(struct muster_env *env,
                                                           struct muster_params_aside **ret_aside);
-/** Do the work, then call done from the loop. One at a time. Without a thread it is done at once. Borrows data
- * until done. */
+/** Do the work, then call done from the loop; one piece at a time. Where no thread can be started,
+ * the work is done before this returns. Borrows data until done. */
 void muster_params_aside_start(struct muster_params_aside *aside, muster_params_aside_fn *work,
                                muster_params_aside_done_fn *done, void *data);
 /** Waits for the end of work that is under way; done is not called. NULL is accepted. */

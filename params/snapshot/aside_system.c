@@ -1,4 +1,4 @@
-/* A thread for each piece of work: the disk takes longer than its start. */
+/* Each piece of work has a thread of its own: to start one takes less than the disk does. */
 #include "params/snapshot/aside.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Files carry the number of their cut in their names, so that the manifest of an earlier cut stays good
- * until the new one replaces it. */
+/* Snapshots in a folder. Files carry the number of their cut in their names, so that the manifest
+ * of an earlier cut stays good until the new one replaces it. */
 #include "params/snapshot/snapshot.h"
 
 #include <inttypes.h>

@@ -33,7 +33,7 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_pack_shard(
     const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
     uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
     struct muster_params_snapshot_file *ret_file, struct muster_error *ret_error);
-/** From any thread. Errors: those of muster_files_write. */
+/** Write a packed file. From any thread. Errors: those of muster_files_write. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_write(
     const struct muster_params_snapshot *snapshot, const struct muster_params_snapshot_file *file);
 void muster_params_snapshot_file_fini(struct muster_params_snapshot_file *file);
@@ -47,21 +47,25 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_save_shard(
     const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
     uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
     struct muster_params_snapshot_shard *ret_shard, struct muster_error *ret_error);
-/** The files of shards that this server has saved are there when the power fails: before it tells how they
- * must look. Errors: those of sync_folder. */
+/** Make the names of the written files last; due before anybody is told of them. Errors: those of
+ * sync_folder. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_sync(
     const struct muster_params_snapshot *snapshot, struct muster_error *ret_error);
-/** Replace the manifest: from now on the folder has this cut. After all its shards are synced. Errors: as
- * above. */
+/** Replace the manifest: from now on the folder has this cut. All its shards must be synced.
+ * Errors: RESOURCE_EXHAUSTED, those of muster_files_write and sync_folder; the text names the file. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_save_manifest(
     const struct muster_params_snapshot *snapshot,
     const struct muster_params_snapshot_manifest *manifest, struct muster_error *ret_error);
 
-/** Errors: NOT_FOUND (there is no snapshot), DATA_LOSS, FAILED_PRECONDITION; the text names the file. */
+/** Read the manifest. Gives *ret_manifest (muster_params_snapshot_manifest_fini). Errors: NOT_FOUND
+ * (there is no snapshot), DATA_LOSS, FAILED_PRECONDITION (another version), RESOURCE_EXHAUSTED; the
+ * text names the file. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_open(
     const struct muster_params_snapshot *snapshot,
     struct muster_params_snapshot_manifest *ret_manifest, struct muster_error *ret_error);
-/** Check the file of a shard, then visit it. Errors: as above, and those of the visitor. */
+/** Check the file of a shard, then visit it; visitor NULL: check it only. Errors: DATA_LOSS (also:
+ * it is missing), FAILED_PRECONDITION (another version), RESOURCE_EXHAUSTED, and those of the
+ * visitor. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_visit(
     const struct muster_params_snapshot *snapshot,
     const struct muster_params_snapshot_manifest *manifest, uint32_t shard,

@@ -25,6 +25,7 @@ bool muster_params_freeze_is_short(const struct muster_params_freeze *freeze);
 void muster_params_freeze_release(struct muster_params_freeze *freeze, uint32_t shard);
 /** Sources that have slots below this one are in the freeze. */
 uint64_t muster_params_frozen_sources(const struct muster_params_freeze *freeze);
+/** The position in the shard of the source that has this slot, as it was. */
 uint64_t muster_params_frozen_position(const struct muster_params_region *region, uint64_t slot,
                                        uint32_t shard);
 
@@ -33,10 +34,11 @@ uint64_t muster_params_frozen_position(const struct muster_params_region *region
 /** The row as it was; NULL: it was not there. */
 const struct muster_params_row *muster_params_frozen_row(const struct muster_params_region *region,
                                                          const struct muster_params_row *row);
-/** Before a row of the shard is changed; is_new: nobody has seen it yet. */
+/** Keep the row of the shard as it is, before it changes; is_new: it is just being made. */
 void muster_params_freeze_keep(struct muster_params_region *region,
                                const struct muster_params_store_table *table, uint32_t shard,
                                const struct muster_params_row *row, bool is_new);
+/** As muster_params_freeze_keep, where there is a freeze. */
 static inline void muster_params_row_keep(struct muster_params_region *region,
                                           const struct muster_params_store_table *table,
                                           uint32_t shard, const struct muster_params_row *row,

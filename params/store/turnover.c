@@ -12,13 +12,13 @@
 #define PINS_MIN   512u
 #define ROWS_AHEAD 64u /* slots of the index that are fetched together */
 
-/* A run of a push that is looked at. */
+/* The run of a push for which rows are made and removed now. */
 struct turn {
     struct muster_params_region *region;
     const struct muster_params_update *update;
     struct muster_params_turnover *turnover;
     uint32_t shard;
-    const uint64_t *keys; /* that are not applied yet */
+    const uint64_t *keys; /* of the rows that are not applied yet */
     uint32_t key_count;
     uint32_t removals_left;
     uint32_t pin_count; /* 0: not made yet */
@@ -169,8 +169,8 @@ static uint64_t shard_rows_max(const struct turn *turn)
     return rows == UINT64_MAX ? rows : rows / shards + (rows % shards != 0);
 }
 
-/* Where all rows of a shard are those of one push, they may be more than their number is limited to; the
- * next pushes evict two for a new one then. */
+/* A push whose own rows fill the shard may exceed the limit, since they are not evicted; later
+ * pushes then evict two rows for each new one. */
 static void row_make(struct turn *turn, uint64_t key, uint64_t hash)
 {
     struct muster_params_store_table *table = table_of(turn);
@@ -210,7 +210,7 @@ static void keys_look(struct turn *turn, const uint64_t *keys, uint32_t count)
     }
 }
 
-/* Rows of the run that are applied already had their turn. */
+/* Rows of the run that are applied already were looked at then: only those behind them are now. */
 static void run_turn(struct turn *turn, const struct muster_params_run *run, const uint64_t *keys)
 {
     const struct muster_params_update *update = turn->update;

@@ -25,7 +25,7 @@ struct muster_params_turnover {
     uint32_t expired;
 };
 
-/** As many keys may be turned by a push of so many rows in so many runs. */
+/** The most keys that a push of so many rows in so many runs makes or removes rows of. */
 static inline size_t muster_params_turned_max(uint32_t row_count, uint32_t run_count)
 {
     return 3 * (size_t)row_count + 2 * (size_t)run_count;

@@ -40,14 +40,14 @@ struct params_connection {
     bool is_closed;
 };
 
-/** False: --tls-cert or --tls-key stands alone, which was told. */
+/** False: only one of --tls-cert and --tls-key is given; the user was told, and *ret_exit is set. */
 bool params_connection_check(const char *command, const struct params_connection_settings *settings,
                              int *ret_exit);
 /** *ret_tls stays where no TLS is asked for. Gives, muster_tls_close. Errors: those of muster_tls_open. */
 MUSTER_MUST_CHECK enum muster_rc params_connection_tls_open(
     struct muster_env *env, const struct params_connection_settings *settings,
     struct muster_tls **ret_tls, struct muster_error *ret_error);
-/** params_connection_close, also after an error. */
+/** Open the loop, the network and the channel. Call params_connection_close also after an error. */
 MUSTER_MUST_CHECK enum muster_rc params_connection_open(
     struct params_connection *connection, const struct params_connection_settings *settings,
     struct muster_error *ret_error);

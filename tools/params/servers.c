@@ -1,8 +1,9 @@
-/* Keeps several seats: a keeper of its own for each, which is started again when it is killed.
+/* The supervisor of several seats: each has a keeper of its own, which is started again when it is
+ * killed.
  *
- * This process has the memory and the socket of each seat, too, so that a seat outlives its keeper. With
- * replicas it has only the sockets: the other servers have the rows, and a process that joins again begins
- * with empty memory. */
+ * This process has the memory and the socket of each seat, too, so that a seat outlives its keeper.
+ * With replicas it has only the sockets: the other servers have the rows, and a process that joins
+ * again begins with empty memory. */
 #include "params/servers.h"
 
 #include <errno.h>
@@ -67,6 +68,7 @@ static enum muster_rc slot_open(struct slot *slot, uint32_t i,
                                 struct muster_error *ret_error)
 {
     struct params_seat_settings own = *settings;
+    bool is_address;
     const struct {
         char *text;
         const char **place;
@@ -78,7 +80,8 @@ static enum muster_rc slot_open(struct slot *slot, uint32_t i,
 
         if (*place == NULL)
             continue;
-        MUSTER_ASSERT(servers_address(*place, i, addresses[at].text));
+        is_address = servers_address(*place, i, addresses[at].text);
+        MUSTER_ASSERT(is_address); /* the options were checked */
         *place = addresses[at].text;
     }
     slot->is_opened = true;
@@ -138,7 +141,7 @@ static void supervisor_close(struct supervisor *supervisor)
 
 /* --- Keepers --- */
 
-/* The keeper of one seat has nothing of the others. Does not return. */
+/* In the child: drop all that belongs to other seats, and keep this one. Does not return. */
 static void keeper_begin(struct supervisor *supervisor, struct slot *slot, pid_t parent,
                          const int output[2])
 {
@@ -159,7 +162,7 @@ static void keeper_begin(struct supervisor *supervisor, struct slot *slot, pid_t
     exit(keeper_run(&slot->seat.keeper));
 }
 
-/* Only a server that sits in its seat first says where it listens. */
+/* Only the first server in a seat says where it listens, so later keepers' output is not read. */
 static bool keeper_start(struct supervisor *supervisor, struct slot *slot)
 {
     struct keeper *keeper = &slot->seat.keeper;
@@ -211,8 +214,8 @@ static void supervisor_stop(struct supervisor *supervisor)
     supervisor->is_stopping = true;
 }
 
-/* A seat that ends in order has drained: the others go on. One that gives up has said why: before the job
- * has begun the others end, too; later they have rows that must not be lost. */
+/* A keeper that ends with 0 has drained its seat: the others go on. One that gives up has said why:
+ * before all seats are ready the others end, too; later they have rows that must not be lost. */
 static void keeper_ended(struct supervisor *supervisor, int code)
 {
     if (code == EXIT_OK && supervisor->is_ready)
@@ -227,17 +230,19 @@ static void keeper_killed(struct supervisor *supervisor, struct slot *slot, int 
 {
     struct keeper *keeper = &slot->seat.keeper;
     unsigned takes = atomic_load_explicit(&keeper->board->takes, memory_order_relaxed);
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
 
     if (supervisor->is_stopping)
         return;
-    fprintf(stderr, "muster " NAME ": the keeper of a seat was killed by signal %d (%s)\n", number,
-            strsignal(number));
+    (void)muster_address_format(&slot->seat.address, address);
+    fprintf(stderr, "muster " NAME ": the keeper of the seat at %s was killed by signal %d (%s)\n",
+            address, number, strsignal(number));
     slot->failures = takes == slot->takes_seen ? slot->failures + 1 : 0;
     slot->takes_seen = takes;
     if (slot->failures < FAILURES_MAX && (keeper->renew == NULL || keeper->renew(keeper)) &&
         keeper_start(supervisor, slot))
         return;
-    fprintf(stderr, "muster " NAME ": a seat is given up\n");
+    fprintf(stderr, "muster " NAME ": the seat at %s is given up\n", address);
     keeper_ended(supervisor, EXIT_OTHER);
 }
 
