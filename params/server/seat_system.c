@@ -32,7 +32,8 @@ struct muster_params_seat {
     size_t region_bytes;
     int fd;
     bool is_taken;
-    bool is_readable; /* the file can be given to readers: only mappings that were made here can write */
+    bool
+        is_readable; /* the file can be given to readers: only mappings that were made here can write */
     struct muster_params_region region;
 };
 
@@ -94,7 +95,6 @@ static int mutex_init(pthread_mutex_t *mutex)
 /* Returns an errno. */
 static int seat_map(struct muster_params_seat *seat)
 {
-    seat->region_bytes = round_up(seat->options.memory_max);
     seat->bytes = MUSTER_PARAMS_SEGMENT_BYTES + seat->region_bytes;
     seat->fd = memfd_create("muster-params", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (seat->fd < 0 || ftruncate(seat->fd, (off_t)seat->bytes) != 0)
@@ -121,12 +121,13 @@ enum muster_rc muster_params_seat_new(const struct muster_params_seat_options *o
 
     if (seat == NULL)
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a seat");
-    sys = seat_map(seat);
     cut = region_options(seat);
-    if (sys != 0)
+    seat->region_bytes = round_up(seat->options.memory_max);
+    rc = muster_params_region_check(seat->region_bytes, &cut, ret_error);
+    if (rc == MUSTER_OK && (sys = seat_map(seat)) != 0)
         rc = muster_error_set_sys(ret_error, muster_rc_from_errno(sys), sys,
                                   "the memory of a seat of %zu bytes cannot be made", seat->bytes);
-    else
+    if (rc == MUSTER_OK)
         rc = muster_params_region_init(&region, seat->region_memory, seat->region_bytes, &cut,
                                        ret_error);
     if (rc != MUSTER_OK) {

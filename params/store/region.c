@@ -17,21 +17,19 @@ static uint32_t head_segments(uint64_t segment_count)
                       MUSTER_PARAMS_SEGMENT_BYTES);
 }
 
-static enum muster_rc options_check(const void *memory, size_t bytes,
-                                    const struct muster_params_region_options *options,
-                                    struct muster_error *ret_error)
+enum muster_rc muster_params_region_check(size_t bytes,
+                                          const struct muster_params_region_options *options,
+                                          struct muster_error *ret_error)
 {
     uint32_t shards = options->shard_count;
 
-    MUSTER_ASSERT((uintptr_t)memory % MUSTER_PARAMS_GRANULE_BYTES == 0);
     if (bytes < MUSTER_PARAMS_REGION_BYTES_MIN || bytes > MUSTER_PARAMS_REGION_BYTES_MAX ||
         bytes % MUSTER_PARAMS_SEGMENT_BYTES != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "the memory of a seat must be 16 MiB to 64 GiB and a multiple of "
                                 "2 MiB, got %zu bytes",
                                 bytes);
-    if (shards == 0 || shards > MUSTER_PARAMS_SHARD_COUNT_MAX ||
-        (shards & (shards - 1)) != 0)
+    if (shards == 0 || shards > MUSTER_PARAMS_SHARD_COUNT_MAX || (shards & (shards - 1)) != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "shards must be a power of two from 1 to 4096, got %u", shards);
     if (options->memory_max > 0 && options->memory_max < MUSTER_PARAMS_REGION_BYTES_MIN)
@@ -44,9 +42,10 @@ static enum muster_rc options_check(const void *memory, size_t bytes,
 static void handle_init(struct muster_params_region *region, void *memory, size_t bytes,
                         const struct muster_params_region_options *options)
 {
-    uint64_t limit = options->memory_max > 0 && options->memory_max < bytes ? options->memory_max
-                                                                            : bytes;
+    uint64_t limit =
+        options->memory_max > 0 && options->memory_max < bytes ? options->memory_max : bytes;
 
+    MUSTER_ASSERT((uintptr_t)memory % MUSTER_PARAMS_GRANULE_BYTES == 0);
     memset(region, 0, sizeof(*region));
     region->memory = memory;
     region->head = memory;
@@ -58,7 +57,7 @@ enum muster_rc muster_params_region_init(struct muster_params_region *region, vo
                                          const struct muster_params_region_options *options,
                                          struct muster_error *ret_error)
 {
-    enum muster_rc rc = options_check(memory, bytes, options, ret_error);
+    enum muster_rc rc = muster_params_region_check(bytes, options, ret_error);
     struct muster_params_region_head *head = memory;
     uint32_t meta;
 
@@ -110,7 +109,7 @@ enum muster_rc muster_params_region_attach(struct muster_params_region *region, 
                                            const struct muster_params_region_options *options,
                                            struct muster_error *ret_error)
 {
-    enum muster_rc rc = options_check(memory, bytes, options, ret_error);
+    enum muster_rc rc = muster_params_region_check(bytes, options, ret_error);
 
     if (rc == MUSTER_OK)
         rc = head_check(memory, bytes, options, ret_error);
@@ -193,8 +192,8 @@ void muster_params_segment_take(struct muster_params_region *region, uint32_t se
         memset(one, 0, sizeof(*one));
         one->table = table;
         one->run = i == segment ? run : 0;
-        MUSTER_PARAMS_STORE(&one->kind, i == segment ? (uint32_t)kind
-                                                     : (uint32_t)MUSTER_PARAMS_SEGMENT_MORE);
+        MUSTER_PARAMS_STORE(&one->kind,
+                            i == segment ? (uint32_t)kind : (uint32_t)MUSTER_PARAMS_SEGMENT_MORE);
     }
     if (segment + run > head->segment_end)
         MUSTER_PARAMS_STORE(&head->segment_end, segment + run);

@@ -17,9 +17,9 @@
 #define MUSTER_PARAMS_TABLES_MAX     1024u
 #define MUSTER_PARAMS_GRANULE_BYTES  16u /* of row addresses in an index, in regions up to 64 GiB */
 /* Values, state (at most two values and a count per element), and the head of the largest row. */
-#define MUSTER_PARAMS_STRIDE_MAX (3u * MUSTER_PARAMS_ROW_BYTES_MAX + 64u)
+#define MUSTER_PARAMS_STRIDE_MAX          (3u * MUSTER_PARAMS_ROW_BYTES_MAX + 64u)
 #define MUSTER_PARAMS_SOURCE_SEGMENTS_MAX 4096u
-#define MUSTER_PARAMS_FILTER_CELLS ((uint64_t)1 << 20) /* one segment */
+#define MUSTER_PARAMS_FILTER_CELLS        ((uint64_t)1 << 20) /* one segment */
 
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
@@ -70,7 +70,7 @@ struct muster_params_segment {
 
 struct muster_params_index {
     uint64_t offset;
-    uint32_t bits; /* log2 of the slots; 0: none */
+    uint32_t bits;  /* log2 of the slots; 0: none */
     uint32_t moved; /* while a larger one is filled: slots that have been moved to it */
 };
 
@@ -123,7 +123,7 @@ struct muster_params_source {
     uint64_t clock;
     uint64_t rounds;     /* that it has completed */
     double round_weight; /* of the newest of them */
-    uint64_t pushed; /* sequence number of the newest push that is applied whole */
+    uint64_t pushed;     /* sequence number of the newest push that is applied whole */
     uint64_t positions[];
 };
 
@@ -179,9 +179,9 @@ struct muster_params_region_head {
     uint32_t segment_end; /* segments from here on have never been used: they are zero */
     uint32_t table_count;
     uint32_t source_segment_count;
-    uint32_t source_count; /* slots that have been used */
-    uint32_t clock_sources; /* that must tick */
-    uint32_t copy_links; /* that its servers have opened to others, dead processes too */
+    uint32_t source_count;        /* slots that have been used */
+    uint32_t clock_sources;       /* that must tick */
+    uint32_t copy_links;          /* that its servers have opened to others, dead processes too */
     struct muster_incarnation id; /* of the memory; zero: its first server has not begun */
     struct muster_params_intent intent;
     struct muster_params_undo undo;
@@ -213,6 +213,11 @@ struct muster_params_region_options {
 /** Bytes of the smallest region that is of use. */
 #define MUSTER_PARAMS_REGION_BYTES_MIN ((size_t)16 << 20)
 #define MUSTER_PARAMS_REGION_BYTES_MAX ((uint64_t)MUSTER_PARAMS_GRANULE_BYTES << 32)
+
+/** Whether memory of `bytes` bytes can be cut so; INVALID_ARGUMENT: sizes, shards. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_region_check(
+    size_t bytes, const struct muster_params_region_options *options,
+    struct muster_error *ret_error);
 
 /**
  * Cut fresh memory: zero, a multiple of 2 MiB, aligned to a granule (to 2 MiB for huge pages).

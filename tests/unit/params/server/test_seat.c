@@ -8,10 +8,12 @@
 
 #include "assertion_count.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +61,38 @@ static void wrong_seats_are_not_made(void **state)
         assert_null(seat);
     }
     muster_params_seat_free(NULL);
+}
+
+static struct rlimit file_size_limit(rlim_t bytes)
+{
+    struct rlimit before, limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    return before;
+}
+
+/* A limit of the process is told only of a seat that would be right without it. */
+static void a_wrong_size_is_told_before_memory_is_made(void **state)
+{
+    const struct muster_params_seat_options large = {.memory_max = 65 * 1024 * MIB};
+    struct rlimit before = file_size_limit(MIB);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    struct muster_params_seat *seat = NULL;
+    struct muster_error error;
+
+    (void)state;
+    assert_int_equal(muster_params_seat_new(&large, &seat, &error), MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "the memory of a seat must be 16 MiB to 64 GiB"));
+    assert_int_equal(muster_params_seat_new(&small, &seat, &error), muster_rc_from_errno(EFBIG));
+    assert_int_equal(error.sys, EFBIG);
+    assert_non_null(strstr(error.text, "cannot be made"));
+    assert_null(seat);
+
+    signal(SIGXFSZ, handler);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    muster_params_seat_free(seat_new());
 }
 
 static void a_seat_has_the_memory_and_shards_that_were_asked_for(void **state)
@@ -321,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_seats_are_not_made),
+        cmocka_unit_test(a_wrong_size_is_told_before_memory_is_made),
         cmocka_unit_test(a_seat_has_the_memory_and_shards_that_were_asked_for),
         cmocka_unit_test(the_next_process_takes_the_seat_when_its_holder_is_killed),
         cmocka_unit_test(a_seat_of_another_version_is_refused_each_time),
