@@ -1,0 +1,102 @@
+#include "params_job.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "params/server/cluster.h"
+#include "params/server/seat.h"
+#include "params/wire/frame.h"
+
+#define BYTES MUSTER_PARAMS_REGION_BYTES_MIN
+
+static void member_open(struct params_job *job, uint32_t i, uint32_t replicas)
+{
+    const struct muster_params_seat_options seat = {.shard_count = PARAMS_CALLER_SHARDS};
+    struct params_job_member *member = &job->members[i];
+    struct muster_address address;
+    struct muster_params_server_options options = {.job = "test",
+                                                   .listen = &address,
+                                                   .registry = job->registry.endpoints,
+                                                   .replicas = replicas,
+                                                   .server_count = job->count};
+    struct muster_error error;
+
+    member->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(member->memory != MAP_FAILED);
+    if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
+        muster_params_seat_wrap(member->memory, BYTES, &seat, &member->seat, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    options.seat = member->seat;
+    if (muster_params_server_open(job->env, &options, &member->server, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    muster_params_server_set_data(member->server, member);
+    muster_address_format(muster_params_server_address(member->server), member->address);
+}
+
+static bool have_map(void *data)
+{
+    const struct params_job *job = data;
+
+    for (uint32_t i = 0; i < job->count; i++) {
+        if (job->members[i].server->map == NULL)
+            return false;
+    }
+    return true;
+}
+
+void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas)
+{
+    memset(job, 0, sizeof(*job));
+    job->count = count;
+    test_env_open(&job->caller.stand.test);
+    job->env = &job->caller.stand.test.env;
+    assert_int_equal(muster_net_system_open(job->env, &job->env->net), MUSTER_OK);
+    job->registry.env = job->env;
+    registry_pair_open_store(&job->registry);
+    registry_pair_start_server(&job->registry, "127.0.0.1:0");
+    for (uint32_t i = 0; i < count; i++)
+        member_open(job, i, replicas);
+    test_env_run_until(job->env, have_map, job);
+}
+
+static void on_member_closed(struct muster_params_server *server)
+{
+    struct params_job_member *member = muster_params_server_data(server);
+
+    member->is_closed = true;
+}
+
+void params_job_member_close(struct params_job *job, uint32_t i)
+{
+    struct params_job_member *member = &job->members[i];
+
+    if (member->server == NULL)
+        return;
+    muster_params_server_close(member->server, on_member_closed);
+    test_env_run_until(job->env, test_env_is_true, &member->is_closed);
+    muster_params_seat_free(member->seat);
+    munmap(member->memory, BYTES);
+    member->server = NULL;
+}
+
+void params_job_close(struct params_job *job)
+{
+    if (job->caller.channel != NULL)
+        params_caller_hang_up(&job->caller);
+    for (uint32_t i = 0; i < job->count; i++)
+        params_job_member_close(job, i);
+    registry_pair_stop_server(&job->registry);
+    muster_registry_store_close(job->registry.store);
+    muster_net_system_close(job->env->net);
+    test_env_close(&job->caller.stand.test);
+}
+
+void params_job_dial(struct params_job *job, uint32_t member)
+{
+    if (job->caller.channel != NULL)
+        params_caller_hang_up(&job->caller);
+    snprintf(job->caller.stand.address, sizeof(job->caller.stand.address), "%s",
+             job->members[member].address);
+    params_caller_dial(&job->caller);
+}

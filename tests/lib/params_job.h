@@ -1,0 +1,37 @@
+/* Servers of parameters that share a job, with a registry, in one process, over real sockets; and a stranger at the
+ * gRPC door of one of them. */
+#ifndef MUSTER_TEST_PARAMS_JOB_H
+#define MUSTER_TEST_PARAMS_JOB_H
+
+#include "params_caller.h"
+#include "registry_pair.h"
+
+#define PARAMS_JOB_SERVERS_MAX 3u
+/** Enough that each of the servers leads some of them. */
+#define PARAMS_JOB_KEYS PARAMS_CALLER_KEYS
+
+struct params_job_member {
+    struct muster_params_server *server; /* NULL: it is closed */
+    struct muster_params_seat *seat;
+    uint8_t *memory;
+    char address[MUSTER_ADDRESS_TEXT_BYTES];
+    bool is_closed;
+};
+
+struct params_job {
+    struct params_caller caller; /* in whose environment all run; there is no server of its stand */
+    struct muster_env *env;
+    struct registry_pair registry;
+    struct params_job_member members[PARAMS_JOB_SERVERS_MAX];
+    uint32_t count;
+};
+
+/** So many servers, which have a map of PARAMS_CALLER_SHARDS shards. The caller has no channel yet. */
+void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas);
+/** The channel of the caller, if there is one, is closed, too. */
+void params_job_close(struct params_job *job);
+void params_job_member_close(struct params_job *job, uint32_t member);
+/** The caller's next calls go to this server. */
+void params_job_dial(struct params_job *job, uint32_t member);
+
+#endif
