@@ -129,8 +129,11 @@ bool puppet_run_is_first(const struct puppet_rows *seen, uint32_t run)
 void puppet_rows_answer(struct params_puppet *puppet, const struct puppet_rows *seen,
                         const float *values)
 {
+    bool is_push = seen->frame.header.type == MUSTER_PARAMS_PUSH_PULL;
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_ROWS,
+                                               .flags = is_push ? MUSTER_PARAMS_REFUSED_PUSH : 0,
+                                               .chunk = is_push ? seen->frame.header.chunk : 0,
                                                .offset = seen->frame.header.offset,
                                                .payload_bytes =
                                                    seen->rows.row_count * (uint32_t)sizeof(float)};
