@@ -121,7 +121,7 @@ static float value_of(Muster__Params__V1__ValueType type, uint16_t half)
                                                                   : muster_bf16_to_f32(half);
 }
 
-static float rounded(Muster__Params__V1__ValueType type, float value)
+static float value_rounded(Muster__Params__V1__ValueType type, float value)
 {
     switch (type) {
     case MUSTER__PARAMS__V1__VALUE_TYPE__VALUE_TYPE_F16:
@@ -185,7 +185,7 @@ static void values_travel_in_the_type_of_the_table(void **state)
         assert_int_equal(both.halves_bytes, 0);
         assert_int_equal(pulled.value_count, VALUES);
         for (uint32_t j = 0; j < VALUES; j++) {
-            if (both.values[j] != rounded(row->type, values[j]) ||
+            if (both.values[j] != value_rounded(row->type, values[j]) ||
                 pulled.values[j] != both.values[j])
                 fail_msg("%s, value %u: %f, then %f", row->table, j, (double)both.values[j],
                          (double)pulled.values[j]);
@@ -228,7 +228,7 @@ static void bytes_travel_as_they_are(void **state)
     }
 }
 
-/* Of two rows without memory, at one server, both are counted. */
+/* Both rows of a push may be without memory, at one server. */
 static void rows_for_which_there_is_no_memory_are_counted(void **state)
 {
     struct params_job *job = *state;
