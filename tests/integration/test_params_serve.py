@@ -2,6 +2,7 @@
 """`muster params serve` and `muster bench params`: a server that is killed loses and doubles nothing; its keeper, and its end."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,9 +74,13 @@ class Serve(ParamsCluster):
 
 
 class Bench(unittest.TestCase):
+    def run_bench(self, *words, path=None):
+        environment = {**os.environ, "PATH": os.environ["PATH"] if path is None else path}
+        return subprocess.run([MUSTER, "bench", "params", "--json", "--memory-max", "256M", *words], capture_output=True, text=True,
+                              timeout=600, check=False, env=environment)
+
     def bench(self, *words):
-        done = subprocess.run([MUSTER, "bench", "params", "--json", "--memory-max", "256M", *words], capture_output=True, text=True, timeout=600,
-                              check=False)
+        done = self.run_bench(*words)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)
 
@@ -96,6 +101,46 @@ class Bench(unittest.TestCase):
                 self.assertIn(key, result)
             self.assertEqual(result["push_ops_per_s"] > 0, mix != "pull")
             self.assertEqual(result["pull_ops_per_s"] > 0, mix != "push")
+
+    def test_the_result_names_the_wire(self):
+        for wire, shown in (("tcp", "tcp"), ("shm", "shm"), ("auto", "shm"), ("grpc", "grpc")):
+            result = self.bench("--clients", "2", "--depth", "2", "--seconds", "0.1", "--rows", "500", "--wire", wire)
+            self.assertEqual(result["wire"], shown)
+            self.assertEqual("peek_ops_per_s" in result, shown == "shm")
+
+    def test_calls_by_grpc_count_once_and_read_what_links_read(self):
+        for mix in ("push", "pull", "push_pull"):
+            result = self.bench("--clients", "2", "--depth", "3", "--seconds", "0.1", "--rows", "500", "--mix", mix, "--wire", "grpc")
+            self.assertEqual((result["lost"], result["doubled"]), (0, 0))
+            self.assertEqual(result["push_ops_per_s"] > 0, mix != "pull")
+            self.assertEqual(result["pull_ops_per_s"] > 0, mix != "push")
+
+    def test_all_rows_are_there_before_the_load(self):
+        result = self.bench("--clients", "1", "--depth", "1", "--seconds", "0.05", "--mix", "pull", "--rows", "5000", "--wire", "tcp")
+        self.assertEqual((result["pushed"], result["lost"], result["doubled"]), (5000, 0, 0))
+
+    def test_a_paced_load_measures_calls_from_when_they_were_due(self):
+        # One call at a time cannot keep up with this rate, so that calls start later and later.
+        result = self.bench("--clients", "1", "--depth", "1", "--batch", "8", "--seconds", "0.3", "--rows", "500", "--rate", "100000000",
+                            "--wire", "tcp")
+        self.assertGreater(result["p99_us"], 100000)
+
+    def test_bulk_calls_stand_beside_iperf3_or_say_why_not(self):
+        words = ("--bulk-bytes", "1M", "--clients", "1", "--depth", "1", "--seconds", "0.3", "--wire", "tcp")
+        done = self.run_bench(*words, path="/nonexistent")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(done.stdout)
+        self.assertGreater(result["bulk_gb_per_s"], 0)
+        self.assertAlmostEqual(result["bulk_gbps"], 8 * result["bulk_gb_per_s"], delta=0.01)
+        self.assertIsNone(result["iperf3_gb_per_s"])
+        self.assertIn("iperf3 is left out", done.stderr)
+        if shutil.which("iperf3"):
+            self.assertGreater(self.bench(*words)["iperf3_gb_per_s"], 0)
+
+    def test_a_run_in_which_no_call_ends_is_an_error(self):
+        done = self.run_bench("--bulk-bytes", "32M", "--clients", "1", "--depth", "1", "--seconds", "1ms", "--wire", "tcp")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("no call ended within", done.stderr)
 
     def test_the_same_pushes_give_the_same_rows(self):
         result = self.bench("--clients", "1", "--seconds", "0.1", "--mix", "pull", "--rows", "100")

@@ -21,8 +21,6 @@
 
 #define FILES_BASE      32u
 #define BULK_ROW_BYTES  65536u
-#define SERVER_PROCESSOR 0u
-#define LOAD_PROCESSOR   1u
 
 static const struct muster_option rows[] = {
     {.name = "clients",
@@ -60,14 +58,15 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct bench_params_settings, mix),
      .fallback = "push",
      .choices = "push|pull|push_pull",
-     .help = "What the clients do; push_pull: by turns."},
+     .help = "What a call does; push_pull: it pushes rows and gets them back, and each of them counts twice."},
     {.name = "rows",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct bench_params_settings, rows),
      .fallback = "100000",
      .min = 1,
      .max = (uint64_t)1 << 32,
-     .help = "Keys that are drawn from, evenly."},
+     .help = "Rows, all of them made before the load; their keys are drawn evenly. Rows that are many more "
+             "than the processor caches, such as 16000000, show how fast cold ones are."},
     {.name = "optimizer",
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_params_settings, optimizer),
@@ -85,16 +84,17 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_CHOICE,
      .offset = offsetof(struct bench_params_settings, wire),
      .fallback = "auto",
-     .choices = "auto|tcp|shm",
-     .help = "shm and auto: rows are also read from the server's memory, beside pushes, for half of --seconds; "
-             "tcp: they are not."},
+     .choices = "auto|tcp|shm|grpc",
+     .help = "grpc: calls of muster.params.v1; else links. shm, and auto where it can: rows are also read from the "
+             "server's memory, beside the load, for half of --seconds."},
     {.name = "bulk-bytes",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct bench_params_settings, bulk_bytes),
      .fallback = "0",
      .unit = "bytes",
      .max = (uint64_t)1 << 32,
-     .help = "Instead of small rows: calls of so many bytes, in rows of 64 KiB."},
+     .help = "Instead of small rows: calls of so many bytes, in rows of 64 KiB; beside them iperf3, where it "
+             "is installed."},
     {.name = "kills",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct bench_params_settings, kills),
@@ -113,7 +113,8 @@ static const struct muster_option rows[] = {
      .offset = offsetof(struct bench_params_settings, rate),
      .fallback = "0",
      .max = UINT64_C(1000000000),
-     .help = "Rows per second of all clients; 0: as fast as they are answered."},
+     .help = "Rows per second of all clients, whether or not the server keeps up: a call is measured from "
+             "when it is due. 0: as fast as they are answered."},
     {.name = "seconds",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct bench_params_settings, duration_ns),
@@ -180,7 +181,7 @@ static bool keeper_start(struct bench_params *bench, uint32_t i)
     if (child != 0)
         return child > 0;
     if (bench->settings->is_bound)
-        bench_bind(i % 2 == 0 ? SERVER_PROCESSOR : LOAD_PROCESSOR);
+        bench_bind(i % 2 == 0 ? BENCH_SERVER_PROCESSOR : BENCH_LOAD_PROCESSOR);
     if (freopen("/dev/null", "w", stdout) == NULL ||
         (bench->settings->kills > 0 && freopen("/dev/null", "w", stderr) == NULL))
         _exit(EXIT_OTHER);
@@ -254,6 +255,22 @@ static bool seats_open(struct bench_params *bench, const struct params_seat_sett
 
 /* --- The result --- */
 
+static void bulk_print(const struct bench_params *bench, double rows_per_s)
+{
+    double rate = rows_per_s * BULK_ROW_BYTES / 1e9;
+
+    printf(",\"bulk_gb_per_s\":%.3f,\"bulk_gbps\":%.3f", rate, rate * 8);
+    if (bench->iperf3_gb_per_s > 0)
+        printf(",\"iperf3_gb_per_s\":%.3f", bench->iperf3_gb_per_s);
+    else
+        printf(",\"iperf3_gb_per_s\":null");
+}
+
+static const char *wire_name(const struct bench_params *bench)
+{
+    return bench->wire != NULL ? bench->wire->name : bench->peek_ns > 0 ? "shm" : "tcp";
+}
+
 static void result_print(struct bench_params *bench)
 {
     const struct bench_params_settings *settings = bench->settings;
@@ -263,12 +280,14 @@ static void result_print(struct bench_params *bench)
 
     printf("{\"bench\":\"params\",\"clients\":%" PRIu64 ",\"value_bytes\":%" PRIu64
            ",\"batch\":%" PRIu64 ",\"depth\":%" PRIu64 ",\"mix\":\"%s\",\"rows\":%" PRIu64
-           ",\"replicas\":%u,\"wire\":\"tcp\",\"optimizer\":\"%s\",\"seed\":%" PRIu64,
+           ",\"replicas\":%u,\"wire\":\"%s\",\"optimizer\":\"%s\",\"rate\":%" PRIu64
+           ",\"seed\":%" PRIu64,
            settings->clients, settings->value_bytes, settings->batch, settings->depth,
-           settings->mix, settings->rows, bench->server_count, settings->optimizer, settings->seed);
+           settings->mix, settings->rows, bench->server_count, wire_name(bench),
+           settings->optimizer, settings->rate, settings->seed);
     printf(",\"ops_per_s\":%.0f,\"push_ops_per_s\":%.0f,\"pull_ops_per_s\":%.0f", push + pull, push,
            pull);
-    if (bench->cpu_s > 0 && bench->server_count == 1)
+    if (bench->cpu_s > 0)
         printf(",\"ops_per_server_cpu_s\":%.0f", (push + pull) * seconds / bench->cpu_s);
     printf(",\"p50_us\":%.1f,\"p99_us\":%.1f", bench_samples_quantile(&bench->latencies_us, 0.5),
            bench_samples_quantile(&bench->latencies_us, 0.99));
@@ -276,7 +295,7 @@ static void result_print(struct bench_params *bench)
         printf(",\"peek_ops_per_s\":%.0f,\"torn\":%" PRIu64,
                (double)bench->peeked_rows * 1e9 / (double)bench->peek_ns, bench->torn);
     if (settings->bulk_bytes > 0)
-        printf(",\"bulk_gb_per_s\":%.3f", (push + pull) * BULK_ROW_BYTES / 1e9);
+        bulk_print(bench, push + pull);
     printf(",\"kills\":%" PRIu64, bench->kill_count);
     if (bench->kill_count > 0)
         printf(",\"stall_ms\":{\"median\":%.2f,\"p90\":%.2f,\"p99\":%.2f,\"max\":%.2f}",
@@ -289,10 +308,23 @@ static void result_print(struct bench_params *bench)
            bench->pushed_rows, bench->lost, bench->doubled, bench->digest);
 }
 
+/* A rate of nothing says nothing of the server. */
+static bool result_check(const struct bench_params *bench)
+{
+    if (bench->pushed_in_time + bench->pulled_in_time > 0)
+        return true;
+    fprintf(stderr, "muster bench params: no call ended within %.3g s; give more --seconds\n",
+            (double)bench->settings->duration_ns / 1e9);
+    return false;
+}
+
 static int params_measure(struct bench_params *bench)
 {
-    bool is_good = bench_params_connect(bench) && bench_params_load(bench) && bench_params_peek(bench) &&
-                   bench_params_verify(bench);
+    bool is_good = bench_params_connect(bench) && bench_params_fill(bench) && bench_params_load(bench) &&
+                   bench_params_peek(bench) && bench_params_verify(bench) && result_check(bench);
+
+    if (is_good && bench->settings->bulk_bytes > 0)
+        bench_params_beside(bench);
 
     if (is_good)
         result_print(bench);
@@ -316,7 +348,7 @@ static int params_run(struct bench_params *bench)
         }
     }
     if (bench->settings->is_bound && bench->server_count == 1)
-        bench_bind(LOAD_PROCESSOR);
+        bench_bind(BENCH_LOAD_PROCESSOR);
     if (muster_env_system_open(NULL, &bench->env) == MUSTER_OK &&
         muster_net_system_open(bench->env, &bench->env->net) == MUSTER_OK) {
         code = params_measure(bench);
@@ -354,6 +386,9 @@ int bench_params(int argc, char **argv)
         return command_refuse(bench_params_options.command,
                               "--bulk-bytes must be a multiple of 64K, got %" PRIu64,
                               settings.bulk_bytes);
+    if (settings.kills > 0 && strcmp(settings.wire, "grpc") == 0)
+        return command_refuse(bench_params_options.command,
+                              "--kills need clients that repeat their calls, got --wire grpc; take another --wire");
     if (settings.bulk_bytes > 0) {
         settings.value_bytes = BULK_ROW_BYTES;
         settings.batch = settings.rows = settings.bulk_bytes / BULK_ROW_BYTES;
@@ -363,6 +398,10 @@ int bench_params(int argc, char **argv)
     bench.elements = (uint32_t)(settings.value_bytes / sizeof(float));
     bench.rows_per_batch = (uint32_t)settings.batch;
     bench.random = settings.seed;
+    bench.wire = strcmp(settings.wire, bench_params_grpc.name) == 0 ? &bench_params_grpc : NULL;
+    bench.kind = strcmp(settings.mix, "push") == 0   ? BENCH_PUSH
+                 : strcmp(settings.mix, "pull") == 0 ? BENCH_PULL
+                                                     : BENCH_PUSH_PULL;
     seat.memory_max = settings.memory_max;
     code = seats_open(&bench, &seat, &error) ? params_run(&bench)
                                              : command_fail("bench params", &error);

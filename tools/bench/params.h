@@ -13,6 +13,13 @@
 
 #define BENCH_SERVERS_MAX 2u
 #define BENCH_JOB "bench" /* of several servers */
+#define BENCH_TABLE "bench"
+
+/* With --bind. */
+#define BENCH_SERVER_PROCESSOR 0u
+#define BENCH_LOAD_PROCESSOR   1u
+
+enum bench_kind { BENCH_PUSH, BENCH_PULL, BENCH_PUSH_PULL };
 
 struct bench_params_settings {
     uint64_t clients, value_bytes, batch, rows, replicas, bulk_bytes, kills, rate, depth;
@@ -22,26 +29,40 @@ struct bench_params_settings {
 };
 
 struct bench_params;
+struct bench_grpc_batch;
 
 /** One of a client's batches: started again as soon as it is done. */
 struct bench_batch {
     struct muster_params_op op;
     struct bench_client *client;
-    bool is_push;
-    uint64_t start_ns;
+    enum bench_kind kind;
+    uint64_t start_ns; /* with --rate: when it was due; 0: it is idle */
     uint64_t round; /* of kills, when it was started */
     uint64_t *keys;
     float *values;
+    float *pulled;                 /* of a push_pull */
+    struct bench_grpc_batch *grpc; /* NULL: by a link */
 };
 
 struct bench_client {
     struct bench_params *bench;
-    struct muster_params *params;
+    struct muster_params *params; /* NULL: its calls go through its channel */
+    struct muster_channel *channel;
     struct muster_params_table *table;
     struct muster_params_op table_op;
     struct bench_batch *batches; /* depth */
     bool is_open, is_closed;
     uint64_t answered_round; /* of kills: an answer to a batch that was started after it is here */
+};
+
+/** Another way than links by which clients call. */
+struct bench_wire {
+    const char *name;
+    /** All clients. False: said on standard error. */
+    bool (*connect)(struct bench_params *bench);
+    /** The answer comes to bench_params_answered. */
+    enum muster_rc (*start)(struct bench_batch *batch, struct muster_error *ret_error);
+    void (*disconnect)(struct bench_client *client);
 };
 
 struct bench_params {
@@ -56,6 +77,8 @@ struct bench_params {
     struct bench_client *clients;
     uint64_t random;
     uint32_t elements, rows_per_batch;
+    enum bench_kind kind;
+    const struct bench_wire *wire; /* NULL: links */
     /* The load. */
     bool is_stopping;
     uint64_t running;  /* batches whose answers are awaited */
@@ -66,7 +89,7 @@ struct bench_params {
     uint64_t pushed_in_time, pulled_in_time;
     struct bench_samples latencies_us;
     struct muster_timer pace;
-    double owed; /* batches that --rate allows now */
+    uint64_t paced; /* batches that --rate has had started */
     /* Kills. */
     struct muster_timer kill;
     uint64_t kill_count, round;
@@ -74,7 +97,8 @@ struct bench_params {
     uint64_t unanswered; /* clients that have had no answer since the kill */
     struct bench_samples stalls_ms;
     /* Outcome. */
-    double cpu_s; /* of the server, in the time of the load; NAN: it was killed meanwhile */
+    double cpu_s; /* of the servers, in the time of the load; 0: one was killed meanwhile */
+    double iperf3_gb_per_s; /* 0: it is not here */
     uint64_t peeked_rows, peek_ns; /* read from the server's memory, and the time in these calls */
     uint64_t lost, doubled, torn;
     char digest[33];
@@ -91,11 +115,28 @@ bool bench_params_load(struct bench_params *bench);
 bool bench_params_verify(struct bench_params *bench);
 void bench_params_disconnect(struct bench_params *bench);
 
+/** Push each row once, so that the load finds them all. False: said on standard error. */
+bool bench_params_fill(struct bench_params *bench);
+
 /** Keep all batches under way. */
 void bench_params_start(struct bench_params *bench);
 /** Wait for them. False: one failed; said on standard error. */
 bool bench_params_stop(struct bench_params *bench);
 uint64_t bench_params_random(struct bench_params *bench);
+void bench_params_note_failure(struct bench_params *bench, enum muster_rc rc,
+                               const struct muster_error *error);
+/** False: something has failed; said on standard error. */
+bool bench_params_run_until(struct bench_params *bench, bool (*is_done)(struct bench_params *bench));
+/** A batch has its answer. */
+void bench_params_answered(struct bench_batch *batch, enum muster_rc rc,
+                           const struct muster_error *error);
+
+/* params_proto.c */
+extern const struct bench_wire bench_params_grpc;
+
+/* params_beside.c */
+/** Measure iperf3, or say on standard error why not. */
+void bench_params_beside(struct bench_params *bench);
 
 /* params_peek.c */
 /** Read rows from the server's memory beside the load, where --wire allows and that is possible. False: it

@@ -11,6 +11,7 @@
 #define PATIENCE_NS (60 * MUSTER_NS_PER_S)
 #define PACE_NS     MUSTER_NS_PER_MS
 #define VERIFY_ROWS 4096u
+#define FILL_BYTES  ((uint64_t)1 << 20)
 
 static uint64_t now_ns(const struct bench_params *bench)
 {
@@ -31,14 +32,14 @@ uint64_t bench_params_random(struct bench_params *bench)
     return random_next(bench);
 }
 
-static bool run_until(struct bench_params *bench, bool (*is_done)(struct bench_params *bench))
+bool bench_params_run_until(struct bench_params *bench, bool (*is_done)(struct bench_params *bench))
 {
     while (!is_done(bench) && bench->failures == 0)
         muster_loop_turn(bench->env->loop, UINT64_MAX);
     return bench->failures == 0;
 }
 
-static void note_failure(struct bench_params *bench, enum muster_rc rc,
+void bench_params_note_failure(struct bench_params *bench, enum muster_rc rc,
                          const struct muster_error *error)
 {
     if (bench->failures++ == 0)
@@ -47,9 +48,15 @@ static void note_failure(struct bench_params *bench, enum muster_rc rc,
 
 /* --- Connecting --- */
 
+/* By another wire one link remains, which makes the rows and reads them at the end. */
+static uint64_t link_count(const struct bench_params *bench)
+{
+    return bench->wire != NULL ? 1 : bench->settings->clients;
+}
+
 static bool all_are_open(struct bench_params *bench)
 {
-    for (uint64_t i = 0; i < bench->settings->clients; i++) {
+    for (uint64_t i = 0; i < link_count(bench); i++) {
         if (!bench->clients[i].is_open)
             return false;
     }
@@ -61,7 +68,7 @@ static void on_table(struct muster_params_op *op, enum muster_rc rc)
     struct bench_client *client = op->data;
 
     if (rc != MUSTER_OK)
-        note_failure(client->bench, rc, &op->error);
+        bench_params_note_failure(client->bench, rc, &op->error);
     client->is_open = rc == MUSTER_OK;
 }
 
@@ -69,7 +76,7 @@ static void on_opened(struct muster_params *params, enum muster_rc rc)
 {
     struct bench_client *client = muster_params_data(params);
     struct bench_params *bench = client->bench;
-    struct muster_params_schema schema = {.name = "bench",
+    struct muster_params_schema schema = {.name = BENCH_TABLE,
                                           .row_elements = bench->elements,
                                           .wire_dtype = MUSTER_F32};
 
@@ -80,7 +87,7 @@ static void on_opened(struct muster_params *params, enum muster_rc rc)
         rc = muster_params_table_start(&client->table_op, params, &schema, &client->table,
                                        now_ns(bench) + PATIENCE_NS, on_table);
     if (rc != MUSTER_OK)
-        note_failure(bench, rc, muster_params_error(params));
+        bench_params_note_failure(bench, rc, muster_params_error(params));
 }
 
 static bool client_init(struct bench_params *bench, struct bench_client *client)
@@ -97,7 +104,10 @@ static bool client_init(struct bench_params *bench, struct bench_client *client)
         batch->op.data = batch;
         batch->keys = calloc(rows, sizeof(*batch->keys));
         batch->values = calloc(rows * bench->elements, sizeof(*batch->values));
-        if (batch->keys == NULL || batch->values == NULL)
+        if (bench->kind == BENCH_PUSH_PULL)
+            batch->pulled = calloc(rows * bench->elements, sizeof(*batch->pulled));
+        if (batch->keys == NULL || batch->values == NULL ||
+            (bench->kind == BENCH_PUSH_PULL && batch->pulled == NULL))
             return false;
         for (size_t j = 0; j < rows * bench->elements; j++)
             batch->values[j] = 1;
@@ -105,31 +115,40 @@ static bool client_init(struct bench_params *bench, struct bench_client *client)
     return client->batches != NULL;
 }
 
-bool bench_params_connect(struct bench_params *bench)
+static bool link_open(struct bench_params *bench, struct bench_client *client)
 {
-    struct muster_params_options options = {
+    const struct muster_params_options options = {
+        .data = client,
         .server = bench->servers,
         .job = bench->registry != 0 ? BENCH_JOB : NULL,
         .queue_max_bytes = (uint64_t)1 << 40,
         .connect_deadline_ns = now_ns(bench) + PATIENCE_NS};
+    struct muster_error error;
 
+    if (muster_params_open(bench->env, &options, on_opened, &client->params, &error) == MUSTER_OK)
+        return true;
+    fprintf(stderr, "muster bench params: %s\n", error.text);
+    return false;
+}
+
+bool bench_params_connect(struct bench_params *bench)
+{
     bench->clients = calloc(bench->settings->clients, sizeof(*bench->clients));
     for (uint64_t i = 0; bench->clients != NULL && i < bench->settings->clients; i++) {
         struct bench_client *client = &bench->clients[i];
-        struct muster_error error;
 
         if (!client_init(bench, client)) {
             fprintf(stderr, "muster bench params: out of memory\n");
             return false;
         }
-        options.data = client;
-        if (muster_params_open(bench->env, &options, on_opened, &client->params, &error) !=
-            MUSTER_OK) {
-            fprintf(stderr, "muster bench params: %s\n", error.text);
-            return false;
-        }
     }
-    return bench->clients != NULL && run_until(bench, all_are_open);
+    muster_loop_turn(bench->env->loop, 0); /* the memory has taken its time: deadlines begin now */
+    for (uint64_t i = 0; bench->clients != NULL && i < link_count(bench); i++) {
+        if (!link_open(bench, &bench->clients[i]))
+            return false;
+    }
+    return bench->clients != NULL && bench_params_run_until(bench, all_are_open) &&
+           (bench->wire == NULL || bench->wire->connect(bench));
 }
 
 static void on_client_closed(struct muster_params *params, enum muster_rc rc)
@@ -149,9 +168,12 @@ void bench_params_disconnect(struct bench_params *bench)
             muster_params_close(client->params, now_ns(bench) + MUSTER_NS_PER_S, on_client_closed);
         while (client->params != NULL && !client->is_closed)
             muster_loop_turn(bench->env->loop, UINT64_MAX);
+        if (client->bench != NULL && bench->wire != NULL)
+            bench->wire->disconnect(client);
         for (uint64_t j = 0; client->batches != NULL && j < bench->settings->depth; j++) {
             free(client->batches[j].keys);
             free(client->batches[j].values);
+            free(client->batches[j].pulled);
         }
         free(client->batches);
     }
@@ -168,24 +190,26 @@ static void batch_start(struct bench_batch *batch);
 static void batch_count(struct bench_params *bench, const struct bench_batch *batch)
 {
     uint64_t rows = bench->rows_per_batch;
-    bool is_in_time = now_ns(bench) <= bench->end_ns;
+    uint64_t pushed = batch->kind != BENCH_PULL ? rows : 0, pulled = batch->kind != BENCH_PUSH ? rows : 0;
 
-    *(batch->is_push ? &bench->pushed_rows : &bench->pulled_rows) += rows;
-    if (!is_in_time)
+    bench->pushed_rows += pushed;
+    bench->pulled_rows += pulled;
+    if (now_ns(bench) > bench->end_ns)
         return;
-    *(batch->is_push ? &bench->pushed_in_time : &bench->pulled_in_time) += rows;
+    bench->pushed_in_time += pushed;
+    bench->pulled_in_time += pulled;
     if (bench->rows_per_batch >= 8 || random_next(bench) % 8 == 0)
         bench_samples_add(&bench->latencies_us, (double)(now_ns(bench) - batch->start_ns) / 1e3);
 }
 
-static void on_batch(struct muster_params_op *op, enum muster_rc rc)
+void bench_params_answered(struct bench_batch *batch, enum muster_rc rc,
+                           const struct muster_error *error)
 {
-    struct bench_batch *batch = op->data;
     struct bench_params *bench = batch->client->bench;
 
     bench->running--;
     if (rc != MUSTER_OK) {
-        note_failure(bench, rc, &op->error);
+        bench_params_note_failure(bench, rc, error);
         return;
     }
     batch_count(bench, batch);
@@ -196,39 +220,47 @@ static void on_batch(struct muster_params_op *op, enum muster_rc rc)
         batch->start_ns = 0;
 }
 
-static bool batch_is_push(const struct bench_params *bench, const struct bench_batch *batch)
+static void on_batch(struct muster_params_op *op, enum muster_rc rc)
 {
-    if (strcmp(bench->settings->mix, "push_pull") == 0)
-        return !batch->is_push;
-    return strcmp(bench->settings->mix, "push") == 0;
+    bench_params_answered(op->data, rc, &op->error);
+}
+
+static enum muster_rc batch_send(struct bench_batch *batch, struct muster_error *ret_error)
+{
+    struct bench_params *bench = batch->client->bench;
+    const struct muster_params_rows rows = {batch->keys, batch->values, bench->rows_per_batch};
+    struct muster_params_table *table = batch->client->table;
+    uint64_t deadline_ns = now_ns(bench) + PATIENCE_NS;
+    enum muster_rc rc;
+
+    if (bench->wire != NULL)
+        return bench->wire->start(batch, ret_error);
+    if (batch->kind == BENCH_PUSH_PULL)
+        rc = muster_params_push_pull_start(&batch->op, table, &rows, batch->pulled, deadline_ns, on_batch);
+    else if (batch->kind == BENCH_PUSH)
+        rc = muster_params_push_start(&batch->op, table, &rows, deadline_ns, on_batch);
+    else
+        rc = muster_params_pull_start(&batch->op, table, &rows, deadline_ns, on_batch);
+    *ret_error = batch->op.error;
+    return rc;
 }
 
 static void batch_start(struct bench_batch *batch)
 {
-    struct bench_client *client = batch->client;
-    struct bench_params *bench = client->bench;
-    struct muster_params_rows rows = {
-        .keys = batch->keys, .values = batch->values, .count = bench->rows_per_batch};
-    uint64_t deadline_ns = now_ns(bench) + PATIENCE_NS;
+    struct bench_params *bench = batch->client->bench;
+    struct muster_error error;
     enum muster_rc rc;
 
-    batch->is_push = batch_is_push(bench, batch);
+    batch->kind = bench->kind;
     batch->start_ns = now_ns(bench);
     batch->round = bench->round;
-    for (uint32_t i = 0; i < rows.count; i++)
+    for (uint32_t i = 0; i < bench->rows_per_batch; i++)
         batch->keys[i] = random_next(bench) % bench->settings->rows;
-    for (size_t i = 0; batch->is_push && strcmp(bench->settings->mix, "push_pull") == 0 &&
-                       i < (size_t)rows.count * bench->elements;
-         i++)
-        batch->values[i] = 1;
-    rc = batch->is_push ? muster_params_push_start(&batch->op, client->table, &rows, deadline_ns,
-                                                   on_batch)
-                        : muster_params_pull_start(&batch->op, client->table, &rows, deadline_ns,
-                                                   on_batch);
+    rc = batch_send(batch, &error);
     if (rc == MUSTER_OK)
         bench->running++;
     else
-        note_failure(bench, rc, &batch->op.error);
+        bench_params_note_failure(bench, rc, &error);
 }
 
 /* --- The load --- */
@@ -249,19 +281,29 @@ static struct bench_batch *batch_idle(struct bench_params *bench)
     return NULL;
 }
 
+/* When the batch of this number is due: a beat of the pace, behind its own moment. */
+static uint64_t due_ns(const struct bench_params *bench, uint64_t number)
+{
+    double beats = (double)number * (double)bench->rows_per_batch /
+                   ((double)bench->settings->rate * ((double)PACE_NS / 1e9));
+
+    return bench->begin_ns + ((uint64_t)beats + 1) * PACE_NS;
+}
+
+/* The load does not wait for the server: a batch that starts late, since all are under way, is measured from the
+ * time at which it was due. */
 static void on_pace(struct muster_timer *timer)
 {
     struct bench_params *bench = timer->data;
-    double per_tick = (double)bench->settings->rate / (double)bench->rows_per_batch *
-                      ((double)PACE_NS / 1e9);
     struct bench_batch *batch;
 
     if (bench->is_stopping)
         return;
-    bench->owed += per_tick;
-    while (bench->owed >= 1 && (batch = batch_idle(bench)) != NULL) {
-        bench->owed -= 1;
+    while (due_ns(bench, bench->paced) <= now_ns(bench) && (batch = batch_idle(bench)) != NULL) {
+        uint64_t due = due_ns(bench, bench->paced++);
+
         batch_start(batch);
+        batch->start_ns = due;
     }
     muster_timer_start(timer, bench->env->loop, timer->due_ns + PACE_NS);
 }
@@ -288,7 +330,7 @@ void bench_params_start(struct bench_params *bench)
 bool bench_params_stop(struct bench_params *bench)
 {
     bench->is_stopping = true;
-    return run_until(bench, all_are_answered);
+    return bench_params_run_until(bench, all_are_answered);
 }
 
 /* Processor time of the process, from schedstat (proc(5)). */
@@ -308,12 +350,20 @@ static double cpu_seconds(pid_t pid)
     return (double)ns / 1e9;
 }
 
+/* The processor time of all servers; -1 where one of them is killed. */
+static double servers_cpu_s(const struct bench_params *bench)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < bench->server_count; i++)
+        sum += cpu_seconds(atomic_load_explicit(&bench->seats[i].keeper.board->serving, memory_order_relaxed));
+    return bench->settings->kills == 0 ? sum : -1;
+}
+
 bool bench_params_load(struct bench_params *bench)
 {
     const struct bench_params_settings *settings = bench->settings;
-    pid_t serving =
-        atomic_load_explicit(&bench->seats[0].keeper.board->serving, memory_order_relaxed);
-    double before_s = cpu_seconds(serving);
+    double before_s = servers_cpu_s(bench);
     bool is_good;
 
     bench->begin_ns = now_ns(bench);
@@ -324,14 +374,14 @@ bool bench_params_load(struct bench_params *bench)
     if (settings->rate == 0)
         bench_params_start(bench);
     bench_params_kills_start(bench);
-    is_good = run_until(bench, load_is_over);
-    bench->cpu_s = settings->kills == 0 ? cpu_seconds(serving) - before_s : -1;
+    is_good = bench_params_run_until(bench, load_is_over);
+    bench->cpu_s = servers_cpu_s(bench) - before_s;
     bench->is_stopping = true;
     muster_timer_stop(&bench->pace);
-    return is_good && run_until(bench, all_are_answered);
+    return is_good && bench_params_run_until(bench, all_are_answered);
 }
 
-/* --- Verification --- */
+/* --- All rows: made beforehand, checked at the end --- */
 
 struct verification {
     struct bench_params *bench;
@@ -343,21 +393,53 @@ static void on_verified(struct muster_params_op *op, enum muster_rc rc)
     struct verification *verification = op->data;
 
     if (rc != MUSTER_OK)
-        note_failure(verification->bench, rc, &op->error);
+        bench_params_note_failure(verification->bench, rc, &op->error);
     verification->is_done = true;
 }
 
-static bool rows_fetch(struct bench_params *bench, const struct muster_params_rows *rows)
+typedef enum muster_rc rows_start_fn(struct muster_params_op *op, struct muster_params_table *table,
+                                     const struct muster_params_rows *rows, uint64_t deadline_ns,
+                                     muster_params_op_fn *done);
+
+static bool rows_move(struct bench_params *bench, const struct muster_params_rows *rows,
+                      rows_start_fn *start)
 {
     struct verification verification = {.bench = bench};
     struct muster_params_op op = {.data = &verification};
+    enum muster_rc rc =
+        start(&op, bench->clients[0].table, rows, now_ns(bench) + PATIENCE_NS, on_verified);
 
-    if (muster_params_pull_start(&op, bench->clients[0].table, rows, now_ns(bench) + PATIENCE_NS,
-                                 on_verified) != MUSTER_OK)
-        return false;
-    while (!verification.is_done)
+    if (rc != MUSTER_OK)
+        bench_params_note_failure(bench, rc, &op.error);
+    while (rc == MUSTER_OK && !verification.is_done)
         muster_loop_turn(bench->env->loop, UINT64_MAX);
     return bench->failures == 0;
+}
+
+/* Each row is pushed once, in the order of their keys. */
+bool bench_params_fill(struct bench_params *bench)
+{
+    uint64_t total = bench->settings->rows, keys[VERIFY_ROWS];
+    uint32_t at_once = (uint32_t)(FILL_BYTES / bench->settings->value_bytes);
+    float *ones;
+    bool is_good;
+
+    at_once = at_once < 1 ? 1 : at_once > VERIFY_ROWS ? VERIFY_ROWS : at_once;
+    ones = calloc((size_t)at_once * bench->elements, sizeof(*ones));
+    is_good = ones != NULL;
+    for (size_t i = 0; is_good && i < (size_t)at_once * bench->elements; i++)
+        ones[i] = 1;
+    for (uint64_t from = 0; is_good && from < total; from += at_once) {
+        struct muster_params_rows rows = {.keys = keys, .values = ones};
+
+        rows.count = total - from < at_once ? (uint32_t)(total - from) : at_once;
+        for (uint32_t i = 0; i < rows.count; i++)
+            keys[i] = from + i;
+        is_good = rows_move(bench, &rows, muster_params_push_start);
+        bench->pushed_rows += rows.count;
+    }
+    free(ones);
+    return is_good;
 }
 
 /* Each push of a row adds 1 to each of its elements: the sums are the pushes. */
@@ -377,7 +459,7 @@ bool bench_params_verify(struct bench_params *bench)
         rows.count = total - from < VERIFY_ROWS ? (uint32_t)(total - from) : VERIFY_ROWS;
         for (uint32_t i = 0; i < rows.count; i++)
             keys[i] = from + i;
-        is_good = rows_fetch(bench, &rows);
+        is_good = rows_move(bench, &rows, muster_params_pull_start);
         for (uint32_t i = 0; i < rows.count; i++)
             sum += (double)values[(size_t)i * bench->elements];
         muster_hash_stream_add(&stream, values,
