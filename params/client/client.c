@@ -146,6 +146,7 @@ static void rows_receive(struct muster_params_way *way, const struct muster_fram
     if (is_push && header->phase != 0)
         refused_note(request, header->phase, &error);
     muster_params_request_finish(request, error.rc, &error);
+    muster_params_ticks_check(way->params);
     muster_params_close_check(way->params);
 }
 

@@ -140,6 +140,41 @@ void params_books_pulled(struct params_slot *slot)
     }
 }
 
+/* The clocks of sources that have retired, or that nobody is any more, have come. */
+static bool source_has_come(const struct params_source *source, uint64_t clock)
+{
+    return source->ticked >= clock || source->life->is_contested;
+}
+
+void params_books_waited(const struct params_slot *slot)
+{
+    struct params_cast *cast = slot->client->life->cast;
+    const float *values = slot->values;
+
+    for (uint32_t i = 0; i < cast->source_count; i++) {
+        if (!source_has_come(&cast->sources[i], slot->clock))
+            sim_fail(cast->world,
+                     "a pull for clock %" PRIu64 " did not wait for source %" PRIu32
+                     ", which is at %" PRIu64,
+                     slot->clock, i, cast->sources[i].ticked);
+    }
+    for (uint32_t place = 0; place < slot->count; place++, values += cast->source_count) {
+        const struct params_row_book *book = &cast->rows[slot->rows[place]];
+
+        for (uint32_t i = 0; i < cast->source_count; i++) {
+            uint64_t least = 0;
+
+            for (uint64_t step = 0; step < slot->clock; step++)
+                least += book->in_step[i][step];
+            if ((uint64_t)values[i] < least && !cast->sources[i].life->is_contested)
+                sim_fail(cast->world,
+                         "row %" PRIu32 " has %.0f pushes of source %" PRIu32 " for clock %" PRIu64
+                         ", which has made %" PRIu64 " in its first steps",
+                         slot->rows[place], (double)values[i], i, slot->clock, least);
+        }
+    }
+}
+
 /* The pushes to the row that were answered before this one began. */
 static void before_record(struct params_row_book *book, uint32_t element)
 {
@@ -179,6 +214,8 @@ void params_books_pushed(struct params_slot *slot, enum muster_rc rc)
         struct params_row_book *book = &cast->rows[slot->rows[i]];
 
         book->answered[life->source->element] += rc == MUSTER_OK;
+        if (life->cast->is_ticking)
+            book->in_step[life->source->element][slot->clock] += rc == MUSTER_OK;
         life->answered[slot->rows[i]] += rc == MUSTER_OK;
         life->failed[slot->rows[i]] += rc != MUSTER_OK;
     }

@@ -50,14 +50,31 @@ static bool end_is_allowed(const struct params_slot *slot, enum muster_rc rc)
     return rc == MUSTER_OK;
 }
 
+static const char *act_name(enum params_act act)
+{
+    static const char *const names[] = {"pull", "push", "push_pull", "tick"};
+
+    return names[act];
+}
+
+static bool act_pushes(enum params_act act)
+{
+    return act == PARAMS_PUSH || act == PARAMS_PUSH_PULL;
+}
+
+static bool act_pulls(enum params_act act)
+{
+    return act == PARAMS_PULL || act == PARAMS_PUSH_PULL;
+}
+
 static void on_end(struct muster_params_op *op, enum muster_rc rc)
 {
     struct params_slot *slot = op->data;
     struct params_client *client = slot->client;
     struct params_cast *cast = client->life->cast;
 
-    sim_note(cast->world, slot->is_push ? "push_end" : "pull_end", client->life->source->element,
-             (uint64_t)(slot - client->slots), (uint64_t)rc);
+    sim_note(cast->world, act_pushes(slot->act) ? "push_end" : "pull_end",
+             client->life->source->element, (uint64_t)(slot - client->slots), (uint64_t)rc);
     if (!slot->is_busy) {
         sim_fail(cast->world, "%s: an operation has ended twice", client->life->name);
         return;
@@ -66,11 +83,13 @@ static void on_end(struct muster_params_op *op, enum muster_rc rc)
     client->busy_count--;
     cast->op_count++;
     if (!end_is_allowed(slot, rc))
-        sim_fail(cast->world, "%s: a %s ended with %s: %s", client->life->name,
-                 slot->is_push ? "push" : "pull", muster_rc_text(rc), op->error.text);
-    if (slot->is_push)
+        sim_fail(cast->world, "%s: a %s ended with %s: %s", client->life->name, act_name(slot->act),
+                 muster_rc_text(rc), op->error.text);
+    if (act_pushes(slot->act))
         params_books_pushed(slot, rc);
-    else if (rc == MUSTER_OK)
+    if (rc == MUSTER_OK && slot->act == PARAMS_PULL && slot->clock > 0)
+        params_books_waited(slot);
+    if (rc == MUSTER_OK && act_pulls(slot->act))
         params_books_pulled(slot);
     client->has_looked |= slot->is_last;
 }
@@ -105,46 +124,104 @@ static enum muster_rc slot_start(struct params_slot *slot)
         slot->is_hasty ? 1 + client_draw(client, 20 * MUSTER_NS_PER_MS) : PATIENCE_NS;
     uint64_t deadline_ns = muster_loop_after_ns(client->env->loop, wait_ns);
 
-    return slot->is_push
-               ? muster_params_push_start(&slot->op, client->table, &rows, deadline_ns, on_end)
-               : muster_params_pull_start(&slot->op, client->table, &rows, deadline_ns, on_end);
+    switch (slot->act) {
+    case PARAMS_PUSH:
+        return muster_params_push_start(&slot->op, client->table, &rows, deadline_ns, on_end);
+    case PARAMS_PUSH_PULL:
+        return muster_params_push_pull_start(&slot->op, client->table, &rows, slot->values,
+                                             deadline_ns, on_end);
+    case PARAMS_TICK:
+        return muster_params_tick_start(&slot->op, client->params, slot->clock, deadline_ns,
+                                        on_end);
+    case PARAMS_PULL:
+    default:
+        return slot->clock > 0
+                   ? muster_params_pull_after_start(&slot->op, client->table, &rows, slot->clock,
+                                                    deadline_ns, on_end)
+                   : muster_params_pull_start(&slot->op, client->table, &rows, deadline_ns, on_end);
+    }
 }
 
-static void client_begin(struct params_client *client, bool is_last)
+static void slot_begin(struct params_slot *slot)
 {
+    struct params_client *client = slot->client;
     struct params_life *life = client->life;
-    struct params_cast *cast = life->cast;
-    struct params_slot *slot = slot_take(client);
     enum muster_rc rc;
 
-    if (slot == NULL)
-        return;
-    slot->is_last = is_last;
-    slot->is_push = !is_last && client_draw(client, 3) > 0;
-    slot->is_hasty = !is_last && client_draw(client, 50) == 0;
     slot->is_fenced = life->is_fenced;
-    for (uint32_t i = 0, rows = 1 + (uint32_t)client_draw(client, ROWS_PER_OP);
-         i < rows && !is_last; i++)
-        slot_add_row(slot, (uint32_t)client_draw(client, PARAMS_ROWS));
-    for (uint32_t row = 0; row < PARAMS_ROWS && is_last; row++)
-        slot_add_row(slot, row);
-    for (uint32_t i = 0; i < slot->count; i++) {
-        if (slot->is_push)
-            slot->values[i * cast->source_count + life->source->element] = 1;
-        else
-            params_books_expect(slot, i);
-    }
+    for (uint32_t i = 0; i < slot->count && act_pushes(slot->act); i++)
+        slot->values[i * life->cast->source_count + life->source->element] = 1;
     rc = slot_start(slot);
     if (rc == MUSTER_FAILED_PRECONDITION && life_may_be_refused(life))
         client->is_refused = true;
-    else if (rc != MUSTER_OK && !(rc == MUSTER_RESOURCE_EXHAUSTED && slot->is_push))
-        sim_fail(cast->world, "%s: an operation is refused: %s", life->name, muster_rc_text(rc));
+    else if (rc != MUSTER_OK && !(rc == MUSTER_RESOURCE_EXHAUSTED && act_pushes(slot->act)))
+        sim_fail(life->cast->world, "%s: a %s is refused: %s", life->name, act_name(slot->act),
+                 muster_rc_text(rc));
     if (rc != MUSTER_OK)
         return;
     slot->is_busy = true;
     client->busy_count++;
-    if (slot->is_push)
+    if (act_pushes(slot->act))
         params_books_push(slot);
+    for (uint32_t i = 0; i < slot->count && act_pulls(slot->act); i++)
+        params_books_expect(slot, i);
+}
+
+/* The clocks that a pull waits for: its own, but for its bound of staleness. */
+static uint64_t clock_draw(struct params_client *client)
+{
+    uint64_t staleness = client_draw(client, PARAMS_STALENESS_MAX + 1);
+    uint64_t step = client->life->step;
+
+    return step > staleness ? step - staleness : 0;
+}
+
+static void slot_draw(struct params_slot *slot)
+{
+    struct params_client *client = slot->client;
+    bool is_ticking = client->life->cast->is_ticking;
+
+    slot->act = client_draw(client, 3) == 0   ? PARAMS_PULL
+                : client_draw(client, 6) == 0 ? PARAMS_PUSH_PULL
+                                              : PARAMS_PUSH;
+    slot->is_hasty = client_draw(client, 50) == 0;
+    slot->clock = client->life->step;
+    if (slot->act == PARAMS_PULL)
+        slot->clock = is_ticking && client_draw(client, 2) == 0 ? clock_draw(client) : 0;
+    for (uint32_t i = 0, rows = 1 + (uint32_t)client_draw(client, ROWS_PER_OP); i < rows; i++)
+        slot_add_row(slot, (uint32_t)client_draw(client, PARAMS_ROWS));
+}
+
+static void client_begin(struct params_client *client)
+{
+    struct params_slot *slot =
+        client->busy_count + 1 < PARAMS_SLOTS ? slot_take(client) : NULL; /* one is for the last */
+
+    if (slot == NULL)
+        return;
+    slot_draw(slot);
+    slot_begin(slot);
+}
+
+static void client_tick(struct params_client *client, uint64_t clock)
+{
+    struct params_life *life = client->life;
+    struct params_slot *slot = slot_take(client);
+
+    if (slot == NULL || life->is_superseded)
+        return;
+    slot->act = PARAMS_TICK;
+    slot->clock = life->source->ticked = life->step = clock;
+    slot_begin(slot);
+}
+
+/* It is not waited for any more. */
+static void client_retire(struct params_client *client)
+{
+    if (!client->life->cast->is_ticking || client->has_retired || client->is_refused)
+        return;
+    client->has_retired = true;
+    client_tick(client, MUSTER_PARAMS_CLOCK_DONE);
 }
 
 static void client_cancel(struct params_client *client)
@@ -164,9 +241,12 @@ static void on_act(struct muster_timer *timer)
     if (client->life->cast->is_ending || client->is_refused)
         return;
     for (uint64_t i = client_draw(client, 6); i > 0; i--)
-        client_begin(client, false);
+        client_begin(client);
     if (client_draw(client, 60) == 0)
         client_cancel(client);
+    if (client->life->cast->is_ticking && client->life->step + 1 < PARAMS_STEPS_MAX &&
+        client->busy_count + 1 < PARAMS_SLOTS && client_draw(client, 3) == 0)
+        client_tick(client, client->life->step + 1);
     muster_timer_start(
         timer, client->env->loop,
         muster_loop_after_ns(client->env->loop,
@@ -185,6 +265,8 @@ static void on_table(struct muster_params_op *op, enum muster_rc rc)
     else if (rc != MUSTER_OK)
         sim_fail(client->life->cast->world, "%s: its table does not open: %s", client->life->name,
                  op->error.text);
+    else if (client->life->cast->is_ending)
+        client_retire(client);
     else
         muster_timer_start(&client->timer, client->env->loop,
                            muster_loop_now_ns(client->env->loop));
@@ -239,6 +321,8 @@ static void start_client(struct sim_node *node, struct muster_env *env, void *da
     snprintf(name, sizeof(name), "source:%" PRIu32, life->source->element);
     if (life->source->is_named)
         options.source = name;
+    if (life->cast->is_ticking)
+        options.clock_sources = life->cast->source_count;
     client->life = life;
     client->env = env;
     muster_timer_init(&client->timer, on_act, client);
@@ -258,6 +342,7 @@ void params_cast_start(struct params_cast *cast, struct params_source *source,
     }
     life->cast = cast;
     life->source = source;
+    life->step = source->ticked;
     source->life = life;
     snprintf(life->name, sizeof(life->name), "source%" PRIu32 ".%" PRIu32, source->element,
              source->life_count++);
@@ -338,10 +423,22 @@ static void lives_visit(struct params_cast *cast, client_visit_fn *visit)
     }
 }
 
+static void visit_retire(struct params_client *client)
+{
+    if (client->is_ready)
+        client_retire(client);
+}
+
 static void visit_look(struct params_client *client)
 {
-    if (!client->is_refused)
-        client_begin(client, true);
+    struct params_slot *slot = client->is_refused ? NULL : slot_take(client);
+
+    if (slot == NULL)
+        return;
+    slot->is_last = true;
+    for (uint32_t row = 0; row < PARAMS_ROWS; row++)
+        slot_add_row(slot, row);
+    slot_begin(slot);
 }
 
 static void visit_close(struct params_client *client)
@@ -363,9 +460,13 @@ static void lives_await_rest(struct params_cast *cast, uint64_t limit_ns, const 
     MUSTER_LIST_EACH (&cast->lives, life, struct params_life, link) {
         const struct params_client *client = client_of(life);
 
-        if (client != NULL && (!client->is_ready || client->busy_count > 0))
-            sim_fail(cast->world, "%s: %s: %" PRIu32 " operations, %s", life->name, text,
-                     client->busy_count, muster_params_error(client->params)->text);
+        for (uint32_t i = 0; client != NULL && i < PARAMS_SLOTS; i++)
+            if (client->slots[i].is_busy)
+                sim_fail(cast->world, "%s: %s: a %s at clock %" PRIu64 ", %s", life->name, text,
+                         act_name(client->slots[i].act), client->slots[i].clock,
+                         muster_params_error(client->params)->text);
+        if (client != NULL && !client->is_ready)
+            sim_fail(cast->world, "%s: %s: its start", life->name, text);
     }
     sim_fail(cast->world, "%s", text);
 }
@@ -388,6 +489,7 @@ static void lives_exit(struct params_cast *cast)
 void params_cast_finish(struct params_cast *cast, uint64_t limit_ns)
 {
     cast->is_ending = true;
+    lives_visit(cast, visit_retire);
     lives_await_rest(cast, limit_ns, "an operation does not end though all is well");
     if (sim_failure(cast->world) == NULL)
         lives_visit(cast, visit_look);
@@ -422,14 +524,14 @@ void params_cast_open(struct params_cast *cast)
 {
     muster_list_init(&cast->lives);
     cast->source_count = 2 + (uint32_t)params_cast_draw(cast, PARAMS_SOURCES_MAX - 1);
-    cast->replace_permille = params_cast_draw(cast, 2) == 0 ? 0 : 30;
+    cast->replace_permille = params_cast_draw(cast, 2) == 0 || cast->is_ticking ? 0 : 30;
     for (uint32_t i = 0; i < cast->source_count; i++) {
         char name[32];
 
         snprintf(name, sizeof(name), "client%" PRIu32, i);
         cast->hosts[i] = sim_host_add(cast->world, name);
         cast->sources[i].element = i;
-        cast->sources[i].is_named = params_cast_draw(cast, 2) == 0;
+        cast->sources[i].is_named = cast->is_ticking || params_cast_draw(cast, 2) == 0;
         params_cast_start(cast, &cast->sources[i], cast->hosts[i]);
     }
     sim_oracle_add(cast->world, check_queues, cast);

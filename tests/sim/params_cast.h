@@ -11,14 +11,19 @@
 #define PARAMS_ROWS            12u
 #define PARAMS_SLOTS           24u
 #define PARAMS_QUEUE_MAX_BYTES 1024u
+#define PARAMS_STEPS_MAX       64u /* that a source ticks */
+#define PARAMS_STALENESS_MAX   2u
 
 struct params_cast;
 
+enum params_act { PARAMS_PULL, PARAMS_PUSH, PARAMS_PUSH_PULL, PARAMS_TICK };
+
 /* The knowledge of the clients about one row. */
 struct params_row_book {
-    uint64_t begun[PARAMS_SOURCES_MAX];    /* pushes of each source */
-    uint64_t answered[PARAMS_SOURCES_MAX]; /* those of them that ended well */
-    uint64_t seen[PARAMS_SOURCES_MAX];     /* the newest vector that a pull has returned */
+    uint64_t begun[PARAMS_SOURCES_MAX];                     /* pushes of each source */
+    uint64_t answered[PARAMS_SOURCES_MAX];                  /* those of them that ended well */
+    uint64_t in_step[PARAMS_SOURCES_MAX][PARAMS_STEPS_MAX]; /* the same by steps of the source */
+    uint64_t seen[PARAMS_SOURCES_MAX]; /* the newest vector that a pull has returned */
     /* All vectors that pulls have returned, each once, rising. */
     uint64_t (*chain)[PARAMS_SOURCES_MAX];
     size_t chain_count, chain_room;
@@ -31,6 +36,7 @@ struct params_source {
     uint32_t element;
     bool is_named;
     uint32_t life_count;
+    uint64_t ticked;          /* the highest clock that a process of it has begun to tell */
     struct params_life *life; /* the newest */
 };
 
@@ -45,13 +51,16 @@ struct params_life {
     bool is_contested;  /* the first OPEN of an older one may arrive after its own */
     bool was_opened;
     bool is_fenced; /* and that one has been told that it is connected */
+    uint64_t step;  /* of the source, as this process knows it */
     uint64_t begun[PARAMS_ROWS], answered[PARAMS_ROWS], failed[PARAMS_ROWS];
 };
 
 struct params_slot {
     struct params_client *client;
     struct muster_params_op op;
-    bool is_busy, is_push, is_cancelled, is_hasty, is_fenced, is_last;
+    enum params_act act;
+    bool is_busy, is_cancelled, is_hasty, is_fenced, is_last;
+    uint64_t clock; /* of a tick; the least of all sources for a pull; the step of a push */
     uint32_t count;
     uint32_t rows[PARAMS_ROWS];
     uint64_t keys[PARAMS_ROWS];
@@ -71,7 +80,7 @@ struct params_client {
     struct muster_timer timer;
     struct params_slot slots[PARAMS_SLOTS];
     uint32_t busy_count;
-    bool is_ready, has_looked, is_closing, is_refused;
+    bool is_ready, has_looked, has_retired, is_refused;
 };
 
 struct params_cast {
@@ -87,6 +96,7 @@ struct params_cast {
     struct params_row_book rows[PARAMS_ROWS];
     uint32_t replace_permille;
     uint32_t lives_max; /* of a source, by replacement */
+    bool is_ticking;    /* sources tick, and pulls wait for clocks; then all are named */
     bool is_ending;
     uint64_t op_count;
 };
@@ -113,6 +123,8 @@ void params_cast_finish(struct params_cast *cast, uint64_t limit_ns);
 /** Before a pull: what the row at this place of it must have at least. */
 void params_books_expect(struct params_slot *slot, uint32_t place);
 void params_books_pulled(struct params_slot *slot);
+/** A pull that waits for clocks has ended well: its rows are checked next, by params_books_pulled. */
+void params_books_waited(const struct params_slot *slot);
 void params_books_push(struct params_slot *slot);
 void params_books_pushed(struct params_slot *slot, enum muster_rc rc);
 

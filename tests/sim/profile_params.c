@@ -161,6 +161,7 @@ static void scene_open(struct scene *scene)
     scene->cast.world = scene->world;
     scene->cast.act_max_ns = ACT_MAX_NS;
     scene->cast.lives_max = UINT32_MAX;
+    scene->cast.is_ticking = scene_draw(scene, 3) == 0;
     scene->memory = params_memory_open(MEMORY_BYTES);
     scene->kill_permille = kill_permilles[scene_draw(scene, 4)];
     scene->server_host = sim_host_add(scene->world, "server");

@@ -26,12 +26,13 @@
 #define PORT            7300
 #define MEMORY_BYTES    MUSTER_PARAMS_REGION_BYTES_MIN
 /* Times of a quick play; slow ones are so long that leases run out. */
-#define ACT_MAX_NS     (4 * MUSTER_NS_PER_MS)
-#define RUN_NS         (600 * MUSTER_NS_PER_MS)
-#define RESTART_MAX_NS (20 * MUSTER_NS_PER_MS)
-#define FAULT_MAX_NS   (300 * MUSTER_NS_PER_MS)
-#define DRAIN_MAX_NS   (10 * MUSTER_NS_PER_S)
-#define HEAL_NS        (60 * MUSTER_NS_PER_S)
+#define ACT_MAX_NS           (4 * MUSTER_NS_PER_MS)
+#define RUN_NS               (600 * MUSTER_NS_PER_MS)
+#define RESTART_MAX_NS       (20 * MUSTER_NS_PER_MS)
+#define TICKING_SLOWNESS_MAX 8u
+#define FAULT_MAX_NS         (300 * MUSTER_NS_PER_MS)
+#define DRAIN_MAX_NS         (10 * MUSTER_NS_PER_S)
+#define HEAL_NS              (60 * MUSTER_NS_PER_S)
 
 struct scene;
 
@@ -555,6 +556,8 @@ static void scene_open(struct scene *scene)
     scene->slowness = slownesses[scene_draw(scene, 4)];
     scene->cast.act_max_ns = ACT_MAX_NS * scene->slowness;
     scene->cast.lives_max = LIVES_MAX;
+    /* Sources that tick are given up after 10 s without a link: no cut lasts so long. */
+    scene->cast.is_ticking = scene->slowness <= TICKING_SLOWNESS_MAX && scene_draw(scene, 2) == 0;
     scene->is_wiping = scene->replicas > 1 && scene->slowness > 1 && scene_draw(scene, 3) == 0;
     scene->kill_permille = kill_permilles[scene_draw(scene, 4)];
     scene->move_permille = scene_draw(scene, 2) == 0 ? 0 : 20;

@@ -217,6 +217,24 @@ static void a_clock_that_falls_is_refused(void **state)
                      MUSTER_INVALID_ARGUMENT); /* it does not tick */
 }
 
+static void a_tick_comes_behind_an_answer_with_values(void **state)
+{
+    struct scene *scene = *state;
+    struct params_call push = {.op = {.data = &push}}, tick = {.op = {.data = &tick}};
+    const struct muster_params_rows rows = params_call_init(&push, KEY);
+    uint64_t deadline_ns = params_stand_deadline(&scene->stand);
+
+    assert_int_equal(muster_params_push_pull_start(&push.op, scene->workers[0].table, &rows,
+                                                   rows.values, deadline_ns, params_on_call),
+                     MUSTER_OK);
+    assert_int_equal(muster_params_tick_start(&tick.op, scene->workers[0].params, 1, deadline_ns,
+                                              params_on_call),
+                     MUSTER_OK);
+
+    assert_int_equal(params_call_await(&scene->stand.test.env, &tick), MUSTER_OK);
+    assert_true(push.is_done);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +245,7 @@ int main(void)
         CASE(nobody_waits_for_a_source_that_is_done),
         CASE(clocks_outlive_the_server),
         CASE(a_clock_that_falls_is_refused),
+        CASE(a_tick_comes_behind_an_answer_with_values),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
