@@ -305,6 +305,10 @@ static void peer_put(struct muster_params_registration *registration,
         peer->mem = registration->server->env->mem;
         muster_list_append(&registration->peers, &peer->node);
         registration->peer_count++;
+        if (registration->is_known && registration->server->map != NULL &&
+            muster_params_map_find(registration->server->map, &record.server.id, NULL))
+            MUSTER_LOG(registration->server->env, INFO, "params_server_back", "address",
+                       record.server.address);
     }
     peer_unwatch(peer);
     peer->record = record;
@@ -357,6 +361,30 @@ static void map_put(struct muster_params_registration *registration,
         MUSTER_LOG(server->env, ERROR, "params_map_not_taken", "reason", error.text);
 }
 
+/* The shards of which this server has the only copy. */
+static uint32_t shards_held_alone(const struct muster_params_map *map, uint32_t place)
+{
+    uint32_t count = 0;
+
+    for (uint32_t shard = 0; shard < map->shard_count; shard++)
+        count += map->shards[shard].copy_count == 1 && map->shards[shard].copies[0] == place;
+    return count;
+}
+
+/* Pushes and pulls of the shards that it has alone wait until it is back. */
+static void peer_lost(struct peer *peer)
+{
+    struct muster_params_server *server = peer->registration->server;
+    const struct muster_params_map_server *lost = &peer->record.server;
+    uint32_t place;
+
+    if (!lost->is_leaving && server->map != NULL &&
+        muster_params_map_find(server->map, &lost->id, &place))
+        MUSTER_LOG(server->env, WARN, "params_server_lost", "address", lost->address,
+                   "waiting_shards", shards_held_alone(server->map, place));
+    peer_free(peer);
+}
+
 static void key_show(struct muster_params_registration *registration,
                      const struct muster_registry_kv *kv, bool is_delete)
 {
@@ -378,7 +406,7 @@ static void key_show(struct muster_params_registration *registration,
     }
     peer = peer_find(registration, &id);
     if (peer != NULL)
-        peer_free(peer);
+        peer_lost(peer);
     if (muster_incarnation_is_equal(&id, &registration->record.server.id) &&
         registration->registering == REGISTERING_DONE)
         register_start(registration);

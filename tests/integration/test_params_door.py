@@ -33,7 +33,7 @@ def setUpModule():
 
 class Door(unittest.TestCase):
     def setUp(self):
-        self.process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M"], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "16M"], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.end)
         self.address = self.process.stdout.readline().split()[1]
@@ -113,6 +113,22 @@ class Door(unittest.TestCase):
         self.assertEqual((code, why), (grpc.StatusCode.NOT_FOUND, "the server has no table nothing"))
         self.stranger.Open(pb.OpenRequest(name="stranger"))
         self.assertEqual(self.refusal(self.stranger.Push, self.push(source, 1))[0], grpc.StatusCode.ABORTED)
+
+    def test_full_memory_refuses_new_rows_and_nothing_else(self):
+        source = self.stranger.Open(pb.OpenRequest(name="stranger")).source
+        self.stranger.Table(pb.TableRequest(schema=pb.Schema(name="wide", row_elements=4096)))
+        sequence, refused = 0, 0
+        while refused == 0:
+            keys = range(sequence * 200, (sequence + 1) * 200)
+            sequence += 1
+            answer = self.stranger.Push(pb.PushRequest(source=source, sequence=sequence, table_name="wide", keys=keys, values=[1.0] * 200 * 4096))
+            refused = answer.refused
+            self.assertEqual(answer.applied + answer.refused, 200)
+        answer = self.stranger.Push(pb.PushRequest(source=source, sequence=sequence + 1, table_name="wide", keys=keys, values=[1.0] * 200 * 4096))
+        self.assertEqual((answer.applied, answer.refused), (200 - refused, refused))
+        pulled = self.stranger.Pull(pb.PullRequest(table_name="wide", keys=keys)).values
+        rows = [set(pulled[i * 4096:(i + 1) * 4096]) for i in range(200)]
+        self.assertEqual((rows.count({2.0}), rows.count({0.0})), (200 - refused, refused))
 
     def test_inspect_shows_what_was_pushed(self):
         source = self.open_table()

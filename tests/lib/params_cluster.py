@@ -50,10 +50,14 @@ class ParamsCluster(unittest.TestCase):
         """A keeper and the address of its server; its log is read by nobody, and kept by the pipe."""
         return self.serve("--registry", self.registry, "--job", "j", "--log-level", "warn", *words)
 
-    def logged_server(self, *words):
-        """The same; the log says which maps it has seen."""
+    def log_file(self):
         log = tempfile.NamedTemporaryFile("w+")
         self.addCleanup(log.close)
+        return log
+
+    def logged_server(self, *words):
+        """The same; the log says which maps it has seen."""
+        log = self.log_file()
         return *self.serve("--registry", self.registry, "--job", "j", *words, log=log), log.name
 
     def servers(self, count, *words):
@@ -66,9 +70,12 @@ class ParamsCluster(unittest.TestCase):
             self.assertLess(time.monotonic(), until, text)
             time.sleep(0.01)
 
-    def maps_of(self, log):
+    def lines_of(self, log, event):
         with open(log, encoding="utf-8") as file:
-            return [line for line in file if " params_map " in line and line.endswith("\n")]
+            return [line for line in file if f" {event} " in line and line.endswith("\n")]
+
+    def maps_of(self, log):
+        return self.lines_of(log, "params_map")
 
     def wait_for_copies(self, log, maps=None):
         """Until all shards have their replicas on three servers. With `maps`, those of before a death: and have lacked some since then,
