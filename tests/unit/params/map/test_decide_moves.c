@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "careful_mem.h"
 #include "map_stand.h"
 
 #include <string.h>
@@ -311,6 +312,31 @@ static void balance_check(const struct map_stand *stand)
     }
 }
 
+/* No server decides so, but a map may be told so: nobody has the shard, and nobody else gets it. */
+static void a_shard_without_copies_has_no_new_primary(void **state)
+{
+    struct muster_params_candidate alive = {.server = {.is_leaving = false}};
+    struct muster_params_decide_input input = {.alive = &alive, .alive_count = 1};
+    struct muster_params_map *next = NULL;
+    struct map_stand stand;
+
+    (void)state;
+    stand_with(&stand, 2, 2);
+    stand.servers[0].is_alive = false; /* it has the first place, and is gone in the second step */
+    assert_true(map_stand_step(&stand));
+    stand.map->shards[5].copy_count = 0;
+    memset(stand.map->shards[5].copies, 0, sizeof(stand.map->shards[5].copies));
+    alive.server = stand.servers[1].server;
+    input.map = stand.map;
+    assert_int_equal(muster_params_decide(careful_mem(), &input, &next), MUSTER_OK);
+
+    assert_int_equal(next->server_count, 1);
+    assert_int_equal(next->shards[5].copy_count, 0);
+    assert_int_equal(next->shards[5].since, stand.map->shards[5].since);
+    muster_mem_free(careful_mem(), next);
+    map_stand_close(&stand);
+}
+
 static void a_walk_keeps_every_living_copy_and_ends_at_the_target(void **state)
 {
     (void)state;
@@ -357,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_new_server_does_not_push_one_out_that_has_shards),
         cmocka_unit_test(two_copies_are_on_one_host_only_where_there_is_no_other),
         cmocka_unit_test(a_new_address_of_a_server_makes_a_map),
+        cmocka_unit_test(a_shard_without_copies_has_no_new_primary),
         cmocka_unit_test(a_walk_keeps_every_living_copy_and_ends_at_the_target),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
