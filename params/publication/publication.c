@@ -759,7 +759,6 @@ enum muster_rc muster_publication_open(struct muster_env *env,
     publication->data = options->data;
     publication->opened = opened;
     publication->history = options->history != 0 ? options->history : 1;
-    publication->is_uncertain = true; /* the key is read first */
     muster_list_init(&publication->versions);
     muster_publication_roster_init(&publication->roster, env->mem);
     muster_task_init(&publication->step, on_step, publication);

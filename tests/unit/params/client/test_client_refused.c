@@ -104,6 +104,8 @@ static void a_malformed_opening_is_refused_for_good(void **state)
           .type = MUSTER_PARAMS_OPENED,
           .payload_bytes = MUSTER_PARAMS_OPENED_BYTES + 1}},
         {"type", {.channel = MUSTER_FRAME_PARAMS, .type = MUSTER_PARAMS_ACK}},
+        {"moved with more",
+         {.channel = MUSTER_FRAME_PARAMS, .type = MUSTER_PARAMS_MOVED, .payload_bytes = 1}},
         {"long refusal",
          {.channel = MUSTER_FRAME_PARAMS, .type = MUSTER_PARAMS_REFUSED, .payload_bytes = 240}},
         {"channel", {.channel = MUSTER_FRAME_MEMBERSHIP, .type = MUSTER_PARAMS_OPENED}},
@@ -121,6 +123,24 @@ static void a_malformed_opening_is_refused_for_good(void **state)
                 muster_params_error(scene.params)->text);
         params_client_scene_close(&scene);
     }
+}
+
+/* The client comes again, and says meanwhile why it is not connected. */
+static void a_map_for_which_there_is_no_room_costs_the_link(void **state)
+{
+    struct params_client_scene scene;
+
+    (void)state;
+    params_client_scene_init(&scene);
+    params_host_await(&scene.host, 0, 1);
+    params_client_scene_send(&scene, MUSTER_PARAMS_MAP, 0, NULL, 0);
+    test_env_run_until(scene.env, params_has_error, scene.params);
+
+    assert_int_equal(muster_params_error(scene.params)->rc, MUSTER_UNAVAILABLE);
+    assert_non_null(strstr(muster_params_error(scene.params)->text, "no memory for the map of"));
+    params_host_answer_open(&scene.host, 1, 0, 1, SHARDS);
+    assert_int_equal(params_outcome_await(scene.env, &scene.outcome), MUSTER_OK);
+    params_client_scene_close(&scene);
 }
 
 /* The link is given up, and the request sent again over the next one. */
@@ -403,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_refusal_that_may_pass_is_followed_by_another_attempt),
         cmocka_unit_test(a_client_of_another_job_is_refused),
         cmocka_unit_test(a_malformed_opening_is_refused_for_good),
+        cmocka_unit_test(a_map_for_which_there_is_no_room_costs_the_link),
         cmocka_unit_test(a_malformed_answer_costs_the_link_and_no_operation),
         cmocka_unit_test(answers_to_unknown_numbers_are_passed_over),
         cmocka_unit_test(a_server_that_has_lost_its_memory_is_not_pushed_to),

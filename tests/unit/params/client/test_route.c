@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "params_calls.h"
 #include "params_puppet_calls.h"
 
 #include <stdio.h>
@@ -175,6 +176,62 @@ static void pushes_go_before_pulls_over_the_next_link(void **state)
     puppet_scene_close(&puppets);
 }
 
+static void a_deadline_names_the_server_that_was_asked(void **state)
+{
+    struct params_puppets puppets;
+    struct muster_params_table *table;
+    struct puppet_call call;
+    struct muster_params_rows rows;
+    char text[256];
+
+    (void)state;
+    puppet_scene_open(&puppets, 2, &table);
+    params_puppet_hang_up(&puppets.list[1]); /* the client has an error, of another server */
+    test_env_run_until(puppets.env, params_has_error, puppets.params);
+    rows = puppet_call_init(&call, table->name, (const uint32_t[]){0}, 1);
+    assert_int_equal(muster_params_push_start(
+                         &call.op, table, &rows,
+                         muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS), puppet_on_call),
+                     MUSTER_OK);
+    assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_DEADLINE_EXCEEDED);
+
+    snprintf(text, sizeof(text), "the server at %s has not answered in time",
+             puppets.list[0].host.address);
+    assert_string_equal(call.op.error.text, text);
+    puppet_scene_close(&puppets);
+}
+
+/* Memory ends amid the messages of a push: those that were made are freed, and none leaves. */
+static void a_push_without_memory_for_all_its_messages_is_not_sent(void **state)
+{
+    bool is_sent = false;
+
+    (void)state;
+    for (uint64_t i = 1; !is_sent; i++) {
+        struct params_puppets puppets;
+        struct muster_params_table *table;
+        struct puppet_call call;
+        struct params_puppet_frame frame;
+
+        puppet_scene_open(&puppets, 2, &table);
+        puppet_push_start(&puppets, table, &call, (const uint32_t[]){0, SHARDS - 1}, 2);
+        puppets.test.mem.fail_at = i;
+        test_env_turn(puppets.env, 1);
+        is_sent = puppets.test.mem.fail_at != 0;
+        puppets.test.mem.fail_at = 0;
+        if (!is_sent && call.is_done) {
+            assert_int_equal(call.rc, MUSTER_RESOURCE_EXHAUSTED);
+            puppet_quiet_expect(&puppets, 0);
+            assert_false(params_puppet_next(&puppets.list[1], &frame));
+        } else {
+            puppet_push_take(&puppets.list[0], 1, 1, 0);
+            puppet_push_take(&puppets.list[1], 1, 1, SHARDS - 1);
+            assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_OK);
+        }
+        puppet_scene_close(&puppets);
+    }
+}
+
 /* Both parts are with one server again, and the second is acknowledged first. The one that is not goes
  * on over the next link. */
 static void parts_that_meet_again_are_told_apart(void **state)
@@ -316,6 +373,13 @@ static void a_clock_is_not_told_to_a_server_that_leaves_the_map(void **state)
     puppet_scene_close(&puppets);
 }
 
+static bool has_newest_map(void *data)
+{
+    const struct params_puppets *puppets = data;
+
+    return puppets->params->map->epoch == puppets->map->epoch;
+}
+
 static void rows_of_a_lost_shard_wait_for_a_server(void **state)
 {
     struct params_puppets puppets;
@@ -326,7 +390,7 @@ static void rows_of_a_lost_shard_wait_for_a_server(void **state)
     (void)state;
     puppet_scene_open(&puppets, 2, &table);
     params_puppets_move(&puppets, 2, UINT32_MAX, 0);
-    test_env_turn(puppets.env, 20);
+    test_env_run_until(puppets.env, has_newest_map, &puppets);
     puppet_push_start(&puppets, table, &push, (const uint32_t[]){0, 2}, 2);
     rows = puppet_call_init(&hasty, "counters", (const uint32_t[]){2}, 1);
     assert_int_equal(muster_params_pull_start(
@@ -354,6 +418,8 @@ int main(void)
         cmocka_unit_test(messages_whose_shards_have_stayed_are_not_sent_again),
         cmocka_unit_test(a_shard_that_has_come_back_is_sent_again),
         cmocka_unit_test(pushes_go_before_pulls_over_the_next_link),
+        cmocka_unit_test(a_deadline_names_the_server_that_was_asked),
+        cmocka_unit_test(a_push_without_memory_for_all_its_messages_is_not_sent),
         cmocka_unit_test(parts_that_meet_again_are_told_apart),
         cmocka_unit_test(a_new_server_gets_pushes_in_order_once_it_knows_all_their_tables),
         cmocka_unit_test(a_server_that_leaves_the_map_is_waited_for_no_more),

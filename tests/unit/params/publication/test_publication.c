@@ -359,6 +359,11 @@ static void on_put(struct muster_publication_op *op, enum muster_rc rc)
     *(enum muster_rc *)op->data = rc;
 }
 
+static bool is_put_over(void *data)
+{
+    return *(enum muster_rc *)data != MUSTER_UNKNOWN;
+}
+
 static void publisher_that_ends_before_the_commit_leaves_no_version(void **state)
 {
     struct publication_stand *stand = *state;
@@ -383,6 +388,32 @@ static void publisher_that_ends_before_the_commit_leaves_no_version(void **state
     assert_null(muster_reader_current(reader));
     assert_int_equal(publication_stand_put(stand, publication, 3, 1, PATIENCE_NS, &op), MUSTER_OK);
     publication_stand_check(reader, 1, 3);
+}
+
+/* Its first requests are not sent: they are tried again, long before the deadline. */
+static void version_is_committed_though_its_request_finds_no_memory(void **state)
+{
+    struct publication_stand *stand = *state;
+    struct muster_mem_limited *mem = &stand->registry.test.mem;
+    struct muster_publication *publication = publication_stand_publish(stand);
+    const uint64_t number = 1;
+    const struct muster_named_tensor tensor = {"n", MUSTER_U64, 1, &number};
+    const struct muster_publication_put put = {
+        .tensors = &tensor, .count = 1, .deadline_ns = UINT64_MAX};
+
+    for (uint64_t i = 1; i <= 3; i++) {
+        enum muster_rc rc = MUSTER_UNKNOWN;
+        struct muster_publication_op op = {.data = &rc};
+
+        assert_int_equal(muster_publication_put_start(&op, publication, &put, on_put), MUSTER_OK);
+        test_env_turn(stand->env, 1); /* copies; the next turn seals the version and sends */
+        mem->fail_at = i;
+        test_env_turn(stand->env, 1);
+        assert_int_equal(mem->fail_at, 0);
+        test_env_run_until(stand->env, is_put_over, &rc);
+        assert_int_equal(rc, i == 1 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK);
+        assert_int_equal(muster_publication_version(publication), i - 1);
+    }
 }
 
 static void put_refuses_what_is_no_version(void **state)
@@ -449,6 +480,7 @@ int main(void)
         CASE(changes_to_different_values_are_sent_too),
         CASE(wrong_chunk_is_fetched_from_another_source),
         CASE(publisher_that_ends_before_the_commit_leaves_no_version),
+        CASE(version_is_committed_though_its_request_finds_no_memory),
         CASE(put_refuses_what_is_no_version),
         CASE(reader_without_memory_is_not_opened),
         CASE(equal_chunks_are_not_fetched_again),
