@@ -16,6 +16,7 @@ struct link_end {
     struct muster_publication_join join;
     struct muster_peer_link *link;
     bool is_joined, is_down;
+    bool has_manifest;
 };
 
 static void on_ready(struct muster_peer_link *link)
@@ -30,8 +31,9 @@ static void on_ready(struct muster_peer_link *link)
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
-    (void)link;
-    (void)header;
+    struct link_end *end = muster_peer_link_data(link);
+
+    end->has_manifest = end->has_manifest || header->type == MUSTER_PUBLICATION_MANIFEST;
     return NULL;
 }
 
@@ -82,10 +84,49 @@ static void reader_that_follows_again_counts_once(void **state)
     publication_stand_close(&stand);
 }
 
+static void manifest_ask(struct link_end *end, uint64_t version)
+{
+    const struct muster_frame_header header = {.type = MUSTER_PUBLICATION_MANIFEST_REQUEST,
+                                               .op.step = version};
+
+    assert_true(muster_publication_send(end->link, header, NULL, 0));
+}
+
+/* The answer leaves with the version, and not with the next sign of life: it comes before that of a reader that
+ * asks later. */
+static void reader_that_waits_for_a_version_is_answered_at_once(void **state)
+{
+    struct publication_stand stand;
+    struct muster_publication *publication;
+    struct muster_peer_hello hellos[2];
+    struct link_end ends[2];
+
+    (void)state;
+    publication_stand_open(&stand);
+    publication = publication_stand_publish(&stand);
+    for (int i = 0; i < 2; i++) {
+        muster_publication_hello_fill(stand.env, "test", &hellos[i]);
+        hellos[i].incarnation.bytes[0] ^= (uint8_t)i;
+        end_join(&ends[i], &stand, publication, &hellos[i]);
+    }
+    manifest_ask(&ends[0], 1);
+    test_env_turn(stand.env, 20);
+    publication_stand_commit(&stand, publication, 1, 0);
+    manifest_ask(&ends[1], 1);
+    test_env_run_until(stand.env, test_env_is_true, &ends[1].has_manifest);
+    test_env_turn(stand.env, 2);
+
+    assert_true(ends[0].has_manifest);
+    for (int i = 0; i < 2; i++)
+        muster_peer_link_close(ends[i].link);
+    publication_stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reader_that_follows_again_counts_once),
+        cmocka_unit_test(reader_that_waits_for_a_version_is_answered_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
