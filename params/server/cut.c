@@ -14,6 +14,9 @@
 #define MARKS_NS (MUSTER_NS_PER_S)
 /* The client that began the cut asks every server within this, or the cut ends. */
 #define ASKER_NS (5 * MUSTER_NS_PER_S)
+/* A turn of the loop does so much for a cut: clients wait no longer than for some pushes. */
+#define TURN_BYTES  ((size_t)128 << 10)
+#define TURN_BLOCKS 2u /* of copies that are freed */
 
 #define FROM(state) (1u << MUSTER_PARAMS_CUT_##state)
 
@@ -70,7 +73,9 @@ static void marks_release(struct muster_params_server *server)
  * folder. */
 struct muster_params_saving {
     struct muster_params_snapshot snapshot;
-    struct muster_params_snapshot_file file;
+    struct muster_params_snapshot_packing packing;
+    bool is_packing;
+    char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
 };
 
 static void saving_free(struct muster_params_server_cut *cut)
@@ -80,11 +85,31 @@ static void saving_free(struct muster_params_server_cut *cut)
     muster_params_aside_close(cut->aside);
     cut->aside = NULL;
     if (cut->saving != NULL)
-        muster_params_snapshot_file_fini(&cut->saving->file);
+        muster_params_snapshot_packing_fini(&cut->saving->packing);
     muster_mem_free(server->env->mem, cut->saving);
     muster_mem_free(server->env->mem, cut->entries);
     cut->saving = NULL;
     cut->entries = NULL;
+}
+
+/* The copies of rows go by and by. */
+static void copies_drop(struct muster_params_server_cut *cut)
+{
+    struct muster_params_server *server = server_of(cut);
+
+    (void)muster_params_freeze_shrink(cut->copies, UINT32_MAX); /* of a cut that has just ended */
+    cut->copies = muster_params_freeze_take(server->region);
+    muster_task_post(&cut->drop, server->env->loop);
+}
+
+static void on_drop(struct muster_task *task)
+{
+    struct muster_params_server_cut *cut = task->data;
+
+    if (muster_params_freeze_shrink(cut->copies, TURN_BLOCKS))
+        muster_task_post(&cut->drop, server_of(cut)->env->loop);
+    else
+        cut->copies = NULL;
 }
 
 /* End the cut without success: pushes go on as if nobody had asked for it. */
@@ -97,8 +122,8 @@ static void cut_end(struct muster_params_server_cut *cut, const struct muster_er
     muster_task_cancel(&cut->step);
     cut_move(cut, MUSTER_PARAMS_CUT_NONE);
     cut->error = *error;
-    muster_params_freeze_end(server->region);
     saving_free(cut);
+    copies_drop(cut);
     marks_release(server);
     asker_refuse(cut, error);
 }
@@ -154,15 +179,17 @@ static struct muster_params_snapshot snapshot_of(const struct muster_params_serv
 static enum muster_rc file_save(void *data)
 {
     const struct muster_params_server_cut *cut = data;
+    struct muster_params_saving *saving = cut->saving;
 
-    return muster_params_snapshot_write(&cut->saving->snapshot, &cut->saving->file);
+    return muster_params_snapshot_write(&saving->snapshot, &saving->packing, saving->path);
 }
 
 static enum muster_rc folder_save(void *data)
 {
     const struct muster_params_server_cut *cut = data;
+    const struct muster_params_saving *saving = cut->saving;
 
-    return cut->saving->snapshot.sync_folder(cut->saving->snapshot.folder);
+    return saving->snapshot.sync_folder(saving->snapshot.folder);
 }
 
 static void on_folder_saved(void *data, enum muster_rc rc)
@@ -178,64 +205,72 @@ static void on_folder_saved(void *data, enum muster_rc rc)
     }
     MUSTER_LOG(server->env, INFO, "params_cut_saved", "cut", cut->number, "folder", cut->folder,
                "shards", cut->saved_count);
-    muster_params_freeze_end(server->region);
     cut_move(cut, MUSTER_PARAMS_CUT_NONE);
     saved_answer(cut);
     saving_free(cut);
+    copies_drop(cut);
 }
 
 static void on_file_saved(void *data, enum muster_rc rc)
 {
     struct muster_params_server_cut *cut = data;
+    const struct muster_params_snapshot_shard *entry = &cut->saving->packing.entry;
+    struct muster_params_saved_shard *saved = &cut->entries[cut->saved_count++];
     struct muster_error error;
 
+    *saved = (struct muster_params_saved_shard){
+        .shard = cut->shard++, .bytes = entry->bytes, .rows = entry->rows};
+    memcpy(saved->hash, entry->hash, sizeof(saved->hash));
     if (rc != MUSTER_OK) {
-        muster_error_set(&error, rc, "cannot write %.200s", cut->saving->file.path);
+        muster_error_set(&error, rc, "cannot write %.200s", cut->saving->path);
         cut_end(cut, &error);
         return;
     }
-    muster_params_snapshot_file_fini(&cut->saving->file);
     muster_task_post(&cut->step, server_of(cut)->env->loop);
 }
 
-/* Pack the file of a shard. Once its bytes have the rows, changes need no copies of them any more. */
-static enum muster_rc shard_pack(struct muster_params_server_cut *cut, uint32_t shard,
-                                 struct muster_error *ret_error)
+static void step_end(struct muster_params_server_cut *cut, const char *text)
 {
-    struct muster_params_region *region = server_of(cut)->region;
-    struct muster_params_snapshot_file *file = &cut->saving->file;
-    struct muster_params_saved_shard *saved = &cut->entries[cut->saved_count];
-    enum muster_rc rc = muster_params_snapshot_pack_shard(&cut->saving->snapshot, region, shard,
-                                                          cut->number, NULL, NULL, file, ret_error);
+    struct muster_error error;
 
-    if (rc == MUSTER_OK && muster_params_freeze_is_short(region->freeze))
-        rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,
-                              "no memory for rows that changed while they were saved");
-    if (rc != MUSTER_OK)
-        return rc;
-    *saved = (struct muster_params_saved_shard){
-        .shard = shard, .bytes = file->entry.bytes, .rows = file->entry.rows};
-    memcpy(saved->hash, file->entry.hash, sizeof(saved->hash));
-    cut->saved_count++;
-    muster_params_freeze_release(region->freeze, shard);
-    return MUSTER_OK;
+    muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "%s", text);
+    cut_end(cut, &error);
 }
 
-/* Pack and write one shard a turn: clients are answered while its file goes to the disk. */
+/* Pack a part of the shard's file. Once its bytes have all rows, changes need no copies of them any more. */
+static void shard_step(struct muster_params_server_cut *cut)
+{
+    struct muster_params_region *region = server_of(cut)->region;
+    struct muster_params_saving *saving = cut->saving;
+
+    if (!saving->is_packing && muster_params_snapshot_packing_begin(&saving->packing, region, cut->shard,
+                                                                    cut->number) != MUSTER_OK) {
+        step_end(cut, "no memory for the file of a shard");
+        return;
+    }
+    saving->is_packing = muster_params_snapshot_packing_step(&saving->packing, TURN_BYTES);
+    if (saving->is_packing) {
+        muster_task_post(&cut->step, server_of(cut)->env->loop);
+    } else if (muster_params_freeze_is_short(region->freeze)) {
+        step_end(cut, "no memory for rows that changed while they were saved");
+    } else {
+        muster_params_freeze_release(region->freeze, cut->shard);
+        muster_params_aside_start(cut->aside, file_save, on_file_saved, cut);
+    }
+}
+
+/* One shard after another: clients are answered between the turns, and while its file goes to the disk. */
 static void on_step(struct muster_task *task)
 {
     struct muster_params_server_cut *cut = task->data;
-    struct muster_params_server *server = server_of(cut);
-    struct muster_error error;
+    uint32_t shard_count = server_of(cut)->region->head->shard_count;
 
-    while (cut->shard < server->region->head->shard_count && !cut->is_led[cut->shard])
+    while (cut->shard < shard_count && !cut->is_led[cut->shard])
         cut->shard++;
-    if (cut->shard == server->region->head->shard_count)
+    if (cut->shard == shard_count)
         muster_params_aside_start(cut->aside, folder_save, on_folder_saved, cut);
-    else if (shard_pack(cut, cut->shard++, &error) != MUSTER_OK)
-        cut_end(cut, &error);
     else
-        muster_params_aside_start(cut->aside, file_save, on_file_saved, cut);
+        shard_step(cut);
 }
 
 static void saving_begin(struct muster_params_server_cut *cut)
@@ -257,7 +292,7 @@ static void saving_begin(struct muster_params_server_cut *cut)
         return;
     }
     cut->saving->snapshot = snapshot_of(cut, server->env);
-    cut->saving->file.mem = mem;
+    cut->saving->packing.mem = mem;
     muster_task_post(&cut->step, server->env->loop);
 }
 
@@ -460,6 +495,7 @@ void muster_params_server_cut_init(struct muster_params_server *server)
     muster_timer_init(&server->cut.deadline, on_deadline, &server->cut);
     muster_task_init(&server->cut.marked, on_marked, &server->cut);
     muster_task_init(&server->cut.step, on_step, &server->cut);
+    muster_task_init(&server->cut.drop, on_drop, &server->cut);
 }
 
 void muster_params_server_cut_close(struct muster_params_server *server)
@@ -469,8 +505,11 @@ void muster_params_server_cut_close(struct muster_params_server *server)
     muster_timer_stop(&cut->deadline);
     muster_task_cancel(&cut->marked);
     muster_task_cancel(&cut->step);
-    muster_params_freeze_end(server->region);
+    muster_task_cancel(&cut->drop);
     saving_free(cut);
+    muster_params_freeze_end(server->region);
+    (void)muster_params_freeze_shrink(cut->copies, UINT32_MAX);
+    cut->copies = NULL;
     cut->asker = NULL;
     if (cut->state != MUSTER_PARAMS_CUT_NONE)
         cut_move(cut, MUSTER_PARAMS_CUT_NONE);

@@ -46,7 +46,8 @@ struct muster_params_server_cut {
     struct muster_params_aside *aside; /* writes files; NULL: nothing is saved */
     struct muster_params_saving *saving;
     struct muster_timer deadline;
-    struct muster_task marked, step;
+    struct muster_params_freeze *copies; /* of a cut that has ended, which are freed; NULL: none */
+    struct muster_task marked, step, drop;
     struct muster_error error; /* of the last one that ended */
 };
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "params/store/freeze.h"
-#include "params/store/row.h"
 #include "params/store/source.h"
 
 #define SHARD_MAGIC 0x53534d50u /* "PMSS" */
@@ -66,14 +65,6 @@ static size_t block_bytes(const struct packed_head *head, uint32_t block)
 
 /* --- Packing --- */
 
-struct packing {
-    const struct muster_params_region *region;
-    uint32_t shard;
-    muster_params_snapshot_keep_fn *is_kept;
-    const void *data;
-    uint8_t *at;
-};
-
 /* A region that is frozen is packed as the freeze has it. */
 static uint64_t sources_count(const struct muster_params_region *region)
 {
@@ -81,23 +72,14 @@ static uint64_t sources_count(const struct muster_params_region *region)
                                   : region->head->source_count;
 }
 
-static uint64_t position_of(const struct packing *packing, uint64_t slot)
+static uint64_t position_of(const struct muster_params_snapshot_packing *packing, uint64_t slot)
 {
     return packing->region->freeze != NULL
                ? muster_params_frozen_position(packing->region, slot, packing->shard)
                : muster_params_source_at(packing->region, slot)->positions[packing->shard];
 }
 
-static void rows_visit(const struct packing *packing, const struct muster_params_store_table *table,
-                       muster_params_row_fn *fn, void *data)
-{
-    if (packing->region->freeze != NULL)
-        muster_params_frozen_rows_visit(packing->region, table, packing->shard, fn, data);
-    else
-        muster_params_rows_visit(packing->region, table, packing->shard, fn, data);
-}
-
-static bool source_is_kept(const struct packing *packing, uint64_t slot)
+static bool source_is_kept(const struct muster_params_snapshot_packing *packing, uint64_t slot)
 {
     const struct muster_params_source *source = muster_params_source_at(packing->region, slot);
 
@@ -105,82 +87,110 @@ static bool source_is_kept(const struct packing *packing, uint64_t slot)
            (packing->is_kept == NULL || packing->is_kept(packing->data, source));
 }
 
-static void bytes_put(struct packing *packing, const void *bytes, size_t count)
+static size_t row_bytes(const struct muster_params_store_table *table)
 {
-    memcpy(packing->at, bytes, count);
-    packing->at += count;
+    return sizeof(struct packed_row) + values_bytes(table->row_elements, table->state_elements);
+}
+
+static uint64_t blocks_of(uint64_t body_bytes)
+{
+    return (body_bytes + BLOCK - 1) / BLOCK;
+}
+
+static uint64_t body_bytes_max(const struct muster_params_snapshot_packing *packing)
+{
+    const struct muster_params_region_head *region = packing->region->head;
+    uint64_t bytes = sources_count(packing->region) * sizeof(struct packed_source);
+
+    for (uint32_t i = 0; i < region->table_count; i++)
+        bytes += sizeof(struct packed_section) +
+                 row_bytes(&region->tables[i]) *
+                     muster_params_shard_places(packing->region, &region->tables[i],
+                                                packing->shard);
+    return bytes;
+}
+
+static enum muster_rc room_reserve(struct muster_params_snapshot_packing *packing, uint64_t bytes)
+{
+    uint8_t *room;
+
+    if (bytes <= packing->capacity)
+        return MUSTER_OK;
+    room = muster_mem_alloc(packing->mem, (size_t)(bytes + bytes / 4));
+    if (room == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_mem_free(packing->mem, packing->bytes);
+    packing->bytes = room;
+    packing->capacity = (size_t)(bytes + bytes / 4);
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_snapshot_packing_begin(struct muster_params_snapshot_packing *packing,
+                                                    const struct muster_params_region *region,
+                                                    uint32_t shard, uint64_t cut)
+{
+    uint64_t body_max;
+    enum muster_rc rc;
+
+    packing->region = region;
+    packing->shard = shard;
+    packing->shard_count = region->head->shard_count;
+    packing->cut = cut;
+    body_max = body_bytes_max(packing);
+    packing->body_at =
+        sizeof(struct packed_head) + (size_t)blocks_of(body_max) * MUSTER_HASH128_BYTES;
+    rc = room_reserve(packing, packing->body_at + body_max);
+    packing->used = packing->section_at = packing->body_at;
+    packing->table = packing->section_count = packing->source_count = 0;
+    packing->cursor = (struct muster_params_row_cursor){.page = 0};
+    packing->entry = (struct muster_params_snapshot_shard){0};
+    return rc;
+}
+
+static void bytes_put(struct muster_params_snapshot_packing *packing, const void *bytes,
+                      size_t count)
+{
+    MUSTER_ASSERT(packing->capacity - packing->used >= count);
+    memcpy(packing->bytes + packing->used, bytes, count);
+    packing->used += count;
 }
 
 static void row_put(void *data, const struct muster_params_store_table *table,
                     const struct muster_params_row *row)
 {
     const struct packed_row packed = {.key = row->key, .clock = row->clock};
-    struct packing *packing = data;
+    struct muster_params_snapshot_packing *packing = data;
     size_t count = ((size_t)table->row_elements + table->state_elements) * sizeof(row->values[0]);
+    size_t padding = row_bytes(table) - sizeof(packed) - count;
 
     bytes_put(packing, &packed, sizeof(packed));
-    memcpy(packing->at, row->values, count);
-    packing->at += values_bytes(table->row_elements, table->state_elements);
+    bytes_put(packing, row->values, count);
+    memset(packing->bytes + packing->used, 0, padding);
+    packing->used += padding;
 }
 
-static void row_count(void *data, const struct muster_params_store_table *table,
-                      const struct muster_params_row *row)
+static void section_end(struct muster_params_snapshot_packing *packing,
+                        const struct muster_params_store_table *table)
 {
-    (void)table, (void)row;
-    ++*(uint64_t *)data;
+    struct packed_section section = {.row_elements = table->row_elements,
+                                     .state_elements = table->state_elements};
+
+    section.row_count =
+        (packing->used - packing->section_at - sizeof(section)) / row_bytes(table);
+    memcpy(section.table, table->name, sizeof(section.table));
+    if (section.row_count == 0)
+        packing->used = packing->section_at;
+    else
+        memcpy(packing->bytes + packing->section_at, &section, sizeof(section));
+    packing->section_count += section.row_count > 0;
+    packing->entry.rows += section.row_count;
+    packing->section_at = packing->used;
+    packing->cursor = (struct muster_params_row_cursor){.page = 0};
+    packing->table++;
 }
 
-static uint64_t shard_rows(const struct packing *packing,
-                           const struct muster_params_store_table *table)
+static void sources_put(struct muster_params_snapshot_packing *packing)
 {
-    uint64_t count = 0;
-
-    if (packing->region->freeze == NULL)
-        return muster_params_shard_at(packing->region, table, packing->shard)->row_count;
-    rows_visit(packing, table, row_count, &count);
-    return count;
-}
-
-static void head_fill(const struct packing *packing, struct packed_head *head,
-                      struct muster_params_snapshot_shard *shard)
-{
-    const struct muster_params_region_head *region = packing->region->head;
-
-    for (uint32_t i = 0; i < region->table_count; i++) {
-        const struct muster_params_store_table *table = &region->tables[i];
-        uint64_t rows = shard_rows(packing, table);
-
-        if (rows == 0)
-            continue;
-        head->section_count++;
-        shard->rows += rows;
-        head->body_bytes += sizeof(struct packed_section) +
-                            rows * (sizeof(struct packed_row) +
-                                    values_bytes(table->row_elements, table->state_elements));
-    }
-    for (uint64_t slot = 0; slot < sources_count(packing->region); slot++)
-        head->source_count += source_is_kept(packing, slot);
-    head->body_bytes += head->source_count * sizeof(struct packed_source);
-    head->block_count = (uint32_t)((head->body_bytes + BLOCK - 1) / BLOCK);
-    shard->bytes = hashed_bytes(head) + head->body_bytes;
-}
-
-static void body_put(struct packing *packing)
-{
-    const struct muster_params_region_head *region = packing->region->head;
-
-    for (uint32_t i = 0; i < region->table_count; i++) {
-        const struct muster_params_store_table *table = &region->tables[i];
-        struct packed_section section = {.row_elements = table->row_elements,
-                                         .state_elements = table->state_elements,
-                                         .row_count = shard_rows(packing, table)};
-
-        if (section.row_count == 0)
-            continue;
-        memcpy(section.table, table->name, sizeof(section.table));
-        bytes_put(packing, &section, sizeof(section));
-        rows_visit(packing, table, row_put, packing);
-    }
     for (uint64_t slot = 0; slot < sources_count(packing->region); slot++) {
         const struct muster_params_source *source = muster_params_source_at(packing->region, slot);
         struct packed_source packed;
@@ -191,40 +201,62 @@ static void body_put(struct packing *packing)
         packed.generation = source->generation;
         packed.position = position_of(packing, slot);
         bytes_put(packing, &packed, sizeof(packed));
+        packing->source_count++;
     }
 }
 
-enum muster_rc muster_params_snapshot_shard_pack(const struct muster_params_region *region,
-                                                 uint32_t shard, uint64_t cut,
-                                                 muster_params_snapshot_keep_fn *is_kept,
-                                                 const void *data, struct muster_mem *mem,
-                                                 void **ret_bytes,
-                                                 struct muster_params_snapshot_shard *ret_shard)
+bool muster_params_snapshot_packing_step(struct muster_params_snapshot_packing *packing,
+                                         size_t bytes)
 {
-    struct packing packing = {.region = region, .shard = shard, .is_kept = is_kept, .data = data};
+    const struct muster_params_region_head *region = packing->region->head;
+    size_t end = packing->used + bytes;
+
+    while (packing->table < region->table_count && packing->used < end) {
+        const struct muster_params_store_table *table = &region->tables[packing->table];
+        uint32_t count = (uint32_t)((end - packing->used) / row_bytes(table) + 1);
+
+        if (packing->used == packing->section_at)
+            packing->used += sizeof(struct packed_section);
+        if (muster_params_frozen_rows_step(packing->region, table, packing->shard,
+                                           &packing->cursor, count, row_put, packing))
+            return true; /* also where few of the places had rows */
+        section_end(packing, table);
+    }
+    if (packing->table < region->table_count)
+        return true;
+    sources_put(packing);
+    return false;
+}
+
+void muster_params_snapshot_packing_seal(struct muster_params_snapshot_packing *packing)
+{
     struct packed_head head = {.magic = SHARD_MAGIC,
                                .version = MUSTER_PARAMS_SNAPSHOT_VERSION,
-                               .cut = cut,
-                               .shard = shard,
-                               .shard_count = region->head->shard_count};
-    struct muster_params_snapshot_shard entry = {0};
-    uint8_t *bytes, *body;
+                               .cut = packing->cut,
+                               .shard = packing->shard,
+                               .shard_count = packing->shard_count,
+                               .section_count = packing->section_count,
+                               .source_count = packing->source_count,
+                               .body_bytes = packing->used - packing->body_at};
+    uint8_t *body;
 
-    head_fill(&packing, &head, &entry);
-    bytes = muster_mem_alloc_zero(mem, 1, (size_t)entry.bytes);
-    if (bytes == NULL)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    memcpy(bytes, &head, sizeof(head));
-    body = packing.at = bytes + hashed_bytes(&head);
-    body_put(&packing);
-    MUSTER_ASSERT(packing.at == bytes + entry.bytes);
+    head.block_count = (uint32_t)blocks_of(head.body_bytes);
+    packing->entry.bytes = hashed_bytes(&head) + head.body_bytes;
+    body = packing->bytes + hashed_bytes(&head);
+    if (hashed_bytes(&head) < packing->body_at) /* there were fewer rows than places */
+        memmove(body, packing->bytes + packing->body_at, (size_t)head.body_bytes);
+    memcpy(packing->bytes, &head, sizeof(head));
     for (uint32_t i = 0; i < head.block_count; i++)
         muster_hash128(body + (size_t)i * BLOCK, block_bytes(&head, i),
-                       bytes + sizeof(head) + (size_t)i * MUSTER_HASH128_BYTES);
-    muster_hash128(bytes, hashed_bytes(&head), entry.hash);
-    *ret_bytes = bytes;
-    *ret_shard = entry;
-    return MUSTER_OK;
+                       packing->bytes + sizeof(head) + (size_t)i * MUSTER_HASH128_BYTES);
+    muster_hash128(packing->bytes, hashed_bytes(&head), packing->entry.hash);
+}
+
+void muster_params_snapshot_packing_fini(struct muster_params_snapshot_packing *packing)
+{
+    muster_mem_free(packing->mem, packing->bytes);
+    packing->bytes = NULL;
+    packing->capacity = 0;
 }
 
 /* --- Reading --- */

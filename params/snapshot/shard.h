@@ -3,7 +3,7 @@
 #define MUSTER_PARAMS_SNAPSHOT_SHARD_H
 
 #include "params/snapshot/manifest.h"
-#include "params/store/region.h"
+#include "params/store/row.h"
 
 #define MUSTER_PARAMS_SNAPSHOT_BLOCK_BYTES (256u << 10)
 
@@ -11,16 +11,35 @@
 typedef bool muster_params_snapshot_keep_fn(const void *data,
                                             const struct muster_params_source *source);
 
-/**
- * The bytes of the file.
- *
- * Owns:    gives *ret_bytes.
- * Errors:  RESOURCE_EXHAUSTED.
- */
-MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_shard_pack(
-    const struct muster_params_region *region, uint32_t shard, uint64_t cut,
-    muster_params_snapshot_keep_fn *is_kept, const void *data, struct muster_mem *mem,
-    void **ret_bytes, struct muster_params_snapshot_shard *ret_shard);
+/** The file of a shard, packed by and by. One after another, in the same memory. */
+struct muster_params_snapshot_packing {
+    struct muster_mem *mem;
+    muster_params_snapshot_keep_fn *is_kept; /* NULL: of all */
+    const void *data;
+    /* Once it is sealed: the file has entry.bytes bytes. */
+    uint8_t *bytes;
+    struct muster_params_snapshot_shard entry;
+    /* --- Private --- */
+    const struct muster_params_region *region;
+    uint32_t shard, shard_count;
+    uint64_t cut;
+    size_t capacity, body_at, used, section_at;
+    uint32_t table, section_count, source_count;
+    struct muster_params_row_cursor cursor;
+};
+
+/** The first two fields and `data` are set, all others were zero before the first one. Borrows region. Errors:
+ * RESOURCE_EXHAUSTED. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_packing_begin(
+    struct muster_params_snapshot_packing *packing, const struct muster_params_region *region,
+    uint32_t shard, uint64_t cut);
+/** Pack about so many bytes more. False: that was all of the shard. Rows may change between two steps where
+ * the region is frozen. */
+MUSTER_MUST_CHECK bool muster_params_snapshot_packing_step(
+    struct muster_params_snapshot_packing *packing, size_t bytes);
+/** Add head and hashes. From any thread: it reads nothing of the region. */
+void muster_params_snapshot_packing_seal(struct muster_params_snapshot_packing *packing);
+void muster_params_snapshot_packing_fini(struct muster_params_snapshot_packing *packing);
 
 /** Functions for each part of a file, in its order; any may be NULL. An error ends the walk. */
 struct muster_params_snapshot_visitor {

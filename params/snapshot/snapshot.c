@@ -40,32 +40,14 @@ static enum muster_rc file_read(const struct muster_params_snapshot *snapshot, c
     return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot read %s", path);
 }
 
-enum muster_rc muster_params_snapshot_pack_shard(
-    const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
-    uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
-    struct muster_params_snapshot_file *ret_file, struct muster_error *ret_error)
-{
-    enum muster_rc rc;
-
-    ret_file->mem = snapshot->mem;
-    shard_path(snapshot, cut, shard, ret_file->path);
-    rc = muster_params_snapshot_shard_pack(region, shard, cut, is_kept, data, snapshot->mem,
-                                           &ret_file->bytes, &ret_file->entry);
-    return rc == MUSTER_OK
-               ? rc
-               : muster_error_set(ret_error, rc, "no memory for %.200s", ret_file->path);
-}
-
 enum muster_rc muster_params_snapshot_write(const struct muster_params_snapshot *snapshot,
-                                            const struct muster_params_snapshot_file *file)
+                                            struct muster_params_snapshot_packing *packing,
+                                            char ret_path[PATH_BYTES])
 {
-    return muster_files_write(snapshot->files, file->path, file->bytes, (size_t)file->entry.bytes);
-}
-
-void muster_params_snapshot_file_fini(struct muster_params_snapshot_file *file)
-{
-    muster_mem_free(file->mem, file->bytes);
-    file->bytes = NULL;
+    shard_path(snapshot, packing->cut, packing->shard, ret_path);
+    muster_params_snapshot_packing_seal(packing);
+    return muster_files_write(snapshot->files, ret_path, packing->bytes,
+                              (size_t)packing->entry.bytes);
 }
 
 enum muster_rc muster_params_snapshot_save_shard(
@@ -73,16 +55,25 @@ enum muster_rc muster_params_snapshot_save_shard(
     uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
     struct muster_params_snapshot_shard *ret_shard, struct muster_error *ret_error)
 {
-    struct muster_params_snapshot_file file;
-    enum muster_rc rc = muster_params_snapshot_pack_shard(snapshot, region, shard, cut, is_kept,
-                                                          data, &file, ret_error);
+    struct muster_params_snapshot_packing packing = {
+        .mem = snapshot->mem, .is_kept = is_kept, .data = data};
+    char path[PATH_BYTES];
+    enum muster_rc rc = muster_params_snapshot_packing_begin(&packing, region, shard, cut);
 
-    if (rc != MUSTER_OK)
-        return rc;
-    rc = file_write(snapshot, file.path, file.bytes, (size_t)file.entry.bytes, ret_error);
-    if (rc == MUSTER_OK)
-        *ret_shard = file.entry;
-    muster_params_snapshot_file_fini(&file);
+    if (rc != MUSTER_OK) {
+        shard_path(snapshot, cut, shard, path);
+        rc = muster_error_set(ret_error, rc, "no memory for %.200s", path);
+    } else {
+        while (muster_params_snapshot_packing_step(&packing,
+                                                   MUSTER_PARAMS_SNAPSHOT_BLOCK_BYTES))
+            ;
+        rc = muster_params_snapshot_write(snapshot, &packing, path);
+        if (rc != MUSTER_OK)
+            muster_error_set(ret_error, rc, "cannot write %.200s", path);
+        else
+            *ret_shard = packing.entry;
+    }
+    muster_params_snapshot_packing_fini(&packing);
     return rc;
 }
 

@@ -21,22 +21,11 @@ struct muster_params_snapshot {
 /** For sync_folder. */
 enum muster_rc muster_params_folder_sync(const char *folder);
 
-/** The file of a shard, packed. */
-struct muster_params_snapshot_file {
-    struct muster_mem *mem;
-    char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
-    void *bytes;
-    struct muster_params_snapshot_shard entry;
-};
-/** Gives *ret_file. Errors: RESOURCE_EXHAUSTED. */
-MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_pack_shard(
-    const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
-    uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
-    struct muster_params_snapshot_file *ret_file, struct muster_error *ret_error);
-/** Write a packed file. From any thread. Errors: those of muster_files_write. */
+/** Seal a file that is packed, and write it; ret_path: its path. From any thread. Errors: those of
+ * muster_files_write. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_write(
-    const struct muster_params_snapshot *snapshot, const struct muster_params_snapshot_file *file);
-void muster_params_snapshot_file_fini(struct muster_params_snapshot_file *file);
+    const struct muster_params_snapshot *snapshot, struct muster_params_snapshot_packing *packing,
+    char ret_path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES]);
 
 /**
  * Pack the file of a shard and write it. Files of other cuts stay as they are.

@@ -1,23 +1,17 @@
-/* Copies of rows by their addresses, in an open-addressing table that doubles. */
+/* Copies of rows, found by segment, page and place in the page: to keep one more never takes longer than to
+ * keep the first. All lie in blocks, where a copy is named by its place in granules. */
 #include "params/store/freeze.h"
 
 #include <string.h>
 
-#include "params/wire/hash.h"
-
-#define SLOTS_MIN   1024u
+#define GRANULE     ((size_t)16)
 #define BLOCK_BYTES ((size_t)1 << 20)
+#define BLOCKS_MIN  64u
+#define NEVER       1u /* there was no row */
 
-struct kept {
-    uint64_t row_at;                      /* offset; 0: free */
-    const struct muster_params_row *copy; /* NULL: there was no row */
-};
-
-struct block {
-    struct block *next;
-    size_t used;
-    _Alignas(8) uint8_t bytes[];
-};
+_Static_assert(MUSTER_PARAMS_STRIDE_MAX <= BLOCK_BYTES, "a block has room for a row");
+_Static_assert(MUSTER_PARAMS_REGION_BYTES_MAX / MUSTER_PARAMS_SEGMENT_BYTES <= BLOCK_BYTES / 4,
+               "a block has room for the names of all segments");
 
 struct muster_params_freeze {
     struct muster_mem *mem;
@@ -25,55 +19,81 @@ struct muster_params_freeze {
     uint64_t source_count;
     uint64_t *positions; /* [source_count][shard_count] */
     uint8_t released[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
-    struct kept *slots;
-    size_t slot_count, kept_count;
-    struct block *blocks;
+    uint8_t **blocks;
+    uint32_t block_count, block_max;
+    size_t used;        /* of the last block */
+    uint32_t *segments; /* place of the pages of a segment; 0: none is kept */
     bool is_short;
 };
 
-static struct kept *kept_find(struct kept *slots, size_t slot_count, uint64_t row_at)
+static void *room_at(const struct muster_params_freeze *freeze, uint32_t place)
 {
-    size_t i = (size_t)muster_params_hash(0, row_at) & (slot_count - 1);
-
-    while (slots[i].row_at != 0 && slots[i].row_at != row_at)
-        i = (i + 1) & (slot_count - 1);
-    return &slots[i];
+    return freeze->blocks[place / (BLOCK_BYTES / GRANULE)] +
+           (size_t)(place % (BLOCK_BYTES / GRANULE)) * GRANULE;
 }
 
-static bool slots_grow(struct muster_params_freeze *freeze)
+static bool blocks_grow(struct muster_params_freeze *freeze)
 {
-    size_t count = freeze->slot_count * 2;
-    struct kept *slots = muster_mem_alloc_zero(freeze->mem, count, sizeof(*slots));
+    uint32_t max = freeze->block_max == 0 ? BLOCKS_MIN : freeze->block_max * 2;
+    uint8_t **blocks = muster_mem_alloc_zero(freeze->mem, max, sizeof(*blocks));
 
-    if (slots == NULL)
+    if (blocks == NULL)
         return false;
-    for (size_t i = 0; i < freeze->slot_count; i++) {
-        if (freeze->slots[i].row_at != 0)
-            *kept_find(slots, count, freeze->slots[i].row_at) = freeze->slots[i];
-    }
-    muster_mem_free(freeze->mem, freeze->slots);
-    freeze->slots = slots;
-    freeze->slot_count = count;
+    if (freeze->block_count > 0)
+        memcpy(blocks, freeze->blocks, freeze->block_count * sizeof(*blocks));
+    muster_mem_free(freeze->mem, freeze->blocks);
+    freeze->blocks = blocks;
+    freeze->block_max = max;
     return true;
 }
 
-static void *copy_room(struct muster_params_freeze *freeze, size_t bytes)
+/* 0: no memory. */
+static uint32_t room_take(struct muster_params_freeze *freeze, size_t bytes)
 {
-    struct block *block = freeze->blocks;
-    void *room;
+    uint32_t place;
 
-    bytes = (bytes + 7) / 8 * 8;
-    if (block == NULL || BLOCK_BYTES - block->used < bytes) {
-        block = muster_mem_alloc(freeze->mem, sizeof(*block) + BLOCK_BYTES);
+    bytes = (bytes + GRANULE - 1) / GRANULE * GRANULE;
+    if (freeze->block_count == 0 || BLOCK_BYTES - freeze->used < bytes) {
+        uint8_t *block;
+
+        if (freeze->block_count == freeze->block_max && !blocks_grow(freeze))
+            return 0;
+        block = muster_mem_alloc(freeze->mem, BLOCK_BYTES);
         if (block == NULL)
-            return NULL;
-        block->next = freeze->blocks;
-        block->used = 0;
-        freeze->blocks = block;
+            return 0;
+        freeze->blocks[freeze->block_count++] = block;
+        freeze->used = freeze->block_count == 1 ? (NEVER + 1) * GRANULE : 0;
     }
-    room = block->bytes + block->used;
-    block->used += bytes;
-    return room;
+    place = (uint32_t)((freeze->block_count - 1) * (BLOCK_BYTES / GRANULE) +
+                       freeze->used / GRANULE);
+    freeze->used += bytes;
+    return place;
+}
+
+/* The places of a level below, made where they are wanted and not there yet. NULL: they are not there. */
+static uint32_t *level_open(struct muster_params_freeze *freeze, uint32_t *place, size_t count,
+                            bool is_wanted)
+{
+    if (*place == 0 && is_wanted) {
+        *place = room_take(freeze, count * sizeof(*place));
+        if (*place != 0)
+            memset(room_at(freeze, *place), 0, count * sizeof(*place));
+    }
+    return *place == 0 ? NULL : room_at(freeze, *place);
+}
+
+/* Where the place of the row's copy stands; NULL: none of its page is kept, or there is no memory. */
+static uint32_t *kept_find(struct muster_params_freeze *freeze, uint64_t offset,
+                           const struct muster_params_store_table *table, bool is_wanted)
+{
+    uint64_t in_segment = offset % MUSTER_PARAMS_SEGMENT_BYTES;
+    uint32_t *pages = level_open(freeze, &freeze->segments[offset / MUSTER_PARAMS_SEGMENT_BYTES],
+                                 MUSTER_PARAMS_SEGMENT_PAGES, is_wanted);
+    uint32_t *rows = pages == NULL ? NULL
+                                   : level_open(freeze, &pages[in_segment / table->page_bytes],
+                                                table->rows_per_page, is_wanted);
+
+    return rows == NULL ? NULL : &rows[in_segment % table->page_bytes / table->row_stride];
 }
 
 void muster_params_freeze_keep(struct muster_params_region *region,
@@ -81,33 +101,22 @@ void muster_params_freeze_keep(struct muster_params_region *region,
                                const struct muster_params_row *row, bool is_new)
 {
     struct muster_params_freeze *freeze = region->freeze;
-    uint64_t row_at = muster_params_offset(region, row);
-    struct kept *kept;
-    void *copy = NULL;
+    uint32_t place = NEVER, *kept;
 
     if ((freeze->released[shard / 8] & 1u << shard % 8) != 0 || freeze->is_short)
         return;
-    kept = kept_find(freeze->slots, freeze->slot_count, row_at);
-    if (kept->row_at != 0)
+    kept = kept_find(freeze, muster_params_offset(region, row), table, true);
+    if (kept != NULL && *kept != 0)
         return;
-    if (freeze->kept_count * 2 >= freeze->slot_count) {
-        freeze->is_short = !slots_grow(freeze);
-        if (freeze->is_short)
-            return;
-        kept = kept_find(freeze->slots, freeze->slot_count, row_at);
-    }
-    if (!is_new) {
-        copy = copy_room(freeze, table->row_stride);
-        freeze->is_short = copy == NULL;
-        if (freeze->is_short)
-            return;
-        memcpy(copy, row, table->row_stride);
-    }
-    *kept = (struct kept){row_at, copy};
-    freeze->kept_count++;
+    if (!is_new && kept != NULL)
+        place = room_take(freeze, table->row_stride);
+    freeze->is_short = kept == NULL || place == 0;
+    if (freeze->is_short)
+        return;
+    if (!is_new)
+        memcpy(room_at(freeze, place), row, table->row_stride);
+    *kept = place;
 }
-
-_Static_assert(MUSTER_PARAMS_STRIDE_MAX <= BLOCK_BYTES, "a block has room for a row");
 
 static bool positions_copy(struct muster_params_freeze *freeze,
                            const struct muster_params_region *region)
@@ -134,31 +143,41 @@ enum muster_rc muster_params_freeze_begin(struct muster_params_region *region,
         return MUSTER_RESOURCE_EXHAUSTED;
     freeze->mem = mem;
     freeze->shard_count = region->head->shard_count;
-    freeze->slot_count = SLOTS_MIN;
-    freeze->slots = muster_mem_alloc_zero(mem, SLOTS_MIN, sizeof(*freeze->slots));
+    freeze->segments = muster_mem_alloc_zero(mem, (size_t)region->head->segment_count,
+                                             sizeof(*freeze->segments));
     region->freeze = freeze;
-    if (freeze->slots != NULL && positions_copy(freeze, region))
+    if (freeze->segments != NULL && positions_copy(freeze, region))
         return MUSTER_OK;
     muster_params_freeze_end(region);
     return MUSTER_RESOURCE_EXHAUSTED;
 }
 
-void muster_params_freeze_end(struct muster_params_region *region)
+struct muster_params_freeze *muster_params_freeze_take(struct muster_params_region *region)
 {
     struct muster_params_freeze *freeze = region->freeze;
 
     region->freeze = NULL;
-    if (freeze == NULL)
-        return;
-    while (freeze->blocks != NULL) {
-        struct block *next = freeze->blocks->next;
+    return freeze;
+}
 
-        muster_mem_free(freeze->mem, freeze->blocks);
-        freeze->blocks = next;
-    }
-    muster_mem_free(freeze->mem, freeze->slots);
+bool muster_params_freeze_shrink(struct muster_params_freeze *freeze, uint32_t block_count)
+{
+    if (freeze == NULL)
+        return false;
+    for (; block_count > 0 && freeze->block_count > 0; block_count--)
+        muster_mem_free(freeze->mem, freeze->blocks[--freeze->block_count]);
+    if (freeze->block_count > 0)
+        return true;
+    muster_mem_free(freeze->mem, freeze->blocks);
+    muster_mem_free(freeze->mem, freeze->segments);
     muster_mem_free(freeze->mem, freeze->positions);
     muster_mem_free(freeze->mem, freeze);
+    return false;
+}
+
+void muster_params_freeze_end(struct muster_params_region *region)
+{
+    (void)muster_params_freeze_shrink(muster_params_freeze_take(region), UINT32_MAX);
 }
 
 bool muster_params_freeze_is_short(const struct muster_params_freeze *freeze)
@@ -171,13 +190,16 @@ void muster_params_freeze_release(struct muster_params_freeze *freeze, uint32_t 
     freeze->released[shard / 8] |= (uint8_t)(1u << shard % 8);
 }
 
-const struct muster_params_row *muster_params_frozen_row(const struct muster_params_region *region,
-                                                         const struct muster_params_row *row)
+const struct muster_params_row *muster_params_frozen_row(
+    const struct muster_params_region *region, const struct muster_params_store_table *table,
+    const struct muster_params_row *row)
 {
-    const struct kept *kept = kept_find(region->freeze->slots, region->freeze->slot_count,
-                                        muster_params_offset(region, row));
+    const uint32_t *kept =
+        kept_find(region->freeze, muster_params_offset(region, row), table, false);
 
-    return kept->row_at != 0 ? kept->copy : row;
+    if (kept == NULL || *kept == 0)
+        return row;
+    return *kept == NEVER ? NULL : room_at(region->freeze, *kept);
 }
 
 uint64_t muster_params_frozen_sources(const struct muster_params_freeze *freeze)

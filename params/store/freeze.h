@@ -17,8 +17,12 @@ struct muster_params_freeze;
  */
 MUSTER_MUST_CHECK enum muster_rc muster_params_freeze_begin(struct muster_params_region *region,
                                                             struct muster_mem *mem);
-/** Idempotent. */
+/** Idempotent. Frees all copies, which takes long where there are many. */
 void muster_params_freeze_end(struct muster_params_region *region);
+/** The region is not frozen any more. Gives the copies, to muster_params_freeze_shrink; NULL: it was not. */
+struct muster_params_freeze *muster_params_freeze_take(struct muster_params_region *region);
+/** Free so many blocks of copies (1 MiB each). True: there are more. NULL is accepted. */
+bool muster_params_freeze_shrink(struct muster_params_freeze *freeze, uint32_t block_count);
 /** There was no memory for a row that has changed since: nothing of the freeze is to be trusted. */
 bool muster_params_freeze_is_short(const struct muster_params_freeze *freeze);
 /** The shard was read: its rows are not copied any more. */
@@ -32,8 +36,9 @@ uint64_t muster_params_frozen_position(const struct muster_params_region *region
 /* --- Between the files of this folder --- */
 
 /** The row as it was; NULL: it was not there. */
-const struct muster_params_row *muster_params_frozen_row(const struct muster_params_region *region,
-                                                         const struct muster_params_row *row);
+const struct muster_params_row *muster_params_frozen_row(
+    const struct muster_params_region *region, const struct muster_params_store_table *table,
+    const struct muster_params_row *row);
 /** Keep the row of the shard as it is, before it changes; is_new: it is just being made. */
 void muster_params_freeze_keep(struct muster_params_region *region,
                                const struct muster_params_store_table *table, uint32_t shard,

@@ -298,21 +298,52 @@ void muster_params_rows_visit(const struct muster_params_region *region,
     }
 }
 
+bool muster_params_frozen_rows_step(const struct muster_params_region *region,
+                                    const struct muster_params_store_table *table, uint32_t shard,
+                                    struct muster_params_row_cursor *cursor, uint32_t count,
+                                    muster_params_row_fn *fn, void *data)
+{
+    if (!cursor->is_begun)
+        *cursor = (struct muster_params_row_cursor){
+            .is_begun = true, .page = muster_params_shard_at(region, table, shard)->first_page};
+    while (cursor->page != 0) {
+        const struct muster_params_row *row;
+
+        if (cursor->row == page_at(region, cursor->page)->used) {
+            cursor->page = page_at(region, cursor->page)->next;
+            cursor->row = 0;
+            continue;
+        }
+        if (count-- == 0)
+            return true;
+        row = row_at(region, table, cursor->page, cursor->row++);
+        if (region->freeze != NULL)
+            row = muster_params_frozen_row(region, table, row);
+        if (row != NULL && row->version % 2 == 0) /* else it was free */
+            fn(data, table, row);
+    }
+    return false;
+}
+
 void muster_params_frozen_rows_visit(const struct muster_params_region *region,
                                      const struct muster_params_store_table *table, uint32_t shard,
                                      muster_params_row_fn *fn, void *data)
 {
-    uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
+    struct muster_params_row_cursor cursor = {.page = 0};
 
-    for (; page != 0; page = page_at(region, page)->next) {
-        for (uint32_t i = 0; i < page_at(region, page)->used; i++) {
-            const struct muster_params_row *row =
-                muster_params_frozen_row(region, row_at(region, table, page, i));
+    while (muster_params_frozen_rows_step(region, table, shard, &cursor, UINT32_MAX, fn, data))
+        ;
+}
 
-            if (row != NULL && row->version % 2 == 0) /* else it was free */
-                fn(data, table, row);
-        }
-    }
+uint64_t muster_params_shard_places(const struct muster_params_region *region,
+                                    const struct muster_params_store_table *table, uint32_t shard)
+{
+    uint64_t count = 0;
+
+    for (uint32_t page = muster_params_shard_at(region, table, shard)->first_page; page != 0;
+         page = page_at(region, page)->next)
+        count += page_at(region, page)->used;
+    return count;
 }
 
 /* Any place of the shard's pages is a right one for the hand, so a death amid this harms nothing. */

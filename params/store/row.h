@@ -35,6 +35,20 @@ void muster_params_rows_visit(const struct muster_params_region *region,
 void muster_params_frozen_rows_visit(const struct muster_params_region *region,
                                      const struct muster_params_store_table *table, uint32_t shard,
                                      muster_params_row_fn *fn, void *data);
+/** A place among the rows of a shard; zero: before the first. */
+struct muster_params_row_cursor {
+    uint32_t page, row;
+    bool is_begun;
+};
+/** The same from the cursor on, of `count` places at most; of a region that is not frozen, its rows as they
+ * are. False: there are no more. */
+bool muster_params_frozen_rows_step(const struct muster_params_region *region,
+                                    const struct muster_params_store_table *table, uint32_t shard,
+                                    struct muster_params_row_cursor *cursor, uint32_t count,
+                                    muster_params_row_fn *fn, void *data);
+/** Places of rows in the pages of the shard: no fewer than it has rows, or had since it was made. */
+uint64_t muster_params_shard_places(const struct muster_params_region *region,
+                                    const struct muster_params_store_table *table, uint32_t shard);
 /** The row where the hand of the shard stands, which goes on to the next one, round and round. NULL: it is
  * free, or the shard has none. */
 const struct muster_params_row *muster_params_row_turn(

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import sys
 import unittest
 import urllib.request
@@ -141,6 +142,15 @@ class Bench(unittest.TestCase):
         done = self.run_bench("--bulk-bytes", "32M", "--clients", "1", "--depth", "1", "--seconds", "1ms", "--wire", "tcp")
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("no call ended within", done.stderr)
+
+    def test_a_cut_amid_pushes_is_timed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.bench("--rows", "20000", "--rate", "50000", "--seconds", "0.2", "--cut-dir", folder, "--wire", "tcp")
+            self.assertEqual((result["lost"], result["doubled"]), (0, 0), result)
+            self.assertGreater(result["cut_ms"], 0)
+            self.assertGreater(result["cut_stall_ms"], 0)
+            self.assertGreater(result["plain_stall_ms"], 0)
+            self.assertIn("manifest", os.listdir(folder))
 
     def test_the_same_pushes_give_the_same_rows(self):
         result = self.bench("--clients", "1", "--seconds", "0.1", "--mix", "pull", "--rows", "100")

@@ -108,6 +108,12 @@ static const struct muster_option rows[] = {
      .unit = "s",
      .min = MUSTER_NS_PER_MS,
      .help = "Mean time from the end of a stall to the next kill."},
+    {.name = "cut-dir",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct bench_params_settings, cut_dir),
+     .value = "DIR",
+     .help = "Cut to this folder in the middle of the load; tells the longest "
+             "time without an answer, with the cut and without."},
     {.name = "rate",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct bench_params_settings, rate),
@@ -303,6 +309,7 @@ static void result_print(struct bench_params *bench)
                bench_samples_quantile(&bench->stalls_ms, 0.9),
                bench_samples_quantile(&bench->stalls_ms, 0.99),
                bench_samples_quantile(&bench->stalls_ms, 1));
+    bench_params_cut_print(bench);
     printf(",\"pushed\":%" PRIu64 ",\"lost\":%" PRIu64 ",\"doubled\":%" PRIu64
            ",\"digest\":\"%s\"}\n",
            bench->pushed_rows, bench->lost, bench->doubled, bench->digest);

@@ -25,6 +25,7 @@ struct bench_params_settings {
     uint64_t clients, value_bytes, batch, rows, replicas, bulk_bytes, kills, rate, depth;
     uint64_t duration_ns, kill_interval_ns, seed, memory_max;
     const char *mix, *wire, *optimizer;
+    const char *cut_dir; /* NULL: no cut */
     bool is_bound, is_json;
 };
 
@@ -96,6 +97,12 @@ struct bench_params {
     uint64_t kill_ns;
     uint64_t unanswered; /* clients that have had no answer since the kill */
     struct bench_samples stalls_ms;
+    /* The cut. */
+    struct muster_timer cut;
+    pid_t cutter;
+    uint64_t cut_begin_ns, cut_end_ns; /* 0: not yet */
+    uint64_t answered_ns;              /* when the last push was */
+    uint64_t plain_stall_ns, cut_stall_ns;
     /* Outcome. */
     double cpu_s; /* of the servers, in the time of the load; 0: one was killed meanwhile */
     double iperf3_gb_per_s; /* 0: it is not here */
@@ -142,6 +149,12 @@ void bench_params_beside(struct bench_params *bench);
 /** Read rows from the server's memory beside the load, where --wire allows and that is possible. False: it
  * is not and must be, or a row was torn; said on standard error. */
 bool bench_params_peek(struct bench_params *bench);
+
+/* params_cut.c */
+void bench_params_cut_start(struct bench_params *bench);
+bool bench_params_cut_is_done(const struct bench_params *bench);
+void bench_params_cut_note_answer(struct bench_params *bench);
+void bench_params_cut_print(const struct bench_params *bench);
 
 /* params_kill.c */
 void bench_params_kills_start(struct bench_params *bench);

@@ -213,6 +213,7 @@ void bench_params_answered(struct bench_batch *batch, enum muster_rc rc,
         return;
     }
     batch_count(bench, batch);
+    bench_params_cut_note_answer(bench);
     bench_params_note_answer(batch->client, batch->round);
     if (!bench->is_stopping && bench->settings->rate == 0)
         batch_start(batch);
@@ -310,7 +311,8 @@ static void on_pace(struct muster_timer *timer)
 
 static bool load_is_over(struct bench_params *bench)
 {
-    return now_ns(bench) >= bench->end_ns && bench_params_kills_are_done(bench);
+    return now_ns(bench) >= bench->end_ns && bench_params_kills_are_done(bench) &&
+           bench_params_cut_is_done(bench);
 }
 
 static bool all_are_answered(struct bench_params *bench)
@@ -374,6 +376,7 @@ bool bench_params_load(struct bench_params *bench)
     if (settings->rate == 0)
         bench_params_start(bench);
     bench_params_kills_start(bench);
+    bench_params_cut_start(bench);
     is_good = bench_params_run_until(bench, load_is_over);
     bench->cpu_s = servers_cpu_s(bench) - before_s;
     bench->is_stopping = true;

@@ -9,7 +9,9 @@
 #include "assertion_count.h"
 #include "careful_mem.h"
 #include "params/snapshot/snapshot.h"
+#include "params/store/freeze.h"
 #include "params/store/load.h"
+#include "params/store/row.h"
 #include "power_disk.h"
 #include "region_stand.h"
 
@@ -51,7 +53,7 @@ static struct muster_params_snapshot snapshot_of(const char *folder)
                                            .sync_folder = folder_sync};
 }
 
-static void rows_push(struct stand *stand)
+static void rows_push_of(struct stand *stand, struct muster_params_source *source)
 {
     uint64_t keys[ROWS];
     float values[ROWS * 3];
@@ -61,8 +63,13 @@ static void rows_push(struct stand *stand)
     for (uint32_t i = 0; i < ROWS * 3; i++)
         values[i] = (float)(i + stand->pushes) / 3;
     stand->pushes++;
-    (void)region_push(&stand->source, stand->items, region_source(&stand->source, 1), stand->pushes,
-                      keys, values, ROWS, NULL);
+    (void)region_push(&stand->source, stand->items, source, stand->pushes, keys, values, ROWS,
+                      NULL);
+}
+
+static void rows_push(struct stand *stand)
+{
+    rows_push_of(stand, region_source(&stand->source, 1));
 }
 
 static void stand_open(struct stand *stand)
@@ -402,6 +409,44 @@ static void a_full_disk_leaves_the_earlier_cut(void **state)
     stand_close(&stand);
 }
 
+static void a_shard_packed_by_and_by_is_as_it_was_at_the_freeze(void **state)
+{
+    struct muster_params_snapshot_packing whole = {.mem = careful_mem()};
+    struct muster_params_snapshot_packing slices = {.mem = careful_mem()};
+    struct muster_params_region *region;
+    struct muster_params_source *source;
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    region = &stand.source.region;
+    source = region_source(&stand.source, 1);
+    for (uint32_t shard = 0; shard < SHARDS; shard++) {
+        uint64_t removed = shard == 0 ? 7 : 14 * shard; /* there are fewer rows than places */
+
+        (void)muster_params_row_remove(region, stand.items, removed);
+        assert_int_equal(muster_params_snapshot_packing_begin(&whole, region, shard, 1), MUSTER_OK);
+        while (muster_params_snapshot_packing_step(&whole, 1u << 30))
+            ;
+        muster_params_snapshot_packing_seal(&whole);
+
+        assert_int_equal(muster_params_freeze_begin(region, careful_mem()), MUSTER_OK);
+        assert_int_equal(muster_params_snapshot_packing_begin(&slices, region, shard, 1),
+                         MUSTER_OK);
+        while (muster_params_snapshot_packing_step(&slices, 1))
+            rows_push_of(&stand, source);
+        muster_params_freeze_end(region);
+        muster_params_snapshot_packing_seal(&slices);
+
+        assert_int_equal(slices.entry.bytes, whole.entry.bytes);
+        assert_int_equal(slices.entry.rows, whole.entry.rows);
+        assert_memory_equal(slices.bytes, whole.bytes, whole.entry.bytes);
+    }
+    muster_params_snapshot_packing_fini(&whole);
+    muster_params_snapshot_packing_fini(&slices);
+    stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +455,7 @@ int main(void)
         cmocka_unit_test(sources_are_kept_where_the_caller_says_so),
         cmocka_unit_test(damage_is_named_and_nothing_is_restored),
         cmocka_unit_test(a_file_that_is_missing_is_named),
+        cmocka_unit_test(a_shard_packed_by_and_by_is_as_it_was_at_the_freeze),
         cmocka_unit_test(the_power_fails_and_the_folder_has_one_cut_whole),
         cmocka_unit_test(a_full_disk_leaves_the_earlier_cut),
     };
