@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "params/publication/manifest.h"
+
 #define PATIENCE_NS (30 * MUSTER_NS_PER_S)
 #define SOON_NS     (50 * MUSTER_NS_PER_MS)
 
@@ -328,8 +330,10 @@ static void reader_that_may_not_read_is_told_so(void **state)
     assert_null(muster_reader_current(reader));
 }
 
+/* A chunk of the same source came before it. */
 static void wrong_chunk_is_fetched_from_another_source(void **state)
 {
+    enum { CHUNKS = 4, WRONG = (2 * MUSTER_VERSION_CHUNK_BYTES) / sizeof(float) + 5 };
     struct publication_stand *stand = *state;
     struct muster_publication *publication = publication_stand_publish(stand);
     struct muster_reader *liar, *late;
@@ -341,14 +345,16 @@ static void wrong_chunk_is_fetched_from_another_source(void **state)
     publication_stand_commit(stand, publication, 1, 1);
     version = muster_reader_current(liar);
     memcpy(&bytes, &version->tensors[0].data, sizeof(bytes)); /* a fault of its memory */
-    bytes[5] = 7;
+    bytes[WRONG] = 7;
     late = publication_stand_read(stand, 0);
     publication_stand_await(stand, late, 1);
 
     publication_stand_check(late, 1, 1);
     muster_reader_stats(late, &stats);
-    assert_true(stats.chunks_wrong >= 1);
-    assert_true(stats.parents_lost >= 1);
+    assert_int_equal(stats.chunks_wrong, 1);
+    assert_int_equal(stats.parents_lost, 1);
+    assert_int_equal(stats.chunks_received,
+                     CHUNKS); /* those that came before are not asked for again */
     muster_reader_stats(liar, &stats);
     assert_true(stats.bytes_sent > 0);
     muster_reader_release(liar, version);
@@ -446,6 +452,32 @@ static void put_refuses_what_is_no_version(void **state)
     }
 }
 
+static void wrong_options_open_no_publication(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t history;
+        const char *text;
+    } rows[] = {{"", 1, "name"},
+                {"a b", 1, "name"},
+                {"weights", MUSTER_PUBLICATION_HISTORY_MAX + 1, "history must be at most"}};
+    struct publication_stand *stand = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct muster_publication_options options = {.name = rows[i].name,
+                                                           .history = rows[i].history,
+                                                           .registry = stand->registry.endpoints};
+        struct muster_publication *publication = NULL;
+        struct muster_error error;
+
+        if (muster_publication_open(stand->env, &options, NULL, &publication, &error) !=
+                MUSTER_INVALID_ARGUMENT ||
+            strstr(error.text, rows[i].text) == NULL)
+            fail_msg("%s: %s", rows[i].text, error.text);
+        assert_null(publication);
+    }
+}
+
 static void reader_without_memory_is_not_opened(void **state)
 {
     struct publication_stand *stand = *state;
@@ -482,6 +514,7 @@ int main(void)
         CASE(publisher_that_ends_before_the_commit_leaves_no_version),
         CASE(version_is_committed_though_its_request_finds_no_memory),
         CASE(put_refuses_what_is_no_version),
+        CASE(wrong_options_open_no_publication),
         CASE(reader_without_memory_is_not_opened),
         CASE(equal_chunks_are_not_fetched_again),
     };
