@@ -60,7 +60,8 @@ static void silence_restart(struct muster_publication_lane *lane)
 {
     struct muster_loop *loop = lane->fetch->env->loop;
 
-    if (lane->fetch->is_active && lane->link != NULL)
+    MUSTER_ASSERT(lane->link != NULL);
+    if (lane->fetch->is_active)
         muster_timer_start(&lane->silence, loop,
                            muster_loop_after_ns(loop, MUSTER_PUBLICATION_SILENCE_NS));
 }
