@@ -341,6 +341,31 @@ static void nothing_is_answered_before_the_other_copy_has_said_so(void **state)
     scene_close(&scene);
 }
 
+/* All answers of a turn wait for it; one that waits for a later record, or in a later turn, has its own. */
+static void one_mark_serves_the_answers_of_a_turn(void **state)
+{
+    struct muster_params_server *server;
+    struct scene scene;
+    uint64_t count;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    server = scene.members[0].server;
+    count = server->record_count;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(muster_params_mark_forward(server), MUSTER_OK);
+    assert_int_equal(server->record_count, count + 1);
+    assert_int_equal(muster_params_source_forward(server, 0), MUSTER_OK);
+    assert_int_equal(muster_params_mark_forward(server), MUSTER_OK);
+    assert_int_equal(server->record_count, count + 3);
+    server->turn++;
+    assert_int_equal(muster_params_mark_forward(server), MUSTER_OK);
+    assert_int_equal(server->record_count, count + 4);
+
+    rows_push(&scene);
+    scene_close(&scene);
+}
+
 static void the_other_copy_goes_on_when_a_server_is_gone(void **state)
 {
     static float before[ROWS][2], after[ROWS][2];
@@ -401,6 +426,69 @@ static void a_shard_that_moves_takes_its_rows_along(void **state)
     rows_pull(&scene, after);
     assert_memory_equal(before, after, sizeof(before));
     rows_push(&scene);
+    scene_close(&scene);
+}
+
+static bool is_copying(void *data)
+{
+    const struct scene *scene = data;
+
+    MUSTER_LIST_EACH (&scene->members[0].server->followers, follower, struct muster_params_follower,
+                      node)
+        if (follower->copying > 0)
+            return true;
+    return false;
+}
+
+/* The records of the copy are forgotten with the link; what was pushed meanwhile is not. */
+static void a_copy_whose_link_is_lost_begins_anew(void **state)
+{
+    struct muster_params_digest first, second;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1, 2);
+    rows_push(&scene);
+    member_open(&scene, 1, 2, 1);
+    test_env_run_until(&scene.test.env, is_copying, &scene);
+    muster_params_leaders_close(scene.members[1].server);
+    rows_push(&scene);
+    test_env_run_until(&scene.test.env, are_two_in_map, &scene);
+
+    first = member_digest(&scene.members[0]);
+    second = member_digest(&scene.members[1]);
+    assert_memory_equal(&first, &second, sizeof(first));
+    scene_close(&scene);
+}
+
+static bool are_three_in_map(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->members[0].server->map->server_count == 3 && is_whole(data);
+}
+
+/* A copy that another server has taken the place of is learned again when that one is gone. */
+static void a_shard_that_comes_back_is_learned_again(void **state)
+{
+    static float before[ROWS][2], after[ROWS][2];
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1, 2);
+    rows_push(&scene);
+    member_open(&scene, 1, 2, 1);
+    test_env_run_until(&scene.test.env, are_two_in_map, &scene);
+    member_open(&scene, 2, 2, 1);
+    test_env_run_until(&scene.test.env, are_three_in_map, &scene);
+    rows_push(&scene);
+    rows_pull(&scene, before);
+    member_close(&scene, 2);
+    test_env_run_until(&scene.test.env, are_two_in_map, &scene);
+
+    member_close(&scene, 0);
+    rows_pull(&scene, after);
+    assert_memory_equal(before, after, sizeof(before));
     scene_close(&scene);
 }
 
@@ -892,8 +980,11 @@ int main(void)
         cmocka_unit_test(what_is_acknowledged_is_at_both),
         cmocka_unit_test(followers_are_those_that_have_a_copy),
         cmocka_unit_test(nothing_is_answered_before_the_other_copy_has_said_so),
+        cmocka_unit_test(one_mark_serves_the_answers_of_a_turn),
         cmocka_unit_test(the_other_copy_goes_on_when_a_server_is_gone),
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
+        cmocka_unit_test(a_copy_whose_link_is_lost_begins_anew),
+        cmocka_unit_test(a_shard_that_comes_back_is_learned_again),
         cmocka_unit_test(a_shard_that_moves_takes_its_rows_along),
         cmocka_unit_test(a_server_that_learns_shards_is_not_drained_before_they_are_taken_from_it),
         cmocka_unit_test(copies_that_differ_are_made_equal),
