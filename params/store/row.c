@@ -289,6 +289,7 @@ void muster_params_rows_visit(const struct muster_params_region *region,
 {
     uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
 
+    MUSTER_ASSERT(shard < region->head->shard_count);
     for (; page != 0; page = page_at(region, page)->next) {
         for (uint32_t i = 0; i < page_at(region, page)->used; i++) {
             const struct muster_params_row *row = row_at(region, table, page, i);

@@ -304,6 +304,40 @@ static void wait_ends_when_it_is_cancelled(void **state)
     test_env_run_until(stand->env, is_cancelled, &rc);
 }
 
+/* Memory may end at its first request, and nobody is told: it goes on by itself. */
+static void reader_without_memory_for_its_request_asks_again(void **state)
+{
+    struct publication_stand *stand = *state;
+    struct muster_mem_limited *mem = &stand->registry.test.mem;
+    struct muster_publication *publication = publication_stand_publish(stand);
+    struct muster_address listen;
+    const struct muster_reader_options options = {.name = PUBLICATION_STAND_NAME,
+                                                  .job = "test",
+                                                  .registry = stand->registry.endpoints,
+                                                  .listen = &listen,
+                                                  .data = stand};
+    struct muster_error error;
+    bool is_refused = false;
+
+    publication_stand_commit(stand, publication, 1, 0);
+    assert_int_equal(muster_address_parse("127.0.0.1:0", &listen, &error), MUSTER_OK);
+    for (uint64_t i = 1; !is_refused; i++) {
+        struct muster_reader *reader = NULL;
+        enum muster_rc rc;
+
+        mem->fail_at = i;
+        rc = muster_reader_open(stand->reader_env, &options, NULL, &reader, &error);
+        is_refused = mem->fail_at == 0 && rc == MUSTER_OK;
+        mem->fail_at = 0;
+        assert_true(is_refused || rc == MUSTER_RESOURCE_EXHAUSTED);
+        if (is_refused) {
+            stand->readers[0] = reader;
+            publication_stand_await(stand, reader, 1);
+            publication_stand_check(reader, 1, 1);
+        }
+    }
+}
+
 static bool is_denied(void *data)
 {
     return muster_reader_error(data)->rc == MUSTER_PERMISSION_DENIED;
@@ -508,6 +542,7 @@ int main(void)
         CASE(changes_of_a_chunk_are_sent_instead_of_it),
         CASE(publisher_sends_each_chunk_once),
         CASE(wait_ends_when_it_is_cancelled),
+        CASE(reader_without_memory_for_its_request_asks_again),
         CASE(reader_that_may_not_read_is_told_so),
         CASE(changes_to_different_values_are_sent_too),
         CASE(wrong_chunk_is_fetched_from_another_source),
