@@ -261,30 +261,6 @@ static void what_is_acknowledged_is_at_both(void **state)
     scene_close(&scene);
 }
 
-/* Each server sends changes to those that copy or learn what it leads, and to no other. */
-static void followers_are_those_that_have_a_copy(void **state)
-{
-    for (uint32_t replicas = 1; replicas <= 2; replicas++) {
-        struct scene scene;
-
-        (void)state;
-        scene_open(&scene, 2, replicas);
-        for (uint32_t i = 0; i < 2; i++) {
-            const struct muster_params_server *server = scene.members[i].server;
-            uint32_t count = 0;
-
-            MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
-                assert_int_equal(follower->place, 1 - server->place);
-                count++;
-            }
-            assert_int_equal(count, replicas - 1);
-            assert_string_equal(server->map->servers[server->place].host_key,
-                                muster_host_key(scene.test.env.host));
-        }
-        scene_close(&scene);
-    }
-}
-
 static bool has_second_all_rows(void *data)
 {
     const struct scene *scene = data;
@@ -338,31 +314,6 @@ static void nothing_is_answered_before_the_other_copy_has_said_so(void **state)
 
     followers_pause(&scene, false);
     done_await(&scene);
-    scene_close(&scene);
-}
-
-/* All answers of a turn wait for it; one that waits for a later record, or in a later turn, has its own. */
-static void one_mark_serves_the_answers_of_a_turn(void **state)
-{
-    struct muster_params_server *server;
-    struct scene scene;
-    uint64_t count;
-
-    (void)state;
-    scene_open(&scene, 2, 2);
-    server = scene.members[0].server;
-    count = server->record_count;
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(muster_params_mark_forward(server), MUSTER_OK);
-    assert_int_equal(server->record_count, count + 1);
-    assert_int_equal(muster_params_source_forward(server, 0), MUSTER_OK);
-    assert_int_equal(muster_params_mark_forward(server), MUSTER_OK);
-    assert_int_equal(server->record_count, count + 3);
-    server->turn++;
-    assert_int_equal(muster_params_mark_forward(server), MUSTER_OK);
-    assert_int_equal(server->record_count, count + 4);
-
-    rows_push(&scene);
     scene_close(&scene);
 }
 
@@ -978,9 +929,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_acknowledged_is_at_both),
-        cmocka_unit_test(followers_are_those_that_have_a_copy),
         cmocka_unit_test(nothing_is_answered_before_the_other_copy_has_said_so),
-        cmocka_unit_test(one_mark_serves_the_answers_of_a_turn),
         cmocka_unit_test(the_other_copy_goes_on_when_a_server_is_gone),
         cmocka_unit_test(a_server_that_comes_learns_all_of_its_shards),
         cmocka_unit_test(a_copy_whose_link_is_lost_begins_anew),
