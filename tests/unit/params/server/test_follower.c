@@ -1,4 +1,4 @@
-/* Whom a server of a job sends its changes to, and marks among them. */
+/* Followers of a server of a job: which servers they are, and the marks that are sent to them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
