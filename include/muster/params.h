@@ -77,7 +77,14 @@ struct muster_params_schema {
     uint64_t rows_max;    /* a new row beyond about as many, or beyond the server's memory, takes the place
                            * of one that was not pushed to for long. 0: new rows beyond the memory are
                            * refused; UINT64_MAX: only the memory limits them */
+    /* The table is one tensor of so many elements, up to 2^40, in blocks of row_elements (1,024 to 16,384;
+     * large ones are fastest): muster_params_tensor_start pushes to it and pulls from it. Not by round, and
+     * no rows come and go. 0: it has rows. */
+    uint64_t tensor_elements;
 };
+
+#define MUSTER_PARAMS_TENSOR_ELEMENTS_MAX  (UINT64_C(1) << 40)
+#define MUSTER_PARAMS_BLOCK_ELEMENTS_MIN   1024u
 
 #define MUSTER_PARAMS_ADMIT_AFTER_MAX 65535u
 #define MUSTER_PARAMS_TTL_CLOCKS_MAX  ((UINT64_C(1) << 31) - 1)
@@ -181,6 +188,8 @@ struct muster_params_op {
     double weight;
     uint64_t sequence; /* of all its rows, given by the caller; 0: the next ones */
     uint32_t refused;  /* rows of a push with a given sequence for which there was no memory */
+    uint64_t offset, end; /* of a tensor: elements that are in no message yet */
+    uint64_t order;       /* of pushes to tensors: how many were started before */
 };
 
 /** The clock of a source that is done: nobody waits for it any more. */
@@ -258,6 +267,35 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_push_pull_start(
     struct muster_params_op *op, struct muster_params_table *table,
     const struct muster_params_rows *rows, void *ret_values, uint64_t deadline_ns,
     muster_params_op_fn *done);
+enum muster_params_direction {
+    MUSTER_PARAMS_DIRECTION_PUSH,
+    MUSTER_PARAMS_DIRECTION_PULL,
+};
+
+/** The elements [offset, offset + count) of a tensor. */
+struct muster_params_range {
+    uint64_t offset;
+    uint64_t count;     /* 0: up to the end of the tensor */
+    void *values;       /* of wire_dtype, aligned to its element */
+    uint64_t min_clock; /* of a pull, as of muster_params_pull_after_start; 0: at once */
+};
+
+/**
+ * Push to a tensor, or pull from it. Values travel from and to the caller's memory without a copy of the
+ * client, in pieces that let other operations pass between them. Each piece of a push is applied once; a pull
+ * may show some pieces of a push of another client and not others. A range that is pushed begins at a block
+ * and ends at one, or at the end of the tensor.
+ *
+ * Units:   deadline_ns is loop time, absolute. Pieces of a push that have not left by then do not leave.
+ * Owns:    borrows op and values until done. They do not count in queue_max_bytes.
+ * Errors:  returned INVALID_ARGUMENT (the table is not a tensor; the range: op->error), FAILED_PRECONDITION
+ *          (closing); by done those of muster_params_push_start and muster_params_pull_start.
+ * Order:   operations on one tensor take effect in the order of their starts.
+ */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tensor_start(
+    struct muster_params_op *op, struct muster_params_table *table,
+    const struct muster_params_range *range, enum muster_params_direction direction,
+    uint64_t deadline_ns, muster_params_op_fn *done);
 /**
  * This source has completed `clock` steps: the pushes that were started before this call are of them.
  * Rising. muster_params_pull_after_start waits until all clock_sources sources have come to a clock; so a
@@ -362,6 +400,11 @@ muster_params_pull(struct muster_params_table *table, const struct muster_params
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc
 muster_params_pull_after(struct muster_params_table *table, const struct muster_params_rows *rows,
                          uint64_t min_clock, uint64_t timeout_ns, struct muster_error *ret_error);
+/** muster_params_tensor_start, and wait. Errors: those of muster_params_tensor_start. */
+MUSTER_API MUSTER_MUST_CHECK enum muster_rc
+muster_params_tensor(struct muster_params_table *table, const struct muster_params_range *range,
+                     enum muster_params_direction direction, uint64_t timeout_ns,
+                     struct muster_error *ret_error);
 /** muster_params_cut_start, and wait; where it ended UNAVAILABLE, again until the time is over. Errors: those
  * of muster_params_cut_start. */
 MUSTER_API MUSTER_MUST_CHECK enum muster_rc

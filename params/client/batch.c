@@ -198,11 +198,9 @@ static inline struct muster_params_run run_of(struct muster_params *params, uint
                                               uint32_t rows)
 {
     struct muster_params_run run = {.shard = (uint16_t)shard, .rows = (uint16_t)rows};
-    uint8_t bit = (uint8_t)(1u << shard % 8);
 
-    if ((params->has_pushed[shard / 8] & bit) == 0)
+    if (muster_params_shard_is_new(params, shard))
         run.shard |= MUSTER_PARAMS_RUN_FIRST;
-    params->has_pushed[shard / 8] |= bit;
     return run;
 }
 
@@ -490,6 +488,7 @@ void muster_params_on_flush(struct muster_task *task)
         queue_flush(table, &table->pushes, push_send);
         queue_flush(table, &table->pulls, pull_send);
     }
+    muster_params_ranges_send(params);
     muster_params_ticks_number(params);
     muster_params_ticks_check(params);
     muster_params_marks_send(params);

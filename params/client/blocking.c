@@ -221,6 +221,23 @@ enum muster_rc muster_params_pull_after(struct muster_params_table *table,
     return op_wait(&op, params->runtime, rc, ret_error);
 }
 
+enum muster_rc muster_params_tensor(struct muster_params_table *table,
+                                    const struct muster_params_range *range,
+                                    enum muster_params_direction direction, uint64_t timeout_ns,
+                                    struct muster_error *ret_error)
+{
+    struct muster_params *params = table->params;
+    struct muster_params_outcome outcome = {.is_known = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc = params_enter(params, "muster_params_tensor", ret_error);
+
+    if (rc != MUSTER_OK)
+        return rc;
+    rc = muster_params_tensor_start(&op, table, range, direction,
+                                    deadline_after(params->env, timeout_ns), on_done);
+    return op_wait(&op, params->runtime, rc, ret_error);
+}
+
 enum muster_rc muster_params_tick(struct muster_params *params, uint64_t clock, double weight,
                                   uint64_t timeout_ns, struct muster_error *ret_error)
 {

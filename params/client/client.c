@@ -32,6 +32,8 @@ static size_t values_bytes(const struct muster_params_request *request)
 {
     size_t rows = 0;
 
+    if (muster_params_request_is_range(request))
+        return request->range.count * muster_dtype_bytes(request->table->wire_dtype);
     for (uint32_t i = 0; i < request->part_count; i++)
         rows += request->parts[i].row_count;
     return rows * value_bytes(request->table);
@@ -47,7 +49,9 @@ static void *on_frame(struct muster_params_way *way, const struct muster_frame_h
         return NULL;
     if (header->type == MUSTER_PARAMS_ROWS && header->flags == 0)
         request = muster_params_request_find(way, false, header->offset, 0);
-    if (request != NULL && request->kind == MUSTER_PARAMS_REQUEST_PULL &&
+    if (request != NULL &&
+        (request->kind == MUSTER_PARAMS_REQUEST_PULL ||
+         request->kind == MUSTER_PARAMS_REQUEST_PULL_RANGE) &&
         header->payload_bytes == values_bytes(request) && request->part_count == 1 &&
         request->parts[0].op != NULL) {
         way->receiving = request;
@@ -88,14 +92,32 @@ static void refused_note(const struct muster_params_request *request, uint32_t r
         memory_lacks(request, refused, error);
 }
 
+static void on_acked(struct muster_params_request *request, uint32_t refused)
+{
+    struct muster_params *params = request->params;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    if (refused > 0)
+        refused_note(request, refused, &error);
+    muster_params_request_finish(request, error.rc, &error);
+    muster_params_ticks_check(params);
+    muster_params_close_check(params);
+}
+
+/* The caller's memory is read as long as a link has the frame: then the operation does not end yet. */
 static void ack_receive(struct muster_params_way *way, const struct muster_params_ack *ack)
 {
     struct muster_params_request *request =
         muster_params_request_find(way, true, ack->sequence, ack->piece);
     struct muster_error error = {.rc = MUSTER_OK};
 
-    if (request == NULL || request->kind != MUSTER_PARAMS_REQUEST_PUSH)
+    if (request == NULL || request->kind == MUSTER_PARAMS_REQUEST_PUSH_PULL)
         return;
+    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE && request->is_sending) {
+        request->has_ack = true;
+        request->refused = ack->rc != MUSTER_OK ? ack->refused : 0;
+        return;
+    }
     if (ack->rc != MUSTER_OK)
         refused_note(request, ack->refused, &error);
     muster_params_request_finish(request, error.rc, &error);
@@ -129,15 +151,18 @@ static void rows_receive(struct muster_params_way *way, const struct muster_fram
 
     if (request == NULL)
         return;
-    if (request->kind !=
-            (is_push ? MUSTER_PARAMS_REQUEST_PUSH_PULL : MUSTER_PARAMS_REQUEST_PULL) ||
+    if ((request->kind !=
+             (is_push ? MUSTER_PARAMS_REQUEST_PUSH_PULL : MUSTER_PARAMS_REQUEST_PULL) &&
+         request->kind != MUSTER_PARAMS_REQUEST_PULL_RANGE) ||
         header->payload_bytes != values_bytes(request)) {
         broken_answer(way, header);
         return;
     }
     way->waits_for[0] = '\0';
     for (uint32_t i = 0; i < request->part_count; i++) {
-        size_t bytes = request->parts[i].row_count * value_bytes(request->table);
+        size_t bytes = muster_params_request_is_range(request)
+                           ? header->payload_bytes
+                           : request->parts[i].row_count * value_bytes(request->table);
 
         if (request->parts[i].op != NULL && request->parts[i].values != payload)
             memcpy(request->parts[i].values, payload, bytes);
@@ -513,6 +538,7 @@ static const struct muster_params_way_events way_events = {.on_map = on_way_map,
                                                            .on_frame = on_frame,
                                                            .on_payload = on_payload,
                                                            .on_lost = on_lost,
+                                                           .on_acked = on_acked,
                                                            .on_unreached = on_way_unreached};
 
 /* Ask primaries, connected or not, and other servers that have been connected. */
@@ -725,6 +751,10 @@ static struct muster_params_table *table_new(struct muster_params *params,
     table->seed = muster_params_hash_seed(table->name);
     muster_list_init(&table->pushes);
     muster_list_init(&table->pulls);
+    muster_list_init(&table->ranges);
+    table->tensor = (struct muster_params_tensor){.elements = schema->tensor_elements,
+                                                  .block_elements = schema->row_elements,
+                                                  .dtype = schema->wire_dtype};
     muster_list_init(&table->held);
     muster_list_init(&table->closings);
     table->is_by_round = schema->is_by_round;
@@ -776,7 +806,7 @@ static enum muster_rc rows_start(struct muster_params_op *op, struct muster_para
 {
     enum muster_rc rc;
 
-    if (rows->count == 0 || rows->keys == NULL || rows->values == NULL)
+    if (rows->count == 0 || rows->keys == NULL || rows->values == NULL || table->tensor.elements > 0)
         return MUSTER_INVALID_ARGUMENT;
     rc = muster_params_op_begin(op, table->params, deadline_ns, done);
     if (rc != MUSTER_OK)

@@ -8,6 +8,7 @@
 #include "net/link/peer_link.h"
 #include "params/wire/frame.h"
 #include "params/wire/map.h"
+#include "params/wire/range.h"
 
 /** The state of the way to a server. The table of moves is in client/way.c. */
 enum muster_params_way_state {
@@ -74,6 +75,8 @@ enum muster_params_request_kind {
     MUSTER_PARAMS_REQUEST_PUSH_PULL, /* each row is a part of its own, in the order of the message */
     MUSTER_PARAMS_REQUEST_TICK, /* without a table */
     MUSTER_PARAMS_REQUEST_CUT,  /* likewise */
+    MUSTER_PARAMS_REQUEST_PUSH_RANGE, /* of a tensor: one part, whose values are the frame's payload */
+    MUSTER_PARAMS_REQUEST_PULL_RANGE,
 };
 
 /** A message that is kept until it is answered, and sent again over the next link. */
@@ -91,6 +94,11 @@ struct muster_params_request {
     uint32_t part_count;
     struct muster_params_part *parts; /* behind the payload */
     uint64_t row_bytes;               /* PUSH: of its keys and values */
+    struct muster_params_range_frame range; /* of a tensor */
+    uint32_t shard;                         /* of the range */
+    void *copy;   /* of the values of a push to a tensor whose operation has ended; NULL: none */
+    bool has_ack; /* came while a link still had the frame */
+    uint32_t refused; /* has_ack: rows */
     _Alignas(8) uint8_t payload[];
 };
 
@@ -98,7 +106,14 @@ struct muster_params_request {
 static inline bool muster_params_request_is_push(const struct muster_params_request *request)
 {
     return request->kind == MUSTER_PARAMS_REQUEST_PUSH ||
-           request->kind == MUSTER_PARAMS_REQUEST_PUSH_PULL;
+           request->kind == MUSTER_PARAMS_REQUEST_PUSH_PULL ||
+           request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE;
+}
+
+static inline bool muster_params_request_is_range(const struct muster_params_request *request)
+{
+    return request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE ||
+           request->kind == MUSTER_PARAMS_REQUEST_PULL_RANGE;
 }
 
 struct muster_params_table {
@@ -116,6 +131,8 @@ struct muster_params_table {
     bool is_given;                          /* the program has it */
     uint64_t descriptor; /* the servers' */
     struct muster_list pushes, pulls; /* operations of this turn */
+    struct muster_params_tensor tensor; /* elements 0: it has rows */
+    struct muster_list ranges; /* operations on the tensor of which elements are in no message yet */
     /* By round. */
     bool is_by_round;
     uint64_t round;              /* that is open */
@@ -166,6 +183,8 @@ struct muster_params {
     uint64_t number;       /* of the next other request */
     uint64_t queued_bytes;    /* of keys and values of pushes that are not acknowledged */
     uint64_t collected_bytes; /* of pushes of this turn */
+    uint64_t range_bytes;     /* of values of ranges whose messages are not answered */
+    uint64_t range_pushes;    /* counts those that were started */
     struct muster_task flush;
     struct muster_timer deadline; /* the next of any operation */
     /* Closing. */
@@ -173,6 +192,16 @@ struct muster_params {
     muster_params_fn *closed;
     struct muster_timer closing_deadline;
 };
+
+/** Whether nothing was pushed to the shard before; from now on something was. */
+static inline bool muster_params_shard_is_new(struct muster_params *params, uint32_t shard)
+{
+    uint8_t bit = (uint8_t)(1u << shard % 8);
+    bool is_new = (params->has_pushed[shard / 8] & bit) == 0;
+
+    params->has_pushed[shard / 8] |= bit;
+    return is_new;
+}
 
 /* way.c */
 /** The owner of the ways is told by these. */
@@ -187,6 +216,8 @@ struct muster_params_way_events {
     void (*on_payload)(struct muster_params_way *way, const struct muster_frame_header *header,
                        void *buffer);
     void (*on_lost)(struct muster_params_way *way); /* the link is gone, and what it received */
+    /** A link has given back the frame of a push that was acknowledged before; rows were refused. */
+    void (*on_acked)(struct muster_params_request *request, uint32_t refused);
     void (*on_unreached)(struct muster_params_way *way); /* the server is not where the map says */
 };
 /** A way that connects. id NULL: not known. NULL: no memory. Gives. */
@@ -212,6 +243,11 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
                                                         struct muster_params_table *table,
                                                         enum muster_params_request_kind kind,
                                                         size_t payload_bytes, uint32_t part_count);
+/** A message for elements of one extent of a tensor. values: the caller's. NULL: no memory. */
+struct muster_params_request *muster_params_range_request_new(
+    struct muster_params_table *table, enum muster_params_request_kind kind,
+    const struct muster_params_range_frame *range, void *values);
+uint32_t muster_params_range_shard(const struct muster_params_table *table, uint64_t offset);
 /** Keep it in its place by its number, and send it as soon as the way is open. Takes request. */
 void muster_params_request_send(struct muster_params_request *request,
                                 struct muster_params_way *way, uint64_t number);
@@ -233,6 +269,8 @@ void muster_params_requests_forget(struct muster_params *params, struct muster_p
 /** Some request of the way names the operation. */
 bool muster_params_way_has_op(const struct muster_params_way *way,
                               const struct muster_params_op *op);
+/** A link that has the frame gives it back: nobody reads the caller's memory then. */
+void muster_params_request_take_back(struct muster_params_request *request);
 /** Free all requests of the way, when the client is freed. No link may have one. */
 void muster_params_requests_free(struct muster_params_way *way);
 
@@ -305,6 +343,8 @@ void muster_params_op_release(struct muster_params_op *op, enum muster_rc rc,
 /** The first error stays. error may be NULL. */
 void muster_params_op_note(struct muster_params_op *op, enum muster_rc rc,
                            const struct muster_error *error);
+/** Whether all of the first `order` pushes to tensors are in messages. */
+bool muster_params_ranges_are_numbered(const struct muster_params *params, uint64_t order);
 /** Call done. No request names the operation any more. */
 void muster_params_op_end(struct muster_params_op *op);
 /** The timer of deadlines fires at deadline_ns, or before. */
@@ -328,6 +368,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_sight_read(struct muster_params_w
                                                           float *ret_values);
 /** Unmap the server's memory. Idempotent. */
 void muster_params_sight_close(struct muster_params_way *way);
+
+/* range.c */
+/** Operations on tensors become messages, as many as may be under way. */
+void muster_params_ranges_send(struct muster_params *params);
 
 /* batch.c */
 void muster_params_on_flush(struct muster_task *task);

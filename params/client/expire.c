@@ -110,7 +110,8 @@ void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
 /* A client that closes waits for its pushes alone, and for nothing once the server has refused it. */
 void muster_params_close_check(struct muster_params *params)
 {
-    bool is_over = params->is_failed || (params->collected_bytes == 0 && params->push_count == 0);
+    bool is_over = params->is_failed || (params->collected_bytes == 0 && params->push_count == 0 &&
+                                         muster_params_ranges_are_numbered(params, UINT64_MAX));
 
     if (params->is_closing && is_over)
         muster_task_post(&params->tell, params->env->loop);

@@ -73,3 +73,14 @@ void muster_params_op_release(struct muster_params_op *op, enum muster_rc rc,
     if (--op->waits == 0)
         muster_params_op_end(op);
 }
+
+bool muster_params_ranges_are_numbered(const struct muster_params *params, uint64_t order)
+{
+    MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
+        MUSTER_LIST_EACH (&table->ranges, op, struct muster_params_op, queued) {
+            if (op->is_push && op->order <= order)
+                return false;
+        }
+    }
+    return true;
+}

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "params/wire/hash.h"
+
 static size_t parts_offset(size_t payload_bytes)
 {
     return (sizeof(struct muster_params_request) + payload_bytes + 15) / 16 * 16;
@@ -19,7 +21,9 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
                                     [MUSTER_PARAMS_REQUEST_PULL] = MUSTER_PARAMS_PULL,
                                     [MUSTER_PARAMS_REQUEST_PUSH_PULL] = MUSTER_PARAMS_PUSH_PULL,
                                     [MUSTER_PARAMS_REQUEST_TICK] = MUSTER_PARAMS_TICK,
-                                    [MUSTER_PARAMS_REQUEST_CUT] = MUSTER_PARAMS_CUT};
+                                    [MUSTER_PARAMS_REQUEST_CUT] = MUSTER_PARAMS_CUT,
+                                    [MUSTER_PARAMS_REQUEST_PUSH_RANGE] = MUSTER_PARAMS_PUSH_RANGE,
+                                    [MUSTER_PARAMS_REQUEST_PULL_RANGE] = MUSTER_PARAMS_PULL_RANGE};
     size_t bytes = parts_offset(payload_bytes) + part_count * sizeof(struct muster_params_part);
     struct muster_params_request *request = muster_mem_alloc(&params->pool.mem, bytes);
 
@@ -43,10 +47,42 @@ struct muster_params_request *muster_params_request_new(struct muster_params *pa
     return request;
 }
 
+uint32_t muster_params_range_shard(const struct muster_params_table *table, uint64_t offset)
+{
+    uint64_t key = muster_params_block_key(table->seed,
+                                           muster_params_range_block(&table->tensor, offset));
+
+    return muster_params_shard_of(muster_params_hash(table->seed, key), table->params->shard_count);
+}
+
+struct muster_params_request *muster_params_range_request_new(
+    struct muster_params_table *table, enum muster_params_request_kind kind,
+    const struct muster_params_range_frame *range, void *values)
+{
+    bool is_push = kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE;
+    struct muster_params_request *request = muster_params_request_new(
+        table->params, table, kind, is_push ? 0 : MUSTER_PARAMS_PULL_RANGE_BYTES, 1);
+    size_t bytes = range->count * muster_dtype_bytes(table->wire_dtype);
+
+    if (request == NULL)
+        return NULL;
+    request->range = *range;
+    request->shard = muster_params_range_shard(table, range->offset);
+    request->parts[0].values = values;
+    muster_params_range_pack(range, &request->frame.header, request->payload);
+    if (is_push) {
+        request->frame.payload = values;
+        request->frame.header.payload_bytes = (uint32_t)bytes;
+    }
+    table->params->range_bytes += bytes;
+    return request;
+}
+
 static void request_free(struct muster_params_request *request)
 {
     if (muster_params_request_is_push(request) && request->way != NULL)
         request->params->queued_bytes -= request->row_bytes;
+    muster_mem_free(&request->params->pool.mem, request->copy);
     muster_mem_free(&request->params->pool.mem, request);
 }
 
@@ -55,11 +91,12 @@ static void on_sent(struct muster_frame *frame, enum muster_rc rc)
 {
     struct muster_params_request *request = frame->data;
 
-    (void)rc;
     MUSTER_ASSERT(request->is_sending);
     request->is_sending = false;
     if (request->is_answered)
         request_free(request);
+    else if (request->has_ack && rc == MUSTER_OK)
+        request->params->way_events->on_acked(request, request->refused);
 }
 
 static bool request_has_rows(const struct muster_params_request *request)
@@ -81,6 +118,10 @@ static bool request_is_addressed(struct muster_params_request *request)
     index = request->table->index;
     if (index >= way->table_count || !way->tables[index].is_known)
         return false;
+    if (muster_params_request_is_range(request)) {
+        request->frame.header.phase = way->tables[index].number;
+        return true;
+    }
     muster_params_rows_address(request->payload,
                                muster_params_request_is_push(request) ? way->slot : 0,
                                way->tables[index].number);
@@ -97,6 +138,7 @@ static bool request_transmit(struct muster_params_request *request)
     if (way->state != MUSTER_PARAMS_WAY_OPEN || !request_is_addressed(request))
         return false;
     MUSTER_ASSERT(!request->is_sending);
+    request->has_ack = false;
     request->is_sent = request->is_sending = true;
     if (muster_peer_link_send(&request->frame, way->link, on_sent) != MUSTER_OK)
         request->is_sending = false; /* the link is down, and says so next */
@@ -190,6 +232,10 @@ static void request_leave(struct muster_params_request *request)
     MUSTER_ASSERT(request->is_answered);
     if (muster_params_request_is_push(request))
         request->params->push_count--;
+    if (muster_params_request_is_range(request)) {
+        request->params->range_bytes -= request->range.count * muster_dtype_bytes(request->table->wire_dtype);
+        muster_task_post(&request->params->flush, request->params->env->loop);
+    }
     muster_list_remove(&request->node);
     if (!request->is_sending)
         request_free(request);
@@ -227,17 +273,52 @@ void muster_params_request_drop(struct muster_params_request *request)
     request_leave(request);
 }
 
+void muster_params_request_take_back(struct muster_params_request *request)
+{
+    struct muster_error error;
+
+    if (!request->is_sending)
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE,
+                     "a push to tensor %s was taken back while it was being sent",
+                     request->table->name);
+    muster_params_way_break(request->way, &error);
+    MUSTER_ASSERT(!request->is_sending);
+}
+
+/* A piece that has left may count, and is repeated until it is answered; without memory for that it is given up, and
+ * the next push to the shard is as its first. */
+static void range_forget(struct muster_params_request *request)
+{
+    struct muster_params *params = request->params;
+    size_t bytes = request->frame.header.payload_bytes;
+
+    if (request->is_answered || request->copy != NULL)
+        return;
+    muster_params_request_take_back(request);
+    request->copy = muster_mem_alloc(&params->pool.mem, bytes);
+    if (request->copy != NULL) {
+        memcpy(request->copy, request->frame.payload, bytes);
+        request->frame.payload = request->copy;
+        return;
+    }
+    params->has_pushed[request->shard / 8] &= (uint8_t)~(1u << request->shard % 8);
+    muster_params_request_drop(request);
+}
+
 static bool list_forget(struct muster_list *list, const struct muster_params_op *op,
                         const struct muster_params_request *receiving)
 {
     bool is_receiving = false;
 
-    MUSTER_LIST_EACH (list, request, struct muster_params_request, node) {
+    MUSTER_LIST_EACH_SAFE (list, request, struct muster_params_request, node) {
         for (uint32_t i = 0; i < request->part_count; i++) {
             if (request->parts[i].op != op)
                 continue;
             request->parts[i].op = NULL;
             is_receiving |= request == receiving;
+            if (request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE)
+                range_forget(request);
         }
     }
     return is_receiving;

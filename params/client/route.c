@@ -126,6 +126,8 @@ static bool request_has_stayed(const struct muster_params_request *request)
     if (request->kind == MUSTER_PARAMS_REQUEST_TABLE || request->kind == MUSTER_PARAMS_REQUEST_TICK ||
         request->kind == MUSTER_PARAMS_REQUEST_CUT)
         return true;
+    if (muster_params_request_is_range(request))
+        return shard_has_stayed(request, request->shard);
     request_view(request, &frame);
     for (uint32_t i = 0; i < frame.run_count; i++) {
         if (!shard_has_stayed(request, muster_params_run_shard(&frame.runs[i])))
@@ -239,6 +241,31 @@ static struct muster_params_request *pull_piece(const struct muster_params_reque
     return piece;
 }
 
+/* The request for the server that leads the shard now takes the operation and the copy. NULL: no memory. */
+static struct muster_params_request *range_piece(struct muster_params_request *request)
+{
+    struct muster_params *params = request->params;
+    struct muster_params_request *again =
+        muster_params_range_request_new(request->table, request->kind, &request->range,
+                                        request->parts[0].values);
+
+    muster_params_request_take_back(request);
+    if (again == NULL)
+        return NULL;
+    again->copy = request->copy;
+    again->frame.payload = request->copy != NULL ? request->copy : again->frame.payload;
+    request->copy = NULL;
+    again->parts[0].op = request->parts[0].op;
+    if (again->parts[0].op != NULL)
+        again->parts[0].op->waits++;
+    if (muster_params_request_is_push(again)) {
+        if (++params->piece == 0)
+            params->piece = 1;
+        again->frame.header.chunk = params->piece;
+    }
+    return again;
+}
+
 static bool way_gets_rows(const struct muster_params_request *request,
                           const struct muster_params_rows_frame *frame,
                           const struct muster_params_way *way)
@@ -256,29 +283,49 @@ static bool way_gets_rows(const struct muster_params_request *request,
     return false;
 }
 
-/* Send the rows of the request again, in one message for each server that leads some of them; the
- * operations wait for all of these messages. */
-static void request_scatter(struct muster_params_request *request)
+/* NULL: no memory. */
+static void piece_send(const struct muster_params_request *request,
+                       struct muster_params_request *piece, struct muster_params_way *way,
+                       struct muster_error *error)
+{
+    if (piece == NULL)
+        muster_error_set(error, MUSTER_RESOURCE_EXHAUSTED,
+                         "no memory to send rows of table %s to the server that has them now",
+                         request->table->name);
+    else
+        muster_params_request_send(piece, way,
+                                   muster_params_request_is_push(request)
+                                       ? request->number
+                                       : request->params->number++);
+}
+
+static void rows_scatter(struct muster_params_request *request, struct muster_error *error)
 {
     struct muster_params *params = request->params;
     bool is_push = muster_params_request_is_push(request);
     struct muster_params_rows_frame frame;
-    struct muster_error error = {.rc = MUSTER_OK};
 
     request_view(request, &frame);
     MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
-        struct muster_params_request *piece;
-
-        if (!way_gets_rows(request, &frame, way))
-            continue;
-        piece = is_push ? push_piece(request, &frame, way) : pull_piece(request, &frame, way);
-        if (piece == NULL)
-            muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED,
-                             "no memory to send rows of table %s to the server that has them now",
-                             request->table->name);
-        else
-            muster_params_request_send(piece, way, is_push ? request->number : params->number++);
+        if (way_gets_rows(request, &frame, way))
+            piece_send(request,
+                       is_push ? push_piece(request, &frame, way)
+                               : pull_piece(request, &frame, way),
+                       way, error);
     }
+}
+
+/* Send the rows of the request again, in one message for each server that leads some of them; the
+ * operations wait for all of these messages. */
+static void request_scatter(struct muster_params_request *request)
+{
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    if (muster_params_request_is_range(request))
+        piece_send(request, range_piece(request),
+                   muster_params_route(request->params, request->shard), &error);
+    else
+        rows_scatter(request, &error);
     for (uint32_t i = 0; i < request->part_count; i++) {
         struct muster_params_op *op = request->parts[i].op;
 

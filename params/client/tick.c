@@ -54,7 +54,8 @@ static uint64_t oldest_push(const struct muster_params *params)
 void muster_params_ticks_number(struct muster_params *params)
 {
     MUSTER_LIST_EACH (&params->ticks, op, struct muster_params_op, queued) {
-        if (op->barrier == 0 && muster_params_rounds_allow_number(params, op->clock))
+        if (op->barrier == 0 && muster_params_rounds_allow_number(params, op->clock) &&
+            muster_params_ranges_are_numbered(params, op->order))
             op->barrier = params->sequence;
     }
 }
@@ -115,6 +116,7 @@ enum muster_rc muster_params_tick_weighted_start(struct muster_params_op *op,
     op->clock = params->ticked = clock;
     op->weight = weight;
     op->barrier = 0;
+    op->order = params->range_pushes;
     muster_list_append(&params->ticks, &op->queued);
     muster_task_post(&params->flush, params->env->loop);
     return MUSTER_OK;

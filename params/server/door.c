@@ -1,6 +1,7 @@
 /* Clients at the door: their links, and which message goes where. */
 #include "params/server/clock.h"
 #include "params/server/cut.h"
+#include "params/server/range.h"
 #include "params/server/wait.h"
 
 #include <string.h>
@@ -34,6 +35,10 @@ static const struct message_row {
     [MUSTER_PARAMS_MARK] = {muster_params_handle_mark, sizeof(uint64_t), true, NULL},
     [MUSTER_PARAMS_ROUND] = {muster_params_handle_round, MUSTER_PARAMS_ROUND_BYTES_MAX, true,
                              METHOD "Tick"},
+    [MUSTER_PARAMS_PUSH_RANGE] = {muster_params_handle_push_range, MUSTER_FRAME_PAYLOAD_MAX, true,
+                                  METHOD "Push"},
+    [MUSTER_PARAMS_PULL_RANGE] = {muster_params_handle_pull_range, MUSTER_PARAMS_PULL_RANGE_BYTES,
+                                  true, METHOD "Pull"},
 };
 
 static void client_close(struct muster_params_client *client)
@@ -111,6 +116,19 @@ static bool message_is_known(const struct muster_params_client *client,
            (client->is_open || !messages[header->type].needs_open);
 }
 
+static uint8_t *message_room(struct muster_params_server *server,
+                             const struct muster_frame_header *header)
+{
+    size_t padding = header->type == MUSTER_PARAMS_PUSH_RANGE
+                         ? muster_params_range_padding(server, header)
+                         : 0;
+    uint8_t *room = muster_mem_alloc(&server->pool.mem, header->payload_bytes + padding);
+
+    if (room != NULL)
+        memset(room + header->payload_bytes, 0, padding);
+    return room;
+}
+
 /* A message that cannot be taken ends the link: the stream of a client that sends such is not to be
  * trusted. */
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
@@ -124,7 +142,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     MUSTER_ASSERT(client->payload == NULL);
     if (header->payload_bytes == 0)
         return NULL;
-    client->payload = muster_mem_alloc(&client->server->pool.mem, header->payload_bytes);
+    client->payload = message_room(client->server, header);
     if (client->payload != NULL)
         return client->payload;
     client_give_up(client, "no memory for its message");

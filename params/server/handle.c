@@ -2,6 +2,7 @@
  * checked. */
 #include "params/server/clock.h"
 #include "params/server/cut.h"
+#include "params/server/range.h"
 #include "params/server/round.h"
 #include "params/server/wait.h"
 
@@ -250,8 +251,9 @@ static struct muster_params_answer *rows_answer_new(struct muster_params_client 
     if (answer == NULL)
         return NULL;
     answer->frame.header.payload_bytes = (uint32_t)bytes;
-    if (muster_params_pull_read(server, muster_params_server_table(server, frame->table), frame,
-                                answer->payload) == MUSTER_OK)
+    if ((frame->element_count > 0 ? muster_params_range_read : muster_params_pull_read)(
+            server, muster_params_server_table(server, frame->table), frame, answer->payload) ==
+        MUSTER_OK)
         return answer;
     muster_mem_free(&server->pool.mem, answer);
     return NULL;
@@ -329,37 +331,34 @@ typedef bool push_answer_fn(struct muster_params_client *client,
                             const struct muster_params_rows_frame *frame,
                             const struct muster_params_ack *ack);
 
-static bool push_handle(struct muster_params_client *client,
-                        const struct muster_frame_header *header, const uint8_t *payload,
-                        push_answer_fn *answer)
+static bool push_take(struct muster_params_client *client,
+                      const struct muster_frame_header *header,
+                      const struct muster_params_rows_frame *frame, push_answer_fn *answer)
 {
     struct muster_params_server *server = client->server;
     struct muster_params_ack ack = {.sequence = header->offset, .piece = header->chunk};
     struct muster_params_pushed pushed;
-    struct muster_params_rows_frame frame;
     struct muster_params_push push;
     struct muster_error error;
 
-    if (push_judge(client, header, payload, &frame, &error) != MUSTER_OK)
-        return muster_params_refuse(client, header, &error);
-    if (keys_check(server, header, &frame, muster_params_source_at(server->region, client->slot),
+    if (keys_check(server, header, frame, muster_params_source_at(server->region, client->slot),
                    &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     push =
-        (struct muster_params_push){.table = muster_params_server_table(server, frame.table),
+        (struct muster_params_push){.table = muster_params_server_table(server, frame->table),
                                     .source = muster_params_source_at(server->region, client->slot),
                                     .slot = client->slot,
                                     .sequence = header->offset,
-                                    .clock = (uint32_t)frame.clock,
-                                    .runs = frame.runs,
-                                    .run_count = frame.run_count,
-                                    .keys = frame.keys,
-                                    .values = frame.values,
-                                    .dtype = (enum muster_dtype)frame.dtype,
-                                    .row_count = frame.row_count};
+                                    .clock = (uint32_t)frame->clock,
+                                    .runs = frame->runs,
+                                    .run_count = frame->run_count,
+                                    .keys = frame->keys,
+                                    .values = frame->values,
+                                    .dtype = (enum muster_dtype)frame->dtype,
+                                    .row_count = frame->row_count};
     if (push.table->is_by_round) {
         enum muster_rc rc = answer == push_answer
-                                ? muster_params_rounds_keep(server, &push, frame.clock, &error)
+                                ? muster_params_rounds_keep(server, &push, frame->clock, &error)
                                 : muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
                                                    "table %s is by round: a push is not answered "
                                                    "with its rows",
@@ -370,14 +369,33 @@ static bool push_handle(struct muster_params_client *client,
         if (rc != MUSTER_OK)
             return push_refuse(client, header, &push, &error);
     }
-    if (!push_is_ours(server, header, &frame))
+    if (!push_is_ours(server, header, frame))
         return runs_apply(server, header, &push) == MUSTER_OK &&
                muster_params_moved(client, header);
     if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
         return false;
     ack.refused = pushed.refused;
     ack.rc = ack.refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
-    return answer(client, header, &frame, &ack);
+    return answer(client, header, frame, &ack);
+}
+
+bool muster_params_push_take(struct muster_params_client *client,
+                             const struct muster_frame_header *header,
+                             const struct muster_params_rows_frame *frame)
+{
+    return push_take(client, header, frame, push_answer);
+}
+
+static bool push_handle(struct muster_params_client *client,
+                        const struct muster_frame_header *header, const uint8_t *payload,
+                        push_answer_fn *answer)
+{
+    struct muster_params_rows_frame frame;
+    struct muster_error error;
+
+    if (push_judge(client, header, payload, &frame, &error) != MUSTER_OK)
+        return muster_params_refuse(client, header, &error);
+    return push_take(client, header, &frame, answer);
 }
 
 bool muster_params_handle_push(struct muster_params_client *client,
@@ -459,11 +477,22 @@ bool muster_params_handle_tick(struct muster_params_client *client,
         muster_params_answer_new(client, MUSTER_PARAMS_TICKED, header->offset, 0), 0);
 }
 
+bool muster_params_pull_take(struct muster_params_client *client,
+                             const struct muster_frame_header *header,
+                             const struct muster_params_rows_frame *frame, size_t bytes)
+{
+    struct muster_params_answer *answer;
+
+    if (client->server->registration != NULL)
+        return pull_answer(client, header, frame, bytes);
+    answer = rows_answer_new(client, header, frame, bytes);
+    return answer != NULL && muster_params_answer_send(answer, bytes);
+}
+
 bool muster_params_handle_pull(struct muster_params_client *client,
                                const struct muster_frame_header *header, const uint8_t *payload)
 {
     struct muster_params_server *server = client->server;
-    struct muster_params_answer *answer;
     struct muster_params_rows_frame frame;
     struct muster_error error;
     size_t bytes;
@@ -478,8 +507,5 @@ bool muster_params_handle_pull(struct muster_params_client *client,
     if (!muster_params_server_clock_has_come(server, frame.clock))
         return muster_params_server_clock_wait(client, header, payload, frame.clock,
                                                muster_params_handle_pull);
-    if (server->registration != NULL)
-        return pull_answer(client, header, &frame, bytes);
-    answer = rows_answer_new(client, header, &frame, bytes);
-    return answer != NULL && muster_params_answer_send(answer, bytes);
+    return muster_params_pull_take(client, header, &frame, bytes);
 }

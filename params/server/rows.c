@@ -256,6 +256,56 @@ enum muster_rc muster_params_pull_prepare(struct muster_params_server *server, s
     return scratch_of(server, value_count) != NULL ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED;
 }
 
+/* Rows that are wanted in part are read whole, and cut. */
+static void range_read(const struct muster_params_region *region,
+                       const struct muster_params_store_table *table,
+                       const struct muster_params_rows_frame *frame, float *scratch,
+                       float *ret_values)
+{
+    uint32_t width = table->row_elements, skip = frame->skip, left = frame->element_count;
+    const uint64_t *keys = frame->keys;
+
+    while (left > 0) {
+        uint32_t rows = skip == 0 && left >= width ? left / width : 1;
+        uint32_t some = width - skip < left ? width - skip : left;
+
+        if (skip == 0 && left >= width) {
+            some = rows * width;
+            muster_params_rows_read(region, table, keys, rows, ret_values);
+        } else {
+            muster_params_rows_read(region, table, keys, 1, scratch);
+            memcpy(ret_values, scratch + skip, some * sizeof(*scratch));
+        }
+        keys += rows;
+        ret_values += some;
+        left -= some;
+        skip = 0;
+    }
+}
+
+enum muster_rc muster_params_range_read(struct muster_params_server *server,
+                                        const struct muster_params_store_table *table,
+                                        const struct muster_params_rows_frame *frame,
+                                        void *ret_values)
+{
+    bool is_narrow = frame->dtype != MUSTER_F32;
+    size_t width = table->row_elements;
+    float *scratch = scratch_of(server, is_narrow ? frame->row_count * width : width);
+
+    if (scratch == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    if (is_narrow) {
+        muster_params_rows_read(server->region, table, frame->keys, frame->row_count, scratch);
+        values_narrow((enum muster_dtype)frame->dtype, scratch + frame->skip, frame->element_count,
+                      ret_values);
+    } else {
+        range_read(server->region, table, frame, scratch, ret_values);
+    }
+    server->stats.pulls++;
+    server->stats.pulled_rows += frame->row_count;
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_pull_read(struct muster_params_server *server,
                                        const struct muster_params_store_table *table,
                                        const struct muster_params_rows_frame *frame,

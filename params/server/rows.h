@@ -67,6 +67,10 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_pull_check(
 /** Room to convert so many values: pull_read of them cannot fail then. RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_pull_prepare(struct muster_params_server *server,
                                                             size_t value_count);
+/** Read a range of a tensor as dtype. RESOURCE_EXHAUSTED: as muster_params_push_apply. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_range_read(
+    struct muster_params_server *server, const struct muster_params_store_table *table,
+    const struct muster_params_rows_frame *frame, void *ret_values);
 /** Read rows as dtype. RESOURCE_EXHAUSTED: as muster_params_push_apply. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_pull_read(
     struct muster_params_server *server, const struct muster_params_store_table *table,

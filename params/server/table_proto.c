@@ -50,6 +50,7 @@ void muster_params_table_describe(const struct muster_params_server *server,
     schema->admit_after = table->admit_after;
     schema->ttl_clocks = table->ttl_clocks;
     schema->rows_max = table->rows_max;
+    schema->tensor_elements = table->tensor_elements;
     muster__params__v1__table__init(ret_table);
     ret_table->number = muster_params_table_number(server->region, table);
     ret_table->schema_hash = table->descriptor;
@@ -79,7 +80,8 @@ enum muster_rc muster_params_server_table_make(struct muster_params_server *serv
                                                 .init_seed = asked->init_seed,
                                                 .admit_after = asked->admit_after,
                                                 .ttl_clocks = asked->ttl_clocks,
-                                                .rows_max = asked->rows_max};
+                                                .rows_max = asked->rows_max,
+                                                .tensor_elements = asked->tensor_elements};
     enum muster_rc rc = muster_params_schema_check(&schema, ret_error);
 
     /* The name has its NUL among the bytes that are looked at: the check has seen its length. */

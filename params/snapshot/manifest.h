@@ -7,7 +7,7 @@
 #include <muster/params.h>
 #include <muster/status.h>
 
-#define MUSTER_PARAMS_SNAPSHOT_VERSION 1u
+#define MUSTER_PARAMS_SNAPSHOT_VERSION 2u
 
 /** How a shard's file must look. */
 struct muster_params_snapshot_shard {

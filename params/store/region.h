@@ -24,7 +24,7 @@
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
 #define MUSTER_PARAMS_REGION_MAGIC   UINT64_C(0x314e474552535054) /* "TPSREGN1" */
-#define MUSTER_PARAMS_REGION_VERSION 5u
+#define MUSTER_PARAMS_REGION_VERSION 6u
 
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {
@@ -106,6 +106,7 @@ struct muster_params_store_table {
     uint32_t admit_after; /* 0: a key gets its row with its first push */
     uint32_t filter_hand; /* counts what has aged the filter */
     uint64_t ttl_clocks, rows_max;
+    uint64_t tensor_elements; /* 0: it has rows */
     uint64_t filter_offset; /* of uint16_t [MUSTER_PARAMS_FILTER_CELLS]; 0: none */
     /* Changes with each row that is removed, and is odd meanwhile: the index may lead mapped readers
      * astray then. Written by the owner (release) before and after, read by them (acquire). */

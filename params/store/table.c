@@ -140,6 +140,32 @@ static enum muster_rc turnover_check(const struct muster_params_schema *schema,
     return MUSTER_OK;
 }
 
+static enum muster_rc tensor_check(const struct muster_params_schema *schema,
+                                   struct muster_error *ret_error)
+{
+    if (schema->tensor_elements == 0)
+        return MUSTER_OK;
+    if (schema->tensor_elements > MUSTER_PARAMS_TENSOR_ELEMENTS_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: tensor_elements must be at most %llu, got %llu",
+                                schema->name,
+                                (unsigned long long)MUSTER_PARAMS_TENSOR_ELEMENTS_MAX,
+                                (unsigned long long)schema->tensor_elements);
+    if (schema->row_elements < MUSTER_PARAMS_BLOCK_ELEMENTS_MIN)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: a tensor must have blocks (row_elements) of %u elements "
+                                "or more, got %u",
+                                schema->name, MUSTER_PARAMS_BLOCK_ELEMENTS_MIN,
+                                schema->row_elements);
+    if (schema->is_by_round || schema->admit_after != 0 || schema->ttl_clocks != 0 ||
+        schema->rows_max != 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: a tensor has no rounds, admit_after, ttl_clocks and "
+                                "rows_max; leave them 0",
+                                schema->name);
+    return MUSTER_OK;
+}
+
 enum muster_rc muster_params_schema_check(const struct muster_params_schema *schema,
                                           struct muster_error *ret_error)
 {
@@ -184,7 +210,9 @@ enum muster_rc muster_params_schema_check(const struct muster_params_schema *sch
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s: round_quorum must be at most %u, got %u", schema->name,
                                 MUSTER_PARAMS_ROUND_SOURCES_MAX, schema->round_quorum);
-    rc = turnover_check(schema, ret_error);
+    rc = tensor_check(schema, ret_error);
+    if (rc == MUSTER_OK)
+        rc = turnover_check(schema, ret_error);
     return rc == MUSTER_OK ? numbers_check(schema, ret_error) : rc;
 }
 
@@ -249,6 +277,7 @@ static void table_describe(const struct muster_params_schema *schema,
     table->admit_after = schema->admit_after > 1 ? schema->admit_after : 0;
     table->ttl_clocks = schema->ttl_clocks;
     table->rows_max = schema->rows_max;
+    table->tensor_elements = schema->tensor_elements;
     table->descriptor = 0;
     table->descriptor = muster_hash64(table, sizeof(*table), 0);
 }
@@ -276,7 +305,8 @@ void muster_params_table_schema(const struct muster_params_store_table *table,
         .round_grace_ns = table->round_grace_ns,
         .admit_after = table->admit_after,
         .ttl_clocks = table->ttl_clocks,
-        .rows_max = table->rows_max};
+        .rows_max = table->rows_max,
+        .tensor_elements = table->tensor_elements};
 }
 
 uint64_t muster_params_schema_descriptor(const struct muster_params_schema *schema)
@@ -323,6 +353,12 @@ static enum muster_rc table_refuse(const struct muster_params_store_table *have,
                                 "table %s has values of %s on the wire, the caller's schema has %s",
                                 have->name, muster_dtype_name((enum muster_dtype)have->wire_dtype),
                                 muster_dtype_name((enum muster_dtype)asked->wire_dtype));
+    if (have->tensor_elements != asked->tensor_elements)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s is a tensor of %llu elements (0: it has rows), the "
+                                "caller's schema has %llu",
+                                have->name, (unsigned long long)have->tensor_elements,
+                                (unsigned long long)asked->tensor_elements);
     return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                             "table %s has another schema (%016llx) than the caller (%016llx): "
                             "hyper-parameters or initial values differ",

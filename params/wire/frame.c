@@ -144,7 +144,7 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
 
 /* --- Schemas: name 0, row_elements 64, wire_dtype 68, optimizer 72, init 76, numbers 80 to 107,
  * flags 108, init_seed 112, round_grace_ns 120, round_quorum 128, admit_after 132,
- * ttl_clocks 136, rows_max 144 to 151 --- */
+ * ttl_clocks 136, rows_max 144, tensor_elements 152 to 159 --- */
 
 #define SCHEMA_BY_ROUND   1u
 #define SCHEMA_ROUND_MEAN 2u
@@ -172,7 +172,8 @@ void muster_params_schema_pack(const struct muster_params_schema *schema,
     at = put_u32(at, schema->round_quorum);
     at = put_u32(at, schema->admit_after);
     at = put_u64(at, schema->ttl_clocks);
-    put_u64(at, schema->rows_max);
+    at = put_u64(at, schema->rows_max);
+    put_u64(at, schema->tensor_elements);
 }
 
 enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
@@ -214,7 +215,8 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
     at = get_bytes(at, &ret_schema->round_quorum, 4);
     at = get_bytes(at, &ret_schema->admit_after, 4);
     at = get_bytes(at, &ret_schema->ttl_clocks, 8);
-    get_bytes(at, &ret_schema->rows_max, 8);
+    at = get_bytes(at, &ret_schema->rows_max, 8);
+    get_bytes(at, &ret_schema->tensor_elements, 8);
     return MUSTER_OK;
 }
 
@@ -483,6 +485,7 @@ static void head_read(const uint8_t *at, struct muster_params_rows_frame *ret_fr
     at = get_bytes(at, &ret_frame->row_count, 4);
     at = get_bytes(at, &ret_frame->run_count, 2);
     ret_frame->dtype = *at;
+    ret_frame->skip = ret_frame->element_count = 0;
 }
 
 static enum muster_rc head_unpack(const uint8_t *at, size_t bytes,

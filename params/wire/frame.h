@@ -38,6 +38,8 @@ enum muster_params_message {
                           * all shards. To clients: send MARK */
     MUSTER_PARAMS_MARK,  /* payload: number u64, to all servers: pushes from here on are behind the cut */
     MUSTER_PARAMS_SAVED, /* payload: saved; the answer to CUT */
+    MUSTER_PARAMS_PUSH_RANGE, /* elements of a tensor: params/wire/range.h. Answers as to PUSH … */
+    MUSTER_PARAMS_PULL_RANGE, /* … and PULL */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
@@ -100,7 +102,7 @@ struct muster_params_opened {
 };
 #define MUSTER_PARAMS_OPENED_BYTES 32u
 
-#define MUSTER_PARAMS_SCHEMA_BYTES 152u
+#define MUSTER_PARAMS_SCHEMA_BYTES 160u
 
 /** TICK. 24 bytes. */
 struct muster_params_tick {
@@ -146,6 +148,9 @@ struct muster_params_rows_frame {
     const struct muster_params_run *runs;
     const uint64_t *keys;
     const void *values; /* NULL in a pull */
+    /* A range of a tensor, which has no keys on the wire: elements from the skip-th of the first row on. */
+    uint32_t skip;
+    uint32_t element_count; /* 0: all of the rows */
 };
 #define MUSTER_PARAMS_ROWS_HEAD_BYTES 32u
 

@@ -308,7 +308,8 @@ static void a_schema_is_read_as_it_was_written(void **state)
                                           .is_by_round = true,
                                           .is_round_mean = true,
                                           .round_quorum = 9,
-                                          .round_grace_ns = 10},
+                                          .round_grace_ns = 10,
+                                          .tensor_elements = 11},
                                 found;
     uint8_t bytes[MUSTER_PARAMS_SCHEMA_BYTES], again[MUSTER_PARAMS_SCHEMA_BYTES];
     struct muster_error error;
@@ -323,7 +324,7 @@ static void a_schema_is_read_as_it_was_written(void **state)
     assert_int_equal(found.init, MUSTER_PARAMS_INIT_NORMAL);
     assert_true(found.l2 == 6 && found.init_scale == 7 && found.init_seed == 8);
     assert_true(found.is_by_round && found.is_round_mean && found.round_quorum == 9);
-    assert_true(found.round_grace_ns == 10);
+    assert_true(found.round_grace_ns == 10 && found.tensor_elements == 11);
     memset(again, 0xff, sizeof(again));
     muster_params_schema_pack(&found, again);
     assert_memory_equal(again, bytes, sizeof(bytes));
@@ -424,8 +425,8 @@ static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void *
         const char *words;
     } rows[] = {
         {0, 8, 7, NULL},
-        {1, 8, 7, "must have 240 bytes, got 239"},
-        {200, 8, 7, "must have 48 bytes, got 40"},
+        {1, 8, 7, "must have 248 bytes, got 247"},
+        {208, 8, 7, "must have 48 bytes, got 40"},
         {0, 8, 8, "names shard 8 of 8"},
         {0, 0, 0, "names 1 entries of 0 shards"},
         {0, MUSTER_PARAMS_SHARD_COUNT_MAX + 1, 0, "names 1 entries of 4097 shards"},
