@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define REQUESTS   512u
+#define FILL_BATCH 100u
 #define PACE_NS    1000000u /* as muster bench params has it */
 #define SAMPLE_MAX (8u << 20)
 
@@ -159,8 +160,9 @@ static int connection_dial(uint16_t port)
 static void rows_fill(uint16_t port)
 {
     int fd = connection_dial(port);
-    unsigned *keys = calloc(batch, sizeof(*keys));
+    unsigned asked = batch, *keys = calloc(FILL_BATCH, sizeof(*keys));
 
+    batch = FILL_BATCH;
     reply_describe(true);
     for (unsigned from = 0; from < key_count; from += batch) {
         struct request request;
@@ -183,6 +185,7 @@ static void rows_fill(uint16_t port)
         }
         free(request.bytes);
     }
+    batch = asked;
     free(keys);
     close(fd);
 }
@@ -200,7 +203,7 @@ static void interest_set(struct connection *connection, bool wants_write)
 }
 
 /* Start messages up to the depth, or one when the load is paced, as far as the socket takes them. */
-static void connection_send(struct connection *connection, unsigned allowed)
+static void connection_send(struct connection *connection, unsigned allowed, uint64_t start_ns)
 {
     for (;;) {
         ssize_t some;
@@ -209,7 +212,7 @@ static void connection_send(struct connection *connection, unsigned allowed)
             if (allowed == 0 || is_stopping || connection->waiting == depth)
                 break;
             allowed--;
-            connection->start_ns[(connection->first + connection->waiting++) % depth] = now_ns();
+            connection->start_ns[(connection->first + connection->waiting++) % depth] = start_ns;
             connection->sending = &requests[random_next() % REQUESTS];
             connection->sent = 0;
             running++;
@@ -266,7 +269,7 @@ static void connection_receive(struct connection *connection)
         }
     }
     if (rate == 0)
-        connection_send(connection, depth);
+        connection_send(connection, depth, now_ns());
 }
 
 static void connections_open(uint16_t port)
@@ -287,37 +290,39 @@ static void connections_open(uint16_t port)
 
 /* --- The course --- */
 
-static void load_pace(double *owed)
+/* When the message of this number is due: a beat of the pace, behind its own moment. */
+static uint64_t due_ns(uint64_t begin_ns, uint64_t number)
 {
-    *owed += (double)rate * PACE_NS / 1e9;
-    for (unsigned tries = 0; *owed >= 1 && tries < 4 * connection_count; tries++) {
+    return begin_ns + ((uint64_t)((double)number * 1e9 / ((double)rate * PACE_NS)) + 1) * PACE_NS;
+}
+
+/* The load does not wait for the server: what starts late is measured from when it was due. */
+static void load_pace(uint64_t begin_ns, uint64_t *number)
+{
+    for (unsigned tries = 0; due_ns(begin_ns, *number) <= now_ns() && tries < 4 * connection_count; tries++) {
         struct connection *connection = &connections[random_next() % connection_count];
 
         if (connection->waiting == depth || connection->sending != NULL)
             continue;
-        *owed -= 1;
-        connection_send(connection, 1);
+        connection_send(connection, 1, due_ns(begin_ns, (*number)++));
     }
 }
 
 static void load_run(uint64_t duration_ns)
 {
     struct epoll_event events[256];
-    uint64_t tick_ns = now_ns();
-    double owed = 0;
+    uint64_t tick_ns = now_ns(), paced = 0;
 
     end_ns = tick_ns + duration_ns;
     for (unsigned i = 0; rate == 0 && i < connection_count; i++)
-        connection_send(&connections[i], depth);
+        connection_send(&connections[i], depth, tick_ns);
     while (!is_stopping || running > 0) {
         uint64_t now = now_ns();
         int count;
 
         is_stopping = now >= end_ns;
-        while (rate > 0 && !is_stopping && now >= tick_ns) {
-            load_pace(&owed);
-            tick_ns += PACE_NS;
-        }
+        if (rate > 0 && !is_stopping)
+            load_pace(tick_ns, &paced);
         count = epoll_wait(poller, events, 256, rate > 0 && !is_stopping ? 0 : 10);
         for (int i = 0; i < count; i++) {
             struct connection *connection = events[i].data.ptr;
@@ -325,7 +330,7 @@ static void load_run(uint64_t duration_ns)
             if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))
                 connection_receive(connection);
             if (events[i].events & EPOLLOUT)
-                connection_send(connection, rate == 0 ? depth : 0);
+                connection_send(connection, rate == 0 ? depth : 0, now_ns());
         }
     }
 }
