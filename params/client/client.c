@@ -615,6 +615,9 @@ static void source_init(struct muster_params *params, const char *name)
 {
     muster_rng_fill(params->env->rng, params->hello.incarnation.bytes,
                     sizeof(params->hello.incarnation.bytes));
+    memcpy(&params->source.process, params->hello.incarnation.bytes,
+           sizeof(params->source.process));
+    params->source.process |= 1; /* 0: not known */
     params->source.source = params->hello.incarnation;
     if (name == NULL)
         return;

@@ -142,6 +142,7 @@ void muster_params_way_name(struct muster_params_way *way, bool is_home)
     /* The answer tells what the server's shards have by this map, or a later one. */
     header.epoch = way->map_number = params->map->epoch;
     way_move(way, MUSTER_PARAMS_WAY_OPENING);
+    params->source.link++;
     muster_params_open_pack(&params->source, bytes);
     if (muster_peer_link_send_copy(way->link, &header, bytes) != MUSTER_OK) {
         muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory to open the link");

@@ -72,7 +72,8 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
 {
     const struct muster_params_source *source =
         muster_params_source_at(follower->server->region, slot);
-    struct muster_params_open open = {.source = source->id, .generation = source->generation};
+    struct muster_params_open open = {
+        .source = source->id, .generation = source->generation, .process = source->process};
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_COPY_SOURCE,
                                                .payload_bytes = MUSTER_PARAMS_OPEN_BYTES,

@@ -28,17 +28,19 @@ static enum muster_rc source_open(struct muster_params_client *client,
                                   struct muster_error *ret_error)
 {
     struct muster_params_server *server = client->server;
+    const struct muster_params_opener opener = {.id = open->source,
+                                                .generation = open->generation,
+                                                .process = open->process,
+                                                .link = open->link};
     enum muster_rc rc;
 
     if (client->is_open)
         return muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                                 "the link has named its source already");
     if ((header->flags & MUSTER_PARAMS_OPEN_JOIN) != 0 && open->generation != 0)
-        rc = muster_params_server_source_join(server, &open->source, open->generation,
-                                              &client->slot, ret_error);
+        rc = muster_params_server_source_join(server, &opener, &client->slot, ret_error);
     else
-        rc = muster_params_server_source_open(server, &open->source, open->generation,
-                                              &client->slot, ret_error);
+        rc = muster_params_server_source_open(server, &opener, &client->slot, ret_error);
     if (rc == MUSTER_OK && open->generation == 0 &&
         muster_params_source_forward(server, client->slot) != MUSTER_OK)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED,

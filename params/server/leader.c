@@ -125,6 +125,7 @@ static bool source_handle(struct muster_params_leader *leader,
                           const struct muster_frame_header *header, const uint8_t *payload)
 {
     struct muster_params_server *server = leader->server;
+    struct muster_params_opener opener;
     struct muster_params_open open;
     struct muster_error error;
     uint64_t slot;
@@ -144,8 +145,9 @@ static bool source_handle(struct muster_params_leader *leader,
         leader->slots = slots;
         leader->slot_count = count;
     }
-    if (muster_params_source_learn(server->region, &open.source, open.generation, &slot) !=
-        MUSTER_OK)
+    opener = (struct muster_params_opener){
+        .id = open.source, .generation = open.generation, .process = open.process};
+    if (muster_params_source_learn(server->region, &opener, &slot) != MUSTER_OK)
         return false;
     leader->slots[header->offset] = slot;
     muster_params_server_clock_learn(server, slot, header->descriptor);

@@ -35,7 +35,8 @@ static void on_open(struct muster_rpc *rpc, const Muster__Params__V1__OpenReques
     }
     muster__params__v1__source__init(&named);
     if (rc == MUSTER_OK)
-        rc = muster_params_server_source_open(server, &id, 0, &named.slot, &error);
+        rc = muster_params_server_source_open(server, &(struct muster_params_opener){.id = id},
+                                              &named.slot, &error);
     if (rc != MUSTER_OK) {
         call_refuse(rpc, &error);
         return;

@@ -22,6 +22,9 @@ static enum muster_rc source_refuse(const struct muster_params_server *server, e
     case MUSTER_FAILED_PRECONDITION:
         return muster_error_set(
             ret_error, rc, "the server has lost its memory: it does not know this source any more");
+    case MUSTER_UNAVAILABLE:
+        return muster_error_set(ret_error, rc,
+                                "the process has opened this source over a younger link");
     default:
         return muster_error_set(ret_error, rc, "no memory for one more source: the server has %u",
                                 server->region->head->source_count);
@@ -29,27 +32,26 @@ static enum muster_rc source_refuse(const struct muster_params_server *server, e
 }
 
 enum muster_rc muster_params_server_source_open(struct muster_params_server *server,
-                                                const struct muster_incarnation *id,
-                                                uint64_t generation, uint64_t *ret_slot,
-                                                struct muster_error *ret_error)
+                                                const struct muster_params_opener *opener,
+                                                uint64_t *ret_slot, struct muster_error *ret_error)
 {
-    enum muster_rc rc = generation == 0
-                            ? muster_params_source_open(server->region, id, ret_slot)
-                            : muster_params_source_reopen(server->region, id, generation, ret_slot);
+    bool is_new = opener->generation == 0 && !muster_params_source_is_of(server->region, opener);
+    enum muster_rc rc = opener->generation == 0
+                            ? muster_params_source_open(server->region, opener, ret_slot)
+                            : muster_params_source_reopen(server->region, opener, ret_slot);
 
     if (rc != MUSTER_OK)
         return source_refuse(server, rc, ret_error);
-    if (generation == 0)
+    if (is_new)
         source_close_push(server->region, *ret_slot);
     return MUSTER_OK;
 }
 
 enum muster_rc muster_params_server_source_join(struct muster_params_server *server,
-                                                const struct muster_incarnation *id,
-                                                uint64_t generation, uint64_t *ret_slot,
-                                                struct muster_error *ret_error)
+                                                const struct muster_params_opener *opener,
+                                                uint64_t *ret_slot, struct muster_error *ret_error)
 {
-    enum muster_rc rc = muster_params_source_adopt(server->region, id, generation, ret_slot);
+    enum muster_rc rc = muster_params_source_adopt(server->region, opener, ret_slot);
 
     return rc == MUSTER_OK ? rc : source_refuse(server, rc, ret_error);
 }

@@ -33,11 +33,11 @@ static inline uint32_t muster_params_key_shard(const struct muster_params_store_
 
 /** As muster_params_source_open with generation 0, else as muster_params_source_reopen. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_server_source_open(
-    struct muster_params_server *server, const struct muster_incarnation *id, uint64_t generation,
+    struct muster_params_server *server, const struct muster_params_opener *opener,
     uint64_t *ret_slot, struct muster_error *ret_error);
 /** A source that another server has given this generation. As muster_params_source_adopt. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_server_source_join(
-    struct muster_params_server *server, const struct muster_incarnation *id, uint64_t generation,
+    struct muster_params_server *server, const struct muster_params_opener *opener,
     uint64_t *ret_slot, struct muster_error *ret_error);
 /** A client opens this table, or makes it. As muster_params_table_open; INVALID_ARGUMENT also for names of
  * the server's own tables. */

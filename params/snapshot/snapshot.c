@@ -180,7 +180,9 @@ static enum muster_rc on_source(void *data, const struct muster_incarnation *id,
     uint32_t count = restoring->region->head->shard_count;
     struct muster_params_source *source;
     uint64_t slot;
-    enum muster_rc rc = muster_params_source_learn(restoring->region, id, generation, &slot);
+    enum muster_rc rc = muster_params_source_learn(
+        restoring->region, &(struct muster_params_opener){.id = *id, .generation = generation},
+        &slot);
 
     if (rc != MUSTER_OK)
         return rc;

@@ -121,6 +121,9 @@ struct muster_params_store_table {
 struct muster_params_source {
     struct muster_incarnation id;
     uint64_t generation; /* 0: free */
+    uint64_t process;    /* that has opened it; 0: not known */
+    uint32_t link;       /* of that process: the newest one that has named it here */
+    uint32_t reserved;
     uint64_t clock;
     uint64_t rounds;     /* that it has completed */
     double round_weight; /* of the newest of them */
@@ -162,12 +165,12 @@ struct muster_params_intent {
     uint32_t shard;
     uint32_t page; /* REUSE, REMOVE: address of the row in granules */
     uint32_t segment, run;
-    uint64_t key;
+    uint64_t key; /* SOURCE: the process */
     /* ROW: rows of the page before; GROW: bits; SOURCE: the slot; SOURCES: which of them; REUSE: the
      * next free row; REMOVE: the slot of the index that is to be closed, or UINT64_MAX. */
     uint64_t count;
     uint64_t total;      /* ROW, REUSE, REMOVE: rows of the shard after; SOURCE: the generation */
-    uint64_t table_rows; /* ROW, REUSE, REMOVE: rows of the table after */
+    uint64_t table_rows; /* ROW, REUSE, REMOVE: rows of the table after; SOURCE: the link */
     struct muster_incarnation id;
 };
 

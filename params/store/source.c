@@ -80,6 +80,8 @@ void muster_params_source_complete(struct muster_params_region *region,
         MUSTER_PARAMS_STORE(&head->source_count, (uint32_t)(intent->count + 1));
     source = muster_params_source_at(region, intent->count);
     source->id = intent->id;
+    source->process = intent->key;
+    source->link = (uint32_t)intent->table_rows;
     MUSTER_PARAMS_STORE(&source->generation, intent->total);
 }
 
@@ -110,63 +112,103 @@ static enum muster_rc source_keep(struct muster_params_region *region,
     return MUSTER_OK;
 }
 
-enum muster_rc muster_params_source_open(struct muster_params_region *region,
-                                         const struct muster_incarnation *id, uint64_t *ret_slot)
+/* The slot that the source has, or the next one. */
+static struct muster_params_intent intent_of(const struct muster_params_region *region,
+                                             const struct muster_params_opener *opener,
+                                             const struct muster_params_source **ret_source)
 {
-    struct muster_params_intent intent = {
-        .kind = MUSTER_PARAMS_INTENT_SOURCE, .count = region->head->source_count, .id = *id};
-    const struct muster_params_source *source =
-        muster_params_source_find(region, id, &intent.count);
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE,
+                                          .count = region->head->source_count,
+                                          .id = opener->id,
+                                          .key = opener->process,
+                                          .table_rows = opener->link,
+                                          .total = (uint32_t)opener->generation};
 
+    *ret_source = muster_params_source_find(region, &opener->id, &intent.count);
+    return intent;
+}
+
+static bool is_of_process(const struct muster_params_source *source, uint64_t process)
+{
+    return process != 0 && source->process == process;
+}
+
+bool muster_params_source_is_of(const struct muster_params_region *region,
+                                const struct muster_params_opener *opener)
+{
+    uint64_t slot;
+    const struct muster_params_source *source =
+        muster_params_source_find(region, &opener->id, &slot);
+
+    return source != NULL && is_of_process(source, opener->process);
+}
+
+/* The process that has the source names it over a further link. Links are read in any order: one that comes
+ * late must not end a younger one. */
+static enum muster_rc source_go_on(struct muster_params_region *region,
+                                   const struct muster_params_source *source,
+                                   struct muster_params_intent *intent, uint64_t *ret_slot)
+{
+    if (is_of_process(source, intent->key) && intent->table_rows < source->link)
+        return MUSTER_UNAVAILABLE;
+    intent->total = source->generation + GENERATION_LINK;
+    return source_keep(region, intent, ret_slot);
+}
+
+enum muster_rc muster_params_source_open(struct muster_params_region *region,
+                                         const struct muster_params_opener *opener,
+                                         uint64_t *ret_slot)
+{
+    const struct muster_params_source *source;
+    struct muster_params_intent intent = intent_of(region, opener, &source);
+
+    if (source != NULL && is_of_process(source, opener->process))
+        return source_go_on(region, source, &intent, ret_slot);
     intent.total = (uint32_t)(source != NULL ? source->generation : 0) + 1;
     return source_keep(region, &intent, ret_slot);
 }
 
+/* A home that was one no longer may have raised the generation for the process that asks now: it goes on there. */
 enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
-                                          const struct muster_incarnation *id, uint64_t generation,
+                                          const struct muster_params_opener *opener,
                                           uint64_t *ret_slot)
 {
-    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE,
-                                          .count = region->head->source_count,
-                                          .id = *id,
-                                          .total = (uint32_t)generation};
-    const struct muster_params_source *source =
-        muster_params_source_find(region, id, &intent.count);
+    const struct muster_params_source *source;
+    struct muster_params_intent intent = intent_of(region, opener, &source);
 
-    if (source != NULL && (uint32_t)source->generation > (uint32_t)generation)
+    if (source != NULL && (is_of_process(source, opener->process) ||
+                           (uint32_t)source->generation == (uint32_t)opener->generation))
+        return source_go_on(region, source, &intent, ret_slot);
+    if (source != NULL && (uint32_t)source->generation > (uint32_t)opener->generation)
         return MUSTER_ABORTED;
-    if (source != NULL && (uint32_t)source->generation == (uint32_t)generation)
-        intent.total = source->generation + GENERATION_LINK;
     return source_keep(region, &intent, ret_slot);
 }
 
 enum muster_rc muster_params_source_learn(struct muster_params_region *region,
-                                          const struct muster_incarnation *id, uint64_t generation,
+                                          const struct muster_params_opener *opener,
                                           uint64_t *ret_slot)
 {
-    const struct muster_params_source *source = muster_params_source_find(region, id, ret_slot);
+    const struct muster_params_source *source =
+        muster_params_source_find(region, &opener->id, ret_slot);
 
-    if (source != NULL && (uint32_t)source->generation >= (uint32_t)generation)
+    if (source != NULL && (is_of_process(source, opener->process) ||
+                           (uint32_t)source->generation >= (uint32_t)opener->generation))
         return MUSTER_OK;
-    return muster_params_source_adopt(region, id, generation, ret_slot);
+    return muster_params_source_adopt(region, opener, ret_slot);
 }
 
 enum muster_rc muster_params_source_reopen(struct muster_params_region *region,
-                                           const struct muster_incarnation *id, uint64_t generation,
+                                           const struct muster_params_opener *opener,
                                            uint64_t *ret_slot)
 {
-    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE, .id = *id};
-    const struct muster_params_source *source =
-        muster_params_source_find(region, id, &intent.count);
+    uint64_t slot;
 
-    if (source == NULL)
+    if (muster_params_source_find(region, &opener->id, &slot) == NULL)
         return MUSTER_FAILED_PRECONDITION;
-    if ((uint32_t)source->generation != (uint32_t)generation)
+    if (!muster_params_source_is_of(region, opener) &&
+        (uint32_t)muster_params_source_at(region, slot)->generation != (uint32_t)opener->generation)
         return MUSTER_ABORTED;
-    intent.total = source->generation + GENERATION_LINK;
-    source_fill(region, &intent);
-    *ret_slot = intent.count;
-    return MUSTER_OK;
+    return muster_params_source_adopt(region, opener, ret_slot);
 }
 
 uint64_t muster_params_positions_digest(const struct muster_params_region *region, uint32_t shard)

@@ -13,45 +13,55 @@ struct muster_params_source *muster_params_source_at(const struct muster_params_
 struct muster_params_source *muster_params_source_find(const struct muster_params_region *region,
                                                        const struct muster_incarnation *id,
                                                        uint64_t *ret_slot);
+/** Which process names a source, and how. */
+struct muster_params_opener {
+    struct muster_incarnation id; /* of the source */
+    uint64_t generation;          /* that the process has got; 0: none yet */
+    uint64_t process;             /* a number that no other process has; 0: not known */
+    uint32_t link;                /* the process counts its links */
+};
+
 /**
  * A process opens the source: a slot for a new one; a higher generation, so that an older process
- * of the same source is refused from now on.
+ * of the same source is refused from now on. The process that has it keeps its generation: what still
+ * arrives over its older links is refused.
  *
- * Errors: RESOURCE_EXHAUSTED.
+ * Errors: RESOURCE_EXHAUSTED, UNAVAILABLE (the process has named it over a younger link).
  */
-MUSTER_MUST_CHECK enum muster_rc muster_params_source_open(struct muster_params_region *region,
-                                                           const struct muster_incarnation *id,
-                                                           uint64_t *ret_slot);
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_open(
+    struct muster_params_region *region, const struct muster_params_opener *opener,
+    uint64_t *ret_slot);
 /**
  * The process that got this generation opens the source again, over a further link: what still
  * arrives over its older links is refused from now on.
  *
  * Errors: FAILED_PRECONDITION (there is no such source: its memory is lost), ABORTED (a younger
- * process has opened it).
+ * process has opened it), UNAVAILABLE (as muster_params_source_open).
  */
-MUSTER_MUST_CHECK enum muster_rc muster_params_source_reopen(struct muster_params_region *region,
-                                                             const struct muster_incarnation *id,
-                                                             uint64_t generation,
-                                                             uint64_t *ret_slot);
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_reopen(
+    struct muster_params_region *region, const struct muster_params_opener *opener,
+    uint64_t *ret_slot);
 /**
  * The source as another server knows it: a slot for a new one, and this generation.
  *
- * Errors: RESOURCE_EXHAUSTED, ABORTED (a younger process has opened it here).
+ * Errors: RESOURCE_EXHAUSTED, ABORTED (a younger process has opened it here), UNAVAILABLE (as
+ * muster_params_source_open).
  */
-MUSTER_MUST_CHECK enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
-                                                            const struct muster_incarnation *id,
-                                                            uint64_t generation,
-                                                            uint64_t *ret_slot);
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_adopt(
+    struct muster_params_region *region, const struct muster_params_opener *opener,
+    uint64_t *ret_slot);
 /**
  * The source as its primary knows it: as muster_params_source_adopt, but links that have opened it here
- * in this generation, or a later one, go on.
+ * in this generation, or a later one, or for the same process, go on.
  *
  * Errors: RESOURCE_EXHAUSTED.
  */
-MUSTER_MUST_CHECK enum muster_rc muster_params_source_learn(struct muster_params_region *region,
-                                                            const struct muster_incarnation *id,
-                                                            uint64_t generation,
-                                                            uint64_t *ret_slot);
+MUSTER_MUST_CHECK enum muster_rc muster_params_source_learn(
+    struct muster_params_region *region, const struct muster_params_opener *opener,
+    uint64_t *ret_slot);
+/** The process has opened the source before. */
+bool muster_params_source_is_of(const struct muster_params_region *region,
+                                const struct muster_params_opener *opener);
 /** The digest of all positions of a shard that are not 0, whatever the slots of their sources. */
 uint64_t muster_params_positions_digest(const struct muster_params_region *region, uint32_t shard);
 /** The first sequence number that no process of the source has used for a row that counts. */

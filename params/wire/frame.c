@@ -83,7 +83,10 @@ void muster_params_open_pack(const struct muster_params_open *open,
     uint8_t *at = put_bytes(ret_bytes, open->source.bytes, sizeof(open->source.bytes));
 
     at = put_name(at, open->name);
-    put_u64(at, open->generation);
+    at = put_u64(at, open->generation);
+    at = put_u64(at, open->process);
+    at = put_u32(at, open->link);
+    put_u32(at, MUSTER_PARAMS_MESSAGES_VERSION);
 }
 
 enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
@@ -92,12 +95,20 @@ enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
 {
     enum muster_rc rc = size_check("OPEN", bytes, MUSTER_PARAMS_OPEN_BYTES, ret_error);
     const uint8_t *at = payload;
+    uint32_t version;
 
     if (rc != MUSTER_OK)
         return rc;
     at = get_bytes(at, ret_open->source.bytes, sizeof(ret_open->source.bytes));
     at = get_bytes(at, ret_open->name, sizeof(ret_open->name));
-    get_bytes(at, &ret_open->generation, sizeof(ret_open->generation));
+    at = get_bytes(at, &ret_open->generation, sizeof(ret_open->generation));
+    at = get_bytes(at, &ret_open->process, sizeof(ret_open->process));
+    at = get_bytes(at, &ret_open->link, sizeof(ret_open->link));
+    get_bytes(at, &version, sizeof(version));
+    if (version != MUSTER_PARAMS_MESSAGES_VERSION)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "messages of parameters must be of version %u, got version %u",
+                                MUSTER_PARAMS_MESSAGES_VERSION, version);
     if (muster_incarnation_is_zero(&ret_open->source))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message OPEN of parameters has no source");

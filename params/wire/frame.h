@@ -85,13 +85,19 @@ struct muster_params_copied_row {
 
 #define MUSTER_PARAMS_FRAME_ROWS_MAX 65535u
 
-/** OPEN: who pushes over this link. 16 + 64 + 8 bytes. */
+/* Both ends must have the same; it changes with the messages. */
+#define MUSTER_PARAMS_MESSAGES_VERSION 2u
+
+/** OPEN: who pushes over this link. 104 bytes: source 0, name 16, generation 80, process 88, link 96, and at
+ * 100 MUSTER_PARAMS_MESSAGES_VERSION. */
 struct muster_params_open {
     struct muster_incarnation source;
     char name[MUSTER_PARAMS_NAME_BYTES]; /* for people; "": none */
     uint64_t generation; /* that this process got before; 0: it opens the source for the first time */
+    uint64_t process;    /* the process's own number, drawn at random; 0: not known */
+    uint32_t link;       /* counts the openings of the process, so that a late one is known */
 };
-#define MUSTER_PARAMS_OPEN_BYTES 88u
+#define MUSTER_PARAMS_OPEN_BYTES 104u
 
 /** OPENED. 32 bytes. */
 struct muster_params_opened {

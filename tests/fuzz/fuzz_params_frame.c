@@ -20,7 +20,8 @@ static void read_open(const void *payload, size_t size)
     muster_params_open_pack(&open, packed);
     if (muster_params_open_unpack(packed, sizeof(packed), &again, NULL) != MUSTER_OK ||
         !muster_incarnation_is_equal(&again.source, &open.source) ||
-        strcmp(again.name, open.name) != 0 || again.generation != open.generation)
+        strcmp(again.name, open.name) != 0 || again.generation != open.generation ||
+        again.process != open.process || again.link != open.link)
         abort();
 }
 

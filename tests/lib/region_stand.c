@@ -71,7 +71,8 @@ struct muster_params_source *region_source(struct region_stand *stand, uint8_t n
     struct muster_incarnation id = {{1, number}};
     uint64_t slot = 0;
 
-    if (muster_params_source_open(&stand->region, &id, &slot) != MUSTER_OK)
+    if (muster_params_source_open(&stand->region, &(struct muster_params_opener){.id = id},
+                                  &slot) != MUSTER_OK)
         fail_msg("no room for source %u", number);
     return muster_params_source_at(&stand->region, slot);
 }

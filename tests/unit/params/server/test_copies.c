@@ -501,7 +501,9 @@ static void source_plant(const struct member *member)
     const struct muster_incarnation id = {{7}};
     uint64_t slot;
 
-    assert_int_equal(muster_params_source_open(region, &id, &slot), MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_open(region, &(struct muster_params_opener){.id = id}, &slot),
+        MUSTER_OK);
     for (uint32_t shard = 0; shard < SHARDS; shard++)
         muster_params_position_load(muster_params_source_at(region, slot), shard, 5);
 }

@@ -31,10 +31,16 @@ static void each_opening_raises_the_generation(void **state)
     (void)state;
     region_stand_open(&stand, 16 * MIB, 8);
     assert_null(muster_params_source_at(&stand.region, 0));
-    assert_int_equal(muster_params_source_open(&stand.region, &one, &slots[0]), MUSTER_OK);
-    assert_int_equal(muster_params_source_open(&stand.region, &two, &slots[1]), MUSTER_OK);
+    assert_int_equal(muster_params_source_open(
+                         &stand.region, &(struct muster_params_opener){.id = one}, &slots[0]),
+                     MUSTER_OK);
+    assert_int_equal(muster_params_source_open(
+                         &stand.region, &(struct muster_params_opener){.id = two}, &slots[1]),
+                     MUSTER_OK);
     muster_params_source_at(&stand.region, 0)->positions[3] = 5;
-    assert_int_equal(muster_params_source_open(&stand.region, &one, &slots[2]), MUSTER_OK);
+    assert_int_equal(muster_params_source_open(
+                         &stand.region, &(struct muster_params_opener){.id = one}, &slots[2]),
+                     MUSTER_OK);
 
     assert_int_equal(slots[0], 0);
     assert_int_equal(slots[1], 1);
@@ -64,7 +70,9 @@ static void sources_of_several_segments_lie_apart(void **state)
         struct muster_params_source *source;
         uint64_t slot;
 
-        assert_int_equal(muster_params_source_open(&stand.region, &id, &slot), MUSTER_OK);
+        assert_int_equal(muster_params_source_open(&stand.region,
+                                                   &(struct muster_params_opener){.id = id}, &slot),
+                         MUSTER_OK);
         assert_int_equal(slot, i);
         source = muster_params_source_at(&stand.region, slot);
         for (uint32_t shard = 0; shard < SHARDS; shard++)
@@ -96,14 +104,18 @@ static void a_source_without_memory_is_refused_and_a_known_one_is_not(void **sta
     region_stand_open(&stand, 16 * MIB, SHARDS);
     do
         id = id_of(count++);
-    while (muster_params_source_open(&stand.region, &id, &slot) == MUSTER_OK);
+    while (muster_params_source_open(&stand.region, &(struct muster_params_opener){.id = id},
+                                     &slot) == MUSTER_OK);
 
     assert_int_equal(count - 1, 7 * 63);
     assert_int_equal(slot, 7 * 63 - 1);
-    assert_int_equal(muster_params_source_open(&stand.region, &id, &slot),
-                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(
+        muster_params_source_open(&stand.region, &(struct muster_params_opener){.id = id}, &slot),
+        MUSTER_RESOURCE_EXHAUSTED);
     id = id_of(100);
-    assert_int_equal(muster_params_source_open(&stand.region, &id, &slot), MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_open(&stand.region, &(struct muster_params_opener){.id = id}, &slot),
+        MUSTER_OK);
     assert_int_equal(slot, 100);
     region_stand_close(&stand);
 }
@@ -117,24 +129,83 @@ static void further_links_of_a_process_raise_the_generation_until_a_younger_one_
 
     (void)state;
     region_stand_open(&stand, 16 * MIB, 8);
-    assert_int_equal(muster_params_source_open(&stand.region, &one, &slot), MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_open(&stand.region, &(struct muster_params_opener){.id = one}, &slot),
+        MUSTER_OK);
     source = muster_params_source_at(&stand.region, slot);
     first = source->generation;
-    assert_int_equal(muster_params_source_reopen(&stand.region, &one, first, &slot), MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_reopen(
+            &stand.region, &(struct muster_params_opener){.id = one, .generation = first}, &slot),
+        MUSTER_OK);
     second = source->generation;
     /* Its answer was lost: the process knows the first generation only. */
-    assert_int_equal(muster_params_source_reopen(&stand.region, &one, first, &slot), MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_reopen(
+            &stand.region, &(struct muster_params_opener){.id = one, .generation = first}, &slot),
+        MUSTER_OK);
     assert_int_not_equal(first, second);
     assert_int_not_equal(second, source->generation);
     assert_int_equal(slot, 0);
 
-    assert_int_equal(muster_params_source_open(&stand.region, &one, &slot), MUSTER_OK);
-    assert_int_equal(muster_params_source_reopen(&stand.region, &one, second, &slot),
-                     MUSTER_ABORTED);
-    assert_int_equal(muster_params_source_reopen(&stand.region, &one, source->generation, &slot),
-                     MUSTER_OK);
-    assert_int_equal(muster_params_source_reopen(&stand.region, &two, first, &slot),
-                     MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(
+        muster_params_source_open(&stand.region, &(struct muster_params_opener){.id = one}, &slot),
+        MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_reopen(
+            &stand.region, &(struct muster_params_opener){.id = one, .generation = second}, &slot),
+        MUSTER_ABORTED);
+    assert_int_equal(
+        muster_params_source_reopen(
+            &stand.region,
+            &(struct muster_params_opener){.id = one, .generation = source->generation}, &slot),
+        MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_reopen(
+            &stand.region, &(struct muster_params_opener){.id = two, .generation = first}, &slot),
+        MUSTER_FAILED_PRECONDITION);
+    region_stand_close(&stand);
+}
+
+/* A first opening may come to two homes, or twice to one, over links of which the process has left some. */
+static void a_process_that_comes_again_is_not_taken_for_a_younger_one(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_opener a = {.id = id_of(1), .process = 7, .link = 1};
+    struct muster_params_opener b = {.id = id_of(1), .process = 8, .link = 1};
+    const struct muster_params_source *source;
+    uint64_t slot, before;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 8);
+    assert_int_equal(muster_params_source_open(&stand.region, &a, &slot), MUSTER_OK);
+    source = muster_params_source_at(&stand.region, slot);
+    a.link = 3;
+    assert_int_equal(muster_params_source_open(&stand.region, &a, &slot), MUSTER_OK);
+    assert_int_equal((uint32_t)source->generation, 1);
+
+    before = source->generation;
+    a.link = 2;
+    assert_int_equal(muster_params_source_open(&stand.region, &a, &slot), MUSTER_UNAVAILABLE);
+    assert_int_equal(source->generation, before);
+
+    /* This server was the home before, and its number is ahead of the new home's. */
+    b.link = 1;
+    assert_int_equal(muster_params_source_open(&stand.region, &b, &slot), MUSTER_OK);
+    b = (struct muster_params_opener){.id = b.id, .process = 8, .link = 2, .generation = 1};
+    assert_int_equal(muster_params_source_adopt(&stand.region, &b, &slot), MUSTER_OK);
+    b.link = 3;
+    assert_int_equal(muster_params_source_reopen(&stand.region, &b, &slot), MUSTER_OK);
+    assert_int_equal((uint32_t)source->generation, 2);
+    before = source->generation;
+    b.generation = 9;
+    assert_int_equal(muster_params_source_learn(&stand.region, &b, &slot), MUSTER_OK);
+    assert_int_equal(source->generation, before);
+
+    a.link = 4;
+    a.generation = 1;
+    assert_int_equal(muster_params_source_adopt(&stand.region, &a, &slot), MUSTER_ABORTED);
+    assert_int_equal(muster_params_source_reopen(&stand.region, &a, &slot), MUSTER_ABORTED);
     region_stand_close(&stand);
 }
 
@@ -159,7 +230,9 @@ static void a_new_process_leaves_out_a_push_that_is_applied_in_part(void **state
 
     (void)state;
     region_stand_open(&stand, 16 * MIB, 8);
-    assert_int_equal(muster_params_source_open(&stand.region, &one, &slot), MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_open(&stand.region, &(struct muster_params_opener){.id = one}, &slot),
+        MUSTER_OK);
     source = muster_params_source_at(&stand.region, slot);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         source->pushed = rows[i].pushed;
@@ -181,15 +254,18 @@ static void the_list_of_segments_has_a_limit(void **state)
     (void)state;
     region_stand_open(&stand, 16 * MIB, SHARDS);
     head = stand.region.head;
-    assert_int_equal(muster_params_source_open(&stand.region, &id, &slot), MUSTER_OK);
+    assert_int_equal(
+        muster_params_source_open(&stand.region, &(struct muster_params_opener){.id = id}, &slot),
+        MUSTER_OK);
     for (uint32_t i = 1; i < MUSTER_PARAMS_SOURCE_SEGMENTS_MAX; i++)
         head->source_segments[i] = head->source_segments[0];
     head->source_segment_count = MUSTER_PARAMS_SOURCE_SEGMENTS_MAX;
     head->source_count = MUSTER_PARAMS_SOURCE_SEGMENTS_MAX * 63;
     id = id_of(2);
 
-    assert_int_equal(muster_params_source_open(&stand.region, &id, &slot),
-                     MUSTER_RESOURCE_EXHAUSTED);
+    assert_int_equal(
+        muster_params_source_open(&stand.region, &(struct muster_params_opener){.id = id}, &slot),
+        MUSTER_RESOURCE_EXHAUSTED);
     assert_int_equal(head->source_segment_count, MUSTER_PARAMS_SOURCE_SEGMENTS_MAX);
     region_stand_close(&stand);
 }
@@ -199,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_opening_raises_the_generation),
         cmocka_unit_test(further_links_of_a_process_raise_the_generation_until_a_younger_one_comes),
+        cmocka_unit_test(a_process_that_comes_again_is_not_taken_for_a_younger_one),
         cmocka_unit_test(a_new_process_leaves_out_a_push_that_is_applied_in_part),
         cmocka_unit_test(sources_of_several_segments_lie_apart),
         cmocka_unit_test(a_source_without_memory_is_refused_and_a_known_one_is_not),

@@ -228,7 +228,11 @@ static void a_malformed_push_is_refused_by_name(void **state)
 
 static void an_opening_is_read_as_it_was_written(void **state)
 {
-    struct muster_params_open open = {.source = {{1, 2, 3}}, .name = "worker:3", .generation = 7};
+    struct muster_params_open open = {.source = {{1, 2, 3}},
+                                      .name = "worker:3",
+                                      .generation = 7,
+                                      .process = UINT64_MAX,
+                                      .link = 9};
     struct muster_params_open found;
     uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
     struct muster_error error;
@@ -239,6 +243,8 @@ static void an_opening_is_read_as_it_was_written(void **state)
     assert_memory_equal(&found.source, &open.source, sizeof(open.source));
     assert_string_equal(found.name, "worker:3");
     assert_int_equal(found.generation, 7);
+    assert_int_equal(found.process, UINT64_MAX);
+    assert_int_equal(found.link, 9);
 
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes) - 1, &found, &error),
                      MUSTER_INVALID_ARGUMENT);
@@ -250,6 +256,12 @@ static void an_opening_is_read_as_it_was_written(void **state)
     bytes[17] = 'o'; /* UTF-8 is cut short */
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
+    memset(bytes + 16, 0, 64);
+    bytes[100]++; /* another version */
+    assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error),
+                     MUSTER_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "must be of version 2, got version 3"));
+    bytes[100]--;
     memset(bytes + 16, 'x', 64); /* no end */
     assert_int_equal(muster_params_open_unpack(bytes, sizeof(bytes), &found, &error),
                      MUSTER_INVALID_ARGUMENT);
