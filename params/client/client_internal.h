@@ -9,6 +9,7 @@
 #include "params/wire/frame.h"
 #include "params/wire/map.h"
 #include "params/wire/range.h"
+#include "params/wire/pulse.h"
 
 /** The state of the way to a server. The table of moves is in client/way.c. */
 enum muster_params_way_state {
@@ -39,6 +40,8 @@ struct muster_params_way {
     struct muster_peer_link *link; /* NULL: none */
     struct muster_timer retry;
     uint64_t backoff_ns;
+    struct muster_timer check; /* whether the link is half open; runs while an answer is awaited */
+    struct muster_params_pulse pulse;
     uint8_t opened_bytes[MUSTER_PARAMS_OPENED_BYTES]; /* OPENED, or the begin of a refusal */
     bool is_seed;    /* it is not a way to a server of the map */
     bool is_strange; /* CONNECTING: another server answers, whose map is awaited */
@@ -234,6 +237,12 @@ void muster_params_way_break(struct muster_params_way *way, const struct muster_
 void muster_params_way_fail(struct muster_params_way *way, const struct muster_error *error);
 /** Its link ends, and gives back the messages that it has. */
 void muster_params_way_hang_up(struct muster_params_way *way);
+/** An answer is awaited: find out when the link is half open (pulse.c). */
+void muster_params_way_watch(struct muster_params_way *way);
+void muster_params_on_way_check(struct muster_timer *timer);
+/** The server says that it lives, or asks for the same. False: no memory. */
+MUSTER_MUST_CHECK bool muster_params_way_alive(struct muster_params_way *way,
+                                               const struct muster_frame_header *header);
 /** Close the link and free what it has received. The way must have no requests. */
 void muster_params_way_free(struct muster_params_way *way);
 

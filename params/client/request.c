@@ -140,6 +140,7 @@ static bool request_transmit(struct muster_params_request *request)
     MUSTER_ASSERT(!request->is_sending);
     request->has_ack = false;
     request->is_sent = request->is_sending = true;
+    muster_params_way_watch(way);
     if (muster_peer_link_send(&request->frame, way->link, on_sent) != MUSTER_OK)
         request->is_sending = false; /* the link is down, and says so next */
     return true;

@@ -37,6 +37,7 @@ static void link_drop(struct muster_params_way *way)
     struct muster_peer_link *link = way->link;
 
     way->link = NULL;
+    muster_timer_stop(&way->check);
     if (link == NULL)
         return;
     way->params->way_events->on_lost(way);
@@ -101,6 +102,7 @@ static void stranger_meet(struct muster_params_way *way)
 
     if (!way->params->is_alone) {
         way->is_strange = true;
+        muster_params_way_watch(way);
         muster_error_set(&way->error, MUSTER_UNAVAILABLE,
                          "another server than the one of the map answers at %s", way->server);
         way->params->way_events->on_unreached(way);
@@ -124,6 +126,7 @@ static void on_ready(struct muster_peer_link *link)
         return;
     }
     way_move(way, MUSTER_PARAMS_WAY_MEETING);
+    muster_params_way_watch(way);
 }
 
 void muster_params_way_name(struct muster_params_way *way, bool is_home)
@@ -164,11 +167,36 @@ static void *map_room(struct muster_params_way *way, uint32_t bytes)
     return NULL;
 }
 
+static void link_hear(struct muster_params_way *way)
+{
+    muster_params_pulse_hear(&way->pulse, muster_loop_now_ns(way->params->env->loop));
+}
+
+static void on_progress(struct muster_peer_link *link, const struct muster_frame_header *header,
+                        void *buffer, uint32_t bytes_done)
+{
+    (void)header;
+    (void)buffer;
+    (void)bytes_done;
+    link_hear(muster_peer_link_data(link));
+}
+
+static void alive_receive(struct muster_params_way *way, const struct muster_frame_header *header)
+{
+    struct muster_error error;
+
+    if (muster_params_way_alive(way, header))
+        return;
+    muster_error_set(&error, MUSTER_UNAVAILABLE, "no memory for an answer to %s", way->server);
+    muster_params_way_break(way, &error);
+}
+
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
     struct muster_params_way *way = muster_peer_link_data(link);
     struct muster_error error;
 
+    link_hear(way);
     if (header->channel != MUSTER_FRAME_PARAMS) {
         muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
                          "%s is not a server of parameters: it sent a frame of channel %u",
@@ -176,6 +204,8 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
         muster_params_way_fail(way, &error);
         return NULL;
     }
+    if (header->type == MUSTER_PARAMS_ALIVE && header->payload_bytes == 0)
+        return NULL;
     if (header->type == MUSTER_PARAMS_MAP)
         return map_room(way, header->payload_bytes);
     if (way->state == MUSTER_PARAMS_WAY_OPEN)
@@ -259,8 +289,11 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
 {
     struct muster_params_way *way = muster_peer_link_data(link);
 
+    link_hear(way);
     if (header->type == MUSTER_PARAMS_MAP)
         map_receive(way, header);
+    else if (header->type == MUSTER_PARAMS_ALIVE)
+        alive_receive(way, header);
     else if (way->state == MUSTER_PARAMS_WAY_OPEN)
         way->params->way_events->on_payload(way, header, buffer);
     else if (header->type == MUSTER_PARAMS_OPENED && way->state == MUSTER_PARAMS_WAY_OPENING)
@@ -276,8 +309,11 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
     way_end(muster_peer_link_data(link), error);
 }
 
-static const struct muster_peer_link_events link_events = {
-    .on_ready = on_ready, .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
+static const struct muster_peer_link_events link_events = {.on_ready = on_ready,
+                                                           .on_frame = on_frame,
+                                                           .on_progress = on_progress,
+                                                           .on_payload = on_payload,
+                                                           .on_down = on_down};
 
 static void way_connect(struct muster_params_way *way)
 {
@@ -322,6 +358,7 @@ struct muster_params_way *muster_params_way_new(struct muster_params *params,
     muster_list_init(&way->pushes);
     muster_list_init(&way->requests);
     muster_timer_init(&way->retry, on_retry, way);
+    muster_timer_init(&way->check, muster_params_on_way_check, way);
     muster_list_append(&params->ways, &way->node);
     if (address == NULL) { /* nowhere */
         way->state = MUSTER_PARAMS_WAY_PAUSED;

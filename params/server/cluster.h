@@ -40,8 +40,10 @@ struct muster_params_follower {
     struct muster_address address;
     struct muster_peer_link *link; /* NULL: none */
     bool is_met;                   /* hellos have been exchanged: records are being sent */
+    bool is_awaited;               /* the pulse is checked */
     struct muster_timer retry;
     uint64_t backoff_ns;
+    struct muster_params_pulse pulse;
     struct muster_list records; /* not done at the follower yet, in their order */
     uint64_t done_count;        /* of the records that this link has sent */
     uint64_t early_count;       /* that a later map than ours has answered … */
@@ -63,6 +65,8 @@ struct muster_params_follower {
 /** Followers come and go with the map, and learn what it says. */
 void muster_params_followers_update(struct muster_params_server *server);
 void muster_params_followers_close(struct muster_params_server *server);
+/** Links are given up from which nothing comes. True: some wait, and are to be checked again soon. */
+bool muster_params_followers_check(struct muster_params_server *server);
 /** A push on its way to the followers of its shards. */
 struct muster_params_forward {
     uint64_t mask; /* of these followers; 0: none */
@@ -146,5 +150,7 @@ void muster_params_leaders_resume(struct muster_params_server *server);
 /** Acknowledge what was done in this turn. */
 void muster_params_leaders_flush(struct muster_params_server *server);
 void muster_params_leaders_close(struct muster_params_server *server);
+/** As muster_params_followers_check. */
+bool muster_params_leaders_check(struct muster_params_server *server);
 
 #endif

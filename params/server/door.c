@@ -12,12 +12,21 @@
 
 #define METHOD "/muster.params.v1.Params/"
 
+static bool handle_alive(struct muster_params_client *client,
+                         const struct muster_frame_header *header, const uint8_t *payload)
+{
+    (void)payload;
+    return header->flags != MUSTER_PARAMS_ALIVE_ASKS ||
+           muster_params_alive_send(client->link, MUSTER_PARAMS_ALIVE, 0);
+}
+
 static const struct message_row {
     muster_params_handle_fn *handle;
     uint32_t payload_max;
     bool needs_open;    /* the link must have named its source */
     const char *method; /* of the gRPC door: who may call it may send the message */
 } messages[] = {
+    [MUSTER_PARAMS_ALIVE] = {handle_alive, 0, false, NULL},
     [MUSTER_PARAMS_OPEN] = {muster_params_handle_open, MUSTER_PARAMS_OPEN_BYTES, false,
                             METHOD "Open"},
     [MUSTER_PARAMS_TABLE] = {muster_params_handle_table, MUSTER_PARAMS_SCHEMA_BYTES, true,
@@ -110,8 +119,9 @@ static bool message_is_known(const struct muster_params_client *client,
 {
     size_t count = sizeof(messages) / sizeof(messages[0]);
 
-    return client->server->map != NULL && header->channel == MUSTER_FRAME_PARAMS &&
-           header->type < count && messages[header->type].handle != NULL &&
+    return (client->server->map != NULL || header->type == MUSTER_PARAMS_ALIVE) &&
+           header->channel == MUSTER_FRAME_PARAMS && header->type < count &&
+           messages[header->type].handle != NULL &&
            header->payload_bytes <= messages[header->type].payload_max &&
            (client->is_open || !messages[header->type].needs_open);
 }
@@ -129,12 +139,27 @@ static uint8_t *message_room(struct muster_params_server *server,
     return room;
 }
 
+static void client_hear(struct muster_params_client *client)
+{
+    muster_params_pulse_hear(&client->pulse, muster_loop_now_ns(client->server->env->loop));
+}
+
+static void on_progress(struct muster_peer_link *link, const struct muster_frame_header *header,
+                        void *buffer, uint32_t bytes_done)
+{
+    (void)header;
+    (void)buffer;
+    (void)bytes_done;
+    client_hear(muster_peer_link_data(link));
+}
+
 /* A message that cannot be taken ends the link: the stream of a client that sends such is not to be
  * trusted. */
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
     struct muster_params_client *client = muster_peer_link_data(link);
 
+    client_hear(client);
     if (!message_is_known(client, header)) {
         client_give_up(client, "it sent a message that no client sends");
         return NULL;
@@ -189,7 +214,7 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     struct muster_params_client *client = muster_peer_link_data(link);
 
     (void)buffer;
-    if (header->epoch <= client->server->map->epoch) {
+    if (header->type == MUSTER_PARAMS_ALIVE || header->epoch <= client->server->map->epoch) {
         (void)message_handle(client, header);
         return;
     }
@@ -199,10 +224,14 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     }
     client->early = *header;
     muster_peer_link_pause(link);
+    muster_params_alive_watch(client->server, true);
 }
 
-static const struct muster_peer_link_events events = {
-    .on_ready = on_ready, .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
+static const struct muster_peer_link_events events = {.on_ready = on_ready,
+                                                      .on_frame = on_frame,
+                                                      .on_progress = on_progress,
+                                                      .on_payload = on_payload,
+                                                      .on_down = on_down};
 
 /* Rules do not change while a server is open, so they are asked once. */
 static void client_authorize(struct muster_params_client *client, struct muster_stream *stream)
@@ -238,12 +267,50 @@ void muster_params_door_accept(struct muster_params_server *server, struct muste
     client_authorize(client, stream);
     muster_list_append(&server->clients, &client->node);
     server->client_count++;
+    client_hear(client);
+    muster_params_alive_watch(server, false);
     if (muster_peer_link_accept(server->env, stream, &server->hello, deadline_ns, &events, client,
                                 &client->link) != MUSTER_OK) {
         muster_list_remove(&client->node);
         server->client_count--;
         muster_mem_free(server->env->mem, client);
     }
+}
+
+static void client_check(struct muster_params_client *client, uint64_t now_ns)
+{
+    bool is_paused = client->early.type != 0;
+
+    if (is_paused) /* nothing is read from it: what it says is not heard */
+        muster_params_pulse_hear(&client->pulse, now_ns);
+    switch (muster_params_pulse_check(&client->pulse, now_ns,
+                                      muster_peer_link_queued_bytes(client->link), false)) {
+    case MUSTER_PARAMS_PULSE_BEATS:
+        if (!is_paused || muster_params_alive_send(client->link, MUSTER_PARAMS_ALIVE, 0))
+            return;
+        break;
+    case MUSTER_PARAMS_PULSE_ASK:
+        if (muster_params_alive_send(client->link, MUSTER_PARAMS_ALIVE, MUSTER_PARAMS_ALIVE_ASKS))
+            return;
+        break;
+    case MUSTER_PARAMS_PULSE_LOST:
+        client_give_up(client, "it is silent");
+        return;
+    }
+    client_give_up(client, "no memory for a sign of life");
+}
+
+bool muster_params_door_check(struct muster_params_server *server)
+{
+    uint64_t now_ns = muster_loop_now_ns(server->env->loop);
+    bool is_awaited = false;
+
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node) {
+        is_awaited |= client->early.type != 0;
+        if (muster_peer_link_is_ready(client->link))
+            client_check(client, now_ns);
+    }
+    return is_awaited;
 }
 
 void muster_params_door_close(struct muster_params_server *server)

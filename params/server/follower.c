@@ -153,6 +153,19 @@ static void record_done(struct muster_params_record *record)
 
 static void follower_break(struct muster_params_follower *follower, const char *reason);
 
+/* Whoever waits on a silent link counts from here on. */
+static void follower_await(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+
+    if (!follower->is_met || follower->is_awaited)
+        return;
+    follower->is_awaited = true;
+    follower->pulse.queued_bytes = 0;
+    muster_params_pulse_hear(&follower->pulse, muster_loop_now_ns(server->env->loop));
+    muster_params_alive_watch(server, true);
+}
+
 /* The record stays until the follower has done it. */
 static void record_append(struct muster_params_follower *follower,
                           struct muster_params_record *record)
@@ -161,6 +174,8 @@ static void record_append(struct muster_params_follower *follower,
     muster_list_append(&follower->records, &record->node);
     if (follower->is_met && !record_send(follower, record))
         follower_break(follower, "no memory for what it must have");
+    else
+        follower_await(follower);
 }
 
 /* --- The copy of a shard --- */
@@ -236,7 +251,7 @@ static void link_drop(struct muster_params_follower *follower)
     struct muster_peer_link *link = follower->link;
 
     follower->link = NULL;
-    follower->is_met = false;
+    follower->is_met = follower->is_awaited = false;
     follower->done_count = 0;
     follower->early_map = 0;
     follower->told_tables = 0;
@@ -296,15 +311,21 @@ static void on_ready(struct muster_peer_link *link)
             return;
         }
     }
+    if (!muster_list_is_empty(&follower->records))
+        follower_await(follower);
     shard_begin_next(follower);
 }
 
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
+    struct muster_params_follower *follower = muster_peer_link_data(link);
+
+    muster_params_pulse_hear(&follower->pulse, muster_loop_now_ns(follower->server->env->loop));
     if (header->channel != MUSTER_FRAME_PARAMS ||
-        (header->type != MUSTER_PARAMS_COPY_ACK && header->type != MUSTER_PARAMS_COPY_DIFFERS) ||
+        (header->type != MUSTER_PARAMS_COPY_ACK && header->type != MUSTER_PARAMS_COPY_DIFFERS &&
+         header->type != MUSTER_PARAMS_COPY_ALIVE) ||
         header->payload_bytes != 0)
-        follower_break(muster_peer_link_data(link), "it sent a message that no follower sends");
+        follower_break(follower, "it sent a message that no follower sends");
     return NULL;
 }
 
@@ -370,6 +391,12 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     struct muster_params_server *server = follower->server;
 
     (void)buffer;
+    if (header->type == MUSTER_PARAMS_COPY_ALIVE) {
+        if (header->flags == MUSTER_PARAMS_ALIVE_ASKS &&
+            !muster_params_alive_send(link, MUSTER_PARAMS_COPY_ALIVE, 0))
+            follower_break(follower, "no memory for a sign of life");
+        return;
+    }
     if (header->type == MUSTER_PARAMS_COPY_DIFFERS) {
         differs_handle(follower, header->phase);
         return;
@@ -604,6 +631,39 @@ void muster_params_followers_close(struct muster_params_server *server)
 {
     MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node)
         follower_free(follower);
+}
+
+static void follower_check(struct muster_params_follower *follower, uint64_t now_ns)
+{
+    switch (muster_params_pulse_check(&follower->pulse, now_ns,
+                                      muster_peer_link_queued_bytes(follower->link), true)) {
+    case MUSTER_PARAMS_PULSE_BEATS:
+        return;
+    case MUSTER_PARAMS_PULSE_ASK:
+        if (!muster_params_alive_send(follower->link, MUSTER_PARAMS_COPY_ALIVE,
+                                      MUSTER_PARAMS_ALIVE_ASKS))
+            follower_break(follower, "no memory for a sign of life");
+        return;
+    case MUSTER_PARAMS_PULSE_LOST:
+        follower_break(follower, "nothing comes from it");
+        return;
+    }
+}
+
+bool muster_params_followers_check(struct muster_params_server *server)
+{
+    uint64_t now_ns = muster_loop_now_ns(server->env->loop);
+    bool is_awaited = false;
+
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node) {
+        if (!follower->is_met)
+            continue;
+        follower->is_awaited = !muster_list_is_empty(&follower->records);
+        if (follower->is_awaited)
+            follower_check(follower, now_ns);
+        is_awaited |= follower->is_awaited;
+    }
+    return is_awaited;
 }
 
 bool muster_params_follower_is_ready(const void *data, uint32_t shard, uint32_t place)

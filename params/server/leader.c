@@ -22,6 +22,7 @@ struct muster_params_leader {
     struct muster_list node;
     struct muster_params_server *server;
     struct muster_peer_link *link;
+    struct muster_params_pulse pulse;
     struct muster_incarnation id;
     uint64_t *slots; /* ours, by the leader's; UNKNOWN: it has not told it */
     size_t slot_count;
@@ -450,6 +451,8 @@ static bool message_is_known(const struct muster_frame_header *header)
 {
     if (header->channel != MUSTER_FRAME_PARAMS)
         return false;
+    if (header->type == MUSTER_PARAMS_COPY_ALIVE)
+        return header->payload_bytes == 0;
     if (header->type == MUSTER_PARAMS_COPY_SOURCE)
         return header->payload_bytes == MUSTER_PARAMS_OPEN_BYTES;
     if (header->type == MUSTER_PARAMS_COPY_TABLE)
@@ -459,10 +462,25 @@ static bool message_is_known(const struct muster_frame_header *header)
            header->payload_bytes <= messages[header->type - MUSTER_PARAMS_COPY_PUSH].payload_max;
 }
 
+static void leader_hear(struct muster_params_leader *leader)
+{
+    muster_params_pulse_hear(&leader->pulse, muster_loop_now_ns(leader->server->env->loop));
+}
+
+static void on_progress(struct muster_peer_link *link, const struct muster_frame_header *header,
+                        void *buffer, uint32_t bytes_done)
+{
+    (void)header;
+    (void)buffer;
+    (void)bytes_done;
+    leader_hear(muster_peer_link_data(link));
+}
+
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
     struct muster_params_leader *leader = muster_peer_link_data(link);
 
+    leader_hear(leader);
     if (!message_is_known(header)) {
         leader_give_up(leader, "it sent a message that no server sends");
         return NULL;
@@ -506,9 +524,16 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     struct muster_params_leader *leader = muster_peer_link_data(link);
     struct muster_params_server *server = leader->server;
 
+    if (header->type == MUSTER_PARAMS_COPY_ALIVE) {
+        if (header->flags == MUSTER_PARAMS_ALIVE_ASKS &&
+            !muster_params_alive_send(link, MUSTER_PARAMS_COPY_ALIVE, 0))
+            leader_give_up(leader, "no memory for a sign of life");
+        return;
+    }
     if (server->map == NULL || header->epoch > server->map->epoch) {
         leader->waiting = *header;
         muster_peer_link_pause(link);
+        muster_params_alive_watch(server, true);
         return;
     }
     (void)message_handle(leader, header, buffer);
@@ -523,7 +548,7 @@ static void on_down(struct muster_peer_link *link, const struct muster_error *er
 }
 
 static const struct muster_peer_link_events events = {
-    .on_frame = on_frame, .on_payload = on_payload, .on_down = on_down};
+    .on_frame = on_frame, .on_progress = on_progress, .on_payload = on_payload, .on_down = on_down};
 
 void muster_params_leader_accept(struct muster_params_server *server, struct muster_peer_link *link)
 {
@@ -539,6 +564,8 @@ void muster_params_leader_accept(struct muster_params_server *server, struct mus
     leader->link = link;
     leader->id = muster_peer_link_hello(link)->incarnation;
     muster_list_append(&server->leaders, &leader->node);
+    leader_hear(leader);
+    muster_params_alive_watch(server, false);
     muster_peer_link_set_owner(link, &events, leader);
 }
 
@@ -569,6 +596,43 @@ void muster_params_leaders_flush(struct muster_params_server *server)
         if (muster_peer_link_send_copy(leader->link, &header, NULL) != MUSTER_OK)
             leader_give_up(leader, "no memory for an acknowledgement");
     }
+}
+
+static void leader_check(struct muster_params_leader *leader, uint64_t now_ns)
+{
+    bool is_paused = leader->waiting.type != 0;
+    bool is_told = true;
+
+    if (is_paused) /* nothing is read from it: what it says is not heard */
+        muster_params_pulse_hear(&leader->pulse, now_ns);
+    switch (muster_params_pulse_check(&leader->pulse, now_ns,
+                                      muster_peer_link_queued_bytes(leader->link), false)) {
+    case MUSTER_PARAMS_PULSE_BEATS:
+        if (is_paused)
+            is_told = muster_params_alive_send(leader->link, MUSTER_PARAMS_COPY_ALIVE, 0);
+        break;
+    case MUSTER_PARAMS_PULSE_ASK:
+        is_told = muster_params_alive_send(leader->link, MUSTER_PARAMS_COPY_ALIVE,
+                                           MUSTER_PARAMS_ALIVE_ASKS);
+        break;
+    case MUSTER_PARAMS_PULSE_LOST:
+        leader_give_up(leader, "nothing comes from it");
+        return;
+    }
+    if (!is_told)
+        leader_give_up(leader, "no memory for a sign of life");
+}
+
+bool muster_params_leaders_check(struct muster_params_server *server)
+{
+    uint64_t now_ns = muster_loop_now_ns(server->env->loop);
+    bool is_awaited = false;
+
+    MUSTER_LIST_EACH_SAFE (&server->leaders, leader, struct muster_params_leader, node) {
+        is_awaited |= leader->waiting.type != 0;
+        leader_check(leader, now_ns);
+    }
+    return is_awaited;
 }
 
 void muster_params_leaders_close(struct muster_params_server *server)

@@ -170,6 +170,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_mem_pool_init(&server->pool, env->mem, POOL_KEPT_BYTES);
     muster_task_init(&server->flush, on_flush, server);
     muster_task_init(&server->held_check, on_held_check, server);
+    muster_params_alive_init(server);
     muster_params_drain_init(server);
     server->on_drain = options->on_drain;
     server->place = MUSTER_PARAMS_NOWHERE;
@@ -224,6 +225,7 @@ void *muster_params_server_data(const struct muster_params_server *server)
 static void server_close(struct muster_params_server *server)
 {
     muster_task_cancel(&server->flush);
+    muster_timer_stop(&server->alive);
     muster_params_share_close(server->share);
     muster_params_server_cut_close(server);
     muster_params_door_close(server);

@@ -10,6 +10,7 @@
 #include "params/server/seat.h"
 #include "params/store/apply.h"
 #include "params/wire/frame.h"
+#include "params/wire/pulse.h"
 
 #define MUSTER_PARAMS_METRIC_COUNT 15
 
@@ -68,6 +69,7 @@ struct muster_params_server {
     size_t scratch_count;
     struct muster_params_turned *turned; /* keys that one message turns */
     size_t turned_count;
+    struct muster_timer alive;     /* finds links that are half open */
     struct muster_task flush;      /* acknowledgements of a turn leave together */
     struct muster_params_map *map; /* NULL: not known yet */
     uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */
@@ -117,6 +119,7 @@ struct muster_params_client {
     struct muster_list node;
     struct muster_params_server *server;
     struct muster_peer_link *link;
+    struct muster_params_pulse pulse;
     const struct muster_identity *identity; /* of the link's stream; NULL: no certificate */
     uint32_t denied;                        /* a bit for each message that it may not send */
     bool may_not_lead;                      /* it may not be a server that this one copies */
@@ -178,9 +181,18 @@ muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
     muster_params_handle_push, muster_params_handle_pull, muster_params_handle_push_pull,
     muster_params_handle_tick, muster_params_handle_round, muster_params_handle_cut, muster_params_handle_mark;
 
+/** Links that are half open (alive.c): those on which something is awaited are checked soon. */
+void muster_params_alive_init(struct muster_params_server *server);
+void muster_params_alive_watch(struct muster_params_server *server, bool is_awaited);
+/** ALIVE or COPY_ALIVE over the link. False: no memory, or the link is down. */
+MUSTER_MUST_CHECK bool muster_params_alive_send(struct muster_peer_link *link, uint8_t type,
+                                                uint16_t flags);
+
 /** A stranger's stream at the port. Takes stream. */
 void muster_params_door_accept(struct muster_params_server *server, struct muster_stream *stream);
 void muster_params_door_close(struct muster_params_server *server);
+/** Check the clients' links. True: some wait, and are to be checked again soon. */
+bool muster_params_door_check(struct muster_params_server *server);
 /** The map has changed: clients are told, and messages that have waited for it go on. */
 void muster_params_door_map(struct muster_params_server *server);
 /** Acknowledgements of the turn leave; clients that cannot be answered are closed. */

@@ -23,23 +23,25 @@ enum muster_params_message {
     MUSTER_PARAMS_PULL,       /* payload: rows without values */
     MUSTER_PARAMS_ROWS,       /* payload: values, in the order of the request's keys */
     MUSTER_PARAMS_REFUSED,    /* header.phase: enum muster_rc; payload: text for people */
-    MUSTER_PARAMS_MAP,        /* payload: map (map.h); the server's first message, and at each change */
-    MUSTER_PARAMS_MOVED,      /* header.epoch: of the server's map, which it has sent before: route the
+    MUSTER_PARAMS_MAP,   /* payload: map (map.h); the server's first message, and at each change */
+    MUSTER_PARAMS_MOVED, /* header.epoch: of the server's map, which it has sent before: route the
                                * request by that one, or a newer one. Runs of a push that are the
                                * server's were applied */
-    MUSTER_PARAMS_PUSH_PULL,  /* as PUSH; the answer is ROWS behind it, with header.flags
+    MUSTER_PARAMS_PUSH_PULL, /* as PUSH; the answer is ROWS behind it, with header.flags
                                * REFUSED_PUSH, header.chunk: piece, header.phase: refused rows */
     MUSTER_PARAMS_TICK = 20, /* payload: tick; sent when all pushes before it were answered */
     MUSTER_PARAMS_TICKED,
     MUSTER_PARAMS_WAITS, /* payload: text; the pull of header.offset waits for a clock, and for whom; 0:
                           * operations on tables by round wait for the end of a round */
     MUSTER_PARAMS_ROUND, /* payload: round. To clients, who tell all servers: it is closed */
-    MUSTER_PARAMS_CUT,   /* payload: number u64 of the cut, and from a client the folder, without NUL: save
+    MUSTER_PARAMS_CUT, /* payload: number u64 of the cut, and from a client the folder, without NUL: save
                           * all shards. To clients: send MARK */
-    MUSTER_PARAMS_MARK,  /* payload: number u64, to all servers: pushes from here on are behind the cut */
+    MUSTER_PARAMS_MARK, /* payload: number u64, to all servers: pushes from here on are behind the cut */
     MUSTER_PARAMS_SAVED, /* payload: saved; the answer to CUT */
     MUSTER_PARAMS_PUSH_RANGE, /* elements of a tensor: params/wire/range.h. Answers as to PUSH … */
     MUSTER_PARAMS_PULL_RANGE, /* … and PULL */
+    MUSTER_PARAMS_ALIVE, /* both ways, no payload; header.flags MUSTER_PARAMS_ALIVE_ASKS (pulse.h) wants one
+                          * without it. The only message that a client may send before the map comes */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
@@ -57,11 +59,12 @@ enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_TURNOVER, /* rows that come and go with the COPY_PUSH behind it. header.offset: its
                                   * sequence, header.phase: the primary's slot of its source,
                                   * header.chunk: the primary's table; payload: turned[] */
-    MUSTER_PARAMS_COPY_ACK,  /* to the primary; header.offset: so many of the messages from COPY_PUSH
+    MUSTER_PARAMS_COPY_ACK, /* to the primary; header.offset: so many of the messages from COPY_PUSH
                               * to COPY_TURNOVER, and COPY_CHECK, are done; header.epoch: number of the
                               * replica's map */
-    MUSTER_PARAMS_COPY_CHECK,   /* header.phase: a shard, header.descriptor: digest of its positions */
+    MUSTER_PARAMS_COPY_CHECK, /* header.phase: a shard, header.descriptor: digest of its positions */
     MUSTER_PARAMS_COPY_DIFFERS, /* to the primary: those of header.phase have another digest */
+    MUSTER_PARAMS_COPY_ALIVE,   /* as ALIVE; not counted by COPY_ACK */
 };
 /* header.flags of COPY_CHECK: the copy has said that it differs, over an older link. */
 #define MUSTER_PARAMS_COPY_IS_STALE 1u

@@ -1,0 +1,325 @@
+/* Links of parameters that are half open, because a reset was lost, and servers that only stand still. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include <muster/params.h>
+#include <muster/params_server.h>
+
+#include "params/server/cluster.h"
+#include "params/server/seat.h"
+#include "tests/lib/assertion_count.h"
+#include "tests/sim/params_memory.h"
+#include "tests/sim/registry_stage.h"
+#include "tests/sim/world.h"
+
+#define SERVERS      2u
+#define SHARDS       8u
+#define PORT         7300
+#define MEMORY_BYTES MUSTER_PARAMS_REGION_BYTES_MIN
+#define SECOND       MUSTER_NS_PER_S
+#define KEYS         64u /* some of each shard */
+
+struct scene;
+
+struct server {
+    struct scene *scene;
+    struct sim_host *host;
+    struct sim_node *node;
+    struct params_memory *memory;
+    struct muster_params_seat *seat;
+};
+
+struct scene {
+    struct sim_world *world;
+    struct sim_host *registry_host, *client_host;
+    struct registry_stage *registry; /* NULL: one server, alone */
+    struct server servers[SERVERS];
+    uint32_t server_count;
+    char addresses[128];
+    struct sim_node *client;
+    struct muster_params *params;
+    struct muster_params_table *table;
+    struct muster_params_op op;
+    uint64_t keys[KEYS];
+    float values[KEYS];
+    bool is_done;
+    enum muster_rc rc;
+    char text[256]; /* of the operation's error */
+};
+
+static void start_server(struct sim_node *node, struct muster_env *env, void *data)
+{
+    struct server *server = data;
+    struct scene *scene = server->scene;
+    const struct muster_params_seat_options seat = {.shard_count = SHARDS};
+    struct muster_address address =
+        sim_host_address(server->host, (uint16_t)(PORT + (server - scene->servers)));
+    struct muster_params_server_options options = {.listen = &address};
+    struct muster_params_server *program = NULL;
+    struct muster_error error;
+
+    if (scene->registry != NULL) {
+        options.job = REGISTRY_STAGE_JOB;
+        options.registry = REGISTRY_STAGE_ENDPOINT;
+        options.replicas = options.server_count = SERVERS;
+    }
+    assert_int_equal(muster_params_seat_wrap(params_memory_take(server->memory, node), MEMORY_BYTES,
+                                             &seat, &server->seat, &error),
+                     MUSTER_OK);
+    options.seat = server->seat;
+    assert_int_equal(muster_params_server_open(env, &options, &program, &error), MUSTER_OK);
+    sim_node_set_program(node, program);
+}
+
+static void on_done(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct scene *scene = op->data;
+
+    scene->is_done = true;
+    scene->rc = rc;
+    snprintf(scene->text, sizeof(scene->text), "%s", op->error.text);
+}
+
+static void on_opened(struct muster_params *params, enum muster_rc rc)
+{
+    struct scene *scene = muster_params_data(params);
+
+    scene->is_done = true;
+    scene->rc = rc;
+}
+
+static void start_client(struct sim_node *node, struct muster_env *env, void *data)
+{
+    struct scene *scene = data;
+    const struct muster_params_options options = {
+        .server = scene->addresses,
+        .job = scene->registry != NULL ? REGISTRY_STAGE_JOB : NULL,
+        .connect_deadline_ns = muster_loop_after_ns(env->loop, 60 * SECOND),
+        .data = scene};
+
+    assert_int_equal(muster_params_open(env, &options, on_opened, &scene->params, NULL), MUSTER_OK);
+    sim_node_set_program(node, scene);
+}
+
+static bool is_done(void *data)
+{
+    return ((struct scene *)data)->is_done;
+}
+
+static void done_await(struct scene *scene, uint64_t limit_ns)
+{
+    assert_true(sim_run_until(scene->world, is_done, scene, limit_ns));
+    if (scene->rc != MUSTER_OK)
+        fail_msg("%s: %s", muster_rc_name(scene->rc), scene->text);
+    scene->is_done = false;
+}
+
+static bool all_have_copies(void *data)
+{
+    const struct scene *scene = data;
+
+    for (uint32_t i = 0; i < scene->server_count; i++) {
+        const struct muster_params_server *server = sim_node_program(scene->servers[i].node);
+
+        if (server == NULL || server->map == NULL)
+            return false;
+        for (uint32_t shard = 0; shard < SHARDS; shard++) {
+            if (server->map->shards[shard].copy_count < scene->server_count)
+                return false;
+        }
+    }
+    return true;
+}
+
+static void table_open(struct scene *scene)
+{
+    const struct muster_params_schema schema = {.name = "counts",
+                                                .row_elements = 1,
+                                                .wire_dtype = MUSTER_F32,
+                                                .optimizer = MUSTER_PARAMS_ADD};
+
+    scene->op.data = scene;
+    sim_enter(scene->client);
+    assert_int_equal(
+        muster_params_table_start(
+            &scene->op, scene->params, &schema, &scene->table,
+            muster_loop_after_ns(sim_node_env(scene->client)->loop, 60 * SECOND), on_done),
+        MUSTER_OK);
+    sim_leave(scene->client);
+    done_await(scene, 60 * SECOND);
+}
+
+/* 1 is added to all rows. */
+static void push_start(struct scene *scene, uint64_t patience_ns)
+{
+    const struct muster_params_rows rows = {
+        .keys = scene->keys, .count = KEYS, .values = scene->values};
+
+    for (uint32_t i = 0; i < KEYS; i++) {
+        scene->keys[i] = i;
+        scene->values[i] = 1;
+    }
+    sim_enter(scene->client);
+    assert_int_equal(
+        muster_params_push_start(
+            &scene->op, scene->table, &rows,
+            muster_loop_after_ns(sim_node_env(scene->client)->loop, patience_ns), on_done),
+        MUSTER_OK);
+    sim_leave(scene->client);
+}
+
+static void rows_compare(struct scene *scene, float expected)
+{
+    const struct muster_params_rows rows = {
+        .keys = scene->keys, .count = KEYS, .values = scene->values};
+
+    sim_enter(scene->client);
+    assert_int_equal(
+        muster_params_pull_start(
+            &scene->op, scene->table, &rows,
+            muster_loop_after_ns(sim_node_env(scene->client)->loop, 60 * SECOND), on_done),
+        MUSTER_OK);
+    sim_leave(scene->client);
+    done_await(scene, 60 * SECOND);
+    for (uint32_t i = 0; i < KEYS; i++)
+        assert_true(scene->values[i] == expected);
+}
+
+static void scene_open(struct scene *scene, uint32_t server_count)
+{
+    size_t at = 0;
+
+    memset(scene, 0, sizeof(*scene));
+    scene->world = sim_world_open(7, NULL);
+    scene->server_count = server_count;
+    if (server_count > 1) {
+        scene->registry_host = sim_host_add(scene->world, "registry");
+        scene->registry = registry_stage_open(scene->world, scene->registry_host, NULL);
+    }
+    for (uint32_t i = 0; i < server_count; i++) {
+        struct server *server = &scene->servers[i];
+        char name[32], text[MUSTER_ADDRESS_TEXT_BYTES];
+        struct muster_address address;
+
+        snprintf(name, sizeof(name), "server%u", i);
+        server->scene = scene;
+        server->host = sim_host_add(scene->world, name);
+        server->memory = params_memory_open(MEMORY_BYTES);
+        address = sim_host_address(server->host, (uint16_t)(PORT + i));
+        at += (size_t)snprintf(scene->addresses + at, sizeof(scene->addresses) - at, "%s%s",
+                               i > 0 ? "," : "", muster_address_format(&address, text));
+        server->node = sim_node_start(scene->world, &(struct sim_node_options){.name = name,
+                                                                        .host = server->host,
+                                                                        .start = start_server,
+                                                                        .data = server});
+    }
+    scene->client_host = sim_host_add(scene->world, "client");
+    scene->client =
+        sim_node_start(scene->world, &(struct sim_node_options){.name = "client",
+                                                                .host = scene->client_host,
+                                                                .start = start_client,
+                                                                .data = scene});
+    done_await(scene, 60 * SECOND);
+    assert_true(sim_run_until(scene->world, all_have_copies, scene, 60 * SECOND));
+    table_open(scene);
+    push_start(scene, 60 * SECOND);
+    done_await(scene, 60 * SECOND);
+}
+
+static void scene_close(struct scene *scene)
+{
+    assert_null(sim_failure(scene->world));
+    for (uint32_t i = 0; i < scene->server_count; i++)
+        sim_kill(scene->servers[i].node);
+    sim_kill(scene->client);
+    if (scene->registry != NULL)
+        registry_stage_close(scene->registry);
+    (void)sim_world_close(scene->world);
+    for (uint32_t i = 0; i < scene->server_count; i++) {
+        muster_params_seat_free(scene->servers[i].seat);
+        params_memory_close(scene->servers[i].memory);
+    }
+}
+
+/* All streams are reset, but what `from` tells `to` of it is lost: `to` goes on waiting. */
+static void resets_lose(struct scene *scene, struct sim_host *from, struct sim_host *to)
+{
+    sim_cut(scene->world, from, to, SIM_ONE_WAY);
+    for (size_t i = sim_stream_count(scene->world); i-- > 0;)
+        assert_true(sim_reset_stream(scene->world, i));
+    assert_true(sim_run_for(scene->world, MUSTER_NS_PER_MS));
+    sim_heal_all(scene->world);
+}
+
+static void a_push_waits_seconds_for_a_server_that_has_forgotten_the_link(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1);
+    resets_lose(&scene, scene.servers[0].host, scene.client_host);
+    push_start(&scene, 60 * SECOND);
+    done_await(&scene, 10 * SECOND);
+
+    rows_compare(&scene, 2);
+    scene_close(&scene);
+}
+
+static void a_push_waits_seconds_for_a_replica_that_has_forgotten_the_link(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SERVERS; i++) {
+        struct scene scene;
+
+        scene_open(&scene, SERVERS);
+        resets_lose(&scene, scene.servers[i].host, scene.servers[1 - i].host);
+        push_start(&scene, 60 * SECOND);
+        done_await(&scene, 10 * SECOND);
+
+        rows_compare(&scene, 2);
+        scene_close(&scene);
+    }
+}
+
+/* 20 seconds, in which the link is given up; the host is up, and its registration stands. */
+static void a_server_that_stands_still_is_waited_for(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, 1);
+    sim_pause(scene.servers[0].node);
+    push_start(&scene, 7 * SECOND);
+    assert_true(sim_run_until(scene.world, is_done, &scene, 10 * SECOND));
+    assert_int_equal(scene.rc, MUSTER_DEADLINE_EXCEEDED);
+    if (strstr(scene.text, "has sent nothing for ") == NULL ||
+        strstr(scene.text, scene.addresses) == NULL)
+        fail_msg("%s", scene.text);
+
+    scene.is_done = false;
+    push_start(&scene, 60 * SECOND);
+    assert_true(sim_run_for(scene.world, 13 * SECOND));
+    assert_false(scene.is_done);
+    sim_resume(scene.servers[0].node);
+    done_await(&scene, 10 * SECOND);
+    rows_compare(&scene, 3); /* the push that was not waited for was not taken back */
+    scene_close(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_push_waits_seconds_for_a_server_that_has_forgotten_the_link),
+        cmocka_unit_test(a_push_waits_seconds_for_a_replica_that_has_forgotten_the_link),
+        cmocka_unit_test(a_server_that_stands_still_is_waited_for),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
