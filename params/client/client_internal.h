@@ -239,7 +239,9 @@ void muster_params_way_fail(struct muster_params_way *way, const struct muster_e
 void muster_params_way_hang_up(struct muster_params_way *way);
 /** An answer is awaited: find out when the link is half open (pulse.c). */
 void muster_params_way_watch(struct muster_params_way *way);
-void muster_params_on_way_check(struct muster_timer *timer);
+/** Its timer has fired. UNAVAILABLE: the link is half open. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_way_check(struct muster_params_way *way,
+                                                         struct muster_error *ret_error);
 /** The server says that it lives, or asks for the same. False: no memory. */
 MUSTER_MUST_CHECK bool muster_params_way_alive(struct muster_params_way *way,
                                                const struct muster_frame_header *header);

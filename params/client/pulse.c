@@ -44,26 +44,25 @@ void muster_params_way_watch(struct muster_params_way *way)
     check_schedule(way);
 }
 
-void muster_params_on_way_check(struct muster_timer *timer)
+enum muster_rc muster_params_way_check(struct muster_params_way *way,
+                                       struct muster_error *ret_error)
 {
-    struct muster_params_way *way = timer->data;
     uint64_t now_ns = muster_loop_now_ns(way->params->env->loop);
-    struct muster_error error;
 
     if (way->link == NULL || !is_awaiting(way))
-        return;
+        return MUSTER_OK;
     switch (muster_params_pulse_check(&way->pulse, now_ns,
                                       muster_peer_link_queued_bytes(way->link), true)) {
     case MUSTER_PARAMS_PULSE_ASK:
         (void)alive_send(way, MUSTER_PARAMS_ALIVE_ASKS); /* a link that is down says so next */
         break;
     case MUSTER_PARAMS_PULSE_LOST:
-        muster_error_set(&error, MUSTER_UNAVAILABLE, "the server at %s has sent nothing for %.1f s",
-                         way->server, (double)(now_ns - way->pulse.heard_ns) / MUSTER_NS_PER_S);
-        muster_params_way_break(way, &error);
-        return;
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                                "the server at %s has sent nothing for %.1f s", way->server,
+                                (double)(now_ns - way->pulse.heard_ns) / MUSTER_NS_PER_S);
     case MUSTER_PARAMS_PULSE_BEATS:
         break;
     }
     check_schedule(way);
+    return MUSTER_OK;
 }

@@ -331,6 +331,15 @@ static void way_connect(struct muster_params_way *way)
     muster_params_way_break(way, &error);
 }
 
+static void on_check(struct muster_timer *timer)
+{
+    struct muster_params_way *way = timer->data;
+    struct muster_error error;
+
+    if (muster_params_way_check(way, &error) != MUSTER_OK)
+        muster_params_way_break(way, &error);
+}
+
 static void on_retry(struct muster_timer *timer)
 {
     struct muster_params_way *way = timer->data;
@@ -358,7 +367,7 @@ struct muster_params_way *muster_params_way_new(struct muster_params *params,
     muster_list_init(&way->pushes);
     muster_list_init(&way->requests);
     muster_timer_init(&way->retry, on_retry, way);
-    muster_timer_init(&way->check, muster_params_on_way_check, way);
+    muster_timer_init(&way->check, on_check, way);
     muster_list_append(&params->ways, &way->node);
     if (address == NULL) { /* nowhere */
         way->state = MUSTER_PARAMS_WAY_PAUSED;

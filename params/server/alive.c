@@ -1,6 +1,6 @@
 /* Links that are half open: a server gives up followers from which nothing comes though much is awaited, and,
  * later, clients and leaders that are silent. Where it does not read itself, it says that it is alive. */
-#include "params/server/cluster.h"
+#include "params/server/server_internal.h"
 
 #define IDLE_PERIOD_NS (10 * MUSTER_NS_PER_S)
 
@@ -10,22 +10,6 @@ bool muster_params_alive_send(struct muster_peer_link *link, uint8_t type, uint1
         .channel = MUSTER_FRAME_PARAMS, .type = type, .flags = flags};
 
     return muster_peer_link_send_copy(link, &header, NULL) == MUSTER_OK;
-}
-
-static void on_alive(struct muster_timer *timer)
-{
-    struct muster_params_server *server = timer->data;
-    bool is_awaited = muster_params_door_check(server);
-
-    is_awaited |= muster_params_followers_check(server);
-    is_awaited |= muster_params_leaders_check(server);
-    if (is_awaited || server->client_count > 0 || !muster_list_is_empty(&server->leaders))
-        muster_params_alive_watch(server, is_awaited);
-}
-
-void muster_params_alive_init(struct muster_params_server *server)
-{
-    muster_timer_init(&server->alive, on_alive, server);
 }
 
 void muster_params_alive_watch(struct muster_params_server *server, bool is_awaited)

@@ -145,6 +145,17 @@ static enum muster_rc cluster_init(struct muster_params_server *server,
     return MUSTER_OK;
 }
 
+static void on_alive(struct muster_timer *timer)
+{
+    struct muster_params_server *server = timer->data;
+    bool is_awaited = muster_params_door_check(server);
+
+    is_awaited |= muster_params_followers_check(server);
+    is_awaited |= muster_params_leaders_check(server);
+    if (is_awaited || server->client_count > 0 || !muster_list_is_empty(&server->leaders))
+        muster_params_alive_watch(server, is_awaited);
+}
+
 enum muster_rc muster_params_server_open(struct muster_env *env,
                                          const struct muster_params_server_options *options,
                                          struct muster_params_server **ret_server,
@@ -170,7 +181,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_mem_pool_init(&server->pool, env->mem, POOL_KEPT_BYTES);
     muster_task_init(&server->flush, on_flush, server);
     muster_task_init(&server->held_check, on_held_check, server);
-    muster_params_alive_init(server);
+    muster_timer_init(&server->alive, on_alive, server);
     muster_params_drain_init(server);
     server->on_drain = options->on_drain;
     server->place = MUSTER_PARAMS_NOWHERE;

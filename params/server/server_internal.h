@@ -182,7 +182,6 @@ muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
     muster_params_handle_tick, muster_params_handle_round, muster_params_handle_cut, muster_params_handle_mark;
 
 /** Links that are half open (alive.c): those on which something is awaited are checked soon. */
-void muster_params_alive_init(struct muster_params_server *server);
 void muster_params_alive_watch(struct muster_params_server *server, bool is_awaited);
 /** ALIVE or COPY_ALIVE over the link. False: no memory, or the link is down. */
 MUSTER_MUST_CHECK bool muster_params_alive_send(struct muster_peer_link *link, uint8_t type,
