@@ -151,7 +151,7 @@ MUSTER_API const struct muster_address *muster_stream_local(const struct muster_
 struct muster_stream_options {
     uint32_t send_buffer_bytes;    /* 0: the kernel's choice */
     uint32_t receive_buffer_bytes; /* 0: the kernel's choice */
-    uint32_t user_timeout_ms;      /* TCP_USER_TIMEOUT, 0: none */
+    uint32_t user_timeout_ms;      /* TCP_USER_TIMEOUT, and TCP_KEEPIDLE of half of it; 0: none */
     bool is_bulk;                  /* leave Nagle's algorithm alone; default is TCP_NODELAY */
 };
 

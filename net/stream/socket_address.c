@@ -157,17 +157,24 @@ void muster_socket_set_user_timeout(int fd, enum muster_address_family family, u
         (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms));
 }
 
+/* The reset of a peer that dies while the network is cut is lost, and is not sent again (RFC 9293 3.5): a side
+ * that only waits would wait for ever. */
 void muster_socket_set_options(int fd, enum muster_address_family family,
                                const struct muster_stream_options *options)
 {
-    int one = 1;
+    int one = 1, idle_s;
 
     if (family == MUSTER_ADDRESS_UNIX)
         return;
     if (!options->is_bulk)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    if (options->user_timeout_ms != 0)
-        muster_socket_set_user_timeout(fd, family, options->user_timeout_ms);
+    if (options->user_timeout_ms == 0)
+        return;
+    muster_socket_set_user_timeout(fd, family, options->user_timeout_ms);
+    idle_s = options->user_timeout_ms / 2000 > 0 ? (int)(options->user_timeout_ms / 2000) : 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one));
 }
 
 /* Sizes of buffers are set before connect and listen: TCP announces its window scale in the first

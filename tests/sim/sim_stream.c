@@ -372,6 +372,9 @@ static void on_reset(struct sim_event *event)
 
     if (!sim_link_is_dead(world_of(stream), from, stream->connection->hosts[stream->side]))
         sim_stream_reset(stream);
+    else if (peer_of(stream)->phase == SIM_SIDE_GONE && out_of(stream)->user_timeout_ns != 0)
+        sim_event_schedule(world_of(stream), event, /* TCP's keepalive asks again */
+                           world_of(stream)->now_ns + out_of(stream)->user_timeout_ns / 2);
 }
 
 void sim_stream_send_reset(struct sim_stream *stream)

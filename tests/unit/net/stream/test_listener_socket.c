@@ -565,6 +565,8 @@ static void options_reach_the_sockets_of_both_sides(void **state)
     for (i = 0; i < 2; i++) {
         assert_int_equal(option_of(fds[i], IPPROTO_TCP, TCP_NODELAY), 1);
         assert_int_equal(option_of(fds[i], IPPROTO_TCP, TCP_USER_TIMEOUT), 5000);
+        assert_int_equal(option_of(fds[i], SOL_SOCKET, SO_KEEPALIVE), 1);
+        assert_int_equal(option_of(fds[i], IPPROTO_TCP, TCP_KEEPIDLE), 2);
         assert_int_equal(option_of(fds[i], SOL_SOCKET, SO_SNDBUF), 2 * 64 * 1024);
         assert_int_equal(option_of(fds[i], SOL_SOCKET, SO_RCVBUF), 2 * 32 * 1024);
         assert_int_equal(fcntl(fds[i], F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
