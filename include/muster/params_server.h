@@ -49,6 +49,9 @@ typedef void muster_params_server_fn(struct muster_params_server *server);
 typedef void muster_params_failed_fn(struct muster_params_server *server,
                                      const struct muster_error *error);
 
+/** Servers that may hold each row. */
+#define MUSTER_PARAMS_REPLICAS_MAX 5u
+
 struct muster_params_server_options {
     const struct muster_address *listen; /* port 0: a free one */
     struct muster_params_seat *seat;     /* taken by this process. Borrowed until closed */
@@ -60,7 +63,7 @@ struct muster_params_server_options {
      * this server has them alone. */
     const char *registry;
     const char *reach;   /* "HOST:PORT" that others connect to; NULL: the address of the server */
-    uint32_t replicas;   /* servers that hold each row, 1 to 4; 0: 1. The first server's counts */
+    uint32_t replicas;   /* servers that hold each row, 1 to 5; 0: 1. The first server's counts */
     /* Begin with the tables of this cut (muster_params_cut_start): the folder, NULL: none. With a registry:
      * the shards that the first map of the job gives this server. */
     const char *restore;

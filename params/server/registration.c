@@ -19,6 +19,8 @@
 #define TURN_NS   (200 * MUSTER_NS_PER_MS)
 #define MOVES_MAX 32u
 
+_Static_assert(MUSTER_PARAMS_REPLICAS_MAX == MUSTER_PARAMS_COPIES_MAX, "the map has room for them");
+
 /** A server that has a key. */
 struct peer {
     struct muster_list node;
@@ -725,9 +727,9 @@ static enum muster_rc record_fill(struct muster_params_registration *registratio
 
     if (reach == NULL)
         reach = muster_address_format(muster_port_address(server->port), text);
-    if (options->replicas > MUSTER_PARAMS_COPIES_MAX)
+    if (options->replicas > MUSTER_PARAMS_REPLICAS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "replicas must be from 1 to %u, got %u", MUSTER_PARAMS_COPIES_MAX,
+                                "replicas must be from 1 to %u, got %u", MUSTER_PARAMS_REPLICAS_MAX,
                                 options->replicas);
     if (snprintf(record->server.address, sizeof(record->server.address), "%s", reach) >=
         (int)sizeof(record->server.address))

@@ -6,7 +6,7 @@
 #include "params/wire/frame.h"
 
 #define MAP_MAGIC    0x50414d50u /* "PMAP" */
-#define MAP_VERSION  1u
+#define MAP_VERSION  2u
 #define FLAG_LEAVING 1u
 
 struct packed_head {
@@ -33,7 +33,6 @@ struct packed_shard {
     uint8_t learner_count;
     uint16_t copies[MUSTER_PARAMS_COPIES_MAX];
     uint16_t learners[MUSTER_PARAMS_LEARNERS_MAX];
-    uint16_t reserved;
 };
 _Static_assert(sizeof(struct packed_head) == 32, "no padding");
 _Static_assert(sizeof(struct packed_server) == 152, "no padding");

@@ -11,7 +11,7 @@
 #include <muster/status.h>
 
 #define MUSTER_PARAMS_SERVERS_MAX   64u
-#define MUSTER_PARAMS_COPIES_MAX    4u /* servers that hold a shard */
+#define MUSTER_PARAMS_COPIES_MAX    5u /* servers that hold a shard */
 #define MUSTER_PARAMS_LEARNERS_MAX  2u
 #define MUSTER_PARAMS_ADDRESS_BYTES 64u
 #define MUSTER_PARAMS_MAP_BYTES_MAX (256u << 10)

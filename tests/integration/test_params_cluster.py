@@ -59,6 +59,13 @@ class Cluster(ParamsCluster):
         self.assert_nothing_lost(ledgers)
         self.assertIsNone(witness.poll())
 
+    def test_two_of_three_copies_killed_together_lose_and_double_nothing(self):
+        keepers, addresses = self.servers(4, "--replicas", "3")
+        ledgers = [self.ledger(addresses, i, 20000) for i in range(2)]
+        for keeper in keepers[1:3]:  # the second one while the copies of the first are learned
+            self.kill_server(keeper)
+        self.assert_nothing_lost(ledgers)
+
     def test_a_lost_keeper_with_replicas_loses_and_doubles_nothing(self):
         keepers, addresses = self.servers(3, "--replicas", "2")
         ledgers = [self.ledger(addresses, i, 10000) for i in range(2)]
@@ -192,7 +199,7 @@ class Cluster(ParamsCluster):
                             (("--registry", self.registry), "--registry needs --job NAME"),
                             (("--registry", "nowhere", "--job", "j"), "--registry: "),
                             (("--registry", self.registry, "--job", "j", "--listen", "0.0.0.0:0"), "--reach must say by which HOST:PORT"),
-                            (("--registry", self.registry, "--job", "j", "--replicas", "3"), "--replicas")):
+                            (("--registry", self.registry, "--job", "j", "--replicas", "6"), "--replicas: must be at most 5, got")):
             done = subprocess.run([MUSTER, "params", "serve", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             self.assertEqual(done.returncode, 2, words)
             self.assertIn(text, done.stderr)

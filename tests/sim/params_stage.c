@@ -380,7 +380,7 @@ void params_stage_draw(struct params_stage *stage)
     static const uint32_t kill_permilles[] = {0, 10, 30, 100};
     static const uint64_t slownesses[] = {1, 1, 8, 20};
 
-    stage->replicas = 1 + (uint32_t)stage_draw(stage, 2);
+    stage->replicas = 1 + (uint32_t)stage_draw(stage, 3);
     stage->slowness = slownesses[stage_draw(stage, 4)];
     stage->is_wiping = stage->replicas > 1 && stage->slowness > 1 && stage_draw(stage, 3) == 0;
     stage->kill_permille = kill_permilles[stage_draw(stage, 4)];

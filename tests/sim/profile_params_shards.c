@@ -1,5 +1,5 @@
-/* Profile "params_shards": clients push to several servers that share the shards of a job, with one copy or
- * two, and pull from them, while servers die, stand still, come, leave, and their leases run out. */
+/* Profile "params_shards": clients push to several servers that share the shards of a job, with one to
+ * three copies, and pull from them, while servers die, stand still, come, leave, and their leases run out. */
 #include <stdlib.h>
 
 #include "tests/sim/params_cast.h"

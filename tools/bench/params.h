@@ -11,7 +11,7 @@
 #include "bench/samples.h"
 #include "params/seat.h"
 
-#define BENCH_SERVERS_MAX 2u
+#define BENCH_SERVERS_MAX MUSTER_PARAMS_REPLICAS_MAX
 #define BENCH_JOB "bench" /* of several servers */
 #define BENCH_TABLE "bench"
 

@@ -45,7 +45,7 @@ static const struct muster_option rows[] = {
      .fallback = "1",
      .unit = "replicas",
      .min = 1,
-     .max = 2,
+     .max = MUSTER_PARAMS_REPLICAS_MAX,
      .help =
          "With --registry: servers that hold each row. What is acknowledged survives the loss of "
          "all of them but one. The first server's counts."},

@@ -68,7 +68,7 @@ static void a_copy_that_comes_back_alone_leads(void **state)
 static void a_server_that_comes_gets_its_share_and_nothing_else_moves(void **state)
 {
     (void)state;
-    for (uint32_t copies = 1; copies <= 4; copies++) {
+    for (uint32_t copies = 1; copies <= MUSTER_PARAMS_COPIES_MAX; copies++) {
         struct map_stand stand;
         struct muster_params_map first;
         uint32_t moved = 0;

@@ -130,7 +130,7 @@ static const struct change {
     {"three shards", 16, 3, "its size"},
     {"too many shards", 17, 0xff, "number of shards"},
     {"no replicas", 20, 0, "number of replicas"},
-    {"five replicas", 20, 5, "number of replicas"},
+    {"six replicas", 20, 6, "number of replicas"},
     {"too many servers", 24, 65, "number of servers"},
     {"more servers than bytes", 24, 4, "its size"},
     {"a server without an id", HEAD_BYTES + 3, 0, "without an id"},
@@ -139,11 +139,11 @@ static const struct change {
     {"a space in an address", HEAD_BYTES + 18, ' ', "address of a server"},
     {"a control character in a host key", HEAD_BYTES + 82, '\n', "host key"},
     {"a shard from the future", HEAD_BYTES + 3 * SERVER_BYTES, 8, "servers of a shard"},
-    {"five copies", HEAD_BYTES + 3 * SERVER_BYTES + 8, 5, "servers of a shard"},
+    {"six copies", HEAD_BYTES + 3 * SERVER_BYTES + 8, 6, "servers of a shard"},
     {"three learners", HEAD_BYTES + 3 * SERVER_BYTES + 9, 3, "servers of a shard"},
     {"a copy at no place", HEAD_BYTES + 3 * SERVER_BYTES + 10, 3, "servers of a shard"},
     {"a copy twice", HEAD_BYTES + 3 * SERVER_BYTES + 10, 2, "servers of a shard"},
-    {"a copy that learns", HEAD_BYTES + 3 * SERVER_BYTES + 18, 0, "servers of a shard"},
+    {"a copy that learns", HEAD_BYTES + 3 * SERVER_BYTES + 20, 0, "servers of a shard"},
 };
 
 static void a_malformed_map_is_refused_by_its_part(void **state)
@@ -180,8 +180,7 @@ static void bytes_beyond_texts_and_lists_are_left_out(void **state)
         HEAD_BYTES + 16 + 63,               /* the address */
         HEAD_BYTES + 80 + 60,               /* the host key */
         HEAD_BYTES + 3 * SERVER_BYTES + 14, /* the third copy of two */
-        HEAD_BYTES + 3 * SERVER_BYTES + 20, /* the second learner of one */
-        HEAD_BYTES + 3 * SERVER_BYTES + 22, /* reserved */
+        HEAD_BYTES + 3 * SERVER_BYTES + 22, /* the second learner of one */
     };
     struct scene *scene = *state;
 
