@@ -195,27 +195,36 @@ static void stored_set(struct muster_params_server *server, uint64_t slot, uint6
     muster_params_rounds_review(server);
 }
 
-void muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
+static bool rounds_set(struct muster_params_source *source, uint64_t rounds, double weight)
+{
+    if (rounds <= source->rounds)
+        return false;
+    MUSTER_PARAMS_STORE(&source->round_weight, weight);
+    MUSTER_PARAMS_STORE(&source->rounds, rounds);
+    return true;
+}
+
+bool muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
                                      const struct muster_params_tick *tick)
 {
     struct muster_params_presence *presence = presence_of(server, slot);
-    struct muster_params_source *source = source_of(server, slot);
     bool is_done = tick->clock == MUSTER_PARAMS_CLOCK_DONE;
+    bool has_completed = !is_done && rounds_set(source_of(server, slot), tick->clock, tick->weight);
 
     if (presence != NULL)
         presence->tick_ns = muster_loop_now_ns(server->env->loop);
     if (tick->source_count > server->region->head->clock_sources)
         MUSTER_PARAMS_STORE(&server->region->head->clock_sources, tick->source_count);
-    if (!is_done && tick->clock > source->rounds) {
-        MUSTER_PARAMS_STORE(&source->round_weight, tick->weight);
-        MUSTER_PARAMS_STORE(&source->rounds, tick->clock);
-    }
     stored_set(server, slot, is_done ? MUSTER_PARAMS_STORED_DONE : tick->clock + 1);
+    return has_completed;
 }
 
 void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot,
-                                      uint64_t stored)
+                                      uint64_t stored,
+                                      const struct muster_params_copied_source *source)
 {
+    if (rounds_set(source_of(server, slot), source->rounds, source->weight))
+        muster_params_rounds_review(server);
     if (source_of(server, slot)->clock == 0 && stored != 0)
         stored_set(server, slot, stored);
 }

@@ -18,12 +18,15 @@ void muster_params_server_clocks_close(struct muster_params_server *server);
 /** A client has opened its source, or its link is gone. */
 void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot,
                                      bool is_open);
-/** The source has completed so many steps, or is done (MUSTER_PARAMS_CLOCK_DONE); of so many sources. */
-void muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
+/** The source has completed so many steps, or is done (MUSTER_PARAMS_CLOCK_DONE); of so many sources. True: it
+ * has completed a round. */
+bool muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,
                                      const struct muster_params_tick *tick);
-/** The clock of a source as another server knows it; counts where this one has not heard of any. */
+/** The clock of a source as another server knows it counts where this one has not heard of any; its completed
+ * rounds where they are more. */
 void muster_params_server_clock_learn(struct muster_params_server *server, uint64_t slot,
-                                      uint64_t stored);
+                                      uint64_t stored,
+                                      const struct muster_params_copied_source *source);
 
 /** Whether all sources have completed so many steps. */
 bool muster_params_server_clock_has_come(const struct muster_params_server *server, uint64_t clock);

@@ -72,18 +72,22 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
 {
     const struct muster_params_source *source =
         muster_params_source_at(follower->server->region, slot);
-    struct muster_params_open open = {
-        .source = source->id, .generation = source->generation, .process = source->process};
+    const struct muster_params_copied_source copied = {.open = {.source = source->id,
+                                                                .generation = source->generation,
+                                                                .process = source->process},
+                                                       .rounds = source->rounds,
+                                                       .weight = source->round_weight};
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_COPY_SOURCE,
-                                               .payload_bytes = MUSTER_PARAMS_OPEN_BYTES,
+                                               .payload_bytes =
+                                                   MUSTER_PARAMS_COPIED_SOURCE_BYTES,
                                                .offset = slot,
                                                .descriptor = source->clock};
-    uint8_t bytes[MUSTER_PARAMS_OPEN_BYTES];
+    uint8_t bytes[MUSTER_PARAMS_COPIED_SOURCE_BYTES];
 
     if (!told_grow(follower, slot))
         return false;
-    muster_params_open_pack(&open, bytes);
+    muster_params_copied_source_pack(&copied, bytes);
     bit_set(follower->told_sources, (uint32_t)slot);
     return muster_peer_link_send_copy(follower->link, &header, bytes) == MUSTER_OK;
 }
@@ -829,7 +833,7 @@ enum muster_rc muster_params_source_forward(struct muster_params_server *server,
 
         record->source_begin = slot;
         record->source_end = slot + 1;
-        if (source_is_told(follower, slot)) /* in its older generation */
+        if (source_is_told(follower, slot)) /* as it was */
             bit_clear(follower->told_sources, (uint32_t)slot);
         record_append(follower, record);
     }

@@ -474,7 +474,11 @@ bool muster_params_handle_tick(struct muster_params_client *client,
 
     if (muster_params_tick_unpack(payload, header->payload_bytes, &tick, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    muster_params_server_clock_tick(client->server, client->slot, &tick);
+    /* A server that takes over counts the source in the round, also when its client is dead by then. */
+    if (muster_params_server_clock_tick(client->server, client->slot, &tick) &&
+        !muster_list_is_empty(&client->server->rounds) &&
+        muster_params_source_forward(client->server, client->slot) != MUSTER_OK)
+        return false;
     return muster_params_answer_send(
         muster_params_answer_new(client, MUSTER_PARAMS_TICKED, header->offset, 0), 0);
 }

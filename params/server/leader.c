@@ -126,13 +126,14 @@ static bool source_handle(struct muster_params_leader *leader,
                           const struct muster_frame_header *header, const uint8_t *payload)
 {
     struct muster_params_server *server = leader->server;
+    struct muster_params_copied_source source;
     struct muster_params_opener opener;
-    struct muster_params_open open;
     struct muster_error error;
     uint64_t slot;
 
     if (header->offset > UINT32_MAX ||
-        muster_params_open_unpack(payload, header->payload_bytes, &open, &error) != MUSTER_OK)
+        muster_params_copied_source_unpack(payload, header->payload_bytes, &source, &error) !=
+            MUSTER_OK)
         return false;
     if (header->offset >= leader->slot_count) {
         size_t count = (size_t)header->offset * 2 + 16;
@@ -146,12 +147,13 @@ static bool source_handle(struct muster_params_leader *leader,
         leader->slots = slots;
         leader->slot_count = count;
     }
-    opener = (struct muster_params_opener){
-        .id = open.source, .generation = open.generation, .process = open.process};
+    opener = (struct muster_params_opener){.id = source.open.source,
+                                           .generation = source.open.generation,
+                                           .process = source.open.process};
     if (muster_params_source_learn(server->region, &opener, &slot) != MUSTER_OK)
         return false;
     leader->slots[header->offset] = slot;
-    muster_params_server_clock_learn(server, slot, header->descriptor);
+    muster_params_server_clock_learn(server, slot, header->descriptor, &source);
     return true;
 }
 
@@ -454,7 +456,7 @@ static bool message_is_known(const struct muster_frame_header *header)
     if (header->type == MUSTER_PARAMS_COPY_ALIVE)
         return header->payload_bytes == 0;
     if (header->type == MUSTER_PARAMS_COPY_SOURCE)
-        return header->payload_bytes == MUSTER_PARAMS_OPEN_BYTES;
+        return header->payload_bytes == MUSTER_PARAMS_COPIED_SOURCE_BYTES;
     if (header->type == MUSTER_PARAMS_COPY_TABLE)
         return header->payload_bytes == MUSTER_PARAMS_SCHEMA_BYTES;
     return header->type >= MUSTER_PARAMS_COPY_PUSH && header->type <= MUSTER_PARAMS_COPY_CHECK &&

@@ -3,6 +3,7 @@
 #include "params/wire/frame.h"
 
 #include <math.h>
+#include <math.h>
 #include <string.h>
 
 #include "runtime/value/utf8.h"
@@ -115,6 +116,35 @@ enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,
     if (!muster_params_name_is_valid(ret_open->name))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message OPEN of parameters has a malformed name of its source");
+    return MUSTER_OK;
+}
+
+void muster_params_copied_source_pack(const struct muster_params_copied_source *source,
+                                      uint8_t ret_bytes[MUSTER_PARAMS_COPIED_SOURCE_BYTES])
+{
+    muster_params_open_pack(&source->open, ret_bytes);
+    put_bytes(put_u64(ret_bytes + MUSTER_PARAMS_OPEN_BYTES, source->rounds), &source->weight,
+              sizeof(source->weight));
+}
+
+enum muster_rc muster_params_copied_source_unpack(const void *payload, size_t bytes,
+                                                  struct muster_params_copied_source *ret_source,
+                                                  struct muster_error *ret_error)
+{
+    enum muster_rc rc =
+        size_check("COPY_SOURCE", bytes, MUSTER_PARAMS_COPIED_SOURCE_BYTES, ret_error);
+    const uint8_t *at = (const uint8_t *)payload + MUSTER_PARAMS_OPEN_BYTES;
+
+    if (rc == MUSTER_OK)
+        rc = muster_params_open_unpack(payload, MUSTER_PARAMS_OPEN_BYTES, &ret_source->open,
+                                       ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    at = get_bytes(at, &ret_source->rounds, sizeof(ret_source->rounds));
+    get_bytes(at, &ret_source->weight, sizeof(ret_source->weight));
+    if (!isfinite(ret_source->weight) || ret_source->weight < 0)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message COPY_SOURCE of parameters has a malformed weight");
     return MUSTER_OK;
 }
 

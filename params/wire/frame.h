@@ -46,7 +46,7 @@ enum muster_params_message {
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */
 enum muster_params_copy_message {
-    MUSTER_PARAMS_COPY_SOURCE = 64, /* payload: open; header.offset: the primary's slot,
+    MUSTER_PARAMS_COPY_SOURCE = 64, /* payload: copied_source; header.offset: the primary's slot,
                                      * header.descriptor: its clock as the store has it */
     MUSTER_PARAMS_COPY_TABLE,       /* payload: schema; header.phase: the primary's number */
     MUSTER_PARAMS_COPY_PUSH,        /* as PUSH, with the slot and the number of the primary */
@@ -101,6 +101,14 @@ struct muster_params_open {
     uint32_t link;       /* counts the openings of the process, so that a late one is known */
 };
 #define MUSTER_PARAMS_OPEN_BYTES 104u
+
+/** COPY_SOURCE. 88 + 8 + 8 bytes. */
+struct muster_params_copied_source {
+    struct muster_params_open open;
+    uint64_t rounds; /* that it has completed */
+    double weight;   /* of the newest of them */
+};
+#define MUSTER_PARAMS_COPIED_SOURCE_BYTES (MUSTER_PARAMS_OPEN_BYTES + 16u)
 
 /** OPENED. 32 bytes. */
 struct muster_params_opened {
@@ -193,6 +201,11 @@ void muster_params_rows_address(void *payload, uint64_t slot, uint32_t table);
  * their end. */
 bool muster_params_name_is_valid(const char name[MUSTER_PARAMS_NAME_BYTES]);
 
+void muster_params_copied_source_pack(const struct muster_params_copied_source *source,
+                                      uint8_t ret_bytes[MUSTER_PARAMS_COPIED_SOURCE_BYTES]);
+MUSTER_MUST_CHECK enum muster_rc muster_params_copied_source_unpack(
+    const void *payload, size_t bytes, struct muster_params_copied_source *ret_source,
+    struct muster_error *ret_error);
 void muster_params_open_pack(const struct muster_params_open *open,
                              uint8_t ret_bytes[MUSTER_PARAMS_OPEN_BYTES]);
 MUSTER_MUST_CHECK enum muster_rc muster_params_open_unpack(const void *payload, size_t bytes,

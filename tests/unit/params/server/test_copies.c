@@ -584,16 +584,17 @@ static void a_copy_says_whether_it_differs(void **state)
 
 static void leader_introduce(struct params_peer *peer)
 {
-    const struct muster_params_open open = {.source = {{9}}, .generation = 1};
+    const struct muster_params_copied_source copied = {
+        .open = {.source = {{9}}, .generation = 1}, .rounds = 2, .weight = 3};
     const struct muster_frame_header source = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_COPY_SOURCE,
-                                               .payload_bytes = MUSTER_PARAMS_OPEN_BYTES};
+                                               .payload_bytes = MUSTER_PARAMS_COPIED_SOURCE_BYTES};
     const struct muster_frame_header table = {.channel = MUSTER_FRAME_PARAMS,
                                               .type = MUSTER_PARAMS_COPY_TABLE,
                                               .payload_bytes = MUSTER_PARAMS_SCHEMA_BYTES};
     uint8_t bytes[MUSTER_PARAMS_SCHEMA_BYTES];
 
-    muster_params_open_pack(&open, bytes);
+    muster_params_copied_source_pack(&copied, bytes);
     params_peer_send(peer, &source, bytes);
     muster_params_schema_pack(&counters, bytes);
     params_peer_send(peer, &table, bytes);
@@ -657,6 +658,36 @@ static void a_copy_that_differs_takes_no_pushes(void **state)
 }
 
 /* A link of a process that has died may be read after one of its successor. */
+/* Its client may be dead when the copy takes over. */
+static void a_copy_knows_the_rounds_that_a_source_has_completed(void **state)
+{
+    const struct muster_frame_header mark = {.channel = MUSTER_FRAME_PARAMS,
+                                             .type = MUSTER_PARAMS_COPY_MARK};
+    const struct muster_params_source *source;
+    struct muster_peer_hello hello;
+    struct params_peer peer;
+    struct scene scene;
+    uint64_t slot;
+
+    (void)state;
+    scene_open(&scene, 2, 2);
+    hello = first_server_hello(&scene, 1000);
+    params_peer_open(&peer, &scene.test.env, scene.members[1].address, &hello);
+    leader_introduce(&peer);
+    params_peer_send(&peer, &mark, NULL);
+    while (peer.count == 0 || peer.headers[peer.count - 1].type != MUSTER_PARAMS_COPY_ACK ||
+           peer.headers[peer.count - 1].offset < 1)
+        params_peer_await(&peer, peer.count + 1);
+
+    source = muster_params_source_find(scene.members[1].server->region,
+                                       &(struct muster_incarnation){{9}}, &slot);
+    assert_non_null(source);
+    assert_int_equal(source->rounds, 2);
+    assert_true(source->round_weight == 3);
+    params_peer_close(&peer);
+    scene_close(&scene);
+}
+
 static void an_older_link_of_a_leader_is_not_listened_to(void **state)
 {
     struct muster_peer_hello hello;
@@ -756,9 +787,9 @@ static struct muster_params_table *few_open(struct scene *scene)
     struct muster_params_op op = {.data = scene};
     struct muster_params_table *table = NULL;
 
-    assert_int_equal(muster_params_table_start(&op, scene->params, &few, &table,
-                                               deadline_of(scene), on_op),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_params_table_start(&op, scene->params, &few, &table, deadline_of(scene), on_op),
+        MUSTER_OK);
     done_await(scene);
     return table;
 }
@@ -796,9 +827,9 @@ static void row_push(struct scene *scene, struct muster_params_table *table, str
     pushes->keys[i] = (uint64_t)i * i % 29;
     pushes->ops[i].data = pushes;
     pushes->left++;
-    assert_int_equal(muster_params_push_start(&pushes->ops[i], table, &rows, deadline_of(scene),
-                                              on_push),
-                     MUSTER_OK);
+    assert_int_equal(
+        muster_params_push_start(&pushes->ops[i], table, &rows, deadline_of(scene), on_push),
+        MUSTER_OK);
     test_env_turn(&scene->test.env, 3);
 }
 
@@ -885,7 +916,8 @@ static void a_strange_leader_changes_nothing(void **state)
         {"a check of no shard", MUSTER_PARAMS_COPY_CHECK, 0, SHARDS, true},
         {"an answer to a check", MUSTER_PARAMS_COPY_DIFFERS, 0, 0, true},
         {"half a source", MUSTER_PARAMS_COPY_SOURCE, 40, 0, true},
-        {"a source without an id", MUSTER_PARAMS_COPY_SOURCE, MUSTER_PARAMS_OPEN_BYTES, 0, true},
+        {"a source without an id", MUSTER_PARAMS_COPY_SOURCE, MUSTER_PARAMS_COPIED_SOURCE_BYTES, 0,
+         true},
         {"a table without a schema", MUSTER_PARAMS_COPY_TABLE, MUSTER_PARAMS_SCHEMA_BYTES, 0, true},
         {"positions of no shard", MUSTER_PARAMS_COPY_POSITIONS, 16, SHARDS, true},
         {"half a position", MUSTER_PARAMS_COPY_POSITIONS, 12, 0, true},
@@ -941,6 +973,7 @@ int main(void)
         cmocka_unit_test(copies_that_differ_are_made_equal),
         cmocka_unit_test(a_copy_says_whether_it_differs),
         cmocka_unit_test(a_copy_that_differs_takes_no_pushes),
+        cmocka_unit_test(a_copy_knows_the_rounds_that_a_source_has_completed),
         cmocka_unit_test(an_older_link_of_a_leader_is_not_listened_to),
         cmocka_unit_test(a_source_whose_home_moves_is_named_again_over_the_same_link),
         cmocka_unit_test(rows_go_at_both_servers_alike),
