@@ -370,13 +370,30 @@ static bool mark_ask(struct muster_params_client *client, uint64_t number)
     return muster_params_answer_send(answer, sizeof(number));
 }
 
-static void marking_begin(struct muster_params_server_cut *cut, uint64_t number)
+/* A client that has not got OPENED yet cannot be asked for a mark. */
+static bool clients_are_told(const struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node)
+        if (client->is_open && !client->is_told)
+            return false;
+    return true;
+}
+
+/* False: the cut has ended. */
+static bool marking_begin(struct muster_params_server_cut *cut, uint64_t number)
 {
     struct muster_params_server *server = server_of(cut);
 
     cut_move(cut, MUSTER_PARAMS_CUT_MARKING);
     cut->number = number;
     cut->awaited = 0;
+    if (!clients_are_told(server)) {
+        struct muster_error error;
+
+        muster_error_set(&error, MUSTER_UNAVAILABLE, "a client is connecting");
+        cut_end(cut, &error);
+        return false;
+    }
     muster_timer_start(&cut->deadline, server->env->loop,
                        muster_loop_after_ns(server->env->loop, MARKS_NS));
     MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
@@ -387,6 +404,7 @@ static void marking_begin(struct muster_params_server_cut *cut, uint64_t number)
         answer_check(client, mark_ask(client, number));
     }
     marks_check(cut);
+    return true;
 }
 
 bool muster_params_handle_mark(struct muster_params_client *client,
@@ -400,8 +418,8 @@ bool muster_params_handle_mark(struct muster_params_client *client,
     if (header->payload_bytes != sizeof(number))
         return false;
     memcpy(&number, payload, sizeof(number));
-    if (cut->state == MUSTER_PARAMS_CUT_NONE && number > cut->number)
-        marking_begin(cut, number);
+    if (cut->state == MUSTER_PARAMS_CUT_NONE && number > cut->number && !marking_begin(cut, number))
+        return true;
     if (cut->state != MUSTER_PARAMS_CUT_MARKING || number != cut->number || !client->is_awaited)
         return true; /* of a cut that has ended */
     if (header->epoch != server->map->epoch) {
@@ -440,8 +458,8 @@ bool muster_params_handle_cut(struct muster_params_client *client,
         muster_error_set(&error, MUSTER_FAILED_PRECONDITION, "another cut is under way");
         return muster_params_refuse(client, header, &error);
     }
-    if (cut->state == MUSTER_PARAMS_CUT_NONE)
-        marking_begin(cut, number);
+    if (cut->state == MUSTER_PARAMS_CUT_NONE && !marking_begin(cut, number))
+        return muster_params_refuse(client, header, &cut->error);
     cut->asker = client;
     cut->request = *header;
     memcpy(cut->folder, payload + sizeof(number), folder_bytes);

@@ -74,7 +74,7 @@ void muster_params_decision_announce(struct muster_params_rounds *rounds,
     struct muster_params_server *server = rounds->server;
 
     MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
-        if (!client->is_open || muster_params_decision_tell(client, rounds, decision))
+        if (!client->is_told || muster_params_decision_tell(client, rounds, decision))
             continue;
         client->is_short = true; /* the door closes it in its next turn */
         muster_task_post(&server->flush, server->env->loop);
@@ -292,7 +292,7 @@ static void waits_tell(const struct muster_params_rounds *rounds, const struct t
     length = strlen(text);
     MUSTER_LIST_EACH (&server->clients, client, struct muster_params_client, node) {
         struct muster_params_answer *answer =
-            client->is_open ? muster_params_answer_new(client, MUSTER_PARAMS_WAITS, 0, length)
+            client->is_told ? muster_params_answer_new(client, MUSTER_PARAMS_WAITS, 0, length)
                             : NULL;
 
         if (answer == NULL)

@@ -124,6 +124,7 @@ struct muster_params_client {
     uint32_t denied;                        /* a bit for each message that it may not send */
     bool may_not_lead;                      /* it may not be a server that this one copies */
     bool is_open;                           /* it has named its source */
+    bool is_told;                           /* OPENED has left: other messages may, too */
     uint64_t slot;                          /* of the source */
     uint64_t generation;                    /* that the source had when this link named it */
     uint8_t *payload;                       /* of the message that is being received */

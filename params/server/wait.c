@@ -39,6 +39,7 @@ static bool waiting_answer(struct muster_params_waiting *waiting)
 {
     struct muster_params_answer *answer = waiting->answer;
 
+    waiting->client->is_told |= waiting->request.type == MUSTER_PARAMS_OPEN;
     if (answer == NULL)
         return muster_params_acknowledge(waiting->client, &waiting->ack);
     waiting->answer = NULL;
