@@ -93,8 +93,8 @@ static const struct muster_option rows[] = {
      .fallback = "0",
      .unit = "bytes",
      .max = (uint64_t)1 << 32,
-     .help = "Instead of small rows: calls of so many bytes, in rows of 64 KiB; beside them iperf3, where it "
-             "is installed."},
+     .help = "Instead of small rows: calls of so many bytes, all of a tensor (with --wire grpc or --mix "
+             "push_pull in rows of 64 KiB); beside them iperf3, where it is installed."},
     {.name = "kills",
      .kind = MUSTER_OPTION_NUMBER,
      .offset = offsetof(struct bench_params_settings, kills),
@@ -409,6 +409,7 @@ int bench_params(int argc, char **argv)
     bench.kind = strcmp(settings.mix, "push") == 0   ? BENCH_PUSH
                  : strcmp(settings.mix, "pull") == 0 ? BENCH_PULL
                                                      : BENCH_PUSH_PULL;
+    bench.is_tensor = settings.bulk_bytes > 0 && bench.wire == NULL && bench.kind != BENCH_PUSH_PULL;
     seat.memory_max = settings.memory_max;
     code = seats_open(&bench, &seat, &error) ? params_run(&bench)
                                              : command_fail("bench params", &error);

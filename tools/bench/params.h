@@ -79,6 +79,7 @@ struct bench_params {
     uint64_t random;
     uint32_t elements, rows_per_batch;
     enum bench_kind kind;
+    bool is_tensor; /* the rows are one tensor */
     const struct bench_wire *wire; /* NULL: links */
     /* The load. */
     bool is_stopping;

@@ -80,6 +80,8 @@ static void on_opened(struct muster_params *params, enum muster_rc rc)
                                           .row_elements = bench->elements,
                                           .wire_dtype = MUSTER_F32};
 
+    if (bench->is_tensor)
+        schema.tensor_elements = bench->settings->rows * bench->elements;
     if (rc == MUSTER_OK)
         rc = muster_params_optimizer_parse(bench->settings->optimizer, &schema.optimizer);
     client->table_op.data = client;
@@ -226,22 +228,39 @@ static void on_batch(struct muster_params_op *op, enum muster_rc rc)
     bench_params_answered(op->data, rc, &op->error);
 }
 
+/* Rows of a tensor stand in a row. */
+static enum muster_rc rows_start(const struct bench_params *bench, struct muster_params_op *op,
+                                 const struct muster_params_rows *rows, enum bench_kind kind,
+                                 struct muster_params_table *table, muster_params_op_fn *done)
+{
+    uint64_t deadline_ns = now_ns(bench) + PATIENCE_NS;
+    const struct muster_params_range range = {.offset = rows->keys[0] * bench->elements,
+                                              .count = (uint64_t)rows->count * bench->elements,
+                                              .values = rows->values};
+
+    if (bench->is_tensor)
+        return muster_params_tensor_start(op, table, &range,
+                                          kind == BENCH_PUSH ? MUSTER_PARAMS_DIRECTION_PUSH
+                                                             : MUSTER_PARAMS_DIRECTION_PULL,
+                                          deadline_ns, done);
+    return kind == BENCH_PUSH ? muster_params_push_start(op, table, rows, deadline_ns, done)
+                              : muster_params_pull_start(op, table, rows, deadline_ns, done);
+}
+
 static enum muster_rc batch_send(struct bench_batch *batch, struct muster_error *ret_error)
 {
     struct bench_params *bench = batch->client->bench;
     const struct muster_params_rows rows = {batch->keys, batch->values, bench->rows_per_batch};
     struct muster_params_table *table = batch->client->table;
-    uint64_t deadline_ns = now_ns(bench) + PATIENCE_NS;
     enum muster_rc rc;
 
     if (bench->wire != NULL)
         return bench->wire->start(batch, ret_error);
     if (batch->kind == BENCH_PUSH_PULL)
-        rc = muster_params_push_pull_start(&batch->op, table, &rows, batch->pulled, deadline_ns, on_batch);
-    else if (batch->kind == BENCH_PUSH)
-        rc = muster_params_push_start(&batch->op, table, &rows, deadline_ns, on_batch);
+        rc = muster_params_push_pull_start(&batch->op, table, &rows, batch->pulled,
+                                           now_ns(bench) + PATIENCE_NS, on_batch);
     else
-        rc = muster_params_pull_start(&batch->op, table, &rows, deadline_ns, on_batch);
+        rc = rows_start(bench, &batch->op, &rows, batch->kind, table, on_batch);
     *ret_error = batch->op.error;
     return rc;
 }
@@ -256,7 +275,7 @@ static void batch_start(struct bench_batch *batch)
     batch->start_ns = now_ns(bench);
     batch->round = bench->round;
     for (uint32_t i = 0; i < bench->rows_per_batch; i++)
-        batch->keys[i] = random_next(bench) % bench->settings->rows;
+        batch->keys[i] = bench->is_tensor ? i : random_next(bench) % bench->settings->rows;
     rc = batch_send(batch, &error);
     if (rc == MUSTER_OK)
         bench->running++;
@@ -400,17 +419,13 @@ static void on_verified(struct muster_params_op *op, enum muster_rc rc)
     verification->is_done = true;
 }
 
-typedef enum muster_rc rows_start_fn(struct muster_params_op *op, struct muster_params_table *table,
-                                     const struct muster_params_rows *rows, uint64_t deadline_ns,
-                                     muster_params_op_fn *done);
-
 static bool rows_move(struct bench_params *bench, const struct muster_params_rows *rows,
-                      rows_start_fn *start)
+                      enum bench_kind kind)
 {
     struct verification verification = {.bench = bench};
     struct muster_params_op op = {.data = &verification};
     enum muster_rc rc =
-        start(&op, bench->clients[0].table, rows, now_ns(bench) + PATIENCE_NS, on_verified);
+        rows_start(bench, &op, rows, kind, bench->clients[0].table, on_verified);
 
     if (rc != MUSTER_OK)
         bench_params_note_failure(bench, rc, &op.error);
@@ -438,7 +453,7 @@ bool bench_params_fill(struct bench_params *bench)
         rows.count = total - from < at_once ? (uint32_t)(total - from) : at_once;
         for (uint32_t i = 0; i < rows.count; i++)
             keys[i] = from + i;
-        is_good = rows_move(bench, &rows, muster_params_push_start);
+        is_good = rows_move(bench, &rows, BENCH_PUSH);
         bench->pushed_rows += rows.count;
     }
     free(ones);
@@ -462,7 +477,7 @@ bool bench_params_verify(struct bench_params *bench)
         rows.count = total - from < VERIFY_ROWS ? (uint32_t)(total - from) : VERIFY_ROWS;
         for (uint32_t i = 0; i < rows.count; i++)
             keys[i] = from + i;
-        is_good = rows_move(bench, &rows, muster_params_pull_start);
+        is_good = rows_move(bench, &rows, BENCH_PULL);
         for (uint32_t i = 0; i < rows.count; i++)
             sum += (double)values[(size_t)i * bench->elements];
         muster_hash_stream_add(&stream, values,

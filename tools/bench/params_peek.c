@@ -71,7 +71,7 @@ bool bench_params_peek(struct bench_params *bench)
     uint64_t *keys = calloc(bench->rows_per_batch, sizeof(*keys));
     float *values = calloc((size_t)bench->rows_per_batch * bench->elements, sizeof(*values));
     const struct muster_params_rows rows = {keys, values, bench->rows_per_batch};
-    bool is_wanted = strcmp(bench->settings->wire, "tcp") != 0 && bench->wire == NULL &&
+    bool is_wanted = !bench->is_tensor && strcmp(bench->settings->wire, "tcp") != 0 && bench->wire == NULL &&
                      keys != NULL && values != NULL;
     bool is_good = true;
 
