@@ -5,12 +5,16 @@
 #include "net/stream/request.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* One descriptor receives so much in a turn; then the others have theirs. Many small receives are
  * as long a turn as a few large ones. */
 #define TURN_BYTES_MAX    (4u << 20)
 #define TURN_RECEIVES_MAX 64
+/* A read of many bytes is woken when so many have come, not with each segment: on one host it is the sender who
+ * pays for the wake-up. */
+#define LOW_WATER_BYTES ((size_t)256 << 10)
 
 /* Receiving. */
 
@@ -43,6 +47,22 @@ static size_t receive_bytes(struct socket_stream *socket, void *buffer, size_t b
     else
         socket->receive = RECEIVE_FAILED;
     return 0;
+}
+
+/* The open read waits. It never waits for more bytes than it lacks. */
+static void low_water_set(struct socket_stream *socket)
+{
+    const struct muster_stream_read *read = socket->read;
+    size_t missing = read != NULL && read->bytes_min > read->bytes_done
+                         ? read->bytes_min - read->bytes_done
+                         : 0;
+    size_t low_water = missing >= LOW_WATER_BYTES ? LOW_WATER_BYTES : 0;
+    int value = low_water > 0 ? (int)low_water : 1;
+
+    if (socket->low_water == low_water || socket->is_closing)
+        return;
+    if (setsockopt(socket->watch.fd, SOL_SOCKET, SO_RCVLOWAT, &value, sizeof(value)) == 0)
+        socket->low_water = low_water;
 }
 
 /* One step of the open read. Returns whether more may be there: a receive that filled its room. A
@@ -80,9 +100,10 @@ static void receive_some(struct socket_stream *socket)
         size_t received = 0;
 
         if (socket->is_closing || socket->read == NULL || !receive_once(socket, &received))
-            return;
+            break;
         budget -= received < budget ? received : budget;
     }
+    low_water_set(socket);
 }
 
 /* Bytes that were unread, or an end that is known: no event of the descriptor will tell of them. */
@@ -167,6 +188,7 @@ static enum muster_rc socket_receive(struct muster_stream *stream, struct muster
         muster_stream_socket_schedule(socket);
     else
         muster_stream_socket_want(socket, socket->watch.wanted | MUSTER_FD_READ);
+    low_water_set(socket);
     return MUSTER_OK;
 }
 

@@ -43,6 +43,7 @@ struct socket_stream {
 
     enum receive_state receive;
     struct muster_stream_read *read;
+    size_t low_water; /* SO_RCVLOWAT of the descriptor; 0: the kernel's 1 */
     struct muster_stream_unread unread;
 };
 

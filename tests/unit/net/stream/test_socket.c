@@ -173,6 +173,45 @@ static void receive_waits_for_the_minimum_and_takes_up_to_the_maximum(void **sta
     assert_memory_equal(buffer, "hi", 2);
 }
 
+static void pattern_send(struct socket_stand *fixture, const uint8_t *pattern, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t sent = send(fixture->fd, pattern + done, bytes - done, MSG_DONTWAIT);
+
+        done += sent > 0 ? (size_t)sent : 0;
+        test_env_turn(&fixture->test.env, 1);
+    }
+}
+
+/* The kernel is told to wait for many bytes only while so many are missing. */
+static void the_last_bytes_of_a_large_receive_come_alone_and_small_ones_behind_it(void **state)
+{
+    enum { BYTES = 700 << 10, LAST = 5 };
+    struct socket_stand *fixture = *state;
+    uint8_t *pattern = socket_stand_make_pattern(BYTES), *received = malloc(BYTES);
+    struct muster_stream_read read;
+    struct socket_outcome outcome = {.done_count = 0};
+    char byte = 0;
+
+    socket_stand_receive(fixture, &read, &outcome, received, BYTES, BYTES);
+    pattern_send(fixture, pattern, BYTES - LAST);
+    test_env_turn(&fixture->test.env, 3);
+    assert_int_equal(outcome.done_count, 0);
+    pattern_send(fixture, pattern + BYTES - LAST, LAST);
+    socket_stand_wait_for(fixture, &outcome);
+    assert_memory_equal(received, pattern, BYTES);
+
+    outcome.done_count = 0;
+    socket_stand_receive(fixture, &read, &outcome, received, BYTES, BYTES);
+    (void)muster_stream_receive_recall(&read, fixture->stream);
+    socket_stand_receive(fixture, &read, &outcome, &byte, 1, 1);
+    socket_stand_raw_send(fixture, "x");
+    socket_stand_wait_for(fixture, &outcome);
+    assert_int_equal(byte, 'x');
+    free(pattern);
+    free(received);
+}
+
 /* Reads messages of one byte, starting the next socket_stand_receive in the callback of the last. */
 struct chain {
     struct socket_stand *fixture;
@@ -315,6 +354,8 @@ int main(void)
         SOCKET_UNIX_CASE(large_writes_go_on_when_the_kernel_buffer_was_full),
         SOCKET_CASE(write_may_be_used_again_in_its_callback),
         SOCKET_CASE(receive_waits_for_the_minimum_and_takes_up_to_the_maximum),
+        SOCKET_CASE(the_last_bytes_of_a_large_receive_come_alone_and_small_ones_behind_it),
+        SOCKET_UNIX_CASE(the_last_bytes_of_a_large_receive_come_alone_and_small_ones_behind_it),
         SOCKET_CASE(receives_started_in_callbacks_go_on_in_the_same_turn),
         SOCKET_CASE(one_stream_does_not_keep_the_turn_for_ever),
         SOCKET_CASE(second_receive_and_empty_receive_are_refused_untouched),
