@@ -158,6 +158,8 @@ static void on_come(struct muster_task *task)
 {
     struct muster_params_server *server = task->data;
 
+    if (muster_params_rounds_delay_pulls(server))
+        return;
     MUSTER_LIST_EACH_SAFE (&server->clocks.waiting, pull, struct waiting_pull, node) {
         struct muster_params_client *client = pull->client;
 

@@ -2,6 +2,7 @@
 #include "params/server/clock.h"
 #include "params/server/cut.h"
 #include "params/server/range.h"
+#include "params/server/round.h"
 #include "params/server/wait.h"
 
 #include <string.h>
@@ -207,18 +208,49 @@ static bool message_handle(struct muster_params_client *client,
     return is_answered;
 }
 
-/* A client that has heard of a map before this server has: its message waits for it. */
+/* For a map that the client has heard of before this server has, or for the end of a round. */
+static bool message_waits(const struct muster_params_client *client,
+                          const struct muster_frame_header *header)
+{
+    return header->epoch > client->server->map->epoch ||
+           muster_params_rounds_delay(client->server, header, client->payload);
+}
+
+static void message_resume(struct muster_params_client *client)
+{
+    const struct muster_frame_header header = client->early;
+
+    if (header.type == 0 || message_waits(client, &header))
+        return;
+    client->early.type = 0;
+    if (message_handle(client, &header) && !client->is_marked)
+        muster_peer_link_resume(client->link);
+}
+
+static void on_early_review(struct muster_task *task)
+{
+    struct muster_params_server *server = task->data;
+
+    MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node)
+        message_resume(client);
+}
+
+void muster_params_door_init(struct muster_params_server *server)
+{
+    muster_task_init(&server->early_review, on_early_review, server);
+}
+
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
                        void *buffer)
 {
     struct muster_params_client *client = muster_peer_link_data(link);
 
     (void)buffer;
-    if (header->type == MUSTER_PARAMS_ALIVE || header->epoch <= client->server->map->epoch) {
+    if (header->type == MUSTER_PARAMS_ALIVE || !message_waits(client, header)) {
         (void)message_handle(client, header);
         return;
     }
-    if (client->server->registration == NULL) {
+    if (header->epoch > client->server->map->epoch && client->server->registration == NULL) {
         client_give_up(client, "it follows a map, and this server has none");
         return;
     }
@@ -315,6 +347,7 @@ bool muster_params_door_check(struct muster_params_server *server)
 
 void muster_params_door_close(struct muster_params_server *server)
 {
+    muster_task_cancel(&server->early_review);
     MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node)
         client_close(client);
 }
@@ -322,19 +355,13 @@ void muster_params_door_close(struct muster_params_server *server)
 void muster_params_door_map(struct muster_params_server *server)
 {
     MUSTER_LIST_EACH_SAFE (&server->clients, client, struct muster_params_client, node) {
-        const struct muster_frame_header header = client->early;
-
         if (!muster_peer_link_is_ready(client->link))
             continue;
         if (!muster_params_map_tell(client)) {
             client_give_up(client, "no memory for the map");
             continue;
         }
-        if (header.type == 0 || header.epoch > server->map->epoch)
-            continue;
-        client->early.type = 0;
-        if (message_handle(client, &header) && !client->is_marked)
-            muster_peer_link_resume(client->link);
+        message_resume(client);
     }
 }
 

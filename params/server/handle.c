@@ -508,8 +508,6 @@ bool muster_params_handle_pull(struct muster_params_client *client,
     if (muster_params_pull_check(muster_params_server_table(server, frame.table), frame.row_count,
                                  (enum muster_dtype)frame.dtype, &bytes, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    if (!muster_params_rounds_are_whole(server, muster_params_server_table(server, frame.table)))
-        return false;
     if (!muster_params_server_clock_has_come(server, frame.clock))
         return muster_params_server_clock_wait(client, header, payload, frame.clock,
                                                muster_params_handle_pull);

@@ -7,6 +7,7 @@
 
 #include <muster/collective.h>
 
+#include "params/server/round.h"
 #include "params/server/rows.h"
 #include "params/server/table_proto.h"
 
@@ -304,7 +305,8 @@ static void on_pull(struct muster_rpc *rpc, const Muster__Params__V1__PullReques
         return;
     }
     values = muster_mem_alloc(&server->pool.mem, bytes);
-    if (values == NULL || muster_params_pull_read(server, table, &frame, values) != MUSTER_OK) {
+    if (values == NULL || !muster_params_rounds_finish(server, table) ||
+        muster_params_pull_read(server, table, &frame, values) != MUSTER_OK) {
         muster_mem_free(&server->pool.mem, values);
         muster_rpc_finish(rpc, MUSTER_RESOURCE_EXHAUSTED, MEMORY_LACKS);
         return;

@@ -13,6 +13,20 @@ static struct muster_params_rounds *rounds_find(const struct muster_params_serve
     return NULL;
 }
 
+static bool is_whole(const struct muster_params_rounds *rounds)
+{
+    return rounds == NULL || (rounds->closing == NULL && !rounds->is_behind);
+}
+
+static bool rounds_are_closing(const struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH (&server->rounds, rounds, struct muster_params_rounds, node) {
+        if (!is_whole(rounds))
+            return true;
+    }
+    return false;
+}
+
 /* --- Tables --- */
 
 static void keys_find(struct muster_params_rounds *rounds)
@@ -47,6 +61,7 @@ static enum muster_rc rounds_add(struct muster_params_server *server,
         return MUSTER_RESOURCE_EXHAUSTED;
     rounds->server = server;
     rounds->table = table;
+    muster_task_init(&rounds->step, muster_params_rounds_step, rounds);
     keys_find(rounds);
     source_name(table, &id);
     rc = muster_params_source_learn(
@@ -81,6 +96,7 @@ static void rounds_free(struct muster_params_rounds *rounds)
     struct muster_mem *mem = rounds->server->env->mem;
 
     MUSTER_ASSERT(rounds->pending == NULL);
+    muster_params_closing_stop(rounds);
     for (uint32_t i = 0; i < MUSTER_PARAMS_DECISIONS_KEPT; i++)
         muster_mem_free(mem, rounds->decisions[i]);
     muster_list_remove(&rounds->node);
@@ -93,6 +109,11 @@ static void on_review(struct muster_task *task)
 
     MUSTER_LIST_EACH (&server->rounds, rounds, struct muster_params_rounds, node)
         muster_params_rounds_look(rounds, false);
+    if (!server->has_round_waits || rounds_are_closing(server))
+        return;
+    server->has_round_waits = false;
+    muster_task_post(&server->clocks.come, server->env->loop);
+    muster_task_post(&server->early_review, server->env->loop);
 }
 
 static void on_timer(struct muster_timer *timer)
@@ -165,6 +186,7 @@ void muster_params_rounds_map(struct muster_params_server *server)
             muster_params_decisions_announce(rounds);
         if (rounds->is_home && muster_params_round_log_follow(rounds) != MUSTER_OK)
             rounds->is_home = false; /* with the next map again */
+        muster_params_closing_stop(rounds);
         rounds->applied = 0;
         muster_params_decisions_apply(rounds);
     }
@@ -206,12 +228,40 @@ enum muster_rc muster_params_rounds_keep(struct muster_params_server *server,
     return rc;
 }
 
-bool muster_params_rounds_are_whole(const struct muster_params_server *server,
-                                    const struct muster_params_store_table *table)
+/* A push of the next round would change what is kept, and a pull would read a part of the round. */
+bool muster_params_rounds_delay(struct muster_params_server *server,
+                                const struct muster_frame_header *header, const uint8_t *payload)
 {
-    const struct muster_params_rounds *rounds = rounds_find(server, table);
+    const struct muster_params_store_table *table;
 
-    return rounds == NULL || !rounds->is_behind;
+    if ((header->type != MUSTER_PARAMS_PUSH && header->type != MUSTER_PARAMS_PULL &&
+         header->type != MUSTER_PARAMS_PUSH_PULL) ||
+        header->payload_bytes < MUSTER_PARAMS_ROWS_HEAD_BYTES ||
+        muster_list_is_empty(&server->rounds))
+        return false;
+    table = muster_params_server_table(server, muster_params_rows_table(payload));
+    if (table == NULL || is_whole(rounds_find(server, table)))
+        return false;
+    server->has_round_waits = true;
+    return true;
+}
+
+bool muster_params_rounds_delay_pulls(struct muster_params_server *server)
+{
+    bool is_closing = rounds_are_closing(server);
+
+    server->has_round_waits = server->has_round_waits || is_closing;
+    return is_closing;
+}
+
+bool muster_params_rounds_finish(struct muster_params_server *server,
+                                 const struct muster_params_store_table *table)
+{
+    struct muster_params_rounds *rounds = rounds_find(server, table);
+
+    if (rounds != NULL)
+        muster_params_decisions_finish(rounds);
+    return is_whole(rounds);
 }
 
 bool muster_params_handle_round(struct muster_params_client *client,

@@ -31,8 +31,14 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_rounds_keep(struct muster_params_
                                                            struct muster_params_push *push,
                                                            uint64_t clock,
                                                            struct muster_error *ret_error);
-/** Whether the rows of a table show whole rounds. False: for want of memory one is closed in part. */
-bool muster_params_rounds_are_whole(const struct muster_params_server *server,
-                                    const struct muster_params_store_table *table);
+/** Whether pulls that wait for clocks must go on waiting, until a round is applied whole; then clocks.come is
+ * posted. */
+bool muster_params_rounds_delay_pulls(struct muster_params_server *server);
+/** Whether the message must wait until a round is applied whole; then early_review is posted. */
+bool muster_params_rounds_delay(struct muster_params_server *server,
+                                const struct muster_frame_header *header, const uint8_t *payload);
+/** Apply what is decided for the table now, in one turn. False: there is no memory. */
+MUSTER_MUST_CHECK bool muster_params_rounds_finish(struct muster_params_server *server,
+                                                   const struct muster_params_store_table *table);
 
 #endif

@@ -42,6 +42,8 @@ bool muster_params_decision_learn(struct muster_params_rounds *rounds,
     if (decision->round > rounds->open && rounds->open > 0)
         MUSTER_LOG(server->env, ERROR, "params_rounds_missed", "table", rounds->table->name, "from",
                    rounds->open, "to", decision->round - 1);
+    if (*at != NULL && rounds->applied <= (*at)->round)
+        muster_params_decisions_finish(rounds); /* it would lack this one */
     muster_mem_free(server->env->mem, *at);
     *at = decision;
     rounds->open = decision->round + 1;
@@ -333,12 +335,14 @@ void muster_params_rounds_look(struct muster_params_rounds *rounds, bool is_told
 
     if (rounds->is_behind)
         muster_params_decisions_apply(rounds);
-    if (rounds->is_behind || rounds->pending != NULL ||
+    if (rounds->closing != NULL || rounds->is_behind || rounds->pending != NULL ||
         !muster_params_round_shard_is_led(server, rounds->home))
         return;
     if (muster_params_round_log_follow(rounds) != MUSTER_OK)
         return; /* with the next tick or map again */
     muster_params_decisions_apply(rounds);
+    if (rounds->closing != NULL)
+        return;
     tally = sources_tally(rounds);
     if (is_complete(rounds, &tally, &due_ns)) {
         round_decide(rounds, &tally);
@@ -350,10 +354,4 @@ void muster_params_rounds_look(struct muster_params_rounds *rounds, bool is_told
         waits_tell(rounds, &tally);
     if (!muster_timer_is_started(&server->round_timer) || due_ns < server->round_timer.due_ns)
         muster_timer_start(&server->round_timer, server->env->loop, due_ns);
-}
-
-void muster_params_rounds_review(struct muster_params_server *server)
-{
-    if (!muster_list_is_empty(&server->rounds))
-        muster_task_post(&server->round_review, server->env->loop);
 }

@@ -38,6 +38,8 @@ struct muster_params_rounds {
     uint16_t held_shard;
     uint64_t
         applied;    /* rounds before it are applied to the shards that the map gives this server */
+    struct muster_params_closing *closing; /* is applied by and by; NULL: nothing is */
+    struct muster_task step;
     bool is_home;   /* this server leads home, and has told its clients what was decided before */
     bool is_behind; /* the newest decision is not applied whole: there was no memory */
     bool has_quorum;
@@ -73,9 +75,14 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_own_rows_push(
 /** NULL: it is not known, or not kept any more. */
 const struct muster_params_decision *muster_params_decision_at(
     const struct muster_params_rounds *rounds, uint64_t round);
-/** Push the sums of the rounds that are decided to the shards that this server leads; without memory again
- * soon (rounds->is_behind). */
+/** Push the sums of the rounds that are decided to the shards that this server leads, by and by; without memory
+ * again soon (rounds->is_behind). */
 void muster_params_decisions_apply(struct muster_params_rounds *rounds);
+/** The same now, as far as it has begun. */
+void muster_params_decisions_finish(struct muster_params_rounds *rounds);
+/** Begin again later. */
+void muster_params_closing_stop(struct muster_params_rounds *rounds);
+void muster_params_rounds_step(struct muster_task *task); /* for rounds->step */
 
 /* --- round_decide.c --- */
 

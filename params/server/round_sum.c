@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "params/store/index.h"
@@ -118,20 +117,69 @@ enum muster_rc muster_params_own_rows_push(struct muster_params_rounds *rounds,
 
 /* --- The sums --- */
 
-/* A round that is closed for one shard. */
-struct closing {
+/* A turn of the loop does so much to close rounds: visits of rows, keys that are sorted, rows that are added. */
+#define TURN_ROWS  4096u
+#define DIGIT_BITS 11u
+#define DIGITS     (1u << DIGIT_BITS)
+
+struct muster_params_closing;
+
+/* Do a part of the work; it costs what it takes from closing->left, and says what the next part is. */
+typedef enum muster_rc closing_fn(struct muster_params_closing *closing);
+
+/* A round that is being closed, one shard after another. Nothing that is kept changes meanwhile. */
+struct muster_params_closing {
     struct muster_params_rounds *rounds;
     const struct muster_params_decision *decision;
+    closing_fn *part;
+    uint32_t left;
     uint32_t shard;
-    uint64_t *keys;
+    uint32_t source; /* of the decision */
+    struct muster_params_row_cursor cursor;
+    uint64_t *keys, *sorted; /* of the shard, which some source has pushed to */
     size_t key_count, key_room;
+    uint32_t digit;
     bool is_short; /* of memory */
+    /* A chunk of keys, whose rows are summed and pushed. */
+    size_t from, count, row, rows_max;
+    uint32_t message;
+    double *sums;
+    float *values;
 };
+
+static closing_fn shard_begin, keys_collect, keys_sort, chunk_begin, chunk_add, chunk_push;
+
+static void cost_take(struct muster_params_closing *closing, size_t rows)
+{
+    closing->left -= rows < closing->left ? (uint32_t)rows : closing->left;
+}
+
+/* All that the shard gets from the round is there: it has something of a later one. */
+static bool shard_is_past(const struct muster_params_closing *closing)
+{
+    return closing->rounds->source->positions[closing->shard] >> 16 >
+           (closing->decision->round + 2) << CHUNKS_BITS;
+}
+
+static enum muster_rc shard_begin(struct muster_params_closing *closing)
+{
+    const struct muster_params_server *server = closing->rounds->server;
+    uint32_t shard_count = server->region->head->shard_count;
+
+    while (closing->shard < shard_count &&
+           (!muster_params_round_shard_is_led(server, closing->shard) || shard_is_past(closing)))
+        closing->shard++;
+    closing->key_count = 0;
+    closing->source = 0;
+    closing->cursor = (struct muster_params_row_cursor){.page = 0};
+    closing->part = closing->shard < shard_count ? keys_collect : NULL;
+    return MUSTER_OK;
+}
 
 static void on_kept_row(void *data, const struct muster_params_store_table *table,
                         const struct muster_params_row *row)
 {
-    struct closing *closing = data;
+    struct muster_params_closing *closing = data;
     struct muster_mem *mem = closing->rounds->server->env->mem;
 
     (void)table;
@@ -151,65 +199,127 @@ static void on_kept_row(void *data, const struct muster_params_store_table *tabl
     closing->keys[closing->key_count++] = row->key;
 }
 
-static int key_compare(const void *one, const void *other)
+static struct muster_params_store_table *source_kept(const struct muster_params_closing *closing)
 {
-    const uint64_t *a = one, *b = other;
-
-    return (*a > *b) - (*a < *b);
+    return kept_find(closing->rounds, &closing->decision->sources[closing->source].id);
 }
 
-/* Collect the keys to which some source of the decision has pushed, each once and rising: every server gets the
- * same list. */
-static enum muster_rc keys_collect(struct closing *closing)
+/* Collect the keys to which some source of the decision has pushed. */
+static enum muster_rc keys_collect(struct muster_params_closing *closing)
 {
-    const struct muster_params_region *region = closing->rounds->server->region;
+    const struct muster_params_server *server = closing->rounds->server;
+
+    for (; closing->source < closing->decision->count; closing->source++) {
+        const struct muster_params_store_table *kept = source_kept(closing);
+
+        cost_take(closing, 1);
+        if (kept != NULL && muster_params_rows_step(server->region, kept, closing->shard,
+                                                    &closing->cursor, &closing->left, on_kept_row,
+                                                    closing))
+            return MUSTER_OK;
+        closing->cursor = (struct muster_params_row_cursor){.page = 0};
+    }
+    closing->digit = 0;
+    muster_mem_free(server->env->mem, closing->sorted);
+    closing->sorted = muster_mem_alloc(server->env->mem, closing->key_count * sizeof(uint64_t) + 1);
+    closing->part = keys_sort;
+    return closing->is_short || closing->sorted == NULL ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
+}
+
+/* One pass of a sort by digits, the lowest first. */
+static void keys_pass(struct muster_params_closing *closing)
+{
+    uint32_t shift = closing->digit * DIGIT_BITS;
+    size_t ends[DIGITS + 1] = {0};
+    uint64_t *sorted = closing->sorted;
+
+    for (size_t i = 0; i < closing->key_count; i++)
+        ends[(closing->keys[i] >> shift) % DIGITS + 1]++;
+    for (size_t digit = 1; digit < DIGITS; digit++)
+        ends[digit] += ends[digit - 1];
+    for (size_t i = 0; i < closing->key_count; i++)
+        sorted[ends[(closing->keys[i] >> shift) % DIGITS]++] = closing->keys[i];
+    closing->sorted = closing->keys;
+    closing->keys = sorted;
+    closing->key_room = closing->key_count;
+}
+
+/* Each key once and rising: every server gets the same list. */
+static enum muster_rc keys_sort(struct muster_params_closing *closing)
+{
     size_t unique = 0;
 
-    closing->key_count = 0;
-    for (uint32_t i = 0; i < closing->decision->count; i++) {
-        const struct muster_params_store_table *kept =
-            kept_find(closing->rounds, &closing->decision->sources[i].id);
-
-        if (kept != NULL)
-            muster_params_rows_visit(region, kept, closing->shard, on_kept_row, closing);
+    cost_take(closing, closing->key_count / 4 + 1);
+    if (closing->key_count > 1 && closing->digit * DIGIT_BITS < 64) {
+        keys_pass(closing);
+        closing->digit++;
+        return MUSTER_OK;
     }
-    if (closing->is_short)
-        return MUSTER_RESOURCE_EXHAUSTED;
-    if (closing->key_count > 1)
-        qsort(closing->keys, closing->key_count, sizeof(closing->keys[0]), key_compare);
     for (size_t i = 0; i < closing->key_count; i++) {
         if (i == 0 || closing->keys[i] != closing->keys[unique - 1])
             closing->keys[unique++] = closing->keys[i];
     }
     closing->key_count = unique;
+    closing->from = 0;
+    closing->message = 1;
+    closing->part = chunk_begin;
     return MUSTER_OK;
+}
+
+static enum muster_rc chunk_begin(struct muster_params_closing *closing)
+{
+    size_t rest = closing->key_count - closing->from;
+
+    if (rest == 0) {
+        closing->shard++;
+        closing->part = shard_begin;
+        return MUSTER_OK;
+    }
+    closing->count = rest < closing->rows_max ? rest : closing->rows_max;
+    memset(closing->sums, 0,
+           closing->count * closing->rounds->table->row_elements * sizeof(*closing->sums));
+    closing->source = 0;
+    closing->row = 0;
+    closing->part = chunk_add;
+    return MUSTER_OK;
+}
+
+static void row_add(const struct muster_params_closing *closing,
+                    const struct muster_params_store_table *kept)
+{
+    size_t width = closing->rounds->table->row_elements;
+    uint64_t key = closing->keys[closing->from + closing->row];
+    double weight = closing->decision->sources[closing->source].weight;
+    double *sums = closing->sums + closing->row * width;
+    const struct muster_params_row *row =
+        muster_params_index_find(closing->rounds->server->region, kept,
+                                 muster_params_hash(kept->seed, key), key);
+
+    if (row == NULL || row->clock != (uint32_t)(closing->decision->round + 1))
+        return;
+    for (size_t j = 0; j < width; j++)
+        sums[j] += weight * (double)row->values[j];
 }
 
 /* The rows are summed in the order of the sources' ids and in double precision, so that every server gets the
  * same bits at any time. */
-static void rows_sum(const struct closing *closing, const uint64_t *keys, size_t count,
-                     double *sums)
+static enum muster_rc chunk_add(struct muster_params_closing *closing)
 {
-    const struct muster_params_region *region = closing->rounds->server->region;
-    const struct muster_params_store_table *table = closing->rounds->table;
-    uint32_t clock = (uint32_t)(closing->decision->round + 1);
-    size_t width = table->row_elements;
+    size_t cost = 1 + closing->rounds->table->row_elements / 64; /* wide rows count more */
 
-    memset(sums, 0, count * width * sizeof(*sums));
-    for (uint32_t i = 0; i < closing->decision->count; i++) {
-        const struct muster_params_round_source *source = &closing->decision->sources[i];
-        const struct muster_params_store_table *kept = kept_find(closing->rounds, &source->id);
+    for (; closing->source < closing->decision->count; closing->source++) {
+        const struct muster_params_store_table *kept = source_kept(closing);
 
-        for (size_t k = 0; kept != NULL && k < count; k++) {
-            const struct muster_params_row *row = muster_params_index_find(
-                region, kept, muster_params_hash(kept->seed, keys[k]), keys[k]);
-
-            if (row == NULL || row->clock != clock)
-                continue;
-            for (size_t j = 0; j < width; j++)
-                sums[k * width + j] += source->weight * (double)row->values[j];
+        for (; kept != NULL && closing->row < closing->count; closing->row++) {
+            if (closing->left == 0)
+                return MUSTER_OK;
+            row_add(closing, kept);
+            cost_take(closing, cost);
         }
+        closing->row = 0;
     }
+    closing->part = chunk_push;
+    return MUSTER_OK;
 }
 
 static double weights_sum(const struct muster_params_decision *decision)
@@ -222,69 +332,34 @@ static double weights_sum(const struct muster_params_decision *decision)
 }
 
 /* The values to push: the sums, or their means, as floats. A round whose weights are all 0 has no mean. */
-static void sums_narrow(const struct closing *closing, size_t count, const double *sums,
-                        float *ret_values)
+static void sums_narrow(const struct muster_params_closing *closing)
 {
     const struct muster_params_store_table *table = closing->rounds->table;
     double weight = table->is_round_mean ? weights_sum(closing->decision) : 1;
 
-    for (size_t i = 0; i < count * table->row_elements; i++)
-        ret_values[i] = (float)(weight > 0 ? sums[i] / weight : sums[i]);
+    for (size_t i = 0; i < closing->count * table->row_elements; i++)
+        closing->values[i] =
+            (float)(weight > 0 ? closing->sums[i] / weight : closing->sums[i]);
 }
 
-static enum muster_rc chunks_push(const struct closing *closing, double *sums, float *values,
-                                  size_t rows_max)
+static enum muster_rc chunk_push(struct muster_params_closing *closing)
 {
-    struct muster_params_rounds *rounds = closing->rounds;
-    uint32_t message = 1;
-    enum muster_rc rc = MUSTER_OK;
+    const struct muster_params_own_rows rows = {.table = closing->rounds->table,
+                                                .shard = closing->shard,
+                                                .round = closing->decision->round,
+                                                .message = closing->message++,
+                                                .keys = closing->keys + closing->from,
+                                                .values = closing->values,
+                                                .count = (uint32_t)closing->count};
 
-    for (size_t from = 0; from < closing->key_count && rc == MUSTER_OK; from += rows_max) {
-        size_t count = closing->key_count - from < rows_max ? closing->key_count - from : rows_max;
-
-        rows_sum(closing, closing->keys + from, count, sums);
-        sums_narrow(closing, count, sums, values);
-        rc = muster_params_own_rows_push(
-            rounds, &(struct muster_params_own_rows){.table = rounds->table,
-                                                     .shard = closing->shard,
-                                                     .round = closing->decision->round,
-                                                     .message = message++,
-                                                     .keys = closing->keys + from,
-                                                     .values = values,
-                                                     .count = (uint32_t)count});
-    }
-    return rc;
+    sums_narrow(closing);
+    cost_take(closing, closing->count);
+    closing->from += closing->count;
+    closing->part = chunk_begin;
+    return muster_params_own_rows_push(closing->rounds, &rows);
 }
 
-static enum muster_rc shards_close(struct muster_params_rounds *rounds,
-                                   const struct muster_params_decision *decision)
-{
-    struct muster_params_server *server = rounds->server;
-    struct closing closing = {.rounds = rounds, .decision = decision};
-    size_t width = rounds->table->row_elements;
-    size_t rows_max = CHUNK_BYTES / (width * sizeof(double));
-    enum muster_rc rc = MUSTER_OK;
-    double *sums;
-    float *values;
-
-    rows_max = rows_max == 0 ? 1 : rows_max > CHUNK_ROWS_MAX ? CHUNK_ROWS_MAX : rows_max;
-    sums = muster_mem_alloc(server->env->mem, rows_max * width * sizeof(*sums));
-    values = muster_mem_alloc(server->env->mem, rows_max * width * sizeof(*values));
-    if (sums == NULL || values == NULL)
-        rc = MUSTER_RESOURCE_EXHAUSTED;
-    for (uint32_t i = 0; i < server->region->head->shard_count && rc == MUSTER_OK; i++) {
-        if (!muster_params_round_shard_is_led(server, i))
-            continue;
-        closing.shard = i;
-        rc = keys_collect(&closing);
-        if (rc == MUSTER_OK)
-            rc = chunks_push(&closing, sums, values, rows_max);
-    }
-    muster_mem_free(server->env->mem, closing.keys);
-    muster_mem_free(server->env->mem, sums);
-    muster_mem_free(server->env->mem, values);
-    return rc;
-}
+/* --- Rounds --- */
 
 const struct muster_params_decision *muster_params_decision_at(
     const struct muster_params_rounds *rounds, uint64_t round)
@@ -295,23 +370,117 @@ const struct muster_params_decision *muster_params_decision_at(
     return decision != NULL && decision->round == round ? decision : NULL;
 }
 
-void muster_params_decisions_apply(struct muster_params_rounds *rounds)
+void muster_params_closing_stop(struct muster_params_rounds *rounds)
 {
-    struct muster_params_server *server = rounds->server;
-    enum muster_rc rc = MUSTER_OK;
+    struct muster_params_closing *closing = rounds->closing;
+    struct muster_mem *mem = rounds->server->env->mem;
+
+    muster_task_cancel(&rounds->step);
+    rounds->closing = NULL;
+    if (closing == NULL)
+        return;
+    muster_mem_free(mem, closing->keys);
+    muster_mem_free(mem, closing->sorted);
+    muster_mem_free(mem, closing->sums);
+    muster_mem_free(mem, closing->values);
+    muster_mem_free(mem, closing);
+}
+
+static enum muster_rc closing_open(struct muster_params_rounds *rounds)
+{
+    struct muster_mem *mem = rounds->server->env->mem;
+    size_t width = rounds->table->row_elements;
+    size_t rows_max = CHUNK_BYTES / (width * sizeof(double));
+    struct muster_params_closing *closing = muster_mem_alloc_zero(mem, 1, sizeof(*closing));
+
+    if (closing == NULL)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    rounds->closing = closing;
+    closing->rounds = rounds;
+    closing->rows_max = rows_max == 0 ? 1 : rows_max > CHUNK_ROWS_MAX ? CHUNK_ROWS_MAX : rows_max;
+    closing->sums = muster_mem_alloc(mem, closing->rows_max * width * sizeof(*closing->sums));
+    closing->values = muster_mem_alloc(mem, closing->rows_max * width * sizeof(*closing->values));
+    return closing->sums == NULL || closing->values == NULL ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
+}
+
+/* The next round that is decided and not applied. False: there is none. */
+static bool closing_next(struct muster_params_rounds *rounds)
+{
+    struct muster_params_closing *closing = rounds->closing;
 
     if (rounds->applied + MUSTER_PARAMS_DECISIONS_KEPT < rounds->open)
         rounds->applied = rounds->open - MUSTER_PARAMS_DECISIONS_KEPT;
-    while (rounds->applied < rounds->open && rc == MUSTER_OK) {
-        const struct muster_params_decision *decision =
-            muster_params_decision_at(rounds, rounds->applied);
+    while (rounds->applied < rounds->open &&
+           muster_params_decision_at(rounds, rounds->applied) == NULL)
+        rounds->applied++;
+    if (rounds->applied == rounds->open)
+        return false;
+    closing->decision = muster_params_decision_at(rounds, rounds->applied);
+    closing->shard = 0;
+    closing->part = shard_begin;
+    return true;
+}
 
-        if (decision != NULL)
-            rc = shards_close(rounds, decision);
-        rounds->applied += rc == MUSTER_OK;
+static void closing_run(struct muster_params_rounds *rounds, uint32_t left)
+{
+    struct muster_params_server *server = rounds->server;
+    struct muster_params_closing *closing = rounds->closing;
+    enum muster_rc rc = MUSTER_OK;
+
+    closing->left = left;
+    while (closing->left > 0 && rc == MUSTER_OK) {
+        if (closing->part == NULL) {
+            rounds->applied++;
+            if (!closing_next(rounds))
+                break;
+        }
+        rc = closing->part(closing);
     }
     rounds->is_behind = rc != MUSTER_OK;
+    if (rc == MUSTER_OK && rounds->applied < rounds->open) {
+        muster_task_post(&rounds->step, server->env->loop);
+        return;
+    }
+    muster_params_closing_stop(rounds);
     if (rounds->is_behind)
         muster_timer_start(&server->round_timer, server->env->loop,
                            muster_loop_after_ns(server->env->loop, MUSTER_PARAMS_ROUND_RETRY_NS));
+    else
+        muster_params_rounds_review(server);
+}
+
+void muster_params_rounds_review(struct muster_params_server *server)
+{
+    if (!muster_list_is_empty(&server->rounds))
+        muster_task_post(&server->round_review, server->env->loop);
+}
+
+void muster_params_rounds_step(struct muster_task *task)
+{
+    closing_run(task->data, TURN_ROWS);
+}
+
+void muster_params_decisions_finish(struct muster_params_rounds *rounds)
+{
+    while (rounds->closing != NULL)
+        closing_run(rounds, UINT32_MAX);
+}
+
+void muster_params_decisions_apply(struct muster_params_rounds *rounds)
+{
+    if (rounds->closing != NULL || rounds->applied == rounds->open)
+        return;
+    rounds->is_behind = true;
+    if (closing_open(rounds) == MUSTER_OK) {
+        if (closing_next(rounds)) {
+            closing_run(rounds, TURN_ROWS);
+            return;
+        }
+        rounds->is_behind = false;
+    }
+    muster_params_closing_stop(rounds);
+    if (rounds->is_behind)
+        muster_timer_start(&rounds->server->round_timer, rounds->server->env->loop,
+                           muster_loop_after_ns(rounds->server->env->loop,
+                                                MUSTER_PARAMS_ROUND_RETRY_NS));
 }

@@ -173,6 +173,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_list_init(&server->clients);
     muster_params_server_clocks_open(server);
     muster_params_rounds_init(server);
+    muster_params_door_init(server);
     muster_params_server_cut_init(server);
     muster_list_init(&server->followers);
     muster_list_init(&server->leaders);

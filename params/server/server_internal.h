@@ -85,6 +85,8 @@ struct muster_params_server {
     struct muster_params_clocks clocks;
     struct muster_list rounds; /* of tables by round */
     struct muster_task round_review;
+    struct muster_task early_review; /* messages that have waited for a round may go on */
+    bool has_round_waits; /* a message or a pull waits until a round is applied whole */
     struct muster_timer round_timer; /* a grace ends, or clients are told for whom they wait */
     struct muster_params_server_cut cut;
     struct muster_params_restore *restore; /* NULL: nothing is to be restored */
@@ -130,7 +132,7 @@ struct muster_params_client {
     uint8_t *payload;                       /* of the message that is being received */
     struct muster_params_answer *acks;      /* of this turn; NULL: none */
     struct muster_list waiting;             /* answers that wait for followers */
-    struct muster_frame_header early;       /* its payload waits for a map; type 0: none */
+    struct muster_frame_header early;       /* its payload waits for a map or a round; type 0: none */
     bool is_awaited;                        /* its mark is */
     bool is_marked;                         /* nothing is read from it until the cut is complete */
     bool is_short;                          /* of memory: it waits for an answer that is lost */
@@ -195,6 +197,7 @@ void muster_params_door_close(struct muster_params_server *server);
 bool muster_params_door_check(struct muster_params_server *server);
 /** The map has changed: clients are told, and messages that have waited for it go on. */
 void muster_params_door_map(struct muster_params_server *server);
+void muster_params_door_init(struct muster_params_server *server);
 /** Acknowledgements of the turn leave; clients that cannot be answered are closed. */
 void muster_params_door_flush(struct muster_params_server *server);
 

@@ -213,12 +213,12 @@ bool muster_params_snapshot_packing_step(struct muster_params_snapshot_packing *
 
     while (packing->table < region->table_count && packing->used < end) {
         const struct muster_params_store_table *table = &region->tables[packing->table];
-        uint32_t count = (uint32_t)((end - packing->used) / row_bytes(table) + 1);
+        uint32_t left = (uint32_t)((end - packing->used) / row_bytes(table) + 1);
 
         if (packing->used == packing->section_at)
             packing->used += sizeof(struct packed_section);
         if (muster_params_frozen_rows_step(packing->region, table, packing->shard,
-                                           &packing->cursor, count, row_put, packing))
+                                           &packing->cursor, &left, row_put, packing))
             return true; /* also where few of the places had rows */
         section_end(packing, table);
     }

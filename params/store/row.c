@@ -283,48 +283,68 @@ void muster_params_rows_remove(struct muster_params_region *region,
 
 /* --- All rows --- */
 
-void muster_params_rows_visit(const struct muster_params_region *region,
-                              const struct muster_params_store_table *table, uint32_t shard,
-                              muster_params_row_fn *fn, void *data)
+/* NULL: there are no more, or *left is 0. */
+static const struct muster_params_row *row_next(const struct muster_params_region *region,
+                                                const struct muster_params_store_table *table,
+                                                uint32_t shard,
+                                                struct muster_params_row_cursor *cursor,
+                                                uint32_t *left)
 {
-    uint32_t page = muster_params_shard_at(region, table, shard)->first_page;
-
     MUSTER_ASSERT(shard < region->head->shard_count);
-    for (; page != 0; page = page_at(region, page)->next) {
-        for (uint32_t i = 0; i < page_at(region, page)->used; i++) {
-            const struct muster_params_row *row = row_at(region, table, page, i);
-
-            if (row->version % 2 == 0) /* else it is free */
-                fn(data, table, row);
-        }
+    if (!cursor->is_begun)
+        *cursor = (struct muster_params_row_cursor){
+            .is_begun = true, .page = muster_params_shard_at(region, table, shard)->first_page};
+    while (cursor->page != 0 && cursor->row == page_at(region, cursor->page)->used) {
+        cursor->page = page_at(region, cursor->page)->next;
+        cursor->row = 0;
     }
+    if (cursor->page == 0 || *left == 0)
+        return NULL;
+    --*left;
+    return row_at(region, table, cursor->page, cursor->row++);
+}
+
+bool muster_params_rows_step(const struct muster_params_region *region,
+                             const struct muster_params_store_table *table, uint32_t shard,
+                             struct muster_params_row_cursor *cursor, uint32_t *left,
+                             muster_params_row_fn *fn, void *data)
+{
+    const struct muster_params_row *row;
+
+    while ((row = row_next(region, table, shard, cursor, left)) != NULL) {
+        if (row->version % 2 == 0) /* else it is free */
+            fn(data, table, row);
+    }
+    return cursor->page != 0;
 }
 
 bool muster_params_frozen_rows_step(const struct muster_params_region *region,
                                     const struct muster_params_store_table *table, uint32_t shard,
-                                    struct muster_params_row_cursor *cursor, uint32_t count,
+                                    struct muster_params_row_cursor *cursor, uint32_t *left,
                                     muster_params_row_fn *fn, void *data)
 {
-    if (!cursor->is_begun)
-        *cursor = (struct muster_params_row_cursor){
-            .is_begun = true, .page = muster_params_shard_at(region, table, shard)->first_page};
-    while (cursor->page != 0) {
-        const struct muster_params_row *row;
+    const struct muster_params_row *row;
 
-        if (cursor->row == page_at(region, cursor->page)->used) {
-            cursor->page = page_at(region, cursor->page)->next;
-            cursor->row = 0;
-            continue;
-        }
-        if (count-- == 0)
-            return true;
-        row = row_at(region, table, cursor->page, cursor->row++);
-        if (region->freeze != NULL)
-            row = muster_params_frozen_row(region, table, row);
+    if (region->freeze == NULL)
+        return muster_params_rows_step(region, table, shard, cursor, left, fn, data);
+    while ((row = row_next(region, table, shard, cursor, left)) != NULL) {
+        row = muster_params_frozen_row(region, table, row);
         if (row != NULL && row->version % 2 == 0) /* else it was free */
             fn(data, table, row);
     }
-    return false;
+    return cursor->page != 0;
+}
+
+void muster_params_rows_visit(const struct muster_params_region *region,
+                              const struct muster_params_store_table *table, uint32_t shard,
+                              muster_params_row_fn *fn, void *data)
+{
+    struct muster_params_row_cursor cursor = {.page = 0};
+    uint32_t left;
+
+    do {
+        left = UINT32_MAX;
+    } while (muster_params_rows_step(region, table, shard, &cursor, &left, fn, data));
 }
 
 void muster_params_frozen_rows_visit(const struct muster_params_region *region,
@@ -332,9 +352,11 @@ void muster_params_frozen_rows_visit(const struct muster_params_region *region,
                                      muster_params_row_fn *fn, void *data)
 {
     struct muster_params_row_cursor cursor = {.page = 0};
+    uint32_t left;
 
-    while (muster_params_frozen_rows_step(region, table, shard, &cursor, UINT32_MAX, fn, data))
-        ;
+    do {
+        left = UINT32_MAX;
+    } while (muster_params_frozen_rows_step(region, table, shard, &cursor, &left, fn, data));
 }
 
 uint64_t muster_params_shard_places(const struct muster_params_region *region,

@@ -40,11 +40,15 @@ struct muster_params_row_cursor {
     uint32_t page, row;
     bool is_begun;
 };
-/** The same from the cursor on, of `count` places at most; of a region that is not frozen, its rows as they
- * are. False: there are no more. */
+/** As muster_params_rows_visit, or as muster_params_frozen_rows_visit where the region is frozen, but from
+ * the cursor on and for *left places at most, which are counted down. False: there are no more. */
+bool muster_params_rows_step(const struct muster_params_region *region,
+                             const struct muster_params_store_table *table, uint32_t shard,
+                             struct muster_params_row_cursor *cursor, uint32_t *left,
+                             muster_params_row_fn *fn, void *data);
 bool muster_params_frozen_rows_step(const struct muster_params_region *region,
                                     const struct muster_params_store_table *table, uint32_t shard,
-                                    struct muster_params_row_cursor *cursor, uint32_t count,
+                                    struct muster_params_row_cursor *cursor, uint32_t *left,
                                     muster_params_row_fn *fn, void *data);
 /** Places of rows in the pages of the shard: no fewer than it has rows, or had since it was made. */
 uint64_t muster_params_shard_places(const struct muster_params_region *region,

@@ -566,6 +566,14 @@ void muster_params_rows_view(const void *payload, bool has_runs,
     parts_find(payload, has_runs, ret_frame);
 }
 
+uint32_t muster_params_rows_table(const void *payload)
+{
+    struct muster_params_rows_frame frame;
+
+    head_read(payload, &frame);
+    return frame.table;
+}
+
 enum muster_rc muster_params_rows_unpack(const void *payload, size_t bytes, bool has_runs,
                                          uint32_t shard_count, muster_params_width_fn *width,
                                          const void *width_data,

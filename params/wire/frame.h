@@ -194,6 +194,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_rows_unpack(
 /** The parts of a payload that muster_params_rows_pack has laid out: nothing is checked. */
 void muster_params_rows_view(const void *payload, bool has_runs,
                              struct muster_params_rows_frame *ret_frame);
+/** The number of the table in a payload of MUSTER_PARAMS_ROWS_HEAD_BYTES or more, of which nothing is checked. */
+uint32_t muster_params_rows_table(const void *payload);
 /** The numbers that one server has for the source and the table, in a payload of muster_params_rows_pack. */
 void muster_params_rows_address(void *payload, uint64_t slot, uint32_t table);
 

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "params/server/server_internal.h"
+#include "params/server/round_internal.h"
 #include "params/store/row.h"
 
 #define SHARDS  8u
@@ -247,6 +247,153 @@ static void a_grace_waits_for_those_that_come_behind_the_quorum(void **state)
     scene_close(&scene);
 }
 
+/* --- Rounds of many rows --- */
+
+static struct muster_params_digest table_digest(const struct scene *scene)
+{
+    const struct muster_params_region *region = scene->stand.server->region;
+
+    return muster_params_table_digest(region, muster_params_table_find(region, "sums"));
+}
+
+#define MANY 30000u
+#define SEEN 16u
+
+struct reading {
+    struct muster_params_op op;
+    uint64_t keys[SEEN];
+    float values[SEEN][2];
+    bool is_under_way;
+    uint32_t count;
+};
+
+static void on_read(struct muster_params_op *op, enum muster_rc rc)
+{
+    struct reading *reading = op->data;
+
+    if (rc != MUSTER_OK)
+        fail_msg("%s", op->error.text);
+    for (uint32_t i = 1; i < SEEN; i++)
+        assert_true(fabsf(reading->values[i][0] - reading->values[0][0]) < 0.5f);
+    reading->is_under_way = false;
+    reading->count++;
+}
+
+/* Rows that the round changes first, last, and between. */
+static void rows_read(struct scene *scene, struct reading *reading)
+{
+    const struct muster_params_rows rows = {reading->keys, reading->values, SEEN};
+
+    if (reading->is_under_way)
+        return;
+    reading->op.data = reading;
+    for (uint32_t i = 0; i < SEEN; i++)
+        reading->keys[i] = i * (MANY / SEEN);
+    assert_int_equal(muster_params_pull_start(&reading->op, scene->tables[0], &rows,
+                                              params_stand_deadline(&scene->stand), on_read),
+                     MUSTER_OK);
+    reading->is_under_way = true;
+}
+
+static void many_push(struct scene *scene, uint32_t source)
+{
+    static uint64_t keys[MANY];
+    static float values[MANY][2];
+    struct muster_error error;
+
+    for (uint32_t i = 0; i < MANY; i++) {
+        keys[i] = i;
+        values[i][0] = values[i][1] = (float)(1 + source);
+    }
+    if (params_stand_push(&scene->stand, scene->tables[source], keys, values, MANY, &error) !=
+        MUSTER_OK)
+        fail_msg("%s", error.text);
+}
+
+static void on_ticked(struct muster_params_op *op, enum muster_rc rc)
+{
+    assert_int_equal(rc, MUSTER_OK);
+    *(bool *)op->data = true;
+}
+
+static bool round_is_closing(const struct scene *scene)
+{
+    const struct muster_params_rounds *rounds = MUSTER_CONTAINER_OF(
+        scene->stand.server->rounds.next, struct muster_params_rounds, node);
+
+    return rounds->closing != NULL;
+}
+
+/* Rows are read meanwhile. Returns the turns in which the round was being closed; those after die_after are not
+ * waited for. */
+static uint32_t round_close(struct scene *scene, struct reading *reading, uint32_t die_after)
+{
+    struct muster_params_op tick;
+    bool is_ticked = false;
+    uint32_t turns = 0;
+
+    for (uint32_t source = 0; source < 2; source++)
+        many_push(scene, source);
+    clock_tick(scene, 0, 1, 1);
+    tick.data = &is_ticked;
+    assert_int_equal(muster_params_tick_start(&tick, scene->sources[1], 1,
+                                              params_stand_deadline(&scene->stand), on_ticked),
+                     MUSTER_OK);
+    while (turns < die_after && (!is_ticked || turns == 0 || round_is_closing(scene))) {
+        rows_read(scene, reading);
+        muster_loop_turn(scene->stand.test.env.loop, UINT64_MAX);
+        turns += round_is_closing(scene);
+    }
+    if (turns == die_after) {
+        params_stand_kill(&scene->stand);
+        params_stand_serve(&scene->stand);
+    }
+    while (!is_ticked || reading->is_under_way)
+        muster_loop_turn(scene->stand.test.env.loop, UINT64_MAX);
+    return turns;
+}
+
+static void a_large_round_is_closed_by_and_by_and_nobody_reads_a_part_of_it(void **state)
+{
+    struct reading reading = {.count = 0};
+    struct scene scene;
+    uint64_t key = MANY - 1;
+
+    (void)state;
+    scene_open(&scene, 2);
+    assert_true(round_close(&scene, &reading, UINT32_MAX) >= 3);
+    assert_true(reading.count > 0);
+
+    value_push(&scene, 0, key, 100);
+    clock_tick(&scene, 0, 2, 1);
+    clock_tick(&scene, 1, 2, 1);
+    assert_true(value_pull(&scene, 0, key, 2) == 103);
+    assert_true(value_pull(&scene, 0, 0, 2) == 3);
+    scene_close(&scene);
+}
+
+static void a_death_amid_the_end_of_a_round_changes_no_byte(void **state)
+{
+    struct muster_params_digest expected = {{0, 0}};
+
+    (void)state;
+    for (uint32_t die_after = 4; die_after > 0; die_after--) {
+        struct reading reading = {.count = 0};
+        struct muster_params_digest digest;
+        struct scene scene;
+
+        scene_open(&scene, 2);
+        assert_true(round_close(&scene, &reading, die_after == 4 ? UINT32_MAX : die_after) >=
+                    (die_after == 4 ? 4 : die_after));
+        assert_true(value_pull(&scene, 0, MANY - 1, 1) == 3);
+        digest = table_digest(&scene);
+        if (die_after == 4)
+            expected = digest;
+        assert_memory_equal(&digest, &expected, sizeof(digest));
+        scene_close(&scene);
+    }
+}
+
 /* --- The same bytes --- */
 
 static uint64_t number_mix(uint64_t value)
@@ -275,13 +422,6 @@ static void part_push(struct scene *scene, uint32_t source, uint64_t round)
     if (params_stand_push(&scene->stand, scene->tables[source], keys, values, count, &error) !=
         MUSTER_OK)
         fail_msg("%s", error.text);
-}
-
-static struct muster_params_digest table_digest(const struct scene *scene)
-{
-    const struct muster_params_region *region = scene->stand.server->region;
-
-    return muster_params_table_digest(region, muster_params_table_find(region, "sums"));
 }
 
 /* Sources come in another order with each order, and the server dies behind every n-th step. */
@@ -395,6 +535,8 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_a_source_that_is_done),
         cmocka_unit_test(a_late_source_is_refused_and_goes_on_at_the_open_round),
         cmocka_unit_test(a_grace_waits_for_those_that_come_behind_the_quorum),
+        cmocka_unit_test(a_large_round_is_closed_by_and_by_and_nobody_reads_a_part_of_it),
+        cmocka_unit_test(a_death_amid_the_end_of_a_round_changes_no_byte),
         cmocka_unit_test(the_rows_depend_on_what_counted_alone),
         cmocka_unit_test(what_a_table_by_round_cannot_do_is_refused),
     };
