@@ -3,6 +3,7 @@
 #include "params/server/clock.h"
 
 #include "params/server/round.h"
+#include "params/server/watch.h"
 
 #include <stdatomic.h>
 
@@ -195,6 +196,7 @@ static void stored_set(struct muster_params_server *server, uint64_t slot, uint6
     if (was_slowest) /* the ticks of others do not change the lowest clock */
         low_look(server);
     muster_params_rounds_review(server);
+    muster_params_watches_note(server);
 }
 
 static bool rounds_set(struct muster_params_source *source, uint64_t rounds, double weight)

@@ -192,6 +192,15 @@ static enum muster_rc folder_save(void *data)
     return saving->snapshot.sync_folder(saving->snapshot.folder);
 }
 
+static void saved_note(struct muster_params_server_cut *cut)
+{
+    memcpy(cut->saved.folder, cut->folder, sizeof(cut->folder));
+    cut->saved.clock = cut->clock;
+    cut->saved.bytes = 0;
+    for (uint32_t i = 0; i < cut->saved_count; i++)
+        cut->saved.bytes += cut->entries[i].bytes;
+}
+
 static void on_folder_saved(void *data, enum muster_rc rc)
 {
     struct muster_params_server_cut *cut = data;
@@ -206,6 +215,7 @@ static void on_folder_saved(void *data, enum muster_rc rc)
     MUSTER_LOG(server->env, INFO, "params_cut_saved", "cut", cut->number, "folder", cut->folder,
                "shards", cut->saved_count);
     cut_move(cut, MUSTER_PARAMS_CUT_NONE);
+    saved_note(cut);
     saved_answer(cut);
     saving_free(cut);
     copies_drop(cut);

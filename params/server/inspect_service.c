@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "params/server/rows.h"
+#include "params/server/state_proto.h"
 #include "params/server/table_proto.h"
 #include "params/store/row.h"
 
@@ -21,6 +22,9 @@ struct inspection {
     uint32_t table, shard; /* whose rows come next into a digest */
     bool wants_digest;
     struct muster_params_digest *digests; /* end - first */
+    struct muster_params_servers_proto servers;
+    Muster__Params__V1__Clocks clocks;
+    Muster__Params__V1__Cut cut;
     uint32_t key_count;
     uint64_t keys[]; /* of the table `first` */
 };
@@ -146,6 +150,31 @@ static void server_fill(struct muster_params_server *server,
     response->refused_rows = stats.refused_rows;
 }
 
+static void job_fill(struct inspection *inspection, Muster__Params__V1__InspectResponse *response)
+{
+    const struct muster_params_server *server = inspection->server;
+    struct muster_params_servers_proto *servers = &inspection->servers;
+
+    muster_params_servers_describe(server, servers);
+    muster_params_clocks_describe(server, &inspection->clocks);
+    response->map = server->map != NULL ? server->map->epoch : 0;
+    response->replicas = server->map != NULL ? server->map->copies_wanted : 0;
+    response->short_shards = servers->short_shards;
+    response->servers = servers->list;
+    response->n_servers = servers->count;
+    response->id.data = server->region->head->id.bytes;
+    response->id.len = sizeof(server->region->head->id.bytes);
+    response->clocks = &inspection->clocks;
+    response->lag_frames = muster_params_followers_lag(server);
+    if (server->cut.saved.folder[0] == '\0')
+        return;
+    muster__params__v1__cut__init(&inspection->cut);
+    inspection->cut.folder = (char *)(uintptr_t)server->cut.saved.folder;
+    inspection->cut.clock = server->cut.saved.clock;
+    inspection->cut.bytes = server->cut.saved.bytes;
+    response->cut = &inspection->cut;
+}
+
 static void inspection_answer(struct inspection *inspection)
 {
     Muster__Params__V1__InspectResponse response;
@@ -154,6 +183,7 @@ static void inspection_answer(struct inspection *inspection)
     muster__params__v1__inspect_response__init(&response);
     if (pieces_new(inspection, &pieces)) {
         server_fill(inspection->server, &response);
+        job_fill(inspection, &response);
         tables_fill(inspection, &pieces, &response);
         rows_fill(inspection, &pieces, &response);
         (void)muster_params_v1_params_inspect_reply(inspection->rpc, &response);

@@ -3,6 +3,7 @@
 #include "params/server/cut.h"
 #include "params/server/restore.h"
 #include "params/server/round.h"
+#include "params/server/watch.h"
 
 static void map_log(const struct muster_params_server *server)
 {
@@ -43,5 +44,6 @@ void muster_params_server_set_map(struct muster_params_server *server,
     muster_params_server_cut_map(server);
     muster_params_leaders_resume(server);
     muster_params_door_map(server);
+    muster_params_watches_note(server);
     map_log(server);
 }

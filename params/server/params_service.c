@@ -7,8 +7,10 @@
 
 #include <muster/collective.h>
 
+#include "params/server/clock.h"
 #include "params/server/round.h"
 #include "params/server/rows.h"
+#include "params/server/state_proto.h"
 #include "params/server/table_proto.h"
 
 #define MEMORY_LACKS "no memory for the call"
@@ -109,28 +111,19 @@ static enum muster_rc source_pick(const struct muster_params_server *server,
                                   struct muster_params_source **ret_source,
                                   struct muster_error *ret_error)
 {
-    const Muster__Params__V1__Source *named = request->source;
     struct muster_params_source *source;
-    enum muster_rc rc;
+    enum muster_rc rc = muster_params_call_source_find(server, request->source, &source, ret_error);
 
-    if (named == NULL)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "a push needs the source that Open has given");
-    /* The id tells a server that has lost its memory from the one that gave the slot. */
-    source = muster_params_source_at(server->region, named->slot);
-    if (source == NULL || named->id.len != sizeof(source->id.bytes) ||
-        memcmp(named->id.data, source->id.bytes, sizeof(source->id.bytes)) != 0)
-        return muster_error_set(
-            ret_error, MUSTER_FAILED_PRECONDITION,
-            "the server does not know this source, or has lost its memory of it: "
-            "open it again");
-    rc = muster_params_push_check(source, named->generation, request->sequence, ret_error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_push_check(source, request->source->generation, request->sequence,
+                                      ret_error);
     if (rc == MUSTER_OK && request->sequence > source->pushed + 1)
         rc = muster_error_set(ret_error, MUSTER_FAILED_PRECONDITION,
                               "push %" PRIu64 " of the source is due, got %" PRIu64
                               ": send one at a time, and again until it is answered",
                               source->pushed + 1, request->sequence);
-    *ret_source = source;
+    if (rc == MUSTER_OK)
+        *ret_source = source;
     return rc;
 }
 
@@ -394,6 +387,49 @@ static void on_push_pull(struct muster_rpc *rpc, const Muster__Params__V1__PushP
     muster_mem_free(&server->pool.mem, values);
 }
 
+/* --- Tick --- */
+
+/* The call is a sign of life, as a link is. */
+static void source_show(struct muster_params_server *server, uint64_t slot)
+{
+    muster_params_server_clock_link(server, slot, true);
+    muster_params_server_clock_link(server, slot, false);
+}
+
+static void on_tick(struct muster_rpc *rpc, const Muster__Params__V1__TickRequest *request)
+{
+    struct muster_params_server *server = muster_rpc_service(rpc);
+    struct muster_params_source *source = NULL;
+    Muster__Params__V1__TickResponse response;
+    Muster__Params__V1__Clocks clocks;
+    struct muster_params_tick tick;
+    struct muster_error error;
+    enum muster_rc rc;
+
+    if (server->is_shared) {
+        muster_params_shared_on_tick(rpc, request);
+        return;
+    }
+    rc = muster_params_call_tick(request, &tick, &error);
+    if (rc == MUSTER_OK)
+        rc = muster_params_call_source_find(server, request->source, &source, &error);
+    if (rc == MUSTER_OK && !request->is_done && muster_params_stored_counts(source->clock) &&
+        tick.clock + 1 < source->clock)
+        rc = muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
+                              "the clock of the source must not fall below %" PRIu64 ", got %" PRIu64,
+                              source->clock - 1, tick.clock);
+    if (rc != MUSTER_OK) {
+        call_refuse(rpc, &error);
+        return;
+    }
+    muster_params_server_clock_tick(server, request->source->slot, &tick);
+    source_show(server, request->source->slot);
+    muster_params_clocks_describe(server, &clocks);
+    muster__params__v1__tick_response__init(&response);
+    response.clocks = &clocks;
+    (void)muster_params_v1_params_tick_reply(rpc, &response);
+}
+
 /* --- The service --- */
 
 enum muster_rc muster_params_service_add(struct muster_params_server *server,
@@ -406,6 +442,10 @@ enum muster_rc muster_params_service_add(struct muster_params_server *server,
         .push = {.on_request = on_push, .on_end = muster_params_shared_on_end},
         .pull = {.on_request = on_pull, .on_end = muster_params_shared_on_end},
         .push_pull = {.on_request = on_push_pull, .on_end = muster_params_shared_on_end},
+        .tick = {.on_request = on_tick, .on_end = muster_params_shared_on_end},
+        .watch = {.on_request = muster_params_on_watch,
+                  .on_writable = muster_params_on_watch_writable,
+                  .on_end = muster_params_on_watch_end},
         .inspect = {.on_request = muster_params_on_inspect, .on_end = muster_params_on_inspect_end},
         .drain = {.on_request = muster_params_on_drain, .on_end = muster_params_on_drain_end}};
     struct muster_rpc_health *health = NULL;

@@ -1,5 +1,6 @@
 /* Pushes and pulls behind their doors. Values travel as the table says, and are f32 in the store. */
 #include "params/server/cluster.h"
+#include "params/server/watch.h"
 
 #include <stdatomic.h>
 
@@ -66,6 +67,7 @@ enum muster_rc muster_params_server_table_open(struct muster_params_server *serv
                                 "the name of a table must have no " MUSTER_PARAMS_ROUND_MARK
                                 ", got %.63s",
                                 schema->name);
+    muster_params_watches_note(server);
     return muster_params_table_open(server->region, schema, ret_table, ret_error);
 }
 

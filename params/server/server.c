@@ -5,6 +5,7 @@
 #include "params/server/registration.h"
 #include "params/server/restore.h"
 #include "params/server/round.h"
+#include "params/server/watch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -83,13 +84,14 @@ static enum muster_rc doors_open(struct muster_params_server *server,
                                  const struct muster_params_server_options *options,
                                  struct muster_error *ret_error)
 {
-    const struct muster_interceptor *guard =
+    const struct muster_interceptor *guards[] = {
+        muster_params_job_guard(server),
         options->authorization != NULL ? muster_authorization_interceptor(options->authorization)
-                                       : NULL;
+                                       : NULL};
     const struct muster_rpc_server_options rpc = {.receive_message_max_bytes = CALL_BYTES_MAX,
                                                   .tls = server->env->tls,
-                                                  .interceptors = &guard,
-                                                  .interceptor_count = guard != NULL ? 1 : 0};
+                                                  .interceptors = guards,
+                                                  .interceptor_count = guards[1] != NULL ? 2 : 1};
     enum muster_rc rc = muster_rpc_server_open(server->env, &rpc, &server->rpc_server);
 
     if (rc != MUSTER_OK)
@@ -171,6 +173,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     server->authorization = options->authorization;
     server->is_shared = options->registry != NULL;
     muster_list_init(&server->clients);
+    muster_params_watches_init(server);
     muster_params_server_clocks_open(server);
     muster_params_rounds_init(server);
     muster_params_door_init(server);
@@ -239,6 +242,7 @@ static void server_close(struct muster_params_server *server)
     muster_task_cancel(&server->flush);
     muster_timer_stop(&server->alive);
     muster_params_share_close(server->share);
+    muster_params_watches_close(server);
     muster_params_server_cut_close(server);
     muster_params_door_close(server);
     muster_params_held_end_all(server);

@@ -4,6 +4,7 @@
 
 #include <muster/metrics.h>
 #include <muster/params_server.h>
+#include <muster/rpc.h>
 
 #include "net/link/peer_link.h"
 #include "net/link/port.h"
@@ -50,6 +51,10 @@ struct muster_params_server_cut {
     struct muster_params_freeze *copies; /* of a cut that has ended, which are freed; NULL: none */
     struct muster_task marked, step, drop;
     struct muster_error error; /* of the last one that ended */
+    struct {
+        char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1]; /* "": there is none */
+        uint64_t clock, bytes;
+    } saved; /* the last one */
 };
 
 struct muster_params_server {
@@ -58,6 +63,7 @@ struct muster_params_server {
     struct muster_params_region *region;
     struct muster_port *port;
     struct muster_rpc_server *rpc_server;             /* at the same port */
+    struct muster_interceptor job_guard;              /* its calls name this job, or none */
     uint32_t digest_count;                            /* that calls of Inspect compute now */
     const struct muster_authorization *authorization; /* NULL: everybody may do everything */
     struct muster_peer_hello hello; /* its incarnation is the memory's: clients know it by that */
@@ -96,6 +102,9 @@ struct muster_params_server {
     struct muster_params_registration *registration; /* NULL: there is no registry */
     bool is_shared; /* with other servers: there is a registry, or was one until the server closed */
     struct muster_params_agents *agents; /* NULL: it is alone, or closes */
+    struct muster_list watches;        /* callers of Watch */
+    struct muster_task watch_tell;     /* they are told what has changed */
+    struct muster_timer watch_keep;    /* sources that watch are not gone */
     struct muster_params_share *share; /* NULL: clients of this host do not read the memory */
     struct muster_params_stats stats;
     struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
@@ -148,6 +157,8 @@ void muster_params_metrics_open(struct muster_params_server *server);
 void muster_params_metrics_close(struct muster_params_server *server);
 
 void muster_params_drain_init(struct muster_params_server *server);
+/** Refuse calls whose metadata names another job. The server's job is known. */
+const struct muster_interceptor *muster_params_job_guard(struct muster_params_server *server);
 /** Serve muster.params.v1, health and reflection. Errors: RESOURCE_EXHAUSTED. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_service_add(struct muster_params_server *server,
                                                            struct muster_rpc_server *rpc_server);

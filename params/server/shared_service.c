@@ -9,9 +9,10 @@
 #include "params/server/agents.h"
 #include "params/server/cluster.h"
 #include "params/server/params_service.h"
+#include "params/server/state_proto.h"
 #include "params/server/table_proto.h"
 
-enum call_kind { CALL_OPEN, CALL_TABLE, CALL_PUSH, CALL_PULL, CALL_PUSH_PULL };
+enum call_kind { CALL_OPEN, CALL_TABLE, CALL_PUSH, CALL_PULL, CALL_PUSH_PULL, CALL_TICK };
 
 /* Keys and values follow it. */
 struct shared_call {
@@ -23,6 +24,7 @@ struct shared_call {
     struct muster_params_store_table *table;
     bool as_bytes;
     uint64_t clock;
+    struct muster_params_tick tick;
     uint32_t key_count;
     uint64_t *keys;
     void *values; /* as they travel, in room for floats */
@@ -122,6 +124,17 @@ static void rows_fill(const struct shared_call *call,
                             call->as_bytes, ret_response);
 }
 
+static void tick_answer(const struct shared_call *call)
+{
+    Muster__Params__V1__TickResponse response;
+    Muster__Params__V1__Clocks clocks;
+
+    muster_params_clocks_describe(call->server, &clocks);
+    muster__params__v1__tick_response__init(&response);
+    response.clocks = &clocks;
+    (void)muster_params_v1_params_tick_reply(call->rpc, &response);
+}
+
 static void call_answer(const struct shared_call *call)
 {
     Muster__Params__V1__PushResponse pushed;
@@ -150,6 +163,9 @@ static void call_answer(const struct shared_call *call)
         both.pushed = &pushed;
         both.rows = &rows;
         (void)muster_params_v1_params_push_pull_reply(call->rpc, &both);
+        break;
+    case CALL_TICK:
+        tick_answer(call);
         break;
     }
 }
@@ -219,6 +235,24 @@ static enum muster_rc start_pull(struct muster_params_errand *errand, struct mus
         return MUSTER_CANCELLED;
     return muster_params_pull_start(&errand->op, table, &rows, call_deadline(call),
                                     muster_params_errand_on_op);
+}
+
+static enum muster_rc start_tick(struct muster_params_errand *errand, struct muster_params *params,
+                                 struct muster_params_table *table)
+{
+    struct shared_call *call = MUSTER_CONTAINER_OF(errand, struct shared_call, errand);
+    enum muster_rc rc;
+
+    (void)table;
+    if (call->rpc == NULL)
+        return MUSTER_CANCELLED;
+    muster_params_forward_expect(params, call->tick.source_count);
+    rc = muster_params_tick_weighted_start(&errand->op, params, call->tick.clock, call->tick.weight,
+                                           call_deadline(call), muster_params_errand_on_op);
+    if (rc == MUSTER_INVALID_ARGUMENT)
+        muster_error_set(&errand->op.error, rc,
+                         "the clock of the source must not fall, got %" PRIu64, call->tick.clock);
+    return rc;
 }
 
 /* NULL: no memory; the caller has been told. */
@@ -309,19 +343,6 @@ static enum muster_rc frame_check(const struct muster_params_server *server,
                             key_count, table->name, bytes, MUSTER_FRAME_PAYLOAD_MAX);
 }
 
-static enum muster_rc origin_read(const Muster__Params__V1__Source *named,
-                                  struct muster_params_origin *ret_origin,
-                                  struct muster_error *ret_error)
-{
-    if (named == NULL || named->id.len != sizeof(ret_origin->source.bytes) ||
-        named->generation == 0 || named->generation > UINT32_MAX)
-        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "the call needs the source that Open has given");
-    memcpy(ret_origin->source.bytes, named->id.data, sizeof(ret_origin->source.bytes));
-    ret_origin->generation = named->generation;
-    return MUSTER_OK;
-}
-
 /* --- The methods --- */
 
 void muster_params_shared_on_open(struct muster_rpc *rpc,
@@ -375,7 +396,7 @@ static void push_begin(struct muster_rpc *rpc, const Muster__Params__V1__PushReq
     struct muster_params_origin origin;
     struct shared_call *call;
     struct muster_error error;
-    enum muster_rc rc = origin_read(request->source, &origin, &error);
+    enum muster_rc rc = muster_params_call_origin(request->source, &origin, &error);
 
     if (rc == MUSTER_OK &&
         (request->sequence == 0 || request->sequence > MUSTER_PARAMS_SEQUENCE_MAX))
@@ -457,4 +478,25 @@ void muster_params_shared_on_pull(struct muster_rpc *rpc,
     call->errand.start = start_pull;
     call->as_bytes = request->as_bytes;
     call_hand(call, NULL);
+}
+
+void muster_params_shared_on_tick(struct muster_rpc *rpc,
+                                  const Muster__Params__V1__TickRequest *request)
+{
+    struct muster_params_origin origin;
+    struct muster_params_tick tick;
+    struct shared_call *call;
+    struct muster_error error;
+
+    if (muster_params_call_tick(request, &tick, &error) != MUSTER_OK ||
+        muster_params_call_origin(request->source, &origin, &error) != MUSTER_OK) {
+        call_refuse(rpc, &error);
+        return;
+    }
+    call = call_new(rpc, CALL_TICK, NULL, 0);
+    if (call == NULL)
+        return;
+    call->tick = tick;
+    call->errand.start = start_tick;
+    call_hand(call, &origin);
 }

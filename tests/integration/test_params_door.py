@@ -130,6 +130,33 @@ class Door(unittest.TestCase):
         rows = [set(pulled[i * 4096:(i + 1) * 4096]) for i in range(200)]
         self.assertEqual((rows.count({2.0}), rows.count({0.0})), (200 - refused, refused))
 
+    def test_a_watch_tells_of_tables_and_clocks(self):
+        source = self.stranger.Open(pb.OpenRequest(name="stranger")).source
+        watch = self.stranger.watch(source)
+        first = next(watch)
+        self.assertEqual((first.map, first.shards, first.short_shards, len(first.servers), len(first.tables)), (1, 256, 0, 1, 0))
+        self.assertEqual(first.servers[0].primaries, 256)
+        self.open_table()
+        self.assertEqual([table.schema.name for table in next(watch).tables], ["items"])
+        source = self.stranger.Open(pb.OpenRequest(name="stranger")).source
+        self.assertEqual(self.stranger.Tick(pb.TickRequest(source=source, clock=4, sources=1)).clocks.low, 4)
+        told = next(watch)
+        self.assertEqual((told.clocks.has_low, told.clocks.low, told.clocks.slowest), (True, 4, source.id))
+        watch.cancel()
+
+    def test_a_tick_is_kept_over_the_servers_death(self):
+        source = self.open_table()
+        self.stranger.Tick(pb.TickRequest(source=source, clock=4, sources=1))
+        self.kill_server()
+        until = time.monotonic() + PATIENCE_S
+        while True:  # the connection ends some time after the process
+            try:
+                clocks = self.stranger.Inspect(pb.InspectRequest()).clocks
+                break
+            except grpc.RpcError:
+                self.assertLess(time.monotonic(), until)
+        self.assertEqual((clocks.low, clocks.known), (4, 1))
+
     def test_inspect_shows_what_was_pushed(self):
         source = self.open_table()
         empty = json.loads(self.inspect("--json", "--digest").stdout)
@@ -165,6 +192,23 @@ class Door(unittest.TestCase):
         done = subprocess.run([MUSTER, "params", "inspect"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--server", done.stderr)
+
+
+class JobDoor(unittest.TestCase):
+    def test_a_call_that_names_another_job_is_refused(self):
+        process = subprocess.Popen([MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--job", "words"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.terminate)
+        channel = grpc.insecure_channel(process.stdout.readline().split()[1])
+        self.addCleanup(channel.close)
+        for job in ("words", None):
+            self.assertEqual(params_stranger.Stranger(channel, pb, job).Inspect(pb.InspectRequest()).shards, 256)
+        for method, request in (("Inspect", pb.InspectRequest()), ("Open", pb.OpenRequest(name="x"))):
+            with self.assertRaises(grpc.RpcError) as refused:
+                getattr(params_stranger.Stranger(channel, pb, "numbers"), method)(request)
+            self.assertEqual(refused.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
+            self.assertEqual(refused.exception.details(), 'jobs differ: "words" here, "numbers" in the call')
 
 
 if __name__ == "__main__":

@@ -100,6 +100,24 @@ class SharedDoor(ParamsCluster):
                                             response_deserializer=pb.PushResponse.FromString)
         return call.future(request, timeout=PATIENCE_S)
 
+    def test_a_tick_at_one_server_counts_at_all(self):
+        keepers, strangers = self.strangers(3, "--replicas", "2")
+        sources = [self.begin(stranger, name) for stranger, name in zip(strangers, ("a", "b"))]
+        watch = strangers[2].watch()
+        for stranger, source, clock in zip(strangers, sources, (3, 5)):
+            self.until_answered(stranger.Tick, pb.TickRequest(source=source, clock=clock, sources=2))
+        told = next(message for message in watch if message.clocks.low == 3)
+        self.assertEqual((told.clocks.high, told.clocks.known, told.clocks.slowest), (5, 2, sources[0].id))
+        self.assertEqual((len(told.servers), told.replicas), (3, 2))
+        self.assertEqual(sum(server.primaries for server in told.servers), told.shards)
+        code, why = self.refusal(strangers[0].Tick, pb.TickRequest(source=sources[0], clock=2, sources=2))
+        self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT)
+        self.assertIn("must not fall, got 2", why)
+        self.kill_server(keepers[0])
+        shrunk = next(message for message in watch if message.map > told.map)
+        self.assertIn(len(shrunk.servers), (2, 3))
+        watch.cancel()
+
     def test_refusals_have_gRPCs_codes_and_say_why(self):
         _, strangers = self.strangers(2)
         source = self.begin(strangers[0])

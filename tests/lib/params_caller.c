@@ -109,12 +109,22 @@ static void push_pull_keep(struct params_answer *answer,
     pull_keep(answer, response->rows);
 }
 
+static void clocks_keep(struct params_answer *answer, const Muster__Params__V1__Clocks *clocks)
+{
+    answer->has_low = clocks->has_low;
+    answer->low = clocks->low;
+    answer->high = clocks->high;
+    answer->known = clocks->known;
+    answer->expected = clocks->expected;
+}
+
 static void inspect_keep(struct params_answer *answer,
                          const Muster__Params__V1__InspectResponse *response)
 {
     answer->tables = response->n_tables;
     answer->found = response->n_found;
     answer->rows = response->rows;
+    clocks_keep(answer, response->clocks);
     if (response->n_tables > 0) {
         answer->digest_bytes = response->tables[0]->digest.len;
         assert_in_range(answer->digest_bytes, 0, sizeof(answer->digest));
@@ -125,6 +135,12 @@ static void inspect_keep(struct params_answer *answer,
         answer->exists[i] = response->found[i]->exists;
         answer->values[i] = response->found[i]->values[0];
     }
+}
+
+static void tick_keep(struct params_answer *answer,
+                      const Muster__Params__V1__TickResponse *response)
+{
+    clocks_keep(answer, response->clocks);
 }
 
 /* METHOD(name, Name): functions that ask, and keep what name_keep takes out of the answer. */
@@ -168,6 +184,7 @@ METHOD(push, Push)
 METHOD(pull, Pull)
 METHOD(push_pull, PushPull)
 METHOD(inspect, Inspect)
+METHOD(tick, Tick)
 
 void params_caller_begin_inspect(struct params_caller *caller,
                                  struct muster_params_v1_params_inspect_call *call,
@@ -199,6 +216,18 @@ void params_caller_become(struct params_caller *caller, const char *name)
     caller->source.generation = answer.generation;
     caller->source.id.data = caller->id;
     caller->source.id.len = sizeof(caller->id);
+}
+
+struct params_answer params_caller_ask_tick(struct params_caller *caller, uint64_t clock,
+                                            uint32_t sources)
+{
+    Muster__Params__V1__TickRequest request;
+
+    muster__params__v1__tick_request__init(&request);
+    request.source = &caller->source;
+    request.clock = clock;
+    request.sources = sources;
+    return params_caller_tick(caller, &request);
 }
 
 Muster__Params__V1__Schema params_caller_schema(const char *name)

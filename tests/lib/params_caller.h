@@ -42,6 +42,9 @@ struct params_answer {
     uint8_t digest[16];
     size_t digest_bytes;
     bool exists[2];
+    bool has_low;
+    uint64_t low, high;
+    uint32_t known, expected;
 };
 
 /** A server, a channel to it, the source "trainer", and the table "counters", which adds. */
@@ -65,6 +68,8 @@ struct params_answer params_caller_push_pull(struct params_caller *caller,
                                              const Muster__Params__V1__PushPullRequest *request);
 struct params_answer params_caller_inspect(struct params_caller *caller,
                                            const Muster__Params__V1__InspectRequest *request);
+struct params_answer params_caller_tick(struct params_caller *caller,
+                                        const Muster__Params__V1__TickRequest *request);
 /** Begin without waiting; call->data is the answer. */
 void params_caller_begin_inspect(struct params_caller *caller,
                                  struct muster_params_v1_params_inspect_call *call,
@@ -84,6 +89,9 @@ Muster__Params__V1__PushRequest params_caller_push_of(struct params_caller *call
                                                       uint64_t sequence, const uint64_t *keys,
                                                       size_t key_count, const float *values,
                                                       size_t value_count);
+/** The source's clock, of so many sources. */
+struct params_answer params_caller_ask_tick(struct params_caller *caller, uint64_t clock,
+                                            uint32_t sources);
 /** PARAMS_CALLER_ELEMENTS in a row, and defaults. */
 Muster__Params__V1__Schema params_caller_schema(const char *name);
 /** PARAMS_CALLER_KEYS of them, and as many rows of ones. Static. */

@@ -29,11 +29,18 @@ def messages(add_cleanup):
 class Stranger:
     """Calls of one channel: stranger.Push(request)."""
 
-    def __init__(self, channel, pb):
+    def __init__(self, channel, pb, job=None):
         self.channel, self.pb = channel, pb
+        self.metadata = [] if job is None else [("muster-job", job)]
+
+    def watch(self, source=None):
+        """Messages as they come; its cancel() ends it."""
+        call = self.channel.unary_stream("/muster.params.v1.Params/Watch", request_serializer=lambda message: message.SerializeToString(),
+                                         response_deserializer=self.pb.WatchResponse.FromString)
+        return call(self.pb.WatchRequest(source=source), timeout=PATIENCE_S, metadata=self.metadata)
 
     def __getattr__(self, method):
         answer = getattr(self.pb, method + "Response")
         call = self.channel.unary_unary(f"/muster.params.v1.Params/{method}", request_serializer=lambda message: message.SerializeToString(),
                                         response_deserializer=answer.FromString)
-        return lambda request: call(request, timeout=PATIENCE_S, wait_for_ready=False)
+        return lambda request: call(request, timeout=PATIENCE_S, wait_for_ready=False, metadata=self.metadata)
