@@ -10,7 +10,7 @@
 
 #define BYTES MUSTER_PARAMS_REGION_BYTES_MIN
 
-static void member_open(struct params_job *job, uint32_t i, uint32_t replicas)
+static void member_serve(struct params_job *job, uint32_t i)
 {
     const struct muster_params_seat_options seat = {.shard_count = PARAMS_CALLER_SHARDS};
     struct params_job_member *member = &job->members[i];
@@ -18,20 +18,28 @@ static void member_open(struct params_job *job, uint32_t i, uint32_t replicas)
     struct muster_params_server_options options = {.job = "test",
                                                    .listen = &address,
                                                    .registry = job->registry.endpoints,
-                                                   .replicas = replicas,
+                                                   .replicas = job->replicas,
                                                    .server_count = job->count};
     struct muster_error error;
 
-    member->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(member->memory != MAP_FAILED);
     if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
         muster_params_seat_wrap(member->memory, BYTES, &seat, &member->seat, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     options.seat = member->seat;
+    member->is_closed = false;
     if (muster_params_server_open(job->env, &options, &member->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     muster_params_server_set_data(member->server, member);
     muster_address_format(muster_params_server_address(member->server), member->address);
+}
+
+static void member_open(struct params_job *job, uint32_t i)
+{
+    void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(memory != MAP_FAILED);
+    job->members[i].memory = memory;
+    member_serve(job, i);
 }
 
 static bool have_map(void *data)
@@ -49,6 +57,7 @@ void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas)
 {
     memset(job, 0, sizeof(*job));
     job->count = count;
+    job->replicas = replicas;
     test_env_open(&job->caller.stand.test);
     job->env = &job->caller.stand.test.env;
     assert_int_equal(muster_net_system_open(job->env, &job->env->net), MUSTER_OK);
@@ -56,7 +65,7 @@ void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas)
     registry_pair_open_store(&job->registry);
     registry_pair_start_server(&job->registry, "127.0.0.1:0");
     for (uint32_t i = 0; i < count; i++)
-        member_open(job, i, replicas);
+        member_open(job, i);
     test_env_run_until(job->env, have_map, job);
 }
 
@@ -67,17 +76,28 @@ static void on_member_closed(struct muster_params_server *server)
     member->is_closed = true;
 }
 
+static void member_stop(struct params_job *job, struct params_job_member *member)
+{
+    muster_params_server_close(member->server, on_member_closed);
+    test_env_run_until(job->env, test_env_is_true, &member->is_closed);
+    muster_params_seat_free(member->seat);
+    member->server = NULL;
+}
+
+void params_job_member_restart(struct params_job *job, uint32_t i)
+{
+    member_stop(job, &job->members[i]);
+    member_serve(job, i);
+}
+
 void params_job_member_close(struct params_job *job, uint32_t i)
 {
     struct params_job_member *member = &job->members[i];
 
     if (member->server == NULL)
         return;
-    muster_params_server_close(member->server, on_member_closed);
-    test_env_run_until(job->env, test_env_is_true, &member->is_closed);
-    muster_params_seat_free(member->seat);
+    member_stop(job, member);
     munmap(member->memory, BYTES);
-    member->server = NULL;
 }
 
 void params_job_close(struct params_job *job)

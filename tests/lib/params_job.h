@@ -23,7 +23,7 @@ struct params_job {
     struct muster_env *env;
     struct registry_pair registry;
     struct params_job_member members[PARAMS_JOB_SERVERS_MAX];
-    uint32_t count;
+    uint32_t count, replicas;
 };
 
 /** So many servers, which have a map of PARAMS_CALLER_SHARDS shards. The caller has no channel yet. */
@@ -31,6 +31,8 @@ void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas);
 /** The channel of the caller, if there is one, is closed, too. */
 void params_job_close(struct params_job *job);
 void params_job_member_close(struct params_job *job, uint32_t member);
+/** The server is gone at once, and another one begins in its memory. */
+void params_job_member_restart(struct params_job *job, uint32_t member);
 /** The caller's next calls go to this server. */
 void params_job_dial(struct params_job *job, uint32_t member);
 

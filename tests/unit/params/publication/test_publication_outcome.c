@@ -9,7 +9,8 @@
 #include "publication_stand.h"
 #include "scene_case.h"
 
-#include "params/publication/publication.c" /* answers of the registry come by call */
+/* Answers of the registry come by call. */
+#include "params/publication/publication.c"
 
 SCENE_CASES(struct publication_stand, publication_stand_open, publication_stand_close)
 

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "params/server/agents.c" /* time of its sweep passes by call */
+/* Time of its sweep passes by call. */
+#include "params/server/agents.c"
 
 #define IDLE_NS (10 * MUSTER_NS_PER_S)
 
