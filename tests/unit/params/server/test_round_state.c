@@ -1,4 +1,4 @@
-/* What a server keeps of rounds, and what it does with decisions that others have made. */
+/* Decisions of rounds: a server keeps them, applies those of others, and finds them again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
