@@ -10,6 +10,14 @@
 
 #define BYTES MUSTER_PARAMS_REGION_BYTES_MIN
 
+static void on_failed(struct muster_params_server *server, const struct muster_error *error)
+{
+    struct params_job_member *member = muster_params_server_data(server);
+
+    (void)error;
+    member->has_failed = true;
+}
+
 static void member_serve(struct params_job *job, uint32_t i)
 {
     const struct muster_params_seat_options seat = {.shard_count = PARAMS_CALLER_SHARDS};
@@ -19,6 +27,8 @@ static void member_serve(struct params_job *job, uint32_t i)
                                                    .listen = &address,
                                                    .registry = job->registry.endpoints,
                                                    .replicas = job->replicas,
+                                                   .restore = job->restore,
+                                                   .failed = on_failed,
                                                    .server_count = job->count};
     struct muster_error error;
 
@@ -33,7 +43,7 @@ static void member_serve(struct params_job *job, uint32_t i)
     muster_address_format(muster_params_server_address(member->server), member->address);
 }
 
-static void member_open(struct params_job *job, uint32_t i)
+void params_job_member_open(struct params_job *job, uint32_t i)
 {
     void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -53,7 +63,7 @@ static bool have_map(void *data)
     return true;
 }
 
-void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas)
+void params_job_prepare(struct params_job *job, uint32_t count, uint32_t replicas)
 {
     memset(job, 0, sizeof(*job));
     job->count = count;
@@ -64,9 +74,19 @@ void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas)
     job->registry.env = job->env;
     registry_pair_open_store(&job->registry);
     registry_pair_start_server(&job->registry, "127.0.0.1:0");
-    for (uint32_t i = 0; i < count; i++)
-        member_open(job, i);
+}
+
+void params_job_await_map(struct params_job *job)
+{
     test_env_run_until(job->env, have_map, job);
+}
+
+void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas)
+{
+    params_job_prepare(job, count, replicas);
+    for (uint32_t i = 0; i < count; i++)
+        params_job_member_open(job, i);
+    params_job_await_map(job);
 }
 
 static void on_member_closed(struct muster_params_server *server)

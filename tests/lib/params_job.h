@@ -16,6 +16,7 @@ struct params_job_member {
     uint8_t *memory;
     char address[MUSTER_ADDRESS_TEXT_BYTES];
     bool is_closed;
+    bool has_failed; /* to restore */
 };
 
 struct params_job {
@@ -24,10 +25,15 @@ struct params_job {
     struct registry_pair registry;
     struct params_job_member members[PARAMS_JOB_SERVERS_MAX];
     uint32_t count, replicas;
+    const char *restore; /* of servers that are opened; NULL: none */
 };
 
 /** So many servers, which have a map of PARAMS_CALLER_SHARDS shards. The caller has no channel yet. */
 void params_job_open(struct params_job *job, uint32_t count, uint32_t replicas);
+/** The registry alone; then servers, which do not wait for a map. */
+void params_job_prepare(struct params_job *job, uint32_t count, uint32_t replicas);
+void params_job_member_open(struct params_job *job, uint32_t member);
+void params_job_await_map(struct params_job *job);
 /** The channel of the caller, if there is one, is closed, too. */
 void params_job_close(struct params_job *job);
 void params_job_member_close(struct params_job *job, uint32_t member);
