@@ -481,6 +481,7 @@ static void on_progress(struct muster_peer_link *link, const struct muster_frame
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
     struct muster_params_leader *leader = muster_peer_link_data(link);
+    uint8_t *payload;
 
     leader_hear(leader);
     if (!message_is_known(header)) {
@@ -490,10 +491,12 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     MUSTER_ASSERT(leader->payload == NULL);
     if (header->payload_bytes == 0)
         return NULL;
-    leader->payload = muster_mem_alloc(&leader->server->pool.mem, header->payload_bytes);
-    if (leader->payload == NULL)
+    payload = muster_mem_alloc(&leader->server->pool.mem, header->payload_bytes);
+    if (payload == NULL)
         leader_give_up(leader, "no memory for its message");
-    return leader->payload;
+    else
+        leader->payload = payload;
+    return payload;
 }
 
 /* False: the leader is closed. */

@@ -1,5 +1,7 @@
 #include "params_job.h"
 
+#include "careful_mem.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,7 +39,7 @@ static void member_serve(struct params_job *job, uint32_t i)
         fail_msg("%s", error.text);
     options.seat = member->seat;
     member->is_closed = false;
-    if (muster_params_server_open(job->env, &options, &member->server, &error) != MUSTER_OK)
+    if (muster_params_server_open(&member->env, &options, &member->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     muster_params_server_set_data(member->server, member);
     muster_address_format(muster_params_server_address(member->server), member->address);
@@ -45,10 +47,14 @@ static void member_serve(struct params_job *job, uint32_t i)
 
 void params_job_member_open(struct params_job *job, uint32_t i)
 {
+    struct params_job_member *member = &job->members[i];
     void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     assert_true(memory != MAP_FAILED);
-    job->members[i].memory = memory;
+    member->memory = memory;
+    muster_mem_limited_init(&member->mem, careful_mem(), 0);
+    member->env = *job->env;
+    member->env.mem = &member->mem.mem;
     member_serve(job, i);
 }
 
@@ -126,6 +132,8 @@ void params_job_close(struct params_job *job)
         params_caller_hang_up(&job->caller);
     for (uint32_t i = 0; i < job->count; i++)
         params_job_member_close(job, i);
+    for (uint32_t i = 0; i < job->count; i++)
+        assert_int_equal(muster_mem_limited_fini(&job->members[i].mem), 0);
     registry_pair_stop_server(&job->registry);
     muster_registry_store_close(job->registry.store);
     muster_net_system_close(job->env->net);

@@ -11,6 +11,8 @@
 #define PARAMS_JOB_KEYS PARAMS_CALLER_KEYS
 
 struct params_job_member {
+    struct muster_mem_limited mem; /* of its environment */
+    struct muster_env env;
     struct muster_params_server *server; /* NULL: it is closed */
     struct muster_params_seat *seat;
     uint8_t *memory;
