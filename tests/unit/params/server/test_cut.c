@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "params/server/cut.h"
 #include "params/server/server_internal.h"
 #include "params/snapshot/snapshot.h"
 #include "params/store/row.h"
@@ -226,6 +227,7 @@ static void a_folder_that_is_not_there_ends_the_cut_alone(void **state)
 
     assert_int_not_equal(cut_await(&scene, &call), MUSTER_OK);
     assert_non_null(strstr(call.op.error.text, "/none/cut-"));
+    assert_null(scene.stand.server->cut.asker);
     rows_push(&scene, 1);
     cut_start(&scene, &call, 0, scene.folder);
     assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
@@ -256,6 +258,89 @@ static void a_client_that_comes_amid_the_marks_ends_the_cut(void **state)
     cut_start(&scene, &call, 0, scene.folder);
     assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
     scene_close(&scene);
+}
+
+static bool is_saving(void *data)
+{
+    const struct scene *scene = data;
+
+    return scene->stand.server->cut.state == MUSTER_PARAMS_CUT_SAVING;
+}
+
+/* The next part of the file was to be packed. */
+static void a_cut_ends_when_its_client_goes_while_it_is_saved(void **state)
+{
+    struct muster_params_server_cut *cut;
+    struct scene scene;
+    struct call call, next;
+
+    (void)state;
+    scene_open(&scene);
+    cut = &scene.stand.server->cut;
+    rows_push(&scene, 0);
+    cut_start(&scene, &call, 0, scene.folder);
+    test_env_run_until(&scene.stand.test.env, is_saving, &scene);
+    muster_params_server_cut_leave(cut->asker);
+
+    assert_int_equal(cut->state, MUSTER_PARAMS_CUT_NONE);
+    assert_null(cut->asker);
+    test_env_turn(&scene.stand.test.env, 20);
+    assert_false(call.is_done); /* nobody answers it: its client counts as gone */
+    cut_start(&scene, &next, 1, scene.folder);
+    assert_int_equal(cut_await(&scene, &next), MUSTER_OK);
+    scene_close(&scene);
+}
+
+/* All have marked, and what follows waits for the next turn. */
+static void a_server_that_closes_amid_the_marks_leaves_nothing(void **state)
+{
+    struct muster_params_server *server;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene);
+    server = scene.stand.server;
+    server->cut.state = MUSTER_PARAMS_CUT_MARKING;
+    server->cut.awaited = 0;
+    muster_task_post(&server->cut.marked, scene.stand.test.env.loop);
+    params_stand_kill(&scene.stand);
+
+    assert_null(scene.stand.server);
+    params_stand_serve(&scene.stand);
+    scene_close(&scene);
+}
+
+/* Memory for the copies of rows that change meanwhile. */
+static void a_cut_without_memory_says_so(void **state)
+{
+    bool is_refused = false;
+
+    (void)state;
+    for (uint64_t i = 1; i <= 2 || is_refused; i++) {
+        struct scene scene;
+        struct call call;
+
+        scene_open(&scene);
+        rows_push(&scene, 0);
+        cut_start(&scene, &call, 0, scene.folder);
+        while (scene.stand.server->cut.state != MUSTER_PARAMS_CUT_MARKING ||
+               scene.stand.server->cut.awaited > 0)
+            test_env_turn(&scene.stand.test.env, 1);
+        scene.stand.test.mem.fail_at = i;
+        test_env_turn(&scene.stand.test.env, 1);
+        is_refused = scene.stand.test.mem.fail_at == 0;
+        scene.stand.test.mem.fail_at = 0;
+        if (i == 1)
+            assert_true(is_refused);
+        if (cut_await(&scene, &call) != MUSTER_OK) {
+            assert_int_equal(call.rc, MUSTER_RESOURCE_EXHAUSTED);
+            assert_non_null(strstr(call.op.error.text, "no memory "));
+        }
+        rows_push(&scene, 1);
+        cut_start(&scene, &call, 0, scene.folder);
+        assert_int_equal(cut_await(&scene, &call), MUSTER_OK);
+        scene_close(&scene);
+    }
 }
 
 static void a_server_that_dies_amid_the_cut_ends_it_with_its_reason(void **state)
@@ -305,6 +390,9 @@ int main(void)
         cmocka_unit_test(one_cut_at_a_time),
         cmocka_unit_test(a_folder_that_is_not_there_ends_the_cut_alone),
         cmocka_unit_test(a_client_that_comes_amid_the_marks_ends_the_cut),
+        cmocka_unit_test(a_cut_ends_when_its_client_goes_while_it_is_saved),
+        cmocka_unit_test(a_server_that_closes_amid_the_marks_leaves_nothing),
+        cmocka_unit_test(a_cut_without_memory_says_so),
         cmocka_unit_test(a_server_that_dies_amid_the_cut_ends_it_with_its_reason),
         cmocka_unit_test(wrong_folders_are_refused_at_once),
     };

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "assertion_count.h"
+#include "params_stand.h"
 #include "registry_pair.h"
 #include "test_env.h"
 
@@ -263,11 +264,38 @@ static void a_server_drains_though_the_client_goes_away(void **state)
     scene_close(&scene);
 }
 
+static void on_alone_drained(struct muster_params_server *server, enum muster_rc rc)
+{
+    struct params_stand *stand = muster_params_server_data(server);
+
+    assert_int_equal(rc, MUSTER_OK);
+    stand->closing++; /* counts calls here */
+}
+
+/* Nobody could take its shards: there is nothing to wait for. */
+static void a_server_that_is_alone_is_drained_at_once(void **state)
+{
+    struct params_stand stand;
+
+    (void)state;
+    params_stand_open(&stand, SHARDS);
+    muster_params_server_drain(stand.server, UINT64_MAX, on_alone_drained);
+    assert_int_equal(stand.closing, 0); /* in a later turn */
+    while (stand.closing == 0)
+        test_env_turn(&stand.test.env, 1);
+    test_env_turn(&stand.test.env, 10);
+
+    assert_int_equal(stand.closing, 1);
+    stand.closing = 0;
+    params_stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_client_is_answered_when_the_others_have_all_shards),
         cmocka_unit_test(what_cannot_be_drained_is_told),
+        cmocka_unit_test(a_server_that_is_alone_is_drained_at_once),
         cmocka_unit_test(a_server_drains_though_the_client_goes_away),
     };
 
