@@ -199,6 +199,9 @@ static void saved_note(struct muster_params_server_cut *cut)
     cut->saved.bytes = 0;
     for (uint32_t i = 0; i < cut->saved_count; i++)
         cut->saved.bytes += cut->entries[i].bytes;
+    /* Told to a client that asks again: the answer did not reach it. */
+    muster_error_set(&cut->error, MUSTER_UNAVAILABLE,
+                     "the connection was lost after the files had been saved: make another cut");
 }
 
 static void on_folder_saved(void *data, enum muster_rc rc)
