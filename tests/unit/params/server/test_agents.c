@@ -239,6 +239,25 @@ static void an_errand_whose_client_has_failed_is_begun_once_more(void **state)
     assert_true(value_pull(scene, 7) == 1);
 }
 
+/* It was begun once, and waits for the next client of its agent. */
+static void an_errand_that_waits_again_is_cancelled_at_once(void **state)
+{
+    struct scene *scene = *state;
+    struct muster_params_origin origin = source_open(scene, 1);
+    struct work push = push_of(1, 7, 1);
+
+    push.start_rcs[0] = MUSTER_FAILED_PRECONDITION;
+    assert_int_equal(work_hand(scene, &origin, &push), MUSTER_OK);
+    while (push.start_count == 0)
+        test_env_turn(scene->job.env, 1);
+    assert_int_equal(push.done_count, 0);
+    muster_params_errand_cancel(&push.errand);
+
+    assert_int_equal(push.done_count, 1);
+    assert_int_equal(push.rc, MUSTER_CANCELLED);
+    assert_true(value_pull(scene, 7) == 0);
+}
+
 static void an_errand_that_cannot_begin_says_why(void **state)
 {
     struct scene *scene = *state;
@@ -410,6 +429,7 @@ int main(void)
         CASE(a_source_pushes_one_at_a_time),
         CASE(a_source_of_before_is_refused),
         CASE(an_errand_whose_client_has_failed_is_begun_once_more),
+        CASE(an_errand_that_waits_again_is_cancelled_at_once),
         CASE(an_errand_that_cannot_begin_says_why),
         CASE(an_errand_that_is_cancelled_ends_once),
         CASE(too_many_sources_at_a_time_are_refused),

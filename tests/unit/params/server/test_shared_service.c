@@ -15,6 +15,7 @@
 #include <muster/collective.h>
 
 #include "params/server/cluster.h"
+#include "params/server/shared_service.c"
 
 #define VALUES (PARAMS_CALLER_KEYS * PARAMS_CALLER_ELEMENTS)
 
@@ -498,6 +499,16 @@ static void a_call_can_end_before_its_answer(void **state)
     params_job_close(&job);
 }
 
+/* Its operation had ended already when it was cancelled, and is to be begun again. */
+static void a_call_whose_caller_has_gone_is_not_begun_again(void **state)
+{
+    struct shared_call call = {.rpc = NULL};
+
+    (void)state;
+    assert_int_equal(start_push(&call.errand, NULL, NULL), MUSTER_CANCELLED);
+    assert_int_equal(start_pull(&call.errand, NULL, NULL), MUSTER_CANCELLED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +521,7 @@ int main(void)
         CASE(a_wrong_push_changes_nothing_and_takes_no_number),
         CASE(a_wrong_call_is_refused),
         CASE(rows_that_no_frame_holds_are_refused),
+        cmocka_unit_test(a_call_whose_caller_has_gone_is_not_begun_again),
         cmocka_unit_test(a_call_can_end_before_its_answer),
     };
 
