@@ -19,12 +19,14 @@ struct muster_params_table_state {
     const char *name;
     uint64_t descriptor; /* hash of the schema */
     uint64_t rows;
+    uint64_t led_rows; /* of shards that the server leads */
     uint32_t row_elements;
     uint32_t row_bytes; /* that a row takes in memory, with the optimizer's state */
     enum muster_dtype wire_dtype;
     enum muster_params_optimizer optimizer;
     bool has_digest;
-    uint8_t digest[MUSTER_PARAMS_DIGEST_BYTES]; /* of all rows, whatever their order and shards */
+    /* It is of the rows of shards that the server leads, whatever their order and shards. */
+    uint8_t digest[MUSTER_PARAMS_DIGEST_BYTES];
 };
 
 struct muster_params_row_state {
@@ -36,6 +38,30 @@ struct muster_params_row_state {
     size_t value_count;
 };
 
+/** A server as the map has it. */
+struct muster_params_server_state {
+    struct muster_incarnation id; /* of its memory: a new process in the same seat has the same */
+    const char *address;          /* "": a server that is alone */
+    uint32_t primaries;           /* shards that it leads */
+    uint32_t replicas;            /* that it copies */
+    uint32_t learning;            /* that it is about to hold */
+    bool is_leaving;
+};
+
+/** Sources that tick and are not done. */
+struct muster_params_clocks_state {
+    bool has_low; /* false: there are none */
+    uint64_t low, high;
+    struct muster_incarnation slowest; /* a source that is at low; zero: none is known */
+    uint32_t known, expected;          /* low is 0 until so many are known */
+};
+
+/** The last cut that the server has saved since its process serves. */
+struct muster_params_cut_told {
+    const char *folder; /* NULL: none */
+    uint64_t clock, bytes;
+};
+
 struct muster_params_inspection {
     struct muster_incarnation incarnation; /* of the process that serves */
     uint32_t shard_count;
@@ -44,7 +70,19 @@ struct muster_params_inspection {
     size_t table_count;
     const struct muster_params_row_state *rows; /* of the keys that were asked for */
     size_t row_count;
+    uint64_t map; /* its number; 0: the server has none yet */
+    uint32_t replicas, short_shards;
+    const struct muster_params_server_state *servers;
+    size_t server_count;
+    struct muster_incarnation id; /* of this server among them */
+    struct muster_params_clocks_state clocks;
+    uint64_t lag_frames; /* messages that the slowest of the servers that copy this one has not done yet */
+    struct muster_params_cut_told cut;
 };
+
+/** The digest of two servers' rows. */
+MUSTER_API void muster_params_digest_join(uint8_t digest[MUSTER_PARAMS_DIGEST_BYTES],
+                                          const uint8_t other[MUSTER_PARAMS_DIGEST_BYTES]);
 
 /** The tables and rows to show. */
 struct muster_params_inspect_options {

@@ -30,6 +30,7 @@ static bool table_read(const Muster__Params__V1__Table *table,
         .name = table->schema->name,
         .descriptor = table->schema_hash,
         .rows = table->rows,
+        .led_rows = table->led_rows,
         .row_elements = table->schema->row_elements,
         .row_bytes = table->row_bytes,
         .wire_dtype = dtype_of(table->schema->value_type),
@@ -65,13 +66,70 @@ static bool head_read(const Muster__Params__V1__InspectResponse *response,
     return true;
 }
 
+static bool id_read(const ProtobufCBinaryData *bytes, bool may_lack,
+                    struct muster_incarnation *ret_id)
+{
+    memset(ret_id, 0, sizeof(*ret_id));
+    if (bytes->len == 0 && may_lack)
+        return true;
+    if (bytes->len != sizeof(ret_id->bytes))
+        return false;
+    memcpy(ret_id->bytes, bytes->data, bytes->len);
+    return true;
+}
+
+static bool server_read(const Muster__Params__V1__Server *server,
+                        struct muster_params_server_state *ret_state)
+{
+    *ret_state = (struct muster_params_server_state){.address = server->address,
+                                                     .primaries = server->primaries,
+                                                     .replicas = server->replicas,
+                                                     .learning = server->learning,
+                                                     .is_leaving = server->is_leaving};
+    return id_read(&server->id, false, &ret_state->id);
+}
+
+/* Older servers say less. */
+static bool job_read(const Muster__Params__V1__InspectResponse *response,
+                     struct muster_params_server_state *servers,
+                     struct muster_params_inspection *ret_inspection)
+{
+    struct muster_params_inspection *inspection = ret_inspection;
+    const Muster__Params__V1__Clocks *clocks = response->clocks;
+    bool is_valid = id_read(&response->id, true, &inspection->id);
+
+    inspection->map = response->map;
+    inspection->replicas = response->replicas;
+    inspection->short_shards = response->short_shards;
+    inspection->lag_frames = response->lag_frames;
+    inspection->servers = servers;
+    inspection->server_count = response->n_servers;
+    for (size_t i = 0; i < response->n_servers && is_valid; i++)
+        is_valid = server_read(response->servers[i], &servers[i]);
+    inspection->clocks = (struct muster_params_clocks_state){.has_low = false};
+    if (clocks != NULL) {
+        inspection->clocks = (struct muster_params_clocks_state){.has_low = clocks->has_low,
+                                                                 .low = clocks->low,
+                                                                 .high = clocks->high,
+                                                                 .known = clocks->known,
+                                                                 .expected = clocks->expected};
+        is_valid = is_valid && id_read(&clocks->slowest, true, &inspection->clocks.slowest);
+    }
+    inspection->cut = (struct muster_params_cut_told){.folder = NULL};
+    if (response->cut != NULL)
+        inspection->cut = (struct muster_params_cut_told){
+            response->cut->folder, response->cut->clock, response->cut->bytes};
+    return is_valid;
+}
+
 static enum muster_rc inspection_read(const Muster__Params__V1__InspectResponse *response,
                                       struct muster_params_table_state *tables,
                                       struct muster_params_row_state *rows,
+                                      struct muster_params_server_state *servers,
                                       struct muster_params_inspection *ret_inspection,
                                       struct muster_error *ret_error)
 {
-    bool is_valid = head_read(response, ret_inspection);
+    bool is_valid = head_read(response, ret_inspection) && job_read(response, servers, ret_inspection);
 
     for (size_t i = 0; i < response->n_tables && is_valid; i++)
         is_valid = table_read(response->tables[i], &tables[i]);
@@ -105,21 +163,36 @@ static void on_answer(struct muster_params_v1_params_inspect_call *call, enum mu
     struct muster_params_inspection inspection;
     struct muster_params_table_state *tables = NULL;
     struct muster_params_row_state *rows = NULL;
+    struct muster_params_server_state *servers = NULL;
 
     inspect->error = call->stub.call.status;
     if (rc == MUSTER_OK) {
         tables = muster_mem_alloc_zero(mem, response->n_tables + 1, sizeof(*tables));
         rows = muster_mem_alloc_zero(mem, response->n_found + 1, sizeof(*rows));
-        rc = tables == NULL || rows == NULL
+        servers = muster_mem_alloc_zero(mem, response->n_servers + 1, sizeof(*servers));
+        rc = tables == NULL || rows == NULL || servers == NULL
                  ? muster_error_set(&inspect->error, MUSTER_RESOURCE_EXHAUSTED,
                                     "no memory for the answer")
-                 : inspection_read(response, tables, rows, &inspection, &inspect->error);
+                 : inspection_read(response, tables, rows, servers, &inspection, &inspect->error);
     }
     muster_mem_free(mem, question);
     inspect->inspection = rc == MUSTER_OK ? &inspection : NULL;
     done(inspect, rc);
     muster_mem_free(mem, tables);
     muster_mem_free(mem, rows);
+    muster_mem_free(mem, servers);
+}
+
+void muster_params_digest_join(uint8_t digest[MUSTER_PARAMS_DIGEST_BYTES],
+                               const uint8_t other[MUSTER_PARAMS_DIGEST_BYTES])
+{
+    uint64_t sums[2], added[2];
+
+    memcpy(sums, digest, sizeof(sums));
+    memcpy(added, other, sizeof(added));
+    sums[0] += added[0];
+    sums[1] += added[1];
+    memcpy(digest, sums, sizeof(sums));
 }
 
 enum muster_rc muster_params_inspect_start(struct muster_params_inspect *inspect,

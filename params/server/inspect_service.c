@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "params/server/cluster.h"
 #include "params/server/rows.h"
 #include "params/server/state_proto.h"
 #include "params/server/table_proto.h"
@@ -79,6 +80,25 @@ static bool pieces_new(const struct inspection *inspection, struct pieces *ret_p
            pieces->rows != NULL && pieces->row_list != NULL && pieces->values != NULL;
 }
 
+/* Other servers tell of the shards that they lead: the sums of all are those of the job. */
+static bool shard_is_led(const struct muster_params_server *server, uint32_t shard)
+{
+    return server->map != NULL && server->place != MUSTER_PARAMS_NOWHERE &&
+           muster_params_server_leads(server, shard, server->map->epoch);
+}
+
+static uint64_t led_rows(const struct muster_params_server *server, uint32_t number)
+{
+    const struct muster_params_store_table *table = muster_params_server_table(server, number);
+    uint64_t rows = 0;
+
+    for (uint32_t i = 0; i < server->region->head->shard_count; i++) {
+        if (shard_is_led(server, i))
+            rows += muster_params_shard_at(server->region, table, i)->row_count;
+    }
+    return rows;
+}
+
 static void tables_fill(const struct inspection *inspection, struct pieces *pieces,
                         Muster__Params__V1__InspectResponse *response)
 {
@@ -89,6 +109,7 @@ static void tables_fill(const struct inspection *inspection, struct pieces *piec
         muster_params_table_describe(inspection->server,
                                      muster_params_server_table(inspection->server, i), table,
                                      &pieces->schemas[at]);
+        table->led_rows = led_rows(inspection->server, i);
         if (inspection->wants_digest) {
             table->digest.data = (uint8_t *)inspection->digests[at].sums;
             table->digest.len = sizeof(inspection->digests[at].sums);
@@ -213,8 +234,9 @@ static void on_turn(struct muster_task *task)
             muster_params_server_table(inspection->server, inspection->table);
 
         rows += muster_params_shard_at(region, table, inspection->shard)->row_count + 1;
-        muster_params_rows_visit(region, table, inspection->shard, row_digest,
-                                 &inspection->digests[inspection->table - inspection->first]);
+        if (shard_is_led(inspection->server, inspection->shard))
+            muster_params_rows_visit(region, table, inspection->shard, row_digest,
+                                     &inspection->digests[inspection->table - inspection->first]);
         if (++inspection->shard < region->head->shard_count)
             continue;
         inspection->shard = 0;

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -163,15 +164,45 @@ class Door(unittest.TestCase):
         self.stranger.Push(self.push(source, 1, clock=7))
         shown = json.loads(self.inspect("--json", "--digest", "items", "5", str(2 ** 63 + 1), "0x10").stdout)
         self.assertEqual(shown["shards"], 256)
-        self.assertEqual(shown["sources"], {"open": 1})
+        self.assertEqual(shown["sources"], {"open": 1, "clock_low": None, "clock_high": None, "slowest": None})
+        self.assertEqual([shown[key] for key in ("map_epoch", "replicas", "short_shards", "moves", "cuts")], [1, 1, 0, [], []])
         server, table = shown["servers"][0], shown["tables"][0]
         self.assertEqual((server["address"], server["rows"], server["pushes"], server["pushed_rows"]), (self.address, 2, 1, 2))
+        self.assertEqual((server["primaries"], server["replicas"], server["pushes_per_s"], server["lag_frames"]), (256, 0, 0, 0))
+        self.assertIsNone(json.loads(self.inspect("--json", "--interval", "0").stdout)["servers"][0]["pushes_per_s"])
         self.assertEqual((table["name"], table["rows"], table["optimizer"], table["dtype"]), ("items", 2, "add", "f32"))
         self.assertEqual(table["row_bytes"] % 16, 0)
         self.assertNotEqual(table["digest"], empty["tables"][0]["digest"])
         self.assertEqual(shown["rows"], [{"key": 5, "exists": True, "pushes": 1, "clock": 7, "values": [1.0, 2.0]},
                                          {"key": str(2 ** 63 + 1), "exists": True, "pushes": 1, "clock": 7, "values": [3.0, 4.0]},
                                          {"key": 16, "exists": False, "pushes": 0, "clock": 0, "values": [0.0, 0.0]}])
+
+    def test_inspect_shows_clocks(self):
+        source = self.open_table()
+        self.stranger.Tick(pb.TickRequest(source=source, clock=4, sources=1))
+        self.assertEqual(json.loads(self.inspect("--json").stdout)["sources"],
+                         {"open": 1, "clock_low": 4, "clock_high": 4, "slowest": source.id.hex()})
+        self.assertIn(f"clocks: 4 to 4, 1 of 1 sources have ticked, slowest {source.id.hex()}", self.inspect().stdout)
+
+    def test_inspect_shows_what_happens_now(self):
+        source = self.open_table()
+        stop = threading.Event()
+
+        def push():
+            sequence = 1
+            while not stop.is_set():
+                self.stranger.Push(self.push(source, sequence))
+                sequence += 1
+
+        pushing = threading.Thread(target=push)
+        pushing.start()
+        try:
+            shown = json.loads(self.inspect("--json", "--interval", "0.5").stdout)["servers"][0]
+        finally:
+            stop.set()
+            pushing.join()
+        self.assertGreater(shown["pushes_per_s"], 0)
+        self.assertEqual(shown["pulls_per_s"], 0)
 
     def test_inspect_is_readable_by_default(self):
         self.stranger.Push(self.push(self.open_table(), 1))

@@ -3,8 +3,12 @@
 
 Needs grpcio (MUSTER_GRPC_PYTHON names an interpreter that has it), protobuf and protoc.
 """
+import json
 import os
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -17,7 +21,7 @@ import params_stranger
 
 needs.run_with("grpc", "python3-grpcio")
 import grpc
-from params_cluster import PATIENCE_S, ParamsCluster
+from params_cluster import MUSTER, PATIENCE_S, ParamsCluster
 
 KEYS = list(range(1000))  # enough that each of three servers leads some of them
 
@@ -117,6 +121,56 @@ class SharedDoor(ParamsCluster):
         shrunk = next(message for message in watch if message.map > told.map)
         self.assertIn(len(shrunk.servers), (2, 3))
         watch.cancel()
+
+    def inspect(self, address, *words, code=0):
+        done = subprocess.run([MUSTER, "params", "inspect", "--json", "--server", address, *words], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return json.loads(done.stdout), done.stderr
+
+    def test_inspect_asks_all_servers_of_the_job(self):
+        alone = self.serve()[1]
+        channel = grpc.insecure_channel(alone)
+        self.addCleanup(channel.close)
+        stranger = params_stranger.Stranger(channel, pb)
+        stranger.Push(self.push(self.begin(stranger), 1))
+        expected = self.inspect(alone, "--digest")[0]["tables"]
+        _, addresses = self.servers(2, "--replicas", "2")
+        addresses = addresses.split(",")
+        for address in addresses[:1]:
+            channel = grpc.insecure_channel(address)
+            self.addCleanup(channel.close)
+            stranger = params_stranger.Stranger(channel, pb)
+            stranger.Push(self.push(self.begin(stranger), 1))
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([MUSTER, "params", "cut", "--server", addresses[0], "--job", "j", folder], check=True, timeout=PATIENCE_S,
+                           stdout=subprocess.DEVNULL)
+            for address in addresses:
+                shown = self.inspect(address, "--digest", "items", "5")[0]
+                self.assertEqual(shown["tables"], expected)
+                self.assertEqual(sorted(server["address"] for server in shown["servers"]), sorted(addresses))
+                self.assertEqual([sum(server[key] for server in shown["servers"]) for key in ("primaries", "replicas")], [256, 256])
+                self.assertEqual([server["rows"] for server in shown["servers"]], [len(KEYS)] * 2)
+                self.assertEqual((shown["replicas"], shown["short_shards"], shown["moves"]), (2, 0, []))
+                self.assertEqual([row["values"] for row in shown["rows"]], [[1.0, 2.0]])
+                self.assertEqual([cut["name"] for cut in shown["cuts"]], [folder])
+                self.assertEqual(shown["cuts"][0]["bytes"], sum(file.stat().st_size for file in os.scandir(folder) if "shard" in file.name))
+
+    def test_inspect_names_a_server_that_does_not_answer(self):
+        with socket.socket() as silent:  # bound and not listening: connections are refused
+            silent.bind(("127.0.0.1", 0))
+            lost = f"127.0.0.1:{silent.getsockname()[1]}"
+            _, address = self.server("--expect", "2")
+            self.server("--expect", "2", "--reach", lost)
+            self.wait_until(lambda: len(self.inspect_servers(address)) == 2, "the job does not begin")
+            shown, error = self.inspect(address, code=4)
+        self.assertIn(lost, error)
+        self.assertEqual([server["address"] for server in shown["servers"] if "error" in server], [lost])
+
+    def inspect_servers(self, address):
+        done = subprocess.run([MUSTER, "params", "inspect", "--json", "--interval", "0", "--server", address], capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
+        return json.loads(done.stdout)["servers"]
 
     def test_refusals_have_gRPCs_codes_and_say_why(self):
         _, strangers = self.strangers(2)

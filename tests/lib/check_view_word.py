@@ -17,6 +17,7 @@ ALLOWED = {
     "tools/run/report/recovery.c": {"epoch"},
     "tools/run/report/report.c": {"epoch"},
     "tools/run/report/summary.c": {"epochs"},
+    "tools/params/inspect_json.c": {"map_epoch"},
     "training/report.c": {'\\"epoch\\":'},
     "docs/protocol.md": {'"epoch":'},
 }

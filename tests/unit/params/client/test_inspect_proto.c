@@ -26,6 +26,7 @@ struct told {
     char table_name[64];
     struct muster_params_row_state row;
     float value;
+    struct muster_params_server_state server; /* without its address */
 };
 
 static void on_inspected(struct muster_params_inspect *inspect, enum muster_rc rc)
@@ -43,6 +44,8 @@ static void on_inspected(struct muster_params_inspect *inspect, enum muster_rc r
         told->table = told->inspection.tables[0];
         snprintf(told->table_name, sizeof(told->table_name), "%s", told->table.name);
     }
+    if (told->inspection.server_count > 0)
+        told->server = told->inspection.servers[0];
     if (told->inspection.row_count > 0) {
         told->row = told->inspection.rows[0];
         told->value = told->row.values[1];
@@ -99,8 +102,51 @@ static void tables_and_rows_are_told(void **state)
     assert_true(told.table.has_digest);
     assert_true(told.row.exists && told.row.key == 3 && told.row.version == 2);
     assert_true(told.value == 2);
+    assert_int_equal(told.table.led_rows, 1);
     assert_int_equal(params_stand_leave(&caller.stand, client), MUSTER_OK);
     params_caller_leave(&caller);
+}
+
+static void the_map_and_the_clocks_are_told(void **state)
+{
+    const struct muster_params_inspect_options options = {.table = NULL};
+    struct params_caller caller;
+    struct muster_incarnation source;
+    struct told before, told;
+
+    (void)state;
+    params_caller_enter(&caller);
+    memcpy(source.bytes, caller.id, sizeof(source.bytes));
+    before = inspect_ask(&caller.stand.test.env, caller.channel, options);
+    assert_int_equal(params_caller_ask_tick(&caller, 7, 1).rc, MUSTER_OK);
+    told = inspect_ask(&caller.stand.test.env, caller.channel, options);
+
+    assert_int_equal(told.inspection.map, 1);
+    assert_int_equal(told.inspection.replicas, 1);
+    assert_int_equal(told.inspection.short_shards, 0);
+    assert_int_equal(told.inspection.server_count, 1);
+    assert_true(muster_incarnation_is_equal(&told.server.id, &told.inspection.id));
+    assert_int_equal(told.server.primaries, PARAMS_CALLER_SHARDS);
+    assert_int_equal(told.server.replicas + told.server.learning, 0);
+    assert_int_equal(told.inspection.lag_frames, 0);
+    assert_null(told.inspection.cut.folder);
+    assert_false(before.inspection.clocks.has_low);
+    assert_true(told.inspection.clocks.has_low && told.inspection.clocks.low == 7 &&
+                told.inspection.clocks.high == 7 && told.inspection.clocks.known == 1);
+    assert_true(muster_incarnation_is_equal(&told.inspection.clocks.slowest, &source));
+    params_caller_leave(&caller);
+}
+
+static void digests_of_parts_join_to_that_of_the_whole(void **state)
+{
+    uint8_t digest[MUSTER_PARAMS_DIGEST_BYTES] = {255, 255, 255, 255, 255, 255, 255, 255, 1};
+    const uint8_t other[MUSTER_PARAMS_DIGEST_BYTES] = {2, 0, 0, 0, 0, 0, 0, 0, 3};
+    const uint8_t both[MUSTER_PARAMS_DIGEST_BYTES] = {1, 0, 0, 0, 0, 0, 0, 0, 4};
+
+    (void)state;
+    muster_params_digest_join(digest, other);
+
+    assert_memory_equal(digest, both, sizeof(both));
 }
 
 static void a_table_that_is_not_there_is_told(void **state)
@@ -124,14 +170,19 @@ static const struct harm {
     const char *name;
     size_t incarnation_bytes, digest_bytes;
     bool lacks_schema;
+    size_t id_bytes, server_bytes, slowest_bytes; /* 0: there is none, which is right but for a server */
     enum muster_rc rc;
 } harms[] = {
-    {"nothing", 16, 16, false, MUSTER_OK},
-    {"no digest", 16, 0, false, MUSTER_OK},
-    {"a short incarnation", 15, 16, false, MUSTER_INTERNAL},
-    {"no incarnation", 0, 16, false, MUSTER_INTERNAL},
-    {"a long digest", 16, 17, false, MUSTER_INTERNAL},
-    {"a table without a schema", 16, 16, true, MUSTER_INTERNAL},
+    {"nothing", 16, 16, false, 16, 16, 16, MUSTER_OK},
+    {"no digest", 16, 0, false, 16, 16, 16, MUSTER_OK},
+    {"a short incarnation", 15, 16, false, 16, 16, 16, MUSTER_INTERNAL},
+    {"no incarnation", 0, 16, false, 16, 16, 16, MUSTER_INTERNAL},
+    {"a long digest", 16, 17, false, 16, 16, 16, MUSTER_INTERNAL},
+    {"a table without a schema", 16, 16, true, 16, 16, 16, MUSTER_INTERNAL},
+    {"no ids", 16, 16, false, 0, 16, 0, MUSTER_OK},
+    {"a short id of itself", 16, 16, false, 15, 16, 16, MUSTER_INTERNAL},
+    {"a server without an id", 16, 16, false, 16, 0, 16, MUSTER_INTERNAL},
+    {"a long id of a source", 16, 16, false, 16, 16, 17, MUSTER_INTERNAL},
 };
 
 static void on_request(struct muster_rpc *rpc, const Muster__Params__V1__InspectRequest *request)
@@ -140,9 +191,17 @@ static void on_request(struct muster_rpc *rpc, const Muster__Params__V1__Inspect
     Muster__Params__V1__InspectResponse response;
     Muster__Params__V1__Table table, *tables[] = {&table};
     Muster__Params__V1__Schema schema = params_caller_schema("counters");
+    Muster__Params__V1__Server server, *servers[] = {&server};
+    Muster__Params__V1__Clocks clocks;
     uint8_t bytes[17] = {1};
 
     (void)request;
+    muster__params__v1__server__init(&server);
+    server.id.data = bytes;
+    server.id.len = harm->server_bytes;
+    muster__params__v1__clocks__init(&clocks);
+    clocks.slowest.data = bytes;
+    clocks.slowest.len = harm->slowest_bytes;
     muster__params__v1__table__init(&table);
     table.schema = harm->lacks_schema ? NULL : &schema;
     table.digest.data = bytes;
@@ -152,6 +211,11 @@ static void on_request(struct muster_rpc *rpc, const Muster__Params__V1__Inspect
     response.incarnation.len = harm->incarnation_bytes;
     response.tables = tables;
     response.n_tables = 1;
+    response.servers = servers;
+    response.n_servers = 1;
+    response.clocks = &clocks;
+    response.id.data = bytes;
+    response.id.len = harm->id_bytes;
     (void)muster_params_v1_params_inspect_reply(rpc, &response);
 }
 
@@ -225,6 +289,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_and_rows_are_told),
+        cmocka_unit_test(the_map_and_the_clocks_are_told),
+        cmocka_unit_test(digests_of_parts_join_to_that_of_the_whole),
         cmocka_unit_test(a_table_that_is_not_there_is_told),
         cmocka_unit_test(a_malformed_answer_is_an_error),
         cmocka_unit_test(a_server_of_something_else_is_told_apart),
