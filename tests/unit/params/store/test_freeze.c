@@ -152,6 +152,25 @@ static void a_freeze_without_memory_says_so(void **state)
     }
 }
 
+/* Copies go a few at a time; false: there are none left. */
+static void copies_are_freed_by_and_by(void **state)
+{
+    struct muster_params_freeze *freeze;
+    struct stand stand;
+
+    (void)state;
+    stand_open(&stand);
+    rows_push(&stand, 0, ROWS);
+    assert_int_equal(muster_params_freeze_begin(region_of(&stand), &stand.mem.mem), MUSTER_OK);
+    rows_push(&stand, 0, ROWS);
+    freeze = muster_params_freeze_take(region_of(&stand));
+    assert_null(region_of(&stand)->freeze);
+    while (muster_params_freeze_shrink(freeze, 1))
+        continue;
+    assert_false(muster_params_freeze_shrink(NULL, 1));
+    stand_close(&stand);
+}
+
 static void rows_of_a_released_shard_are_not_copied(void **state)
 {
     struct stand stand;
@@ -176,6 +195,7 @@ int main(void)
         cmocka_unit_test(what_changes_later_does_not_show),
         cmocka_unit_test(positions_are_those_of_the_begin),
         cmocka_unit_test(a_freeze_without_memory_says_so),
+        cmocka_unit_test(copies_are_freed_by_and_by),
         cmocka_unit_test(rows_of_a_released_shard_are_not_copied),
     };
 

@@ -136,6 +136,23 @@ static void counts_of_keys_fade_with_pushes_to_others(void **state)
 
 /* --- Eviction --- */
 
+/* A few rows are looked at for each one that goes: the oldest of all may lie behind them. */
+static void the_row_that_goes_is_the_oldest_of_a_sample(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &(struct muster_params_schema){.rows_max = 40});
+    for (uint64_t key = 0; key < 40; key++)
+        push_key(&scene, key == 3 ? 4 : key == 39 ? 1 : 5, key);
+    push_key(&scene, 6, 100);
+
+    assert_int_equal(scene.turnover.evicted, 1);
+    assert_null(row_of(&scene, 3));
+    assert_non_null(row_of(&scene, 39));
+    region_stand_close(&scene.stand);
+}
+
 static void a_new_row_takes_the_place_of_the_one_not_pushed_to_for_longest(void **state)
 {
     struct scene scene;
@@ -250,8 +267,8 @@ static void push_follow(struct scene *follower, uint64_t sequence, const struct 
     for (uint32_t i = 0; i < pushed->count; i++)
         assert_true(muster_params_turnover_follow(&follower->stand.region, follower->table,
                                                   follower->source, sequence, &pushed->turned[i]));
-    region_push(&follower->stand, follower->table, follower->source, sequence, &pushed->key, &one, 1,
-                NULL);
+    region_push(&follower->stand, follower->table, follower->source, sequence, &pushed->key, &one,
+                1, NULL);
 }
 
 /* From time to time all pushes come again, as over a new link. */
@@ -288,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_key_gets_its_row_with_the_push_that_admits_it),
         cmocka_unit_test(counts_of_keys_fade_with_pushes_to_others),
+        cmocka_unit_test(the_row_that_goes_is_the_oldest_of_a_sample),
         cmocka_unit_test(a_new_row_takes_the_place_of_the_one_not_pushed_to_for_longest),
         cmocka_unit_test(rows_of_one_push_do_not_evict_each_other),
         cmocka_unit_test(new_rows_evict_old_ones_when_the_memory_is_full),
