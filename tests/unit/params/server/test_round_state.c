@@ -165,6 +165,20 @@ static void a_round_without_weight_has_no_mean(void **state)
         assert_true(values[key] == 0);
 }
 
+/* It has nothing in the table, and its weight counts all the same. */
+static void a_source_that_has_pushed_nothing_counts(void **state)
+{
+    struct scene *scene = *state;
+    float values[KEYS];
+
+    keys_push(scene, 1, 1);
+    clock_tick(scene, 0, 1, 1);
+    clock_tick(scene, 1, 1, 3);
+    values_pull(scene, 1, values);
+    for (uint64_t key = 0; key < KEYS; key++)
+        assert_true(values[key] == (float)(3 * (double)(2000 + key) / 4));
+}
+
 /* No client is there that could tell it. */
 static void a_server_finds_its_decisions_in_the_memory(void **state)
 {
@@ -391,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(every_row_gets_what_its_sources_have_pushed),
         CASE(a_round_without_weight_has_no_mean),
+        CASE(a_source_that_has_pushed_nothing_counts),
         CASE(a_server_finds_its_decisions_in_the_memory),
         CASE(a_new_map_applies_what_was_decided_before),
         CASE(a_new_map_decides_the_round_that_is_complete),
