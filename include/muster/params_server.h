@@ -97,12 +97,15 @@ MUSTER_API void *muster_params_server_data(const struct muster_params_server *se
 struct muster_params_stats {
     uint64_t pushes, pulls; /* messages */
     uint64_t pushed_rows, pulled_rows;
+    uint64_t pushed_bytes, pulled_bytes; /* of their values, as they travel */
     uint64_t duplicate_runs; /* that had been applied before: a client sent them again */
     uint64_t refused_rows;   /* new rows for which there was no memory */
     uint64_t unadmitted_rows; /* pushed to keys that have no row yet (admit_after) */
     uint64_t evicted_rows;    /* removed for new ones (rows_max) */
     uint64_t expired_rows;    /* removed by their age (ttl_clocks) */
     uint64_t rows, memory_bytes, memory_max_bytes;
+    uint64_t clock_low, clock_lag; /* of sources that tick: the lowest clock, and how far it is behind the highest */
+    uint64_t replica_lag_frames;   /* that the slowest of the servers that copy this one has not done yet */
     uint32_t tables, sources, clients;
 };
 MUSTER_API void muster_params_server_stats(const struct muster_params_server *server,

@@ -6,6 +6,8 @@
 
 #include <muster/collective.h>
 
+#define MEASURED_PUSH 64u /* one of so many is timed */
+
 /* A push that a death has cut short is given up by the process that opens its source. */
 static void source_close_push(const struct muster_params_region *region, uint64_t slot)
 {
@@ -210,9 +212,9 @@ static enum muster_rc plain_apply(struct muster_params_server *server,
     return MUSTER_OK;
 }
 
-enum muster_rc muster_params_push_apply(struct muster_params_server *server,
-                                        const struct muster_params_push *push,
-                                        struct muster_params_pushed *ret_pushed)
+static enum muster_rc push_apply(struct muster_params_server *server,
+                                 const struct muster_params_push *push,
+                                 struct muster_params_pushed *ret_pushed)
 {
     bool is_turning = muster_params_table_turns(push->table) && !push->is_copy;
     const float *values = push->values;
@@ -235,8 +237,29 @@ enum muster_rc muster_params_push_apply(struct muster_params_server *server,
         MUSTER_PARAMS_STORE(&push->source->pushed, push->sequence);
     server->stats.pushes++;
     server->stats.pushed_rows += push->row_count;
+    server->stats.pushed_bytes +=
+        (uint64_t)push->row_count * push->table->row_elements * muster_dtype_bytes(push->dtype);
     server->stats.refused_rows += ret_pushed->refused;
     return MUSTER_OK;
+}
+
+/* Clocks cost as much as a row does: some pushes are measured. */
+enum muster_rc muster_params_push_apply(struct muster_params_server *server,
+                                        const struct muster_params_push *push,
+                                        struct muster_params_pushed *ret_pushed)
+{
+    const struct muster_loop *loop = server->env->loop;
+    uint64_t begin_ns;
+    enum muster_rc rc;
+
+    if (server->stats.pushes % MEASURED_PUSH != 0)
+        return push_apply(server, push, ret_pushed);
+    begin_ns = muster_loop_clock_ns(loop);
+    rc = push_apply(server, push, ret_pushed);
+    if (rc == MUSTER_OK)
+        muster_histogram_observe(&server->apply_seconds,
+                                 (double)(muster_loop_clock_ns(loop) - begin_ns) / (double)MUSTER_NS_PER_S);
+    return rc;
 }
 
 /* --- Pulls --- */
@@ -307,6 +330,8 @@ enum muster_rc muster_params_range_read(struct muster_params_server *server,
     }
     server->stats.pulls++;
     server->stats.pulled_rows += frame->row_count;
+    server->stats.pulled_bytes +=
+        (uint64_t)frame->element_count * muster_dtype_bytes((enum muster_dtype)frame->dtype);
     return MUSTER_OK;
 }
 
@@ -325,5 +350,6 @@ enum muster_rc muster_params_pull_read(struct muster_params_server *server,
         values_narrow((enum muster_dtype)frame->dtype, values, count, ret_values);
     server->stats.pulls++;
     server->stats.pulled_rows += frame->row_count;
+    server->stats.pulled_bytes += count * muster_dtype_bytes((enum muster_dtype)frame->dtype);
     return MUSTER_OK;
 }

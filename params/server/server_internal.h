@@ -13,7 +13,7 @@
 #include "params/wire/frame.h"
 #include "params/wire/pulse.h"
 
-#define MUSTER_PARAMS_METRIC_COUNT 15
+#define MUSTER_PARAMS_METRIC_COUNT 20
 
 struct muster_params_clocks {
     struct muster_params_presence *presences; /* by slot */
@@ -108,6 +108,7 @@ struct muster_params_server {
     struct muster_params_share *share; /* NULL: clients of this host do not read the memory */
     struct muster_params_stats stats;
     struct muster_metric metrics[MUSTER_PARAMS_METRIC_COUNT];
+    struct muster_histogram apply_seconds, ack_wait_seconds;
     struct muster_metrics_collector collector; /* data NULL: there are no metrics */
     bool is_closing; /* the registry's answers still come, and change nothing */
     muster_params_server_fn *closed;

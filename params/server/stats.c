@@ -1,12 +1,18 @@
 /* The counts of a server, and the contents of its memory: for callers, and as metrics. */
-#include "params/server/server_internal.h"
+#include "params/server/state_proto.h"
 
 void muster_params_server_stats(const struct muster_params_server *server,
                                 struct muster_params_stats *ret_stats)
 {
     const struct muster_params_region_head *head = server->region->head;
 
+    Muster__Params__V1__Clocks clocks;
+
     *ret_stats = server->stats;
+    muster_params_clocks_describe(server, &clocks);
+    ret_stats->clock_low = clocks.low;
+    ret_stats->clock_lag = clocks.has_low && clocks.high > clocks.low ? clocks.high - clocks.low : 0;
+    ret_stats->replica_lag_frames = muster_params_followers_lag(server);
     for (uint32_t i = 0; i < head->table_count; i++)
         ret_stats->rows += head->tables[i].row_count;
     ret_stats->memory_bytes = muster_params_region_bytes_used(server->region);
@@ -33,6 +39,17 @@ static const struct {
      FIELD(pushed_rows)},
     {"muster_params_rows_total", "rows of pushes and pulls", "op=\"pull\"", MUSTER_COUNTER,
      FIELD(pulled_rows)},
+    {"muster_params_bytes_total", "bytes of the values of these rows, as they travel", "op=\"push\"",
+     MUSTER_COUNTER, FIELD(pushed_bytes)},
+    {"muster_params_bytes_total", "bytes of the values of these rows, as they travel", "op=\"pull\"",
+     MUSTER_COUNTER, FIELD(pulled_bytes)},
+    {"muster_params_clock_low", "lowest clock of sources that tick; 0 where none does", NULL,
+     MUSTER_GAUGE, FIELD(clock_low)},
+    {"muster_params_clock_lag", "steps between the lowest and the highest clock", NULL, MUSTER_GAUGE,
+     FIELD(clock_lag)},
+    {"muster_params_replica_lag_frames",
+     "messages that the slowest of the servers that copy this one has not done yet", NULL,
+     MUSTER_GAUGE, FIELD(replica_lag_frames)},
     {"muster_params_dup_refused_total",
      "runs of pushes that had been applied before, and were not applied again", NULL,
      MUSTER_COUNTER, FIELD(duplicate_runs)},
@@ -72,8 +89,19 @@ static void on_collect(struct muster_metrics_collector *collector)
         muster_metric_set(&server->metrics[i], number_of(&stats, rows[i].offset, rows[i].bytes));
 }
 
+/* Seconds: a push of some rows takes microseconds, an answer of a follower a network's round trip. */
+static const double seconds[] = {1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4,
+                                 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 1e-1, 1};
+static const struct muster_histogram_bounds bounds = {seconds, sizeof(seconds) / sizeof(seconds[0])};
+
 void muster_params_metrics_open(struct muster_params_server *server)
 {
+    muster_histogram_init(&server->apply_seconds, server->env->metrics, "muster_params_apply_seconds",
+                          "time to apply a push, of every 64th one", NULL, &bounds);
+    muster_histogram_init(&server->ack_wait_seconds, server->env->metrics,
+                          "muster_params_ack_wait_seconds",
+                          "time that an answer has waited for servers that copy this one", NULL,
+                          &bounds);
     for (size_t i = 0; i < MUSTER_PARAMS_METRIC_COUNT; i++)
         muster_metric_init(&server->metrics[i], server->env->metrics, rows[i].kind, rows[i].name,
                            rows[i].help, rows[i].labels);
@@ -88,4 +116,6 @@ void muster_params_metrics_close(struct muster_params_server *server)
     muster_metrics_collector_remove(&server->collector);
     for (size_t i = 0; i < MUSTER_PARAMS_METRIC_COUNT; i++)
         muster_metric_fini(&server->metrics[i]);
+    muster_histogram_fini(&server->apply_seconds);
+    muster_histogram_fini(&server->ack_wait_seconds);
 }

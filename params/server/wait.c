@@ -68,6 +68,9 @@ static void on_held(struct muster_params_held *held, enum muster_rc rc)
     bool is_sent = true;
 
     muster_list_remove(&waiting->node);
+    muster_histogram_observe(&client->server->ack_wait_seconds,
+                             (double)(muster_loop_now_ns(client->server->env->loop) - waiting->since_ns) /
+                                 (double)MUSTER_NS_PER_S);
     if (rc == MUSTER_OK)
         is_sent = waiting_answer(waiting);
     else if (rc == MUSTER_ABORTED)
@@ -86,6 +89,7 @@ bool muster_params_waiting_start(struct muster_params_waiting *waiting)
 
     if (!muster_params_held_is_done(client->server, &waiting->held)) {
         waiting->held.done = on_held;
+        waiting->since_ns = muster_loop_now_ns(client->server->env->loop);
         muster_list_append(&client->waiting, &waiting->node);
         muster_params_held_start(&waiting->held, client->server);
         return true;

@@ -8,6 +8,7 @@ struct muster_params_waiting {
     struct muster_params_held held;
     struct muster_list node; /* of the client's */
     struct muster_params_client *client;
+    uint64_t since_ns;
     struct muster_frame_header request;
     struct muster_params_ack ack;        /* of a push */
     struct muster_params_answer *answer; /* of others, with its size in its header */

@@ -24,10 +24,11 @@ from tls_files import TlsFiles
 needs.run_with("grpc", "python3-grpcio")
 needs.tool("openssl", "openssl")
 import grpc
+from params_cluster import ParamsCluster
 
 MUSTER = os.path.join(os.environ["MUSTER_BINARY_DIR"], "bin", "muster")
 PATIENCE_S = 60
-WORKER, READER = "spiffe://test/job/7/task/worker", "spiffe://test/job/7/task/reader"
+WORKER, READER, SERVER = "spiffe://test/job/7/task/worker", "spiffe://test/job/7/task/reader", "spiffe://test/job/7/server"
 METHODS = "/muster.params.v1.Params/"
 
 
@@ -39,6 +40,59 @@ def setUpModule():
 def read(path):
     with open(path, "rb") as file:
         return file.read()
+
+
+class JobPolicy(ParamsCluster):
+    """Servers of a job send what comes by gRPC to each other: under a policy, with their own certificates."""
+
+    def setUp(self):
+        super().setUp()
+        self.files = TlsFiles(self.addCleanup)
+        self.worker, self.reader = (self.files.issue(name, f"URI:{uri}") for name, uri in (("worker", WORKER), ("reader", READER)))
+        cert, key = self.files.issue("server", f"DNS:localhost,DNS:muster-link,IP:127.0.0.1,URI:{SERVER}")
+        policy = self.files.path("policy.json")
+        with open(policy, "w", encoding="ascii") as file:
+            json.dump({"name": "params", "allow_rules": [{"name": "all", "source": {"principals": [SERVER, WORKER]}},
+                                                         {"name": "readers", "source": {"principals": [READER]},
+                                                          "request": {"paths": [METHODS + name for name in ("Open", "Pull", "Watch")]}}]}, file)
+        words = ("--replicas", "2", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", self.files.ca, "--authorization", policy)
+        self.addresses = self.servers(2, *words)[1].split(",")
+
+    def dial(self, address, pair):
+        cert, key = map(read, pair)
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(read(self.files.ca), key, cert))
+        self.addCleanup(channel.close)
+        return params_stranger.Stranger(channel, pb)
+
+    def until_answered(self, call, request):
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call(request)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > until:
+                    raise
+
+    def test_a_policy_holds_at_each_server_of_a_job(self):
+        keys = list(range(1000))  # enough that each server leads some
+        workers = [self.dial(address, self.worker) for address in self.addresses]
+        readers = [self.dial(address, self.reader) for address in self.addresses]
+        source = self.until_answered(workers[0].Open, pb.OpenRequest(name="worker")).source
+        self.until_answered(workers[0].Table, pb.TableRequest(schema=pb.Schema(name="items", row_elements=1)))
+        push = pb.PushRequest(source=source, sequence=1, table_name="items", keys=keys, values=[1.0] * len(keys))
+        for worker in workers:
+            self.assertEqual(self.until_answered(worker.Push, push).applied, len(keys))
+        for reader in readers:
+            self.assertEqual(set(reader.Pull(pb.PullRequest(table_name="items", keys=keys)).values), {1.0})
+            watch = reader.watch()
+            self.assertEqual(len(next(watch).servers), 2)
+            watch.cancel()
+            for method, request in (("Push", push), ("Tick", pb.TickRequest(source=source, clock=1, sources=1)),
+                                    ("Table", pb.TableRequest(schema=pb.Schema(name="items"))), ("Inspect", pb.InspectRequest())):
+                with self.assertRaises(grpc.RpcError) as refused:
+                    getattr(reader, method)(request)
+                self.assertEqual((refused.exception.code(), refused.exception.details()),
+                                 (grpc.StatusCode.PERMISSION_DENIED, f"{READER} may not call {METHODS}{method}"))
 
 
 class Tls(unittest.TestCase):

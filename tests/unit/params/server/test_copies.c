@@ -283,6 +283,14 @@ static void followers_pause(struct scene *scene, bool is_paused)
     }
 }
 
+static uint64_t lag_of(const struct scene *scene)
+{
+    struct muster_params_stats stats;
+
+    muster_params_server_stats(scene->members[0].server, &stats);
+    return stats.replica_lag_frames;
+}
+
 static void nothing_is_answered_before_the_other_copy_has_said_so(void **state)
 {
     struct muster_params_op push, pull;
@@ -302,9 +310,12 @@ static void nothing_is_answered_before_the_other_copy_has_said_so(void **state)
     test_env_run_until(&scene.test.env, has_second_all_rows, &scene);
     test_env_turn(&scene.test.env, 50);
     assert_false(scene.is_done);
+    assert_int_not_equal(lag_of(&scene), 0);
 
     followers_pause(&scene, false);
     done_await(&scene);
+    assert_int_equal(lag_of(&scene), 0);
+    assert_int_not_equal(scene.members[0].server->ack_wait_seconds.count, 0);
     followers_pause(&scene, true);
     assert_int_equal(
         muster_params_pull_start(&pull, scene.table, &wanted, deadline_of(&scene), on_op),

@@ -32,6 +32,12 @@ static void metrics_show_what_clients_have_done(void **state)
                                         "\nmuster_params_pulls_total 1\n",
                                         "\nmuster_params_rows_total{op=\"push\"} 4\n",
                                         "\nmuster_params_rows_total{op=\"pull\"} 1\n",
+                                        "\nmuster_params_bytes_total{op=\"push\"} 32\n",
+                                        "\nmuster_params_bytes_total{op=\"pull\"} 8\n",
+                                        "\nmuster_params_apply_seconds_count 1\n",
+                                        "\nmuster_params_ack_wait_seconds_count 0\n",
+                                        "\nmuster_params_clock_low 0\n",
+                                        "\nmuster_params_replica_lag_frames 0\n",
                                         "\nmuster_params_dup_refused_total 0\n",
                                         "\nmuster_params_refused_rows_total 0\n",
                                         "\nmuster_params_table_rows 3\n",
@@ -120,11 +126,43 @@ static void metrics_show_which_rows_came_and_went(void **state)
     params_stand_close(&stand);
 }
 
+static void metrics_show_how_far_sources_are(void **state)
+{
+    struct muster_params *slow, *fast;
+    struct params_stand stand;
+    struct muster_env *env = &stand.test.env;
+    struct muster_error error;
+    char *text = NULL;
+    size_t bytes = 0;
+
+    (void)state;
+    params_stand_open(&stand, SHARDS);
+    params_stand_kill(&stand);
+    assert_int_equal(muster_metrics_open(env->mem, &env->metrics), MUSTER_OK);
+    params_stand_serve(&stand);
+    slow = params_stand_source(&stand, NULL, 2);
+    fast = params_stand_source(&stand, NULL, 2);
+    assert_int_equal(params_stand_tick(&stand, slow, 4, 1, &error), MUSTER_OK);
+    assert_int_equal(params_stand_tick(&stand, fast, 9, 1, &error), MUSTER_OK);
+    assert_int_equal(muster_metrics_format(env->metrics, env->mem, &text, &bytes), MUSTER_OK);
+
+    check_line(text, "\nmuster_params_clock_low 4\n");
+    check_line(text, "\nmuster_params_clock_lag 5\n");
+    muster_mem_free(env->mem, text);
+    assert_int_equal(params_stand_leave(&stand, slow), MUSTER_OK);
+    assert_int_equal(params_stand_leave(&stand, fast), MUSTER_OK);
+    params_stand_kill(&stand);
+    muster_metrics_close(env->metrics);
+    env->metrics = NULL;
+    params_stand_close(&stand);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_show_what_clients_have_done),
         cmocka_unit_test(metrics_show_which_rows_came_and_went),
+        cmocka_unit_test(metrics_show_how_far_sources_are),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
