@@ -55,6 +55,7 @@ struct muster_params_registration {
     struct muster_timer put_retry;
     /* All keys. */
     bool is_known; /* the Range was answered */
+    bool is_short; /* a key was not taken for want of memory */
     struct muster_registry_op range;
     struct muster_registry_watch watch;
     bool is_watching;
@@ -301,6 +302,7 @@ static void peer_put(struct muster_params_registration *registration,
         peer = muster_mem_alloc_zero(registration->server->env->mem, 1, sizeof(*peer));
         if (peer == NULL) {
             MUSTER_LOG(registration->server->env, ERROR, "params_server_not_kept");
+            registration->is_short = true;
             return;
         }
         peer->registration = registration;
@@ -361,6 +363,7 @@ static void map_put(struct muster_params_registration *registration,
         muster_params_server_set_map(server, map);
     else
         MUSTER_LOG(server->env, ERROR, "params_map_not_taken", "reason", error.text);
+    registration->is_short |= rc == MUSTER_RESOURCE_EXHAUSTED;
 }
 
 /* The shards of which this server has the only copy. */
@@ -427,6 +430,16 @@ static void on_range_retry(struct muster_timer *timer)
     range_start(timer->data);
 }
 
+/* A key that was not taken would be missing until it changes. No map is decided meanwhile. */
+static void keys_read_again(struct muster_params_registration *registration)
+{
+    registration->is_short = registration->is_known = false;
+    if (registration->is_watching)
+        muster_registry_watch_stop(&registration->watch);
+    registration->is_watching = false;
+    range_again(registration);
+}
+
 static void on_changes(struct muster_registry_watch *watch,
                        const struct muster_registry_change *changes, size_t count)
 {
@@ -434,7 +447,10 @@ static void on_changes(struct muster_registry_watch *watch,
 
     for (size_t i = 0; i < count; i++)
         key_show(registration, &changes[i].kv, changes[i].is_delete);
-    decide_post(registration);
+    if (registration->is_short)
+        keys_read_again(registration);
+    else
+        decide_post(registration);
 }
 
 static void on_watch_end(struct muster_registry_watch *watch, enum muster_rc rc)
@@ -468,6 +484,10 @@ static void on_range(struct muster_registry_op *op, enum muster_rc rc)
     registration->map_revision = 0;
     for (size_t i = 0; i < op->kv_count; i++)
         key_show(registration, &op->kvs[i], false);
+    if (registration->is_short) {
+        keys_read_again(registration);
+        return;
+    }
     registration->is_known = true;
     registration->watch.data = registration;
     registration->is_watching =

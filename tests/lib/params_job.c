@@ -20,7 +20,7 @@ static void on_failed(struct muster_params_server *server, const struct muster_e
     member->has_failed = true;
 }
 
-static void member_serve(struct params_job *job, uint32_t i)
+enum muster_rc params_job_member_try(struct params_job *job, uint32_t i)
 {
     const struct muster_params_seat_options seat = {.shard_count = PARAMS_CALLER_SHARDS};
     struct params_job_member *member = &job->members[i];
@@ -33,19 +33,30 @@ static void member_serve(struct params_job *job, uint32_t i)
                                                    .failed = on_failed,
                                                    .server_count = job->count};
     struct muster_error error;
+    enum muster_rc rc;
 
     if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
         muster_params_seat_wrap(member->memory, BYTES, &seat, &member->seat, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
     options.seat = member->seat;
     member->is_closed = false;
-    if (muster_params_server_open(&member->env, &options, &member->server, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
+    rc = muster_params_server_open(&member->env, &options, &member->server, &error);
+    if (rc != MUSTER_OK) {
+        assert_true(error.text[0] != '\0');
+        muster_params_seat_free(member->seat);
+        return rc;
+    }
     muster_params_server_set_data(member->server, member);
     muster_address_format(muster_params_server_address(member->server), member->address);
+    return MUSTER_OK;
 }
 
-void params_job_member_open(struct params_job *job, uint32_t i)
+static void member_serve(struct params_job *job, uint32_t i)
+{
+    assert_int_equal(params_job_member_try(job, i), MUSTER_OK);
+}
+
+void params_job_member_prepare(struct params_job *job, uint32_t i)
 {
     struct params_job_member *member = &job->members[i];
     void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -55,6 +66,11 @@ void params_job_member_open(struct params_job *job, uint32_t i)
     muster_mem_limited_init(&member->mem, careful_mem(), 0);
     member->env = *job->env;
     member->env.mem = &member->mem.mem;
+}
+
+void params_job_member_open(struct params_job *job, uint32_t i)
+{
+    params_job_member_prepare(job, i);
     member_serve(job, i);
 }
 

@@ -38,6 +38,9 @@ void params_job_member_open(struct params_job *job, uint32_t member);
 void params_job_await_map(struct params_job *job);
 /** The channel of the caller, if there is one, is closed, too. */
 void params_job_close(struct params_job *job);
+/** params_job_member_open in two: memory for another one, then a server in it, if it opens. The caller counts it. */
+void params_job_member_prepare(struct params_job *job, uint32_t member);
+enum muster_rc params_job_member_try(struct params_job *job, uint32_t member);
 void params_job_member_close(struct params_job *job, uint32_t member);
 /** The server is gone at once, and another one begins in its memory. */
 void params_job_member_restart(struct params_job *job, uint32_t member);

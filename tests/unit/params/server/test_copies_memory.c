@@ -16,9 +16,10 @@
 #include "params/server/cluster.h"
 #include "params/store/row.h"
 
-#define RUNS_MAX 60
-#define KEYS     12u /* each server leads some of them, and copies the others */
-#define TURNS    40  /* without memory for good; more is tried again in the same way */
+#define RUNS_MAX  60
+#define JOINS_MAX 16  /* the servers agree in turns of real time */
+#define KEYS      12u /* each server leads some of them, and copies the others */
+#define TURNS     40  /* without memory for good; more is tried again in the same way */
 
 struct row {
     const char *name;
@@ -186,6 +187,71 @@ static void run_pushes(struct torture *torture, const void *data)
     params_job_close(&scene.job);
 }
 
+/* --- A server that joins --- */
+
+static bool is_whole(void *data)
+{
+    const struct muster_params_server *server = ((struct scene *)data)->job.members[2].server;
+    const struct muster_params_map *map = server->map;
+
+    if (map == NULL || map->server_count != 3)
+        return false;
+    for (uint32_t shard = 0; shard < map->shard_count; shard++) {
+        if (map->shards[shard].copy_count != 2 || map->shards[shard].learner_count != 0)
+            return false;
+    }
+    return true;
+}
+
+static void whole_await(struct scene *scene)
+{
+    for (unsigned i = 0; i < 3 * TURNS && !is_whole(scene); i++)
+        muster_loop_turn(scene->job.env->loop, MUSTER_NS_PER_MS);
+    torture_disarm(scene->torture);
+    test_env_run_until(scene->job.env, is_whole, scene);
+}
+
+/* It learns shards from the others, and leads and copies them in the end. */
+static void run_joining(struct torture *torture, const void *data)
+{
+    static struct scene scene;
+    float expected[KEYS];
+    enum muster_rc rc;
+
+    scene = (struct scene){.row = data, .torture = torture};
+    params_job_open(&scene.job, 2, 2);
+    client_open(&scene);
+    assert_int_equal(table_open(&scene), MUSTER_OK);
+    assert_int_equal(ones_push(&scene, 0, KEYS), MUSTER_OK);
+
+    scene.job.count = 3;
+    params_job_member_prepare(&scene.job, 2);
+    scene_arm(&scene);
+    rc = params_job_member_try(&scene.job, 2);
+    check_hunger(&scene, rc);
+    if (rc != MUSTER_OK) {
+        torture_disarm(torture);
+        assert_int_equal(params_job_member_try(&scene.job, 2), MUSTER_OK);
+    }
+    whole_await(&scene);
+    assert_int_equal(ones_push(&scene, 0, KEYS), MUSTER_OK);
+    for (uint32_t i = 0; i < KEYS; i++)
+        expected[i] = 2;
+    params_job_member_close(&scene.job, 0);
+    check_sums(&scene, expected);
+    client_close(&scene);
+    params_job_close(&scene.job);
+}
+
+static void each_allocation_of_a_server_that_joins_may_fail(void **state)
+{
+    static const struct row row = {"a third server", 2, KEYS};
+
+    (void)state;
+    torture_run(&(struct torture_scenario){
+        .name = row.name, .run = run_joining, .data = &row, .runs_max = JOINS_MAX});
+}
+
 static void each_allocation_of_one_of_two_servers_may_fail(void **state)
 {
     static const struct row rows[] = {
@@ -205,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_allocation_of_one_of_two_servers_may_fail, torture_tell),
+        cmocka_unit_test_teardown(each_allocation_of_a_server_that_joins_may_fail, torture_tell),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
