@@ -9,6 +9,7 @@
 #include "publication_stand.h"
 #include "scene_case.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "params/publication/manifest.h"
@@ -486,6 +487,40 @@ static void put_refuses_what_is_no_version(void **state)
     }
 }
 
+/* Readers get a manifest in one message. With 65536 tensors it is as large as a message may be when all names but
+ * one have 240 bytes, and that one 192: 32 bytes are a head, 16 those of each tensor and of the only chunk. */
+static void manifest_that_no_message_holds_is_refused(void **state)
+{
+    enum { LONG = 240, SHORT = 192 };
+    struct publication_stand *stand = *state;
+    struct muster_publication *publication = publication_stand_publish(stand);
+    struct muster_named_tensor *tensors =
+        calloc(MUSTER_PUBLICATION_TENSORS_MAX, sizeof(tensors[0]));
+    char *names = calloc(MUSTER_PUBLICATION_TENSORS_MAX, LONG + 1);
+    const uint8_t byte = 1;
+
+    for (uint32_t more = 0; more <= 1; more++) {
+        enum muster_rc rc = MUSTER_UNKNOWN;
+        struct muster_publication_op op = {.data = &rc};
+        const struct muster_publication_put put = {
+            .tensors = tensors, .count = MUSTER_PUBLICATION_TENSORS_MAX, .deadline_ns = UINT64_MAX};
+
+        for (uint32_t i = 0; i < MUSTER_PUBLICATION_TENSORS_MAX; i++) {
+            char *name = names + (size_t)i * (LONG + 1);
+
+            snprintf(name, LONG + 1, "%0*u", i == 0 ? (int)(SHORT + more) : LONG, i);
+            tensors[i] = (struct muster_named_tensor){name, MUSTER_U8, i == 0, &byte};
+        }
+        assert_int_equal(muster_publication_put_start(&op, publication, &put, on_put), MUSTER_OK);
+        test_env_run_until(stand->env, is_put_over, &rc);
+        assert_int_equal(rc, more == 0 ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED);
+        if (more == 1)
+            assert_non_null(strstr(op.error.text, "does not fit into a message"));
+    }
+    free(names);
+    free(tensors);
+}
+
 static void wrong_options_open_no_publication(void **state)
 {
     static const struct {
@@ -549,6 +584,7 @@ int main(void)
         CASE(publisher_that_ends_before_the_commit_leaves_no_version),
         CASE(version_is_committed_though_its_request_finds_no_memory),
         CASE(put_refuses_what_is_no_version),
+        CASE(manifest_that_no_message_holds_is_refused),
         CASE(wrong_options_open_no_publication),
         CASE(reader_without_memory_is_not_opened),
         CASE(equal_chunks_are_not_fetched_again),
