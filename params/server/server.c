@@ -79,6 +79,16 @@ static void on_port_closed(struct muster_port *port)
         server_end(server);
 }
 
+/* A server that cannot be opened closes in later turns, when the seat may be gone: nothing may look at rounds then. */
+static void server_give_up(struct muster_params_server *server)
+{
+    muster_params_rounds_close(server);
+    if (server->port != NULL)
+        muster_port_close(server->port, on_port_closed);
+    else
+        server_end(server);
+}
+
 /* Links and calls come to one port. */
 static enum muster_rc doors_open(struct muster_params_server *server,
                                  const struct muster_params_server_options *options,
@@ -128,13 +138,12 @@ static enum muster_rc cluster_init(struct muster_params_server *server,
                                                   sizeof(server->shard_records[0]));
     server->shard_followers = muster_mem_alloc_zero(server->env->mem, head->shard_count,
                                                     sizeof(server->shard_followers[0]));
-    server->shard_stale = muster_mem_alloc_zero(server->env->mem, head->shard_count,
-                                                sizeof(server->shard_stale[0]));
+    server->shard_stale =
+        muster_mem_alloc_zero(server->env->mem, head->shard_count, sizeof(server->shard_stale[0]));
     if (options->registry == NULL)
         server->map = muster_params_map_new(server->env->mem);
     if (server->shard_records == NULL || server->shard_followers == NULL ||
-        server->shard_stale == NULL ||
-        (options->registry == NULL && server->map == NULL))
+        server->shard_stale == NULL || (options->registry == NULL && server->map == NULL))
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     if (muster_incarnation_is_zero(&head->id))
         muster_rng_fill(server->env->rng, head->id.bytes, sizeof(head->id.bytes));
@@ -201,7 +210,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     if (rc == MUSTER_OK)
         rc = doors_open(server, options, ret_error);
     if (rc != MUSTER_OK) {
-        server_end(server);
+        server_give_up(server);
         return rc;
     }
     if (options->registry != NULL)
@@ -210,7 +219,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
         muster_params_agents_open(server) != MUSTER_OK)
         rc = muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     if (rc != MUSTER_OK) {
-        muster_port_close(server->port, on_port_closed);
+        server_give_up(server);
         return rc;
     }
     /* Rules say who may pull: they would not be asked. */

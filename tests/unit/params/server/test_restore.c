@@ -144,6 +144,7 @@ static void seat_close(struct params_stand *stand)
 {
     if (stand->server == NULL) {
         muster_params_seat_free(stand->seat);
+        test_env_turn(&stand->test.env, 8); /* what was opened of it closes */
         stand->seat = NULL;
     } else {
         muster_params_server_set_data(stand->server, stand);
@@ -199,6 +200,27 @@ static void what_cannot_be_restored_opens_no_server(void **state)
     assert_int_equal(alone_open(&stand, scene->folder, &error), MUSTER_DATA_LOSS);
     assert_null(stand.server);
     seat_close(&stand);
+}
+
+static void a_server_without_memory_to_restore_is_not_opened(void **state)
+{
+    const struct scene *scene = *state;
+    enum muster_rc rc = MUSTER_UNKNOWN;
+
+    for (uint64_t i = 1; rc != MUSTER_OK; i++) {
+        struct params_stand stand;
+        struct muster_error error;
+
+        seat_open(&stand);
+        stand.test.mem.fail_at = i;
+        rc = alone_open(&stand, scene->folder, &error);
+        stand.test.mem.fail_at = 0;
+        if (rc != MUSTER_OK) {
+            assert_int_equal(rc, MUSTER_RESOURCE_EXHAUSTED);
+            assert_null(stand.server);
+        }
+        seat_close(&stand);
+    }
 }
 
 /* --- Servers of a job --- */
@@ -323,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_server_that_is_alone_has_all_rows_at_once),
         CASE(what_cannot_be_restored_opens_no_server),
+        CASE(a_server_without_memory_to_restore_is_not_opened),
         CASE(servers_of_a_job_have_the_rows_of_their_shards),
         CASE(a_server_that_comes_later_restores_nothing),
         CASE(a_server_whose_files_are_damaged_meanwhile_serves_nobody),

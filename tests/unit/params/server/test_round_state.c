@@ -365,6 +365,37 @@ static void a_client_hears_of_rounds_though_memory_ends(void **state)
     }
 }
 
+/* Its memory may go with the error, though its doors close in later turns. */
+static void a_server_that_is_not_opened_leaves_its_memory_alone(void **state)
+{
+    const struct muster_params_seat_options seat = {.shard_count = SHARDS};
+    struct scene *scene = *state;
+    struct params_stand *stand = &scene->stand, other;
+    struct muster_address address;
+    struct muster_params_server_options options = {.job = "test", .listen = &address};
+    struct muster_params_server *server = NULL;
+    struct muster_error error;
+
+    round_close(scene);
+    for (uint32_t i = 0; i < SOURCES; i++)
+        source_leave(scene, i);
+    params_stand_kill(stand);
+    params_stand_open(&other, SHARDS);
+    address = *muster_params_server_address(other.server);
+    assert_int_equal(
+        muster_params_seat_wrap(stand->memory, stand->bytes, &seat, &stand->seat, &error),
+        MUSTER_OK);
+    options.seat = stand->seat;
+    assert_int_equal(muster_params_server_open(&stand->test.env, &options, &server, &error),
+                     MUSTER_ALREADY_EXISTS);
+    assert_null(server);
+    muster_params_seat_free(stand->seat);
+    stand->seat = NULL;
+    test_env_turn(&stand->test.env, 8);
+
+    params_stand_close(&other);
+}
+
 /* It has tables by round before it has a map, and decides nothing until then. */
 static void a_server_of_a_job_comes_back_without_a_map(void **state)
 {
@@ -411,6 +442,7 @@ int main(void)
         CASE(a_new_map_decides_the_round_that_is_complete),
         CASE(rounds_that_are_not_known_are_not_told),
         cmocka_unit_test(a_round_without_memory_is_closed_later),
+        CASE(a_server_that_is_not_opened_leaves_its_memory_alone),
         cmocka_unit_test(a_client_hears_of_rounds_though_memory_ends),
         cmocka_unit_test(a_server_of_a_job_comes_back_without_a_map),
     };
