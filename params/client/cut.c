@@ -72,6 +72,7 @@ struct muster_params_cutting {
     struct muster_params_cut *ret_cut;
     uint64_t number;
     uint64_t map; /* of the first server that has answered; all must have saved by the same */
+    uint64_t sources; /* that had marked there; as with the map */
     uint32_t asked, answered; /* servers */
     bool has_manifest;
     struct muster_params_snapshot_manifest manifest;
@@ -120,6 +121,7 @@ static enum muster_rc manifest_begin(struct muster_params_cutting *cutting,
     cutting->manifest.cut = cutting->number;
     cutting->manifest.clock = saved->clock;
     cutting->map = saved->map;
+    cutting->sources = saved->sources;
     return MUSTER_OK;
 }
 
@@ -158,6 +160,11 @@ static enum muster_rc saved_take(struct muster_params_cutting *cutting,
         return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
                                 "shards were moving: servers follow maps %" PRIu64 " and %" PRIu64,
                                 saved->map, cutting->map);
+    if (cutting->has_manifest && saved->sources != cutting->sources)
+        return muster_error_set(ret_error, MUSTER_UNAVAILABLE,
+                                "some client was not connected to all servers: %s had other "
+                                "clients than the one before",
+                                server);
     rc = cutting->has_manifest ? manifest_widen(cutting, saved, ret_error)
                                : manifest_begin(cutting, saved, ret_error);
     if (rc != MUSTER_OK)

@@ -145,7 +145,8 @@ static void saved_answer(struct muster_params_server_cut *cut)
                                               .clock = cut->clock,
                                               .shard_count = head->shard_count,
                                               .table_count = head->table_count,
-                                              .entry_count = cut->saved_count};
+                                              .entry_count = cut->saved_count,
+                                              .sources = cut->sources};
     size_t bytes = muster_params_saved_bytes(saved.table_count, saved.entry_count);
     struct muster_params_client *asker = cut->asker;
     struct muster_params_answer *answer =
@@ -400,6 +401,7 @@ static bool marking_begin(struct muster_params_server_cut *cut, uint64_t number)
     cut_move(cut, MUSTER_PARAMS_CUT_MARKING);
     cut->number = number;
     cut->awaited = 0;
+    cut->sources = 0;
     if (!clients_are_told(server)) {
         struct muster_error error;
 
@@ -418,6 +420,15 @@ static bool marking_begin(struct muster_params_server_cut *cut, uint64_t number)
     }
     marks_check(cut);
     return true;
+}
+
+/* The low half of a generation counts processes of the source, alike at all servers. */
+static uint64_t source_digest(const struct muster_params_client *client)
+{
+    const struct muster_incarnation *id =
+        &muster_params_source_at(client->server->region, client->slot)->id;
+
+    return muster_hash64(id->bytes, sizeof(id->bytes), (uint32_t)client->generation);
 }
 
 bool muster_params_handle_mark(struct muster_params_client *client,
@@ -445,6 +456,7 @@ bool muster_params_handle_mark(struct muster_params_client *client,
     }
     client->is_awaited = false;
     client->is_marked = true;
+    cut->sources += source_digest(client);
     cut->awaited--;
     muster_peer_link_pause(client->link);
     marks_check(cut);

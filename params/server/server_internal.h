@@ -38,6 +38,7 @@ struct muster_params_server_cut {
     uint64_t number;                    /* of this cut, or the last one */
     uint64_t map, clock;                /* when it was complete */
     uint32_t awaited;                   /* clients that have not marked */
+    uint64_t sources;                   /* digest of those that have */
     struct muster_params_client *asker; /* waits for SAVED; NULL: nobody */
     struct muster_frame_header request; /* the asker's */
     char folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1];

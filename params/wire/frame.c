@@ -379,7 +379,7 @@ void muster_params_saved_pack(const struct muster_params_saved *saved, uint8_t *
     at = put_u32(at, saved->table_count);
     at = put_u32(at, saved->entry_count);
     at = put_u32(at, 0);
-    at = put_u64(at, 0);
+    at = put_u64(at, saved->sources);
     *ret_schemas = at;
     *ret_entries = (struct muster_params_saved_shard *)(void *)(at + (size_t)saved->table_count *
                                                                         MUSTER_PARAMS_SCHEMA_BYTES);
@@ -415,7 +415,8 @@ enum muster_rc muster_params_saved_unpack(const void *payload, size_t bytes,
     at = get_bytes(at, &ret_saved->clock, 8);
     at = get_bytes(at, &ret_saved->shard_count, 4);
     at = get_bytes(at, &ret_saved->table_count, 4);
-    get_bytes(at, &ret_saved->entry_count, 4);
+    at = get_bytes(at, &ret_saved->entry_count, 4);
+    get_bytes(at + 4, &ret_saved->sources, 8);
     if (bytes != muster_params_saved_bytes(ret_saved->table_count, ret_saved->entry_count))
         return size_check("SAVED", bytes,
                           muster_params_saved_bytes(ret_saved->table_count,

@@ -241,6 +241,7 @@ struct muster_params_saved {
     uint64_t map;    /* number of the map by which the server leads its shards */
     uint64_t clock;  /* steps that all sources had completed; 0 where nobody ticks */
     uint32_t shard_count, table_count, entry_count;
+    uint64_t sources; /* digest of those that have marked: equal at all servers of a cut */
     const uint8_t *schemas; /* table_count x MUSTER_PARAMS_SCHEMA_BYTES */
     const struct muster_params_saved_shard *entries;
 };

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/params_cuts.h"
+
 static int vectors_compare(const uint64_t *a, const uint64_t *b, uint32_t count,
                            bool *ret_is_ordered)
 {
@@ -200,6 +202,8 @@ void params_books_push(struct params_slot *slot)
         book->begun[life->source->element]++;
         life->begun[slot->rows[i]]++;
     }
+    if (life->cast->cuts != NULL)
+        slot->number = params_cuts_push(life->cast->cuts, slot);
 }
 
 void params_books_pushed(struct params_slot *slot, enum muster_rc rc)
@@ -210,6 +214,8 @@ void params_books_pushed(struct params_slot *slot, enum muster_rc rc)
     if (rc == MUSTER_OK && slot->is_fenced)
         sim_fail(cast->world, "%s: a push was taken that began after a younger process had come",
                  life->name);
+    if (rc == MUSTER_OK && cast->cuts != NULL)
+        params_cuts_pushed(cast->cuts, slot);
     for (uint32_t i = 0; i < slot->count; i++) {
         struct params_row_book *book = &cast->rows[slot->rows[i]];
 

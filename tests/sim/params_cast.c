@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "params/client/client_internal.h"
+#include "tests/sim/params_cuts.h"
 #include "tests/sim/sim_internal.h"
 
 #define ROWS_PER_OP 6u
 /* The queue is checked by the rows of a turn; their messages have heads, too. */
 #define QUEUE_HEADS_BYTES                                                                          \
     (2 * sizeof(struct muster_params_request) + PARAMS_SLOTS * sizeof(struct muster_params_part))
+#define CUT_RARITY  8u /* acts of source 0 between its cuts */
 #define CLOSE_NS    (30 * MUSTER_NS_PER_S)
 #define PATIENCE_NS (3600 * MUSTER_NS_PER_S)
 
@@ -109,10 +111,15 @@ static struct params_slot *slot_take(struct params_client *client)
     return NULL;
 }
 
+uint64_t params_cast_key(uint32_t row)
+{
+    return (row + 1) * UINT64_C(0x9E3779B97F4A7C15);
+}
+
 static void slot_add_row(struct params_slot *slot, uint32_t row)
 {
     slot->rows[slot->count] = row;
-    slot->keys[slot->count++] = (row + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    slot->keys[slot->count++] = params_cast_key(row);
 }
 
 static enum muster_rc slot_start(struct params_slot *slot)
@@ -247,6 +254,9 @@ static void on_act(struct muster_timer *timer)
     if (client->life->cast->is_ticking && client->life->step + 1 < PARAMS_STEPS_MAX &&
         client->busy_count + 1 < PARAMS_SLOTS && client_draw(client, 3) == 0)
         client_tick(client, client->life->step + 1);
+    if (client->life->cast->cuts != NULL && client->life->source->element == 0 &&
+        client_draw(client, CUT_RARITY) == 0)
+        params_cuts_begin(client->life->cast->cuts, client);
     muster_timer_start(
         timer, client->env->loop,
         muster_loop_after_ns(client->env->loop,
@@ -511,6 +521,14 @@ void params_cast_revive(struct params_cast *cast)
             params_cast_start(cast, &cast->sources[i], cast->hosts[i]);
 }
 
+void params_cast_kill(struct params_cast *cast)
+{
+    MUSTER_LIST_EACH (&cast->lives, life, struct params_life, link)
+        if (sim_node_is_alive(life->node))
+            sim_kill(life->node);
+    params_cast_revive(cast);
+}
+
 void params_cast_replace(struct params_cast *cast)
 {
     struct params_source *source = &cast->sources[params_cast_draw(cast, cast->source_count)];
@@ -529,7 +547,8 @@ void params_cast_open(struct params_cast *cast)
         char name[32];
 
         snprintf(name, sizeof(name), "client%" PRIu32, i);
-        cast->hosts[i] = sim_host_add(cast->world, name);
+        cast->hosts[i] =
+            i == 0 && cast->cut_host != NULL ? cast->cut_host : sim_host_add(cast->world, name);
         cast->sources[i].element = i;
         cast->sources[i].is_named = cast->is_ticking || params_cast_draw(cast, 2) == 0;
         params_cast_start(cast, &cast->sources[i], cast->hosts[i]);

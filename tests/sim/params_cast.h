@@ -15,6 +15,7 @@
 #define PARAMS_STALENESS_MAX   2u
 
 struct params_cast;
+struct params_cuts;
 
 enum params_act { PARAMS_PULL, PARAMS_PUSH, PARAMS_PUSH_PULL, PARAMS_TICK };
 
@@ -60,6 +61,7 @@ struct params_slot {
     struct muster_params_op op;
     enum params_act act;
     bool is_busy, is_cancelled, is_hasty, is_fenced, is_last;
+    size_t number;  /* of a push, among those of its source; in plays with cuts */
     uint64_t clock; /* of a tick; the least of all sources for a pull; the step of a push */
     uint32_t count;
     uint32_t rows[PARAMS_ROWS];
@@ -98,6 +100,8 @@ struct params_cast {
     uint32_t lives_max; /* of a source, by replacement */
     bool is_ticking;    /* sources tick, and pulls wait for clocks; then all are named */
     bool is_ending;
+    struct params_cuts *cuts;  /* that source 0 asks for; NULL: none */
+    struct sim_host *cut_host; /* of source 0, in such plays */
     uint64_t op_count;
 };
 
@@ -107,12 +111,15 @@ struct params_cast {
 void params_cast_open(struct params_cast *cast);
 /** After the world. */
 void params_cast_close(struct params_cast *cast);
+uint64_t params_cast_key(uint32_t row);
 uint64_t params_cast_draw(struct params_cast *cast, uint64_t bound);
 /** Another process of the source. */
 void params_cast_start(struct params_cast *cast, struct params_source *source,
                        struct sim_host *host);
 /** Sources whose newest process is dead get another one. */
 void params_cast_revive(struct params_cast *cast);
+/** All processes die, and each source gets another one. */
+void params_cast_kill(struct params_cast *cast);
 /** Perhaps a second process under a source's name. */
 void params_cast_replace(struct params_cast *cast);
 /** No more acts: operations end, each client pulls all rows, and closes. Nothing may be left. */

@@ -7,6 +7,7 @@
 
 #include "params/server/cluster.h"
 #include "params/server/seat.h"
+#include "tests/sim/params_aside.h"
 #include "tests/sim/sim_internal.h"
 
 #define VALUES_PER_LIFE 100u
@@ -48,6 +49,28 @@ static void memory_renew(struct params_server *server)
     server->is_wiped = server->is_empty = false;
 }
 
+static void registry_kill(struct params_stage *stage)
+{
+    registry_stage_kill(stage->registry);
+    stage->registry_restart_ns =
+        sim_world_now_ns(stage->world) + stage_draw(stage, RESTART_MAX_NS * stage->slowness * 4);
+    stage->blows++;
+}
+
+/* Nobody sends again what one server has applied alone, and no map drops the other one. */
+static void blow_double(void *data)
+{
+    struct params_server *server = data;
+    struct params_stage *stage = server->stage;
+
+    if (!stage->is_doubled)
+        return;
+    stage->kill_clients(stage->clients);
+    registry_kill(stage);
+    if (server->node != NULL && !sim_node_is_alive(server->node) && !server->is_empty)
+        params_server_start(server);
+}
+
 static void on_server_death(struct sim_node *node, void *data)
 {
     struct params_server *server = data;
@@ -60,13 +83,17 @@ static void on_server_death(struct sim_node *node, void *data)
     (void)node;
     params_memory_leave(server->memory);
     server->restart_ns = sim_world_now_ns(stage->world) + wait_ns;
+    stage->last_dead = server;
+    if (stage->is_doubled)
+        sim_at(stage->world, sim_world_now_ns(stage->world), blow_double, server);
 }
 
 static void start_server(struct sim_node *node, struct muster_env *env, void *data)
 {
     struct params_server *server = data;
     struct params_stage *stage = server->stage;
-    const struct muster_params_seat_options seat = {.shard_count = PARAMS_STAGE_SHARDS};
+    const struct muster_params_seat_options seat = {
+        .shard_count = stage->shards > 0 ? stage->shards : PARAMS_STAGE_SHARDS};
     struct muster_address address =
         sim_host_address(server->host, (uint16_t)(PORT + server->number));
     struct muster_params_server_options options = {.listen = &address,
@@ -263,14 +290,6 @@ static void server_move(struct params_stage *stage)
         params_server_drain(server);
 }
 
-static void registry_kill(struct params_stage *stage)
-{
-    registry_stage_kill(stage->registry);
-    stage->registry_restart_ns =
-        sim_world_now_ns(stage->world) + stage_draw(stage, RESTART_MAX_NS * stage->slowness * 4);
-    stage->blows++;
-}
-
 /* --- The end --- */
 
 bool params_stage_is_settled(void *data)
@@ -349,6 +368,8 @@ static struct sim_host *server_host(struct params_stage *stage, uint32_t number)
 {
     char name[32];
 
+    if (number == 0 && stage->host != NULL)
+        return stage->host;
     if (number > 0 && (stage->is_one_host || stage_draw(stage, 4) == 0))
         return stage->servers[number - 1].host;
     snprintf(name, sizeof(name), "server%" PRIu32, number);
@@ -391,13 +412,20 @@ void params_stage_draw(struct params_stage *stage)
     if (stage->server_count > PARAMS_STAGE_SERVERS_MAX)
         stage->server_count = PARAMS_STAGE_SERVERS_MAX;
     stage->blows_max = BLOWS_MAX;
+    stage->is_doubled = stage->replicas > 1 && stage->slowness == 1 && stage_draw(stage, 3) == 0;
+    if (stage->is_doubled)
+        stage->kill_permille = 100;
 }
 
 void params_stage_open(struct params_stage *stage)
 {
-    stage->job = REGISTRY_STAGE_JOB;
-    stage->registry_host = sim_host_add(stage->world, "registry");
-    stage->registry = registry_stage_open(stage->world, stage->registry_host, NULL);
+    params_aside_link();
+    if (stage->job == NULL)
+        stage->job = REGISTRY_STAGE_JOB;
+    if (stage->registry == NULL) {
+        stage->registry_host = sim_host_add(stage->world, "registry");
+        stage->registry = registry_stage_open(stage->world, stage->registry_host, NULL);
+    }
     servers_cast(stage);
 }
 
@@ -414,7 +442,10 @@ void params_stage_strike(struct params_stage *stage)
     if (stage->blows >= stage->blows_max)
         return;
     if (stage_draw(stage, 1000) < stage->kill_permille)
-        server_kill(stage, &stage->servers[stage_draw(stage, stage->server_count)]);
+        server_kill(stage,
+                    stage->is_doubled && stage->last_dead != NULL && stage_draw(stage, 2) == 0
+                        ? stage->last_dead
+                        : &stage->servers[stage_draw(stage, stage->server_count)]);
     if (stage_draw(stage, 1000) < stage->move_permille)
         server_move(stage);
     if (stage_draw(stage, 1000) < stage->registry_permille)
@@ -423,6 +454,7 @@ void params_stage_strike(struct params_stage *stage)
 
 void params_stage_spare(struct params_stage *stage)
 {
+    stage->is_doubled = false;
     for (uint32_t i = 0; i < stage->server_count; i++) {
         if (stage->servers[i].memory != NULL)
             params_memory_spare(stage->servers[i].memory);

@@ -39,14 +39,21 @@ struct params_stage {
     struct sim_host *registry_host;
     struct params_server servers[PARAMS_STAGE_SERVERS_MAX];
     uint32_t server_count;
-    uint32_t first_count; /* servers that begin the job; the others come later */
-    bool is_one_host;     /* all servers run on one host, with one disk */
+    uint32_t first_count;  /* servers that begin the job; the others come later */
+    bool is_one_host;      /* all servers run on one host, with one disk */
+    struct sim_host *host; /* that one; NULL: a new one */
+    uint32_t shards;       /* 0: PARAMS_STAGE_SHARDS */
     uint32_t replicas;
     uint64_t slowness; /* times the times of a quick play */
     bool is_wiping; /* servers lose their memory, one at a time, and nothing else happens to them */
     uint32_t kill_permille, move_permille, registry_permille;
     uint64_t registry_restart_ns;
     uint32_t blows, blows_max; /* deaths and moves that the play makes */
+    /* A server that dies takes clients and the registry with it, comes back at once, and dies again. */
+    bool is_doubled;
+    sim_action_fn *kill_clients; /* in such a play */
+    void *clients;
+    struct params_server *last_dead;
 };
 
 /** Draw what happens: copies, speed, and how often servers die and move. */

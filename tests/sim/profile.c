@@ -14,6 +14,8 @@ static const struct sim_profile profiles[] = {
     {"params_shards",
      "the same with servers that share shards, hold copies, come, leave and are lost", "params",
      sim_profile_params_shards, 0},
+    {"params_cuts", "cuts amid pushes and deaths: each source's first pushes; restored elsewhere",
+     "params", sim_profile_params_cuts, 0},
     {"params_rounds", "workers push by round, and die as servers do: the rows are those of a fold",
      "params", sim_profile_params_rounds, 0},
     {"publication", "versions to readers that fetch from each other: whole, in order, whoever dies",

@@ -39,6 +39,7 @@ bool sim_run_twice(const struct sim_profile *profile, uint64_t seed, struct sim_
 void sim_profile_streams(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_params(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_params_shards(struct sim_run *run, const struct sim_profile *profile);
+void sim_profile_params_cuts(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_params_rounds(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_publication(struct sim_run *run, const struct sim_profile *profile);
 void sim_profile_rpc(struct sim_run *run, const struct sim_profile *profile);

@@ -65,6 +65,7 @@ static void scene_open(struct scene *scene)
 
     stage->world = scene->crew.world = scene->world;
     params_stage_draw(stage);
+    stage->is_doubled = false;
     stage->slowness = stage->slowness < SLOWNESS_MAX ? stage->slowness : SLOWNESS_MAX;
     stage->memory_bytes = MEMORY_BYTES;
     params_stage_open(stage);

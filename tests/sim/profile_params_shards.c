@@ -41,6 +41,11 @@ static void scene_play(struct scene *scene)
     }
 }
 
+static void clients_kill(void *data)
+{
+    params_cast_kill(data);
+}
+
 static void scene_finish(struct scene *scene)
 {
     params_stage_spare(&scene->stage);
@@ -62,6 +67,8 @@ static void scene_open(struct scene *scene)
 
     stage->world = scene->cast.world = scene->world;
     params_stage_draw(stage);
+    stage->kill_clients = clients_kill;
+    stage->clients = &scene->cast;
     params_stage_open(stage);
     scene->cast.has_several_servers = true;
     scene->cast.job = stage->job;

@@ -451,6 +451,7 @@ static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void *
         const struct muster_params_saved saved = {.number = 5,
                                                   .map = 6,
                                                   .clock = 7,
+                                                  .sources = 8,
                                                   .shard_count = rows[i].shard_count,
                                                   .table_count = 1,
                                                   .entry_count = 1};
@@ -472,7 +473,8 @@ static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void *
             continue;
         }
         assert_int_equal(rc, MUSTER_OK);
-        assert_true(found.number == 5 && found.map == 6 && found.clock == 7);
+        assert_true(found.number == 5 && found.map == 6 && found.clock == 7 &&
+                    found.sources == 8);
         assert_memory_equal(found.schemas, schemas, MUSTER_PARAMS_SCHEMA_BYTES);
         assert_true(found.entries[0].shard == 7 && found.entries[0].rows == 9);
     }
