@@ -319,10 +319,11 @@ MUSTER_API MUSTER_MUST_CHECK enum muster_rc muster_params_tick_weighted_start(
 MUSTER_API uint64_t muster_params_table_round(const struct muster_params_table *table);
 /** The contents of a cut. */
 struct muster_params_cut {
-    uint64_t number; /* part of the names of its files */
+    uint64_t number; /* part of the names of the files that it has written */
     uint64_t clock;  /* steps that all sources had completed; 0 where nobody ticks */
     uint64_t rows, bytes;
     uint32_t shards, tables, servers;
+    uint32_t shards_saved; /* the others had not changed since an earlier cut to this folder */
 };
 
 /**

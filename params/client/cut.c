@@ -173,7 +173,8 @@ static enum muster_rc saved_take(struct muster_params_cutting *cutting,
         const struct muster_params_saved_shard *entry = &saved->entries[i];
         struct muster_params_snapshot_shard *shard = &cutting->manifest.shards[entry->shard];
 
-        *shard = (struct muster_params_snapshot_shard){.bytes = entry->bytes, .rows = entry->rows};
+        *shard = (struct muster_params_snapshot_shard){
+            .cut = entry->cut, .bytes = entry->bytes, .rows = entry->rows};
         memcpy(shard->hash, entry->hash, sizeof(shard->hash));
         cutting->has[entry->shard / 8] |= (uint8_t)(1u << entry->shard % 8);
     }
@@ -201,6 +202,7 @@ static enum muster_rc manifest_save(struct muster_params_cutting *cutting,
                                     "shards were moving: nobody has saved shard %u", i);
         cut.rows += cutting->manifest.shards[i].rows;
         cut.bytes += cutting->manifest.shards[i].bytes;
+        cut.shards_saved += cutting->manifest.shards[i].cut == cut.number;
     }
     rc = muster_params_snapshot_save_manifest(&snapshot, &cutting->manifest, ret_error);
     if (rc == MUSTER_OK)

@@ -78,6 +78,16 @@ struct muster_params_saving {
     char path[MUSTER_PARAMS_SNAPSHOT_PATH_BYTES];
 };
 
+static void kept_free(struct muster_params_server_cut *cut)
+{
+    struct muster_params_server *server = server_of(cut);
+
+    muster_mem_free(server->env->mem, cut->kept);
+    muster_mem_free(server->env->mem, server->region->changed);
+    cut->kept = NULL;
+    server->region->changed = NULL;
+}
+
 static void saving_free(struct muster_params_server_cut *cut)
 {
     struct muster_params_server *server = server_of(cut);
@@ -174,7 +184,8 @@ static struct muster_params_snapshot snapshot_of(const struct muster_params_serv
     return (struct muster_params_snapshot){.files = env->files,
                                            .mem = env->mem,
                                            .folder = cut->folder,
-                                           .sync_folder = muster_params_folder_sync};
+                                           .sync_folder = muster_params_folder_sync,
+                                           .file_bytes = muster_params_file_bytes};
 }
 
 static enum muster_rc file_save(void *data)
@@ -233,8 +244,12 @@ static void on_file_saved(void *data, enum muster_rc rc)
     struct muster_error error;
 
     *saved = (struct muster_params_saved_shard){
-        .shard = cut->shard++, .bytes = entry->bytes, .rows = entry->rows};
+        .shard = cut->shard, .cut = entry->cut, .bytes = entry->bytes, .rows = entry->rows};
     memcpy(saved->hash, entry->hash, sizeof(saved->hash));
+    if (rc == MUSTER_OK && cut->kept != NULL &&
+        shard_is_led(server_of(cut), cut->shard)) /* else it may come back with other rows */
+        cut->kept[cut->shard] = *saved;
+    cut->shard++;
     if (rc != MUSTER_OK) {
         muster_error_set(&error, rc, "cannot write %.200s", cut->saving->path);
         cut_end(cut, &error);
@@ -273,6 +288,17 @@ static void shard_step(struct muster_params_server_cut *cut)
     }
 }
 
+/* The shard is as an earlier cut has saved it. */
+static bool shard_is_kept(const struct muster_params_server_cut *cut)
+{
+    const struct muster_params_saved_shard *kept = cut->kept != NULL ? &cut->kept[cut->shard] : NULL;
+
+    return kept != NULL && kept->cut != 0 && !cut->saving->is_packing &&
+           muster_params_snapshot_has(
+               &cut->saving->snapshot, cut->shard,
+               &(struct muster_params_snapshot_shard){.cut = kept->cut, .bytes = kept->bytes});
+}
+
 /* One shard after another: clients are answered between the turns, and while its file goes to the disk. */
 static void on_step(struct muster_task *task)
 {
@@ -281,10 +307,15 @@ static void on_step(struct muster_task *task)
 
     while (cut->shard < shard_count && !cut->is_led[cut->shard])
         cut->shard++;
-    if (cut->shard == shard_count)
+    if (cut->shard == shard_count) {
         muster_params_aside_start(cut->aside, folder_save, on_folder_saved, cut);
-    else
+    } else if (shard_is_kept(cut)) {
+        muster_params_freeze_release(server_of(cut)->region->freeze, cut->shard);
+        cut->entries[cut->saved_count++] = cut->kept[cut->shard++];
+        muster_task_post(&cut->step, server_of(cut)->env->loop);
+    } else {
         shard_step(cut);
+    }
 }
 
 static void saving_begin(struct muster_params_server_cut *cut)
@@ -306,11 +337,37 @@ static void saving_begin(struct muster_params_server_cut *cut)
         return;
     }
     cut->saving->snapshot = snapshot_of(cut, server->env);
+    if (cut->kept != NULL && strcmp(cut->kept_folder, cut->folder) != 0) {
+        memset(cut->kept, 0, server->region->head->shard_count * sizeof(cut->kept[0]));
+        memcpy(cut->kept_folder, cut->folder, sizeof(cut->folder));
+    }
     cut->saving->packing.mem = mem;
     muster_task_post(&cut->step, server->env->loop);
 }
 
 /* --- Marks --- */
+
+/* Files of shards that have changed since they were saved are of no use. */
+static void kept_review(struct muster_params_server_cut *cut)
+{
+    struct muster_params_server *server = server_of(cut);
+    struct muster_params_region *region = server->region;
+    uint32_t shard_count = region->head->shard_count;
+
+    if (cut->kept == NULL) {
+        cut->kept = muster_mem_alloc_zero(server->env->mem, shard_count, sizeof(cut->kept[0]));
+        region->changed = muster_mem_alloc_zero(server->env->mem, shard_count, 1);
+    }
+    if (cut->kept == NULL || region->changed == NULL) {
+        kept_free(cut);
+        return;
+    }
+    for (uint32_t shard = 0; shard < shard_count; shard++) {
+        if (region->changed[shard] != 0)
+            cut->kept[shard].cut = 0;
+        region->changed[shard] = 0;
+    }
+}
 
 /* Runs in a turn of its own, when no caller is in the middle of a message of the link that marked
  * last. */
@@ -327,6 +384,7 @@ static void on_marked(struct muster_task *task)
         cut_end(cut, &error);
         return;
     }
+    kept_review(cut);
     cut->map = server->map->epoch;
     cut->clock = server->clocks.low == UINT64_MAX ? 0 : server->clocks.low;
     for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {
@@ -525,8 +583,14 @@ void muster_params_server_cut_leave(struct muster_params_client *client)
 
 void muster_params_server_cut_map(struct muster_params_server *server)
 {
+    struct muster_params_server_cut *cut = &server->cut;
     struct muster_error error;
 
+    for (uint32_t shard = 0; cut->kept != NULL && shard < server->region->head->shard_count;
+         shard++) {
+        if (!shard_is_led(server, shard))
+            cut->kept[shard].cut = 0;
+    }
     if (server->cut.state != MUSTER_PARAMS_CUT_MARKING)
         return;
     muster_error_set(&error, MUSTER_UNAVAILABLE, "shards have moved amid the cut");
@@ -550,6 +614,7 @@ void muster_params_server_cut_close(struct muster_params_server *server)
     muster_task_cancel(&cut->step);
     muster_task_cancel(&cut->drop);
     saving_free(cut);
+    kept_free(cut);
     muster_params_freeze_end(server->region);
     (void)muster_params_freeze_shrink(cut->copies, UINT32_MAX);
     cut->copies = NULL;

@@ -45,6 +45,9 @@ struct muster_params_server_cut {
     bool is_led[MUSTER_PARAMS_SHARD_COUNT_MAX];
     uint32_t shard; /* that is saved next */
     struct muster_params_saved_shard *entries;
+    /* The files of shards in kept_folder, as long as they are the same; cut 0: none. NULL: no memory for it. */
+    struct muster_params_saved_shard *kept;
+    char kept_folder[MUSTER_PARAMS_FOLDER_BYTES_MAX + 1];
     uint32_t saved_count;
     struct muster_params_aside *aside; /* writes files; NULL: nothing is saved */
     struct muster_params_saving *saving;

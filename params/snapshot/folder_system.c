@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum muster_rc muster_params_folder_sync(const char *folder)
@@ -13,4 +14,14 @@ enum muster_rc muster_params_folder_sync(const char *folder)
     if (fd >= 0)
         close(fd);
     return rc == 0 ? MUSTER_OK : muster_rc_from_errno(sys);
+}
+
+enum muster_rc muster_params_file_bytes(const char *path, uint64_t *ret_bytes)
+{
+    struct stat found;
+
+    if (stat(path, &found) != 0)
+        return muster_rc_from_errno(errno);
+    *ret_bytes = (uint64_t)found.st_size;
+    return MUSTER_OK;
 }

@@ -1,4 +1,4 @@
-/* The manifest's bytes, little endian: a head of 32, the schemas, 32 for each shard, and the root hash. */
+/* The manifest's bytes, little endian: a head of 32, the schemas, 40 for each shard, and the root hash. */
 #include "params/snapshot/manifest.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ struct packed_head {
     uint32_t table_count;
 };
 _Static_assert(sizeof(struct packed_head) == 32, "no padding");
-_Static_assert(sizeof(struct muster_params_snapshot_shard) == 32, "no padding");
+_Static_assert(sizeof(struct muster_params_snapshot_shard) == 40, "no padding");
 
 static bool counts_are_valid(uint32_t shards, uint32_t tables)
 {

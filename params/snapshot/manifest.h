@@ -7,10 +7,11 @@
 #include <muster/params.h>
 #include <muster/status.h>
 
-#define MUSTER_PARAMS_SNAPSHOT_VERSION 2u
+#define MUSTER_PARAMS_SNAPSHOT_VERSION 3u
 
 /** How a shard's file must look. */
 struct muster_params_snapshot_shard {
+    uint64_t cut; /* that has saved it: part of the name of the file */
     uint64_t bytes;
     uint64_t rows;                      /* of all tables */
     uint8_t hash[MUSTER_HASH128_BYTES]; /* of its head and the hashes of its blocks */
@@ -18,7 +19,7 @@ struct muster_params_snapshot_shard {
 
 struct muster_params_snapshot_manifest {
     struct muster_mem *mem;
-    uint64_t cut;   /* its number; part of the names of its files */
+    uint64_t cut;   /* its number */
     uint64_t clock; /* steps that all sources had completed */
     uint32_t shard_count, table_count;
     struct muster_params_schema *schemas; /* table_count; names lead into `packed_schemas` */

@@ -241,6 +241,7 @@ void muster_params_snapshot_packing_seal(struct muster_params_snapshot_packing *
     uint8_t *body;
 
     head.block_count = (uint32_t)blocks_of(head.body_bytes);
+    packing->entry.cut = packing->cut;
     packing->entry.bytes = hashed_bytes(&head) + head.body_bytes;
     body = packing->bytes + hashed_bytes(&head);
     if (hashed_bytes(&head) < packing->body_at) /* there were fewer rows than places */
@@ -280,7 +281,7 @@ static enum muster_rc head_check(const struct muster_params_snapshot_manifest *m
     if (size != entry->bytes)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS, "must have %llu bytes, got %zu",
                                 (unsigned long long)entry->bytes, size);
-    if (ret_head->cut != manifest->cut || ret_head->shard != shard ||
+    if (ret_head->cut != entry->cut || ret_head->shard != shard ||
         ret_head->shard_count != manifest->shard_count)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS, "belongs to another cut or shard");
     if (ret_head->block_count > (size - sizeof(*ret_head)) / MUSTER_HASH128_BYTES ||

@@ -19,7 +19,8 @@ static void shard_path(const struct muster_params_snapshot *snapshot, uint64_t c
 
 static void manifest_path(const struct muster_params_snapshot *snapshot, char path[PATH_BYTES])
 {
-    snprintf(path, PATH_BYTES, "%s/manifest", snapshot->folder);
+    snprintf(path, PATH_BYTES, "%s/%s", snapshot->folder,
+             snapshot->manifest != NULL ? snapshot->manifest : "manifest");
 }
 
 static enum muster_rc file_write(const struct muster_params_snapshot *snapshot, const char *path,
@@ -77,6 +78,17 @@ enum muster_rc muster_params_snapshot_save_shard(
     return rc;
 }
 
+bool muster_params_snapshot_has(const struct muster_params_snapshot *snapshot, uint32_t shard,
+                                const struct muster_params_snapshot_shard *entry)
+{
+    char path[PATH_BYTES];
+    uint64_t bytes;
+
+    shard_path(snapshot, entry->cut, shard, path);
+    return snapshot->file_bytes != NULL && snapshot->file_bytes(path, &bytes) == MUSTER_OK &&
+           bytes == entry->bytes;
+}
+
 enum muster_rc muster_params_snapshot_sync(const struct muster_params_snapshot *snapshot,
                                            struct muster_error *ret_error)
 {
@@ -132,7 +144,7 @@ enum muster_rc muster_params_snapshot_visit(const struct muster_params_snapshot 
     enum muster_rc rc;
     size_t size;
 
-    shard_path(snapshot, manifest->cut, shard, path);
+    shard_path(snapshot, manifest->shards[shard].cut, shard, path);
     rc = file_read(snapshot, path, MUSTER_PARAMS_SNAPSHOT_FILE_BYTES_MAX, &bytes, &size, ret_error);
     if (rc == MUSTER_NOT_FOUND)
         return muster_error_set(ret_error, MUSTER_DATA_LOSS, "%s is missing", path);

@@ -14,12 +14,17 @@ struct muster_params_snapshot {
     struct muster_files *files;
     struct muster_mem *mem;
     const char *folder; /* it is there already */
+    const char *manifest; /* its name; NULL: "manifest" */
     /* Names in the folder are on the disk (fsync); muster_files_write syncs only what is in a file. */
     enum muster_rc (*sync_folder)(const char *folder);
+    /* The size of a file. NULL: files of earlier cuts are not used again. */
+    enum muster_rc (*file_bytes)(const char *path, uint64_t *ret_bytes);
 };
 
 /** For sync_folder. */
 enum muster_rc muster_params_folder_sync(const char *folder);
+/** For file_bytes. */
+enum muster_rc muster_params_file_bytes(const char *path, uint64_t *ret_bytes);
 
 /** Seal a file that is packed, and write it; ret_path: its path. From any thread. Errors: those of
  * muster_files_write. */
@@ -36,6 +41,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_save_shard(
     const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
     uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
     struct muster_params_snapshot_shard *ret_shard, struct muster_error *ret_error);
+/** Whether the folder has the file of an earlier cut, by its size: a later cut may name it again. */
+bool muster_params_snapshot_has(const struct muster_params_snapshot *snapshot, uint32_t shard,
+                                const struct muster_params_snapshot_shard *entry);
 /** Make the names of the written files last; due before anybody is told of them. Errors: those of
  * sync_folder. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_sync(

@@ -205,6 +205,14 @@ static uint32_t batch_apply(struct muster_params_region *region,
     return refused;
 }
 
+/* Positions change also where no row does. */
+static void runs_note(const struct muster_params_region *region,
+                      const struct muster_params_update *update)
+{
+    for (uint32_t i = 0; i < update->run_count; i++)
+        region->changed[muster_params_run_shard(&update->runs[i])] = 1;
+}
+
 struct muster_params_applied muster_params_update_apply(struct muster_params_region *region,
                                                         const struct muster_params_update *update)
 {
@@ -222,6 +230,8 @@ struct muster_params_applied muster_params_update_apply(struct muster_params_reg
         batch_make_rows(region, update, &batch);
         applied.refused += batch_apply(region, update, apply, &batch);
     } while (batch.count == BATCH);
+    if (region->changed != NULL)
+        runs_note(region, update);
     return applied;
 }
 

@@ -43,12 +43,14 @@ const struct muster_params_row *muster_params_frozen_row(
 void muster_params_freeze_keep(struct muster_params_region *region,
                                const struct muster_params_store_table *table, uint32_t shard,
                                const struct muster_params_row *row, bool is_new);
-/** As muster_params_freeze_keep, where there is a freeze. */
+/** The row changes: as muster_params_freeze_keep, where there is a freeze. */
 static inline void muster_params_row_keep(struct muster_params_region *region,
                                           const struct muster_params_store_table *table,
                                           uint32_t shard, const struct muster_params_row *row,
                                           bool is_new)
 {
+    if (region->changed != NULL)
+        region->changed[shard] = 1;
     if (region->freeze != NULL)
         muster_params_freeze_keep(region, table, shard, row, is_new);
 }

@@ -206,6 +206,7 @@ struct muster_params_region {
     void (*commit)(void *data, void *memory, size_t bytes);
     void *commit_data;
     struct muster_params_freeze *freeze; /* freeze.h; NULL: none */
+    uint8_t *changed; /* of each shard: 1 once a push or a load has changed it; NULL: nobody asks */
 };
 
 /** How the memory is cut. */

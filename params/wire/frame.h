@@ -248,6 +248,7 @@ struct muster_params_saved {
 struct muster_params_saved_shard {
     uint32_t shard;
     uint32_t reserved;
+    uint64_t cut; /* that has saved it: this one, or an earlier one to the same folder */
     uint64_t bytes, rows;
     uint8_t hash[16];
 };

@@ -85,10 +85,36 @@ class Cut(ParamsCluster):
     def test_the_files_of_older_cuts_go(self):
         _, address = self.serve("--log-level", "error")
         self.assertEqual(self.pulse(address, "", 0, 1).wait(PATIENCE_S), 0)
-        first, second = self.assert_cut(address), self.assert_cut(address)
-        self.assertLess(first["cut"], second["cut"])
-        names = sorted(os.path.basename(path) for path in glob.glob(os.path.join(self.folder, "*")))
-        self.assertEqual(names, [f"cut-{second['cut']}-shard-{i:04}" for i in range(256)] + ["manifest"])
+        first, same = self.assert_cut(address), self.assert_cut(address)
+        self.assertEqual((first["shards_saved"], same["shards_saved"]), (256, 0))
+        self.assertEqual(self.names(), [f"cut-{first['cut']}-shard-{i:04}" for i in range(256)] + ["manifest"])
+        self.assertEqual(self.pulse(address, "", 0, 1).wait(PATIENCE_S), 0)
+        last = self.assert_cut(address)
+        self.assertLess(first["cut"], last["cut"])
+        self.assertEqual(len(self.names()), 257)
+        self.assertEqual(len([name for name in self.names() if f"-{last['cut']}-" in name]), last["shards_saved"])
+
+    def names(self):
+        return sorted(os.path.basename(path) for path in glob.glob(os.path.join(self.folder, "*")))
+
+    def manifests(self):
+        return [name for name in self.names() if name.startswith("manifest-")]
+
+    def test_a_server_cuts_again_and_again_and_keeps_the_newest(self):
+        keeper, address = self.serve("--log-level", "error", "--shards", "16", "--cut-dir", self.folder, "--cut-every", "50ms", "--cut-keep", "2")
+        pulse = self.pulse(address, "", 0)
+        self.wait_until(lambda: len(self.manifests()) == 2, "there are no two cuts")
+        first = self.manifests()
+        os.kill(children_of(keeper.pid)[1], signal.SIGKILL)  # the first child makes the cuts
+        self.wait_until(lambda: self.manifests() and self.manifests()[0] > first[1], "the cuts do not go on")
+        self.assertLessEqual(len(self.manifests()), 3)  # the third is just being made
+        pulse.kill()
+        keeper.terminate()
+        keeper.wait(PATIENCE_S)
+        self.assertTrue(self.counts(self.restored(1, "k"), "k")[0])
+        older = self.manifests()[0]
+        os.replace(os.path.join(self.folder, older), os.path.join(self.folder, "manifest"))
+        self.assertTrue(self.counts(self.restored(1, "k"), "k")[0])
 
     def test_a_client_that_stands_still_ends_the_cut_by_name_and_holds_nobody_up(self):
         _, address = self.serve("--log-level", "error")

@@ -1,13 +1,12 @@
 /* muster params cut: all tables of a job, saved to files while pushes go on. */
 #include "params/params.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 #include <muster/params.h>
 #include <muster/runtime.h>
@@ -16,10 +15,13 @@
 #include "common/command.h"
 #include "common/output.h"
 #include "params/connection.h"
+#include "params/cut_files.h"
 
 struct settings {
     struct params_connection_settings connection;
     const char *job;
+    uint64_t every_ns; /* 0: once */
+    uint64_t keep;
     bool is_json;
 };
 
@@ -45,6 +47,20 @@ static const struct muster_option rows[] = {
      .min = MUSTER_NS_PER_MS,
      .help = "How long it may take. A cut that moving shards or a lost connection have ended is "
              "begun again until then."},
+    {.name = "keep",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct settings, keep),
+     .fallback = "1",
+     .min = 1,
+     .max = CUTS_KEPT_MAX,
+     .help = "The newest cuts of DIR that are not deleted; an older one is manifest-NUMBER."},
+    {.name = "every",
+     .kind = MUSTER_OPTION_DURATION,
+     .offset = offsetof(struct settings, every_ns),
+     .fallback = "0",
+     .unit = "s",
+     .help = "Cut again and again, so much apart, until SIGTERM; 0: once. A cut that fails is told of, "
+             "and the next one comes."},
     PARAMS_TLS_ROWS(struct settings),
     {.name = "json",
      .kind = MUSTER_OPTION_FLAG,
@@ -61,25 +77,6 @@ static const struct muster_options params_cut_options = {
     .row_count = sizeof(rows) / sizeof(rows[0]),
 };
 
-/* Files of cuts that the manifest does not name are of no use to anybody. */
-static void others_remove(const char *folder, uint64_t number)
-{
-    DIR *directory = opendir(folder);
-    struct dirent *entry;
-
-    while (directory != NULL && (entry = readdir(directory)) != NULL) {
-        uint64_t other;
-        unsigned shard;
-        int end = 0;
-
-        if (sscanf(entry->d_name, "cut-%" SCNu64 "-shard-%u%n", &other, &shard, &end) == 2 &&
-            entry->d_name[end] == '\0' && other != number)
-            (void)unlinkat(dirfd(directory), entry->d_name, 0);
-    }
-    if (directory != NULL)
-        closedir(directory);
-}
-
 static bool cut_print(const struct settings *settings, const char *folder,
                       const struct muster_params_cut *cut)
 {
@@ -89,9 +86,9 @@ static bool cut_print(const struct settings *settings, const char *folder,
                cut->number, folder, cut->rows, cut->tables, cut->shards, cut->bytes, cut->servers);
     else
         printf("{\"cut\":%" PRIu64 ",\"clock\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"bytes\":%" PRIu64
-               ",\"tables\":%u,\"shards\":%u,\"servers\":%u}\n",
+               ",\"tables\":%u,\"shards\":%u,\"shards_saved\":%u,\"servers\":%u}\n",
                cut->number, cut->clock, cut->rows, cut->bytes, cut->tables, cut->shards,
-               cut->servers);
+               cut->shards_saved, cut->servers);
     return output_flush();
 }
 
@@ -157,12 +154,40 @@ static bool settings_check(const struct settings *settings, int words, int *ret_
     return false;
 }
 
+static int cut_once(const struct settings *settings, const char *folder)
+{
+    struct muster_params_cut cut;
+    struct muster_error error = {.rc = MUSTER_OK};
+
+    if (cut_run(settings, folder, &cut, &error) != MUSTER_OK ||
+        cut_files_keep(folder, cut.number, (uint32_t)settings->keep, &error) != MUSTER_OK)
+        return command_fail("params cut", &error);
+    return cut_print(settings, folder, &cut) ? EXIT_OK : EXIT_OTHER;
+}
+
+/* Until SIGTERM. The time between two cuts runs from the begin of one to that of the next. */
+static void cuts_repeat(const struct settings *settings, const char *folder)
+{
+    struct timespec next;
+
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    for (;;) {
+        next.tv_sec += (time_t)(settings->every_ns / MUSTER_NS_PER_S);
+        next.tv_nsec += (long)(settings->every_ns % MUSTER_NS_PER_S);
+        if (next.tv_nsec >= (long)MUSTER_NS_PER_S) {
+            next.tv_sec++;
+            next.tv_nsec -= (long)MUSTER_NS_PER_S;
+        }
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL) == EINTR)
+            ;
+        (void)cut_once(settings, folder);
+    }
+}
+
 /* Servers have working directories of their own. */
 int params_cut(int argc, char **argv)
 {
     struct settings settings = {.job = NULL};
-    struct muster_params_cut cut;
-    struct muster_error error = {.rc = MUSTER_OK};
     int rest = argc, code = EXIT_OK;
     char *folder;
 
@@ -173,13 +198,9 @@ int params_cut(int argc, char **argv)
     if (folder == NULL)
         return command_refuse(params_cut_options.command, "the folder %s: %s; make it first",
                               argv[rest], strerror(errno));
-    if (cut_run(&settings, folder, &cut, &error) != MUSTER_OK) {
-        code = command_fail("params cut", &error);
-    } else {
-        others_remove(folder, cut.number);
-        if (!cut_print(&settings, folder, &cut))
-            code = EXIT_OTHER;
-    }
+    if (settings.every_ns > 0)
+        cuts_repeat(&settings, folder);
+    code = cut_once(&settings, folder);
     free(folder);
     return code;
 }

@@ -18,6 +18,8 @@ struct params_seat_settings {
     uint64_t server_count; /* seats of this command; of servers_run */
     uint64_t expected;     /* servers, before the job begins */
     const char *restore;   /* a cut; NULL: none */
+    const char *cut_folder; /* NULL: no cuts are made */
+    uint64_t cut_every_ns, cut_keep;
     uint64_t drain_ns;     /* for giving shards to others */
     uint64_t memory_max;
     uint64_t shard_count;

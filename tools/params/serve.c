@@ -1,7 +1,14 @@
 /* muster params serve: its options. */
 #include "params/params.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include <muster/address.h>
 #include <muster/registry.h>
@@ -99,6 +106,26 @@ static const struct muster_option rows[] = {
      .min = 1,
      .max = 4096,
      .help = "Shards of every table: a power of two."},
+    {.name = "cut-dir",
+     .kind = MUSTER_OPTION_TEXT,
+     .offset = offsetof(struct params_seat_settings, cut_folder),
+     .value = "DIR",
+     .help = "Cut all tables of the job to this folder again and again ('muster params cut', also for "
+             "its MUSTER_TLS_… variables). One server of a job has it."},
+    {.name = "cut-every",
+     .kind = MUSTER_OPTION_DURATION,
+     .offset = offsetof(struct params_seat_settings, cut_every_ns),
+     .fallback = "300",
+     .unit = "s",
+     .min = 10 * MUSTER_NS_PER_MS,
+     .help = "Time from one cut to the next. One that fails is told of, and the next one comes."},
+    {.name = "cut-keep",
+     .kind = MUSTER_OPTION_NUMBER,
+     .offset = offsetof(struct params_seat_settings, cut_keep),
+     .fallback = "3",
+     .min = 1,
+     .max = 64,
+     .help = "The newest cuts that are not deleted."},
     {.name = "spare",
      .kind = MUSTER_OPTION_FLAG,
      .offset = offsetof(struct params_seat_settings, has_spare),
@@ -187,6 +214,62 @@ static bool servers_check(const struct params_seat_settings *settings, int *ret_
     return true;
 }
 
+static void word_add(char *words[], size_t *count, const char *option, const char *value)
+{
+    size_t bytes = strlen(option) + strlen(value) + 1;
+
+    words[*count] = malloc(bytes);
+    if (words[*count] == NULL)
+        _exit(EXIT_OTHER);
+    snprintf(words[(*count)++], bytes, "%s%s", option, value);
+}
+
+/* The cuts are made by a process of their own, which the death of a server does not end. It ends with the keeper,
+ * which takes no notice of it. */
+static bool cutter_start(const struct params_seat *seat)
+{
+    const struct params_seat_settings *settings = &seat->settings;
+    char *words[8], address[MUSTER_ADDRESS_TEXT_BYTES], every[32], keep[32];
+    pid_t keeper = getpid(), child;
+    size_t count = 0;
+
+    fflush(NULL);
+    child = fork();
+    if (child != 0)
+        return child > 0;
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != keeper || freopen("/dev/null", "w", stdout) == NULL)
+        _exit(EXIT_OTHER);
+    muster_address_format(&seat->address, address);
+    snprintf(every, sizeof(every), "%.6f", (double)settings->cut_every_ns / 1e9);
+    snprintf(keep, sizeof(keep), "%" PRIu64, settings->cut_keep);
+    word_add(words, &count, "cut", "");
+    word_add(words, &count, "--server=", settings->reach != NULL ? settings->reach : address);
+    word_add(words, &count, "--every=", every);
+    word_add(words, &count, "--keep=", keep);
+    if (settings->job != NULL)
+        word_add(words, &count, "--job=", settings->job);
+    word_add(words, &count, settings->cut_folder, "");
+    words[count] = NULL;
+    _exit(params_cut((int)count, words));
+}
+
+static bool cut_check(const struct params_seat_settings *settings, int *ret_exit)
+{
+    if (settings->cut_folder == NULL)
+        return true;
+    if (settings->server_count > 1)
+        *ret_exit = command_refuse(options.command,
+                                   "--cut-dir is for one server: run 'muster params cut --every' "
+                                   "beside --servers");
+    else if (access(settings->cut_folder, W_OK | X_OK) != 0)
+        *ret_exit = command_refuse(options.command, "--cut-dir: the folder %s: %s",
+                                   settings->cut_folder, strerror(errno));
+    else
+        return true;
+    return false;
+}
+
 static int seat_run(const struct params_seat_settings *settings)
 {
     struct muster_error error = {.rc = MUSTER_OK};
@@ -194,6 +277,8 @@ static int seat_run(const struct params_seat_settings *settings)
     int code;
 
     if (params_seat_open(&seat, settings, &error) == MUSTER_OK) {
+        if (settings->cut_folder != NULL && !cutter_start(&seat))
+            fprintf(stderr, "muster params serve: cuts cannot be started: %s\n", strerror(errno));
         code = keeper_run(&seat.keeper);
     } else {
         code = command_fail("params serve", &error);
@@ -210,7 +295,8 @@ int params_serve(int argc, char **argv)
 
     if (!command_parse_all(&options, argc, argv, &settings, &code) ||
         !service_tls_check(options.command, &settings.tls, &code) ||
-        !cluster_check(&settings, &code) || !servers_check(&settings, &code))
+        !cluster_check(&settings, &code) || !servers_check(&settings, &code) ||
+        !cut_check(&settings, &code))
         return code;
     if (settings.expected < settings.server_count)
         settings.expected = settings.server_count;

@@ -160,6 +160,48 @@ static void a_cut_has_the_rows_of_its_moment(void **state)
     scene_close(&scene);
 }
 
+static uint32_t shards_saved(struct scene *scene, const char *folder)
+{
+    struct muster_params_digest before = server_digest(scene), cut;
+    struct call call;
+
+    cut_start(scene, &call, 0, folder);
+    assert_int_equal(cut_await(scene, &call), MUSTER_OK);
+    cut = restored_digest(scene);
+    assert_memory_equal(&cut, &before, sizeof(cut));
+    return call.cut.shards_saved;
+}
+
+static void a_second_cut_saves_what_has_changed(void **state)
+{
+    struct muster_error error;
+    struct scene scene;
+    uint64_t key = 7;
+    float values[3] = {1, 2, 3};
+    uint32_t count;
+    char other[128];
+
+    (void)state;
+    scene_open(&scene);
+    rows_push(&scene, 0);
+    assert_int_equal(shards_saved(&scene, scene.folder), SHARDS);
+    assert_int_equal(shards_saved(&scene, scene.folder), 0);
+
+    assert_int_equal(params_stand_push(&scene.stand, scene.tables[0], &key, values, 1, &error),
+                     MUSTER_OK);
+    assert_int_equal(shards_saved(&scene, scene.folder), 1);
+
+    snprintf(other, sizeof(other), "rm %s/cut-*-shard-0001", scene.folder);
+    assert_int_equal(system(other), 0);
+    assert_int_equal(shards_saved(&scene, scene.folder), 1);
+
+    params_stand_kill(&scene.stand); /* its successor does not know what has changed */
+    params_stand_serve(&scene.stand);
+    count = shards_saved(&scene, scene.folder);
+    assert_int_equal(count, SHARDS);
+    scene_close(&scene);
+}
+
 static bool is_frozen(void *data)
 {
     const struct scene *scene = data;
@@ -386,6 +428,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_has_the_rows_of_its_moment),
+        cmocka_unit_test(a_second_cut_saves_what_has_changed),
         cmocka_unit_test(rows_that_change_while_they_are_saved_are_saved_as_they_were),
         cmocka_unit_test(one_cut_at_a_time),
         cmocka_unit_test(a_folder_that_is_not_there_ends_the_cut_alone),

@@ -437,14 +437,14 @@ static void what_is_saved_is_read_as_it_was_written_or_its_fault_is_named(void *
         const char *words;
     } rows[] = {
         {0, 8, 7, NULL},
-        {1, 8, 7, "must have 248 bytes, got 247"},
-        {208, 8, 7, "must have 48 bytes, got 40"},
+        {1, 8, 7, "must have 256 bytes, got 255"},
+        {216, 8, 7, "must have 48 bytes, got 40"},
         {0, 8, 8, "names shard 8 of 8"},
         {0, 0, 0, "names 1 entries of 0 shards"},
         {0, MUSTER_PARAMS_SHARD_COUNT_MAX + 1, 0, "names 1 entries of 4097 shards"},
     };
     const struct muster_params_schema schema = {.name = "items", .row_elements = 3};
-    _Alignas(8) uint8_t bytes[MUSTER_PARAMS_SAVED_HEAD_BYTES + MUSTER_PARAMS_SCHEMA_BYTES + 40];
+    _Alignas(8) uint8_t bytes[MUSTER_PARAMS_SAVED_HEAD_BYTES + MUSTER_PARAMS_SCHEMA_BYTES + 48];
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
