@@ -123,6 +123,7 @@ struct muster_params_options {
     uint32_t clock_sources;       /* sources of the job that tick, this one among them; 0: it does not */
     uint64_t queue_max_bytes;     /* of keys and values whose pushes are not acknowledged; 0: 64 MiB */
     uint64_t connect_deadline_ns; /* loop time, absolute: when opened comes at the latest */
+    bool no_host_memory; /* tensors are moved over connections also where the server is on this host */
     void *data;
 };
 
@@ -284,7 +285,8 @@ struct muster_params_range {
  * Push to a tensor, or pull from it. Values travel from and to the caller's memory without a copy of the
  * client, in pieces that let other operations pass between them. Each piece of a push is applied once; a pull
  * may show some pieces of a push of another client and not others. A range that is pushed begins at a block
- * and ends at one, or at the end of the tensor.
+ * and ends at one, or at the end of the tensor. Where muster_params_peek can read the blocks, a pull reads them so
+ * once all pushes of this client to the tensor are acknowledged.
  *
  * Units:   deadline_ns is loop time, absolute. Pieces of a push that have not left by then do not leave.
  * Owns:    borrows op and values until done. They do not count in queue_max_bytes.

@@ -135,6 +135,7 @@ struct muster_params_table {
     uint64_t descriptor; /* the servers' */
     struct muster_list pushes, pulls; /* operations of this turn */
     struct muster_params_tensor tensor; /* elements 0: it has rows */
+    uint32_t range_pushes; /* messages to the tensor that are not answered */
     struct muster_list ranges; /* operations on the tensor of which elements are in no message yet */
     /* By round. */
     bool is_by_round;
@@ -371,6 +372,10 @@ void muster_params_ops_fail(struct muster_params *params, enum muster_rc rc,
 void muster_params_close_check(struct muster_params *params);
 
 /* sight.c */
+/** Read blocks of a tensor from the memory of the server that leads them, as muster_params_peek does. False:
+ * they must be pulled. */
+MUSTER_MUST_CHECK bool muster_params_range_peek(const struct muster_params_table *table,
+                                                uint64_t offset, uint64_t count, float *ret_values);
 /** Read rows that the way leads to from the server's memory; the first call asks for it. UNAVAILABLE: not
  * all of them can be read there now. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_sight_read(struct muster_params_way *way,

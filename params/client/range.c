@@ -60,39 +60,62 @@ static bool piece_send(struct muster_params_table *table, struct muster_params_o
     return true;
 }
 
-/* The operation may end here, and its callback may do anything. Returns whether it was at its end. */
-static bool op_leave(struct muster_params_op *op, bool is_whole)
+/* Pushes of this client that are not acknowledged are not in the server's memory yet. */
+static bool piece_peek(const struct muster_params_table *table, struct muster_params_op *op)
+{
+    uint64_t count = piece_count(&table->tensor, op);
+
+    if (op->is_push || op->clock != 0 || table->range_pushes > 0 ||
+        !muster_params_range_peek(table, op->offset, count, op->values))
+        return false;
+    op->offset += count;
+    op->values = (uint8_t *)op->values + count * sizeof(float);
+    return true;
+}
+
+/* The operation may end here, and its callback may do anything. */
+static void op_leave(struct muster_params_op *op, bool is_whole)
 {
     struct muster_error error;
 
     if (is_whole && op->offset < op->end)
-        return false;
+        return;
     muster_error_set(&error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a message");
     muster_list_remove(&op->queued);
     muster_params_op_release(op, is_whole ? MUSTER_OK : MUSTER_RESOURCE_EXHAUSTED, &error);
-    return true;
 }
 
-/* One message of each tensor by turns. Returns whether there was any. */
-static bool round_send(struct muster_params *params)
+/* One message of each tensor by turns, or as many elements read. Returns whether there was any. */
+static bool round_send(struct muster_params *params, uint64_t *peeked_bytes)
 {
     bool has_sent = false;
 
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
         struct muster_params_op *op = range_first(table);
 
-        if (op == NULL || params->range_bytes >= WINDOW_BYTES)
+        uint64_t from = op != NULL ? op->offset : 0;
+
+        if (op == NULL || params->range_bytes + *peeked_bytes >= WINDOW_BYTES)
             continue;
         has_sent = true;
-        (void)op_leave(op, piece_send(table, op));
+        if (!piece_peek(table, op)) {
+            op_leave(op, piece_send(table, op));
+            continue;
+        }
+        *peeked_bytes += (op->offset - from) * sizeof(float);
+        op_leave(op, true);
     }
     return has_sent;
 }
 
 void muster_params_ranges_send(struct muster_params *params)
 {
-    while (round_send(params)) {
+    uint64_t peeked_bytes = 0;
+
+    while (round_send(params, &peeked_bytes)) {
     }
+    if (peeked_bytes >= WINDOW_BYTES) /* others have their turn */
+        muster_task_post(&params->flush, params->env->loop);
 }
 
 /* --- Starting --- */

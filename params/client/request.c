@@ -75,6 +75,7 @@ struct muster_params_request *muster_params_range_request_new(
         request->frame.header.payload_bytes = (uint32_t)bytes;
     }
     table->params->range_bytes += bytes;
+    table->range_pushes += is_push;
     return request;
 }
 
@@ -234,6 +235,7 @@ static void request_leave(struct muster_params_request *request)
     if (muster_params_request_is_push(request))
         request->params->push_count--;
     if (muster_params_request_is_range(request)) {
+        request->table->range_pushes -= muster_params_request_is_push(request);
         request->params->range_bytes -= request->range.count * muster_dtype_bytes(request->table->wire_dtype);
         muster_task_post(&request->params->flush, request->params->env->loop);
     }
