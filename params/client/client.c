@@ -1,5 +1,5 @@
 /* A client of parameters: opening, tables, answers, closing. */
-#include "params/client/client_internal.h"
+#include "params/client/stage.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -113,7 +113,8 @@ static void ack_receive(struct muster_params_way *way, const struct muster_param
 
     if (request == NULL || request->kind == MUSTER_PARAMS_REQUEST_PUSH_PULL)
         return;
-    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE && request->is_sending) {
+    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE && request->is_sending &&
+        request->slot == 0) {
         request->has_ack = true;
         request->refused = ack->rc != MUSTER_OK ? ack->refused : 0;
         return;
@@ -310,6 +311,9 @@ static void on_payload(struct muster_params_way *way, const struct muster_frame_
     case MUSTER_PARAMS_CUT:
         if (!muster_params_mark_receive(params, buffer, header->payload_bytes))
             broken_answer(way, header);
+        break;
+    case MUSTER_PARAMS_STAGED:
+        muster_params_stage_accept(way, header->offset);
         break;
     case MUSTER_PARAMS_SAVED:
         saved_receive(way, header, buffer);

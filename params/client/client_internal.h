@@ -56,6 +56,8 @@ struct muster_params_way {
     bool is_behind; /* a push waits for the number of its table: those behind it wait, and pulls */
     struct muster_params_way_table *tables; /* by table->index */
     uint32_t table_count;
+    struct muster_params_stage *stage; /* of this link; NULL: none */
+    uint64_t stage_ns;                 /* it is not offered before that */
     struct muster_params_sight *sight; /* of the server's memory; NULL: it was not asked for */
     /* The answer that is being received: a pull's into the memory of its only part, or, with receiving NULL,
      * any other's into a buffer of the pool. */
@@ -100,6 +102,7 @@ struct muster_params_request {
     struct muster_params_range_frame range; /* of a tensor */
     uint32_t shard;                         /* of the range */
     void *copy;   /* of the values of a push to a tensor whose operation has ended; NULL: none */
+    uint32_t slot; /* of the way's stage, from 1: the values lie there; 0: in the message */
     bool has_ack; /* came while a link still had the frame */
     uint32_t refused; /* has_ack: rows */
     _Alignas(8) uint8_t payload[];
@@ -281,7 +284,7 @@ void muster_params_requests_forget(struct muster_params *params, struct muster_p
 /** Some request of the way names the operation. */
 bool muster_params_way_has_op(const struct muster_params_way *way,
                               const struct muster_params_op *op);
-/** A link that has the frame gives it back: nobody reads the caller's memory then. */
+/** A link that has the frame gives it back: nobody reads the caller's memory, or the way's stage, then. */
 void muster_params_request_take_back(struct muster_params_request *request);
 /** Free all requests of the way, when the client is freed. No link may have one. */
 void muster_params_requests_free(struct muster_params_way *way);

@@ -1,6 +1,6 @@
 /* Operations on tensors: elements become messages while few others are under way, so that what is started
  * meanwhile does not wait for all of them, and so that they need no memory of their own. */
-#include "params/client/client_internal.h"
+#include "params/client/stage.h"
 
 /* Messages end at extents. Their size is a compromise: the server handles each while it is in its cache. */
 #define PIECE_BYTES  ((size_t)1 << 20)
@@ -40,6 +40,8 @@ static bool piece_send(struct muster_params_table *table, struct muster_params_o
     uint32_t shard = muster_params_range_shard(table, range.offset);
     struct muster_params_request *request;
 
+    if (op->is_push)
+        muster_params_stage_offer(muster_params_route(params, shard));
     if (op->is_push)
         range.is_first = muster_params_shard_is_new(params, shard);
     request = muster_params_range_request_new(table,

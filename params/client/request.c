@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "params/client/stage.h"
+#include "params/client/stage.h"
 #include "params/wire/hash.h"
 
 static size_t parts_offset(size_t payload_bytes)
@@ -61,7 +63,8 @@ struct muster_params_request *muster_params_range_request_new(
 {
     bool is_push = kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE;
     struct muster_params_request *request = muster_params_request_new(
-        table->params, table, kind, is_push ? 0 : MUSTER_PARAMS_PULL_RANGE_BYTES, 1);
+        table->params, table, kind,
+        is_push ? MUSTER_PARAMS_STAGED_BYTES : MUSTER_PARAMS_PULL_RANGE_BYTES, 1);
     size_t bytes = range->count * muster_dtype_bytes(table->wire_dtype);
 
     if (request == NULL)
@@ -139,6 +142,8 @@ static bool request_transmit(struct muster_params_request *request)
     if (way->state != MUSTER_PARAMS_WAY_OPEN || !request_is_addressed(request))
         return false;
     MUSTER_ASSERT(!request->is_sending);
+    if (request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE)
+        muster_params_stage_put(request);
     request->has_ack = false;
     request->is_sent = request->is_sending = true;
     muster_params_way_watch(way);
@@ -212,8 +217,11 @@ void muster_params_requests_unsend(struct muster_params_way *way)
 {
     MUSTER_LIST_EACH (&way->requests, request, struct muster_params_request, node)
         request->is_sent = false;
-    MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node)
+    MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node) {
         request->is_sent = false;
+        muster_params_stage_take(request);
+    }
+    muster_params_stage_drop(way);
 }
 
 struct muster_params_request *muster_params_request_find(const struct muster_params_way *way,
@@ -235,6 +243,7 @@ static void request_leave(struct muster_params_request *request)
     if (muster_params_request_is_push(request))
         request->params->push_count--;
     if (muster_params_request_is_range(request)) {
+        muster_params_stage_take(request);
         request->table->range_pushes -= muster_params_request_is_push(request);
         request->params->range_bytes -= request->range.count * muster_dtype_bytes(request->table->wire_dtype);
         muster_task_post(&request->params->flush, request->params->env->loop);
@@ -280,13 +289,13 @@ void muster_params_request_take_back(struct muster_params_request *request)
 {
     struct muster_error error;
 
-    if (!request->is_sending)
+    if (request->slot > 0 ? !request->is_sent : !request->is_sending)
         return;
     muster_error_set(&error, MUSTER_UNAVAILABLE,
                      "a push to tensor %s was taken back while it was being sent",
                      request->table->name);
     muster_params_way_break(request->way, &error);
-    MUSTER_ASSERT(!request->is_sending);
+    MUSTER_ASSERT(!request->is_sending && request->slot == 0);
 }
 
 /* A piece that has left may count, and is repeated until it is answered; without memory for that it is given up, and
@@ -294,17 +303,20 @@ void muster_params_request_take_back(struct muster_params_request *request)
 static void range_forget(struct muster_params_request *request)
 {
     struct muster_params *params = request->params;
-    size_t bytes = request->frame.header.payload_bytes;
+    size_t bytes = request->range.count * muster_dtype_bytes(request->table->wire_dtype);
 
     if (request->is_answered || request->copy != NULL)
         return;
-    muster_params_request_take_back(request);
+    if (request->slot == 0)
+        muster_params_request_take_back(request);
     request->copy = muster_mem_alloc(&params->pool.mem, bytes);
     if (request->copy != NULL) {
-        memcpy(request->copy, request->frame.payload, bytes);
-        request->frame.payload = request->copy;
+        memcpy(request->copy, request->parts[0].values, bytes);
+        if (request->slot == 0)
+            request->frame.payload = request->copy;
         return;
     }
+    muster_params_request_take_back(request);
     params->has_pushed[request->shard / 8] &= (uint8_t)~(1u << request->shard % 8);
     muster_params_request_drop(request);
 }

@@ -64,7 +64,7 @@ bool muster_params_answer_send(struct muster_params_answer *answer, size_t paylo
 static bool request_is_push(const struct muster_frame_header *request)
 {
     return request->type == MUSTER_PARAMS_PUSH || request->type == MUSTER_PARAMS_PUSH_PULL ||
-           request->type == MUSTER_PARAMS_PUSH_RANGE;
+           request->type == MUSTER_PARAMS_PUSH_RANGE || request->type == MUSTER_PARAMS_PUSH_STAGED;
 }
 
 bool muster_params_refuse(struct muster_params_client *client,

@@ -49,6 +49,10 @@ static const struct message_row {
                                   METHOD "Push"},
     [MUSTER_PARAMS_PULL_RANGE] = {muster_params_handle_pull_range, MUSTER_PARAMS_PULL_RANGE_BYTES,
                                   true, METHOD "Pull"},
+    [MUSTER_PARAMS_STAGE] = {muster_params_handle_stage, sizeof(struct muster_params_stage_token),
+                             true, METHOD "Push"},
+    [MUSTER_PARAMS_PUSH_STAGED] = {muster_params_handle_push_staged, MUSTER_PARAMS_STAGED_BYTES,
+                                   true, METHOD "Push"},
 };
 
 static void client_close(struct muster_params_client *client)
@@ -65,6 +69,7 @@ static void client_close(struct muster_params_client *client)
     server->client_count--;
     if (client->link != NULL)
         muster_peer_link_close(client->link);
+    muster_params_stage_unmap(client);
     muster_mem_free(&server->pool.mem, client->payload);
     muster_mem_free(&server->pool.mem, client->acks);
     muster_mem_free(server->env->mem, client);
@@ -131,7 +136,7 @@ static uint8_t *message_room(struct muster_params_server *server,
                              const struct muster_frame_header *header)
 {
     size_t padding = header->type == MUSTER_PARAMS_PUSH_RANGE
-                         ? muster_params_range_padding(server, header)
+                         ? muster_params_message_padding(server, header)
                          : 0;
     uint8_t *room = muster_mem_alloc(&server->pool.mem, header->payload_bytes + padding);
 
@@ -178,7 +183,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
 static bool message_deny(struct muster_params_client *client,
                          const struct muster_frame_header *header)
 {
-    bool may_push = (client->denied & 1u << MUSTER_PARAMS_PUSH) == 0;
+    bool may_push = (client->denied & UINT64_C(1) << MUSTER_PARAMS_PUSH) == 0;
     struct muster_error error;
 
     muster_error_set(&error, MUSTER_PERMISSION_DENIED, "%.120s may not call %s",
@@ -199,7 +204,7 @@ static bool message_handle(struct muster_params_client *client,
     bool is_answered;
 
     client->payload = NULL;
-    is_answered = (client->denied & 1u << header->type) != 0
+    is_answered = (client->denied & UINT64_C(1) << header->type) != 0
                       ? message_deny(client, header)
                       : messages[header->type].handle(client, header, payload);
     if (!is_answered)
@@ -275,10 +280,10 @@ static void client_authorize(struct muster_params_client *client, struct muster_
     for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++) {
         if (authorization != NULL && messages[i].method != NULL &&
             !muster_authorization_is_allowed(authorization, client->identity, messages[i].method))
-            client->denied |= 1u << i;
+            client->denied |= UINT64_C(1) << i;
     }
-    if ((client->denied & 1u << MUSTER_PARAMS_PULL) != 0)
-        client->denied |= 1u << MUSTER_PARAMS_PUSH_PULL;
+    if ((client->denied & UINT64_C(1) << MUSTER_PARAMS_PULL) != 0)
+        client->denied |= UINT64_C(1) << MUSTER_PARAMS_PUSH_PULL;
     client->may_not_lead =
         authorization != NULL &&
         !muster_authorization_is_allowed(authorization, client->identity, METHOD "Replicate");

@@ -12,15 +12,15 @@ struct range_rows {
     uint64_t keys[MUSTER_PARAMS_EXTENT_BLOCKS];
 };
 
-static struct muster_params_tensor tensor_of(const struct muster_params_store_table *table)
+struct muster_params_tensor muster_params_tensor_of(const struct muster_params_store_table *table)
 {
     return (struct muster_params_tensor){.elements = table->tensor_elements,
                                          .block_elements = table->row_elements,
                                          .dtype = (enum muster_dtype)table->wire_dtype};
 }
 
-size_t muster_params_range_padding(const struct muster_params_server *server,
-                                   const struct muster_frame_header *header)
+size_t muster_params_message_padding(const struct muster_params_server *server,
+                                     const struct muster_frame_header *header)
 {
     const struct muster_params_store_table *table =
         muster_params_server_table(server, muster_params_range_table(header));
@@ -37,7 +37,7 @@ static void rows_fill(const struct muster_params_server *server,
                       const struct muster_params_store_table *table,
                       const struct muster_params_range_frame *range, struct range_rows *ret_rows)
 {
-    const struct muster_params_tensor tensor = tensor_of(table);
+    const struct muster_params_tensor tensor = muster_params_tensor_of(table);
     uint64_t block = muster_params_range_block(&tensor, range->offset);
     struct muster_params_rows_frame *frame = &ret_rows->frame;
     uint32_t shard;
@@ -61,16 +61,13 @@ static void rows_fill(const struct muster_params_server *server,
     ret_rows->run.rows = (uint16_t)frame->row_count;
 }
 
-static enum muster_rc range_judge(const struct muster_params_client *client,
-                                  const struct muster_frame_header *header, const uint8_t *payload,
-                                  struct range_rows *ret_rows, struct muster_error *ret_error)
+enum muster_rc muster_params_range_table_find(const struct muster_params_client *client,
+                                              const struct muster_frame_header *header,
+                                              struct muster_params_tensor *ret_tensor,
+                                              struct muster_error *ret_error)
 {
-    const struct muster_params_server *server = client->server;
     const struct muster_params_store_table *table =
-        muster_params_server_table(server, muster_params_range_table(header));
-    struct muster_params_range_frame range;
-    struct muster_params_tensor tensor;
-    enum muster_rc rc;
+        muster_params_server_table(client->server, muster_params_range_table(header));
 
     if (table == NULL || table->tensor_elements == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
@@ -81,28 +78,51 @@ static enum muster_rc range_judge(const struct muster_params_client *client,
                                 "table %s has schema %016llx, the message is for %016llx",
                                 table->name, (unsigned long long)table->descriptor,
                                 (unsigned long long)header->descriptor);
-    tensor = tensor_of(table);
-    rc = muster_params_range_unpack(header, payload, &tensor, &range, ret_error);
-    if (rc == MUSTER_OK)
-        rows_fill(server, table, &range, ret_rows);
-    return rc;
+    *ret_tensor = muster_params_tensor_of(table);
+    return MUSTER_OK;
+}
+
+static enum muster_rc range_judge(const struct muster_params_client *client,
+                                  const struct muster_frame_header *header, const uint8_t *payload,
+                                  struct muster_params_range_frame *ret_range,
+                                  struct muster_error *ret_error)
+{
+    struct muster_params_tensor tensor;
+    enum muster_rc rc = muster_params_range_table_find(client, header, &tensor, ret_error);
+
+    return rc != MUSTER_OK ? rc
+                           : muster_params_range_unpack(header, payload, &tensor, ret_range,
+                                                        ret_error);
+}
+
+bool muster_params_range_push(struct muster_params_client *client,
+                              const struct muster_frame_header *header,
+                              const struct muster_params_range_frame *range, const void *values)
+{
+    const struct muster_params_server *server = client->server;
+    const struct muster_params_source *source =
+        muster_params_source_at(server->region, client->slot);
+    struct range_rows rows;
+    struct muster_error error;
+
+    if (muster_params_push_check(source, client->generation, header->offset, &error) != MUSTER_OK)
+        return muster_params_refuse(client, header, &error);
+    rows_fill(server, muster_params_server_table(server, range->table), range, &rows);
+    rows.frame.slot = client->slot;
+    rows.frame.values = values;
+    return muster_params_push_take(client, header, &rows.frame);
 }
 
 bool muster_params_handle_push_range(struct muster_params_client *client,
                                      const struct muster_frame_header *header,
                                      const uint8_t *payload)
 {
-    const struct muster_params_source *source =
-        muster_params_source_at(client->server->region, client->slot);
-    struct range_rows rows;
+    struct muster_params_range_frame range;
     struct muster_error error;
 
-    if (range_judge(client, header, payload, &rows, &error) != MUSTER_OK ||
-        muster_params_push_check(source, client->generation, header->offset, &error) != MUSTER_OK)
+    if (range_judge(client, header, payload, &range, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    rows.frame.slot = client->slot;
-    rows.frame.values = payload;
-    return muster_params_push_take(client, header, &rows.frame);
+    return muster_params_range_push(client, header, &range, payload);
 }
 
 bool muster_params_handle_pull_range(struct muster_params_client *client,
@@ -110,14 +130,16 @@ bool muster_params_handle_pull_range(struct muster_params_client *client,
                                      const uint8_t *payload)
 {
     struct muster_params_server *server = client->server;
+    struct muster_params_range_frame range;
     struct range_rows rows;
     struct muster_error error;
 
-    if (range_judge(client, header, payload, &rows, &error) != MUSTER_OK)
+    if (range_judge(client, header, payload, &range, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
-    if (!muster_params_server_clock_has_come(server, rows.frame.clock))
-        return muster_params_server_clock_wait(client, header, payload, rows.frame.clock,
+    if (!muster_params_server_clock_has_come(server, range.clock))
+        return muster_params_server_clock_wait(client, header, payload, range.clock,
                                                muster_params_handle_pull_range);
+    rows_fill(server, muster_params_server_table(server, range.table), &range, &rows);
     return muster_params_pull_take(client, header, &rows.frame,
                                    rows.frame.element_count *
                                        muster_dtype_bytes((enum muster_dtype)rows.frame.dtype));

@@ -137,12 +137,13 @@ struct muster_params_client {
     struct muster_peer_link *link;
     struct muster_params_pulse pulse;
     const struct muster_identity *identity; /* of the link's stream; NULL: no certificate */
-    uint32_t denied;                        /* a bit for each message that it may not send */
+    uint64_t denied;                        /* a bit for each message that it may not send */
     bool may_not_lead;                      /* it may not be a server that this one copies */
     bool is_open;                           /* it has named its source */
     bool is_told;                           /* OPENED has left: other messages may, too */
     uint64_t slot;                          /* of the source */
     uint64_t generation;                    /* that the source had when this link named it */
+    const uint8_t *stage; /* memory of the client, to read from; NULL: none */
     uint8_t *payload;                       /* of the message that is being received */
     struct muster_params_answer *acks;      /* of this turn; NULL: none */
     struct muster_list waiting;             /* answers that wait for followers */

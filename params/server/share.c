@@ -3,6 +3,7 @@
 #include "params/server/share.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "params/wire/host.h"
@@ -11,11 +12,21 @@
  * spin. */
 #define PAUSE_NS         (100 * MUSTER_NS_PER_MS)
 #define ACCEPTS_PER_TURN 64
+/* Clients name what they have given at once: what is older than so many is of clients that are gone. */
+#define FOUND_MAX 64u
+
+struct found {
+    struct muster_params_stage_token token;
+    int fd;
+};
 
 struct muster_params_share {
     struct muster_env *env;
     struct muster_incarnation id;
     int memory;                   /* the seat's */
+    int stage_socket;             /* packets with memory of clients; -1: as watch.fd */
+    struct found found[FOUND_MAX]; /* memory that was given and not named yet */
+    uint32_t found_count;
     struct muster_fd_watch watch; /* fd -1: the name is another process's still */
     struct muster_timer pause;
 };
@@ -49,25 +60,66 @@ static void share_listen(struct muster_params_share *share)
     struct muster_loop *loop = share->env->loop;
     int socket = -1;
 
-    if (muster_params_host_listen(&share->id, &socket) == MUSTER_OK) {
+    if (share->stage_socket < 0 &&
+        muster_params_host_stage_open(&share->id, &socket) == MUSTER_OK)
+        share->stage_socket = socket;
+    if (share->watch.fd < 0 && muster_params_host_listen(&share->id, &socket) == MUSTER_OK) {
         share->watch = (struct muster_fd_watch){
             .data = share, .on_ready = on_connection, .fd = socket, .wanted = MUSTER_FD_READ};
-        if (muster_fd_watch_open(&share->watch, loop) == MUSTER_OK)
-            return;
-        close(socket);
-        share->watch.fd = -1;
+        if (muster_fd_watch_open(&share->watch, loop) != MUSTER_OK) {
+            close(socket);
+            share->watch.fd = -1;
+        }
     }
-    muster_timer_start(&share->pause, loop, muster_loop_after_ns(loop, PAUSE_NS));
+    if (share->watch.fd < 0 || share->stage_socket < 0)
+        muster_timer_start(&share->pause, loop, muster_loop_after_ns(loop, PAUSE_NS));
 }
 
 static void on_pause(struct muster_timer *timer)
 {
     struct muster_params_share *share = timer->data;
 
-    if (share->watch.fd < 0)
-        share_listen(share);
-    else
+    if (share->watch.fd >= 0)
         muster_fd_watch_update(&share->watch, MUSTER_FD_READ);
+    share_listen(share);
+}
+
+/* --- Memory of clients --- */
+
+static void found_drop(struct muster_params_share *share, uint32_t i)
+{
+    share->found_count--;
+    memmove(&share->found[i], &share->found[i + 1],
+            (share->found_count - i) * sizeof(share->found[0]));
+}
+
+static void packets_receive(struct muster_params_share *share)
+{
+    struct found found;
+
+    while (share->stage_socket >= 0 &&
+           (found.fd = muster_params_host_stage_receive(share->stage_socket, &found.token)) >= 0) {
+        if (share->found_count == FOUND_MAX) {
+            close(share->found[0].fd);
+            found_drop(share, 0);
+        }
+        share->found[share->found_count++] = found;
+    }
+}
+
+int muster_params_share_find(struct muster_params_share *share,
+                             const struct muster_params_stage_token *token)
+{
+    packets_receive(share);
+    for (uint32_t i = 0; i < share->found_count; i++) {
+        int fd = share->found[i].fd;
+
+        if (memcmp(share->found[i].token.bytes, token->bytes, sizeof(token->bytes)) != 0)
+            continue;
+        found_drop(share, i);
+        return fd;
+    }
+    return -1;
 }
 
 struct muster_params_share *muster_params_share_open(struct muster_env *env,
@@ -82,7 +134,7 @@ struct muster_params_share *muster_params_share_open(struct muster_env *env,
     share->env = env;
     share->id = muster_params_seat_region(seat)->head->id;
     share->memory = memory;
-    share->watch.fd = -1;
+    share->watch.fd = share->stage_socket = -1;
     muster_timer_init(&share->pause, on_pause, share);
     share_listen(share);
     return share;
@@ -97,5 +149,9 @@ void muster_params_share_close(struct muster_params_share *share)
         muster_fd_watch_close(&share->watch);
         close(share->watch.fd);
     }
+    if (share->stage_socket >= 0)
+        close(share->stage_socket);
+    for (uint32_t i = 0; i < share->found_count; i++)
+        close(share->found[i].fd);
     muster_mem_free(share->env->mem, share);
 }

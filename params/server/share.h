@@ -5,6 +5,7 @@
 #include <muster/env.h>
 
 #include "params/server/seat.h"
+#include "params/wire/range.h"
 
 struct muster_params_share;
 
@@ -12,6 +13,9 @@ struct muster_params_share;
  * possible (a simulated host, an old kernel, no descriptor left); clients pull then. Gives. */
 struct muster_params_share *muster_params_share_open(struct muster_env *env,
                                                      struct muster_params_seat *seat);
+/** The memory that a client of this user has given with this token. -1: it has not. Gives. */
+int muster_params_share_find(struct muster_params_share *share,
+                             const struct muster_params_stage_token *token);
 /** NULL is accepted. What was given stays readable. */
 void muster_params_share_close(struct muster_params_share *share);
 

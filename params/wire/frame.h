@@ -42,6 +42,9 @@ enum muster_params_message {
     MUSTER_PARAMS_PULL_RANGE, /* … and PULL */
     MUSTER_PARAMS_ALIVE, /* both ways, no payload; header.flags MUSTER_PARAMS_ALIVE_ASKS (pulse.h) wants one
                           * without it. The only message that a client may send before the map comes */
+    MUSTER_PARAMS_STAGE,      /* payload: token of memory that was given over the host's socket */
+    MUSTER_PARAMS_STAGED,     /* that memory is mapped for this link */
+    MUSTER_PARAMS_PUSH_STAGED, /* as PUSH_RANGE, whose values lie there; payload: staged */
 };
 /* header.type between servers, over links with purpose MUSTER_LINK_PARAMS_COPY that the primary opens:
  * a stream of changes, in header.epoch the number of the primary's map. */

@@ -10,7 +10,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 1024
+#include "params/wire/range.h"
+
+#define BACKLOG     1024
+#define MEMORY_NAME "muster-params"
+#define STAGE_NAME  "muster-params-stage"
 
 union control {
     struct cmsghdr align;
@@ -18,7 +22,8 @@ union control {
 };
 
 /* An abstract name: there is no file to leave behind, and it is free as soon as its process is dead. */
-static socklen_t address_of(const struct muster_incarnation *id, struct sockaddr_un *ret_address)
+static socklen_t address_of(const char *name, const struct muster_incarnation *id,
+                            struct sockaddr_un *ret_address)
 {
     char text[MUSTER_INCARNATION_TEXT_BYTES];
     int length;
@@ -26,7 +31,7 @@ static socklen_t address_of(const struct muster_incarnation *id, struct sockaddr
     memset(ret_address, 0, sizeof(*ret_address));
     ret_address->sun_family = AF_UNIX;
     length = snprintf(ret_address->sun_path + 1, sizeof(ret_address->sun_path) - 1,
-                      "muster-params/%s", muster_incarnation_format(id, text));
+                      "%s/%s", name, muster_incarnation_format(id, text));
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -38,7 +43,7 @@ static int socket_open(void)
 enum muster_rc muster_params_host_listen(const struct muster_incarnation *id, int *ret_socket)
 {
     struct sockaddr_un address;
-    socklen_t size = address_of(id, &address);
+    socklen_t size = address_of(MEMORY_NAME, id, &address);
     int fd = socket_open();
     enum muster_rc rc;
 
@@ -61,7 +66,7 @@ int muster_params_host_accept(int listening)
 enum muster_rc muster_params_host_connect(const struct muster_incarnation *id, int *ret_socket)
 {
     struct sockaddr_un address;
-    socklen_t size = address_of(id, &address);
+    socklen_t size = address_of(MEMORY_NAME, id, &address);
     int fd = socket_open();
 
     if (fd < 0)
@@ -84,6 +89,18 @@ bool muster_params_host_is_own_user(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
+static void descriptor_put(struct msghdr *header, union control *control, int fd)
+{
+    struct cmsghdr *at;
+
+    memset(control, 0, sizeof(*control));
+    at = CMSG_FIRSTHDR(header);
+    at->cmsg_level = SOL_SOCKET;
+    at->cmsg_type = SCM_RIGHTS;
+    at->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(at), &fd, sizeof(fd));
+}
+
 bool muster_params_host_send(int socket, int fd)
 {
     char byte = 0;
@@ -93,14 +110,8 @@ bool muster_params_host_send(int socket, int fd)
                             .msg_iovlen = 1,
                             .msg_control = control.bytes,
                             .msg_controllen = sizeof(control.bytes)};
-    struct cmsghdr *at;
 
-    memset(&control, 0, sizeof(control));
-    at = CMSG_FIRSTHDR(&header);
-    at->cmsg_level = SOL_SOCKET;
-    at->cmsg_type = SCM_RIGHTS;
-    at->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(at), &fd, sizeof(fd));
+    descriptor_put(&header, &control, fd);
     return sendmsg(socket, &header, MSG_NOSIGNAL) == 1;
 }
 
@@ -123,4 +134,114 @@ int muster_params_host_receive(int socket)
         at->cmsg_len == CMSG_LEN(sizeof(int)))
         memcpy(&fd, CMSG_DATA(at), sizeof(fd));
     return fd;
+}
+
+/* --- Memory of clients --- */
+
+/* The kernel says with each packet who has sent it. */
+union stage_control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+};
+
+static int packet_socket_open(void)
+{
+    return socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+enum muster_rc muster_params_host_stage_open(const struct muster_incarnation *id, int *ret_socket)
+{
+    struct sockaddr_un address;
+    socklen_t size = address_of(STAGE_NAME, id, &address);
+    int fd = packet_socket_open(), on = 1;
+    enum muster_rc rc;
+
+    if (fd < 0)
+        return muster_rc_from_errno(errno);
+    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0 ||
+        bind(fd, (struct sockaddr *)&address, size) != 0) {
+        rc = errno == EADDRINUSE ? MUSTER_ALREADY_EXISTS : muster_rc_from_errno(errno);
+        close(fd);
+        return rc;
+    }
+    *ret_socket = fd;
+    return MUSTER_OK;
+}
+
+enum muster_rc muster_params_host_stage_connect(const struct muster_incarnation *id,
+                                                int *ret_socket)
+{
+    struct sockaddr_un address;
+    socklen_t size = address_of(STAGE_NAME, id, &address);
+    int fd = packet_socket_open();
+
+    if (fd < 0)
+        return MUSTER_UNAVAILABLE;
+    if (connect(fd, (struct sockaddr *)&address, size) != 0) {
+        close(fd);
+        return MUSTER_UNAVAILABLE;
+    }
+    *ret_socket = fd;
+    return MUSTER_OK;
+}
+
+bool muster_params_host_stage_send(int socket, const struct muster_params_stage_token *token,
+                                   int fd)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)token->bytes,
+                        .iov_len = sizeof(token->bytes)};
+    union control control;
+    struct msghdr header = {.msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof(control.bytes)};
+
+    descriptor_put(&header, &control, fd);
+    return sendmsg(socket, &header, MSG_NOSIGNAL) == (ssize_t)sizeof(token->bytes);
+}
+
+/* -1: the packet has none, or another user has sent it. */
+static int packet_descriptor(struct msghdr *header)
+{
+    struct ucred peer = {.uid = (uid_t)-1};
+    int fd = -1;
+
+    for (struct cmsghdr *at = CMSG_FIRSTHDR(header); at != NULL; at = CMSG_NXTHDR(header, at)) {
+        if (at->cmsg_level != SOL_SOCKET)
+            continue;
+        if (at->cmsg_type == SCM_RIGHTS && at->cmsg_len == CMSG_LEN(sizeof(int)))
+            memcpy(&fd, CMSG_DATA(at), sizeof(fd));
+        else if (at->cmsg_type == SCM_CREDENTIALS && at->cmsg_len == CMSG_LEN(sizeof(peer)))
+            memcpy(&peer, CMSG_DATA(at), sizeof(peer));
+    }
+    if (fd >= 0 && peer.uid != geteuid()) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+int muster_params_host_stage_receive(int socket, struct muster_params_stage_token *ret_token)
+{
+    for (;;) {
+        struct muster_params_stage_token token;
+        struct iovec iov = {.iov_base = token.bytes, .iov_len = sizeof(token.bytes)};
+        union stage_control control;
+        struct msghdr header = {.msg_iov = &iov,
+                                .msg_iovlen = 1,
+                                .msg_control = control.bytes,
+                                .msg_controllen = sizeof(control.bytes)};
+        ssize_t bytes = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        int fd;
+
+        if (bytes < 0)
+            return -1;
+        fd = packet_descriptor(&header);
+        if (fd >= 0 && bytes == (ssize_t)sizeof(token.bytes)) {
+            *ret_token = token;
+            return fd;
+        }
+        if (fd >= 0)
+            close(fd);
+    }
 }

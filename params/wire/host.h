@@ -6,6 +6,22 @@
 #include <muster/incarnation.h>
 #include <muster/status.h>
 
+/* Memory of clients comes the other way: a packet with a descriptor and a token, which the client then names over
+ * its link. */
+struct muster_params_stage_token;
+
+/** A socket for such packets, non-blocking. Gives. Errors: as of muster_params_host_listen. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_host_stage_open(const struct muster_incarnation *id,
+                                                               int *ret_socket);
+/** Errors: UNAVAILABLE (no server on this host takes such memory). Gives. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_host_stage_connect(
+    const struct muster_incarnation *id, int *ret_socket);
+/** False: the server has too many, or is gone. */
+bool muster_params_host_stage_send(int socket, const struct muster_params_stage_token *token,
+                                   int fd);
+/** The next packet of this user. -1: there is none. Gives. */
+int muster_params_host_stage_receive(int socket, struct muster_params_stage_token *ret_token);
+
 /** A listening socket, non-blocking. Gives. Errors: ALREADY_EXISTS (another process serves this memory),
  * RESOURCE_EXHAUSTED, UNAVAILABLE. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_host_listen(const struct muster_incarnation *id,

@@ -104,3 +104,54 @@ enum muster_rc muster_params_range_unpack(const struct muster_frame_header *head
         *ret_range = range;
     return rc;
 }
+
+uint64_t muster_params_range_padding(const struct muster_params_tensor *tensor,
+                                     const struct muster_params_range_frame *range)
+{
+    uint64_t beyond = (range->offset + range->count) % tensor->block_elements;
+
+    return beyond == 0 ? 0 : (tensor->block_elements - beyond) * muster_dtype_bytes(tensor->dtype);
+}
+
+/* --- Values in memory of the client: at u64, count u64 --- */
+
+void muster_params_staged_pack(size_t at, uint64_t count,
+                               uint8_t ret_payload[MUSTER_PARAMS_STAGED_BYTES])
+{
+    const uint64_t words[2] = {at, count};
+
+    memcpy(ret_payload, words, sizeof(words));
+}
+
+/* The payload is the server's own copy: the client cannot change it while it is read. */
+enum muster_rc muster_params_staged_unpack(const struct muster_frame_header *header,
+                                           const void *payload,
+                                           const struct muster_params_tensor *tensor,
+                                           struct muster_params_range_frame *ret_range,
+                                           size_t *ret_at, struct muster_error *ret_error)
+{
+    struct muster_frame_header push = *header;
+    size_t element_bytes = muster_dtype_bytes(tensor->dtype);
+    struct muster_params_range_frame range;
+    uint64_t words[2];
+    enum muster_rc rc;
+
+    memcpy(words, payload, sizeof(words));
+    push.type = MUSTER_PARAMS_PUSH_RANGE;
+    push.payload_bytes = 0;
+    if (words[1] <= MUSTER_PARAMS_STAGE_BYTES)
+        push.payload_bytes = (uint32_t)(words[1] * element_bytes);
+    rc = muster_params_range_unpack(&push, NULL, tensor, &range, ret_error);
+    if (rc != MUSTER_OK)
+        return rc;
+    if (words[0] % sizeof(uint64_t) != 0 || words[0] > MUSTER_PARAMS_STAGE_BYTES ||
+        push.payload_bytes + muster_params_range_padding(tensor, &range) >
+            MUSTER_PARAMS_STAGE_BYTES - words[0])
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "message PUSH_STAGED of parameters has %u bytes from %llu of %zu",
+                                push.payload_bytes, (unsigned long long)words[0],
+                                MUSTER_PARAMS_STAGE_BYTES);
+    *ret_range = range;
+    *ret_at = (size_t)words[0];
+    return MUSTER_OK;
+}

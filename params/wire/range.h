@@ -42,6 +42,26 @@ static inline uint32_t muster_params_range_table(const struct muster_frame_heade
 {
     return header->phase;
 }
+/** Bytes from the end of a range to the end of its last block. */
+uint64_t muster_params_range_padding(const struct muster_params_tensor *tensor,
+                                     const struct muster_params_range_frame *range);
+
+/* Memory of a client that a server of its host maps. */
+#define MUSTER_PARAMS_STAGE_BYTES  ((size_t)4 << 20)
+#define MUSTER_PARAMS_STAGED_BYTES 16u
+struct muster_params_stage_token {
+    uint8_t bytes[16];
+};
+/** PUSH_STAGED: so many elements lie there, from that byte on. */
+void muster_params_staged_pack(size_t at, uint64_t count,
+                               uint8_t ret_payload[MUSTER_PARAMS_STAGED_BYTES]);
+/** header as of a PUSH_STAGED, payload of MUSTER_PARAMS_STAGED_BYTES. All blocks of the range lie within the
+ * memory. Errors: INVALID_ARGUMENT. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_staged_unpack(
+    const struct muster_frame_header *header, const void *payload,
+    const struct muster_params_tensor *tensor, struct muster_params_range_frame *ret_range,
+    size_t *ret_at, struct muster_error *ret_error);
+
 /** The count of a PUSH_RANGE follows from the size of its payload. Errors: INVALID_ARGUMENT. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_range_unpack(
     const struct muster_frame_header *header, const void *payload,

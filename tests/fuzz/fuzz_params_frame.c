@@ -146,6 +146,25 @@ static void read_range(enum muster_params_message type, const uint8_t *bytes, si
         abort();
 }
 
+static void read_staged(const uint8_t *bytes, size_t size)
+{
+    static const struct muster_params_tensor tensor = {
+        .elements = 1000000, .block_elements = 1024, .dtype = MUSTER_F32};
+    struct muster_params_range_frame range;
+    struct muster_frame_header header;
+    size_t at = 0;
+
+    if (size < MUSTER_FRAME_HEADER_BYTES + MUSTER_PARAMS_STAGED_BYTES ||
+        muster_frame_header_unpack(bytes, &header, NULL) != MUSTER_OK ||
+        muster_params_staged_unpack(&header, bytes + MUSTER_FRAME_HEADER_BYTES, &tensor, &range, &at,
+                                    NULL) != MUSTER_OK)
+        return;
+    if (at > MUSTER_PARAMS_STAGE_BYTES ||
+        range.count * sizeof(float) + muster_params_range_padding(&tensor, &range) >
+            MUSTER_PARAMS_STAGE_BYTES - at)
+        abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     uint8_t *payload; /* aligned, and no byte longer than the message */
@@ -175,6 +194,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     case MUSTER_PARAMS_PUSH_RANGE:
     case MUSTER_PARAMS_PULL_RANGE:
         read_range((enum muster_params_message)bytes[0], payload, size - 1);
+        break;
+    case MUSTER_PARAMS_PUSH_STAGED:
+        read_staged(payload, size - 1);
         break;
     default:
         break;

@@ -42,7 +42,8 @@ RULES = [
       "cluster/store/store_sqlite.c": r"open|close",  # makes the file, for its owner alone
       "cluster/store/backup_sqlite.c": r"open|pread|write|close|unlink",  # files too large to be read whole
       "params/server/seat_system.c": r"memfd_create|fcntl|close", "params/server/share.c": r"close",
-      "params/client/sight.c": r"fcntl|close",
+      "params/client/sight.c": r"fcntl|close", "params/client/stage.c": r"close",
+      "params/server/stage.c": r"fcntl|close",
       "params/wire/host.c": r"close",
       "training/report.c": r"write|close|poll"}),  # the pipe that the launcher handed down
     ("randomness", r"getrandom|getentropy|rand|srand|rand_r|random|srandom|[delmnj]rand48|arc4random\w*|RAND_\w+",

@@ -53,6 +53,30 @@ void params_stand_open_in(struct params_stand *stand, uint32_t shard_count, size
     params_stand_serve(stand);
 }
 
+void params_stand_open_seat(struct params_stand *stand, uint32_t shard_count, uint64_t memory_max)
+{
+    const struct muster_params_seat_options options = {.memory_max = memory_max,
+                                                       .shard_count = shard_count};
+    struct muster_params_server_options server = {.job = "test"};
+    struct muster_address address;
+    struct muster_error error;
+
+    memset(stand, 0, sizeof(*stand));
+    stand->shard_count = shard_count;
+    test_env_open(&stand->test);
+    assert_int_equal(muster_net_system_open(&stand->test.env, &stand->test.env.net), MUSTER_OK);
+    if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
+        muster_params_seat_new(&options, &stand->seat, &error) != MUSTER_OK ||
+        muster_params_seat_take(stand->seat, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    server.listen = &address;
+    server.seat = stand->seat;
+    if (muster_params_server_open(&stand->test.env, &server, &stand->server, &error) != MUSTER_OK)
+        fail_msg("%s", error.text);
+    muster_params_server_set_data(stand->server, stand);
+    muster_address_format(muster_params_server_address(stand->server), stand->address);
+}
+
 static bool is_settled(void *data)
 {
     return ((struct params_stand *)data)->closing == 0;
@@ -81,6 +105,8 @@ void params_stand_close(struct params_stand *stand)
         params_stand_kill(stand);
     muster_net_system_close(stand->test.env.net);
     test_env_close(&stand->test);
+    if (stand->memory == NULL) /* a seat's */
+        return;
     munmap(stand->memory, stand->bytes);
     held_ports_release(&stand->ports);
 }

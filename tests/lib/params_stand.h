@@ -26,6 +26,8 @@ struct params_stand {
 void params_stand_open(struct params_stand *stand, uint32_t shard_count);
 /** In memory of so many bytes, a multiple of 2 MiB; each table takes 4 MiB and more. */
 void params_stand_open_in(struct params_stand *stand, uint32_t shard_count, size_t bytes);
+/** In the memory of a real seat, which clients of the host read. It cannot be served again. */
+void params_stand_open_seat(struct params_stand *stand, uint32_t shard_count, uint64_t memory_max);
 /** Clients are closed before. */
 void params_stand_close(struct params_stand *stand);
 /** The server is gone at once; its memory stays. */

@@ -29,30 +29,6 @@ struct scene {
     enum muster_rc rc;
 };
 
-/* A server whose memory is that of a real seat. */
-static void seat_open(struct params_stand *stand)
-{
-    const struct muster_params_seat_options options = {.memory_max = (uint64_t)16 << 20,
-                                                       .shard_count = 8};
-    struct muster_params_server_options server = {.job = "test"};
-    struct muster_address address;
-    struct muster_error error;
-
-    memset(stand, 0, sizeof(*stand));
-    test_env_open(&stand->test);
-    assert_int_equal(muster_net_system_open(&stand->test.env, &stand->test.env.net), MUSTER_OK);
-    if (muster_address_parse_listen("127.0.0.1:0", &address, &error) != MUSTER_OK ||
-        muster_params_seat_new(&options, &stand->seat, &error) != MUSTER_OK ||
-        muster_params_seat_take(stand->seat, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
-    server.listen = &address;
-    server.seat = stand->seat;
-    if (muster_params_server_open(&stand->test.env, &server, &stand->server, &error) != MUSTER_OK)
-        fail_msg("%s", error.text);
-    muster_params_server_set_data(stand->server, stand);
-    muster_address_format(muster_params_server_address(stand->server), stand->address);
-}
-
 static void scene_join(struct scene *scene, const struct muster_params_schema *schema)
 {
     scene->params = params_stand_client(&scene->stand, NULL);
@@ -81,7 +57,7 @@ static void acknowledged_pushes_and_initial_values_are_peeked_without_a_message(
     struct muster_error error;
 
     (void)state;
-    seat_open(&scene.stand);
+    params_stand_open_seat(&scene.stand, 8, (uint64_t)16 << 20);
     scene_join(&scene, &counters);
     scene.rows = (struct muster_params_rows){keys, found, 2};
     assert_int_equal(params_stand_push(&scene.stand, scene.table, keys, values, 1, &error),
@@ -127,7 +103,7 @@ static void values_of_another_type_and_no_rows_are_refused(void **state)
 
     (void)state;
     halves.wire_dtype = MUSTER_F16;
-    seat_open(&scene.stand);
+    params_stand_open_seat(&scene.stand, 8, (uint64_t)16 << 20);
     scene_join(&scene, &halves);
     scene.rows = (struct muster_params_rows){&key, found, 0};
     assert_int_equal(muster_params_peek(scene.table, &scene.rows), MUSTER_INVALID_ARGUMENT);

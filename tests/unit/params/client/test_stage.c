@@ -1,0 +1,200 @@
+/* Tensors that a client moves through memory of its host. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assertion_count.h"
+#include "params_calls.h"
+#include "params_stand.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "params/client/client_internal.h"
+
+#define SHARDS   8u
+#define BLOCK    16384u
+#define ELEMENTS (5u * 64u * BLOCK / 4u + 3u * BLOCK + 17u) /* 5.4 MB: the last block in part */
+
+static const struct muster_params_schema weights = {.name = "weights",
+                                                    .row_elements = BLOCK,
+                                                    .wire_dtype = MUSTER_F32,
+                                                    .optimizer = MUSTER_PARAMS_ADD,
+                                                    .tensor_elements = ELEMENTS};
+
+struct scene {
+    struct params_stand stand;
+    struct muster_params *params;
+    struct muster_params_table *table;
+};
+
+static void scene_open(struct scene *scene, const struct muster_params_schema *schema)
+{
+    params_stand_open_seat(&scene->stand, SHARDS, (uint64_t)64 << 20);
+    scene->params = params_stand_client(&scene->stand, NULL);
+    scene->table = params_stand_table(&scene->stand, scene->params, schema);
+}
+
+static void scene_close(struct scene *scene)
+{
+    assert_int_equal(params_stand_leave(&scene->stand, scene->params), MUSTER_OK);
+    params_stand_close(&scene->stand);
+}
+
+static void on_op(struct muster_params_op *op, enum muster_rc rc)
+{
+    *(struct params_outcome *)op->data = (struct params_outcome){true, rc};
+}
+
+static enum muster_rc range_do(struct scene *scene, struct muster_params_table *table, void *values,
+                               enum muster_params_direction direction)
+{
+    const struct muster_params_range range = {.values = values};
+    struct params_outcome outcome = {.is_done = false};
+    struct muster_params_op op = {.data = &outcome};
+    enum muster_rc rc = muster_params_tensor_start(
+        &op, table, &range, direction, params_stand_deadline(&scene->stand), on_op);
+
+    return rc != MUSTER_OK ? rc : params_outcome_await(&scene->stand.test.env, &outcome);
+}
+
+/* Element i is i * factor, exact in f32. */
+static float *ramp_new(float factor)
+{
+    float *values = malloc(ELEMENTS * sizeof(*values));
+
+    assert_non_null(values);
+    for (size_t i = 0; i < ELEMENTS; i++)
+        values[i] = (float)i * factor;
+    return values;
+}
+
+static void ramp_expect(const float *values, float factor)
+{
+    for (size_t i = 0; i < ELEMENTS; i++) {
+        if (values[i] < (float)i * factor || values[i] > (float)i * factor)
+            fail_msg("element %zu is %g, not %g", i, (double)values[i],
+                     (double)((float)i * factor));
+    }
+}
+
+/* A second client, which keeps to connections, sees what the first one has pushed through memory. */
+static void pushes_and_pulls_through_memory_are_as_others(void **state)
+{
+    struct scene scene;
+    struct muster_params_options options = {.job = "test", .no_host_memory = true};
+    struct params_outcome outcome = {.is_done = false};
+    struct muster_params *other;
+    float *ramp = ramp_new(1), *found = ramp_new(0);
+    uint64_t pulls;
+
+    (void)state;
+    scene_open(&scene, &weights);
+    options.server = scene.stand.address;
+    options.connect_deadline_ns = params_stand_deadline(&scene.stand);
+    options.data = &outcome;
+    for (unsigned i = 1; i <= 4; i++) { /* the first one asks for the memory */
+        assert_int_equal(range_do(&scene, scene.table, ramp, MUSTER_PARAMS_DIRECTION_PUSH),
+                         MUSTER_OK);
+        assert_int_equal(range_do(&scene, scene.table, found, MUSTER_PARAMS_DIRECTION_PULL),
+                         MUSTER_OK);
+        ramp_expect(found, (float)i);
+    }
+    pulls = params_stand_stats(&scene.stand).pulls;
+    assert_int_equal(range_do(&scene, scene.table, found, MUSTER_PARAMS_DIRECTION_PULL), MUSTER_OK);
+    assert_int_equal(params_stand_stats(&scene.stand).pulls, pulls + 1); /* the part of a block */
+    ramp_expect(found, 4);
+
+    assert_int_equal(muster_params_open(&scene.stand.test.env, &options, params_on_client, &other,
+                                        NULL),
+                     MUSTER_OK);
+    assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
+    memset(found, 0, ELEMENTS * sizeof(*found));
+    assert_int_equal(range_do(&scene, params_stand_table(&scene.stand, other, &weights), found,
+                              MUSTER_PARAMS_DIRECTION_PULL),
+                     MUSTER_OK);
+    assert_true(params_stand_stats(&scene.stand).pulls > pulls + 2);
+    ramp_expect(found, 4);
+    outcome.is_done = false;
+    muster_params_close(other, params_stand_deadline(&scene.stand), params_on_client);
+    assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcome), MUSTER_OK);
+    free(ramp);
+    free(found);
+    scene_close(&scene);
+}
+
+static struct muster_params_way *way_of(const struct scene *scene)
+{
+    return muster_params_route(scene->params, 0);
+}
+
+static bool has_staged(void *data)
+{
+    const struct scene *scene = data;
+
+    MUSTER_LIST_EACH (&way_of(scene)->pushes, request, struct muster_params_request, node) {
+        if (request->slot > 0)
+            return true;
+    }
+    return false;
+}
+
+/* The values of a push lie in the memory while its operation is cancelled, or its link is lost. */
+static void a_push_through_memory_counts_once_whatever_ends(void **state)
+{
+    static const struct {
+        const char *name;
+        bool is_cancelled, is_broken;
+    } rows[] = {{"nothing", false, false},
+                {"the operation", true, false},
+                {"the link", false, true},
+                {"both", true, true}};
+    float *found = ramp_new(0);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct params_outcome outcome = {.is_done = false};
+        struct muster_params_op op = {.data = &outcome};
+        struct muster_params_range range = {.count = 16 * BLOCK, .values = ramp_new(1)};
+        struct muster_error error = {.rc = MUSTER_UNAVAILABLE, .text = "lost"};
+        struct scene scene;
+
+        scene_open(&scene, &weights);
+        assert_int_equal(range_do(&scene, scene.table, range.values, MUSTER_PARAMS_DIRECTION_PUSH),
+                         MUSTER_OK);
+        assert_int_equal(muster_params_tensor_start(&op, scene.table, &range,
+                                                    MUSTER_PARAMS_DIRECTION_PUSH,
+                                                    params_stand_deadline(&scene.stand), on_op),
+                         MUSTER_OK);
+        test_env_run_until(&scene.stand.test.env, has_staged, &scene);
+        if (rows[i].is_cancelled)
+            muster_params_op_cancel(&op);
+        if (rows[i].is_broken)
+            muster_params_way_break(way_of(&scene), &error);
+        if (params_outcome_await(&scene.stand.test.env, &outcome) !=
+            (rows[i].is_cancelled ? MUSTER_CANCELLED : MUSTER_OK))
+            fail_msg("%s: %s", rows[i].name, muster_rc_text(outcome.rc));
+        free(range.values);
+
+        assert_int_equal(range_do(&scene, scene.table, found, MUSTER_PARAMS_DIRECTION_PULL),
+                         MUSTER_OK);
+        for (size_t j = 0; j < ELEMENTS; j++)
+            found[j] -= j < range.count ? (float)j : 0;
+        ramp_expect(found, 1);
+        scene_close(&scene);
+    }
+    free(found);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pushes_and_pulls_through_memory_are_as_others),
+        cmocka_unit_test(a_push_through_memory_counts_once_whatever_ends),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
