@@ -4,7 +4,7 @@
 usage: test_torture_real.py [CLASS…], or --seeds 1..500 [--scenario NAME] [--jobs N] for many; a folder with what was said stays of each
 seed that fails.
 """
-# Entries of ctest: Registry Job Coordinator Calls Files Resumed TwoLaunchers
+# Entries of ctest: Registry Job Coordinator Tasks Calls CallsTls Params Files Resumed TwoLaunchers
 import functools
 import json
 import os
@@ -22,6 +22,7 @@ os.environ.setdefault("MUSTER_BINARY_DIR", os.path.join(os.environ["MUSTER_SOURC
 import guard
 
 guard.enter()
+from interop_roles import make_certificate, tls_client, tls_server
 from puppets import BINARIES, MUSTER, PROGRAMS
 from torture_real import OPENSSL, World, run_many, run_seeds
 
@@ -29,7 +30,8 @@ LEDGER = os.path.join(PROGRAMS, "ledger")
 STEPPER = os.path.join(PROGRAMS, "stepper")
 TASKS = os.path.join(PROGRAMS, "tasks")
 INTEROP_SERVER, INTEROP_CLIENT = (os.path.join(BINARIES, "bin", f"interop_{role}") for role in ("server", "client"))
-WRITES, WORKERS, STEPS = 40, 3, 20
+PARAMS_LEDGER = os.path.join(PROGRAMS, "params_ledger")
+WRITES, WORKERS, STEPS, PUSHES = 40, 3, 20, 60
 
 
 class Ledger:
@@ -184,13 +186,26 @@ CALLS = ("empty_unary", "large_unary", "client_compressed_unary", "client_stream
          "ping_pong", "custom_metadata", "status_code_and_message", "unimplemented_method", "cancel_after_first_response")
 
 
-def calls(world):
-    """A call ends as it should, or with an error; the server goes on."""
-    world.draw_faults({"interop_server": (600, 120), "interop_client": (300, 60), "interop_server,interop_client": (400, 80)})
-    server, address = listen(world, "server", INTEROP_SERVER, "--port", "0")
+def task_server(world):
+    """A task of a cluster that serves the coordination of the others: those that end with 0 have all met."""
+    world.draw_faults({"muster": (2500, 300), "tasks": (600, 200), "muster,tasks": (1000, 250)})
+    server, address = listen(world, "server", MUSTER, "server", "--bind", "127.0.0.1", "--coordination", WORKERS)
     if address is None:
         return
-    command = (INTEROP_CLIENT, "--server_host", "127.0.0.1", "--server_port", address.rpartition(":")[2], "--test_case")
+    client = world.start("tasks", TASKS, address, WORKERS)
+    assert (client.end() == 0) == ("done\n" in client.out()), "the tasks end with 0 and are not done"
+    ask_until_answered(world, server, TASKS, address)
+    if server.child.poll() is None:
+        server.stop()
+
+
+def calls(world, server_words=(), client_words=()):
+    """A call ends as it should, or with an error; the server goes on."""
+    world.draw_faults({"interop_server": (600, 120), "interop_client": (300, 60), "interop_server,interop_client": (400, 80)})
+    server, address = listen(world, "server", INTEROP_SERVER, "--port", "0", *server_words)
+    if address is None:
+        return
+    command = (INTEROP_CLIENT, "--server_host", "127.0.0.1", "--server_port", address.rpartition(":")[2], *client_words, "--test_case")
     for name in world.rng.sample(CALLS, 3):
         client = world.start("client", *command, name)
         assert (client.end() == 0) == (f"{name}: passed\n" in client.out()), f"{name} ends with 0 and has not passed"
@@ -198,6 +213,39 @@ def calls(world):
         ask_until_answered(world, server, *command, name)
     if server.child.poll() is None:
         server.stop()
+
+
+@functools.cache
+def certificates():
+    folder = tempfile.mkdtemp(prefix="torture-certificates-")
+    unittest.addModuleCleanup(shutil.rmtree, folder)
+    return make_certificate(folder)
+
+
+def calls_tls(world):
+    """The same under TLS."""
+    world.use(OPENSSL)
+    calls(world, tls_server(certificates()), tls_client(certificates()))
+
+
+def params(world):
+    """A push that was acknowledged counts once, whatever happens to the server, to its keeper or to the client."""
+    world.draw_faults({"muster": (1500, 300), "params_ledger": (400, 100), "muster,params_ledger": (800, 150)})
+    server, address = listen(world, "params", MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", "64M", "--job", "j")
+    if address is None:
+        return
+    client = world.start("client", PARAMS_LEDGER, address, "j", 0, PUSHES)
+    check_pushes(client.end(), client.out())
+    said = ask_until_answered(world, server, PARAMS_LEDGER, address, "j", 1, PUSHES)
+    if said is not None:
+        check_pushes(0, said)
+    if server.child.poll() is None:
+        server.stop()
+
+
+def check_pushes(code, said):
+    assert code != 0 or re.search(r"(?m)^done \d+ lost 0 doubled 0 ", said), f"it ends with 0, and says {said!r}"
+    assert not re.search(r"(?m)^done .*(?:lost|doubled) [1-9]", said), f"pushes are lost, or count twice: {said!r}"
 
 
 @functools.cache
@@ -312,7 +360,7 @@ def check_serves(world, data):
     assert server.stop() == 0
 
 
-SCENARIOS = [registry, job, coordinator, calls, files, resumed, two_launchers]
+SCENARIOS = [registry, job, coordinator, task_server, calls, calls_tls, params, files, resumed, two_launchers]
 
 
 class Registry(unittest.TestCase):
@@ -345,6 +393,25 @@ class Calls(unittest.TestCase):
     def test_what_once_failed(self):
         """A server that did not know its address; a call that failed without a word."""
         run_seeds(self, calls, (17, 34))
+
+
+class Tasks(unittest.TestCase):
+    def test_tasks_meet_or_say_why_not(self):
+        run_seeds(self, task_server, range(1, 7))
+
+
+class CallsTls(unittest.TestCase):
+    def test_a_call_ends_as_it_should_or_says_why_not(self):
+        run_seeds(self, calls_tls, range(1, 7))
+
+
+class Params(unittest.TestCase):
+    def test_a_push_counts_once_or_it_is_said_why_not(self):
+        run_seeds(self, params, range(1, 9))
+
+    def test_what_once_failed(self):
+        """A server that did not know its address, and ended as if it had served."""
+        run_seeds(self, params, (51,))
 
 
 class Files(unittest.TestCase):

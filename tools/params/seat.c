@@ -4,6 +4,7 @@
  * kernel's queue while one server is gone and the next one takes its place. */
 #include "params/seat.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -168,6 +169,17 @@ static bool seat_renew(struct keeper *keeper)
     return false;
 }
 
+static enum muster_rc socket_bind(struct params_seat *seat, const struct muster_address *wanted,
+                                  struct muster_error *ret_error)
+{
+    enum muster_rc rc = muster_net_system_bind(wanted, &seat->socket, ret_error);
+
+    if (rc == MUSTER_OK && muster_net_system_bound(seat->socket, &seat->address) != MUSTER_OK)
+        rc = muster_error_set_sys(ret_error, MUSTER_UNAVAILABLE, errno,
+                                  "the socket's address cannot be read");
+    return rc;
+}
+
 enum muster_rc params_seat_open(struct params_seat *seat,
                                 const struct params_seat_settings *settings,
                                 struct muster_error *ret_error)
@@ -187,9 +199,7 @@ enum muster_rc params_seat_open(struct params_seat *seat,
     seat->service.kind = &kind;
     seat->service.status = settings->status;
     if (rc == MUSTER_OK)
-        rc = muster_net_system_bind(&wanted, &seat->socket, ret_error);
-    if (rc == MUSTER_OK)
-        rc = muster_net_system_bound(seat->socket, &seat->address);
+        rc = socket_bind(seat, &wanted, ret_error);
     if (rc == MUSTER_OK)
         rc = memory_new(seat, ret_error);
     if (rc == MUSTER_OK)
