@@ -39,11 +39,11 @@ static struct params_puppet_frame cut_expect(struct params_puppet *puppet, uint6
     return frame;
 }
 
-/* The server has saved its half of the shards, of one table of this name. */
+/* The server has saved its half of the shards, of this table first. */
 static void saved_send(struct params_puppet *puppet, const struct params_puppet_frame *frame,
                        const struct muster_params_saved *saved, const char *table)
 {
-    const struct muster_params_schema schema = {
+    struct muster_params_schema schema = {
         .name = table, .row_elements = 1, .wire_dtype = MUSTER_F32};
     size_t bytes = muster_params_saved_bytes(saved->table_count, saved->entry_count);
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
@@ -54,8 +54,10 @@ static void saved_send(struct params_puppet *puppet, const struct params_puppet_
     uint8_t *payload = calloc(1, bytes), *schemas;
 
     muster_params_saved_pack(saved, payload, &schemas, &entries);
-    for (uint32_t i = 0; i < saved->table_count; i++)
+    for (uint32_t i = 0; i < saved->table_count; i++) {
         muster_params_schema_pack(&schema, schemas + (size_t)i * MUSTER_PARAMS_SCHEMA_BYTES);
+        schema.name = "another";
+    }
     for (uint32_t i = 0; i < saved->entry_count; i++)
         entries[i] = (struct muster_params_saved_shard){
             .shard = puppet->index * (PARAMS_PUPPETS_SHARDS / SERVERS) + i, .rows = 1};
