@@ -129,7 +129,8 @@ bool params_puppet_next(struct params_puppet *puppet, struct params_puppet_frame
     *ret_frame = (struct params_puppet_frame){peer->headers[puppet->handled],
                                               peer->payloads[puppet->handled]};
     puppet->handled++;
-    if (ret_frame->header.type == MUSTER_PARAMS_PUSH)
+    if (ret_frame->header.type == MUSTER_PARAMS_PUSH ||
+        ret_frame->header.type == MUSTER_PARAMS_PUSH_RANGE)
         puppet->pieces[ret_frame->header.offset % PARAMS_PUPPET_PIECES] = ret_frame->header.chunk;
     return true;
 }
