@@ -289,13 +289,14 @@ void muster_params_request_take_back(struct muster_params_request *request)
 {
     struct muster_error error;
 
-    if (request->slot > 0 ? !request->is_sent : !request->is_sending)
-        return;
-    muster_error_set(&error, MUSTER_UNAVAILABLE,
-                     "a push to tensor %s was taken back while it was being sent",
-                     request->table->name);
-    muster_params_way_break(request->way, &error);
-    MUSTER_ASSERT(!request->is_sending && request->slot == 0);
+    if (request->way->link != NULL && (request->slot > 0 ? request->is_sent : request->is_sending)) {
+        muster_error_set(&error, MUSTER_UNAVAILABLE,
+                         "a push to tensor %s was taken back while it was being sent",
+                         request->table->name);
+        muster_params_way_break(request->way, &error);
+    }
+    muster_params_stage_take(request);
+    MUSTER_ASSERT(!request->is_sending);
 }
 
 /* A piece that has left may count, and is repeated until it is answered; without memory for that it is given up, and

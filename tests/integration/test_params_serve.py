@@ -92,6 +92,15 @@ class Bench(unittest.TestCase):
             self.assertGreater(result["pushed"], 0)
             self.assertGreaterEqual(result["stall_ms"]["max"], result["stall_ms"]["median"])
 
+    def test_tensors_lose_and_double_nothing_by_any_wire(self):
+        for words in (["--wire", "tcp"], ["--wire", "auto"], ["--wire", "auto", "--replicas", "2"]):
+            result = self.bench("--bulk-bytes", "4M", "--clients", "2", "--depth", "2", "--seconds", "0.5", "--kills", "3",
+                                "--kill-interval", "20ms", *words)
+            self.assertEqual((result["kills"], result["lost"], result["doubled"]), (3, 0, 0), result)
+        for wire in ("tcp", "auto"):
+            result = self.bench("--bulk-bytes", "4M", "--clients", "1", "--depth", "2", "--seconds", "0.2", "--mix", "pull", "--wire", wire)
+            self.assertGreater(result["bulk_gb_per_s"], 0)
+
     def test_the_result_has_the_keys_of_the_contract(self):
         for mix in ("push", "pull", "push_pull"):
             result = self.bench("--clients", "2", "--seconds", "0.2", "--rows", "500", "--mix", mix, "--wire", "shm")

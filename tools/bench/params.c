@@ -86,7 +86,8 @@ static const struct muster_option rows[] = {
      .fallback = "auto",
      .choices = "auto|tcp|shm|grpc",
      .help = "grpc: calls of muster.params.v1; else links. shm, and auto where it can: rows are also read from the "
-             "server's memory, beside the load, for half of --seconds."},
+             "server's memory, beside the load, for half of --seconds. Tensors (--bulk-bytes) pass through "
+             "memory of the host, but for tcp."},
     {.name = "bulk-bytes",
      .kind = MUSTER_OPTION_BYTES,
      .offset = offsetof(struct bench_params_settings, bulk_bytes),
@@ -274,6 +275,8 @@ static void bulk_print(const struct bench_params *bench, double rows_per_s)
 
 static const char *wire_name(const struct bench_params *bench)
 {
+    if (bench->is_tensor) /* the clients choose, unless it is tcp */
+        return bench->settings->wire;
     return bench->wire != NULL ? bench->wire->name : bench->peek_ns > 0 ? "shm" : "tcp";
 }
 

@@ -85,7 +85,7 @@ bool bench_params_peek(struct bench_params *bench)
             muster_loop_turn(bench->env->loop, 0);
         }
         is_good = bench_params_stop(bench);
-    } else if (strcmp(bench->settings->wire, "shm") == 0) {
+    } else if (strcmp(bench->settings->wire, "shm") == 0 && !bench->is_tensor) {
         fprintf(stderr, "muster bench params: the server's memory cannot be read\n");
         is_good = false;
     }

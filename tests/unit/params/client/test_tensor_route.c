@@ -9,9 +9,12 @@
 #include "assertion_count.h"
 #include "params_puppet_calls.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "params/client/client_internal.h"
+#include "params/wire/host.h"
 
 #define BLOCK 1024u
 
@@ -186,6 +189,92 @@ static void an_answer_of_another_size_ends_the_link(void **state)
     puppet_scene_close(&scene.puppets);
 }
 
+/* --- Through memory of the host --- */
+
+#define LARGE_BLOCK    16384u
+#define LARGE_ELEMENTS (32u * LARGE_BLOCK) /* two messages */
+
+/* Other processes may play servers of the same ids at the same time. */
+static void ids_draw(struct params_puppets *puppets)
+{
+    for (uint32_t i = 0; i < puppets->count; i++) {
+        struct muster_incarnation *id = &puppets->list[i].host.hello.incarnation;
+
+        muster_rng_fill(puppets->env->rng, &id->bytes[1], 8);
+        snprintf((char *)&id->bytes[8], 8, "%d", (int)getpid());
+        puppets->map->servers[i].id = *id;
+    }
+}
+
+static enum muster_rc large_push(struct params_puppets *puppets, struct muster_params_table *table,
+                                 struct puppet_call *call, float *values)
+{
+    const struct muster_params_range range = {.values = values};
+
+    *call = (struct puppet_call){.is_done = false};
+    call->op.data = call;
+    return muster_params_tensor_start(&call->op, table, &range, MUSTER_PARAMS_DIRECTION_PUSH,
+                                      puppet_deadline(puppets), puppet_on_call);
+}
+
+/* The first push offers the memory, the second one uses it. */
+static void a_push_through_memory_whose_shard_moves_has_its_values_in_the_message(void **state)
+{
+    static const struct muster_params_schema large = {.name = "large",
+                                                      .row_elements = LARGE_BLOCK,
+                                                      .wire_dtype = MUSTER_F32,
+                                                      .optimizer = MUSTER_PARAMS_ADD,
+                                                      .tensor_elements = LARGE_ELEMENTS};
+    static float values[LARGE_ELEMENTS];
+    struct muster_frame_header staged = {.channel = MUSTER_FRAME_PARAMS,
+                                         .type = MUSTER_PARAMS_STAGED};
+    struct muster_params_table *table;
+    struct params_puppet *old, *new;
+    struct params_puppets puppets;
+    struct puppet_call call;
+    uint32_t shard;
+    int socket = -1;
+
+    (void)state;
+    for (size_t i = 0; i < LARGE_ELEMENTS; i++)
+        values[i] = (float)i;
+    params_puppets_open(&puppets, 2);
+    ids_draw(&puppets);
+    params_puppets_client(&puppets, NULL);
+    params_puppets_client_await(&puppets);
+    table = params_puppets_table(&puppets, &large);
+    shard = muster_params_range_shard(table, 0);
+    old = &puppets.list[shard / (PARAMS_PUPPETS_SHARDS / 2)];
+    new = &puppets.list[1 - old->index];
+    assert_int_equal(muster_params_host_stage_open(&old->host.hello.incarnation, &socket),
+                     MUSTER_OK);
+
+    assert_int_equal(large_push(&puppets, table, &call, values), MUSTER_OK);
+    staged.offset = params_puppet_expect(old, MUSTER_PARAMS_STAGE).header.offset;
+    params_puppet_send(old, &staged, NULL);
+    for (uint64_t i = 1; i <= 2; i++) {
+        (void)params_puppet_expect(old, MUSTER_PARAMS_PUSH_RANGE);
+        params_puppet_acknowledge(old, i);
+    }
+    assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_OK);
+    assert_int_equal(large_push(&puppets, table, &call, values), MUSTER_OK);
+    for (uint64_t i = 3; i <= 4; i++)
+        assert_int_equal(params_puppet_expect(old, MUSTER_PARAMS_PUSH_STAGED).header.offset, i);
+    params_puppets_move(&puppets, shard, new->index, old->index);
+
+    for (uint64_t i = 3; i <= 4; i++) {
+        struct params_puppet_frame frame = params_puppet_expect(new, MUSTER_PARAMS_PUSH_RANGE);
+
+        assert_int_equal(frame.header.offset, i);
+        assert_memory_equal(frame.payload, values + (i - 3) * LARGE_ELEMENTS / 2,
+                            sizeof(values) / 2);
+        params_puppet_acknowledge(new, i);
+    }
+    assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_OK);
+    close(socket);
+    puppet_scene_close(&puppets);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +283,7 @@ int main(void)
         cmocka_unit_test(a_push_that_was_cancelled_moves_too),
         cmocka_unit_test(a_push_whose_link_is_lost_is_sent_again_as_it_was),
         cmocka_unit_test(an_answer_of_another_size_ends_the_link),
+        cmocka_unit_test(a_push_through_memory_whose_shard_moves_has_its_values_in_the_message),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
