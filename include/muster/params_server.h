@@ -68,6 +68,11 @@ struct muster_params_server_options {
      * the shards that the first map of the job gives this server. */
     const char *restore;
     muster_params_failed_fn *failed; /* restoring has failed after all; may be NULL */
+    /* A source without a name is forgotten when it has had no link for so long; 0: 10 minutes, UINT64_MAX:
+     * never. The same for all servers of a job. A client that comes back later is refused with
+     * FAILED_PRECONDITION. */
+    uint64_t source_lease_ns;
+    uint32_t sources_max;  /* further ones are refused with RESOURCE_EXHAUSTED; 0: 1,048,576 */
     uint32_t server_count; /* the job begins when so many servers are there; 0: 1 */
     /* A client asks the server to drain (params_drain.h): the program calls muster_params_server_drain,
      * and closes the server then. Called at each request until it does. NULL: clients may not ask. */
@@ -103,6 +108,7 @@ struct muster_params_stats {
     uint64_t unadmitted_rows; /* pushed to keys that have no row yet (admit_after) */
     uint64_t evicted_rows;    /* removed for new ones (rows_max) */
     uint64_t expired_rows;    /* removed by their age (ttl_clocks) */
+    uint64_t forgotten_sources; /* what they have pushed is not known any more (source_lease_ns) */
     uint64_t rows, memory_bytes, memory_max_bytes;
     uint64_t clock_low, clock_lag; /* of sources that tick: the lowest clock, and how far it is behind the highest */
     uint64_t replica_lag_frames;   /* that the slowest of the servers that copy this one has not done yet */

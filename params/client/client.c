@@ -431,6 +431,7 @@ static void on_look(struct muster_task *task)
         return;
     MUSTER_LIST_EACH_SAFE (&params->ways, way, struct muster_params_way, node)
         muster_params_way_name(way, muster_params_way_is_home(way));
+    muster_params_pushes_expire(params);
     params_look(params);
     muster_task_post(&params->ask, params->env->loop);
 }
@@ -444,6 +445,8 @@ static void on_way_open(struct muster_params_way *way, const struct muster_param
         params->sequence = opened->sequence;
     if (params->source.generation == 0)
         params->source.generation = opened->generation;
+    if (params->lease_ns == 0 || opened->lease_s * MUSTER_NS_PER_S < params->lease_ns)
+        params->lease_ns = opened->lease_s * MUSTER_NS_PER_S;
     /* The answers name rounds that were closed while the link was lost. */
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
         if (table->is_by_round && table->index < way->table_count &&

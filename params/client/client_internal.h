@@ -93,6 +93,7 @@ struct muster_params_request {
     enum muster_params_request_kind kind;
     uint64_t number; /* PUSH: its sequence number */
     struct muster_list node;
+    uint64_t first_ns; /* when it was sent the first time; 0: it was not */
     bool is_sent;     /* over the link that the way has now */
     bool is_sending;  /* a link has the frame */
     bool is_answered; /* to be freed as soon as the link gives it back */
@@ -172,6 +173,7 @@ struct muster_params {
     struct muster_task ask;   /* asks servers for new tables */
     struct muster_timer opening_deadline;
     uint32_t shard_count; /* 0: there is no map */
+    uint64_t lease_ns; /* servers may forget a source without a name after so long; 0: never */
     struct muster_list tables;
     uint32_t table_count;
     struct muster_list ops;
@@ -268,6 +270,9 @@ void muster_params_request_send(struct muster_params_request *request,
                                 struct muster_params_way *way, uint64_t number);
 /** Send everything that the way's link has not had: over a new link, or once a table is known. */
 void muster_params_requests_resend(struct muster_params_way *way);
+/** Nothing that has waited for half the lease of a source without a name is sent again: servers may have
+ * forgotten that they have applied it. Such pushes end. */
+void muster_params_pushes_expire(struct muster_params *params);
 /** The link is gone: all requests of the way are to be sent again. */
 void muster_params_requests_unsend(struct muster_params_way *way);
 /** The request that has this number (of a push, with its piece); NULL: none, its answer came before. */

@@ -3,6 +3,8 @@
 
 #include "params/client/client_internal.h"
 
+#include <stdio.h>
+
 enum muster_rc muster_params_forward_open(struct muster_env *env,
                                           const struct muster_params_options *options,
                                           const struct muster_params_origin *origin,
@@ -17,6 +19,8 @@ enum muster_rc muster_params_forward_open(struct muster_env *env,
     /* No server has been met within this call, so none has heard of the source that it chose. */
     (*ret_params)->source.source = origin->source;
     (*ret_params)->source.generation = origin->generation;
+    /* Its owner may call again much later: the servers keep what has a name. */
+    snprintf((*ret_params)->source.name, sizeof((*ret_params)->source.name), "forwarded");
     return MUSTER_OK;
 }
 

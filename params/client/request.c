@@ -132,6 +132,16 @@ static bool request_is_addressed(struct muster_params_request *request)
     return true;
 }
 
+/* Servers may have forgotten that they have applied it. */
+static bool is_expired(const struct muster_params_request *request)
+{
+    const struct muster_params *params = request->params;
+
+    return params->lease_ns != 0 && params->source.name[0] == '\0' &&
+           muster_params_request_is_push(request) && request->first_ns != 0 &&
+           muster_loop_now_ns(params->env->loop) - request->first_ns > params->lease_ns / 2;
+}
+
 /* False: the request waits for the link, or for the number of its table. */
 static bool request_transmit(struct muster_params_request *request)
 {
@@ -142,10 +152,16 @@ static bool request_transmit(struct muster_params_request *request)
     if (way->state != MUSTER_PARAMS_WAY_OPEN || !request_is_addressed(request))
         return false;
     MUSTER_ASSERT(!request->is_sending);
+    if (is_expired(request)) { /* it ends in a turn of its own, and stops no others */
+        muster_task_post(&request->params->look, request->params->env->loop);
+        return true;
+    }
     if (request->kind == MUSTER_PARAMS_REQUEST_PUSH_RANGE)
         muster_params_stage_put(request);
     request->has_ack = false;
     request->is_sent = request->is_sending = true;
+    if (request->first_ns == 0)
+        request->first_ns = muster_loop_now_ns(request->params->env->loop);
     muster_params_way_watch(way);
     if (muster_peer_link_send(&request->frame, way->link, on_sent) != MUSTER_OK)
         request->is_sending = false; /* the link is down, and says so next */
@@ -383,4 +399,29 @@ void muster_params_requests_free(struct muster_params_way *way)
 {
     list_free(&way->pushes);
     list_free(&way->requests);
+}
+
+static struct muster_params_request *expired_find(const struct muster_params *params)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node) {
+        MUSTER_LIST_EACH (&way->pushes, request, struct muster_params_request, node) {
+            if (!request->is_sent && !request->is_answered && is_expired(request))
+                return request;
+        }
+    }
+    return NULL;
+}
+
+void muster_params_pushes_expire(struct muster_params *params)
+{
+    struct muster_params_request *request;
+    struct muster_error error;
+
+    while ((request = expired_find(params)) != NULL) {
+        muster_error_set(&error, MUSTER_DEADLINE_EXCEEDED,
+                         "the server at %s has not answered for %.0f s: the push may be applied, "
+                         "and is not sent again",
+                         request->way->server, (double)params->lease_ns / 2 / MUSTER_NS_PER_S);
+        muster_params_request_finish(request, error.rc, &error);
+    }
 }

@@ -288,15 +288,17 @@ static void piece_send(const struct muster_params_request *request,
                        struct muster_params_request *piece, struct muster_params_way *way,
                        struct muster_error *error)
 {
-    if (piece == NULL)
+    if (piece == NULL) {
         muster_error_set(error, MUSTER_RESOURCE_EXHAUSTED,
                          "no memory to send rows of table %s to the server that has them now",
                          request->table->name);
-    else
+    } else {
+        piece->first_ns = request->first_ns;
         muster_params_request_send(piece, way,
                                    muster_params_request_is_push(request)
                                        ? request->number
                                        : request->params->number++);
+    }
 }
 
 static void rows_scatter(struct muster_params_request *request, struct muster_error *error)

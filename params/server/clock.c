@@ -19,7 +19,8 @@
 
 struct muster_params_presence {
     uint32_t links;
-    uint64_t lost_ns; /* since when it has none */
+    uint32_t leaders; /* that name it by a slot of their own */
+    uint64_t lost_ns; /* since when it has no link */
     uint64_t tick_ns; /* of its newest tick */
 };
 
@@ -234,6 +235,43 @@ void muster_params_server_clock_learn(struct muster_params_server *server, uint6
 }
 
 /* --- Sources that go --- */
+
+uint64_t muster_params_server_clock_absence(struct muster_params_server *server, uint64_t slot)
+{
+    const struct muster_params_presence *presence = presence_of(server, slot);
+
+    return presence != NULL && presence->links == 0
+               ? muster_loop_now_ns(server->env->loop) - presence->lost_ns
+               : 0;
+}
+
+bool muster_params_server_clock_refer(struct muster_params_server *server, uint64_t slot, bool refers)
+{
+    struct muster_params_presence *presence = presence_of(server, slot);
+
+    if (presence == NULL)
+        return false;
+    presence->leaders += refers ? 1u : UINT32_MAX;
+    presence->lost_ns = muster_loop_now_ns(server->env->loop);
+    return true;
+}
+
+void muster_params_server_clock_renew(struct muster_params_server *server, uint64_t slot)
+{
+    struct muster_params_presence *presence = presence_of(server, slot);
+
+    if (presence != NULL)
+        presence->lost_ns = muster_loop_now_ns(server->env->loop);
+}
+
+/* Sources that have ticked are counted against those that are expected, and stand in rounds. */
+bool muster_params_server_clock_is_free(struct muster_params_server *server, uint64_t slot)
+{
+    const struct muster_params_presence *presence = presence_of(server, slot);
+
+    return presence != NULL && presence->links == 0 && presence->leaders == 0 &&
+           source_of(server, slot)->clock == 0 && source_of(server, slot)->rounds == 0;
+}
 
 static bool is_absent(const struct muster_params_presence *presence, uint64_t now_ns)
 {

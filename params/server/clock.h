@@ -18,6 +18,15 @@ void muster_params_server_clocks_close(struct muster_params_server *server);
 /** A client has opened its source, or its link is gone. */
 void muster_params_server_clock_link(struct muster_params_server *server, uint64_t slot,
                                      bool is_open);
+/** How long the source has had no link; 0: it has one. Begins anew with the server. */
+uint64_t muster_params_server_clock_absence(struct muster_params_server *server, uint64_t slot);
+/** It begins anew. */
+void muster_params_server_clock_renew(struct muster_params_server *server, uint64_t slot);
+/** A leader names the source by a slot of its own, or, which cannot fail, no more. False: no memory. */
+bool muster_params_server_clock_refer(struct muster_params_server *server, uint64_t slot,
+                                      bool refers);
+/** Nobody names the source by its slot, and nobody waits for its clock. */
+bool muster_params_server_clock_is_free(struct muster_params_server *server, uint64_t slot);
 /** The source has completed so many steps, or is done (MUSTER_PARAMS_CLOCK_DONE); of so many sources. True: it
  * has completed a round. */
 bool muster_params_server_clock_tick(struct muster_params_server *server, uint64_t slot,

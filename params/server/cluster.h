@@ -85,6 +85,14 @@ void muster_params_forward_send(struct muster_params_server *server,
 /** Tell all followers that the source was opened. As muster_params_forward_prepare. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_forward(struct muster_params_server *server,
                                                               uint64_t slot);
+/** Tell all followers that this server has forgotten what the source has pushed to its shards. As
+ * muster_params_forward_prepare. */
+MUSTER_MUST_CHECK enum muster_rc muster_params_forget_forward(struct muster_params_server *server,
+                                                              uint64_t slot);
+/** The slot will have another source: followers are told of it. */
+void muster_params_followers_untell(struct muster_params_server *server, uint64_t slot);
+/** Whether all followers have done all records up to this one. */
+bool muster_params_followers_have(const struct muster_params_server *server, uint64_t number);
 /** Whether it has done all records up to this one, and its copies of these shards are not stale. */
 bool muster_params_follower_has(const struct muster_params_follower *follower, uint64_t number,
                                 const uint16_t *shards, uint32_t shard_count);

@@ -79,12 +79,17 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
                                                        .weight = source->round_weight};
     const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
                                                .type = MUSTER_PARAMS_COPY_SOURCE,
+                                               .flags = (source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0
+                                                            ? MUSTER_PARAMS_COPY_IS_NAMED
+                                                            : 0,
                                                .payload_bytes =
                                                    MUSTER_PARAMS_COPIED_SOURCE_BYTES,
                                                .offset = slot,
                                                .descriptor = source->clock};
     uint8_t bytes[MUSTER_PARAMS_COPIED_SOURCE_BYTES];
 
+    if (source->generation == 0) /* the slot is free */
+        return true;
     if (!told_grow(follower, slot))
         return false;
     muster_params_copied_source_pack(&copied, bytes);
@@ -141,10 +146,13 @@ static bool record_send(struct muster_params_follower *follower,
         return false;
     record->is_sending = true;
     record->frame.header.epoch = follower->server->map->epoch;
-    if (muster_peer_link_send(&record->frame, follower->link, on_record_sent) == MUSTER_OK)
-        return true;
-    record->is_sending = false;
-    return false;
+    if (muster_peer_link_send(&record->frame, follower->link, on_record_sent) != MUSTER_OK) {
+        record->is_sending = false;
+        return false;
+    }
+    if (record->frame.header.type == MUSTER_PARAMS_COPY_FORGET)
+        bit_clear(follower->told_sources, (uint32_t)record->source_begin);
+    return true;
 }
 
 static void record_done(struct muster_params_record *record)
@@ -739,6 +747,21 @@ static struct muster_params_record *mark_make(struct muster_params_server *serve
     return muster_params_record_new(server, MUSTER_PARAMS_COPY_MARK, 0);
 }
 
+static struct muster_params_record *forget_make(struct muster_params_server *server,
+                                                const void *change, uint64_t follower)
+{
+    struct muster_params_record *record =
+        muster_params_record_new(server, MUSTER_PARAMS_COPY_FORGET, 0);
+    const uint64_t *slot = change;
+
+    (void)follower;
+    if (record == NULL)
+        return NULL;
+    record->frame.header.offset = record->source_begin = *slot;
+    record->source_end = *slot + 1;
+    return record;
+}
+
 static struct muster_params_record *push_make(struct muster_params_server *server,
                                               const void *change, uint64_t follower)
 {
@@ -838,6 +861,41 @@ enum muster_rc muster_params_source_forward(struct muster_params_server *server,
         record_append(follower, record);
     }
     return MUSTER_OK;
+}
+
+enum muster_rc muster_params_forget_forward(struct muster_params_server *server, uint64_t slot)
+{
+    struct muster_list records;
+
+    if (muster_list_is_empty(&server->followers))
+        return MUSTER_OK;
+    if (!records_make(server, forget_make, &slot, UINT64_MAX, &records))
+        return MUSTER_RESOURCE_EXHAUSTED;
+    server->record_count++;
+    for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
+        if (muster_params_server_leads(server, shard, server->map->epoch))
+            server->shard_records[shard] = server->record_count;
+    }
+    MUSTER_LIST_EACH_SAFE (&server->followers, follower, struct muster_params_follower, node)
+        record_append(follower, record_take(&records));
+    return MUSTER_OK;
+}
+
+void muster_params_followers_untell(struct muster_params_server *server, uint64_t slot)
+{
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (source_is_told(follower, slot))
+            bit_clear(follower->told_sources, (uint32_t)slot);
+    }
+}
+
+bool muster_params_followers_have(const struct muster_params_server *server, uint64_t number)
+{
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (!muster_params_follower_has(follower, number, NULL, 0))
+            return false;
+    }
+    return true;
 }
 
 /* One mark is enough for all answers that are made before it leaves. */

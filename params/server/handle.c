@@ -31,7 +31,8 @@ static enum muster_rc source_open(struct muster_params_client *client,
     const struct muster_params_opener opener = {.id = open->source,
                                                 .generation = open->generation,
                                                 .process = open->process,
-                                                .link = open->link};
+                                                .link = open->link,
+                                                .is_named = open->name[0] != '\0'};
     enum muster_rc rc;
 
     if (client->is_open)
@@ -73,6 +74,8 @@ static bool opened_answer(struct muster_params_client *client,
         &(struct muster_params_opened){.slot = client->slot,
                                        .generation = client->generation,
                                        .shard_count = server->region->head->shard_count,
+                                       .lease_s =
+                                           (uint32_t)(server->source_lease_ns / MUSTER_NS_PER_S),
                                        .sequence =
                                            muster_params_source_sequence(server->region, source)},
         waiting->answer->payload);

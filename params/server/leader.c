@@ -41,6 +41,10 @@ static void leader_close(struct muster_params_leader *leader)
 
     muster_list_remove(&leader->node);
     muster_peer_link_close(leader->link);
+    for (size_t i = 0; i < leader->slot_count; i++) {
+        if (leader->slots[i] != UNKNOWN)
+            (void)muster_params_server_clock_refer(server, leader->slots[i], false);
+    }
     muster_mem_free(server->env->mem, leader->slots);
     muster_mem_free(server->env->mem, leader->tables);
     muster_mem_free(&server->pool.mem, leader->payload);
@@ -122,6 +126,13 @@ static bool shard_is_led(const struct muster_params_leader *leader, uint32_t sha
 
 /* --- What it tells first --- */
 
+static void slot_drop(struct muster_params_leader *leader, uint64_t slot)
+{
+    if (leader->slots[slot] != UNKNOWN)
+        (void)muster_params_server_clock_refer(leader->server, leader->slots[slot], false);
+    leader->slots[slot] = UNKNOWN;
+}
+
 static bool source_handle(struct muster_params_leader *leader,
                           const struct muster_frame_header *header, const uint8_t *payload)
 {
@@ -147,11 +158,15 @@ static bool source_handle(struct muster_params_leader *leader,
         leader->slots = slots;
         leader->slot_count = count;
     }
-    opener = (struct muster_params_opener){.id = source.open.source,
-                                           .generation = source.open.generation,
-                                           .process = source.open.process};
-    if (muster_params_source_learn(server->region, &opener, &slot) != MUSTER_OK)
+    opener = (struct muster_params_opener){
+        .id = source.open.source,
+        .generation = source.open.generation,
+        .process = source.open.process,
+        .is_named = (header->flags & MUSTER_PARAMS_COPY_IS_NAMED) != 0};
+    if (muster_params_source_learn(server->region, &opener, &slot) != MUSTER_OK ||
+        !muster_params_server_clock_refer(server, slot, true))
         return false;
+    slot_drop(leader, header->offset);
     leader->slots[header->offset] = slot;
     muster_params_server_clock_learn(server, slot, header->descriptor, &source);
     return true;
@@ -421,6 +436,25 @@ static bool check_handle(struct muster_params_leader *leader,
     return muster_peer_link_send_copy(leader->link, &answer, NULL) == MUSTER_OK;
 }
 
+/* The leader names the source anew before it speaks of the slot again. */
+static bool forget_handle(struct muster_params_leader *leader,
+                          const struct muster_frame_header *header, uint8_t *payload)
+{
+    struct muster_params_server *server = leader->server;
+    uint8_t shards[MUSTER_PARAMS_SHARD_COUNT_MAX / 8] = {0};
+
+    (void)payload;
+    if (source_at(leader, header->offset) == NULL)
+        return false;
+    for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {
+        if (shard_is_led(leader, shard))
+            shards[shard / 8] |= (uint8_t)(1u << shard % 8);
+    }
+    muster_params_source_forget(server->region, leader->slots[header->offset], shards);
+    slot_drop(leader, header->offset);
+    return true;
+}
+
 /* --- Messages --- */
 
 static bool nothing_handle(struct muster_params_leader *leader,
@@ -447,6 +481,7 @@ static const struct copy_row {
     [MUSTER_PARAMS_COPY_TURNOVER - MUSTER_PARAMS_COPY_PUSH] = {turnover_handle,
                                                                MUSTER_FRAME_PAYLOAD_MAX},
     [MUSTER_PARAMS_COPY_CHECK - MUSTER_PARAMS_COPY_PUSH] = {check_handle, 0},
+    [MUSTER_PARAMS_COPY_FORGET - MUSTER_PARAMS_COPY_PUSH] = {forget_handle, 0},
 };
 
 static bool message_is_known(const struct muster_frame_header *header)
@@ -459,7 +494,7 @@ static bool message_is_known(const struct muster_frame_header *header)
         return header->payload_bytes == MUSTER_PARAMS_COPIED_SOURCE_BYTES;
     if (header->type == MUSTER_PARAMS_COPY_TABLE)
         return header->payload_bytes == MUSTER_PARAMS_SCHEMA_BYTES;
-    return header->type >= MUSTER_PARAMS_COPY_PUSH && header->type <= MUSTER_PARAMS_COPY_CHECK &&
+    return header->type >= MUSTER_PARAMS_COPY_PUSH && header->type <= MUSTER_PARAMS_COPY_FORGET &&
            messages[header->type - MUSTER_PARAMS_COPY_PUSH].handle != NULL &&
            header->payload_bytes <= messages[header->type - MUSTER_PARAMS_COPY_PUSH].payload_max;
 }

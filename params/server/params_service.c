@@ -38,7 +38,7 @@ static void on_open(struct muster_rpc *rpc, const Muster__Params__V1__OpenReques
     }
     muster__params__v1__source__init(&named);
     if (rc == MUSTER_OK)
-        rc = muster_params_server_source_open(server, &(struct muster_params_opener){.id = id},
+        rc = muster_params_server_source_open(server, &(struct muster_params_opener){.id = id, .is_named = true},
                                               &named.slot, &error);
     if (rc != MUSTER_OK) {
         call_refuse(rpc, &error);

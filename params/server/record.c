@@ -189,6 +189,7 @@ static void positions_append(struct shard_copy *copy)
         struct muster_params_record *record =
             copy_append(copy, MUSTER_PARAMS_COPY_POSITIONS,
                         count * sizeof(struct muster_params_copied_position));
+        uint32_t bytes = 0;
 
         if (record == NULL)
             return;
@@ -199,8 +200,12 @@ static void positions_append(struct shard_copy *copy)
                 .slot = at + i,
                 .position = muster_params_source_at(region, at + i)->positions[copy->shard]};
 
-            memcpy(record->payload + i * sizeof(entry), &entry, sizeof(entry));
+            if (entry.position == 0)
+                continue;
+            memcpy(record->payload + bytes, &entry, sizeof(entry));
+            bytes += sizeof(entry);
         }
+        record->frame.header.payload_bytes = bytes;
     }
 }
 

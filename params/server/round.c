@@ -65,7 +65,7 @@ static enum muster_rc rounds_add(struct muster_params_server *server,
     keys_find(rounds);
     source_name(table, &id);
     rc = muster_params_source_learn(
-        server->region, &(struct muster_params_opener){.id = id, .generation = 1}, &rounds->slot);
+        server->region, &(struct muster_params_opener){.id = id, .generation = 1, .is_named = true}, &rounds->slot);
     if (rc == MUSTER_OK) {
         rounds->source = muster_params_source_at(server->region, rounds->slot);
         rc = muster_params_round_log_read(rounds);

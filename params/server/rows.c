@@ -23,14 +23,18 @@ static enum muster_rc source_refuse(const struct muster_params_server *server, e
     case MUSTER_ABORTED:
         return muster_error_set(ret_error, rc, "a younger process has opened this source");
     case MUSTER_FAILED_PRECONDITION:
-        return muster_error_set(
-            ret_error, rc, "the server has lost its memory: it does not know this source any more");
+        return muster_error_set(ret_error, rc,
+                                "the server does not know this source any more: it has lost its "
+                                "memory, or has forgotten the source's sequence");
     case MUSTER_UNAVAILABLE:
         return muster_error_set(ret_error, rc,
                                 "the process has opened this source over a younger link");
     default:
-        return muster_error_set(ret_error, rc, "no memory for one more source: the server has %u",
-                                server->region->head->source_count);
+        return muster_error_set(
+            ret_error, rc, "no room for one more source: the server has %u (limit %u), or no memory",
+            muster_params_source_live(server->region),
+            server->region->sources_max != 0 ? server->region->sources_max
+                                             : MUSTER_PARAMS_SOURCES_MAX);
     }
 }
 

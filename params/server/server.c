@@ -12,6 +12,7 @@
 
 #include "params/server/share.h"
 
+#define SOURCE_LEASE_NS (600 * MUSTER_NS_PER_S)
 #define POOL_KEPT_BYTES ((size_t)64 << 20)
 /* As much as a frame of a link holds, and the fields around it. */
 #define CALL_BYTES_MAX (MUSTER_FRAME_PAYLOAD_MAX + ((size_t)1 << 20))
@@ -195,6 +196,11 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_task_init(&server->flush, on_flush, server);
     muster_task_init(&server->held_check, on_held_check, server);
     muster_timer_init(&server->alive, on_alive, server);
+    server->region->sources_max = options->sources_max;
+    server->source_lease_ns = options->source_lease_ns == 0 ? SOURCE_LEASE_NS
+                              : options->source_lease_ns == UINT64_MAX ? 0
+                                                                       : options->source_lease_ns;
+    muster_params_leases_open(server);
     muster_params_drain_init(server);
     server->on_drain = options->on_drain;
     server->place = MUSTER_PARAMS_NOWHERE;
@@ -250,6 +256,7 @@ static void server_close(struct muster_params_server *server)
 {
     muster_task_cancel(&server->flush);
     muster_timer_stop(&server->alive);
+    muster_params_leases_close(server);
     muster_params_share_close(server->share);
     muster_params_watches_close(server);
     muster_params_server_cut_close(server);

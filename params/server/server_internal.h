@@ -80,6 +80,10 @@ struct muster_params_server {
     struct muster_params_turned *turned; /* keys that one message turns */
     size_t turned_count;
     struct muster_timer alive;     /* finds links that are half open */
+    uint64_t source_lease_ns;      /* 0: sources are not forgotten */
+    struct muster_timer lease;     /* forgets them */
+    uint64_t lease_slot;           /* the next one that is looked at */
+    uint64_t lease_record;         /* record_count a round of these before */
     struct muster_task flush;      /* acknowledgements of a turn leave together */
     struct muster_params_map *map; /* NULL: not known yet */
     uint32_t place;                /* of this server in it, or MUSTER_PARAMS_NOWHERE */
@@ -203,6 +207,9 @@ muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
 
 /** Links that are half open (alive.c): those on which something is awaited are checked soon. */
 void muster_params_alive_watch(struct muster_params_server *server, bool is_awaited);
+/** Sources without a name are forgotten when they have had no link for source_lease_ns (lease.c). */
+void muster_params_leases_open(struct muster_params_server *server);
+void muster_params_leases_close(struct muster_params_server *server);
 /** ALIVE or COPY_ALIVE over the link. False: no memory, or the link is down. */
 MUSTER_MUST_CHECK bool muster_params_alive_send(struct muster_peer_link *link, uint8_t type,
                                                 uint16_t flags);

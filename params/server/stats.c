@@ -18,7 +18,7 @@ void muster_params_server_stats(const struct muster_params_server *server,
     ret_stats->memory_bytes = muster_params_region_bytes_used(server->region);
     ret_stats->memory_max_bytes = muster_params_region_bytes_max(server->region);
     ret_stats->tables = head->table_count;
-    ret_stats->sources = head->source_count;
+    ret_stats->sources = muster_params_source_live(server->region);
     ret_stats->clients = server->client_count;
 }
 
@@ -67,7 +67,7 @@ static const struct {
      FIELD(memory_bytes)},
     {"muster_params_memory_max_bytes", "memory that the seat may use", NULL, MUSTER_GAUGE,
      FIELD(memory_max_bytes)},
-    {"muster_params_sources", "sources that have a position", NULL, MUSTER_GAUGE, FIELD(sources)},
+    {"muster_params_sources", "sources that the server knows", NULL, MUSTER_GAUGE, FIELD(sources)},
     {"muster_params_clients", "links of clients", NULL, MUSTER_GAUGE, FIELD(clients)},
 };
 

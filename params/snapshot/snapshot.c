@@ -193,7 +193,8 @@ static enum muster_rc on_source(void *data, const struct muster_incarnation *id,
     struct muster_params_source *source;
     uint64_t slot;
     enum muster_rc rc = muster_params_source_learn(
-        restoring->region, &(struct muster_params_opener){.id = *id, .generation = generation},
+        restoring->region, &(struct muster_params_opener){
+            .id = *id, .generation = generation, .is_named = true},
         &slot);
 
     if (rc != MUSTER_OK)

@@ -18,6 +18,7 @@ static complete_fn *const completes[] = {
     [MUSTER_PARAMS_INTENT_SOURCE] = muster_params_source_complete,
     [MUSTER_PARAMS_INTENT_REUSE] = muster_params_reuse_complete,
     [MUSTER_PARAMS_INTENT_REMOVE] = muster_params_remove_complete,
+    [MUSTER_PARAMS_INTENT_SOURCE_FREE] = muster_params_source_free_complete,
 };
 
 enum muster_rc muster_params_region_recover(struct muster_params_region *region, void *memory,

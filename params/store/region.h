@@ -19,12 +19,14 @@
 /* Values, state (at most two values and a count per element), and the head of the largest row. */
 #define MUSTER_PARAMS_STRIDE_MAX          (3u * MUSTER_PARAMS_ROW_BYTES_MAX + 64u)
 #define MUSTER_PARAMS_SOURCE_SEGMENTS_MAX 4096u
+#define MUSTER_PARAMS_SOURCE_BUCKETS      ((uint32_t)1 << 18)
+#define MUSTER_PARAMS_SOURCES_MAX         ((uint32_t)1 << 20) /* unless the handle says otherwise */
 #define MUSTER_PARAMS_FILTER_CELLS        ((uint64_t)1 << 20) /* one segment */
 
 /* --- What is stored: fixed layout, changed only with MUSTER_PARAMS_REGION_VERSION --- */
 
 #define MUSTER_PARAMS_REGION_MAGIC   UINT64_C(0x314e474552535054) /* "TPSREGN1" */
-#define MUSTER_PARAMS_REGION_VERSION 6u
+#define MUSTER_PARAMS_REGION_VERSION 7u
 
 /** A row. The values follow, then the optimizer's state. */
 struct muster_params_row {
@@ -123,6 +125,8 @@ struct muster_params_source {
     uint64_t generation; /* 0: free */
     uint64_t process;    /* that has opened it; 0: not known */
     uint32_t link;       /* of that process: the newest one that has named it here */
+    uint32_t flags;      /* MUSTER_PARAMS_SOURCE_… */
+    uint32_t next;       /* slot + 1 of the next one of its bucket, or of the next free one; 0: none */
     uint32_t reserved;
     uint64_t clock;
     uint64_t rounds;     /* that it has completed */
@@ -130,6 +134,9 @@ struct muster_params_source {
     uint64_t pushed;     /* sequence number of the newest push that is applied whole */
     uint64_t positions[];
 };
+
+#define MUSTER_PARAMS_SOURCE_NAMED     1u /* its sequence outlives its processes: it is kept */
+#define MUSTER_PARAMS_SOURCE_FORGOTTEN 2u /* positions of it were dropped: its process may not go on */
 
 /**
  * The row that is being changed, as it was. It counts as long as *position_at still is
@@ -157,14 +164,15 @@ enum muster_params_intent_kind {
     MUSTER_PARAMS_INTENT_SOURCE,  /* a source gets a slot, or a new generation */
     MUSTER_PARAMS_INTENT_REUSE,   /* a free row of a shard gets a key */
     MUSTER_PARAMS_INTENT_REMOVE,  /* a row becomes free */
+    MUSTER_PARAMS_INTENT_SOURCE_FREE, /* a slot becomes free */
     MUSTER_PARAMS_INTENT_COUNT,
 };
 struct muster_params_intent {
     uint32_t kind;
     uint32_t table;
-    uint32_t shard;
-    uint32_t page; /* REUSE, REMOVE: address of the row in granules */
-    uint32_t segment, run;
+    uint32_t shard; /* SOURCE, SOURCE_FREE: free slots after */
+    uint32_t page; /* REUSE, REMOVE: address of the row in granules; SOURCE: the first free slot after, + 1 */
+    uint32_t segment, run; /* SOURCE: run is the source's flags */
     uint64_t key; /* SOURCE: the process */
     /* ROW: rows of the page before; GROW: bits; SOURCE: the slot; SOURCES: which of them; REUSE: the
      * next free row; REMOVE: the slot of the index that is to be closed, or UINT64_MAX. */
@@ -184,12 +192,15 @@ struct muster_params_region_head {
     uint32_t table_count;
     uint32_t source_segment_count;
     uint32_t source_count;        /* slots that have been used */
+    uint32_t source_free;         /* slot + 1 of the first of them that is free; 0: none */
+    uint32_t source_free_count;
     uint32_t clock_sources;       /* that must tick */
     uint32_t copy_links;          /* that its servers have opened to others, dead processes too */
     struct muster_incarnation id; /* of the memory; zero: its first server has not begun */
     struct muster_params_intent intent;
     struct muster_params_undo undo;
     uint32_t source_segments[MUSTER_PARAMS_SOURCE_SEGMENTS_MAX];
+    uint32_t source_buckets[MUSTER_PARAMS_SOURCE_BUCKETS]; /* slot + 1 of the first source; 0: none */
     struct muster_params_store_table tables[MUSTER_PARAMS_TABLES_MAX];
     struct muster_params_segment segments[]; /* segment_count */
 };
@@ -207,6 +218,7 @@ struct muster_params_region {
     void *commit_data;
     struct muster_params_freeze *freeze; /* freeze.h; NULL: none */
     uint8_t *changed; /* of each shard: 1 once a push or a load has changed it; NULL: nobody asks */
+    uint32_t sources_max;                /* 0: MUSTER_PARAMS_SOURCES_MAX */
 };
 
 /** How the memory is cut. */

@@ -29,19 +29,44 @@ struct muster_params_source *muster_params_source_at(const struct muster_params_
     return muster_params_at(region, offset + slot % per_segment * source_bytes(region));
 }
 
+static uint32_t *bucket_of(const struct muster_params_region *region,
+                           const struct muster_incarnation *id)
+{
+    uint64_t hash = muster_hash64(id->bytes, sizeof(id->bytes), 0);
+
+    return &region->head->source_buckets[hash % MUSTER_PARAMS_SOURCE_BUCKETS];
+}
+
 struct muster_params_source *muster_params_source_find(const struct muster_params_region *region,
                                                        const struct muster_incarnation *id,
                                                        uint64_t *ret_slot)
 {
-    for (uint64_t slot = 0; slot < region->head->source_count; slot++) {
-        struct muster_params_source *source = muster_params_source_at(region, slot);
+    for (uint32_t at = *bucket_of(region, id); at != 0;) {
+        struct muster_params_source *source = muster_params_source_at(region, at - 1);
 
         if (muster_incarnation_is_equal(&source->id, id)) {
-            *ret_slot = slot;
+            *ret_slot = at - 1;
             return source;
         }
+        at = source->next;
     }
     return NULL;
+}
+
+uint32_t muster_params_source_live(const struct muster_params_region *region)
+{
+    return region->head->source_count - region->head->source_free_count;
+}
+
+/* The place that leads to the slot in the bucket of id; NULL: none does. */
+static uint32_t *link_to(const struct muster_params_region *region,
+                         const struct muster_incarnation *id, uint64_t slot)
+{
+    uint32_t *at = bucket_of(region, id);
+
+    while (*at != 0 && *at != slot + 1)
+        at = &muster_params_source_at(region, *at - 1)->next;
+    return *at != 0 ? at : NULL;
 }
 
 void muster_params_sources_complete(struct muster_params_region *region,
@@ -69,20 +94,46 @@ static enum muster_rc sources_add(struct muster_params_region *region)
 }
 
 /* The count rises before the slot is filled, since only slots below it can be addressed; a slot
- * without a generation is free. */
+ * without a generation is free. The slot leaves the free ones before `next` leads elsewhere. */
 void muster_params_source_complete(struct muster_params_region *region,
                                    const struct muster_params_intent *intent)
 {
     struct muster_params_region_head *head = region->head;
     struct muster_params_source *source;
+    uint32_t *bucket = bucket_of(region, &intent->id);
 
     if (intent->count >= head->source_count)
         MUSTER_PARAMS_STORE(&head->source_count, (uint32_t)(intent->count + 1));
+    MUSTER_PARAMS_STORE(&head->source_free, intent->page);
+    head->source_free_count = intent->shard;
     source = muster_params_source_at(region, intent->count);
     source->id = intent->id;
     source->process = intent->key;
     source->link = (uint32_t)intent->table_rows;
+    source->flags = intent->run;
+    if (link_to(region, &intent->id, intent->count) == NULL) {
+        source->next = *bucket;
+        MUSTER_PARAMS_STORE(bucket, (uint32_t)intent->count + 1);
+    }
     MUSTER_PARAMS_STORE(&source->generation, intent->total);
+}
+
+/* The slot leaves its bucket first: `next` leads there until then, and along the free ones from then on. */
+void muster_params_source_free_complete(struct muster_params_region *region,
+                                        const struct muster_params_intent *intent)
+{
+    struct muster_params_region_head *head = region->head;
+    struct muster_params_source *source = muster_params_source_at(region, intent->count);
+    uint32_t *link = link_to(region, &intent->id, intent->count);
+
+    if (link != NULL)
+        MUSTER_PARAMS_STORE(link, source->next);
+    if (head->source_free != intent->count + 1) {
+        memset(source, 0, source_bytes(region));
+        source->next = head->source_free;
+        MUSTER_PARAMS_STORE(&head->source_free, (uint32_t)intent->count + 1);
+    }
+    head->source_free_count = intent->shard;
 }
 
 /* The low half of a generation counts processes, the high half the further links of one. */
@@ -101,8 +152,13 @@ static enum muster_rc source_keep(struct muster_params_region *region,
                                   struct muster_params_intent *intent, uint64_t *ret_slot)
 {
     uint64_t room = (uint64_t)region->head->source_segment_count * sources_per_segment(region);
+    uint32_t max = region->sources_max != 0 ? region->sources_max : MUSTER_PARAMS_SOURCES_MAX;
+    const struct muster_params_source *source = muster_params_source_at(region, intent->count);
+    bool is_new = source == NULL || source->generation == 0;
     enum muster_rc rc = MUSTER_OK;
 
+    if (is_new && muster_params_source_live(region) >= max)
+        return MUSTER_RESOURCE_EXHAUSTED;
     if (intent->count == room)
         rc = sources_add(region);
     if (rc != MUSTER_OK)
@@ -112,20 +168,41 @@ static enum muster_rc source_keep(struct muster_params_region *region,
     return MUSTER_OK;
 }
 
-/* The slot that the source has, or the next one. */
+/* The slot that the source has, or a free one, or the next one. */
 static struct muster_params_intent intent_of(const struct muster_params_region *region,
                                              const struct muster_params_opener *opener,
                                              const struct muster_params_source **ret_source)
 {
+    const struct muster_params_region_head *head = region->head;
     struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE,
-                                          .count = region->head->source_count,
+                                          .count = head->source_count,
+                                          .shard = head->source_free_count,
+                                          .page = head->source_free,
+                                          .run = opener->is_named ? MUSTER_PARAMS_SOURCE_NAMED : 0,
                                           .id = opener->id,
                                           .key = opener->process,
                                           .table_rows = opener->link,
                                           .total = (uint32_t)opener->generation};
+    const struct muster_params_source *source =
+        muster_params_source_find(region, &opener->id, &intent.count);
 
-    *ret_source = muster_params_source_find(region, &opener->id, &intent.count);
+    *ret_source = source;
+    if (source != NULL) {
+        intent.run |= source->flags;
+    } else if (head->source_free != 0) {
+        intent.count = head->source_free - 1;
+        intent.page = muster_params_source_at(region, intent.count)->next;
+        intent.shard--;
+    }
     return intent;
+}
+
+/* A process that has pushed to what was forgotten since would push twice what it sends again. */
+static bool is_forgotten(const struct muster_params_source *source,
+                         const struct muster_params_opener *opener)
+{
+    return (source->flags & MUSTER_PARAMS_SOURCE_FORGOTTEN) != 0 && opener->generation != 0 &&
+           !opener->is_named;
 }
 
 static bool is_of_process(const struct muster_params_source *source, uint64_t process)
@@ -162,6 +239,7 @@ enum muster_rc muster_params_source_open(struct muster_params_region *region,
     const struct muster_params_source *source;
     struct muster_params_intent intent = intent_of(region, opener, &source);
 
+    intent.run &= ~MUSTER_PARAMS_SOURCE_FORGOTTEN; /* the process has not pushed yet */
     if (source != NULL && is_of_process(source, opener->process))
         return source_go_on(region, source, &intent, ret_slot);
     intent.total = (uint32_t)(source != NULL ? source->generation : 0) + 1;
@@ -176,6 +254,8 @@ enum muster_rc muster_params_source_adopt(struct muster_params_region *region,
     const struct muster_params_source *source;
     struct muster_params_intent intent = intent_of(region, opener, &source);
 
+    if (source != NULL && is_forgotten(source, opener))
+        return MUSTER_FAILED_PRECONDITION;
     if (source != NULL && (is_of_process(source, opener->process) ||
                            (uint32_t)source->generation == (uint32_t)opener->generation))
         return source_go_on(region, source, &intent, ret_slot);
@@ -192,6 +272,7 @@ enum muster_rc muster_params_source_learn(struct muster_params_region *region,
         muster_params_source_find(region, &opener->id, ret_slot);
 
     if (source != NULL && (is_of_process(source, opener->process) ||
+                           (source->flags & MUSTER_PARAMS_SOURCE_FORGOTTEN) != 0 ||
                            (uint32_t)source->generation >= (uint32_t)opener->generation))
         return MUSTER_OK;
     return muster_params_source_adopt(region, opener, ret_slot);
@@ -209,6 +290,35 @@ enum muster_rc muster_params_source_reopen(struct muster_params_region *region,
         (uint32_t)muster_params_source_at(region, slot)->generation != (uint32_t)opener->generation)
         return MUSTER_ABORTED;
     return muster_params_source_adopt(region, opener, ret_slot);
+}
+
+void muster_params_source_forget(struct muster_params_region *region, uint64_t slot,
+                                 const uint8_t *shards)
+{
+    struct muster_params_source *source = muster_params_source_at(region, slot);
+
+    MUSTER_PARAMS_STORE(&source->flags, source->flags | MUSTER_PARAMS_SOURCE_FORGOTTEN);
+    MUSTER_PARAMS_STORE(&region->head->undo.position_before, UINT64_MAX);
+    for (uint32_t shard = 0; shard < region->head->shard_count; shard++) {
+        if ((shards[shard / 8] & 1u << shard % 8) == 0)
+            continue;
+        if (region->changed != NULL)
+            region->changed[shard] = 1;
+        MUSTER_PARAMS_STORE(&source->positions[shard], 0);
+    }
+}
+
+void muster_params_source_free(struct muster_params_region *region, uint64_t slot)
+{
+    struct muster_params_intent intent = {.kind = MUSTER_PARAMS_INTENT_SOURCE_FREE,
+                                          .count = slot,
+                                          .shard = region->head->source_free_count + 1,
+                                          .id = muster_params_source_at(region, slot)->id};
+
+    MUSTER_PARAMS_STORE(&region->head->undo.position_before, UINT64_MAX);
+    muster_params_intent_begin(region, &intent);
+    muster_params_source_free_complete(region, &region->head->intent);
+    muster_params_intent_end(region);
 }
 
 uint64_t muster_params_positions_digest(const struct muster_params_region *region, uint32_t shard)

@@ -6,7 +6,7 @@
 
 #define MUSTER_PARAMS_SEQUENCE_MAX (UINT64_MAX >> 17)
 
-/** The source of this slot, or NULL. */
+/** The source of this slot, or NULL. One without a generation is free. */
 struct muster_params_source *muster_params_source_at(const struct muster_params_region *region,
                                                      uint64_t slot);
 /** NULL: the source has no slot. */
@@ -19,6 +19,7 @@ struct muster_params_opener {
     uint64_t generation;          /* that the process has got; 0: none yet */
     uint64_t process;             /* a number that no other process has; 0: not known */
     uint32_t link;                /* the process counts its links */
+    bool is_named;                /* the source is kept when its processes are gone */
 };
 
 /**
@@ -35,8 +36,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_open(
  * The process that got this generation opens the source again, over a further link: what still
  * arrives over its older links is refused from now on.
  *
- * Errors: FAILED_PRECONDITION (there is no such source: its memory is lost), ABORTED (a younger
- * process has opened it), UNAVAILABLE (as muster_params_source_open).
+ * Errors: FAILED_PRECONDITION (there is no such source: its memory is lost, or it was forgotten), ABORTED
+ * (a younger process has opened it), UNAVAILABLE (as muster_params_source_open).
  */
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_reopen(
     struct muster_params_region *region, const struct muster_params_opener *opener,
@@ -44,8 +45,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_reopen(
 /**
  * The source as another server knows it: a slot for a new one, and this generation.
  *
- * Errors: RESOURCE_EXHAUSTED, ABORTED (a younger process has opened it here), UNAVAILABLE (as
- * muster_params_source_open).
+ * Errors: RESOURCE_EXHAUSTED, ABORTED (a younger process has opened it here), FAILED_PRECONDITION
+ * (it was forgotten here), UNAVAILABLE (as muster_params_source_open).
  */
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_adopt(
     struct muster_params_region *region, const struct muster_params_opener *opener,
@@ -59,6 +60,13 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_source_adopt(
 MUSTER_MUST_CHECK enum muster_rc muster_params_source_learn(
     struct muster_params_region *region, const struct muster_params_opener *opener,
     uint64_t *ret_slot);
+/** Drop its positions of shards that have a bit; its process may not go on. */
+void muster_params_source_forget(struct muster_params_region *region, uint64_t slot,
+                                 const uint8_t *shards);
+/** The slot is for another source: nobody names this one by it any more. */
+void muster_params_source_free(struct muster_params_region *region, uint64_t slot);
+/** How many there are. */
+uint32_t muster_params_source_live(const struct muster_params_region *region);
 /** The process has opened the source before. */
 bool muster_params_source_is_of(const struct muster_params_region *region,
                                 const struct muster_params_opener *opener);
@@ -71,5 +79,7 @@ void muster_params_sources_complete(struct muster_params_region *region,
                                     const struct muster_params_intent *intent);
 void muster_params_source_complete(struct muster_params_region *region,
                                    const struct muster_params_intent *intent);
+void muster_params_source_free_complete(struct muster_params_region *region,
+                                        const struct muster_params_intent *intent);
 
 #endif

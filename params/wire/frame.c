@@ -155,7 +155,7 @@ void muster_params_opened_pack(const struct muster_params_opened *opened,
 
     at = put_u64(at, opened->generation);
     at = put_u32(at, opened->shard_count);
-    at = put_u32(at, 0);
+    at = put_u32(at, opened->lease_s);
     put_u64(at, opened->sequence);
 }
 
@@ -176,7 +176,8 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message OPENED of parameters names %u shards", shards);
     ret_opened->shard_count = shards;
-    get_bytes(at + 2 * sizeof(shards), &ret_opened->sequence, sizeof(ret_opened->sequence));
+    at = get_bytes(at + sizeof(shards), &ret_opened->lease_s, sizeof(ret_opened->lease_s));
+    get_bytes(at, &ret_opened->sequence, sizeof(ret_opened->sequence));
     if (ret_opened->sequence == 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message OPENED of parameters names no sequence number");

@@ -63,14 +63,18 @@ enum muster_params_copy_message {
                                   * sequence, header.phase: the primary's slot of its source,
                                   * header.chunk: the primary's table; payload: turned[] */
     MUSTER_PARAMS_COPY_ACK, /* to the primary; header.offset: so many of the messages from COPY_PUSH
-                              * to COPY_TURNOVER, and COPY_CHECK, are done; header.epoch: number of the
+                              * to COPY_TURNOVER, COPY_CHECK and COPY_FORGET are done; header.epoch: number of the
                               * replica's map */
     MUSTER_PARAMS_COPY_CHECK, /* header.phase: a shard, header.descriptor: digest of its positions */
     MUSTER_PARAMS_COPY_DIFFERS, /* to the primary: those of header.phase have another digest */
     MUSTER_PARAMS_COPY_ALIVE,   /* as ALIVE; not counted by COPY_ACK */
+    MUSTER_PARAMS_COPY_FORGET,  /* header.offset: the primary's slot of a source, which has another source
+                                 * from then on, or none. Its positions are dropped in the primary's shards */
 };
 /* header.flags of COPY_CHECK: the copy has said that it differs, over an older link. */
 #define MUSTER_PARAMS_COPY_IS_STALE 1u
+/* header.flags of COPY_SOURCE: the source has a name, and is kept. */
+#define MUSTER_PARAMS_COPY_IS_NAMED 1u
 /** An entry of COPY_POSITIONS. */
 struct muster_params_copied_position {
     uint64_t slot; /* the primary's */
@@ -118,6 +122,7 @@ struct muster_params_opened {
     uint64_t slot;       /* of the source; stands in its pushes */
     uint64_t generation; /* an older process of the same source is refused from now on */
     uint32_t shard_count;
+    uint32_t lease_s;  /* the server forgets a source without a name after so long without a link; 0: never */
     uint64_t sequence; /* from which a process that opens the source for the first time numbers */
 };
 #define MUSTER_PARAMS_OPENED_BYTES 32u

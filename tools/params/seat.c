@@ -49,6 +49,7 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
                                                   .reach = seat->settings.reach,
                                                   .replicas = (uint32_t)seat->settings.replicas,
                                                   .server_count = (uint32_t)seat->settings.expected,
+                                                  .source_lease_ns = seat->settings.source_lease_ns,
                                                   .failed = on_failed,
                                                   .on_drain = on_drain};
     enum muster_rc rc =

@@ -75,6 +75,14 @@ static const struct muster_option rows[] = {
      .max = 64,
      .help = "With --registry: the job begins when so many servers are there, at least those of "
              "--servers."},
+    {.name = "source-lease",
+     .kind = MUSTER_OPTION_DURATION,
+     .offset = offsetof(struct params_seat_settings, source_lease_ns),
+     .fallback = "600",
+     .unit = "s",
+     .min = 2 * MUSTER_NS_PER_S,
+     .help = "Clients without a name that have had no connection for so long are forgotten: one that "
+             "comes back then is refused. The same for all servers of a job."},
     {.name = "drain-timeout",
      .kind = MUSTER_OPTION_DURATION,
      .offset = offsetof(struct params_seat_settings, drain_ns),

@@ -105,6 +105,48 @@ static void a_source_gets_its_slot_wherever_the_process_is_killed(void **state)
     region_stand_close(&stand);
 }
 
+/* A source goes, and the next one gets its slot. */
+static void forget_work(struct region_stand *stand)
+{
+    const struct muster_incarnation gone = {{1, 1}};
+    const uint8_t shards[] = {0xff};
+    uint64_t slot;
+
+    if (muster_params_source_find(&stand->region, &gone, &slot) != NULL) {
+        muster_params_source_forget(&stand->region, slot, shards);
+        muster_params_source_free(&stand->region, slot);
+    }
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        assert_int_equal(region_source(stand, 2)->positions[shard], 0);
+}
+
+/* The newest change is the first push of the source that goes: recovery must not take its position, which is 0
+ * again, for that of a push that was under way. */
+static void a_source_goes_wherever_the_process_is_killed(void **state)
+{
+    struct muster_params_schema schema = region_schema("items", 4, MUSTER_PARAMS_ADD);
+    static const uint64_t keys[] = {5, 6};
+    static const float values[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const struct muster_incarnation stays = {{1, 3}};
+    struct muster_params_store_table *table;
+    struct region_stand stand;
+    struct kill_counts counts;
+    uint64_t slot;
+
+    (void)state;
+    region_stand_open(&stand, REGION_BYTES, SHARDS);
+    table = region_table(&stand, &schema);
+    region_push(&stand, table, region_source(&stand, 3), 1, keys, values, 2, NULL);
+    region_push(&stand, table, region_source(&stand, 1), 1, keys, values, 1, NULL);
+    counts = kill_everywhere(&stand, forget_work);
+    assert_true(counts.states > 20);
+    assert_true(counts.recoveries > 0);
+    assert_int_equal(stand.region.head->source_count, 2);
+    assert_int_equal(muster_params_source_live(&stand.region), 2);
+    assert_non_null(muster_params_source_find(&stand.region, &stays, &slot));
+    region_stand_close(&stand);
+}
+
 #define WIDE 1020u /* four rows in a page */
 
 /* The n-th keys of a shard. */
@@ -400,6 +442,7 @@ int main(void)
         cmocka_unit_test(a_push_is_whole_wherever_the_process_is_killed),
         cmocka_unit_test(a_table_is_made_wherever_the_process_is_killed),
         cmocka_unit_test(a_source_gets_its_slot_wherever_the_process_is_killed),
+        cmocka_unit_test(a_source_goes_wherever_the_process_is_killed),
         cmocka_unit_test(a_shard_gets_pages_wherever_the_process_is_killed),
         cmocka_unit_test(an_index_grows_wherever_the_process_is_killed),
         cmocka_unit_test(an_index_is_replaced_wherever_the_process_is_killed),

@@ -209,6 +209,99 @@ static void a_process_that_comes_again_is_not_taken_for_a_younger_one(void **sta
     region_stand_close(&stand);
 }
 
+static void forget(struct region_stand *stand, uint64_t slot)
+{
+    uint8_t shards[1] = {0xff};
+
+    muster_params_source_forget(&stand->region, slot, shards);
+}
+
+static void slots_that_are_free_are_used_again(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_opener opener = {.process = 3};
+    uint64_t slots[20], slot;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 8);
+    for (uint32_t i = 0; i < 20; i++) {
+        opener.id = id_of(i);
+        assert_int_equal(muster_params_source_open(&stand.region, &opener, &slots[i]), MUSTER_OK);
+        muster_params_source_at(&stand.region, slots[i])->positions[5] = 77;
+    }
+    for (uint32_t i = 0; i < 20; i += 2) {
+        forget(&stand, slots[i]);
+        muster_params_source_free(&stand.region, slots[i]);
+    }
+
+    assert_int_equal(muster_params_source_live(&stand.region), 10);
+    for (uint32_t i = 0; i < 20; i++) {
+        struct muster_incarnation id = id_of(i);
+        bool is_there = muster_params_source_find(&stand.region, &id, &slot) != NULL;
+
+        assert_int_equal(is_there, i % 2);
+        assert_true(!is_there || slot == slots[i]);
+    }
+    for (uint32_t i = 100; i < 110; i++) {
+        opener.id = id_of(i);
+        assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+        assert_true(slot < 20 && slot % 2 == 0);
+        assert_int_equal(muster_params_source_at(&stand.region, slot)->positions[5], 0);
+        assert_int_equal(muster_params_source_at(&stand.region, slot)->generation, 1);
+    }
+    assert_int_equal(stand.region.head->source_count, 20);
+    region_stand_close(&stand);
+}
+
+/* It may have pushed what it would send again. */
+static void the_process_of_a_forgotten_source_is_not_let_in_again(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_opener opener = {.id = id_of(1), .process = 3};
+    uint64_t slot;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 8);
+    assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+    forget(&stand, slot);
+    opener.generation = 1;
+    assert_int_equal(muster_params_source_reopen(&stand.region, &opener, &slot),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(muster_params_source_adopt(&stand.region, &opener, &slot),
+                     MUSTER_FAILED_PRECONDITION);
+    assert_int_equal(muster_params_source_learn(&stand.region, &opener, &slot), MUSTER_OK);
+
+    opener = (struct muster_params_opener){.id = id_of(1), .process = 4};
+    assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+    opener.generation = 2;
+    assert_int_equal(muster_params_source_reopen(&stand.region, &opener, &slot), MUSTER_OK);
+    region_stand_close(&stand);
+}
+
+static void sources_beyond_the_limit_are_refused(void **state)
+{
+    struct region_stand stand;
+    struct muster_params_opener opener = {.process = 3};
+    uint64_t slot;
+
+    (void)state;
+    region_stand_open(&stand, 16 * MIB, 8);
+    stand.region.sources_max = 3;
+    for (uint32_t i = 0; i < 3; i++) {
+        opener.id = id_of(i);
+        assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+    }
+    opener.id = id_of(3);
+    assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot),
+                     MUSTER_RESOURCE_EXHAUSTED);
+    opener.id = id_of(2);
+    assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+    muster_params_source_free(&stand.region, slot);
+    opener.id = id_of(3);
+    assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
+    region_stand_close(&stand);
+}
+
 /* A death may have cut short a push: within a run, or between two runs. Numbers of refused pushes are
  * used by no rows. */
 static void a_new_process_leaves_out_a_push_that_is_applied_in_part(void **state)
@@ -276,6 +369,9 @@ int main(void)
         cmocka_unit_test(each_opening_raises_the_generation),
         cmocka_unit_test(further_links_of_a_process_raise_the_generation_until_a_younger_one_comes),
         cmocka_unit_test(a_process_that_comes_again_is_not_taken_for_a_younger_one),
+        cmocka_unit_test(slots_that_are_free_are_used_again),
+        cmocka_unit_test(the_process_of_a_forgotten_source_is_not_let_in_again),
+        cmocka_unit_test(sources_beyond_the_limit_are_refused),
         cmocka_unit_test(a_new_process_leaves_out_a_push_that_is_applied_in_part),
         cmocka_unit_test(sources_of_several_segments_lie_apart),
         cmocka_unit_test(a_source_without_memory_is_refused_and_a_known_one_is_not),

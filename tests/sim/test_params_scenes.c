@@ -1,4 +1,5 @@
-/* Links of parameters that are half open, because a reset was lost, and servers that only stand still. */
+/* Servers of parameters and a client at moments that are hard to meet: links that are half open, because a
+ * reset was lost, servers and clients that stand still, sources that have gone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,6 +43,7 @@ struct scene {
     struct registry_stage *registry; /* NULL: one server, alone */
     struct server servers[SERVERS];
     uint32_t server_count;
+    uint64_t source_lease_ns;
     char addresses[128];
     struct sim_node *client;
     struct muster_params *params;
@@ -61,7 +63,8 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
     const struct muster_params_seat_options seat = {.shard_count = SHARDS};
     struct muster_address address =
         sim_host_address(server->host, (uint16_t)(PORT + (server - scene->servers)));
-    struct muster_params_server_options options = {.listen = &address};
+    struct muster_params_server_options options = {.listen = &address,
+                                                   .source_lease_ns = scene->source_lease_ns};
     struct muster_params_server *program = NULL;
     struct muster_error error;
 
@@ -192,11 +195,20 @@ static void rows_compare(struct scene *scene, float expected)
         assert_true(scene->values[i] == expected);
 }
 
+static void client_start(struct scene *scene)
+{
+    scene->client =
+        sim_node_start(scene->world, &(struct sim_node_options){.name = "client",
+                                                                .host = scene->client_host,
+                                                                .start = start_client,
+                                                                .data = scene});
+    done_await(scene, 60 * SECOND);
+}
+
 static void scene_open(struct scene *scene, uint32_t server_count)
 {
     size_t at = 0;
 
-    memset(scene, 0, sizeof(*scene));
     scene->world = sim_world_open(7, NULL);
     scene->server_count = server_count;
     if (server_count > 1) {
@@ -221,12 +233,7 @@ static void scene_open(struct scene *scene, uint32_t server_count)
                                                                         .data = server});
     }
     scene->client_host = sim_host_add(scene->world, "client");
-    scene->client =
-        sim_node_start(scene->world, &(struct sim_node_options){.name = "client",
-                                                                .host = scene->client_host,
-                                                                .start = start_client,
-                                                                .data = scene});
-    done_await(scene, 60 * SECOND);
+    client_start(scene);
     assert_true(sim_run_until(scene->world, all_have_copies, scene, 60 * SECOND));
     table_open(scene);
     push_start(scene, 60 * SECOND);
@@ -260,7 +267,7 @@ static void resets_lose(struct scene *scene, struct sim_host *from, struct sim_h
 
 static void a_push_waits_seconds_for_a_server_that_has_forgotten_the_link(void **state)
 {
-    struct scene scene;
+    struct scene scene = {.server_count = 0};
 
     (void)state;
     scene_open(&scene, 1);
@@ -276,7 +283,7 @@ static void a_push_waits_seconds_for_a_replica_that_has_forgotten_the_link(void 
 {
     (void)state;
     for (uint32_t i = 0; i < SERVERS; i++) {
-        struct scene scene;
+        struct scene scene = {.server_count = 0};
 
         scene_open(&scene, SERVERS);
         resets_lose(&scene, scene.servers[i].host, scene.servers[1 - i].host);
@@ -291,7 +298,7 @@ static void a_push_waits_seconds_for_a_replica_that_has_forgotten_the_link(void 
 /* 20 seconds, in which the link is given up; the host is up, and its registration stands. */
 static void a_server_that_stands_still_is_waited_for(void **state)
 {
-    struct scene scene;
+    struct scene scene = {.server_count = 0};
 
     (void)state;
     scene_open(&scene, 1);
@@ -313,12 +320,82 @@ static void a_server_that_stands_still_is_waited_for(void **state)
     scene_close(&scene);
 }
 
+/* --- Sources that have gone --- */
+
+static const struct muster_params_region *region_of(const struct scene *scene, uint32_t server)
+{
+    return ((const struct muster_params_server *)sim_node_program(scene->servers[server].node))
+        ->region;
+}
+
+static void client_kill(struct scene *scene)
+{
+    sim_kill(scene->client);
+    memset(&scene->op, 0, sizeof(scene->op));
+    scene->is_done = false;
+}
+
+static void slots_of_clients_that_have_gone_are_used_again(void **state)
+{
+    struct scene scene = {.source_lease_ns = 4 * SECOND};
+
+    (void)state;
+    scene_open(&scene, SERVERS);
+    for (uint32_t i = 0; i < 3; i++) {
+        client_kill(&scene);
+        assert_true(sim_run_for(scene.world, 20 * SECOND));
+        for (uint32_t server = 0; server < SERVERS; server++)
+            assert_int_equal(muster_params_source_live(region_of(&scene, server)), 0);
+
+        client_start(&scene);
+        table_open(&scene);
+        push_start(&scene, 60 * SECOND);
+        done_await(&scene, 60 * SECOND);
+        for (uint32_t server = 0; server < SERVERS; server++)
+            assert_int_equal(region_of(&scene, server)->head->source_count, 1);
+        for (uint32_t shard = 0; shard < SHARDS; shard++)
+            assert_true(muster_params_positions_digest(region_of(&scene, 0), shard) ==
+                        muster_params_positions_digest(region_of(&scene, 1), shard));
+    }
+    rows_compare(&scene, 4);
+    scene_close(&scene);
+}
+
+/* Its push was applied, and the answer was lost. */
+static void a_client_that_comes_back_after_its_lease_does_not_push_twice(void **state)
+{
+    struct scene scene = {.source_lease_ns = 4 * SECOND};
+
+    (void)state;
+    scene_open(&scene, 1);
+    client_kill(&scene);
+    client_start(&scene);
+    table_open(&scene);
+    sim_cut(scene.world, scene.servers[0].host, scene.client_host, SIM_ONE_WAY);
+    push_start(&scene, 600 * SECOND); /* the first one of its source */
+    assert_true(sim_run_for(scene.world, SECOND / 2));
+    sim_pause(scene.client);
+    assert_true(sim_run_for(scene.world, 130 * SECOND)); /* 90 until its link is given up */
+    sim_heal_all(scene.world);
+    sim_resume(scene.client);
+    assert_true(sim_run_until(scene.world, is_done, &scene, 10 * SECOND));
+    assert_true(scene.rc == MUSTER_FAILED_PRECONDITION || scene.rc == MUSTER_DEADLINE_EXCEEDED);
+
+    client_kill(&scene);
+    client_start(&scene);
+    table_open(&scene);
+    rows_compare(&scene, 2);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_waits_seconds_for_a_server_that_has_forgotten_the_link),
         cmocka_unit_test(a_push_waits_seconds_for_a_replica_that_has_forgotten_the_link),
         cmocka_unit_test(a_server_that_stands_still_is_waited_for),
+        cmocka_unit_test(slots_of_clients_that_have_gone_are_used_again),
+        cmocka_unit_test(a_client_that_comes_back_after_its_lease_does_not_push_twice),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
