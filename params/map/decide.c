@@ -13,6 +13,7 @@ struct step {
     struct muster_params_map *next;
     /* By places of next. */
     bool is_alive[MUSTER_PARAMS_SERVERS_MAX];
+    bool is_full[MUSTER_PARAMS_SERVERS_MAX];
     uint32_t moves[MUSTER_PARAMS_SERVERS_MAX]; /* shards that it learns */
     uint32_t moves_max;
     bool is_short[MUSTER_PARAMS_SHARD_COUNT_MAX]; /* shards whose targets do not all have them */
@@ -93,8 +94,26 @@ static void servers_gather(struct step *step)
         if (!server->is_leaving && !muster_params_map_find(step->next, &server->id, NULL))
             server_insert(step->next, server);
     }
+    for (uint32_t i = 0; i < step->next->server_count; i++) {
+        const struct muster_params_candidate *candidate =
+            candidate_find(input, &step->next->servers[i].id);
+
+        step->is_alive[i] = candidate != NULL;
+        step->is_full[i] = candidate != NULL && candidate->is_full;
+    }
+}
+
+/* The target of a shard: a server that is full counts only where it has the copy already. */
+static uint32_t targets_find(const struct step *step, uint32_t number,
+                             const struct muster_params_map_shard *shard,
+                             uint16_t ret_places[MUSTER_PARAMS_COPIES_MAX])
+{
+    bool is_usable[MUSTER_PARAMS_SERVERS_MAX];
+
     for (uint32_t i = 0; i < step->next->server_count; i++)
-        step->is_alive[i] = candidate_find(input, &step->next->servers[i].id) != NULL;
+        is_usable[i] = step->is_alive[i] &&
+                       (!step->is_full[i] || list_has(shard->copies, shard->copy_count, i));
+    return muster_params_place_targets(step->next, is_usable, number, ret_places);
 }
 
 /* --- A shard --- */
@@ -229,8 +248,7 @@ static void learners_add(struct step *step, uint32_t number)
 {
     struct muster_params_map_shard *shard = &step->next->shards[number];
     uint16_t targets[MUSTER_PARAMS_COPIES_MAX];
-    uint32_t target_count =
-        muster_params_place_targets(step->next, step->is_alive, number, targets);
+    uint32_t target_count = targets_find(step, number, shard, targets);
 
     for (uint32_t i = 0; i < target_count; i++) {
         uint16_t place = targets[i];
@@ -274,8 +292,7 @@ static void shard_settle(struct step *step, uint32_t number)
 {
     struct muster_params_map_shard *shard = &step->next->shards[number];
     uint16_t targets[MUSTER_PARAMS_COPIES_MAX];
-    uint32_t target_count =
-        muster_params_place_targets(step->next, step->is_alive, number, targets);
+    uint32_t target_count;
 
     if (step->before != NULL) {
         const struct muster_params_map_shard *before = &step->before->shards[number];
@@ -287,6 +304,7 @@ static void shard_settle(struct step *step, uint32_t number)
                          &shard->learner_count);
         stale_drop(step, number, shard);
         lost_drop(step, shard);
+        target_count = targets_find(step, number, shard, targets);
         ready_promote(step, number, targets, target_count, shard);
         surplus_drop(step, targets, target_count, shard);
         learners_cut(step, targets, target_count, shard);
@@ -295,6 +313,7 @@ static void shard_settle(struct step *step, uint32_t number)
         step->is_short[number] = shard_is_short(step, shard, targets, target_count);
     }
     if (step->before == NULL) { /* nobody has anything yet */
+        target_count = muster_params_place_targets(step->next, step->is_alive, number, targets);
         shard->copy_count = (uint8_t)target_count;
         memcpy(shard->copies, targets, target_count * sizeof(targets[0]));
     }

@@ -7,6 +7,8 @@
 /** A server that has registered itself. */
 struct muster_params_candidate {
     struct muster_params_map_server server; /* is_leaving: it asks to drain */
+    bool
+        is_full; /* it has no memory for rows: it learns nothing, and keeps the copies that it has */
 };
 
 struct muster_params_decide_input {

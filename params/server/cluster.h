@@ -55,6 +55,7 @@ struct muster_params_follower {
     uint8_t wanted[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* by the map, and not begun */
     uint8_t begun[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* all of it is in records, or done */
     uint8_t ready[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* all of it is done */
+    uint8_t refused[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it has no memory for all of it */
     /* Copies: a bit for each shard whose copy is known to be as this server's, or has been asked. */
     uint8_t asked[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
     uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it is not: the next map is to drop it */

@@ -208,6 +208,7 @@ static void shard_begin_next(struct muster_params_follower *follower)
             return;
         }
         bit_set(follower->begun, shard);
+        bit_clear(follower->refused, shard);
         server->shard_followers[shard] |= follower_mask(follower);
         while (!muster_list_is_empty(&records)) {
             struct muster_params_record *record =
@@ -230,7 +231,7 @@ static void copy_record_done(struct muster_params_follower *follower, uint32_t s
     MUSTER_ASSERT(follower->copying > 0);
     if (--follower->copying > 0)
         return;
-    if (bit_is_set(follower->begun, shard))
+    if (bit_is_set(follower->begun, shard) && !bit_is_set(follower->refused, shard))
         bit_set(follower->ready, shard);
     shard_begin_next(follower);
     if (follower->copying == 0) /* one map for all that it has learned */
@@ -335,7 +336,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
     muster_params_pulse_hear(&follower->pulse, muster_loop_now_ns(follower->server->env->loop));
     if (header->channel != MUSTER_FRAME_PARAMS ||
         (header->type != MUSTER_PARAMS_COPY_ACK && header->type != MUSTER_PARAMS_COPY_DIFFERS &&
-         header->type != MUSTER_PARAMS_COPY_ALIVE) ||
+         header->type != MUSTER_PARAMS_COPY_ALIVE && header->type != MUSTER_PARAMS_COPY_FULL) ||
         header->payload_bytes != 0)
         follower_break(follower, "it sent a message that no follower sends");
     return NULL;
@@ -394,6 +395,22 @@ static void differs_handle(struct muster_params_follower *follower, uint32_t sha
         stale_set(follower, shard);
 }
 
+/* A learner stays one until the map that the follower's own record brings: its shard is not ready. */
+static void full_handle(struct muster_params_follower *follower, uint32_t shard)
+{
+    struct muster_params_server *server = follower->server;
+
+    if (shard >= server->map->shard_count) {
+        follower_break(follower, "it spoke of a shard that does not exist");
+        return;
+    }
+    MUSTER_LOG(server->env, WARN, "params_copy_full", "shard", shard, "place", follower->place);
+    bit_set(follower->refused, shard);
+    bit_clear(follower->ready, shard);
+    if (muster_params_map_is_copy(server->map, shard, follower->place))
+        stale_set(follower, shard);
+}
+
 /* A follower that has a later map has not done what it does not take from this server any more; the
  * map tells which that is, so the acknowledgement waits for it. */
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
@@ -407,6 +424,10 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
         if (header->flags == MUSTER_PARAMS_ALIVE_ASKS &&
             !muster_params_alive_send(link, MUSTER_PARAMS_COPY_ALIVE, 0))
             follower_break(follower, "no memory for a sign of life");
+        return;
+    }
+    if (header->type == MUSTER_PARAMS_COPY_FULL) {
+        full_handle(follower, header->phase);
         return;
     }
     if (header->type == MUSTER_PARAMS_COPY_DIFFERS) {

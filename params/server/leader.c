@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "params/store/index.h"
 #include "params/store/load.h"
 
 #define UNKNOWN   UINT64_MAX
@@ -224,13 +225,35 @@ static uint32_t table_width(const void *data, uint32_t number)
     return table != NULL ? table->row_elements : 0;
 }
 
-static bool push_is_taken(const struct muster_params_leader *leader, uint32_t shard)
+/* The shard lacks rows from here on: it gets no pushes, and the primary is told before it hears that this
+ * message is done. */
+static bool full_tell(struct muster_params_leader *leader, uint32_t shard)
 {
+    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_COPY_FULL,
+                                               .epoch = leader->server->map->epoch,
+                                               .phase = shard};
+
+    if ((leader->stale[shard / 8] & 1u << shard % 8) != 0)
+        return true;
+    leader->stale[shard / 8] |= (uint8_t)(1u << shard % 8);
+    muster_params_shard_lacks(leader->server->region, shard);
+    muster_params_full_begin(leader->server);
+    return muster_peer_link_send_copy(leader->link, &header, NULL) == MUSTER_OK;
+}
+
+/* A message may be the first one of a link that has lost what was told over the one before. */
+static bool push_is_taken(struct muster_params_leader *leader, uint32_t shard)
+{
+    const uint8_t *lacking = leader->server->region->head->lacking;
+
+    if (shard_is_led(leader, shard) && (lacking[shard / 8] & 1u << shard % 8) != 0)
+        (void)full_tell(leader, shard); /* a link that is down says so next */
     return shard_is_led(leader, shard) && (leader->stale[shard / 8] & 1u << shard % 8) == 0;
 }
 
 /* Runs of shards that the leader has lost are left out, where they stand: those behind them move up. */
-static void runs_filter(const struct muster_params_leader *leader, struct muster_params_push *push,
+static void runs_filter(struct muster_params_leader *leader, struct muster_params_push *push,
                         uint8_t *payload)
 {
     size_t value_bytes = push->table->row_elements * muster_dtype_bytes(push->dtype);
@@ -272,6 +295,24 @@ static bool keys_belong(const struct muster_params_leader *leader,
     return true;
 }
 
+/* Rows that are not there after a push are those that were refused. */
+static bool push_full(struct muster_params_leader *leader, const struct muster_params_push *push)
+{
+    const struct muster_params_region *region = leader->server->region;
+    const uint64_t *key = push->keys;
+    bool is_told = true;
+
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        for (uint32_t j = 0; j < push->runs[i].rows; j++, key++) {
+            uint64_t hash = muster_params_hash(push->table->seed, *key);
+
+            if (muster_params_index_find(region, push->table, hash, *key) == NULL)
+                is_told = full_tell(leader, muster_params_run_shard(&push->runs[i])) && is_told;
+        }
+    }
+    return is_told;
+}
+
 static bool push_handle(struct muster_params_leader *leader,
                         const struct muster_frame_header *header, uint8_t *payload)
 {
@@ -306,9 +347,7 @@ static bool push_handle(struct muster_params_leader *leader,
         return true;
     if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
         return false;
-    if (pushed.refused > 0)
-        MUSTER_LOG(server->env, ERROR, "params_replica_full", "rows", pushed.refused);
-    return true;
+    return pushed.refused == 0 || push_full(leader, &push);
 }
 
 /* --- Rows that come and go --- */
@@ -330,7 +369,6 @@ static bool turnover_handle(struct muster_params_leader *leader,
     struct muster_params_store_table *table = table_at(leader, header->chunk);
     const struct muster_params_source *source = source_at(leader, header->phase);
     struct muster_params_turned turned;
-    uint32_t refused = 0;
 
     if (table == NULL || source == NULL || header->descriptor != table->descriptor ||
         !muster_params_table_turns(table) || header->offset == 0 ||
@@ -342,11 +380,11 @@ static bool turnover_handle(struct muster_params_leader *leader,
         if (!turned_is_sound(leader, table, &turned))
             return false;
         if (push_is_taken(leader, turned.shard) &&
-            !muster_params_turnover_follow(server->region, table, source, header->offset, &turned))
-            refused++;
+            !muster_params_turnover_follow(server->region, table, source, header->offset,
+                                           &turned) &&
+            !full_tell(leader, turned.shard))
+            return false;
     }
-    if (refused > 0)
-        MUSTER_LOG(server->env, ERROR, "params_replica_full", "rows", refused);
     return true;
 }
 
@@ -399,7 +437,7 @@ static bool rows_handle(struct muster_params_leader *leader,
     bytes = sizeof(head) + (table->row_elements + table->state_elements) * sizeof(float);
     if (header->phase >= server->region->head->shard_count || header->payload_bytes % bytes != 0)
         return false;
-    if (!shard_is_led(leader, header->phase))
+    if (!push_is_taken(leader, header->phase))
         return true;
     for (size_t at = 0; at < header->payload_bytes; at += bytes) {
         memcpy(&head, payload + at, sizeof(head));
@@ -408,10 +446,8 @@ static bool rows_handle(struct muster_params_leader *leader,
             return false;
         if (muster_params_row_load(server->region, table, head.key, head.clock,
                                    (const float *)(const void *)(payload + at + sizeof(head))) !=
-            MUSTER_OK) {
-            MUSTER_LOG(server->env, ERROR, "params_replica_full", "rows", 1);
-            return false;
-        }
+            MUSTER_OK)
+            return full_tell(leader, header->phase);
     }
     return true;
 }

@@ -49,6 +49,7 @@ struct muster_params_registration {
     uint32_t expected;                         /* servers, before the first map */
     /* Its own key. */
     enum registering registering;
+    bool is_changed; /* since the key was put */
     bool has_lease;
     struct muster_registry_lease lease;
     struct muster_registry_op put, revoke;
@@ -106,6 +107,8 @@ static void put_retry(struct muster_params_registration *registration)
                        after_ns(registration, RETRY_NS));
 }
 
+static void key_put(struct muster_params_registration *registration);
+
 static void on_put(struct muster_registry_op *op, enum muster_rc rc)
 {
     struct muster_params_registration *registration = op->data;
@@ -114,6 +117,8 @@ static void on_put(struct muster_registry_op *op, enum muster_rc rc)
         return;
     if (rc == MUSTER_OK) {
         registration->registering = REGISTERING_DONE;
+        if (registration->is_changed)
+            key_put(registration);
         return;
     }
     MUSTER_LOG(registration->server->env, WARN, "params_server_not_registered", "reason",
@@ -133,6 +138,7 @@ static void key_put(struct muster_params_registration *registration)
     server_key(registration, &registration->record.server.id, key, sizeof(key));
     muster_params_server_record_pack(&registration->record, bytes);
     registration->registering = REGISTERING_PUT;
+    registration->is_changed = false;
     registration->put.data = registration;
     if (muster_registry_put_start(&registration->put, registration->registry, text_bytes(key),
                                   (struct muster_bytes){bytes, sizeof(bytes)},
@@ -182,6 +188,14 @@ static void register_start(struct muster_params_registration *registration)
                                     after_ns(registration, REQUEST_TIMEOUT_NS), on_granted,
                                     on_lease_lost) != MUSTER_OK)
         put_retry(registration);
+}
+
+/* A put that is under way is followed by another one. */
+static void record_change(struct muster_params_registration *registration)
+{
+    registration->is_changed = true;
+    if (registration->registering == REGISTERING_DONE)
+        register_start(registration);
 }
 
 static void on_put_retry(struct muster_timer *timer)
@@ -528,7 +542,8 @@ static uint32_t candidates_collect(const struct muster_params_registration *regi
     uint32_t count = 0;
 
     MUSTER_LIST_EACH (&registration->peers, peer, struct peer, node) {
-        ret_alive[count++].server = peer->record.server;
+        ret_alive[count].server = peer->record.server;
+        ret_alive[count++].is_full = peer->record.is_full;
     }
     qsort(ret_alive, count, sizeof(*ret_alive), candidate_compare);
     *ret_rank = count;
@@ -634,6 +649,10 @@ static void on_decide(struct muster_task *task)
     uint32_t rank, count;
 
     muster_task_post(&registration->look, server->env->loop);
+    if (registration->record.is_full != server->is_full) {
+        registration->record.is_full = server->is_full;
+        record_change(registration);
+    }
     if (alive == NULL) {
         map_retry(registration);
         return;
@@ -728,8 +747,7 @@ void muster_params_registration_leave(struct muster_params_server *server,
 
     registration->left = left;
     registration->record.server.is_leaving = true;
-    if (registration->registering == REGISTERING_DONE)
-        register_start(registration);
+    record_change(registration);
     decide_post(registration);
 }
 

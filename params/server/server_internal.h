@@ -80,6 +80,9 @@ struct muster_params_server {
     struct muster_params_turned *turned; /* keys that one message turns */
     size_t turned_count;
     struct muster_timer alive;     /* finds links that are half open */
+    struct muster_timer full; /* runs while there is no memory for what this server was to copy */
+    bool is_full;             /* meanwhile */
+    uint64_t full_wait_ns;    /* before it may learn again; grows with each time */
     uint64_t source_lease_ns;      /* 0: sources are not forgotten */
     struct muster_timer lease;     /* forgets them */
     uint64_t lease_slot;           /* the next one that is looked at */
@@ -207,6 +210,9 @@ muster_params_handle_fn muster_params_handle_open, muster_params_handle_table,
 
 /** Links that are half open (alive.c): those on which something is awaited are checked soon. */
 void muster_params_alive_watch(struct muster_params_server *server, bool is_awaited);
+/** There is no memory for rows that this server was to copy (full.c): it is to learn nothing for a while. */
+void muster_params_full_init(struct muster_params_server *server);
+void muster_params_full_begin(struct muster_params_server *server);
 /** Sources without a name are forgotten when they have had no link for source_lease_ns (lease.c). */
 void muster_params_leases_open(struct muster_params_server *server);
 void muster_params_leases_close(struct muster_params_server *server);

@@ -28,6 +28,7 @@ void muster_params_shard_forget(struct muster_params_region *region, uint32_t sh
     MUSTER_PARAMS_STORE(&region->head->undo.position_before, UINT64_MAX);
     for (uint32_t i = 0; i < region->head->table_count; i++)
         muster_params_rows_remove(region, &region->head->tables[i], shard);
+    region->head->lacking[shard / 8] &= (uint8_t) ~(1u << shard % 8);
     for (uint64_t slot = 0; slot < region->head->source_count; slot++)
         MUSTER_PARAMS_STORE(&muster_params_source_at(region, slot)->positions[shard], 0);
 }
@@ -46,6 +47,11 @@ enum muster_rc muster_params_row_load(struct muster_params_region *region,
                            muster_params_shard_of(hash, region->head->shard_count), row, false);
     row_write(table, row, clock, values);
     return MUSTER_OK;
+}
+
+void muster_params_shard_lacks(struct muster_params_region *region, uint32_t shard)
+{
+    region->head->lacking[shard / 8] |= (uint8_t)(1u << shard % 8);
 }
 
 void muster_params_position_load(struct muster_params_source *source, uint32_t shard,

@@ -17,6 +17,8 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_row_load(struct muster_params_reg
                                                         struct muster_params_store_table *table,
                                                         uint64_t key, uint32_t clock,
                                                         const float *values);
+/** There was no memory for all rows of the shard. Ends with muster_params_shard_forget. */
+void muster_params_shard_lacks(struct muster_params_region *region, uint32_t shard);
 /** So much of the source's pushes to the shard is in the rows. */
 void muster_params_position_load(struct muster_params_source *source, uint32_t shard,
                                  uint64_t position);

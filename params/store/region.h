@@ -199,6 +199,8 @@ struct muster_params_region_head {
     struct muster_incarnation id; /* of the memory; zero: its first server has not begun */
     struct muster_params_intent intent;
     struct muster_params_undo undo;
+    /* A bit for each shard that lacks rows of its primary, for want of memory, until it is copied anew. */
+    uint8_t lacking[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
     uint32_t source_segments[MUSTER_PARAMS_SOURCE_SEGMENTS_MAX];
     uint32_t source_buckets[MUSTER_PARAMS_SOURCE_BUCKETS]; /* slot + 1 of the first source; 0: none */
     struct muster_params_store_table tables[MUSTER_PARAMS_TABLES_MAX];

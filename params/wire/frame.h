@@ -68,8 +68,10 @@ enum muster_params_copy_message {
     MUSTER_PARAMS_COPY_CHECK, /* header.phase: a shard, header.descriptor: digest of its positions */
     MUSTER_PARAMS_COPY_DIFFERS, /* to the primary: those of header.phase have another digest */
     MUSTER_PARAMS_COPY_ALIVE,   /* as ALIVE; not counted by COPY_ACK */
-    MUSTER_PARAMS_COPY_FORGET,  /* header.offset: the primary's slot of a source, which has another source
+    MUSTER_PARAMS_COPY_FORGET, /* header.offset: the primary's slot of a source, which has another source
                                  * from then on, or none. Its positions are dropped in the primary's shards */
+    MUSTER_PARAMS_COPY_FULL, /* to the primary: there is no memory for rows of the shard of header.phase,
+                                 * which lacks them from now on */
 };
 /* header.flags of COPY_CHECK: the copy has said that it differs, over an older link. */
 #define MUSTER_PARAMS_COPY_IS_STALE 1u

@@ -6,6 +6,7 @@
 #define RECORD_MAGIC   0x56525350u /* "PSRV" */
 #define RECORD_VERSION 1u
 #define FLAG_LEAVING   1u
+#define FLAG_FULL      2u
 
 struct packed_record {
     uint32_t magic;
@@ -32,7 +33,8 @@ void muster_params_server_record_pack(const struct muster_params_server_record *
                                    .started = record->started,
                                    .shard_count = record->shard_count,
                                    .replicas = record->replicas,
-                                   .flags = server->is_leaving ? FLAG_LEAVING : 0};
+                                   .flags = (server->is_leaving ? FLAG_LEAVING : 0) |
+                                            (record->is_full ? FLAG_FULL : 0)};
 
     memcpy(packed.id, server->id.bytes, sizeof(packed.id));
     memcpy(packed.address, server->address, strnlen(server->address, sizeof(server->address)));
@@ -68,6 +70,7 @@ enum muster_rc muster_params_server_record_unpack(const void *bytes, size_t size
     memcpy(ret_record->server.address, packed.address, strlen(packed.address));
     memcpy(ret_record->server.host_key, packed.host_key, strlen(packed.host_key));
     ret_record->server.is_leaving = (packed.flags & FLAG_LEAVING) != 0;
+    ret_record->is_full = (packed.flags & FLAG_FULL) != 0;
     ret_record->pid = packed.pid;
     ret_record->started = packed.started;
     ret_record->shard_count = packed.shard_count;

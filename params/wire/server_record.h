@@ -10,6 +10,7 @@ struct muster_params_server_record {
     uint64_t started;
     uint32_t shard_count;
     uint32_t replicas; /* that it was started with */
+    bool is_full;      /* it has no memory for what it was to copy */
 };
 #define MUSTER_PARAMS_SERVER_RECORD_BYTES 192u
 

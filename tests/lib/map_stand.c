@@ -137,6 +137,7 @@ static void learners_check(const struct map_stand *stand)
             counts[place]++;
             assert_true(is_alive(stand, map, place));
             assert_false(map->servers[place].is_leaving);
+            assert_false(stand->servers[map->servers[place].id.bytes[0] - 1].is_full);
         }
     }
     for (uint32_t i = 0; i < map->server_count; i++)
@@ -177,7 +178,8 @@ bool map_stand_step(struct map_stand *stand)
 
     for (uint32_t i = 0; i < MAP_STAND_SERVERS; i++) {
         if (stand->servers[i].is_alive)
-            alive[input.alive_count++].server = stand->servers[i].server;
+            alive[input.alive_count++] = (struct muster_params_candidate){
+                .server = stand->servers[i].server, .is_full = stand->servers[i].is_full};
     }
     assert_int_equal(muster_params_decide(careful_mem(), &input, &next), MUSTER_OK);
     assert_int_equal(muster_params_decide(careful_mem(), &input, &again), MUSTER_OK);

@@ -8,7 +8,7 @@
 
 struct map_stand_server {
     struct muster_params_map_server server;
-    bool is_alive;
+    bool is_alive, is_full;
 };
 
 struct map_stand {

@@ -15,6 +15,8 @@
 
 #include "params/server/cluster.h"
 #include "params/server/seat.h"
+#include "params/store/row.h"
+#include "params/store/source.h"
 #include "tests/lib/assertion_count.h"
 #include "tests/sim/params_memory.h"
 #include "tests/sim/registry_stage.h"
@@ -24,6 +26,8 @@
 #define SHARDS       8u
 #define PORT         7300
 #define MEMORY_BYTES MUSTER_PARAMS_REGION_BYTES_MIN
+#define WIDE         16384u /* elements of a row that takes 64 KiB */
+#define WIDE_ROWS    400u
 #define SECOND       MUSTER_NS_PER_S
 #define KEYS         64u /* some of each shard */
 
@@ -34,6 +38,7 @@ struct server {
     struct sim_host *host;
     struct sim_node *node;
     struct params_memory *memory;
+    size_t memory_bytes;
     struct muster_params_seat *seat;
 };
 
@@ -73,8 +78,8 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
         options.registry = REGISTRY_STAGE_ENDPOINT;
         options.replicas = options.server_count = SERVERS;
     }
-    assert_int_equal(muster_params_seat_wrap(params_memory_take(server->memory, node), MEMORY_BYTES,
-                                             &seat, &server->seat, &error),
+    assert_int_equal(muster_params_seat_wrap(params_memory_take(server->memory, node),
+                                             server->memory_bytes, &seat, &server->seat, &error),
                      MUSTER_OK);
     options.seat = server->seat;
     assert_int_equal(muster_params_server_open(env, &options, &program, &error), MUSTER_OK);
@@ -223,7 +228,9 @@ static void scene_open(struct scene *scene, uint32_t server_count)
         snprintf(name, sizeof(name), "server%u", i);
         server->scene = scene;
         server->host = sim_host_add(scene->world, name);
-        server->memory = params_memory_open(MEMORY_BYTES);
+        if (server->memory_bytes == 0)
+            server->memory_bytes = MEMORY_BYTES;
+        server->memory = params_memory_open(server->memory_bytes);
         address = sim_host_address(server->host, (uint16_t)(PORT + i));
         at += (size_t)snprintf(scene->addresses + at, sizeof(scene->addresses) - at, "%s%s",
                                i > 0 ? "," : "", muster_address_format(&address, text));
@@ -388,6 +395,102 @@ static void a_client_that_comes_back_after_its_lease_does_not_push_twice(void **
     scene_close(&scene);
 }
 
+/* --- A replica without memory --- */
+
+/* Rows that a primary refuses are not told of here: one of the servers leads some shards, and is small. */
+static void wide_rows_push(struct scene *scene)
+{
+    const struct muster_params_schema schema = {.name = "wide",
+                                                .row_elements = WIDE,
+                                                .wire_dtype = MUSTER_F32,
+                                                .optimizer = MUSTER_PARAMS_ADD};
+    static float values[WIDE];
+    const uint64_t patience_ns = 30 * SECOND;
+
+    values[0] = 1;
+    sim_enter(scene->client);
+    assert_int_equal(muster_params_table_start(
+                         &scene->op, scene->params, &schema, &scene->table,
+                         muster_loop_after_ns(sim_node_env(scene->client)->loop, patience_ns),
+                         on_done),
+                     MUSTER_OK);
+    sim_leave(scene->client);
+    done_await(scene, patience_ns);
+    for (uint64_t key = 0; key < WIDE_ROWS; key++) {
+        const struct muster_params_rows rows = {.keys = &key, .count = 1, .values = values};
+
+        sim_enter(scene->client);
+        assert_int_equal(muster_params_push_start(
+                             &scene->op, scene->table, &rows,
+                             muster_loop_after_ns(sim_node_env(scene->client)->loop, patience_ns),
+                             on_done),
+                         MUSTER_OK);
+        sim_leave(scene->client);
+        assert_true(sim_run_until(scene->world, is_done, scene, patience_ns));
+        if (scene->rc != MUSTER_OK && scene->rc != MUSTER_RESOURCE_EXHAUSTED)
+            fail_msg("%s: %s", muster_rc_name(scene->rc), scene->text);
+        scene->is_done = false;
+    }
+}
+
+static const struct muster_params_server *program_of(const struct scene *scene, uint32_t server)
+{
+    return sim_node_program(scene->servers[server].node);
+}
+
+static void row_add(void *data, const struct muster_params_store_table *table,
+                    const struct muster_params_row *row)
+{
+    muster_params_digest_add(data, table, row);
+}
+
+static struct muster_params_digest shard_digest(const struct scene *scene, uint32_t server,
+                                                uint32_t shard)
+{
+    const struct muster_params_region *region = region_of(scene, server);
+    struct muster_params_digest digest = {{0, 0}};
+
+    for (uint32_t i = 0; i < region->head->table_count; i++)
+        muster_params_rows_visit(region, &region->head->tables[i], shard, row_add, &digest);
+    return digest;
+}
+
+static void a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of(void **state)
+{
+    struct scene scene = {.servers[0].memory_bytes = 4 * MEMORY_BYTES};
+    const struct muster_params_map *map;
+    uint64_t wait_ns, copies = 0, lacking = 0;
+
+    (void)state;
+    scene_open(&scene, SERVERS);
+    wide_rows_push(&scene);
+    assert_true(sim_run_for(scene.world, 2 * SECOND));
+
+    map = program_of(&scene, 0)->map;
+    for (uint32_t shard = 0; shard < SHARDS; shard++) {
+        struct muster_params_digest digests[SERVERS] = {{{0, 0}}};
+
+        if (map->shards[shard].copies[0] != program_of(&scene, 0)->place)
+            continue;
+        for (uint32_t i = 0; i < SERVERS; i++)
+            digests[i] = shard_digest(&scene, i, shard);
+        copies += map->shards[shard].copy_count == SERVERS;
+        lacking += map->shards[shard].copy_count == 1;
+        assert_true(map->shards[shard].copy_count == 1 ||
+                    memcmp(&digests[0], &digests[1], sizeof(digests[0])) == 0);
+        assert_int_equal(map->shards[shard].learner_count, 0);
+    }
+    assert_true(lacking > 0);
+    wait_ns = program_of(&scene, 1)->full_wait_ns;
+    assert_true(program_of(&scene, 1)->is_full);
+
+    /* It tries again, later each time. */
+    assert_true(sim_run_for(scene.world, 120 * SECOND));
+    assert_true(program_of(&scene, 1)->full_wait_ns > wait_ns);
+    assert_true(program_of(&scene, 1)->full_wait_ns <= 16 * wait_ns);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +499,7 @@ int main(void)
         cmocka_unit_test(a_server_that_stands_still_is_waited_for),
         cmocka_unit_test(slots_of_clients_that_have_gone_are_used_again),
         cmocka_unit_test(a_client_that_comes_back_after_its_lease_does_not_push_twice),
+        cmocka_unit_test(a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,48 @@ static void moves_that_go_on_count_before_new_ones_begin(void **state)
     map_stand_close(&stand);
 }
 
+static void a_server_without_memory_keeps_its_copies_and_learns_nothing(void **state)
+{
+    struct map_stand stand;
+    uint32_t copies;
+
+    (void)state;
+    stand_with(&stand, 3, 2);
+    copies = map_stand_copies(&stand, 0);
+    stand.servers[0].is_full = true;
+    assert_false(map_stand_step(&stand));
+    stand.servers[1].is_alive = false;
+    map_stand_settle(&stand);
+    assert_int_equal(map_stand_copies(&stand, 0), copies);
+    map_stand_come(&stand, 4);
+    map_stand_settle(&stand);
+    assert_int_equal(map_stand_copies(&stand, 0) + map_stand_copies(&stand, 2) +
+                         map_stand_copies(&stand, 4),
+                     2 * SHARDS);
+
+    stand.servers[0].is_full = false;
+    map_stand_settle(&stand);
+    map_stand_check_rest(&stand);
+    map_stand_close(&stand);
+}
+
+/* It was to learn when its memory ended: another server does. */
+static void a_learner_without_memory_is_given_up(void **state)
+{
+    struct map_stand stand;
+
+    (void)state;
+    stand_with(&stand, 3, 1);
+    map_stand_come(&stand, 3);
+    assert_true(map_stand_step(&stand));
+    assert_true(map_stand_learners(&stand, 3) > 0);
+    stand.servers[3].is_full = true;
+    assert_true(map_stand_step(&stand));
+    assert_int_equal(map_stand_learners(&stand, 3), 0);
+    assert_false(map_stand_step(&stand));
+    map_stand_close(&stand);
+}
+
 static uint32_t ready_shard;
 
 static bool one_is_ready(const void *data, uint32_t shard, uint32_t place)
@@ -375,6 +417,8 @@ int main(void)
         cmocka_unit_test(a_copy_that_comes_back_alone_leads),
         cmocka_unit_test(a_server_that_comes_gets_its_share_and_nothing_else_moves),
         cmocka_unit_test(moves_that_go_on_count_before_new_ones_begin),
+        cmocka_unit_test(a_server_without_memory_keeps_its_copies_and_learns_nothing),
+        cmocka_unit_test(a_learner_without_memory_is_given_up),
         cmocka_unit_test(a_learner_that_is_ready_takes_the_place_of_the_surplus_copy),
         cmocka_unit_test(a_full_list_of_copies_gives_way_to_a_learner_that_is_ready),
         cmocka_unit_test(a_learner_whose_server_dies_goes),
