@@ -201,7 +201,6 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     server->source_lease_ns = options->source_lease_ns == 0 ? SOURCE_LEASE_NS
                               : options->source_lease_ns == UINT64_MAX ? 0
                                                                        : options->source_lease_ns;
-    muster_params_leases_open(server);
     muster_params_drain_init(server);
     server->on_drain = options->on_drain;
     server->place = MUSTER_PARAMS_NOWHERE;
@@ -233,6 +232,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     if (server->authorization == NULL)
         server->share = muster_params_share_open(env, options->seat);
     muster_params_metrics_open(server);
+    muster_params_leases_open(server);
     server_log(server);
     *ret_server = server;
     return MUSTER_OK;

@@ -154,7 +154,7 @@ static void memory_that_is_not_this_regions_is_refused(void **state)
         {"segments", segments_store, MUSTER_FAILED_PRECONDITION, "16777216 bytes"},
         {"end", end_store, MUSTER_FAILED_PRECONDITION, "16777216 bytes"},
         {"tables", tables_store, MUSTER_FAILED_PRECONDITION, "16777216 bytes"},
-        {"intent", intent_store, MUSTER_FAILED_PRECONDITION, "a change of unknown kind 11"},
+        {"intent", intent_store, MUSTER_FAILED_PRECONDITION, "a change of unknown kind 12"},
     };
 
     (void)state;
