@@ -7,6 +7,7 @@
 #define MUSTER_PARAMS_CLUSTER_H
 
 #include "params/server/rows.h"
+#include "params/store/row.h"
 #include "params/store/turnover.h"
 #include "params/wire/map.h"
 
@@ -26,10 +27,23 @@ static inline bool muster_params_server_leads(const struct muster_params_server 
  * closes. Takes map. */
 void muster_params_server_set_map(struct muster_params_server *server,
                                   struct muster_params_map *map);
+/** muster_params_positions_digest. The digests of all shards are kept until a position changes: whatever does so
+ * ends server->has_digests. */
+uint64_t muster_params_server_digest(struct muster_params_server *server, uint32_t shard);
+
 /* --- Followers (follower.c) --- */
 
 /** A change, or a part of a shard, on its way to a follower. */
 struct muster_params_record;
+
+/** How far the copy of a shard has come. */
+struct muster_params_copy_cursor {
+    uint32_t shard;
+    uint64_t slot;  /* of the next source */
+    uint32_t table; /* whose rows come next, from this one on */
+    struct muster_params_row_cursor row;
+    bool is_begun, is_over;
+};
 
 struct muster_params_follower {
     struct muster_list node;
@@ -60,7 +74,11 @@ struct muster_params_follower {
     uint8_t asked[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
     uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it is not: the next map is to drop it */
     uint32_t stale_count;
-    uint32_t copying; /* records of the shard that is being copied; one at a time */
+    uint32_t
+        copying; /* records of the shard that is being copied, which are not done; one shard at a time */
+    bool is_copying;                         /* more of them are to be made, … */
+    struct muster_params_copy_cursor cursor; /* … from here on, … */
+    struct muster_task copy;                 /* … in another turn */
 };
 
 /** Followers come and go with the map, and learn what it says. */

@@ -192,36 +192,67 @@ static void record_append(struct muster_params_follower *follower,
 
 /* --- The copy of a shard --- */
 
-static void shard_begin_next(struct muster_params_follower *follower)
+/* Pieces that are on their way; more wait for the follower. */
+#define COPYING_MAX 16u
+
+static void piece_send(struct muster_params_follower *follower)
 {
     struct muster_params_server *server = follower->server;
     struct muster_list records;
+    uint32_t count = 0;
 
-    if (follower->copying > 0 || !follower->is_met)
+    muster_list_init(&records);
+    if (!muster_params_copy_piece(server, &follower->cursor, &records, &count)) {
+        follower_break(follower, "no memory for the copy of a shard");
+        return;
+    }
+    follower->copying += count;
+    follower->is_copying = !follower->cursor.is_over;
+    while (!muster_list_is_empty(&records)) {
+        struct muster_params_record *record =
+            MUSTER_CONTAINER_OF(records.next, struct muster_params_record, node);
+
+        muster_list_remove(&record->node);
+        record_append(follower, record);
+        if (!follower->is_met) /* the rest of the copy is of no use */
+            break;
+    }
+    muster_params_records_free(server, &records);
+    if (follower->is_copying && follower->copying < COPYING_MAX)
+        muster_task_post(&follower->copy, server->env->loop);
+}
+
+static void shard_begin_next(struct muster_params_follower *follower)
+{
+    struct muster_params_server *server = follower->server;
+
+    if (follower->copying > 0 || follower->is_copying || !follower->is_met)
         return;
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
         if (!bit_is_set(follower->wanted, shard) || bit_is_set(follower->begun, shard))
             continue;
-        muster_list_init(&records);
-        if (!muster_params_shard_records(server, shard, &records, &follower->copying)) {
-            follower_break(follower, "no memory for the copy of a shard");
-            return;
-        }
         bit_set(follower->begun, shard);
         bit_clear(follower->refused, shard);
         server->shard_followers[shard] |= follower_mask(follower);
-        while (!muster_list_is_empty(&records)) {
-            struct muster_params_record *record =
-                MUSTER_CONTAINER_OF(records.next, struct muster_params_record, node);
-
-            muster_list_remove(&record->node);
-            record_append(follower, record);
-            if (!follower->is_met) /* the rest of the copy is of no use */
-                break;
-        }
-        muster_params_records_free(server, &records);
+        follower->is_copying = true;
+        follower->cursor = (struct muster_params_copy_cursor){.shard = shard};
+        piece_send(follower);
         return;
     }
+}
+
+static void on_copy(struct muster_task *task)
+{
+    struct muster_params_follower *follower = task->data;
+
+    if (!follower->is_copying || !follower->is_met)
+        return;
+    if (bit_is_set(follower->begun, follower->cursor.shard)) {
+        piece_send(follower);
+        return;
+    }
+    follower->is_copying = false; /* it is no learner any more */
+    shard_begin_next(follower);
 }
 
 /* A learner that was given up amid its copy, and is one again, has missed what was pushed meanwhile: its copy begins
@@ -229,12 +260,15 @@ static void shard_begin_next(struct muster_params_follower *follower)
 static void copy_record_done(struct muster_params_follower *follower, uint32_t shard)
 {
     MUSTER_ASSERT(follower->copying > 0);
-    if (--follower->copying > 0)
+    follower->copying--;
+    if (follower->is_copying)
+        muster_task_post(&follower->copy, follower->server->env->loop);
+    if (follower->copying > 0 || follower->is_copying)
         return;
     if (bit_is_set(follower->begun, shard) && !bit_is_set(follower->refused, shard))
         bit_set(follower->ready, shard);
     shard_begin_next(follower);
-    if (follower->copying == 0) /* one map for all that it has learned */
+    if (follower->copying == 0 && !follower->is_copying) /* one map for all that it has learned */
         muster_task_post(&follower->server->decide, follower->server->env->loop);
 }
 
@@ -249,6 +283,7 @@ static void copies_drop(struct muster_params_follower *follower)
             record_done(record);
     }
     follower->copying = 0;
+    follower->is_copying = false;
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
         if (!bit_is_set(follower->begun, shard) || bit_is_set(follower->ready, shard))
             continue;
@@ -516,6 +551,7 @@ static void follower_free(struct muster_params_follower *follower)
 
     muster_timer_stop(&follower->retry);
     link_drop(follower);
+    muster_task_cancel(&follower->copy);
     MUSTER_LIST_EACH_SAFE (&follower->records, record, struct muster_params_record, node)
         record_done(record);
     for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++)
@@ -553,6 +589,7 @@ static struct muster_params_follower *follower_new(struct muster_params_server *
     follower->bit = bit_free(server);
     muster_list_init(&follower->records);
     muster_timer_init(&follower->retry, on_retry, follower);
+    muster_task_init(&follower->copy, on_copy, follower);
     muster_list_append(&server->followers, &follower->node);
     return follower;
 }
@@ -574,7 +611,7 @@ static void copy_ask(struct muster_params_follower *follower, uint32_t shard)
         return;
     }
     record->frame.header.phase = shard;
-    record->frame.header.descriptor = muster_params_positions_digest(server->region, shard);
+    record->frame.header.descriptor = muster_params_server_digest(server, shard);
     server->shard_records[shard] = ++server->record_count;
     record_append(follower, record);
 }

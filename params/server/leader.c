@@ -399,6 +399,7 @@ static bool begin_handle(struct muster_params_leader *leader,
     leader->stale[header->phase / 8] &= (uint8_t)~(1u << header->phase % 8);
     if (shard_is_led(leader, header->phase))
         muster_params_shard_forget(leader->server->region, header->phase);
+    leader->server->has_digests = false;
     return true;
 }
 
@@ -420,6 +421,7 @@ static bool positions_handle(struct muster_params_leader *leader,
         if (source == NULL)
             return false;
         muster_params_position_load(source, header->phase, entry.position);
+        leader->server->has_digests = false;
     }
     return true;
 }
@@ -466,7 +468,7 @@ static bool check_handle(struct muster_params_leader *leader,
         return false;
     if (!shard_is_led(leader, header->phase) ||
         (header->flags != MUSTER_PARAMS_COPY_IS_STALE &&
-         muster_params_positions_digest(server->region, header->phase) == header->descriptor))
+         muster_params_server_digest(server, header->phase) == header->descriptor))
         return true;
     leader->stale[header->phase / 8] |= (uint8_t)(1u << header->phase % 8);
     return muster_peer_link_send_copy(leader->link, &answer, NULL) == MUSTER_OK;
@@ -487,6 +489,7 @@ static bool forget_handle(struct muster_params_leader *leader,
             shards[shard / 8] |= (uint8_t)(1u << shard % 8);
     }
     muster_params_source_forget(server->region, leader->slots[header->offset], shards);
+    server->has_digests = false;
     slot_drop(leader, header->offset);
     return true;
 }

@@ -45,6 +45,7 @@ static bool source_forget(struct muster_params_server *server, uint64_t slot)
     if (muster_params_forget_forward(server, slot) != MUSTER_OK)
         return false;
     muster_params_source_forget(server->region, slot, shards);
+    server->has_digests = false;
     muster_params_server_clock_renew(server, slot);
     server->stats.forgotten_sources++;
     return true;

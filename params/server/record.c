@@ -6,6 +6,7 @@
 #include "params/store/row.h"
 
 #define COPY_BYTES ((size_t)256 << 10) /* of one message of a shard's copy, unless a row is larger */
+#define PIECE_BYTES ((size_t)1 << 20)  /* that one turn copies, and a row more */
 
 struct muster_params_record *muster_params_record_new(struct muster_params_server *server,
                                                       enum muster_params_copy_message type,
@@ -178,35 +179,32 @@ static struct muster_params_record *copy_append(struct shard_copy *copy,
     return record;
 }
 
-static void positions_append(struct shard_copy *copy)
+/* The positions of some sources. Those that are pushed to meanwhile have the same at the follower. */
+static void positions_append(struct shard_copy *copy, struct muster_params_copy_cursor *cursor)
 {
     const struct muster_params_region *region = copy->server->region;
-    uint64_t slots = region->head->source_count, at = 0;
     uint64_t per_record = COPY_BYTES / sizeof(struct muster_params_copied_position);
+    uint64_t at = cursor->slot, slots = region->head->source_count - at;
+    uint64_t count = slots < per_record ? slots : per_record;
+    struct muster_params_record *record = copy_append(
+        copy, MUSTER_PARAMS_COPY_POSITIONS, count * sizeof(struct muster_params_copied_position));
+    uint32_t bytes = 0;
 
-    for (; at < slots && !copy->is_short; at += per_record) {
-        uint64_t count = slots - at < per_record ? slots - at : per_record;
-        struct muster_params_record *record =
-            copy_append(copy, MUSTER_PARAMS_COPY_POSITIONS,
-                        count * sizeof(struct muster_params_copied_position));
-        uint32_t bytes = 0;
+    if (record == NULL)
+        return;
+    record->source_begin = at;
+    record->source_end = cursor->slot = at + count;
+    for (uint64_t i = 0; i < count; i++) {
+        const struct muster_params_copied_position entry = {
+            .slot = at + i,
+            .position = muster_params_source_at(region, at + i)->positions[copy->shard]};
 
-        if (record == NULL)
-            return;
-        record->source_begin = at;
-        record->source_end = at + count;
-        for (uint64_t i = 0; i < count; i++) {
-            const struct muster_params_copied_position entry = {
-                .slot = at + i,
-                .position = muster_params_source_at(region, at + i)->positions[copy->shard]};
-
-            if (entry.position == 0)
-                continue;
-            memcpy(record->payload + bytes, &entry, sizeof(entry));
-            bytes += sizeof(entry);
-        }
-        record->frame.header.payload_bytes = bytes;
+        if (entry.position == 0)
+            continue;
+        memcpy(record->payload + bytes, &entry, sizeof(entry));
+        bytes += sizeof(entry);
     }
+    record->frame.header.payload_bytes = bytes;
 }
 
 static size_t copied_bytes(const struct muster_params_store_table *table)
@@ -241,19 +239,36 @@ static void on_row(void *data, const struct muster_params_store_table *table,
     copy->rows->frame.header.payload_bytes += (uint32_t)bytes;
 }
 
-bool muster_params_shard_records(struct muster_params_server *server, uint32_t shard,
-                                 struct muster_list *ret_records, uint32_t *ret_count)
+static void rows_append(struct shard_copy *copy, struct muster_params_copy_cursor *cursor)
+{
+    const struct muster_params_region *region = copy->server->region;
+    const struct muster_params_store_table *table = &region->head->tables[cursor->table];
+    uint32_t left = (uint32_t)(PIECE_BYTES / copied_bytes(table)) + 1;
+
+    copy->rows = NULL;
+    if (muster_params_rows_step(region, table, copy->shard, &cursor->row, &left, on_row, copy))
+        return;
+    cursor->table++;
+    cursor->row = (struct muster_params_row_cursor){.page = 0};
+}
+
+/* Rows that are pushed to before they are copied are pushed to at the follower, too, and written over. */
+bool muster_params_copy_piece(struct muster_params_server *server,
+                              struct muster_params_copy_cursor *cursor,
+                              struct muster_list *ret_records, uint32_t *ret_count)
 {
     struct muster_params_region_head *head = server->region->head;
-    struct shard_copy copy = {.server = server, .shard = shard, .records = ret_records};
+    struct shard_copy copy = {.server = server, .shard = cursor->shard, .records = ret_records};
 
-    (void)copy_append(&copy, MUSTER_PARAMS_COPY_BEGIN, 0);
-    positions_append(&copy);
-    for (uint32_t i = 0; i < head->table_count && !copy.is_short; i++) {
-        copy.rows = NULL;
-        muster_params_rows_visit(server->region, &head->tables[i], shard, on_row, &copy);
-    }
-    (void)copy_append(&copy, MUSTER_PARAMS_COPY_END, 0);
+    if (!cursor->is_begun)
+        (void)copy_append(&copy, MUSTER_PARAMS_COPY_BEGIN, 0);
+    cursor->is_begun = true;
+    if (cursor->slot < head->source_count)
+        positions_append(&copy, cursor);
+    else if (cursor->table < head->table_count)
+        rows_append(&copy, cursor);
+    else if (copy_append(&copy, MUSTER_PARAMS_COPY_END, 0) != NULL)
+        cursor->is_over = true;
     if (copy.is_short) {
         muster_params_records_free(server, ret_records);
         return false;

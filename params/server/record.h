@@ -35,9 +35,11 @@ struct muster_params_record *muster_params_turnover_record(struct muster_params_
 /** Those whose shards the follower in `mask` must have. */
 void muster_params_turnover_fill(struct muster_params_record *record, uint64_t mask,
                                  const struct muster_params_turned *turned, uint32_t count);
-/** All of a shard: its positions, and the rows of all tables. False: no memory, and none are given. */
-MUSTER_MUST_CHECK bool muster_params_shard_records(struct muster_params_server *server,
-                                                   uint32_t shard, struct muster_list *ret_records,
-                                                   uint32_t *ret_count);
+/** The next piece of the copy of a shard: about 1 MiB of its positions, or of rows of one table. False: no
+ * memory, and none are given; the copy begins anew. */
+MUSTER_MUST_CHECK bool muster_params_copy_piece(struct muster_params_server *server,
+                                                struct muster_params_copy_cursor *cursor,
+                                                struct muster_list *ret_records,
+                                                uint32_t *ret_count);
 
 #endif

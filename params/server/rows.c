@@ -156,6 +156,7 @@ static void push_store(struct muster_params_server *server,
 {
     struct muster_params_applied applied = muster_params_update_apply(server->region, update);
 
+    server->has_digests = false;
     *ret_pushed = (struct muster_params_pushed){.duplicate = applied.duplicate_rows,
                                                 .refused = applied.refused};
     server->stats.duplicate_runs += applied.duplicate_runs;

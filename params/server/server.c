@@ -49,6 +49,7 @@ static void server_free(struct muster_params_server *server)
     muster_mem_free(server->env->mem, server->shard_records);
     muster_mem_free(server->env->mem, server->shard_followers);
     muster_mem_free(server->env->mem, server->shard_stale);
+    muster_mem_free(server->env->mem, server->digests);
     muster_mem_free(server->env->mem, server);
 }
 

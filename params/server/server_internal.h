@@ -98,6 +98,8 @@ struct muster_params_server {
     uint64_t turn;             /* counts turns in which something was sent or acknowledged */
     uint64_t *shard_records;   /* of each shard: the newest of them */
     uint64_t *shard_followers; /* of each shard: a bit for each follower that must have it */
+    uint64_t *digests;         /* of each shard's positions; NULL: none were asked for */
+    bool has_digests;          /* they are of the present ones */
     uint64_t *shard_stale;     /* of each shard: those of them whose copy differs */
     struct muster_params_clocks clocks;
     struct muster_list rounds; /* of tables by round */

@@ -335,6 +335,23 @@ uint64_t muster_params_positions_digest(const struct muster_params_region *regio
     return sum;
 }
 
+void muster_params_positions_digests(const struct muster_params_region *region,
+                                     uint64_t *ret_digests)
+{
+    uint32_t shard_count = region->head->shard_count;
+
+    memset(ret_digests, 0, shard_count * sizeof(*ret_digests));
+    for (uint64_t slot = 0; slot < region->head->source_count; slot++) {
+        const struct muster_params_source *source = muster_params_source_at(region, slot);
+
+        for (uint32_t shard = 0; shard < shard_count; shard++) {
+            if (source->positions[shard] != 0)
+                ret_digests[shard] += muster_hash64(source->id.bytes, sizeof(source->id.bytes),
+                                                    source->positions[shard]);
+        }
+    }
+}
+
 /* A push may be applied in part, and its process dead. Pushes that were refused have used numbers for
  * no row, so the newest whole push does not tell which it is; the positions do. */
 uint64_t muster_params_source_sequence(const struct muster_params_region *region,

@@ -72,6 +72,9 @@ bool muster_params_source_is_of(const struct muster_params_region *region,
                                 const struct muster_params_opener *opener);
 /** The digest of all positions of a shard that are not 0, whatever the slots of their sources. */
 uint64_t muster_params_positions_digest(const struct muster_params_region *region, uint32_t shard);
+/** The same of all shards, in one passage over the sources. */
+void muster_params_positions_digests(const struct muster_params_region *region,
+                                     uint64_t *ret_digests);
 /** The first sequence number that no process of the source has used for a row that counts. */
 uint64_t muster_params_source_sequence(const struct muster_params_region *region,
                                        const struct muster_params_source *source);

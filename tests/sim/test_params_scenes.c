@@ -13,7 +13,7 @@
 #include <muster/params.h>
 #include <muster/params_server.h>
 
-#include "params/server/cluster.h"
+#include "params/server/record.h"
 #include "params/server/seat.h"
 #include "params/store/row.h"
 #include "params/store/source.h"
@@ -491,6 +491,45 @@ static void a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of(voi
     scene_close(&scene);
 }
 
+/* --- Copies in pieces --- */
+
+static void a_shard_is_copied_in_pieces_of_a_mebibyte(void **state)
+{
+    struct scene scene = {.servers[0].memory_bytes = 4 * MEMORY_BYTES};
+    struct muster_params_copy_cursor cursor = {.shard = 3};
+    struct muster_params_server *server;
+    uint64_t rows = 0, pieces = 0;
+
+    (void)state;
+    scene_open(&scene, 1);
+    wide_rows_push(&scene);
+    server = sim_node_program(scene.servers[0].node);
+    sim_enter(scene.servers[0].node);
+    while (!cursor.is_over) {
+        struct muster_list records;
+        uint32_t count;
+        size_t bytes = 0;
+
+        muster_list_init(&records);
+        assert_true(muster_params_copy_piece(server, &cursor, &records, &count));
+        MUSTER_LIST_EACH (&records, record, struct muster_params_record, node) {
+            bytes += record->frame.header.payload_bytes;
+            if (record->frame.header.type == MUSTER_PARAMS_COPY_ROWS &&
+                record->frame.header.chunk == 1)
+                rows += record->frame.header.payload_bytes / (WIDE * sizeof(float));
+        }
+        assert_true(bytes <= ((size_t)1 << 20) + 2 * WIDE * sizeof(float));
+        muster_params_records_free(server, &records);
+        pieces++;
+    }
+    sim_leave(scene.servers[0].node);
+    assert_int_equal(
+        rows,
+        muster_params_shard_at(server->region, &server->region->head->tables[1], 3)->row_count);
+    assert_true(pieces >= 5); /* positions, the other table, two of the rows, the end */
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +539,7 @@ int main(void)
         cmocka_unit_test(slots_of_clients_that_have_gone_are_used_again),
         cmocka_unit_test(a_client_that_comes_back_after_its_lease_does_not_push_twice),
         cmocka_unit_test(a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of),
+        cmocka_unit_test(a_shard_is_copied_in_pieces_of_a_mebibyte),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
