@@ -18,6 +18,7 @@
 #include "params/store/row.h"
 #include "params/store/source.h"
 #include "tests/lib/assertion_count.h"
+#include "tests/sim/params_aside.h"
 #include "tests/sim/params_memory.h"
 #include "tests/sim/registry_stage.h"
 #include "tests/sim/world.h"
@@ -214,6 +215,7 @@ static void scene_open(struct scene *scene, uint32_t server_count)
 {
     size_t at = 0;
 
+    params_aside_link();
     scene->world = sim_world_open(7, NULL);
     scene->server_count = server_count;
     if (server_count > 1) {

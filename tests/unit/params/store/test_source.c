@@ -209,7 +209,7 @@ static void a_process_that_comes_again_is_not_taken_for_a_younger_one(void **sta
     region_stand_close(&stand);
 }
 
-static void forget(struct region_stand *stand, uint64_t slot)
+static void source_forget(struct region_stand *stand, uint64_t slot)
 {
     uint8_t shards[1] = {0xff};
 
@@ -230,7 +230,7 @@ static void slots_that_are_free_are_used_again(void **state)
         muster_params_source_at(&stand.region, slots[i])->positions[5] = 77;
     }
     for (uint32_t i = 0; i < 20; i += 2) {
-        forget(&stand, slots[i]);
+        source_forget(&stand, slots[i]);
         muster_params_source_free(&stand.region, slots[i]);
     }
 
@@ -263,7 +263,7 @@ static void the_process_of_a_forgotten_source_is_not_let_in_again(void **state)
     (void)state;
     region_stand_open(&stand, 16 * MIB, 8);
     assert_int_equal(muster_params_source_open(&stand.region, &opener, &slot), MUSTER_OK);
-    forget(&stand, slot);
+    source_forget(&stand, slot);
     opener.generation = 1;
     assert_int_equal(muster_params_source_reopen(&stand.region, &opener, &slot),
                      MUSTER_FAILED_PRECONDITION);
