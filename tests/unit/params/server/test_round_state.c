@@ -6,7 +6,6 @@
 
 #include <cmocka.h>
 
-#include "params_calls.h"
 #include "params_job.h"
 #include "scene_case.h"
 
@@ -329,40 +328,22 @@ static void a_round_without_memory_is_closed_later(void **state)
     }
 }
 
-static bool has_first_round(void *data)
+/* It does not count as one that has opened the table, so that its link is given up and it comes again. */
+static void a_client_that_cannot_be_told_of_a_round_does_not_join(void **state)
 {
-    return muster_params_table_round(data) == 1;
-}
+    struct scene *scene = *state;
+    struct muster_params_server *server = scene->stand.server;
+    struct muster_mem_limited *mem = &scene->stand.test.mem;
+    struct muster_params_client *client =
+        MUSTER_CONTAINER_OF(server->clients.next, struct muster_params_client, node);
 
-/* The link of a client that cannot be told of a round is given up: it comes again, and is told then. */
-static void a_client_hears_of_rounds_though_memory_ends(void **state)
-{
-    bool is_over = false;
-
-    (void)state;
-    for (uint64_t i = 1; !is_over; i++) {
-        static struct scene scene;
-        struct params_call call = {.op = {.data = &call}};
-        struct muster_mem_limited *mem = &scene.stand.test.mem;
-
-        scene_open(&scene);
-        round_close(&scene);
-        means_check(&scene, 1);
-        source_leave(&scene, 1);
-        scene.sources[1] = params_stand_source(&scene.stand, "worker:1", SOURCES);
-        mem->fail_at = i;
-        while (muster_params_table_start(&call.op, scene.sources[1], &sums, &scene.tables[1],
-                                         params_stand_deadline(&scene.stand),
-                                         params_on_call) != MUSTER_OK)
-            continue;
-        if (params_call_await(&scene.stand.test.env, &call) == MUSTER_OK)
-            test_env_run_until(&scene.stand.test.env, has_first_round, scene.tables[1]);
-        else
-            assert_int_equal(call.rc, MUSTER_RESOURCE_EXHAUSTED);
-        is_over = mem->fail_at != 0;
-        mem->fail_at = 0;
-        scene_close(&scene);
-    }
+    round_close(scene);
+    means_check(scene, 1);
+    muster_mem_pool_trim(&server->pool);
+    mem->limit_bytes = mem->held_bytes;
+    assert_false(muster_params_rounds_join(client, rounds_of(scene)->table));
+    mem->limit_bytes = 0;
+    assert_true(muster_params_rounds_join(client, rounds_of(scene)->table));
 }
 
 /* Its memory may go with the error, though its doors close in later turns. */
@@ -443,7 +424,7 @@ int main(void)
         CASE(rounds_that_are_not_known_are_not_told),
         cmocka_unit_test(a_round_without_memory_is_closed_later),
         CASE(a_server_that_is_not_opened_leaves_its_memory_alone),
-        cmocka_unit_test(a_client_hears_of_rounds_though_memory_ends),
+        CASE(a_client_that_cannot_be_told_of_a_round_does_not_join),
         cmocka_unit_test(a_server_of_a_job_comes_back_without_a_map),
     };
 
