@@ -436,23 +436,34 @@ static enum muster_rc agent_new(struct muster_params_agents *agents,
     return MUSTER_OK;
 }
 
+/* NULL: there is none. */
+static const struct muster_params_errand *other_push_find(const struct muster_list *list,
+                                                          uint64_t sequence)
+{
+    MUSTER_LIST_EACH (list, other, struct muster_params_errand, node) {
+        if (other->sequence != 0 && other->sequence != sequence)
+            return other;
+    }
+    return NULL;
+}
+
 /* A repetition may come before its first call has ended; another push must not: the first may have failed. */
 static enum muster_rc push_check(const struct muster_params_agent *agent, uint64_t sequence,
                                  struct muster_error *ret_error)
 {
-    const struct muster_list *lists[] = {&agent->waiting, &agent->running};
+    const struct muster_params_errand *other = NULL;
 
-    for (size_t i = 0; i < 2 && sequence != 0; i++) {
-        MUSTER_LIST_EACH (lists[i], other, struct muster_params_errand, node) {
-            if (other->sequence != 0 && other->sequence != sequence)
-                return muster_error_set(
-                    ret_error, MUSTER_FAILED_PRECONDITION,
-                    "push %llu of the source is under way, got %llu: send one at a time, and again "
-                    "until it is answered",
-                    (unsigned long long)other->sequence, (unsigned long long)sequence);
-        }
-    }
-    return MUSTER_OK;
+    if (sequence != 0)
+        other = other_push_find(&agent->running, sequence);
+    if (sequence != 0 && other == NULL)
+        other = other_push_find(&agent->waiting, sequence);
+    if (other == NULL)
+        return MUSTER_OK;
+    return muster_error_set(
+        ret_error, MUSTER_FAILED_PRECONDITION,
+        "push %llu of the source is under way, got %llu: send one at a time, and again until it "
+        "is answered",
+        (unsigned long long)other->sequence, (unsigned long long)sequence);
 }
 
 enum muster_rc muster_params_errand_hand(struct muster_params_server *server,

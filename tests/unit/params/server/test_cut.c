@@ -333,25 +333,6 @@ static void a_cut_ends_when_its_client_goes_while_it_is_saved(void **state)
     scene_close(&scene);
 }
 
-/* All have marked, and what follows waits for the next turn. */
-static void a_server_that_closes_amid_the_marks_leaves_nothing(void **state)
-{
-    struct muster_params_server *server;
-    struct scene scene;
-
-    (void)state;
-    scene_open(&scene);
-    server = scene.stand.server;
-    server->cut.state = MUSTER_PARAMS_CUT_MARKING;
-    server->cut.awaited = 0;
-    muster_task_post(&server->cut.marked, scene.stand.test.env.loop);
-    params_stand_kill(&scene.stand);
-
-    assert_null(scene.stand.server);
-    params_stand_serve(&scene.stand);
-    scene_close(&scene);
-}
-
 /* Memory for the copies of rows that change meanwhile. */
 static void a_cut_without_memory_says_so(void **state)
 {
@@ -434,7 +415,6 @@ int main(void)
         cmocka_unit_test(a_folder_that_is_not_there_ends_the_cut_alone),
         cmocka_unit_test(a_client_that_comes_amid_the_marks_ends_the_cut),
         cmocka_unit_test(a_cut_ends_when_its_client_goes_while_it_is_saved),
-        cmocka_unit_test(a_server_that_closes_amid_the_marks_leaves_nothing),
         cmocka_unit_test(a_cut_without_memory_says_so),
         cmocka_unit_test(a_server_that_dies_amid_the_cut_ends_it_with_its_reason),
         cmocka_unit_test(wrong_folders_are_refused_at_once),

@@ -284,8 +284,10 @@ static void rounds_that_are_not_known_are_not_told(void **state)
     struct muster_params_rounds *rounds = rounds_of(scene);
 
     source_leave(scene, 1);
+    rounds->has_quorum = true; /* of the round before */
     assert_true(muster_params_decision_learn(rounds, decision_of(scene, 5)));
     assert_int_equal(rounds->open, 6);
+    assert_false(rounds->has_quorum);
     for (uint64_t round = 0; round < 5; round++)
         assert_null(muster_params_decision_at(rounds, round));
     source_open(scene, 1);
