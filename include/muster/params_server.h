@@ -67,6 +67,9 @@ struct muster_params_server_options {
     /* Begin with the tables of this cut (muster_params_cut_start): the folder, NULL: none. With a registry:
      * the shards that the first map of the job gives this server. */
     const char *restore;
+    /* With restore and a registry: the job may have a map there whose servers have all gone. It is deleted, and
+     * their rows are given up; without this the server is refused (failed). */
+    bool is_new_by_force;
     muster_params_failed_fn *failed; /* restoring has failed after all; may be NULL */
     /* A source without a name is forgotten when it has had no link for so long; 0: 10 minutes, UINT64_MAX:
      * never. The same for all servers of a job. A client that comes back later is refused with

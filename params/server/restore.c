@@ -76,6 +76,14 @@ static void restored_log(const struct muster_params_restore *restore)
                restore->manifest.cut, "clock", restore->manifest.clock, "rows", stats.rows);
 }
 
+void muster_params_restore_refuse(struct muster_params_server *server,
+                                  const struct muster_error *error)
+{
+    MUSTER_LOG(server->env, ERROR, "params_restore_failed", "reason", error->text);
+    if (server->restore->failed != NULL)
+        server->restore->failed(server, error);
+}
+
 static void on_step(struct muster_task *task)
 {
     struct muster_params_restore *restore = task->data;
@@ -85,9 +93,7 @@ static void on_step(struct muster_task *task)
     struct muster_error error;
 
     if (next_restore(restore, &error) != MUSTER_OK) {
-        MUSTER_LOG(server->env, ERROR, "params_restore_failed", "reason", error.text);
-        if (restore->failed != NULL)
-            restore->failed(server, &error);
+        muster_params_restore_refuse(server, &error);
         return; /* it has no map, so it serves nobody */
     }
     if (restore->shard < server->region->head->shard_count) {

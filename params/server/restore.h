@@ -23,6 +23,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_restore_open(struct muster_params
                                                             muster_params_failed_fn *failed,
                                                             muster_params_map_ready_fn *ready,
                                                             struct muster_error *ret_error);
+/** Nothing can be restored: failed is called, and no map comes into force. */
+void muster_params_restore_refuse(struct muster_params_server *server,
+                                  const struct muster_error *error);
 /** Idempotent. Neither ready nor failed is called any more. */
 void muster_params_restore_close(struct muster_params_server *server);
 /** True: the map comes into force when the rows are there, and map is taken. False: it is the

@@ -143,6 +143,25 @@ class Cut(ParamsCluster):
             self.assertIsNone(pulse.poll(), pulse.stderr.read() if pulse.poll() is not None else "")
         self.assertTrue(all(self.counts(self.restored(1, "k"), "k")[:2]))
 
+    def test_a_job_is_restored_under_its_own_name_by_force_alone(self):
+        keepers, addresses = self.servers(2, "--drain-timeout", "0.2")
+        pulse = self.pulse(addresses, "j", 0, 3)
+        self.assertEqual(pulse.wait(PATIENCE_S), 0)
+        self.assert_cut(addresses, "--job", "j")
+        words = ("params", "serve", "--listen", "127.0.0.1:0", "--log-level", "error", "--memory-max", "64M", "--registry", self.registry, "--job", "j",
+                 "--expect", "2", "--restore", self.folder)
+        done = self.run_tool(MUSTER, *words, "--force-new")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("servers of the job are alive, or were", done.stderr)
+        for keeper in keepers:
+            keeper.terminate()  # their keys go at once, those of killed ones with their leases
+            keeper.wait(PATIENCE_S)
+        done = self.run_tool(MUSTER, *words)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("give --force-new, which gives their rows up", done.stderr)
+        address = self.restored(2, "j", "--force-new")
+        self.assertEqual(self.counts(address, "j")[0], 3)
+
     def test_a_damaged_cut_is_refused_by_the_name_of_its_file(self):
         _, address = self.serve("--log-level", "error")
         self.assertEqual(self.pulse(address, "", 0, 1).wait(PATIENCE_S), 0)

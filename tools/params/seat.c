@@ -60,6 +60,7 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
     /* A successor goes on in the memory, or copies from other servers. */
     if (atomic_load_explicit(&seat->keeper.board->takes, memory_order_relaxed) == 1)
         server.restore = seat->settings.restore;
+    server.is_new_by_force = server.restore != NULL && seat->settings.is_new_by_force;
     service->env->tls = service->tls;
     if (rc == MUSTER_OK)
         rc = service_authorization_new(service->env, &seat->settings.tls, &seat->authorization,

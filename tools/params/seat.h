@@ -18,6 +18,7 @@ struct params_seat_settings {
     uint64_t server_count; /* seats of this command; of servers_run */
     uint64_t expected;     /* servers, before the job begins */
     const char *restore;   /* a cut; NULL: none */
+    bool is_new_by_force;
     const char *cut_folder; /* NULL: no cuts are made */
     uint64_t cut_every_ns, cut_keep;
     uint64_t drain_ns;     /* for giving shards to others */

@@ -114,6 +114,11 @@ static const struct muster_option rows[] = {
      .min = 1,
      .max = 4096,
      .help = "Shards of every table: a power of two."},
+    {.name = "force-new",
+     .kind = MUSTER_OPTION_FLAG,
+     .offset = offsetof(struct params_seat_settings, is_new_by_force),
+     .help = "With --restore: the job's former servers have all gone, and their rows are given up for "
+             "those of the cut."},
     {.name = "cut-dir",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct params_seat_settings, cut_folder),
@@ -264,6 +269,10 @@ static bool cutter_start(const struct params_seat *seat)
 
 static bool cut_check(const struct params_seat_settings *settings, int *ret_exit)
 {
+    if (settings->is_new_by_force && (settings->restore == NULL || settings->registry == NULL)) {
+        *ret_exit = command_refuse(options.command, "--force-new needs --restore and --registry");
+        return false;
+    }
     if (settings->cut_folder == NULL)
         return true;
     if (settings->server_count > 1)
