@@ -15,6 +15,7 @@
 #define RESTART_MAX_NS  (20 * MUSTER_NS_PER_MS)
 #define DRAIN_MAX_NS    (10 * MUSTER_NS_PER_S)
 #define FAULT_MAX_NS    (300 * MUSTER_NS_PER_MS)
+#define UNHEARD_NS      (40 * MUSTER_NS_PER_MS)
 #define BLOWS_MAX       24u
 
 static uint64_t stage_draw(struct params_stage *stage, uint64_t bound)
@@ -57,6 +58,39 @@ static void registry_kill(struct params_stage *stage)
     stage->blows++;
 }
 
+typedef void hosts_fn(struct sim_world *world, struct sim_host *a, struct sim_host *b);
+
+static void sim_cut_one_way(struct sim_world *world, struct sim_host *a, struct sim_host *b)
+{
+    sim_cut(world, a, b, SIM_ONE_WAY);
+}
+
+static void others_cut(struct params_server *server, hosts_fn *change)
+{
+    struct params_stage *stage = server->stage;
+
+    for (uint32_t i = 0; i < stage->server_count; i++)
+        if (stage->servers[i].host != server->host)
+            change(stage->world, stage->servers[i].host, server->host);
+}
+
+/* The primary dies before it hears that its copies differ. */
+static void blow_again(void *data)
+{
+    struct params_server *server = data;
+
+    if (server->stage->is_doubled && params_server_is_alive(server))
+        sim_kill(server->node);
+}
+
+static void blow_heal(void *data)
+{
+    struct params_server *server = data;
+
+    server->is_unheard = false;
+    others_cut(server, sim_heal);
+}
+
 /* Nobody sends again what one server has applied alone, and no map drops the other one. */
 static void blow_double(void *data)
 {
@@ -69,6 +103,13 @@ static void blow_double(void *data)
     registry_kill(stage);
     if (server->node != NULL && !sim_node_is_alive(server->node) && !server->is_empty)
         params_server_start(server);
+    if (server->is_unheard || stage_draw(stage, 2) == 0)
+        return;
+    server->is_unheard = true;
+    others_cut(server, sim_cut_one_way);
+    sim_at(stage->world, sim_world_now_ns(stage->world) + stage_draw(stage, UNHEARD_NS), blow_again,
+           server);
+    sim_at(stage->world, sim_world_now_ns(stage->world) + UNHEARD_NS, blow_heal, server);
 }
 
 static void on_server_death(struct sim_node *node, void *data)
@@ -370,7 +411,7 @@ static struct sim_host *server_host(struct params_stage *stage, uint32_t number)
 
     if (number == 0 && stage->host != NULL)
         return stage->host;
-    if (number > 0 && (stage->is_one_host || stage_draw(stage, 4) == 0))
+    if (number > 0 && !stage->is_apart && (stage->is_one_host || stage_draw(stage, 4) == 0))
         return stage->servers[number - 1].host;
     snprintf(name, sizeof(name), "server%" PRIu32, number);
     return sim_host_add(stage->world, name);
@@ -459,6 +500,13 @@ void params_stage_spare(struct params_stage *stage)
         if (stage->servers[i].memory != NULL)
             params_memory_spare(stage->servers[i].memory);
     }
+}
+
+uint32_t params_stage_place(const struct params_server *server)
+{
+    const struct muster_params_server *program = params_server_program(server);
+
+    return program != NULL ? program->place : MUSTER_PARAMS_NOWHERE;
 }
 
 struct params_server *params_stage_primary(struct params_stage *stage, uint32_t shard)

@@ -25,8 +25,9 @@ struct params_server {
     struct muster_params_seat *seat;
     uint64_t restart_ns;
     bool is_draining, is_closed;
-    bool is_empty; /* others have all that it had */
-    bool is_wiped; /* the memory goes with the process */
+    bool is_empty;   /* others have all that it had */
+    bool is_wiped;   /* the memory goes with the process */
+    bool is_unheard; /* nothing arrives from other servers */
 };
 
 struct params_stage {
@@ -41,7 +42,8 @@ struct params_stage {
     uint32_t server_count;
     uint32_t first_count;  /* servers that begin the job; the others come later */
     bool is_one_host;      /* all servers run on one host, with one disk */
-    struct sim_host *host; /* that one; NULL: a new one */
+    bool is_apart;         /* each has a host of its own */
+    struct sim_host *host; /* that of all; NULL: a new one */
     uint32_t shards;       /* 0: PARAMS_STAGE_SHARDS */
     uint32_t replicas;
     uint64_t slowness; /* times the times of a quick play */
@@ -83,6 +85,8 @@ bool params_server_is_alive(const struct params_server *server);
 struct muster_params_server *params_server_program(const struct params_server *server);
 void params_server_start(struct params_server *server);
 void params_server_drain(struct params_server *server);
+/** Its place in its map; MUSTER_PARAMS_NOWHERE: it has none. */
+uint32_t params_stage_place(const struct params_server *server);
 /** The newest map that a server has; NULL: none. Borrowed. */
 const struct muster_params_map *params_stage_map(const struct params_stage *stage);
 /** The server that leads the shard, by the newest map; NULL: none that lives. */

@@ -60,7 +60,7 @@ static void scene_finish(struct scene *scene)
 
 static void scene_open(struct scene *scene)
 {
-    static const uint32_t worker_permilles[] = {0, 5, 20};
+    static const uint32_t worker_permilles[] = {0, 10, 40};
     struct params_stage *stage = &scene->stage;
 
     stage->world = scene->crew.world = scene->world;
