@@ -100,16 +100,34 @@ static void blow_double(void *data)
     if (!stage->is_doubled)
         return;
     stage->kill_clients(stage->clients);
-    registry_kill(stage);
     if (server->node != NULL && !sim_node_is_alive(server->node) && !server->is_empty)
         params_server_start(server);
-    if (server->is_unheard || stage_draw(stage, 2) == 0)
+    if (server->is_unheard || stage_draw(stage, 4) == 0)
+        registry_kill(stage);
+    else
+        stage->watched = server;
+}
+
+/* Its copies get its pushes from now on, and their answers do not arrive. */
+static void watched_check(void *data)
+{
+    struct params_stage *stage = data;
+    struct params_server *server = stage->watched;
+    const struct muster_params_server *program =
+        server != NULL ? params_server_program(server) : NULL;
+
+    if (program == NULL)
         return;
-    server->is_unheard = true;
-    others_cut(server, sim_cut_one_way);
-    sim_at(stage->world, sim_world_now_ns(stage->world) + stage_draw(stage, UNHEARD_NS), blow_again,
-           server);
-    sim_at(stage->world, sim_world_now_ns(stage->world) + UNHEARD_NS, blow_heal, server);
+    MUSTER_LIST_EACH (&program->followers, follower, struct muster_params_follower, node) {
+        if (!follower->is_met || stage->watched == NULL)
+            continue;
+        stage->watched = NULL;
+        server->is_unheard = true;
+        others_cut(server, sim_cut_one_way);
+        sim_at(stage->world, sim_world_now_ns(stage->world) + stage_draw(stage, UNHEARD_NS),
+               blow_again, server);
+        sim_at(stage->world, sim_world_now_ns(stage->world) + UNHEARD_NS, blow_heal, server);
+    }
 }
 
 static void on_server_death(struct sim_node *node, void *data)
@@ -468,6 +486,8 @@ void params_stage_open(struct params_stage *stage)
         stage->registry = registry_stage_open(stage->world, stage->registry_host, NULL);
     }
     servers_cast(stage);
+    if (stage->is_doubled)
+        sim_oracle_add(stage->world, watched_check, stage);
 }
 
 void params_stage_close(struct params_stage *stage)
@@ -495,6 +515,7 @@ void params_stage_strike(struct params_stage *stage)
 
 void params_stage_spare(struct params_stage *stage)
 {
+    stage->watched = NULL;
     stage->is_doubled = false;
     for (uint32_t i = 0; i < stage->server_count; i++) {
         if (stage->servers[i].memory != NULL)
