@@ -150,7 +150,7 @@ static void the_excluded_but_alive_catches_up_in_the_same_process(void **state)
     train_job_start(&job, 6, 3, 3);
 
     sim_pause(job.workers[1].process);
-    sim_run_for(job.world, 8 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 8 * MUSTER_NS_PER_S);
     assert_int_equal(job.workers[0].members, 2);
     sim_resume(job.workers[1].process);
     train_job_assert_trains(&job);
@@ -169,7 +169,7 @@ static void a_worker_paused_on_the_same_host_is_waited_for(void **state)
     train_job_start(&job, 7, 3, 1);
 
     sim_pause(job.workers[1].process);
-    sim_run_for(job.world, 8 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 8 * MUSTER_NS_PER_S);
     sim_resume(job.workers[1].process);
     train_job_assert_trains(&job);
 
@@ -187,9 +187,9 @@ static void a_worker_paused_for_too_long_is_left_out_and_comes_back(void **state
 
         train_job_start(&job, 20 + task, 3, 1);
         sim_pause(job.workers[task].process);
-        sim_run_for(job.world, 29 * MUSTER_NS_PER_S);
+        train_job_run_for(&job, 29 * MUSTER_NS_PER_S);
         assert_int_equal(job.workers[(task + 1) % 3].epoch, 1);
-        sim_run_for(job.world, 3 * MUSTER_NS_PER_S);
+        train_job_run_for(&job, 3 * MUSTER_NS_PER_S);
         assert_int_equal(job.workers[(task + 1) % 3].members, 2);
 
         sim_resume(job.workers[task].process);
@@ -210,10 +210,10 @@ static void training_goes_on_while_the_registry_is_away(void **state)
     before = train_job_highest_step(&job);
 
     sim_kill(job.registry);
-    sim_run_for(job.world, 15 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 15 * MUSTER_NS_PER_S);
     assert_true(train_job_highest_step(&job) > before + 100);
     train_job_run_registry(&job);
-    sim_run_for(job.world, 5 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 5 * MUSTER_NS_PER_S);
     sim_kill(job.workers[1].process);
     train_job_assert_trains(&job);
 
@@ -231,7 +231,7 @@ static void a_death_while_the_registry_is_away_waits_for_it(void **state)
     sim_kill(job.registry);
     sim_run_for(job.world, MUSTER_NS_PER_S);
     sim_kill(job.workers[0].process);
-    sim_run_for(job.world, 3 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 3 * MUSTER_NS_PER_S);
     assert_int_equal(job.workers[1].epoch, 1);
     train_job_run_registry(&job);
     train_job_assert_trains(&job);
@@ -265,7 +265,7 @@ static void when_all_are_dead_their_successors_begin_anew(void **state)
     sim_kill(job.workers[1].process);
     train_job_start_task(&job, 0);
     train_job_start_task(&job, 1);
-    sim_run_for(job.world, 15 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 15 * MUSTER_NS_PER_S);
     assert_int_equal(job.workers[2].epoch, 0); /* leases have run out: nobody is sure yet */
 
     train_job_say_dead(&job, &job.workers[0]);
@@ -287,12 +287,12 @@ static void two_workers_that_never_reach_each_other_do_not_stop_the_job(void **s
     train_job_start(&job, 24, 4, 4);
     job.pace_ns = 200 * MUSTER_NS_PER_MS;
     sim_cut(job.world, job.hosts[2], job.hosts[3], SIM_BOTH_WAYS);
-    sim_run_for(job.world, 30 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 30 * MUSTER_NS_PER_S);
     epoch = job.workers[0].epoch;
     assert_int_equal(job.workers[0].members, 3);
     assert_true(job.workers[2].epoch == epoch || job.workers[3].epoch == epoch);
 
-    sim_run_for(job.world, 60 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 60 * MUSTER_NS_PER_S);
     assert_int_equal(job.workers[0].epoch, epoch);
     sim_heal(job.world, job.hosts[2], job.hosts[3]);
     train_job_assert_trains(&job);

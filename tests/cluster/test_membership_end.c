@@ -18,7 +18,7 @@ static void below_min_members_the_survivors_wait(void **state)
     train_job_assert_trains(&job);
 
     sim_kill(job.workers[2].process);
-    sim_run_for(job.world, 3 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 3 * MUSTER_NS_PER_S);
     assert_int_equal(job.workers[0].epoch, 1);
     train_job_start_task(&job, 2);
     train_job_assert_trains(&job);
@@ -40,7 +40,7 @@ static void below_min_members_for_too_long_the_job_is_told(void **state)
     train_job_assert_trains(&job);
 
     sim_kill(job.workers[2].process);
-    sim_run_for(job.world, 12 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 12 * MUSTER_NS_PER_S);
 
     assert_true(job.workers[0].is_failed && job.workers[1].is_failed);
     assert_int_equal(job.workers[0].error.rc, MUSTER_ABORTED);
@@ -57,7 +57,7 @@ static void a_joiner_with_another_tensor_shape_is_refused_by_name(void **state)
     odd = &job.workers[job.worker_count];
     odd->has_other_shape = true;
     train_job_start_task(&job, 2);
-    sim_run_for(job.world, 5 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 5 * MUSTER_NS_PER_S);
 
     assert_true(odd->is_failed);
     assert_int_equal(odd->error.rc, MUSTER_INVALID_ARGUMENT);
@@ -93,7 +93,7 @@ static void a_leaver_goes_and_the_others_train_on(void **state)
     train_job_start(&job, 14, 3, 1);
 
     worker_leave(&job.workers[0]);
-    sim_run_for(job.world, 7 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 7 * MUSTER_NS_PER_S);
     assert_true(job.workers[0].is_left);
     sim_kill(job.workers[0].process);
     train_job_assert_trains(&job);
@@ -173,7 +173,7 @@ static void who_waits_too_long_names_the_missing_tasks(void **state)
     train_job_start_task(&job, 0);
     train_job_start_task(&job, 2);
 
-    sim_run_for(job.world, 4 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 4 * MUSTER_NS_PER_S);
 
     assert_true(job.workers[0].is_failed);
     assert_int_equal(job.workers[0].error.rc, MUSTER_DEADLINE_EXCEEDED);
@@ -193,7 +193,7 @@ static void without_a_registry_the_start_fails_and_says_so(void **state)
     job.start_timeout_ns = 3 * MUSTER_NS_PER_S;
     train_job_start_task(&job, 0);
 
-    sim_run_for(job.world, 4 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 4 * MUSTER_NS_PER_S);
 
     assert_true(job.workers[0].is_failed);
     assert_int_equal(job.workers[0].error.rc, MUSTER_UNAVAILABLE);
@@ -215,7 +215,7 @@ static void when_who_had_the_state_is_dead_the_joiner_is_told(void **state)
     while (joiner->epoch == 0 && sim_failure(job.world) == NULL)
         sim_run_for(job.world, MUSTER_NS_PER_US * 10);
     sim_kill(job.workers[0].process);
-    sim_run_for(job.world, 10 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 10 * MUSTER_NS_PER_S);
     assert_false(joiner->is_failed); /* silence alone proves nothing */
 
     train_job_say_dead(&job, &job.workers[0]);
@@ -244,7 +244,7 @@ static void who_is_told_that_it_has_left_has_no_record_any_more(void **state)
         }
         train_job_start_task(&job, 0);
         train_job_start_task(&job, 1);
-        sim_run_for(job.world, 3 * MUSTER_NS_PER_S);
+        train_job_run_for(&job, 3 * MUSTER_NS_PER_S);
         assert_int_equal(job.workers[3].epoch, 0);
         train_job_start_task(&job, 2);
         train_job_assert_trains(&job);
@@ -262,7 +262,7 @@ static void a_joiner_of_idle_members_is_told_whom_it_waited_for(void **state)
     (void)state;
     train_job_start(&job, 40, 3, 3);
     job.idle_in_step = train_job_highest_step(&job) + 50;
-    sim_run_for(job.world, 5 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 5 * MUSTER_NS_PER_S);
     sim_kill(job.workers[2].process);
     train_job_say_dead(&job, &job.workers[2]);
     joiner = train_job_start_task(&job, 2);
@@ -295,15 +295,15 @@ static void who_was_left_out_does_not_wait_for_the_silent_without_an_end(void **
     train_job_assert_trains(&job);
     out = &job.workers[2];
     sim_pause(out->process);
-    sim_run_for(job.world, 60 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 60 * MUSTER_NS_PER_S);
     assert_int_equal(job.workers[0].members, 2);
     sim_kill(job.workers[0].process);
     sim_kill(job.workers[1].process);
     sim_resume(out->process);
-    sim_run_for(job.world, 15 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 15 * MUSTER_NS_PER_S);
     assert_int_equal(out->exclusions, 1);
     assert_false(out->is_failed);
-    sim_run_for(job.world, 10 * MUSTER_NS_PER_S);
+    train_job_run_for(&job, 10 * MUSTER_NS_PER_S);
 
     assert_true(out->is_failed);
     assert_int_equal(out->error.rc, MUSTER_DEADLINE_EXCEEDED);

@@ -124,7 +124,7 @@ static void of_rival_leaders_the_swap_picks_one(void **state)
         train_job_start(&job, seed, 4, 4);
         for (unsigned i = 1; i < 4; i++)
             sim_cut(job.world, job.hosts[0], job.hosts[i], SIM_BOTH_WAYS);
-        sim_run_for(job.world, 20 * MUSTER_NS_PER_S);
+        train_job_run_for(&job, 20 * MUSTER_NS_PER_S);
         assert_int_equal(views_committed(&job), 2);
         assert_int_equal(job.workers[0].exclusions + job.workers[1].exclusions, 1);
         assert_int_equal(job.workers[0].epoch + job.workers[1].epoch, 3); /* one in each */
@@ -189,7 +189,7 @@ static void who_stands_still_on_another_host_comes_back(void **state)
         train_job_start(&job, 240, 3, 3);
         sim_run_for(job.world, 2 * MUSTER_NS_PER_S);
         sim_pause(job.workers[i].process);
-        sim_run_for(job.world, 4 * MUSTER_NS_PER_S);
+        train_job_run_for(&job, 4 * MUSTER_NS_PER_S);
         sim_resume(job.workers[i].process);
         train_job_assert_trains(&job);
         for (unsigned k = 0; k < 3; k++) {

@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
+#define PACE_NS (2 * MUSTER_NS_PER_MS) /* between steps */
+
 static void begin_step(struct train_worker *worker);
 
 static void record_state(struct train_worker *worker)
@@ -241,7 +243,7 @@ void train_job_open(struct train_job *job, uint64_t seed, unsigned worker_hosts)
 
     memset(job, 0, sizeof(*job));
     job->world = sim_world_open(seed, NULL);
-    job->pace_ns = 2 * MUSTER_NS_PER_MS;
+    job->pace_ns = PACE_NS;
     job->host_count = worker_hosts + 1;
     for (unsigned i = 0; i < job->host_count; i++) {
         snprintf(name, sizeof(name), "host-%u", i);
@@ -392,6 +394,16 @@ void train_job_assert_trains_within(struct train_job *job, uint64_t limit_ns)
 void train_job_assert_trains(struct train_job *job)
 {
     train_job_assert_trains_within(job, 20 * MUSTER_NS_PER_S);
+}
+
+void train_job_run_for(struct train_job *job, uint64_t duration_ns)
+{
+    uint64_t pace_ns = job->pace_ns;
+
+    if (pace_ns == PACE_NS) /* a case that has its own means it */
+        job->pace_ns = 20 * PACE_NS;
+    sim_run_for(job->world, duration_ns);
+    job->pace_ns = pace_ns;
 }
 
 void train_job_start(struct train_job *job, uint64_t seed, uint32_t tasks, unsigned hosts)

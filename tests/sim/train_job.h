@@ -67,6 +67,8 @@ uint64_t train_job_highest_step(const struct train_job *job);
 void train_job_assert_trains_within(struct train_job *job, uint64_t limit_ns);
 /** All living workers are in one view of exactly them and go on, with equal states. */
 void train_job_assert_trains(struct train_job *job);
+/** So long, in which what matters is that time passes: with a twentieth of the steps. */
+void train_job_run_for(struct train_job *job, uint64_t duration_ns);
 void train_job_start(struct train_job *job, uint64_t seed, uint32_t tasks, unsigned hosts);
 
 #endif
