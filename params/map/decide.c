@@ -243,6 +243,25 @@ static void learners_cut(const struct step *step, const uint16_t *targets, uint3
     }
 }
 
+/* The first target leads where the primary has handed the shard over. */
+static void leader_change(const struct step *step, uint32_t number, const uint16_t *targets,
+                          uint32_t target_count, struct muster_params_map_shard *shard)
+{
+    const struct muster_params_decide_input *input = step->input;
+    uint32_t place;
+
+    if (input->is_handed == NULL || target_count == 0 ||
+        !muster_params_map_find(step->before, &step->next->servers[targets[0]].id, &place) ||
+        !input->is_handed(input->data, number, place))
+        return;
+    for (uint32_t i = 1; i < shard->copy_count; i++) {
+        if (shard->copies[i] != targets[0])
+            continue;
+        shard->copies[i] = shard->copies[0];
+        shard->copies[0] = targets[0];
+    }
+}
+
 /* Begin moves of the shard. Moves of all shards that go on are counted already. */
 static void learners_add(struct step *step, uint32_t number)
 {
@@ -308,6 +327,7 @@ static void shard_settle(struct step *step, uint32_t number)
         ready_promote(step, number, targets, target_count, shard);
         surplus_drop(step, targets, target_count, shard);
         learners_cut(step, targets, target_count, shard);
+        leader_change(step, number, targets, target_count, shard);
         for (uint32_t i = 0; i < shard->learner_count; i++)
             step->moves[shard->learners[i]]++;
         step->is_short[number] = shard_is_short(step, shard, targets, target_count);

@@ -25,6 +25,9 @@ struct muster_params_decide_input {
     bool (*is_ready)(const void *data, uint32_t shard, uint32_t place);
     /* Whether a copy is not as its primary's: it becomes a learner. NULL: none is. */
     bool (*is_stale)(const void *data, uint32_t shard, uint32_t place);
+    /* Whether the copy has all that the primary has applied, which applies nothing more before the next map: it
+     * leads then, where it is the shard's first target. NULL: none is. */
+    bool (*is_handed)(const void *data, uint32_t shard, uint32_t place);
     const void *data;
     uint32_t moves_max; /* learners that a server may have at once; 0: 2 */
 };

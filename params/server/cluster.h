@@ -124,8 +124,24 @@ bool muster_params_followers_have_news(const struct muster_params_server *server
 /** Followers answer, in this turn or the next, whether they still follow this server: what they have
  * when they do is record_count. As muster_params_forward_prepare. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_mark_forward(struct muster_params_server *server);
+/** The server at this place has all that was applied to the shard, and its copy is as this server's. */
+bool muster_params_followers_give(const struct muster_params_server *server, uint32_t shard,
+                                  uint32_t place);
 /** Acknowledgements that came with a later map count now. */
 void muster_params_followers_catch_up(struct muster_params_server *server);
+
+/* --- Shards that another copy is to lead (handover.c) --- */
+
+/** The server has a registry. */
+void muster_params_handover_open(struct muster_params_server *server);
+void muster_params_handover_close(struct muster_params_server *server);
+/** The map has changed: shards that were being handed over have been, or begin anew. */
+void muster_params_handover_map(struct muster_params_server *server);
+/** Nothing is pushed to the shards that are handed over, and their next primaries have all. False: there are
+ * none, too. */
+bool muster_params_handover_is_ready(const struct muster_params_server *server);
+/** For muster_params_decide. */
+bool muster_params_handover_is_handed(const void *server, uint32_t shard, uint32_t place);
 
 /* --- Answers that wait for followers (held.c) --- */
 

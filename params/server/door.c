@@ -213,11 +213,18 @@ static bool message_handle(struct muster_params_client *client,
     return is_answered;
 }
 
-/* For a map that the client has heard of before this server has, or for the end of a round. */
+static bool is_push(const struct muster_frame_header *header)
+{
+    return header->type == MUSTER_PARAMS_PUSH || header->type == MUSTER_PARAMS_PUSH_PULL ||
+           header->type == MUSTER_PARAMS_PUSH_RANGE;
+}
+
+/* For a map that the client has heard of before this server has, for the end of a round, or of a handover. */
 static bool message_waits(const struct muster_params_client *client,
                           const struct muster_frame_header *header)
 {
     return header->epoch > client->server->map->epoch ||
+           (client->server->handing_count > 0 && is_push(header)) ||
            muster_params_rounds_delay(client->server, header, client->payload);
 }
 

@@ -758,6 +758,19 @@ bool muster_params_follower_is_stale(const void *data, uint32_t shard, uint32_t 
     return false;
 }
 
+bool muster_params_followers_give(const struct muster_params_server *server, uint32_t shard,
+                                  uint32_t place)
+{
+    const uint16_t shards[] = {(uint16_t)shard};
+
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (follower->place == place)
+            return follower->is_met && bit_is_set(follower->asked, shard) &&
+                   muster_params_follower_has(follower, server->shard_records[shard], shards, 1);
+    }
+    return false;
+}
+
 bool muster_params_followers_have_news(const struct muster_params_server *server)
 {
     MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {

@@ -43,6 +43,7 @@ void muster_params_server_set_map(struct muster_params_server *server,
     muster_params_rounds_map(server);
     muster_params_server_cut_map(server);
     muster_params_leaders_resume(server);
+    muster_params_handover_map(server);
     muster_params_door_map(server);
     muster_params_watches_note(server);
     map_log(server);

@@ -727,6 +727,7 @@ static struct muster_params_map *map_next(struct muster_params_registration *reg
                                                      .copies_wanted = registration->record.replicas,
                                                      .is_ready = muster_params_follower_is_ready,
                                                      .is_stale = muster_params_follower_is_stale,
+                                                     .is_handed = muster_params_handover_is_handed,
                                                      .data = server,
                                                      .moves_max = MOVES_MAX};
     struct muster_params_map *next = NULL;
@@ -763,7 +764,8 @@ static void on_decide(struct muster_task *task)
     muster_mem_free(server->env->mem, alive);
     if (next == NULL)
         return;
-    if (rank == 0 || registration->is_our_turn || muster_params_followers_have_news(server)) {
+    if (rank == 0 || registration->is_our_turn || muster_params_followers_have_news(server) ||
+        muster_params_handover_is_ready(server)) {
         registration->is_our_turn = false;
         map_swap(registration, next);
     } else if (!muster_timer_is_started(&registration->turn)) {

@@ -28,7 +28,11 @@ static void on_flush(struct muster_task *task)
 
 static void on_held_check(struct muster_task *task)
 {
-    muster_params_held_check(task->data);
+    struct muster_params_server *server = task->data;
+
+    muster_params_held_check(server);
+    if (muster_params_handover_is_ready(server))
+        muster_task_post(&server->decide, server->env->loop);
 }
 
 static void on_peer(struct muster_port *port, struct muster_stream *stream)
@@ -198,6 +202,7 @@ enum muster_rc muster_params_server_open(struct muster_env *env,
     muster_task_init(&server->held_check, on_held_check, server);
     muster_timer_init(&server->alive, on_alive, server);
     muster_params_full_init(server);
+    muster_params_handover_open(server);
     server->region->sources_max = options->sources_max;
     server->source_lease_ns = options->source_lease_ns == 0 ? SOURCE_LEASE_NS
                               : options->source_lease_ns == UINT64_MAX ? 0
@@ -259,6 +264,7 @@ static void server_close(struct muster_params_server *server)
     muster_task_cancel(&server->flush);
     muster_timer_stop(&server->alive);
     muster_timer_stop(&server->full);
+    muster_params_handover_close(server);
     muster_params_leases_close(server);
     muster_params_share_close(server->share);
     muster_params_watches_close(server);

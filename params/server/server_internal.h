@@ -80,6 +80,9 @@ struct muster_params_server {
     struct muster_params_turned *turned; /* keys that one message turns */
     size_t turned_count;
     struct muster_timer alive;     /* finds links that are half open */
+    struct muster_timer handover;  /* shards are to be handed over, or have not been in time */
+    uint32_t handing_count; /* shards that are being handed over: no push is read until they are */
+    uint8_t handing[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* a bit for each of them */
     struct muster_timer full; /* runs while there is no memory for what this server was to copy */
     bool is_full;             /* meanwhile */
     uint64_t full_wait_ns;    /* before it may learn again; grows with each time */

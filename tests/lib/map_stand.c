@@ -173,6 +173,7 @@ bool map_stand_step(struct map_stand *stand)
                                                .shard_count = stand->shard_count,
                                                .copies_wanted = stand->copies_wanted,
                                                .is_ready = stand->is_ready,
+                                               .is_handed = stand->is_handed,
                                                .data = stand,
                                                .moves_max = stand->moves_max};
 

@@ -17,6 +17,7 @@ struct map_stand {
     struct muster_params_map *map;                                      /* NULL: none yet */
     struct muster_params_map *before;                                   /* the last but one */
     bool (*is_ready)(const void *data, uint32_t shard, uint32_t place); /* NULL: none is */
+    bool (*is_handed)(const void *data, uint32_t shard, uint32_t place); /* likewise */
     uint64_t random;
 };
 

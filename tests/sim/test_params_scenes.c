@@ -79,12 +79,22 @@ static void start_server(struct sim_node *node, struct muster_env *env, void *da
         options.registry = REGISTRY_STAGE_ENDPOINT;
         options.replicas = options.server_count = SERVERS;
     }
+    muster_params_seat_free(server->seat); /* its holder is dead */
+    server->seat = NULL;
     assert_int_equal(muster_params_seat_wrap(params_memory_take(server->memory, node),
                                              server->memory_bytes, &seat, &server->seat, &error),
                      MUSTER_OK);
     options.seat = server->seat;
     assert_int_equal(muster_params_server_open(env, &options, &program, &error), MUSTER_OK);
     sim_node_set_program(node, program);
+}
+
+static void on_server_death(struct sim_node *node, void *data)
+{
+    struct server *server = data;
+
+    (void)node;
+    params_memory_leave(server->memory);
 }
 
 static void on_done(struct muster_params_op *op, enum muster_rc rc)
@@ -236,10 +246,12 @@ static void scene_open(struct scene *scene, uint32_t server_count)
         address = sim_host_address(server->host, (uint16_t)(PORT + i));
         at += (size_t)snprintf(scene->addresses + at, sizeof(scene->addresses) - at, "%s%s",
                                i > 0 ? "," : "", muster_address_format(&address, text));
-        server->node = sim_node_start(scene->world, &(struct sim_node_options){.name = name,
-                                                                        .host = server->host,
-                                                                        .start = start_server,
-                                                                        .data = server});
+        server->node =
+            sim_node_start(scene->world, &(struct sim_node_options){.name = name,
+                                                                    .host = server->host,
+                                                                    .start = start_server,
+                                                                    .on_death = on_server_death,
+                                                                    .data = server});
     }
     scene->client_host = sim_host_add(scene->world, "client");
     client_start(scene);
@@ -493,6 +505,62 @@ static void a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of(voi
     scene_close(&scene);
 }
 
+/* --- A server that comes back --- */
+
+static uint32_t primaries_of(const struct scene *scene, uint32_t server)
+{
+    const struct muster_params_server *program = program_of(scene, server);
+    uint32_t count = 0;
+
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        count += program->map->shards[shard].copies[0] == program->place;
+    return count;
+}
+
+static bool is_back(void *data)
+{
+    const struct scene *scene = data;
+    const struct muster_params_server *server = program_of(scene, 1);
+
+    return server != NULL && server->map != NULL && server->place != MUSTER_PARAMS_NOWHERE &&
+           all_have_copies(data);
+}
+
+/* Pushes go on. A shard that was pushed to while it was handed over would be learned again. */
+static void a_server_that_comes_back_leads_its_shards_again(void **state)
+{
+    struct scene scene = {.server_count = 0};
+    uint32_t primaries, pushes = 1;
+    struct server *server = &scene.servers[1];
+    uint64_t end_ns;
+
+    (void)state;
+    scene_open(&scene, SERVERS);
+    primaries = primaries_of(&scene, 1);
+    assert_true(primaries > 0 && primaries < SHARDS);
+    sim_kill(server->node);
+    assert_true(sim_run_for(scene.world, 10 * SECOND));
+    assert_int_equal(primaries_of(&scene, 0), SHARDS);
+    server->node =
+        sim_node_start(scene.world, &(struct sim_node_options){.name = "server1",
+                                                               .host = server->host,
+                                                               .start = start_server,
+                                                               .on_death = on_server_death,
+                                                               .data = server});
+    assert_true(sim_run_until(scene.world, is_back, &scene, 60 * SECOND));
+
+    for (end_ns = sim_world_now_ns(scene.world) + 20 * SECOND;
+         sim_world_now_ns(scene.world) < end_ns; pushes++) {
+        push_start(&scene, 10 * SECOND);
+        done_await(&scene, 10 * SECOND);
+        for (uint32_t shard = 0; shard < SHARDS; shard++)
+            assert_int_equal(program_of(&scene, 0)->map->shards[shard].learner_count, 0);
+    }
+    assert_int_equal(primaries_of(&scene, 1), primaries);
+    rows_compare(&scene, (float)pushes);
+    scene_close(&scene);
+}
+
 /* --- Copies in pieces --- */
 
 static void a_shard_is_copied_in_pieces_of_a_mebibyte(void **state)
@@ -542,6 +610,7 @@ int main(void)
         cmocka_unit_test(a_client_that_comes_back_after_its_lease_does_not_push_twice),
         cmocka_unit_test(a_replica_without_memory_leaves_the_shards_that_it_lacks_rows_of),
         cmocka_unit_test(a_shard_is_copied_in_pieces_of_a_mebibyte),
+        cmocka_unit_test(a_server_that_comes_back_leads_its_shards_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,6 +154,32 @@ static void a_learner_without_memory_is_given_up(void **state)
     map_stand_close(&stand);
 }
 
+/* The shards of a server that was away have all its copies back, and others lead them. */
+static void a_copy_that_is_handed_a_shard_leads_it(void **state)
+{
+    struct map_stand stand;
+    struct muster_params_map first;
+    uint32_t primaries;
+
+    (void)state;
+    stand_with(&stand, 3, 2);
+    first = *stand.map;
+    primaries = map_stand_primaries(&stand, 1);
+    stand.servers[1].is_alive = false;
+    map_stand_settle(&stand);
+    map_stand_come(&stand, 1);
+    map_stand_settle(&stand);
+    assert_true(map_stand_primaries(&stand, 1) < primaries);
+
+    stand.is_handed = map_stand_all_ready;
+    assert_true(map_stand_step(&stand));
+    assert_false(map_stand_step(&stand));
+    map_stand_check_rest(&stand);
+    for (uint32_t shard = 0; shard < SHARDS; shard++)
+        assert_int_equal(stand.map->shards[shard].copies[0], first.shards[shard].copies[0]);
+    map_stand_close(&stand);
+}
+
 static uint32_t ready_shard;
 
 static bool one_is_ready(const void *data, uint32_t shard, uint32_t place)
@@ -419,6 +445,7 @@ int main(void)
         cmocka_unit_test(moves_that_go_on_count_before_new_ones_begin),
         cmocka_unit_test(a_server_without_memory_keeps_its_copies_and_learns_nothing),
         cmocka_unit_test(a_learner_without_memory_is_given_up),
+        cmocka_unit_test(a_copy_that_is_handed_a_shard_leads_it),
         cmocka_unit_test(a_learner_that_is_ready_takes_the_place_of_the_surplus_copy),
         cmocka_unit_test(a_full_list_of_copies_gives_way_to_a_learner_that_is_ready),
         cmocka_unit_test(a_learner_whose_server_dies_goes),
