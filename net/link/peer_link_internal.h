@@ -98,14 +98,19 @@ struct muster_peer_link {
     uint8_t inbox[MUSTER_LINK_INBOX_BYTES];
 };
 
-/** The stream's own error, or else text. */
+/** The stream's own error, or else text. UNAUTHENTICATED before the peer has said hello, where it refuses our
+ * certificate: TLS 1.3 tells that behind the handshake. */
 static inline void muster_peer_link_lost_error(const struct muster_peer_link *link,
                                                const char *text, struct muster_error *ret_error)
 {
     const struct muster_error *why =
         link->stream != NULL ? muster_stream_error(link->stream) : NULL;
 
-    (void)muster_error_set(ret_error, MUSTER_UNAVAILABLE, "%s", why != NULL ? why->text : text);
+    (void)muster_error_set(ret_error,
+                           why != NULL && why->rc == MUSTER_UNAUTHENTICATED && !link->is_met
+                               ? MUSTER_UNAUTHENTICATED
+                               : MUSTER_UNAVAILABLE,
+                           "%s", why != NULL ? why->text : text);
 }
 
 /* peer_frame.c */

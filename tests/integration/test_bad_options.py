@@ -23,10 +23,16 @@ HUGE = "9" * 30
 RIGHT = {
     "run": ([], ["--", "true"]),
     "bench allreduce": (["-n", "1", "--bytes", "4", "--iters", "1"], []),
+    "bench params": ([], []),
+    "bench publish": ([], []),
     "bench recover": (["--kills", "1"], []),
     "bench scale": (["-n", "2", "--bytes", "4"], []),
     "bench tune": (["-n", "2", "--bytes", "4", "--iters", "1"], []),
     "coordinator": (["--listen", "127.0.0.1:0", "--tasks", "1"], []),
+    "params cut": (["--server", "127.0.0.1:1"], ["/"]),
+    "params drain": ([], ["127.0.0.1:1"]),
+    "params inspect": (["--server", "127.0.0.1:1"], []),
+    "params serve": (["--listen", "127.0.0.1:0"], []),
     "registry": (["--listen", "127.0.0.1:0"], []),
     "registry backup": (["--registry", "127.0.0.1:1"], []),
     "registry restore": (["--from", "/nonexistent/from"], []),
@@ -149,7 +155,7 @@ class Words(Options):
 
     def test_an_argument_that_nobody_asked_for(self):
         for command in RIGHT:
-            if command not in ("run", "trace"):  # these take words
+            if command not in ("run", "trace", "params cut", "params drain", "params inspect"):  # these take words
                 done = muster(*self.with_option(command, "stray"))
                 self.assertEqual((done.returncode, done.stdout), (2, ""), command)
                 self.assertIn("must hold options only, got the argument 'stray'", done.stderr)

@@ -52,7 +52,10 @@ class Help(unittest.TestCase):
         self.assertNotIn("null", done.stdout)
 
     def test_pages_on_options_and_exit_codes(self):
-        self.assertIn("MUSTER_RESOLVER", muster("help", "options").stdout)
+        options = muster("help", "options").stdout
+        self.assertIn("MUSTER_RESOLVER", options)
+        for command in ("params cut", "params drain", "params inspect", "params serve", "bench params", "bench publish"):
+            self.assertIn(f"muster {command}\n", options)
         self.assertIn("126", muster("help", "exit-codes").stdout)
 
     def test_what_is_unknown_is_named_with_the_nearest_name(self):

@@ -2,6 +2,7 @@
 """`muster params serve` and `muster bench params`: a server that is killed loses and doubles nothing; its keeper, and its end."""
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -46,6 +47,33 @@ class Serve(ParamsCluster):
         self.assertEqual(takes, [str(i + 1) for i in range(len(takes))])
         self.assertGreater(len(takes), 1)
         self.assertIn(err.count("params_server_open"), range(1, len(takes) + 1))  # a kill may come between the two lines
+
+    def test_the_ready_line_comes_though_the_first_server_dies_before_it(self):
+        # The first one cannot say its line, since nobody reads the pipe, which is full.
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        os.set_blocking(write_end, False)
+        filler = 0
+        try:
+            while True:
+                filler += os.write(write_end, b"." * 4096)
+        except BlockingIOError:
+            os.set_blocking(write_end, True)
+        log = self.log_file()
+        process = self.start(MUSTER, "params", "serve", "--listen", "127.0.0.1:0", "--memory-max", self.memory, output=write_end, log=log)
+        os.close(write_end)
+        self.wait_until(lambda: self.lines_of(log.name, "params_server_open"), "no server")
+        children = children_of(process.pid)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        self.wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), f"one of {children} lives on")
+        while filler > 0:
+            filler -= len(os.read(read_end, filler))
+        self.assertTrue(select.select([read_end], [], [], PATIENCE_S)[0], "no ready line")
+        self.assertEqual(os.read(read_end, 4096).split()[0], b"listening")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=PATIENCE_S), 0)
+        self.assertEqual(os.read(read_end, 4096), b"")  # it came once
 
     def test_children_end_with_their_keeper(self):
         self.open()

@@ -98,7 +98,7 @@ class JobPolicy(ParamsCluster):
 class Tls(unittest.TestCase):
     def setUp(self):
         self.files = TlsFiles(self.addCleanup)
-        self.server = self.files.issue("server")
+        self.server = self.files.issue("server", "DNS:localhost,DNS:muster-link,IP:127.0.0.1")
         self.worker = self.files.issue("worker", f"URI:{WORKER}")
         self.reader = self.files.issue("reader", f"URI:{READER}")
         self.log = []
@@ -166,6 +166,15 @@ class Tls(unittest.TestCase):
         self.assertIn("demands a certificate", self.inspect("--tls-ca", self.files.ca, code=4).stderr)
         self.assertNotEqual(self.inspect(code=4).stderr, "")
         self.assertIn("nothing.pem", self.inspect("--tls-ca", "nothing.pem", code=3).stderr)
+
+    def test_a_client_whose_certificate_is_refused_is_told_at_once(self):
+        self.serve()
+        folder = self.files.path("cut")
+        os.mkdir(folder)
+        done = subprocess.run([MUSTER, "params", "cut", "--server", self.address, "--tls-ca", self.files.ca, "--timeout", str(10 * PATIENCE_S), folder],
+                              capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertIn("demands a certificate", done.stderr)
 
     def test_a_policy_knows_clients_by_their_certificates(self):
         policy = self.files.path("policy.json")

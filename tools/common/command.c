@@ -11,6 +11,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 
 static void print_help(const struct muster_options *options)
@@ -55,6 +56,19 @@ bool command_check_registry(const char *text, struct muster_error *ret_error)
         return true;
     muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                      "%s; write HOST:PORT or https://HOST:PORT, and commas between several",
+                     error.text);
+    return false;
+}
+
+/* HOST:PORT as a registry's endpoints, without their schemes. */
+bool command_check_servers(const char *text, struct muster_error *ret_error)
+{
+    struct muster_error error;
+
+    muster_error_set(&error, MUSTER_INVALID_ARGUMENT, "\"%.80s\" has a scheme", text);
+    if (strstr(text, "://") == NULL && muster_registry_endpoints_check(text, &error) == MUSTER_OK)
+        return true;
+    muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT, "%s; write HOST:PORT, and commas between several",
                      error.text);
     return false;
 }

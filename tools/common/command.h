@@ -56,6 +56,7 @@ int command_refuse(const char *command, const char *format, ...) MUSTER_PRINTF(2
 /** Checks of option values, for the field `check` of an option row. */
 bool command_check_listen(const char *text, struct muster_error *ret_error);
 bool command_check_registry(const char *text, struct muster_error *ret_error);
+bool command_check_servers(const char *text, struct muster_error *ret_error);
 bool command_check_resolver(const char *text, struct muster_error *ret_error);
 
 /** "muster NAME: <error>" on standard error. Returns the exit code of the error. */

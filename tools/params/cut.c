@@ -32,6 +32,7 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct settings, connection.server),
      .value = "HOST:PORT,…",
+     .check = command_check_servers,
      .help = "Address of the server, of several of a job any; required."},
     {.name = "job",
      .variable = "MUSTER_JOB",
@@ -68,7 +69,7 @@ static const struct muster_option rows[] = {
      .help = "Print one line of JSON."},
 };
 
-static const struct muster_options params_cut_options = {
+const struct muster_options params_cut_options = {
     .command = "muster params cut",
     .usage = "--server HOST:PORT [options] DIR",
     .about = "Save all tables to files of DIR, which every server sees, while pushes go on. "

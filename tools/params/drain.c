@@ -26,7 +26,7 @@ static const struct muster_option rows[] = {
     PARAMS_TLS_ROWS(struct settings),
 };
 
-static const struct muster_options params_drain_options = {
+const struct muster_options params_drain_options = {
     .command = "muster params drain",
     .usage = "HOST:PORT [options]",
     .about =

@@ -18,6 +18,7 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct inspect_settings, connection.server),
      .value = "HOST:PORT",
+     .check = command_check_servers,
      .help = "Address of a server; all others of its job are asked, too. Required."},
     {.name = "digest",
      .kind = MUSTER_OPTION_FLAG,
@@ -44,7 +45,7 @@ static const struct muster_option rows[] = {
      .help = "Print one line of JSON."},
 };
 
-static const struct muster_options params_inspect_options = {
+const struct muster_options params_inspect_options = {
     .command = "muster params inspect",
     .usage = "--server HOST:PORT [options] [TABLE [KEY...]]",
     .about = "Show the servers of a job and their tables of parameters, or one table and rows of it.",

@@ -15,6 +15,8 @@ struct keeper_board {
      * since nothing else depends on it. */
     _Atomic pid_t serving;
     _Atomic unsigned takes; /* how often the seat was taken */
+    atomic_bool is_ready;   /* some child has said its ready line */
+    atomic_int failure;     /* exit code of a child that cannot serve: the next one would fail, too; 0: none */
 };
 
 struct keeper {

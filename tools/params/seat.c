@@ -22,11 +22,19 @@ static struct params_seat *seat_of(struct service *service)
 
 /* --- A child --- */
 
+/* The spare has the seat as soon as this process ends, and before the keeper knows of it. */
+static void failure_note(struct params_seat *seat, int code)
+{
+    atomic_store_explicit(&seat->keeper.board->failure, code, memory_order_relaxed);
+}
+
 /* Whoever started it hears of that; the keeper ends with it. */
 static void on_failed(struct muster_params_server *server, const struct muster_error *error)
 {
-    (void)server;
+    struct service *service = muster_params_server_data(server);
+
     (void)command_fail("params serve", error);
+    failure_note(seat_of(service), EXIT_OTHER);
     fflush(NULL);
     _exit(EXIT_OTHER);
 }
@@ -69,7 +77,10 @@ static enum muster_rc server_open(struct service *service, struct muster_error *
         return rc;
     server.authorization = seat->authorization;
     muster_net_system_adopt(service->env->net, seat->socket);
-    return muster_params_server_open(service->env, &server, &seat->server, ret_error);
+    rc = muster_params_server_open(service->env, &server, &seat->server, ret_error);
+    if (rc == MUSTER_OK)
+        muster_params_server_set_data(seat->server, service);
+    return rc;
 }
 
 static void server_clean(struct service *service)
@@ -86,6 +97,11 @@ static const struct muster_address *server_address(struct service *service)
 static void on_closed(struct muster_params_server *server)
 {
     service_closed(muster_params_server_data(server));
+}
+
+static void server_ready(struct service *service)
+{
+    atomic_store_explicit(&seat_of(service)->keeper.board->is_ready, true, memory_order_relaxed);
 }
 
 /* Shards that nobody could take stay in the memory of the seat, which ends with its keeper. */
@@ -105,7 +121,6 @@ static void server_close(struct service *service, uint64_t deadline_ns)
     struct params_seat *seat = seat_of(service);
 
     (void)deadline_ns; /* of calls under way: giving shards away takes longer */
-    muster_params_server_set_data(seat->server, service);
     muster_params_server_drain(seat->server,
                                muster_loop_after_ns(service->env->loop, seat->settings.drain_ns),
                                on_drained);
@@ -114,10 +129,11 @@ static void server_close(struct service *service, uint64_t deadline_ns)
 static const struct service_kind kind = {.name = "params serve",
                                          .open = server_open,
                                          .address = server_address,
+                                         .ready = server_ready,
                                          .close = server_close,
                                          .clean = server_clean};
 
-/* A script reads the ready line once: a successor says nothing there. */
+/* A script reads the ready line once: who comes after the one that has said it says nothing there. */
 static void stdout_silence(void)
 {
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -136,12 +152,17 @@ static int seat_serve(struct keeper *keeper)
 
     if (muster_params_seat_take(seat->seat, &error) != MUSTER_OK)
         return command_fail(keeper->name, &error);
-    if (atomic_load_explicit(&keeper->board->takes, memory_order_relaxed) > 0)
+    code = atomic_load_explicit(&keeper->board->failure, memory_order_relaxed);
+    if (code != EXIT_OK)
+        return code;
+    if (atomic_load_explicit(&keeper->board->is_ready, memory_order_relaxed))
         stdout_silence();
     keeper_taken(keeper);
     code = service_run(&seat->service, seat->settings.log_level, seat->settings.log_format);
     if (code == EXIT_OK && seat->is_undrained)
         code = EXIT_OTHER;
+    if (code != EXIT_OK)
+        failure_note(seat, code);
     muster_params_seat_free(seat->seat);
     return code;
 }

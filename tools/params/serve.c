@@ -37,12 +37,14 @@ static const struct muster_option rows[] = {
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct params_seat_settings, registry),
      .value = "HOST:PORT,…",
+     .check = command_check_registry,
      .help = "Share the tables of --job with other servers, which find each other there: a 'muster "
              "registry', or an etcd cluster."},
     {.name = "reach",
      .kind = MUSTER_OPTION_TEXT,
      .offset = offsetof(struct params_seat_settings, reach),
      .value = "HOST:PORT",
+     .check = command_check_servers,
      .help =
          "With --registry: the address by which clients and other servers reach this one, where "
          "it is not that of --listen."},
@@ -157,7 +159,7 @@ static const struct muster_option rows[] = {
     COMMAND_LOG_FORMAT_ROW(struct params_seat_settings),
 };
 
-static const struct muster_options options = {
+const struct muster_options params_serve_options = {
     .command = "muster params serve",
     .usage = "[--listen HOST:PORT]",
     .about =
@@ -176,18 +178,14 @@ static bool cluster_check(const struct params_seat_settings *settings, int *ret_
         if (settings->replicas == 1 && settings->expected == 1 && settings->server_count == 1 &&
             settings->reach == NULL)
             return true;
-        *ret_exit = command_refuse(options.command,
+        *ret_exit = command_refuse(params_serve_options.command,
                                    "--servers, --replicas, --expect and --reach need --registry "
                                    "HOST:PORT: servers find each other there (start one with "
                                    "'muster registry')");
         return false;
     }
-    if (muster_registry_endpoints_check(settings->registry, &error) != MUSTER_OK) {
-        *ret_exit = command_refuse(options.command, "--registry: %s", error.text);
-        return false;
-    }
     if (settings->job == NULL || settings->job[0] == '\0') {
-        *ret_exit = command_refuse(options.command,
+        *ret_exit = command_refuse(params_serve_options.command,
                                    "--registry needs --job NAME: servers of one job share its "
                                    "tables");
         return false;
@@ -195,7 +193,7 @@ static bool cluster_check(const struct params_seat_settings *settings, int *ret_
     if (settings->reach == NULL &&
         muster_address_parse_listen(settings->listen, &listen, &error) == MUSTER_OK &&
         muster_address_is_wildcard(&listen)) {
-        *ret_exit = command_refuse(options.command,
+        *ret_exit = command_refuse(params_serve_options.command,
                                    "--listen %s is every interface: --reach must say by which "
                                    "HOST:PORT others reach this server",
                                    settings->listen);
@@ -218,7 +216,7 @@ static bool servers_check(const struct params_seat_settings *settings, int *ret_
         if (addresses[i].text == NULL ||
             servers_address(addresses[i].text, (uint32_t)settings->server_count - 1, address))
             continue;
-        *ret_exit = command_refuse(options.command,
+        *ret_exit = command_refuse(params_serve_options.command,
                                    "%s must be an address with %" PRIu64
                                    " ports from its own on for --servers, got '%s'",
                                    addresses[i].option, settings->server_count, addresses[i].text);
@@ -270,17 +268,17 @@ static bool cutter_start(const struct params_seat *seat)
 static bool cut_check(const struct params_seat_settings *settings, int *ret_exit)
 {
     if (settings->is_new_by_force && (settings->restore == NULL || settings->registry == NULL)) {
-        *ret_exit = command_refuse(options.command, "--force-new needs --restore and --registry");
+        *ret_exit = command_refuse(params_serve_options.command, "--force-new needs --restore and --registry");
         return false;
     }
     if (settings->cut_folder == NULL)
         return true;
     if (settings->server_count > 1)
-        *ret_exit = command_refuse(options.command,
+        *ret_exit = command_refuse(params_serve_options.command,
                                    "--cut-dir is for one server: run 'muster params cut --every' "
                                    "beside --servers");
     else if (access(settings->cut_folder, W_OK | X_OK) != 0)
-        *ret_exit = command_refuse(options.command, "--cut-dir: the folder %s: %s",
+        *ret_exit = command_refuse(params_serve_options.command, "--cut-dir: the folder %s: %s",
                                    settings->cut_folder, strerror(errno));
     else
         return true;
@@ -310,8 +308,8 @@ int params_serve(int argc, char **argv)
     struct params_seat_settings settings = {.listen = NULL};
     int code = EXIT_OK;
 
-    if (!command_parse_all(&options, argc, argv, &settings, &code) ||
-        !service_tls_check(options.command, &settings.tls, &code) ||
+    if (!command_parse_all(&params_serve_options, argc, argv, &settings, &code) ||
+        !service_tls_check(params_serve_options.command, &settings.tls, &code) ||
         !cluster_check(&settings, &code) || !servers_check(&settings, &code) ||
         !cut_check(&settings, &code))
         return code;

@@ -207,6 +207,8 @@ static int serve_until_signal(struct service *service)
     is_told = output_flush();
     if (!is_told) /* a script that waits for the line would wait for ever */
         service_stop(service);
+    else if (service->kind->ready != NULL)
+        service->kind->ready(service);
     while (!service->is_closed)
         muster_loop_turn(service->env->loop, UINT64_MAX);
     (void)signal(SIGTERM, SIG_DFL);

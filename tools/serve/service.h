@@ -20,6 +20,8 @@ struct service_kind {
     enum muster_rc (*open)(struct service *service, struct muster_error *ret_error);
     /** After a successful open. Borrowed. */
     const struct muster_address *(*address)(struct service *service);
+    /** The ready line is out. NULL: nobody asks. */
+    void (*ready)(struct service *service);
     /** Begin to close; service_closed follows from the loop. */
     void (*close)(struct service *service, uint64_t deadline_ns);
     /** Whether it can do its work, for /healthz. NULL: it can. */
