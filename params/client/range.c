@@ -2,9 +2,12 @@
  * meanwhile does not wait for all of them, and so that they need no memory of their own. */
 #include "params/client/stage.h"
 
-/* Messages end at extents. Their size is a compromise: the server handles each while it is in its cache. */
+/* Messages end at extents. Their size is a compromise: the server handles each while it is in its cache. It makes
+ * one answer to a pull at a time, and copies it twice: smaller ones are faster. */
 #define PIECE_BYTES  ((size_t)1 << 20)
+#define ANSWER_BYTES ((size_t)256 << 10)
 #define WINDOW_BYTES ((uint64_t)4 << 20)
+#define COPY_BYTES   ((uint64_t)1 << 20) /* of a turn: a server of this host adds them meanwhile */
 
 static struct muster_params_op *range_first(const struct muster_params_table *table)
 {
@@ -20,7 +23,7 @@ static uint64_t piece_count(const struct muster_params_tensor *tensor,
                             const struct muster_params_op *op)
 {
     uint64_t block = tensor->block_elements, extent = block * MUSTER_PARAMS_EXTENT_BLOCKS;
-    uint64_t most = PIECE_BYTES / muster_dtype_bytes(tensor->dtype) / block * block;
+    uint64_t most = (op->is_push ? PIECE_BYTES : ANSWER_BYTES) / muster_dtype_bytes(tensor->dtype) / block * block;
     uint64_t end = op->offset / block * block + most;
     uint64_t extent_end = (op->offset / extent + 1) * extent;
 
@@ -29,10 +32,11 @@ static uint64_t piece_count(const struct muster_params_tensor *tensor,
     return end - op->offset;
 }
 
-_Static_assert(PIECE_BYTES >= MUSTER_PARAMS_ROW_BYTES_MAX, "a message has room for a block");
+_Static_assert(ANSWER_BYTES >= MUSTER_PARAMS_ROW_BYTES_MAX, "a message has room for a block");
 
-/* False: no memory. */
-static bool piece_send(struct muster_params_table *table, struct muster_params_op *op)
+/* False: no memory. Adds what the client has copied. */
+static bool piece_send(struct muster_params_table *table, struct muster_params_op *op,
+                       uint64_t *copied_bytes)
 {
     struct muster_params *params = table->params;
     struct muster_params_range_frame range = {
@@ -59,6 +63,8 @@ static bool piece_send(struct muster_params_table *table, struct muster_params_o
     op->values = (uint8_t *)op->values + range.count * muster_dtype_bytes(table->wire_dtype);
     muster_params_request_send(request, muster_params_route(params, shard),
                                op->is_push ? params->sequence++ : params->number++);
+    if (request->slot > 0)
+        *copied_bytes += range.count * muster_dtype_bytes(table->wire_dtype);
     return true;
 }
 
@@ -88,23 +94,22 @@ static void op_leave(struct muster_params_op *op, bool is_whole)
 }
 
 /* One message of each tensor by turns, or as many elements read. Returns whether there was any. */
-static bool round_send(struct muster_params *params, uint64_t *peeked_bytes)
+static bool round_send(struct muster_params *params, uint64_t *copied_bytes)
 {
     bool has_sent = false;
 
     MUSTER_LIST_EACH (&params->tables, table, struct muster_params_table, node) {
         struct muster_params_op *op = range_first(table);
-
         uint64_t from = op != NULL ? op->offset : 0;
 
-        if (op == NULL || params->range_bytes + *peeked_bytes >= WINDOW_BYTES)
+        if (op == NULL || params->range_bytes >= WINDOW_BYTES || *copied_bytes >= COPY_BYTES)
             continue;
         has_sent = true;
         if (!piece_peek(table, op)) {
-            op_leave(op, piece_send(table, op));
+            op_leave(op, piece_send(table, op, copied_bytes));
             continue;
         }
-        *peeked_bytes += (op->offset - from) * sizeof(float);
+        *copied_bytes += (op->offset - from) * sizeof(float);
         op_leave(op, true);
     }
     return has_sent;
@@ -112,11 +117,11 @@ static bool round_send(struct muster_params *params, uint64_t *peeked_bytes)
 
 void muster_params_ranges_send(struct muster_params *params)
 {
-    uint64_t peeked_bytes = 0;
+    uint64_t copied_bytes = 0;
 
-    while (round_send(params, &peeked_bytes)) {
+    while (round_send(params, &copied_bytes)) {
     }
-    if (peeked_bytes >= WINDOW_BYTES) /* others have their turn */
+    if (copied_bytes >= COPY_BYTES) /* what was copied leaves, and others have their turn */
         muster_task_post(&params->flush, params->env->loop);
 }
 

@@ -5,6 +5,8 @@
 #include "params/server/clock.h"
 #include "params/server/rows.h"
 
+#define ANSWER_BYTES (128u << 10) /* smaller ones are not waited for */
+
 /* A frame of the blocks of a range, with its keys and its run. */
 struct range_rows {
     struct muster_params_rows_frame frame;
@@ -140,7 +142,12 @@ bool muster_params_handle_pull_range(struct muster_params_client *client,
         return muster_params_server_clock_wait(client, header, payload, range.clock,
                                                muster_params_handle_pull_range);
     rows_fill(server, muster_params_server_table(server, range.table), &range, &rows);
-    return muster_params_pull_take(client, header, &rows.frame,
-                                   rows.frame.element_count *
-                                       muster_dtype_bytes((enum muster_dtype)rows.frame.dtype));
+    if (!muster_params_pull_take(client, header, &rows.frame,
+                                 rows.frame.element_count *
+                                     muster_dtype_bytes((enum muster_dtype)rows.frame.dtype)))
+        return false;
+    /* The next one is read when this answer has left: it gets the same memory, which is in the cache. */
+    if (muster_peer_link_queued_bytes(client->link) > ANSWER_BYTES)
+        muster_peer_link_pause(client->link);
+    return true;
 }

@@ -109,9 +109,16 @@ bool muster_params_handle_push_staged(struct muster_params_client *client,
         return muster_params_refuse(client, header, &error);
     /* The answer does not wait for the end of the turn: the client fills the room while the next push is
      * applied. */
-    if (muster_list_is_empty(&server->followers))
-        return muster_params_range_push(client, header, &range, client->stage + at) &&
-               muster_params_acks_flush(client);
+    if (muster_list_is_empty(&server->followers)) {
+        if (!muster_params_range_push(client, header, &range, client->stage + at) ||
+            !muster_params_acks_flush(client))
+            return false;
+        if (!client->is_marked) { /* the next message is read in the next turn */
+            muster_peer_link_pause(client->link);
+            muster_peer_link_resume(client->link);
+        }
+        return true;
+    }
     tensor = muster_params_tensor_of(muster_params_server_table(server, range.table));
     return copy_push(client, header, &range, client->stage + at,
                      range.count * muster_dtype_bytes(tensor.dtype) +
