@@ -72,6 +72,8 @@ struct muster_params_schema {
      * the next push to it makes a new row. */
     uint32_t admit_after; /* a key gets its row with about the so-manieth push, up to 65,535; pushes before
                            * change nothing. 0 or 1: with the first */
+    uint32_t admit_share; /* of 65,536 keys about so many get rows, up to 65,535, by a hash of the key: on all
+                           * servers the same ones; pushes to others change nothing. 0: all */
     uint64_t ttl_clocks;  /* a row that was not pushed to for more steps than these, of the slowest source
                            * that ticks, is removed by a later push; below 2^31. 0: none */
     uint64_t rows_max;    /* a new row beyond about as many, or beyond the server's memory, takes the place

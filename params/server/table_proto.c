@@ -48,6 +48,7 @@ void muster_params_table_describe(const struct muster_params_server *server,
     schema->init_scale = table->init_scale;
     schema->init_seed = table->init_seed;
     schema->admit_after = table->admit_after;
+    schema->admit_share = table->admit_share;
     schema->ttl_clocks = table->ttl_clocks;
     schema->rows_max = table->rows_max;
     schema->tensor_elements = table->tensor_elements;
@@ -79,6 +80,7 @@ enum muster_rc muster_params_server_table_make(struct muster_params_server *serv
                                                 .init_scale = asked->init_scale,
                                                 .init_seed = asked->init_seed,
                                                 .admit_after = asked->admit_after,
+                                                .admit_share = asked->admit_share,
                                                 .ttl_clocks = asked->ttl_clocks,
                                                 .rows_max = asked->rows_max,
                                                 .tensor_elements = asked->tensor_elements};

@@ -97,7 +97,8 @@ struct muster_params_store_table {
     uint32_t wire_dtype, optimizer, init;
     float learning_rate, beta1, beta2, epsilon, l1, l2, init_scale;
     uint64_t init_seed;
-    uint32_t is_by_round, is_round_mean, round_quorum, reserved;
+    uint32_t is_by_round, is_round_mean, round_quorum;
+    uint32_t admit_share; /* of 65,536 keys; 0: all get rows */
     uint64_t round_grace_ns;
     /* Bit 0: which of index[] is in use; bit 1: the other one is being filled from it. */
     uint32_t index_state;

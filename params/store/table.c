@@ -124,15 +124,20 @@ static enum muster_rc turnover_check(const struct muster_params_schema *schema,
                                      struct muster_error *ret_error)
 {
     if (schema->is_by_round &&
-        (schema->admit_after != 0 || schema->ttl_clocks != 0 || schema->rows_max != 0))
+        (schema->admit_after != 0 || schema->admit_share != 0 || schema->ttl_clocks != 0 ||
+         schema->rows_max != 0))
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s: a table by round has no admit_after, ttl_clocks and "
-                                "rows_max; leave them 0",
+                                "table %s: a table by round has no admit_after, admit_share, ttl_clocks "
+                                "and rows_max; leave them 0",
                                 schema->name);
     if (schema->admit_after > MUSTER_PARAMS_ADMIT_AFTER_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s: admit_after must be at most %u, got %u", schema->name,
                                 MUSTER_PARAMS_ADMIT_AFTER_MAX, schema->admit_after);
+    if (schema->admit_share > MUSTER_PARAMS_ADMIT_AFTER_MAX)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s: admit_share must be at most %u, got %u", schema->name,
+                                MUSTER_PARAMS_ADMIT_AFTER_MAX, schema->admit_share);
     if (schema->ttl_clocks > MUSTER_PARAMS_TTL_CLOCKS_MAX)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s: ttl_clocks must be below 2^31, got %llu", schema->name,
@@ -157,11 +162,11 @@ static enum muster_rc tensor_check(const struct muster_params_schema *schema,
                                 "or more, got %u",
                                 schema->name, MUSTER_PARAMS_BLOCK_ELEMENTS_MIN,
                                 schema->row_elements);
-    if (schema->is_by_round || schema->admit_after != 0 || schema->ttl_clocks != 0 ||
-        schema->rows_max != 0)
+    if (schema->is_by_round || schema->admit_after != 0 || schema->admit_share != 0 ||
+        schema->ttl_clocks != 0 || schema->rows_max != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
-                                "table %s: a tensor has no rounds, admit_after, ttl_clocks and "
-                                "rows_max; leave them 0",
+                                "table %s: a tensor has no rounds, admit_after, admit_share, ttl_clocks "
+                                "and rows_max; leave them 0",
                                 schema->name);
     return MUSTER_OK;
 }
@@ -275,6 +280,7 @@ static void table_describe(const struct muster_params_schema *schema,
     table->round_quorum = schema->round_quorum;
     table->round_grace_ns = schema->round_grace_ns;
     table->admit_after = schema->admit_after > 1 ? schema->admit_after : 0;
+    table->admit_share = schema->admit_share;
     table->ttl_clocks = schema->ttl_clocks;
     table->rows_max = schema->rows_max;
     table->tensor_elements = schema->tensor_elements;
@@ -304,6 +310,7 @@ void muster_params_table_schema(const struct muster_params_store_table *table,
         .round_quorum = table->round_quorum,
         .round_grace_ns = table->round_grace_ns,
         .admit_after = table->admit_after,
+        .admit_share = table->admit_share,
         .ttl_clocks = table->ttl_clocks,
         .rows_max = table->rows_max,
         .tensor_elements = table->tensor_elements};

@@ -36,7 +36,7 @@ void muster_params_table_complete(struct muster_params_region *region,
 /** Whether rows of the table come and go as turnover.h says: a push makes no row of itself. */
 static inline bool muster_params_table_turns(const struct muster_params_store_table *table)
 {
-    return table->admit_after > 0 || table->ttl_clocks > 0 || table->rows_max > 0;
+    return table->admit_after > 0 || table->admit_share > 0 || table->ttl_clocks > 0 || table->rows_max > 0;
 }
 
 static inline struct muster_params_shard *

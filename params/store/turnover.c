@@ -139,6 +139,14 @@ static void rows_expire(struct turn *turn)
 
 /* --- Admission --- */
 
+/* Bits of the hash that say neither the shard nor the place in the index: every server, at any time, admits the
+ * same keys. */
+static bool key_is_of_share(const struct muster_params_store_table *table, uint64_t key)
+{
+    return table->admit_share == 0 ||
+           muster_params_hash(~table->seed, key) >> 48 < table->admit_share;
+}
+
 /* Two counts per key, the smaller of which tells: both are too high only where other keys share both (Cormode &
  * Muthukrishnan 2005, with conservative update). Each push that is not admitted halves one count in turn,
  * so that old ones fade. */
@@ -205,7 +213,7 @@ static void keys_look(struct turn *turn, const uint64_t *keys, uint32_t count)
     }
     for (uint32_t i = 0; i < count; i++) {
         if (muster_params_index_find(turn->region, table, hashes[i], keys[i]) == NULL &&
-            key_is_admitted(turn, hashes[i]))
+            key_is_of_share(table, keys[i]) && key_is_admitted(turn, hashes[i]))
             row_make(turn, keys[i], hashes[i]);
     }
 }

@@ -185,7 +185,7 @@ enum muster_rc muster_params_opened_unpack(const void *payload, size_t bytes,
 }
 
 /* --- Schemas: name 0, row_elements 64, wire_dtype 68, optimizer 72, init 76, numbers 80 to 107,
- * flags 108, init_seed 112, round_grace_ns 120, round_quorum 128, admit_after 132,
+ * flags 108, their upper half admit_share, init_seed 112, round_grace_ns 120, round_quorum 128, admit_after 132,
  * ttl_clocks 136, rows_max 144, tensor_elements 152 to 159 --- */
 
 #define SCHEMA_BY_ROUND   1u
@@ -208,7 +208,8 @@ void muster_params_schema_pack(const struct muster_params_schema *schema,
     at = put_f32(at, schema->l2);
     at = put_f32(at, schema->init_scale);
     at = put_u32(at, (schema->is_by_round ? SCHEMA_BY_ROUND : 0) |
-                         (schema->is_round_mean ? SCHEMA_ROUND_MEAN : 0));
+                         (schema->is_round_mean ? SCHEMA_ROUND_MEAN : 0) |
+                         schema->admit_share << 16);
     at = put_u64(at, schema->init_seed);
     at = put_u64(at, schema->round_grace_ns);
     at = put_u32(at, schema->round_quorum);
@@ -245,6 +246,8 @@ enum muster_rc muster_params_schema_unpack(const void *payload, size_t bytes,
     at = get_bytes(at, &ret_schema->l2, 4);
     at = get_bytes(at, &ret_schema->init_scale, 4);
     at = get_bytes(at, &flags, 4);
+    ret_schema->admit_share = flags >> 16;
+    flags &= UINT16_MAX;
     if ((flags & ~(SCHEMA_BY_ROUND | SCHEMA_ROUND_MEAN)) != 0)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "message TABLE of parameters has flags %x, which this version does "

@@ -110,6 +110,33 @@ static void a_key_gets_its_row_with_the_push_that_admits_it(void **state)
     region_stand_close(&scene.stand);
 }
 
+static void a_share_of_all_keys_gets_rows_and_the_same_ones_each_time(void **state)
+{
+    uint64_t admitted[2] = {0, 0};
+    uint32_t counts[2] = {0, 0};
+
+    (void)state;
+    for (uint32_t run = 0; run < 2; run++) {
+        struct scene scene;
+
+        scene_open(&scene, &(struct muster_params_schema){.admit_share = 16384});
+        for (uint32_t times = 0; times < 3; times++) {
+            for (uint64_t key = 0; key < 1000; key++)
+                push_key(&scene, 0, run == 0 ? key : 999 - key);
+        }
+        for (uint64_t key = 0; key < 1000; key++) {
+            if (row_of(&scene, key) == NULL)
+                continue;
+            assert_true(row_of(&scene, key)->values[0] == 3);
+            counts[run]++;
+            admitted[run] = admitted[run] * 31 + key;
+        }
+        region_stand_close(&scene.stand);
+    }
+    assert_in_range(counts[0], 200, 300);
+    assert_true(counts[0] == counts[1] && admitted[0] == admitted[1]);
+}
+
 /* Each push that is not admitted halves one count in turn: as many as there are counts halve all. */
 static void counts_of_keys_fade_with_pushes_to_others(void **state)
 {
@@ -304,6 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_key_gets_its_row_with_the_push_that_admits_it),
+        cmocka_unit_test(a_share_of_all_keys_gets_rows_and_the_same_ones_each_time),
         cmocka_unit_test(counts_of_keys_fade_with_pushes_to_others),
         cmocka_unit_test(the_row_that_goes_is_the_oldest_of_a_sample),
         cmocka_unit_test(a_new_row_takes_the_place_of_the_one_not_pushed_to_for_longest),
