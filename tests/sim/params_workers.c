@@ -53,7 +53,11 @@ static uint64_t program_deadline(const struct program *program)
 /* An older process of the name may have sent its OPEN late: then another one is started. */
 static void program_refuse(struct program *program, enum muster_rc rc, const char *text)
 {
-    if (program->worker->life_count < 2)
+    /* A primary that refuses the first push of a source to a shard does not tell its copies of it: one that takes
+     * over has no position of the source. */
+    bool is_forgotten = rc == MUSTER_FAILED_PRECONDITION && program->worker->crew->quorum > 0;
+
+    if (program->worker->life_count < 2 && !is_forgotten)
         sim_fail(program->worker->crew->world, "%s is refused: %s, %s", program->worker->name,
                  muster_rc_text(rc), text);
     program->is_refused = true;
