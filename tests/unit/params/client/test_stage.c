@@ -189,11 +189,42 @@ static void a_push_through_memory_counts_once_whatever_ends(void **state)
     free(found);
 }
 
+/* The server's memory does not have a push yet that was started before the pull. */
+static void a_pull_shows_the_push_before_it_also_where_it_reads_memory(void **state)
+{
+    float *ramp = ramp_new(1), *found = ramp_new(0);
+    const struct muster_params_range ranges[2] = {{.count = 4 * BLOCK, .values = ramp},
+                                                  {.count = 4 * BLOCK, .values = found}};
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &weights);
+    for (unsigned i = 1; i <= 4; i++) {
+        struct params_outcome outcomes[2] = {{.is_done = false}, {.is_done = false}};
+        struct muster_params_op ops[2] = {{.data = &outcomes[0]}, {.data = &outcomes[1]}};
+
+        for (unsigned j = 0; j < 2; j++)
+            assert_int_equal(muster_params_tensor_start(&ops[j], scene.table, &ranges[j],
+                                                        j == 0 ? MUSTER_PARAMS_DIRECTION_PUSH
+                                                               : MUSTER_PARAMS_DIRECTION_PULL,
+                                                        params_stand_deadline(&scene.stand), on_op),
+                             MUSTER_OK);
+        for (unsigned j = 0; j < 2; j++)
+            assert_int_equal(params_outcome_await(&scene.stand.test.env, &outcomes[j]), MUSTER_OK);
+        for (size_t j = 0; j < 4 * BLOCK; j++)
+            assert_true(found[j] <= (float)(j * i) && found[j] >= (float)(j * i));
+    }
+    free(ramp);
+    free(found);
+    scene_close(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pushes_and_pulls_through_memory_are_as_others),
         cmocka_unit_test(a_push_through_memory_counts_once_whatever_ends),
+        cmocka_unit_test(a_pull_shows_the_push_before_it_also_where_it_reads_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
