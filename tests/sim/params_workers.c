@@ -60,6 +60,7 @@ static void program_refuse(struct program *program, enum muster_rc rc, const cha
     if (program->worker->life_count < 2 && !is_forgotten)
         sim_fail(program->worker->crew->world, "%s is refused: %s, %s", program->worker->name,
                  muster_rc_text(rc), text);
+    program->worker->crew->is_spoiled |= is_forgotten;
     program->is_refused = true;
 }
 
@@ -522,7 +523,8 @@ void params_crew_finish(struct params_crew *crew, uint64_t limit_ns)
     crew_visit(crew, visit_look);
     if (!crew_await(crew, workers_have_looked, limit_ns, "a pull at rest does not end"))
         return;
-    params_fold_check(crew);
+    if (!crew->is_spoiled)
+        params_fold_check(crew);
     if (sim_failure(crew->world) == NULL)
         workers_exit(crew);
 }
