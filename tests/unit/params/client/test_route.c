@@ -180,24 +180,29 @@ static void a_deadline_names_the_server_that_was_asked(void **state)
 {
     struct params_puppets puppets;
     struct muster_params_table *table;
-    struct puppet_call call;
-    struct muster_params_rows rows;
     char text[256];
+    bool is_over = false;
 
     (void)state;
     puppet_scene_open(&puppets, 2, &table);
-    params_puppet_hang_up(&puppets.list[1]); /* the client has an error, of another server */
-    test_env_run_until(puppets.env, params_has_error, puppets.params);
-    rows = puppet_call_init(&call, table->name, (const uint32_t[]){0}, 1);
-    assert_int_equal(muster_params_push_start(
-                         &call.op, table, &rows,
-                         muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS), puppet_on_call),
-                     MUSTER_OK);
-    assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_DEADLINE_EXCEEDED);
-
     snprintf(text, sizeof(text), "the server at %s has not answered in time",
              puppets.list[0].host.address);
-    assert_string_equal(call.op.error.text, text);
+    while (!is_over) { /* until the client has an error all the while, of another server */
+        struct puppet_call call;
+        struct muster_params_rows rows =
+            puppet_call_init(&call, table->name, (const uint32_t[]){0}, 1);
+
+        params_puppet_hang_up(&puppets.list[1]);
+        test_env_run_until(puppets.env, params_has_error, puppets.params);
+        assert_int_equal(
+            muster_params_push_start(&call.op, table, &rows,
+                                     muster_loop_after_ns(puppets.env->loop, MUSTER_NS_PER_MS),
+                                     puppet_on_call),
+            MUSTER_OK);
+        assert_int_equal(puppet_call_await(&puppets, &call), MUSTER_DEADLINE_EXCEEDED);
+        is_over = params_has_error(puppets.params);
+        assert_string_equal(call.op.error.text, text);
+    }
     puppet_scene_close(&puppets);
 }
 
