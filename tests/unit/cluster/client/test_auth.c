@@ -29,6 +29,7 @@ struct stand {
     const struct row *row;
     char file[40];
     unsigned logins, calls, watches;
+    unsigned created;   /* the watch of this number is created before it is refused; 0: none */
     bool is_first_held; /* the first call of all is not answered */
     struct muster_rpc *held;
     char token[8]; /* of the last call */
@@ -107,6 +108,8 @@ static void on_watch(struct muster_rpc *rpc, struct muster_bytes bytes)
 
     (void)bytes;
     note_token(stand, rpc);
+    if (stand->watches == stand->created)
+        assert_int_equal(muster_rpc_send(rpc, "\x18\x01", 2), MUSTER_OK);
     assert_int_equal(muster_rpc_send(rpc, is_refused ? refused : other,
                                      is_refused ? sizeof(refused) - 1 : sizeof(other) - 1),
                      MUSTER_OK);
@@ -289,6 +292,8 @@ static void a_watch_that_is_refused_is_asked_for_with_a_new_token(void **state)
     static const struct row refusals[] = {
         {"forgotten", "secret", 1, 0, 0, NULL, 2, 2, MUSTER_FAILED_PRECONDITION, "T2", "other"},
         {"refused", "secret", 9, 0, 0, NULL, 2, 2, MUSTER_PERMISSION_DENIED, "T2", "permission"},
+        {"forgotten, and later again", "secret", 2, 0, 0, NULL, 3, 3, MUSTER_FAILED_PRECONDITION,
+         "T3", "other"},
     };
 
     (void)state;
@@ -297,6 +302,7 @@ static void a_watch_that_is_refused_is_asked_for_with_a_new_token(void **state)
         struct stand stand;
 
         stand_open(&stand, row);
+        stand.created = i == 2 ? 2 : 0; /* the new token was right for a while */
         assert_int_equal(muster_registry_watch_start(&stand.watch, stand.played.registry,
                                                      (struct muster_bytes){"k", 1},
                                                      MUSTER_REGISTRY_KEY, 0, on_changes, on_end),
