@@ -303,10 +303,12 @@ static void a_watch_that_is_refused_is_asked_for_with_a_new_token(void **state)
 
         stand_open(&stand, row);
         stand.created = i == 2 ? 2 : 0; /* the new token was right for a while */
+        stand.watch.error.rc = MUSTER_INTERNAL; /* of a watch before */
         assert_int_equal(muster_registry_watch_start(&stand.watch, stand.played.registry,
                                                      (struct muster_bytes){"k", 1},
                                                      MUSTER_REGISTRY_KEY, 0, on_changes, on_end),
                          MUSTER_OK);
+        assert_int_equal(stand.watch.error.rc, MUSTER_OK);
         test_env_run_until(stand.played.env, test_env_is_true, &stand.is_done);
 
         if (stand.logins != row->logins || stand.watches != row->calls || stand.rc != row->rc ||
