@@ -67,6 +67,8 @@ static void writes_answer_as_etcd_does(void **state)
          "INVALID_ARGUMENT etcdserver: key not found"},
         {"ignore lease with a lease", "put a 1", "put a 2 ignore_lease lease=7",
          "INVALID_ARGUMENT etcdserver: lease is provided"},
+        {"ignore lease without key", "", "put a 2 ignore_lease",
+         "INVALID_ARGUMENT etcdserver: key not found"},
         {"unknown lease", "", "put a 1 lease=9", "NOT_FOUND etcdserver: requested lease not found"},
         {"empty key", "", "put '' 1", "INVALID_ARGUMENT etcdserver: key is not provided"},
         {"delete nothing", "", "del a", "-0"},
