@@ -48,8 +48,15 @@ class Serve(ParamsCluster):
         self.assertGreater(len(takes), 1)
         self.assertIn(err.count("params_server_open"), range(1, len(takes) + 1))  # a kill may come between the two lines
 
+    def runs(self, pid):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
     def test_the_ready_line_comes_though_the_first_server_dies_before_it(self):
-        # The first one cannot say its line, since nobody reads the pipe, which is full.
+        # Nobody reads the pipe, which is full, while the first server is killed.
         read_end, write_end = os.pipe()
         self.addCleanup(os.close, read_end)
         os.set_blocking(write_end, False)
@@ -66,7 +73,7 @@ class Serve(ParamsCluster):
         children = children_of(process.pid)
         for child in children:
             os.kill(child, signal.SIGKILL)
-        self.wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), f"one of {children} lives on")
+        self.wait_until(lambda: not any(self.runs(child) for child in children), f"one of {children} lives on")
         while filler > 0:
             filler -= len(os.read(read_end, filler))
         self.assertTrue(select.select([read_end], [], [], PATIENCE_S)[0], "no ready line")

@@ -4,6 +4,7 @@
 #include "params/keeper.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #define CHILDREN 2u
 /* After so many children in a row that died before they had the seat, the next one would die, too. */
 #define FAILURES_MAX 5u
+#define LINES_BYTES  1024u /* what a child says when it is ready */
 
 struct house {
     struct keeper *keeper;
@@ -26,6 +28,7 @@ struct house {
     unsigned failures;
     unsigned takes_seen;
     bool is_stopping;
+    bool is_told; /* the ready line */
     sigset_t signals, before;
 };
 
@@ -38,6 +41,10 @@ enum muster_rc keeper_init(struct keeper *keeper, struct muster_error *ret_error
         return muster_error_set_sys(ret_error, MUSTER_RESOURCE_EXHAUSTED, errno,
                                     "no memory for the keeper's board");
     keeper->board = memory;
+    if (pipe2(keeper->lines, O_CLOEXEC | O_NONBLOCK) != 0)
+        return muster_error_set_sys(ret_error, MUSTER_RESOURCE_EXHAUSTED, errno,
+                                    "no pipe for the ready line");
+    keeper->has_pipe = true;
     return MUSTER_OK;
 }
 
@@ -46,6 +53,21 @@ void keeper_fini(struct keeper *keeper)
     if (keeper->board != NULL)
         munmap(keeper->board, sizeof(*keeper->board));
     keeper->board = NULL;
+    if (keeper->has_pipe) {
+        close(keeper->lines[0]);
+        close(keeper->lines[1]);
+    }
+    keeper->has_pipe = false;
+}
+
+void keeper_listen(struct keeper *keeper)
+{
+    (void)dup2(keeper->lines[1], STDOUT_FILENO);
+}
+
+void keeper_ready(void)
+{
+    (void)kill(getppid(), SIGUSR1);
 }
 
 void keeper_taken(struct keeper *keeper)
@@ -163,6 +185,24 @@ static void children_wait(struct house *house)
 
 /* --- The keeper --- */
 
+/* The first child that is ready may be dead by now: its line stands for the next one, too. Whoever reads the lines
+ * wants them once. */
+static bool lines_tell(struct house *house)
+{
+    char lines[LINES_BYTES];
+    ssize_t bytes = read(house->keeper->lines[0], lines, sizeof(lines)), done = 0;
+
+    while (bytes > 0 && !house->is_told && done < bytes) {
+        ssize_t some = write(STDOUT_FILENO, lines + done, (size_t)(bytes - done));
+
+        if (some < 0 && errno != EINTR)
+            return false;
+        done += some > 0 ? some : 0;
+    }
+    house->is_told = house->is_told || bytes > 0;
+    return true;
+}
+
 /* The serving child drains at SIGTERM; a spare has nothing to drain and would take the seat. */
 static void house_stop(struct house *house)
 {
@@ -206,8 +246,13 @@ static int house_run(struct house *house)
             continue;
         if (number == SIGHUP)
             house_reload(house);
-        else if (number != SIGCHLD && !house->is_stopping)
+        else if (number != SIGCHLD && number != SIGUSR1 && !house->is_stopping)
             house_stop(house);
+        if (!lines_tell(house) && !house->is_stopping) { /* a script that waits for the line would wait for ever */
+            fprintf(stderr, "muster %s: cannot write to standard output: %s\n", house->keeper->name, strerror(errno));
+            code = EXIT_OTHER;
+            break;
+        }
         reaped = children_reap(house);
         if (reaped > code)
             code = reaped;
@@ -225,6 +270,7 @@ int keeper_run(struct keeper *keeper)
     sigaddset(&house.signals, SIGTERM);
     sigaddset(&house.signals, SIGINT);
     sigaddset(&house.signals, SIGHUP);
+    sigaddset(&house.signals, SIGUSR1);
     (void)sigprocmask(SIG_BLOCK, &house.signals, &house.before);
     for (unsigned i = 0; i < house.child_count && code == EXIT_OK; i++)
         code = child_start(&house, i) ? EXIT_OK : EXIT_OTHER;

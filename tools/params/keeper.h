@@ -15,7 +15,6 @@ struct keeper_board {
      * since nothing else depends on it. */
     _Atomic pid_t serving;
     _Atomic unsigned takes; /* how often the seat was taken */
-    atomic_bool is_ready;   /* some child has said its ready line */
     atomic_int failure;     /* exit code of a child that cannot serve: the next one would fail, too; 0: none */
 };
 
@@ -30,11 +29,17 @@ struct keeper {
     const char *name; /* of the command, for people: "params serve" */
     bool has_spare;
     struct keeper_board *board;
+    bool has_pipe;
+    int lines[2]; /* a pipe: what children say when they are ready; the keeper says it once */
 };
 
 /** Memory for the board. Gives; keeper_fini. */
 MUSTER_MUST_CHECK enum muster_rc keeper_init(struct keeper *keeper, struct muster_error *ret_error);
 void keeper_fini(struct keeper *keeper);
+/** Called by a child, which must have the seat: its standard output goes to the keeper from now on. */
+void keeper_listen(struct keeper *keeper);
+/** Called by a child whose ready line is out. */
+void keeper_ready(void);
 /** Called by a child once it has the seat. */
 void keeper_taken(struct keeper *keeper);
 /** Keep the seat until SIGTERM or SIGINT, or until its children fail. Returns the exit code: 0 when the

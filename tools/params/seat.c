@@ -5,7 +5,6 @@
 #include "params/seat.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -101,7 +100,8 @@ static void on_closed(struct muster_params_server *server)
 
 static void server_ready(struct service *service)
 {
-    atomic_store_explicit(&seat_of(service)->keeper.board->is_ready, true, memory_order_relaxed);
+    (void)service;
+    keeper_ready();
 }
 
 /* Shards that nobody could take stay in the memory of the seat, which ends with its keeper. */
@@ -133,17 +133,6 @@ static const struct service_kind kind = {.name = "params serve",
                                          .close = server_close,
                                          .clean = server_clean};
 
-/* A script reads the ready line once: who comes after the one that has said it says nothing there. */
-static void stdout_silence(void)
-{
-    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-
-    if (null >= 0)
-        (void)dup2(null, STDOUT_FILENO);
-    if (null >= 0)
-        close(null);
-}
-
 static int seat_serve(struct keeper *keeper)
 {
     struct params_seat *seat = keeper->data;
@@ -155,8 +144,7 @@ static int seat_serve(struct keeper *keeper)
     code = atomic_load_explicit(&keeper->board->failure, memory_order_relaxed);
     if (code != EXIT_OK)
         return code;
-    if (atomic_load_explicit(&keeper->board->is_ready, memory_order_relaxed))
-        stdout_silence();
+    keeper_listen(keeper);
     keeper_taken(keeper);
     code = service_run(&seat->service, seat->settings.log_level, seat->settings.log_format);
     if (code == EXIT_OK && seat->is_undrained)
