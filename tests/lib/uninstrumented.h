@@ -8,6 +8,9 @@
 #define UNINSTRUMENTED
 #endif
 
+/** For loops over numbers of the test itself, whose time is mostly that of the checks of a sanitizer. */
+#define UNWATCHED __attribute__((no_sanitize("address", "undefined")))
+
 /** Whether the thread sanitizer is in the program: its frames lie between those of the program. */
 #ifdef __has_feature
 #define HAS_THREAD_SANITIZER __has_feature(thread_sanitizer)
