@@ -28,7 +28,6 @@ struct house {
     unsigned failures;
     unsigned takes_seen;
     bool is_stopping;
-    bool is_told; /* the ready line */
     sigset_t signals, before;
 };
 
@@ -189,17 +188,20 @@ static void children_wait(struct house *house)
  * wants them once. */
 static bool lines_tell(struct house *house)
 {
+    struct keeper_board *board = house->keeper->board;
     char lines[LINES_BYTES];
     ssize_t bytes = read(house->keeper->lines[0], lines, sizeof(lines)), done = 0;
 
-    while (bytes > 0 && !house->is_told && done < bytes) {
+    if (bytes <= 0 || atomic_load_explicit(&board->is_told, memory_order_relaxed))
+        return true;
+    while (done < bytes) {
         ssize_t some = write(STDOUT_FILENO, lines + done, (size_t)(bytes - done));
 
         if (some < 0 && errno != EINTR)
             return false;
         done += some > 0 ? some : 0;
     }
-    house->is_told = house->is_told || bytes > 0;
+    atomic_store_explicit(&board->is_told, true, memory_order_relaxed);
     return true;
 }
 

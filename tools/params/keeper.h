@@ -15,6 +15,7 @@ struct keeper_board {
      * since nothing else depends on it. */
     _Atomic pid_t serving;
     _Atomic unsigned takes; /* how often the seat was taken */
+    atomic_bool is_told;    /* a keeper of this seat has said the ready line */
     atomic_int failure;     /* exit code of a child that cannot serve: the next one would fail, too; 0: none */
 };
 
