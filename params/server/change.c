@@ -90,7 +90,7 @@ enum muster_rc muster_params_forward_prepare(struct muster_params_server *server
     const struct turning turning = {.push = push, .turned_max = turned_max};
 
     ret_forward->mask = 0;
-    if (muster_list_is_empty(&server->followers))
+    if (muster_list_is_empty(&server->followers) || push->is_adopted)
         return MUSTER_OK;
     for (uint32_t i = 0; i < push->run_count; i++) {
         uint32_t shard = muster_params_run_shard(&push->runs[i]);

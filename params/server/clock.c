@@ -3,6 +3,7 @@
 #include "params/server/clock.h"
 
 #include "params/server/round.h"
+#include "params/server/unite.h"
 #include "params/server/watch.h"
 
 #include <stdatomic.h>

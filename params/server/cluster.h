@@ -72,6 +72,8 @@ struct muster_params_follower {
     uint8_t refused[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it has no memory for all of it */
     /* Copies: a bit for each shard whose copy is known to be as this server's, or has been asked. */
     uint8_t asked[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
+    uint8_t asking[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it has not answered yet (unite.h) … */
+    uint8_t differs[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* … or it has, and is to be asked again */
     uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it is not: the next map is to drop it */
     uint32_t stale_count;
     uint32_t
@@ -79,6 +81,7 @@ struct muster_params_follower {
     bool is_copying;                         /* more of them are to be made, … */
     struct muster_params_copy_cursor cursor; /* … from here on, … */
     struct muster_task copy;                 /* … in another turn */
+    uint8_t *payload;                        /* of the message that is being received */
 };
 
 /** Followers come and go with the map, and learn what it says. */
@@ -86,6 +89,11 @@ void muster_params_followers_update(struct muster_params_server *server);
 void muster_params_followers_close(struct muster_params_server *server);
 /** Links are given up from which nothing comes. True: some wait, and are to be checked again soon. */
 bool muster_params_followers_check(struct muster_params_server *server);
+/** Ask whether its copy of the shard is as this server's, with these flags of COPY_CHECK. */
+void muster_params_follower_check(struct muster_params_follower *follower, uint32_t shard,
+                                  uint16_t flags);
+/** Begin the copies of shards that are wanted. */
+void muster_params_followers_learn(struct muster_params_server *server);
 /** A push on its way to the followers of its shards. */
 struct muster_params_forward {
     uint64_t mask; /* of these followers; 0: none */

@@ -3,6 +3,7 @@
 #include "params/server/cut.h"
 #include "params/server/range.h"
 #include "params/server/round.h"
+#include "params/server/unite.h"
 #include "params/server/wait.h"
 
 #include <string.h>
@@ -219,11 +220,13 @@ static bool is_push(const struct muster_frame_header *header)
            header->type == MUSTER_PARAMS_PUSH_RANGE;
 }
 
-/* For a map that the client has heard of before this server has, for the end of a round, or of a handover. */
+/* For a map that the client has heard of before this server has, for copies that are united, for the end of a
+ * round, or of a handover. */
 static bool message_waits(const struct muster_params_client *client,
                           const struct muster_frame_header *header)
 {
     return header->epoch > client->server->map->epoch ||
+           muster_params_unite_waits(client->server) ||
            (client->server->handing_count > 0 && is_push(header)) ||
            muster_params_rounds_delay(client->server, header, client->payload);
 }

@@ -8,6 +8,8 @@
 #include <muster/stream.h>
 
 #include "params/server/record.h"
+#include "params/server/tail.h"
+#include "params/server/unite.h"
 #include "runtime/value/backoff.h"
 
 #define CONNECT_TIMEOUT_NS (5 * MUSTER_NS_PER_S)
@@ -134,6 +136,31 @@ static void on_record_sent(struct muster_frame *frame, enum muster_rc rc)
         muster_mem_free(&record->server->pool.mem, record);
 }
 
+/* The newest record that all followers have done, and all before it. */
+static uint64_t record_floor(const struct muster_params_server *server)
+{
+    uint64_t floor = server->record_count;
+
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        const struct muster_params_record *first =
+            MUSTER_CONTAINER_OF(follower->records.next, struct muster_params_record, node);
+
+        if (!muster_list_is_empty(&follower->records) && first->number <= floor)
+            floor = first->number > 0 ? first->number - 1 : 0;
+    }
+    return floor;
+}
+
+/* Followers keep what it carries until all of them have it. */
+static void record_number_tell(struct muster_params_record *record)
+{
+    uint64_t floor = record_floor(record->server), open;
+
+    open = record->number > floor ? record->number - floor : 0;
+    record->frame.header.op = (struct muster_op_id){
+        .step = record->number, .lane = open < UINT32_MAX ? (uint32_t)open : UINT32_MAX};
+}
+
 /* A link that has no memory is given up: the next one sends everything again. */
 static bool record_send(struct muster_params_follower *follower,
                         struct muster_params_record *record)
@@ -146,6 +173,7 @@ static bool record_send(struct muster_params_follower *follower,
         return false;
     record->is_sending = true;
     record->frame.header.epoch = follower->server->map->epoch;
+    record_number_tell(record);
     if (muster_peer_link_send(&record->frame, follower->link, on_record_sent) != MUSTER_OK) {
         record->is_sending = false;
         return false;
@@ -229,7 +257,8 @@ static void shard_begin_next(struct muster_params_follower *follower)
     if (follower->copying > 0 || follower->is_copying || !follower->is_met)
         return;
     for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
-        if (!bit_is_set(follower->wanted, shard) || bit_is_set(follower->begun, shard))
+        if (!bit_is_set(follower->wanted, shard) || bit_is_set(follower->begun, shard) ||
+            server->unite.is_open[shard])
             continue;
         bit_set(follower->begun, shard);
         bit_clear(follower->refused, shard);
@@ -307,6 +336,8 @@ static void link_drop(struct muster_params_follower *follower)
         memset(follower->told_sources, 0, follower->told_bytes);
     if (link != NULL)
         muster_peer_link_close(link);
+    muster_mem_free(&follower->server->pool.mem, follower->payload);
+    follower->payload = NULL;
     copies_drop(follower);
 }
 
@@ -364,17 +395,40 @@ static void on_ready(struct muster_peer_link *link)
     shard_begin_next(follower);
 }
 
+static bool message_is_known(const struct muster_params_follower *follower,
+                             const struct muster_frame_header *header)
+{
+    if (header->channel != MUSTER_FRAME_PARAMS)
+        return false;
+    if (header->type == MUSTER_PARAMS_COPY_TAIL)
+        return header->payload_bytes > 0 && follower->server->map->copies_wanted > 2;
+    return (header->type == MUSTER_PARAMS_COPY_ACK || header->type == MUSTER_PARAMS_COPY_DIFFERS ||
+            header->type == MUSTER_PARAMS_COPY_ALIVE || header->type == MUSTER_PARAMS_COPY_FULL) &&
+           header->payload_bytes == 0;
+}
+
 static void *on_frame(struct muster_peer_link *link, const struct muster_frame_header *header)
 {
     struct muster_params_follower *follower = muster_peer_link_data(link);
 
     muster_params_pulse_hear(&follower->pulse, muster_loop_now_ns(follower->server->env->loop));
-    if (header->channel != MUSTER_FRAME_PARAMS ||
-        (header->type != MUSTER_PARAMS_COPY_ACK && header->type != MUSTER_PARAMS_COPY_DIFFERS &&
-         header->type != MUSTER_PARAMS_COPY_ALIVE && header->type != MUSTER_PARAMS_COPY_FULL) ||
-        header->payload_bytes != 0)
+    if (!message_is_known(follower, header)) {
         follower_break(follower, "it sent a message that no follower sends");
-    return NULL;
+        return NULL;
+    }
+    if (header->payload_bytes == 0)
+        return NULL;
+    follower->payload = muster_mem_alloc(&follower->server->pool.mem, header->payload_bytes);
+    if (follower->payload == NULL)
+        follower_break(follower, "no memory for its message");
+    return follower->payload;
+}
+
+/* Its answer to COPY_CHECK is complete with the acknowledgement. */
+static void check_done(struct muster_params_follower *follower, uint32_t shard)
+{
+    bit_clear(follower->asking, shard);
+    muster_params_unite_look(follower->server);
 }
 
 /* False: the follower has acknowledged more than it was sent. */
@@ -383,7 +437,7 @@ static bool records_done(struct muster_params_follower *follower, uint64_t count
     while (follower->done_count < count) {
         struct muster_params_record *record;
         uint32_t shard;
-        bool is_copy;
+        bool is_copy, is_question;
 
         if (muster_list_is_empty(&follower->records))
             return false;
@@ -391,6 +445,10 @@ static bool records_done(struct muster_params_follower *follower, uint64_t count
         follower->done_count++;
         is_copy = record->is_copy;
         shard = record->shard;
+        is_question = record->frame.header.type == MUSTER_PARAMS_COPY_CHECK &&
+                      record->frame.header.flags == 0;
+        if (is_question)
+            check_done(follower, record->frame.header.phase);
         record_done(record);
         if (is_copy)
             copy_record_done(follower, shard);
@@ -410,13 +468,16 @@ static void stale_set(struct muster_params_follower *follower, uint32_t shard)
     bit_set(follower->stale, shard);
     server->shard_stale[shard] |= follower_mask(follower);
     follower->stale_count++;
+    server->unite.stale_count += server->map->copies_wanted > 2;
     muster_task_post(&server->decide, server->env->loop);
 }
 
 static void stale_clear(struct muster_params_follower *follower, uint32_t shard)
 {
-    if (bit_is_set(follower->stale, shard))
+    if (bit_is_set(follower->stale, shard)) {
         follower->stale_count--;
+        follower->server->unite.stale_count -= follower->server->map->copies_wanted > 2;
+    }
     bit_clear(follower->stale, shard);
     follower->server->shard_stale[shard] &= ~follower_mask(follower);
 }
@@ -426,6 +487,8 @@ static void differs_handle(struct muster_params_follower *follower, uint32_t sha
 {
     if (shard >= follower->server->map->shard_count)
         follower_break(follower, "it spoke of a shard that does not exist");
+    else if (bit_is_set(follower->asking, shard))
+        bit_set(follower->differs, shard);
     else if (bit_is_set(follower->asked, shard))
         stale_set(follower, shard);
 }
@@ -446,6 +509,28 @@ static void full_handle(struct muster_params_follower *follower, uint32_t shard)
         stale_set(follower, shard);
 }
 
+/* It is adopted in a turn of its own (unite.c). */
+static void tail_handle(struct muster_params_follower *follower,
+                        const struct muster_frame_header *header)
+{
+    struct muster_params_server *server = follower->server;
+    struct muster_params_told *told = muster_mem_alloc(&server->pool.mem, sizeof(*told));
+
+    if (told == NULL) {
+        follower_break(follower, "no memory for its tail");
+        return;
+    }
+    *told = (struct muster_params_told){
+        .header = *header, .payload = follower->payload, .follower = follower->bit};
+    follower->payload = NULL;
+    for (uint32_t shard = 0; shard < server->map->shard_count; shard++) {
+        if (server->unite.is_open[shard] && bit_is_set(follower->asking, shard))
+            bit_set(told->shards, shard);
+    }
+    muster_list_append(&server->unite.told, &told->node);
+    muster_task_post(&server->unite.task, server->env->loop);
+}
+
 /* A follower that has a later map has not done what it does not take from this server any more; the
  * map tells which that is, so the acknowledgement waits for it. */
 static void on_payload(struct muster_peer_link *link, const struct muster_frame_header *header,
@@ -455,6 +540,10 @@ static void on_payload(struct muster_peer_link *link, const struct muster_frame_
     struct muster_params_server *server = follower->server;
 
     (void)buffer;
+    if (header->type == MUSTER_PARAMS_COPY_TAIL) {
+        tail_handle(follower, header);
+        return;
+    }
     if (header->type == MUSTER_PARAMS_COPY_ALIVE) {
         if (header->flags == MUSTER_PARAMS_ALIVE_ASKS &&
             !muster_params_alive_send(link, MUSTER_PARAMS_COPY_ALIVE, 0))
@@ -554,6 +643,8 @@ static void follower_free(struct muster_params_follower *follower)
     muster_task_cancel(&follower->copy);
     MUSTER_LIST_EACH_SAFE (&follower->records, record, struct muster_params_record, node)
         record_done(record);
+    if (server->map != NULL && server->map->copies_wanted > 2)
+        server->unite.stale_count -= follower->stale_count;
     for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++)
         copies_end(follower, shard);
     muster_list_remove(&follower->node);
@@ -600,25 +691,43 @@ static struct muster_params_follower *follower_new(struct muster_params_server *
 static void copy_ask(struct muster_params_follower *follower, uint32_t shard)
 {
     struct muster_params_server *server = follower->server;
-    struct muster_params_record *record;
+    bool is_last = server->map->copies_wanted <= 2;
 
     if (bit_is_set(follower->asked, shard))
         return;
     bit_set(follower->asked, shard);
-    record = muster_params_record_new(server, MUSTER_PARAMS_COPY_CHECK, 0);
+    server->shard_records[shard] = ++server->record_count;
+    if (!is_last) {
+        bit_set(follower->asking, shard);
+        muster_params_unite_begin(server, shard);
+        muster_params_tail_begin(server, shard);
+    }
+    muster_params_follower_check(follower, shard, is_last ? MUSTER_PARAMS_COPY_IS_LAST : 0);
+}
+
+void muster_params_follower_check(struct muster_params_follower *follower, uint32_t shard,
+                                  uint16_t flags)
+{
+    struct muster_params_server *server = follower->server;
+    struct muster_params_record *record =
+        muster_params_record_new(server, MUSTER_PARAMS_COPY_CHECK, 0);
+
     if (record == NULL) {
+        bit_clear(follower->asking, shard);
         stale_set(follower, shard);
         return;
     }
     record->frame.header.phase = shard;
+    record->frame.header.flags = flags;
     record->frame.header.descriptor = muster_params_server_digest(server, shard);
-    server->shard_records[shard] = ++server->record_count;
     muster_params_follower_append(follower, record);
 }
 
 static void copy_unask(struct muster_params_follower *follower, uint32_t shard)
 {
     bit_clear(follower->asked, shard);
+    bit_clear(follower->asking, shard);
+    bit_clear(follower->differs, shard);
     stale_clear(follower, shard);
 }
 
@@ -695,6 +804,13 @@ void muster_params_followers_update(struct muster_params_server *server)
         follower->place = place;
         follower_update(follower);
     }
+    muster_params_unite_look(server);
+}
+
+void muster_params_followers_learn(struct muster_params_server *server)
+{
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node)
+        shard_begin_next(follower);
 }
 
 void muster_params_followers_close(struct muster_params_server *server)

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "params/server/copied.h"
+#include "params/server/tail.h"
 #include "params/store/index.h"
 #include "params/store/load.h"
 
@@ -32,6 +34,10 @@ struct muster_params_leader {
     uint64_t done_count, acked_count; /* messages */
     /* Shards whose copy differs from the leader's: it gets no pushes until it is made anew. */
     uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
+    /* Shards whose copy differs: the tail is to be sent. */
+    uint8_t differs[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
+    bool does_differ;
+    bool is_kept;                     /* the tail has taken the payload of the message */
     uint8_t *payload;                 /* of the message that is being received, or waits */
     struct muster_frame_header waiting; /* for a map; type 0: none */
 };
@@ -243,8 +249,9 @@ static bool full_tell(struct muster_params_leader *leader, uint32_t shard)
 }
 
 /* A message may be the first one of a link that has lost what was told over the one before. */
-static bool push_is_taken(struct muster_params_leader *leader, uint32_t shard)
+static bool push_is_taken(void *data, uint32_t shard)
 {
+    struct muster_params_leader *leader = data;
     const uint8_t *lacking = leader->server->region->head->lacking;
 
     if (shard_is_led(leader, shard) && (lacking[shard / 8] & 1u << shard % 8) != 0)
@@ -252,47 +259,16 @@ static bool push_is_taken(struct muster_params_leader *leader, uint32_t shard)
     return shard_is_led(leader, shard) && (leader->stale[shard / 8] & 1u << shard % 8) == 0;
 }
 
-/* Runs of shards that the leader has lost are left out, where they stand: those behind them move up. */
-static void runs_filter(struct muster_params_leader *leader, struct muster_params_push *push,
-                        uint8_t *payload)
+/* One of two copies that is left has nobody to tell. */
+static bool tail_is_kept(const struct muster_params_server *server)
 {
-    size_t value_bytes = push->table->row_elements * muster_dtype_bytes(push->dtype);
-    struct muster_params_run *runs =
-        (struct muster_params_run *)(void *)(payload + ((const uint8_t *)push->runs - payload));
-    uint64_t *keys = (uint64_t *)(void *)(payload + ((const uint8_t *)push->keys - payload));
-    uint8_t *values = payload + ((const uint8_t *)push->values - payload);
-    uint32_t kept = 0, from = 0, to = 0;
-
-    for (uint32_t i = 0; i < push->run_count; i++) {
-        struct muster_params_run run = runs[i];
-
-        if (push_is_taken(leader, muster_params_run_shard(&run))) {
-            memmove(keys + to, keys + from, run.rows * sizeof(*keys));
-            memmove(values + to * value_bytes, values + from * value_bytes,
-                    run.rows * value_bytes);
-            to += run.rows;
-            runs[kept++] = run;
-        }
-        from += run.rows;
-    }
-    push->run_count = kept;
-    push->row_count = to;
+    return server->map->copies_wanted > 2;
 }
 
-static bool keys_belong(const struct muster_params_leader *leader,
-                        const struct muster_params_push *push)
+static struct muster_params_tail_origin origin_of(const struct muster_params_leader *leader,
+                                                  const struct muster_frame_header *header)
 {
-    uint32_t shard_count = leader->server->region->head->shard_count;
-    const uint64_t *key = push->keys;
-
-    for (uint32_t i = 0; i < push->run_count; i++) {
-        for (uint32_t j = 0; j < push->runs[i].rows; j++, key++) {
-            if (muster_params_key_shard(push->table, *key, shard_count) !=
-                muster_params_run_shard(&push->runs[i]))
-                return false;
-        }
-    }
-    return true;
+    return (struct muster_params_tail_origin){.leader = leader->id, .number = header->op.step};
 }
 
 /* Rows that are not there after a push are those that were refused. */
@@ -318,6 +294,7 @@ static bool push_handle(struct muster_params_leader *leader,
 {
     struct muster_params_server *server = leader->server;
     struct muster_params_rows_frame frame;
+    struct muster_params_tail_origin origin;
     struct muster_params_pushed pushed;
     struct muster_params_push push;
     struct muster_error error;
@@ -339,36 +316,35 @@ static bool push_handle(struct muster_params_leader *leader,
                                        .is_copy = true};
     if (push.source == NULL || header->descriptor != push.table->descriptor ||
         push.sequence == 0 ||
-        push.sequence > MUSTER_PARAMS_SEQUENCE_MAX || !keys_belong(leader, &push))
+        push.sequence > MUSTER_PARAMS_SEQUENCE_MAX ||
+        !muster_params_keys_belong(&push, server->region->head->shard_count))
         return false;
     push.slot = leader->slots[frame.slot];
-    runs_filter(leader, &push, payload);
+    muster_params_runs_filter(&push, payload, push_is_taken, leader);
     if (push.run_count == 0)
         return true;
     if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
         return false;
-    return pushed.refused == 0 || push_full(leader, &push);
+    if (pushed.refused > 0 && !push_full(leader, &push))
+        return false;
+    if (!tail_is_kept(server))
+        return true;
+    origin = origin_of(leader, header);
+    leader->is_kept = muster_params_tail_push(server, &origin, &push, payload);
+    return leader->is_kept; /* without memory it comes again */
 }
 
 /* --- Rows that come and go --- */
-
-static bool turned_is_sound(const struct muster_params_leader *leader,
-                            const struct muster_params_store_table *table,
-                            const struct muster_params_turned *turned)
-{
-    uint32_t shard_count = leader->server->region->head->shard_count;
-
-    return turned->is_made <= 1 && turned->shard < shard_count &&
-           muster_params_key_shard(table, turned->key, shard_count) == turned->shard;
-}
 
 static bool turnover_handle(struct muster_params_leader *leader,
                             const struct muster_frame_header *header, uint8_t *payload)
 {
     struct muster_params_server *server = leader->server;
     struct muster_params_store_table *table = table_at(leader, header->chunk);
-    const struct muster_params_source *source = source_at(leader, header->phase);
+    struct muster_params_source *source = source_at(leader, header->phase);
+    struct muster_params_tail_origin origin;
     struct muster_params_turned turned;
+    struct muster_params_push push;
 
     if (table == NULL || source == NULL || header->descriptor != table->descriptor ||
         !muster_params_table_turns(table) || header->offset == 0 ||
@@ -377,15 +353,26 @@ static bool turnover_handle(struct muster_params_leader *leader,
         return false;
     for (uint32_t at = 0; at < header->payload_bytes; at += sizeof(turned)) {
         memcpy(&turned, payload + at, sizeof(turned));
-        if (!turned_is_sound(leader, table, &turned))
+        if (!muster_params_turned_is_sound(server, table, &turned))
             return false;
-        if (push_is_taken(leader, turned.shard) &&
-            !muster_params_turnover_follow(server->region, table, source, header->offset,
-                                           &turned) &&
-            !full_tell(leader, turned.shard))
+        if (!push_is_taken(leader, turned.shard))
+            turned.shard = UINT32_MAX; /* the tail has nothing of it */
+        else if (!muster_params_turnover_follow(server->region, table, source, header->offset,
+                                                &turned) &&
+                 !full_tell(leader, turned.shard))
             return false;
+        memcpy(payload + at, &turned, sizeof(turned));
     }
-    return true;
+    if (!tail_is_kept(server))
+        return true;
+    push = (struct muster_params_push){.table = table,
+                                       .source = source,
+                                       .slot = leader->slots[header->phase],
+                                       .sequence = header->offset};
+    origin = origin_of(leader, header);
+    return muster_params_tail_turned(server, &origin, &push,
+                                     (struct muster_params_turned *)(void *)payload,
+                                     header->payload_bytes / (uint32_t)sizeof(turned));
 }
 
 /* --- The copy of a shard --- */
@@ -397,9 +384,11 @@ static bool begin_handle(struct muster_params_leader *leader,
     if (header->phase >= leader->server->region->head->shard_count)
         return false;
     leader->stale[header->phase / 8] &= (uint8_t)~(1u << header->phase % 8);
-    if (shard_is_led(leader, header->phase))
-        muster_params_shard_forget(leader->server->region, header->phase);
     leader->server->has_digests = false;
+    if (!shard_is_led(leader, header->phase))
+        return true;
+    muster_params_shard_forget(leader->server->region, header->phase);
+    muster_params_tail_forget(leader->server, header->phase);
     return true;
 }
 
@@ -454,24 +443,46 @@ static bool rows_handle(struct muster_params_leader *leader,
     return true;
 }
 
+static bool differs_tell(struct muster_params_leader *leader, uint32_t shard)
+{
+    const struct muster_frame_header answer = {.channel = MUSTER_FRAME_PARAMS,
+                                               .type = MUSTER_PARAMS_COPY_DIFFERS,
+                                               .epoch = leader->server->map->epoch,
+                                               .phase = shard};
+
+    return muster_peer_link_send_copy(leader->link, &answer, NULL) == MUSTER_OK;
+}
+
+/* A copy that is asked for the first time and differs sends its tail at the end of the turn. */
 static bool check_handle(struct muster_params_leader *leader,
                          const struct muster_frame_header *header, uint8_t *payload)
 {
     struct muster_params_server *server = leader->server;
-    const struct muster_frame_header answer = {.channel = MUSTER_FRAME_PARAMS,
-                                               .type = MUSTER_PARAMS_COPY_DIFFERS,
-                                               .epoch = server->map->epoch,
-                                               .phase = header->phase};
+    uint32_t shard = header->phase;
+    bool is_last = header->flags == MUSTER_PARAMS_COPY_IS_LAST, is_same;
 
     (void)payload;
-    if (header->phase >= server->region->head->shard_count)
+    if (shard >= server->region->head->shard_count)
         return false;
-    if (!shard_is_led(leader, header->phase) ||
-        (header->flags != MUSTER_PARAMS_COPY_IS_STALE &&
-         muster_params_server_digest(server, header->phase) == header->descriptor))
+    if (!shard_is_led(leader, shard))
         return true;
-    leader->stale[header->phase / 8] |= (uint8_t)(1u << header->phase % 8);
-    return muster_peer_link_send_copy(leader->link, &answer, NULL) == MUSTER_OK;
+    is_same = header->flags != MUSTER_PARAMS_COPY_IS_STALE &&
+              muster_params_server_digest(server, shard) == header->descriptor;
+    if (header->flags == 0)
+        muster_params_tail_ask(server, shard);
+    if (is_same && is_last) {
+        muster_params_tail_settle(server, shard);
+        server->tail.swept_count = 0; /* what is settled goes soon */
+    }
+    if (is_same)
+        return true;
+    if (header->flags == 0) {
+        leader->differs[shard / 8] |= (uint8_t)(1u << shard % 8);
+        leader->does_differ = true;
+        return true;
+    }
+    leader->stale[shard / 8] |= (uint8_t)(1u << shard % 8);
+    return differs_tell(leader, shard);
 }
 
 /* The leader names the source anew before it speaks of the slot again. */
@@ -585,12 +596,15 @@ static bool message_handle(struct muster_params_leader *leader,
     } else if (header->type == MUSTER_PARAMS_COPY_TABLE) {
         is_done = table_handle(leader, header, payload);
     } else {
+        muster_params_tail_floor(server, &leader->id, header->op.step - header->op.lane);
         is_done = messages[header->type - MUSTER_PARAMS_COPY_PUSH].handle(leader, header, payload);
         leader->done_count++;
         muster_task_post(&server->flush, server->env->loop);
     }
     leader->payload = NULL;
-    muster_mem_free(&server->pool.mem, payload);
+    if (!leader->is_kept)
+        muster_mem_free(&server->pool.mem, payload);
+    leader->is_kept = false;
     if (!is_done)
         leader_give_up(leader, "the message is malformed, or memory is short");
     return is_done;
@@ -661,6 +675,22 @@ void muster_params_leaders_resume(struct muster_params_server *server)
     }
 }
 
+/* False: no memory for an answer. A tail that is not whole makes this copy differ again. */
+static bool tail_tell(struct muster_params_leader *leader)
+{
+    struct muster_params_server *server = leader->server;
+
+    leader->does_differ = false;
+    if (!muster_params_tail_send(server, leader->link, leader->differs))
+        MUSTER_LOG(server->env, WARN, "params_tail_not_sent", "reason", "no memory");
+    for (uint32_t shard = 0; shard < server->region->head->shard_count; shard++) {
+        if ((leader->differs[shard / 8] & 1u << shard % 8) != 0 && !differs_tell(leader, shard))
+            return false;
+    }
+    memset(leader->differs, 0, sizeof(leader->differs));
+    return true;
+}
+
 void muster_params_leaders_flush(struct muster_params_server *server)
 {
     MUSTER_LIST_EACH_SAFE (&server->leaders, leader, struct muster_params_leader, node) {
@@ -671,6 +701,10 @@ void muster_params_leaders_flush(struct muster_params_server *server)
 
         if (leader->acked_count == leader->done_count)
             continue;
+        if (leader->does_differ && !tail_tell(leader)) {
+            leader_give_up(leader, "no memory for an answer");
+            continue;
+        }
         leader->acked_count = leader->done_count;
         if (muster_peer_link_send_copy(leader->link, &header, NULL) != MUSTER_OK)
             leader_give_up(leader, "no memory for an acknowledgement");

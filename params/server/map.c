@@ -3,6 +3,7 @@
 #include "params/server/cut.h"
 #include "params/server/restore.h"
 #include "params/server/round.h"
+#include "params/server/unite.h"
 #include "params/server/watch.h"
 
 static void map_log(const struct muster_params_server *server)
@@ -40,7 +41,8 @@ void muster_params_server_set_map(struct muster_params_server *server,
     muster_params_followers_update(server);
     muster_params_followers_catch_up(server);
     muster_params_held_review(server);
-    muster_params_rounds_map(server);
+    if (!muster_params_unite_waits(server))
+        muster_params_rounds_map(server);
     muster_params_server_cut_map(server);
     muster_params_leaders_resume(server);
     muster_params_handover_map(server);

@@ -37,30 +37,44 @@ void muster_params_records_free(struct muster_params_server *server, struct must
 
 /* --- A push --- */
 
-static bool run_is_for(const struct muster_params_server *server,
-                       const struct muster_params_run *run, uint64_t mask)
+static bool run_is_for(const struct muster_params_run_filter *filter,
+                       const struct muster_params_run *run)
 {
+    const struct muster_params_server *server = filter->server;
     uint32_t shard = muster_params_run_shard(run);
 
-    return (server->shard_followers[shard] & ~server->shard_stale[shard] & mask) != 0;
+    if (filter->shards != NULL)
+        return (filter->shards[shard / 8] & 1u << shard % 8) != 0 &&
+               filter->since[shard] != UINT64_MAX && filter->stamp >= filter->since[shard];
+    return (server->shard_followers[shard] & ~server->shard_stale[shard] & filter->mask) != 0;
 }
 
-static void push_count(const struct muster_params_server *server,
-                       const struct muster_params_push *push, uint64_t mask,
+bool muster_params_push_has_runs(const struct muster_params_push *push,
+                                 const struct muster_params_run_filter *filter)
+{
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        if (run_is_for(filter, &push->runs[i]))
+            return true;
+    }
+    return false;
+}
+
+static void push_count(const struct muster_params_push *push,
+                       const struct muster_params_run_filter *filter,
                        struct muster_params_rows_frame *ret_frame)
 {
     ret_frame->run_count = 0;
     ret_frame->row_count = 0;
     for (uint32_t i = 0; i < push->run_count; i++) {
-        if (!run_is_for(server, &push->runs[i], mask))
+        if (!run_is_for(filter, &push->runs[i]))
             continue;
         ret_frame->run_count++;
         ret_frame->row_count += push->runs[i].rows;
     }
 }
 
-static void push_copy(const struct muster_params_server *server,
-                      const struct muster_params_push *push, uint64_t mask,
+static void push_copy(const struct muster_params_push *push,
+                      const struct muster_params_run_filter *filter,
                       const struct muster_params_rows_frame *frame, void *payload)
 {
     size_t value_bytes = push->table->row_elements * muster_dtype_bytes(push->dtype);
@@ -74,7 +88,7 @@ static void push_copy(const struct muster_params_server *server,
     for (uint32_t i = 0; i < push->run_count; i++) {
         const struct muster_params_run *run = &push->runs[i];
 
-        if (run_is_for(server, run, mask)) {
+        if (run_is_for(filter, run)) {
             *runs++ = *run;
             memcpy(keys + copied, push->keys + row, run->rows * sizeof(*keys));
             memcpy((uint8_t *)values + copied * value_bytes, from + row * value_bytes,
@@ -85,16 +99,16 @@ static void push_copy(const struct muster_params_server *server,
     }
 }
 
-struct muster_params_record *muster_params_push_record(struct muster_params_server *server,
-                                                       const struct muster_params_push *push,
-                                                       uint64_t mask)
+struct muster_params_record *muster_params_filtered_record(
+    struct muster_params_server *server, const struct muster_params_push *push,
+    const struct muster_params_run_filter *filter)
 {
     uint32_t number = muster_params_table_number(server->region, push->table);
     struct muster_params_rows_frame frame = {
         .slot = push->slot, .clock = push->clock, .table = number, .dtype = (uint8_t)push->dtype};
     struct muster_params_record *record;
 
-    push_count(server, push, mask, &frame);
+    push_count(push, filter, &frame);
     MUSTER_ASSERT(frame.run_count > 0);
     record = muster_params_record_new(
         server, MUSTER_PARAMS_COPY_PUSH,
@@ -107,8 +121,17 @@ struct muster_params_record *muster_params_push_record(struct muster_params_serv
     record->source_begin = push->slot;
     record->source_end = push->slot + 1;
     record->table_count = number + 1;
-    push_copy(server, push, mask, &frame, record->payload);
+    push_copy(push, filter, &frame, record->payload);
     return record;
+}
+
+struct muster_params_record *muster_params_push_record(struct muster_params_server *server,
+                                                       const struct muster_params_push *push,
+                                                       uint64_t mask)
+{
+    const struct muster_params_run_filter filter = {.server = server, .mask = mask};
+
+    return muster_params_filtered_record(server, push, &filter);
 }
 
 /* --- Keys that a push turns --- */
@@ -137,12 +160,13 @@ struct muster_params_record *muster_params_turnover_record(struct muster_params_
 void muster_params_turnover_fill(struct muster_params_record *record, uint64_t mask,
                                  const struct muster_params_turned *turned, uint32_t count)
 {
+    const struct muster_params_run_filter filter = {.server = record->server, .mask = mask};
     uint32_t bytes = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         const struct muster_params_run run = {.shard = (uint16_t)turned[i].shard};
 
-        if (!run_is_for(record->server, &run, mask))
+        if (!run_is_for(&filter, &run))
             continue;
         memcpy(record->payload + bytes, &turned[i], sizeof(turned[i]));
         bytes += sizeof(turned[i]);

@@ -24,6 +24,20 @@ struct muster_params_record *muster_params_record_new(struct muster_params_serve
                                                       size_t payload_bytes);
 /** Those that no link has. */
 void muster_params_records_free(struct muster_params_server *server, struct muster_list *records);
+/** Which runs of a push a record is to have. */
+struct muster_params_run_filter {
+    const struct muster_params_server *server;
+    uint64_t mask;         /* those that a follower in it must have, unless … */
+    const uint8_t *shards; /* … these are named, a bit each, … */
+    const uint64_t *since; /* … and the stamp is not below that of the shard (tail.h) */
+    uint64_t stamp;
+};
+bool muster_params_push_has_runs(const struct muster_params_push *push,
+                                 const struct muster_params_run_filter *filter);
+/** There are some. As muster_params_record_new. */
+struct muster_params_record *muster_params_filtered_record(
+    struct muster_params_server *server, const struct muster_params_push *push,
+    const struct muster_params_run_filter *filter);
 /** The runs of a push whose shards a follower in `mask` must have. As muster_params_record_new. */
 struct muster_params_record *muster_params_push_record(struct muster_params_server *server,
                                                        const struct muster_params_push *push,

@@ -1,5 +1,6 @@
 /* Tables by round: their rounds come and go with them, and with maps; what clients say of rounds. */
 #include "params/server/round_internal.h"
+#include "params/server/unite.h"
 
 #include <inttypes.h>
 
@@ -107,6 +108,8 @@ static void on_review(struct muster_task *task)
 {
     struct muster_params_server *server = task->data;
 
+    if (muster_params_unite_waits(server))
+        return;
     MUSTER_LIST_EACH (&server->rounds, rounds, struct muster_params_rounds, node)
         muster_params_rounds_look(rounds, false);
     if (!server->has_round_waits || rounds_are_closing(server))
@@ -120,6 +123,8 @@ static void on_timer(struct muster_timer *timer)
 {
     struct muster_params_server *server = timer->data;
 
+    if (muster_params_unite_waits(server))
+        return;
     MUSTER_LIST_EACH (&server->rounds, rounds, struct muster_params_rounds, node)
         muster_params_rounds_look(rounds, true);
 }

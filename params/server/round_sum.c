@@ -1,5 +1,6 @@
 /* The sums of what the sources of a closed round have pushed, as pushes of the server's own. */
 #include "params/server/round_internal.h"
+#include "params/server/unite.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -107,6 +108,8 @@ enum muster_rc muster_params_own_rows_push(struct muster_params_rounds *rounds,
     MUSTER_ASSERT(rows->message < 1u << CHUNKS_BITS);
     if (rounds->source->positions[rows->shard] >> 16 > push.sequence)
         return MUSTER_OK;
+    if (muster_params_unite_waits(rounds->server)) /* again when copies are united */
+        return MUSTER_RESOURCE_EXHAUSTED;
     rc = muster_params_push_apply(rounds->server, &push, &pushed);
     if (rc == MUSTER_OK && pushed.refused > 0)
         MUSTER_LOG(rounds->server->env, ERROR, "params_round_rows_refused", "table",

@@ -17,7 +17,8 @@ struct muster_params_push {
     const void *values;   /* of dtype, aligned to its element */
     enum muster_dtype dtype;
     uint32_t row_count;
-    bool is_copy; /* of another server, which has decided about its rows */
+    bool is_copy;    /* of another server, which has decided about its rows */
+    bool is_adopted; /* of another copy's tail: it is not for followers yet */
 };
 
 struct muster_params_pushed {

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "params/server/share.h"
+#include "params/server/tail.h"
+#include "params/server/unite.h"
 
 #define SOURCE_LEASE_NS (600 * MUSTER_NS_PER_S)
 #define POOL_KEPT_BYTES ((size_t)64 << 20)
@@ -43,6 +45,8 @@ static void on_peer(struct muster_port *port, struct muster_stream *stream)
 static void server_free(struct muster_params_server *server)
 {
     muster_params_metrics_close(server);
+    muster_params_unite_fini(server);
+    muster_params_tail_fini(server);
     muster_mem_pool_fini(&server->pool);
     muster_params_restore_close(server);
     muster_params_rounds_close(server);
@@ -149,11 +153,14 @@ static enum muster_rc cluster_init(struct muster_params_server *server,
     if (options->registry == NULL)
         server->map = muster_params_map_new(server->env->mem);
     if (server->shard_records == NULL || server->shard_followers == NULL ||
-        server->shard_stale == NULL || (options->registry == NULL && server->map == NULL))
+        server->shard_stale == NULL || muster_params_tail_init(server) != MUSTER_OK ||
+        muster_params_unite_init(server) != MUSTER_OK ||
+        (options->registry == NULL && server->map == NULL))
         return muster_error_set(ret_error, MUSTER_RESOURCE_EXHAUSTED, "no memory for a server");
     if (muster_incarnation_is_zero(&head->id))
         muster_rng_fill(server->env->rng, head->id.bytes, sizeof(head->id.bytes));
     server->hello.incarnation = head->id;
+    server->record_count = (uint64_t)head->copy_links << MUSTER_PARAMS_RECORD_TERM_BIT;
     muster_rng_fill(server->env->rng, server->incarnation.bytes, sizeof(server->incarnation.bytes));
     if (server->map == NULL)
         return MUSTER_OK;

@@ -61,6 +61,33 @@ struct muster_params_server_cut {
     } saved; /* the last one */
 };
 
+/* Changes that other copies may lack (tail.h). */
+#define MUSTER_PARAMS_TAIL_FLOORS 64u
+struct muster_params_tail_floor {
+    struct muster_incarnation leader;
+    uint64_t number;
+};
+
+struct muster_params_tail {
+    struct muster_list entries; /* in the order in which they came */
+    uint64_t count, swept_count; /* entries; and after the last sweep */
+    uint64_t stamp;              /* of the next entry */
+    struct muster_params_tail_floor floors[MUSTER_PARAMS_TAIL_FLOORS];
+    uint32_t floor_count;
+    uint64_t *since;             /* of each shard: older entries tell nothing of it; UINT64_MAX: all */
+    uint64_t *asked;             /* of each shard: the stamp when its primary asked for the copy last */
+};
+
+/* Shards whose copies are asked what they have (unite.h). */
+struct muster_params_unite {
+    bool *is_open;       /* of each shard: some copy has not said what it has */
+    uint32_t open_count;  /* while there are some, messages of clients wait, … */
+    uint32_t stale_count; /* … and while some copy differs and is not dropped: it could lead next */
+    struct muster_list told; /* messages of tails that are to be adopted */
+    uint64_t failed;         /* a bit for each follower whose tail could not be adopted whole */
+    struct muster_task task;
+};
+
 struct muster_params_server {
     struct muster_env *env;
     void *data;
@@ -104,6 +131,8 @@ struct muster_params_server {
     uint64_t *digests;         /* of each shard's positions; NULL: none were asked for */
     bool has_digests;          /* they are of the present ones */
     uint64_t *shard_stale;     /* of each shard: those of them whose copy differs */
+    struct muster_params_tail tail;
+    struct muster_params_unite unite;
     struct muster_params_clocks clocks;
     struct muster_list rounds; /* of tables by round */
     struct muster_task round_review;
@@ -159,7 +188,7 @@ struct muster_params_client {
     uint8_t *payload;                       /* of the message that is being received */
     struct muster_params_answer *acks;      /* of this turn; NULL: none */
     struct muster_list waiting;             /* answers that wait for followers */
-    struct muster_frame_header early;       /* its payload waits for a map or a round; type 0: none */
+    struct muster_frame_header early;       /* its payload waits for a map, a round or copies; type 0: none */
     bool is_awaited;                        /* its mark is */
     bool is_marked;                         /* nothing is read from it until the cut is complete */
     bool is_short;                          /* of memory: it waits for an answer that is lost */

@@ -72,9 +72,16 @@ enum muster_params_copy_message {
                                  * from then on, or none. Its positions are dropped in the primary's shards */
     MUSTER_PARAMS_COPY_FULL, /* to the primary: there is no memory for rows of the shard of header.phase,
                                  * which lacks them from now on */
+    MUSTER_PARAMS_COPY_TAIL, /* to the primary, before COPY_DIFFERS: a change that other copies may lack. Payload:
+                              * open, schema, and the payload of COPY_PUSH or, with header.flags
+                              * COPY_IS_TURNED, of COPY_TURNOVER; header.offset: its sequence */
 };
 /* header.flags of COPY_CHECK: the copy has said that it differs, over an older link. */
 #define MUSTER_PARAMS_COPY_IS_STALE 1u
+/* … : a copy that differs now is made anew. Without it, it sends its tail first. */
+#define MUSTER_PARAMS_COPY_IS_LAST 2u
+/* header.flags of COPY_TAIL. */
+#define MUSTER_PARAMS_COPY_IS_TURNED 1u
 /* header.flags of COPY_SOURCE: the source has a name, and is kept. */
 #define MUSTER_PARAMS_COPY_IS_NAMED 1u
 /** An entry of COPY_POSITIONS. */

@@ -297,16 +297,19 @@ const struct muster_params_map *params_stage_map(const struct params_stage *stag
     return newest;
 }
 
-/* Two copies and one loss at a time: nothing may be lost. */
-static bool may_wipe(const struct params_stage *stage)
+/* All copies but one may be lost, at any time after all were there: nothing is. */
+static bool may_wipe(struct params_stage *stage)
 {
     const struct muster_params_map *map = params_stage_map(stage);
+    bool is_full = map != NULL && map->server_count > 1 && map_is_full(stage, map);
 
-    for (uint32_t i = 0; i < stage->first_count; i++) {
-        if (!params_server_is_alive(&stage->servers[i]))
-            return false;
+    for (uint32_t i = 0; i < stage->first_count; i++)
+        is_full = is_full && params_server_is_alive(&stage->servers[i]);
+    for (uint32_t shard = 0; is_full && shard < map->shard_count; shard++) {
+        if (shard == 0 || map->shards[shard].copy_count <= stage->losses_left)
+            stage->losses_left = map->shards[shard].copy_count - 1u;
     }
-    return map != NULL && map->server_count > 1 && map_is_full(stage, map);
+    return stage->losses_left > 0;
 }
 
 /* Now, or in the middle of a push that comes. */
@@ -315,6 +318,7 @@ static void server_kill(struct params_stage *stage, struct params_server *server
     if (!params_server_is_alive(server) || (stage->is_wiping && !may_wipe(stage)))
         return;
     server->is_wiped = stage->is_wiping;
+    stage->losses_left -= stage->is_wiping;
     stage->blows++;
     if (stage->is_wiping || stage_draw(stage, 2) == 0)
         sim_kill(server->node);
@@ -498,10 +502,46 @@ void params_stage_close(struct params_stage *stage)
     }
 }
 
+/* Soon after a loss, a server that has come to lead a shard by it. */
+static void heir_kill(struct params_stage *stage)
+{
+    const struct muster_params_map *map = params_stage_map(stage);
+    uint32_t shard;
+
+    if (map == NULL || map->epoch == stage->seen_map)
+        return;
+    stage->seen_map = map->epoch;
+    shard = (uint32_t)stage_draw(stage, map->shard_count);
+    if (stage->losses_left == 0 || map->shards[shard].since != map->epoch || map->epoch == 1)
+        return;
+    for (uint32_t i = 0; i < stage->server_count; i++) {
+        const struct muster_params_server *program = params_server_program(&stage->servers[i]);
+
+        if (program != NULL && program->place == map->shards[shard].copies[0] &&
+            stage_draw(stage, 2) == 0)
+            server_kill(stage, &stage->servers[i]);
+    }
+}
+
+/* Each loss takes one copy of a shard, and nothing else does: as many others may still be lost. */
+static void copies_count(const struct params_stage *stage)
+{
+    const struct muster_params_map *map = params_stage_map(stage);
+
+    for (uint32_t shard = 0; map != NULL && shard < map->shard_count; shard++) {
+        if (map->shards[shard].copy_count <= stage->losses_left)
+            sim_fail(stage->world, "shard %" PRIu32 " has %u copies, and %" PRIu32 " may be lost",
+                     shard, map->shards[shard].copy_count, stage->losses_left);
+    }
+}
+
 void params_stage_strike(struct params_stage *stage)
 {
+    copies_count(stage);
     if (stage->blows >= stage->blows_max)
         return;
+    if (stage->is_wiping && stage->replicas > 2)
+        heir_kill(stage);
     if (stage_draw(stage, 1000) < stage->kill_permille)
         server_kill(stage,
                     stage->is_doubled && stage->last_dead != NULL && stage_draw(stage, 2) == 0

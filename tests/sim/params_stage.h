@@ -47,7 +47,9 @@ struct params_stage {
     uint32_t shards;       /* 0: PARAMS_STAGE_SHARDS */
     uint32_t replicas;
     uint64_t slowness; /* times the times of a quick play */
-    bool is_wiping; /* servers lose their memory, one at a time, and nothing else happens to them */
+    bool is_wiping; /* servers lose their memory, and nothing else happens to them */
+    uint32_t losses_left; /* before all copies must be there again */
+    uint64_t seen_map;    /* the number of the last map that was looked at for a second loss */
     uint32_t kill_permille, move_permille, registry_permille;
     uint64_t registry_restart_ns;
     uint32_t blows, blows_max; /* deaths and moves that the play makes */

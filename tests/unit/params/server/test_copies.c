@@ -640,7 +640,8 @@ static void leader_push(struct params_peer *peer, const struct muster_params_sto
 static void a_copy_that_differs_takes_no_pushes(void **state)
 {
     struct muster_frame_header check = {.channel = MUSTER_FRAME_PARAMS,
-                                        .type = MUSTER_PARAMS_COPY_CHECK};
+                                        .type = MUSTER_PARAMS_COPY_CHECK,
+                                        .flags = MUSTER_PARAMS_COPY_IS_LAST};
     const struct muster_params_region *region;
     struct muster_peer_hello hello;
     struct params_peer peer;
