@@ -212,10 +212,25 @@ static uint32_t living_count(const struct step *step, const struct muster_params
     return count;
 }
 
+/* Whether the shard's next copy may lead it. A primary that is alive says so itself, since nobody else knows
+ * whether a copy differs. */
+static bool heir_is_whole(const struct step *step, uint32_t number,
+                          const struct muster_params_map_shard *shard)
+{
+    const struct muster_params_decide_input *input = step->input;
+    uint32_t before;
+
+    if (input->is_whole == NULL || shard->copy_count < 2 || !step->is_alive[shard->copies[0]])
+        return true;
+    return muster_params_map_find(step->before, &step->next->servers[shard->copies[1]].id,
+                                  &before) &&
+           input->is_whole(input->data, number, before);
+}
+
 /* Remove copies that the target does not name while enough others are alive. The primary is removed only when
  * all copies of the target are there, since clients have to follow it. */
-static void surplus_drop(const struct step *step, const uint16_t *targets, uint32_t target_count,
-                         struct muster_params_map_shard *shard)
+static void surplus_drop(const struct step *step, uint32_t number, const uint16_t *targets,
+                         uint32_t target_count, struct muster_params_map_shard *shard)
 {
     for (uint32_t i = shard->copy_count; i > 0; i--) {
         bool is_living = step->is_alive[shard->copies[i - 1]];
@@ -226,7 +241,7 @@ static void surplus_drop(const struct step *step, const uint16_t *targets, uint3
 
         if (list_has(targets, target_count, shard->copies[i - 1]))
             continue;
-        if (is_complete || (is_enough && i > 1))
+        if (i == 1 ? is_complete && heir_is_whole(step, number, shard) : is_complete || is_enough)
             list_cut(shard->copies, &shard->copy_count, i - 1);
     }
 }
@@ -325,7 +340,7 @@ static void shard_settle(struct step *step, uint32_t number)
         lost_drop(step, shard);
         target_count = targets_find(step, number, shard, targets);
         ready_promote(step, number, targets, target_count, shard);
-        surplus_drop(step, targets, target_count, shard);
+        surplus_drop(step, number, targets, target_count, shard);
         learners_cut(step, targets, target_count, shard);
         leader_change(step, number, targets, target_count, shard);
         for (uint32_t i = 0; i < shard->learner_count; i++)

@@ -28,6 +28,9 @@ struct muster_params_decide_input {
     /* Whether the copy has all that the primary has applied, which applies nothing more before the next map: it
      * leads then, where it is the shard's first target. NULL: none is. */
     bool (*is_handed)(const void *data, uint32_t shard, uint32_t place);
+    /* Whether this server leads the shard and knows that the copy has all that was acknowledged: the copy may
+     * lead instead, though the primary is alive. NULL: each may. */
+    bool (*is_whole)(const void *data, uint32_t shard, uint32_t place);
     const void *data;
     uint32_t moves_max; /* learners that a server may have at once; 0: 2 */
 };

@@ -66,15 +66,16 @@ struct muster_params_follower {
     size_t told_bytes;
     uint32_t told_tables;
     /* Shards that it learns: a bit each. */
-    uint8_t wanted[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* by the map, and not begun */
-    uint8_t begun[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* all of it is in records, or done */
-    uint8_t ready[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* all of it is done */
+    uint8_t wanted[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* by the map, and not begun */
+    uint8_t begun[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];   /* all of it is in records, or done */
+    uint8_t ready[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];   /* all of it is done */
     uint8_t refused[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it has no memory for all of it */
     /* Copies: a bit for each shard whose copy is known to be as this server's, or has been asked. */
     uint8_t asked[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];
-    uint8_t asking[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it has not answered yet (unite.h) … */
+    uint8_t asking[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];  /* it has not answered yet (unite.h) … */
     uint8_t differs[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* … or it has, and is to be asked again */
-    uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it is not: the next map is to drop it */
+    uint8_t stale[MUSTER_PARAMS_SHARD_COUNT_MAX / 8];   /* it is not: the next map is to drop it */
+    uint8_t answered[MUSTER_PARAMS_SHARD_COUNT_MAX / 8]; /* it has answered the last question */
     uint32_t stale_count;
     uint32_t
         copying; /* records of the shard that is being copied, which are not done; one shard at a time */
@@ -96,7 +97,7 @@ void muster_params_follower_check(struct muster_params_follower *follower, uint3
 void muster_params_followers_learn(struct muster_params_server *server);
 /** A push on its way to the followers of its shards. */
 struct muster_params_forward {
-    uint64_t mask; /* of these followers; 0: none */
+    uint64_t mask;                        /* of these followers; 0: none */
     struct muster_list pushes, turnovers; /* a record for each of them */
 };
 /** Make the records of a push, and of up to turned_max keys that it turns. RESOURCE_EXHAUSTED: there are
@@ -126,6 +127,7 @@ bool muster_params_follower_has(const struct muster_params_follower *follower, u
 /** A learner of the shard has all of it. For muster_params_decide. */
 bool muster_params_follower_is_ready(const void *server, uint32_t shard, uint32_t place);
 /** A copy of the shard is not as this server's. For muster_params_decide. */
+bool muster_params_follower_is_whole(const void *server, uint32_t shard, uint32_t place);
 bool muster_params_follower_is_stale(const void *server, uint32_t shard, uint32_t place);
 /** Some learner is ready, or some copy is stale: this server alone knows it. */
 bool muster_params_followers_have_news(const struct muster_params_server *server);
@@ -195,7 +197,8 @@ void muster_params_held_end_all(struct muster_params_server *server);
 /* --- Leaders (leader.c) --- */
 
 /** A link over which another server sends what it has applied. Takes link. */
-void muster_params_leader_accept(struct muster_params_server *server, struct muster_peer_link *link);
+void muster_params_leader_accept(struct muster_params_server *server,
+                                 struct muster_peer_link *link);
 /** The map has changed: what waited for it goes on. */
 void muster_params_leaders_resume(struct muster_params_server *server);
 /** Acknowledge what was done in this turn. */

@@ -31,7 +31,7 @@ static void bit_set(uint8_t *bits, uint32_t i)
 
 static void bit_clear(uint8_t *bits, uint32_t i)
 {
-    bits[i / 8] &= (uint8_t)~(1u << i % 8);
+    bits[i / 8] &= (uint8_t) ~(1u << i % 8);
 }
 
 static uint64_t follower_mask(const struct muster_params_follower *follower)
@@ -79,15 +79,14 @@ static bool source_tell(struct muster_params_follower *follower, uint64_t slot)
                                                                 .process = source->process},
                                                        .rounds = source->rounds,
                                                        .weight = source->round_weight};
-    const struct muster_frame_header header = {.channel = MUSTER_FRAME_PARAMS,
-                                               .type = MUSTER_PARAMS_COPY_SOURCE,
-                                               .flags = (source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0
-                                                            ? MUSTER_PARAMS_COPY_IS_NAMED
-                                                            : 0,
-                                               .payload_bytes =
-                                                   MUSTER_PARAMS_COPIED_SOURCE_BYTES,
-                                               .offset = slot,
-                                               .descriptor = source->clock};
+    const struct muster_frame_header header = {
+        .channel = MUSTER_FRAME_PARAMS,
+        .type = MUSTER_PARAMS_COPY_SOURCE,
+        .flags =
+            (source->flags & MUSTER_PARAMS_SOURCE_NAMED) != 0 ? MUSTER_PARAMS_COPY_IS_NAMED : 0,
+        .payload_bytes = MUSTER_PARAMS_COPIED_SOURCE_BYTES,
+        .offset = slot,
+        .descriptor = source->clock};
     uint8_t bytes[MUSTER_PARAMS_COPIED_SOURCE_BYTES];
 
     if (source->generation == 0) /* the slot is free */
@@ -437,7 +436,7 @@ static bool records_done(struct muster_params_follower *follower, uint64_t count
     while (follower->done_count < count) {
         struct muster_params_record *record;
         uint32_t shard;
-        bool is_copy, is_question;
+        bool is_copy, is_check, is_question;
 
         if (muster_list_is_empty(&follower->records))
             return false;
@@ -445,8 +444,10 @@ static bool records_done(struct muster_params_follower *follower, uint64_t count
         follower->done_count++;
         is_copy = record->is_copy;
         shard = record->shard;
-        is_question = record->frame.header.type == MUSTER_PARAMS_COPY_CHECK &&
-                      record->frame.header.flags == 0;
+        is_check = record->frame.header.type == MUSTER_PARAMS_COPY_CHECK;
+        is_question = is_check && record->frame.header.flags == 0;
+        if (is_check)
+            bit_set(follower->answered, record->frame.header.phase);
         if (is_question)
             check_done(follower, record->frame.header.phase);
         record_done(record);
@@ -712,6 +713,7 @@ void muster_params_follower_check(struct muster_params_follower *follower, uint3
     struct muster_params_record *record =
         muster_params_record_new(server, MUSTER_PARAMS_COPY_CHECK, 0);
 
+    bit_clear(follower->answered, shard);
     if (record == NULL) {
         bit_clear(follower->asking, shard);
         stale_set(follower, shard);
@@ -728,6 +730,7 @@ static void copy_unask(struct muster_params_follower *follower, uint32_t shard)
     bit_clear(follower->asked, shard);
     bit_clear(follower->asking, shard);
     bit_clear(follower->differs, shard);
+    bit_clear(follower->answered, shard);
     stale_clear(follower, shard);
 }
 
@@ -742,12 +745,14 @@ static void follower_update(struct muster_params_follower *follower)
         bool is_copy = is_ours && muster_params_map_is_copy(map, shard, follower->place);
         bool is_learner = is_ours && muster_params_map_is_learner(map, shard, follower->place);
 
-        if (!is_copy)
+        if (!is_copy) {
             copy_unask(follower, shard);
-        else if (bit_is_set(follower->ready, shard))
+        } else if (bit_is_set(follower->ready, shard)) {
             bit_set(follower->asked, shard);
-        else
+            bit_set(follower->answered, shard);
+        } else {
             copy_ask(follower, shard);
+        }
         if (is_learner)
             bit_set(follower->wanted, shard);
         else
@@ -870,6 +875,19 @@ bool muster_params_follower_is_stale(const void *data, uint32_t shard, uint32_t 
     MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
         if (follower->place == place)
             return bit_is_set(follower->stale, shard);
+    }
+    return false;
+}
+
+bool muster_params_follower_is_whole(const void *data, uint32_t shard, uint32_t place)
+{
+    const struct muster_params_server *server = data;
+
+    MUSTER_LIST_EACH (&server->followers, follower, struct muster_params_follower, node) {
+        if (follower->place == place)
+            return muster_params_server_leads(server, shard, server->map->epoch) &&
+                   bit_is_set(follower->answered, shard) && !bit_is_set(follower->differs, shard) &&
+                   !bit_is_set(follower->stale, shard) && !server->unite.is_open[shard];
     }
     return false;
 }

@@ -728,6 +728,7 @@ static struct muster_params_map *map_next(struct muster_params_registration *reg
                                                      .is_ready = muster_params_follower_is_ready,
                                                      .is_stale = muster_params_follower_is_stale,
                                                      .is_handed = muster_params_handover_is_handed,
+                                                     .is_whole = muster_params_follower_is_whole,
                                                      .data = server,
                                                      .moves_max = MOVES_MAX};
     struct muster_params_map *next = NULL;
@@ -739,8 +740,22 @@ static struct muster_params_map *map_next(struct muster_params_registration *reg
     return next;
 }
 
-/* The first of the servers changes the map; the others only for learners that are ready and copies that are
- * stale, which they alone know, or when it has not come in time. */
+/* Whether others lead shards that this server leads now: nobody else can let them (decide.c). */
+static bool gives_shards_away(const struct muster_params_server *server,
+                              const struct muster_params_map *next)
+{
+    for (uint32_t shard = 0; shard < next->shard_count; shard++) {
+        if (muster_params_server_leads(server, shard, server->map->epoch) &&
+            (next->shards[shard].copy_count == 0 ||
+             !muster_incarnation_is_equal(&next->servers[next->shards[shard].copies[0]].id,
+                                          &server->map->servers[server->place].id)))
+            return true;
+    }
+    return false;
+}
+
+/* The first of the servers changes the map; the others only for what they alone know (learners that are ready,
+ * copies that are stale, shards that they may give away), or when it has not come in time. */
 static void on_decide(struct muster_task *task)
 {
     struct muster_params_registration *registration = task->data;
@@ -765,7 +780,8 @@ static void on_decide(struct muster_task *task)
     if (next == NULL)
         return;
     if (rank == 0 || registration->is_our_turn || muster_params_followers_have_news(server) ||
-        muster_params_handover_is_ready(server)) {
+        muster_params_handover_is_ready(server) ||
+        (server->map != NULL && gives_shards_away(server, next))) {
         registration->is_our_turn = false;
         map_swap(registration, next);
     } else if (!muster_timer_is_started(&registration->turn)) {

@@ -174,6 +174,7 @@ bool map_stand_step(struct map_stand *stand)
                                                .copies_wanted = stand->copies_wanted,
                                                .is_ready = stand->is_ready,
                                                .is_handed = stand->is_handed,
+                                               .is_whole = stand->is_whole,
                                                .data = stand,
                                                .moves_max = stand->moves_max};
 

@@ -14,10 +14,11 @@ struct map_stand_server {
 struct map_stand {
     struct map_stand_server servers[MAP_STAND_SERVERS]; /* ids rise */
     uint32_t shard_count, copies_wanted, moves_max;
-    struct muster_params_map *map;                                      /* NULL: none yet */
-    struct muster_params_map *before;                                   /* the last but one */
-    bool (*is_ready)(const void *data, uint32_t shard, uint32_t place); /* NULL: none is */
+    struct muster_params_map *map;                                       /* NULL: none yet */
+    struct muster_params_map *before;                                    /* the last but one */
+    bool (*is_ready)(const void *data, uint32_t shard, uint32_t place);  /* NULL: none is */
     bool (*is_handed)(const void *data, uint32_t shard, uint32_t place); /* likewise */
+    bool (*is_whole)(const void *data, uint32_t shard, uint32_t place);  /* NULL: each is */
     uint64_t random;
 };
 

@@ -180,6 +180,33 @@ static void a_copy_that_is_handed_a_shard_leads_it(void **state)
     map_stand_close(&stand);
 }
 
+static bool none_is_whole(const void *data, uint32_t shard, uint32_t place)
+{
+    (void)data, (void)shard, (void)place;
+    return false;
+}
+
+/* Only the primary knows whether its copy differs: whoever else decides must not let the copy lead. */
+static void a_living_primary_leads_until_it_knows_its_copy_to_be_whole(void **state)
+{
+    struct map_stand stand;
+    uint32_t primaries;
+
+    (void)state;
+    stand_with(&stand, 2, 2);
+    primaries = map_stand_primaries(&stand, 0);
+    stand.servers[0].server.is_leaving = true;
+    stand.is_whole = none_is_whole;
+    map_stand_settle(&stand);
+    assert_int_equal(map_stand_primaries(&stand, 0), primaries);
+
+    stand.is_whole = map_stand_all_ready;
+    map_stand_settle(&stand);
+    assert_int_equal(map_stand_primaries(&stand, 1), SHARDS);
+    assert_false(is_member(&stand, 0));
+    map_stand_close(&stand);
+}
+
 static uint32_t ready_shard;
 
 static bool one_is_ready(const void *data, uint32_t shard, uint32_t place)
@@ -446,6 +473,7 @@ int main(void)
         cmocka_unit_test(a_server_without_memory_keeps_its_copies_and_learns_nothing),
         cmocka_unit_test(a_learner_without_memory_is_given_up),
         cmocka_unit_test(a_copy_that_is_handed_a_shard_leads_it),
+        cmocka_unit_test(a_living_primary_leads_until_it_knows_its_copy_to_be_whole),
         cmocka_unit_test(a_learner_that_is_ready_takes_the_place_of_the_surplus_copy),
         cmocka_unit_test(a_full_list_of_copies_gives_way_to_a_learner_that_is_ready),
         cmocka_unit_test(a_learner_whose_server_dies_goes),
