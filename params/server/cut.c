@@ -251,7 +251,8 @@ static void on_file_saved(void *data, enum muster_rc rc)
         cut->kept[cut->shard] = *saved;
     cut->shard++;
     if (rc != MUSTER_OK) {
-        muster_error_set(&error, rc, "cannot write %.200s", cut->saving->path);
+        (void)muster_params_snapshot_unwritten(rc, cut->saving->packing.sys, cut->saving->path,
+                                               &error);
         cut_end(cut, &error);
         return;
     }
@@ -272,8 +273,9 @@ static void shard_step(struct muster_params_server_cut *cut)
     struct muster_params_region *region = server_of(cut)->region;
     struct muster_params_saving *saving = cut->saving;
 
-    if (!saving->is_packing && muster_params_snapshot_packing_begin(&saving->packing, region, cut->shard,
-                                                                    cut->number) != MUSTER_OK) {
+    if (!saving->is_packing &&
+        muster_params_snapshot_packing_begin(&saving->packing, region, cut->shard, cut->number) !=
+            MUSTER_OK) {
         step_end(cut, "no memory for the file of a shard");
         return;
     }
@@ -291,7 +293,8 @@ static void shard_step(struct muster_params_server_cut *cut)
 /* The shard is as an earlier cut has saved it. */
 static bool shard_is_kept(const struct muster_params_server_cut *cut)
 {
-    const struct muster_params_saved_shard *kept = cut->kept != NULL ? &cut->kept[cut->shard] : NULL;
+    const struct muster_params_saved_shard *kept =
+        cut->kept != NULL ? &cut->kept[cut->shard] : NULL;
 
     return kept != NULL && kept->cut != 0 && !cut->saving->is_packing &&
            muster_params_snapshot_has(

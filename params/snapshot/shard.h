@@ -19,6 +19,7 @@ struct muster_params_snapshot_packing {
     /* Once it is sealed: the file has entry.bytes bytes. */
     uint8_t *bytes;
     struct muster_params_snapshot_shard entry;
+    int sys; /* errno of a file that could not be written; 0: not known */
     /* --- Private --- */
     const struct muster_params_region *region;
     uint32_t shard, shard_count;

@@ -2,6 +2,7 @@
  * of an earlier cut stays good until the new one replaces it. */
 #include "params/snapshot/snapshot.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -23,12 +24,32 @@ static void manifest_path(const struct muster_params_snapshot *snapshot, char pa
              snapshot->manifest != NULL ? snapshot->manifest : "manifest");
 }
 
+enum muster_rc muster_params_snapshot_unwritten(enum muster_rc rc, int sys, const char *path,
+                                                struct muster_error *ret_error)
+{
+    return sys != 0 ? muster_error_set_sys(ret_error, rc, sys, "cannot write %.200s", path)
+                    : muster_error_set(ret_error, rc, "cannot write %.200s", path);
+}
+
+/* The system's files leave the reason in errno, others nothing. */
+static enum muster_rc bytes_write(const struct muster_params_snapshot *snapshot, const char *path,
+                                  const void *bytes, size_t size, int *ret_sys)
+{
+    enum muster_rc rc;
+
+    errno = 0;
+    rc = muster_files_write(snapshot->files, path, bytes, size);
+    *ret_sys = rc != MUSTER_OK ? errno : 0;
+    return rc;
+}
+
 static enum muster_rc file_write(const struct muster_params_snapshot *snapshot, const char *path,
                                  const void *bytes, size_t size, struct muster_error *ret_error)
 {
-    enum muster_rc rc = muster_files_write(snapshot->files, path, bytes, size);
+    int sys;
+    enum muster_rc rc = bytes_write(snapshot, path, bytes, size, &sys);
 
-    return rc == MUSTER_OK ? rc : muster_error_set(ret_error, rc, "cannot write %s", path);
+    return rc == MUSTER_OK ? rc : muster_params_snapshot_unwritten(rc, sys, path, ret_error);
 }
 
 static enum muster_rc file_read(const struct muster_params_snapshot *snapshot, const char *path,
@@ -47,8 +68,8 @@ enum muster_rc muster_params_snapshot_write(const struct muster_params_snapshot 
 {
     shard_path(snapshot, packing->cut, packing->shard, ret_path);
     muster_params_snapshot_packing_seal(packing);
-    return muster_files_write(snapshot->files, ret_path, packing->bytes,
-                              (size_t)packing->entry.bytes);
+    return bytes_write(snapshot, ret_path, packing->bytes, (size_t)packing->entry.bytes,
+                       &packing->sys);
 }
 
 enum muster_rc muster_params_snapshot_save_shard(
@@ -65,12 +86,11 @@ enum muster_rc muster_params_snapshot_save_shard(
         shard_path(snapshot, cut, shard, path);
         rc = muster_error_set(ret_error, rc, "no memory for %.200s", path);
     } else {
-        while (muster_params_snapshot_packing_step(&packing,
-                                                   MUSTER_PARAMS_SNAPSHOT_BLOCK_BYTES))
+        while (muster_params_snapshot_packing_step(&packing, MUSTER_PARAMS_SNAPSHOT_BLOCK_BYTES))
             ;
         rc = muster_params_snapshot_write(snapshot, &packing, path);
         if (rc != MUSTER_OK)
-            muster_error_set(ret_error, rc, "cannot write %.200s", path);
+            (void)muster_params_snapshot_unwritten(rc, packing.sys, path, ret_error);
         else
             *ret_shard = packing.entry;
     }
@@ -193,8 +213,8 @@ static enum muster_rc on_source(void *data, const struct muster_incarnation *id,
     struct muster_params_source *source;
     uint64_t slot;
     enum muster_rc rc = muster_params_source_learn(
-        restoring->region, &(struct muster_params_opener){
-            .id = *id, .generation = generation, .is_named = true},
+        restoring->region,
+        &(struct muster_params_opener){.id = *id, .generation = generation, .is_named = true},
         &slot);
 
     if (rc != MUSTER_OK)

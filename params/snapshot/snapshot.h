@@ -41,6 +41,9 @@ MUSTER_MUST_CHECK enum muster_rc muster_params_snapshot_save_shard(
     const struct muster_params_snapshot *snapshot, const struct muster_params_region *region,
     uint32_t shard, uint64_t cut, muster_params_snapshot_keep_fn *is_kept, const void *data,
     struct muster_params_snapshot_shard *ret_shard, struct muster_error *ret_error);
+/** The error of a file that could not be written. sys: packing->sys. Returns rc. */
+enum muster_rc muster_params_snapshot_unwritten(enum muster_rc rc, int sys, const char *path,
+                                                struct muster_error *ret_error);
 /** Whether the folder has the file of an earlier cut, by its size: a later cut may name it again. */
 bool muster_params_snapshot_has(const struct muster_params_snapshot *snapshot, uint32_t shard,
                                 const struct muster_params_snapshot_shard *entry);

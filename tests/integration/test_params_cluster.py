@@ -196,7 +196,7 @@ class Cluster(ParamsCluster):
         for words, text in ((("--replicas", "2"), "need --registry HOST:PORT"), (("--expect", "2"), "need --registry HOST:PORT"),
                             (("--servers", "2"), "need --registry HOST:PORT"),
                             (("--registry", self.registry, "--job", "j", "--servers", "2", "--listen", "127.0.0.1:65535"), "--listen must be an address"),
-                            (("--registry", self.registry, "--job", "j", "--servers", "2", "--reach", "here"), "--reach must be an address"),
+                            (("--registry", self.registry, "--job", "j", "--servers", "2", "--reach", "here"), '--reach: "here": the port is missing'),
                             (("--registry", self.registry), "--registry needs --job NAME"),
                             (("--registry", "nowhere", "--job", "j"), "--registry: "),
                             (("--registry", self.registry, "--job", "j", "--listen", "0.0.0.0:0"), "--reach must say by which HOST:PORT"),

@@ -71,8 +71,11 @@ void params_stand_open_seat(struct params_stand *stand, uint32_t shard_count, ui
         fail_msg("%s", error.text);
     server.listen = &address;
     server.seat = stand->seat;
+    stand->test.env.rng =
+        muster_rng_system(); /* sockets on this host are named by the id of the server */
     if (muster_params_server_open(&stand->test.env, &server, &stand->server, &error) != MUSTER_OK)
         fail_msg("%s", error.text);
+    stand->test.env.rng = &stand->test.rng.rng;
     muster_params_server_set_data(stand->server, stand);
     muster_address_format(muster_params_server_address(stand->server), stand->address);
 }
