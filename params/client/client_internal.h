@@ -245,6 +245,8 @@ void muster_params_way_fail(struct muster_params_way *way, const struct muster_e
 void muster_params_way_hang_up(struct muster_params_way *way);
 /** An answer is awaited: find out when the link is half open (pulse.c). */
 void muster_params_way_watch(struct muster_params_way *way);
+/** The same for all ways: an operation has begun. */
+void muster_params_ways_watch(struct muster_params *params);
 /** Its timer has fired. UNAVAILABLE: the link is half open. */
 MUSTER_MUST_CHECK enum muster_rc muster_params_way_check(struct muster_params_way *way,
                                                          struct muster_error *ret_error);

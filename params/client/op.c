@@ -36,6 +36,8 @@ enum muster_rc muster_params_op_begin(struct muster_params_op *op, struct muster
     op->sequence = 0;
     op->refused = 0;
     muster_list_init(&op->queued);
+    if (muster_list_is_empty(&params->ops))
+        muster_params_ways_watch(params);
     muster_list_append(&params->ops, &op->node);
     muster_params_deadline_watch(params, deadline_ns);
     return MUSTER_OK;

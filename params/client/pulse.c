@@ -1,6 +1,13 @@
 /* Links that are half open: a server that answers is never given up, however long an answer takes. */
 #include "params/client/client_internal.h"
 
+/* Whatever an operation waits for on another way, or on none: a server's map may tell where its shard is now,
+ * and any server may tell that its round is closed. */
+static bool client_is_awaiting(const struct muster_params *params)
+{
+    return !muster_list_is_empty(&params->ops) || params->push_count > 0;
+}
+
 static bool is_awaiting(const struct muster_params_way *way)
 {
     switch (way->state) {
@@ -8,7 +15,7 @@ static bool is_awaiting(const struct muster_params_way *way)
     case MUSTER_PARAMS_WAY_OPENING:
         return true;
     case MUSTER_PARAMS_WAY_OPEN:
-        return !muster_list_is_empty(&way->pushes) || !muster_list_is_empty(&way->requests);
+        return client_is_awaiting(way->params) || !muster_list_is_empty(&way->requests);
     default:
         return way->is_strange;
     }
@@ -42,6 +49,12 @@ void muster_params_way_watch(struct muster_params_way *way)
     way->pulse.queued_bytes = 0;
     muster_params_pulse_hear(&way->pulse, muster_loop_now_ns(way->params->env->loop));
     check_schedule(way);
+}
+
+void muster_params_ways_watch(struct muster_params *params)
+{
+    MUSTER_LIST_EACH (&params->ways, way, struct muster_params_way, node)
+        muster_params_way_watch(way);
 }
 
 enum muster_rc muster_params_way_check(struct muster_params_way *way,

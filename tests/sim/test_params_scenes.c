@@ -50,6 +50,7 @@ struct scene {
     struct server servers[SERVERS];
     uint32_t server_count;
     uint64_t source_lease_ns;
+    uint32_t clock_sources; /* of the client; not 0: its table is by round */
     char addresses[128];
     struct sim_node *client;
     struct muster_params *params;
@@ -120,6 +121,7 @@ static void start_client(struct sim_node *node, struct muster_env *env, void *da
     const struct muster_params_options options = {
         .server = scene->addresses,
         .job = scene->registry != NULL ? REGISTRY_STAGE_JOB : NULL,
+        .clock_sources = scene->clock_sources,
         .connect_deadline_ns = muster_loop_after_ns(env->loop, 60 * SECOND),
         .data = scene};
 
@@ -162,7 +164,8 @@ static void table_open(struct scene *scene)
     const struct muster_params_schema schema = {.name = "counts",
                                                 .row_elements = 1,
                                                 .wire_dtype = MUSTER_F32,
-                                                .optimizer = MUSTER_PARAMS_ADD};
+                                                .optimizer = MUSTER_PARAMS_ADD,
+                                                .is_by_round = scene->clock_sources > 0};
 
     scene->op.data = scene;
     sim_enter(scene->client);
@@ -314,6 +317,41 @@ static void a_push_waits_seconds_for_a_replica_that_has_forgotten_the_link(void 
         rows_compare(&scene, 2);
         scene_close(&scene);
     }
+}
+
+static void tick_start(struct scene *scene, uint64_t clock)
+{
+    sim_enter(scene->client);
+    assert_int_equal(
+        muster_params_tick_start(
+            &scene->op, scene->params, clock,
+            muster_loop_after_ns(sim_node_env(scene->client)->loop, 600 * SECOND), on_done),
+        MUSTER_OK);
+    sim_leave(scene->client);
+}
+
+/* It has sent all that it may, and no message of it is left to be answered. */
+static void a_client_that_waits_for_a_round_comes_back_to_a_server_that_has_forgotten_the_link(
+    void **state)
+{
+    struct scene scene = {.clock_sources = 2};
+    const struct muster_params_server *server;
+
+    (void)state;
+    scene_open(&scene, 1);
+    tick_start(&scene, 1);
+    done_await(&scene, SECOND);
+    tick_start(&scene, 2); /* round 0 waits for the other source */
+    assert_true(sim_run_for(scene.world, SECOND));
+    assert_false(scene.is_done);
+    resets_lose(&scene, scene.servers[0].host, scene.client_host);
+    server = sim_node_program(scene.servers[0].node);
+    assert_true(muster_list_is_empty(&server->clients));
+
+    assert_true(sim_run_for(scene.world, 10 * SECOND));
+    assert_false(muster_list_is_empty(&server->clients));
+    assert_false(scene.is_done);
+    scene_close(&scene);
 }
 
 /* 20 seconds, in which the link is given up; the host is up, and its registration stands. */
@@ -605,6 +643,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_waits_seconds_for_a_server_that_has_forgotten_the_link),
         cmocka_unit_test(a_push_waits_seconds_for_a_replica_that_has_forgotten_the_link),
+        cmocka_unit_test(
+            a_client_that_waits_for_a_round_comes_back_to_a_server_that_has_forgotten_the_link),
         cmocka_unit_test(a_server_that_stands_still_is_waited_for),
         cmocka_unit_test(slots_of_clients_that_have_gone_are_used_again),
         cmocka_unit_test(a_client_that_comes_back_after_its_lease_does_not_push_twice),
