@@ -67,22 +67,33 @@ static bool request_is_push(const struct muster_frame_header *request)
            request->type == MUSTER_PARAMS_PUSH_RANGE || request->type == MUSTER_PARAMS_PUSH_STAGED;
 }
 
-bool muster_params_refuse(struct muster_params_client *client,
-                          const struct muster_frame_header *request,
-                          const struct muster_error *error)
+struct muster_params_answer *muster_params_refusal_new(struct muster_params_client *client,
+                                                       const struct muster_frame_header *request,
+                                                       const struct muster_error *error)
 {
     size_t bytes = strlen(error->text);
     struct muster_params_answer *answer =
         muster_params_answer_new(client, MUSTER_PARAMS_REFUSED, request->offset, bytes);
 
     if (answer == NULL)
-        return false;
+        return NULL;
     if (request_is_push(request))
         answer->frame.header.flags = MUSTER_PARAMS_REFUSED_PUSH;
     answer->frame.header.chunk = request->chunk;
     answer->frame.header.phase = (uint32_t)error->rc;
+    answer->frame.header.payload_bytes = (uint32_t)bytes;
     memcpy(answer->payload, error->text, bytes);
-    return muster_params_answer_send(answer, bytes);
+    return answer;
+}
+
+bool muster_params_refuse(struct muster_params_client *client,
+                          const struct muster_frame_header *request,
+                          const struct muster_error *error)
+{
+    struct muster_params_answer *answer = muster_params_refusal_new(client, request, error);
+
+    return answer != NULL &&
+           muster_params_answer_send(answer, answer->frame.header.payload_bytes);
 }
 
 bool muster_params_map_tell(struct muster_params_client *client)

@@ -10,8 +10,6 @@
 
 #include <muster/collective.h>
 
-#include "params/store/load.h"
-
 static uint32_t table_width(const void *data, uint32_t number)
 {
     const struct muster_params_store_table *table = muster_params_server_table(data, number);
@@ -316,19 +314,28 @@ static bool push_pull_answer(struct muster_params_client *client,
     return muster_params_waiting_start(waiting);
 }
 
-/* Nothing of a refused push is or will be applied. But the next push of the source to these shards is not its
- * first one any more. */
+/* Nothing of a refused push is or will be applied. But the client marks no other push to these shards as its first
+ * one: all copies know that before it hears of the refusal. */
 static bool push_refuse(struct muster_params_client *client,
                         const struct muster_frame_header *header,
-                        const struct muster_params_push *push, const struct muster_error *error)
+                        const struct muster_params_rows_frame *frame,
+                        const struct muster_error *error)
 {
-    for (uint32_t i = 0; i < push->run_count; i++) {
-        uint16_t shard = muster_params_run_shard(&push->runs[i]);
+    struct muster_params_waiting *waiting;
 
-        if (push->source->positions[shard] == 0)
-            muster_params_position_load(push->source, shard, push->sequence << 16);
+    if (muster_list_is_empty(&client->server->followers))
+        return muster_params_refuse(client, header, error);
+    waiting = muster_params_waiting_new(client, header, frame->run_count);
+    if (waiting == NULL)
+        return false;
+    waiting->answer = muster_params_refusal_new(client, header, error);
+    if (waiting->answer == NULL) {
+        muster_params_waiting_free(waiting);
+        return false;
     }
-    return muster_params_refuse(client, header, error);
+    for (uint32_t i = 0; i < frame->run_count; i++)
+        muster_params_waiting_add(waiting, muster_params_run_shard(&frame->runs[i]));
+    return muster_params_waiting_start(waiting);
 }
 
 typedef bool push_answer_fn(struct muster_params_client *client,
@@ -371,14 +378,15 @@ static bool push_take(struct muster_params_client *client,
 
         if (rc == MUSTER_RESOURCE_EXHAUSTED)
             return false;
-        if (rc != MUSTER_OK)
-            return push_refuse(client, header, &push, &error);
+        push.is_refused = rc != MUSTER_OK;
     }
     if (!push_is_ours(server, header, frame))
         return runs_apply(server, header, &push) == MUSTER_OK &&
                muster_params_moved(client, header);
     if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
         return false;
+    if (push.is_refused)
+        return push_refuse(client, header, frame, &error);
     ack.refused = pushed.refused;
     ack.rc = ack.refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
     return answer(client, header, frame, &ack);

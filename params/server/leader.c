@@ -313,6 +313,7 @@ static bool push_handle(struct muster_params_leader *leader,
                                        .values = frame.values,
                                        .dtype = (enum muster_dtype)frame.dtype,
                                        .row_count = frame.row_count,
+                                       .is_refused = header->flags == MUSTER_PARAMS_COPY_IS_REFUSED,
                                        .is_copy = true};
     if (push.source == NULL || header->descriptor != push.table->descriptor ||
         push.sequence == 0 ||

@@ -6,6 +6,8 @@
 
 #include <muster/collective.h>
 
+#include "params/store/load.h"
+
 #define MEASURED_PUSH 64u /* one of so many is timed */
 
 /* A push that a death has cut short is given up by the process that opens its source. */
@@ -217,6 +219,38 @@ static enum muster_rc plain_apply(struct muster_params_server *server,
     return MUSTER_OK;
 }
 
+static bool is_new_to_some(const struct muster_params_push *push)
+{
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        if (push->source->positions[muster_params_run_shard(&push->runs[i])] == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Copies learn it in the stream: one that takes over must not take the source's next push for a lost sequence. */
+static enum muster_rc refused_apply(struct muster_params_server *server,
+                                    const struct muster_params_push *push)
+{
+    struct muster_params_forward forward;
+
+    if (!is_new_to_some(push))
+        return MUSTER_OK;
+    if (muster_params_forward_prepare(server, push, 0, &forward) != MUSTER_OK)
+        return MUSTER_RESOURCE_EXHAUSTED;
+    muster_params_forward_send(server, push, &forward, NULL, 0);
+    for (uint32_t i = 0; i < push->run_count; i++) {
+        uint32_t shard = muster_params_run_shard(&push->runs[i]);
+
+        if (push->source->positions[shard] == 0)
+            muster_params_position_load(push->source, shard, push->sequence << 16);
+        if (server->region->changed != NULL)
+            server->region->changed[shard] = 1;
+    }
+    server->has_digests = false;
+    return MUSTER_OK;
+}
+
 static enum muster_rc push_apply(struct muster_params_server *server,
                                  const struct muster_params_push *push,
                                  struct muster_params_pushed *ret_pushed)
@@ -257,6 +291,9 @@ enum muster_rc muster_params_push_apply(struct muster_params_server *server,
     uint64_t begin_ns;
     enum muster_rc rc;
 
+    *ret_pushed = (struct muster_params_pushed){.refused = 0};
+    if (push->is_refused)
+        return refused_apply(server, push);
     if (server->stats.pushes % MEASURED_PUSH != 0)
         return push_apply(server, push, ret_pushed);
     begin_ns = muster_loop_clock_ns(loop);

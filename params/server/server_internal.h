@@ -218,7 +218,12 @@ struct muster_params_answer *muster_params_answer_new(struct muster_params_clien
  * must be closed, since it would wait for ever. */
 MUSTER_MUST_CHECK bool muster_params_answer_send(struct muster_params_answer *answer,
                                                  size_t payload_bytes);
-/** Tell the client that its request was not done, and why. As muster_params_answer_send. */
+/** The answer that a request was not done, and why, with its size in its header. NULL: no memory. Gives to
+ * muster_params_answer_send. */
+struct muster_params_answer *muster_params_refusal_new(
+    struct muster_params_client *client, const struct muster_frame_header *request,
+    const struct muster_error *error);
+/** Send it at once. As muster_params_answer_send. */
 MUSTER_MUST_CHECK bool muster_params_refuse(struct muster_params_client *client,
                                             const struct muster_frame_header *request,
                                             const struct muster_error *error);

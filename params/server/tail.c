@@ -297,7 +297,8 @@ static bool tail_message_send(struct muster_params_server *server, struct muster
     muster_params_schema_pack(&schema, payload + MUSTER_PARAMS_OPEN_BYTES);
     memcpy(payload + HEAD_BYTES, record->payload, bytes);
     header.type = MUSTER_PARAMS_COPY_TAIL;
-    header.flags = entry->turned != NULL ? MUSTER_PARAMS_COPY_IS_TURNED : 0;
+    if (entry->turned != NULL)
+        header.flags = MUSTER_PARAMS_COPY_IS_TURNED;
     header.epoch = server->map->epoch;
     header.payload_bytes = (uint32_t)(HEAD_BYTES + bytes);
     rc = header.payload_bytes <= MUSTER_FRAME_PAYLOAD_MAX

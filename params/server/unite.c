@@ -133,7 +133,10 @@ static bool tail_adopt(struct muster_params_server *server,
                               const struct muster_frame_header *header, void *payload,
                               const uint8_t *shards)
 {
-    struct muster_params_push push = {.is_copy = true, .is_adopted = true};
+    struct muster_params_push push = {
+        .is_refused = (header->flags & MUSTER_PARAMS_COPY_IS_REFUSED) != 0,
+        .is_copy = true,
+        .is_adopted = true};
     uint32_t bytes = header->payload_bytes - (uint32_t)MUSTER_PARAMS_TAIL_HEAD_BYTES;
     bool is_sound = names_learn(server, header, payload, &push), is_taken = false;
 

@@ -82,6 +82,8 @@ enum muster_params_copy_message {
 #define MUSTER_PARAMS_COPY_IS_LAST 2u
 /* header.flags of COPY_TAIL. */
 #define MUSTER_PARAMS_COPY_IS_TURNED 1u
+/* … and of COPY_PUSH: nothing of it is applied, but its source is not new to its shards any more. */
+#define MUSTER_PARAMS_COPY_IS_REFUSED 2u
 /* header.flags of COPY_SOURCE: the source has a name, and is kept. */
 #define MUSTER_PARAMS_COPY_IS_NAMED 1u
 /** An entry of COPY_POSITIONS. */

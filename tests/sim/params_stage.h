@@ -55,8 +55,6 @@ struct params_stage {
     uint32_t blows, blows_max; /* deaths and moves that the play makes */
     /* A server that dies takes clients and the registry with it, comes back at once, and dies again. */
     bool is_doubled;
-    bool
-        has_refusals; /* pushes are refused: their primary alone knows that the source is not new */
     sim_action_fn *kill_clients; /* in such a play */
     void *clients;
     struct params_server *last_dead;

@@ -53,14 +53,9 @@ static uint64_t program_deadline(const struct program *program)
 /* An older process of the name may have sent its OPEN late: then another one is started. */
 static void program_refuse(struct program *program, enum muster_rc rc, const char *text)
 {
-    /* A primary that refuses the first push of a source to a shard does not tell its copies of it: one that takes
-     * over has no position of the source. */
-    bool is_forgotten = rc == MUSTER_FAILED_PRECONDITION && program->worker->crew->quorum > 0;
-
-    if (program->worker->life_count < 2 && !is_forgotten)
+    if (program->worker->life_count < 2)
         sim_fail(program->worker->crew->world, "%s is refused: %s, %s", program->worker->name,
                  muster_rc_text(rc), text);
-    program->worker->crew->is_spoiled |= is_forgotten;
     program->is_refused = true;
 }
 
@@ -523,8 +518,7 @@ void params_crew_finish(struct params_crew *crew, uint64_t limit_ns)
     crew_visit(crew, visit_look);
     if (!crew_await(crew, workers_have_looked, limit_ns, "a pull at rest does not end"))
         return;
-    if (!crew->is_spoiled)
-        params_fold_check(crew);
+    params_fold_check(crew);
     if (sim_failure(crew->world) == NULL)
         workers_exit(crew);
 }

@@ -49,7 +49,6 @@ struct params_crew {
     uint64_t grace_ns;
     bool is_mean;
     bool is_ending;
-    bool is_spoiled; /* a worker may have ticked a round of which a push was refused: not judged */
     struct params_look looks[PARAMS_LOOKS_MAX];
     uint32_t look_count;
     /* At rest, by each worker. */

@@ -74,7 +74,6 @@ static void scene_open(struct scene *scene)
     scene->crew.servers = stage->addresses;
     scene->crew.act_max_ns = ACT_MAX_NS * stage->slowness;
     params_crew_open(&scene->crew);
-    stage->has_refusals = scene->crew.quorum > 0;
 }
 
 void sim_profile_params_rounds(struct sim_run *run, const struct sim_profile *profile)

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "params/client/client_internal.h"
+#include "params/client/forward.h"
 #include "params/server/cluster.h"
 #include "params/store/row.h"
 
@@ -20,6 +22,12 @@ static const struct muster_params_schema counters = {.name = "counters",
                                                      .row_elements = 1,
                                                      .wire_dtype = MUSTER_F32,
                                                      .optimizer = MUSTER_PARAMS_ADD};
+
+static const struct muster_params_schema sums = {.name = "counters", /* the keys are of all shards */
+                                                 .row_elements = 1,
+                                                 .wire_dtype = MUSTER_F32,
+                                                 .optimizer = MUSTER_PARAMS_ADD,
+                                                 .is_by_round = true};
 
 struct scene {
     struct params_job job;
@@ -47,11 +55,16 @@ static void on_op(struct muster_params_op *op, enum muster_rc rc)
     scene->rc = rc;
 }
 
-static void done_await(struct scene *scene)
+static void end_await(struct scene *scene, enum muster_rc expected)
 {
     test_env_run_until(scene->job.env, test_env_is_true, &scene->is_done);
-    assert_int_equal(scene->rc, MUSTER_OK);
+    assert_int_equal(scene->rc, expected);
     scene->is_done = false;
+}
+
+static void done_await(struct scene *scene)
+{
+    end_await(scene, MUSTER_OK);
 }
 
 static uint64_t deadline_of(const struct scene *scene)
@@ -59,9 +72,10 @@ static uint64_t deadline_of(const struct scene *scene)
     return muster_loop_after_ns(scene->job.env->loop, 60 * MUSTER_NS_PER_S);
 }
 
-static void scene_open(struct scene *scene)
+static void scene_open(struct scene *scene, const struct muster_params_schema *schema)
 {
-    struct muster_params_options options = {.job = "test", .data = scene};
+    struct muster_params_options options = {
+        .job = "test", .clock_sources = schema->is_by_round ? 1 : 0, .data = scene};
     struct muster_params_op op = {.data = scene};
     struct muster_error error;
 
@@ -72,7 +86,7 @@ static void scene_open(struct scene *scene)
     assert_int_equal(
         muster_params_open(scene->job.env, &options, on_params, &scene->params, &error), MUSTER_OK);
     done_await(scene);
-    assert_int_equal(muster_params_table_start(&op, scene->params, &counters, &scene->table,
+    assert_int_equal(muster_params_table_start(&op, scene->params, schema, &scene->table,
                                                deadline_of(scene), on_op),
                      MUSTER_OK);
     done_await(scene);
@@ -171,7 +185,7 @@ static void a_push_that_one_survivor_lacks_is_given_to_it(void **state)
         const struct muster_params_rows rows = {scene.keys, scene.values, KEYS};
         struct shard_look look = {.scene = &scene, .server = 3 - behind, .sequence = 2};
 
-        scene_open(&scene);
+        scene_open(&scene, &counters);
         push_run(&scene);
         follower_mute(&scene, behind);
         push_start(&scene, &push);
@@ -196,13 +210,78 @@ static void a_push_that_one_survivor_lacks_is_given_to_it(void **state)
     }
 }
 
+/* --- A push that is refused --- */
+
+/* The client takes a round for open that no server has come to. */
+static void early_push_start(struct scene *scene, struct muster_params_op *op)
+{
+    const struct muster_params_forward_push push = {
+        .rows = {scene->keys, scene->values, KEYS}, .clock = 5};
+
+    scene->table->round = 5;
+    op->data = scene;
+    assert_int_equal(
+        muster_params_forward_start(op, scene->table, &push, deadline_of(scene), on_op), MUSTER_OK);
+}
+
+static void assert_same_positions(const struct scene *scene, uint32_t one, uint32_t other)
+{
+    const struct muster_params_region *region = server_of(scene, one)->region;
+    uint32_t known = 0;
+
+    for (uint32_t shard = 0; shard < region->head->shard_count; shard++) {
+        known += muster_params_source_at(region, 0)->positions[shard] == (uint64_t)1 << 16;
+        assert_true(muster_params_positions_digest(region, shard) ==
+                    muster_params_positions_digest(server_of(scene, other)->region, shard));
+    }
+    assert_int_equal(known, region->head->shard_count);
+}
+
+static void all_copies_know_of_a_refusal_before_the_client_does(void **state)
+{
+    struct muster_params_op op;
+    struct scene scene;
+
+    (void)state;
+    scene_open(&scene, &sums);
+
+    early_push_start(&scene, &op);
+    end_await(&scene, MUSTER_FAILED_PRECONDITION);
+
+    assert_same_positions(&scene, 0, 1);
+    assert_same_positions(&scene, 0, 2);
+    scene_close(&scene);
+}
+
+static void a_refusal_that_one_survivor_lacks_is_given_to_it(void **state)
+{
+    (void)state;
+    for (uint32_t behind = 1; behind <= 2; behind++) {
+        struct muster_params_op op;
+        struct scene scene;
+        struct shard_look look = {.scene = &scene, .server = 3 - behind};
+
+        scene_open(&scene, &sums);
+        follower_mute(&scene, behind);
+        early_push_start(&scene, &op);
+        test_env_run_until(scene.job.env, is_applied, &look);
+
+        params_job_member_close(&scene.job, 0);
+        end_await(&scene, MUSTER_FAILED_PRECONDITION);
+
+        assert_both_have_all(&scene);
+        assert_same_positions(&scene, 1, 2);
+        scene_close(&scene);
+    }
+}
+
 static void what_all_copies_have_is_not_kept(void **state)
 {
     struct scene scene;
     uint64_t most = 0;
 
     (void)state;
-    scene_open(&scene);
+    scene_open(&scene, &counters);
 
     for (int i = 0; i < 300; i++) {
         push_run(&scene);
@@ -218,6 +297,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_push_that_one_survivor_lacks_is_given_to_it),
+        cmocka_unit_test(all_copies_know_of_a_refusal_before_the_client_does),
+        cmocka_unit_test(a_refusal_that_one_survivor_lacks_is_given_to_it),
         cmocka_unit_test(what_all_copies_have_is_not_kept),
     };
 
