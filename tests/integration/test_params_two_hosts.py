@@ -92,7 +92,7 @@ class TwoHosts(ParamsCluster):
         self.assertIsNone(ledger.poll())
         self.mend()
         self.assert_nothing_lost(ledger)
-        self.assertEqual(len(self.lines_of(log, "params_server_back")), 1)
+        self.wait_until(lambda: self.lines_of(log, "params_server_back"), "the log does not name the server that is back")
 
 
 reason = why_not()
