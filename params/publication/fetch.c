@@ -391,7 +391,7 @@ static void *refuse_message(struct muster_publication_lane *lane)
 
 static void *refuse_for_memory(struct muster_publication_lane *lane)
 {
-    return source_refuse(lane, "there is no memory for its message");
+    return source_refuse(lane, "no memory for its message");
 }
 
 static void *buffer_new(struct muster_publication_lane *lane, size_t bytes)

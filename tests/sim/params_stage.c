@@ -8,6 +8,7 @@
 #include "params/server/cluster.h"
 #include "params/server/seat.h"
 #include "tests/sim/params_aside.h"
+#include "tests/sim/profile.h"
 #include "tests/sim/sim_internal.h"
 
 #define VALUES_PER_LIFE 100u
@@ -615,4 +616,20 @@ struct sim_faults_options params_stage_faults(struct params_stage *stage)
         options.allowed &= ~(SIM_FAULT_BIT(STALL) | SIM_FAULT_BIT(CUT) |
                              SIM_FAULT_BIT(CUT_ONE_WAY) | SIM_FAULT_BIT(ISOLATE));
     return options;
+}
+
+void params_stage_run(struct params_stage *stage, struct sim_run *run, void *scene,
+                      params_stage_scene_fn *play, params_stage_scene_fn *finish)
+{
+    struct sim_faults_options options = params_stage_faults(stage);
+    struct sim_faults *faults = sim_faults_start(stage->world, &options);
+
+    play(scene);
+    sim_faults_heal(faults);
+    if (sim_failure(stage->world) == NULL)
+        finish(scene);
+    registry_stage_close(stage->registry);
+    sim_run_close(run, stage->world, sim_faults_count(faults) + stage->blows);
+    sim_faults_free(faults);
+    params_stage_close(stage);
 }

@@ -15,6 +15,7 @@
 #define PARAMS_STAGE_HEAL_NS     (60 * MUSTER_NS_PER_S)
 
 struct params_stage;
+struct sim_run;
 
 struct params_server {
     struct params_stage *stage;
@@ -46,8 +47,8 @@ struct params_stage {
     struct sim_host *host; /* that of all; NULL: a new one */
     uint32_t shards;       /* 0: PARAMS_STAGE_SHARDS */
     uint32_t replicas;
-    uint64_t slowness; /* times the times of a quick play */
-    bool is_wiping; /* servers lose their memory, and nothing else happens to them */
+    uint64_t slowness;    /* times the times of a quick play */
+    bool is_wiping;       /* servers lose their memory, and nothing else happens to them */
     uint32_t losses_left; /* before all copies must be there again */
     uint64_t seen_map;    /* the number of the last map that was looked at for a second loss */
     uint32_t kill_permille, move_permille, registry_permille;
@@ -70,6 +71,11 @@ void params_stage_open(struct params_stage *stage);
 void params_stage_close(struct params_stage *stage);
 /** Faults of the network and of processes that may strike this stage. */
 struct sim_faults_options params_stage_faults(struct params_stage *stage);
+typedef void params_stage_scene_fn(void *scene);
+/** Play a scene on an open stage amid its faults, heal them, let it finish unless it has failed, and
+ * close run, world and stage. */
+void params_stage_run(struct params_stage *stage, struct sim_run *run, void *scene,
+                      params_stage_scene_fn *play, params_stage_scene_fn *finish);
 /** Between two events: the dead come back in their time. */
 void params_stage_revive(struct params_stage *stage, bool is_at_once);
 /** Between two events: servers may die, come, or leave; the registry may die. */

@@ -25,8 +25,9 @@ static uint64_t scene_draw(struct scene *scene, uint64_t bound)
     return muster_rng_below(sim_world_rng(scene->world), bound);
 }
 
-static void scene_play(struct scene *scene)
+static void scene_play(void *data)
 {
+    struct scene *scene = data;
     uint64_t end_ns = sim_world_now_ns(scene->world) + RUN_NS * scene->stage.slowness;
 
     while (sim_world_now_ns(scene->world) < end_ns &&
@@ -44,8 +45,10 @@ static void scene_play(struct scene *scene)
     }
 }
 
-static void scene_finish(struct scene *scene)
+static void scene_finish(void *data)
 {
+    struct scene *scene = data;
+
     params_stage_spare(&scene->stage);
     params_stage_revive(&scene->stage, true);
     params_crew_revive(&scene->crew);
@@ -79,21 +82,10 @@ static void scene_open(struct scene *scene)
 void sim_profile_params_rounds(struct sim_run *run, const struct sim_profile *profile)
 {
     struct scene *scene = sim_alloc(sizeof(*scene));
-    struct sim_faults_options options;
-    struct sim_faults *faults;
 
     (void)profile;
     scene->world = sim_run_open(run);
     scene_open(scene);
-    options = params_stage_faults(&scene->stage);
-    faults = sim_faults_start(scene->world, &options);
-    scene_play(scene);
-    sim_faults_heal(faults);
-    if (sim_failure(scene->world) == NULL)
-        scene_finish(scene);
-    registry_stage_close(scene->stage.registry);
-    sim_run_close(run, scene->world, sim_faults_count(faults) + scene->stage.blows);
-    sim_faults_free(faults);
-    params_stage_close(&scene->stage);
+    params_stage_run(&scene->stage, run, scene, scene_play, scene_finish);
     free(scene);
 }

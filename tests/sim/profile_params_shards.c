@@ -22,14 +22,15 @@ struct scene {
 };
 
 /* Faults strike between any two events. */
-static void scene_play(struct scene *scene)
+static void scene_play(void *data)
 {
+    struct scene *scene = data;
     uint64_t end_ns = sim_world_now_ns(scene->world) + RUN_NS * scene->stage.slowness;
 
     while (sim_world_now_ns(scene->world) < end_ns &&
            sim_world_event_count(scene->world) < EVENTS_MAX) {
-        uint64_t steps = 1 + params_cast_draw(&scene->cast,
-                                              UINT64_C(1) << params_cast_draw(&scene->cast, 10));
+        uint64_t steps =
+            1 + params_cast_draw(&scene->cast, UINT64_C(1) << params_cast_draw(&scene->cast, 10));
 
         while (steps-- > 0)
             if (!sim_step(scene->world))
@@ -46,8 +47,10 @@ static void clients_kill(void *data)
     params_cast_kill(data);
 }
 
-static void scene_finish(struct scene *scene)
+static void scene_finish(void *data)
 {
+    struct scene *scene = data;
+
     params_stage_spare(&scene->stage);
     scene->cast.is_ending = true;
     params_stage_revive(&scene->stage, true);
@@ -83,22 +86,11 @@ static void scene_open(struct scene *scene)
 void sim_profile_params_shards(struct sim_run *run, const struct sim_profile *profile)
 {
     struct scene *scene = sim_alloc(sizeof(*scene));
-    struct sim_faults_options options;
-    struct sim_faults *faults;
 
     (void)profile;
     scene->world = sim_run_open(run);
     scene_open(scene);
-    options = params_stage_faults(&scene->stage);
-    faults = sim_faults_start(scene->world, &options);
-    scene_play(scene);
-    sim_faults_heal(faults);
-    if (sim_failure(scene->world) == NULL)
-        scene_finish(scene);
-    registry_stage_close(scene->stage.registry);
-    sim_run_close(run, scene->world, sim_faults_count(faults) + scene->stage.blows);
-    sim_faults_free(faults);
-    params_stage_close(&scene->stage);
+    params_stage_run(&scene->stage, run, scene, scene_play, scene_finish);
     params_cast_close(&scene->cast);
     free(scene);
 }
