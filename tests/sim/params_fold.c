@@ -49,7 +49,7 @@ static float round_sum(const struct params_crew *crew, uint64_t round, uint32_t 
     order_init(crew, order);
     for (uint32_t i = 0; i < crew->worker_count; i++) {
         uint32_t worker = order[i];
-        double one = crew->workers[worker].weights[round];
+        double one = (double)crew->workers[worker].weights[round];
 
         if ((counted >> worker & 1u) == 0)
             continue;
