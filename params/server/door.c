@@ -182,7 +182,7 @@ static void *on_frame(struct muster_peer_link *link, const struct muster_frame_h
 }
 
 static bool message_deny(struct muster_params_client *client,
-                         const struct muster_frame_header *header)
+                         const struct muster_frame_header *header, const uint8_t *payload)
 {
     bool may_push = (client->denied & UINT64_C(1) << MUSTER_PARAMS_PUSH) == 0;
     struct muster_error error;
@@ -193,6 +193,8 @@ static bool message_deny(struct muster_params_client *client,
                      header->type == MUSTER_PARAMS_PUSH_PULL && may_push
                          ? messages[MUSTER_PARAMS_PULL].method
                          : messages[header->type].method);
+    if (header->type == MUSTER_PARAMS_PUSH_PULL && may_push)
+        return muster_params_push_deny(client, header, payload, &error);
     return muster_params_refuse(client, header, &error);
 }
 
@@ -206,7 +208,7 @@ static bool message_handle(struct muster_params_client *client,
 
     client->payload = NULL;
     is_answered = (client->denied & UINT64_C(1) << header->type) != 0
-                      ? message_deny(client, header)
+                      ? message_deny(client, header, payload)
                       : messages[header->type].handle(client, header, payload);
     if (!is_answered)
         client_give_up(client, "no memory for the answer");

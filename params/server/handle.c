@@ -127,30 +127,36 @@ bool muster_params_handle_table(struct muster_params_client *client,
 
 /* --- PUSH, PULL --- */
 
-static enum muster_rc rows_judge(const struct muster_params_client *client,
-                                 const struct muster_frame_header *header, const uint8_t *payload,
-                                 bool is_push, struct muster_params_rows_frame *ret_frame,
-                                 struct muster_error *ret_error)
+static enum muster_rc rows_unpack(const struct muster_params_client *client,
+                                  const struct muster_frame_header *header, const uint8_t *payload,
+                                  bool is_push, struct muster_params_rows_frame *ret_frame,
+                                  struct muster_error *ret_error)
 {
     const struct muster_params_server *server = client->server;
-    const struct muster_params_store_table *table;
-    enum muster_rc rc = muster_params_rows_unpack(payload, header->payload_bytes, is_push,
-                                                  server->region->head->shard_count, table_width,
-                                                  server, ret_frame, ret_error);
 
-    if (rc != MUSTER_OK)
-        return rc;
-    table = muster_params_server_table(server, ret_frame->table);
+    return muster_params_rows_unpack(payload, header->payload_bytes, is_push,
+                                     server->region->head->shard_count, table_width, server,
+                                     ret_frame, ret_error);
+}
+
+static enum muster_rc schema_check(const struct muster_params_server *server,
+                                   const struct muster_frame_header *header,
+                                   const struct muster_params_rows_frame *frame,
+                                   struct muster_error *ret_error)
+{
+    const struct muster_params_store_table *table =
+        muster_params_server_table(server, frame->table);
+
     if (header->descriptor != table->descriptor)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "table %s has schema %016llx, the message is for %016llx",
                                 table->name, (unsigned long long)table->descriptor,
                                 (unsigned long long)header->descriptor);
-    if (ret_frame->dtype != table->wire_dtype)
+    if (frame->dtype != table->wire_dtype)
         return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
                                 "values of table %s must be %s, got %s", table->name,
                                 muster_dtype_name((enum muster_dtype)table->wire_dtype),
-                                muster_dtype_name((enum muster_dtype)ret_frame->dtype));
+                                muster_dtype_name((enum muster_dtype)frame->dtype));
     return MUSTER_OK;
 }
 
@@ -186,14 +192,16 @@ static enum muster_rc keys_check(const struct muster_params_server *server,
     return MUSTER_OK;
 }
 
-static enum muster_rc push_judge(const struct muster_params_client *client,
-                                 const struct muster_frame_header *header, const uint8_t *payload,
-                                 struct muster_params_rows_frame *ret_frame,
-                                 struct muster_error *ret_error)
+/* Whether the message is a push of the source that the link has named. What it lacks beyond that is known to the
+ * source's position when it is refused. */
+static enum muster_rc push_unpack(const struct muster_params_client *client,
+                                  const struct muster_frame_header *header, const uint8_t *payload,
+                                  struct muster_params_rows_frame *ret_frame,
+                                  struct muster_error *ret_error)
 {
     const struct muster_params_source *source =
         muster_params_source_at(client->server->region, client->slot);
-    enum muster_rc rc = rows_judge(client, header, payload, true, ret_frame, ret_error);
+    enum muster_rc rc = rows_unpack(client, header, payload, true, ret_frame, ret_error);
 
     if (rc != MUSTER_OK)
         return rc;
@@ -203,6 +211,20 @@ static enum muster_rc push_judge(const struct muster_params_client *client,
                                 (unsigned long long)ret_frame->slot,
                                 (unsigned long long)client->slot);
     return muster_params_push_check(source, client->generation, header->offset, ret_error);
+}
+
+static enum muster_rc push_judge(const struct muster_params_client *client,
+                                 const struct muster_frame_header *header,
+                                 const struct muster_params_rows_frame *frame,
+                                 struct muster_error *ret_error)
+{
+    const struct muster_params_server *server = client->server;
+    enum muster_rc rc = schema_check(server, header, frame, ret_error);
+
+    return rc != MUSTER_OK
+               ? rc
+               : keys_check(server, header, frame,
+                            muster_params_source_at(server->region, client->slot), ret_error);
 }
 
 static bool push_is_ours(const struct muster_params_server *server,
@@ -343,50 +365,67 @@ typedef bool push_answer_fn(struct muster_params_client *client,
                             const struct muster_params_rows_frame *frame,
                             const struct muster_params_ack *ack);
 
+/* RESOURCE_EXHAUSTED: the client must be closed. */
+static enum muster_rc push_admit(struct muster_params_server *server,
+                                 struct muster_params_push *push, uint64_t clock,
+                                 bool is_pull, struct muster_error *ret_error)
+{
+    if (!push->table->is_by_round)
+        return MUSTER_OK;
+    if (is_pull)
+        return muster_error_set(ret_error, MUSTER_INVALID_ARGUMENT,
+                                "table %s is by round: a push is not answered with its rows",
+                                push->table->name);
+    return muster_params_rounds_keep(server, push, clock, ret_error);
+}
+
+static struct muster_params_push push_of(const struct muster_params_client *client,
+                                         const struct muster_frame_header *header,
+                                         const struct muster_params_rows_frame *frame)
+{
+    const struct muster_params_server *server = client->server;
+
+    return (struct muster_params_push){
+        .table = muster_params_server_table(server, frame->table),
+        .source = muster_params_source_at(server->region, client->slot),
+        .slot = client->slot,
+        .sequence = header->offset,
+        .clock = (uint32_t)frame->clock,
+        .runs = frame->runs,
+        .run_count = frame->run_count,
+        .keys = frame->keys,
+        .values = frame->values,
+        .dtype = (enum muster_dtype)frame->dtype,
+        .row_count = frame->row_count};
+}
+
+/* error->rc is not OK: the push is refused. */
 static bool push_take(struct muster_params_client *client,
                       const struct muster_frame_header *header,
-                      const struct muster_params_rows_frame *frame, push_answer_fn *answer)
+                      const struct muster_params_rows_frame *frame, push_answer_fn *answer,
+                      const struct muster_error *error)
 {
     struct muster_params_server *server = client->server;
     struct muster_params_ack ack = {.sequence = header->offset, .piece = header->chunk};
+    struct muster_params_push push = push_of(client, header, frame);
+    struct muster_error refusal = *error;
     struct muster_params_pushed pushed;
-    struct muster_params_push push;
-    struct muster_error error;
 
-    if (keys_check(server, header, frame, muster_params_source_at(server->region, client->slot),
-                   &error) != MUSTER_OK)
-        return muster_params_refuse(client, header, &error);
-    push =
-        (struct muster_params_push){.table = muster_params_server_table(server, frame->table),
-                                    .source = muster_params_source_at(server->region, client->slot),
-                                    .slot = client->slot,
-                                    .sequence = header->offset,
-                                    .clock = (uint32_t)frame->clock,
-                                    .runs = frame->runs,
-                                    .run_count = frame->run_count,
-                                    .keys = frame->keys,
-                                    .values = frame->values,
-                                    .dtype = (enum muster_dtype)frame->dtype,
-                                    .row_count = frame->row_count};
-    if (push.table->is_by_round) {
-        enum muster_rc rc = answer == push_answer
-                                ? muster_params_rounds_keep(server, &push, frame->clock, &error)
-                                : muster_error_set(&error, MUSTER_INVALID_ARGUMENT,
-                                                   "table %s is by round: a push is not answered "
-                                                   "with its rows",
-                                                   push.table->name);
-
-        if (rc == MUSTER_RESOURCE_EXHAUSTED)
+    if (refusal.rc == MUSTER_OK)
+        refusal.rc = push_judge(client, header, frame, &refusal);
+    if (refusal.rc == MUSTER_OK) {
+        refusal.rc = push_admit(server, &push, frame->clock, answer != push_answer, &refusal);
+        if (refusal.rc == MUSTER_RESOURCE_EXHAUSTED)
             return false;
-        push.is_refused = rc != MUSTER_OK;
     }
+    push.is_refused = refusal.rc != MUSTER_OK;
     if (!push_is_ours(server, header, frame))
         return runs_apply(server, header, &push) == MUSTER_OK &&
                muster_params_moved(client, header);
     if (muster_params_push_apply(server, &push, &pushed) != MUSTER_OK)
         return false;
     if (push.is_refused)
-        return push_refuse(client, header, frame, &error);
+        return push_refuse(client, header, frame, &refusal);
     ack.refused = pushed.refused;
     ack.rc = ack.refused > 0 ? MUSTER_RESOURCE_EXHAUSTED : MUSTER_OK;
     return answer(client, header, frame, &ack);
@@ -396,32 +435,42 @@ bool muster_params_push_take(struct muster_params_client *client,
                              const struct muster_frame_header *header,
                              const struct muster_params_rows_frame *frame)
 {
-    return push_take(client, header, frame, push_answer);
+    return push_take(client, header, frame, push_answer,
+                     &(struct muster_error){.rc = MUSTER_OK});
 }
 
 static bool push_handle(struct muster_params_client *client,
                         const struct muster_frame_header *header, const uint8_t *payload,
-                        push_answer_fn *answer)
+                        push_answer_fn *answer, const struct muster_error *denial)
 {
     struct muster_params_rows_frame frame;
     struct muster_error error;
 
-    if (push_judge(client, header, payload, &frame, &error) != MUSTER_OK)
-        return muster_params_refuse(client, header, &error);
-    return push_take(client, header, &frame, answer);
+    if (push_unpack(client, header, payload, &frame, &error) != MUSTER_OK)
+        return muster_params_refuse(client, header, denial->rc != MUSTER_OK ? denial : &error);
+    return push_take(client, header, &frame, answer, denial);
 }
 
 bool muster_params_handle_push(struct muster_params_client *client,
                                const struct muster_frame_header *header, const uint8_t *payload)
 {
-    return push_handle(client, header, payload, push_answer);
+    return push_handle(client, header, payload, push_answer,
+                       &(struct muster_error){.rc = MUSTER_OK});
 }
 
 bool muster_params_handle_push_pull(struct muster_params_client *client,
                                     const struct muster_frame_header *header,
                                     const uint8_t *payload)
 {
-    return push_handle(client, header, payload, push_pull_answer);
+    return push_handle(client, header, payload, push_pull_answer,
+                       &(struct muster_error){.rc = MUSTER_OK});
+}
+
+bool muster_params_push_deny(struct muster_params_client *client,
+                             const struct muster_frame_header *header, const uint8_t *payload,
+                             const struct muster_error *denial)
+{
+    return push_handle(client, header, payload, push_answer, denial);
 }
 
 /* List the shards of the keys, each once. False: this server does not lead one of them. */
@@ -514,7 +563,8 @@ bool muster_params_handle_pull(struct muster_params_client *client,
     struct muster_error error;
     size_t bytes;
 
-    if (rows_judge(client, header, payload, false, &frame, &error) != MUSTER_OK)
+    if (rows_unpack(client, header, payload, false, &frame, &error) != MUSTER_OK ||
+        schema_check(server, header, &frame, &error) != MUSTER_OK)
         return muster_params_refuse(client, header, &error);
     if (muster_params_pull_check(muster_params_server_table(server, frame.table), frame.row_count,
                                  (enum muster_dtype)frame.dtype, &bytes, &error) != MUSTER_OK)

@@ -318,7 +318,8 @@ static bool push_handle(struct muster_params_leader *leader,
     if (push.source == NULL || header->descriptor != push.table->descriptor ||
         push.sequence == 0 ||
         push.sequence > MUSTER_PARAMS_SEQUENCE_MAX ||
-        !muster_params_keys_belong(&push, server->region->head->shard_count))
+        (!push.is_refused && /* it may be refused for its keys */
+         !muster_params_keys_belong(&push, server->region->head->shard_count)))
         return false;
     push.slot = leader->slots[frame.slot];
     muster_params_runs_filter(&push, payload, push_is_taken, leader);

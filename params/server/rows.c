@@ -219,10 +219,17 @@ static enum muster_rc plain_apply(struct muster_params_server *server,
     return MUSTER_OK;
 }
 
+/* A run that its source does not mark as its first keeps the sequence forgotten. */
+static bool run_is_new(const struct muster_params_push *push, uint32_t run)
+{
+    return push->source->positions[muster_params_run_shard(&push->runs[run])] == 0 &&
+           (push->runs[run].shard & MUSTER_PARAMS_RUN_FIRST) != 0;
+}
+
 static bool is_new_to_some(const struct muster_params_push *push)
 {
     for (uint32_t i = 0; i < push->run_count; i++) {
-        if (push->source->positions[muster_params_run_shard(&push->runs[i])] == 0)
+        if (run_is_new(push, i))
             return true;
     }
     return false;
@@ -242,8 +249,9 @@ static enum muster_rc refused_apply(struct muster_params_server *server,
     for (uint32_t i = 0; i < push->run_count; i++) {
         uint32_t shard = muster_params_run_shard(&push->runs[i]);
 
-        if (push->source->positions[shard] == 0)
-            muster_params_position_load(push->source, shard, push->sequence << 16);
+        if (!run_is_new(push, i))
+            continue;
+        muster_params_position_load(push->source, shard, push->sequence << 16);
         if (server->region->changed != NULL)
             server->region->changed[shard] = 1;
     }

@@ -71,7 +71,7 @@ static bool rows_adopt(struct muster_params_server *server, struct muster_params
     push->values = frame.values;
     push->dtype = (enum muster_dtype)frame.dtype;
     push->row_count = frame.row_count;
-    *ret_is_sound = muster_params_keys_belong(push, shard_count);
+    *ret_is_sound = push->is_refused || muster_params_keys_belong(push, shard_count);
     if (!*ret_is_sound)
         return false;
     whole = *push;

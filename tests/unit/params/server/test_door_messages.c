@@ -261,6 +261,10 @@ static void wrong_send(struct scene *scene, const struct wrong *wrong)
 static void wrong_rows_are_refused_and_change_nothing(void **state)
 {
     static const struct wrong rows[] = {
+        {.name = "not the first",
+         .rc = MUSTER_FAILED_PRECONDITION,
+         .number = 1,
+         .is_not_first = true},
         {.name = "slot",
          .rc = MUSTER_INVALID_ARGUMENT,
          .text = "a push of source 7 came over the link of source 0",
@@ -289,10 +293,6 @@ static void wrong_rows_are_refused_and_change_nothing(void **state)
          .rc = MUSTER_INVALID_ARGUMENT,
          .text = "the sequence number of a push must be from 1 to 2^47 - 1, got 140737488355328",
          .number = UINT64_C(1) << 47},
-        {.name = "not the first",
-         .rc = MUSTER_FAILED_PRECONDITION,
-         .number = 1,
-         .is_not_first = true},
         {.name = "shard", .rc = MUSTER_INVALID_ARGUMENT, .number = 1, .shard = 1},
         {.name = "size", .rc = MUSTER_INVALID_ARGUMENT, .number = 1, .bytes = 4},
         {.name = "size of a pull",
@@ -336,6 +336,32 @@ static void wrong_rows_are_refused_and_change_nothing(void **state)
     assert_int_equal(scene.peer.headers[2 + count].type, MUSTER_PARAMS_ACK);
     assert_int_equal(params_stand_stats(&scene.stand).rows, 1);
     scene_close(&scene);
+}
+
+/* The client marks the source's first push to a shard, and no later one. */
+static void the_push_behind_a_refused_one_is_taken(void **state)
+{
+    static const struct wrong rows[] = {
+        {.name = "dtype", .number = 1, .dtype = MUSTER_BF16},
+        {.name = "descriptor", .number = 1, .has_another_descriptor = true},
+    };
+    const struct wrong right = {.number = 2, .is_not_first = true};
+
+    (void)state;
+    for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct scene scene;
+
+        scene_open(&scene);
+        wrong_send(&scene, &rows[i]);
+        wrong_send(&scene, &right);
+        params_peer_await(&scene.peer, 4);
+
+        fail_if(scene.peer.headers[2].type != MUSTER_PARAMS_REFUSED ||
+                    scene.peer.headers[3].type != MUSTER_PARAMS_ACK,
+                "%s", rows[i].name);
+        assert_int_equal(params_stand_stats(&scene.stand).rows, 1);
+        scene_close(&scene);
+    }
 }
 
 /* --- Clients that do not read --- */
@@ -446,6 +472,7 @@ int main(void)
         cmocka_unit_test(a_link_names_its_source_once),
         cmocka_unit_test(a_source_without_an_id_is_refused),
         cmocka_unit_test(wrong_rows_are_refused_and_change_nothing),
+        cmocka_unit_test(the_push_behind_a_refused_one_is_taken),
         cmocka_unit_test(a_client_that_does_not_read_is_not_read_from),
     };
 
